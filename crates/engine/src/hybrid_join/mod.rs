@@ -1,0 +1,5 @@
+//! The one join operator of Overspill.
+
+mod exec;
+
+pub use exec::HybridJoinExec;

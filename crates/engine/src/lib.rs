@@ -1,0 +1,17 @@
+//! Overspill: joins for Apache DataFusion that finish.
+//!
+//! One call, [`OverspillSessionExt::with_overspill`], makes every equi-join of a session run on [`HybridJoinExec`], a
+//! hybrid hash join whose state moves to disk when its memory budget is spent.
+
+#![deny(missing_docs)]
+
+pub mod config;
+pub mod hybrid_join;
+pub mod memory;
+pub mod optimizer;
+pub mod session;
+pub mod spill;
+
+pub use config::OverspillConfig;
+pub use hybrid_join::HybridJoinExec;
+pub use session::OverspillSessionExt;

@@ -1,0 +1,1 @@
+//! Memory pools and accounting.

@@ -1,0 +1,7 @@
+//! The physical optimizer rules that put [`HybridJoinExec`](crate::HybridJoinExec) into a plan.
+
+mod hybrid_join_selection;
+mod sort_merge_to_hash_join;
+
+pub use hybrid_join_selection::HybridJoinSelection;
+pub use sort_merge_to_hash_join::SortMergeToHashJoin;

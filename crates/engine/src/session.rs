@@ -1,0 +1,70 @@
+//! The one call that puts Overspill into a DataFusion session.
+
+use std::sync::Arc;
+
+use datafusion::execution::SessionStateBuilder;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+
+use crate::config::OverspillConfig;
+use crate::optimizer::{HybridJoinSelection, SortMergeToHashJoin};
+
+/// Puts Overspill's joins into a DataFusion session.
+///
+/// ```
+/// use datafusion::execution::SessionStateBuilder;
+/// use datafusion::prelude::SessionContext;
+/// use overspill::{OverspillConfig, OverspillSessionExt};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> datafusion::error::Result<()> {
+/// let state = SessionStateBuilder::new_with_default_features()
+///     .with_overspill(OverspillConfig::default())
+///     .build();
+/// let ctx = SessionContext::new_with_state(state);
+/// let rows = ctx
+///     .sql("SELECT * FROM (VALUES (1), (2)) a(x) JOIN (VALUES (2), (3)) b(y) ON x = y")
+///     .await?
+///     .collect()
+///     .await?;
+/// assert_eq!(rows.iter().map(|batch| batch.num_rows()).sum::<usize>(), 1);
+/// # Ok(())
+/// # }
+/// ```
+pub trait OverspillSessionExt {
+    /// Runs every equi-join of the session on [`HybridJoinExec`](crate::HybridJoinExec), over the session's own
+    /// runtime environment and memory pool.
+    ///
+    /// Call it after any call that replaces the session's configuration or its list of physical optimizer rules:
+    /// both are kept and added to, not replaced.
+    #[must_use]
+    fn with_overspill(self, config: OverspillConfig) -> Self;
+}
+
+impl OverspillSessionExt for SessionStateBuilder {
+    fn with_overspill(mut self, config: OverspillConfig) -> Self {
+        self.config().get_or_insert_default().options_mut().extensions.insert(config);
+        let optimizer = self.physical_optimizers().get_or_insert_default();
+        *optimizer = PhysicalOptimizer::with_rules(with_join_rules(std::mem::take(&mut optimizer.rules)));
+        self
+    }
+}
+
+type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
+/// Adds the two join rules around `join_selection`: sort-merge joins become hash joins before it, so that it picks
+/// their sides and partition mode; hash joins become hybrid joins after it and before the rules that enforce
+/// distribution and order, so that those see the properties of the operator that will run.
+fn with_join_rules(rules: Vec<Rule>) -> Vec<Rule> {
+    let position = rules.iter().position(|rule| rule.name() == "join_selection");
+    let mut rules = rules;
+    let selected = match position {
+        Some(position) => {
+            rules.insert(position, Arc::new(SortMergeToHashJoin::new()));
+            position + 2
+        }
+        None => 0,
+    };
+    rules.insert(selected, Arc::new(HybridJoinSelection::new()));
+    rules
+}

@@ -1,0 +1,1 @@
+//! Where spill files live.
