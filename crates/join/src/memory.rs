@@ -9,10 +9,19 @@ use arrow::datatypes::DataType;
 
 use crate::error::Result;
 
+/// What memory is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Rows and hash tables. A refusal makes the join spill.
+    State,
+    /// The working buffers without which a join that spills cannot go on. A refusal ends it.
+    Floor,
+}
+
 /// Whoever lends memory to a join.
 pub trait MemoryHost: fmt::Debug + Send + Sync {
     /// Lends so many more bytes, or says in the error why it cannot.
-    fn try_grow(&self, bytes: usize) -> Result<()>;
+    fn try_grow(&self, bytes: usize, purpose: Purpose) -> Result<()>;
     /// Lends so many more bytes even if that exceeds the budget.
     fn grow(&self, bytes: usize);
     /// Takes back so many bytes.
@@ -56,7 +65,7 @@ impl UnitMemory {
     pub fn raise_floor(&self, floor: usize) -> Result<()> {
         let mut account = self.account();
         if account.held < floor {
-            self.host.try_grow(floor - account.held)?;
+            self.host.try_grow(floor - account.held, Purpose::Floor)?;
             account.held = floor;
         }
         account.floor = account.floor.max(floor);
@@ -72,7 +81,7 @@ impl UnitMemory {
         let mut account = self.account();
         let used = account.used + bytes;
         if used > account.held {
-            self.host.try_grow(used - account.held)?;
+            self.host.try_grow(used - account.held, Purpose::State)?;
             account.held = used;
         }
         account.used = used;

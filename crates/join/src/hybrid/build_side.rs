@@ -84,9 +84,9 @@ impl BuildSide {
         self.spilled.is_some()
     }
 
-    /// Whether there is nothing to match at all, neither in memory nor in files.
-    pub fn is_empty(&self) -> bool {
-        self.rows() == 0 && !self.is_spilled()
+    /// How rows are assigned to partitions, if part of the build side is in files.
+    pub fn radix(&self) -> Option<Radix> {
+        self.spilled.as_ref().map(|(radix, _)| *radix)
     }
 }
 

@@ -184,17 +184,6 @@ impl<S: SpillStore> Prober<S> {
         Ok(output.map_or(Step::Finished, Step::Output))
     }
 
-    /// Goes on searching for matches in the current batch without putting out any rows.
-    ///
-    /// For a stream that nobody reads on: what its rows have matched still decides which build rows others put out.
-    pub fn drain(&mut self) -> Result<()> {
-        while self.current.as_ref().is_some_and(|current| !current.searched) {
-            self.search()?;
-        }
-        self.current = None;
-        Ok(())
-    }
-
     /// Ends the batch of a pass that is not the last; gives the rows that have found a match so far.
     pub fn finish_pass(&mut self) -> Option<MatchedRows> {
         self.current.take()?.matched.map(|mut matched| matched.finish())

@@ -21,6 +21,11 @@ impl Radix {
         (shift + bits <= MAX_BITS).then_some(Self { shift, bits })
     }
 
+    /// Whether there are bits left below the first `shift` for any fanout up to this.
+    pub fn has_bits(shift: u32, max_fanout: usize) -> bool {
+        Self::new(shift, max_fanout).is_some()
+    }
+
     /// The number of partitions.
     pub fn fanout(self) -> usize {
         1 << self.bits
