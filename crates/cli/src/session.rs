@@ -1,0 +1,132 @@
+//! The DataFusion session behind the command line: Overspill's joins, the memory and disk budgets, files as tables.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
+use datafusion::common::config::ConfigOptions;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use overspill::{OverspillConfig, OverspillSessionExt};
+
+use crate::budget::Budget;
+use crate::failure::{Failure, Outcome};
+use crate::files::{FileTables, LocalFilesOnly};
+
+/// What queries may take.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Bytes of memory.
+    pub memory: usize,
+    /// Bytes in the temporary directory at a time; DataFusion's limit where it is not given.
+    pub temp: Option<usize>,
+    /// The temporary directory the user named.
+    pub temp_dir: Option<PathBuf>,
+    pub threads: usize,
+}
+
+impl Limits {
+    pub fn temp_directory(&self) -> String {
+        self.temp_dir.clone().unwrap_or_else(std::env::temp_dir).display().to_string()
+    }
+}
+
+/// A session and what must outlive it.
+pub struct Session {
+    pub context: SessionContext,
+    pub limits: Limits,
+}
+
+impl Session {
+    pub fn open(limits: Limits, settings: &[(String, String)]) -> Outcome<Self> {
+        let budget = Budget::of(limits.memory, limits.threads);
+        let mut config = SessionConfig::new().with_information_schema(true).with_target_partitions(limits.threads);
+        budget.apply(config.options_mut()).map_err(|error| Failure::message(error.strip_backtrace()))?;
+        let runtime = runtime(&limits, &budget)?;
+        let mut builder = SessionStateBuilder::new_with_default_features()
+            .with_config(config)
+            .with_runtime_env(runtime)
+            .with_overspill(OverspillConfig::default());
+        for (key, value) in settings {
+            set(builder.config().get_or_insert_default().options_mut(), key, value)?;
+        }
+        Ok(Self { context: with_files_as_tables(SessionContext::new_with_state(builder.build())), limits })
+    }
+}
+
+fn runtime(limits: &Limits, budget: &Budget) -> Outcome<Arc<RuntimeEnv>> {
+    let pool =
+        TrackConsumersPool::new(FairSpillPool::new(limits.memory), NonZeroUsize::new(5).unwrap_or(NonZeroUsize::MIN));
+    let mut disk = DiskManagerBuilder::default();
+    if let Some(root) = &limits.temp_dir {
+        check_directory(root)?;
+        disk.set_mode(DiskManagerMode::Directories(vec![root.clone()]));
+    }
+    if let Some(bytes) = limits.temp {
+        disk.set_max_temp_directory_size(bytes as u64);
+    }
+    RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(pool))
+        .with_disk_manager_builder(disk)
+        .with_object_store_registry(Arc::new(LocalFilesOnly::default()))
+        .with_metadata_cache_limit(budget.metadata_cache)
+        // A listing that is remembered hides the files that other programs, or COPY, add to a folder.
+        .with_object_list_cache_limit(0)
+        .build_arc()
+        .map_err(|error| Failure::message(error.strip_backtrace()))
+}
+
+fn check_directory(path: &Path) -> Outcome<()> {
+    std::fs::create_dir_all(path).map_err(|error| Failure::file("use the temporary directory", path, &error))
+}
+
+/// Makes one `--set`, with errors that name the key.
+fn set(options: &mut ConfigOptions, key: &str, value: &str) -> Outcome<()> {
+    if key.starts_with("datafusion.runtime.") {
+        return Err(Failure::message(format!(
+            "--set {key}: the budgets of the command line are set with --memory-limit, --temp-dir and --temp-limit"
+        )));
+    }
+    let known = options.entries().iter().any(|entry| entry.key == key);
+    if !known && !key.starts_with("datafusion.format") {
+        return Err(Failure::message(format!(
+            "--set {key}: there is no setting of that name{}",
+            nearest(options, key)
+        )));
+    }
+    options.set(key, value).map_err(|error| match error {
+        DataFusionError::Configuration(text) => Failure::message(format!("--set {key}={value}: {text}")),
+        other => Failure::message(format!("--set {key}={value}: {}", other.strip_backtrace())),
+    })
+}
+
+/// Names the settings that end like the one that was not found.
+fn nearest(options: &ConfigOptions, key: &str) -> String {
+    let last = key.rsplit('.').next().unwrap_or(key);
+    let names: Vec<_> = options
+        .entries()
+        .into_iter()
+        .map(|entry| entry.key)
+        .filter(|known| known.rsplit('.').next() == Some(last))
+        .collect();
+    match names.as_slice() {
+        [] => " (SHOW ALL lists them)".to_string(),
+        names => format!(" (did you mean {}?)", names.join(" or ")),
+    }
+}
+
+fn with_files_as_tables(context: SessionContext) -> SessionContext {
+    let files = Arc::new(FileTables::default());
+    let catalogs = DynamicFileCatalog::new(
+        Arc::clone(context.state().catalog_list()),
+        Arc::clone(&files) as Arc<dyn UrlTableFactory>,
+    );
+    context.register_catalog_list(Arc::new(catalogs));
+    files.serve(&context);
+    context
+}

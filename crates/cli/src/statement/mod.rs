@@ -1,0 +1,9 @@
+//! Statements: cutting text into them, and running one.
+
+mod memory_table;
+mod run;
+mod splitter;
+mod summarize;
+
+pub use run::{Answer, answer};
+pub use splitter::{Splitter, is_complete};
