@@ -120,12 +120,11 @@ impl Arguments {
 fn sources_in_order(sql: &SqlArguments, matches: &ArgMatches) -> Vec<Source> {
     let positions = |id: &str| matches.indices_of(id).into_iter().flatten();
     let commands = positions("commands").zip(sql.commands.iter().map(|text| Source::Text(text.clone())));
-    let files =
-        positions("files").zip(
-            sql.files
-                .iter()
-                .map(|path| if path.as_os_str() == "-" { Source::StandardInput } else { Source::File(path.clone()) }),
-        );
+    let files = positions("files").zip(
+        sql.files
+            .iter()
+            .map(|path| if path.as_os_str() == "-" { Source::StandardInput } else { Source::File(path.clone()) }),
+    );
     let mut sources: Vec<_> = commands.chain(files).collect();
     sources.sort_by_key(|(position, _)| *position);
     sources.into_iter().map(|(_, source)| source).collect()

@@ -1,7 +1,7 @@
 //! Why a statement did not do what was asked, in words for the user.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 use datafusion::error::DataFusionError;
@@ -121,6 +121,7 @@ fn plain(error: &DataFusionError) -> String {
         | DataFusionError::Configuration(text)
         | DataFusionError::Execution(text)
         | DataFusionError::NotImplemented(text) => without_backtrace(text),
+        DataFusionError::SchemaError(error, _) => error.to_string(),
         DataFusionError::IoError(error) => reason(error),
         DataFusionError::External(error) => match error.downcast_ref::<DataFusionError>() {
             Some(inner) => plain(inner),
@@ -136,4 +137,9 @@ fn without_backtrace(text: &str) -> String {
         Some((text, _)) => text.to_string(),
         None => text.to_string(),
     }
+}
+
+/// Tells the user something on standard error. That nobody reads it is no reason to end.
+pub fn tell(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
 use datafusion::common::config::ConfigOptions;
-use datafusion::error::DataFusionError;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
@@ -92,16 +91,14 @@ fn set(options: &mut ConfigOptions, key: &str, value: &str) -> Outcome<()> {
             "--set {key}: the budgets of the command line are set with --memory-limit, --temp-dir and --temp-limit"
         )));
     }
-    let known = options.entries().iter().any(|entry| entry.key == key);
-    if !known && !key.starts_with("datafusion.format") {
-        return Err(Failure::message(format!(
-            "--set {key}: there is no setting of that name{}",
-            nearest(options, key)
-        )));
-    }
-    options.set(key, value).map_err(|error| match error {
-        DataFusionError::Configuration(text) => Failure::message(format!("--set {key}={value}: {text}")),
-        other => Failure::message(format!("--set {key}={value}: {}", other.strip_backtrace())),
+    options.set(key, value).map_err(|error| {
+        let text = error.strip_backtrace();
+        // DataFusion tells an unknown key from a bad value in its words alone.
+        if text.contains("not found on") || text.contains("namespace") {
+            Failure::message(format!("--set {key}: there is no setting of that name{}", nearest(options, key)))
+        } else {
+            Failure::message(format!("--set {key}={value}: {text}"))
+        }
     })
 }
 
@@ -112,7 +109,7 @@ fn nearest(options: &ConfigOptions, key: &str) -> String {
         .entries()
         .into_iter()
         .map(|entry| entry.key)
-        .filter(|known| known.rsplit('.').next() == Some(last))
+        .filter(|known| known.starts_with("datafusion.") && known.rsplit('.').next() == Some(last))
         .collect();
     match names.as_slice() {
         [] => " (SHOW ALL lists them)".to_string(),

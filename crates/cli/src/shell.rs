@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{OnError, Source, SqlArguments};
 use crate::command::{self, Command};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, tell};
 use crate::interrupt::{Insistence, Interrupts};
 use crate::output::Output;
 use crate::progress::Progress;
@@ -47,7 +47,7 @@ pub fn main(arguments: SqlArguments) -> ExitCode {
     let runtime = match runtime(threads) {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("overspill: cannot start {threads} threads: {error}");
+            complain(&format!("cannot start {threads} threads: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -166,11 +166,11 @@ impl Shell {
         };
         let elapsed = start.elapsed();
         if let (Ok(Answer::Stored(rows)), true, false) = (&outcome, self.interactive, self.quiet) {
-            eprintln!("{rows} {} written", if *rows == 1 { "row" } else { "rows" });
+            tell(&format!("{rows} {} written", if *rows == 1 { "row" } else { "rows" }));
         }
         let outcome = self.judge(outcome.map(|_| ()));
         if self.timing {
-            eprintln!("time {} {:.3}", self.statements, elapsed.as_secs_f64());
+            tell(&format!("time {} {:.3}", self.statements, elapsed.as_secs_f64()));
         }
         outcome
     }
@@ -202,7 +202,7 @@ impl Shell {
                 }
             }
             Failure::Interrupted(_) if self.interactive => {
-                eprintln!("interrupted");
+                tell("interrupted");
                 Err(Failure::Stopped)
             }
             other => Err(other),
@@ -226,8 +226,6 @@ pub enum Next {
     Quit,
 }
 
-/// Tells an error on standard error. One that nobody reads is no reason to end.
 fn complain(text: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "error: {text}");
+    tell(&format!("error: {text}"));
 }

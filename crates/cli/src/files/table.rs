@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use arrow::datatypes::Schema;
 use async_trait::async_trait;
 use datafusion::catalog::{TableProvider, UrlTableFactory};
 use datafusion::common::{Result, plan_datafusion_err, plan_err};
@@ -45,19 +46,20 @@ impl UrlTableFactory for FileTables {
         if !is_file && !looks_like_files(name) {
             return Ok(None);
         }
-        let url = ListingTableUrl::parse(&expanded)
-            .map_err(|error| plan_datafusion_err!("'{name}' is no usable path: {}", error.strip_backtrace()))?;
-        // Asked first, so that s3:// and its like are refused in the store's words.
-        let store = state.runtime_env().object_store(&url)?;
-        if !is_file && url.get_glob().is_none() && url.scheme() == "file" && !url_exists(&url) {
-            return plan_err!("the file '{name}' does not exist");
+        let urls =
+            locations(&expanded).map_err(|reason| plan_datafusion_err!("'{name}' is no usable path: {reason}"))?;
+        let mut files = Vec::new();
+        for url in &urls {
+            // Asked first, so that s3:// and its like are refused in the store's words.
+            let store = state.runtime_env().object_store(url)?;
+            if url.get_glob().is_none() && !url_exists(url) {
+                return plan_err!("the file '{name}' does not exist");
+            }
+            let listed = url.list_all_files(&state, store.as_ref(), "").await?.try_collect::<Vec<ObjectMeta>>().await;
+            files.extend(
+                listed.map_err(|error| plan_datafusion_err!("cannot read '{name}': {}", error.strip_backtrace()))?,
+            );
         }
-        let files: Vec<ObjectMeta> = url
-            .list_all_files(&state, store.as_ref(), "")
-            .await?
-            .try_collect()
-            .await
-            .map_err(|error| plan_datafusion_err!("cannot read '{name}': {}", error.strip_backtrace()))?;
         let Some((file, format)) =
             files.iter().find_map(|file| Some((file, NamedFormat::of(file.location.filename()?)?)))
         else {
@@ -66,13 +68,30 @@ impl UrlTableFactory for FileTables {
                 Some(_) => plan_err!("'{name}' is not a table: a file is read by its name, {KNOWN_NAMES}"),
             };
         };
-        read_files(&state, url, &format, file).await.map(Some)
+        read_files(&state, urls, &format, file).await.map(Some)
     }
+}
+
+/// Where the files of a path lie. A glob in folders (`logs/*/*.csv`) becomes the files themselves, because listing only
+/// looks for a glob in the last folder.
+fn locations(path: &str) -> Result<Vec<ListingTableUrl>, String> {
+    let folders = path.rsplit_once('/').map_or("", |(folders, _)| folders);
+    if !path.contains("://") && folders.contains(['*', '?', '[']) {
+        let matches = glob::glob(path).map_err(|error| error.to_string())?;
+        // A folder that may not be read holds nothing that could be.
+        let files = matches.flatten().filter(|file| file.is_file());
+        return files.map(|file| parse(&file.to_string_lossy())).collect();
+    }
+    Ok(vec![parse(path)?])
+}
+
+fn parse(path: &str) -> Result<ListingTableUrl, String> {
+    ListingTableUrl::parse(path).map_err(|error| error.strip_backtrace())
 }
 
 async fn read_files(
     state: &SessionState,
-    url: ListingTableUrl,
+    urls: Vec<ListingTableUrl>,
     format: &NamedFormat,
     first: &ObjectMeta,
 ) -> Result<Arc<dyn TableProvider>> {
@@ -94,11 +113,14 @@ async fn read_files(
         .get_file_format_factory(format.known_as)
         .ok_or_else(|| plan_datafusion_err!("this build cannot read {} files", format.known_as))?;
     let options = ListingOptions::new(factory.create(state, &options)?).with_file_extension(format.suffix.as_str());
-    let config = ListingTableConfig::new(url)
+    let mut schemas = Vec::new();
+    for url in &urls {
+        schemas.push(options.infer_schema(state, url).await?.as_ref().clone());
+    }
+    let config = ListingTableConfig::new_with_multi_paths(urls)
         .with_listing_options(options)
+        .with_schema(Arc::new(Schema::try_merge(schemas)?))
         .infer_partitions_from_path(state)
-        .await?
-        .infer_schema(state)
         .await?;
     let table = ListingTable::try_new(config)?;
     Ok(Arc::new(table.with_cache(state.runtime_env().cache_manager.get_file_statistic_cache())))

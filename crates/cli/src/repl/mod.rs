@@ -11,7 +11,7 @@ use rustyline::{CompletionType, Config, Editor};
 use tokio::runtime::Runtime;
 
 use crate::command;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, tell};
 use crate::script;
 use crate::shell::{Next, Shell};
 use crate::statement::Splitter;
@@ -45,13 +45,14 @@ pub fn run(runtime: &Runtime, shell: &mut Shell) -> Outcome<bool> {
         }
     }
     if !shell.is_quiet() {
-        println!("overspill {}: SQL ends with a semicolon, \\? helps, \\q ends.", env!("CARGO_PKG_VERSION"));
+        let version = env!("CARGO_PKG_VERSION");
+        tell(&format!("overspill {version}: SQL ends with a semicolon, \\? helps, \\q ends."));
     }
     let outcome = converse(runtime, shell, &mut prompt);
     if let Some(path) = &history
         && let Err(error) = prompt.append_history(path)
     {
-        eprintln!("the history could not be kept in {}: {error}", path.display());
+        tell(&format!("the history could not be kept in {}: {error}", path.display()));
     }
     outcome
 }

@@ -108,25 +108,25 @@ async fn write_rows(
     fail: &impl Fn(datafusion::error::DataFusionError) -> Failure,
 ) -> Outcome<()> {
     let scrolls = output.is_terminal();
+    // A query that fails before its first row writes nothing, not even a header.
+    let mut next = stream.try_next().await.map_err(fail)?;
     let mut writer = output.begin(schema)?;
     let mut written: Result<(), ArrowError> = Ok(());
     let mut failed = None;
-    while written.is_ok() {
+    while let Some(batch) = next.take() {
+        if scrolls {
+            before_rows();
+        }
+        written = writer.write(&batch);
+        if written.is_err() {
+            break;
+        }
         match stream.try_next().await {
-            Ok(Some(batch)) => {
-                if scrolls {
-                    before_rows();
-                }
-                written = writer.write(&batch);
-            }
-            Ok(None) => break,
-            Err(error) => {
-                failed = Some(fail(error));
-                break;
-            }
+            Ok(batch) => next = batch,
+            Err(error) => failed = Some(fail(error)),
         }
     }
-    // A query that stops in the middle must not look whole: the format is only closed after the last row.
+    // A result that stops in the middle must not look whole: the format is only closed after the last row.
     if failed.is_none() && written.is_ok() {
         before_rows();
         written = writer.finish();
