@@ -4,9 +4,11 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 
+use datafusion::common::human_readable_size;
 use datafusion::error::DataFusionError;
-
-use crate::session::Limits;
+use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use overspill::spill::explain_disk_full;
 
 /// The end of a statement, or of everything, that is not success.
 #[derive(Debug)]
@@ -57,54 +59,30 @@ fn reason(error: &io::Error) -> String {
     }
 }
 
-/// A query's error in words for the user, with the budget it hit and the setting that raises it.
-pub fn describe(error: &DataFusionError, limits: &Limits) -> String {
-    let root = error.find_root();
-    match root {
-        DataFusionError::ResourcesExhausted(cause) => describe_exhaustion(cause, limits),
-        _ => {
-            let text = plain(error);
-            if text.contains("No space left on device") {
-                format!(
-                    "the disk is full: {text}\n  Spilled state lies in {}. Choose a place with more room with \
-                     --temp-dir, or keep more in memory with --memory-limit (now {}).",
-                    limits.temp_directory(),
-                    bytesize::ByteSize(limits.memory as u64).display().si(),
-                )
-            } else {
-                text
-            }
+/// A query's error in words for the user; one that a budget caused names the budget and the setting that raises it.
+pub fn describe(error: DataFusionError, runtime: &RuntimeEnv) -> String {
+    let error = explain_disk_full(error, &runtime.disk_manager);
+    match error.find_root() {
+        DataFusionError::ResourcesExhausted(text) if text.contains("--") => without_backtrace(text),
+        // Overspill's own errors say all of it; DataFusion's only know their pool.
+        DataFusionError::ResourcesExhausted(text) => {
+            let text = without_backtrace(text);
+            let limit = match runtime.memory_pool.memory_limit() {
+                MemoryLimit::Finite(bytes) => human_readable_size(bytes),
+                MemoryLimit::Infinite | MemoryLimit::Unknown => "its size".to_string(),
+            };
+            format!(
+                "Not enough memory: {}\nThe memory limit is {limit}; raise it with --memory-limit on the command line \
+                 or with SET datafusion.runtime.memory_limit in SQL.",
+                text.trim_end()
+            )
         }
+        _ => plain(&error),
     }
-}
-
-fn describe_exhaustion(cause: &str, limits: &Limits) -> String {
-    let memory = bytesize::ByteSize(limits.memory as u64).display().si();
-    if cause.contains("max_temp_directory_size") || cause.contains("temporary file") {
-        let limit = match limits.temp {
-            Some(bytes) => bytesize::ByteSize(bytes as u64).display().si().to_string(),
-            None => "100 GB".to_string(),
-        };
-        return format!(
-            "out of disk budget: the files in the temporary directory may take {limit} (--temp-limit), and the query \
-             needs more\n  Raise it with --temp-limit, or keep more in memory with --memory-limit (now {memory}).\n  \
-             Cause: {}",
-            indented(cause)
-        );
-    }
-    format!(
-        "out of memory: the query needs more than the limit of {memory} (--memory-limit)\n  Raise it with \
-         --memory-limit.\n  Cause: {}",
-        indented(cause)
-    )
-}
-
-fn indented(text: &str) -> String {
-    text.trim_end().replace('\n', "\n  ")
 }
 
 /// The error's own words, without the names of the layers it passed through.
-fn plain(error: &DataFusionError) -> String {
+pub fn plain(error: &DataFusionError) -> String {
     match error {
         DataFusionError::Context(context, inner) => match context.as_str() {
             // Wrapped by rules and operators; it names code, not what the user wrote.
@@ -120,6 +98,7 @@ fn plain(error: &DataFusionError) -> String {
         DataFusionError::Plan(text)
         | DataFusionError::Configuration(text)
         | DataFusionError::Execution(text)
+        | DataFusionError::ResourcesExhausted(text)
         | DataFusionError::NotImplemented(text) => without_backtrace(text),
         DataFusionError::SchemaError(error, _) => error.to_string(),
         DataFusionError::IoError(error) => reason(error),

@@ -1,20 +1,21 @@
 //! The DataFusion session behind the command line: Overspill's joins, the memory and disk budgets, files as tables.
 
-use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
 use datafusion::common::config::ConfigOptions;
+use datafusion::error::DataFusionError;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use overspill::memory::HeadroomPool;
+use overspill::spill::SpillDirectory;
 use overspill::{OverspillConfig, OverspillSessionExt};
 
 use crate::budget::Budget;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, plain, tell};
 use crate::files::{FileTables, LocalFilesOnly};
 
 /// What queries may take.
@@ -29,59 +30,63 @@ pub struct Limits {
     pub threads: usize,
 }
 
-impl Limits {
-    pub fn temp_directory(&self) -> String {
-        self.temp_dir.clone().unwrap_or_else(std::env::temp_dir).display().to_string()
-    }
-}
-
 /// A session and what must outlive it.
 pub struct Session {
     pub context: SessionContext,
-    pub limits: Limits,
+    /// Declared last, dropped last: the session's disk manager removes its own files in it first.
+    _spill: Option<SpillDirectory>,
 }
 
 impl Session {
-    pub fn open(limits: Limits, settings: &[(String, String)]) -> Outcome<Self> {
+    pub fn open(limits: &Limits, settings: &[(String, String)]) -> Outcome<Self> {
         let budget = Budget::of(limits.memory, limits.threads);
         let mut config = SessionConfig::new().with_information_schema(true).with_target_partitions(limits.threads);
-        budget.apply(config.options_mut()).map_err(|error| Failure::message(error.strip_backtrace()))?;
-        let runtime = runtime(&limits, &budget)?;
+        budget.apply(config.options_mut()).map_err(failed)?;
+        let spill = spill_directory(limits)?;
         let mut builder = SessionStateBuilder::new_with_default_features()
             .with_config(config)
-            .with_runtime_env(runtime)
+            .with_runtime_env(runtime(limits, &budget, spill.as_ref())?)
             .with_overspill(OverspillConfig::default());
         for (key, value) in settings {
             set(builder.config().get_or_insert_default().options_mut(), key, value)?;
         }
-        Ok(Self { context: with_files_as_tables(SessionContext::new_with_state(builder.build())), limits })
+        let context = with_files_as_tables(SessionContext::new_with_state(builder.build()));
+        Ok(Self { context, _spill: spill })
     }
 }
 
-fn runtime(limits: &Limits, budget: &Budget) -> Outcome<Arc<RuntimeEnv>> {
-    let pool =
-        TrackConsumersPool::new(FairSpillPool::new(limits.memory), NonZeroUsize::new(5).unwrap_or(NonZeroUsize::MIN));
-    let mut disk = DiskManagerBuilder::default();
-    if let Some(root) = &limits.temp_dir {
-        check_directory(root)?;
-        disk.set_mode(DiskManagerMode::Directories(vec![root.clone()]));
-    }
+fn failed(error: DataFusionError) -> Failure {
+    Failure::Message(plain(&error))
+}
+
+/// The directory for this process's spill files. Without one that was named, a machine that has no place for temporary
+/// files can still run what fits in memory.
+fn spill_directory(limits: &Limits) -> Outcome<Option<SpillDirectory>> {
+    let Some(root) = &limits.temp_dir else {
+        let opened = SpillDirectory::open(&std::env::temp_dir());
+        let told = opened.inspect_err(|error| tell(&format!("warning: nothing can be spilled: {}", plain(error))));
+        return Ok(told.ok());
+    };
+    SpillDirectory::open(root).map(Some).map_err(failed)
+}
+
+fn runtime(limits: &Limits, budget: &Budget, spill: Option<&SpillDirectory>) -> Outcome<Arc<RuntimeEnv>> {
+    let mut disk = DiskManagerBuilder::default().with_mode(match spill {
+        Some(directory) => DiskManagerMode::Directories(vec![directory.path().to_path_buf()]),
+        None => DiskManagerMode::Disabled,
+    });
     if let Some(bytes) = limits.temp {
         disk.set_max_temp_directory_size(bytes as u64);
     }
     RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::new(pool))
+        .with_memory_pool(Arc::new(HeadroomPool::new(limits.memory)))
         .with_disk_manager_builder(disk)
         .with_object_store_registry(Arc::new(LocalFilesOnly::default()))
         .with_metadata_cache_limit(budget.metadata_cache)
         // A listing that is remembered hides the files that other programs, or COPY, add to a folder.
         .with_object_list_cache_limit(0)
         .build_arc()
-        .map_err(|error| Failure::message(error.strip_backtrace()))
-}
-
-fn check_directory(path: &Path) -> Outcome<()> {
-    std::fs::create_dir_all(path).map_err(|error| Failure::file("use the temporary directory", path, &error))
+        .map_err(failed)
 }
 
 /// Makes one `--set`, with errors that name the key.

@@ -99,7 +99,7 @@ fn run(runtime: &Runtime, arguments: SqlArguments, threads: usize) -> (Option<Se
 impl Shell {
     fn open(runtime: &Runtime, arguments: SqlArguments, limits: Limits, interactive: bool) -> Outcome<Self> {
         let buffer = OUTPUT_BUFFER.min(limits.memory / 4);
-        let session = Session::open(limits, &arguments.settings)?;
+        let session = Session::open(&limits, &arguments.settings)?;
         let output = Output::open(arguments.format, arguments.output, !arguments.quiet, buffer)?;
         let insistence = if interactive { Insistence::Waits } else { Insistence::Ends };
         let _inside = runtime.enter();

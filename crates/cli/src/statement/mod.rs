@@ -1,6 +1,5 @@
 //! Statements: cutting text into them, and running one.
 
-mod memory_table;
 mod run;
 mod splitter;
 mod summarize;

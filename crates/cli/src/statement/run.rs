@@ -13,8 +13,9 @@ use datafusion::logical_expr::{LogicalPlan, Statement};
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::SessionContext;
 use futures::TryStreamExt;
+use overspill::memory::execute_logical_plan;
 
-use super::{memory_table, summarize};
+use super::summarize;
 use crate::args::Format;
 use crate::failure::{Failure, Outcome, describe};
 use crate::output::Output;
@@ -46,7 +47,8 @@ enum Kind {
 /// Runs one statement. Rows go to the output as they come.
 pub async fn answer(session: &Session, output: &mut Output, progress: Progress, sql: &str) -> Outcome<Answer> {
     let planned = plan(&session.context, sql).await;
-    let fail = |error| Failure::Message(describe(&error, &session.limits));
+    let runtime = session.context.runtime_env();
+    let fail = |error| Failure::Message(describe(error, &runtime));
     let (kind, frame) = planned.map_err(fail)?;
     if kind == Kind::Nothing {
         return Ok(Answer::Done);
@@ -84,7 +86,7 @@ async fn plan(context: &SessionContext, sql: &str) -> Result<(Kind, DataFrame)> 
     let statement = state.sql_to_statement(sql, &dialect)?;
     let plan = state.statement_to_plan(statement).await?;
     let kind = kind_of(&plan);
-    let frame = memory_table::execute(context, plan).await?;
+    let frame = execute_logical_plan(context, plan).await?;
     // EXECUTE is known by the plan that was prepared.
     let kind = if kind == Kind::Nothing { kind } else { kind_of(frame.logical_plan()) };
     Ok((kind, frame))

@@ -51,7 +51,8 @@ fn a_path_is_a_table_whatever_the_format() {
 #[test]
 fn folders_and_globs_are_tables_of_all_their_files() {
     let shell = shell_with_files();
-    for path in ["folder", "folder/", "folder/*.parquet", "folder/[12].parquet", "years", "years/*/*.parquet", "y*/*/*"] {
+    for path in ["folder", "folder/", "folder/*.parquet", "folder/[12].parquet", "years", "years/*/*.parquet", "y*/*/*"]
+    {
         assert_eq!(count_and_sum(&shell, path), "{\"c\":6,\"s\":6}", "{path}");
     }
     assert_eq!(count_and_sum(&shell, "folder/?.parquet"), "{\"c\":6,\"s\":6}");

@@ -122,7 +122,7 @@ fn errors_leave_the_shell_open() {
 fn control_c_cancels_the_query_and_not_the_shell() {
     let shell = Shell::new();
     let mut terminal = Terminal::open(&shell, &["--quiet"]);
-    terminal.type_in("SELECT count(*) FROM range(100000000) a, range(100000000) b WHERE a.value * b.value % 7 = 3;\r");
+    terminal.type_in("SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.value * b.value % 7 = 3;\r");
     std::thread::sleep(Duration::from_secs(1));
     kill(Pid::from_raw(terminal.child.id() as i32), Signal::SIGINT).unwrap();
     terminal.expect("interrupted");
@@ -174,7 +174,7 @@ fn the_rc_file_runs_first_and_commands_work() {
 #[test]
 fn a_long_query_shows_its_progress() {
     let mut terminal = Terminal::open(&Shell::new(), &[]);
-    terminal.type_in("SELECT count(*) FROM range(100000000) a, range(100000000) b WHERE a.value * b.value % 7 = 3;\r");
+    terminal.type_in("SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.value * b.value % 7 = 3;\r");
     terminal.expect("rows read");
     kill(Pid::from_raw(terminal.child.id() as i32), Signal::SIGINT).unwrap();
     terminal.expect("interrupted");

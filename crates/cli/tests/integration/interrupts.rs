@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use crate::shell::Shell;
 
 /// A query that takes longer than any test waits.
-const ENDLESS: &str = "SELECT count(*) FROM range(100000000) a, range(100000000) b WHERE a.value * b.value % 7 = 3";
+const ENDLESS: &str = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.value * b.value % 7 = 3";
 
 fn send(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id() as i32), signal).unwrap();

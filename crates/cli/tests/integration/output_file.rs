@@ -5,7 +5,8 @@ use crate::shell::Shell;
 #[test]
 fn the_name_tells_the_format() {
     let shell = Shell::new();
-    for (name, text) in [("x.csv", "k\n1\n"), ("x.json", "[{\"k\":1}]\n"), ("x.ndjson", "{\"k\":1}\n"), ("x", " k\n---\n 1\n")]
+    for (name, text) in
+        [("x.csv", "k\n1\n"), ("x.json", "[{\"k\":1}]\n"), ("x.ndjson", "{\"k\":1}\n"), ("x", " k\n---\n 1\n")]
     {
         assert_eq!(shell.succeed(&["--quiet", "--output", name, "-c", "SELECT 1 AS k"]), "");
         assert_eq!(shell.read(name), text);
@@ -40,7 +41,8 @@ fn a_failure_leaves_what_was_there_and_nothing_else() {
 #[test]
 fn who_continues_after_errors_keeps_the_rest() {
     let shell = Shell::new();
-    let run = shell.run(&["--on-error", "continue", "--output", "x.csv", "-c", "SELECT 1 AS k; SELEC 2; SELECT 3 AS k"]);
+    let run =
+        shell.run(&["--on-error", "continue", "--output", "x.csv", "-c", "SELECT 1 AS k; SELEC 2; SELECT 3 AS k"]);
     assert_eq!(run.status, 1);
     assert_eq!(shell.read("x.csv"), "k\n1\nk\n3\n");
 }

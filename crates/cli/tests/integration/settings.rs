@@ -22,7 +22,10 @@ fn set_is_stronger_than_what_the_memory_limit_suggests() {
     let batch = "datafusion.execution.batch_size";
     let small: usize = value(&shell, &["--memory-limit", "64MB"], batch).parse().unwrap();
     assert!(small < 8192, "a small limit makes small batches, not {small}");
-    assert_eq!(value(&shell, &["--memory-limit", "64MB", "--set", "datafusion.execution.batch_size=8192"], batch), "8192");
+    assert_eq!(
+        value(&shell, &["--memory-limit", "64MB", "--set", "datafusion.execution.batch_size=8192"], batch),
+        "8192"
+    );
     let reservation = value(&shell, &["--memory-limit", "64MB"], "datafusion.execution.sort_spill_reservation_bytes");
     assert!(reservation.parse::<usize>().unwrap() < 4 << 20, "{reservation}");
 }

@@ -43,7 +43,10 @@ fn no_statement_is_no_error() {
 fn a_script_may_read_another_and_use_the_shells_commands() {
     let shell = Shell::new();
     shell.write("inner.sql", "SELECT 'inner' AS s;\n");
-    shell.write("outer.sql", ".read inner.sql\nCREATE TABLE t AS SELECT 1 AS a;\n\\d\n\\d t\n\\q\nSELECT 'never' AS s;\n");
+    shell.write(
+        "outer.sql",
+        ".read inner.sql\nCREATE TABLE t AS SELECT 1 AS a;\n\\d\n\\d t\n\\q\nSELECT 'never' AS s;\n",
+    );
     let out = shell.succeed(&["--format", "ndjson", "-f", "outer.sql"]);
     let lines: Vec<_> = out.lines().collect();
     assert_eq!(lines[0], "{\"s\":\"inner\"}");
@@ -73,16 +76,19 @@ fn summarize_gives_a_line_a_column() {
         "CREATE TABLE t AS SELECT * FROM (VALUES (1, 'b', 1.5, [1]), (3, NULL, 2.5, NULL), (2, 'a', NULL, [2])) \
          t(k, \"Name\", x, l); SUMMARIZE t",
     );
-    assert_eq!(rows, [
-        "{\"column\":\"k\",\"type\":\"Int64\",\"min\":\"1\",\"max\":\"3\",\"approx_distinct\":3,\"avg\":2.0,\"std\":1.0,\
+    assert_eq!(
+        rows,
+        [
+            "{\"column\":\"k\",\"type\":\"Int64\",\"min\":\"1\",\"max\":\"3\",\"approx_distinct\":3,\"avg\":2.0,\"std\":1.0,\
          \"count\":3,\"null_percentage\":0.0}",
-        "{\"column\":\"Name\",\"type\":\"Utf8View\",\"min\":\"a\",\"max\":\"b\",\"approx_distinct\":2,\"avg\":null,\
+            "{\"column\":\"Name\",\"type\":\"Utf8View\",\"min\":\"a\",\"max\":\"b\",\"approx_distinct\":2,\"avg\":null,\
          \"std\":null,\"count\":2,\"null_percentage\":33.333333333333336}",
-        "{\"column\":\"x\",\"type\":\"Float64\",\"min\":\"1.5\",\"max\":\"2.5\",\"approx_distinct\":2,\"avg\":2.0,\
+            "{\"column\":\"x\",\"type\":\"Float64\",\"min\":\"1.5\",\"max\":\"2.5\",\"approx_distinct\":2,\"avg\":2.0,\
          \"std\":0.7071067811865476,\"count\":2,\"null_percentage\":33.333333333333336}",
-        "{\"column\":\"l\",\"type\":\"List(Int64)\",\"min\":null,\"max\":null,\"approx_distinct\":null,\"avg\":null,\
+            "{\"column\":\"l\",\"type\":\"List(Int64)\",\"min\":null,\"max\":null,\"approx_distinct\":null,\"avg\":null,\
          \"std\":null,\"count\":2,\"null_percentage\":33.333333333333336}",
-    ]);
+        ]
+    );
 }
 
 #[test]

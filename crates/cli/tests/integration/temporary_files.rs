@@ -6,14 +6,12 @@ use std::time::{Duration, Instant};
 use crate::shell::Shell;
 
 /// A sort that outgrows the limit of 20 MB it is given here.
-const SPILLING: &str = "SELECT * FROM (SELECT value AS k, repeat('x', 100) || value AS v FROM range(1000000)) ORDER BY v, k";
+const SPILLING: &str =
+    "SELECT * FROM (SELECT value AS k, repeat('x', 100) || value AS v FROM range(1000000)) ORDER BY v, k";
 
 fn files_below(folder: &Path) -> usize {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
-    entries
-        .flatten()
-        .map(|entry| if entry.path().is_dir() { files_below(&entry.path()) } else { 1 })
-        .sum()
+    entries.flatten().map(|entry| if entry.path().is_dir() { files_below(&entry.path()) } else { 1 }).sum()
 }
 
 fn entries(folder: &Path) -> Vec<String> {
