@@ -56,7 +56,7 @@ pub struct SqlArguments {
     #[arg(long, value_name = "DIR", help_heading = "Resources")]
     pub temp_dir: Option<PathBuf>,
 
-    /// The most that may lie in the temporary directory at a time [default: 100GB]
+    /// The most that may lie in the temporary directory at a time [default: 100GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Resources")]
     pub temp_limit: Option<usize>,
 

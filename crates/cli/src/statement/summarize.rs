@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, StringBuilder};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::record_batch::RecordBatch;
-use datafusion::common::Column;
+use datafusion::common::{Column, plan_err};
 use datafusion::dataframe::DataFrame;
 use datafusion::error::Result;
 use datafusion::functions_aggregate::expr_fn::{approx_distinct, avg, count, max, min, stddev};
@@ -63,6 +63,9 @@ pub async fn summary(context: &SessionContext, subject: &str) -> Result<DataFram
 }
 
 async fn rows_of(context: &SessionContext, subject: &str) -> Result<DataFrame> {
+    if subject.is_empty() {
+        return plan_err!("SUMMARIZE wants a table, a path in quotes, or a query behind it");
+    }
     let first = subject.split(|next: char| !next.is_alphanumeric()).next().unwrap_or_default().to_ascii_lowercase();
     let is_query =
         matches!(first.as_str(), "select" | "with" | "values" | "table" | "from") || subject.starts_with('(');
