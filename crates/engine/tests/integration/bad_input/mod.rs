@@ -1,0 +1,1 @@
+//! Inputs and budgets at the edge of what makes sense.
