@@ -247,7 +247,7 @@ impl<R: Rng> Generator<'_, R> {
     fn on(&mut self, left: char, right: char, keys: usize) -> String {
         // All of the keys or none: DataFusion makes a residual filter of the odd one out, and that is no equi-join.
         let equals = if self.rng.random_bool(0.15) { "IS NOT DISTINCT FROM" } else { "=" };
-        let mut on: Vec<String> = (0..keys).map(|key| format!("{left}_k{key} {equals} {right}_k{key}")).collect();
+        let mut on: Vec<String> = (0..keys).map(|key| format!("({left}_k{key} {equals} {right}_k{key})")).collect();
         if self.rng.random_bool(0.3) {
             on.push(match self.rng.random_range(0..6) {
                 0 => format!("{left}_v < {right}_v"),

@@ -122,19 +122,16 @@ impl Table {
     }
 
     pub fn describe(&self) -> String {
+        let partitions: Vec<String> = self
+            .partitions
+            .iter()
+            .map(|batches| {
+                format!("{} rows in {} batches", batches.iter().map(RecordBatch::num_rows).sum::<usize>(), batches.len())
+            })
+            .collect();
         format!(
-            "{}: {} rows in batches of {:?}, {:?}, keys {:?} spread {:?} with {} nulls, payload {:?}",
-            self.name,
-            self.rows(),
-            self.partitions
-                .iter()
-                .map(|part| part.iter().map(RecordBatch::num_rows).collect())
-                .collect::<Vec<Vec<_>>>(),
-            self.storage,
-            self.keys,
-            self.spread,
-            self.nulls,
-            self.payload
+            "{}: {:?} {partitions:?}, keys {:?} spread {:?} with {} nulls, payload {:?}",
+            self.name, self.storage, self.keys, self.spread, self.nulls, self.payload
         )
     }
 

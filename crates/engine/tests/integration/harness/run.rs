@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::common::{DataFusionError, Result};
-use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
+use datafusion::physical_plan::{collect, displayable};
 use datafusion::prelude::{DataFrame, SessionContext};
 
 use super::plan::PlanReport;
@@ -17,7 +17,8 @@ pub const TIME_LIMIT: Duration = Duration::from_secs(120);
 pub struct Run {
     pub answer: Result<Answer>,
     pub report: PlanReport,
-    pub plan: Option<Arc<dyn ExecutionPlan>>,
+    /// The plan as EXPLAIN shows it; the plan itself is gone, and with it all that it may hold.
+    pub plan: String,
 }
 
 impl Run {
@@ -30,7 +31,7 @@ impl Run {
         };
         let plan = match plan {
             Ok(plan) => plan,
-            Err(error) => return Self { answer: Err(error), report: PlanReport::default(), plan: None },
+            Err(error) => return Self { answer: Err(error), report: PlanReport::default(), plan: String::new() },
         };
         let running = tokio::spawn(collect(Arc::clone(&plan), ctx.task_ctx()));
         let abort = running.abort_handle();
@@ -43,11 +44,8 @@ impl Run {
                 Err(DataFusionError::Execution(format!("{BROKEN} no end after {TIME_LIMIT:?}")))
             }
         };
-        Self { answer, report: PlanReport::of(&plan), plan: Some(plan) }
-    }
-
-    pub fn plan_text(&self) -> String {
-        self.plan.as_ref().map(|plan| displayable(plan.as_ref()).indent(false).to_string()).unwrap_or_default()
+        let text = displayable(plan.as_ref()).indent(false).to_string();
+        Self { answer, report: PlanReport::of(&plan), plan: text }
     }
 }
 
