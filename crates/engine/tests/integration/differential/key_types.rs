@@ -89,6 +89,11 @@ impl KeyType {
         }
     }
 
+    /// Whether the Parquet writer takes it.
+    pub fn known_to_parquet(self) -> bool {
+        self != IntervalMonthDayNano
+    }
+
     /// Whether DuckDB has the type with the same meaning and reads it from Parquet.
     pub fn known_to_duckdb(self) -> bool {
         matches!(

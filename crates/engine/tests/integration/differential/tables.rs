@@ -80,6 +80,9 @@ impl Table {
         let payload_columns = if shape.wide_payload { 40 } else { *[0, 1, 2, 4].choose(rng).unwrap() };
         let payload: Vec<KeyType> = (0..payload_columns).map(|_| KeyType::random(rng)).collect();
 
+        let storable = keys.iter().chain(&payload).all(|column| column.known_to_parquet());
+        let storage = if storable { storage } else { Storage::Memory };
+
         let mut columns: Vec<(String, ArrayRef)> =
             vec![(format!("{name}_id"), Arc::new(Int64Array::from_iter_values(0..rows as i64)))];
         for (number, (key, numbers)) in keys.iter().zip(&numbers).enumerate() {
@@ -126,7 +129,11 @@ impl Table {
             .partitions
             .iter()
             .map(|batches| {
-                format!("{} rows in {} batches", batches.iter().map(RecordBatch::num_rows).sum::<usize>(), batches.len())
+                format!(
+                    "{} rows in {} batches",
+                    batches.iter().map(RecordBatch::num_rows).sum::<usize>(),
+                    batches.len()
+                )
             })
             .collect();
         format!(
