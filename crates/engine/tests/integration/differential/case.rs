@@ -19,9 +19,6 @@ use crate::harness::session::{Engine, Memory, Session, Settings};
 /// Pairs of rows beyond which a join only costs time.
 const MOST_PAIRS: usize = 1_500_000;
 
-/// Below this a join need not run: the floor of the memory of one join, as its documentation states it.
-pub const JOIN_FLOOR: usize = 256 << 10;
-
 /// What the runs of one case, or of many, amounted to.
 #[derive(Debug, Default, Clone)]
 pub struct Tally {
@@ -119,12 +116,19 @@ impl Case {
         let others = 2 * session.pool.other_peak();
         let sharers = session.pool.spillable_peak().max(1);
 
-        for budget in budgets(rng, join_peak, equi_joins) {
+        let floors = &run.report.floors;
+        for share in shares(rng) {
+            let share = |of: usize| (of as f64 * share) as usize;
             let memory = match rng.random_range(0..4) {
-                0 => Memory::Greedy(others + budget),
-                1 => Memory::Fair(others + budget * sharers),
-                _ => Memory::JoinLimit(budget),
+                0 => Memory::Greedy(others + share(join_peak).max(floors.iter().sum())),
+                1 => Memory::Fair(others + sharers * share(join_peak).max(floors.iter().copied().max().unwrap_or(0))),
+                _ => Memory::JoinLimit(
+                    (share(join_peak) / floors.len().max(1)).max(floors.iter().copied().max().unwrap_or(0)),
+                ),
             };
+            if !memory.is_below(join_peak) {
+                continue;
+            }
             let name = format!("{memory:?}, the joins having held {join_peak} bytes in ample memory");
             tally.budgeted += 1;
             let (session, run) = self.execute(Engine::Overspill, memory).await?;
@@ -197,15 +201,9 @@ impl Case {
     }
 }
 
-/// From just under what the joins hold in ample memory down to the floor.
-fn budgets(rng: &mut StdRng, join_peak: usize, equi_joins: usize) -> Vec<usize> {
-    let floor = JOIN_FLOOR * equi_joins.max(1);
-    let large = *[0.95, 0.7, 0.5].choose(rng).unwrap();
-    let small = *[0.3, 0.15, 0.07].choose(rng).unwrap();
-    let mut budgets: Vec<usize> = [large, small].map(|share| (join_peak as f64 * share) as usize).to_vec();
-    budgets.retain(|budget| *budget > floor);
-    budgets.push(floor);
-    budgets
+/// Which parts of what the joins hold in ample memory they shall make do with: from nearly all of it down to the floor.
+fn shares(rng: &mut StdRng) -> [f64; 3] {
+    [*[0.95, 0.7, 0.5].choose(rng).unwrap(), *[0.3, 0.15, 0.07].choose(rng).unwrap(), 0.0]
 }
 
 /// What stock DataFusion says.

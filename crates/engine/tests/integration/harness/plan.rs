@@ -20,6 +20,8 @@ pub struct PlanReport {
     pub spilled_rows: usize,
     pub recursion_depth: usize,
     pub chunk_passes: usize,
+    /// The documented floors of the joins, in bytes.
+    pub floors: Vec<usize>,
 }
 
 impl PlanReport {
@@ -40,6 +42,7 @@ impl PlanReport {
     fn visit(&mut self, node: &Arc<dyn ExecutionPlan>) {
         if node.name() == "HybridJoinExec" {
             self.hybrid_joins += 1;
+            self.floors.push(floor(node));
             self.spill_count += total(node, "spill_count");
             self.spilled_bytes += total(node, "spilled_bytes");
             self.spilled_rows += total(node, "spilled_rows");
@@ -52,6 +55,15 @@ impl PlanReport {
             self.visit(child);
         }
     }
+}
+
+/// The memory below which a join need not run, as the documentation states it: 256 KiB, or 8 KiB a column where that is
+/// more, for each stream, and once more for a build side that the streams share.
+fn floor(node: &Arc<dyn ExecutionPlan>) -> usize {
+    let columns = node.children().iter().map(|child| child.schema().fields().len()).max().unwrap_or(0);
+    let streams = node.properties().output_partitioning().partition_count();
+    let collected = displayable(node.as_ref()).one_line().to_string().contains("CollectLeft");
+    (streams + usize::from(collected)) * (256 << 10).max((8 << 10) * columns)
 }
 
 fn values(node: &Arc<dyn ExecutionPlan>, name: &str) -> Vec<usize> {

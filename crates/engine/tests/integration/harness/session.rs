@@ -23,7 +23,7 @@ use super::pool::RecordingPool;
 pub struct Settings {
     pub target_partitions: usize,
     pub batch_size: usize,
-    /// Whether small build sides are partitioned too, instead of collected.
+    /// Whether build sides are partitioned (`Partitioned`) or collected (`CollectLeft`), where both are possible.
     pub partitioned: bool,
     pub prefer_hash_join: bool,
     pub repartition_joins: bool,
@@ -58,7 +58,7 @@ impl Settings {
     pub fn random(rng: &mut impl Rng, rows: usize) -> Self {
         let batch_sizes: &[usize] = if rows <= 200 { &[1, 7, 64, 8192] } else { &[100, 1000, 1024, 8192] };
         Self {
-            target_partitions: *[1, 2, 3, 8].choose(rng).unwrap(),
+            target_partitions: *[1, 1, 2, 2, 3, 8].choose(rng).unwrap(),
             batch_size: *batch_sizes.choose(rng).unwrap(),
             partitioned: rng.random_bool(0.5),
             prefer_hash_join: rng.random_bool(0.85),
@@ -86,10 +86,10 @@ impl Settings {
         options.optimizer.enable_join_dynamic_filter_pushdown = self.dynamic_filters;
         options.execution.parquet.pushdown_filters = self.pushdown_filters;
         options.execution.spill_compression = self.spill_compression;
-        if self.partitioned {
-            options.optimizer.hash_join_single_partition_threshold = 0;
-            options.optimizer.hash_join_single_partition_threshold_rows = 0;
-        }
+        // DataFusion's own thresholds would collect only build sides that are too small to spill.
+        let threshold = if self.partitioned { 0 } else { usize::MAX };
+        options.optimizer.hash_join_single_partition_threshold = threshold;
+        options.optimizer.hash_join_single_partition_threshold_rows = threshold;
         config
     }
 }
@@ -102,6 +102,16 @@ pub enum Memory {
     Fair(usize),
     /// An unbounded pool with `overspill.join_memory_limit`.
     JoinLimit(usize),
+}
+
+impl Memory {
+    /// Whether joins that hold `bytes` in ample memory have to spill.
+    pub fn is_below(self, bytes: usize) -> bool {
+        match self {
+            Memory::Ample => false,
+            Memory::Greedy(limit) | Memory::Fair(limit) | Memory::JoinLimit(limit) => limit < bytes,
+        }
+    }
 }
 
 /// The engine that runs a query.
