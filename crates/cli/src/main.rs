@@ -1,1 +1,29 @@
-fn main() {}
+//! `overspill`: SQL whose joins finish, on the command line.
+
+mod args;
+mod budget;
+mod command;
+mod failure;
+mod files;
+mod interrupt;
+mod machine_memory;
+mod output;
+mod progress;
+mod repl;
+mod script;
+mod session;
+mod shell;
+mod statement;
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let arguments = args::Arguments::from_command_line();
+    match arguments.tool {
+        Some(tool) => match tool {},
+        None => shell::main(arguments.sql),
+    }
+}

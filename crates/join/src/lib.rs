@@ -1,1 +1,20 @@
+//! The join algorithms of Overspill: Arrow in, Arrow out.
+//!
+//! Nothing here knows about queries. Whoever runs a join describes it with a [`JoinSpec`](spec::JoinSpec), lends memory
+//! through [`MemoryHost`](memory::MemoryHost) and files through [`SpillStore`](spill::SpillStore), feeds batches in and
+//! takes batches out; it also decides when to read what has been spilled.
 
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod hash_table;
+pub mod hybrid;
+pub mod join_type;
+pub mod keys;
+pub mod memory;
+pub mod spec;
+pub mod spill;
+
+pub use error::{JoinError, Result};
+pub use join_type::JoinType;

@@ -1,35 +1,299 @@
-//! The plan node of the hybrid join.
+//! The plan node of the join.
 
+use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::{Result, not_impl_err};
-use datafusion::execution::TaskContext;
-use datafusion::physical_plan::joins::HashJoinExec;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, SendableRecordBatchStream,
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{NullEquality, Result, Statistics, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
+use datafusion::physical_plan::execution_plan::{
+    ChildrenPropertiesMode, ReplaceChildrenOptions, SchedulingType,
 };
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
+};
+use datafusion::physical_plan::joins::utils::build_join_schema;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties, InputDistributionRequirements,
+    PlanProperties,
+};
+use overspill_join::JoinType;
+use overspill_join::hybrid::ProbeFacts;
+use overspill_join::keys::KeyCodec;
+use overspill_join::spec::{JoinSpec, KeyExpressions, ResidualFilter};
+use overspill_join::spill::SpillTuning;
+use parking_lot::Mutex;
 
-/// The one join operator of Overspill.
+use super::disk::DiskStore;
+use super::dynamic_filter::{BoundsFilter, KeyBounds};
+use super::execution::{Execution, JoinContext};
+use super::expressions::{Keys, Residual, column_source, to_datafusion};
+use super::input::ProbeInputs;
+use super::memory::JoinMemory;
+use super::metrics::JoinMetrics;
+use super::stream::{HybridJoinStream, Inputs, shares_probe_inputs};
+use crate::config::OverspillConfig;
+
+/// An equi-join that finishes: a hybrid hash join whose state moves to disk when its memory is spent.
+///
+/// The left input is the build side, the right input the probe side. The join is planned by DataFusion as a
+/// [`HashJoinExec`], which this node keeps to ask it about statistics, distribution and what can be pushed through it;
+/// it is never executed. Unlike it, this node does not keep the order of the probe side, and says so: rows whose build
+/// partition is in a file come last.
+///
+/// In mode [`PartitionMode::Partitioned`] each output partition joins the two input partitions of its number. In mode
+/// [`PartitionMode::CollectLeft`] all share one build side.
 #[derive(Debug)]
 pub struct HybridJoinExec {
     plan: HashJoinExec,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+    /// The execution that is being started, until each of its partitions has been: they share it.
+    starting: Mutex<Option<Starting>>,
+}
+
+#[derive(Debug)]
+struct Starting {
+    execution: Arc<Execution>,
+    started: Vec<bool>,
 }
 
 impl HybridJoinExec {
-    /// Whether the operator can run this join.
-    pub fn supports(_join: &HashJoinExec) -> bool {
-        false
+    /// Whether the operator can run this join; if not, it stays on DataFusion's operator.
+    ///
+    /// It cannot if an input is unbounded, or if the keys are of different types or of one that Arrow's row format does
+    /// not take.
+    pub fn supports(join: &HashJoinExec) -> bool {
+        let is_bounded = !join.left().boundedness().is_unbounded() && !join.right().boundedness().is_unbounded();
+        is_bounded && key_types(join).is_some_and(|types| KeyCodec::supports(&types))
     }
 
-    /// Takes over a planned hash join.
+    /// Takes a planned hash join over.
+    ///
+    /// # Errors
+    /// Fails if the plan is inconsistent.
     pub fn try_new(join: &HashJoinExec) -> Result<Self> {
-        Ok(Self { plan: join.builder().build()? })
+        let plan = join.builder().build()?;
+        let properties = plan.properties();
+        let mut equivalences = properties.equivalence_properties().clone();
+        equivalences.clear_orderings();
+        let properties = PlanProperties::new(
+            equivalences,
+            properties.output_partitioning().clone(),
+            properties.emission_type,
+            properties.boundedness,
+        )
+        .with_scheduling_type(SchedulingType::Cooperative);
+        Ok(Self {
+            plan,
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+            starting: Mutex::default(),
+        })
+    }
+
+    /// The build side.
+    pub fn left(&self) -> &Arc<dyn ExecutionPlan> {
+        self.plan.left()
+    }
+
+    /// The probe side.
+    pub fn right(&self) -> &Arc<dyn ExecutionPlan> {
+        self.plan.right()
+    }
+
+    /// The keys: pairs of an expression over the left and one over the right input.
+    pub fn on(&self) -> &[(PhysicalExprRef, PhysicalExprRef)] {
+        self.plan.on()
+    }
+
+    /// The kind of join.
+    pub fn join_type(&self) -> datafusion::common::JoinType {
+        *self.plan.join_type()
+    }
+
+    /// Whether each partition has a build side of its own.
+    pub fn partition_mode(&self) -> PartitionMode {
+        *self.plan.partition_mode()
+    }
+
+    /// The same node over another planned join; its metrics stay.
+    fn rewrap(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| match node.downcast_ref::<HashJoinExec>() {
+            Some(join) if Self::supports(join) => Ok(Transformed::yes(Arc::new(Self::try_new(join)?) as _)),
+            _ => Ok(Transformed::no(node)),
+        })
+        .map(|transformed| transformed.data)
+    }
+
+    fn dynamic_filter(&self) -> Option<Arc<DynamicFilterPhysicalExpr>> {
+        let produced = self.plan.dynamic_expressions_produced();
+        produced.into_iter().find_map(|filter| Arc::downcast::<DynamicFilterPhysicalExpr>(filter).ok())
+    }
+
+    fn probe_partitions(&self) -> usize {
+        self.right().output_partitioning().partition_count()
+    }
+
+    fn spec(&self, batch_size: usize) -> Result<JoinSpec> {
+        let plan = &self.plan;
+        let (left, right) = (self.left().schema(), self.right().schema());
+        let (_, columns) = build_join_schema(&left, &right, plan.join_type());
+        let output_columns = match &plan.projection {
+            Some(projection) => projection.iter().map(|index| column_source(&columns[*index])).collect(),
+            None => columns.iter().map(column_source).collect(),
+        };
+        let Some(types) = key_types(plan) else {
+            return internal_err!("HybridJoinExec over keys that it does not support");
+        };
+        let null_equal = plan.null_equality() == NullEquality::NullEqualsNull;
+        let (build_keys, probe_keys) = self.on().iter().cloned().unzip();
+        let build_keys: Arc<dyn KeyExpressions> = Arc::new(Keys(build_keys));
+        let probe_keys: Arc<dyn KeyExpressions> = Arc::new(Keys(probe_keys));
+        let filter = plan.filter().cloned().map(|filter| Arc::new(Residual::new(filter)) as Arc<dyn ResidualFilter>);
+        Ok(JoinSpec {
+            join_type: join_type(*plan.join_type()),
+            null_aware: plan.null_aware,
+            codec: KeyCodec::try_new(&types, null_equal).map_err(to_datafusion)?,
+            build_keys,
+            probe_keys,
+            filter,
+            build_schema: left,
+            probe_schema: right,
+            output_schema: self.schema(),
+            output_columns,
+            batch_size,
+        })
+    }
+
+    fn start(&self, task: &Arc<TaskContext>) -> Result<Execution> {
+        let config = task.session_config().options().extensions.get::<OverspillConfig>().cloned().unwrap_or_default();
+        let spec = Arc::new(self.spec(task.session_config().batch_size())?);
+        let metrics = JoinMetrics::new(&self.metrics);
+        let tuning = SpillTuning {
+            enabled: config.spill && task.runtime_env().disk_manager.tmp_files_enabled(),
+            max_fanout: config.max_fanout.clamp(2, 256).next_power_of_two(),
+            max_depth: config.max_recursion_depth,
+        };
+        let partitions = self.probe_partitions();
+        let is_collected = self.partition_mode() == PartitionMode::CollectLeft;
+        let columns = spec.build_schema.fields().len().max(spec.probe_schema.fields().len());
+        let units = partitions + usize::from(is_collected);
+        let memory = JoinMemory::new(
+            task.memory_pool(),
+            self.consumer_name(),
+            config.join_memory_limit,
+            tuning.floor(columns),
+            units,
+            metrics.peak_mem_used.clone(),
+        );
+        let (build_keys, probe_keys): (Vec<_>, Vec<_>) = self.on().iter().cloned().unzip();
+        let bounds = self.dynamic_filter().filter(|_| KeyBounds::new(&build_keys, &spec.build_schema).is_some());
+        let bounds = match bounds {
+            Some(filter) => {
+                // What an execution before this one has put there does not hold for this one.
+                filter.update(lit(true))?;
+                let keeps_null = spec.null_aware || self.plan.null_equality() == NullEquality::NullEqualsNull;
+                let reports = if is_collected { 1 } else { partitions };
+                Some(BoundsFilter::new(filter, probe_keys, keeps_null, reports))
+            }
+            None => None,
+        };
+        let store = Arc::new(DiskStore::new(&spec, &metrics.spill, task));
+        let facts = Arc::new(ProbeFacts::default());
+        let join_type = spec.join_type;
+        let context = JoinContext { spec, store, memory, tuning, metrics, facts, bounds, build_keys };
+        let context = Arc::new(context);
+        if !is_collected {
+            return Ok(Execution::partitioned(context));
+        }
+        let inputs = shares_probe_inputs(join_type, partitions)
+            .then(|| Arc::new(ProbeInputs::new(Arc::clone(self.right()), Arc::clone(task))));
+        let build = self.left().execute(0, Arc::clone(task))?;
+        Ok(Execution::collected(context, build, partitions, inputs))
+    }
+
+    /// The execution that a partition belongs to.
+    fn execution(&self, partition: usize, task: &Arc<TaskContext>) -> Result<Arc<Execution>> {
+        let mut starting = self.starting.lock();
+        let mut current = match starting.take().filter(|current| !current.started[partition]) {
+            Some(current) => current,
+            None => {
+                let execution = Arc::new(self.start(task)?);
+                Starting { execution, started: vec![false; self.probe_partitions()] }
+            }
+        };
+        current.started[partition] = true;
+        let execution = Arc::clone(&current.execution);
+        if !current.started.iter().all(|started| *started) {
+            *starting = Some(current);
+        }
+        Ok(execution)
+    }
+
+    fn consumer_name(&self) -> String {
+        let on: Vec<_> = self.on().iter().map(|(left, right)| format!("{left} = {right}")).collect();
+        format!("HybridJoin({})", on.join(" AND "))
     }
 }
 
+/// The types of the keys, if both sides agree on them.
+fn key_types(join: &HashJoinExec) -> Option<Vec<arrow::datatypes::DataType>> {
+    let (left, right) = (join.left().schema(), join.right().schema());
+    join.on()
+        .iter()
+        .map(|(build, probe)| {
+            let (build, probe) = (build.data_type(&left).ok()?, probe.data_type(&right).ok()?);
+            build.equals_datatype(&probe).then_some(build)
+        })
+        .collect()
+}
+
+fn join_type(join_type: datafusion::common::JoinType) -> JoinType {
+    use datafusion::common::JoinType as Host;
+    match join_type {
+        Host::Inner => JoinType::Inner,
+        Host::Left => JoinType::Left,
+        Host::Right => JoinType::Right,
+        Host::Full => JoinType::Full,
+        Host::LeftSemi => JoinType::LeftSemi,
+        Host::LeftAnti => JoinType::LeftAnti,
+        Host::LeftMark => JoinType::LeftMark,
+        Host::RightSemi => JoinType::RightSemi,
+        Host::RightAnti => JoinType::RightAnti,
+        Host::RightMark => JoinType::RightMark,
+    }
+}
+
+/// The strategies a join may take at run time, as EXPLAIN shows them.
+const STRATEGIES: &str = "strategies=[in_memory, hybrid, passes]";
+
 impl DisplayAs for HybridJoinExec {
-    fn fmt_as(&self, t: DisplayFormatType, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        self.plan.fmt_as(t, f)
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        struct Planned<'a>(&'a HashJoinExec, DisplayFormatType);
+        impl fmt::Display for Planned<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                self.0.fmt_as(self.1, f)
+            }
+        }
+        let planned = Planned(&self.plan, format).to_string();
+        match format {
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                let details = planned.strip_prefix("HashJoinExec").unwrap_or(&planned);
+                write!(f, "HybridJoinExec{details}, {STRATEGIES}")
+            }
+            DisplayFormatType::TreeRender => {
+                writeln!(f, "{planned}")?;
+                writeln!(f, "{STRATEGIES}")
+            }
+        }
     }
 }
 
@@ -37,24 +301,124 @@ impl ExecutionPlan for HybridJoinExec {
     fn name(&self) -> &str {
         "HybridJoinExec"
     }
+
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.plan.properties()
+        &self.properties
     }
+
+    fn required_input_distribution(&self) -> Vec<Distribution> {
+        self.input_distribution_requirements().into_per_child()
+    }
+
+    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
+        self.plan.input_distribution_requirements()
+    }
+
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         self.plan.children()
     }
+
     fn apply_expressions(
         &self,
-        f: &mut dyn FnMut(
-            &Arc<dyn datafusion::physical_expr::PhysicalExpr>,
-        ) -> Result<datafusion::common::tree_node::TreeNodeRecursion>,
-    ) -> Result<datafusion::common::tree_node::TreeNodeRecursion> {
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
         self.plan.apply_expressions(f)
     }
-    fn with_new_children(self: Arc<Self>, _children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        not_impl_err!("under construction")
+
+    fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.plan.dynamic_expressions_produced()
     }
-    fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        not_impl_err!("under construction")
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = self.plan.builder().recompute_properties().with_new_children(children)?.build()?;
+        Ok(Arc::new(Self::try_new(&plan)?))
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(Self::try_new(&self.plan)?))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let (left, right) = (self.left().output_partitioning().partition_count(), self.probe_partitions());
+        let inputs = match self.partition_mode() {
+            PartitionMode::Partitioned if left != right => {
+                return internal_err!("HybridJoinExec over {left} build and {right} probe partitions");
+            }
+            PartitionMode::CollectLeft if left != 1 => {
+                return internal_err!("HybridJoinExec that collects its build side from {left} partitions");
+            }
+            PartitionMode::Auto => return internal_err!("HybridJoinExec without a partition mode"),
+            mode => mode,
+        };
+        let execution = self.execution(partition, &context)?;
+        let inputs = match (inputs, &execution.inputs) {
+            (PartitionMode::Partitioned, _) => Inputs::Own {
+                build: self.left().execute(partition, Arc::clone(&context))?,
+                probe: self.right().execute(partition, context)?,
+            },
+            (_, None) => Inputs::SharedBuild { probe: self.right().execute(partition, context)? },
+            (_, Some(inputs)) => {
+                inputs.open(partition)?;
+                Inputs::SharedBoth
+            }
+        };
+        let baseline = JoinMetrics::stream(&self.metrics, partition);
+        Ok(HybridJoinStream::new(execution, partition, inputs, self.fetch(), baseline).into_stream())
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        self.plan.child_stats_requests(partition)
+    }
+
+    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        self.plan.statistics_from_inputs(inputs, args)
+    }
+
+    fn try_swapping_with_projection(&self, projection: &ProjectionExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        self.plan.try_swapping_with_projection(projection)?.map(Self::rewrap).transpose()
+    }
+
+    fn gather_filters_for_pushdown(
+        &self,
+        phase: FilterPushdownPhase,
+        parent_filters: Vec<Arc<dyn PhysicalExpr>>,
+        config: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        self.plan.gather_filters_for_pushdown(phase, parent_filters, config)
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        phase: FilterPushdownPhase,
+        child_pushdown_result: ChildPushdownResult,
+        config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let mut result = self.plan.handle_child_pushdown_result(phase, child_pushdown_result, config)?;
+        result.updated_node = result.updated_node.map(Self::rewrap).transpose()?;
+        Ok(result)
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        self.plan.supports_limit_pushdown()
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.plan.fetch()
+    }
+
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        self.plan.with_fetch(limit).and_then(|plan| Self::rewrap(plan).ok())
     }
 }

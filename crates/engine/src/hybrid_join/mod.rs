@@ -1,5 +1,17 @@
 //! The one join operator of Overspill.
+//!
+//! [`HybridJoinExec`] is the plan node. Its streams drive the algorithm of [`overspill_join::hybrid`]: they read the
+//! inputs, feed them in, hand the output on, and afterwards read back what was spilled.
 
+mod deferred;
+mod disk;
+mod dynamic_filter;
 mod exec;
+mod execution;
+mod expressions;
+mod input;
+mod memory;
+mod metrics;
+mod stream;
 
 pub use exec::HybridJoinExec;

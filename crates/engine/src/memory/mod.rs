@@ -1,1 +1,14 @@
-//! Memory pools and accounting.
+//! Memory pools and accounting: who may hold how much of the memory limit.
+
+mod compact;
+mod headroom_pool;
+mod statement;
+mod table;
+
+pub use headroom_pool::HeadroomPool;
+pub use statement::execute_logical_plan;
+pub use table::ReservedMemTable;
+
+/// How a user raises the memory limit: the last sentence of every error that the limit causes.
+pub(crate) const RAISE_MEMORY_LIMIT: &str = "Raise the limit with --memory-limit on the command line or with SET \
+                                             datafusion.runtime.memory_limit in SQL.";

@@ -1,1 +1,7 @@
-//! Where spill files live.
+//! Where spill files live, and what to say when they do not fit.
+
+mod directory;
+mod disk_full;
+
+pub use directory::SpillDirectory;
+pub use disk_full::explain_disk_full;

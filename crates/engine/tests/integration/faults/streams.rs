@@ -11,7 +11,8 @@ use std::time::Duration;
 use arrow::array::{Array, RecordBatch};
 use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect, reset_plan_states};
+use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect};
 use futures::StreamExt;
 
 use crate::harness::fixture::{JOINS, Size, register, settings};

@@ -1,0 +1,189 @@
+//! What may be written behind `overspill` on the command line.
+
+use std::path::PathBuf;
+
+use bytesize::ByteSize;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+/// SQL over Parquet, CSV, JSON and Arrow files, with joins that finish in the memory they are given.
+///
+/// Without -c, -f or piped input, an interactive shell opens.
+#[derive(Debug, Parser)]
+#[command(name = "overspill", version, args_conflicts_with_subcommands = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub tool: Option<Tool>,
+
+    #[command(flatten)]
+    pub sql: SqlArguments,
+}
+
+/// The tools beside the SQL shell.
+#[derive(Debug, Subcommand)]
+pub enum Tool {}
+
+#[derive(Debug, Args)]
+pub struct SqlArguments {
+    /// Run these statements, then end; may be given several times
+    #[arg(short = 'c', long = "command", value_name = "SQL")]
+    commands: Vec<String>,
+
+    /// Run the statements of this file, then end; `-` is standard input; may be given several times
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// How results are written [default: by the name of --output, else table]
+    #[arg(long, value_name = "FORMAT", help_heading = "Output")]
+    pub format: Option<Format>,
+
+    /// Write results to this file, put in place once every statement has run
+    #[arg(long, value_name = "PATH", help_heading = "Output")]
+    pub output: Option<PathBuf>,
+
+    /// Print `time N SECONDS` on standard error after the N-th statement
+    #[arg(long, help_heading = "Output")]
+    pub timing: bool,
+
+    /// Leave out the banner, the row counts and the progress bar
+    #[arg(short, long, help_heading = "Output")]
+    pub quiet: bool,
+
+    /// The memory that queries may take, as in 512MB, 1.5GiB or plain bytes [default: 80 % of the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Resources")]
+    pub memory_limit: Option<usize>,
+
+    /// Where state that outgrows the memory limit goes [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR", help_heading = "Resources")]
+    pub temp_dir: Option<PathBuf>,
+
+    /// The most that may lie in the temporary directory at a time [default: 100GB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Resources")]
+    pub temp_limit: Option<usize>,
+
+    /// Worker threads, and partitions a query is cut into [default: one a processor]
+    #[arg(long, value_name = "N", value_parser = parse_threads, help_heading = "Resources")]
+    pub threads: Option<usize>,
+
+    /// A setting of overspill.* or datafusion.*, as SET would make it; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_setting, help_heading = "Resources")]
+    pub settings: Vec<(String, String)>,
+
+    /// What follows a statement that fails: stop (scripts, unless told) or continue
+    #[arg(long, value_name = "ACTION")]
+    pub on_error: Option<OnError>,
+
+    /// The -c and -f arguments in the order they were written, which clap's lists do not keep.
+    #[arg(skip)]
+    pub sources: Vec<Source>,
+}
+
+/// One place that statements come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    Text(String),
+    File(PathBuf),
+    StandardInput,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Aligned columns, for people
+    Table,
+    /// Comma-separated values with a header
+    Csv,
+    /// One array of objects
+    Json,
+    /// One object a line
+    Ndjson,
+    /// An Apache Parquet file
+    Parquet,
+    /// An Apache Arrow IPC file
+    Arrow,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnError {
+    Stop,
+    Continue,
+}
+
+impl Arguments {
+    /// Reads the process's arguments; prints usage and ends the process with status 2 where they are wrong.
+    pub fn from_command_line() -> Self {
+        let matches = Self::command().get_matches();
+        let mut arguments = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        arguments.sql.sources = sources_in_order(&arguments.sql, &matches);
+        arguments
+    }
+}
+
+fn sources_in_order(sql: &SqlArguments, matches: &ArgMatches) -> Vec<Source> {
+    let positions = |id: &str| matches.indices_of(id).into_iter().flatten();
+    let commands = positions("commands").zip(sql.commands.iter().map(|text| Source::Text(text.clone())));
+    let files = positions("files").zip(
+        sql.files
+            .iter()
+            .map(|path| if path.as_os_str() == "-" { Source::StandardInput } else { Source::File(path.clone()) }),
+    );
+    let mut sources: Vec<_> = commands.chain(files).collect();
+    sources.sort_by_key(|(position, _)| *position);
+    sources.into_iter().map(|(_, source)| source).collect()
+}
+
+/// Reads a size in bytes: `512MB` and `1.5GB` count by thousands, `512MiB` by 1,024s, a bare number is bytes.
+pub fn parse_size(text: &str) -> Result<usize, String> {
+    let size = text
+        .trim()
+        .parse::<ByteSize>()
+        .map_err(|_| "a size is a number with or without a unit, as in 512MB, 1.5GiB or 1048576".to_string())?;
+    usize::try_from(size.as_u64()).map_err(|_| "the size is larger than this machine can count".to_string())
+}
+
+fn parse_threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(threads @ 1..=4096) => Ok(threads),
+        _ => Err("the number of threads is a whole number from 1 to 4096".to_string()),
+    }
+}
+
+fn parse_setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_string(), value.trim().to_string())),
+        _ => Err("a setting is written KEY=VALUE, as in overspill.spill=false".to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_count_by_thousands_unless_the_unit_says_otherwise() {
+        assert_eq!(parse_size("512MB"), Ok(512_000_000));
+        assert_eq!(parse_size("512 MiB"), Ok(512 << 20));
+        assert_eq!(parse_size("1.5GB"), Ok(1_500_000_000));
+        assert_eq!(parse_size("0"), Ok(0));
+        assert_eq!(parse_size("1"), Ok(1));
+        assert_eq!(parse_size("64kb"), Ok(64_000));
+        for nonsense in ["", "MB", "-1", "lots", "12 parsecs", "1e400GB"] {
+            assert!(parse_size(nonsense).is_err(), "{nonsense:?} is no size");
+        }
+    }
+
+    #[test]
+    fn settings_are_split_at_the_first_equals_sign() {
+        assert_eq!(parse_setting("a.b = c=d"), Ok(("a.b".into(), "c=d".into())));
+        assert!(parse_setting("a.b").is_err());
+        assert!(parse_setting("=c").is_err());
+    }
+
+    #[test]
+    fn commands_and_files_keep_their_order() {
+        let matches = Arguments::command().get_matches_from(["overspill", "-f", "a", "-c", "b", "-f", "-", "-c", "d"]);
+        let arguments = Arguments::from_arg_matches(&matches).unwrap();
+        assert_eq!(
+            sources_in_order(&arguments.sql, &matches),
+            [Source::File("a".into()), Source::Text("b".into()), Source::StandardInput, Source::Text("d".into()),]
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! DataFusion's settings for a memory limit: what its sorts and aggregates need to work in a small one.
+//!
+//! All that follows from `--memory-limit` is decided here; `--set` and `SET` have the last word.
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+
+/// What a partition of a query can hold before DataFusion's defaults are too large for it.
+const AMPLE_BYTES_A_PARTITION: usize = 128 << 20;
+
+const DEFAULT_BATCH_ROWS: usize = 8192;
+const DEFAULT_SORT_RESERVATION: usize = 10 << 20;
+const DEFAULT_SORT_PUSHDOWN_BUFFER: usize = 1 << 30;
+const DEFAULT_METADATA_CACHE: usize = 50 << 20;
+
+/// Sizes that follow from the memory limit and the number of partitions that share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Rows of a batch. An operator holds several batches that it cannot spill, so they shrink with the limit.
+    pub batch_rows: usize,
+    /// What each sort sets aside to merge its runs. Every sort of every partition takes it at its start and none gives
+    /// it back, so that the default of 10 MB alone spends a small limit.
+    pub sort_reservation: usize,
+    /// The most that a scan in sort order may read ahead.
+    pub sort_pushdown_buffer: usize,
+    /// The most that the footers of files may take, beside the memory limit.
+    pub metadata_cache: usize,
+}
+
+impl Budget {
+    pub fn of(memory_limit: usize, partitions: usize) -> Self {
+        let share = memory_limit / partitions.max(1);
+        let scaled = |default: usize, least: usize| {
+            if share >= AMPLE_BYTES_A_PARTITION {
+                return default;
+            }
+            let scaled = (default as u128 * share as u128 / AMPLE_BYTES_A_PARTITION as u128) as usize;
+            scaled.max(least)
+        };
+        Self {
+            batch_rows: scaled(DEFAULT_BATCH_ROWS, 1024).next_power_of_two().min(DEFAULT_BATCH_ROWS),
+            sort_reservation: scaled(DEFAULT_SORT_RESERVATION, 64 << 10),
+            sort_pushdown_buffer: DEFAULT_SORT_PUSHDOWN_BUFFER.min(memory_limit / 8),
+            metadata_cache: DEFAULT_METADATA_CACHE.min(memory_limit / 8),
+        }
+    }
+
+    pub fn apply(&self, options: &mut ConfigOptions) -> Result<()> {
+        options.set("datafusion.execution.batch_size", &self.batch_rows.to_string())?;
+        options.set("datafusion.execution.sort_spill_reservation_bytes", &self.sort_reservation.to_string())?;
+        options.set("datafusion.execution.sort_pushdown_buffer_capacity", &self.sort_pushdown_buffer.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ample_limit_keeps_the_defaults() {
+        let budget = Budget::of(16 << 30, 8);
+        assert_eq!(budget.batch_rows, DEFAULT_BATCH_ROWS);
+        assert_eq!(budget.sort_reservation, DEFAULT_SORT_RESERVATION);
+        assert_eq!(budget.metadata_cache, DEFAULT_METADATA_CACHE);
+    }
+
+    #[test]
+    fn sorts_of_a_small_limit_reserve_a_small_part_of_it() {
+        for limit in [4 << 20, 64_000_000, 300_000_000] {
+            let budget = Budget::of(limit, 2);
+            assert!(budget.sort_reservation * 2 * 4 <= limit, "{budget:?} of {limit}");
+            assert!(budget.batch_rows.is_power_of_two());
+        }
+    }
+
+    #[test]
+    fn no_limit_is_too_small_to_compute_with() {
+        let mut options = ConfigOptions::default();
+        for limit in [0, 1, 1000] {
+            Budget::of(limit, 64).apply(&mut options).unwrap();
+            assert_eq!(options.execution.batch_size.get(), 1024);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! How much memory this process may take: the machine's, or less where a control group says so.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// 80 % of the machine's memory or of its control group's, whichever is smaller; the rest is for what no query
+/// reserves: the program, the allocator's slack and the pages being read.
+pub fn default_limit() -> usize {
+    let available = total_memory().into_iter().chain(control_group_limit(Path::new("/"))).min();
+    // A machine that tells nothing gets a limit that a small one survives.
+    available.map_or(1 << 30, |bytes| bytes / 5 * 4)
+}
+
+fn total_memory() -> Option<usize> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kilobytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kilobytes.checked_mul(1024)
+}
+
+/// The smallest limit of the process's control group and the groups around it, version 2 or 1.
+fn control_group_limit(root: &Path) -> Option<usize> {
+    let membership = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let files = membership.lines().flat_map(|line| limit_files(root, line));
+    files.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok()).min()
+}
+
+/// The files that may hold a limit for one line of /proc/self/cgroup, `ID:CONTROLLERS:PATH`.
+fn limit_files(root: &Path, line: &str) -> Vec<PathBuf> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { return Vec::new() };
+    let (mount, name) = match controllers {
+        "" => ("sys/fs/cgroup", "memory.max"),
+        list if list.split(',').any(|controller| controller == "memory") => {
+            ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        }
+        _ => return Vec::new(),
+    };
+    // In a container the path is often the host's, and the limit lies at the mount's root: the ancestors include it.
+    let groups = Path::new(group.trim_start_matches('/')).ancestors();
+    groups.map(|group| root.join(mount).join(group).join(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn the_tightest_group_around_the_process_counts() {
+        let root = machine(&[
+            ("proc/self/cgroup", "0::/user.slice/job\n"),
+            ("sys/fs/cgroup/user.slice/memory.max", "2000000\n"),
+            ("sys/fs/cgroup/user.slice/job/memory.max", "max\n"),
+        ]);
+        assert_eq!(control_group_limit(root.path()), Some(2_000_000));
+    }
+
+    #[test]
+    fn version_1_is_read_and_other_controllers_are_not() {
+        let root = machine(&[
+            ("proc/self/cgroup", "5:cpu:/a\n4:memory,hugetlb:/docker/x\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "3000000\n"),
+            ("sys/fs/cgroup/cpu/memory.limit_in_bytes", "1\n"),
+        ]);
+        assert_eq!(control_group_limit(root.path()), Some(3_000_000));
+    }
+
+    #[test]
+    fn no_limit_is_found_where_none_is_set() {
+        assert_eq!(control_group_limit(machine(&[]).path()), None);
+    }
+
+    #[test]
+    fn this_machine_has_memory() {
+        assert!(default_limit() > 64 << 20);
+    }
+}

@@ -1,0 +1,135 @@
+//! CSV and JSON.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, StringBuilder};
+use arrow::csv;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::json::writer::{JsonArray, JsonFormat, LineDelimited, Writer, WriterBuilder};
+use arrow::record_batch::RecordBatch;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+
+use super::RowWriter;
+
+pub struct CsvWriter<W: Write> {
+    writer: csv::Writer<W>,
+    plain: PlainColumns,
+}
+
+impl<W: Write> CsvWriter<W> {
+    pub fn new(destination: W, schema: &SchemaRef) -> Result<Self, ArrowError> {
+        let plain = PlainColumns::new(schema, |data_type| data_type.is_nested());
+        let mut writer = csv::WriterBuilder::new().with_header(true).build(destination);
+        // An empty result has a header too.
+        writer.write(&RecordBatch::new_empty(Arc::clone(&plain.schema)))?;
+        Ok(Self { writer, plain })
+    }
+}
+
+impl<W: Write> RowWriter for CsvWriter<W> {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
+        self.writer.write(&self.plain.of(batch)?)
+    }
+
+    fn finish(&mut self) -> Result<(), ArrowError> {
+        Ok(())
+    }
+}
+
+pub struct JsonWriter<W: Write, F: JsonFormat> {
+    writer: Writer<W, F>,
+    plain: PlainColumns,
+    /// Whether a line must be ended after the last object.
+    ends_line: bool,
+}
+
+impl<W: Write> JsonWriter<W, JsonArray> {
+    pub fn array(destination: W, schema: &SchemaRef) -> Self {
+        Self::new(destination, schema, true)
+    }
+}
+
+impl<W: Write> JsonWriter<W, LineDelimited> {
+    pub fn lines(destination: W, schema: &SchemaRef) -> Self {
+        Self::new(destination, schema, false)
+    }
+}
+
+impl<W: Write, F: JsonFormat> JsonWriter<W, F> {
+    fn new(destination: W, schema: &SchemaRef, ends_line: bool) -> Self {
+        Self {
+            writer: WriterBuilder::new().with_explicit_nulls(true).build(destination),
+            plain: PlainColumns::new(schema, |data_type| matches!(data_type, DataType::Interval(_))),
+            ends_line,
+        }
+    }
+}
+
+impl<W: Write, F: JsonFormat> RowWriter for JsonWriter<W, F> {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        self.writer.write(&self.plain.of(batch)?)
+    }
+
+    fn finish(&mut self) -> Result<(), ArrowError> {
+        self.writer.finish()?;
+        if self.ends_line {
+            self.writer.get_mut().write_all(b"\n")?;
+        }
+        Ok(())
+    }
+}
+
+/// Columns of types that a format cannot express are written as the text that a table would show.
+struct PlainColumns {
+    schema: SchemaRef,
+    replaced: Vec<usize>,
+}
+
+impl PlainColumns {
+    fn new(schema: &SchemaRef, foreign: impl Fn(&DataType) -> bool) -> Self {
+        let replaced: Vec<_> =
+            (0..schema.fields().len()).filter(|column| foreign(schema.field(*column).data_type())).collect();
+        if replaced.is_empty() {
+            return Self { schema: Arc::clone(schema), replaced };
+        }
+        let fields = schema.fields().iter().enumerate().map(|(column, field)| {
+            if replaced.contains(&column) {
+                Field::new(field.name(), DataType::Utf8, true)
+            } else {
+                field.as_ref().clone()
+            }
+        });
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        Self { schema, replaced }
+    }
+
+    fn of(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+        if self.replaced.is_empty() {
+            return Ok(batch.clone());
+        }
+        let mut columns = batch.columns().to_vec();
+        for column in &self.replaced {
+            columns[*column] = as_text(&columns[*column])?;
+        }
+        RecordBatch::try_new(Arc::clone(&self.schema), columns)
+    }
+}
+
+fn as_text(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let options = FormatOptions::default();
+    let formatter = ArrayFormatter::try_new(column.as_ref(), &options)?;
+    let mut text = StringBuilder::new();
+    for row in 0..column.len() {
+        if column.is_null(row) {
+            text.append_null();
+        } else {
+            text.append_value(formatter.value(row).try_to_string()?);
+        }
+    }
+    Ok(Arc::new(text.finish()))
+}

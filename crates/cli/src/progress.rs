@@ -1,0 +1,153 @@
+//! A line on the terminal about the query that runs, from the metrics of its plan.
+
+use std::io::{IsTerminal, stderr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytesize::ByteSize;
+use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::MetricsSet;
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::task::JoinHandle;
+
+/// Shorter queries show nothing.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+const REFRESH: Duration = Duration::from_millis(200);
+
+/// Joins beyond these are only counted.
+const JOINS_SHOWN: usize = 4;
+
+/// Whether queries show their progress.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    shown: bool,
+}
+
+impl Progress {
+    /// Shows progress where somebody can see it.
+    pub fn new(quiet: bool) -> Self {
+        Self { shown: !quiet && stderr().is_terminal() }
+    }
+
+    /// Follows the plan until the result is dropped.
+    pub fn watch(self, plan: &Arc<dyn ExecutionPlan>, pool: &Arc<dyn MemoryPool>) -> Watched {
+        if !self.shown {
+            return Watched { drawing: None };
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        let drawing = tokio::spawn(draw(bar.clone(), Arc::clone(plan), Arc::clone(pool)));
+        Watched { drawing: Some((bar, drawing)) }
+    }
+}
+
+/// A plan that is followed.
+pub struct Watched {
+    drawing: Option<(ProgressBar, JoinHandle<()>)>,
+}
+
+impl Watched {
+    /// Takes the line away for good, before rows are printed over it.
+    pub fn hide(&self) {
+        if let Some((bar, drawing)) = &self.drawing {
+            drawing.abort();
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.hide();
+    }
+}
+
+async fn draw(bar: ProgressBar, plan: Arc<dyn ExecutionPlan>, pool: Arc<dyn MemoryPool>) {
+    let start = Instant::now();
+    tokio::time::sleep(PATIENCE).await;
+    bar.set_draw_target(ProgressDrawTarget::stderr());
+    bar.set_style(
+        ProgressStyle::with_template("{spinner} {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
+    );
+    loop {
+        bar.set_message(describe(&plan, pool.reserved(), start.elapsed()));
+        bar.tick();
+        tokio::time::sleep(REFRESH).await;
+    }
+}
+
+/// One line: the time, the rows read, the memory held, and what each join has done.
+fn describe(plan: &Arc<dyn ExecutionPlan>, reserved: usize, elapsed: Duration) -> String {
+    let mut sums = Sums::default();
+    visit(plan, &mut sums);
+    let mut parts = vec![
+        format!("{:.0} s", elapsed.as_secs_f64()),
+        format!("{} rows read", HumanCount(sums.rows_read as u64)),
+        format!("{} held", bytes(reserved)),
+    ];
+    if sums.spilled > 0 {
+        parts.push(format!("{} spilled", bytes(sums.spilled)));
+    }
+    for (number, join) in sums.joins.iter().take(JOINS_SHOWN).enumerate() {
+        let mut part = format!(
+            "join {}: {} build, {} probe, {} out",
+            number + 1,
+            HumanCount(join.build as u64),
+            HumanCount(join.probe as u64),
+            HumanCount(join.output as u64)
+        );
+        if join.spilled > 0 {
+            part.push_str(&format!(", {} spilled", bytes(join.spilled)));
+        }
+        parts.push(part);
+    }
+    if sums.joins.len() > JOINS_SHOWN {
+        parts.push(format!("and {} joins", sums.joins.len() - JOINS_SHOWN));
+    }
+    parts.join(" · ")
+}
+
+#[derive(Debug, Default)]
+struct Sums {
+    rows_read: usize,
+    spilled: usize,
+    joins: Vec<Join>,
+}
+
+#[derive(Debug)]
+struct Join {
+    build: usize,
+    probe: usize,
+    output: usize,
+    spilled: usize,
+}
+
+fn visit(plan: &Arc<dyn ExecutionPlan>, sums: &mut Sums) {
+    if let Some(metrics) = plan.metrics() {
+        let spilled = metrics.spilled_bytes().unwrap_or(0);
+        sums.spilled += spilled;
+        if plan.children().is_empty() {
+            sums.rows_read += metrics.output_rows().unwrap_or(0);
+        }
+        if plan.name().ends_with("JoinExec") {
+            sums.joins.push(Join {
+                build: count(&metrics, "build_input_rows"),
+                probe: count(&metrics, "input_rows") + count(&metrics, "probe_input_rows"),
+                output: metrics.output_rows().unwrap_or(0),
+                spilled,
+            });
+        }
+    }
+    for child in plan.children() {
+        visit(child, sums);
+    }
+}
+
+fn count(metrics: &MetricsSet, name: &str) -> usize {
+    metrics.sum_by_name(name).map_or(0, |value| value.as_usize())
+}
+
+fn bytes(count: usize) -> String {
+    ByteSize(count as u64).display().si().to_string()
+}

@@ -1,0 +1,107 @@
+//! The interactive shell.
+
+mod assistant;
+mod names;
+
+use std::path::PathBuf;
+
+use rustyline::error::ReadlineError;
+use rustyline::history::FileHistory;
+use rustyline::{CompletionType, Config, Editor};
+use tokio::runtime::Runtime;
+
+use crate::command;
+use crate::failure::{Failure, Outcome, tell};
+use crate::script;
+use crate::shell::{Next, Shell};
+use crate::statement::Splitter;
+use assistant::Assistant;
+
+type Prompt = Editor<Assistant, FileHistory>;
+
+const HISTORY_LENGTH: usize = 10_000;
+
+/// Reads statements and runs them until the end of input. True, whatever failed on the way: the user has seen it.
+pub fn run(runtime: &Runtime, shell: &mut Shell) -> Outcome<bool> {
+    let unusable = |error: ReadlineError| Failure::message(format!("the terminal cannot be used: {error}"));
+    let config = Config::builder()
+        .completion_type(CompletionType::List)
+        .max_history_size(HISTORY_LENGTH)
+        .and_then(|config| config.history_ignore_dups(true))
+        .map_err(unusable)?
+        .build();
+    let mut prompt: Prompt = Editor::with_config(config).map_err(unusable)?;
+    prompt.set_helper(Some(Assistant::new(shell.dialect())));
+    let history = home_file(".overspill_history");
+    if let Some(path) = &history {
+        // The first start has none.
+        let _ = prompt.load_history(path);
+    }
+    if let Some(path) = home_file(".overspillrc").filter(|path| path.exists()) {
+        match runtime.block_on(script::read(shell, &path)) {
+            Ok(Next::Quit) => return Ok(true),
+            Ok(Next::Statement) | Err(Failure::Stopped) => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    if !shell.is_quiet() {
+        let version = env!("CARGO_PKG_VERSION");
+        tell(&format!("overspill {version}: SQL ends with a semicolon, \\? helps, \\q ends."));
+    }
+    let outcome = converse(runtime, shell, &mut prompt);
+    if let Some(path) = &history
+        && let Err(error) = prompt.append_history(path)
+    {
+        tell(&format!("the history could not be kept in {}: {error}", path.display()));
+    }
+    outcome
+}
+
+fn converse(runtime: &Runtime, shell: &mut Shell, prompt: &mut Prompt) -> Outcome<bool> {
+    loop {
+        let names = runtime.block_on(names::known(&shell.session.context));
+        if let Some(assistant) = prompt.helper_mut() {
+            assistant.learn(names, shell.dialect());
+        }
+        let text = match prompt.readline("overspill> ") {
+            Ok(text) => text,
+            // The line is given up, as in every shell.
+            Err(ReadlineError::Interrupted) => continue,
+            Err(ReadlineError::Eof) => return Ok(true),
+            Err(error) => return Err(Failure::message(format!("the terminal cannot be read: {error}"))),
+        };
+        if text.trim().is_empty() {
+            continue;
+        }
+        // A history that cannot be kept is told of once, at the end.
+        let _ = prompt.add_history_entry(text.trim());
+        shell.forget_interrupts();
+        if runtime.block_on(obey(shell, &text))? == Next::Quit {
+            return Ok(true);
+        }
+    }
+}
+
+async fn obey(shell: &mut Shell, text: &str) -> Outcome<Next> {
+    if command::is_command(text) {
+        return match shell.command(text).await {
+            Err(Failure::Stopped) => Ok(Next::Statement),
+            next => next,
+        };
+    }
+    let mut splitter = Splitter::default();
+    let mut statements = splitter.push(text, shell.dialect());
+    statements.extend(splitter.finish(shell.dialect()));
+    for statement in statements {
+        match shell.statement(&statement).await {
+            Ok(()) => {}
+            Err(Failure::Stopped) => break,
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(Next::Statement)
+}
+
+fn home_file(name: &str) -> Option<PathBuf> {
+    std::env::home_dir().map(|home| home.join(name))
+}

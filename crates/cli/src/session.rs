@@ -1,0 +1,134 @@
+//! The DataFusion session behind the command line: Overspill's joins, the memory and disk budgets, files as tables.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
+use datafusion::common::config::ConfigOptions;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use overspill::memory::HeadroomPool;
+use overspill::spill::SpillDirectory;
+use overspill::{OverspillConfig, OverspillSessionExt};
+
+use crate::budget::Budget;
+use crate::failure::{Failure, Outcome, plain, tell};
+use crate::files::{FileTables, LocalFilesOnly};
+
+/// What queries may take.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Bytes of memory.
+    pub memory: usize,
+    /// Bytes in the temporary directory at a time; DataFusion's limit where it is not given.
+    pub temp: Option<usize>,
+    /// The temporary directory the user named.
+    pub temp_dir: Option<PathBuf>,
+    pub threads: usize,
+}
+
+/// A session and what must outlive it.
+pub struct Session {
+    pub context: SessionContext,
+    /// Declared last, dropped last: the session's disk manager removes its own files in it first.
+    _spill: Option<SpillDirectory>,
+}
+
+impl Session {
+    pub fn open(limits: &Limits, settings: &[(String, String)]) -> Outcome<Self> {
+        let budget = Budget::of(limits.memory, limits.threads);
+        let mut config = SessionConfig::new().with_information_schema(true).with_target_partitions(limits.threads);
+        budget.apply(config.options_mut()).map_err(failed)?;
+        let spill = spill_directory(limits)?;
+        let mut builder = SessionStateBuilder::new_with_default_features()
+            .with_config(config)
+            .with_runtime_env(runtime(limits, &budget, spill.as_ref())?)
+            .with_overspill(OverspillConfig::default());
+        for (key, value) in settings {
+            set(builder.config().get_or_insert_default().options_mut(), key, value)?;
+        }
+        let context = with_files_as_tables(SessionContext::new_with_state(builder.build()));
+        Ok(Self { context, _spill: spill })
+    }
+}
+
+fn failed(error: DataFusionError) -> Failure {
+    Failure::Message(plain(&error))
+}
+
+/// The directory for this process's spill files. Without one that was named, a machine that has no place for temporary
+/// files can still run what fits in memory.
+fn spill_directory(limits: &Limits) -> Outcome<Option<SpillDirectory>> {
+    let Some(root) = &limits.temp_dir else {
+        let opened = SpillDirectory::open(&std::env::temp_dir());
+        let told = opened.inspect_err(|error| tell(&format!("warning: nothing can be spilled: {}", plain(error))));
+        return Ok(told.ok());
+    };
+    SpillDirectory::open(root).map(Some).map_err(failed)
+}
+
+fn runtime(limits: &Limits, budget: &Budget, spill: Option<&SpillDirectory>) -> Outcome<Arc<RuntimeEnv>> {
+    let mut disk = DiskManagerBuilder::default().with_mode(match spill {
+        Some(directory) => DiskManagerMode::Directories(vec![directory.path().to_path_buf()]),
+        None => DiskManagerMode::Disabled,
+    });
+    if let Some(bytes) = limits.temp {
+        disk.set_max_temp_directory_size(bytes as u64);
+    }
+    RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(HeadroomPool::new(limits.memory)))
+        .with_disk_manager_builder(disk)
+        .with_object_store_registry(Arc::new(LocalFilesOnly::default()))
+        .with_metadata_cache_limit(budget.metadata_cache)
+        // A listing that is remembered hides the files that other programs, or COPY, add to a folder.
+        .with_object_list_cache_limit(0)
+        .build_arc()
+        .map_err(failed)
+}
+
+/// Makes one `--set`, with errors that name the key.
+fn set(options: &mut ConfigOptions, key: &str, value: &str) -> Outcome<()> {
+    if key.starts_with("datafusion.runtime.") {
+        return Err(Failure::message(format!(
+            "--set {key}: the budgets of the command line are set with --memory-limit, --temp-dir and --temp-limit"
+        )));
+    }
+    options.set(key, value).map_err(|error| {
+        let text = error.strip_backtrace();
+        // DataFusion tells an unknown key from a bad value in its words alone.
+        if text.contains("not found on") || text.contains("namespace") {
+            Failure::message(format!("--set {key}: there is no setting of that name{}", nearest(options, key)))
+        } else {
+            Failure::message(format!("--set {key}={value}: {text}"))
+        }
+    })
+}
+
+/// Names the settings that end like the one that was not found.
+fn nearest(options: &ConfigOptions, key: &str) -> String {
+    let last = key.rsplit('.').next().unwrap_or(key);
+    let names: Vec<_> = options
+        .entries()
+        .into_iter()
+        .map(|entry| entry.key)
+        .filter(|known| known.starts_with("datafusion.") && known.rsplit('.').next() == Some(last))
+        .collect();
+    match names.as_slice() {
+        [] => " (SHOW ALL lists them)".to_string(),
+        names => format!(" (did you mean {}?)", names.join(" or ")),
+    }
+}
+
+fn with_files_as_tables(context: SessionContext) -> SessionContext {
+    let files = Arc::new(FileTables::default());
+    let catalogs = DynamicFileCatalog::new(
+        Arc::clone(context.state().catalog_list()),
+        Arc::clone(&files) as Arc<dyn UrlTableFactory>,
+    );
+    context.register_catalog_list(Arc::new(catalogs));
+    files.serve(&context);
+    context
+}

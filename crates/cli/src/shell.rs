@@ -1,0 +1,231 @@
+//! One run of the command line, from its arguments to its exit status.
+
+use std::io::{IsTerminal, stdin};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use datafusion::common::config::Dialect;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::args::{OnError, Source, SqlArguments};
+use crate::command::{self, Command};
+use crate::failure::{Failure, Outcome, tell};
+use crate::interrupt::{Insistence, Interrupts};
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::session::{Limits, Session};
+use crate::statement::{Answer, answer};
+use crate::{machine_memory, repl, script};
+
+/// Stack of a worker thread: deep expressions are planned and evaluated by recursion.
+const STACK_BYTES: usize = 8 << 20;
+
+/// How long the end waits for work on other threads that cannot be stopped at once.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The most that a writer gathers before it writes, in memory that no budget counts.
+const OUTPUT_BUFFER: usize = 64 << 20;
+
+/// What is told to the user while statements run, and by which rules they run.
+pub struct Shell {
+    pub session: Session,
+    output: Output,
+    progress: Progress,
+    interrupts: Interrupts,
+    on_error: OnError,
+    pub timing: bool,
+    pub interactive: bool,
+    quiet: bool,
+    /// Statements that have run, for `--timing`.
+    statements: usize,
+    failed: bool,
+}
+
+pub fn main(arguments: SqlArguments) -> ExitCode {
+    let threads =
+        arguments.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+    let runtime = match runtime(threads) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("cannot start {threads} threads: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let (session, outcome) = run(&runtime, arguments, threads);
+    // Tasks that still run may hold spill files: the session, which removes their directory, goes last.
+    runtime.shutdown_timeout(END_PATIENCE);
+    drop(session);
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) | Err(Failure::Stopped) => ExitCode::FAILURE,
+        // What a shell reports for a program that the signal of a closed pipe ended.
+        Err(Failure::ClosedPipe) => ExitCode::from(128 + 13),
+        Err(Failure::Interrupted(signal)) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
+        Err(Failure::Message(text)) => {
+            complain(&text);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn runtime(threads: usize) -> std::io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(threads).thread_stack_size(STACK_BYTES).enable_all().build()
+}
+
+/// Runs everything that was asked for. True if every statement succeeded.
+fn run(runtime: &Runtime, arguments: SqlArguments, threads: usize) -> (Option<Session>, Outcome<bool>) {
+    let limits = Limits {
+        memory: arguments.memory_limit.unwrap_or_else(machine_memory::default_limit),
+        temp: arguments.temp_limit,
+        temp_dir: arguments.temp_dir.clone(),
+        threads,
+    };
+    let sources = match arguments.sources.is_empty() {
+        true if stdin().is_terminal() => None,
+        true => Some(vec![Source::StandardInput]),
+        false => Some(arguments.sources.clone()),
+    };
+    let mut shell = match Shell::open(runtime, arguments, limits, sources.is_none()) {
+        Ok(shell) => shell,
+        Err(failure) => return (None, Err(failure)),
+    };
+    let outcome = match sources {
+        Some(sources) => script::run(runtime, &mut shell, &sources),
+        None => repl::run(runtime, &mut shell),
+    };
+    shell.close(outcome)
+}
+
+impl Shell {
+    fn open(runtime: &Runtime, arguments: SqlArguments, limits: Limits, interactive: bool) -> Outcome<Self> {
+        let buffer = OUTPUT_BUFFER.min(limits.memory / 4);
+        let session = Session::open(&limits, &arguments.settings)?;
+        let output = Output::open(arguments.format, arguments.output, !arguments.quiet, buffer)?;
+        let insistence = if interactive { Insistence::Waits } else { Insistence::Ends };
+        let _inside = runtime.enter();
+        let interrupts = Interrupts::listen(insistence)
+            .map_err(|error| Failure::message(format!("cannot listen for Ctrl-C: {error}")))?;
+        Ok(Self {
+            session,
+            output,
+            progress: Progress::new(arguments.quiet),
+            interrupts,
+            on_error: arguments.on_error.unwrap_or(if interactive { OnError::Continue } else { OnError::Stop }),
+            timing: arguments.timing,
+            interactive,
+            quiet: arguments.quiet,
+            statements: 0,
+            failed: false,
+        })
+    }
+
+    /// Puts the output in place, unless what should fill it failed.
+    fn close(self, outcome: Outcome<bool>) -> (Option<Session>, Outcome<bool>) {
+        let keep = match &outcome {
+            Ok(succeeded) => *succeeded || self.on_error == OnError::Continue,
+            Err(_) => false,
+        };
+        let finished = if keep { self.output.finish() } else { Ok(()) };
+        (Some(self.session), finished.and(outcome))
+    }
+
+    pub fn dialect(&self) -> Dialect {
+        self.session.context.state().config().options().sql_parser.dialect
+    }
+
+    pub fn succeeded(&self) -> bool {
+        !self.failed
+    }
+
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// Forgets the signals that ended what ran before.
+    pub fn forget_interrupts(&self) {
+        self.interrupts.forget();
+    }
+
+    /// Waits for something that a signal ends.
+    pub async fn unless_interrupted<T>(&self, work: impl Future<Output = T>) -> Outcome<T> {
+        tokio::select! {
+            biased;
+            signal = self.interrupts.raised() => Err(Failure::Interrupted(signal)),
+            done = work => Ok(done),
+        }
+    }
+
+    /// Runs a statement. An error is told here; it comes back only when it ends everything.
+    pub async fn statement(&mut self, sql: &str) -> Outcome<()> {
+        self.statements += 1;
+        let start = Instant::now();
+        let outcome = tokio::select! {
+            biased;
+            signal = self.interrupts.raised() => Err(Failure::Interrupted(signal)),
+            answered = answer(&self.session, &mut self.output, self.progress, sql) => answered,
+        };
+        let elapsed = start.elapsed();
+        if let (Ok(Answer::Stored(rows)), true, false) = (&outcome, self.interactive, self.quiet) {
+            tell(&format!("{rows} {} written", if *rows == 1 { "row" } else { "rows" }));
+        }
+        let outcome = self.judge(outcome.map(|_| ()));
+        if self.timing {
+            tell(&format!("time {} {:.3}", self.statements, elapsed.as_secs_f64()));
+        }
+        outcome
+    }
+
+    /// Runs a command of the shell, such as `\d`.
+    pub async fn command(&mut self, line: &str) -> Outcome<Next> {
+        let done = match command::parse(line) {
+            Ok(Command::Quit) => return Ok(Next::Quit),
+            Ok(Command::Read(path)) => return Box::pin(script::read(self, &path)).await,
+            Ok(command) => command::run(self, command).await,
+            Err(failure) => Err(failure),
+        };
+        self.judge(done).map(|()| Next::Statement)
+    }
+
+    /// Tells an error, and decides whether it ends everything.
+    pub fn judge(&mut self, outcome: Outcome<()>) -> Outcome<()> {
+        let failure = match outcome {
+            Ok(()) => return Ok(()),
+            Err(failure) => failure,
+        };
+        self.failed = true;
+        match failure {
+            Failure::Message(text) => {
+                complain(&text);
+                match self.on_error {
+                    OnError::Continue => Ok(()),
+                    OnError::Stop => Err(Failure::Stopped),
+                }
+            }
+            Failure::Interrupted(_) if self.interactive => {
+                tell("interrupted");
+                Err(Failure::Stopped)
+            }
+            other => Err(other),
+        }
+    }
+
+    pub fn write_text(&mut self, text: &str) -> Outcome<()> {
+        self.output.text(text)
+    }
+
+    /// Writes the rows of a query that a command of the shell asks.
+    pub async fn query(&mut self, sql: &str) -> Outcome<()> {
+        answer(&self.session, &mut self.output, self.progress, sql).await.map(|_| ())
+    }
+}
+
+/// What follows a line of a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    Statement,
+    Quit,
+}
+
+fn complain(text: &str) {
+    tell(&format!("error: {text}"));
+}

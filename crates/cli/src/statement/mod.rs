@@ -1,0 +1,8 @@
+//! Statements: cutting text into them, and running one.
+
+mod run;
+mod splitter;
+mod summarize;
+
+pub use run::{Answer, answer};
+pub use splitter::{Splitter, is_complete};

@@ -1,0 +1,14 @@
+//! The command line, run as a user runs it.
+
+mod errors;
+mod exit_status;
+mod files;
+mod formats;
+mod interactive;
+mod interrupts;
+mod output_file;
+mod settings;
+mod shell;
+mod statements;
+mod temporary_files;
+mod timing;

@@ -1,0 +1,54 @@
+use crate::shell::Shell;
+
+fn value(shell: &Shell, arguments: &[&str], name: &str) -> String {
+    let sql = format!("SELECT value FROM information_schema.df_settings WHERE name = '{name}'");
+    let mut all = vec!["--format", "csv", "-c", &sql];
+    all.extend(arguments);
+    shell.succeed(&all).lines().nth(1).unwrap_or_default().to_string()
+}
+
+#[test]
+fn set_reaches_datafusion_and_overspill() {
+    let shell = Shell::new();
+    let batch = "datafusion.execution.batch_size";
+    assert_eq!(value(&shell, &["--set", "datafusion.execution.batch_size=123"], batch), "123");
+    let out = shell.succeed(&["--format", "csv", "--set", "overspill.spill=false", "-c", "SHOW overspill.spill"]);
+    assert!(out.contains("false"), "{out}");
+}
+
+#[test]
+fn set_is_stronger_than_what_the_memory_limit_suggests() {
+    let shell = Shell::new();
+    let batch = "datafusion.execution.batch_size";
+    let small: usize = value(&shell, &["--memory-limit", "64MB"], batch).parse().unwrap();
+    assert!(small < 8192, "a small limit makes small batches, not {small}");
+    assert_eq!(
+        value(&shell, &["--memory-limit", "64MB", "--set", "datafusion.execution.batch_size=8192"], batch),
+        "8192"
+    );
+    let reservation = value(&shell, &["--memory-limit", "64MB"], "datafusion.execution.sort_spill_reservation_bytes");
+    assert!(reservation.parse::<usize>().unwrap() < 4 << 20, "{reservation}");
+}
+
+#[test]
+fn unknown_settings_are_named() {
+    let shell = Shell::new();
+    for key in ["overspill.nope", "datafusion.nope", "datafusion.execution.nope", "nope", "other.nope"] {
+        let error = shell.fail(&["--set", &format!("{key}=1"), "-c", "SELECT 1"]);
+        assert!(error.contains(key) && error.contains("no setting"), "{error}");
+    }
+    assert!(shell.fail(&["-c", "SET overspill.nope = 1"]).contains("nope"));
+    assert!(shell.fail(&["--set", "datafusion.batch_size=1"]).contains("datafusion.execution.batch_size"));
+}
+
+#[test]
+fn wrong_values_are_named() {
+    let shell = Shell::new();
+    assert!(shell.fail(&["--set", "overspill.spill=maybe", "-c", "SELECT 1"]).contains("overspill.spill=maybe"));
+    assert!(shell.fail(&["--set", "datafusion.runtime.memory_limit=1M"]).contains("--memory-limit"));
+}
+
+#[test]
+fn threads_are_partitions() {
+    assert_eq!(value(&Shell::new(), &["--threads", "3"], "datafusion.execution.target_partitions"), "3");
+}

@@ -1,0 +1,326 @@
+//! Joins what was spilled, a pair of partitions at a time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::Result;
+use datafusion::execution::SendableRecordBatchStream;
+use futures::StreamExt;
+use overspill_join::hybrid::{BuildEmitter, BuildSide, ChunkBuild, MatchedRows, ProbeSpill, Prober, Step};
+use overspill_join::memory::{Grant, UnitMemory};
+use overspill_join::spec::Side;
+use overspill_join::spill::Radix;
+
+use super::disk::DiskStore;
+use super::execution::{FilePartition, JoinContext, ReadBuild};
+use super::expressions::to_datafusion;
+
+/// A pair of partitions that wait to be joined.
+pub(super) struct Task {
+    build: FilePartition,
+    /// The probe partition; in several files if several streams have written it.
+    probe: Vec<FilePartition>,
+    /// How often the rows have been partitioned.
+    depth: usize,
+    /// How many bits of the hash all rows of the partition share.
+    used_bits: u32,
+    /// The rows of the build side that this is a partition of.
+    siblings: usize,
+}
+
+/// The pairs of partitions that a build side has spilled, with the probe partitions of each stream that probed it.
+pub(super) fn tasks(
+    context: &JoinContext,
+    build: &ReadBuild,
+    probe: Vec<Vec<Option<FilePartition>>>,
+    depth: usize,
+) -> Vec<Task> {
+    let Some(radix) = build.side.radix() else { return Vec::new() };
+    let mut probe = probe;
+    let mut tasks = Vec::new();
+    for (number, partition) in build.spilled.iter().enumerate() {
+        let probe: Vec<_> = probe.iter_mut().filter_map(|stream| stream.get_mut(number)?.take()).collect();
+        let Some(build_partition) = partition else { continue };
+        // Without probe rows there is nothing to put out but unmatched build rows.
+        if !probe.is_empty() || context.spec.join_type.keeps_unmatched_build() {
+            tasks.push(Task {
+                build: build_partition.clone(),
+                probe,
+                depth: depth + 1,
+                used_bits: radix.used_bits(),
+                siblings: build.rows,
+            });
+        }
+    }
+    tasks
+}
+
+/// The pairs of partitions that one stream has to join, and the one it is at.
+pub(super) struct Deferred {
+    context: Arc<JoinContext>,
+    memory: Arc<UnitMemory>,
+    /// A stack, so that the partitions of a partition are done with before its siblings are begun.
+    tasks: Vec<Task>,
+    current: Option<Current>,
+}
+
+enum Current {
+    Hybrid(Hybrid),
+    Passes(Passes),
+    Emitting(BuildEmitter),
+}
+
+impl Deferred {
+    pub fn new(context: Arc<JoinContext>, memory: Arc<UnitMemory>, tasks: Vec<Task>) -> Self {
+        Self { context, memory, tasks, current: None }
+    }
+
+    /// The next output rows.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            match &mut self.current {
+                None => match self.tasks.pop() {
+                    Some(task) => self.current = Some(begin(&self.context, &self.memory, task).await?),
+                    None => return Ok(None),
+                },
+                Some(Current::Hybrid(hybrid)) => {
+                    if let Some(batch) = hybrid.next(&self.context).await? {
+                        return Ok(Some(batch));
+                    }
+                    let Some(Current::Hybrid(hybrid)) = self.current.take() else { unreachable!("just matched") };
+                    let (tasks, emitter) = hybrid.finish(&self.context)?;
+                    self.tasks.extend(tasks);
+                    self.current = Some(Current::Emitting(emitter));
+                }
+                Some(Current::Passes(passes)) => {
+                    let batch = passes.next(&self.context, &self.memory).await?;
+                    if batch.is_some() {
+                        return Ok(batch);
+                    }
+                    self.current = None;
+                }
+                Some(Current::Emitting(emitter)) => {
+                    let batch = emitter.next_batch().map_err(to_datafusion)?;
+                    if batch.is_some() {
+                        return Ok(batch);
+                    }
+                    self.current = None;
+                }
+            }
+        }
+    }
+}
+
+/// Starts on a pair of partitions.
+async fn begin(context: &JoinContext, memory: &Arc<UnitMemory>, task: Task) -> Result<Current> {
+    let tuning = &context.tuning;
+    // Partitioning again is in vain if all rows have one hash, and nearly so if the last time has left more than half
+    // of the rows together: then a few keys own them.
+    let is_skewed = task.depth > 1 && task.build.rows > task.siblings / 2;
+    let can_split = task.build.splittable
+        && !is_skewed
+        && task.depth <= tuning.max_depth
+        && Radix::has_bits(task.used_bits, tuning.max_fanout);
+    let input = context.store.read(Side::Build, task.build.file)?;
+    if !can_split {
+        return Ok(Current::Passes(Passes::new(memory, input, task.probe)));
+    }
+    let build = context.read_partition(input, Arc::clone(memory), task.used_bits, task.depth).await?;
+    Hybrid::try_new(context, memory, build, task.probe, task.depth).map(Current::Hybrid)
+}
+
+/// Files of one probe partition, read one after the other.
+struct ProbeFiles {
+    files: VecDeque<FilePartition>,
+    input: Option<SendableRecordBatchStream>,
+}
+
+impl ProbeFiles {
+    fn new(files: impl IntoIterator<Item = FilePartition>) -> Self {
+        Self { files: files.into_iter().collect(), input: None }
+    }
+
+    async fn next(&mut self, context: &JoinContext) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(input) = &mut self.input
+                && let Some(batch) = input.next().await
+            {
+                let batch = batch?;
+                context.metrics.spill_read_rows.add(batch.num_rows());
+                return Ok(Some(batch));
+            }
+            let Some(file) = self.files.pop_front() else { return Ok(None) };
+            self.input = Some(context.store.read(Side::Probe, file.file)?);
+        }
+    }
+}
+
+/// A pair of partitions joined by the hybrid hash join, one level deeper.
+struct Hybrid {
+    build: ReadBuild,
+    depth: usize,
+    input: ProbeFiles,
+    prober: Prober<DiskStore>,
+}
+
+impl Hybrid {
+    fn try_new(
+        context: &JoinContext,
+        memory: &Arc<UnitMemory>,
+        build: ReadBuild,
+        probe: Vec<FilePartition>,
+        depth: usize,
+    ) -> Result<Self> {
+        let prober = prober(context, &build.side, memory)?;
+        Ok(Self { build, depth, input: ProbeFiles::new(probe), prober })
+    }
+
+    async fn next(&mut self, context: &JoinContext) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(batch) = steps(context, &mut self.prober).await? {
+                return Ok(Some(batch));
+            }
+            let Some(batch) = self.input.next(context).await? else { return Ok(None) };
+            let _timer = context.metrics.deferred_time.timer();
+            self.prober.start(batch).map_err(to_datafusion)?;
+        }
+    }
+
+    fn finish(self, context: &JoinContext) -> Result<(Vec<Task>, BuildEmitter)> {
+        let spilled = finish_spill(self.prober)?;
+        let tasks = tasks(context, &self.build, vec![spilled], self.depth);
+        Ok((tasks, emitter(context, self.build.side)))
+    }
+}
+
+/// A pair of partitions of which hashing cannot split the build side, joined in passes: each chunk of the build side
+/// that fits in memory is joined with the whole probe partition.
+struct Passes {
+    build: SendableRecordBatchStream,
+    /// The batch that did not fit the chunk before.
+    pending: Option<RecordBatch>,
+    probe: Vec<FilePartition>,
+    /// For each probe batch, the rows that have found a match in the chunks so far.
+    matched: Vec<MatchedRows>,
+    /// Pays for `matched`.
+    matched_memory: Grant,
+    chunks: usize,
+    state: PassState,
+}
+
+enum PassState {
+    Filling,
+    Scanning { side: Arc<BuildSide>, prober: Prober<DiskStore>, input: ProbeFiles, batch: usize, last: bool },
+    Emitting { emitter: BuildEmitter, last: bool },
+    Done,
+}
+
+impl Passes {
+    fn new(memory: &Arc<UnitMemory>, build: SendableRecordBatchStream, probe: Vec<FilePartition>) -> Self {
+        let matched_memory = memory.grant();
+        let state = PassState::Filling;
+        Self { build, pending: None, probe, matched: Vec::new(), matched_memory, chunks: 0, state }
+    }
+
+    async fn next(&mut self, context: &JoinContext, memory: &Arc<UnitMemory>) -> Result<Option<RecordBatch>> {
+        loop {
+            match &mut self.state {
+                PassState::Filling => self.state = self.fill(context, memory).await?,
+                PassState::Scanning { side, prober, input, batch, last } => {
+                    if let Some(output) = steps(context, prober).await? {
+                        return Ok(Some(output));
+                    }
+                    if let Some(matched) = prober.finish_pass() {
+                        match self.matched.get_mut(*batch - 1) {
+                            Some(before) => *before = matched,
+                            None => {
+                                self.matched_memory.grow(matched.len().div_ceil(8));
+                                self.matched.push(matched);
+                            }
+                        }
+                    }
+                    match input.next(context).await? {
+                        Some(rows) => {
+                            let _timer = context.metrics.deferred_time.timer();
+                            prober.start_pass(rows, self.matched.get(*batch), !*last).map_err(to_datafusion)?;
+                            *batch += 1;
+                        }
+                        None => {
+                            let emitter = emitter(context, Arc::clone(side));
+                            self.state = PassState::Emitting { emitter, last: *last };
+                        }
+                    }
+                }
+                PassState::Emitting { emitter, last } => {
+                    let output = emitter.next_batch().map_err(to_datafusion)?;
+                    if output.is_some() {
+                        return Ok(output);
+                    }
+                    self.state = if *last { PassState::Done } else { PassState::Filling };
+                }
+                PassState::Done => return Ok(None),
+            }
+        }
+    }
+
+    /// Reads the next chunk of the build side.
+    async fn fill(&mut self, context: &JoinContext, memory: &Arc<UnitMemory>) -> Result<PassState> {
+        // The memory of the chunk before must be free by now.
+        self.state = PassState::Filling;
+        let mut chunk = ChunkBuild::new(Arc::clone(&context.spec), memory);
+        if let Some(batch) = self.pending.take() {
+            self.pending = chunk.push(batch);
+        }
+        while self.pending.is_none()
+            && let Some(batch) = self.build.next().await
+        {
+            let batch = batch?;
+            context.metrics.spill_read_rows.add(batch.num_rows());
+            self.pending = chunk.push(batch);
+        }
+        let _timer = context.metrics.deferred_time.timer();
+        self.chunks += 1;
+        context.metrics.chunk_passes.set_max(self.chunks);
+        let side = Arc::new(chunk.finish().map_err(to_datafusion)?);
+        let prober = prober(context, &side, memory)?;
+        let input = ProbeFiles::new(self.probe.iter().cloned());
+        Ok(PassState::Scanning { side, prober, input, batch: 0, last: self.pending.is_none() })
+    }
+}
+
+/// A prober of a build side, with what it needs to spill if part of the build side is in files.
+pub(super) fn prober(
+    context: &JoinContext,
+    build: &Arc<BuildSide>,
+    memory: &Arc<UnitMemory>,
+) -> Result<Prober<DiskStore>> {
+    let spill = ProbeSpill::try_new(&context.spec, build, Arc::clone(&context.store), memory, context.tuning)
+        .map_err(to_datafusion)?;
+    Ok(Prober::new(Arc::clone(&context.spec), Arc::clone(build), Arc::clone(&context.facts), spill))
+}
+
+/// What puts the rows of a build side out after all probing.
+pub(super) fn emitter(context: &JoinContext, build: Arc<BuildSide>) -> BuildEmitter {
+    BuildEmitter::new(Arc::clone(&context.spec), build, Arc::clone(&context.facts))
+}
+
+/// The probe partitions that a prober has written.
+pub(super) fn finish_spill(prober: Prober<DiskStore>) -> Result<Vec<Option<FilePartition>>> {
+    prober.into_spill().map_or(Ok(Vec::new()), ProbeSpill::finish).map_err(to_datafusion)
+}
+
+/// Goes on with the current batch of a prober until it puts rows out; `None` when it is through.
+async fn steps(context: &JoinContext, prober: &mut Prober<DiskStore>) -> Result<Option<RecordBatch>> {
+    loop {
+        let step = {
+            let _timer = context.metrics.deferred_time.timer();
+            prober.step().map_err(to_datafusion)?
+        };
+        match step {
+            Step::Output(batch) => return Ok(Some(batch)),
+            Step::Working => tokio::task::consume_budget().await,
+            Step::Finished => return Ok(None),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The probe inputs of a join whose streams share one build side and put out build rows at the end.
+//!
+//! Which build rows have no match is known only when every probe row has been seen. No stream waits for another to see
+//! them, for the other may never be polled again: a stream that is done with its own input takes over those that have
+//! not been started or have been given up, and the one that ends the last input puts the build rows out.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::{Result, exec_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::ExecutionPlan;
+use overspill_join::hybrid::Prober;
+use parking_lot::Mutex;
+
+use super::disk::DiskStore;
+use super::execution::FilePartition;
+
+/// A probe input and how far it has been read.
+pub(super) struct ProbeInput {
+    pub stream: SendableRecordBatchStream,
+    /// The prober of a stream that was given up on the way. What is left of the input is joined only as far as it
+    /// decides which build rows have matches: nobody wants the rest.
+    pub abandoned: Option<Box<Prober<DiskStore>>>,
+}
+
+/// The probe inputs of all streams.
+pub(super) struct ProbeInputs {
+    plan: Arc<dyn ExecutionPlan>,
+    task: Arc<TaskContext>,
+    state: Mutex<State>,
+}
+
+struct State {
+    inputs: Vec<Slot>,
+    /// Inputs that have not been read to the end.
+    unread: usize,
+    /// The probe partitions in files, of all inputs that have ended.
+    spilled: Vec<Vec<Option<FilePartition>>>,
+    failed: bool,
+}
+
+enum Slot {
+    /// Nobody has asked for the stream of this number.
+    Unopened,
+    Waiting(ProbeInput),
+    /// Being read, or read.
+    Taken,
+}
+
+/// What a stream is to do after it has ended an input.
+pub(super) enum Next {
+    /// Go on with another input.
+    Read(ProbeInput),
+    /// Put the build rows out; here are the probe partitions of all inputs.
+    Finish(Vec<Vec<Option<FilePartition>>>),
+    /// Nothing: other streams still read.
+    End,
+}
+
+impl ProbeInputs {
+    pub fn new(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> Self {
+        let partitions = plan.properties().output_partitioning().partition_count();
+        let inputs = (0..partitions).map(|_| Slot::Unopened).collect();
+        let state = State { inputs, unread: partitions, spilled: Vec::new(), failed: false };
+        Self { plan, task, state: Mutex::new(state) }
+    }
+
+    /// Opens an input, unless another stream has taken it over.
+    pub fn open(&self, partition: usize) -> Result<()> {
+        let mut state = self.state.lock();
+        if matches!(state.inputs[partition], Slot::Unopened) {
+            let stream = self.plan.execute(partition, Arc::clone(&self.task))?;
+            state.inputs[partition] = Slot::Waiting(ProbeInput { stream, abandoned: None });
+        }
+        Ok(())
+    }
+
+    /// The first input of a stream: its own if it is still there.
+    pub fn first(&self, partition: usize) -> Result<Next> {
+        let mut state = self.state.lock();
+        self.check(&state)?;
+        if let Slot::Waiting(_) = &state.inputs[partition]
+            && let Slot::Waiting(input) = std::mem::replace(&mut state.inputs[partition], Slot::Taken)
+        {
+            return Ok(Next::Read(input));
+        }
+        self.another(&mut state)
+    }
+
+    /// Ends an input and tells what to do next.
+    pub fn end(&self, spilled: Vec<Option<FilePartition>>) -> Result<Next> {
+        let mut state = self.state.lock();
+        self.check(&state)?;
+        state.spilled.push(spilled);
+        state.unread -= 1;
+        if state.unread == 0 {
+            return Ok(Next::Finish(std::mem::take(&mut state.spilled)));
+        }
+        self.another(&mut state)
+    }
+
+    /// Gives an input back that its stream has not read to the end.
+    pub fn give_back(&self, input: ProbeInput) {
+        let mut state = self.state.lock();
+        if let Some(slot) = state.inputs.iter_mut().find(|slot| matches!(slot, Slot::Taken)) {
+            *slot = Slot::Waiting(input);
+        }
+    }
+
+    /// Makes the other streams fail too: one has failed while it read an input.
+    pub fn fail(&self) {
+        self.state.lock().failed = true;
+    }
+
+    fn check(&self, state: &State) -> Result<()> {
+        if state.failed {
+            return exec_err!("Another partition of the same join has failed");
+        }
+        Ok(())
+    }
+
+    fn another(&self, state: &mut State) -> Result<Next> {
+        for partition in 0..state.inputs.len() {
+            match std::mem::replace(&mut state.inputs[partition], Slot::Taken) {
+                Slot::Unopened => {
+                    let stream = self.plan.execute(partition, Arc::clone(&self.task))?;
+                    return Ok(Next::Read(ProbeInput { stream, abandoned: None }));
+                }
+                Slot::Waiting(input) => return Ok(Next::Read(input)),
+                Slot::Taken => {}
+            }
+        }
+        Ok(Next::End)
+    }
+}
+
+impl fmt::Debug for ProbeInputs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProbeInputs").field("unread", &self.state.lock().unread).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,300 @@
+//! One output stream of a join.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::BatchCoalescer;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::coop::make_cooperative;
+use datafusion::physical_plan::metrics::BaselineMetrics;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+use overspill_join::JoinType;
+use overspill_join::hybrid::{BuildEmitter, Prober, Step};
+use overspill_join::memory::UnitMemory;
+
+use super::deferred::{Deferred, Task, emitter, finish_spill, prober, tasks};
+use super::disk::DiskStore;
+use super::execution::{Execution, JoinContext, ReadBuild};
+use super::expressions::to_datafusion;
+use super::input::{Next, ProbeInput};
+
+/// Where a stream gets its two inputs from.
+pub(super) enum Inputs {
+    /// It has both to itself.
+    Own { build: SendableRecordBatchStream, probe: SendableRecordBatchStream },
+    /// It shares the build side, and has a probe input to itself.
+    SharedBuild { probe: SendableRecordBatchStream },
+    /// It shares both.
+    SharedBoth,
+}
+
+/// One output stream of a join: reads, joins, and hands on.
+pub(super) struct HybridJoinStream {
+    context: Arc<JoinContext>,
+    execution: Option<Arc<Execution>>,
+    partition: usize,
+    memory: Arc<UnitMemory>,
+    state: State,
+    output: BatchCoalescer,
+    /// The rows that may still be put out, if there is a limit.
+    remaining: Option<usize>,
+    baseline: BaselineMetrics,
+}
+
+enum State {
+    Start(Inputs),
+    Probing(Box<Probing>),
+    Emitting(BuildEmitter, Vec<Task>),
+    Deferred(Box<Deferred>),
+    Done,
+}
+
+struct Probing {
+    build: Arc<ReadBuild>,
+    input: SendableRecordBatchStream,
+    prober: Prober<DiskStore>,
+    /// Whether the input has been taken over from a stream that was given up: its output is not wanted.
+    silent: bool,
+}
+
+impl HybridJoinStream {
+    pub fn new(
+        execution: Arc<Execution>,
+        partition: usize,
+        inputs: Inputs,
+        fetch: Option<usize>,
+        baseline: BaselineMetrics,
+    ) -> Self {
+        let context = Arc::clone(&execution.context);
+        let spec = &context.spec;
+        let output = BatchCoalescer::new(Arc::clone(&spec.output_schema), spec.batch_size)
+            .with_biggest_coalesce_batch_size(Some(spec.batch_size / 2));
+        Self {
+            memory: context.memory.unit(),
+            execution: Some(execution),
+            partition,
+            state: State::Start(inputs),
+            output,
+            remaining: fetch,
+            baseline,
+            context,
+        }
+    }
+
+    /// The stream of output batches.
+    pub fn into_stream(self) -> SendableRecordBatchStream {
+        let schema = Arc::clone(&self.context.spec.output_schema);
+        let batches = futures::stream::try_unfold(self, |mut stream| async move {
+            match stream.next().await {
+                Ok(batch) => Ok(batch.map(|batch| (batch, stream))),
+                Err(error) => {
+                    stream.fail();
+                    Err(error)
+                }
+            }
+        });
+        make_cooperative(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
+
+    /// The next batch, full but for the last.
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(batch) = self.output.next_completed_batch() {
+                return Ok(self.limit(batch));
+            }
+            match self.next_rows().await? {
+                // The coalescer does not count rows without columns.
+                Some(rows) if rows.num_columns() == 0 => return Ok(self.limit(rows)),
+                Some(rows) => self.output.push_batch(rows)?,
+                None if self.output.is_empty() => return Ok(None),
+                None => self.output.finish_buffered_batch()?,
+            }
+        }
+    }
+
+    fn limit(&mut self, batch: RecordBatch) -> Option<RecordBatch> {
+        let mut batch = batch;
+        if let Some(remaining) = &mut self.remaining {
+            if *remaining == 0 {
+                return None;
+            }
+            if batch.num_rows() >= *remaining {
+                batch = batch.slice(0, *remaining);
+                self.give_up();
+            } else {
+                *remaining -= batch.num_rows();
+            }
+        }
+        self.baseline.record_output(batch.num_rows());
+        Some(batch)
+    }
+
+    /// The next rows, in batches of any size.
+    async fn next_rows(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            match &mut self.state {
+                State::Start(_) => self.start().await?,
+                State::Probing(probing) => {
+                    if let Some(rows) = probing.next(&self.context, &self.baseline).await? {
+                        return Ok(Some(rows));
+                    }
+                    self.end_input()?;
+                }
+                State::Emitting(emitter, tasks) => {
+                    let rows = {
+                        let _timer = self.baseline.elapsed_compute().timer();
+                        emitter.next_batch().map_err(to_datafusion)?
+                    };
+                    if rows.is_some() {
+                        return Ok(rows);
+                    }
+                    let tasks = std::mem::take(tasks);
+                    // Frees the build side, whose memory the partitions in files need now.
+                    self.state = State::Done;
+                    let deferred = Deferred::new(Arc::clone(&self.context), Arc::clone(&self.memory), tasks);
+                    self.state = State::Deferred(Box::new(deferred));
+                }
+                State::Deferred(deferred) => {
+                    let rows = deferred.next().await?;
+                    if rows.is_some() {
+                        return Ok(rows);
+                    }
+                    self.state = State::Done;
+                }
+                State::Done => {
+                    self.execution = None;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Reads the build side, or waits for whoever reads it.
+    async fn start(&mut self) -> Result<()> {
+        let Some(execution) = self.execution.clone() else {
+            self.state = State::Done;
+            return Ok(());
+        };
+        let State::Start(inputs) = &mut self.state else { return Ok(()) };
+        let build = match execution.shared_build() {
+            Some(build) => build.await.map_err(DataFusionError::Shared)?,
+            None => {
+                let Inputs::Own { build, .. } = inputs else { return Ok(()) };
+                let empty = RecordBatchStreamAdapter::new(build.schema(), futures::stream::empty());
+                let input = std::mem::replace(build, Box::pin(empty));
+                Arc::new(self.context.read_input(input, Arc::clone(&self.memory)).await?)
+            }
+        };
+        let State::Start(inputs) = std::mem::replace(&mut self.state, State::Done) else { return Ok(()) };
+        // Without build rows the probe side need not be read, unless its rows are put out without matches. A stream
+        // that never reads its input ends it for all.
+        if build.rows == 0 && !self.context.spec.join_type.keeps_unmatched_probe() {
+            return Ok(());
+        }
+        match inputs {
+            Inputs::Own { probe, .. } | Inputs::SharedBuild { probe } => {
+                self.read(build, ProbeInput { stream: probe, abandoned: None })
+            }
+            Inputs::SharedBoth => match &execution.inputs {
+                Some(inputs) => {
+                    let next = inputs.first(self.partition)?;
+                    self.go_on(build, next)
+                }
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn read(&mut self, build: Arc<ReadBuild>, input: ProbeInput) -> Result<()> {
+        let silent = input.abandoned.is_some();
+        let prober = match input.abandoned {
+            Some(prober) => *prober,
+            None => prober(&self.context, &build.side, &self.memory)?,
+        };
+        self.state = State::Probing(Box::new(Probing { build, input: input.stream, prober, silent }));
+        Ok(())
+    }
+
+    fn end_input(&mut self) -> Result<()> {
+        let State::Probing(probing) = std::mem::replace(&mut self.state, State::Done) else { return Ok(()) };
+        let Probing { build, prober, .. } = *probing;
+        let spilled = finish_spill(prober)?;
+        let next = match self.execution.as_ref().and_then(|execution| execution.inputs.as_ref()) {
+            Some(inputs) => inputs.end(spilled)?,
+            None => Next::Finish(vec![spilled]),
+        };
+        self.go_on(build, next)
+    }
+
+    fn go_on(&mut self, build: Arc<ReadBuild>, next: Next) -> Result<()> {
+        match next {
+            Next::Read(input) => self.read(build, input),
+            Next::Finish(spilled) => {
+                let tasks = tasks(&self.context, &build, spilled, 0);
+                self.state = State::Emitting(emitter(&self.context, Arc::clone(&build.side)), tasks);
+                Ok(())
+            }
+            Next::End => Ok(()),
+        }
+    }
+
+    /// Ends the stream before its time; what it has not read of a shared input is left to the others.
+    fn give_up(&mut self) {
+        let state = std::mem::replace(&mut self.state, State::Done);
+        if let State::Probing(probing) = state
+            && let Some(inputs) = self.execution.take().and_then(|execution| execution.inputs.clone())
+        {
+            let Probing { input, prober, .. } = *probing;
+            inputs.give_back(ProbeInput { stream: input, abandoned: Some(Box::new(prober)) });
+        }
+    }
+
+    fn fail(&mut self) {
+        self.state = State::Done;
+        if let Some(inputs) = self.execution.take().and_then(|execution| execution.inputs.clone()) {
+            inputs.fail();
+        }
+    }
+}
+
+impl Drop for HybridJoinStream {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+impl Probing {
+    async fn next(&mut self, context: &JoinContext, baseline: &BaselineMetrics) -> Result<Option<RecordBatch>> {
+        loop {
+            let step = {
+                let _timer = baseline.elapsed_compute().timer();
+                let _phase = context.metrics.join_time.timer();
+                self.prober.step().map_err(to_datafusion)?
+            };
+            match step {
+                Step::Output(rows) if !self.silent => return Ok(Some(rows)),
+                Step::Output(_) | Step::Working => tokio::task::consume_budget().await,
+                Step::Finished => {
+                    // NOT IN puts nothing out once a probe key is null: the rest need not be read.
+                    if context.spec.null_aware && context.facts.has_null() {
+                        return Ok(None);
+                    }
+                    let Some(batch) = self.input.next().await else { return Ok(None) };
+                    let batch = batch?;
+                    let _timer = baseline.elapsed_compute().timer();
+                    let _phase = context.metrics.join_time.timer();
+                    context.metrics.input_batches.add(1);
+                    context.metrics.input_rows.add(batch.num_rows());
+                    self.prober.start(batch).map_err(to_datafusion)?;
+                }
+            }
+        }
+    }
+}
+
+/// Whether the streams of a join with one build side for all must see every probe row before they end.
+pub(super) fn shares_probe_inputs(join_type: JoinType, partitions: usize) -> bool {
+    join_type.emits_build_at_end() && partitions > 1
+}

@@ -1,0 +1,241 @@
+//! A memory pool in which joins leave room for the sorts, aggregates and repartitions of the same query.
+
+use std::fmt::{Debug, Display, Formatter};
+
+use datafusion::common::{HashMap, Result, human_readable_size, resources_datafusion_err};
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use parking_lot::Mutex;
+
+use super::RAISE_MEMORY_LIMIT;
+
+/// What the names of the consumers of join state start with.
+const JOIN_PREFIX: &str = "HybridJoin";
+
+/// A join may hold at most this many times the memory that is still free for joins: alone it gets 4/5 of the joins'
+/// share, a second one 4/5 of what the first left, and so on, so that the last fifth always goes to newcomers.
+const ALPHA: usize = 4;
+
+/// Bytes: small limits keep a quarter as headroom, but not more than this; large ones keep a tenth.
+const SMALL_HEADROOM: usize = 16 << 20;
+
+/// How many consumers an error names.
+const NAMED_CONSUMERS: usize = 5;
+
+/// A memory pool with a hard limit in which joins keep clear of the room that other operators need.
+///
+/// Joins, the spillable consumers whose name starts with `HybridJoin`, grow by a dynamic threshold (Choudhury and
+/// Hahne, 1998): a join may hold at most four times the memory that is then still free for joins. Free for joins is
+/// the limit, less what joins hold, less the larger of the headroom and what all others hold. The headroom is a
+/// quarter of the limit up to 16 MiB, and never less than a tenth of the limit.
+///
+/// Every other consumer, a join's unspillable working buffers included, is bounded by the limit alone.
+pub struct HeadroomPool {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Bytes.
+    limit: usize,
+    /// Bytes held by spillable joins.
+    joins: usize,
+    /// Bytes held by everything else.
+    others: usize,
+    /// By consumer id; a consumer may have several reservations.
+    consumers: HashMap<usize, Consumer>,
+}
+
+#[derive(Debug)]
+struct Consumer {
+    name: String,
+    is_join: bool,
+    reserved: usize,
+}
+
+/// Why a request was refused.
+enum Refusal {
+    /// It would have exceeded the limit.
+    Limit,
+    /// A join would have exceeded its share.
+    Share,
+}
+
+impl HeadroomPool {
+    /// A pool of `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self { state: Mutex::new(State { limit, joins: 0, others: 0, consumers: HashMap::new() }) }
+    }
+
+    /// Changes the limit to `limit` bytes. Memory that is held beyond it stays held, but nothing grows until enough
+    /// of it is given back.
+    pub fn set_limit(&self, limit: usize) {
+        self.state.lock().limit = limit;
+    }
+
+    /// The bytes of a limit of `limit` bytes that joins leave to other operators.
+    pub fn headroom(limit: usize) -> usize {
+        (limit / 10).max((limit / 4).min(SMALL_HEADROOM))
+    }
+}
+
+impl State {
+    fn reserved(&self) -> usize {
+        self.joins.saturating_add(self.others)
+    }
+
+    fn free(&self) -> usize {
+        self.limit.saturating_sub(self.reserved())
+    }
+
+    /// Bytes that joins may still take together.
+    fn free_for_joins(&self) -> usize {
+        let kept = self.kept_from_joins();
+        self.limit.saturating_sub(kept).saturating_sub(self.joins)
+    }
+
+    fn consumer_mut(&mut self, consumer: &MemoryConsumer) -> &mut Consumer {
+        self.consumers.entry(consumer.id()).or_insert_with(|| Consumer {
+            name: consumer.name().to_owned(),
+            is_join: consumer.can_spill() && consumer.name().starts_with(JOIN_PREFIX),
+            reserved: 0,
+        })
+    }
+
+    fn grow(&mut self, consumer: &MemoryConsumer, additional: usize) {
+        let consumer = self.consumer_mut(consumer);
+        consumer.reserved = consumer.reserved.saturating_add(additional);
+        let total = if consumer.is_join { &mut self.joins } else { &mut self.others };
+        *total = total.saturating_add(additional);
+    }
+
+    fn check_growth(&mut self, consumer: &MemoryConsumer, additional: usize) -> Result<(), Refusal> {
+        let free = self.free();
+        let free_for_joins = self.free_for_joins();
+        let consumer = self.consumer_mut(consumer);
+        if additional > free {
+            return Err(Refusal::Limit);
+        }
+        if consumer.is_join {
+            let left = free_for_joins.checked_sub(additional).ok_or(Refusal::Share)?;
+            if consumer.reserved.saturating_add(additional) > left.saturating_mul(ALPHA) {
+                return Err(Refusal::Share);
+            }
+        }
+        Ok(())
+    }
+
+    fn refusal(&self, consumer: &MemoryConsumer, additional: usize, refusal: Refusal) -> DataFusionError {
+        let size = human_readable_size;
+        let limit = size(self.limit);
+        let held = self.consumers.get(&consumer.id()).map_or(0, |consumer| consumer.reserved);
+        let reason = match refusal {
+            Refusal::Limit => format!("only {} of the memory limit of {limit} is free", size(self.free())),
+            Refusal::Share => format!(
+                "of the memory limit of {limit} joins must leave {} to other operators, and a part of the {} that are \
+                 still free for joins to each other",
+                size(self.kept_from_joins()),
+                size(self.free_for_joins()),
+            ),
+        };
+        resources_datafusion_err!(
+            "Not enough memory: {} holds {} and asked for {} more, but {reason}. {} {RAISE_MEMORY_LIMIT}",
+            consumer.name(),
+            size(held),
+            size(additional),
+            self.largest_consumers()
+        )
+    }
+
+    fn kept_from_joins(&self) -> usize {
+        self.others.max(HeadroomPool::headroom(self.limit))
+    }
+
+    /// A sentence that names the largest consumers.
+    fn largest_consumers(&self) -> String {
+        let mut holders: Vec<&Consumer> = self.consumers.values().filter(|consumer| consumer.reserved > 0).collect();
+        if holders.is_empty() {
+            return "No consumer holds memory yet.".to_owned();
+        }
+        holders.sort_unstable_by(|a, b| b.reserved.cmp(&a.reserved).then_with(|| a.name.cmp(&b.name)));
+        let named: Vec<String> = holders
+            .iter()
+            .take(NAMED_CONSUMERS)
+            .map(|consumer| format!("{} ({})", consumer.name, human_readable_size(consumer.reserved)))
+            .collect();
+        format!("The largest consumers are {}.", named.join(", "))
+    }
+}
+
+impl MemoryPool for HeadroomPool {
+    fn name(&self) -> &str {
+        "headroom"
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.state.lock().consumer_mut(consumer);
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.state.lock().consumers.remove(&consumer.id());
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        self.state.lock().grow(reservation.consumer(), additional);
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        let mut state = self.state.lock();
+        let consumer = state.consumer_mut(reservation.consumer());
+        consumer.reserved = consumer.reserved.saturating_sub(shrink);
+        let total = if consumer.is_join { &mut state.joins } else { &mut state.others };
+        *total = total.saturating_sub(shrink);
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        if additional == 0 {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        let consumer = reservation.consumer();
+        match state.check_growth(consumer, additional) {
+            Ok(()) => {
+                state.grow(consumer, additional);
+                Ok(())
+            }
+            Err(refusal) => Err(state.refusal(consumer, additional, refusal)),
+        }
+    }
+
+    fn reserved(&self) -> usize {
+        self.state.lock().reserved()
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.state.lock().limit)
+    }
+}
+
+impl Debug for HeadroomPool {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HeadroomPool").field("state", &*self.state.lock()).finish()
+    }
+}
+
+impl Display for HeadroomPool {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let state = self.state.lock();
+        let size = human_readable_size;
+        write!(
+            f,
+            "{}(used: {}, limit: {}, kept from joins: {})",
+            self.name(),
+            size(state.reserved()),
+            size(state.limit),
+            size(Self::headroom(state.limit))
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

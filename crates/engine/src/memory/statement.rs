@@ -1,0 +1,89 @@
+//! Runs the statements whose memory DataFusion would not count.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::common::{Result, SchemaError, exec_err, not_impl_err, schema_err};
+use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder, Statement};
+use datafusion::prelude::{DataFrame, SessionContext};
+
+use super::{HeadroomPool, ReservedMemTable};
+
+/// Does what [`SessionContext::execute_logical_plan`] does, with every table in memory counted against the memory
+/// limit of the session.
+///
+/// `CREATE TABLE`, with `AS` or without, makes a [`ReservedMemTable`]; `OR REPLACE` keeps the old table until the new
+/// one is complete. In a session with a [`HeadroomPool`], `SET datafusion.runtime.memory_limit` changes the limit of
+/// that pool, where DataFusion would put another pool in its place; `SET datafusion.runtime.max_temp_directory_size`
+/// keeps the session's temporary directory, which DataFusion would forget. Everything else is DataFusion's.
+///
+/// # Errors
+/// What DataFusion fails with, and [`ResourcesExhausted`](datafusion::error::DataFusionError::ResourcesExhausted) when a table outgrows the memory limit.
+pub async fn execute_logical_plan(ctx: &SessionContext, plan: LogicalPlan) -> Result<DataFrame> {
+    match plan {
+        LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(table)) => create_memory_table(ctx, table).await,
+        LogicalPlan::Statement(Statement::SetVariable(set)) if set_limit(ctx, &set.variable, &set.value)? => {
+            nothing(ctx)
+        }
+        plan => ctx.execute_logical_plan(plan).await,
+    }
+}
+
+/// A result without columns and rows.
+fn nothing(ctx: &SessionContext) -> Result<DataFrame> {
+    Ok(DataFrame::new(ctx.state(), LogicalPlanBuilder::empty(false).build()?))
+}
+
+/// Changes a limit in place; false when that is left to DataFusion.
+fn set_limit(ctx: &SessionContext, variable: &str, value: &str) -> Result<bool> {
+    let runtime = ctx.runtime_env();
+    match variable.to_ascii_lowercase().as_str() {
+        name @ "datafusion.runtime.memory_limit" => {
+            let Some(pool) = runtime.memory_pool.downcast_ref::<HeadroomPool>() else { return Ok(false) };
+            pool.set_limit(SessionContext::parse_capacity_limit(name, value)?);
+        }
+        name @ "datafusion.runtime.max_temp_directory_size" => {
+            let limit = SessionContext::parse_capacity_limit(name, value)?;
+            runtime.disk_manager.set_max_temp_directory_size(limit as u64)?;
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+async fn create_memory_table(ctx: &SessionContext, table: CreateMemoryTable) -> Result<DataFrame> {
+    let CreateMemoryTable { name, input, if_not_exists, or_replace, constraints, column_defaults, temporary } = table;
+    if temporary {
+        return not_impl_err!("Temporary tables are not supported");
+    }
+    let exists = ctx.table_exist(name.clone())?;
+    match (exists, if_not_exists, or_replace) {
+        (true, true, true) => return exec_err!("'IF NOT EXISTS' cannot coexist with 'OR REPLACE'"),
+        (true, true, false) => return nothing(ctx),
+        (true, false, false) => return exec_err!("Table '{name}' already exists"),
+        (true, false, true) | (false, _, _) => {}
+    }
+    let input = ctx.state().optimize(&input)?;
+    let mut names = HashSet::new();
+    if let Some(field) = input.schema().fields().iter().find(|field| !names.insert(field.name().as_str())) {
+        return schema_err!(SchemaError::DuplicateUnqualifiedField { name: field.name().clone() });
+    }
+    // The name is checked before the rows are computed.
+    ctx.state().schema_for_ref(name.clone())?;
+
+    let schema = Arc::clone(input.schema().inner());
+    let rows = DataFrame::new(ctx.state(), input).execute_stream_partitioned().await?;
+    let pool = Arc::clone(&ctx.runtime_env().memory_pool);
+    let table = ReservedMemTable::try_new(&name.to_string(), schema, rows, &pool)
+        .await?
+        .with_constraints(constraints)
+        .with_column_defaults(column_defaults.into_iter().collect());
+    if exists {
+        ctx.deregister_table(name.clone())?;
+    }
+    ctx.register_table(name, Arc::new(table))?;
+    nothing(ctx)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+//! The error of the join algorithms.
+
+use std::error::Error;
+use std::fmt;
+
+use arrow::error::ArrowError;
+
+/// The result of a join algorithm.
+pub type Result<T, E = JoinError> = std::result::Result<T, E>;
+
+/// Why a join could not go on.
+#[derive(Debug)]
+pub enum JoinError {
+    /// An Arrow kernel refused its input.
+    Arrow(ArrowError),
+    /// The host could not evaluate an expression, write a spill file or give memory; the cause is the host's own.
+    Host(Box<dyn Error + Send + Sync>),
+    /// The limits of this implementation were passed; the text says which.
+    Limit(String),
+}
+
+impl JoinError {
+    /// Wraps an error of the host.
+    pub fn host(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Host(error.into())
+    }
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Arrow(error) => error.fmt(f),
+            Self::Host(error) => error.fmt(f),
+            Self::Limit(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Error for JoinError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Arrow(error) => Some(error),
+            Self::Host(error) => Some(error.as_ref()),
+            Self::Limit(_) => None,
+        }
+    }
+}
+
+impl From<ArrowError> for JoinError {
+    fn from(error: ArrowError) -> Self {
+        Self::Arrow(error)
+    }
+}

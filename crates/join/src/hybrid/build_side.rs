@@ -1,0 +1,168 @@
+//! The build side of a join, ready to be probed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow::buffer::NullBuffer;
+use arrow::compute::concat;
+
+use super::output::{Pairs, Rows};
+use crate::error::Result;
+use crate::hash_table::{JoinTable, VisitedRows};
+use crate::join_type::JoinType;
+use crate::keys::Keys;
+use crate::memory::Grant;
+use crate::spec::{JoinSpec, Side};
+use crate::spill::Radix;
+
+/// The rows of the build side that are in memory, with their hash table; shared by all that probe it.
+#[derive(Debug)]
+pub struct BuildSide {
+    pub(super) batch: RecordBatch,
+    pub(super) table: JoinTable,
+    pub(super) visited: VisitedRows,
+    /// The rows whose key is not null, for joins that put out rows by it.
+    matchable: Option<NullBuffer>,
+    /// How rows are partitioned and which partitions are in files; `None` if all is in memory.
+    pub(super) spilled: Option<(Radix, Vec<bool>)>,
+    _memory: Grant,
+}
+
+/// What has been seen of the whole probe side; shared by all levels of a join.
+#[derive(Debug, Default)]
+pub struct ProbeFacts {
+    has_rows: AtomicBool,
+    has_null: AtomicBool,
+}
+
+impl ProbeFacts {
+    /// Takes note of a batch of probe rows.
+    pub(super) fn note(&self, keys: &Keys) {
+        if !keys.is_empty() {
+            self.has_rows.store(true, Ordering::Relaxed);
+        }
+        if keys.matchable.as_ref().is_some_and(|matchable| matchable.null_count() > 0) {
+            self.has_null.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a probe key is null.
+    pub fn has_null(&self) -> bool {
+        self.has_null.load(Ordering::Relaxed)
+    }
+
+    /// Whether there are probe rows.
+    pub fn has_rows(&self) -> bool {
+        self.has_rows.load(Ordering::Relaxed)
+    }
+}
+
+impl BuildSide {
+    /// Indexes build rows; `memory` pays for all of it.
+    pub(super) fn try_new(
+        spec: &JoinSpec,
+        batches: Vec<RecordBatch>,
+        spilled: Option<(Radix, Vec<bool>)>,
+        memory: Grant,
+    ) -> Result<Self> {
+        let batch = concat_columns(spec, batches)?;
+        let keys = spec.keys(Side::Build, &batch)?;
+        let matchable = keys.matchable.clone().filter(|_| spec.null_aware);
+        let rows = if spec.join_type.emits_build_at_end() { batch.num_rows() } else { 0 };
+        let table = JoinTable::build(keys);
+        Ok(Self { batch, table, visited: VisitedRows::new(rows), matchable, spilled, _memory: memory })
+    }
+
+    /// The number of rows in memory.
+    pub fn rows(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    /// Whether part of the build side is in files.
+    pub fn is_spilled(&self) -> bool {
+        self.spilled.is_some()
+    }
+
+    /// How rows are assigned to partitions, if part of the build side is in files.
+    pub fn radix(&self) -> Option<Radix> {
+        self.spilled.as_ref().map(|(radix, _)| *radix)
+    }
+}
+
+/// Concatenates batches column by column, freeing each input column as soon as it has been copied.
+fn concat_columns(spec: &JoinSpec, batches: Vec<RecordBatch>) -> Result<RecordBatch> {
+    let schema = spec.schema(Side::Build);
+    if batches.is_empty() {
+        return Ok(RecordBatch::new_empty(Arc::clone(schema)));
+    }
+    let rows = batches.iter().map(RecordBatch::num_rows).sum();
+    let mut columns: Vec<Vec<ArrayRef>> = vec![Vec::with_capacity(batches.len()); schema.fields().len()];
+    for batch in batches {
+        for (column, array) in columns.iter_mut().zip(batch.columns()) {
+            column.push(Arc::clone(array));
+        }
+    }
+    let columns = columns
+        .into_iter()
+        .map(|arrays| match arrays.as_slice() {
+            [array] => Ok(Arc::clone(array)),
+            arrays => concat(&arrays.iter().map(|array| array.as_ref()).collect::<Vec<_>>()),
+        })
+        .collect::<std::result::Result<Vec<_>, _>>()?;
+    let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
+
+/// Puts out build rows by whether they found a match, after all probing is done.
+#[derive(Debug)]
+pub struct BuildEmitter {
+    spec: Arc<JoinSpec>,
+    build: Arc<BuildSide>,
+    facts: Arc<ProbeFacts>,
+    next_row: usize,
+}
+
+impl BuildEmitter {
+    /// Starts at the first row.
+    pub fn new(spec: Arc<JoinSpec>, build: Arc<BuildSide>, facts: Arc<ProbeFacts>) -> Self {
+        Self { spec, build, facts, next_row: 0 }
+    }
+
+    /// The next batch of at most `batch_size` rows.
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        let build = &self.build;
+        if !self.spec.join_type.emits_build_at_end() || (self.spec.null_aware && self.facts.has_null()) {
+            return Ok(None);
+        }
+        while self.next_row < build.rows() {
+            // Whole stretches of rows, whatever share of them is put out.
+            let end = (self.next_row + self.spec.batch_size).min(build.rows());
+            let range = self.next_row..end;
+            self.next_row = end;
+            let mut mark = None;
+            let rows = if self.spec.join_type == JoinType::LeftMark {
+                mark = Some(range.clone().map(|row| Some(build.visited.get(row as u32))).collect::<BooleanArray>());
+                Rows::Range(range.start, range.len())
+            } else {
+                let wanted = self.spec.join_type == JoinType::LeftSemi;
+                let keeps_null = !self.spec.null_aware || !self.facts.has_rows();
+                let matchable = build.matchable.as_ref().filter(|_| !keeps_null);
+                Rows::from_numbers(
+                    range
+                        .filter(|row| build.visited.get(*row as u32) == wanted)
+                        .filter(|row| matchable.is_none_or(|matchable| matchable.is_valid(*row)))
+                        .map(|row| row as u32)
+                        .collect(),
+                )
+            };
+            if rows.len() > 0 {
+                let nulls = Rows::Nulls(rows.len());
+                let probe = RecordBatch::new_empty(Arc::clone(&self.spec.probe_schema));
+                let pairs = Pairs { build: (&build.batch, &rows), probe: (&probe, &nulls), mark };
+                return pairs.output(&self.spec).map(Some);
+            }
+        }
+        Ok(None)
+    }
+}

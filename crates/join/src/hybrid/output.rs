@@ -1,0 +1,87 @@
+//! Puts output batches together from rows of both sides.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
+use arrow::compute::take;
+use arrow::datatypes::DataType;
+
+use crate::error::Result;
+use crate::spec::{ColumnSource, JoinSpec};
+
+/// Which rows of a batch go to the output.
+#[derive(Debug)]
+pub(crate) enum Rows {
+    /// Consecutive rows, which need no copy: first row and length.
+    Range(usize, usize),
+    /// Rows by their numbers.
+    Numbers(UInt32Array),
+    /// So many rows of nulls.
+    Nulls(usize),
+}
+
+impl Rows {
+    /// The rows of these numbers, as a range if they follow one another.
+    pub(crate) fn from_numbers(numbers: Vec<u32>) -> Self {
+        match (numbers.first(), numbers.last()) {
+            (Some(&first), Some(&last))
+                if last.wrapping_sub(first) as usize == numbers.len() - 1 && numbers.windows(2).all(|w| w[0] + 1 == w[1]) =>
+            {
+                Self::Range(first as usize, numbers.len())
+            }
+            _ => Self::Numbers(numbers.into()),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Range(_, rows) | Self::Nulls(rows) => *rows,
+            Self::Numbers(numbers) => numbers.len(),
+        }
+    }
+
+    fn of(&self, column: &ArrayRef) -> Result<ArrayRef> {
+        Ok(match self {
+            Self::Range(0, rows) if *rows == column.len() => Arc::clone(column),
+            Self::Range(first, rows) => column.slice(*first, *rows),
+            Self::Numbers(numbers) => take(column, numbers, None)?,
+            Self::Nulls(rows) => new_null_array(column.data_type(), *rows),
+        })
+    }
+}
+
+/// Rows of the build and the probe side, paired one by one.
+pub(crate) struct Pairs<'a> {
+    pub(crate) build: (&'a RecordBatch, &'a Rows),
+    pub(crate) probe: (&'a RecordBatch, &'a Rows),
+    /// The flags of a mark join.
+    pub(crate) mark: Option<BooleanArray>,
+}
+
+impl Pairs<'_> {
+    /// The output batch of these pairs.
+    pub(crate) fn output(&self, spec: &JoinSpec) -> Result<RecordBatch> {
+        let columns = self.columns(&spec.output_columns)?;
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&spec.output_schema), columns, &options)?)
+    }
+
+    /// The given columns of these pairs.
+    pub(crate) fn columns(&self, sources: &[ColumnSource]) -> Result<Vec<ArrayRef>> {
+        sources
+            .iter()
+            .map(|source| match source {
+                ColumnSource::Build(index) => self.build.1.of(self.build.0.column(*index)),
+                ColumnSource::Probe(index) => self.probe.1.of(self.probe.0.column(*index)),
+                ColumnSource::Mark => Ok(match &self.mark {
+                    Some(mark) => Arc::new(mark.clone()),
+                    None => new_null_array(&DataType::Boolean, self.rows()),
+                }),
+            })
+            .collect()
+    }
+
+    fn rows(&self) -> usize {
+        self.build.1.len()
+    }
+}

@@ -1,0 +1,282 @@
+//! Joins probe rows with the build rows in memory.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, BooleanArray, BooleanBufferBuilder, RecordBatch};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::filter_record_batch;
+
+use super::build_side::{BuildSide, ProbeFacts};
+use super::output::{Pairs, Rows};
+use crate::error::Result;
+use crate::hash_table::MatchCursor;
+use crate::join_type::JoinType;
+use crate::keys::Keys;
+use crate::memory::UnitMemory;
+use crate::spec::{JoinSpec, Side};
+use crate::spill::{RadixPartitions, SpillStore, SpillTuning, SpilledPartition};
+
+/// Which rows of a probe batch have found a match, kept from one pass to the next.
+pub type MatchedRows = BooleanBuffer;
+
+/// Joins the batches of one stream of probe rows, one after the other.
+#[derive(Debug)]
+pub struct Prober<S: SpillStore> {
+    spec: Arc<JoinSpec>,
+    build: Arc<BuildSide>,
+    facts: Arc<ProbeFacts>,
+    /// Takes the rows whose build partition is in a file; `None` if all build rows are in memory.
+    spill: Option<ProbeSpill<S>>,
+    current: Option<ProbeBatch>,
+    cursor: MatchCursor,
+    build_rows: Vec<u32>,
+    probe_rows: Vec<u32>,
+}
+
+/// What a step of a [`Prober`] came to.
+#[derive(Debug)]
+pub enum Step {
+    /// Output rows.
+    Output(RecordBatch),
+    /// Nothing yet; there is more to do.
+    Working,
+    /// Nothing, and nothing more to come from the current batch.
+    Finished,
+}
+
+/// The probe rows that wait for build partitions in files.
+#[derive(Debug)]
+pub struct ProbeSpill<S: SpillStore> {
+    partitions: RadixPartitions<S>,
+}
+
+#[derive(Debug)]
+struct ProbeBatch {
+    batch: RecordBatch,
+    keys: Keys,
+    /// The rows that have found a match so far; only for joins that put out probe rows by it.
+    matched: Option<BooleanBufferBuilder>,
+    /// Whether the search for pairs is over.
+    searched: bool,
+    /// Whether a later pass will go on with this batch, so that rows are not yet put out by their matches.
+    more_passes: bool,
+}
+
+impl<S: SpillStore> ProbeSpill<S> {
+    /// Takes probe rows for a build side that is partly in files.
+    ///
+    /// # Errors
+    /// Fails if the memory for the working buffers cannot be had.
+    pub fn try_new(
+        spec: &JoinSpec,
+        build: &BuildSide,
+        store: Arc<S>,
+        memory: &Arc<UnitMemory>,
+        tuning: SpillTuning,
+    ) -> Result<Option<Self>> {
+        let Some((radix, _)) = &build.spilled else { return Ok(None) };
+        let columns = spec.build_schema.fields().len().max(spec.probe_schema.fields().len());
+        memory.raise_floor(tuning.floor(columns))?;
+        let stage = tuning.stage(columns, memory.used());
+        let partitions = RadixPartitions::new(Side::Probe, *radix, store, memory, stage, false);
+        Ok(Some(Self { partitions }))
+    }
+
+    /// Completes the files, one for each partition that has rows.
+    pub fn finish(self) -> Result<Vec<Option<SpilledPartition<S::File>>>> {
+        let (_, _, files) = self.partitions.finish()?;
+        Ok(files)
+    }
+}
+
+impl<S: SpillStore> Prober<S> {
+    /// A prober that has no rows yet.
+    pub fn new(
+        spec: Arc<JoinSpec>,
+        build: Arc<BuildSide>,
+        facts: Arc<ProbeFacts>,
+        spill: Option<ProbeSpill<S>>,
+    ) -> Self {
+        debug_assert_eq!(build.is_spilled(), spill.is_some());
+        Self {
+            spec,
+            build,
+            facts,
+            spill,
+            current: None,
+            cursor: MatchCursor::default(),
+            build_rows: Vec::new(),
+            probe_rows: Vec::new(),
+        }
+    }
+
+    /// Starts on the next batch; the one before must have been finished.
+    pub fn start(&mut self, batch: RecordBatch) -> Result<()> {
+        self.start_pass(batch, None, false)
+    }
+
+    /// Starts on a batch in one of several passes: `matched` comes from the pass before, and with `more_passes`
+    /// [`Prober::finish_pass`] gives it for the pass after.
+    pub fn start_pass(&mut self, batch: RecordBatch, matched: Option<&MatchedRows>, more_passes: bool) -> Result<()> {
+        debug_assert!(self.current.is_none(), "one batch at a time");
+        let keys = self.spec.keys(Side::Probe, &batch)?;
+        if self.spec.null_aware {
+            self.facts.note(&keys);
+        }
+        let (batch, keys) = self.spill_rows(batch, keys)?;
+        let matched = self.spec.join_type.emits_probe_by_match().then(|| {
+            let mut bits = BooleanBufferBuilder::new(batch.num_rows());
+            match matched {
+                Some(matched) => bits.append_buffer(matched),
+                None => bits.append_n(batch.num_rows(), false),
+            }
+            bits
+        });
+        self.build.table.start(&keys, &mut self.cursor);
+        self.current = Some(ProbeBatch { batch, keys, matched, searched: false, more_passes });
+        Ok(())
+    }
+
+    /// Sends the rows on whose build partition is in a file; returns the others.
+    fn spill_rows(&mut self, batch: RecordBatch, keys: Keys) -> Result<(RecordBatch, Keys)> {
+        let (Some(spill), Some((radix, is_spilled))) = (&mut self.spill, &self.build.spilled) else {
+            return Ok((batch, keys));
+        };
+        // A row that cannot match needs no partner: it stays.
+        let spilled: BooleanBuffer = keys
+            .hashes()
+            .into_iter()
+            .enumerate()
+            .map(|(row, hash)| is_spilled[radix.partition(hash)] && keys.is_matchable(row))
+            .collect();
+        if spilled.count_set_bits() == 0 {
+            return Ok((batch, keys));
+        }
+        let staying = filter_record_batch(&batch, &BooleanArray::new(!&spilled, None))?;
+        let leaving = if staying.num_rows() == 0 {
+            spill.partitions.push(&batch, &keys)?;
+            None
+        } else {
+            Some(filter_record_batch(&batch, &BooleanArray::new(spilled, None))?)
+        };
+        drop((batch, keys));
+        if let Some(leaving) = leaving {
+            let keys = self.spec.keys(Side::Probe, &leaving)?;
+            spill.partitions.push(&leaving, &keys)?;
+        }
+        let keys = self.spec.keys(Side::Probe, &staying)?;
+        Ok((staying, keys))
+    }
+
+    /// Goes on with the current batch, for a time that does not depend on how many pairs it has.
+    pub fn step(&mut self) -> Result<Step> {
+        let Some(current) = &mut self.current else { return Ok(Step::Finished) };
+        if !current.searched {
+            return Ok(self.search()?.map_or(Step::Working, Step::Output));
+        }
+        if current.more_passes {
+            return Ok(Step::Finished);
+        }
+        let output = match self.current.take() {
+            Some(current) => self.by_match(current)?,
+            None => None,
+        };
+        Ok(output.map_or(Step::Finished, Step::Output))
+    }
+
+    /// Ends the batch of a pass that is not the last; gives the rows that have found a match so far.
+    pub fn finish_pass(&mut self) -> Option<MatchedRows> {
+        self.current.take()?.matched.map(|mut matched| matched.finish())
+    }
+
+    /// What is left for the files, once all batches are done.
+    pub fn into_spill(self) -> Option<ProbeSpill<S>> {
+        self.spill
+    }
+
+    /// Finds some more pairs; output rows if the join puts out pairs and there are any.
+    fn search(&mut self) -> Result<Option<RecordBatch>> {
+        let Some(current) = &mut self.current else { return Ok(None) };
+        let (spec, build) = (&self.spec, &self.build);
+        let join_type = spec.join_type;
+        if build.rows() == 0 {
+            current.searched = true;
+            return Ok(None);
+        }
+        if spec.filter.is_none() && matches!(join_type, JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark) {
+            build.table.mark_matches(&current.keys, &self.cursor, &build.visited);
+            current.searched = true;
+            return Ok(None);
+        }
+        let first_only = spec.filter.is_none() && !join_type.emits_pairs();
+        self.build_rows.clear();
+        self.probe_rows.clear();
+        current.searched = !build.table.next_pairs(
+            &current.keys,
+            &mut self.cursor,
+            spec.batch_size,
+            first_only,
+            &mut self.build_rows,
+            &mut self.probe_rows,
+        );
+        if self.build_rows.is_empty() {
+            return Ok(None);
+        }
+        if let Some(filter) = &spec.filter {
+            let passed = {
+                let build_rows = Rows::Numbers(self.build_rows.clone().into());
+                let probe_rows = Rows::from_numbers(self.probe_rows.clone());
+                let pairs =
+                    Pairs { build: (&build.batch, &build_rows), probe: (&current.batch, &probe_rows), mark: None };
+                filter.evaluate(pairs.columns(filter.columns())?, self.build_rows.len())?
+            };
+            retain(&mut self.build_rows, &passed);
+            retain(&mut self.probe_rows, &passed);
+        }
+        if join_type.emits_build_at_end() {
+            for row in &self.build_rows {
+                build.visited.set(*row);
+            }
+        }
+        if let Some(matched) = &mut current.matched {
+            for row in &self.probe_rows {
+                matched.set_bit(*row as usize, true);
+            }
+        }
+        if !join_type.emits_pairs() || self.build_rows.is_empty() {
+            return Ok(None);
+        }
+        let build_rows = Rows::Numbers(std::mem::take(&mut self.build_rows).into());
+        let probe_rows = Rows::from_numbers(std::mem::take(&mut self.probe_rows));
+        let pairs = Pairs { build: (&build.batch, &build_rows), probe: (&current.batch, &probe_rows), mark: None };
+        pairs.output(spec).map(Some)
+    }
+
+    /// The rows of a finished batch that are put out by whether they found a match.
+    fn by_match(&self, current: ProbeBatch) -> Result<Option<RecordBatch>> {
+        let Some(matched) = current.matched.map(|mut matched| matched.finish()) else { return Ok(None) };
+        let mut mark = None;
+        let rows = match self.spec.join_type {
+            JoinType::RightMark => {
+                mark = Some(BooleanArray::new(matched, None));
+                Rows::Range(0, current.batch.num_rows())
+            }
+            JoinType::RightSemi => Rows::from_numbers(matched.set_indices_u32().collect()),
+            _ => Rows::from_numbers((!&matched).set_indices_u32().collect()),
+        };
+        if rows.len() == 0 {
+            return Ok(None);
+        }
+        let nulls = Rows::Nulls(rows.len());
+        let pairs = Pairs { build: (&self.build.batch, &nulls), probe: (&current.batch, &rows), mark };
+        pairs.output(&self.spec).map(Some)
+    }
+}
+
+fn retain(rows: &mut Vec<u32>, passed: &BooleanArray) {
+    let mut row = 0;
+    rows.retain(|_| {
+        row += 1;
+        passed.is_valid(row - 1) && passed.value(row - 1)
+    });
+}

@@ -1,0 +1,391 @@
+//! The hybrid join against nested loops, with ample memory and with hardly any.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
+
+use super::*;
+use crate::error::{JoinError, Result};
+use crate::join_type::JoinType;
+use crate::keys::KeyCodec;
+use crate::memory::{MemoryHost, Purpose, UnitMemory};
+use crate::spec::{ColumnSource, JoinSpec, KeyExpressions, ResidualFilter, Side};
+use crate::spill::{SpillStore, SpillTuning, SpilledPartition};
+
+/// Lends up to a limit, and counts.
+#[derive(Debug)]
+struct Budget {
+    limit: usize,
+    lent: Arc<AtomicUsize>,
+}
+
+impl MemoryHost for Budget {
+    fn try_grow(&self, bytes: usize, _purpose: Purpose) -> Result<()> {
+        if self.lent.load(Ordering::Relaxed) + bytes > self.limit {
+            return Err(JoinError::Limit("the budget of the test is spent".to_string()));
+        }
+        self.grow(bytes);
+        Ok(())
+    }
+    fn grow(&self, bytes: usize) {
+        self.lent.fetch_add(bytes, Ordering::Relaxed);
+    }
+    fn shrink(&self, bytes: usize) {
+        self.lent.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Files that are lists of batches.
+#[derive(Debug, Default)]
+struct Files {
+    batches: AtomicUsize,
+}
+
+impl SpillStore for Files {
+    type Writer = Vec<RecordBatch>;
+    type File = Arc<Mutex<VecDeque<RecordBatch>>>;
+    fn create(&self, _side: Side) -> Result<Self::Writer> {
+        Ok(Vec::new())
+    }
+    fn append(&self, writer: &mut Self::Writer, batch: &RecordBatch) -> Result<()> {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        writer.push(batch.clone());
+        Ok(())
+    }
+    fn finish(&self, writer: Self::Writer) -> Result<Self::File> {
+        Ok(Arc::new(Mutex::new(writer.into())))
+    }
+}
+
+#[derive(Debug)]
+struct FirstColumn;
+
+impl KeyExpressions for FirstColumn {
+    fn evaluate(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        Ok(vec![Arc::clone(batch.column(0))])
+    }
+}
+
+/// Lets a pair pass if the sum of the payloads is even.
+#[derive(Debug)]
+struct EvenSum;
+
+impl ResidualFilter for EvenSum {
+    fn columns(&self) -> &[ColumnSource] {
+        &[ColumnSource::Build(1), ColumnSource::Probe(1)]
+    }
+    fn evaluate(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<BooleanArray> {
+        let (build, probe) = (columns[0].as_primitive::<Int64Type>(), columns[1].as_primitive::<Int64Type>());
+        Ok((0..rows).map(|row| Some((build.value(row) + probe.value(row)) % 2 == 0)).collect())
+    }
+}
+
+type Row = (Option<i64>, i64);
+type Output = Vec<(Option<Row>, Option<Row>, Option<bool>)>;
+
+fn side_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true), Field::new("p", DataType::Int64, true)]))
+}
+
+fn batches(rows: &[Row]) -> Vec<RecordBatch> {
+    rows.chunks(1_000)
+        .map(|rows| {
+            let keys: Int64Array = rows.iter().map(|row| row.0).collect();
+            let payloads: Int64Array = rows.iter().map(|row| Some(row.1)).collect();
+            RecordBatch::try_new(side_schema(), vec![Arc::new(keys), Arc::new(payloads)]).unwrap()
+        })
+        .collect()
+}
+
+fn spec(join_type: JoinType, null_equal: bool, filtered: bool) -> Arc<JoinSpec> {
+    let mut output_columns = Vec::new();
+    let mut fields = Vec::new();
+    let is_mark = matches!(join_type, JoinType::LeftMark | JoinType::RightMark);
+    if !matches!(join_type, JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark) {
+        output_columns.extend([ColumnSource::Build(0), ColumnSource::Build(1)]);
+        fields.extend(["bk", "bp"]);
+    }
+    if !matches!(join_type, JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark) {
+        output_columns.extend([ColumnSource::Probe(0), ColumnSource::Probe(1)]);
+        fields.extend(["pk", "pp"]);
+    }
+    let mut fields: Vec<_> = fields.into_iter().map(|name| Field::new(name, DataType::Int64, true)).collect();
+    if is_mark {
+        output_columns.push(ColumnSource::Mark);
+        fields.push(Field::new("mark", DataType::Boolean, true));
+    }
+    Arc::new(JoinSpec {
+        join_type,
+        null_aware: false,
+        codec: KeyCodec::try_new(&[DataType::Int64], null_equal).unwrap(),
+        build_keys: Arc::new(FirstColumn),
+        probe_keys: Arc::new(FirstColumn),
+        filter: filtered.then(|| Arc::new(EvenSum) as _),
+        build_schema: side_schema(),
+        probe_schema: side_schema(),
+        output_schema: Arc::new(Schema::new(fields)),
+        output_columns,
+        batch_size: 512,
+    })
+}
+
+/// Runs a join the way a host does: what was spilled is joined one level deeper.
+struct Run {
+    spec: Arc<JoinSpec>,
+    files: Arc<Files>,
+    memory: Arc<UnitMemory>,
+    tuning: SpillTuning,
+    facts: Arc<ProbeFacts>,
+    output: Vec<RecordBatch>,
+    depth: usize,
+    passes: usize,
+}
+
+impl Run {
+    fn join(&mut self, build: Vec<RecordBatch>, probe: Vec<RecordBatch>, used_bits: u32, depth: usize) -> Result<()> {
+        self.depth = self.depth.max(depth);
+        let (spec, files, memory) = (Arc::clone(&self.spec), Arc::clone(&self.files), Arc::clone(&self.memory));
+        let mut builder = HybridBuild::new(spec, Arc::clone(&files), Arc::clone(&memory), self.tuning, used_bits);
+        for batch in build {
+            builder.push(batch)?;
+        }
+        let built = builder.finish()?;
+        let side = Arc::new(built.side);
+        let spill = ProbeSpill::try_new(&self.spec, &side, files, &memory, self.tuning)?;
+        let mut prober = Prober::new(Arc::clone(&self.spec), Arc::clone(&side), Arc::clone(&self.facts), spill);
+        for batch in probe {
+            prober.start(batch)?;
+            self.steps(&mut prober)?;
+        }
+        let probe_files = prober.into_spill().map_or(Ok(Vec::new()), ProbeSpill::finish)?;
+        self.emit(&side)?;
+        let radix = side.radix();
+        drop(side);
+        for (number, partition) in built.spilled.into_iter().enumerate() {
+            let Some(partition) = partition else { continue };
+            let rows = |file: &SpilledPartition<_>| -> Vec<RecordBatch> {
+                let file: &Arc<Mutex<VecDeque<RecordBatch>>> = &file.file;
+                file.lock().unwrap().iter().cloned().collect()
+            };
+            let build = rows(&partition);
+            assert_eq!(build.iter().map(RecordBatch::num_rows).sum::<usize>(), partition.rows);
+            let probe = probe_files[number].as_ref().map_or(Vec::new(), rows);
+            if partition.splittable && depth < 3 {
+                self.join(build, probe, radix.unwrap().used_bits(), depth + 1)?;
+            } else {
+                self.passes(build, probe)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn passes(&mut self, build: Vec<RecordBatch>, probe: Vec<RecordBatch>) -> Result<()> {
+        let mut build: VecDeque<_> = build.into();
+        let mut matched: Vec<Option<MatchedRows>> = vec![None; probe.len()];
+        let mut count = 0;
+        while !build.is_empty() {
+            count += 1;
+            let mut chunk = ChunkBuild::new(Arc::clone(&self.spec), &self.memory);
+            while let Some(batch) = build.pop_front() {
+                if let Some(batch) = chunk.push(batch) {
+                    build.push_front(batch);
+                    break;
+                }
+            }
+            let side = Arc::new(chunk.finish()?);
+            let mut prober: Prober<Files> =
+                Prober::new(Arc::clone(&self.spec), Arc::clone(&side), Arc::clone(&self.facts), None);
+            for (batch, matched) in probe.iter().zip(&mut matched) {
+                prober.start_pass(batch.clone(), matched.as_ref(), !build.is_empty())?;
+                self.steps(&mut prober)?;
+                *matched = prober.finish_pass();
+            }
+            self.emit(&side)?;
+        }
+        self.passes = self.passes.max(count);
+        Ok(())
+    }
+
+    fn steps(&mut self, prober: &mut Prober<Files>) -> Result<()> {
+        loop {
+            match prober.step()? {
+                Step::Output(batch) => self.output.push(batch),
+                Step::Working => {}
+                Step::Finished => return Ok(()),
+            }
+        }
+    }
+
+    fn emit(&mut self, side: &Arc<BuildSide>) -> Result<()> {
+        let mut emitter = BuildEmitter::new(Arc::clone(&self.spec), Arc::clone(side), Arc::clone(&self.facts));
+        while let Some(batch) = emitter.next_batch()? {
+            self.output.push(batch);
+        }
+        Ok(())
+    }
+}
+
+fn run(spec: &Arc<JoinSpec>, build: &[Row], probe: &[Row], limit: usize) -> (Output, Run) {
+    let lent = Arc::new(AtomicUsize::new(0));
+    let mut run = Run {
+        spec: Arc::clone(spec),
+        files: Arc::default(),
+        memory: UnitMemory::new(Box::new(Budget { limit, lent: Arc::clone(&lent) })),
+        tuning: SpillTuning { enabled: true, max_fanout: 8, max_depth: 3 },
+        facts: Arc::default(),
+        output: Vec::new(),
+        depth: 0,
+        passes: 0,
+    };
+    run.join(batches(build), batches(probe), 0, 0).unwrap();
+    assert_eq!(run.memory.used(), 0, "memory is left over");
+    let rows = concat_batches(&spec.output_schema, &run.output).unwrap();
+    let column = |source: ColumnSource| {
+        let index = spec.output_columns.iter().position(|column| *column == source)?;
+        Some(rows.column(index).as_primitive::<Int64Type>())
+    };
+    let pair = |key: ColumnSource, payload: ColumnSource, row: usize| {
+        let (key, payload) = (column(key)?, column(payload)?);
+        payload.is_valid(row).then(|| (key.is_valid(row).then(|| key.value(row)), payload.value(row)))
+    };
+    let mut output: Output = (0..rows.num_rows())
+        .map(|row| {
+            let mark = spec.output_columns.iter().position(|column| *column == ColumnSource::Mark);
+            (
+                pair(ColumnSource::Build(0), ColumnSource::Build(1), row),
+                pair(ColumnSource::Probe(0), ColumnSource::Probe(1), row),
+                mark.map(|index| rows.column(index).as_boolean().value(row)),
+            )
+        })
+        .collect();
+    output.sort();
+    drop(run.output.drain(..));
+    (output, run)
+}
+
+fn nested_loops(join_type: JoinType, null_equal: bool, filtered: bool, build: &[Row], probe: &[Row]) -> Output {
+    let matches = |b: &Row, p: &Row| {
+        (b.0 == p.0 && (null_equal || b.0.is_some())) && (!filtered || (b.1 + p.1) % 2 == 0)
+    };
+    let mut output = Output::new();
+    for b in build {
+        let found = probe.iter().any(|p| matches(b, p));
+        match join_type {
+            JoinType::Left | JoinType::Full if !found => output.push((Some(*b), None, None)),
+            JoinType::LeftSemi if found => output.push((Some(*b), None, None)),
+            JoinType::LeftAnti if !found => output.push((Some(*b), None, None)),
+            JoinType::LeftMark => output.push((Some(*b), None, Some(found))),
+            _ => {}
+        }
+    }
+    for p in probe {
+        let partners = build.iter().filter(|b| matches(b, p));
+        let mut found = false;
+        for b in partners {
+            found = true;
+            if join_type.emits_pairs() {
+                output.push((Some(*b), Some(*p), None));
+            }
+        }
+        match join_type {
+            JoinType::Right | JoinType::Full if !found => output.push((None, Some(*p), None)),
+            JoinType::RightSemi if found => output.push((None, Some(*p), None)),
+            JoinType::RightAnti if !found => output.push((None, Some(*p), None)),
+            JoinType::RightMark => output.push((None, Some(*p), Some(found))),
+            _ => {}
+        }
+    }
+    output.sort();
+    output
+}
+
+const ALL_TYPES: [JoinType; 10] = [
+    JoinType::Inner,
+    JoinType::Left,
+    JoinType::Right,
+    JoinType::Full,
+    JoinType::LeftSemi,
+    JoinType::LeftAnti,
+    JoinType::LeftMark,
+    JoinType::RightSemi,
+    JoinType::RightAnti,
+    JoinType::RightMark,
+];
+
+/// Rows whose keys are mostly distinct, with some nulls and one hot key.
+fn rows(count: i64, seed: i64, hot_share: i64) -> Vec<Row> {
+    (0..count)
+        .map(|row| {
+            let mixed = (row * 7_919 + seed).wrapping_mul(6_364_136_223_846_793_005) >> 20 & 0x7FFF_FFFF;
+            let key = match mixed % 100 {
+                0..5 => None,
+                share if share < 5 + hot_share => Some(-1),
+                _ => Some(mixed % (count / 2)),
+            };
+            (key, row)
+        })
+        .collect()
+}
+
+#[test]
+fn every_join_type_agrees_with_nested_loops_under_any_budget() {
+    let (build, probe) = (rows(6_000, 1, 0), rows(3_000, 5, 0));
+    for join_type in ALL_TYPES {
+        for (null_equal, filtered) in [(false, false), (true, false), (false, true)] {
+            // 300 nulls on one side and 150 on the other make 45,000 pairs: enough.
+            let expected = nested_loops(join_type, null_equal, filtered, &build, &probe);
+            let spec = spec(join_type, null_equal, filtered);
+            let (ample, run_in_memory) = run(&spec, &build, &probe, usize::MAX);
+            assert_eq!(run_in_memory.files.batches.load(Ordering::Relaxed), 0);
+            assert!(ample == expected, "{join_type:?} in memory");
+            let (scarce, run_spilled) = run(&spec, &build, &probe, 256 * 1024);
+            assert!(run_spilled.files.batches.load(Ordering::Relaxed) > 0);
+            assert!(scarce == expected, "{join_type:?} spilled");
+        }
+    }
+}
+
+#[test]
+fn a_hot_key_is_joined_in_passes() {
+    let (build, probe) = (rows(40_000, 1, 60), rows(60, 5, 20));
+    for join_type in ALL_TYPES {
+        let expected = nested_loops(join_type, false, true, &build, &probe);
+        let (output, run) = run(&spec(join_type, false, true), &build, &probe, 256 * 1024);
+        assert!(output == expected, "{join_type:?}");
+        assert!(run.passes >= 2, "{join_type:?} took {} passes", run.passes);
+    }
+}
+
+#[test]
+fn partitions_that_are_still_too_large_are_partitioned_again() {
+    let (build, probe) = (rows(150_000, 1, 0), rows(500, 5, 0));
+    let expected = nested_loops(JoinType::Inner, false, false, &build, &probe);
+    let (output, run) = run(&spec(JoinType::Inner, false, false), &build, &probe, 300 * 1024);
+    assert!(output == expected);
+    assert!(run.depth >= 2, "recursion went to depth {}", run.depth);
+}
+
+#[test]
+fn without_spilling_a_spent_budget_is_an_error() {
+    let spec = spec(JoinType::Inner, false, false);
+    let memory = UnitMemory::new(Box::new(Budget { limit: 10_000, lent: Arc::default() }));
+    let tuning = SpillTuning { enabled: false, max_fanout: 8, max_depth: 3 };
+    let mut build = HybridBuild::new(spec, Arc::new(Files::default()), memory, tuning, 0);
+    let error = batches(&rows(5_000, 1, 0)).into_iter().try_for_each(|batch| build.push(batch)).unwrap_err();
+    assert_eq!(error.to_string(), "the budget of the test is spent");
+}
+
+#[test]
+fn empty_sides_are_joined() {
+    let some = rows(10, 1, 0);
+    for join_type in ALL_TYPES {
+        for (build, probe) in [(&some[..], &[][..]), (&[], &some), (&[], &[])] {
+            let (output, _) = run(&spec(join_type, false, false), build, probe, usize::MAX);
+            assert!(output == nested_loops(join_type, false, false, build, probe), "{join_type:?}");
+        }
+    }
+}

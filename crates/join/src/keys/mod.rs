@@ -1,0 +1,14 @@
+//! Join keys of any type as words or bytes that can be hashed and compared.
+//!
+//! Keys whose columns fit 64 or 128 bits are packed into one word a row; all others (strings, nested types, wide
+//! composites) take Arrow's row format. Two rows have equal keys if and only if their words or bytes are equal.
+
+mod codec;
+mod word;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use codec::hash_bytes;
+pub use codec::{KeyCodec, KeyData, Keys};
+pub use word::Word;

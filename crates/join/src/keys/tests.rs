@@ -1,0 +1,94 @@
+//! Equal keys, and only they, have equal words or bytes.
+
+use std::sync::Arc;
+
+use arrow::array::*;
+use arrow::datatypes::{DataType, Field, Int32Type};
+
+use super::*;
+
+fn equal(codec: &KeyCodec, left: &[ArrayRef], right: &[ArrayRef]) -> Vec<bool> {
+    let (left, right) = (codec.encode(left).unwrap(), codec.encode(right).unwrap());
+    let (left_hashes, right_hashes) = (left.hashes(), right.hashes());
+    (0..left.len())
+        .map(|row| {
+            let equal = match (&left.data, &right.data) {
+                (KeyData::Word64(a), KeyData::Word64(b)) => a[row] == b[row],
+                (KeyData::Word128(a), KeyData::Word128(b)) => a[row] == b[row],
+                (KeyData::Rows(a), KeyData::Rows(b)) => a.row(row) == b.row(row),
+                _ => panic!("one codec gave two layouts"),
+            };
+            assert!(!equal || left_hashes[row] == right_hashes[row], "equal keys with different hashes");
+            equal && left.is_matchable(row) && right.is_matchable(row)
+        })
+        .collect()
+}
+
+fn types(columns: &[ArrayRef]) -> Vec<DataType> {
+    columns.iter().map(|column| column.data_type().clone()).collect()
+}
+
+#[test]
+fn nulls_match_only_if_they_are_equal() {
+    let left: [ArrayRef; 1] = [Arc::new(Int64Array::from(vec![Some(0), None, None, Some(7)]))];
+    let right: [ArrayRef; 1] = [Arc::new(Int64Array::from(vec![None, None, Some(0), Some(7)]))];
+    let unequal = KeyCodec::try_new(&types(&left), false).unwrap();
+    assert_eq!(equal(&unequal, &left, &right), [false, false, false, true]);
+    let null_equal = KeyCodec::try_new(&types(&left), true).unwrap();
+    assert_eq!(equal(&null_equal, &left, &right), [false, true, false, true]);
+}
+
+#[test]
+fn zeros_are_equal_whatever_their_sign() {
+    for wide in [false, true] {
+        let column = |values: Vec<f64>| -> Vec<ArrayRef> {
+            let mut columns: Vec<ArrayRef> = vec![Arc::new(Float64Array::from(values.clone()))];
+            if wide {
+                // A string beside it forces the row format.
+                columns.push(Arc::new(StringArray::from(vec!["x"; values.len()])));
+            }
+            columns
+        };
+        let left = column(vec![0.0, -0.0, f64::NAN, 1.0, -1.0]);
+        let right = column(vec![-0.0, 0.0, f64::NAN, 1.0, 1.0]);
+        let codec = KeyCodec::try_new(&types(&left), false).unwrap();
+        assert_eq!(codec.is_row_format(), wide);
+        assert_eq!(equal(&codec, &left, &right), [true, true, true, true, false]);
+    }
+}
+
+#[test]
+fn composites_keep_columns_apart() {
+    let pair = |a: Vec<i32>, b: Vec<i32>| -> Vec<ArrayRef> {
+        vec![Arc::new(Int32Array::from(a)), Arc::new(Int32Array::from(b))]
+    };
+    let (left, right) = (pair(vec![1, -1, 5], vec![2, 0, 6]), pair(vec![2, 0, 5], vec![1, -1, 6]));
+    let codec = KeyCodec::try_new(&types(&left), false).unwrap();
+    assert_eq!(equal(&codec, &left, &right), [false, false, true]);
+}
+
+#[test]
+fn wide_composites_take_words_of_128_bits() {
+    let pair = |a: Vec<i64>, b: Vec<Option<i64>>| -> Vec<ArrayRef> {
+        vec![Arc::new(Int64Array::from(a)), Arc::new(Int64Array::from(b))]
+    };
+    let left = pair(vec![1, 2, 3], vec![Some(i64::MIN), Some(4), None]);
+    let right = pair(vec![1, 2, 3], vec![Some(i64::MIN), Some(5), None]);
+    let codec = KeyCodec::try_new(&types(&left), false).unwrap();
+    assert!(!codec.is_row_format());
+    assert_eq!(equal(&codec, &left, &right), [true, false, false]);
+}
+
+#[test]
+fn dictionaries_compare_by_value() {
+    let left: [ArrayRef; 1] = [Arc::new(vec!["a", "b", "c"].into_iter().collect::<DictionaryArray<Int32Type>>())];
+    let right: [ArrayRef; 1] = [Arc::new(vec!["b", "b", "c"].into_iter().collect::<DictionaryArray<Int32Type>>())];
+    let codec = KeyCodec::try_new(&types(&left), false).unwrap();
+    assert_eq!(equal(&codec, &left, &right), [false, true, true]);
+}
+
+#[test]
+fn nested_keys_are_supported() {
+    let field = Arc::new(Field::new("x", DataType::Utf8View, true));
+    assert!(KeyCodec::supports(&[DataType::Struct(vec![Arc::clone(&field)].into()), DataType::List(field)]));
+}

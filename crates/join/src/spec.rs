@@ -1,0 +1,93 @@
+//! What is joined with what, and what comes out.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow::datatypes::SchemaRef;
+
+use crate::error::Result;
+use crate::join_type::JoinType;
+use crate::keys::{KeyCodec, Keys};
+
+/// A side of a join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The left side, which is hashed (R in the papers).
+    Build,
+    /// The right side, which looks up its keys (S in the papers).
+    Probe,
+}
+
+/// Where a column of the output, or of the input of a residual filter, comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnSource {
+    /// The column of this number of the build side.
+    Build(usize),
+    /// The column of this number of the probe side.
+    Probe(usize),
+    /// The flag of a mark join.
+    Mark,
+}
+
+/// Computes the join keys of one side.
+pub trait KeyExpressions: fmt::Debug + Send + Sync {
+    /// The key columns of a batch, in the order of the join condition.
+    fn evaluate(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>>;
+}
+
+/// The part of a join condition that is not an equality of keys.
+pub trait ResidualFilter: fmt::Debug + Send + Sync {
+    /// The columns the filter reads.
+    fn columns(&self) -> &[ColumnSource];
+
+    /// Which pairs pass; null counts as false. `columns` are those of [`Self::columns`], with `rows` rows each.
+    fn evaluate(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<BooleanArray>;
+}
+
+/// A join: its condition, its type and its output.
+#[derive(Debug)]
+pub struct JoinSpec {
+    /// The kind of join.
+    pub join_type: JoinType,
+    /// Whether this is `NOT IN`: a null among the probe keys empties the result, and a build row whose key is null is
+    /// put out only if there are no probe rows at all. Only for [`JoinType::LeftAnti`] with one key.
+    pub null_aware: bool,
+    /// The layout of the keys of both sides.
+    pub codec: KeyCodec,
+    /// The keys of the build side.
+    pub build_keys: Arc<dyn KeyExpressions>,
+    /// The keys of the probe side.
+    pub probe_keys: Arc<dyn KeyExpressions>,
+    /// The condition besides the keys.
+    pub filter: Option<Arc<dyn ResidualFilter>>,
+    /// The schema of the build side.
+    pub build_schema: SchemaRef,
+    /// The schema of the probe side.
+    pub probe_schema: SchemaRef,
+    /// The schema of the output.
+    pub output_schema: SchemaRef,
+    /// The source of each column of the output.
+    pub output_columns: Vec<ColumnSource>,
+    /// The most rows of an output batch.
+    pub batch_size: usize,
+}
+
+impl JoinSpec {
+    /// The packed keys of a batch of one side.
+    pub fn keys(&self, side: Side, batch: &RecordBatch) -> Result<Keys> {
+        let expressions = match side {
+            Side::Build => &self.build_keys,
+            Side::Probe => &self.probe_keys,
+        };
+        self.codec.encode(&expressions.evaluate(batch)?)
+    }
+
+    /// The schema of one side.
+    pub fn schema(&self, side: Side) -> &SchemaRef {
+        match side {
+            Side::Build => &self.build_schema,
+            Side::Probe => &self.probe_schema,
+        }
+    }
+}
