@@ -1,0 +1,74 @@
+# The commands of the project. `make` alone lists them.
+
+# Scale factor of TPC-H for the demo, and how many queries `make fuzz` draws.
+SCALE ?= 1
+N ?= 5000
+# Where `make fuzz` starts; the same seed draws the same queries.
+SEED ?= $(shell date +%s)
+
+CARGO ?= cargo
+PYTHON ?= python3
+DATA ?= data
+VENV ?= .venv
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+OVERSPILL := $(TARGET_DIR)/debug/overspill
+
+# Always the whole workspace: cargo chooses the features of the dependencies by the packages it is asked for, and
+# another choice compiles DataFusion again.
+CARGO_BUILD := $(CARGO) build --workspace --locked
+CARGO_TEST := $(CARGO) test --workspace --locked
+
+.PHONY: help demo build data test test-rust test-tpch fuzz lint bench-spill clean-data
+
+help:
+	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
+	@echo "make test              every test: Rust, differential against DataFusion and DuckDB, TPC-H"
+	@echo "make fuzz N=5000       random join queries, as many as you like; SEED=… draws the same ones again"
+	@echo "make lint              formatter, clippy and rustdoc, warnings denied"
+	@echo "make bench-spill       the spilling join against its rivals"
+
+build:
+	$(CARGO_BUILD)
+
+demo: build
+	@$(MAKE) --no-print-directory data SCALE=$(SCALE)
+	@scripts/demo "$(OVERSPILL)" "$(DATA)/tpch-sf$(SCALE)"
+
+# A folder of data counts once its last file is written: it is generated under another name and then renamed.
+data: $(DATA)/tpch-sf$(SCALE)
+
+$(DATA)/tpch-sf%: | build
+	@mkdir -p "$(DATA)"
+	@rm -rf "$@.partial"
+	"$(OVERSPILL)" datagen tpch --scale $* --dir "$@.partial"
+	@mv "$@.partial" "$@"
+
+test: test-rust test-tpch
+
+test-rust: $(VENV)/complete
+	OVERSPILL_PYTHON="$(abspath $(VENV)/bin/python)" OVERSPILL_FUZZ_QUERIES=$${OVERSPILL_FUZZ_QUERIES:-1000} $(CARGO_TEST)
+
+test-tpch: build $(VENV)/complete
+	@$(MAKE) --no-print-directory data SCALE=1
+	"$(VENV)/bin/python" tests/tpch/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1"
+
+$(VENV)/complete: tests/requirements.txt
+	$(PYTHON) -m venv "$(VENV)"
+	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	@touch "$@"
+
+fuzz: $(VENV)/complete
+	@echo "seed $(SEED)"
+	OVERSPILL_PYTHON="$(abspath $(VENV)/bin/python)" OVERSPILL_FUZZ_QUERIES=$(N) OVERSPILL_FUZZ_SEED=$(SEED) \
+		$(CARGO_TEST) --test integration random_queries_agree -- --nocapture
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+bench-spill: build
+	"$(OVERSPILL)" bench spill
+
+clean-data:
+	rm -rf "$(DATA)"

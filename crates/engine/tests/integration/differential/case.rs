@@ -1,0 +1,315 @@
+//! One case of the differential test: tables, settings and a query, all drawn from one seed.
+
+use std::fmt::Write;
+
+use datafusion::common::Result;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use tempfile::TempDir;
+
+use super::duckdb::Export;
+use super::key_types::KeyType;
+use super::queries::{Generator, Query, pairs, triples};
+use super::tables::{Shape, Storage, Table};
+use crate::harness::rows::Answer;
+use crate::harness::run::{Run, is_broken, is_out_of_memory};
+use crate::harness::session::{Engine, Memory, Session, Settings};
+
+/// Pairs of rows beyond which a join only costs time.
+const MOST_PAIRS: usize = 1_500_000;
+
+/// What the runs of one case, or of many, amounted to.
+#[derive(Debug, Default, Clone)]
+pub struct Tally {
+    pub queries: usize,
+    /// Queries that stock DataFusion refuses, with its words.
+    pub refused: Vec<String>,
+    pub equi_joins: usize,
+    pub budgeted: usize,
+    pub spilled: usize,
+    pub recursed: usize,
+    pub several_passes: usize,
+    /// Budgeted runs in which a sort, an aggregate or a repartition ran out of memory: they say nothing of joins.
+    pub others_starved: usize,
+    /// Spilled runs that were repeated without spilling, and failed as they must.
+    pub failed_without_spilling: usize,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: Tally) {
+        self.queries += other.queries;
+        self.refused.extend(other.refused);
+        self.equi_joins += other.equi_joins;
+        self.budgeted += other.budgeted;
+        self.spilled += other.spilled;
+        self.recursed += other.recursed;
+        self.several_passes += other.several_passes;
+        self.others_starved += other.others_starved;
+        self.failed_without_spilling += other.failed_without_spilling;
+    }
+}
+
+/// See the module.
+pub struct Case {
+    pub seed: u64,
+    tables: Vec<Table>,
+    settings: Settings,
+    query: Query,
+    /// The Parquet files of tables that are stored so.
+    files: TempDir,
+}
+
+impl Case {
+    pub fn new(seed: u64) -> Result<Self> {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let tables = random_tables(&mut rng);
+        let query = Generator { rng: &mut rng, tables: &tables }.query();
+        let rows = tables.iter().map(Table::rows).max().unwrap_or(0);
+        let settings = Settings::random(&mut rng, rows);
+        let files = TempDir::new()?;
+        for table in &tables {
+            if matches!(table.storage, Storage::Parquet | Storage::SortedParquet) {
+                table.write_parquet(files.path())?;
+            }
+        }
+        Ok(Self { seed, tables, settings, query, files })
+    }
+
+    /// Everything one needs to know to run it again.
+    pub fn describe(&self) -> String {
+        let mut text = format!("{:?}\n{:?}\n", self.query, self.settings);
+        for table in &self.tables {
+            writeln!(text, "{}", table.describe()).expect("writing to a string");
+        }
+        write!(
+            text,
+            "again: OVERSPILL_FUZZ_CASE={} cargo test --workspace --test integration random_queries -- --nocapture",
+            self.seed
+        )
+        .expect("writing to a string");
+        text
+    }
+
+    /// Runs the case on both engines and under budgets. An error is a sentence that says what went wrong.
+    pub async fn run(&self, export: Option<&Export>) -> Result<Tally, String> {
+        // Apart from the sequence that drew the case, so that a change of the runs changes no case.
+        let rng = &mut StdRng::seed_from_u64(!self.seed);
+        let mut tally = Tally { queries: 1, ..Tally::default() };
+        let expected = self.expected().await?;
+        let (all, ordered_by, equi_joins) = match expected {
+            Expected::Refused(words) => {
+                tally.refused.push(words);
+                return Ok(tally);
+            }
+            Expected::Answer { all, limited, equi_joins } => (all, limited, equi_joins),
+        };
+        tally.equi_joins = equi_joins;
+        let judge = Judge { query: &self.query, all: &all, limited: ordered_by.as_ref(), equi_joins };
+
+        let (session, run) = self.execute(Engine::Overspill, Memory::Ample).await?;
+        judge.check("ample memory", &session, &run).await?;
+        if let (Some(export), Some(sql), Ok(answer)) = (export, &self.query.duckdb, &run.answer) {
+            export.add(self.seed, sql, &self.tables, answer).map_err(|error| format!("export for DuckDB: {error}"))?;
+        }
+        let join_peak = session.pool.join_peak();
+        let others = 2 * session.pool.other_peak();
+        let sharers = session.pool.spillable_peak().max(1);
+
+        let floors = &run.report.floors;
+        for share in shares(rng) {
+            let share = |of: usize| (of as f64 * share) as usize;
+            let memory = match rng.random_range(0..4) {
+                0 => Memory::Greedy(others + share(join_peak).max(floors.iter().sum())),
+                1 => Memory::Fair(others + sharers * share(join_peak).max(floors.iter().copied().max().unwrap_or(0))),
+                _ => Memory::JoinLimit(
+                    (share(join_peak) / floors.len().max(1)).max(floors.iter().copied().max().unwrap_or(0)),
+                ),
+            };
+            if !memory.is_below(join_peak) {
+                continue;
+            }
+            let name = format!("{memory:?}, the joins having held {join_peak} bytes in ample memory");
+            tally.budgeted += 1;
+            let (session, run) = self.execute(Engine::Overspill, memory).await?;
+            if let Err(error) = &run.answer
+                && is_out_of_memory(error)
+                && !error.to_string().contains("join")
+            {
+                tally.others_starved += 1;
+                continue;
+            }
+            judge.check(&name, &session, &run).await?;
+            tally.spilled += usize::from(run.report.spilled());
+            tally.recursed += usize::from(run.report.recursion_depth >= 2);
+            tally.several_passes += usize::from(run.report.chunk_passes >= 2);
+            if run.report.spilled() && rng.random_bool(0.1) {
+                let (session, run) = self.execute(Engine::OverspillInMemory, memory).await?;
+                match &run.answer {
+                    Err(error) if is_out_of_memory(error) => tally.failed_without_spilling += 1,
+                    Err(error) => return Err(format!("{name}, spilling off: {error}")),
+                    Ok(_) => return Err(format!("{name}: it spilled, and without spilling it has memory enough")),
+                }
+                if let Some(complaint) = session.leftovers().await {
+                    return Err(format!("{name}, spilling off: {complaint}"));
+                }
+            }
+        }
+        Ok(tally)
+    }
+
+    async fn expected(&self) -> Result<Expected, String> {
+        let (session, run) = self.execute_limited(Engine::Stock, Memory::Ample, None).await?;
+        let equi_joins = run.report.equi_joins();
+        drop(session);
+        let all = match run.answer {
+            Ok(answer) => answer,
+            Err(error) => return Ok(Expected::Refused(format!("{error} ({:?})", self.query.source))),
+        };
+        let limited = match self.query.any_of {
+            Some(_) if !self.query.order.is_empty() => {
+                let (_, run) = self.execute(Engine::Stock, Memory::Ample).await?;
+                Some(run.answer.map_err(|error| format!("stock DataFusion with LIMIT: {error}"))?)
+            }
+            _ => None,
+        };
+        Ok(Expected::Answer { all, limited, equi_joins })
+    }
+
+    async fn open(&self, engine: Engine, memory: Memory) -> Result<Session> {
+        let session = Session::open(engine, &self.settings, memory)?;
+        for table in &self.tables {
+            table.register(&session.ctx, self.files.path()).await?;
+        }
+        Ok(session)
+    }
+
+    async fn execute(&self, engine: Engine, memory: Memory) -> Result<(Session, Run), String> {
+        self.execute_limited(engine, memory, self.query.any_of).await
+    }
+
+    async fn execute_limited(
+        &self,
+        engine: Engine,
+        memory: Memory,
+        limit: Option<usize>,
+    ) -> Result<(Session, Run), String> {
+        let session = self.open(engine, memory).await.map_err(|error| format!("opening a session: {error}"))?;
+        let frame = self.query.source.plan(&session.ctx, limit).await;
+        let run = Run::of(&session.ctx, frame).await;
+        Ok((session, run))
+    }
+}
+
+/// Which parts of what the joins hold in ample memory they shall make do with: from nearly all of it down to the floor.
+fn shares(rng: &mut StdRng) -> [f64; 3] {
+    [*[0.95, 0.7, 0.5].choose(rng).unwrap(), *[0.3, 0.15, 0.07].choose(rng).unwrap(), 0.0]
+}
+
+/// What stock DataFusion says.
+enum Expected {
+    Answer {
+        /// The answer without the LIMIT that leaves rows open.
+        all: Answer,
+        /// The answer with it, when there is an order by which it selects.
+        limited: Option<Answer>,
+        equi_joins: usize,
+    },
+    Refused(String),
+}
+
+struct Judge<'a> {
+    query: &'a Query,
+    all: &'a Answer,
+    limited: Option<&'a Answer>,
+    equi_joins: usize,
+}
+
+impl Judge<'_> {
+    async fn check(&self, name: &str, session: &Session, run: &Run) -> Result<(), String> {
+        let fail = |what: String| Err(format!("{name}: {what}\n{}", run.plan));
+        let answer = match &run.answer {
+            Ok(answer) => answer,
+            Err(error) if is_broken(error) => return fail(format!("broken: {error}")),
+            Err(error) => return fail(format!("failed: {error}")),
+        };
+        if !run.report.foreign_joins.is_empty() {
+            return fail(format!("joins that are not HybridJoinExec: {:?}", run.report.foreign_joins));
+        }
+        if run.report.hybrid_joins != self.equi_joins {
+            return fail(format!("{} HybridJoinExec, expected {}", run.report.hybrid_joins, self.equi_joins));
+        }
+        let difference = match self.query.any_of {
+            None => answer.difference(self.all),
+            Some(count) => answer.difference_to_some_of(self.all, count),
+        };
+        if let Some(difference) = difference {
+            return fail(difference);
+        }
+        let disorder = answer.disorder(&self.query.order).map_err(|error| error.to_string())?;
+        if let Some(disorder) = disorder {
+            return fail(disorder);
+        }
+        if let Some(limited) = self.limited {
+            let keys: Vec<usize> = self.query.order.iter().map(|by| by.column).collect();
+            let project = |answer: &Answer| answer.project(&keys).map_err(|error| error.to_string());
+            if let Some(difference) = project(answer)?.difference(&project(limited)?) {
+                return fail(format!("LIMIT took rows that do not come first: {difference}"));
+            }
+        }
+        match session.leftovers().await {
+            Some(complaint) => fail(complaint),
+            None => Ok(()),
+        }
+    }
+}
+
+fn random_tables(rng: &mut StdRng) -> Vec<Table> {
+    let three = rng.random_bool(0.18);
+    let mut scale = 1.0;
+    loop {
+        let tables = tables_of_scale(rng, three, scale);
+        let pairs = if three { triples(&tables) } else { pairs(&tables, 1) };
+        if pairs <= MOST_PAIRS {
+            return tables;
+        }
+        scale *= 0.7;
+    }
+}
+
+fn tables_of_scale(rng: &mut StdRng, three: bool, scale: f64) -> Vec<Table> {
+    let rows: Vec<usize> = (0..if three { 3 } else { 2 })
+        .map(|_| {
+            let rows = match rng.random_range(0..100) {
+                0..3 => 0,
+                3..5 => 1,
+                5..12 => rng.random_range(2..200),
+                12..40 => rng.random_range(1000..6000),
+                _ => rng.random_range(6000..25_000),
+            };
+            (rows as f64 * if three { scale * 0.5 } else { scale }) as usize
+        })
+        .collect();
+    let keys = *[1, 1, 1, 2, 2, 3, 4].choose(rng).unwrap();
+    let largest = rows.iter().copied().max().unwrap_or(1) as i64;
+    let shape = Shape {
+        keys: (0..keys).map(|_| KeyType::random_pair(rng)).collect(),
+        domain: *[largest, largest, largest * 3, 1 + largest / 5].choose(rng).unwrap() + 1,
+        wide_payload: rng.random_bool(0.03),
+    };
+    let storages = [
+        Storage::Memory,
+        Storage::Memory,
+        Storage::SortedMemory,
+        Storage::SortedMemory,
+        Storage::Parquet,
+        Storage::SortedParquet,
+    ];
+    rows.into_iter()
+        .zip(['a', 'b', 'c'])
+        .map(|(rows, name)| {
+            let storage = *storages.choose(rng).unwrap();
+            Table::random(rng, name, &shape, rows, storage)
+        })
+        .collect()
+}

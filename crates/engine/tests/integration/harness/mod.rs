@@ -1,0 +1,8 @@
+//! What the tests share: sessions with and without Overspill, answers that compare, plans that report.
+
+pub mod fixture;
+pub mod plan;
+pub mod pool;
+pub mod rows;
+pub mod run;
+pub mod session;

@@ -1,0 +1,220 @@
+//! Sessions to run a query in: stock DataFusion or Overspill, over a memory pool and a directory of their own.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::common::Result;
+use datafusion::common::config::SpillCompression;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use overspill::{OverspillConfig, OverspillSessionExt};
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use tempfile::TempDir;
+
+use super::pool::RecordingPool;
+
+/// The settings of a session that both engines share.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub target_partitions: usize,
+    pub batch_size: usize,
+    /// Whether build sides are partitioned (`Partitioned`) or collected (`CollectLeft`), where both are possible.
+    pub partitioned: bool,
+    pub prefer_hash_join: bool,
+    pub repartition_joins: bool,
+    pub join_reordering: bool,
+    pub dynamic_filters: bool,
+    pub pushdown_filters: bool,
+    pub spill_compression: SpillCompression,
+    pub max_fanout: usize,
+    pub max_recursion_depth: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            target_partitions: 2,
+            batch_size: 1024,
+            partitioned: false,
+            prefer_hash_join: true,
+            repartition_joins: true,
+            join_reordering: true,
+            dynamic_filters: true,
+            pushdown_filters: false,
+            spill_compression: SpillCompression::Uncompressed,
+            max_fanout: 64,
+            max_recursion_depth: 8,
+        }
+    }
+}
+
+impl Settings {
+    /// `rows` is the size of the largest table: tiny batches are for small tables only, or a case takes minutes.
+    pub fn random(rng: &mut impl Rng, rows: usize) -> Self {
+        let batch_sizes: &[usize] = if rows <= 200 { &[1, 7, 64, 8192] } else { &[100, 1000, 1024, 8192] };
+        Self {
+            target_partitions: *[1, 1, 2, 2, 3, 8].choose(rng).unwrap(),
+            batch_size: *batch_sizes.choose(rng).unwrap(),
+            partitioned: rng.random_bool(0.5),
+            prefer_hash_join: rng.random_bool(0.85),
+            repartition_joins: rng.random_bool(0.9),
+            join_reordering: rng.random_bool(0.7),
+            dynamic_filters: rng.random_bool(0.6),
+            pushdown_filters: rng.random_bool(0.5),
+            spill_compression: *[SpillCompression::Uncompressed, SpillCompression::Lz4Frame, SpillCompression::Zstd]
+                .choose(rng)
+                .unwrap(),
+            max_fanout: *[2, 4, 16, 64, 256].choose(rng).unwrap(),
+            max_recursion_depth: *[0, 1, 2, 8, 8, 8].choose(rng).unwrap(),
+        }
+    }
+
+    pub fn session_config(&self) -> SessionConfig {
+        let mut config = SessionConfig::new()
+            .with_target_partitions(self.target_partitions)
+            .with_batch_size(self.batch_size)
+            .with_repartition_joins(self.repartition_joins);
+        let options = config.options_mut();
+        options.optimizer.prefer_hash_join = self.prefer_hash_join;
+        options.optimizer.join_reordering = self.join_reordering;
+        options.optimizer.enable_dynamic_filter_pushdown = self.dynamic_filters;
+        options.optimizer.enable_join_dynamic_filter_pushdown = self.dynamic_filters;
+        options.execution.parquet.pushdown_filters = self.pushdown_filters;
+        options.execution.spill_compression = self.spill_compression;
+        // DataFusion's own thresholds would collect only build sides that are too small to spill.
+        let threshold = if self.partitioned { 0 } else { usize::MAX };
+        options.optimizer.hash_join_single_partition_threshold = threshold;
+        options.optimizer.hash_join_single_partition_threshold_rows = threshold;
+        config
+    }
+}
+
+/// How much memory a run gets, and who enforces it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    Ample,
+    Greedy(usize),
+    Fair(usize),
+    /// An unbounded pool with `overspill.join_memory_limit`.
+    JoinLimit(usize),
+}
+
+impl Memory {
+    /// Whether joins that hold `bytes` in ample memory have to spill.
+    pub fn is_below(self, bytes: usize) -> bool {
+        match self {
+            Memory::Ample => false,
+            Memory::Greedy(limit) | Memory::Fair(limit) | Memory::JoinLimit(limit) => limit < bytes,
+        }
+    }
+}
+
+/// The engine that runs a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    Stock,
+    Overspill,
+    /// Overspill with `overspill.spill = false`.
+    OverspillInMemory,
+}
+
+/// One session, its pool and its temporary directory.
+pub struct Session {
+    pub ctx: SessionContext,
+    pub pool: Arc<RecordingPool>,
+    temp: TempDir,
+}
+
+impl Session {
+    pub fn open(engine: Engine, settings: &Settings, memory: Memory) -> Result<Self> {
+        let pool: Arc<dyn MemoryPool> = match memory {
+            Memory::Ample | Memory::JoinLimit(_) => Arc::new(UnboundedMemoryPool::default()),
+            Memory::Greedy(limit) => Arc::new(GreedyMemoryPool::new(limit)),
+            Memory::Fair(limit) => Arc::new(FairSpillPool::new(limit)),
+        };
+        let join_memory_limit = if let Memory::JoinLimit(limit) = memory { limit } else { 0 };
+        Self::open_over(engine, settings, pool, join_memory_limit)
+    }
+
+    pub fn open_over(
+        engine: Engine,
+        settings: &Settings,
+        pool: Arc<dyn MemoryPool>,
+        join_memory_limit: usize,
+    ) -> Result<Self> {
+        let temp = TempDir::new()?;
+        let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![temp.path().into()]));
+        Self::open_with(engine, settings, pool, join_memory_limit, disk, temp)
+    }
+
+    /// `temp` is the directory in which [`Self::files_left`] looks; `disk` says what the session writes to.
+    pub fn open_with(
+        engine: Engine,
+        settings: &Settings,
+        pool: Arc<dyn MemoryPool>,
+        join_memory_limit: usize,
+        disk: DiskManagerBuilder,
+        temp: TempDir,
+    ) -> Result<Self> {
+        let pool = Arc::new(RecordingPool::new(pool));
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::clone(&pool) as _)
+            .with_disk_manager_builder(disk)
+            .build_arc()?;
+        let builder = SessionStateBuilder::new_with_default_features()
+            .with_config(settings.session_config())
+            .with_runtime_env(runtime);
+        let builder = match engine {
+            Engine::Stock => builder,
+            Engine::Overspill | Engine::OverspillInMemory => {
+                let mut config = OverspillConfig::default();
+                config.spill = engine == Engine::Overspill;
+                config.join_memory_limit = join_memory_limit;
+                config.max_fanout = settings.max_fanout;
+                config.max_recursion_depth = settings.max_recursion_depth;
+                builder.with_overspill(config)
+            }
+        };
+        let ctx = SessionContext::new_with_state(builder.build());
+        Ok(Self { ctx, pool, temp })
+    }
+
+    /// Every file below the temporary directory.
+    pub fn files_left(&self) -> Vec<String> {
+        let mut found = vec![];
+        files_below(self.temp.path(), &mut found);
+        found
+    }
+
+    /// Says what is still held once a query is over: reserved memory and files. Tasks that were aborted may need a
+    /// moment to let go, so it looks again for a while before it complains.
+    pub async fn leftovers(&self) -> Option<String> {
+        let mut complaint = None;
+        for _ in 0..200 {
+            let (reserved, files) = (self.pool.reserved(), self.files_left());
+            if reserved == 0 && files.is_empty() {
+                return None;
+            }
+            complaint = Some(format!("left behind: {reserved} bytes reserved, files {files:?}"));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        complaint
+    }
+}
+
+fn files_below(directory: &Path, found: &mut Vec<String>) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            files_below(&path, found);
+        } else {
+            found.push(path.display().to_string());
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The integration tests of the engine, in one binary so that DataFusion is linked once.
+//!
+//! - `differential`: random queries give the answers of stock DataFusion and of DuckDB, in ample and in little memory.
+//! - `faults`: reservations, writes and reads that fail, streams that are dropped or never polled.
+//! - `bad_input`: inputs and budgets at the edge of what makes sense.
+
+mod bad_input;
+mod differential;
+mod faults;
+mod harness;

@@ -1,0 +1,49 @@
+"""Has DuckDB answer the cases of the differential test and compares its rows with Overspill's.
+
+Called by the test with the list of cases: per case its seed, its SQL in DuckDB's dialect, and a folder with its tables
+and Overspill's answer as Parquet files. Rows are compared as multisets, NULL being equal to NULL and NaN to NaN.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import duckdb
+
+
+def difference(connection, case):
+    """The rows that only one of the two engines has, as text; empty if there are none."""
+    folder = Path(case["folder"])
+    for table in case["tables"]:
+        connection.execute(f"CREATE OR REPLACE VIEW {table} AS FROM read_parquet('{folder / table}/*.parquet')")
+    theirs = case["sql"]
+    ours = f"FROM read_parquet('{folder / 'result.parquet'}')"
+    found = []
+    for name, left, right in (("DuckDB", theirs, ours), ("Overspill", ours, theirs)):
+        rows = connection.execute(f"({left}) EXCEPT ALL ({right})").fetchmany(6)
+        if rows:
+            found.append(f"  only {name} has rows such as")
+            found.extend(f"    {row}" for row in rows[:5])
+    return "\n".join(found)
+
+
+def main():
+    cases = json.loads(Path(sys.argv[1]).read_text())
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    failures = 0
+    for case in cases:
+        try:
+            found = difference(connection, case)
+        except duckdb.Error as error:
+            found = f"  DuckDB cannot run it: {error}"
+        if found:
+            failures += 1
+            print(f"case {case['seed']}\n  {case['sql']}\n{found}")
+            print(f"  again: OVERSPILL_FUZZ_CASE={case['seed']}")
+    print(f"DuckDB {duckdb.__version__} agrees on {len(cases) - failures} of {len(cases)} queries")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""Runs the 22 TPC-H queries on the overspill command line and compares them with DuckDB on the same Parquet files.
+
+Per query and memory limit it checks the rows and their order, that every equi-join ran on HybridJoinExec, that the
+peak resident memory stayed within the limit plus 200 MB, and that nothing is left in the temporary directory.
+"""
+
+import argparse
+import csv
+import datetime
+import decimal
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import duckdb
+
+TABLES = ["customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier"]
+# Resident memory that is not query state: the program itself, its threads, Parquet readers and their buffers.
+HEADROOM = 200_000_000
+# A query that takes longer is hung.
+TIME_LIMIT = 900
+UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+# Q1 and Q6 read one table.
+WITHOUT_JOIN = {1, 6}
+
+
+def size_in_bytes(text):
+    number, unit = re.fullmatch(r"([\d.]+)\s*([A-Za-z]*)", text).groups()
+    return int(float(number) * UNITS[unit.upper()])
+
+
+def location(data, table):
+    """Where a table lies: one file, or a folder of them."""
+    file = data / f"{table}.parquet"
+    return file if file.exists() else data / table
+
+
+class Overspill:
+    """The program with one memory limit."""
+
+    def __init__(self, program, data, limit, settings):
+        self.program, self.limit, self.settings = program, limit, settings
+        self.tables = [
+            f"CREATE EXTERNAL TABLE {table} STORED AS PARQUET LOCATION '{location(data, table)}'" for table in TABLES
+        ]
+
+    def run(self, statement, settings=()):
+        """Runs one statement; gives its output, its error output, its peak memory in bytes and its seconds."""
+        arguments = [self.program, "--format", "csv", "--quiet"]
+        if self.limit != "ample":
+            arguments += ["--memory-limit", self.limit]
+        for setting in [*self.settings, *settings]:
+            arguments += ["--set", setting]
+        with tempfile.TemporaryDirectory(prefix="overspill-tpch-") as folder:
+            spill = Path(folder) / "spill"
+            spill.mkdir()
+            arguments += ["--temp-dir", str(spill)]
+            for table in self.tables:
+                arguments += ["-c", table]
+            arguments += ["-c", statement]
+            output, errors = Path(folder) / "output", Path(folder) / "errors"
+            started = time.monotonic()
+            with output.open("wb") as stdout, errors.open("wb") as stderr:
+                process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
+                alarm = threading.Timer(TIME_LIMIT, process.kill)
+                alarm.start()
+                _, status, usage = os.wait4(process.pid, 0)
+                alarm.cancel()
+                process.returncode = os.waitstatus_to_exitcode(status)
+            seconds = time.monotonic() - started
+            if process.returncode != 0:
+                raise Failure(f"exit status {process.returncode} after {seconds:.0f} s: {errors.read_text()[-2000:]}")
+            left = [str(path) for path in spill.rglob("*") if path.is_file()]
+            if left:
+                raise Failure(f"files left in the temporary directory: {left}")
+            return output.read_text(), usage.ru_maxrss * 1024, seconds
+
+
+class Failure(Exception):
+    """A query that did not do what it must."""
+
+
+def same(theirs, ours):
+    """Whether DuckDB's value and the text of Overspill's mean the same. Averages of decimals are rounded by one engine
+    and not by the other: numbers may differ by a millionth."""
+    if theirs is None:
+        return ours == ""
+    if isinstance(theirs, (int, float, decimal.Decimal)):
+        try:
+            return abs(float(theirs) - float(ours)) <= 1e-6 * max(1.0, abs(float(theirs)))
+        except ValueError:
+            return False
+    if isinstance(theirs, (datetime.date, datetime.datetime)):
+        return theirs.isoformat() == ours.replace(" ", "T")
+    return str(theirs) == ours
+
+
+def compare(theirs, text):
+    rows = list(csv.reader(text.splitlines()))[1:]
+    if len(rows) != len(theirs):
+        raise Failure(f"{len(rows)} rows, DuckDB has {len(theirs)}")
+    for number, (expected, actual) in enumerate(zip(theirs, rows)):
+        if len(expected) != len(actual) or not all(map(same, expected, actual)):
+            raise Failure(f"row {number} is {actual}, DuckDB has {list(expected)}")
+
+
+def joins(plan):
+    """How many equi-joins of Overspill's and of DataFusion's a plan has."""
+    return len(re.findall(r"\bHybridJoinExec:", plan)), len(re.findall(r"\b(?:HashJoin|SortMergeJoin)Exec:", plan))
+
+
+def spilled(plan):
+    """The bytes that the joins of an analyzed plan spilled."""
+    total = 0
+    for line in re.findall(r"HybridJoinExec:.*", plan):
+        metric = re.search(r"\bspilled_bytes=([\d.]+)\s*([KMG]?i?B?)", line)
+        if metric:
+            total += size_in_bytes("".join(metric.groups()))
+    return total
+
+
+def check(engine, number, sql, theirs):
+    """Checks one query under one limit; gives a line about it and the bytes it spilled."""
+    text, peak, seconds = engine.run(sql)
+    compare(theirs, text)
+    plan, peak_of_plan, _ = engine.run(f"EXPLAIN ANALYZE {sql}")
+    expected = sum(joins(engine.run(f"EXPLAIN {sql}", ["overspill.enabled=false"])[0]))
+    ours, foreign = joins(plan)
+    if foreign or ours != expected:
+        raise Failure(f"{ours} of {expected} equi-joins are HybridJoinExec\n{plan}")
+    if (expected == 0) != (number in WITHOUT_JOIN):
+        raise Failure(f"{expected} equi-joins in a plan of Q{number}\n{plan}")
+    peak = max(peak, peak_of_plan)
+    if engine.limit != "ample" and peak > size_in_bytes(engine.limit) + HEADROOM:
+        raise Failure(f"peak resident memory {peak / 1e6:.0f} MB under a limit of {engine.limit}")
+    bytes_spilled = spilled(plan)
+    line = f"{seconds:6.1f} s  peak {peak / 1e6:5.0f} MB  {ours} joins  {bytes_spilled / 1e6:6.1f} MB spilled"
+    return line, bytes_spilled
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--overspill", required=True, help="the program")
+    parser.add_argument("--data", required=True, type=Path, help="the folder of Parquet files")
+    parser.add_argument("--limits", default="ample,64MB", help="memory limits, comma-separated [ample,64MB]")
+    parser.add_argument("--queries", default="1-22", help="such as 1-22 or 9,18")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of the engine")
+    arguments = parser.parse_args()
+
+    wanted = []
+    for part in arguments.queries.split(","):
+        first, _, last = part.partition("-")
+        wanted += range(int(first), int(last or first) + 1)
+    data = arguments.data.resolve()
+    connection = duckdb.connect()
+    for table in TABLES:
+        path = location(data, table)
+        connection.execute(f"CREATE VIEW {table} AS FROM '{path if path.is_file() else path / '*.parquet'}'")
+    queries = {}
+    for number in wanted:
+        text = (Path(__file__).parent / "queries" / f"q{number:02}.sql").read_text()
+        sql = "\n".join(line for line in text.splitlines() if not line.startswith("--")).strip().rstrip(";")
+        queries[number] = sql, connection.execute(sql).fetchall()
+    connection.close()
+
+    failures = 0
+    for limit in arguments.limits.split(","):
+        engine = Overspill(arguments.overspill, data, limit, arguments.set)
+        with_joins = spilling = 0
+        for number, (sql, theirs) in queries.items():
+            try:
+                line, bytes_spilled = check(engine, number, sql, theirs)
+                with_joins += number not in WITHOUT_JOIN
+                spilling += bytes_spilled > 0
+            except Failure as failure:
+                failures += 1
+                line = f"FAILED: {failure}"
+            print(f"Q{number:<2} {limit:>6}  {line}", flush=True)
+        print(f"{limit}: joins spilled in {spilling} of {with_joins} queries with joins", flush=True)
+        if limit != "ample" and len(queries) == 22 and spilling < 4:
+            failures += 1
+            print(f"FAILED: a limit of {limit} makes too few joins spill")
+    if failures:
+        print(f"{failures} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
