@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use bytesize::ByteSize;
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+
+use crate::tool::Tool;
 
 /// SQL over Parquet, CSV, JSON and Arrow files, with joins that finish in the memory they are given.
 ///
@@ -17,10 +19,6 @@ pub struct Arguments {
     #[command(flatten)]
     pub sql: SqlArguments,
 }
-
-/// The tools beside the SQL shell.
-#[derive(Debug, Subcommand)]
-pub enum Tool {}
 
 #[derive(Debug, Args)]
 pub struct SqlArguments {

@@ -95,7 +95,7 @@ fn run(runtime: &Runtime, arguments: SqlArguments, threads: usize) -> (Option<Se
         true => Some(vec![Source::StandardInput]),
         false => Some(arguments.sources.clone()),
     };
-    let mut shell = match Shell::open(runtime, arguments, limits, sources.is_none()) {
+    let mut shell = match Shell::open(arguments, limits, sources.is_none()) {
         Ok(shell) => shell,
         Err(failure) => return (None, Err(failure)),
     };
@@ -107,12 +107,11 @@ fn run(runtime: &Runtime, arguments: SqlArguments, threads: usize) -> (Option<Se
 }
 
 impl Shell {
-    fn open(runtime: &Runtime, arguments: SqlArguments, limits: Limits, interactive: bool) -> Outcome<Self> {
+    fn open(arguments: SqlArguments, limits: Limits, interactive: bool) -> Outcome<Self> {
         let buffer = OUTPUT_BUFFER.min(limits.memory / 4);
         let session = Session::open(&limits, &arguments.settings)?;
         let output = Output::open(arguments.format, arguments.output, !arguments.quiet, buffer)?;
         let insistence = if interactive { Insistence::Waits } else { Insistence::Ends };
-        let _inside = runtime.enter();
         let interrupts = Interrupts::listen(insistence)
             .map_err(|error| Failure::message(format!("cannot listen for Ctrl-C: {error}")))?;
         Ok(Self {

@@ -1,5 +1,6 @@
 //! The join workloads of the papers: two tables, r with unique keys and s that refers to them.
 
+use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -123,7 +124,7 @@ pub struct JoinArgs {
     pub threads: Option<NonZeroUsize>,
 }
 
-pub(super) fn generate(args: &JoinArgs) -> Result<()> {
+pub(super) fn generate(args: &JoinArgs, out: &mut dyn Write) -> Result<()> {
     if !(args.scale > 0.0 && args.scale <= 1.0) {
         return exec_err!("The scale must be above 0 and at most 1, not {}.", args.scale);
     }
@@ -140,13 +141,14 @@ pub(super) fn generate(args: &JoinArgs) -> Result<()> {
         build_payloads: args.build_payloads,
         probe_payloads: args.probe_payloads,
     };
-    pair.generate(&Output {
+    let output = Output {
         dir: &args.dir,
         format: args.format,
         compression: args.compression,
         force: args.force,
         threads: args.threads,
-    })
+    };
+    pair.generate(&output, out)
 }
 
 /// The two tables of a join, however large.
@@ -182,8 +184,8 @@ enum Side {
 }
 
 impl TablePair {
-    /// Writes the two files, unless they are there.
-    pub(crate) fn generate(&self, output: &Output) -> Result<()> {
+    /// Writes the two files, unless they are there, and a line on `out` for each.
+    pub(crate) fn generate(&self, output: &Output, out: &mut dyn Write) -> Result<()> {
         let keys = self.check()?;
         create_directory(output.dir)?;
         let threads = thread_count(output.threads);
@@ -201,7 +203,7 @@ impl TablePair {
                 parts: usize::try_from(rows.div_ceil(PART_ROWS)).unwrap_or(usize::MAX),
                 arguments: self.describe(side),
             };
-            produce(&file, output.force, threads, &bar, |part| self.part(&keys, side, part as u64))?;
+            produce(&file, output.force, threads, &bar, out, |part| self.part(&keys, side, part as u64))?;
         }
         bar.finish_and_clear();
         Ok(())

@@ -47,8 +47,8 @@ pub enum Data {
 /// arguments and `--force` is not given.
 pub fn run(args: &DatagenArgs) -> Result<()> {
     match &args.data {
-        Data::Tpch(args) => tpch::generate(args),
-        Data::Join(args) => join::generate(args),
+        Data::Tpch(args) => tpch::generate(args, &mut std::io::stdout()),
+        Data::Join(args) => join::generate(args, &mut std::io::stdout()),
     }
 }
 
@@ -72,12 +72,13 @@ fn progress_bar(rows: u64) -> ProgressBar {
     bar
 }
 
-/// Writes a file, or keeps the one there is, and says so on standard output.
+/// Writes a file, or keeps the one there is, and says so on `out`.
 fn produce<I>(
     file: &TableFile,
     force: bool,
     threads: usize,
     bar: &ProgressBar,
+    out: &mut dyn Write,
     part: impl Fn(usize) -> I + Sync,
 ) -> Result<()>
 where
@@ -91,6 +92,6 @@ where
     let bytes = std::fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
     let size = human_readable_size(usize::try_from(bytes).unwrap_or(usize::MAX));
     // Nobody may be listening any more.
-    bar.suspend(|| _ = writeln!(std::io::stdout(), "{verb} {}: {rows} rows, {size}", file.path.display()));
+    bar.suspend(|| _ = writeln!(out, "{verb} {}: {rows} rows, {size}", file.path.display()));
     Ok(())
 }

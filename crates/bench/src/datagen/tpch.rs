@@ -1,5 +1,6 @@
 //! The tables of TPC-H.
 
+use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -142,7 +143,7 @@ impl Table {
     }
 }
 
-pub(super) fn generate(args: &TpchArgs) -> Result<()> {
+pub(super) fn generate(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
     let scale = args.scale;
     if !(scale > 0.0 && scale <= MAX_SCALE) {
         return exec_err!("The scale factor must be above 0 and at most {MAX_SCALE}, not {scale}.");
@@ -164,7 +165,7 @@ pub(super) fn generate(args: &TpchArgs) -> Result<()> {
         };
         // The largest scale has fewer than 2^31 parts.
         let number = |part: usize| i32::try_from(part).unwrap_or(i32::MAX);
-        produce(&file, args.force, threads, &bar, |part| table.batches(scale, number(part + 1), number(parts)))?;
+        produce(&file, args.force, threads, &bar, out, |part| table.batches(scale, number(part + 1), number(parts)))?;
     }
     bar.finish_and_clear();
     Ok(())

@@ -103,13 +103,17 @@ enum Comparison {
 /// # Errors
 /// When a run fails, answers differ, files are left behind, or `--check` is given and a bound is missed.
 pub fn run(args: &SpillArgs) -> Result<()> {
+    run_to(args, &mut std::io::stdout())
+}
+
+fn run_to(args: &SpillArgs, out: &mut dyn Write) -> Result<()> {
     if !(args.scale > 0.0 && args.scale <= 100.0) {
         return exec_err!("The scale must be above 0 and at most 100, not {}.", args.scale);
     }
     let rows = ((ROWS as f64 * args.scale).round() as u64).max(1);
     let figures = measure(args, rows)?;
     // Nobody may be listening any more.
-    _ = std::io::stdout().write_all(report::table(&figures).as_bytes());
+    _ = out.write_all(report::table(&figures).as_bytes());
     if let Some(path) = &args.json {
         let json = format!("{:#}\n", report::json(&figures));
         std::fs::write(path, json)
@@ -127,7 +131,7 @@ fn measure(args: &SpillArgs, rows: u64) -> Result<Figures> {
         Some(program) => program.clone(),
         None => std::env::current_exe()?,
     };
-    let tables = tables(&args.dir, rows, args.threads)?;
+    let tables = tables_in(&args.dir.join("tables"), rows, args.threads)?;
     let temp_root = args.temp_dir.clone().unwrap_or_else(|| args.dir.join("temp"));
     std::fs::create_dir_all(&temp_root)?;
     // A directory of our own, so that whatever is left in it was left by the runs.
@@ -162,7 +166,7 @@ fn measure(args: &SpillArgs, rows: u64) -> Result<Figures> {
         tell("comparing with DataFusion's join");
         Some(work::compare(&overspill, args.runs.get(), &sql, |shrunk| {
             let rows = (rows / shrunk).max(1);
-            Ok(query(&tables_in(&args.dir.join("work"), rows, args.threads)?))
+            Ok(query(&tables_in(&args.dir.join("tables"), rows, args.threads)?))
         })?)
     };
     Ok(Figures {
@@ -188,10 +192,6 @@ fn tell(what: &str) {
     }
 }
 
-fn tables(dir: &Path, rows: u64, threads: Option<NonZeroUsize>) -> Result<PathBuf> {
-    tables_in(&dir.join("spill"), rows, threads)
-}
-
 /// Generates the two tables in a directory for their size, and returns it.
 fn tables_in(dir: &Path, rows: u64, threads: Option<NonZeroUsize>) -> Result<PathBuf> {
     let dir = dir.join(rows.to_string());
@@ -206,13 +206,8 @@ fn tables_in(dir: &Path, rows: u64, threads: Option<NonZeroUsize>) -> Result<Pat
         build_payloads: BUILD_PAYLOADS,
         probe_payloads: PROBE_PAYLOADS,
     };
-    pair.generate(&Output {
-        dir: &dir,
-        format: Format::Parquet,
-        compression: Compression::None,
-        force: false,
-        threads,
-    })?;
+    let output = Output { dir: &dir, format: Format::Parquet, compression: Compression::None, force: false, threads };
+    pair.generate(&output, &mut std::io::sink())?;
     Ok(dir)
 }
 

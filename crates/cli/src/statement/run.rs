@@ -136,7 +136,7 @@ impl Rows {
         match self.batches.recv().await {
             Some(batch) => batch.map(Some),
             // The channel also ends when the task panics, and that is no end of the rows.
-            None => self.task.join_unwind_mut().await.map(|()| None).map_err(stopped),
+            None => (&mut self.task).await.map(|()| None).map_err(stopped),
         }
     }
 

@@ -21,7 +21,7 @@ pub fn subject(sql: &str) -> Option<&str> {
     let text = without_comments(sql);
     let word = text.get(..9)?;
     let rest = &text[9..];
-    let ends = rest.starts_with(|next: char| !next.is_alphanumeric() && next != '_');
+    let ends = rest.is_empty() || rest.starts_with(|next: char| !next.is_alphanumeric() && next != '_');
     (word.eq_ignore_ascii_case("summarize") && ends).then(|| rest.trim())
 }
 
@@ -144,6 +144,7 @@ mod tests {
         assert_eq!(subject("summarize orders"), Some("orders"));
         assert_eq!(subject("-- all of it\n SUMMARIZE 'a.parquet' "), Some("'a.parquet'"));
         assert_eq!(subject("/* x */ Summarize(select 1)"), Some("(select 1)"));
+        assert_eq!(subject("summarize"), Some(""));
         for other in ["summarized", "select summarize", "", "summarize_all x", "sumé"] {
             assert_eq!(subject(other), None, "{other}");
         }

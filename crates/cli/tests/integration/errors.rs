@@ -75,6 +75,8 @@ fn a_memory_error_names_the_limit_and_the_setting() {
         let error = shell.fail(&[
             "--memory-limit",
             limit,
+            "--threads",
+            "1",
             "-c",
             "SELECT count(*) FROM (SELECT DISTINCT value % 100000 FROM range(1000000))",
         ]);

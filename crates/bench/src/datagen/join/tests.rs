@@ -19,7 +19,7 @@ struct Cli {
 fn generate_with(dir: &Path, options: &str) -> Result<()> {
     let dir = dir.to_str().unwrap();
     let words = ["test", "--dir", dir].into_iter().chain(options.split_whitespace());
-    generate(&Cli::try_parse_from(words).unwrap().args)
+    generate(&Cli::try_parse_from(words).unwrap().args, &mut std::io::sink())
 }
 
 fn parquet(path: &Path) -> RecordBatch {
