@@ -3,8 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use datafusion::error::DataFusionError;
 use overspill_bench::BenchArgs;
 use overspill_bench::datagen::{self, DatagenArgs};
+use tokio::task::spawn_blocking;
 
 use crate::failure::{Failure, Outcome, plain};
 use crate::interrupt::{Insistence, Interrupts};
@@ -28,7 +30,11 @@ async fn run(tool: Tool) -> Outcome<()> {
         .map_err(|error| Failure::message(format!("cannot listen for Ctrl-C: {error}")))?;
     let work = async {
         match tool {
-            Tool::Datagen(arguments) => datagen::run(arguments).await,
+            // The generators keep a thread busy from their start to their end.
+            Tool::Datagen(arguments) => match spawn_blocking(move || datagen::run(&arguments)).await {
+                Ok(done) => done,
+                Err(error) => Err(DataFusionError::ExecutionJoin(Box::new(error))),
+            },
             Tool::Bench(arguments) => overspill_bench::run(arguments).await,
         }
     };
