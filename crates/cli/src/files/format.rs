@@ -1,7 +1,7 @@
 //! What a file's name says about what is in it.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
@@ -65,7 +65,7 @@ impl NamedFormat {
 /// Whether a JSON file holds one array instead of an object a line.
 pub fn holds_json_array(path: &Path, compression: FileCompressionType) -> io::Result<bool> {
     let reader = compression.convert_read(File::open(path)?).map_err(io::Error::other)?;
-    for byte in reader.bytes().take(1 << 16) {
+    for byte in BufReader::new(reader).bytes().take(1 << 16) {
         let byte = byte?;
         if !byte.is_ascii_whitespace() {
             return Ok(byte == b'[');

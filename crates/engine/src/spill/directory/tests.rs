@@ -70,7 +70,7 @@ fn the_directory_lives_as_long_as_its_value() {
     let root = tempfile::tempdir().unwrap();
     let directory = SpillDirectory::open(root.path()).unwrap();
     let name = directory.path().file_name().unwrap().to_str().unwrap().to_owned();
-    assert_eq!(entries(root.path()), [name.clone()]);
+    assert_eq!(entries(root.path()), std::slice::from_ref(&name));
     assert!(name.starts_with(&format!("overspill-{}-", std::process::id())), "{name}");
     fs::create_dir(directory.path().join("nested")).unwrap();
     fs::write(directory.path().join("nested/spill"), "rows").unwrap();
