@@ -83,9 +83,9 @@ impl BoundsFilter {
         if !self.keeps_null {
             return predicate;
         }
-        self.probe_keys.iter().fold(predicate, |any, key| {
-            binary(any, Operator::Or, Arc::new(IsNullExpr::new(Arc::clone(key))))
-        })
+        self.probe_keys
+            .iter()
+            .fold(predicate, |any, key| binary(any, Operator::Or, Arc::new(IsNullExpr::new(Arc::clone(key)))))
     }
 }
 
@@ -145,7 +145,11 @@ impl KeyBounds {
         if self.rows == 0 {
             return Ok(None);
         }
-        self.keys.into_iter().map(|(_, mut min, mut max)| Ok((min.evaluate()?, max.evaluate()?))).collect::<Result<_>>().map(Some)
+        self.keys
+            .into_iter()
+            .map(|(_, mut min, mut max)| Ok((min.evaluate()?, max.evaluate()?)))
+            .collect::<Result<_>>()
+            .map(Some)
     }
 }
 

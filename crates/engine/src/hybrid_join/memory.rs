@@ -80,15 +80,15 @@ impl JoinMemory {
             Purpose::State => self.try_grow_state(&mut account, bytes)?,
             Purpose::Floor => {
                 let kept = bytes.min(account.kept);
-                self.check_limit(&account, bytes - kept).and_then(|()| self.reservation().try_grow(bytes - kept)).map_err(
-                    |error| {
+                self.check_limit(&account, bytes - kept)
+                    .and_then(|()| self.reservation().try_grow(bytes - kept))
+                    .map_err(|error| {
                         error.context(format!(
                             "A join that spills needs at least {} for each of its {} partitions",
                             human_readable_size(self.floor),
                             self.units
                         ))
-                    },
-                )?;
+                    })?;
                 account.kept -= kept;
             }
         }

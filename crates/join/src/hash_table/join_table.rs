@@ -4,8 +4,8 @@ use arrow::row::Rows;
 
 use super::chained::ChainedTable;
 use super::visited::VisitedRows;
-use crate::keys::{KeyCodec, KeyData, Keys, Word};
 use crate::keys::hash_bytes;
+use crate::keys::{KeyCodec, KeyData, Keys, Word};
 
 /// A hash table over the keys of the build side.
 #[derive(Debug)]

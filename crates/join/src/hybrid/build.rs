@@ -203,9 +203,7 @@ pub(super) fn index_bytes<'a>(spec: &JoinSpec, batches: impl Iterator<Item = &'a
 /// The rows of a batch that can match; `None` if all can.
 fn without_unmatchable(batch: &RecordBatch, keys: &Keys) -> Result<Option<RecordBatch>> {
     match &keys.matchable {
-        Some(matchable) => {
-            Ok(Some(filter_record_batch(batch, &BooleanArray::new(matchable.inner().clone(), None))?))
-        }
+        Some(matchable) => Ok(Some(filter_record_batch(batch, &BooleanArray::new(matchable.inner().clone(), None))?)),
         None => Ok(None),
     }
 }

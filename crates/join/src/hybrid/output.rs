@@ -25,7 +25,8 @@ impl Rows {
     pub(crate) fn from_numbers(numbers: Vec<u32>) -> Self {
         match (numbers.first(), numbers.last()) {
             (Some(&first), Some(&last))
-                if last.wrapping_sub(first) as usize == numbers.len() - 1 && numbers.windows(2).all(|w| w[0] + 1 == w[1]) =>
+                if last.wrapping_sub(first) as usize == numbers.len() - 1
+                    && numbers.windows(2).all(|w| w[0] + 1 == w[1]) =>
             {
                 Self::Range(first as usize, numbers.len())
             }

@@ -268,9 +268,8 @@ fn run(spec: &Arc<JoinSpec>, build: &[Row], probe: &[Row], limit: usize) -> (Out
 }
 
 fn nested_loops(join_type: JoinType, null_equal: bool, filtered: bool, build: &[Row], probe: &[Row]) -> Output {
-    let matches = |b: &Row, p: &Row| {
-        (b.0 == p.0 && (null_equal || b.0.is_some())) && (!filtered || (b.1 + p.1) % 2 == 0)
-    };
+    let matches =
+        |b: &Row, p: &Row| (b.0 == p.0 && (null_equal || b.0.is_some())) && (!filtered || (b.1 + p.1) % 2 == 0);
     let mut output = Output::new();
     for b in build {
         let found = probe.iter().any(|p| matches(b, p));

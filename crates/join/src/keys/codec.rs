@@ -57,7 +57,8 @@ impl KeyCodec {
     /// Fails for types that Arrow's row format does not take; [`KeyCodec::supports`] tells beforehand.
     pub fn try_new(types: &[DataType], null_equal: bool) -> Result<Self> {
         let null_bit = usize::from(null_equal);
-        let bits = types.iter().map(|data_type| word_bits(data_type).map(|bits| bits + null_bit)).sum::<Option<usize>>();
+        let bits =
+            types.iter().map(|data_type| word_bits(data_type).map(|bits| bits + null_bit)).sum::<Option<usize>>();
         let layout = match bits {
             Some(bits) if bits <= 64 => Layout::Word64,
             Some(bits) if bits <= 128 => Layout::Word128,
@@ -77,7 +78,10 @@ impl KeyCodec {
             None
         } else {
             columns.iter().fold(None, |nulls, column| {
-                NullBuffer::union(nulls.as_ref(), column.logical_nulls().filter(|nulls| nulls.null_count() > 0).as_ref())
+                NullBuffer::union(
+                    nulls.as_ref(),
+                    column.logical_nulls().filter(|nulls| nulls.null_count() > 0).as_ref(),
+                )
             })
         };
         let data = match &self.layout {

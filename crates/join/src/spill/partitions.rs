@@ -72,7 +72,14 @@ impl<S: SpillStore> RadixPartitions<S> {
     ///
     /// The buffers, twice `stage` bytes, are taken even if that exceeds the budget: partitioning is how the memory to
     /// pay for them is found.
-    pub fn new(side: Side, radix: Radix, store: Arc<S>, memory: &Arc<UnitMemory>, stage: usize, resident: bool) -> Self {
+    pub fn new(
+        side: Side,
+        radix: Radix,
+        store: Arc<S>,
+        memory: &Arc<UnitMemory>,
+        stage: usize,
+        resident: bool,
+    ) -> Self {
         let partitions = (0..radix.fanout())
             .map(|_| Partition {
                 place: if resident { Place::Resident(Vec::new()) } else { Place::Spilled(None) },
