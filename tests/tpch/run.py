@@ -24,7 +24,7 @@ TABLES = ["customer", "lineitem", "nation", "orders", "part", "partsupp", "regio
 HEADROOM = 200_000_000
 # A query that takes longer is hung.
 TIME_LIMIT = 900
-UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 # Q1 and Q6 read one table.
 WITHOUT_JOIN = {1, 6}
 

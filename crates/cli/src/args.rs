@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use bytesize::ByteSize;
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+
+use crate::tool::Tool;
 
 /// SQL over Parquet, CSV, JSON and Arrow files, with joins that finish in the memory they are given.
 ///
@@ -17,10 +19,6 @@ pub struct Arguments {
     #[command(flatten)]
     pub sql: SqlArguments,
 }
-
-/// The tools beside the SQL shell.
-#[derive(Debug, Subcommand)]
-pub enum Tool {}
 
 #[derive(Debug, Args)]
 pub struct SqlArguments {
@@ -56,7 +54,7 @@ pub struct SqlArguments {
     #[arg(long, value_name = "DIR", help_heading = "Resources")]
     pub temp_dir: Option<PathBuf>,
 
-    /// The most that may lie in the temporary directory at a time [default: 100GB]
+    /// The most that may lie in the temporary directory at a time [default: 100GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Resources")]
     pub temp_limit: Option<usize>,
 

@@ -100,6 +100,7 @@ pub fn plain(error: &DataFusionError) -> String {
         | DataFusionError::Execution(text)
         | DataFusionError::ResourcesExhausted(text)
         | DataFusionError::NotImplemented(text) => without_backtrace(text),
+        DataFusionError::ArrowError(error, _) => error.to_string(),
         DataFusionError::SchemaError(error, _) => error.to_string(),
         DataFusionError::IoError(error) => reason(error),
         DataFusionError::External(error) => match error.downcast_ref::<DataFusionError>() {

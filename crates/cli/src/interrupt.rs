@@ -2,6 +2,8 @@
 
 use std::io;
 
+use futures::future::join_all;
+use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -21,17 +23,27 @@ pub enum Insistence {
 }
 
 impl Interrupts {
-    /// Listens from now on. Call it inside the runtime.
+    /// Listens from now on, on a thread of its own: a query that computes without giving way may hold up every task of
+    /// the runtime it runs in.
     pub fn listen(insistence: Insistence) -> io::Result<Self> {
         let (raised, _) = watch::channel(None);
-        let mut signals = vec![SignalKind::interrupt()];
+        let mut kinds = vec![SignalKind::interrupt()];
         if insistence == Insistence::Ends {
             // At the prompt of an interactive shell nothing could obey it, so there it keeps its default: the end.
-            signals.push(SignalKind::terminate());
+            kinds.push(SignalKind::terminate());
         }
-        for kind in signals {
-            tokio::spawn(watch_signal(signal(kind)?, kind.as_raw_value(), raised.clone(), insistence));
-        }
+        let runtime = Builder::new_current_thread().enable_io().build()?;
+        let signals = {
+            let _inside = runtime.enter();
+            kinds.into_iter().map(|kind| Ok((kind, signal(kind)?))).collect::<io::Result<Vec<_>>>()?
+        };
+        let sender = raised.clone();
+        std::thread::Builder::new().name("signals".to_string()).spawn(move || {
+            let watches = signals
+                .into_iter()
+                .map(|(kind, signal)| watch_signal(signal, kind.as_raw_value(), sender.clone(), insistence));
+            runtime.block_on(join_all(watches));
+        })?;
         Ok(Self { raised })
     }
 

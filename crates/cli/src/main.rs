@@ -14,6 +14,7 @@ mod script;
 mod session;
 mod shell;
 mod statement;
+mod tool;
 
 use std::process::ExitCode;
 
@@ -23,7 +24,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let arguments = args::Arguments::from_command_line();
     match arguments.tool {
-        Some(tool) => match tool {},
+        Some(tool) => tool::main(tool),
         None => shell::main(arguments.sql),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, stderr};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use bytesize::ByteSize;
@@ -9,7 +10,6 @@ use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::MetricsSet;
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tokio::task::JoinHandle;
 
 /// Shorter queries show nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -37,22 +37,30 @@ impl Progress {
             return Watched { drawing: None };
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        let drawing = tokio::spawn(draw(bar.clone(), Arc::clone(plan), Arc::clone(pool)));
-        Watched { drawing: Some((bar, drawing)) }
+        let (end, ended) = channel();
+        let (line, plan, pool) = (bar.clone(), Arc::clone(plan), Arc::clone(pool));
+        // A thread, because the query may keep every task of the runtime waiting.
+        let drawing = std::thread::Builder::new().name("progress".to_string());
+        match drawing.spawn(move || draw(&line, &plan, pool.as_ref(), &ended)) {
+            Ok(_) => Watched { drawing: Some((bar, end)) },
+            // A machine without threads to spare has other worries than a line on the terminal.
+            Err(_) => Watched { drawing: None },
+        }
     }
 }
 
 /// A plan that is followed.
 pub struct Watched {
-    drawing: Option<(ProgressBar, JoinHandle<()>)>,
+    drawing: Option<(ProgressBar, Sender<()>)>,
 }
 
 impl Watched {
     /// Takes the line away for good, before rows are printed over it.
     pub fn hide(&self) {
-        if let Some((bar, drawing)) = &self.drawing {
-            drawing.abort();
+        if let Some((bar, end)) = &self.drawing {
             bar.finish_and_clear();
+            // The thread may have ended already.
+            let _ = end.send(());
         }
     }
 }
@@ -63,17 +71,23 @@ impl Drop for Watched {
     }
 }
 
-async fn draw(bar: ProgressBar, plan: Arc<dyn ExecutionPlan>, pool: Arc<dyn MemoryPool>) {
+/// Draws until the end is told, or whoever would tell it has gone.
+fn draw(bar: &ProgressBar, plan: &Arc<dyn ExecutionPlan>, pool: &dyn MemoryPool, ended: &Receiver<()>) {
     let start = Instant::now();
-    tokio::time::sleep(PATIENCE).await;
-    bar.set_draw_target(ProgressDrawTarget::stderr());
-    bar.set_style(
-        ProgressStyle::with_template("{spinner} {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
-    );
-    loop {
-        bar.set_message(describe(&plan, pool.reserved(), start.elapsed()));
+    let mut wait = PATIENCE;
+    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(wait) {
+        if wait == PATIENCE {
+            wait = REFRESH;
+            let style = ProgressStyle::with_template("{spinner} {wide_msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        // A finished bar stays hidden whatever is set on it.
+        if bar.is_finished() {
+            return;
+        }
+        bar.set_message(describe(plan, pool.reserved(), start.elapsed()));
         bar.tick();
-        tokio::time::sleep(REFRESH).await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! One run of the command line, from its arguments to its exit status.
 
 use std::io::{IsTerminal, stdin};
+use std::num::NonZero;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -42,19 +43,32 @@ pub struct Shell {
 }
 
 pub fn main(arguments: SqlArguments) -> ExitCode {
-    let threads =
-        arguments.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-    let runtime = match runtime(threads) {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            complain(&format!("cannot start {threads} threads: {error}"));
-            return ExitCode::FAILURE;
+    let threads = arguments.threads.unwrap_or_else(processors);
+    // Tasks that still run may hold spill files: the session, which removes their directory, goes after them.
+    let mut session = None;
+    with_runtime(threads, |runtime| {
+        let (used, outcome) = run(runtime, arguments, threads);
+        session = used;
+        outcome
+    })
+}
+
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Works on threads of its own, and makes an exit status of what comes of it.
+pub fn with_runtime(threads: usize, work: impl FnOnce(&Runtime) -> Outcome<bool>) -> ExitCode {
+    let runtime =
+        Builder::new_multi_thread().worker_threads(threads).thread_stack_size(STACK_BYTES).enable_all().build();
+    let outcome = match runtime {
+        Ok(runtime) => {
+            let outcome = work(&runtime);
+            runtime.shutdown_timeout(END_PATIENCE);
+            outcome
         }
+        Err(error) => Err(Failure::message(format!("cannot start {threads} threads: {error}"))),
     };
-    let (session, outcome) = run(&runtime, arguments, threads);
-    // Tasks that still run may hold spill files: the session, which removes their directory, goes last.
-    runtime.shutdown_timeout(END_PATIENCE);
-    drop(session);
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) | Err(Failure::Stopped) => ExitCode::FAILURE,
@@ -66,10 +80,6 @@ pub fn main(arguments: SqlArguments) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn runtime(threads: usize) -> std::io::Result<Runtime> {
-    Builder::new_multi_thread().worker_threads(threads).thread_stack_size(STACK_BYTES).enable_all().build()
 }
 
 /// Runs everything that was asked for. True if every statement succeeded.
@@ -85,7 +95,7 @@ fn run(runtime: &Runtime, arguments: SqlArguments, threads: usize) -> (Option<Se
         true => Some(vec![Source::StandardInput]),
         false => Some(arguments.sources.clone()),
     };
-    let mut shell = match Shell::open(runtime, arguments, limits, sources.is_none()) {
+    let mut shell = match Shell::open(arguments, limits, sources.is_none()) {
         Ok(shell) => shell,
         Err(failure) => return (None, Err(failure)),
     };
@@ -97,12 +107,11 @@ fn run(runtime: &Runtime, arguments: SqlArguments, threads: usize) -> (Option<Se
 }
 
 impl Shell {
-    fn open(runtime: &Runtime, arguments: SqlArguments, limits: Limits, interactive: bool) -> Outcome<Self> {
+    fn open(arguments: SqlArguments, limits: Limits, interactive: bool) -> Outcome<Self> {
         let buffer = OUTPUT_BUFFER.min(limits.memory / 4);
         let session = Session::open(&limits, &arguments.settings)?;
         let output = Output::open(arguments.format, arguments.output, !arguments.quiet, buffer)?;
         let insistence = if interactive { Insistence::Waits } else { Insistence::Ends };
-        let _inside = runtime.enter();
         let interrupts = Interrupts::listen(insistence)
             .map_err(|error| Failure::message(format!("cannot listen for Ctrl-C: {error}")))?;
         Ok(Self {
@@ -168,11 +177,21 @@ impl Shell {
         if let (Ok(Answer::Stored(rows)), true, false) = (&outcome, self.interactive, self.quiet) {
             tell(&format!("{rows} {} written", if *rows == 1 { "row" } else { "rows" }));
         }
-        let outcome = self.judge(outcome.map(|_| ()));
+        let outcome = self.judge(outcome.map(|_| ()).map_err(|failure| self.located(failure)));
         if self.timing {
             tell(&format!("time {} {:.3}", self.statements, elapsed.as_secs_f64()));
         }
         outcome
+    }
+
+    /// Says which statement of several an error is about.
+    fn located(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Message(text) if !self.interactive && self.statements > 1 => {
+                Failure::Message(format!("statement {}: {text}", self.statements))
+            }
+            other => other,
+        }
     }
 
     /// Runs a command of the shell, such as `\d`.

@@ -24,8 +24,8 @@ pub trait MemoryHost: fmt::Debug + Send + Sync {
     fn try_grow(&self, bytes: usize, purpose: Purpose) -> Result<()>;
     /// Lends so many more bytes even if that exceeds the budget.
     fn grow(&self, bytes: usize);
-    /// Takes back so many bytes.
-    fn shrink(&self, bytes: usize);
+    /// Takes back so many of the `held` bytes that it has lent.
+    fn shrink(&self, bytes: usize, held: usize);
 }
 
 /// The memory of one hash table under construction or in use, with what is spilled around it.
@@ -102,7 +102,7 @@ impl UnitMemory {
         account.used -= bytes;
         let held = account.used.max(account.floor);
         if held < account.held {
-            self.host.shrink(account.held - held);
+            self.host.shrink(account.held - held, account.held);
             account.held = held;
         }
     }
@@ -117,7 +117,7 @@ impl Drop for UnitMemory {
     fn drop(&mut self) {
         let held = self.account().held;
         if held > 0 {
-            self.host.shrink(held);
+            self.host.shrink(held, held);
         }
     }
 }

@@ -63,7 +63,7 @@ impl Output {
         let Self { format, destination, count_rows, buffer, .. } = self;
         let writer: Result<Box<dyn RowWriter + '_>, ArrowError> = match format {
             Format::Table => Ok(Box::new(table::TableWriter::new(destination, schema, *count_rows))),
-            Format::Csv => text::CsvWriter::new(destination, schema).map(|writer| Box::new(writer) as _),
+            Format::Csv => Ok(Box::new(text::CsvWriter::new(destination, schema))),
             Format::Json => Ok(Box::new(text::JsonWriter::array(destination, schema))),
             Format::Ndjson => Ok(Box::new(text::JsonWriter::lines(destination, schema))),
             Format::Parquet => {

@@ -14,8 +14,11 @@ use super::RowWriter;
 /// Rows that are held to find the widths of the columns. Later rows that need more widen the columns from there on.
 const CHUNK_ROWS: usize = 1000;
 
-/// The most text that is held for the same purpose.
-const CHUNK_BYTES: usize = 4 << 20;
+/// The most memory that is held for the same purpose; a row of thousands of columns takes a good part of it.
+const CHUNK_BYTES: usize = 8 << 20;
+
+/// What a cell takes beside its text.
+const CELL_BYTES: usize = 40;
 
 pub struct TableWriter<W: Write> {
     destination: W,
@@ -86,7 +89,7 @@ impl<W: Write> RowWriter for TableWriter<W> {
             for formatter in &formatters {
                 let text = formatter.value(row).to_string();
                 let cell = printable(&text).into_owned();
-                self.held_bytes += cell.len();
+                self.held_bytes += cell.len() + CELL_BYTES;
                 self.held.push(cell);
             }
             if self.held.len() >= CHUNK_ROWS * self.columns.len() || self.held_bytes >= CHUNK_BYTES {

@@ -16,25 +16,31 @@ use super::RowWriter;
 pub struct CsvWriter<W: Write> {
     writer: csv::Writer<W>,
     plain: PlainColumns,
+    has_header: bool,
 }
 
 impl<W: Write> CsvWriter<W> {
-    pub fn new(destination: W, schema: &SchemaRef) -> Result<Self, ArrowError> {
-        let plain = PlainColumns::new(schema, |data_type| data_type.is_nested());
-        let mut writer = csv::WriterBuilder::new().with_header(true).build(destination);
-        // An empty result has a header too.
-        writer.write(&RecordBatch::new_empty(Arc::clone(&plain.schema)))?;
-        Ok(Self { writer, plain })
+    pub fn new(destination: W, schema: &SchemaRef) -> Self {
+        Self {
+            writer: csv::WriterBuilder::new().with_header(true).build(destination),
+            plain: PlainColumns::new(schema, |data_type| data_type.is_nested()),
+            has_header: false,
+        }
     }
 }
 
 impl<W: Write> RowWriter for CsvWriter<W> {
     fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
+        self.has_header = true;
         self.writer.write(&self.plain.of(batch)?)
     }
 
     fn finish(&mut self) -> Result<(), ArrowError> {
-        Ok(())
+        if self.has_header {
+            return Ok(());
+        }
+        // A result without rows has a header too.
+        self.writer.write(&RecordBatch::new_empty(Arc::clone(&self.plain.schema)))
     }
 }
 

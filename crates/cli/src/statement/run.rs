@@ -6,14 +6,16 @@ use arrow::array::{Array, AsArray, UInt64Array};
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
-use datafusion::dataframe::DataFrame;
-use datafusion::error::Result;
-use datafusion::execution::SendableRecordBatchStream;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{LogicalPlan, Statement};
-use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
-use futures::TryStreamExt;
+use futures::StreamExt;
 use overspill::memory::execute_logical_plan;
+use tokio::sync::mpsc;
+use tokio::task::JoinError;
 
 use super::summarize;
 use crate::args::Format;
@@ -45,51 +47,110 @@ enum Kind {
 }
 
 /// Runs one statement. Rows go to the output as they come.
+///
+/// The work is done by tasks of its own, which dropping this stops: an operator that computes for long without giving
+/// way then holds up neither Ctrl-C nor the shell.
 pub async fn answer(session: &Session, output: &mut Output, progress: Progress, sql: &str) -> Outcome<Answer> {
-    let planned = plan(&session.context, sql).await;
     let runtime = session.context.runtime_env();
     let fail = |error| Failure::Message(describe(error, &runtime));
-    let (kind, frame) = planned.map_err(fail)?;
-    if kind == Kind::Nothing {
+    let prepared = SpawnedTask::spawn(prepare(session.context.clone(), sql.to_string()));
+    let Some(prepared) = prepared.join().await.unwrap_or_else(|error| Err(stopped(error))).map_err(fail)? else {
         return Ok(Answer::Done);
-    }
-    let context = Arc::new(frame.task_ctx());
-    let plan = frame.create_physical_plan().await.map_err(fail)?;
+    };
+    let Prepared { kind, plan, context } = prepared;
     let watched = progress.watch(&plan, context.memory_pool());
-    let stream = execute_stream(Arc::clone(&plan), context).map_err(fail)?;
+    let mut rows = Rows::of(Arc::clone(&plan), context);
     match kind {
-        Kind::Count => {
-            let batches: Vec<_> = stream.try_collect().await.map_err(fail)?;
-            Ok(Answer::Stored(count_in(&batches)))
-        }
+        Kind::Count => Ok(Answer::Stored(count_in(&rows.all().await.map_err(fail)?))),
         Kind::Explanation if output.format == Format::Table => {
-            let batches: Vec<_> = stream.try_collect().await.map_err(fail)?;
+            let batches = rows.all().await.map_err(fail)?;
             drop(watched);
             output.text(&explanation(&batches))?;
             Ok(Answer::Rows)
         }
         _ => {
-            let schema = plan.schema();
-            write_rows(output, &schema, stream, || watched.hide(), &fail).await?;
+            write_rows(output, &plan.schema(), rows, || watched.hide(), &fail).await?;
             Ok(Answer::Rows)
         }
     }
 }
 
-/// Plans the statement; what only changes the session is done at once.
-async fn plan(context: &SessionContext, sql: &str) -> Result<(Kind, DataFrame)> {
-    if let Some(subject) = summarize::subject(sql) {
-        return Ok((Kind::Result, summarize::summary(context, subject).await?));
+/// A statement that is ready to give rows.
+struct Prepared {
+    kind: Kind,
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+}
+
+/// Plans the statement. What only changes the session is done here, and leaves nothing to run.
+async fn prepare(context: SessionContext, sql: String) -> Result<Option<Prepared>> {
+    let (kind, frame) = if let Some(subject) = summarize::subject(&sql) {
+        (Kind::Result, summarize::summary(&context, subject).await?)
+    } else {
+        let state = context.state();
+        let dialect = state.config().options().sql_parser.dialect;
+        let statement = state.sql_to_statement(&sql, &dialect)?;
+        let plan = state.statement_to_plan(statement).await?;
+        let kind = kind_of(&plan);
+        let frame = execute_logical_plan(&context, plan).await?;
+        if kind == Kind::Nothing {
+            return Ok(None);
+        }
+        // EXECUTE is known by the plan that was prepared.
+        (kind_of(frame.logical_plan()), frame)
+    };
+    let context = Arc::new(frame.task_ctx());
+    let plan = frame.create_physical_plan().await?;
+    Ok(Some(Prepared { kind, plan, context }))
+}
+
+/// The rows of a plan that runs in a task of its own.
+struct Rows {
+    batches: mpsc::Receiver<Result<RecordBatch>>,
+    task: SpawnedTask<()>,
+}
+
+impl Rows {
+    fn of(plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> Self {
+        // Little is held between the query and the output: what is, no budget counts.
+        let (sender, batches) = mpsc::channel(1);
+        let task = SpawnedTask::spawn(async move {
+            let mut stream = match execute_stream(plan, context) {
+                Ok(stream) => stream,
+                Err(error) => {
+                    let _ = sender.send(Err(error)).await;
+                    return;
+                }
+            };
+            while let Some(batch) = stream.next().await {
+                // The output has ended before the query.
+                if sender.send(batch).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Self { batches, task }
     }
-    let state = context.state();
-    let dialect = state.config().options().sql_parser.dialect;
-    let statement = state.sql_to_statement(sql, &dialect)?;
-    let plan = state.statement_to_plan(statement).await?;
-    let kind = kind_of(&plan);
-    let frame = execute_logical_plan(context, plan).await?;
-    // EXECUTE is known by the plan that was prepared.
-    let kind = if kind == Kind::Nothing { kind } else { kind_of(frame.logical_plan()) };
-    Ok((kind, frame))
+
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        match self.batches.recv().await {
+            Some(batch) => batch.map(Some),
+            // The channel also ends when the task panics, and that is no end of the rows.
+            None => (&mut self.task).await.map(|()| None).map_err(stopped),
+        }
+    }
+
+    async fn all(&mut self) -> Result<Vec<RecordBatch>> {
+        let mut batches = Vec::new();
+        while let Some(batch) = self.next().await? {
+            batches.push(batch);
+        }
+        Ok(batches)
+    }
+}
+
+fn stopped(error: JoinError) -> DataFusionError {
+    DataFusionError::ExecutionJoin(Box::new(error))
 }
 
 fn kind_of(plan: &LogicalPlan) -> Kind {
@@ -105,13 +166,13 @@ fn kind_of(plan: &LogicalPlan) -> Kind {
 async fn write_rows(
     output: &mut Output,
     schema: &SchemaRef,
-    mut stream: SendableRecordBatchStream,
+    mut rows: Rows,
     before_rows: impl Fn(),
-    fail: &impl Fn(datafusion::error::DataFusionError) -> Failure,
+    fail: &impl Fn(DataFusionError) -> Failure,
 ) -> Outcome<()> {
     let scrolls = output.is_terminal();
     // A query that fails before its first row writes nothing, not even a header.
-    let mut next = stream.try_next().await.map_err(fail)?;
+    let mut next = rows.next().await.map_err(fail)?;
     let mut writer = output.begin(schema)?;
     let mut written: Result<(), ArrowError> = Ok(());
     let mut failed = None;
@@ -123,7 +184,7 @@ async fn write_rows(
         if written.is_err() {
             break;
         }
-        match stream.try_next().await {
+        match rows.next().await {
             Ok(batch) => next = batch,
             Err(error) => failed = Some(fail(error)),
         }

@@ -19,6 +19,8 @@ struct Pieces {
     rest: usize,
     /// Whether that text holds more than blanks and comments.
     rest_is_blank: bool,
+    /// Whether a string, a quoted name or a comment is still open at the end of the text.
+    rest_is_open: bool,
 }
 
 impl Splitter {
@@ -37,11 +39,8 @@ impl Splitter {
     /// The statement that no semicolon ended, at the end of the text.
     pub fn finish(&mut self, dialect: Dialect) -> Option<String> {
         let text = std::mem::take(&mut self.pending);
-        let blank = match cut(&text, dialect) {
-            Some(pieces) => pieces.rest_is_blank,
-            // An open string or comment: the parser says what is wrong with it.
-            None => text.trim().is_empty(),
-        };
+        // What is open stays for the parser, which says what is wrong with it.
+        let blank = cut(&text, dialect).is_none_or(|pieces| pieces.rest_is_blank && !pieces.rest_is_open);
         (!blank).then(|| text.trim().to_string())
     }
 
@@ -53,14 +52,16 @@ impl Splitter {
 
 /// Whether the text ends where a statement does: the interactive shell runs it then.
 pub fn is_complete(text: &str, dialect: Dialect) -> bool {
-    text.trim().is_empty() || cut(text, dialect).is_some_and(|pieces| pieces.rest_is_blank)
+    text.trim().is_empty() || cut(text, dialect).is_some_and(|pieces| pieces.rest_is_blank && !pieces.rest_is_open)
 }
 
-/// Cuts the text, unless a string, a quoted name or a comment is still open at its end.
+/// Cuts the text. None for a dialect that the tokenizer does not know.
 fn cut(text: &str, dialect: Dialect) -> Option<Pieces> {
     let dialect = dialect_from_str(dialect)?;
-    let tokens = Tokenizer::new(dialect.as_ref(), text).with_unescape(false).tokenize_with_location().ok()?;
-    let mut pieces = Pieces { rest_is_blank: true, ..Pieces::default() };
+    let mut tokens = Vec::new();
+    let tokenized =
+        Tokenizer::new(dialect.as_ref(), text).with_unescape(false).tokenize_with_location_into_buf(&mut tokens);
+    let mut pieces = Pieces { rest_is_blank: true, rest_is_open: tokenized.is_err(), ..Pieces::default() };
     let mut cursor = Cursor { text, offset: 0, at: Location { line: 1, column: 1 } };
     for token in tokens {
         match token.token {

@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, StringBuilder};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::record_batch::RecordBatch;
-use datafusion::common::Column;
+use datafusion::common::{Column, plan_err};
 use datafusion::dataframe::DataFrame;
 use datafusion::error::Result;
 use datafusion::functions_aggregate::expr_fn::{approx_distinct, avg, count, max, min, stddev};
@@ -21,7 +21,7 @@ pub fn subject(sql: &str) -> Option<&str> {
     let text = without_comments(sql);
     let word = text.get(..9)?;
     let rest = &text[9..];
-    let ends = rest.starts_with(|next: char| !next.is_alphanumeric() && next != '_');
+    let ends = rest.is_empty() || rest.starts_with(|next: char| !next.is_alphanumeric() && next != '_');
     (word.eq_ignore_ascii_case("summarize") && ends).then(|| rest.trim())
 }
 
@@ -63,6 +63,9 @@ pub async fn summary(context: &SessionContext, subject: &str) -> Result<DataFram
 }
 
 async fn rows_of(context: &SessionContext, subject: &str) -> Result<DataFrame> {
+    if subject.is_empty() {
+        return plan_err!("SUMMARIZE wants a table, a path in quotes, or a query behind it");
+    }
     let first = subject.split(|next: char| !next.is_alphanumeric()).next().unwrap_or_default().to_ascii_lowercase();
     let is_query =
         matches!(first.as_str(), "select" | "with" | "values" | "table" | "from") || subject.starts_with('(');
@@ -141,6 +144,7 @@ mod tests {
         assert_eq!(subject("summarize orders"), Some("orders"));
         assert_eq!(subject("-- all of it\n SUMMARIZE 'a.parquet' "), Some("'a.parquet'"));
         assert_eq!(subject("/* x */ Summarize(select 1)"), Some("(select 1)"));
+        assert_eq!(subject("summarize"), Some(""));
         for other in ["summarized", "select summarize", "", "summarize_all x", "sumé"] {
             assert_eq!(subject(other), None, "{other}");
         }

@@ -7,10 +7,10 @@ fn bad_sql_is_told_in_a_sentence() {
         ("SELEC 1", "SELEC"),
         ("SELECT 'open", "nterminated"),
         ("SELECT nope FROM (VALUES (1)) t(x)", "nope"),
-        ("SELECT 1 FROM", "end"),
+        ("SELECT 1 FROM", "EOF"),
         ("SELECT 1 / 0", "ivide by zero"),
         ("SELECT * FROM (VALUES (1)) a(x) JOIN (VALUES ([1])) b(y) ON x = y", "Int64"),
-        ("SUMMARIZE", "end"),
+        ("SUMMARIZE", "wants a table"),
         ("SUMMARIZE nothing_here", "nothing_here"),
         ("CREATE EXTERNAL TABLE t STORED AS XLSX LOCATION 'x'", "XLSX"),
         ("\\x", "\\?"),
@@ -75,6 +75,8 @@ fn a_memory_error_names_the_limit_and_the_setting() {
         let error = shell.fail(&[
             "--memory-limit",
             limit,
+            "--threads",
+            "1",
             "-c",
             "SELECT count(*) FROM (SELECT DISTINCT value % 100000 FROM range(1000000))",
         ]);

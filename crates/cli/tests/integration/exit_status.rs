@@ -16,6 +16,7 @@ fn a_script_stops_at_an_error_unless_told() {
     let sql = "SELECT 1 AS a; SELEC 2; SELECT 3 AS a";
     let stopped = shell.run(&["--format", "ndjson", "-c", sql, "-c", "SELECT 4 AS a"]);
     assert_eq!((stopped.out.as_str(), stopped.status), ("{\"a\":1}\n", 1));
+    assert!(stopped.err.starts_with("error: statement 2: "), "{}", stopped.err);
     let continued = shell.run(&["--format", "ndjson", "--on-error", "continue", "-c", sql, "-c", "SELECT 4 AS a"]);
     assert_eq!((continued.out.as_str(), continued.status), ("{\"a\":1}\n{\"a\":3}\n{\"a\":4}\n", 1));
 }

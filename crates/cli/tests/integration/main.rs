@@ -12,3 +12,4 @@ mod shell;
 mod statements;
 mod temporary_files;
 mod timing;
+mod tools;

@@ -81,7 +81,7 @@ fn summarize_gives_a_line_a_column() {
         [
             "{\"column\":\"k\",\"type\":\"Int64\",\"min\":\"1\",\"max\":\"3\",\"approx_distinct\":3,\"avg\":2.0,\"std\":1.0,\
          \"count\":3,\"null_percentage\":0.0}",
-            "{\"column\":\"Name\",\"type\":\"Utf8View\",\"min\":\"a\",\"max\":\"b\",\"approx_distinct\":2,\"avg\":null,\
+            "{\"column\":\"Name\",\"type\":\"Utf8\",\"min\":\"a\",\"max\":\"b\",\"approx_distinct\":2,\"avg\":null,\
          \"std\":null,\"count\":2,\"null_percentage\":33.333333333333336}",
             "{\"column\":\"x\",\"type\":\"Float64\",\"min\":\"1.5\",\"max\":\"2.5\",\"approx_distinct\":2,\"avg\":2.0,\
          \"std\":0.7071067811865476,\"count\":2,\"null_percentage\":33.333333333333336}",

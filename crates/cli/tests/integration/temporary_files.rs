@@ -24,7 +24,18 @@ fn entries(folder: &Path) -> Vec<String> {
 fn spilling(shell: &Shell) -> Child {
     shell
         .command()
-        .args(["--memory-limit", "20MB", "--temp-dir", "temp", "--output", "/dev/null", "--format", "csv"])
+        .args([
+            "--threads",
+            "1",
+            "--memory-limit",
+            "20MB",
+            "--temp-dir",
+            "temp",
+            "--output",
+            "/dev/null",
+            "--format",
+            "csv",
+        ])
         .args(["-c", SPILLING, "-c", SPILLING])
         .spawn()
         .unwrap()
@@ -45,6 +56,8 @@ fn nothing_is_left_after_success_and_after_an_error() {
     assert!(spilling(&shell).wait_with_output().unwrap().status.success());
     assert_eq!(entries(&shell.folder().join("temp")), Vec::<String>::new());
     shell.fail(&[
+        "--threads",
+        "1",
         "--memory-limit",
         "20MB",
         "--temp-dir",
@@ -102,6 +115,8 @@ fn what_a_killed_process_left_goes_at_the_next_start_and_nothing_else() {
 fn the_temporary_limit_is_named_when_it_is_reached() {
     let shell = Shell::new();
     let error = shell.fail(&[
+        "--threads",
+        "1",
         "--memory-limit",
         "20MB",
         "--temp-dir",

@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use datafusion::common::{Result, internal_datafusion_err};
-use datafusion::execution::{SendableRecordBatchStream, SpillFile, TaskContext};
+use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
+use datafusion::execution::{DiskManager, SendableRecordBatchStream, SpillFile, TaskContext};
 use datafusion::physical_plan::SpillManager;
 use datafusion::physical_plan::metrics::SpillMetrics;
 use overspill_join::JoinError;
 use overspill_join::spec::{JoinSpec, Side};
 use overspill_join::spill::SpillStore;
 
+use crate::spill::explain_disk_full;
+
 /// The spill files of one execution of a join.
 #[derive(Debug)]
 pub(super) struct DiskStore {
+    disk: Arc<DiskManager>,
     build: SpillManager,
     probe: SpillManager,
 }
@@ -24,12 +27,17 @@ impl DiskStore {
             SpillManager::new(context.runtime_env(), metrics.clone(), Arc::clone(spec.schema(side)))
                 .with_compression_type(context.session_config().spill_compression())
         };
-        Self { build: manager(Side::Build), probe: manager(Side::Probe) }
+        let disk = Arc::clone(&context.runtime_env().disk_manager);
+        Self { disk, build: manager(Side::Build), probe: manager(Side::Probe) }
     }
 
     /// Reads a file back, ahead of the consumer by a few batches.
     pub fn read(&self, side: Side, file: Arc<dyn SpillFile>) -> Result<SendableRecordBatchStream> {
         self.manager(side).read_spill_as_stream(file, None)
+    }
+
+    fn explain(&self, error: DataFusionError) -> JoinError {
+        JoinError::host(explain_disk_full(error, &self.disk))
     }
 
     fn manager(&self, side: Side) -> &SpillManager {
@@ -50,7 +58,8 @@ impl SpillStore for DiskStore {
     type File = Arc<dyn SpillFile>;
 
     fn create(&self, side: Side) -> overspill_join::Result<Self::Writer> {
-        let mut file = self.manager(side).create_in_progress_file("spilling a join").map_err(JoinError::host)?;
+        let mut file =
+            self.manager(side).create_in_progress_file("spilling a join").map_err(|error| self.explain(error))?;
         Ok(DiskWriter(Box::new(move |batch| match batch {
             Some(batch) => file.append_batch(batch).map(|_| None),
             None => file.finish(),
@@ -58,11 +67,11 @@ impl SpillStore for DiskStore {
     }
 
     fn append(&self, writer: &mut Self::Writer, batch: &RecordBatch) -> overspill_join::Result<()> {
-        writer.0(Some(batch)).map(|_| ()).map_err(JoinError::host)
+        writer.0(Some(batch)).map(|_| ()).map_err(|error| self.explain(error))
     }
 
     fn finish(&self, mut writer: Self::Writer) -> overspill_join::Result<Self::File> {
-        let file = writer.0(None).map_err(JoinError::host)?;
+        let file = writer.0(None).map_err(|error| self.explain(error))?;
         file.ok_or_else(|| JoinError::host(internal_datafusion_err!("a spill file was finished without a batch")))
     }
 }

@@ -15,13 +15,17 @@ use parking_lot::Mutex;
 /// something always remains for the next join, sort or aggregate (dynamic thresholds: Choudhury and Hahne, 1998).
 const SHARE: usize = 3;
 
-/// All memory of one execution of a join: one consumer of the pool, registered when it first needs memory.
+/// All memory of one execution of a join.
+///
+/// Its state is one spillable consumer of the pool, registered when the join first needs memory; the working buffers
+/// without which it could not even spill are one that is not spillable.
 #[derive(Debug)]
 pub(super) struct JoinMemory {
     pool: Arc<dyn MemoryPool>,
-    /// What EXPLAIN calls the join, for the name of its consumer.
+    /// The name of the consumers.
     name: String,
-    reservation: OnceLock<MemoryReservation>,
+    state: OnceLock<MemoryReservation>,
+    floors: OnceLock<MemoryReservation>,
     account: Mutex<Account>,
     /// `overspill.join_memory_limit`, or the largest number.
     limit: usize,
@@ -55,7 +59,8 @@ impl JoinMemory {
         Arc::new(Self {
             pool: Arc::clone(pool),
             name,
-            reservation: OnceLock::new(),
+            state: OnceLock::new(),
+            floors: OnceLock::new(),
             account: Mutex::default(),
             limit,
             floor,
@@ -66,45 +71,48 @@ impl JoinMemory {
 
     /// The account of a unit: a hash table, or a stream that probes it.
     pub fn unit(self: &Arc<Self>) -> Arc<UnitMemory> {
-        UnitMemory::new(Box::new(UnitHost(Arc::clone(self))))
+        UnitMemory::new(Box::new(UnitHost { join: Arc::clone(self), floor: Mutex::new(0) }))
     }
 
-    fn reservation(&self) -> &MemoryReservation {
-        self.reservation
-            .get_or_init(|| MemoryConsumer::new(self.name.clone()).with_can_spill(true).register(&self.pool))
+    fn state(&self) -> &MemoryReservation {
+        self.state.get_or_init(|| MemoryConsumer::new(self.name.clone()).with_can_spill(true).register(&self.pool))
     }
 
-    fn try_grow(&self, bytes: usize, purpose: Purpose) -> Result<(), DataFusionError> {
-        let mut account = self.account.lock();
-        match purpose {
-            Purpose::State => self.try_grow_state(&mut account, bytes)?,
-            Purpose::Floor => {
-                let kept = bytes.min(account.kept);
-                self.check_limit(&account, bytes - kept)
-                    .and_then(|()| self.reservation().try_grow(bytes - kept))
-                    .map_err(|error| {
-                        error.context(format!(
-                            "A join that spills needs at least {} for each of its {} partitions",
-                            human_readable_size(self.floor),
-                            self.units
-                        ))
-                    })?;
-                account.kept -= kept;
-            }
-        }
+    fn floors(&self) -> &MemoryReservation {
+        self.floors.get_or_init(|| MemoryConsumer::new(format!("{} working buffers", self.name)).register(&self.pool))
+    }
+
+    fn lend(&self, account: &mut Account, bytes: usize) {
         account.used += bytes;
         self.peak.set_max(account.used);
+    }
+
+    fn try_grow_floor(&self, bytes: usize) -> Result<(), DataFusionError> {
+        let mut account = self.account.lock();
+        let kept = bytes.min(account.kept);
+        let grown = self.check_limit(&account, bytes - kept).and_then(|()| self.floors().try_grow(bytes - kept));
+        grown.map_err(|error| {
+            error.context(format!(
+                "A join that spills needs at least {} for each of its {} partitions; raise the memory limit, or lower \
+                 the number of partitions with --threads or datafusion.execution.target_partitions",
+                human_readable_size(self.floor),
+                self.units
+            ))
+        })?;
+        account.kept -= kept;
+        self.lend(&mut account, bytes);
         Ok(())
     }
 
-    fn try_grow_state(&self, account: &mut Account, bytes: usize) -> Result<(), DataFusionError> {
+    fn try_grow_state(&self, bytes: usize) -> Result<(), DataFusionError> {
+        let account = &mut *self.account.lock();
         self.check_limit(account, bytes)?;
         // One unit must not take what another needs to go on at all: beyond the size of a floor, all have theirs first.
         if !account.secured && account.used + bytes > self.floor {
-            let missing = (self.units * self.floor).saturating_sub(account.used);
-            self.check_limit(account, missing)?;
-            self.reservation().try_grow(missing)?;
-            account.kept += missing;
+            let floors = self.units * self.floor;
+            self.check_limit(account, floors.saturating_add(bytes))?;
+            self.floors().try_grow(floors)?;
+            account.kept += floors;
             account.secured = true;
         }
         if let MemoryLimit::Finite(limit) = self.pool.memory_limit() {
@@ -123,7 +131,9 @@ impl JoinMemory {
                 )));
             }
         }
-        self.reservation().try_grow(bytes)
+        self.state().try_grow(bytes)?;
+        self.lend(account, bytes);
+        Ok(())
     }
 
     fn check_limit(&self, account: &Account, bytes: usize) -> Result<(), DataFusionError> {
@@ -144,23 +154,38 @@ impl JoinMemory {
 
 /// Lends the memory of a join to one of its units.
 #[derive(Debug)]
-struct UnitHost(Arc<JoinMemory>);
+struct UnitHost {
+    join: Arc<JoinMemory>,
+    /// The bytes that come from the consumer that is not spillable; they are the last to return.
+    floor: Mutex<usize>,
+}
 
 impl MemoryHost for UnitHost {
     fn try_grow(&self, bytes: usize, purpose: Purpose) -> overspill_join::Result<()> {
-        self.0.try_grow(bytes, purpose).map_err(JoinError::host)
+        match purpose {
+            Purpose::State => self.join.try_grow_state(bytes),
+            Purpose::Floor => self.join.try_grow_floor(bytes).inspect(|()| *self.floor.lock() += bytes),
+        }
+        .map_err(JoinError::host)
     }
 
     fn grow(&self, bytes: usize) {
-        let mut account = self.0.account.lock();
-        self.0.reservation().grow(bytes);
-        account.used += bytes;
-        self.0.peak.set_max(account.used);
+        let mut account = self.join.account.lock();
+        self.join.state().grow(bytes);
+        self.join.lend(&mut account, bytes);
     }
 
-    fn shrink(&self, bytes: usize) {
-        let mut account = self.0.account.lock();
+    fn shrink(&self, bytes: usize, held: usize) {
+        let mut account = self.join.account.lock();
         account.used -= bytes;
-        self.0.reservation().shrink(bytes);
+        let mut floor = self.floor.lock();
+        let from_state = bytes.min(held - *floor);
+        if from_state > 0 {
+            self.join.state().shrink(from_state);
+        }
+        if bytes > from_state {
+            self.join.floors().shrink(bytes - from_state);
+            *floor -= bytes - from_state;
+        }
     }
 }

@@ -34,7 +34,7 @@ impl MemoryHost for Budget {
     fn grow(&self, bytes: usize) {
         self.lent.fetch_add(bytes, Ordering::Relaxed);
     }
-    fn shrink(&self, bytes: usize) {
+    fn shrink(&self, bytes: usize, _held: usize) {
         self.lent.fetch_sub(bytes, Ordering::Relaxed);
     }
 }

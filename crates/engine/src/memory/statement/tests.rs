@@ -17,6 +17,17 @@ fn reserved(ctx: &SessionContext) -> usize {
     ctx.runtime_env().memory_pool.reserved()
 }
 
+/// Waits until as much is reserved as expected: operators of a failed query give their memory back a little later.
+async fn assert_reserved(ctx: &SessionContext, expected: usize) {
+    for _ in 0..200 {
+        if reserved(ctx) == expected {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("{} bytes are reserved, not {expected}", reserved(ctx));
+}
+
 async fn run(ctx: &SessionContext, sql: &str) -> Result<String> {
     let plan = ctx.state().create_logical_plan(sql).await?;
     let rows = execute_logical_plan(ctx, plan).await?.collect().await?;
@@ -56,10 +67,10 @@ async fn rows_are_inserted_as_a_whole_or_not_at_all() {
         assert_eq!(value(&ctx, "SELECT sum(b) FROM t").await, "7000");
         let held = reserved(&ctx);
         assert!(held >= 16_000, "{held}");
-        let message = error(&ctx, "INSERT INTO t SELECT value, value FROM range(1000000)").await;
+        let message = error(&ctx, "INSERT INTO t SELECT value, value + 1 FROM range(1000000)").await;
         assert!(message.contains("Table 't' does not fit within the memory limit of 4.0 MB"), "{message}");
         assert!(message.contains("--memory-limit"), "{message}");
-        assert_eq!(reserved(&ctx), held);
+        assert_reserved(&ctx, held).await;
         assert_eq!(value(&ctx, "SELECT count(*) FROM t").await, "1000");
         run(&ctx, "INSERT INTO t VALUES (1, 2)").await.unwrap();
         assert_eq!(value(&ctx, "SELECT count(*) FROM t").await, "1001");
@@ -92,8 +103,7 @@ async fn a_table_that_does_not_fit_leaves_nothing() {
             assert!(message.contains(part), "{part} is not in: {message}");
         }
         assert!(!ctx.table_exist("big").unwrap());
-        tokio::task::yield_now().await;
-        assert_eq!(reserved(&ctx), 0);
+        assert_reserved(&ctx, 0).await;
     }
 }
 
@@ -111,7 +121,7 @@ async fn replacing_keeps_the_old_table_until_the_new_one_is_complete() {
 
 #[tokio::test]
 async fn existing_tables_and_doubtful_columns_are_handled_as_in_datafusion() {
-    let ours = session(GreedyMemoryPool::new(4 * MB));
+    let ours = session(GreedyMemoryPool::new(64 * MB));
     let stock = SessionContext::new();
     for sql in [
         "CREATE TABLE t (a INT NOT NULL, b VARCHAR, PRIMARY KEY (a))",

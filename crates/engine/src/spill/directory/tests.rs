@@ -175,10 +175,11 @@ fn unfinished_directories_go_when_they_are_old() {
 fn processes_that_start_together_do_not_disturb_one_another() {
     let root = tempfile::tempdir().unwrap();
     std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
+        for thread in 0..8 {
+            let root = &root;
+            scope.spawn(move || {
                 for round in 0..20 {
-                    abandoned(root.path(), &format!("overspill-7-{round:016x}"));
+                    abandoned(root.path(), &format!("overspill-{thread}-{round:016x}"));
                     let directory = SpillDirectory::open(root.path()).unwrap();
                     fs::write(directory.path().join("spill"), "rows").unwrap();
                     std::thread::yield_now();

@@ -1,0 +1,309 @@
+//! The join workloads of the papers: two tables, r with unique keys and s that refers to them.
+
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use clap::{Args, ValueEnum};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+use super::keys::Keys;
+use super::table_file::{Compression, Format, TableFile};
+use super::{create_directory, produce, progress_bar, thread_count};
+
+/// Rows that are generated from one seed; also a row group of a Parquet file.
+const PART_ROWS: u64 = 1 << 20;
+
+/// Rows of a batch.
+const BATCH_ROWS: u64 = 1 << 16;
+
+/// A million tuples, as the papers count them.
+const M: u64 = 1_000_000;
+
+/// Payloads lie below this bound, so that the sum of 2^31 of them is still a 64-bit integer.
+const PAYLOAD_BOUND: u64 = 1 << 31;
+
+/// The most columns beside the key.
+const MAX_PAYLOADS: usize = 1000;
+
+/// A workload of the papers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "UPPER")]
+pub enum Workload {
+    /// 2^27 x 2^31 tuples of 16 bytes
+    A,
+    /// 2^18 x 2^31 tuples of 16 bytes: r fits a cache
+    B,
+    /// 1024M x 1024M tuples of 8 bytes, M a million
+    C,
+    /// 2048M x 2048M tuples of 16 bytes
+    T,
+}
+
+impl Workload {
+    /// The tuples of r and s.
+    fn rows(self) -> (u64, u64) {
+        match self {
+            Self::A => (1 << 27, 1 << 31),
+            Self::B => (1 << 18, 1 << 31),
+            Self::C => (1024 * M, 1024 * M),
+            Self::T => (2048 * M, 2048 * M),
+        }
+    }
+
+    /// The bytes of a tuple.
+    fn tuple(self) -> u8 {
+        if self == Self::C { 8 } else { 16 }
+    }
+}
+
+/// The arguments of `overspill datagen join`.
+#[derive(Debug, Clone, Args)]
+pub struct JoinArgs {
+    /// Which workload
+    #[arg(long, value_enum)]
+    pub workload: Workload,
+
+    /// Shrinks both tables by this factor
+    #[arg(long, default_value_t = 1.0, value_name = "F")]
+    pub scale: f64,
+
+    /// The exponent of the Zipf distribution of the keys of s; 0 draws them uniformly
+    #[arg(long, default_value_t = 0.0, value_name = "Z")]
+    pub zipf: f64,
+
+    /// The share of the rows of s that have a partner in r, from 0 to 1
+    #[arg(long, default_value_t = 1.0, value_name = "M")]
+    pub match_rate: f64,
+
+    /// Spread the keys over 63 bits, where they would be 1, 2, 3 …
+    #[arg(long)]
+    pub sparse: bool,
+
+    /// The data depend on it, and not on the number of threads
+    #[arg(long, default_value_t = 1, value_name = "S")]
+    pub seed: u64,
+
+    /// Bytes of a tuple, half of them the key: 8 or 16 [default: those of the workload]
+    #[arg(long, value_name = "BYTES")]
+    pub tuple: Option<u8>,
+
+    /// Columns of r beside the key: payload, payload2 …
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub build_payloads: usize,
+
+    /// Columns of s beside the key: payload, payload2 …
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub probe_payloads: usize,
+
+    /// Where the files r.parquet and s.parquet, or r.arrow and s.arrow, go
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+
+    /// The format of the files
+    #[arg(long, value_enum, default_value_t = Format::Parquet)]
+    pub format: Format,
+
+    /// How Parquet pages are compressed; random numbers are not worth it
+    #[arg(long, value_enum, default_value_t = Compression::None)]
+    pub compression: Compression,
+
+    /// Generate also what is there already
+    #[arg(long)]
+    pub force: bool,
+
+    /// Threads to generate with [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+}
+
+pub(super) fn generate(args: &JoinArgs, out: &mut dyn Write) -> Result<()> {
+    if !(args.scale > 0.0 && args.scale <= 1.0) {
+        return exec_err!("The scale must be above 0 and at most 1, not {}.", args.scale);
+    }
+    let (build_rows, probe_rows) = args.workload.rows();
+    let shrink = |rows: u64| ((rows as f64 * args.scale).round() as u64).max(1);
+    let pair = TablePair {
+        build_rows: shrink(build_rows),
+        probe_rows: shrink(probe_rows),
+        zipf: args.zipf,
+        match_rate: args.match_rate,
+        sparse: args.sparse,
+        seed: args.seed,
+        tuple: args.tuple.unwrap_or(args.workload.tuple()),
+        build_payloads: args.build_payloads,
+        probe_payloads: args.probe_payloads,
+    };
+    let output = Output {
+        dir: &args.dir,
+        format: args.format,
+        compression: args.compression,
+        force: args.force,
+        threads: args.threads,
+    };
+    pair.generate(&output, out)
+}
+
+/// The two tables of a join, however large.
+#[derive(Debug, Clone)]
+pub(crate) struct TablePair {
+    pub(crate) build_rows: u64,
+    pub(crate) probe_rows: u64,
+    pub(crate) zipf: f64,
+    pub(crate) match_rate: f64,
+    pub(crate) sparse: bool,
+    pub(crate) seed: u64,
+    /// Bytes of a key and a payload together.
+    pub(crate) tuple: u8,
+    pub(crate) build_payloads: usize,
+    pub(crate) probe_payloads: usize,
+}
+
+/// Where and how the two tables are written.
+#[derive(Debug, Clone)]
+pub(crate) struct Output<'a> {
+    pub(crate) dir: &'a Path,
+    pub(crate) format: Format,
+    pub(crate) compression: Compression,
+    pub(crate) force: bool,
+    pub(crate) threads: Option<NonZeroUsize>,
+}
+
+/// A side of a join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Build,
+    Probe,
+}
+
+impl TablePair {
+    /// Writes the two files, unless they are there, and a line on `out` for each.
+    pub(crate) fn generate(&self, output: &Output, out: &mut dyn Write) -> Result<()> {
+        let keys = self.check()?;
+        create_directory(output.dir)?;
+        let threads = thread_count(output.threads);
+        let bar = progress_bar(self.build_rows + self.probe_rows);
+        for side in [Side::Build, Side::Probe] {
+            let name = if side == Side::Build { "r" } else { "s" };
+            bar.set_message(name);
+            let rows = self.rows(side);
+            let file = TableFile {
+                path: output.dir.join(format!("{name}.{}", output.format.extension())),
+                schema: self.schema(side),
+                format: output.format,
+                compression: output.compression,
+                dictionaries: false,
+                parts: usize::try_from(rows.div_ceil(PART_ROWS)).unwrap_or(usize::MAX),
+                arguments: self.describe(side),
+            };
+            produce(&file, output.force, threads, &bar, out, |part| self.part(&keys, side, part as u64))?;
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    /// The keys, if the arguments make sense.
+    fn check(&self) -> Result<Keys> {
+        if !(0.0..=1.0).contains(&self.match_rate) {
+            return exec_err!("The match rate must be from 0 to 1, not {}.", self.match_rate);
+        }
+        if ![8, 16].contains(&self.tuple) {
+            return exec_err!("A tuple has 8 or 16 bytes, not {}.", self.tuple);
+        }
+        if self.build_payloads.max(self.probe_payloads) > MAX_PAYLOADS {
+            return exec_err!("A table has at most {MAX_PAYLOADS} payload columns.");
+        }
+        if self.tuple == 8 && self.sparse {
+            return exec_err!("Keys of 4 bytes cannot be spread over 63 bits: add --tuple 16 or leave out --sparse.");
+        }
+        // Keys without a partner follow those of r.
+        let largest = if self.match_rate < 1.0 { 2 * self.build_rows } else { self.build_rows };
+        if self.tuple == 8 && i32::try_from(largest).is_err() {
+            return exec_err!(
+                "Keys up to {largest} do not fit into 4 bytes: add --tuple 16 or choose a smaller scale."
+            );
+        }
+        Keys::new(self.build_rows, self.zipf, self.match_rate, self.sparse, self.seed)
+            .ok_or_else(|| exec_datafusion_err!("The Zipf exponent must be 0 or above, not {}.", self.zipf))
+    }
+
+    fn rows(&self, side: Side) -> u64 {
+        match side {
+            Side::Build => self.build_rows,
+            Side::Probe => self.probe_rows,
+        }
+    }
+
+    fn payloads(&self, side: Side) -> usize {
+        match side {
+            Side::Build => self.build_payloads,
+            Side::Probe => self.probe_payloads,
+        }
+    }
+
+    /// `key`, `payload`, `payload2` …
+    fn schema(&self, side: Side) -> SchemaRef {
+        let data_type = if self.tuple == 8 { DataType::Int32 } else { DataType::Int64 };
+        let payload = |number| if number == 0 { "payload".to_owned() } else { format!("payload{}", number + 1) };
+        let names = std::iter::once("key".to_owned()).chain((0..self.payloads(side)).map(payload));
+        Arc::new(Schema::new(names.map(|name| Field::new(name, data_type.clone(), false)).collect::<Vec<_>>()))
+    }
+
+    /// Everything that the content of a side depends on.
+    fn describe(&self, side: Side) -> String {
+        let Self { build_rows, tuple, seed, .. } = self;
+        let sparse = if self.sparse { " --sparse" } else { "" };
+        let drawn = match side {
+            Side::Build => String::new(),
+            Side::Probe => format!(" --zipf {} --match-rate {}", self.zipf, self.match_rate),
+        };
+        format!(
+            "join {side:?} of {build_rows} keys, {} rows, {} payloads, --tuple {tuple} --seed {seed}{sparse}{drawn}",
+            self.rows(side),
+            self.payloads(side)
+        )
+    }
+
+    /// The batches of a part, from a seed of its own.
+    fn part<'a>(
+        &'a self,
+        keys: &'a Keys,
+        side: Side,
+        part: u64,
+    ) -> impl Iterator<Item = Result<RecordBatch, ArrowError>> + 'a {
+        let mut random = ChaCha8Rng::seed_from_u64(self.seed);
+        random.set_stream(1 + 2 * part + u64::from(side == Side::Probe));
+        let schema = self.schema(side);
+        let end = self.rows(side).min((part + 1) * PART_ROWS);
+        (part * PART_ROWS..end).step_by(BATCH_ROWS as usize).map(move |start| {
+            let rows = start..end.min(start + BATCH_ROWS);
+            let mut columns = vec![match side {
+                Side::Build => self.column(rows.clone().map(|row| keys.build(row))),
+                Side::Probe => self.column(rows.clone().map(|_| keys.probe(&mut random))),
+            }];
+            for _ in 0..self.payloads(side) {
+                columns.push(self.column(rows.clone().map(|_| random.random_range(0..PAYLOAD_BOUND))));
+            }
+            RecordBatch::try_new(Arc::clone(&schema), columns)
+        })
+    }
+
+    /// A column of numbers that were checked to fit its type.
+    fn column(&self, numbers: impl Iterator<Item = u64>) -> ArrayRef {
+        if self.tuple == 8 {
+            Arc::new(Int32Array::from_iter_values(numbers.map(|number| number as i32)))
+        } else {
+            Arc::new(Int64Array::from_iter_values(numbers.map(|number| number as i64)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! Generators of the data that the examples and experiments need.
+
+mod join;
+mod keys;
+mod table_file;
+mod tpch;
+
+pub use join::{JoinArgs, Workload};
+pub(crate) use join::{Output, TablePair};
+pub use table_file::{Compression, Format};
+pub use tpch::TpchArgs;
+
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use clap::{Args, Subcommand};
+use datafusion::common::{Result, exec_datafusion_err, human_readable_size};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use table_file::{Outcome, TableFile};
+
+/// The arguments of `overspill datagen`.
+#[derive(Debug, Clone, Args)]
+pub struct DatagenArgs {
+    /// What to generate.
+    #[command(subcommand)]
+    pub data: Data,
+}
+
+/// A data set.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Data {
+    /// The eight tables of TPC-H, a Parquet file each
+    Tpch(TpchArgs),
+    /// Two tables to join, r and s, with the workloads of the papers
+    Join(JoinArgs),
+}
+
+/// Generates a data set and prints a line for every file on standard output.
+///
+/// Files appear under their names only when they are complete. Files that are there already, made with the same
+/// arguments, are kept.
+///
+/// # Errors
+/// When an argument is out of range, a file cannot be written, or a file of the same name was made with other
+/// arguments and `--force` is not given.
+pub fn run(args: &DatagenArgs) -> Result<()> {
+    match &args.data {
+        Data::Tpch(args) => tpch::generate(args, &mut std::io::stdout()),
+        Data::Join(args) => join::generate(args, &mut std::io::stdout()),
+    }
+}
+
+/// The number of threads to use: what the user says, or as many as there are processors.
+fn thread_count(asked: Option<NonZeroUsize>) -> usize {
+    asked.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+}
+
+/// Creates the directory that the files go to, with its parents.
+fn create_directory(path: &Path) -> Result<()> {
+    std::fs::create_dir_all(path)
+        .map_err(|error| exec_datafusion_err!("The directory '{}' cannot be created: {error}", path.display()))
+}
+
+/// A bar over `rows` rows on standard error, which shows itself on a terminal only.
+fn progress_bar(rows: u64) -> ProgressBar {
+    let bar = ProgressBar::new(rows);
+    if let Ok(style) = ProgressStyle::with_template("{msg:10} {wide_bar} {human_pos}/{human_len} rows, {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Writes a file, or keeps the one there is, and says so on `out`.
+fn produce<I>(
+    file: &TableFile,
+    force: bool,
+    threads: usize,
+    bar: &ProgressBar,
+    out: &mut dyn Write,
+    part: impl Fn(usize) -> I + Sync,
+) -> Result<()>
+where
+    I: Iterator<Item = Result<arrow::array::RecordBatch, arrow::error::ArrowError>>,
+{
+    let outcome = file.produce(force, threads, bar, part)?;
+    let (verb, rows) = match outcome {
+        Outcome::Kept { rows } => ("kept", rows),
+        Outcome::Written { rows } => ("wrote", rows),
+    };
+    let bytes = std::fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
+    let size = human_readable_size(usize::try_from(bytes).unwrap_or(usize::MAX));
+    // Nobody may be listening any more.
+    bar.suspend(|| _ = writeln!(out, "{verb} {}: {rows} rows, {size}", file.path.display()));
+    Ok(())
+}

@@ -1,0 +1,318 @@
+//! One table in one file, generated and encoded by several threads and complete once it has its name.
+
+use std::collections::HashMap;
+use std::fs::{self, File, TryLockError};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use arrow::ipc::reader::FileReader;
+use arrow::ipc::writer::FileWriter;
+use clap::ValueEnum;
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::error::DataFusionError;
+use indicatif::ProgressBar;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
+use parquet::basic::{Compression as ParquetCompression, ZstdLevel};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::FileReader as _;
+use parquet::file::serialized_reader::SerializedFileReader;
+
+/// Under this key a file says what it was generated with.
+const ARGUMENTS_KEY: &str = "overspill.datagen";
+
+/// Under this key an Arrow file says how many rows it has; a Parquet file knows by itself.
+const ROWS_KEY: &str = "overspill.rows";
+
+/// A file format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Parquet
+    Parquet,
+    /// The Arrow IPC file format
+    Arrow,
+}
+
+impl Format {
+    /// What the names of files end with.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Self::Parquet => "parquet",
+            Self::Arrow => "arrow",
+        }
+    }
+}
+
+/// How Parquet pages are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Compression {
+    /// Not at all
+    None,
+    /// Snappy: fast to read
+    Snappy,
+    /// Zstandard at level 1: smaller
+    Zstd,
+}
+
+/// A file to generate out of parts, which are generated at the same time and lie in the file in their order.
+pub(super) struct TableFile {
+    pub(super) path: PathBuf,
+    pub(super) schema: SchemaRef,
+    pub(super) format: Format,
+    pub(super) compression: Compression,
+    /// Whether Parquet columns may be dictionary encoded; for keys and random numbers it is wasted time.
+    pub(super) dictionaries: bool,
+    /// How many parts there are. A part becomes a row group of a Parquet file.
+    pub(super) parts: usize,
+    /// Everything that determines the content, to tell whether a file that is there is the one wanted.
+    pub(super) arguments: String,
+}
+
+/// What became of a request for a file.
+pub(super) enum Outcome {
+    /// It was there.
+    Kept { rows: u64 },
+    /// It was generated.
+    Written { rows: u64 },
+}
+
+/// A part on its way from the thread that generated it to the one that writes the file.
+enum Part {
+    RowGroup { rows: u64, columns: Vec<ArrowColumnChunk> },
+    Batches(Vec<RecordBatch>),
+}
+
+impl TableFile {
+    /// Generates the file unless it is there. `part` yields the batches of a part; it is called once a part, from
+    /// `threads` threads. `bar` advances by rows.
+    pub(super) fn produce<I>(
+        &self,
+        force: bool,
+        threads: usize,
+        bar: &ProgressBar,
+        part: impl Fn(usize) -> I + Sync,
+    ) -> Result<Outcome>
+    where
+        I: Iterator<Item = Result<RecordBatch, ArrowError>>,
+    {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        if !force && self.path.exists() {
+            let rows = self.check_existing()?;
+            bar.inc(rows);
+            return Ok(Outcome::Kept { rows });
+        }
+        let partial = Partial::create(self.path.with_file_name(format!(".{name}.partial")))?;
+        let rows = self.write(&partial, threads, bar, part).map_err(|error| {
+            // The message of a failed write does not say which file.
+            error.context(format!("The file '{}' could not be generated", self.path.display()))
+        })?;
+        partial.rename(&self.path)?;
+        Ok(Outcome::Written { rows })
+    }
+
+    /// The rows of the file that is there, if it was made with the same arguments.
+    fn check_existing(&self) -> Result<u64> {
+        let read = || match self.format {
+            Format::Parquet => {
+                let reader = SerializedFileReader::new(File::open(&self.path)?)?;
+                let metadata = reader.metadata().file_metadata();
+                let pairs = metadata.key_value_metadata();
+                let arguments = pairs.and_then(|pairs| pairs.iter().find(|pair| pair.key == ARGUMENTS_KEY));
+                let arguments = arguments.and_then(|pair| pair.value.clone());
+                Ok::<_, DataFusionError>((arguments, u64::try_from(metadata.num_rows()).unwrap_or(0)))
+            }
+            Format::Arrow => {
+                let reader = FileReader::try_new(File::open(&self.path)?, None)?;
+                let metadata: &HashMap<String, String> = reader.custom_metadata();
+                let rows = metadata.get(ROWS_KEY).and_then(|rows| rows.parse().ok()).unwrap_or(0);
+                Ok((metadata.get(ARGUMENTS_KEY).cloned(), rows))
+            }
+        };
+        match read() {
+            Ok((Some(arguments), rows)) if arguments == self.arguments => Ok(rows),
+            Ok((Some(arguments), _)) => exec_err!(
+                "The file '{}' is there already, but it was generated with other arguments ({arguments}, not {}). \
+                 Choose another directory, or replace it with --force.",
+                self.path.display(),
+                self.arguments
+            ),
+            Ok((None, _)) | Err(_) => exec_err!(
+                "The file '{}' is there already, but it was not generated by Overspill. Choose another directory, or \
+                 replace it with --force.",
+                self.path.display()
+            ),
+        }
+    }
+
+    fn write<I>(
+        &self,
+        partial: &Partial,
+        threads: usize,
+        bar: &ProgressBar,
+        part: impl Fn(usize) -> I + Sync,
+    ) -> Result<u64>
+    where
+        I: Iterator<Item = Result<RecordBatch, ArrowError>>,
+    {
+        let output = BufWriter::with_capacity(1 << 20, &partial.file);
+        match self.format {
+            Format::Parquet => {
+                let writer = ArrowWriter::try_new(output, Arc::clone(&self.schema), Some(self.properties()?))?;
+                let (mut writer, row_groups) = writer.into_serialized_writer()?;
+                let encode = |number| self.encode_row_group(&row_groups, number, part(number));
+                let rows = in_order(self.parts, threads, encode, |part| {
+                    let Part::RowGroup { rows, columns } = part else { return Ok(0) };
+                    let mut row_group = writer.next_row_group()?;
+                    for column in columns {
+                        column.append_to_row_group(&mut row_group)?;
+                    }
+                    row_group.close()?;
+                    bar.inc(rows);
+                    Ok(rows)
+                })?;
+                writer.finish()?;
+                writer.inner_mut().flush()?;
+                Ok(rows)
+            }
+            Format::Arrow => {
+                let mut writer = FileWriter::try_new(output, &self.schema)?;
+                let collect = |number| Ok(Part::Batches(part(number).collect::<Result<_, _>>()?));
+                let rows = in_order(self.parts, threads, collect, |part| {
+                    let Part::Batches(batches) = part else { return Ok(0) };
+                    let mut rows = 0;
+                    for batch in batches {
+                        writer.write(&batch)?;
+                        rows += batch.num_rows() as u64;
+                    }
+                    bar.inc(rows);
+                    Ok(rows)
+                })?;
+                writer.write_metadata(ARGUMENTS_KEY, &self.arguments);
+                writer.write_metadata(ROWS_KEY, rows.to_string());
+                writer.finish()?;
+                writer.get_mut().flush()?;
+                Ok(rows)
+            }
+        }
+    }
+
+    fn properties(&self) -> Result<WriterProperties> {
+        let compression = match self.compression {
+            Compression::None => ParquetCompression::UNCOMPRESSED,
+            Compression::Snappy => ParquetCompression::SNAPPY,
+            Compression::Zstd => ParquetCompression::ZSTD(ZstdLevel::try_new(1)?),
+        };
+        Ok(WriterProperties::builder()
+            .set_compression(compression)
+            .set_dictionary_enabled(self.dictionaries)
+            // A part is a row group, whatever its size.
+            .set_max_row_group_row_count(None)
+            .set_key_value_metadata(Some(vec![KeyValue::new(ARGUMENTS_KEY.to_owned(), self.arguments.clone())]))
+            .build())
+    }
+
+    fn encode_row_group(
+        &self,
+        row_groups: &ArrowRowGroupWriterFactory,
+        number: usize,
+        batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
+    ) -> Result<Part> {
+        let mut writers = row_groups.create_column_writers(number)?;
+        let mut rows = 0;
+        for batch in batches {
+            let batch = batch?;
+            rows += batch.num_rows() as u64;
+            let mut writers = writers.iter_mut();
+            for (field, column) in self.schema.fields().iter().zip(batch.columns()) {
+                for (leaf, writer) in compute_leaves(field, column)?.iter().zip(writers.by_ref()) {
+                    writer.write(leaf)?;
+                }
+            }
+        }
+        let columns = writers.into_iter().map(|writer| writer.close()).collect::<Result<_, _>>()?;
+        Ok(Part::RowGroup { rows, columns })
+    }
+}
+
+/// Makes `count` parts on several threads and takes them in their order; returns the sum of what `take` returns.
+///
+/// Thread t makes the parts t, t + threads, and so on, and no thread is more than two parts ahead of the taker, so
+/// that memory is bounded.
+fn in_order<P: Send>(
+    count: usize,
+    threads: usize,
+    make: impl Fn(usize) -> Result<P> + Sync,
+    mut take: impl FnMut(P) -> Result<u64>,
+) -> Result<u64> {
+    let threads = threads.clamp(1, count.max(1));
+    std::thread::scope(|scope| {
+        let makers: Vec<Receiver<Result<P>>> = (0..threads)
+            .map(|first| {
+                let (sender, receiver): (SyncSender<Result<P>>, _) = sync_channel(0);
+                let make = &make;
+                scope.spawn(move || {
+                    for number in (first..count).step_by(threads) {
+                        // The taker is gone when a part failed.
+                        if sender.send(make(number)).is_err() {
+                            return;
+                        }
+                    }
+                });
+                receiver
+            })
+            .collect();
+        let mut sum = 0;
+        for number in 0..count {
+            let part = makers[number % threads].recv();
+            let part = part.map_err(|_| exec_datafusion_err!("A thread that generates data has stopped"))?;
+            sum += take(part?)?;
+        }
+        Ok(sum)
+    })
+}
+
+/// A file without its name yet. It is removed unless it gets it.
+struct Partial {
+    path: PathBuf,
+    file: File,
+    renamed: bool,
+}
+
+impl Partial {
+    /// Opens the file, whose lock keeps a second process from generating the same. What an interrupted process left
+    /// under this name is overwritten.
+    fn create(path: PathBuf) -> Result<Self> {
+        let failed =
+            |error: std::io::Error| exec_datafusion_err!("The file '{}' cannot be written to: {error}", path.display());
+        let file = File::options().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            return exec_err!("Another process is writing the file '{}'.", path.display());
+        }
+        file.set_len(0).map_err(failed)?;
+        Ok(Self { path, file, renamed: false })
+    }
+
+    fn rename(mut self, to: &Path) -> Result<()> {
+        fs::rename(&self.path, to)
+            .map_err(|error| exec_datafusion_err!("The file '{}' cannot be created: {error}", to.display()))?;
+        self.renamed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if !self.renamed {
+            _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! The tables of TPC-H.
+
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use clap::Args;
+use datafusion::common::{Result, exec_err};
+use tpchgen::generators::{
+    CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator, PartSuppGenerator,
+    RegionGenerator, SupplierGenerator,
+};
+use tpchgen_arrow::{
+    CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow, SupplierArrow,
+};
+
+use super::table_file::{Compression, Format, TableFile};
+use super::{create_directory, produce, progress_bar, thread_count};
+
+/// Rows of a row group: enough for long column chunks, and few enough for several threads to share a table of scale
+/// factor 1.
+const ROW_GROUP_ROWS: u64 = 1 << 19;
+
+/// Lines of an order, on average.
+const LINES_PER_ORDER: u64 = 4;
+
+/// The largest scale factor: beyond it the numbers of parts and rows outgrow the generator.
+const MAX_SCALE: f64 = 100_000.0;
+
+/// The arguments of `overspill datagen tpch`.
+#[derive(Debug, Clone, Args)]
+pub struct TpchArgs {
+    /// The scale factor: 1 is about 1 GB of raw data, fractions are possible
+    #[arg(long, default_value_t = 1.0, value_name = "N")]
+    pub scale: f64,
+
+    /// Where the files lineitem.parquet, orders.parquet … go
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+
+    /// How the Parquet pages are compressed
+    #[arg(long, value_enum, default_value_t = Compression::Snappy)]
+    pub compression: Compression,
+
+    /// Generate also what is there already
+    #[arg(long)]
+    pub force: bool,
+
+    /// Threads to generate with [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+}
+
+/// A table of TPC-H.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Table {
+    Region,
+    Nation,
+    Supplier,
+    Customer,
+    Part,
+    PartSupp,
+    Orders,
+    LineItem,
+}
+
+type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>>>;
+
+impl Table {
+    /// The small ones first, so that something is to be seen soon.
+    const ALL: [Self; 8] = [
+        Self::Region,
+        Self::Nation,
+        Self::Supplier,
+        Self::Customer,
+        Self::Part,
+        Self::PartSupp,
+        Self::Orders,
+        Self::LineItem,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Region => "region",
+            Self::Nation => "nation",
+            Self::Supplier => "supplier",
+            Self::Customer => "customer",
+            Self::Part => "part",
+            Self::PartSupp => "partsupp",
+            Self::Orders => "orders",
+            Self::LineItem => "lineitem",
+        }
+    }
+
+    fn schema(self) -> SchemaRef {
+        match self {
+            Self::Region => RegionArrow::schema_ref(),
+            Self::Nation => NationArrow::schema_ref(),
+            Self::Supplier => SupplierArrow::schema_ref(),
+            Self::Customer => CustomerArrow::schema_ref(),
+            Self::Part => PartArrow::schema_ref(),
+            Self::PartSupp => PartSuppArrow::schema_ref(),
+            Self::Orders => OrderArrow::schema_ref(),
+            Self::LineItem => LineItemArrow::schema_ref(),
+        }
+    }
+
+    /// The number of rows; that of lineitem is random and only about right.
+    fn rows(self, scale: f64) -> u64 {
+        let rows = match self {
+            Self::Region => 5,
+            Self::Nation => 25,
+            Self::Supplier => SupplierGenerator::calculate_row_count(scale, 1, 1),
+            Self::Customer => CustomerGenerator::calculate_row_count(scale, 1, 1),
+            Self::Part => PartGenerator::calculate_row_count(scale, 1, 1),
+            // Four suppliers a part; the generator counts parts.
+            Self::PartSupp => 4 * PartGenerator::calculate_row_count(scale, 1, 1),
+            Self::Orders | Self::LineItem => OrderGenerator::calculate_row_count(scale, 1, 1),
+        };
+        let rows = u64::try_from(rows).unwrap_or(0);
+        if self == Self::LineItem { rows * LINES_PER_ORDER } else { rows }
+    }
+
+    fn parts(self, scale: f64) -> usize {
+        usize::try_from(self.rows(scale).div_ceil(ROW_GROUP_ROWS)).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// The rows of part `part` of `parts`, counted from 1.
+    fn batches(self, scale: f64, part: i32, parts: i32) -> Batches {
+        match self {
+            Self::Region => Box::new(RegionArrow::new(RegionGenerator::new(scale, part, parts))),
+            Self::Nation => Box::new(NationArrow::new(NationGenerator::new(scale, part, parts))),
+            Self::Supplier => Box::new(SupplierArrow::new(SupplierGenerator::new(scale, part, parts))),
+            Self::Customer => Box::new(CustomerArrow::new(CustomerGenerator::new(scale, part, parts))),
+            Self::Part => Box::new(PartArrow::new(PartGenerator::new(scale, part, parts))),
+            Self::PartSupp => Box::new(PartSuppArrow::new(PartSuppGenerator::new(scale, part, parts))),
+            Self::Orders => Box::new(OrderArrow::new(OrderGenerator::new(scale, part, parts))),
+            Self::LineItem => Box::new(LineItemArrow::new(LineItemGenerator::new(scale, part, parts))),
+        }
+    }
+}
+
+pub(super) fn generate(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
+    let scale = args.scale;
+    if !(scale > 0.0 && scale <= MAX_SCALE) {
+        return exec_err!("The scale factor must be above 0 and at most {MAX_SCALE}, not {scale}.");
+    }
+    create_directory(&args.dir)?;
+    let threads = thread_count(args.threads);
+    let bar = progress_bar(Table::ALL.iter().map(|table| table.rows(scale)).sum());
+    for table in Table::ALL {
+        bar.set_message(table.name());
+        let parts = table.parts(scale);
+        let file = TableFile {
+            path: args.dir.join(format!("{}.parquet", table.name())),
+            schema: table.schema(),
+            format: Format::Parquet,
+            compression: args.compression,
+            dictionaries: true,
+            parts,
+            arguments: format!("tpch {} --scale {scale}", table.name()),
+        };
+        // The largest scale has fewer than 2^31 parts.
+        let number = |part: usize| i32::try_from(part).unwrap_or(i32::MAX);
+        produce(&file, args.force, threads, &bar, out, |part| table.batches(scale, number(part + 1), number(parts)))?;
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

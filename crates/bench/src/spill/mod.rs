@@ -1,0 +1,229 @@
+//! The experiment `overspill bench spill`: what a join costs when its state outgrows the memory limit.
+//!
+//! A table r of 16-byte rows is joined with a table s of 48-byte rows by sparse keys, every row of s with one of r.
+//! Each run is a process of its own, so that its peak memory can be seen, and the runs that are compared alternate.
+
+mod disk;
+mod process;
+mod report;
+mod work;
+
+use std::io::{IsTerminal, Write};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+
+use crate::datagen::{Compression, Format, Output, TablePair};
+use disk::DiskRate;
+use process::{DuckDb, Overspill, Run};
+use work::Work;
+
+/// Rows of either table at scale 1.
+const ROWS: u64 = 20_000_000;
+
+/// Eight-byte columns beside the key: rows of 16 and of 48 bytes.
+const BUILD_PAYLOADS: usize = 1;
+const PROBE_PAYLOADS: usize = 5;
+
+/// What is written to measure the disk when nothing was spilled, in bytes.
+const DISK_SAMPLE: u64 = 256 << 20;
+
+/// The arguments of `overspill bench spill`.
+#[derive(Debug, Clone, Args)]
+pub struct SpillArgs {
+    /// Shrinks or grows the tables of 20 million rows each
+    #[arg(long, default_value_t = 1.0, value_name = "F")]
+    pub scale: f64,
+
+    /// The memory limit that the join outgrows
+    #[arg(long, default_value = "300MB", value_name = "SIZE")]
+    pub memory_limit: String,
+
+    /// How often each run is repeated; the table shows medians
+    #[arg(long, default_value = "3", value_name = "N")]
+    pub runs: NonZeroUsize,
+
+    /// Threads of both engines [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// Where the generated tables are kept for the next time
+    #[arg(long, default_value = "overspill-bench-data", value_name = "DIR")]
+    pub dir: PathBuf,
+
+    /// Where both engines spill to, and the disk that is measured [default: a directory in --dir]
+    #[arg(long, value_name = "DIR")]
+    pub temp_dir: Option<PathBuf>,
+
+    /// A Python that has DuckDB installed, to run the same query there
+    #[arg(long, value_name = "PATH")]
+    pub duckdb_python: Option<PathBuf>,
+
+    /// Leave out the comparison with DataFusion's own join when nothing spills
+    #[arg(long)]
+    pub skip_work: bool,
+
+    /// Write every figure to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Fail when a bound is missed
+    #[arg(long)]
+    pub check: bool,
+
+    /// The overspill program to measure [default: this one]
+    #[arg(long, value_name = "PATH", hide = true)]
+    pub program: Option<PathBuf>,
+}
+
+/// The figures of the experiment.
+struct Figures {
+    rows: u64,
+    threads: usize,
+    memory_limit: String,
+    ample: Vec<Run>,
+    limited: Vec<Run>,
+    duckdb: Comparison,
+    /// Bytes that the join wrote under the limit.
+    spilled: u64,
+    disk: DiskRate,
+    work: Option<Work>,
+}
+
+/// The runs of DuckDB, or why there are none.
+enum Comparison {
+    Runs { version: String, runs: Vec<Run> },
+    Skipped(String),
+}
+
+/// Runs the experiment and prints its table.
+///
+/// # Errors
+/// When a run fails, answers differ, files are left behind, or `--check` is given and a bound is missed.
+pub fn run(args: &SpillArgs) -> Result<()> {
+    run_to(args, &mut std::io::stdout())
+}
+
+fn run_to(args: &SpillArgs, out: &mut dyn Write) -> Result<()> {
+    if !(args.scale > 0.0 && args.scale <= 100.0) {
+        return exec_err!("The scale must be above 0 and at most 100, not {}.", args.scale);
+    }
+    let rows = ((ROWS as f64 * args.scale).round() as u64).max(1);
+    let figures = measure(args, rows)?;
+    // Nobody may be listening any more.
+    _ = out.write_all(report::table(&figures).as_bytes());
+    if let Some(path) = &args.json {
+        let json = format!("{:#}\n", report::json(&figures));
+        std::fs::write(path, json)
+            .map_err(|error| exec_datafusion_err!("The file '{}' cannot be written: {error}", path.display()))?;
+    }
+    if args.check && !report::bounds(&figures).iter().all(|bound| bound.met) {
+        return exec_err!("A bound of the experiment was missed.");
+    }
+    Ok(())
+}
+
+fn measure(args: &SpillArgs, rows: u64) -> Result<Figures> {
+    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+    let program = match &args.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe()?,
+    };
+    let tables = tables_in(&args.dir.join("tables"), rows, args.threads)?;
+    let temp_root = args.temp_dir.clone().unwrap_or_else(|| args.dir.join("temp"));
+    std::fs::create_dir_all(&temp_root)?;
+    // A directory of our own, so that whatever is left in it was left by the runs.
+    let temp = tempfile::Builder::new().prefix("bench-").tempdir_in(&temp_root)?;
+    let overspill = Overspill { program, threads, temp: temp.path().to_path_buf() };
+    let sql = query(&tables);
+    let limit = args.memory_limit.as_str();
+
+    tell("measuring the bytes that spill");
+    let spilled = overspill.spilled_bytes(&sql, limit)?;
+    let duckdb = DuckDb::find(args.duckdb_python.as_deref(), threads, temp.path());
+    let (mut ample, mut limited, mut in_duckdb) = (vec![], vec![], vec![]);
+    for number in 1..=args.runs.get() {
+        tell(&format!("run {number} of {}", args.runs));
+        ample.push(overspill.run(&sql, None, &[])?);
+        limited.push(overspill.run(&sql, Some(limit), &[])?);
+        if let Ok(duckdb) = &duckdb {
+            in_duckdb.push(duckdb.run(&sql, limit)?);
+        }
+    }
+    let answer = &ample[0].answer;
+    for run in ample.iter().chain(&limited).chain(&in_duckdb) {
+        if run.answer != *answer {
+            return exec_err!("The answers differ: {answer} and {}. The query is {sql}", run.answer);
+        }
+    }
+    tell("measuring the disk");
+    let disk = DiskRate::measure(temp.path(), if spilled == 0 { DISK_SAMPLE } else { spilled })?;
+    let work = if args.skip_work {
+        None
+    } else {
+        tell("comparing with DataFusion's join");
+        Some(work::compare(&overspill, args.runs.get(), &sql, |shrunk| {
+            let rows = (rows / shrunk).max(1);
+            Ok(query(&tables_in(&args.dir.join("tables"), rows, args.threads)?))
+        })?)
+    };
+    Ok(Figures {
+        rows,
+        threads,
+        memory_limit: args.memory_limit.clone(),
+        ample,
+        limited,
+        duckdb: match duckdb {
+            Ok(duckdb) => Comparison::Runs { version: duckdb.version, runs: in_duckdb },
+            Err(reason) => Comparison::Skipped(reason),
+        },
+        spilled,
+        disk,
+        work,
+    })
+}
+
+/// Tells a person on a terminal what takes so long.
+fn tell(what: &str) {
+    if std::io::stderr().is_terminal() {
+        _ = writeln!(std::io::stderr(), "{what} …");
+    }
+}
+
+/// Generates the two tables in a directory for their size, and returns it.
+fn tables_in(dir: &Path, rows: u64, threads: Option<NonZeroUsize>) -> Result<PathBuf> {
+    let dir = dir.join(rows.to_string());
+    let pair = TablePair {
+        build_rows: rows,
+        probe_rows: rows,
+        zipf: 0.0,
+        match_rate: 1.0,
+        sparse: true,
+        seed: 1,
+        tuple: 16,
+        build_payloads: BUILD_PAYLOADS,
+        probe_payloads: PROBE_PAYLOADS,
+    };
+    let output = Output { dir: &dir, format: Format::Parquet, compression: Compression::None, force: false, threads };
+    pair.generate(&output, &mut std::io::sink())?;
+    Ok(dir)
+}
+
+/// A join whose every column is needed above it, and whose answer is one row.
+fn query(tables: &Path) -> String {
+    let file = |name: &str| tables.join(name).display().to_string().replace('\'', "''");
+    let sums: Vec<String> = (1..=PROBE_PAYLOADS)
+        .map(|number| format!("sum(s.payload{})", if number == 1 { String::new() } else { number.to_string() }))
+        .collect();
+    format!(
+        "SELECT count(*), sum(r.payload), {} FROM '{}' r JOIN '{}' s ON r.key = s.key",
+        sums.join(", "),
+        file("r.parquet"),
+        file("s.parquet")
+    )
+}
+
+#[cfg(test)]
+mod tests;

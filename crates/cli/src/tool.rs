@@ -1,0 +1,46 @@
+//! `overspill datagen` and `overspill bench`: the generators and experiments of the `overspill-bench` crate.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use datafusion::error::DataFusionError;
+use overspill_bench::BenchArgs;
+use overspill_bench::datagen::{self, DatagenArgs};
+use tokio::task::spawn_blocking;
+
+use crate::failure::{Failure, Outcome, plain};
+use crate::interrupt::{Insistence, Interrupts};
+use crate::shell;
+
+/// The tools beside the SQL shell.
+#[derive(Debug, Subcommand)]
+pub enum Tool {
+    /// Generate tables to join
+    Datagen(DatagenArgs),
+    /// Run an experiment and print its table
+    Bench(BenchArgs),
+}
+
+pub fn main(tool: Tool) -> ExitCode {
+    shell::with_runtime(shell::processors(), |runtime| runtime.block_on(run(tool)).map(|()| true))
+}
+
+async fn run(tool: Tool) -> Outcome<()> {
+    let interrupts = Interrupts::listen(Insistence::Ends)
+        .map_err(|error| Failure::message(format!("cannot listen for Ctrl-C: {error}")))?;
+    let work = async {
+        match tool {
+            // The generators keep a thread busy from their start to their end.
+            Tool::Datagen(arguments) => match spawn_blocking(move || datagen::run(&arguments)).await {
+                Ok(done) => done,
+                Err(error) => Err(DataFusionError::ExecutionJoin(Box::new(error))),
+            },
+            Tool::Bench(arguments) => overspill_bench::run(arguments).await,
+        }
+    };
+    tokio::select! {
+        biased;
+        signal = interrupts.raised() => Err(Failure::Interrupted(signal)),
+        done = work => done.map_err(|error| Failure::Message(plain(&error))),
+    }
+}
