@@ -30,18 +30,12 @@ help:
 build:
 	$(CARGO_BUILD)
 
-demo: build
-	@$(MAKE) --no-print-directory data SCALE=$(SCALE)
+demo: data
 	@scripts/demo "$(OVERSPILL)" "$(DATA)/tpch-sf$(SCALE)"
 
-# A folder of data counts once its last file is written: it is generated under another name and then renamed.
-data: $(DATA)/tpch-sf$(SCALE)
-
-$(DATA)/tpch-sf%: | build
-	@mkdir -p "$(DATA)"
-	@rm -rf "$@.partial"
-	"$(OVERSPILL)" datagen tpch --scale $* --dir "$@.partial"
-	@mv "$@.partial" "$@"
+# The generator keeps files that are there already, and gives a file its name only when it is complete.
+data: build
+	"$(OVERSPILL)" datagen tpch --scale $(SCALE) --dir "$(DATA)/tpch-sf$(SCALE)"
 
 test: test-rust test-tpch
 
@@ -49,7 +43,7 @@ test-rust: $(VENV)/complete
 	OVERSPILL_PYTHON="$(abspath $(VENV)/bin/python)" OVERSPILL_FUZZ_QUERIES=$${OVERSPILL_FUZZ_QUERIES:-1000} $(CARGO_TEST)
 
 test-tpch: build $(VENV)/complete
-	@$(MAKE) --no-print-directory data SCALE=1
+	"$(OVERSPILL)" datagen tpch --scale 1 --dir "$(DATA)/tpch-sf1"
 	"$(VENV)/bin/python" tests/tpch/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1"
 
 $(VENV)/complete: tests/requirements.txt

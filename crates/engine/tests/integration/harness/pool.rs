@@ -38,6 +38,11 @@ impl RecordingPool {
         self.ledger.lock().unwrap().join_peak
     }
 
+    /// What Overspill's joins hold now.
+    pub fn join_held(&self) -> usize {
+        self.ledger.lock().unwrap().join_held
+    }
+
     /// The most that all other operators held together.
     pub fn other_peak(&self) -> usize {
         self.ledger.lock().unwrap().other_peak

@@ -194,9 +194,18 @@ impl Session {
     /// Says what is still held once a query is over: reserved memory and files. Tasks that were aborted may need a
     /// moment to let go, so it looks again for a while before it complains.
     pub async fn leftovers(&self) -> Option<String> {
+        self.left_by(|| self.pool.reserved()).await
+    }
+
+    /// The same for what joins hold, while the plan is still there: other nodes let go only when it goes.
+    pub async fn leftovers_of_joins(&self) -> Option<String> {
+        self.left_by(|| self.pool.join_held()).await
+    }
+
+    async fn left_by(&self, reserved: impl Fn() -> usize) -> Option<String> {
         let mut complaint = None;
         for _ in 0..200 {
-            let (reserved, files) = (self.pool.reserved(), self.files_left());
+            let (reserved, files) = (reserved(), self.files_left());
             if reserved == 0 && files.is_empty() {
                 return None;
             }
