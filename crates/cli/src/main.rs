@@ -1,5 +1,6 @@
 //! `overspill`: SQL whose joins finish, on the command line.
 
+mod allocator;
 mod args;
 mod budget;
 mod command;
@@ -17,9 +18,6 @@ mod statement;
 mod tool;
 
 use std::process::ExitCode;
-
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let arguments = args::Arguments::from_command_line();

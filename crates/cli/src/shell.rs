@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use datafusion::common::config::Dialect;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::allocator;
 use crate::args::{OnError, Source, SqlArguments};
 use crate::command::{self, Command};
 use crate::failure::{Failure, Outcome, tell};
@@ -90,6 +91,7 @@ fn run(runtime: &Runtime, arguments: SqlArguments, threads: usize) -> (Option<Se
         temp_dir: arguments.temp_dir.clone(),
         threads,
     };
+    allocator::keep_to(limits.memory);
     let sources = match arguments.sources.is_empty() {
         true if stdin().is_terminal() => None,
         true => Some(vec![Source::StandardInput]),
