@@ -66,8 +66,8 @@ pub(super) struct Deferred {
 }
 
 enum Current {
-    Hybrid(Hybrid),
-    Passes(Passes),
+    Hybrid(Box<Hybrid>),
+    Passes(Box<Passes>),
     Emitting(BuildEmitter),
 }
 
@@ -124,10 +124,11 @@ async fn begin(context: &JoinContext, memory: &Arc<UnitMemory>, task: Task) -> R
         && Radix::has_bits(task.used_bits, tuning.max_fanout);
     let input = context.store.read(Side::Build, task.build.file)?;
     if !can_split {
-        return Ok(Current::Passes(Passes::new(memory, input, task.probe)));
+        return Ok(Current::Passes(Box::new(Passes::new(memory, input, task.probe))));
     }
     let build = context.read_partition(input, Arc::clone(memory), task.used_bits, task.depth).await?;
-    Hybrid::try_new(context, memory, build, task.probe, task.depth).map(Current::Hybrid)
+    let hybrid = Hybrid::try_new(context, memory, build, task.probe, task.depth)?;
+    Ok(Current::Hybrid(Box::new(hybrid)))
 }
 
 /// Files of one probe partition, read one after the other.
@@ -211,7 +212,7 @@ struct Passes {
 
 enum PassState {
     Filling,
-    Scanning { side: Arc<BuildSide>, prober: Prober<DiskStore>, input: ProbeFiles, batch: usize, last: bool },
+    Scanning { side: Arc<BuildSide>, prober: Box<Prober<DiskStore>>, input: ProbeFiles, batch: usize, last: bool },
     Emitting { emitter: BuildEmitter, last: bool },
     Done,
 }
@@ -283,7 +284,7 @@ impl Passes {
         self.chunks += 1;
         context.metrics.chunk_passes.set_max(self.chunks);
         let side = Arc::new(chunk.finish().map_err(to_datafusion)?);
-        let prober = prober(context, &side, memory)?;
+        let prober = Box::new(prober(context, &side, memory)?);
         let input = ProbeFiles::new(self.probe.iter().cloned());
         Ok(PassState::Scanning { side, prober, input, batch: 0, last: self.pending.is_none() })
     }

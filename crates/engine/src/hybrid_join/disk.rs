@@ -51,7 +51,9 @@ impl DiskStore {
 /// A spill file under construction: appends a batch, or, without one, completes the file.
 ///
 /// A closure, because the type of DataFusion's unfinished spill files has no public name.
-pub(super) struct DiskWriter(Box<dyn FnMut(Option<&RecordBatch>) -> Result<Option<Arc<dyn SpillFile>>> + Send>);
+pub(super) struct DiskWriter(Box<Append>);
+
+type Append = dyn FnMut(Option<&RecordBatch>) -> Result<Option<Arc<dyn SpillFile>>> + Send;
 
 impl SpillStore for DiskStore {
     type Writer = DiskWriter;

@@ -302,7 +302,7 @@ impl<R: Rng> Generator<'_, R> {
                 group_by = if side == 'a' { " GROUP BY a_v" } else { " GROUP BY b_v" };
             }
         }
-        let order = if form < 60 || form >= 80 { self.order(&columns) } else { vec![] };
+        let order = if !(60..80).contains(&form) { self.order(&columns) } else { vec![] };
         let order_by = order_clause(&order);
         // Without a row to give there is no join in the plan, and above a single row a limit says nothing.
         let limit = (form < 60 && self.rng.random_bool(0.15)).then(|| *[1, 10, 500].choose(self.rng).unwrap());
