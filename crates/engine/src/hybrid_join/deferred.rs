@@ -17,6 +17,7 @@ use super::execution::{FilePartition, JoinContext, ReadBuild};
 use super::expressions::to_datafusion;
 
 /// A pair of partitions that wait to be joined.
+#[derive(Clone)]
 pub(super) struct Task {
     build: FilePartition,
     /// The probe partition; in several files if several streams have written it.
@@ -80,8 +81,13 @@ impl Deferred {
     pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             match &mut self.current {
-                None => match self.tasks.pop() {
-                    Some(task) => self.current = Some(begin(&self.context, &self.memory, task).await?),
+                None => match self.tasks.last() {
+                    Some(task) => {
+                        let current = begin(&self.context, &self.memory, task.clone()).await?;
+                        // Only now: a stream that is dropped while it waits hands its tasks on to another.
+                        self.tasks.pop();
+                        self.current = Some(current);
+                    }
                     None => return Ok(None),
                 },
                 Some(Current::Hybrid(hybrid)) => {
@@ -199,6 +205,8 @@ impl Hybrid {
 /// that fits in memory is joined with the whole probe partition.
 struct Passes {
     build: SendableRecordBatchStream,
+    /// The chunk that is being read.
+    chunk: Option<ChunkBuild>,
     /// The batch that did not fit the chunk before.
     pending: Option<RecordBatch>,
     probe: Vec<FilePartition>,
@@ -221,7 +229,7 @@ impl Passes {
     fn new(memory: &Arc<UnitMemory>, build: SendableRecordBatchStream, probe: Vec<FilePartition>) -> Self {
         let matched_memory = memory.grant();
         let state = PassState::Filling;
-        Self { build, pending: None, probe, matched: Vec::new(), matched_memory, chunks: 0, state }
+        Self { build, chunk: None, pending: None, probe, matched: Vec::new(), matched_memory, chunks: 0, state }
     }
 
     async fn next(&mut self, context: &JoinContext, memory: &Arc<UnitMemory>) -> Result<Option<RecordBatch>> {
@@ -269,7 +277,7 @@ impl Passes {
     async fn fill(&mut self, context: &JoinContext, memory: &Arc<UnitMemory>) -> Result<PassState> {
         // The memory of the chunk before must be free by now.
         self.state = PassState::Filling;
-        let mut chunk = ChunkBuild::new(Arc::clone(&context.spec), memory);
+        let chunk = self.chunk.get_or_insert_with(|| ChunkBuild::new(Arc::clone(&context.spec), memory));
         if let Some(batch) = self.pending.take() {
             self.pending = chunk.push(batch);
         }
@@ -283,6 +291,7 @@ impl Passes {
         let _timer = context.metrics.deferred_time.timer();
         self.chunks += 1;
         context.metrics.chunk_passes.set_max(self.chunks);
+        let chunk = self.chunk.take().unwrap_or_else(|| ChunkBuild::new(Arc::clone(&context.spec), memory));
         let side = Arc::new(chunk.finish().map_err(to_datafusion)?);
         let prober = Box::new(prober(context, &side, memory)?);
         let input = ProbeFiles::new(self.probe.iter().cloned());

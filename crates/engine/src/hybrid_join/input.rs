@@ -7,12 +7,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use datafusion::common::{Result, exec_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
-use overspill_join::hybrid::Prober;
+use overspill_join::hybrid::{BuildEmitter, Prober};
 use parking_lot::Mutex;
 
+use super::deferred::{Deferred, Task};
 use super::disk::DiskStore;
 use super::execution::FilePartition;
 
@@ -37,7 +39,22 @@ struct State {
     unread: usize,
     /// The probe partitions in files, of all inputs that have ended.
     spilled: Vec<Vec<Option<FilePartition>>>,
+    /// What a stream has left undone that was given up while it put the build rows out.
+    rest: Option<Rest>,
     failed: bool,
+}
+
+/// The work of a stream after the probe side has been read, and rows that it has made and not handed out.
+pub(super) struct Rest {
+    pub work: Work,
+    pub rows: Vec<RecordBatch>,
+}
+
+/// What a stream does after the probe side has been read.
+pub(super) enum Work {
+    /// Puts build rows out; then joins these pairs of partitions.
+    Emitting(BuildEmitter, Vec<Task>),
+    Deferred(Box<Deferred>),
 }
 
 enum Slot {
@@ -54,6 +71,8 @@ pub(super) enum Next {
     Read(ProbeInput),
     /// Put the build rows out; here are the probe partitions of all inputs.
     Finish(Vec<Vec<Option<FilePartition>>>),
+    /// Go on where a stream was given up that put the build rows out.
+    Resume(Rest),
     /// Nothing: other streams still read.
     End,
 }
@@ -62,7 +81,7 @@ impl ProbeInputs {
     pub fn new(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> Self {
         let partitions = plan.properties().output_partitioning().partition_count();
         let inputs = (0..partitions).map(|_| Slot::Unopened).collect();
-        let state = State { inputs, unread: partitions, spilled: Vec::new(), failed: false };
+        let state = State { inputs, unread: partitions, spilled: Vec::new(), rest: None, failed: false };
         Self { plan, task, state: Mutex::new(state) }
     }
 
@@ -108,6 +127,11 @@ impl ProbeInputs {
         }
     }
 
+    /// Leaves the work of the last stream to whichever is polled next.
+    pub fn hand_over(&self, rest: Rest) {
+        self.state.lock().rest = Some(rest);
+    }
+
     /// Makes the other streams fail too: one has failed while it read an input.
     pub fn fail(&self) {
         self.state.lock().failed = true;
@@ -121,6 +145,9 @@ impl ProbeInputs {
     }
 
     fn another(&self, state: &mut State) -> Result<Next> {
+        if let Some(rest) = state.rest.take() {
+            return Ok(Next::Resume(rest));
+        }
         for partition in 0..state.inputs.len() {
             match std::mem::replace(&mut state.inputs[partition], Slot::Taken) {
                 Slot::Unopened => {

@@ -40,6 +40,8 @@ pub(super) struct JoinMemory {
 struct Account {
     /// Bytes lent to units.
     used: usize,
+    /// The part of them that was lent as floors.
+    floors: usize,
     /// Bytes kept for the floors of units that have not asked for theirs.
     kept: usize,
     /// Whether the floors have been secured.
@@ -90,7 +92,9 @@ impl JoinMemory {
     fn try_grow_floor(&self, bytes: usize) -> Result<(), DataFusionError> {
         let mut account = self.account.lock();
         let kept = bytes.min(account.kept);
-        let grown = self.check_limit(&account, bytes - kept).and_then(|()| self.floors().try_grow(bytes - kept));
+        // The limit is held against floors alone: what a sibling holds beyond its own, it is about to move to disk.
+        let floors = account.floors + account.kept;
+        let grown = self.check_limit(floors, bytes - kept).and_then(|()| self.floors().try_grow(bytes - kept));
         grown.map_err(|error| {
             error.context(format!(
                 "A join that spills needs at least {} for each of its {} partitions; raise the memory limit, or lower \
@@ -100,17 +104,18 @@ impl JoinMemory {
             ))
         })?;
         account.kept -= kept;
+        account.floors += bytes;
         self.lend(&mut account, bytes);
         Ok(())
     }
 
     fn try_grow_state(&self, bytes: usize) -> Result<(), DataFusionError> {
         let account = &mut *self.account.lock();
-        self.check_limit(account, bytes)?;
+        self.check_limit(account.used + account.kept, bytes)?;
         // One unit must not take what another needs to go on at all: beyond the size of a floor, all have theirs first.
         if !account.secured && account.used + bytes > self.floor {
             let floors = self.units * self.floor;
-            self.check_limit(account, floors.saturating_add(bytes))?;
+            self.check_limit(account.used + account.kept, floors.saturating_add(bytes))?;
             self.floors().try_grow(floors)?;
             account.kept += floors;
             account.secured = true;
@@ -136,8 +141,7 @@ impl JoinMemory {
         Ok(())
     }
 
-    fn check_limit(&self, account: &Account, bytes: usize) -> Result<(), DataFusionError> {
-        let held = account.used + account.kept;
+    fn check_limit(&self, held: usize, bytes: usize) -> Result<(), DataFusionError> {
         if bytes <= self.limit.saturating_sub(held) {
             return Ok(());
         }
@@ -186,6 +190,7 @@ impl MemoryHost for UnitHost {
         if bytes > from_state {
             self.join.floors().shrink(bytes - from_state);
             *floor -= bytes - from_state;
+            account.floors -= bytes - from_state;
         }
     }
 }

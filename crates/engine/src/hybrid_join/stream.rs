@@ -11,14 +11,14 @@ use datafusion::physical_plan::metrics::BaselineMetrics;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use overspill_join::JoinType;
-use overspill_join::hybrid::{BuildEmitter, Prober, Step};
+use overspill_join::hybrid::{Prober, Step};
 use overspill_join::memory::UnitMemory;
 
-use super::deferred::{Deferred, Task, emitter, finish_spill, prober, tasks};
+use super::deferred::{Deferred, emitter, finish_spill, prober, tasks};
 use super::disk::DiskStore;
 use super::execution::{Execution, JoinContext, ReadBuild};
 use super::expressions::to_datafusion;
-use super::input::{Next, ProbeInput};
+use super::input::{Next, ProbeInput, Rest, Work};
 
 /// Where a stream gets its two inputs from.
 pub(super) enum Inputs {
@@ -46,8 +46,7 @@ pub(super) struct HybridJoinStream {
 enum State {
     Start(Inputs),
     Probing(Box<Probing>),
-    Emitting(BuildEmitter, Vec<Task>),
-    Deferred(Box<Deferred>),
+    Finishing(Work),
     Done,
 }
 
@@ -142,7 +141,7 @@ impl HybridJoinStream {
                     }
                     self.end_input()?;
                 }
-                State::Emitting(emitter, tasks) => {
+                State::Finishing(Work::Emitting(emitter, tasks)) => {
                     let rows = {
                         let _timer = self.baseline.elapsed_compute().timer();
                         emitter.next_batch().map_err(to_datafusion)?
@@ -154,9 +153,9 @@ impl HybridJoinStream {
                     // Frees the build side, whose memory the partitions in files need now.
                     self.state = State::Done;
                     let deferred = Deferred::new(Arc::clone(&self.context), Arc::clone(&self.memory), tasks);
-                    self.state = State::Deferred(Box::new(deferred));
+                    self.state = State::Finishing(Work::Deferred(Box::new(deferred)));
                 }
-                State::Deferred(deferred) => {
+                State::Finishing(Work::Deferred(deferred)) => {
                     let rows = deferred.next().await?;
                     if rows.is_some() {
                         return Ok(rows);
@@ -233,7 +232,15 @@ impl HybridJoinStream {
             Next::Read(input) => self.read(build, input),
             Next::Finish(spilled) => {
                 let tasks = tasks(&self.context, &build, spilled, 0);
-                self.state = State::Emitting(emitter(&self.context, Arc::clone(&build.side)), tasks);
+                let emitter = emitter(&self.context, Arc::clone(&build.side));
+                self.state = State::Finishing(Work::Emitting(emitter, tasks));
+                Ok(())
+            }
+            Next::Resume(Rest { work, rows }) => {
+                for rows in rows {
+                    self.output.push_batch(rows)?;
+                }
+                self.state = State::Finishing(work);
                 Ok(())
             }
             Next::End => Ok(()),
@@ -243,11 +250,19 @@ impl HybridJoinStream {
     /// Ends the stream before its time; what it has not read of a shared input is left to the others.
     fn give_up(&mut self) {
         let state = std::mem::replace(&mut self.state, State::Done);
-        if let State::Probing(probing) = state
-            && let Some(inputs) = self.execution.take().and_then(|execution| execution.inputs.clone())
-        {
-            let Probing { input, prober, .. } = *probing;
-            inputs.give_back(ProbeInput { stream: input, abandoned: Some(Box::new(prober)) });
+        let Some(inputs) = self.execution.take().and_then(|execution| execution.inputs.clone()) else { return };
+        match state {
+            State::Probing(probing) => {
+                let Probing { input, prober, .. } = *probing;
+                inputs.give_back(ProbeInput { stream: input, abandoned: Some(Box::new(prober)) });
+            }
+            State::Finishing(work) => {
+                // A coalescer that fails to finish has failed to allocate; there is nobody to tell.
+                let _ = self.output.finish_buffered_batch();
+                let rows = std::iter::from_fn(|| self.output.next_completed_batch()).collect();
+                inputs.hand_over(Rest { work, rows });
+            }
+            State::Start(_) | State::Done => {}
         }
     }
 
