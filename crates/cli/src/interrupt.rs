@@ -23,10 +23,16 @@ pub enum Insistence {
 }
 
 impl Interrupts {
+    pub fn new() -> Self {
+        Self { raised: watch::Sender::new(None) }
+    }
+
     /// Listens from now on, on a thread of its own: a query that computes without giving way may hold up every task of
     /// the runtime it runs in.
-    pub fn listen(insistence: Insistence) -> io::Result<Self> {
-        let (raised, _) = watch::channel(None);
+    ///
+    /// What was installed for the signals before goes on being told of them; what is installed after is not aware of
+    /// this: whoever uses a line editor with handlers of its own listens after it is made.
+    pub fn listen(&self, insistence: Insistence) -> io::Result<()> {
         let mut kinds = vec![SignalKind::interrupt()];
         if insistence == Insistence::Ends {
             // At the prompt of an interactive shell nothing could obey it, so there it keeps its default: the end.
@@ -37,14 +43,14 @@ impl Interrupts {
             let _inside = runtime.enter();
             kinds.into_iter().map(|kind| Ok((kind, signal(kind)?))).collect::<io::Result<Vec<_>>>()?
         };
-        let sender = raised.clone();
+        let sender = self.raised.clone();
         std::thread::Builder::new().name("signals".to_string()).spawn(move || {
             let watches = signals
                 .into_iter()
                 .map(|(kind, signal)| watch_signal(signal, kind.as_raw_value(), sender.clone(), insistence));
             runtime.block_on(join_all(watches));
         })?;
-        Ok(Self { raised })
+        Ok(())
     }
 
     /// Ends when a signal has come, with its number.

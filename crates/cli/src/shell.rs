@@ -113,21 +113,29 @@ impl Shell {
         let buffer = OUTPUT_BUFFER.min(limits.memory / 4);
         let session = Session::open(&limits, &arguments.settings)?;
         let output = Output::open(arguments.format, arguments.output, !arguments.quiet, buffer)?;
-        let insistence = if interactive { Insistence::Waits } else { Insistence::Ends };
-        let interrupts = Interrupts::listen(insistence)
-            .map_err(|error| Failure::message(format!("cannot listen for Ctrl-C: {error}")))?;
-        Ok(Self {
+        let shell = Self {
             session,
             output,
             progress: Progress::new(arguments.quiet),
-            interrupts,
+            interrupts: Interrupts::new(),
             on_error: arguments.on_error.unwrap_or(if interactive { OnError::Continue } else { OnError::Stop }),
             timing: arguments.timing,
             interactive,
             quiet: arguments.quiet,
             statements: 0,
             failed: false,
-        })
+        };
+        if !interactive {
+            shell.listen()?;
+        }
+        Ok(shell)
+    }
+
+    /// Obeys Ctrl-C from now on. The interactive shell calls it once its line editor has taken the signal.
+    pub fn listen(&self) -> Outcome<()> {
+        let insistence = if self.interactive { Insistence::Waits } else { Insistence::Ends };
+        let listening = self.interrupts.listen(insistence);
+        listening.map_err(|error| Failure::message(format!("cannot listen for Ctrl-C: {error}")))
     }
 
     /// Puts the output in place, unless what should fill it failed.

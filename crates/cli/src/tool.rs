@@ -26,7 +26,9 @@ pub fn main(tool: Tool) -> ExitCode {
 }
 
 async fn run(tool: Tool) -> Outcome<()> {
-    let interrupts = Interrupts::listen(Insistence::Ends)
+    let interrupts = Interrupts::new();
+    interrupts
+        .listen(Insistence::Ends)
         .map_err(|error| Failure::message(format!("cannot listen for Ctrl-C: {error}")))?;
     let work = async {
         match tool {

@@ -5,7 +5,7 @@ mod names;
 
 use std::path::PathBuf;
 
-use rustyline::error::ReadlineError;
+use rustyline::error::{ReadlineError, Signal};
 use rustyline::history::FileHistory;
 use rustyline::{CompletionType, Config, Editor};
 use tokio::runtime::Runtime;
@@ -31,6 +31,7 @@ pub fn run(runtime: &Runtime, shell: &mut Shell) -> Outcome<bool> {
         .map_err(unusable)?
         .build();
     let mut prompt: Prompt = Editor::with_config(config).map_err(unusable)?;
+    shell.listen()?;
     prompt.set_helper(Some(Assistant::new(shell.dialect())));
     let history = home_file(".overspill_history");
     if let Some(path) = &history {
@@ -65,8 +66,8 @@ fn converse(runtime: &Runtime, shell: &mut Shell, prompt: &mut Prompt) -> Outcom
         }
         let text = match prompt.readline("overspill> ") {
             Ok(text) => text,
-            // The line is given up, as in every shell.
-            Err(ReadlineError::Interrupted) => continue,
+            // The line is given up, as in every shell. The line editor also reports the signal that ended a query.
+            Err(ReadlineError::Interrupted | ReadlineError::Signal(Signal::Interrupt)) => continue,
             Err(ReadlineError::Eof) => return Ok(true),
             Err(error) => return Err(Failure::message(format!("the terminal cannot be read: {error}"))),
         };
