@@ -54,7 +54,7 @@ $(VENV)/complete: tests/requirements.txt
 fuzz: $(VENV)/complete
 	@echo "seed $(SEED)"
 	OVERSPILL_PYTHON="$(abspath $(VENV)/bin/python)" OVERSPILL_FUZZ_QUERIES=$(N) OVERSPILL_FUZZ_SEED=$(SEED) \
-		$(CARGO_TEST) --test integration random_queries_agree -- --nocapture
+		$(CARGO_TEST) --test integration random_queries_agree -- --ignored --nocapture
 
 lint:
 	$(CARGO) fmt --all --check
