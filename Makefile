@@ -44,7 +44,10 @@ test-rust: $(VENV)/complete
 
 test-tpch: build $(VENV)/complete
 	"$(OVERSPILL)" datagen tpch --scale 1 --dir "$(DATA)/tpch-sf1"
-	"$(VENV)/bin/python" tests/tpch/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1"
+	"$(VENV)/bin/python" tests/tpch/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1" --limits ample
+	# Query 21 is left out: under this limit it is known to wait for ever.
+	"$(VENV)/bin/python" tests/tpch/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1" --limits 64MB \
+		--queries 1-20,22
 
 $(VENV)/complete: tests/requirements.txt
 	$(PYTHON) -m venv "$(VENV)"
