@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
@@ -37,13 +38,19 @@ pub trait OverspillSessionExt {
     ///
     /// Call it after any call that replaces the session's configuration or its list of physical optimizer rules:
     /// both are kept and added to, not replaced.
+    ///
+    /// It also sets `datafusion.execution.max_spill_file_size_bytes` to 1, so that DataFusion's repartitioning, when a
+    /// join leaves it little memory, moves each batch to a file of its own: in DataFusion 55, inputs that move batches
+    /// of one output to larger files at the same time can wait for each other for ever.
     #[must_use]
     fn with_overspill(self, config: OverspillConfig) -> Self;
 }
 
 impl OverspillSessionExt for SessionStateBuilder {
     fn with_overspill(mut self, config: OverspillConfig) -> Self {
-        self.config().get_or_insert_default().options_mut().extensions.insert(config);
+        let options = self.config().get_or_insert_default().options_mut();
+        options.extensions.insert(config);
+        options.execution.max_spill_file_size_bytes = ConfigNonZeroUsize::try_new(1).expect("1 is not 0");
         let optimizer = self.physical_optimizers().get_or_insert_default();
         *optimizer = PhysicalOptimizer::with_rules(with_join_rules(std::mem::take(&mut optimizer.rules)));
         self

@@ -279,14 +279,14 @@ impl Passes {
         self.state = PassState::Filling;
         let chunk = self.chunk.get_or_insert_with(|| ChunkBuild::new(Arc::clone(&context.spec), memory));
         if let Some(batch) = self.pending.take() {
-            self.pending = chunk.push(batch);
+            self.pending = chunk.push(batch).map_err(to_datafusion)?;
         }
         while self.pending.is_none()
             && let Some(batch) = self.build.next().await
         {
             let batch = batch?;
             context.metrics.spill_read_rows.add(batch.num_rows());
-            self.pending = chunk.push(batch);
+            self.pending = chunk.push(batch).map_err(to_datafusion)?;
         }
         let _timer = context.metrics.deferred_time.timer();
         self.chunks += 1;

@@ -175,13 +175,14 @@ impl HybridJoinExec {
         let config = task.session_config().options().extensions.get::<OverspillConfig>().cloned().unwrap_or_default();
         let spec = Arc::new(self.spec(task.session_config().batch_size())?);
         let metrics = JoinMetrics::new(&self.metrics);
+        let partitions = self.probe_partitions();
+        let is_collected = self.partition_mode() == PartitionMode::CollectLeft;
         let tuning = SpillTuning {
             enabled: config.spill && task.runtime_env().disk_manager.tmp_files_enabled(),
             max_fanout: config.max_fanout.clamp(2, 256).next_power_of_two(),
             max_depth: config.max_recursion_depth,
+            probers: if is_collected { partitions } else { 1 },
         };
-        let partitions = self.probe_partitions();
-        let is_collected = self.partition_mode() == PartitionMode::CollectLeft;
         let columns = spec.build_schema.fields().len().max(spec.probe_schema.fields().len());
         let units = partitions + usize::from(is_collected);
         let memory = JoinMemory::new(
@@ -190,6 +191,7 @@ impl HybridJoinExec {
             config.join_memory_limit,
             tuning.floor(columns),
             units,
+            if is_collected { 1 } else { partitions },
             metrics.peak_mem_used.clone(),
         );
         let (build_keys, probe_keys): (Vec<_>, Vec<_>) = self.on().iter().cloned().unzip();

@@ -9,10 +9,11 @@ use overspill_join::JoinError;
 use overspill_join::memory::{MemoryHost, Purpose, UnitMemory};
 use parking_lot::Mutex;
 
-/// How many times the memory that is still free one join may hold.
+/// How many times the memory that is still free one join may hold, and of that of a join each of its build sides.
 ///
 /// A pool of `n` joins that want all they can get thus settles where each holds `SHARE / (1 + n * SHARE)` of it, and
-/// something always remains for the next join, sort or aggregate (dynamic thresholds: Choudhury and Hahne, 1998).
+/// something always remains for the next join, sort or aggregate (dynamic thresholds: Choudhury and Hahne, 1998). In
+/// the same way the build sides of a join leave room for each other, and yet a large one gets more than small ones.
 const SHARE: usize = 3;
 
 /// All memory of one execution of a join.
@@ -33,6 +34,8 @@ pub(super) struct JoinMemory {
     floor: usize,
     /// How many units may come to need their floor.
     units: usize,
+    /// How many of them read a build side.
+    builders: usize,
     peak: Gauge,
 }
 
@@ -55,6 +58,7 @@ impl JoinMemory {
         limit: usize,
         floor: usize,
         units: usize,
+        builders: usize,
         peak: Gauge,
     ) -> Arc<Self> {
         let limit = if limit == 0 { usize::MAX } else { limit };
@@ -67,6 +71,7 @@ impl JoinMemory {
             limit,
             floor,
             units,
+            builders,
             peak,
         })
     }
@@ -109,7 +114,8 @@ impl JoinMemory {
         Ok(())
     }
 
-    fn try_grow_state(&self, bytes: usize) -> Result<(), DataFusionError> {
+    /// Lends bytes to a unit that holds `held` already.
+    fn try_grow_state(&self, bytes: usize, held: usize) -> Result<(), DataFusionError> {
         let account = &mut *self.account.lock();
         self.check_limit(account.used + account.kept, bytes)?;
         // One unit must not take what another needs to go on at all: beyond the size of a floor, all have theirs first.
@@ -120,21 +126,34 @@ impl JoinMemory {
             account.kept += floors;
             account.secured = true;
         }
+        let used = account.used + account.kept;
+        let mut left = self.limit - used - bytes;
         if let MemoryLimit::Finite(limit) = self.pool.memory_limit() {
-            let held = account.used + account.kept + bytes;
             let free = limit.saturating_sub(self.pool.reserved());
-            if bytes <= free && held > SHARE.saturating_mul(free - bytes) {
+            if bytes <= free && used + bytes > SHARE.saturating_mul(free - bytes) {
                 return Err(DataFusionError::ResourcesExhausted(format!(
                     "{} may not take {} more: it holds {}, and of the memory limit of {} only {} are left for other \
                      operators. Raise the limit with --memory-limit or datafusion.runtime.memory_limit, or let joins \
                      spill with overspill.spill = true",
                     self.name,
                     human_readable_size(bytes),
-                    human_readable_size(account.used + account.kept),
+                    human_readable_size(used),
                     human_readable_size(limit),
                     human_readable_size(free),
                 )));
             }
+            left = left.min((SHARE.saturating_mul(free.saturating_sub(bytes)).saturating_sub(used + bytes)) / (SHARE + 1));
+        }
+        if self.builders > 1 && held + bytes > SHARE.saturating_mul(left) {
+            return Err(DataFusionError::ResourcesExhausted(format!(
+                "One of the {} partitions of {} may not take {} more: it holds {}, and only {} are left for the others. \
+                 Raise the memory limit or overspill.join_memory_limit, or let joins spill with overspill.spill = true",
+                self.builders,
+                self.name,
+                human_readable_size(bytes),
+                human_readable_size(held),
+                human_readable_size(left),
+            )));
         }
         self.state().try_grow(bytes)?;
         self.lend(account, bytes);
@@ -165,9 +184,9 @@ struct UnitHost {
 }
 
 impl MemoryHost for UnitHost {
-    fn try_grow(&self, bytes: usize, purpose: Purpose) -> overspill_join::Result<()> {
+    fn try_grow(&self, bytes: usize, held: usize, purpose: Purpose) -> overspill_join::Result<()> {
         match purpose {
-            Purpose::State => self.join.try_grow_state(bytes),
+            Purpose::State => self.join.try_grow_state(bytes, held),
             Purpose::Floor => self.join.try_grow_floor(bytes).inspect(|()| *self.floor.lock() += bytes),
         }
         .map_err(JoinError::host)

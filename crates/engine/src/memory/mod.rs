@@ -1,6 +1,5 @@
 //! Memory pools and accounting: who may hold how much of the memory limit.
 
-mod compact;
 mod headroom_pool;
 mod statement;
 mod table;

@@ -22,9 +22,9 @@ use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt;
+use overspill_join::memory::{HeldMemory, compact};
 
 use super::RAISE_MEMORY_LIMIT;
-use super::compact::{HeldMemory, compact};
 
 /// A table in memory that reserves what it holds in a memory pool, and gives it back when it is dropped.
 ///

@@ -28,6 +28,9 @@ impl<K: Word> ChainedTable<K> {
     /// The most rows a table can hold.
     pub const MAX_ROWS: usize = (u32::MAX - 1) as usize;
 
+    /// The bytes a row takes besides its share of the heads.
+    pub const ENTRY_BYTES: usize = size_of::<Entry<K>>();
+
     /// Builds a table of the rows for which `is_matchable` holds; `O(rows)` for a hash that spreads the keys.
     ///
     /// The rows of a key are chained in ascending order.
@@ -74,9 +77,9 @@ impl<K: Word> ChainedTable<K> {
         self.heads[bucket] = link;
     }
 
-    /// The bytes a table of so many rows takes.
-    pub fn bytes(rows: usize) -> usize {
-        bucket_count(rows) * size_of::<u32>() + rows * size_of::<Entry<K>>()
+    /// The bytes the table takes.
+    pub fn bytes(&self) -> usize {
+        self.heads.len() * size_of::<u32>() + self.entries.len() * Self::ENTRY_BYTES
     }
 
     /// The link to the first key in the bucket of `key`.

@@ -40,10 +40,24 @@ impl JoinTable {
         }
     }
 
-    /// The bytes that a table of so many rows takes, with the packed keys it is made from but without the bytes of
-    /// keys in row format.
-    pub fn bytes(codec: &KeyCodec, rows: usize) -> usize {
-        rows.next_power_of_two() * size_of::<u32>() + rows * (codec.entry_bytes() + codec.entry_bytes() / 2)
+    /// The most bytes that a row adds to a table while it is made, besides those of its key in row format.
+    pub fn row_bytes(codec: &KeyCodec) -> usize {
+        // The packed key, or its hash, that the entry is made from is alive beside it. Heads are a power of two, up to
+        // twice the rows.
+        let (packed, entry) = match codec.word_bytes() {
+            Some(bytes) if bytes > size_of::<u64>() => (bytes, ChainedTable::<[u64; 2]>::ENTRY_BYTES),
+            _ => (size_of::<u64>(), ChainedTable::<u64>::ENTRY_BYTES),
+        };
+        packed + entry + 2 * size_of::<u32>()
+    }
+
+    /// The bytes the table takes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Word64(table) => table.bytes(),
+            Self::Word128(table) => table.bytes(),
+            Self::Rows(table, rows) => table.bytes() + rows.size(),
+        }
     }
 
     /// Starts the search for the matches of a probe batch.

@@ -1,6 +1,7 @@
 //! The hash table of the in-memory join: bucket chaining over packed keys.
 
 mod chained;
+mod index_cost;
 mod join_table;
 mod visited;
 
@@ -8,5 +9,6 @@ mod visited;
 mod tests;
 
 pub use chained::ChainedTable;
+pub use index_cost::IndexCost;
 pub use join_table::{JoinTable, MatchCursor};
 pub use visited::VisitedRows;

@@ -6,13 +6,13 @@ use arrow::array::{Array, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::DataType;
 
-use super::build_side::BuildSide;
+use super::build_side::{BuildSide, SpilledBuild};
 use crate::error::{JoinError, Result};
-use crate::hash_table::{ChainedTable, JoinTable, VisitedRows};
+use crate::hash_table::{ChainedTable, IndexCost};
 use crate::keys::Keys;
-use crate::memory::{Grant, UnitMemory, batch_bytes, compact};
+use crate::memory::{Grant, HeldMemory, UnitMemory, compact};
 use crate::spec::{JoinSpec, Side};
-use crate::spill::{Radix, RadixPartitions, SpillStore, SpillTuning, SpilledPartition};
+use crate::spill::{Finished, Radix, RadixPartitions, SpillStore, SpillTuning, SpilledPartition};
 
 /// The build side of a join while it is being read.
 ///
@@ -26,19 +26,26 @@ pub struct HybridBuild<S: SpillStore> {
     tuning: SpillTuning,
     /// How many bits of the hash have been used up by the levels above.
     used_bits: u32,
+    index: IndexCost,
     rows: usize,
     state: State<S>,
 }
 
 #[derive(Debug)]
 enum State<S: SpillStore> {
-    InMemory {
-        batches: Vec<RecordBatch>,
-        grant: Grant,
-        /// For each column whose arrays address their values by 32-bit offsets, the bytes of values so far.
-        offsets: Vec<usize>,
-    },
-    Hybrid(RadixPartitions<S>),
+    InMemory(InMemory),
+    Hybrid { partitions: RadixPartitions<S>, radix: Radix, stage: usize, buffers: Grant },
+}
+
+/// All rows so far.
+#[derive(Debug)]
+struct InMemory {
+    /// Each with the bytes paid for it.
+    batches: Vec<(RecordBatch, usize)>,
+    held: HeldMemory,
+    grant: Grant,
+    /// For each column whose arrays address their values by 32-bit offsets, the bytes of values so far.
+    offsets: Vec<usize>,
 }
 
 /// A build side that has been read to its end.
@@ -61,9 +68,14 @@ impl<S: SpillStore> HybridBuild<S> {
         tuning: SpillTuning,
         used_bits: u32,
     ) -> Self {
-        let offsets = vec![0; spec.build_schema.fields().len()];
-        let state = State::InMemory { batches: Vec::new(), grant: memory.grant(), offsets };
-        Self { spec, store, memory, tuning, used_bits, rows: 0, state }
+        let state = State::InMemory(InMemory {
+            batches: Vec::new(),
+            held: HeldMemory::default(),
+            grant: memory.grant(),
+            offsets: vec![0; spec.build_schema.fields().len()],
+        });
+        let index = IndexCost::new(&spec);
+        Self { spec, store, memory, tuning, used_bits, index, rows: 0, state }
     }
 
     /// Adds build rows.
@@ -73,9 +85,11 @@ impl<S: SpillStore> HybridBuild<S> {
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
         let mut batch = batch;
         let mut keys = None;
-        if !self.spec.join_type.keeps_unmatched_build() {
+        let is_row_format = self.spec.codec.word_bytes().is_none();
+        if is_row_format || !self.spec.join_type.keeps_unmatched_build() {
             let all = self.spec.keys(Side::Build, &batch)?;
-            match without_unmatchable(&batch, &all)? {
+            let fewer = if self.spec.join_type.keeps_unmatched_build() { None } else { matchable_rows(&batch, &all)? };
+            match fewer {
                 Some(fewer) => batch = fewer,
                 None => keys = Some(all),
             }
@@ -85,11 +99,15 @@ impl<S: SpillStore> HybridBuild<S> {
         }
         let batch = compact(batch)?;
         self.rows += batch.num_rows();
-        if let State::InMemory { batches, grant, offsets } = &mut self.state {
-            let fits = add_offset_bytes(&batch, offsets) && self.rows <= ChainedTable::<u64>::MAX_ROWS;
-            let granted = grant.try_grow(batch_bytes(&batch));
+        if let State::InMemory(rows) = &mut self.state {
+            let fits = add_offset_bytes(&batch, &mut rows.offsets) && self.rows <= ChainedTable::<u64>::MAX_ROWS;
+            if is_row_format && keys.is_none() {
+                keys = Some(self.spec.keys(Side::Build, &batch)?);
+            }
+            let bytes = rows.held.add(&batch) + self.index.of(&batch, keys.as_ref().map_or(0, Keys::bytes));
+            let granted = rows.grant.try_grow(bytes);
             if fits && granted.is_ok() {
-                batches.push(batch);
+                rows.batches.push((batch, bytes));
                 return Ok(());
             }
             self.turn_hybrid(granted)?;
@@ -98,13 +116,13 @@ impl<S: SpillStore> HybridBuild<S> {
             Some(keys) => keys,
             None => self.spec.keys(Side::Build, &batch)?,
         };
-        self.hybrid().push(&batch, &keys)
+        self.partition(&batch, &keys)
     }
 
-    fn hybrid(&mut self) -> &mut RadixPartitions<S> {
+    fn partition(&mut self, batch: &RecordBatch, keys: &Keys) -> Result<()> {
         match &mut self.state {
-            State::Hybrid(partitions) => partitions,
-            State::InMemory { .. } => unreachable!("called once the build side has turned hybrid"),
+            State::Hybrid { partitions, .. } => partitions.push(batch, keys, None),
+            State::InMemory(_) => unreachable!("called once the build side has turned hybrid"),
         }
     }
 
@@ -120,50 +138,39 @@ impl<S: SpillStore> HybridBuild<S> {
         let Some(radix) = Radix::new(self.used_bits, fanout) else {
             return Err(cause.err().unwrap_or_else(too_many_rows));
         };
-        let partitions = RadixPartitions::new(Side::Build, radix, Arc::clone(&self.store), &self.memory, stage, true);
-        let State::InMemory { batches, mut grant, .. } = std::mem::replace(&mut self.state, State::Hybrid(partitions))
-        else {
+        // Taken even if that exceeds the budget: partitioning is how the memory to pay for them is found.
+        let mut buffers = self.memory.grant();
+        buffers.grow(self.tuning.buffers(stage));
+        let store = Arc::clone(&self.store);
+        let partitions = RadixPartitions::in_memory(Side::Build, radix, store, stage, &self.memory, self.index);
+        let state = State::Hybrid { partitions, radix, stage, buffers };
+        let State::InMemory(InMemory { batches, mut grant, .. }) = std::mem::replace(&mut self.state, state) else {
             unreachable!("a build side turns hybrid once");
         };
-        for batch in batches {
+        for (batch, bytes) in batches {
             let keys = self.spec.keys(Side::Build, &batch)?;
-            self.hybrid().push(&batch, &keys)?;
-            let bytes = batch_bytes(&batch);
+            self.partition(&batch, &keys)?;
             drop(batch);
             grant.shrink(bytes);
         }
         Ok(())
     }
 
-    /// Indexes what is in memory, moving partitions to files until the hash table fits as well.
-    pub fn finish(mut self) -> Result<Built<S>> {
-        if let State::InMemory { batches, grant, .. } = &mut self.state {
-            let granted = grant.try_grow(index_bytes(&self.spec, batches.iter()));
-            if let Err(cause) = granted {
-                self.turn_hybrid(Err(cause))?;
-            }
-        }
+    /// Indexes what is in memory.
+    pub fn finish(self) -> Result<Built<S>> {
+        let rows = self.rows;
         match self.state {
-            State::InMemory { batches, grant, .. } => {
-                let side = BuildSide::try_new(&self.spec, batches, None, grant)?;
-                Ok(Built { side, spilled: Vec::new(), rows: self.rows })
+            State::InMemory(InMemory { batches, grant, .. }) => {
+                let batches = batches.into_iter().map(|(batch, _)| batch).collect();
+                Ok(Built { side: BuildSide::try_new(&self.spec, batches, grant)?, spilled: Vec::new(), rows })
             }
-            State::Hybrid(mut partitions) => {
-                partitions.finish_stage()?;
-                let mut index = self.memory.grant();
-                while index.try_grow(index_bytes(&self.spec, partitions.resident_batches())).is_err() {
-                    if !partitions.spill_largest()? {
-                        break;
-                    }
-                }
-                let radix = partitions.radix();
-                let (batches, mut memory, files) = partitions.finish()?;
-                let index_bytes = index.bytes();
-                drop(index);
-                memory.grow(index_bytes);
+            State::Hybrid { partitions, radix, stage, buffers } => {
+                let Finished { resident, memory, files } = partitions.finish()?;
+                let memory = memory.unwrap_or_else(|| self.memory.grant());
                 let is_spilled = files.iter().map(Option::is_some).collect();
-                let side = BuildSide::try_new(&self.spec, batches, Some((radix, is_spilled)), memory)?;
-                Ok(Built { side, spilled: files, rows: self.rows })
+                let side = BuildSide::try_new(&self.spec, resident, memory)?
+                    .with_spilled(SpilledBuild { radix, is_spilled, stage, _buffers: buffers });
+                Ok(Built { side, spilled: files, rows })
             }
         }
     }
@@ -177,31 +184,8 @@ fn too_many_rows() -> JoinError {
     ))
 }
 
-/// What a hash table over these batches takes on top of the batches: the table, the bitmap of visited rows, and the
-/// largest column once more while the batches are concatenated.
-pub(super) fn index_bytes<'a>(spec: &JoinSpec, batches: impl Iterator<Item = &'a RecordBatch>) -> usize {
-    let mut rows = 0;
-    let mut columns = vec![0; spec.build_schema.fields().len()];
-    let mut count = 0;
-    for batch in batches {
-        count += 1;
-        rows += batch.num_rows();
-        for (bytes, column) in columns.iter_mut().zip(batch.columns()) {
-            *bytes += column.get_array_memory_size();
-        }
-    }
-    if rows == 0 {
-        return 0;
-    }
-    let copied = if count > 1 { columns.iter().copied().max().unwrap_or(0) } else { 0 };
-    // Keys in row format are about as large as the columns they come from; all columns are their upper bound.
-    let rows_format = if spec.codec.is_row_format() { columns.iter().sum::<usize>() + 16 * rows } else { 0 };
-    let visited = if spec.join_type.emits_build_at_end() { VisitedRows::bytes(rows) } else { 0 };
-    JoinTable::bytes(&spec.codec, rows) + visited + rows_format + copied
-}
-
 /// The rows of a batch that can match; `None` if all can.
-fn without_unmatchable(batch: &RecordBatch, keys: &Keys) -> Result<Option<RecordBatch>> {
+fn matchable_rows(batch: &RecordBatch, keys: &Keys) -> Result<Option<RecordBatch>> {
     match &keys.matchable {
         Some(matchable) => Ok(Some(filter_record_batch(batch, &BooleanArray::new(matchable.inner().clone(), None))?)),
         None => Ok(None),

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow::array::{BooleanArray, RecordBatch};
 use arrow::buffer::NullBuffer;
-use arrow::compute::concat;
 
 use super::output::{Pairs, Rows};
 use crate::error::Result;
 use crate::hash_table::{JoinTable, VisitedRows};
 use crate::join_type::JoinType;
 use crate::keys::Keys;
-use crate::memory::Grant;
+use crate::memory::{Grant, HeldMemory};
+use crate::rows::concat_batches;
 use crate::spec::{JoinSpec, Side};
 use crate::spill::Radix;
 
@@ -24,9 +24,22 @@ pub struct BuildSide {
     pub(super) visited: VisitedRows,
     /// The rows whose key is not null, for joins that put out rows by it.
     matchable: Option<NullBuffer>,
-    /// How rows are partitioned and which partitions are in files; `None` if all is in memory.
-    pub(super) spilled: Option<(Radix, Vec<bool>)>,
+    /// `None` if all is in memory.
+    pub(super) spilled: Option<SpilledBuild>,
     _memory: Grant,
+}
+
+/// The part of a build side that is in files.
+#[derive(Debug)]
+pub(super) struct SpilledBuild {
+    /// How rows are partitioned.
+    pub(super) radix: Radix,
+    /// Which partitions are in files.
+    pub(super) is_spilled: Vec<bool>,
+    /// The bytes of rows that were collected before they were written.
+    pub(super) stage: usize,
+    /// The memory for that; the probe side partitions its rows with it.
+    pub(super) _buffers: Grant,
 }
 
 /// What has been seen of the whole probe side; shared by all levels of a join.
@@ -59,19 +72,22 @@ impl ProbeFacts {
 }
 
 impl BuildSide {
-    /// Indexes build rows; `memory` pays for all of it.
-    pub(super) fn try_new(
-        spec: &JoinSpec,
-        batches: Vec<RecordBatch>,
-        spilled: Option<(Radix, Vec<bool>)>,
-        memory: Grant,
-    ) -> Result<Self> {
-        let batch = concat_columns(spec, batches)?;
+    /// Indexes build rows; `memory` pays for them and for the making of the index.
+    pub(super) fn try_new(spec: &JoinSpec, batches: Vec<RecordBatch>, memory: Grant) -> Result<Self> {
+        let batch = concat_batches(spec.schema(Side::Build), batches)?;
         let keys = spec.keys(Side::Build, &batch)?;
         let matchable = keys.matchable.clone().filter(|_| spec.null_aware);
         let rows = if spec.join_type.emits_build_at_end() { batch.num_rows() } else { 0 };
         let table = JoinTable::build(keys);
-        Ok(Self { batch, table, visited: VisitedRows::new(rows), matchable, spilled, _memory: memory })
+        let held = HeldMemory::default().add(&batch) + table.bytes() + VisitedRows::bytes(rows);
+        let mut memory = memory;
+        memory.shrink(memory.bytes().saturating_sub(held));
+        Ok(Self { batch, table, visited: VisitedRows::new(rows), matchable, spilled: None, _memory: memory })
+    }
+
+    /// The same, with partitions in files besides.
+    pub(super) fn with_spilled(self, spilled: SpilledBuild) -> Self {
+        Self { spilled: Some(spilled), ..self }
     }
 
     /// The number of rows in memory.
@@ -86,32 +102,8 @@ impl BuildSide {
 
     /// How rows are assigned to partitions, if part of the build side is in files.
     pub fn radix(&self) -> Option<Radix> {
-        self.spilled.as_ref().map(|(radix, _)| *radix)
+        self.spilled.as_ref().map(|spilled| spilled.radix)
     }
-}
-
-/// Concatenates batches column by column, freeing each input column as soon as it has been copied.
-fn concat_columns(spec: &JoinSpec, batches: Vec<RecordBatch>) -> Result<RecordBatch> {
-    let schema = spec.schema(Side::Build);
-    if batches.is_empty() {
-        return Ok(RecordBatch::new_empty(Arc::clone(schema)));
-    }
-    let rows = batches.iter().map(RecordBatch::num_rows).sum();
-    let mut columns: Vec<Vec<ArrayRef>> = vec![Vec::with_capacity(batches.len()); schema.fields().len()];
-    for batch in batches {
-        for (column, array) in columns.iter_mut().zip(batch.columns()) {
-            column.push(Arc::clone(array));
-        }
-    }
-    let columns = columns
-        .into_iter()
-        .map(|arrays| match arrays.as_slice() {
-            [array] => Ok(Arc::clone(array)),
-            arrays => concat(&arrays.iter().map(|array| array.as_ref()).collect::<Vec<_>>()),
-        })
-        .collect::<std::result::Result<Vec<_>, _>>()?;
-    let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(rows));
-    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }
 
 /// Puts out build rows by whether they found a match, after all probing is done.

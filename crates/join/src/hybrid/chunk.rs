@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 
-use super::build::index_bytes;
 use super::build_side::BuildSide;
 use crate::error::Result;
-use crate::hash_table::ChainedTable;
-use crate::memory::{Grant, UnitMemory, batch_bytes};
-use crate::spec::JoinSpec;
+use crate::hash_table::{ChainedTable, IndexCost};
+use crate::memory::{Grant, HeldMemory, UnitMemory};
+use crate::spec::{JoinSpec, Side};
 
 /// A chunk of a build partition that hashing cannot split; each chunk is joined with the whole probe partition.
 ///
@@ -17,43 +16,40 @@ use crate::spec::JoinSpec;
 #[derive(Debug)]
 pub struct ChunkBuild {
     spec: Arc<JoinSpec>,
+    index: IndexCost,
     batches: Vec<RecordBatch>,
+    held: HeldMemory,
     grant: Grant,
-    index: Grant,
     rows: usize,
-    bytes: usize,
 }
 
 impl ChunkBuild {
     /// An empty chunk.
     pub fn new(spec: Arc<JoinSpec>, memory: &Arc<UnitMemory>) -> Self {
-        Self { spec, batches: Vec::new(), grant: memory.grant(), index: memory.grant(), rows: 0, bytes: 0 }
+        let index = IndexCost::new(&spec);
+        Self { spec, index, batches: Vec::new(), held: HeldMemory::default(), grant: memory.grant(), rows: 0 }
     }
 
     /// Adds a batch, or gives it back if there is no more room.
-    pub fn push(&mut self, batch: RecordBatch) -> Option<RecordBatch> {
-        let bytes = batch_bytes(&batch);
+    pub fn push(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
+        let key_bytes = match self.spec.codec.word_bytes() {
+            Some(_) => 0,
+            None => self.spec.keys(Side::Build, &batch)?.bytes(),
+        };
+        let bytes = self.held.add(&batch) + self.index.of(&batch, key_bytes);
         let rows = self.rows + batch.num_rows();
-        // A bound per batch: the sum of the tables of all batches is no less than the table of their sum, but for the
-        // rounding up to a power of two.
-        let index = 2 * index_bytes(&self.spec, [&batch].into_iter()) + bytes;
         if self.batches.is_empty() {
             self.grant.grow(bytes);
-            self.index.grow(index);
         } else {
-            let too_many = rows > ChainedTable::<u64>::MAX_ROWS || self.bytes + bytes > i32::MAX as usize;
+            // Offsets of 32 bits may address the values of a column.
+            let too_many = rows > ChainedTable::<u64>::MAX_ROWS || self.grant.bytes() + bytes > i32::MAX as usize;
             if too_many || self.grant.try_grow(bytes).is_err() {
-                return Some(batch);
-            }
-            if self.index.try_grow(index).is_err() {
-                self.grant.shrink(bytes);
-                return Some(batch);
+                return Ok(Some(batch));
             }
         }
         self.rows = rows;
-        self.bytes += bytes;
         self.batches.push(batch);
-        None
+        Ok(None)
     }
 
     /// Whether no rows have been added.
@@ -62,10 +58,7 @@ impl ChunkBuild {
     }
 
     /// Indexes the chunk.
-    pub fn finish(mut self) -> Result<BuildSide> {
-        let index = self.index.bytes();
-        drop(self.index);
-        self.grant.grow(index);
-        BuildSide::try_new(&self.spec, self.batches, None, self.grant)
+    pub fn finish(self) -> Result<BuildSide> {
+        BuildSide::try_new(&self.spec, self.batches, self.grant)
     }
 }

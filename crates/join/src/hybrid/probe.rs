@@ -6,7 +6,7 @@ use arrow::array::{Array, BooleanArray, BooleanBufferBuilder, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::filter_record_batch;
 
-use super::build_side::{BuildSide, ProbeFacts};
+use super::build_side::{BuildSide, ProbeFacts, SpilledBuild};
 use super::output::{Pairs, Rows};
 use crate::error::Result;
 use crate::hash_table::MatchCursor;
@@ -15,6 +15,9 @@ use crate::keys::Keys;
 use crate::memory::UnitMemory;
 use crate::spec::{JoinSpec, Side};
 use crate::spill::{RadixPartitions, SpillStore, SpillTuning, SpilledPartition};
+
+/// A batch is staged as it is if at least one in so many of its rows goes to files.
+const MAX_STAGE_WASTE: usize = 2;
 
 /// Which rows of a probe batch have found a match, kept from one pass to the next.
 pub type MatchedRows = BooleanBuffer;
@@ -63,7 +66,7 @@ struct ProbeBatch {
 }
 
 impl<S: SpillStore> ProbeSpill<S> {
-    /// Takes probe rows for a build side that is partly in files.
+    /// Takes probe rows for a build side that is partly in files; `None` if it is in memory.
     ///
     /// # Errors
     /// Fails if the memory for the working buffers cannot be had.
@@ -74,18 +77,16 @@ impl<S: SpillStore> ProbeSpill<S> {
         memory: &Arc<UnitMemory>,
         tuning: SpillTuning,
     ) -> Result<Option<Self>> {
-        let Some((radix, _)) = &build.spilled else { return Ok(None) };
+        let Some(spilled) = &build.spilled else { return Ok(None) };
         let columns = spec.build_schema.fields().len().max(spec.probe_schema.fields().len());
         memory.raise_floor(tuning.floor(columns))?;
-        let stage = tuning.stage(columns, memory.used());
-        let partitions = RadixPartitions::new(Side::Probe, *radix, store, memory, stage, false);
-        Ok(Some(Self { partitions }))
+        let stage = tuning.probe_stage(columns, spilled.stage);
+        Ok(Some(Self { partitions: RadixPartitions::in_files(Side::Probe, spilled.radix, store, stage) }))
     }
 
     /// Completes the files, one for each partition that has rows.
     pub fn finish(self) -> Result<Vec<Option<SpilledPartition<S::File>>>> {
-        let (_, _, files) = self.partitions.finish()?;
-        Ok(files)
+        Ok(self.partitions.finish()?.files)
     }
 }
 
@@ -139,30 +140,27 @@ impl<S: SpillStore> Prober<S> {
 
     /// Sends the rows on whose build partition is in a file; returns the others.
     fn spill_rows(&mut self, batch: RecordBatch, keys: Keys) -> Result<(RecordBatch, Keys)> {
-        let (Some(spill), Some((radix, is_spilled))) = (&mut self.spill, &self.build.spilled) else {
+        let (Some(spill), Some(SpilledBuild { radix, is_spilled, .. })) = (&mut self.spill, &self.build.spilled) else {
             return Ok((batch, keys));
         };
         // A row that cannot match needs no partner: it stays.
-        let spilled: BooleanBuffer = keys
-            .hashes()
-            .into_iter()
-            .enumerate()
-            .map(|(row, hash)| is_spilled[radix.partition(hash)] && keys.is_matchable(row))
-            .collect();
-        if spilled.count_set_bits() == 0 {
+        let leaving = BooleanBuffer::from_iter(
+            keys.hashes()
+                .into_iter()
+                .enumerate()
+                .map(|(row, hash)| is_spilled[radix.partition(hash)] && keys.is_matchable(row)),
+        );
+        let leaving_rows = leaving.count_set_bits();
+        if leaving_rows == 0 {
             return Ok((batch, keys));
         }
-        let staying = filter_record_batch(&batch, &BooleanArray::new(!&spilled, None))?;
-        let leaving = if staying.num_rows() == 0 {
-            spill.partitions.push(&batch, &keys)?;
-            None
+        let staying = filter_record_batch(&batch, &BooleanArray::new(!&leaving, None))?;
+        // The stage keeps the whole batch alive for the rows that it is given; few rows are better copied.
+        if leaving_rows * MAX_STAGE_WASTE >= batch.num_rows() {
+            spill.partitions.push(&batch, &keys, Some(&leaving))?;
         } else {
-            Some(filter_record_batch(&batch, &BooleanArray::new(spilled, None))?)
-        };
-        drop((batch, keys));
-        if let Some(leaving) = leaving {
-            let keys = self.spec.keys(Side::Probe, &leaving)?;
-            spill.partitions.push(&leaving, &keys)?;
+            let leaving = filter_record_batch(&batch, &BooleanArray::new(leaving, None))?;
+            spill.partitions.push(&leaving, &self.spec.keys(Side::Probe, &leaving)?, None)?;
         }
         let keys = self.spec.keys(Side::Probe, &staying)?;
         Ok((staying, keys))

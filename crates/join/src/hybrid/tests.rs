@@ -24,7 +24,7 @@ struct Budget {
 }
 
 impl MemoryHost for Budget {
-    fn try_grow(&self, bytes: usize, _purpose: Purpose) -> Result<()> {
+    fn try_grow(&self, bytes: usize, _held: usize, _purpose: Purpose) -> Result<()> {
         if self.lent.load(Ordering::Relaxed) + bytes > self.limit {
             return Err(JoinError::Limit("the budget of the test is spent".to_string()));
         }
@@ -191,7 +191,7 @@ impl Run {
             count += 1;
             let mut chunk = ChunkBuild::new(Arc::clone(&self.spec), &self.memory);
             while let Some(batch) = build.pop_front() {
-                if let Some(batch) = chunk.push(batch) {
+                if let Some(batch) = chunk.push(batch)? {
                     build.push_front(batch);
                     break;
                 }
@@ -235,7 +235,7 @@ fn run(spec: &Arc<JoinSpec>, build: &[Row], probe: &[Row], limit: usize) -> (Out
         spec: Arc::clone(spec),
         files: Arc::default(),
         memory: UnitMemory::new(Box::new(Budget { limit, lent: Arc::clone(&lent) })),
-        tuning: SpillTuning { enabled: true, max_fanout: 8, max_depth: 3 },
+        tuning: SpillTuning { enabled: true, max_fanout: 8, max_depth: 3, probers: 1 },
         facts: Arc::default(),
         output: Vec::new(),
         depth: 0,
@@ -372,7 +372,7 @@ fn partitions_that_are_still_too_large_are_partitioned_again() {
 fn without_spilling_a_spent_budget_is_an_error() {
     let spec = spec(JoinType::Inner, false, false);
     let memory = UnitMemory::new(Box::new(Budget { limit: 10_000, lent: Arc::default() }));
-    let tuning = SpillTuning { enabled: false, max_fanout: 8, max_depth: 3 };
+    let tuning = SpillTuning { enabled: false, max_fanout: 8, max_depth: 3, probers: 1 };
     let mut build = HybridBuild::new(spec, Arc::new(Files::default()), memory, tuning, 0);
     let error = batches(&rows(5_000, 1, 0)).into_iter().try_for_each(|batch| build.push(batch)).unwrap_err();
     assert_eq!(error.to_string(), "the budget of the test is spent");

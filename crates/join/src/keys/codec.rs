@@ -98,17 +98,13 @@ impl KeyCodec {
         Ok(Keys { data, matchable })
     }
 
-    /// The bytes a hash table entry needs for one key besides its link, not counting keys in row format.
-    pub fn entry_bytes(&self) -> usize {
+    /// The bytes of a packed key; `None` for keys in row format, whose size depends on the values.
+    pub fn word_bytes(&self) -> Option<usize> {
         match self.layout {
-            Layout::Word64 | Layout::Rows(_) => 16,
-            Layout::Word128 => 24,
+            Layout::Word64 => Some(size_of::<u64>()),
+            Layout::Word128 => Some(size_of::<[u64; 2]>()),
+            Layout::Rows(_) => None,
         }
-    }
-
-    /// Whether keys take the row format, whose size depends on the values.
-    pub fn is_row_format(&self) -> bool {
-        matches!(self.layout, Layout::Rows(_))
     }
 
     fn pack<W: Packed>(&self, columns: &[ArrayRef]) -> Vec<W> {
@@ -150,6 +146,22 @@ impl Keys {
     /// Whether the row can match at all.
     pub fn is_matchable(&self, row: usize) -> bool {
         self.matchable.as_ref().is_none_or(|matchable| matchable.is_valid(row))
+    }
+
+    /// The bytes that the key of a row takes in a hash table besides its entry.
+    pub fn row_bytes(&self, row: usize) -> usize {
+        match &self.data {
+            KeyData::Word64(_) | KeyData::Word128(_) => 0,
+            KeyData::Rows(rows) => rows.row(row).data().len() + size_of::<usize>(),
+        }
+    }
+
+    /// The bytes that the keys of all rows take in a hash table besides their entries.
+    pub fn bytes(&self) -> usize {
+        match &self.data {
+            KeyData::Word64(_) | KeyData::Word128(_) => 0,
+            KeyData::Rows(rows) => rows.size(),
+        }
     }
 
     /// The hash of each key; those of rows that cannot match are arbitrary.

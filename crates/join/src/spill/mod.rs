@@ -7,6 +7,6 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use partitions::{RadixPartitions, SpilledPartition};
+pub use partitions::{Finished, RadixPartitions, SpilledPartition};
 pub use radix::Radix;
 pub use store::{SpillStore, SpillTuning};

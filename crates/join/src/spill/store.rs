@@ -31,16 +31,27 @@ pub struct SpillTuning {
     pub max_fanout: usize,
     /// How often a partition may be partitioned again.
     pub max_depth: usize,
+    /// How many streams probe one build side.
+    pub probers: usize,
 }
 
 /// The least memory with which a spilling join works, in bytes, for rows of few columns.
 pub const MIN_FLOOR: usize = 256 * 1024;
 
 /// Stages are never larger than this: beyond it, writes gain nothing.
-const MAX_STAGE: usize = 8 * 1024 * 1024;
+const MAX_STAGE: usize = 16 * 1024 * 1024;
+
+/// The part of the memory at hand that becomes the stage.
+const STAGE_SHARE: usize = 12;
 
 /// What a batch of one column costs in a file besides its values.
 const COLUMN_OVERHEAD: usize = 128;
+
+/// The bytes of a write that is worth its system calls and its headers.
+const GOOD_WRITE: usize = 64 * 1024;
+
+/// Fewer partitions than this make a build side that is a few times too large need several levels.
+const MIN_FANOUT: usize = 16;
 
 impl SpillTuning {
     /// The floor for rows of so many columns, in bytes: a stage, the copy of it that is written, and as much again for
@@ -51,14 +62,24 @@ impl SpillTuning {
 
     /// The bytes of rows to collect before they are written out by partition, given the memory at hand.
     pub(crate) fn stage(&self, columns: usize, memory: usize) -> usize {
-        (memory / 16).clamp(self.min_stage(columns), MAX_STAGE.max(self.min_stage(columns)))
+        (memory / STAGE_SHARE).clamp(self.min_stage(columns), MAX_STAGE.max(self.min_stage(columns)))
+    }
+
+    /// The stage of each stream that probes, where the build side had one of `stage` bytes: they share its memory.
+    pub(crate) fn probe_stage(&self, columns: usize, stage: usize) -> usize {
+        (stage / self.probers.max(1)).max(self.min_stage(columns))
+    }
+
+    /// What a stage takes with the copies of rows on their way out of it.
+    pub(crate) fn buffers(&self, stage: usize) -> usize {
+        stage + stage / 2
     }
 
     /// The number of partitions that a stage of this size can feed with writes of a sensible size.
     pub(crate) fn fanout(&self, columns: usize, stage: usize) -> usize {
-        let write = (16 * 1024).max(2 * COLUMN_OVERHEAD * columns);
+        let write = GOOD_WRITE.max(2 * COLUMN_OVERHEAD * columns);
         let fanout = (stage / write).next_power_of_two();
-        fanout.clamp(8.min(self.max_fanout), self.max_fanout)
+        fanout.clamp(MIN_FANOUT.min(self.max_fanout), self.max_fanout)
     }
 
     fn min_stage(&self, columns: usize) -> usize {

@@ -1,7 +1,5 @@
-//! Batches that hold no more memory than their rows need, and what they hold.
+//! Batches that hold no more memory than their rows need.
 
-use std::collections::HashSet;
-use std::mem::size_of;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -10,12 +8,14 @@ use arrow::array::{
 use arrow::datatypes::{ByteViewType, DataType};
 use arrow::error::ArrowError;
 
+use crate::error::Result;
+
 /// A column is copied when it holds more than this many times the memory that its rows need.
 const WORTH_COPYING: usize = 2;
 
 /// Copies the columns that keep much more memory alive than their rows need: slices of larger arrays and views into
 /// buffers of which few bytes are used.
-pub(super) fn compact(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+pub fn compact(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
     let columns = batch.columns().iter().map(compact_array).collect::<Result<Vec<_>, _>>()?;
     // Without columns only the row count is left to keep.
     if columns.is_empty() { Ok(batch) } else { RecordBatch::try_new(batch.schema(), columns) }
@@ -82,32 +82,6 @@ fn copy(data: &ArrayData) -> Result<ArrayData, ArrowError> {
     Ok(rows.freeze())
 }
 
-/// The memory that a set of batches keeps alive, with buffers that several of them share counted once.
-#[derive(Debug, Default)]
-pub(super) struct HeldMemory {
-    /// Addresses of the allocations seen; they stay in use, and thus unique, as long as the batches are kept.
-    seen: HashSet<usize>,
-}
-
-impl HeldMemory {
-    /// Adds a batch that is going to be kept; returns by how many bytes the memory grows.
-    pub(super) fn add(&mut self, batch: &RecordBatch) -> usize {
-        size_of::<RecordBatch>() + batch.columns().iter().map(|column| self.add_data(&column.to_data())).sum::<usize>()
-    }
-
-    fn add_data(&mut self, data: &ArrayData) -> usize {
-        let nulls = data.nulls().map(|nulls| nulls.buffer());
-        let buffers: usize = data
-            .buffers()
-            .iter()
-            .chain(nulls)
-            .filter(|buffer| self.seen.insert(buffer.data_ptr().as_ptr() as usize))
-            .map(|buffer| buffer.capacity())
-            .sum();
-        size_of::<ArrayData>() + buffers + data.child_data().iter().map(|child| self.add_data(child)).sum::<usize>()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use arrow::array::{
@@ -115,6 +89,7 @@ mod tests {
     };
     use arrow::datatypes::{Field, Int32Type};
 
+    use super::super::footprint::HeldMemory;
     use super::*;
 
     fn batch(column: ArrayRef) -> RecordBatch {

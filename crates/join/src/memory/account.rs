@@ -1,11 +1,7 @@
-//! The memory that the state of a join may hold.
+//! Who lends memory, and who has how much of it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array, make_array};
-use arrow::compute::take;
-use arrow::datatypes::DataType;
 
 use crate::error::Result;
 
@@ -20,8 +16,8 @@ pub enum Purpose {
 
 /// Whoever lends memory to a join.
 pub trait MemoryHost: fmt::Debug + Send + Sync {
-    /// Lends so many more bytes, or says in the error why it cannot.
-    fn try_grow(&self, bytes: usize, purpose: Purpose) -> Result<()>;
+    /// Lends so many more bytes on top of the `held` bytes that it has lent, or says in the error why it cannot.
+    fn try_grow(&self, bytes: usize, held: usize, purpose: Purpose) -> Result<()>;
     /// Lends so many more bytes even if that exceeds the budget.
     fn grow(&self, bytes: usize);
     /// Takes back so many of the `held` bytes that it has lent.
@@ -65,7 +61,7 @@ impl UnitMemory {
     pub fn raise_floor(&self, floor: usize) -> Result<()> {
         let mut account = self.account();
         if account.held < floor {
-            self.host.try_grow(floor - account.held, Purpose::Floor)?;
+            self.host.try_grow(floor - account.held, account.held, Purpose::Floor)?;
             account.held = floor;
         }
         account.floor = account.floor.max(floor);
@@ -81,7 +77,7 @@ impl UnitMemory {
         let mut account = self.account();
         let used = account.used + bytes;
         if used > account.held {
-            self.host.try_grow(used - account.held, Purpose::State)?;
+            self.host.try_grow(used - account.held, account.held, Purpose::State)?;
             account.held = used;
         }
         account.used = used;
@@ -154,60 +150,16 @@ impl Grant {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
+
+    /// Takes over the bytes of another grant of the same account.
+    pub fn absorb(&mut self, mut other: Self) {
+        debug_assert!(Arc::ptr_eq(&self.memory, &other.memory), "grants of one account");
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
         self.memory.shrink(self.bytes);
     }
-}
-
-/// The bytes a batch keeps alive.
-pub fn batch_bytes(batch: &RecordBatch) -> usize {
-    batch.columns().iter().map(|column| column.get_array_memory_size()).sum()
-}
-
-/// The bytes of one row, on average; at least 1.
-pub fn row_bytes(batch: &RecordBatch) -> usize {
-    (batch_bytes(batch) / batch.num_rows().max(1)).max(1)
-}
-
-/// The batch with every column copied that keeps alive far more than its own rows: slices of larger arrays, and views
-/// into buffers that are mostly somebody else's.
-pub fn compact(batch: RecordBatch) -> Result<RecordBatch> {
-    let mut compacted: Option<Vec<ArrayRef>> = None;
-    for (index, column) in batch.columns().iter().enumerate() {
-        if let Some(copy) = compact_column(column)? {
-            compacted.get_or_insert_with(|| batch.columns().to_vec())[index] = copy;
-        }
-    }
-    Ok(match compacted {
-        // The columns have the lengths and types they had before.
-        Some(columns) => RecordBatch::try_new(batch.schema(), columns)?,
-        None => batch,
-    })
-}
-
-/// The most bytes that a column may keep alive in vain before it is copied.
-const COMPACTION_SLACK: usize = 16 * 1024;
-
-fn compact_column(column: &ArrayRef) -> Result<Option<ArrayRef>> {
-    let held = column.get_array_memory_size();
-    let own = match column.data_type() {
-        DataType::Utf8View => column.as_string_view().total_buffer_bytes_used() + column.len() * 16,
-        DataType::BinaryView => column.as_binary_view().total_buffer_bytes_used() + column.len() * 16,
-        _ => column.to_data().get_slice_memory_size()?,
-    };
-    if held <= 2 * own + COMPACTION_SLACK {
-        return Ok(None);
-    }
-    Ok(Some(match column.data_type() {
-        DataType::Utf8View => Arc::new(column.as_string_view().gc()),
-        DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
-        // Taking all rows copies them.
-        _ => {
-            let copy = take(column, &UInt32Array::from_iter_values(0..column.len() as u32), None)?;
-            make_array(copy.to_data())
-        }
-    }))
 }

@@ -1,0 +1,60 @@
+//! What batches hold in memory, and what their rows need.
+
+use std::collections::HashSet;
+use std::mem::size_of;
+
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::DataType;
+
+/// The memory that a set of batches keeps alive, with buffers that several of them share counted once.
+#[derive(Debug, Default)]
+pub struct HeldMemory {
+    /// Addresses of the allocations seen; they stay in use, and thus unique, as long as the batches are kept.
+    seen: HashSet<usize>,
+}
+
+impl HeldMemory {
+    /// Adds a batch that is going to be kept; returns by how many bytes the memory grows.
+    pub fn add(&mut self, batch: &RecordBatch) -> usize {
+        size_of::<RecordBatch>() + batch.columns().iter().map(|column| self.add_data(&column.to_data())).sum::<usize>()
+    }
+
+    fn add_data(&mut self, data: &ArrayData) -> usize {
+        let nulls = data.nulls().map(|nulls| nulls.buffer());
+        let buffers: usize = data
+            .buffers()
+            .iter()
+            .chain(nulls)
+            .filter(|buffer| self.seen.insert(buffer.data_ptr().as_ptr() as usize))
+            .map(|buffer| buffer.capacity())
+            .sum();
+        size_of::<ArrayData>() + buffers + data.child_data().iter().map(|child| self.add_data(child)).sum::<usize>()
+    }
+}
+
+/// The bytes that one row needs, on average; at least 1.
+///
+/// Not what the batch keeps alive: a slice may keep a larger array, and the values of a dictionary serve many batches.
+pub(crate) fn row_bytes(batch: &RecordBatch) -> usize {
+    let needed: usize = batch.columns().iter().map(column_bytes).sum();
+    (needed / batch.num_rows().max(1)).max(1)
+}
+
+/// The bytes that the rows of a column need.
+pub(crate) fn column_bytes(array: &ArrayRef) -> usize {
+    const VIEW: usize = size_of::<u128>();
+    match array.data_type() {
+        DataType::Utf8View => array.as_string_view().total_buffer_bytes_used() + array.len() * VIEW,
+        DataType::BinaryView => array.as_binary_view().total_buffer_bytes_used() + array.len() * VIEW,
+        DataType::Dictionary(key, _) => {
+            let values = array.as_any_dictionary().values();
+            // As if each row had a value of its own, while there are values enough for that.
+            let rows = array.len().min(values.len());
+            array.len() * key.primitive_width().unwrap_or(0) + column_bytes(values) / values.len().max(1) * rows
+        }
+        _ => {
+            let data = array.to_data();
+            data.get_slice_memory_size().unwrap_or_else(|_| data.get_buffer_memory_size())
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The memory that the state of a join may hold: accounts of it, and batches that hold no more than their rows need.
+
+mod account;
+mod compact;
+mod footprint;
+
+pub use account::{Grant, MemoryHost, Purpose, UnitMemory};
+pub use compact::compact;
+pub(crate) use footprint::{column_bytes, row_bytes};
+pub use footprint::HeldMemory;
