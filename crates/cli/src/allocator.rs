@@ -9,14 +9,16 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// wanted again. Its bindings name only some of the options.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// Memory limits below this many bytes count every page.
-const SMALL_LIMIT: usize = 1 << 30;
+/// The longest that freed pages are kept, in milliseconds: mimalloc's default.
+const LONGEST_DELAY: usize = 1000;
 
-/// Under a small memory limit, freed pages return to the system at once: what the allocator keeps for later is not in
-/// anybody's account, and can exceed the limit itself.
+/// The memory limit, in bytes, for each millisecond that freed pages are kept.
+const LIMIT_PER_MILLISECOND: usize = 3 << 20;
+
+/// The smaller the memory limit, the sooner freed pages return to the system: what the allocator keeps for later is not
+/// in anybody's account, and can exceed a small limit itself.
 pub fn keep_to(memory_limit: usize) {
-    if memory_limit < SMALL_LIMIT {
-        // SAFETY: stores an integer in an atomic of the allocator, which it may do at any time and from any thread.
-        unsafe { mi_option_set(PURGE_DELAY, 0) };
-    }
+    let delay = (memory_limit / LIMIT_PER_MILLISECOND).min(LONGEST_DELAY);
+    // SAFETY: stores an integer in an atomic of the allocator, which it may do at any time and from any thread.
+    unsafe { mi_option_set(PURGE_DELAY, delay as _) };
 }

@@ -6,47 +6,53 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
-use arrow::compute::{can_cast_types, cast, concat, interleave};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::{can_cast_types, cast, concat, take};
 use arrow::datatypes::{DataType, SchemaRef};
-use arrow::error::ArrowError;
 use arrow_select::dictionary::garbage_collect_any_dictionary;
 
 use crate::error::{JoinError, Result};
 
-/// The given rows, each named by its batch and its number in it.
-pub(crate) fn interleave_batches(batches: &[RecordBatch], rows: &[(usize, usize)]) -> Result<RecordBatch> {
-    let schema = batches[0].schema();
-    let columns = (0..schema.fields().len())
-        .map(|column| {
-            let arrays: Vec<_> = batches.iter().map(|batch| Arc::clone(batch.column(column))).collect();
-            let column = combine(&arrays, |arrays| interleave(arrays, rows))?;
-            drop_unused_values(column, rows.len())
-        })
-        .collect::<Result<Vec<_>>>()?;
-    batch_of(&schema, columns, rows.len())
+/// Deals the rows of all batches out: for each piece a batch of the rows of those numbers, which count through all
+/// batches. Each column of the input is freed as soon as it has been dealt out.
+///
+/// Column by column, so that the rows of a piece, which lie far apart, come from no more memory than a cache holds.
+pub(crate) fn scatter_batches(
+    schema: &SchemaRef,
+    batches: Vec<RecordBatch>,
+    pieces: &[UInt32Array],
+) -> Result<Vec<RecordBatch>> {
+    let mut dealt = vec![Vec::with_capacity(schema.fields().len()); pieces.len()];
+    for arrays in columns_of(schema, batches) {
+        let column = concat_arrays(&arrays)?;
+        drop(arrays);
+        for (columns, rows) in dealt.iter_mut().zip(pieces) {
+            columns.push(drop_unused_values(take(&column, rows, None)?)?);
+        }
+    }
+    dealt.into_iter().zip(pieces).map(|(columns, rows)| batch_of(schema, columns, rows.len())).collect()
 }
 
 /// All rows of all batches; each column of the input is freed as soon as it has been copied.
 pub(crate) fn concat_batches(schema: &SchemaRef, batches: Vec<RecordBatch>) -> Result<RecordBatch> {
-    if batches.is_empty() {
+    let rows = batches.iter().map(RecordBatch::num_rows).sum();
+    if rows == 0 {
         return Ok(RecordBatch::new_empty(Arc::clone(schema)));
     }
-    let rows = batches.iter().map(RecordBatch::num_rows).sum();
+    let columns =
+        columns_of(schema, batches).into_iter().map(|arrays| concat_arrays(&arrays)).collect::<Result<Vec<_>>>()?;
+    batch_of(schema, columns, rows)
+}
+
+/// For each column, its arrays in all batches.
+fn columns_of(schema: &SchemaRef, batches: Vec<RecordBatch>) -> Vec<Vec<ArrayRef>> {
     let mut columns: Vec<Vec<ArrayRef>> = vec![Vec::with_capacity(batches.len()); schema.fields().len()];
     for batch in batches {
         for (column, array) in columns.iter_mut().zip(batch.columns()) {
             column.push(Arc::clone(array));
         }
     }
-    let columns = columns
-        .into_iter()
-        .map(|arrays| match arrays.as_slice() {
-            [array] => Ok(Arc::clone(array)),
-            arrays => combine(arrays, concat),
-        })
-        .collect::<Result<Vec<_>>>()?;
-    batch_of(schema, columns, rows)
+    columns
 }
 
 fn batch_of(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
@@ -54,20 +60,20 @@ fn batch_of(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<R
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }
 
-fn combine(
-    arrays: &[ArrayRef],
-    kernel: impl Fn(&[&dyn Array]) -> std::result::Result<ArrayRef, ArrowError>,
-) -> Result<ArrayRef> {
-    let run = |arrays: &[ArrayRef]| kernel(&arrays.iter().map(|array| array.as_ref()).collect::<Vec<_>>());
+fn concat_arrays(arrays: &[ArrayRef]) -> Result<ArrayRef> {
+    let concat = |arrays: &[ArrayRef]| concat(&arrays.iter().map(|array| array.as_ref()).collect::<Vec<_>>());
+    if let [array] = arrays {
+        return Ok(Arc::clone(array));
+    }
     let data_type = arrays[0].data_type();
-    let DataType::Dictionary(_, value_type) = data_type else { return Ok(run(arrays)?) };
+    let DataType::Dictionary(_, value_type) = data_type else { return Ok(concat(arrays)?) };
     let dictionary = arrays[0].as_any_dictionary().values().to_data();
     let is_shared = |array: &ArrayRef| array.as_any_dictionary().values().to_data().ptr_eq(&dictionary);
     if arrays.iter().all(is_shared) || !can_cast_types(value_type, data_type) {
-        return Ok(run(arrays)?);
+        return Ok(concat(arrays)?);
     }
-    let values = arrays.iter().map(|array| cast(array, value_type)).collect::<std::result::Result<Vec<_>, _>>()?;
-    cast(&run(&values)?, data_type).map_err(|error| {
+    let values = arrays.iter().map(|array| cast(array, value_type)).collect::<Result<Vec<_>, _>>()?;
+    cast(&concat(&values)?, data_type).map_err(|error| {
         JoinError::Limit(format!(
             "A join brings more different values together than a column of type {data_type} has keys for; cast the \
              column to {value_type}, or to a dictionary with wider keys ({error})"
@@ -76,9 +82,9 @@ fn combine(
 }
 
 /// A dictionary with more values than there are rows costs more than the rows, in memory and in a file.
-fn drop_unused_values(column: ArrayRef, rows: usize) -> Result<ArrayRef> {
+fn drop_unused_values(column: ArrayRef) -> Result<ArrayRef> {
     match column.as_any_dictionary_opt() {
-        Some(dictionary) if dictionary.values().len() > rows => Ok(garbage_collect_any_dictionary(dictionary)?),
+        Some(dictionary) if dictionary.values().len() > column.len() => Ok(garbage_collect_any_dictionary(dictionary)?),
         _ => Ok(column),
     }
 }
@@ -104,22 +110,26 @@ mod tests {
     #[test]
     fn different_dictionaries_need_only_keys_for_the_values_they_have_together() {
         let batches: Vec<_> = (0..50).map(|number| dictionary((0..100).map(|value| (value + number) % 120))).collect();
-        let rows: Vec<_> = (0..120).map(|row| (row % 50, row % 100)).collect();
-        let some = interleave_batches(&batches, &rows).unwrap();
-        let all = concat_batches(&batches[0].schema(), batches.clone()).unwrap();
-        let strings = |array: &ArrayRef| cast(array, &DataType::Utf8).unwrap().as_string::<i32>().clone();
-        let (some, all) = (strings(some.column(0)), strings(all.column(0)));
-        for (number, (of, row)) in rows.iter().enumerate() {
-            assert_eq!(some.value(number), format!("value {}", (row + of) % 120));
+        let schema = batches[0].schema();
+        let pieces = [UInt32Array::from_iter_values((0..5_000).step_by(7)), UInt32Array::from_iter_values([4_999, 0])];
+        let dealt = scatter_batches(&schema, batches.clone(), &pieces).unwrap();
+        let all = concat_batches(&schema, batches).unwrap();
+        let strings = |batch: &RecordBatch| cast(batch.column(0), &DataType::Utf8).unwrap().as_string::<i32>().clone();
+        let all = strings(&all);
+        for (batch, rows) in dealt.iter().zip(&pieces) {
+            let dealt = strings(batch);
+            assert_eq!(dealt.len(), rows.len());
+            for (number, row) in rows.values().iter().enumerate() {
+                assert_eq!(dealt.value(number), format!("value {}", (row / 100 + row % 100) % 120));
+                assert_eq!(dealt.value(number), all.value(*row as usize));
+            }
         }
-        assert_eq!((0..5_000).filter(|row| all.value(*row) == "value 7").count(), 42);
     }
 
     #[test]
     fn too_many_values_are_an_error_that_says_what_to_do() {
-        let batches = [dictionary(0..100), dictionary(100..200)];
-        let rows: Vec<_> = (0..200).map(|row| (row / 100, row % 100)).collect();
-        let error = interleave_batches(&batches, &rows).unwrap_err().to_string();
+        let batches = vec![dictionary(0..100), dictionary(100..200)];
+        let error = concat_batches(&batches[0].schema(), batches).unwrap_err().to_string();
         assert!(error.contains("Dictionary(Int8, Utf8)") && error.contains("cast the column"), "{error}");
     }
 
@@ -128,16 +138,17 @@ mod tests {
         let values: ArrayRef = Arc::new(StringArray::from_iter_values((0..1_000).map(|value| format!("value {value}"))));
         let keys = |from: i32| Int32Array::from_iter_values((0..10).map(|key| from + key % 3));
         let batches = [0, 500].map(|from| batch(Arc::new(DictionaryArray::new(keys(from), Arc::clone(&values)))));
-        let rows: Vec<_> = (0..20).map(|row| (row % 2, row / 2)).collect();
-        let few = interleave_batches(&batches, &rows).unwrap();
-        assert_eq!(few.column(0).as_any_dictionary().values().len(), 6);
+        let rows = UInt32Array::from_iter_values(0..20);
+        let few = scatter_batches(&batches[0].schema(), batches.to_vec(), &[rows]).unwrap();
+        assert_eq!(few[0].column(0).as_any_dictionary().values().len(), 6);
     }
 
     #[test]
     fn batches_without_columns_keep_their_rows() {
         let schema = Arc::new(Schema::empty());
         let two = batch_of(&schema, vec![], 2).unwrap();
-        assert_eq!(interleave_batches(&[two.clone()], &[(0, 1), (0, 0), (0, 0)]).unwrap().num_rows(), 3);
+        let rows = UInt32Array::from(vec![1, 0, 0]);
+        assert_eq!(scatter_batches(&schema, vec![two.clone()], &[rows]).unwrap()[0].num_rows(), 3);
         assert_eq!(concat_batches(&schema, vec![two.clone(), two]).unwrap().num_rows(), 4);
     }
 

@@ -121,7 +121,7 @@ impl<S: SpillStore> HybridBuild<S> {
 
     fn partition(&mut self, batch: &RecordBatch, keys: &Keys) -> Result<()> {
         match &mut self.state {
-            State::Hybrid { partitions, .. } => partitions.push(batch, keys, None),
+            State::Hybrid { partitions, .. } => partitions.push(batch, keys, &keys.hashes(), None),
             State::InMemory(_) => unreachable!("called once the build side has turned hybrid"),
         }
     }

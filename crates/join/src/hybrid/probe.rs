@@ -144,12 +144,10 @@ impl<S: SpillStore> Prober<S> {
             return Ok((batch, keys));
         };
         // A row that cannot match needs no partner: it stays.
-        let leaving = BooleanBuffer::from_iter(
-            keys.hashes()
-                .into_iter()
-                .enumerate()
-                .map(|(row, hash)| is_spilled[radix.partition(hash)] && keys.is_matchable(row)),
-        );
+        let hashes = keys.hashes();
+        let leaving = BooleanBuffer::collect_bool(hashes.len(), |row| {
+            is_spilled[radix.partition(hashes[row])] && keys.is_matchable(row)
+        });
         let leaving_rows = leaving.count_set_bits();
         if leaving_rows == 0 {
             return Ok((batch, keys));
@@ -157,10 +155,11 @@ impl<S: SpillStore> Prober<S> {
         let staying = filter_record_batch(&batch, &BooleanArray::new(!&leaving, None))?;
         // The stage keeps the whole batch alive for the rows that it is given; few rows are better copied.
         if leaving_rows * MAX_STAGE_WASTE >= batch.num_rows() {
-            spill.partitions.push(&batch, &keys, Some(&leaving))?;
+            spill.partitions.push(&batch, &keys, &hashes, Some(&leaving))?;
         } else {
             let leaving = filter_record_batch(&batch, &BooleanArray::new(leaving, None))?;
-            spill.partitions.push(&leaving, &self.spec.keys(Side::Probe, &leaving)?, None)?;
+            let keys = self.spec.keys(Side::Probe, &leaving)?;
+            spill.partitions.push(&leaving, &keys, &keys.hashes(), None)?;
         }
         let keys = self.spec.keys(Side::Probe, &staying)?;
         Ok((staying, keys))

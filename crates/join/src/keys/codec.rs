@@ -148,6 +148,11 @@ impl Keys {
         self.matchable.as_ref().is_none_or(|matchable| matchable.is_valid(row))
     }
 
+    /// Whether keys are in row format.
+    pub fn is_row_format(&self) -> bool {
+        matches!(self.data, KeyData::Rows(_))
+    }
+
     /// The bytes that the key of a row takes in a hash table besides its entry.
     pub fn row_bytes(&self, row: usize) -> usize {
         match &self.data {

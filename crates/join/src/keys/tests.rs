@@ -52,7 +52,7 @@ fn zeros_are_equal_whatever_their_sign() {
         let left = column(vec![0.0, -0.0, f64::NAN, 1.0, -1.0]);
         let right = column(vec![-0.0, 0.0, f64::NAN, 1.0, 1.0]);
         let codec = KeyCodec::try_new(&types(&left), false).unwrap();
-        assert_eq!(codec.is_row_format(), wide);
+        assert_eq!(codec.word_bytes().is_none(), wide);
         assert_eq!(equal(&codec, &left, &right), [true, true, true, true, false]);
     }
 }
@@ -75,7 +75,7 @@ fn wide_composites_take_words_of_128_bits() {
     let left = pair(vec![1, 2, 3], vec![Some(i64::MIN), Some(4), None]);
     let right = pair(vec![1, 2, 3], vec![Some(i64::MIN), Some(5), None]);
     let codec = KeyCodec::try_new(&types(&left), false).unwrap();
-    assert!(!codec.is_row_format());
+    assert!(!codec.word_bytes().is_none());
     assert_eq!(equal(&codec, &left, &right), [true, false, false]);
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::buffer::BooleanBuffer;
+use arrow::array::{RecordBatch, UInt32Array};
+use arrow::buffer::{BooleanBuffer, ScalarBuffer};
 
 use super::radix::Radix;
 use super::store::SpillStore;
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::hash_table::IndexCost;
 use crate::keys::Keys;
 use crate::memory::{Grant, HeldMemory, UnitMemory, compact, row_bytes};
-use crate::rows::interleave_batches;
+use crate::rows::scatter_batches;
 use crate::spec::Side;
 
 /// Rows distributed over partitions by the bits of their hash, each partition in memory or in a file.
@@ -34,17 +34,12 @@ struct Stage {
     limit: usize,
     bytes: usize,
     batches: Vec<RecordBatch>,
-    /// For each partition, the staged rows that belong to it.
-    rows: Vec<StagedRows>,
+    /// For each staged row, the number of its partition, or the number of partitions if it is to be left out.
+    numbers: Vec<u16>,
+    /// For each partition, what the staged keys take besides the rows.
+    key_bytes: Vec<usize>,
     /// Numbers the rows that cannot match, to spread them evenly.
     unmatchable: usize,
-}
-
-#[derive(Debug, Default, Clone)]
-struct StagedRows {
-    /// The number of a batch and of a row in it.
-    rows: Vec<(usize, usize)>,
-    key_bytes: usize,
 }
 
 /// What the partitions in memory share.
@@ -111,28 +106,49 @@ impl<S: SpillStore> RadixPartitions<S> {
                 splittable: false,
             })
             .collect();
-        let rows = vec![StagedRows::default(); radix.fanout()];
-        let stage = Stage { limit: stage, bytes: 0, batches: Vec::new(), rows, unmatchable: 0 };
+        let key_bytes = vec![0; radix.fanout()];
+        let stage =
+            Stage { limit: stage, bytes: 0, batches: Vec::new(), numbers: Vec::new(), key_bytes, unmatchable: 0 };
         Self { side, radix, store, partitions, stage, residents }
     }
 
-    /// Adds rows with their keys: all, or those that are selected. Rows that cannot match may go to any partition.
-    pub fn push(&mut self, batch: &RecordBatch, keys: &Keys, selected: Option<&BooleanBuffer>) -> Result<()> {
-        let hashes = keys.hashes();
+    /// Adds rows with their keys and the hashes of these: all, or those that are selected. Rows that cannot match may
+    /// go to any partition.
+    pub fn push(
+        &mut self,
+        batch: &RecordBatch,
+        keys: &Keys,
+        hashes: &[u64],
+        selected: Option<&BooleanBuffer>,
+    ) -> Result<()> {
         let row_bytes = row_bytes(batch);
         let mut start = 0;
         while start < batch.num_rows() {
             let room = self.stage.limit.saturating_sub(self.stage.bytes) / row_bytes;
             let end = batch.num_rows().min(start + room.max(1));
-            let number = self.stage.batches.len();
-            let mut stage = |row: usize| {
-                let hash = keys.is_matchable(row).then(|| hashes[row]);
-                self.stage_row((number, row - start), hash, keys.row_bytes(row));
-            };
-            match selected {
-                None => (start..end).for_each(stage),
-                Some(selected) => {
-                    selected.slice(start, end - start).set_indices().for_each(|row| stage(start + row));
+            match (selected, &keys.matchable) {
+                (None, None) => {
+                    for hash in &hashes[start..end] {
+                        let number = self.number(Some(*hash));
+                        self.stage.numbers.push(number as u16);
+                    }
+                }
+                _ => {
+                    for row in start..end {
+                        let number = match selected.is_none_or(|selected| selected.value(row)) {
+                            true => self.number(keys.is_matchable(row).then(|| hashes[row])),
+                            false => self.partitions.len(),
+                        };
+                        self.stage.numbers.push(number as u16);
+                    }
+                }
+            }
+            if self.residents.is_some() && keys.is_row_format() {
+                let numbers = &self.stage.numbers[self.stage.numbers.len() - (end - start)..];
+                for (row, number) in (start..end).zip(numbers) {
+                    if let Some(bytes) = self.stage.key_bytes.get_mut(usize::from(*number)) {
+                        *bytes += keys.row_bytes(row);
+                    }
                 }
             }
             self.stage.batches.push(batch.slice(start, end - start));
@@ -145,8 +161,9 @@ impl<S: SpillStore> RadixPartitions<S> {
         Ok(())
     }
 
+    /// The partition of a row with this hash, or of a row that cannot match.
     #[inline(always)]
-    fn stage_row(&mut self, row: (usize, usize), hash: Option<u64>, key_bytes: usize) {
+    fn number(&mut self, hash: Option<u64>) -> usize {
         let number = match hash {
             Some(hash) => self.radix.partition(hash),
             None => {
@@ -155,29 +172,36 @@ impl<S: SpillStore> RadixPartitions<S> {
             }
         };
         let partition = &mut self.partitions[number];
-        partition.splittable |= hash.is_none_or(|hash| *partition.first_hash.get_or_insert(hash) != hash);
-        let staged = &mut self.stage.rows[number];
-        staged.rows.push(row);
-        staged.key_bytes += key_bytes;
+        if !partition.splittable {
+            partition.splittable = hash.is_none_or(|hash| *partition.first_hash.get_or_insert(hash) != hash);
+        }
+        number
     }
 
     /// Empties the stage into the partitions.
     fn flush(&mut self) -> Result<()> {
-        let batches = std::mem::take(&mut self.stage.batches);
-        let staged: usize = self.stage.rows.iter().map(|staged| staged.rows.len()).sum();
         self.stage.bytes = 0;
-        // However unevenly the rows are distributed, a copy is a small part of the stage.
-        let piece = staged.div_ceil(MIN_PIECES).max(1);
-        for number in 0..self.partitions.len() {
-            let staged = std::mem::take(&mut self.stage.rows[number]);
-            let row_key_bytes = staged.key_bytes.div_ceil(staged.rows.len().max(1));
-            for rows in staged.rows.chunks(piece) {
-                let copy = interleave_batches(&batches, rows)?;
-                self.place(number, copy, row_key_bytes * rows.len())?;
+        let batches = std::mem::take(&mut self.stage.batches);
+        let Some(schema) = batches.first().map(RecordBatch::schema) else { return Ok(()) };
+        let (rows, ends) = sort_by_number(&self.stage.numbers, self.partitions.len());
+        self.stage.numbers.clear();
+        // However unevenly the rows are distributed, no piece is more than a small part of the stage.
+        let most = rows.len().div_ceil(MIN_PIECES).max(1);
+        let (mut pieces, mut numbers) = (Vec::new(), Vec::new());
+        let mut start = 0;
+        for (number, end) in ends.into_iter().enumerate() {
+            let key_bytes = std::mem::take(&mut self.stage.key_bytes[number]).div_ceil((end - start).max(1));
+            while start < end {
+                let length = most.min(end - start);
+                pieces.push(UInt32Array::new(rows.slice(start, length), None));
+                numbers.push((number, key_bytes * length));
+                start += length;
             }
-            // The allocation serves the next stage.
-            self.stage.rows[number].rows = staged.rows;
-            self.stage.rows[number].rows.clear();
+        }
+        let dealt = scatter_batches(&schema, batches, &pieces)?;
+        drop(pieces);
+        for ((number, key_bytes), rows) in numbers.into_iter().zip(dealt) {
+            self.place(number, rows, key_bytes)?;
         }
         Ok(())
     }
@@ -279,6 +303,27 @@ pub struct Finished<S: SpillStore> {
 
 /// A stage is written in at least so many pieces.
 const MIN_PIECES: usize = 4;
+
+/// The rows of each partition, one partition after the other, and where each partition ends: a counting sort.
+fn sort_by_number(numbers: &[u16], partitions: usize) -> (ScalarBuffer<u32>, Vec<usize>) {
+    // The rows to be left out have the highest number.
+    let mut ends = vec![0; partitions + 1];
+    for number in numbers {
+        ends[usize::from(*number)] += 1;
+    }
+    let mut start = 0;
+    for end in &mut ends {
+        start += std::mem::replace(end, start);
+    }
+    let mut rows = vec![0; numbers.len()];
+    for (row, number) in numbers.iter().enumerate() {
+        let next = &mut ends[usize::from(*number)];
+        rows[*next] = row as u32;
+        *next += 1;
+    }
+    ends.pop();
+    (rows.into(), ends)
+}
 
 impl<S: SpillStore> std::fmt::Debug for Partition<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -42,7 +42,7 @@ pub const MIN_FLOOR: usize = 256 * 1024;
 const MAX_STAGE: usize = 16 * 1024 * 1024;
 
 /// The part of the memory at hand that becomes the stage.
-const STAGE_SHARE: usize = 12;
+const STAGE_SHARE: usize = 24;
 
 /// What a batch of one column costs in a file besides its values.
 const COLUMN_OVERHEAD: usize = 128;
