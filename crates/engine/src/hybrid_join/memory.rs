@@ -16,6 +16,9 @@ use parking_lot::Mutex;
 /// the same way the build sides of a join leave room for each other, and yet a large one gets more than small ones.
 const SHARE: usize = 3;
 
+/// For how many more joins like itself a join leaves the floors.
+const OTHER_JOINS: usize = 2;
+
 /// All memory of one execution of a join.
 ///
 /// Its state is one spillable consumer of the pool, registered when the join first needs memory; the working buffers
@@ -120,7 +123,8 @@ impl JoinMemory {
         self.check_limit(account.used + account.kept, bytes)?;
         // One unit must not take what another needs to go on at all: beyond the size of a floor, all have theirs first.
         if !account.secured && account.used + bytes > self.floor {
-            let floors = self.units * self.floor;
+            // What a unit holds already is part of what it needs.
+            let floors = (self.units * self.floor).saturating_sub(account.used);
             self.check_limit(account.used + account.kept, floors.saturating_add(bytes))?;
             self.floors().try_grow(floors)?;
             account.kept += floors;
@@ -129,8 +133,10 @@ impl JoinMemory {
         let used = account.used + account.kept;
         let mut left = self.limit - used - bytes;
         if let MemoryLimit::Finite(limit) = self.pool.memory_limit() {
-            let free = limit.saturating_sub(self.pool.reserved());
-            if bytes <= free && used + bytes > SHARE.saturating_mul(free - bytes) {
+            // Joins that have not begun yet will need their floors.
+            let others = OTHER_JOINS * self.units * self.floor;
+            let free = limit.saturating_sub(self.pool.reserved()).saturating_sub(others);
+            if used + bytes > SHARE.saturating_mul(free.saturating_sub(bytes)) {
                 return Err(DataFusionError::ResourcesExhausted(format!(
                     "{} may not take {} more: it holds {}, and of the memory limit of {} only {} are left for other \
                      operators. Raise the limit with --memory-limit or datafusion.runtime.memory_limit, or let joins \

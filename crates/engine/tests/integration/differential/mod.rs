@@ -23,7 +23,6 @@ use duckdb::Export;
 const MOST_FAILURES: usize = 5;
 
 #[test]
-#[ignore = "long, and known to fail for some keys in dictionaries: run it with `make fuzz`"]
 fn random_queries_agree() {
     if let Some(seed) = number("OVERSPILL_FUZZ_CASE") {
         let tally = run_case(seed, None).unwrap_or_else(|failure| panic!("{failure}"));
