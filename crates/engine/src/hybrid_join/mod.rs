@@ -12,6 +12,7 @@ mod expressions;
 mod input;
 mod memory;
 mod metrics;
+mod output;
 mod stream;
 
 pub use exec::HybridJoinExec;

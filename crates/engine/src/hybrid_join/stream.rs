@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::compute::BatchCoalescer;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::coop::make_cooperative;
@@ -19,6 +18,7 @@ use super::disk::DiskStore;
 use super::execution::{Execution, JoinContext, ReadBuild};
 use super::expressions::to_datafusion;
 use super::input::{Next, ProbeInput, Rest, Work};
+use super::output::OutputBatches;
 
 /// Where a stream gets its two inputs from.
 pub(super) enum Inputs {
@@ -37,7 +37,7 @@ pub(super) struct HybridJoinStream {
     partition: usize,
     memory: Arc<UnitMemory>,
     state: State,
-    output: BatchCoalescer,
+    output: OutputBatches,
     /// The rows that may still be put out, if there is a limit.
     remaining: Option<usize>,
     baseline: BaselineMetrics,
@@ -68,8 +68,7 @@ impl HybridJoinStream {
     ) -> Self {
         let context = Arc::clone(&execution.context);
         let spec = &context.spec;
-        let output = BatchCoalescer::new(Arc::clone(&spec.output_schema), spec.batch_size)
-            .with_biggest_coalesce_batch_size(Some(spec.batch_size / 2));
+        let output = OutputBatches::new(&spec.output_schema, spec.batch_size);
         Self {
             memory: context.memory.unit(),
             execution: Some(execution),
@@ -100,15 +99,15 @@ impl HybridJoinStream {
     /// The next batch, full but for the last.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some(batch) = self.output.next_completed_batch() {
+            if let Some(batch) = self.output.next() {
                 return Ok(self.limit(batch));
             }
             match self.next_rows().await? {
                 // The coalescer does not count rows without columns.
                 Some(rows) if rows.num_columns() == 0 => return Ok(self.limit(rows)),
-                Some(rows) => self.output.push_batch(rows)?,
+                Some(rows) => self.output.push(rows)?,
                 None if self.output.is_empty() => return Ok(None),
-                None => self.output.finish_buffered_batch()?,
+                None => self.output.finish()?,
             }
         }
     }
@@ -120,7 +119,7 @@ impl HybridJoinStream {
                 return None;
             }
             if batch.num_rows() >= *remaining {
-                batch = batch.slice(0, *remaining);
+                batch = batch.slice(0, std::mem::take(remaining));
                 self.give_up();
             } else {
                 *remaining -= batch.num_rows();
@@ -238,7 +237,7 @@ impl HybridJoinStream {
             }
             Next::Resume(Rest { work, rows }) => {
                 for rows in rows {
-                    self.output.push_batch(rows)?;
+                    self.output.push(rows)?;
                 }
                 self.state = State::Finishing(work);
                 Ok(())
@@ -258,8 +257,8 @@ impl HybridJoinStream {
             }
             State::Finishing(work) => {
                 // A coalescer that fails to finish has failed to allocate; there is nobody to tell.
-                let _ = self.output.finish_buffered_batch();
-                let rows = std::iter::from_fn(|| self.output.next_completed_batch()).collect();
+                let _ = self.output.finish();
+                let rows = std::iter::from_fn(|| self.output.next()).collect();
                 inputs.hand_over(Rest { work, rows });
             }
             State::Start(_) | State::Done => {}

@@ -10,14 +10,11 @@ use tempfile::TempDir;
 
 use super::duckdb::Export;
 use super::key_types::KeyType;
-use super::queries::{Generator, Query, pairs, triples};
+use super::queries::{Generator, MOST_PAIRS, Query, pairs_of_all};
 use super::tables::{Shape, Storage, Table};
 use crate::harness::rows::Answer;
 use crate::harness::run::{Run, is_broken, is_out_of_memory};
 use crate::harness::session::{Engine, Memory, Session, Settings};
-
-/// Pairs of rows beyond which a join only costs time.
-const MOST_PAIRS: usize = 1_500_000;
 
 /// What the runs of one case, or of many, amounted to.
 #[derive(Debug, Default, Clone)]
@@ -64,7 +61,7 @@ impl Case {
     pub fn new(seed: u64) -> Result<Self> {
         let mut rng = StdRng::seed_from_u64(seed);
         let tables = random_tables(&mut rng);
-        let query = Generator { rng: &mut rng, tables: &tables }.query();
+        let query = Generator::new(&mut rng, &tables).query();
         let rows = tables.iter().map(Table::rows).max().unwrap_or(0);
         let settings = Settings::random(&mut rng, rows);
         let files = TempDir::new()?;
@@ -269,8 +266,7 @@ fn random_tables(rng: &mut StdRng) -> Vec<Table> {
     let mut scale = 1.0;
     loop {
         let tables = tables_of_scale(rng, three, scale);
-        let pairs = if three { triples(&tables) } else { pairs(&tables, 1) };
-        if pairs <= MOST_PAIRS {
+        if pairs_of_all(&tables, false) <= MOST_PAIRS {
             return tables;
         }
         scale *= 0.7;

@@ -25,6 +25,7 @@ const MOST_FAILURES: usize = 5;
 #[test]
 fn random_queries_agree() {
     if let Some(seed) = number("OVERSPILL_FUZZ_CASE") {
+        println!("{}", Case::new(seed).expect("the case cannot be made").describe());
         let tally = run_case(seed, None).unwrap_or_else(|failure| panic!("{failure}"));
         println!("{tally:#?}");
         return;

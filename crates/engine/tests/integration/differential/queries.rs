@@ -13,6 +13,9 @@ use crate::harness::rows::OrderBy;
 /// Pairs of rows that a query may put out one by one; above this it counts them.
 const MOST_ROWS: usize = 40_000;
 
+/// Pairs of rows beyond which a join only costs time.
+pub const MOST_PAIRS: usize = 1_500_000;
+
 /// A query and how its answer is judged.
 #[derive(Clone, Debug)]
 pub struct Query {
@@ -74,9 +77,17 @@ pub struct Generator<'a, R> {
     pub rng: &'a mut R,
     /// `a`, `b` and perhaps `c`.
     pub tables: &'a [Table],
+    /// Whether two NULLs among the keys are equal.
+    null_equal: bool,
 }
 
-impl<R: Rng> Generator<'_, R> {
+impl<'a, R: Rng> Generator<'a, R> {
+    /// NULLs are equal in some queries over tables that have not too many of them.
+    pub fn new(rng: &'a mut R, tables: &'a [Table]) -> Self {
+        let null_equal = rng.random_bool(0.25) && pairs_of_all(tables, true) <= MOST_PAIRS;
+        Self { rng, tables, null_equal }
+    }
+
     pub fn query(&mut self) -> Query {
         match self.rng.random_range(0..100) {
             0..8 => self.frame(),
@@ -105,7 +116,7 @@ impl<R: Rng> Generator<'_, R> {
         // Only a full join gives a row for each pair; there is no aggregate here to keep many of them small.
         let join_type = if self.pairs(keys) > MOST_ROWS { JoinType::LeftMark } else { join_type };
         let null_equality =
-            if self.rng.random_bool(0.4) { NullEquality::NullEqualsNull } else { NullEquality::NullEqualsNothing };
+            if self.null_equal { NullEquality::NullEqualsNull } else { NullEquality::NullEqualsNothing };
         let residual = self.rng.random_bool(0.3);
         let source = Source::Frame { join_type, keys, residual, null_equality };
         Query { source, order: vec![], any_of: None, duckdb: None }
@@ -246,7 +257,7 @@ impl<R: Rng> Generator<'_, R> {
 
     fn on(&mut self, left: char, right: char, keys: usize) -> String {
         // All of the keys or none: DataFusion makes a residual filter of the odd one out, and that is no equi-join.
-        let equals = if self.rng.random_bool(0.15) { "IS NOT DISTINCT FROM" } else { "=" };
+        let equals = if self.null_equal { "IS NOT DISTINCT FROM" } else { "=" };
         let mut on: Vec<String> = (0..keys).map(|key| format!("({left}_k{key} {equals} {right}_k{key})")).collect();
         if self.rng.random_bool(0.3) {
             on.push(match self.rng.random_range(0..6) {
@@ -365,27 +376,35 @@ impl<R: Rng> Generator<'_, R> {
     }
 
     fn pairs(&self, keys: usize) -> usize {
-        pairs(self.tables, keys)
+        pairs(self.tables, keys, self.null_equal)
     }
 
     fn triples(&self) -> usize {
-        triples(self.tables)
+        triples(self.tables, self.null_equal)
     }
 }
 
+/// Pairs or triples of rows of all tables that agree in the first key.
+pub fn pairs_of_all(tables: &[Table], null_equal: bool) -> usize {
+    if tables.len() == 3 { triples(tables, null_equal) } else { pairs(tables, 1, null_equal) }
+}
+
 /// How many pairs of rows of `a` and `b` agree in the first `keys` keys, and about how many rows an outer join adds.
-pub fn pairs(tables: &[Table], keys: usize) -> usize {
-    let right = tables[1].key_counts(keys);
-    let matches: usize =
-        tables[0].key_counts(keys).iter().map(|(key, count)| count * right.get(key).copied().unwrap_or(0)).sum();
+fn pairs(tables: &[Table], keys: usize, null_equal: bool) -> usize {
+    let right = tables[1].key_counts(keys, null_equal);
+    let matches: usize = tables[0]
+        .key_counts(keys, null_equal)
+        .iter()
+        .map(|(key, count)| count * right.get(key).copied().unwrap_or(0))
+        .sum();
     matches + tables[0].rows() + tables[1].rows()
 }
 
 /// How many triples agree in the first key.
-pub fn triples(tables: &[Table]) -> usize {
-    let (second, third) = (tables[1].key_counts(1), tables[2].key_counts(1));
+fn triples(tables: &[Table], null_equal: bool) -> usize {
+    let (second, third) = (tables[1].key_counts(1, null_equal), tables[2].key_counts(1, null_equal));
     let matches: usize = tables[0]
-        .key_counts(1)
+        .key_counts(1, null_equal)
         .iter()
         .map(|(key, count)| count * second.get(key).copied().unwrap_or(1) * third.get(key).copied().unwrap_or(1))
         .sum();

@@ -112,12 +112,12 @@ impl Table {
         self.keys.iter().chain(&self.payload).all(|column| column.known_to_duckdb())
     }
 
-    /// How many rows have each value of the first `columns` keys.
-    pub fn key_counts(&self, columns: usize) -> HashMap<Vec<i64>, usize> {
+    /// How many rows have each value of the first `columns` keys; those with a NULL among them only with `nulls`.
+    pub fn key_counts(&self, columns: usize, nulls: bool) -> HashMap<Vec<Option<i64>>, usize> {
         let mut counts = HashMap::new();
         for row in 0..self.rows() {
-            let key: Option<Vec<i64>> = self.numbers[..columns].iter().map(|column| column[row]).collect();
-            if let Some(key) = key {
+            let key: Vec<_> = self.numbers[..columns].iter().map(|column| column[row]).collect();
+            if nulls || !key.contains(&None) {
                 *counts.entry(key).or_default() += 1;
             }
         }

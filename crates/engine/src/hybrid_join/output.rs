@@ -1,0 +1,57 @@
+//! Output rows gathered to batches of the size that the session asks for.
+
+use arrow::array::{Array, ArrayData, AsArray, RecordBatch};
+use arrow::compute::BatchCoalescer;
+use arrow::datatypes::{DataType, SchemaRef};
+use arrow::error::ArrowError;
+
+/// Gathers rows.
+///
+/// Rows whose dictionaries differ are kept apart: Arrow's kernels join such columns by a cache that may keep a value
+/// twice, and then run out of keys of a narrow type that has keys enough for every batch.
+pub(super) struct OutputBatches {
+    coalescer: BatchCoalescer,
+    /// The columns that are dictionaries, with the values of the rows gathered last.
+    dictionaries: Vec<(usize, Option<ArrayData>)>,
+}
+
+impl OutputBatches {
+    pub fn new(schema: &SchemaRef, batch_size: usize) -> Self {
+        let is_dictionary = |index: &usize| matches!(schema.field(*index).data_type(), DataType::Dictionary(..));
+        let dictionaries = (0..schema.fields().len()).filter(is_dictionary).map(|index| (index, None)).collect();
+        let coalescer = BatchCoalescer::new(SchemaRef::clone(schema), batch_size)
+            .with_biggest_coalesce_batch_size(Some(batch_size / 2));
+        Self { coalescer, dictionaries }
+    }
+
+    /// Adds rows.
+    pub fn push(&mut self, rows: RecordBatch) -> Result<(), ArrowError> {
+        let mut differs = false;
+        for (column, last) in &mut self.dictionaries {
+            let values = rows.column(*column).as_any_dictionary().values().to_data();
+            if !last.as_ref().is_some_and(|last| last.ptr_eq(&values)) {
+                differs = true;
+                *last = Some(values);
+            }
+        }
+        if differs {
+            self.coalescer.finish_buffered_batch()?;
+        }
+        self.coalescer.push_batch(rows)
+    }
+
+    /// The next full batch.
+    pub fn next(&mut self) -> Option<RecordBatch> {
+        self.coalescer.next_completed_batch()
+    }
+
+    /// Makes a batch of the rows that have been added, even if they are few.
+    pub fn finish(&mut self) -> Result<(), ArrowError> {
+        self.coalescer.finish_buffered_batch()
+    }
+
+    /// Whether all rows have been taken.
+    pub fn is_empty(&self) -> bool {
+        self.coalescer.is_empty()
+    }
+}
