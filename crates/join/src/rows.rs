@@ -84,10 +84,16 @@ fn concat_arrays(arrays: &[ArrayRef]) -> Result<ArrayRef> {
 /// A dictionary with more values than there are rows costs more than the rows, in memory and in a file.
 fn drop_unused_values(column: ArrayRef) -> Result<ArrayRef> {
     match column.as_any_dictionary_opt() {
-        Some(dictionary) if dictionary.values().len() > column.len() => Ok(garbage_collect_any_dictionary(dictionary)?),
+        Some(dictionary) if dictionary.values().len() > column.len().max(FEW_VALUES) => {
+            Ok(garbage_collect_any_dictionary(dictionary)?)
+        }
         _ => Ok(column),
     }
 }
+
+/// Dictionaries whose keys may have 8 bits stay as they are: there are few keys to spare for values that different
+/// dictionaries have in common.
+const FEW_VALUES: usize = 1 << 8;
 
 #[cfg(test)]
 mod tests {
@@ -135,7 +141,8 @@ mod tests {
 
     #[test]
     fn few_rows_do_not_carry_a_large_dictionary_along() {
-        let values: ArrayRef = Arc::new(StringArray::from_iter_values((0..1_000).map(|value| format!("value {value}"))));
+        let values: ArrayRef =
+            Arc::new(StringArray::from_iter_values((0..1_000).map(|value| format!("value {value}"))));
         let keys = |from: i32| Int32Array::from_iter_values((0..10).map(|key| from + key % 3));
         let batches = [0, 500].map(|from| batch(Arc::new(DictionaryArray::new(keys(from), Arc::clone(&values)))));
         let rows = UInt32Array::from_iter_values(0..20);

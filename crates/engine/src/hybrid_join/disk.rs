@@ -7,40 +7,57 @@ use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::execution::{DiskManager, SendableRecordBatchStream, SpillFile, TaskContext};
 use datafusion::physical_plan::SpillManager;
 use datafusion::physical_plan::metrics::SpillMetrics;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
 use overspill_join::JoinError;
 use overspill_join::spec::{JoinSpec, Side};
 use overspill_join::spill::SpillStore;
 
+use super::narrow_dictionaries::NarrowDictionaries;
 use crate::spill::explain_disk_full;
 
 /// The spill files of one execution of a join.
 #[derive(Debug)]
 pub(super) struct DiskStore {
     disk: Arc<DiskManager>,
-    build: SpillManager,
-    probe: SpillManager,
+    build: SpilledSide,
+    probe: SpilledSide,
+}
+
+/// What the files of one side have in common.
+#[derive(Debug)]
+struct SpilledSide {
+    manager: SpillManager,
+    dictionaries: Arc<NarrowDictionaries>,
 }
 
 impl DiskStore {
     pub fn new(spec: &JoinSpec, metrics: &SpillMetrics, context: &TaskContext) -> Self {
-        let manager = |side| {
-            SpillManager::new(context.runtime_env(), metrics.clone(), Arc::clone(spec.schema(side)))
-                .with_compression_type(context.session_config().spill_compression())
+        let side = |side| {
+            let schema = spec.schema(side);
+            let manager = SpillManager::new(context.runtime_env(), metrics.clone(), Arc::clone(schema))
+                .with_compression_type(context.session_config().spill_compression());
+            SpilledSide { manager, dictionaries: Arc::new(NarrowDictionaries::new(schema)) }
         };
         let disk = Arc::clone(&context.runtime_env().disk_manager);
-        Self { disk, build: manager(Side::Build), probe: manager(Side::Probe) }
+        Self { disk, build: side(Side::Build), probe: side(Side::Probe) }
     }
 
     /// Reads a file back, ahead of the consumer by a few batches.
     pub fn read(&self, side: Side, file: Arc<dyn SpillFile>) -> Result<SendableRecordBatchStream> {
-        self.manager(side).read_spill_as_stream(file, None)
+        let SpilledSide { manager, dictionaries } = self.side(side);
+        let dictionaries = Arc::clone(dictionaries);
+        let batches = manager.read_spill_as_stream(file, None)?;
+        let schema = batches.schema();
+        let batches = batches.map(move |batch| Ok(dictionaries.restore(batch?)?));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
     }
 
     fn explain(&self, error: DataFusionError) -> JoinError {
         JoinError::host(explain_disk_full(error, &self.disk))
     }
 
-    fn manager(&self, side: Side) -> &SpillManager {
+    fn side(&self, side: Side) -> &SpilledSide {
         match side {
             Side::Build => &self.build,
             Side::Probe => &self.probe,
@@ -60,10 +77,14 @@ impl SpillStore for DiskStore {
     type File = Arc<dyn SpillFile>;
 
     fn create(&self, side: Side) -> overspill_join::Result<Self::Writer> {
-        let mut file =
-            self.manager(side).create_in_progress_file("spilling a join").map_err(|error| self.explain(error))?;
+        let SpilledSide { manager, dictionaries } = self.side(side);
+        let mut file = manager.create_in_progress_file("spilling a join").map_err(|error| self.explain(error))?;
+        let dictionaries = Arc::clone(dictionaries);
         Ok(DiskWriter(Box::new(move |batch| match batch {
-            Some(batch) => file.append_batch(batch).map(|_| None),
+            Some(batch) => {
+                dictionaries.note(batch);
+                file.append_batch(batch).map(|_| None)
+            }
             None => file.finish(),
         })))
     }

@@ -148,7 +148,8 @@ impl JoinMemory {
                     human_readable_size(free),
                 )));
             }
-            left = left.min((SHARE.saturating_mul(free.saturating_sub(bytes)).saturating_sub(used + bytes)) / (SHARE + 1));
+            left =
+                left.min((SHARE.saturating_mul(free.saturating_sub(bytes)).saturating_sub(used + bytes)) / (SHARE + 1));
         }
         if self.builders > 1 && held + bytes > SHARE.saturating_mul(left) {
             return Err(DataFusionError::ResourcesExhausted(format!(

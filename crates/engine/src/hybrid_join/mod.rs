@@ -12,6 +12,7 @@ mod expressions;
 mod input;
 mod memory;
 mod metrics;
+mod narrow_dictionaries;
 mod output;
 mod stream;
 

@@ -5,6 +5,10 @@ use arrow::compute::BatchCoalescer;
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::error::ArrowError;
 
+/// Rows are handed on as they come if they make this part of a full batch: beyond it, what an operator does once a
+/// batch costs less than copying the rows.
+const WORTH_HANDING_ON: usize = 8;
+
 /// Gathers rows.
 ///
 /// Rows whose dictionaries differ are kept apart: Arrow's kernels join such columns by a cache that may keep a value
@@ -20,7 +24,7 @@ impl OutputBatches {
         let is_dictionary = |index: &usize| matches!(schema.field(*index).data_type(), DataType::Dictionary(..));
         let dictionaries = (0..schema.fields().len()).filter(is_dictionary).map(|index| (index, None)).collect();
         let coalescer = BatchCoalescer::new(SchemaRef::clone(schema), batch_size)
-            .with_biggest_coalesce_batch_size(Some(batch_size / 2));
+            .with_biggest_coalesce_batch_size(Some(batch_size / WORTH_HANDING_ON));
         Self { coalescer, dictionaries }
     }
 

@@ -31,7 +31,7 @@ impl JoinTable {
         let Keys { data, matchable } = keys;
         let is_matchable = |row: usize| matchable.as_ref().is_none_or(|matchable| matchable.is_valid(row));
         match data {
-            KeyData::Word64(words) => Self::Word64(ChainedTable::build(words.into_iter(), is_matchable)),
+            KeyData::Word64(words) => Self::Word64(ChainedTable::build(words.iter().copied(), is_matchable)),
             KeyData::Word128(words) => Self::Word128(ChainedTable::build(words.into_iter(), is_matchable)),
             KeyData::Rows(rows) => {
                 let hashes: Vec<_> = rows.iter().map(|row| hash_bytes(row.data())).collect();

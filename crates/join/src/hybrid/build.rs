@@ -168,8 +168,12 @@ impl<S: SpillStore> HybridBuild<S> {
                 let Finished { resident, memory, files } = partitions.finish()?;
                 let memory = memory.unwrap_or_else(|| self.memory.grant());
                 let is_spilled = files.iter().map(Option::is_some).collect();
-                let side = BuildSide::try_new(&self.spec, resident, memory)?
-                    .with_spilled(SpilledBuild { radix, is_spilled, stage, _buffers: buffers });
+                let side = BuildSide::try_new(&self.spec, resident, memory)?.with_spilled(SpilledBuild {
+                    radix,
+                    is_spilled,
+                    stage,
+                    _buffers: buffers,
+                });
                 Ok(Built { side, spilled: files, rows })
             }
         }

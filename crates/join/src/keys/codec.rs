@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
-use arrow::buffer::NullBuffer;
+use arrow::buffer::{NullBuffer, ScalarBuffer};
 use arrow::datatypes::*;
 use arrow::row::{RowConverter, Rows, SortField};
 use foldhash::quality::FixedState;
@@ -42,8 +42,8 @@ pub struct Keys {
 /// Packed keys, one a row.
 #[derive(Debug)]
 pub enum KeyData {
-    /// Keys of at most 64 bits.
-    Word64(Vec<u64>),
+    /// Keys of at most 64 bits; for a single key of 64 bits the values of its column, not copied.
+    Word64(ScalarBuffer<u64>),
     /// Keys of at most 128 bits.
     Word128(Vec<[u64; 2]>),
     /// All other keys.
@@ -85,7 +85,10 @@ impl KeyCodec {
             })
         };
         let data = match &self.layout {
-            Layout::Word64 => KeyData::Word64(self.pack::<u64>(columns)),
+            Layout::Word64 => KeyData::Word64(match columns {
+                [column] if !self.null_equal && is_word(column.data_type()) => values_of_word(column),
+                _ => self.pack::<u64>(columns).into(),
+            }),
             Layout::Word128 => {
                 let packed = self.pack::<u128>(columns);
                 KeyData::Word128(packed.into_iter().map(|word| [word as u64, (word >> 64) as u64]).collect())
@@ -108,11 +111,6 @@ impl KeyCodec {
     }
 
     fn pack<W: Packed>(&self, columns: &[ArrayRef]) -> Vec<W> {
-        if let ([column], false) = (columns, self.null_equal)
-            && let Some(words) = W::whole(column)
-        {
-            return words;
-        }
         let rows = columns.first().map_or(0, |column| column.len());
         let mut words = vec![W::ZERO; rows];
         for column in columns {
@@ -197,64 +195,46 @@ fn word_bits(data_type: &DataType) -> Option<usize> {
     }
 }
 
+/// Whether the values of a column are words as they are: integers of 64 bits, whatever they mean.
+fn is_word(data_type: &DataType) -> bool {
+    data_type.primitive_width() == Some(8) && !data_type.is_floating() && !matches!(data_type, DataType::Interval(_))
+}
+
+/// The values of a column of words.
+fn values_of_word(column: &ArrayRef) -> ScalarBuffer<u64> {
+    let data = column.to_data();
+    ScalarBuffer::new(data.buffers()[0].clone(), data.offset(), data.len())
+}
+
 /// An integer that key columns are packed into.
 trait Packed: Copy {
     const ZERO: Self;
     fn from_bool(value: bool) -> Self;
     fn append(self, value: Self, bits: usize) -> Self;
     fn from_u128(value: u128) -> Self;
-    /// The whole word from one 64-bit integer column, without a pass over zeroed words.
-    fn whole(column: &ArrayRef) -> Option<Vec<Self>>;
 }
 
-impl Packed for u64 {
-    const ZERO: Self = 0;
-    #[inline(always)]
-    fn from_bool(value: bool) -> Self {
-        Self::from(value)
-    }
-    #[inline(always)]
-    fn append(self, value: Self, bits: usize) -> Self {
-        self.checked_shl(bits as u32).unwrap_or(0) | value
-    }
-    #[inline(always)]
-    fn from_u128(value: u128) -> Self {
-        value as Self
-    }
-    fn whole(column: &ArrayRef) -> Option<Vec<Self>> {
-        macro_rules! words {
-            ($type:ty) => {
-                Some(column.as_primitive::<$type>().values().iter().map(|value| *value as u64).collect())
-            };
+macro_rules! packed {
+    ($word:ty) => {
+        impl Packed for $word {
+            const ZERO: Self = 0;
+            #[inline(always)]
+            fn from_bool(value: bool) -> Self {
+                Self::from(value)
+            }
+            #[inline(always)]
+            fn append(self, value: Self, bits: usize) -> Self {
+                self.checked_shl(bits as u32).unwrap_or(0) | value
+            }
+            #[inline(always)]
+            fn from_u128(value: u128) -> Self {
+                value as Self
+            }
         }
-        match column.data_type() {
-            DataType::Int64 => words!(Int64Type),
-            DataType::UInt64 => words!(UInt64Type),
-            DataType::Int32 => words!(Int32Type),
-            DataType::UInt32 => words!(UInt32Type),
-            _ => None,
-        }
-    }
+    };
 }
-
-impl Packed for u128 {
-    const ZERO: Self = 0;
-    #[inline(always)]
-    fn from_bool(value: bool) -> Self {
-        Self::from(value)
-    }
-    #[inline(always)]
-    fn append(self, value: Self, bits: usize) -> Self {
-        self.checked_shl(bits as u32).unwrap_or(0) | value
-    }
-    #[inline(always)]
-    fn from_u128(value: u128) -> Self {
-        value
-    }
-    fn whole(_column: &ArrayRef) -> Option<Vec<Self>> {
-        None
-    }
-}
+packed!(u64);
+packed!(u128);
 
 /// Appends the bits of a column to each word. Nulls append zeros, so that two nulls are equal words.
 fn append_column<W: Packed>(words: &mut [W], column: &ArrayRef) {

@@ -6,5 +6,5 @@ mod footprint;
 
 pub use account::{Grant, MemoryHost, Purpose, UnitMemory};
 pub use compact::compact;
-pub(crate) use footprint::{column_bytes, row_bytes};
 pub use footprint::HeldMemory;
+pub(crate) use footprint::{column_bytes, row_bytes};

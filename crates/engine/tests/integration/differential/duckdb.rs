@@ -23,7 +23,9 @@ impl Export {
 
     pub fn add(&self, seed: u64, sql: &str, tables: &[Table], answer: &Answer) -> Result<()> {
         let folder = self.directory.path().join(seed.to_string());
-        for table in tables {
+        // The others are not in the query.
+        let tables: Vec<_> = tables.iter().filter(|table| table.known_to_duckdb()).collect();
+        for table in &tables {
             table.write_parquet(&folder)?;
         }
         let result = folder.join("result.parquet");

@@ -166,9 +166,17 @@ impl Session {
             .with_memory_pool(Arc::clone(&pool) as _)
             .with_disk_manager_builder(disk)
             .build_arc()?;
-        let builder = SessionStateBuilder::new_with_default_features()
-            .with_config(settings.session_config())
-            .with_runtime_env(runtime);
+        let mut session_config = settings.session_config();
+        if engine == Engine::Stock {
+            // DataFusion's sort-merge join takes -0.0 and 0.0 for different, and panics for some residual filters; the
+            // bounds of its dynamic filters leave out one zero where the other is the bound.
+            let optimizer = &mut session_config.options_mut().optimizer;
+            optimizer.prefer_hash_join = true;
+            optimizer.enable_dynamic_filter_pushdown = false;
+            optimizer.enable_join_dynamic_filter_pushdown = false;
+        }
+        let builder =
+            SessionStateBuilder::new_with_default_features().with_config(session_config).with_runtime_env(runtime);
         let builder = match engine {
             Engine::Stock => builder,
             Engine::Overspill | Engine::OverspillInMemory => {
