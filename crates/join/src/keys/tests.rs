@@ -75,7 +75,7 @@ fn wide_composites_take_words_of_128_bits() {
     let left = pair(vec![1, 2, 3], vec![Some(i64::MIN), Some(4), None]);
     let right = pair(vec![1, 2, 3], vec![Some(i64::MIN), Some(5), None]);
     let codec = KeyCodec::try_new(&types(&left), false).unwrap();
-    assert!(!codec.word_bytes().is_none());
+    assert!(codec.word_bytes().is_some());
     assert_eq!(equal(&codec, &left, &right), [true, false, false]);
 }
 

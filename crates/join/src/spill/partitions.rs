@@ -134,9 +134,9 @@ impl<S: SpillStore> RadixPartitions<S> {
                     }
                 }
                 _ => {
-                    for row in start..end {
+                    for (row, hash) in (start..end).zip(&hashes[start..end]) {
                         let number = match selected.is_none_or(|selected| selected.value(row)) {
-                            true => self.number(keys.is_matchable(row).then(|| hashes[row])),
+                            true => self.number(keys.is_matchable(row).then_some(*hash)),
                             false => self.partitions.len(),
                         };
                         self.stage.numbers.push(number as u16);
