@@ -114,7 +114,7 @@ fn nearest(options: &ConfigOptions, key: &str) -> String {
         .entries()
         .into_iter()
         .map(|entry| entry.key)
-        .filter(|known| known.starts_with("datafusion.") && known.rsplit('.').next() == Some(last))
+        .filter(|known| known.rsplit('.').next() == Some(last))
         .collect();
     match names.as_slice() {
         [] => " (SHOW ALL lists them)".to_string(),

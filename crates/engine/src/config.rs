@@ -1,9 +1,12 @@
 //! The settings of Overspill, `SET overspill.… = …`.
 
-use datafusion::common::config::ConfigExtension;
-use datafusion::common::extensions_options;
+use std::any::Any;
 
-extensions_options! {
+use datafusion::common::Result;
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigField, ExtensionOptions, Visit};
+use datafusion::common::config_namespace;
+
+config_namespace! {
     /// Settings of the joins, read when a query is planned and when it runs.
     ///
     /// In SQL they are spelled `overspill.NAME`, as in `SET overspill.spill = false`.
@@ -27,4 +30,39 @@ extensions_options! {
 
 impl ConfigExtension for OverspillConfig {
     const PREFIX: &'static str = "overspill";
+}
+
+/// By hand, because DataFusion's `extensions_options!` lists settings without their prefix, and `SHOW` then does not find
+/// them.
+impl ExtensionOptions for OverspillConfig {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(self.clone())
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        ConfigField::set(self, key, value)
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        struct Entries(Vec<ConfigEntry>);
+        impl Visit for Entries {
+            fn some<V: std::fmt::Display>(&mut self, key: &str, value: V, description: &'static str) {
+                self.0.push(ConfigEntry { key: key.to_owned(), value: Some(value.to_string()), description });
+            }
+            fn none(&mut self, key: &str, description: &'static str) {
+                self.0.push(ConfigEntry { key: key.to_owned(), value: None, description });
+            }
+        }
+        let mut entries = Entries(Vec::new());
+        self.visit(&mut entries, Self::PREFIX, "");
+        entries.0
+    }
 }

@@ -12,9 +12,9 @@ fn set_reaches_datafusion_and_overspill() {
     let shell = Shell::new();
     let batch = "datafusion.execution.batch_size";
     assert_eq!(value(&shell, &["--set", "datafusion.execution.batch_size=123"], batch), "123");
-    let sql = "SELECT value FROM information_schema.df_settings WHERE name IN ('spill', 'overspill.spill')";
-    let out = shell.succeed(&["--format", "csv", "--set", "overspill.spill=false", "-c", sql]);
-    assert_eq!(out, "value\nfalse\n");
+    assert_eq!(value(&shell, &["--set", "overspill.spill=false"], "overspill.spill"), "false");
+    let out = shell.succeed(&["--format", "csv", "-c", "SET overspill.max_fanout = 16", "-c", "SHOW overspill.max_fanout"]);
+    assert_eq!(out, "name,value\noverspill.max_fanout,16\n");
 }
 
 #[test]
@@ -40,6 +40,7 @@ fn unknown_settings_are_named() {
     }
     assert!(shell.fail(&["-c", "SET overspill.nope = 1"]).contains("nope"));
     assert!(shell.fail(&["--set", "datafusion.batch_size=1"]).contains("datafusion.execution.batch_size"));
+    assert!(shell.fail(&["--set", "join_memory_limit=1"]).contains("overspill.join_memory_limit"));
 }
 
 #[test]

@@ -41,6 +41,13 @@ fn spilling(shell: &Shell) -> Child {
         .unwrap()
 }
 
+/// A query that has less room for its spilled rows than it needs; gives the error.
+fn reaches_the_temporary_limit(shell: &Shell) -> String {
+    let mut arguments = vec!["--threads", "1", "--memory-limit", "20MB", "--temp-dir", "temp", "--temp-limit", "1MB"];
+    arguments.extend(["--format", "csv", "-c", SPILLING]);
+    shell.fail(&arguments)
+}
+
 /// Waits until the process has spilled.
 fn wait_for_files(shell: &Shell, more_than: usize) {
     let start = Instant::now();
@@ -55,20 +62,7 @@ fn nothing_is_left_after_success_and_after_an_error() {
     let shell = Shell::new();
     assert!(spilling(&shell).wait_with_output().unwrap().status.success());
     assert_eq!(entries(&shell.folder().join("temp")), Vec::<String>::new());
-    shell.fail(&[
-        "--threads",
-        "1",
-        "--memory-limit",
-        "20MB",
-        "--temp-dir",
-        "temp",
-        "--temp-limit",
-        "1MB",
-        "--format",
-        "csv",
-        "-c",
-        SPILLING,
-    ]);
+    reaches_the_temporary_limit(&shell);
     assert_eq!(entries(&shell.folder().join("temp")), Vec::<String>::new());
 }
 
@@ -114,19 +108,6 @@ fn what_a_killed_process_left_goes_at_the_next_start_and_nothing_else() {
 #[test]
 fn the_temporary_limit_is_named_when_it_is_reached() {
     let shell = Shell::new();
-    let error = shell.fail(&[
-        "--threads",
-        "1",
-        "--memory-limit",
-        "20MB",
-        "--temp-dir",
-        "temp",
-        "--temp-limit",
-        "1MB",
-        "--format",
-        "csv",
-        "-c",
-        SPILLING,
-    ]);
+    let error = reaches_the_temporary_limit(&shell);
     assert!(error.contains("--temp-limit"), "{error}");
 }

@@ -154,7 +154,6 @@ impl ProbeFiles {
                 && let Some(batch) = input.next().await
             {
                 let batch = batch?;
-                context.metrics.spill_read_rows.add(batch.num_rows());
                 return Ok(Some(batch));
             }
             let Some(file) = self.files.pop_front() else { return Ok(None) };
@@ -285,7 +284,6 @@ impl Passes {
             && let Some(batch) = self.build.next().await
         {
             let batch = batch?;
-            context.metrics.spill_read_rows.add(batch.num_rows());
             self.pending = chunk.push(batch).map_err(to_datafusion)?;
         }
         let _timer = context.metrics.deferred_time.timer();

@@ -6,13 +6,13 @@ use arrow::array::RecordBatch;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::execution::{DiskManager, SendableRecordBatchStream, SpillFile, TaskContext};
 use datafusion::physical_plan::SpillManager;
-use datafusion::physical_plan::metrics::SpillMetrics;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use overspill_join::JoinError;
 use overspill_join::spec::{JoinSpec, Side};
 use overspill_join::spill::SpillStore;
 
+use super::metrics::JoinMetrics;
 use super::narrow_dictionaries::NarrowDictionaries;
 use crate::spill::explain_disk_full;
 
@@ -22,6 +22,7 @@ pub(super) struct DiskStore {
     disk: Arc<DiskManager>,
     build: SpilledSide,
     probe: SpilledSide,
+    metrics: JoinMetrics,
 }
 
 /// What the files of one side have in common.
@@ -32,24 +33,30 @@ struct SpilledSide {
 }
 
 impl DiskStore {
-    pub fn new(spec: &JoinSpec, metrics: &SpillMetrics, context: &TaskContext) -> Self {
+    pub fn new(spec: &JoinSpec, metrics: &JoinMetrics, context: &TaskContext) -> Self {
         let side = |side| {
             let schema = spec.schema(side);
-            let manager = SpillManager::new(context.runtime_env(), metrics.clone(), Arc::clone(schema))
+            let manager = SpillManager::new(context.runtime_env(), metrics.spill.clone(), Arc::clone(schema))
                 .with_compression_type(context.session_config().spill_compression());
             SpilledSide { manager, dictionaries: Arc::new(NarrowDictionaries::new(schema)) }
         };
         let disk = Arc::clone(&context.runtime_env().disk_manager);
-        Self { disk, build: side(Side::Build), probe: side(Side::Probe) }
+        Self { disk, build: side(Side::Build), probe: side(Side::Probe), metrics: metrics.clone() }
     }
 
     /// Reads a file back, ahead of the consumer by a few batches.
     pub fn read(&self, side: Side, file: Arc<dyn SpillFile>) -> Result<SendableRecordBatchStream> {
         let SpilledSide { manager, dictionaries } = self.side(side);
         let dictionaries = Arc::clone(dictionaries);
+        let rows = self.metrics.spill_read_rows.clone();
+        self.metrics.spill_read_bytes.add(file.size().unwrap_or(0) as usize);
         let batches = manager.read_spill_as_stream(file, None)?;
         let schema = batches.schema();
-        let batches = batches.map(move |batch| Ok(dictionaries.restore(batch?)?));
+        let batches = batches.map(move |batch| {
+            let batch = batch?;
+            rows.add(batch.num_rows());
+            Ok(dictionaries.restore(batch)?)
+        });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
     }
 

@@ -206,7 +206,7 @@ impl HybridJoinExec {
             }
             None => None,
         };
-        let store = Arc::new(DiskStore::new(&spec, &metrics.spill, task));
+        let store = Arc::new(DiskStore::new(&spec, &metrics, task));
         let facts = Arc::new(ProbeFacts::default());
         let join_type = spec.join_type;
         let context = JoinContext { spec, store, memory, tuning, metrics, facts, bounds, build_keys };

@@ -84,7 +84,6 @@ impl JoinContext {
         while let Some(batch) = input.next().await {
             let batch = batch?;
             let _timer = self.metrics.deferred_time.timer();
-            self.metrics.spill_read_rows.add(batch.num_rows());
             build.push(batch).map_err(to_datafusion)?;
         }
         let _timer = self.metrics.deferred_time.timer();

@@ -1,7 +1,7 @@
 //! What EXPLAIN ANALYZE shows of a join.
 
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, SpillMetrics, Time,
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory, SpillMetrics, Time,
 };
 
 /// The metrics of one execution of a join, shared by its streams.
@@ -27,8 +27,10 @@ pub(super) struct JoinMetrics {
     pub recursion_depth: Gauge,
     /// Into how many chunks a partition that hashing cannot split was divided, at most.
     pub chunk_passes: Gauge,
-    /// Bytes read back from files.
+    /// Rows read back from files; those that are joined in passes, once a pass.
     pub spill_read_rows: Count,
+    /// Bytes of the files that were read back.
+    pub spill_read_bytes: Count,
     /// Taking the build side in, from its first row to the finished hash table, without waiting for input.
     pub build_time: Time,
     /// Looking up probe rows and putting out the result, without waiting for input.
@@ -55,6 +57,9 @@ impl JoinMetrics {
             recursion_depth: gauge("recursion_depth"),
             chunk_passes: gauge("chunk_passes"),
             spill_read_rows: counter("spill_read_rows"),
+            spill_read_bytes: MetricBuilder::new(metrics)
+                .with_category(MetricCategory::Bytes)
+                .global_counter("spill_read_bytes"),
             build_time: MetricBuilder::new(metrics).subset_time("build_time", 0),
             join_time: MetricBuilder::new(metrics).subset_time("join_time", 0),
             deferred_time: MetricBuilder::new(metrics).subset_time("deferred_time", 0),

@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::coop::make_cooperative;
-use datafusion::physical_plan::metrics::BaselineMetrics;
+use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use overspill_join::JoinType;
@@ -125,8 +125,7 @@ impl HybridJoinStream {
                 *remaining -= batch.num_rows();
             }
         }
-        self.baseline.record_output(batch.num_rows());
-        Some(batch)
+        Some(batch.record_output(&self.baseline))
     }
 
     /// The next rows, in batches of any size.
