@@ -87,7 +87,7 @@ pub(super) fn table(figures: &Figures) -> String {
     let mut notes = vec![];
     match &figures.duckdb {
         Comparison::Runs { version, runs } => rows.push((format!("DuckDB {version}, {limit}"), runs)),
-        Comparison::Skipped(reason) => notes.push(reason.clone()),
+        Comparison::Missing(reason) => notes.push(reason.clone()),
     }
     let mut text = format!(
         "A join of {0} rows of 16 bytes with {0} rows of 48 bytes, sparse keys, {1} threads, medians of {2} runs\n\n",
@@ -149,7 +149,7 @@ pub(super) fn json(figures: &Figures) -> Value {
     };
     let duckdb = match &figures.duckdb {
         Comparison::Runs { version, runs: measured } => json!({ "version": version, "limited": runs(measured) }),
-        Comparison::Skipped(reason) => json!({ "skipped": reason }),
+        Comparison::Missing(reason) => json!({ "missing": reason }),
     };
     let work = figures.work.as_ref().map(|work| {
         json!({

@@ -44,7 +44,7 @@ fn the_experiment_runs_and_writes_its_figures() {
     assert_eq!(figures["overspill"]["ample"]["median_seconds"], 0.25);
     assert_eq!(figures["answer"], "1,2");
     assert_eq!(figures["build_rows"], 2000);
-    assert!(figures["duckdb"]["skipped"].as_str().unwrap().contains("--duckdb-python"));
+    assert!(figures["duckdb"]["missing"].as_str().unwrap().contains("--duckdb-python"));
     assert_eq!(figures["bounds"][0]["met"], true);
     assert_eq!(fs::read_dir(dir.path().join("data/temp")).unwrap().count(), 0);
 }
