@@ -95,7 +95,7 @@ pub(super) fn table(figures: &Figures) -> String {
         figures.threads,
         figures.ample.len()
     );
-    _ = writeln!(text, "{:<28} {:>9} {:>9} {:>13}", "", "seconds", "CPU s", "peak memory");
+    _ = writeln!(text, "{:<28} {:>9} {:>9} {:>13}", "", "seconds", "user s", "peak memory");
     for (name, runs) in rows {
         let cpu = median(runs.iter().map(|run| run.user_seconds).collect()).unwrap_or(f64::NAN);
         _ = writeln!(text, "{name:<28} {:>9.2} {cpu:>9.2} {:>13}", seconds(runs), size(peak_memory(runs)));

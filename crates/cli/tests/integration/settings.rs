@@ -13,7 +13,8 @@ fn set_reaches_datafusion_and_overspill() {
     let batch = "datafusion.execution.batch_size";
     assert_eq!(value(&shell, &["--set", "datafusion.execution.batch_size=123"], batch), "123");
     assert_eq!(value(&shell, &["--set", "overspill.spill=false"], "overspill.spill"), "false");
-    let out = shell.succeed(&["--format", "csv", "-c", "SET overspill.max_fanout = 16", "-c", "SHOW overspill.max_fanout"]);
+    let out =
+        shell.succeed(&["--format", "csv", "-c", "SET overspill.max_fanout = 16", "-c", "SHOW overspill.max_fanout"]);
     assert_eq!(out, "name,value\noverspill.max_fanout,16\n");
 }
 

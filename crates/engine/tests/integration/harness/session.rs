@@ -179,14 +179,13 @@ impl Session {
             SessionStateBuilder::new_with_default_features().with_config(session_config).with_runtime_env(runtime);
         let builder = match engine {
             Engine::Stock => builder,
-            Engine::Overspill | Engine::OverspillInMemory => {
-                let mut config = OverspillConfig::default();
-                config.spill = engine == Engine::Overspill;
-                config.join_memory_limit = join_memory_limit;
-                config.max_fanout = settings.max_fanout;
-                config.max_recursion_depth = settings.max_recursion_depth;
-                builder.with_overspill(config)
-            }
+            Engine::Overspill | Engine::OverspillInMemory => builder.with_overspill(OverspillConfig {
+                spill: engine == Engine::Overspill,
+                join_memory_limit,
+                max_fanout: settings.max_fanout,
+                max_recursion_depth: settings.max_recursion_depth,
+                ..OverspillConfig::default()
+            }),
         };
         let ctx = SessionContext::new_with_state(builder.build());
         Ok(Self { ctx, pool, temp })
