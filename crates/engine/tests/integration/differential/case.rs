@@ -7,17 +7,28 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
+use tokio::sync::RwLock;
 
 use super::duckdb::Export;
 use super::key_types::KeyType;
 use super::queries::{Generator, MOST_PAIRS, Query, pairs_of_all};
 use super::tables::{Shape, Storage, Table};
+use crate::harness::resident_memory::ResidentMemory;
 use crate::harness::rows::Answer;
 use crate::harness::run::{Run, is_broken, is_out_of_memory};
 use crate::harness::session::{Engine, Memory, Session, Settings};
 
 /// Bytes: what repartitions hold depends on how fast who reads them is, and changes from run to run.
 const OTHERS_SLACK: usize = 256 << 10;
+
+/// The share of the budgeted runs whose resident memory is measured; nothing else runs meanwhile.
+const MEASURED: f64 = 0.1;
+
+/// Bytes: how far a run may exceed its budget with what no budget counts.
+const MOST_BESIDES: usize = 200_000_000;
+
+/// Held by every run, and for writing by one that is measured.
+static RUNNING: RwLock<()> = RwLock::const_new(());
 
 /// What the runs of one case, or of many, amounted to.
 #[derive(Debug, Default, Clone)]
@@ -34,6 +45,8 @@ pub struct Tally {
     pub others_starved: usize,
     /// Spilled runs that were repeated without spilling, and failed as they must.
     pub failed_without_spilling: usize,
+    /// Budgeted runs that ran alone, so that what the process grew by was theirs.
+    pub measured: usize,
 }
 
 impl Tally {
@@ -47,6 +60,7 @@ impl Tally {
         self.several_passes += other.several_passes;
         self.others_starved += other.others_starved;
         self.failed_without_spilling += other.failed_without_spilling;
+        self.measured += other.measured;
     }
 }
 
@@ -126,12 +140,22 @@ impl Case {
                     (share(join_peak) / floors.len().max(1)).max(floors.iter().copied().max().unwrap_or(0)),
                 ),
             };
-            if !memory.is_below(join_peak) {
+            // With more the joins need not spill.
+            if memory.limit() >= join_peak {
                 continue;
             }
             let name = format!("{memory:?}, the joins having held {join_peak} bytes in ample memory");
             tally.budgeted += 1;
-            let (session, run) = self.execute(Engine::Overspill, memory).await?;
+            let (session, run) = if rng.random_bool(MEASURED) {
+                let (session, run, grown) = self.execute_alone(memory).await?;
+                if grown > memory.limit() + MOST_BESIDES {
+                    return Err(format!("{name}: resident memory grew by {grown} bytes"));
+                }
+                tally.measured += 1;
+                (session, run)
+            } else {
+                self.execute(Engine::Overspill, memory).await?
+            };
             if let Err(error) = &run.answer
                 && is_out_of_memory(error)
                 && !error.to_string().contains("join")
@@ -188,7 +212,26 @@ impl Case {
         self.execute_limited(engine, memory, self.query.any_of).await
     }
 
+    /// Executes the query while no other does; gives also by how many bytes the process grew meanwhile.
+    async fn execute_alone(&self, memory: Memory) -> Result<(Session, Run, usize), String> {
+        let _alone = RUNNING.write().await;
+        let before = ResidentMemory::of_this_process()?.now;
+        ResidentMemory::forget_peak()?;
+        let (session, run) = self.execute_unlocked(Engine::Overspill, memory, self.query.any_of).await?;
+        Ok((session, run, ResidentMemory::of_this_process()?.peak.saturating_sub(before)))
+    }
+
     async fn execute_limited(
+        &self,
+        engine: Engine,
+        memory: Memory,
+        limit: Option<usize>,
+    ) -> Result<(Session, Run), String> {
+        let _among_others = RUNNING.read().await;
+        self.execute_unlocked(engine, memory, limit).await
+    }
+
+    async fn execute_unlocked(
         &self,
         engine: Engine,
         memory: Memory,

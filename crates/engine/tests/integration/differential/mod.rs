@@ -72,7 +72,8 @@ fn random_queries_agree() {
 fn judge(tally: &Tally) {
     println!(
         "{} queries with {} equi-joins, {} refused by stock DataFusion; {} runs under a budget, of which {} spilled, {} \
-         recursed, {} took several passes; {} starved elsewhere; {} failed once spilling was off",
+         recursed, {} took several passes; {} starved elsewhere; {} failed once spilling was off; the resident memory of \
+         {} was measured",
         tally.queries,
         tally.equi_joins,
         tally.refused.len(),
@@ -81,7 +82,8 @@ fn judge(tally: &Tally) {
         tally.recursed,
         tally.several_passes,
         tally.others_starved,
-        tally.failed_without_spilling
+        tally.failed_without_spilling,
+        tally.measured
     );
     let sample = tally.refused.iter().take(5).cloned().collect::<Vec<_>>().join("\n");
     assert!(tally.refused.len() * 20 <= tally.queries, "stock DataFusion refuses too many queries:\n{sample}");
@@ -90,6 +92,7 @@ fn judge(tally: &Tally) {
     assert!(tally.recursed * 10 >= tally.budgeted, "fewer than a tenth of the runs under a budget recursed");
     assert!(tally.several_passes > 0, "no run took several passes over a partition");
     assert!(tally.failed_without_spilling > 0, "no run was repeated with spilling off");
+    assert!(tally.measured > 0, "the resident memory of no run was measured");
 }
 
 /// Runs one case on a runtime of its own, and turns a panic into a failure like any other.

@@ -3,6 +3,7 @@
 pub mod fixture;
 pub mod plan;
 pub mod pool;
+pub mod resident_memory;
 pub mod rows;
 pub mod run;
 pub mod session;

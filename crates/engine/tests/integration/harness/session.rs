@@ -105,11 +105,11 @@ pub enum Memory {
 }
 
 impl Memory {
-    /// Whether joins that hold `bytes` in ample memory have to spill.
-    pub fn is_below(self, bytes: usize) -> bool {
+    /// Bytes.
+    pub fn limit(self) -> usize {
         match self {
-            Memory::Ample => false,
-            Memory::Greedy(limit) | Memory::Fair(limit) | Memory::JoinLimit(limit) => limit < bytes,
+            Memory::Ample => usize::MAX,
+            Memory::Greedy(limit) | Memory::Fair(limit) | Memory::JoinLimit(limit) => limit,
         }
     }
 }
