@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::{Result, SchemaError, exec_err, not_impl_err, schema_err};
+use datafusion::datasource::MemTable;
 use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder, Statement};
 use datafusion::prelude::{DataFrame, SessionContext};
 
@@ -74,10 +75,10 @@ async fn create_memory_table(ctx: &SessionContext, table: CreateMemoryTable) -> 
     let schema = Arc::clone(input.schema().inner());
     let rows = DataFrame::new(ctx.state(), input).execute_stream_partitioned().await?;
     let pool = Arc::clone(&ctx.runtime_env().memory_pool);
-    let table = ReservedMemTable::try_new(&name.to_string(), schema, rows, &pool)
-        .await?
-        .with_constraints(constraints)
-        .with_column_defaults(column_defaults.into_iter().collect());
+    let declare = |table: MemTable| {
+        table.with_constraints(constraints).with_column_defaults(column_defaults.into_iter().collect())
+    };
+    let table = ReservedMemTable::try_new(&name.to_string(), schema, rows, &pool, declare).await?;
     if exists {
         ctx.deregister_table(name.clone())?;
     }

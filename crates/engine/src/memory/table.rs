@@ -1,7 +1,7 @@
 //! Tables in memory whose rows count against the memory limit.
 
-use std::collections::HashMap;
 use std::fmt::{Debug, Formatter};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,6 +13,7 @@ use datafusion::common::runtime::JoinSet;
 use datafusion::common::{
     Constraints, Result, SchemaExt, exec_datafusion_err, human_readable_size, not_impl_err, resources_datafusion_err,
 };
+use datafusion::datasource::memory::PartitionData;
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
 use datafusion::datasource::{MemTable, TableProvider, TableType};
 use datafusion::error::DataFusionError;
@@ -33,7 +34,11 @@ use super::RAISE_MEMORY_LIMIT;
 /// rows alive, but no longer counted, until it ends.
 #[derive(Debug)]
 pub struct ReservedMemTable {
-    rows: MemTable,
+    /// A [`MemTable`]. Behind the trait because it holds expressions: proving anew that those may be shared between threads,
+    /// for every method here, takes the compiler a minute.
+    table: Arc<dyn TableProvider>,
+    /// The rows of the table, by partition.
+    partitions: Vec<PartitionData>,
     memory: Arc<TableMemory>,
 }
 
@@ -118,7 +123,8 @@ async fn collect(mut rows: SendableRecordBatchStream, memory: Arc<TableMemory>) 
 
 impl ReservedMemTable {
     /// Creates a table called `name` out of the rows of `partitions`, each of which becomes a partition of the
-    /// table. The streams run at the same time and stop at the first error.
+    /// table. The streams run at the same time and stop at the first error. `declare` adds what else the table declares,
+    /// such as constraints and the defaults of columns.
     ///
     /// # Errors
     /// Whatever the streams fail with, and [`DataFusionError::ResourcesExhausted`] when `pool` refuses the memory.
@@ -127,6 +133,7 @@ impl ReservedMemTable {
         schema: SchemaRef,
         partitions: Vec<SendableRecordBatchStream>,
         pool: &Arc<dyn MemoryPool>,
+        declare: impl FnOnce(MemTable) -> MemTable,
     ) -> Result<Self> {
         let reservation = MemoryConsumer::new(format!("Table '{name}'")).register(pool);
         let memory = Arc::new(TableMemory {
@@ -152,23 +159,9 @@ impl ReservedMemTable {
             rows[partition] = batches;
             staged.push(memory);
         }
-        let rows = MemTable::try_new(schema, rows)?;
+        let table = declare(MemTable::try_new(schema, rows)?);
         staged.into_iter().for_each(Staged::commit);
-        Ok(Self { rows, memory })
-    }
-
-    /// Sets the constraints that the table declares.
-    #[must_use]
-    pub fn with_constraints(mut self, constraints: Constraints) -> Self {
-        self.rows = self.rows.with_constraints(constraints);
-        self
-    }
-
-    /// Sets the values that columns get in an `INSERT` that does not name them.
-    #[must_use]
-    pub fn with_column_defaults(mut self, defaults: HashMap<String, Expr>) -> Self {
-        self.rows = self.rows.with_column_defaults(defaults);
-        self
+        Ok(Self { partitions: table.batches.clone(), table: Arc::new(table), memory })
     }
 
     /// The bytes that the table has reserved.
@@ -180,7 +173,7 @@ impl ReservedMemTable {
     async fn recount(&self) {
         let mut held = HeldMemory::default();
         let mut bytes = 0;
-        for partition in &self.rows.batches {
+        for partition in &self.partitions {
             bytes += partition.read().await.iter().map(|batch| held.add(batch)).sum::<usize>();
         }
         let before = self.memory.committed.swap(bytes, Ordering::Relaxed);
@@ -195,11 +188,11 @@ impl ReservedMemTable {
 #[async_trait]
 impl TableProvider for ReservedMemTable {
     fn schema(&self) -> SchemaRef {
-        self.rows.schema()
+        self.table.schema()
     }
 
     fn constraints(&self) -> Option<&Constraints> {
-        self.rows.constraints()
+        self.table.constraints()
     }
 
     fn table_type(&self) -> TableType {
@@ -207,17 +200,25 @@ impl TableProvider for ReservedMemTable {
     }
 
     fn get_column_default(&self, column: &str) -> Option<&Expr> {
-        self.rows.get_column_default(column)
+        self.table.get_column_default(column)
     }
 
-    async fn scan(
-        &self,
-        state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
+    // Methods with expressions are written as `async_trait` would expand them, so that no future of ours holds any.
+    fn scan<'s, 'session, 'columns, 'filters, 'async_trait>(
+        &'s self,
+        state: &'session dyn Session,
+        projection: Option<&'columns Vec<usize>>,
+        filters: &'filters [Expr],
         limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.rows.scan(state, projection, filters, limit).await
+    ) -> Planned<'async_trait>
+    where
+        's: 'async_trait,
+        'session: 'async_trait,
+        'columns: 'async_trait,
+        'filters: 'async_trait,
+        Self: 'async_trait,
+    {
+        self.table.scan(state, projection, filters, limit)
     }
 
     async fn insert_into(
@@ -232,37 +233,60 @@ impl TableProvider for ReservedMemTable {
         }
         let sink = TableSink {
             schema: self.schema(),
-            partitions: self.rows.batches.clone(),
+            partitions: self.partitions.clone(),
             memory: Arc::clone(&self.memory),
         };
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
     }
 
-    async fn delete_from(&self, state: &dyn Session, filters: Vec<Expr>) -> Result<Arc<dyn ExecutionPlan>> {
-        let deleted = self.rows.delete_from(state, filters).await;
-        self.recount().await;
-        deleted
+    fn delete_from<'s, 'session, 'async_trait>(
+        &'s self,
+        state: &'session dyn Session,
+        filters: Vec<Expr>,
+    ) -> Planned<'async_trait>
+    where
+        's: 'async_trait,
+        'session: 'async_trait,
+        Self: 'async_trait,
+    {
+        let delete = self.table.delete_from(state, filters);
+        Box::pin(async move {
+            let deleted = delete.await;
+            self.recount().await;
+            deleted
+        })
     }
 
-    async fn update(
-        &self,
-        state: &dyn Session,
+    fn update<'s, 'session, 'async_trait>(
+        &'s self,
+        state: &'session dyn Session,
         assignments: Vec<(String, Expr)>,
         filters: Vec<Expr>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        // The old and the new rows exist side by side for a while.
-        let mut copy = Staged::new(&self.memory);
-        copy.try_grow(self.memory.committed.load(Ordering::Relaxed))?;
-        let updated = self.rows.update(state, assignments, filters).await;
-        self.recount().await;
-        updated
+    ) -> Planned<'async_trait>
+    where
+        's: 'async_trait,
+        'session: 'async_trait,
+        Self: 'async_trait,
+    {
+        let update = self.table.update(state, assignments, filters);
+        Box::pin(async move {
+            // The old and the new rows exist side by side for a while.
+            let mut copy = Staged::new(&self.memory);
+            copy.try_grow(self.memory.committed.load(Ordering::Relaxed))?;
+            let updated = update.await;
+            self.recount().await;
+            updated
+        })
     }
 }
+
+/// What the methods of a table that plan something return.
+type Planned<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn ExecutionPlan>>> + Send + 'a>>;
 
 /// Where an `INSERT` into a table in memory ends.
 struct TableSink {
     schema: SchemaRef,
-    partitions: Vec<datafusion::datasource::memory::PartitionData>,
+    partitions: Vec<PartitionData>,
     memory: Arc<TableMemory>,
 }
 

@@ -16,7 +16,7 @@ fn stream(batches: Vec<Result<RecordBatch>>) -> SendableRecordBatchStream {
 }
 
 async fn table(pool: &Arc<dyn MemoryPool>, partitions: Vec<SendableRecordBatchStream>) -> Result<ReservedMemTable> {
-    ReservedMemTable::try_new("numbers", batch(0).schema(), partitions, pool).await
+    ReservedMemTable::try_new("numbers", batch(0).schema(), partitions, pool, |table| table).await
 }
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn a_table_holds_its_memory_until_dropped() {
     let bytes = 20 * 8192 * 8;
     assert_eq!(pool.reserved(), table.reserved());
     assert!((bytes..bytes + 20 * 1000).contains(&table.reserved()), "{} for {bytes}", table.reserved());
-    assert_eq!(table.rows.batches.len(), 2);
+    assert_eq!(table.partitions.len(), 2);
     drop(table);
     assert_eq!(pool.reserved(), 0);
 }
@@ -48,7 +48,7 @@ async fn views_count_by_the_bytes_they_use() {
     let some = RecordBatch::try_from_iter([("s", Arc::new(all.slice(0, 100)) as ArrayRef)]).unwrap();
     let schema = some.schema();
     let rows = RecordBatchStreamAdapter::new(Arc::clone(&schema), futures::stream::iter([Ok(some)]));
-    let table = ReservedMemTable::try_new("strings", schema, vec![Box::pin(rows)], &pool).await.unwrap();
+    let table = ReservedMemTable::try_new("strings", schema, vec![Box::pin(rows)], &pool, |table| table).await.unwrap();
     assert!(table.reserved() < 10_000, "{}", table.reserved());
 }
 
@@ -89,5 +89,5 @@ async fn no_partitions_make_an_empty_table() {
     let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(0));
     let table = table(&pool, vec![]).await.unwrap();
     assert_eq!(table.reserved(), 0);
-    assert_eq!(table.rows.batches.len(), 1);
+    assert_eq!(table.partitions.len(), 1);
 }
