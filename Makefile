@@ -7,6 +7,9 @@ N ?= 5000
 SEED ?= $(shell date +%s)
 
 CARGO ?= cargo
+# More jobs than processors: many crates are waited for only until they are type-checked, and with a job for each processor
+# the long chain of those that planning consists of waits for the code generation of others.
+export CARGO_BUILD_JOBS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )))
 PYTHON ?= python3
 DATA ?= data
 VENV ?= .venv
@@ -18,7 +21,7 @@ OVERSPILL := $(TARGET_DIR)/debug/overspill
 CARGO_BUILD := $(CARGO) build --workspace --locked
 CARGO_TEST := $(CARGO) test --workspace --locked
 
-.PHONY: help demo build data test test-rust test-tpch fuzz lint bench-spill clean-data
+.PHONY: format help demo build data test test-rust test-tpch fuzz lint bench-spill clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
@@ -56,8 +59,10 @@ fuzz: $(VENV)/complete
 	OVERSPILL_PYTHON="$(abspath $(VENV)/bin/python)" OVERSPILL_FUZZ_QUERIES=$(N) OVERSPILL_FUZZ_SEED=$(SEED) \
 		$(CARGO_TEST) --test integration random_queries_agree -- --nocapture
 
-lint:
+format:
 	$(CARGO) fmt --all --check
+
+lint: format
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
