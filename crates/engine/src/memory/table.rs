@@ -231,11 +231,8 @@ impl TableProvider for ReservedMemTable {
         if op != InsertOp::Append {
             return not_impl_err!("{op} is not supported for table '{}' in memory", self.memory.table);
         }
-        let sink = TableSink {
-            schema: self.schema(),
-            partitions: self.partitions.clone(),
-            memory: Arc::clone(&self.memory),
-        };
+        let sink =
+            TableSink { schema: self.schema(), partitions: self.partitions.clone(), memory: Arc::clone(&self.memory) };
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
     }
 
