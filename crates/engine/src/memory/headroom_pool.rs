@@ -12,6 +12,9 @@ use super::RAISE_MEMORY_LIMIT;
 /// What the names of the consumers of join state start with.
 const JOIN_PREFIX: &str = "HybridJoin";
 
+/// What the names of the consumers of DataFusion's repartitions start with.
+const REPARTITION_PREFIX: &str = "RepartitionExec";
+
 /// A join may hold at most this many times the memory that is still free for joins: alone it gets 4/5 of the joins'
 /// share, a second one 4/5 of what the first left, and so on, so that the last fifth always goes to newcomers.
 const ALPHA: usize = 4;
@@ -28,6 +31,9 @@ const NAMED_CONSUMERS: usize = 5;
 /// Hahne, 1998): a join may hold at most four times the memory that is then still free for joins. Free for joins is
 /// the limit, less what joins hold, less the larger of the headroom and what all others hold. The headroom is a
 /// quarter of the limit up to 16 MiB, and never less than a tenth of the limit.
+///
+/// A repartition, which writes to disk whatever it is refused and never fails, leaves half of the headroom free: else it
+/// takes all, and joins that begin to spill do not find the floor without which they cannot.
 ///
 /// Every other consumer, a join's unspillable working buffers included, is bounded by the limit alone.
 pub struct HeadroomPool {
@@ -50,6 +56,7 @@ struct State {
 struct Consumer {
     name: String,
     is_join: bool,
+    is_repartition: bool,
     reserved: usize,
 }
 
@@ -59,6 +66,8 @@ enum Refusal {
     Limit,
     /// A join would have exceeded its share.
     Share,
+    /// A repartition would have taken what joins need to spill.
+    Floors,
 }
 
 impl HeadroomPool {
@@ -98,6 +107,7 @@ impl State {
         self.consumers.entry(consumer.id()).or_insert_with(|| Consumer {
             name: consumer.name().to_owned(),
             is_join: consumer.can_spill() && consumer.name().starts_with(JOIN_PREFIX),
+            is_repartition: consumer.can_spill() && consumer.name().starts_with(REPARTITION_PREFIX),
             reserved: 0,
         })
     }
@@ -112,9 +122,13 @@ impl State {
     fn check_growth(&mut self, consumer: &MemoryConsumer, additional: usize) -> Result<(), Refusal> {
         let free = self.free();
         let free_for_joins = self.free_for_joins();
+        let kept_for_floors = self.kept_for_floors();
         let consumer = self.consumer_mut(consumer);
         if additional > free {
             return Err(Refusal::Limit);
+        }
+        if consumer.is_repartition && additional > free.saturating_sub(kept_for_floors) {
+            return Err(Refusal::Floors);
         }
         if consumer.is_join {
             let left = free_for_joins.checked_sub(additional).ok_or(Refusal::Share)?;
@@ -137,6 +151,10 @@ impl State {
                 size(self.kept_from_joins()),
                 size(self.free_for_joins()),
             ),
+            Refusal::Floors => format!(
+                "of the memory limit of {limit} repartitions must leave {} to joins that begin to spill",
+                size(self.kept_for_floors()),
+            ),
         };
         resources_datafusion_err!(
             "Not enough memory: {} holds {} and asked for {} more, but {reason}. {} {RAISE_MEMORY_LIMIT}",
@@ -149,6 +167,10 @@ impl State {
 
     fn kept_from_joins(&self) -> usize {
         self.others.max(HeadroomPool::headroom(self.limit))
+    }
+
+    fn kept_for_floors(&self) -> usize {
+        HeadroomPool::headroom(self.limit) / 2
     }
 
     /// A sentence that names the largest consumers.

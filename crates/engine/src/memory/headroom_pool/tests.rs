@@ -20,6 +20,10 @@ fn sort(pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
     MemoryConsumer::new("ExternalSorter[0]").with_can_spill(true).register(pool)
 }
 
+fn repartition(pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
+    MemoryConsumer::new("RepartitionExec[0]").with_can_spill(true).register(pool)
+}
+
 /// Grows by small steps until refused; returns the size then.
 fn fill(reservation: &MemoryReservation, step: usize) -> usize {
     while reservation.try_grow(step).is_ok() {}
@@ -272,4 +276,18 @@ fn threads_share_the_pool() {
         }
     });
     assert_eq!(pool.reserved(), 0);
+}
+
+#[test]
+fn a_repartition_leaves_room_for_joins_that_begin_to_spill() {
+    let pool = pool(64 * MB);
+    let repartition = repartition(&pool);
+    assert_eq!(fill(&repartition, MB), 56 * MB);
+    let error = repartition.try_grow(MB).unwrap_err().to_string();
+    assert!(error.contains("repartitions must leave 8.0 MB to joins that begin to spill"), "{error}");
+    // A join gets no state, and yet the buffers that it spills with; a sort may take what is left.
+    assert_eq!(fill(&join(&pool, 0), MB), 0);
+    let floors = MemoryConsumer::new("HybridJoin[0] working buffers").register(&pool);
+    floors.try_grow(MB / 2).unwrap();
+    assert_eq!(fill(&sort(&pool), MB / 2), 7 * MB + MB / 2);
 }
