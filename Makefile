@@ -7,9 +7,6 @@ N ?= 5000
 SEED ?= $(shell date +%s)
 
 CARGO ?= cargo
-# More jobs than processors: many crates are waited for only until they are type-checked, and with a job for each processor
-# the long chain of those that planning consists of waits for the code generation of others.
-export CARGO_BUILD_JOBS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )))
 PYTHON ?= python3
 DATA ?= data
 VENV ?= .venv
@@ -17,15 +14,17 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 OVERSPILL := $(TARGET_DIR)/debug/overspill
 
 # Always the whole workspace: cargo chooses the features of the dependencies by the packages it is asked for, and
-# another choice compiles DataFusion again.
-CARGO_BUILD := $(CARGO) build --workspace --locked
+# another choice compiles DataFusion again. The stand-in for the GPU driver, which wants a C++ compiler, is for tests.
+CARGO_BUILD := $(CARGO) build --workspace --locked --exclude overspill-emulated-driver
 CARGO_TEST := $(CARGO) test --workspace --locked
 
-.PHONY: format help demo build data test test-rust test-tpch fuzz lint bench-spill clean-data
+.PHONY: format help demo build data test test-rust test-tpch test-kernels fuzz kernels lint bench-spill clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
 	@echo "make test              every test: Rust, differential against DataFusion and DuckDB, TPC-H"
+	@echo "make test-kernels      the CUDA kernels under sanitizers, and the bugs that these must find"
+	@echo "make kernels           compile the CUDA kernels anew, after a change of crates/kernels/cuda"
 	@echo "make fuzz N=5000       random join queries, as many as you like; SEED=… draws the same ones again"
 	@echo "make lint              formatter, clippy and rustdoc, warnings denied"
 	@echo "make bench-spill       the spilling join against its rivals"
@@ -53,6 +52,14 @@ $(VENV)/complete: tests/requirements.txt
 	$(PYTHON) -m venv "$(VENV)"
 	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	@touch "$@"
+
+test-kernels:
+	scripts/test-kernels thread
+	scripts/test-kernels address
+	scripts/planted-bugs
+
+kernels:
+	scripts/build-kernels
 
 fuzz: $(VENV)/complete
 	@echo "seed $(SEED)"

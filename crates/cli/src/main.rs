@@ -7,6 +7,7 @@ mod command;
 mod failure;
 mod files;
 mod interrupt;
+mod machine;
 mod machine_memory;
 mod output;
 mod progress;

@@ -1,4 +1,4 @@
-//! `overspill datagen` and `overspill bench`: the generators and experiments of the `overspill-bench` crate.
+//! `overspill datagen`, `overspill bench` and `overspill machine`: what there is beside SQL.
 
 use std::process::ExitCode;
 
@@ -10,6 +10,7 @@ use tokio::task::spawn_blocking;
 
 use crate::failure::{Failure, Outcome, plain};
 use crate::interrupt::{Insistence, Interrupts};
+use crate::machine::{self, MachineArgs};
 use crate::shell;
 
 /// The tools beside the SQL shell.
@@ -19,6 +20,8 @@ pub enum Tool {
     Datagen(DatagenArgs),
     /// Run an experiment and print its table
     Bench(BenchArgs),
+    /// Show the processors, memory and GPUs of this machine
+    Machine(MachineArgs),
 }
 
 pub fn main(tool: Tool) -> ExitCode {
@@ -31,18 +34,20 @@ async fn run(tool: Tool) -> Outcome<()> {
         .listen(Insistence::Ends)
         .map_err(|error| Failure::message(format!("cannot listen for Ctrl-C: {error}")))?;
     let work = async {
-        match tool {
+        let done = match tool {
+            Tool::Machine(arguments) => return machine::run(&arguments),
             // The generators keep a thread busy from their start to their end.
             Tool::Datagen(arguments) => match spawn_blocking(move || datagen::run(&arguments)).await {
                 Ok(done) => done,
                 Err(error) => Err(DataFusionError::ExecutionJoin(Box::new(error))),
             },
             Tool::Bench(arguments) => overspill_bench::run(arguments).await,
-        }
+        };
+        done.map_err(|error| Failure::Message(plain(&error)))
     };
     tokio::select! {
         biased;
         signal = interrupts.raised() => Err(Failure::Interrupted(signal)),
-        done = work => done.map_err(|error| Failure::Message(plain(&error))),
+        done = work => done,
     }
 }

@@ -1,0 +1,193 @@
+//! What one may ask of the stand-in beyond what a driver does: how large and how many its devices are, which schedule it
+//! takes, what fails, and what it counted.
+//!
+//! Settings are `name=value`, separated by `;`. They are read from the environment variable `OVERSPILL_EMULATED` when the
+//! driver is initialised, and from [`overspill_emulated_configure`] at any time. `fail=kind:n` makes the n-th call of a kind fail from now
+//! on, and `reset=1` makes everything as if the process had just begun.
+
+use std::ffi::{CStr, c_char};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::kernel::FlushCounts;
+use crate::state::State;
+
+/// What a caller may set.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `devices`: how many there are.
+    pub devices: usize,
+    /// `memory`: bytes of memory of each device.
+    pub memory: usize,
+    /// `multiprocessors` of each device.
+    pub multiprocessors: i32,
+    /// `shared`: bytes of scratchpad memory that a block may ask for.
+    pub shared: i32,
+    /// `seed`: which schedule the threads of a block take. 0 runs them first come, first served.
+    pub seed: u64,
+    /// `workers`: how many blocks run at once.
+    pub workers: u32,
+    /// `coherent`: whether devices read pageable memory through the host's page tables.
+    pub coherent: bool,
+    /// `granularity`: bytes of the pages of virtual memory management; 0 says that it is not there.
+    pub granularity: usize,
+    /// `driver`: the version that the driver says it is.
+    pub driver: i32,
+}
+
+impl Settings {
+    const fn new() -> Self {
+        Self {
+            devices: 1,
+            memory: 256 << 20,
+            multiprocessors: 4,
+            shared: 227 << 10,
+            seed: 0,
+            workers: 4,
+            coherent: false,
+            granularity: 2 << 20,
+            driver: 13000,
+        }
+    }
+}
+
+static SETTINGS: Mutex<Settings> = Mutex::new(Settings::new());
+
+/// What fails: the n-th call of its kind from now on, once. The device, once lost, stays lost.
+pub struct Fault {
+    name: &'static str,
+    /// Calls until it fails; 0 is never.
+    remaining: AtomicU64,
+}
+
+impl Fault {
+    const fn new(name: &'static str) -> Self {
+        Self { name, remaining: AtomicU64::new(0) }
+    }
+
+    /// Counts a call of this kind, and tells whether it fails.
+    pub fn strikes(&self) -> bool {
+        self.remaining.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) == Ok(1)
+    }
+}
+
+pub static ALLOCATION: Fault = Fault::new("allocation");
+pub static REGISTRATION: Fault = Fault::new("registration");
+pub static COPY: Fault = Fault::new("copy");
+pub static LAUNCH: Fault = Fault::new("launch");
+pub static SYNCHRONISATION: Fault = Fault::new("synchronisation");
+static DEVICE_LOST: Fault = Fault::new("device_lost");
+
+/// Whether this call finds the device lost, because `fail=device_lost:n` said so.
+pub fn device_is_lost_now() -> bool {
+    DEVICE_LOST.strikes()
+}
+
+pub fn settings() -> Settings {
+    SETTINGS.lock().clone()
+}
+
+/// What the stand-in counted since it was loaded.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Statistics {
+    /// Allocations and bytes that are held now: of devices, of unified memory, of pinned host memory.
+    pub device_allocations: u64,
+    pub device_bytes: u64,
+    pub pinned_allocations: u64,
+    pub pinned_bytes: u64,
+    /// Physical pieces and address ranges of virtual memory management that are held now.
+    pub physical_pieces: u64,
+    pub address_ranges: u64,
+    pub streams: u64,
+    pub events: u64,
+    pub modules: u64,
+    pub contexts: u64,
+    /// Calls so far.
+    pub allocations_made: u64,
+    pub registrations_made: u64,
+    pub copies_made: u64,
+    pub launches_made: u64,
+    pub flushes: FlushCounts,
+}
+
+static READ_ENVIRONMENT: AtomicBool = AtomicBool::new(false);
+
+/// Takes the environment's settings, once.
+pub fn read_environment() {
+    if !READ_ENVIRONMENT.swap(true, Ordering::SeqCst) {
+        if let Ok(text) = std::env::var("OVERSPILL_EMULATED") {
+            if let Err(reason) = configure(&text) {
+                eprintln!("OVERSPILL_EMULATED: {reason}");
+            }
+        }
+    }
+}
+
+fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {
+    value.trim().parse().map_err(|_| format!("{name}={value}: not a number"))
+}
+
+fn configure(text: &str) -> Result<(), String> {
+    let mut reset = false;
+    let mut settings = SETTINGS.lock();
+    for setting in text.split(';').map(str::trim).filter(|setting| !setting.is_empty()) {
+        let (name, value) = setting.split_once('=').ok_or_else(|| format!("{setting}: not of the form name=value"))?;
+        match name.trim() {
+            "devices" => settings.devices = number(name, value)?,
+            "memory" => settings.memory = number(name, value)?,
+            "multiprocessors" => settings.multiprocessors = number(name, value)?,
+            "shared" => settings.shared = number(name, value)?,
+            "seed" => settings.seed = number(name, value)?,
+            "workers" => settings.workers = number(name, value)?,
+            "coherent" => settings.coherent = number::<u8>(name, value)? != 0,
+            "granularity" => settings.granularity = number(name, value)?,
+            "driver" => settings.driver = number(name, value)?,
+            "fail" => {
+                let (kind, nth) =
+                    value.split_once(':').ok_or_else(|| format!("fail={value}: not of the form fail=kind:n"))?;
+                let fault = [&ALLOCATION, &REGISTRATION, &COPY, &LAUNCH, &SYNCHRONISATION, &DEVICE_LOST]
+                    .into_iter()
+                    .find(|fault| fault.name == kind)
+                    .ok_or_else(|| format!("fail={value}: there is no kind {kind}"))?;
+                fault.remaining.store(number(kind, nth)?, Ordering::SeqCst);
+            }
+            "reset" => reset = number::<u8>(name, value)? != 0,
+            other => return Err(format!("there is no setting {other}")),
+        }
+    }
+    drop(settings);
+    if reset {
+        State::lock().reset();
+    }
+    Ok(())
+}
+
+/// Sets what `text` says. Returns 0, or 1 and a line on standard error if it says something else.
+///
+/// # Safety
+/// `text` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn overspill_emulated_configure(text: *const c_char) -> i32 {
+    // SAFETY: the caller promises a C string.
+    let text = unsafe { CStr::from_ptr(text) };
+    match text.to_str().map_err(|_| "not UTF-8".to_owned()).and_then(configure) {
+        Ok(()) => 0,
+        Err(reason) => {
+            eprintln!("{reason}");
+            1
+        }
+    }
+}
+
+/// Writes what was counted.
+///
+/// # Safety
+/// `place` is valid for a write of [`Statistics`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn overspill_emulated_statistics(place: *mut Statistics) {
+    let statistics = State::lock().statistics();
+    // SAFETY: the caller promises that the place is valid.
+    unsafe { place.write(statistics) };
+}

@@ -1,0 +1,263 @@
+//! Devices and their primary contexts.
+
+use std::cell::Cell;
+use std::ffi::{c_char, c_int, c_uint};
+
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUdevice_attribute, CUdevice_attribute_enum as Attribute, CUresult, CUuuid,
+};
+
+use crate::control;
+use crate::error::{Outcome, call, give};
+use crate::state::State;
+use crate::{memory, stream};
+
+/// What the product shows as the name of the device. It must not be taken for a GPU.
+const NAME: &str = "Overspill emulated device (no GPU)";
+
+thread_local! {
+    /// The current context of this thread: a device's number plus one, or none.
+    static CURRENT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The device whose context is current.
+pub fn current() -> Result<usize, CUresult> {
+    match CURRENT.get() {
+        0 => Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
+        number => Ok(number - 1),
+    }
+}
+
+/// All bytes in use on a device. Takes the state's lock only through what it is given by the virtual memory's own counter.
+pub fn used_bytes(device: usize) -> usize {
+    memory::used_bytes(device) + crate::virtual_memory::used_bytes(device)
+}
+
+fn checked(device: CUdevice) -> Result<usize, CUresult> {
+    usize::try_from(device)
+        .ok()
+        .filter(|device| *device < control::settings().devices)
+        .ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuInit(_flags: c_uint) -> CUresult {
+    control::read_environment();
+    let devices = control::settings().devices;
+    if devices == 0 {
+        return CUresult::CUDA_ERROR_NO_DEVICE;
+    }
+    let mut state = State::lock();
+    state.initialised = true;
+    let held = state.contexts.len().max(devices);
+    state.contexts.resize(held, 0);
+    CUresult::CUDA_SUCCESS
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDriverGetVersion(place: *mut c_int) -> CUresult {
+    control::read_environment();
+    // SAFETY: as the caller promises.
+    match unsafe { give(place, control::settings().driver) } {
+        Ok(()) => CUresult::CUDA_SUCCESS,
+        Err(error) => error,
+    }
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetCount(place: *mut c_int) -> CUresult {
+    // SAFETY: as the caller promises.
+    call(|_| unsafe { give(place, control::settings().devices as c_int) })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGet(place: *mut CUdevice, ordinal: c_int) -> CUresult {
+    // SAFETY: as the caller promises.
+    call(|_| unsafe { give(place, checked(ordinal)? as CUdevice) })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetName(place: *mut c_char, length: c_int, device: CUdevice) -> CUresult {
+    call(|_| {
+        checked(device)?;
+        // SAFETY: the caller promises `length` bytes.
+        unsafe { give_text(place, length, NAME) }
+    })
+}
+
+/// # Safety
+/// `place` is valid for `length` bytes.
+unsafe fn give_text(place: *mut c_char, length: c_int, text: &str) -> Outcome {
+    let Some(room) = usize::try_from(length).ok().and_then(|length| length.checked_sub(1)) else {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    };
+    let bytes = &text.as_bytes()[..text.len().min(room)];
+    // SAFETY: fits, with the end of the string.
+    unsafe {
+        place.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        place.add(bytes.len()).write(0);
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetUuid_v2(place: *mut CUuuid, device: CUdevice) -> CUresult {
+    call(|_| {
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        uuid.bytes[15] = checked(device)? as c_char;
+        // SAFETY: as the caller promises.
+        unsafe { give(place, uuid) }
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetPCIBusId(place: *mut c_char, length: c_int, device: CUdevice) -> CUresult {
+    call(|_| {
+        // SAFETY: the caller promises `length` bytes. No machine has a domain with this number.
+        unsafe { give_text(place, length, &format!("FFFF:{:02X}:00.0", checked(device)?)) }
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceTotalMem_v2(place: *mut usize, device: CUdevice) -> CUresult {
+    call(|_| {
+        checked(device)?;
+        // SAFETY: as the caller promises.
+        unsafe { give(place, control::settings().memory) }
+    })
+}
+
+/// The attributes that Overspill asks for, of a device like those of the ninth generation, but small.
+fn attribute(attribute: CUdevice_attribute) -> c_int {
+    let settings = control::settings();
+    let flag = |on: bool| c_int::from(on);
+    match attribute {
+        Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => settings.multiprocessors,
+        Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR => 9,
+        Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR => 0,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK => 1024,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR => 2048,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR => 32,
+        Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE => 32,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK => settings.shared.min(48 << 10),
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => settings.shared,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR => settings.shared + (1 << 10),
+        Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK => 1 << 10,
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR => 65536,
+        Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE => 1 << 20,
+        Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE => 1_000_000,
+        Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT => 2,
+        Attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING => 1,
+        Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY => 1,
+        Attribute::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED => 1,
+        Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM => 1,
+        Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY => 1,
+        Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS => 1,
+        Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS => 1,
+        Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH => 0,
+        Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED => 0,
+        Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+        | Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+        | Attribute::CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => flag(settings.granularity != 0),
+        Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS
+        | Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES
+        | Attribute::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED => flag(settings.coherent),
+        // No slot, and no node that it is near to.
+        Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID => 0,
+        _ => 0,
+    }
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetAttribute(
+    place: *mut c_int,
+    which: CUdevice_attribute,
+    device: CUdevice,
+) -> CUresult {
+    call(|_| {
+        checked(device)?;
+        // SAFETY: as the caller promises.
+        unsafe { give(place, attribute(which)) }
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(place: *mut CUcontext, device: CUdevice) -> CUresult {
+    call(|state| {
+        let device = checked(device)?;
+        state.contexts[device] += 1;
+        // SAFETY: as the caller promises. A context is only ever compared, never read through.
+        unsafe { give(place, (device + 1) as CUcontext) }
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult {
+    // Also after the device was lost: this is how its memory comes back.
+    let mut state = State::lock();
+    let Ok(device) = checked(device) else { return CUresult::CUDA_ERROR_INVALID_DEVICE };
+    if state.contexts[device] == 0 {
+        return CUresult::CUDA_ERROR_INVALID_CONTEXT;
+    }
+    state.contexts[device] -= 1;
+    if state.contexts.iter().all(|held| *held == 0) {
+        state.destroy_contexts();
+    }
+    CUresult::CUDA_SUCCESS
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxSetCurrent(context: CUcontext) -> CUresult {
+    CURRENT.set(context as usize);
+    CUresult::CUDA_SUCCESS
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetCurrent(place: *mut CUcontext) -> CUresult {
+    // SAFETY: as the caller promises.
+    match unsafe { give(place, CURRENT.get() as CUcontext) } {
+        Ok(()) => CUresult::CUDA_SUCCESS,
+        Err(error) => error,
+    }
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetDevice(place: *mut CUdevice) -> CUresult {
+    // SAFETY: as the caller promises.
+    call(|_| unsafe { give(place, current()? as CUdevice) })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
+    call(stream::run_all)
+}

@@ -1,0 +1,97 @@
+//! How calls end.
+
+use std::ffi::{CStr, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cudarc::driver::sys::CUresult;
+
+use crate::control;
+use crate::state::State;
+
+pub type Outcome = Result<(), CUresult>;
+
+/// Runs a driver call: with the state locked, an error once the device is lost, and no panic across the C boundary.
+pub fn call(body: impl FnOnce(&mut State) -> Outcome) -> CUresult {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut state = State::lock();
+        if !state.initialised {
+            return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
+        }
+        if control::device_is_lost_now() {
+            state.lose_device(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE);
+        }
+        match state.sticky_error {
+            Some(error) => Err(error),
+            None => body(&mut state),
+        }
+    }));
+    match outcome {
+        Ok(Ok(())) => CUresult::CUDA_SUCCESS,
+        Ok(Err(error)) => error,
+        Err(_) => CUresult::CUDA_ERROR_UNKNOWN,
+    }
+}
+
+/// Writes a result where the caller asked for it.
+///
+/// # Safety
+/// `place` is null or valid for a write of `T`.
+pub unsafe fn give<T>(place: *mut T, value: T) -> Outcome {
+    if place.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, and the caller promises that it is valid.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+fn text(error: CUresult) -> (&'static CStr, &'static CStr) {
+    match error {
+        CUresult::CUDA_SUCCESS => (c"CUDA_SUCCESS", c"no error"),
+        CUresult::CUDA_ERROR_INVALID_VALUE => (c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY => (c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
+        CUresult::CUDA_ERROR_NOT_INITIALIZED => (c"CUDA_ERROR_NOT_INITIALIZED", c"initialization error"),
+        CUresult::CUDA_ERROR_NO_DEVICE => (c"CUDA_ERROR_NO_DEVICE", c"no CUDA-capable device is detected"),
+        CUresult::CUDA_ERROR_INVALID_DEVICE => (c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
+        CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE => (c"CUDA_ERROR_DEVICE_UNAVAILABLE", c"the device is lost"),
+        CUresult::CUDA_ERROR_INVALID_CONTEXT => (c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
+        CUresult::CUDA_ERROR_NOT_FOUND => (c"CUDA_ERROR_NOT_FOUND", c"named symbol not found"),
+        CUresult::CUDA_ERROR_NOT_READY => (c"CUDA_ERROR_NOT_READY", c"device not ready"),
+        CUresult::CUDA_ERROR_NOT_SUPPORTED => (c"CUDA_ERROR_NOT_SUPPORTED", c"operation not supported"),
+        CUresult::CUDA_ERROR_LAUNCH_FAILED => (c"CUDA_ERROR_LAUNCH_FAILED", c"unspecified launch failure"),
+        CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES => {
+            (c"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", c"too many resources requested for launch")
+        }
+        CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED => (
+            c"CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
+            c"part or all of the requested memory range is already mapped",
+        ),
+        CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED => {
+            (c"CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", c"pointer does not correspond to a registered memory region")
+        }
+        CUresult::CUDA_ERROR_INVALID_HANDLE => (c"CUDA_ERROR_INVALID_HANDLE", c"invalid resource handle"),
+        _ => (c"CUDA_ERROR_UNKNOWN", c"unknown error"),
+    }
+}
+
+/// # Safety
+/// `place` is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorName(error: CUresult, place: *mut *const c_char) -> CUresult {
+    // SAFETY: passed on.
+    match unsafe { give(place, text(error).0.as_ptr()) } {
+        Ok(()) => CUresult::CUDA_SUCCESS,
+        Err(error) => error,
+    }
+}
+
+/// # Safety
+/// `place` is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorString(error: CUresult, place: *mut *const c_char) -> CUresult {
+    // SAFETY: passed on.
+    match unsafe { give(place, text(error).1.as_ptr()) } {
+        Ok(()) => CUresult::CUDA_SUCCESS,
+        Err(error) => error,
+    }
+}

@@ -1,0 +1,63 @@
+//! Modules. Whatever image is loaded, the kernels are those that this library was built with.
+
+use std::ffi::{CStr, c_char, c_uint, c_void};
+
+use cudarc::driver::sys::{CUfunction, CUjit_option, CUmodule, CUresult};
+
+use crate::error::{call, give};
+use crate::kernel;
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuModuleLoadData(place: *mut CUmodule, image: *const c_void) -> CUresult {
+    call(|state| {
+        if image.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let handle = state.handle();
+        state.modules.insert(handle);
+        // SAFETY: as the caller promises.
+        unsafe { give(place, handle as CUmodule) }
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuModuleLoadDataEx(
+    place: *mut CUmodule,
+    image: *const c_void,
+    _options: c_uint,
+    _names: *mut CUjit_option,
+    _values: *mut *mut c_void,
+) -> CUresult {
+    // SAFETY: passed on.
+    unsafe { cuModuleLoadData(place, image) }
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuModuleGetFunction(
+    place: *mut CUfunction,
+    module: CUmodule,
+    name: *const c_char,
+) -> CUresult {
+    call(|state| {
+        if !state.modules.contains(&(module as u64)) {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        // SAFETY: the caller promises a C string.
+        let function = kernel::find(unsafe { CStr::from_ptr(name) }).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+        // SAFETY: as the caller promises.
+        unsafe { give(place, function) }
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuModuleUnload(module: CUmodule) -> CUresult {
+    call(|state| if state.modules.remove(&(module as u64)) { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_HANDLE) })
+}

@@ -1,0 +1,111 @@
+//! What the driver knows between calls.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
+
+use cudarc::driver::sys::CUresult;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::control::Statistics;
+use crate::event::Event;
+use crate::kernel::FlushCounts;
+use crate::memory;
+use crate::stream::Stream;
+use crate::virtual_memory::VirtualMemory;
+
+pub struct State {
+    pub initialised: bool,
+    /// How often each device's primary context is held.
+    pub contexts: Vec<usize>,
+    pub streams: HashMap<u64, Stream>,
+    pub events: HashMap<u64, Event>,
+    pub modules: HashSet<u64>,
+    /// Bytes of scratchpad memory that a kernel was allowed to ask for, beyond the 48 KiB of all.
+    pub shared_limits: HashMap<u64, usize>,
+    pub virtual_memory: VirtualMemory,
+    /// Once set, every call returns it, as a real driver does after a failed launch or the loss of a device.
+    pub sticky_error: Option<CUresult>,
+    pub flushes: FlushCounts,
+    pub copies_made: u64,
+    pub launches_made: u64,
+    next_handle: u64,
+}
+
+impl State {
+    pub fn lock() -> MutexGuard<'static, Self> {
+        static STATE: OnceLock<Mutex<State>> = OnceLock::new();
+        STATE
+            .get_or_init(|| {
+                Mutex::new(State {
+                    initialised: false,
+                    contexts: Vec::new(),
+                    streams: HashMap::new(),
+                    events: HashMap::new(),
+                    modules: HashSet::new(),
+                    shared_limits: HashMap::new(),
+                    virtual_memory: VirtualMemory::default(),
+                    sticky_error: None,
+                    flushes: FlushCounts::default(),
+                    copies_made: 0,
+                    launches_made: 0,
+                    // Far from anything that a null or small pointer could be.
+                    next_handle: 0x1000,
+                })
+            })
+            .lock()
+    }
+
+    /// A name for something new.
+    pub fn handle(&mut self) -> u64 {
+        self.next_handle += 16;
+        self.next_handle
+    }
+
+    /// From now on every call fails. What streams still had to do is dropped.
+    pub fn lose_device(&mut self, error: CUresult) {
+        if self.sticky_error.is_none() {
+            self.sticky_error = Some(error);
+            for stream in self.streams.values_mut() {
+                stream.clear();
+            }
+        }
+    }
+
+    /// The end of the last context: whatever it owned is gone, also after the device was lost.
+    pub fn destroy_contexts(&mut self) {
+        self.streams.clear();
+        self.events.clear();
+        self.modules.clear();
+        self.shared_limits.clear();
+        self.virtual_memory.clear();
+        memory::clear();
+        self.sticky_error = None;
+    }
+
+    /// As if the process had just begun: also contexts that nobody will ever release are gone.
+    pub fn reset(&mut self) {
+        self.contexts.fill(0);
+        self.destroy_contexts();
+    }
+
+    pub fn statistics(&self) -> Statistics {
+        let held = memory::held();
+        Statistics {
+            device_allocations: held.device_allocations,
+            device_bytes: held.device_bytes + self.virtual_memory.device_bytes(),
+            pinned_allocations: held.pinned_allocations,
+            pinned_bytes: held.pinned_bytes,
+            physical_pieces: self.virtual_memory.pieces() as u64,
+            address_ranges: self.virtual_memory.ranges() as u64,
+            streams: self.streams.len() as u64,
+            events: self.events.len() as u64,
+            modules: self.modules.len() as u64,
+            contexts: self.contexts.iter().sum::<usize>() as u64,
+            allocations_made: held.allocations_made,
+            registrations_made: held.registrations_made,
+            copies_made: self.copies_made,
+            launches_made: self.launches_made,
+            flushes: self.flushes,
+        }
+    }
+}

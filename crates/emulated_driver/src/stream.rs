@@ -1,0 +1,191 @@
+//! Streams: queues whose work is done when somebody waits for it, and not before.
+//!
+//! Code that forgets to wait sees old data here every time, where on a GPU it might see it once a year.
+
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_uint};
+
+use cudarc::driver::sys::{CUevent, CUresult, CUstream};
+
+use crate::control::SYNCHRONISATION;
+use crate::device;
+use crate::error::{Outcome, call, give};
+use crate::kernel::QueuedLaunch;
+use crate::state::State;
+
+/// What a stream has to do.
+pub enum Operation {
+    Copy {
+        to: usize,
+        from: usize,
+        bytes: usize,
+    },
+    /// From pageable memory, which the driver has read when the call returns.
+    CopyStaged {
+        to: usize,
+        data: Vec<u8>,
+    },
+    Fill {
+        to: usize,
+        bytes: usize,
+        pattern: [u8; 4],
+    },
+    Launch(QueuedLaunch),
+    /// The event's recording with this number.
+    Record {
+        event: u64,
+        recording: u64,
+    },
+    Wait {
+        event: u64,
+        recording: u64,
+    },
+}
+
+#[derive(Default)]
+pub struct Stream {
+    queue: VecDeque<Operation>,
+}
+
+impl Stream {
+    pub fn clear(&mut self) {
+        self.queue.clear();
+    }
+}
+
+/// The name of a stream: the default stream of a context is its device's number.
+pub fn name(stream: CUstream) -> Result<u64, CUresult> {
+    match stream as usize {
+        // The legacy default stream, and the one of the thread.
+        0..=2 => Ok(device::current()? as u64),
+        handle => Ok(handle as u64),
+    }
+}
+
+pub fn enqueue(state: &mut State, stream: CUstream, operation: Operation) -> Outcome {
+    let name = name(stream)?;
+    if name < 0x1000 {
+        state.streams.entry(name).or_default();
+    }
+    state.streams.get_mut(&name).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.queue.push_back(operation);
+    Ok(())
+}
+
+/// Does the work of a stream, up to and with the recording of an event where one is named. What it waits for in other streams
+/// is done first.
+pub fn run(state: &mut State, stream: u64, until: Option<(u64, u64)>) -> Outcome {
+    while let Some(operation) = state.streams.get_mut(&stream).and_then(|stream| stream.queue.pop_front()) {
+        match operation {
+            Operation::Copy { to, from, bytes } => {
+                // SAFETY: the caller of the driver promised both ranges until the stream is done; copies may overlap.
+                unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
+            }
+            Operation::CopyStaged { to, data } => {
+                // SAFETY: the caller of the driver promised the range until the stream is done.
+                unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to as *mut u8, data.len()) };
+            }
+            Operation::Fill { to, bytes, pattern } => {
+                // SAFETY: as above.
+                let range = unsafe { std::slice::from_raw_parts_mut(to as *mut u8, bytes) };
+                for (at, byte) in range.iter_mut().enumerate() {
+                    *byte = pattern[at % 4];
+                }
+            }
+            Operation::Launch(launch) => {
+                if let Err(error) = launch.run(&mut state.flushes) {
+                    state.lose_device(error);
+                    return Err(error);
+                }
+            }
+            Operation::Record { event, recording } => {
+                if let Some(event) = state.events.get_mut(&event) {
+                    event.reached(recording);
+                }
+                if until == Some((event, recording)) {
+                    return Ok(());
+                }
+            }
+            Operation::Wait { event, recording } => crate::event::run_until_recorded(state, event, recording)?,
+        }
+    }
+    Ok(())
+}
+
+pub fn run_all(state: &mut State) -> Outcome {
+    let streams: Vec<u64> = state.streams.keys().copied().collect();
+    streams.into_iter().try_for_each(|stream| run(state, stream, None))
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamCreate(place: *mut CUstream, _flags: c_uint) -> CUresult {
+    call(|state| {
+        let handle = state.handle();
+        state.streams.insert(handle, Stream::default());
+        // SAFETY: as the caller promises.
+        unsafe { give(place, handle as CUstream) }
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamCreateWithPriority(place: *mut CUstream, flags: c_uint, _priority: c_int) -> CUresult {
+    // SAFETY: passed on.
+    unsafe { cuStreamCreate(place, flags) }
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamDestroy_v2(stream: CUstream) -> CUresult {
+    call(|state| {
+        // What was asked for is still done.
+        let name = name(stream)?;
+        run(state, name, None)?;
+        state.streams.remove(&name).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamSynchronize(stream: CUstream) -> CUresult {
+    call(|state| {
+        if SYNCHRONISATION.strikes() {
+            state.lose_device(CUresult::CUDA_ERROR_LAUNCH_FAILED);
+            return Err(CUresult::CUDA_ERROR_LAUNCH_FAILED);
+        }
+        let name = name(stream)?;
+        run(state, name, None)
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamQuery(stream: CUstream) -> CUresult {
+    call(|state| {
+        let name = name(stream)?;
+        let idle = state.streams.get(&name).is_none_or(|stream| stream.queue.is_empty());
+        // Whoever only asks gets an answer in the end.
+        run(state, name, None)?;
+        if idle { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamWaitEvent(stream: CUstream, event: CUevent, _flags: c_uint) -> CUresult {
+    call(|state| {
+        let handle = event as u64;
+        let recording = state.events.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.recordings();
+        // An event that was never recorded is waited for by nobody.
+        if recording == 0 {
+            return Ok(());
+        }
+        enqueue(state, stream, Operation::Wait { event: handle, recording })
+    })
+}

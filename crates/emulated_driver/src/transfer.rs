@@ -1,0 +1,213 @@
+//! Copies and fills.
+
+use std::ffi::{c_uchar, c_uint, c_void};
+
+use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUmem_advise, CUmemLocation, CUresult, CUstream};
+
+use crate::control::COPY;
+use crate::error::{Outcome, call};
+use crate::memory::{self, Kind};
+use crate::state::State;
+use crate::stream::{self, Operation};
+
+/// Whether asynchronous copies may use this host memory when they run, instead of when they are asked for.
+fn is_pinned(address: usize, bytes: usize) -> bool {
+    matches!(memory::kind_of(address), Some(Kind::Pinned | Kind::Registered | Kind::MappedHost))
+        && memory::contains(address, bytes)
+}
+
+/// Whether the driver knows the range. A copy to device memory that ends past its allocation is an error on a GPU, too.
+fn check_device_range(address: usize, bytes: usize) -> Outcome {
+    if memory::contains(address, bytes) || crate::virtual_memory::is_mapped(address, bytes) {
+        Ok(())
+    } else {
+        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+fn count(state: &mut State) -> Outcome {
+    state.copies_made += 1;
+    if COPY.strikes() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+}
+
+fn copy_later(state: &mut State, stream: CUstream, to: usize, from: usize, bytes: usize) -> Outcome {
+    stream::enqueue(state, stream, Operation::Copy { to, from, bytes })
+}
+
+fn copy_now(state: &mut State, to: usize, from: usize, bytes: usize) -> Outcome {
+    copy_later(state, std::ptr::null_mut(), to, from, bytes)?;
+    let name = stream::name(std::ptr::null_mut())?;
+    stream::run(state, name, None)
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize) -> CUresult {
+    call(|state| {
+        count(state)?;
+        check_device_range(to as usize, bytes)?;
+        copy_now(state, to as usize, from as usize, bytes)
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize) -> CUresult {
+    call(|state| {
+        count(state)?;
+        check_device_range(from as usize, bytes)?;
+        copy_now(state, to as usize, from as usize, bytes)
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyDtoD_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CUresult {
+    call(|state| {
+        count(state)?;
+        check_device_range(to as usize, bytes)?;
+        check_device_range(from as usize, bytes)?;
+        copy_now(state, to as usize, from as usize, bytes)
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
+    to: CUdeviceptr,
+    from: *const c_void,
+    bytes: usize,
+    stream: CUstream,
+) -> CUresult {
+    call(|state| {
+        count(state)?;
+        check_device_range(to as usize, bytes)?;
+        if is_pinned(from as usize, bytes) {
+            return copy_later(state, stream, to as usize, from as usize, bytes);
+        }
+        // SAFETY: the caller promises the range. Pageable memory has been read when the call returns.
+        let data = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.to_vec();
+        stream::enqueue(state, stream, Operation::CopyStaged { to: to as usize, data })
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
+    to: *mut c_void,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> CUresult {
+    call(|state| {
+        count(state)?;
+        check_device_range(from as usize, bytes)?;
+        copy_later(state, stream, to as usize, from as usize, bytes)?;
+        if is_pinned(to as usize, bytes) {
+            return Ok(());
+        }
+        // A copy to pageable memory is done when the call returns.
+        let name = stream::name(stream)?;
+        stream::run(state, name, None)
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> CUresult {
+    call(|state| {
+        count(state)?;
+        check_device_range(to as usize, bytes)?;
+        check_device_range(from as usize, bytes)?;
+        copy_later(state, stream, to as usize, from as usize, bytes)
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
+    call(|state| {
+        count(state)?;
+        copy_later(state, stream, to as usize, from as usize, bytes)
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD8Async(to: CUdeviceptr, value: c_uchar, bytes: usize, stream: CUstream) -> CUresult {
+    call(|state| {
+        check_device_range(to as usize, bytes)?;
+        stream::enqueue(state, stream, Operation::Fill { to: to as usize, bytes, pattern: [value; 4] })
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD32Async(to: CUdeviceptr, value: c_uint, words: usize, stream: CUstream) -> CUresult {
+    call(|state| {
+        check_device_range(to as usize, words * 4)?;
+        stream::enqueue(
+            state,
+            stream,
+            Operation::Fill { to: to as usize, bytes: words * 4, pattern: value.to_ne_bytes() },
+        )
+    })
+}
+
+fn check_unified(address: CUdeviceptr, bytes: usize) -> Outcome {
+    match memory::kind_of(address as usize) {
+        Some(Kind::Unified(_)) if memory::contains(address as usize, bytes) => Ok(()),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemPrefetchAsync(
+    address: CUdeviceptr,
+    bytes: usize,
+    _device: CUdevice,
+    _stream: CUstream,
+) -> CUresult {
+    call(|_| check_unified(address, bytes))
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemPrefetchAsync_v2(
+    address: CUdeviceptr,
+    bytes: usize,
+    _location: CUmemLocation,
+    _flags: c_uint,
+    _stream: CUstream,
+) -> CUresult {
+    call(|_| check_unified(address, bytes))
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAdvise_v2(
+    address: CUdeviceptr,
+    bytes: usize,
+    _advice: CUmem_advise,
+    _location: CUmemLocation,
+) -> CUresult {
+    call(|_| check_unified(address, bytes))
+}

@@ -1,0 +1,392 @@
+//! Virtual memory management: address ranges, physical pieces, and what is mapped where.
+//!
+//! A piece is an anonymous file, a range is reserved address space, and mapping maps the file there: so a piece mapped twice
+//! is one memory, and an access to what is not mapped, or not made accessible, faults.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::c_ulonglong;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cudarc::driver::sys::{
+    CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationProp,
+    CUmemGenericAllocationHandle, CUmemLocationType, CUresult,
+};
+use parking_lot::RwLock;
+
+use crate::control::{self, ALLOCATION};
+use crate::error::{call, give};
+use crate::memory::{self, Kind};
+
+/// Enough devices for any test.
+const DEVICES: usize = 16;
+static USED: [AtomicUsize; DEVICES] = [const { AtomicUsize::new(0) }; DEVICES];
+
+/// Bytes of a device's memory that pieces hold.
+pub fn used_bytes(device: usize) -> usize {
+    USED.get(device).map_or(0, |used| used.load(Ordering::SeqCst))
+}
+
+struct Piece {
+    file: i32,
+    bytes: usize,
+    kind: Kind,
+    /// Released by its owner; it goes when the last mapping does.
+    released: bool,
+    mappings: usize,
+}
+
+struct Mapping {
+    bytes: usize,
+    piece: u64,
+}
+
+#[derive(Default)]
+pub struct VirtualMemory {
+    ranges: BTreeMap<usize, usize>,
+    pieces: HashMap<u64, Piece>,
+    mappings: BTreeMap<usize, Mapping>,
+}
+
+static MAPPED: RwLock<BTreeMap<usize, usize>> = RwLock::new(BTreeMap::new());
+
+/// Whether every byte of a range is mapped, by whatever pieces.
+pub fn is_mapped(address: usize, bytes: usize) -> bool {
+    let mapped = MAPPED.read();
+    let mut at = address;
+    while at < address + bytes {
+        match mapped.range(..=at).next_back() {
+            Some((start, length)) if at < start + length => at = start + length,
+            _ => return false,
+        }
+    }
+    true
+}
+
+impl VirtualMemory {
+    pub fn device_bytes(&self) -> u64 {
+        self.pieces
+            .values()
+            .filter(|piece| matches!(piece.kind, Kind::MappedDevice(_)))
+            .map(|piece| piece.bytes as u64)
+            .sum()
+    }
+
+    pub fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    pub fn ranges(&self) -> usize {
+        self.ranges.len()
+    }
+
+    fn unmap(&mut self, address: usize) {
+        if let Some(mapping) = self.mappings.remove(&address) {
+            // SAFETY: the range is reserved by `cuMemAddressReserve`; it goes back to being so.
+            unsafe {
+                libc::mmap(
+                    address as *mut libc::c_void,
+                    mapping.bytes,
+                    libc::PROT_NONE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+                    -1,
+                    0,
+                );
+            }
+            memory::unmap(address);
+            MAPPED.write().remove(&address);
+            if let Some(piece) = self.pieces.get_mut(&mapping.piece) {
+                piece.mappings -= 1;
+            }
+            self.drop_if_unused(mapping.piece);
+        }
+    }
+
+    fn drop_if_unused(&mut self, handle: u64) {
+        if self.pieces.get(&handle).is_some_and(|piece| piece.released && piece.mappings == 0) {
+            let piece = self.pieces.remove(&handle).expect("found above");
+            if let Kind::MappedDevice(device) = piece.kind {
+                USED[device].fetch_sub(piece.bytes, Ordering::SeqCst);
+            }
+            // SAFETY: the file is the piece's own.
+            unsafe { libc::close(piece.file) };
+        }
+    }
+
+    pub fn clear(&mut self) {
+        let mapped: Vec<usize> = self.mappings.keys().copied().collect();
+        for address in mapped {
+            self.unmap(address);
+        }
+        let handles: Vec<u64> = self.pieces.keys().copied().collect();
+        for handle in handles {
+            if let Some(piece) = self.pieces.get_mut(&handle) {
+                piece.released = true;
+            }
+            self.drop_if_unused(handle);
+        }
+        for (address, bytes) in std::mem::take(&mut self.ranges) {
+            // SAFETY: reserved with this length.
+            unsafe { libc::munmap(address as *mut libc::c_void, bytes) };
+        }
+    }
+}
+
+fn granularity() -> Result<usize, CUresult> {
+    match control::settings().granularity {
+        0 => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        bytes => Ok(bytes),
+    }
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetAllocationGranularity(
+    place: *mut usize,
+    _properties: *const CUmemAllocationProp,
+    _option: CUmemAllocationGranularity_flags,
+) -> CUresult {
+    // SAFETY: as the caller promises.
+    call(|_| unsafe { give(place, granularity()?) })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAddressReserve(
+    place: *mut CUdeviceptr,
+    bytes: usize,
+    _alignment: usize,
+    _address: CUdeviceptr,
+    _flags: c_ulonglong,
+) -> CUresult {
+    call(|state| {
+        let granularity = granularity()?;
+        if bytes == 0 || bytes % granularity != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: a new mapping at any place; a little more, so that its start can be aligned.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes + granularity,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let start = start as usize;
+        let aligned = start.next_multiple_of(granularity);
+        // SAFETY: the parts before and after the aligned range belong to the mapping just made.
+        unsafe {
+            if aligned > start {
+                libc::munmap(start as *mut libc::c_void, aligned - start);
+            }
+            if start + granularity > aligned {
+                libc::munmap((aligned + bytes) as *mut libc::c_void, start + granularity - aligned);
+            }
+        }
+        state.virtual_memory.ranges.insert(aligned, bytes);
+        // SAFETY: as the caller promises.
+        unsafe { give(place, aligned as CUdeviceptr) }
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAddressFree(address: CUdeviceptr, bytes: usize) -> CUresult {
+    call(|state| {
+        let address = address as usize;
+        let memory = &mut state.virtual_memory;
+        if memory.ranges.get(&address) != Some(&bytes)
+            || memory.mappings.range(address..address + bytes).next().is_some()
+        {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        memory.ranges.remove(&address);
+        // SAFETY: reserved with this length, and nothing is mapped there.
+        unsafe { libc::munmap(address as *mut libc::c_void, bytes) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemCreate(
+    place: *mut CUmemGenericAllocationHandle,
+    bytes: usize,
+    properties: *const CUmemAllocationProp,
+    _flags: c_ulonglong,
+) -> CUresult {
+    call(|state| {
+        let granularity = granularity()?;
+        if bytes == 0 || bytes % granularity != 0 || properties.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null, and the caller promises that it is valid.
+        let location = unsafe { (*properties).location };
+        let id = location.id;
+        let kind = match location.type_ {
+            CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
+                let device = usize::try_from(id).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+                if device >= control::settings().devices.min(DEVICES) {
+                    return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+                }
+                Kind::MappedDevice(device)
+            }
+            CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST => {
+                Kind::MappedHost
+            }
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        };
+        if ALLOCATION.strikes() {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        if let Kind::MappedDevice(device) = kind {
+            if bytes > control::settings().memory.saturating_sub(crate::device::used_bytes(device)) {
+                return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+            }
+        }
+        // SAFETY: the name is a C string; the file is checked.
+        let file = unsafe { libc::memfd_create(c"overspill-emulated".as_ptr(), libc::MFD_CLOEXEC) };
+        if file < 0 {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        // SAFETY: the file was just made.
+        if unsafe { libc::ftruncate(file, bytes as libc::off_t) } != 0 {
+            // SAFETY: as above.
+            unsafe { libc::close(file) };
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        if let Kind::MappedDevice(device) = kind {
+            USED[device].fetch_add(bytes, Ordering::SeqCst);
+        }
+        let handle = state.handle();
+        state.virtual_memory.pieces.insert(handle, Piece { file, bytes, kind, released: false, mappings: 0 });
+        // SAFETY: as the caller promises.
+        unsafe { give(place, handle as CUmemGenericAllocationHandle) }
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
+    call(|state| {
+        let memory = &mut state.virtual_memory;
+        match memory.pieces.get_mut(&(handle as u64)) {
+            Some(piece) if !piece.released => piece.released = true,
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+        memory.drop_if_unused(handle as u64);
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemMap(
+    address: CUdeviceptr,
+    bytes: usize,
+    offset: usize,
+    handle: CUmemGenericAllocationHandle,
+    _flags: c_ulonglong,
+) -> CUresult {
+    call(|state| {
+        let address = address as usize;
+        let memory = &mut state.virtual_memory;
+        let reserved = memory
+            .ranges
+            .range(..=address)
+            .next_back()
+            .is_some_and(|(start, length)| address + bytes <= start + length);
+        let taken = memory
+            .mappings
+            .range(..address + bytes)
+            .next_back()
+            .is_some_and(|(start, other)| start + other.bytes > address);
+        // Some drivers refuse offsets, and so does this one.
+        let Some(piece) = memory.pieces.get_mut(&(handle as u64)) else {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        };
+        if !reserved || taken || offset != 0 || bytes != piece.bytes {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the range is reserved and nothing is mapped there.
+        let mapped = unsafe {
+            libc::mmap(
+                address as *mut libc::c_void,
+                bytes,
+                libc::PROT_NONE,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                piece.file,
+                0,
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        piece.mappings += 1;
+        let kind = piece.kind;
+        memory.mappings.insert(address, Mapping { bytes, piece: handle as u64 });
+        memory::map(address, bytes, kind);
+        MAPPED.write().insert(address, bytes);
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemUnmap(address: CUdeviceptr, bytes: usize) -> CUresult {
+    call(|state| {
+        crate::stream::run_all(state)?;
+        let address = address as usize;
+        let within: Vec<usize> =
+            state.virtual_memory.mappings.range(address..address + bytes).map(|(start, _)| *start).collect();
+        if within.is_empty() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        for start in within {
+            state.virtual_memory.unmap(start);
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemSetAccess(
+    address: CUdeviceptr,
+    bytes: usize,
+    descriptors: *const CUmemAccessDesc,
+    count: usize,
+) -> CUresult {
+    call(|_| {
+        let address = address as usize;
+        if !is_mapped(address, bytes) || descriptors.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the caller promises `count` descriptors.
+        let descriptors = unsafe { std::slice::from_raw_parts(descriptors, count) };
+        let writable = descriptors
+            .iter()
+            .any(|descriptor| descriptor.flags == CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        if !writable {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        // SAFETY: the range is mapped.
+        if unsafe { libc::mprotect(address as *mut libc::c_void, bytes, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(())
+    })
+}

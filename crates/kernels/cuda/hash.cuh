@@ -1,0 +1,31 @@
+// Hash functions. Radix bits and table slots are taken from the top of the 64 bits, where multiply-shift is best.
+#pragma once
+
+#include "platform.cuh"
+
+namespace overspill {
+
+enum HashFunction : u32 { kMultiplyShift = 0, kMurmur3 = 1 };
+
+// Multiply-shift (paper 1, section 6.1): one multiplication by an odd constant; the top bits are the hash.
+__device__ __forceinline__ u64 multiply_shift(u64 key) { return key * 0x9E3779B97F4A7C15ull; }
+
+// The finalizer of MurmurHash3 for 64 bits: every bit of the key reaches every bit of the hash.
+__device__ __forceinline__ u64 murmur3(u64 key) {
+    key ^= key >> 33;
+    key *= 0xFF51AFD7ED558CCDull;
+    key ^= key >> 33;
+    key *= 0xC4CEB9FE1A85EC53ull;
+    return key ^ (key >> 33);
+}
+
+__device__ __forceinline__ u64 hash_key(u64 key, u32 function) {
+    return function == kMurmur3 ? murmur3(key) : multiply_shift(key);
+}
+
+// The partition of a hash: `bits` (1 to 12) of it, `shift` bits below the top, where earlier passes have looked.
+__device__ __forceinline__ u32 radix(u64 hash, u32 shift, u32 bits) {
+    return static_cast<u32>((hash << shift) >> (64 - bits));
+}
+
+}  // namespace overspill

@@ -1,0 +1,71 @@
+// Open addressing with linear probing, at a load of at most one half (paper 1, section 6.1). Duplicate keys are kept: each
+// takes a slot of its own, and a lookup goes on to the first empty one.
+#pragma once
+
+#include "table.cuh"
+
+namespace overspill {
+
+// 2^bits slots. A slot of an 8-byte key is the key and a value of 8 bytes; the value is claimed by compare-and-swap, and
+// the key written after it, which is enough because lookups come in a later launch.
+template <typename Key>
+struct LinearProbingTable {
+    u64* slots;
+    u32 bits;
+    u32 hash_function;
+
+    // Returns false if every slot is taken.
+    __device__ __forceinline__ bool insert(Key key, u64 value) const {
+        const u64 mask = (u64{1} << bits) - 1;
+        u64 slot = slot_of(key, hash_function, bits);
+        for (u64 step = 0; step <= mask; ++step, slot = (slot + 1) & mask) {
+            if (atomicCAS(&slots[2 * slot + 1], kEmpty, value) == kEmpty) {
+                slots[2 * slot] = key;
+                return true;
+            }
+        }
+        return false;
+    }
+
+    template <typename Found>
+    __device__ __forceinline__ void find(Key key, Found&& found) const {
+        const u64 mask = (u64{1} << bits) - 1;
+        u64 slot = slot_of(key, hash_function, bits);
+        for (u64 step = 0; step <= mask; ++step, slot = (slot + 1) & mask) {
+            const u64 value = slots[2 * slot + 1];
+            if (value == kEmpty) return;
+            if (slots[2 * slot] == key) found(value);
+        }
+    }
+};
+
+// For 4-byte keys a slot is 8 bytes: the key above a value of 4 bytes, claimed at once.
+template <>
+struct LinearProbingTable<u32> {
+    u64* slots;
+    u32 bits;
+    u32 hash_function;
+
+    __device__ __forceinline__ bool insert(u32 key, u64 value) const {
+        const u64 mask = (u64{1} << bits) - 1;
+        const u64 entry = static_cast<u64>(key) << 32 | static_cast<u32>(value);
+        u64 slot = slot_of(key, hash_function, bits);
+        for (u64 step = 0; step <= mask; ++step, slot = (slot + 1) & mask) {
+            if (atomicCAS(&slots[slot], kEmpty, entry) == kEmpty) return true;
+        }
+        return false;
+    }
+
+    template <typename Found>
+    __device__ __forceinline__ void find(u32 key, Found&& found) const {
+        const u64 mask = (u64{1} << bits) - 1;
+        u64 slot = slot_of(key, hash_function, bits);
+        for (u64 step = 0; step <= mask; ++step, slot = (slot + 1) & mask) {
+            const u64 entry = slots[slot];
+            if (entry == kEmpty) return;
+            if (static_cast<u32>(entry >> 32) == key) found(static_cast<u64>(static_cast<u32>(entry)));
+        }
+    }
+};
+
+}  // namespace overspill

@@ -1,0 +1,55 @@
+// What build and probe kernels are given.
+#pragma once
+
+#include "../hash.cuh"
+#include "../platform.cuh"
+
+namespace overspill {
+
+// One side of a join: keys, and a value each. Without a value column a tuple's value is its row id. Mirrored in Rust.
+struct JoinInput {
+    const void* keys;
+    const void* values;
+    u64 value_width;
+    u64 tuples;
+    u64 first_row_id;
+
+    template <typename Key>
+    __device__ __forceinline__ Key key(u64 at) const {
+        return static_cast<const Key*>(keys)[at];
+    }
+
+    __device__ __forceinline__ u64 value(u64 at) const {
+        if (values == nullptr) return first_row_id + at;
+        return value_width == 8 ? static_cast<const u64*>(values)[at] : static_cast<const u32*>(values)[at];
+    }
+};
+
+// The table that the build and the probe share; which fields mean something depends on its kind. Mirrored in Rust.
+struct HashTableArguments {
+    u64* slots;
+    u64* claims;
+    void* slot_keys;
+    u64* starts;
+    u32* filled;
+    u64* values;
+    u64 slot_count;
+    u64 smallest_key;
+    u32 bits;
+    u32 hash_function;
+};
+
+// Where matches go. Mirrored in Rust.
+struct JoinOutput {
+    // Aggregation: [0] the number of matches, [1] the sum of both values over all matches.
+    u64* totals;
+    // Linear allocator: how many pairs there are; more than the capacity means that the rest was not written.
+    u64* cursor;
+    u64 capacity;
+    u64* build_values;
+    u64* probe_values;
+    // Count, then write: matches per block, and after an exclusive prefix sum where each block writes.
+    u64* block_counts;
+};
+
+}  // namespace overspill

@@ -1,0 +1,96 @@
+// What becomes of a match.
+#pragma once
+
+#include "../scan.cuh"
+#include "arguments.cuh"
+
+namespace overspill {
+
+// Each sink is made by every thread of a block, takes matches in `match`, and is ended by all threads in `finish`.
+
+// Sums in registers, then one atomic addition a block (paper 1, section 5.1).
+struct AggregateSink {
+    const JoinOutput& output;
+    u64 matches = 0;
+    u64 sum = 0;
+
+    __device__ __forceinline__ explicit AggregateSink(const JoinOutput& output) : output(output) {}
+
+    __device__ __forceinline__ void match(u64 build_value, u64 probe_value) {
+        ++matches;
+        sum += build_value + probe_value;
+    }
+
+    __device__ __forceinline__ void finish() {
+        u64 block_matches;
+        u64 block_sum;
+        block_exclusive_sum(matches, block_matches);
+        block_exclusive_sum(sum, block_sum);
+        if (threadIdx.x == 0 && block_matches != 0) {
+            atomicAdd(&output.totals[0], block_matches);
+            atomicAdd(&output.totals[1], block_sum);
+        }
+    }
+};
+
+// Pairs of values, placed by one counter (paper 1, section 5.1: a linear allocator needs one pass).
+struct LinearAllocatorSink {
+    const JoinOutput& output;
+
+    __device__ __forceinline__ explicit LinearAllocatorSink(const JoinOutput& output) : output(output) {}
+
+    __device__ __forceinline__ void match(u64 build_value, u64 probe_value) {
+        // The lanes that have a match just now draw their places together.
+        const u32 lanes = __activemask();
+        const u32 leader = __ffs(static_cast<int>(lanes)) - 1;
+        const u32 rank = __popc(lanes & ((1u << lane_index()) - 1));
+        u64 place = 0;
+        if (lane_index() == leader) place = atomicAdd(output.cursor, static_cast<u64>(__popc(lanes)));
+        place = __shfl_sync(lanes, place, leader) + rank;
+        if (place < output.capacity) {
+            output.build_values[place] = build_value;
+            output.probe_values[place] = probe_value;
+        }
+    }
+
+    __device__ __forceinline__ void finish() {}
+};
+
+// The first of two passes: how many matches each block has.
+struct CountSink {
+    const JoinOutput& output;
+    u64 matches = 0;
+
+    __device__ __forceinline__ explicit CountSink(const JoinOutput& output) : output(output) {}
+
+    __device__ __forceinline__ void match(u64, u64) { ++matches; }
+
+    __device__ __forceinline__ void finish() {
+        u64 block_matches;
+        block_exclusive_sum(matches, block_matches);
+        if (threadIdx.x == 0) output.block_counts[blockIdx.x] = block_matches;
+    }
+};
+
+// The second: the pairs, from where the block's part starts.
+struct WriteSink {
+    const JoinOutput& output;
+    u64* next;
+
+    __device__ __forceinline__ explicit WriteSink(const JoinOutput& output) : output(output) {
+        __shared__ u64 next_place;
+        next = &next_place;
+        if (threadIdx.x == 0) next_place = output.block_counts[blockIdx.x];
+        __syncthreads();
+    }
+
+    __device__ __forceinline__ void match(u64 build_value, u64 probe_value) {
+        const u64 place = atomicAdd(next, u64{1});
+        output.build_values[place] = build_value;
+        output.probe_values[place] = probe_value;
+    }
+
+    __device__ __forceinline__ void finish() {}
+};
+
+}  // namespace overspill

@@ -1,0 +1,118 @@
+//! What kernels are given, as `join/arguments.cuh` has it.
+
+use overspill_machine::memory::{View, ViewMut};
+use overspill_machine::{Error, Result};
+
+use crate::KeyWidth;
+
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct JoinInput {
+    keys: u64,
+    values: u64,
+    value_width: u64,
+    tuples: u64,
+    first_row_id: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct HashTableArguments {
+    pub slots: u64,
+    pub claims: u64,
+    pub slot_keys: u64,
+    pub starts: u64,
+    pub filled: u64,
+    pub values: u64,
+    pub slot_count: u64,
+    pub smallest_key: u64,
+    pub bits: u32,
+    pub hash_function: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct JoinOutput {
+    pub totals: u64,
+    pub cursor: u64,
+    pub capacity: u64,
+    pub build_values: u64,
+    pub probe_values: u64,
+    pub block_counts: u64,
+}
+
+/// Where the values of a side come from.
+#[derive(Debug, Clone, Copy)]
+pub enum Values<'a> {
+    /// A column of 4 bytes each. As build values of 4-byte keys, the largest is reserved.
+    Four(View<'a>),
+    /// A column of 8 bytes each. As build values, the largest is reserved.
+    Eight(View<'a>),
+    /// The tuples' numbers, counted from here.
+    RowIds(u64),
+}
+
+/// One side of a join.
+#[derive(Debug, Clone, Copy)]
+pub struct JoinSide<'a> {
+    /// The keys.
+    pub keys: View<'a>,
+    /// A value for each.
+    pub values: Values<'a>,
+}
+
+impl JoinSide<'_> {
+    /// Checked, and as kernels take it.
+    pub(super) fn arguments(&self, key: KeyWidth) -> Result<JoinInput> {
+        let tuples = self.keys.bytes() / key.bytes();
+        if self.keys.address() % key.bytes() != 0 {
+            return Err(Error::Invalid(
+                "the keys start at an address that is not a multiple of their width".to_owned(),
+            ));
+        }
+        let (values, width, first_row_id) = match self.values {
+            Values::Four(view) => (view, 4, 0),
+            Values::Eight(view) => (view, 8, 0),
+            Values::RowIds(first) => (View::empty(), 8, first),
+        };
+        let is_column = !matches!(self.values, Values::RowIds(_));
+        if is_column && (values.bytes() < tuples * width || values.address() % width != 0) {
+            return Err(Error::Invalid(format!(
+                "{} bytes of values for {tuples} keys, {width} for each, aligned",
+                values.bytes()
+            )));
+        }
+        // Without tuples there may be no address, which would mean row ids.
+        Ok(JoinInput { keys: self.keys.address(), values: values.address(), value_width: width, tuples, first_row_id })
+    }
+}
+
+impl JoinInput {
+    pub(super) fn tuples(&self) -> u64 {
+        self.tuples
+    }
+}
+
+/// The result of a join that sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// How many matches there are.
+    pub matches: u64,
+    /// The sum of both values of every match, modulo 2^64.
+    pub sum: u64,
+}
+
+/// Room for the result of a join that materializes: the value of either side of every match, 8 bytes each.
+#[derive(Debug)]
+pub struct Pairs<'a> {
+    /// Values of the build side.
+    pub build: ViewMut<'a>,
+    /// Values of the probe side.
+    pub probe: ViewMut<'a>,
+}
+
+impl Pairs<'_> {
+    pub(super) fn capacity(&self) -> u64 {
+        self.build.bytes().min(self.probe.bytes()) / 8
+    }
+}

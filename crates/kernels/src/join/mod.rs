@@ -1,0 +1,20 @@
+//! Hash tables and joins on the device.
+//!
+//! | table | keys | a lookup costs |
+//! |---|---|---|
+//! | perfect | unique, in a range of known size | one access |
+//! | linear probing | any; each duplicate takes a slot | a walk to the first empty slot |
+//! | multi-value | any; duplicates lie side by side | a walk to the key, then its values in order |
+//! | bucket chaining, in scratchpad memory | any; for partitions | a chain |
+//!
+//! A tuple is a key of 4 or 8 bytes and a value of 4 or 8, which may be its row id. Results are sums, or pairs of values.
+
+mod arguments;
+mod no_partitioning;
+mod partitioned;
+
+pub(crate) use arguments::{HashTableArguments, JoinInput, JoinOutput};
+pub use arguments::{JoinSide, Pairs, Totals, Values};
+pub use no_partitioning::{HashTable, TableKind};
+pub(crate) use partitioned::JoinTask;
+pub use partitioned::{PartitionedJoin, PartitionedSide};

@@ -1,0 +1,235 @@
+//! Tables that all blocks build and probe (paper 2, section 2.1).
+
+use overspill_machine::driver::{Arguments, Function, LaunchShape, Stream};
+use overspill_machine::memory::DeviceBuffer;
+use overspill_machine::{Error, Result};
+
+use super::arguments::{HashTableArguments, JoinInput, JoinOutput, JoinSide, Pairs, Totals};
+use crate::{HashFunction, Kernels, KeyWidth, PrefixSum};
+
+const THREADS: u32 = 256;
+/// Enough blocks to hide latency; each takes tuples until there are none.
+const BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
+
+/// Which table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableKind {
+    /// For unique keys from `smallest_key` on, `slots` of them at most.
+    Perfect {
+        /// The key of the first slot.
+        smallest_key: u64,
+        /// How many keys the range has.
+        slots: u64,
+    },
+    /// Open addressing, at most half full.
+    LinearProbing,
+    /// Each key once, with its values side by side.
+    MultiValue,
+}
+
+impl TableKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Perfect { .. } => "perfect",
+            Self::LinearProbing => "linear_probing",
+            Self::MultiValue => "multi_value",
+        }
+    }
+}
+
+/// A hash table in GPU memory.
+#[derive(Debug)]
+pub struct HashTable {
+    kernels: Kernels,
+    kind: TableKind,
+    key: KeyWidth,
+    capacity: u64,
+    bits: u32,
+    hash: HashFunction,
+    slots: DeviceBuffer,
+    claims: DeviceBuffer,
+    slot_keys: DeviceBuffer,
+    starts: DeviceBuffer,
+    filled: DeviceBuffer,
+    values: DeviceBuffer,
+}
+
+impl HashTable {
+    /// An empty table for at most `capacity` tuples. It takes 8 bytes for each key of the range (perfect); 8 or 16 for each
+    /// slot of twice the capacity, rounded up to a power of two (linear probing, keys of 4 or 8 bytes); or for each such slot 20
+    /// and a key, and 8 for each tuple (multi-value).
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn new(kernels: &Kernels, kind: TableKind, key: KeyWidth, capacity: u64, hash: HashFunction) -> Result<Self> {
+        let device = kernels.device();
+        let slot_count = capacity
+            .max(1)
+            .checked_mul(2)
+            .and_then(u64::checked_next_power_of_two)
+            .ok_or_else(|| Error::Invalid(format!("a hash table of {capacity} tuples")))?;
+        let buffer = |bytes: u64| DeviceBuffer::new(device, bytes);
+        let (slots, is_multi_value) = match (kind, key) {
+            (TableKind::Perfect { slots, .. }, _) => (slots * 8, 0),
+            (TableKind::LinearProbing, KeyWidth::Four) => (slot_count * 8, 0),
+            (TableKind::LinearProbing, KeyWidth::Eight) => (slot_count * 16, 0),
+            (TableKind::MultiValue, _) => (0, 1),
+        };
+        Ok(Self {
+            slots: buffer(slots)?,
+            claims: buffer(is_multi_value * slot_count * 8)?,
+            slot_keys: buffer(is_multi_value * slot_count * key.bytes())?,
+            starts: buffer(is_multi_value * (slot_count + 1) * 8)?,
+            filled: buffer(is_multi_value * slot_count * 4)?,
+            values: buffer(is_multi_value * capacity * 8)?,
+            kernels: kernels.clone(),
+            kind,
+            key,
+            capacity,
+            bits: slot_count.ilog2(),
+            hash,
+        })
+    }
+
+    /// Fills the table with the build side, and waits for it. What was in it before is gone.
+    ///
+    /// Returns how many tuples it could not take: for perfect hashing those whose key is there already or out of range. If
+    /// there are any, the table must not be probed: another kind is needed.
+    ///
+    /// # Errors
+    /// If there are more tuples than the capacity, or the device fails.
+    pub fn build(&mut self, stream: &Stream, side: &JoinSide<'_>) -> Result<u64> {
+        let input = side.arguments(self.key)?;
+        if input.tuples() > self.capacity {
+            return Err(Error::Invalid(format!("{} tuples for a hash table of {}", input.tuples(), self.capacity)));
+        }
+        const EMPTY: u8 = 0xFF;
+        self.slots.fill(stream, EMPTY)?;
+        self.claims.fill(stream, EMPTY)?;
+        self.starts.fill(stream, 0)?;
+        self.filled.fill(stream, 0)?;
+        let mut refused = DeviceBuffer::from_slice(stream, &[0u64])?;
+        let place = refused.view_mut().address();
+        let table = self.arguments();
+        let name = match self.kind {
+            TableKind::MultiValue => self.kernel("count_multi_value")?,
+            kind => self.kernel(&format!("build_{}", kind.name()))?,
+        };
+        let shape = self.shape();
+        let with = Arguments::default();
+        // SAFETY: the parameters are the kernel's own; the table was made for as many tuples; everything borrowed outlives the
+        // stream's work, which is waited for here, also after an error.
+        let launched = unsafe { name.launch(stream, shape, with.with(&input).with(&table).with(&place)) };
+        stream.synchronize().and(launched)?;
+        if self.kind == TableKind::MultiValue {
+            let slots = 1 << self.bits;
+            let mut prefix_sum = PrefixSum::new(&self.kernels, slots + 1)?;
+            prefix_sum.run_in_place(stream, self.starts.view_mut())?;
+            let fill = self.kernel("fill_multi_value")?;
+            // SAFETY: as above.
+            let launched = unsafe { fill.launch(stream, shape, Arguments::default().with(&input).with(&table)) };
+            stream.synchronize().and(launched)?;
+        }
+        Ok(refused.read::<u64>(stream, 1)?[0])
+    }
+
+    /// Joins and sums.
+    ///
+    /// # Errors
+    /// If the device fails or has no memory for 16 bytes.
+    pub fn probe_aggregate(&self, stream: &Stream, side: &JoinSide<'_>) -> Result<Totals> {
+        let mut totals = DeviceBuffer::from_slice(stream, &[0u64; 2])?;
+        let output = JoinOutput { totals: totals.view_mut().address(), ..JoinOutput::default() };
+        self.probe(stream, "aggregate", side, output)?;
+        let read: Vec<u64> = totals.read(stream, 2)?;
+        Ok(Totals { matches: read[0], sum: read[1] })
+    }
+
+    /// Joins and writes pairs in any order, in one pass over the probe side. Returns how many matches there are; if that is more
+    /// than there is room for, the rest was not written, and the join must be repeated with more room.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn probe_allocate(&self, stream: &Stream, side: &JoinSide<'_>, pairs: &mut Pairs<'_>) -> Result<u64> {
+        let mut cursor = DeviceBuffer::from_slice(stream, &[0u64])?;
+        let output = JoinOutput {
+            cursor: cursor.view_mut().address(),
+            capacity: pairs.capacity(),
+            build_values: pairs.build.address(),
+            probe_values: pairs.probe.address(),
+            ..JoinOutput::default()
+        };
+        self.probe(stream, "allocate", side, output)?;
+        Ok(cursor.read::<u64>(stream, 1)?[0])
+    }
+
+    /// Joins twice: first it counts matches, then `room` is asked for memory for just so many pairs, and they are written.
+    /// Returns how many.
+    ///
+    /// # Errors
+    /// Whatever `room` returns, or if the device fails.
+    pub fn probe_materialize<'r>(
+        &self,
+        stream: &Stream,
+        side: &JoinSide<'_>,
+        room: impl FnOnce(u64) -> Result<Pairs<'r>>,
+    ) -> Result<u64> {
+        let blocks = u64::from(self.shape().blocks);
+        let mut counts = DeviceBuffer::new(self.kernels.device(), blocks * 8)?;
+        let output = JoinOutput { block_counts: counts.view_mut().address(), ..JoinOutput::default() };
+        self.probe(stream, "count", side, output)?;
+        let matches = PrefixSum::new(&self.kernels, blocks)?.run_in_place(stream, counts.view_mut())?;
+        let pairs = room(matches)?;
+        if pairs.capacity() < matches {
+            return Err(Error::Invalid(format!("room for {} pairs, and there are {matches}", pairs.capacity())));
+        }
+        let output = JoinOutput {
+            block_counts: counts.view_mut().address(),
+            build_values: pairs.build.address(),
+            probe_values: pairs.probe.address(),
+            ..JoinOutput::default()
+        };
+        self.probe(stream, "write", side, output)?;
+        Ok(matches)
+    }
+
+    fn probe(&self, stream: &Stream, sink: &str, side: &JoinSide<'_>, output: JoinOutput) -> Result<()> {
+        let input: JoinInput = side.arguments(self.key)?;
+        let table = self.arguments();
+        let kernel = self.kernel(&format!("probe_{}_{sink}", self.kind.name()))?;
+        // SAFETY: the parameters are the kernel's own; what they lead to is borrowed or owned by the caller until the stream's
+        // work is waited for here, also after an error.
+        let launched = unsafe {
+            kernel.launch(stream, self.shape(), Arguments::default().with(&input).with(&table).with(&output))
+        };
+        stream.synchronize().and(launched)
+    }
+
+    fn kernel(&self, name: &str) -> Result<Function> {
+        self.kernels.function(&format!("{name}_u{}", self.key.bytes() * 8))
+    }
+
+    fn shape(&self) -> LaunchShape {
+        let blocks = self.kernels.device().properties().multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
+        LaunchShape { blocks, threads: THREADS, scratchpad: 0 }
+    }
+
+    fn arguments(&self) -> HashTableArguments {
+        let (slot_count, smallest_key) = match self.kind {
+            TableKind::Perfect { smallest_key, slots } => (slots, smallest_key),
+            TableKind::LinearProbing | TableKind::MultiValue => (1 << self.bits, 0),
+        };
+        HashTableArguments {
+            slots: self.slots.view().address(),
+            claims: self.claims.view().address(),
+            slot_keys: self.slot_keys.view().address(),
+            starts: self.starts.view().address(),
+            filled: self.filled.view().address(),
+            values: self.values.view().address(),
+            slot_count,
+            smallest_key,
+            bits: self.bits,
+            hash_function: self.hash as u32,
+        }
+    }
+}

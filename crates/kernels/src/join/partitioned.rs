@@ -1,0 +1,207 @@
+//! The join of pairs of partitions in scratchpad memory (paper 1, section 5.1).
+
+use overspill_machine::driver::{Arguments, LaunchShape, Stream};
+use overspill_machine::memory::DeviceBuffer;
+use overspill_machine::{Error, Result};
+
+use super::arguments::{JoinOutput, JoinSide, Pairs, Totals};
+use crate::{Kernels, KeyWidth, Radix};
+
+/// As `join/scheduler.cuh` has it.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct JoinTask {
+    build_begin: u64,
+    build_end: u64,
+    probe_begin: u64,
+    probe_end: u64,
+}
+
+const THREADS: u32 = 512;
+/// Of the block that writes the tasks.
+const SCHEDULER_THREADS: u32 = 256;
+/// As `kBuckets` and `kBucketBits` have it.
+const BUCKETS: u64 = 2048;
+const BUCKET_BITS: u32 = 11;
+/// Tuples of the probe side that a block takes at a time: a skewed partition is shared, and building again is cheap beside
+/// probing this many.
+const PIECE: u64 = 64 << 10;
+
+/// One side of a join, partitioned.
+#[derive(Debug, Clone, Copy)]
+pub struct PartitionedSide<'a> {
+    /// Its columns.
+    pub side: JoinSide<'a>,
+    /// Where each partition starts, and how many tuples it has.
+    pub partitions: &'a [(u64, u64)],
+}
+
+/// Joins two sides that were partitioned by the same bits of the same hash.
+#[derive(Debug)]
+pub struct PartitionedJoin {
+    kernels: Kernels,
+    key: KeyWidth,
+    radix: Radix,
+    capacity: u32,
+    scratchpad: u64,
+}
+
+impl PartitionedJoin {
+    /// For partitions made by `radix`, whose bits, and those it skips, all keys of a partition share.
+    ///
+    /// # Errors
+    /// If the hash has no bits left for buckets, or the scratchpad is too small for those.
+    pub fn new(kernels: &Kernels, key: KeyWidth, radix: Radix) -> Result<Self> {
+        if radix.shift() + radix.bits() + BUCKET_BITS > 64 {
+            return Err(Error::Invalid(format!(
+                "partitions by {} bits below {} others leave fewer than the {BUCKET_BITS} bits of a bucket",
+                radix.bits(),
+                radix.shift()
+            )));
+        }
+        // Two blocks a multiprocessor, so that one probes while the other builds.
+        let available = kernels.device().properties().scratchpad_per_block / 2;
+        let tuple = 8 + key.bytes() + 4;
+        let capacity = available.saturating_sub(BUCKETS * 4) / tuple / 2 * 2;
+        if capacity == 0 {
+            let needed = 2 * (BUCKETS * 4 + 2 * tuple);
+            return Err(Error::TooSmall {
+                what: "joining in scratchpad memory",
+                needed,
+                of: "scratchpad memory a block",
+                available: available * 2,
+            });
+        }
+        Ok(Self {
+            kernels: kernels.clone(),
+            key,
+            radix,
+            capacity: u32::try_from(capacity)
+                .map_err(|_| Error::Invalid(format!("a scratchpad of {capacity} tuples")))?,
+            scratchpad: BUCKETS * 4 + capacity * tuple,
+        })
+    }
+
+    /// Tuples of a build partition that fit the scratchpad. Larger partitions are joined in pieces of it, each against the
+    /// whole of the probe partition.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Joins and sums.
+    ///
+    /// # Errors
+    /// If the sides do not fit the partitions, or the device fails.
+    pub fn aggregate(
+        &self,
+        stream: &Stream,
+        build: &PartitionedSide<'_>,
+        probe: &PartitionedSide<'_>,
+    ) -> Result<Totals> {
+        let mut totals = DeviceBuffer::from_slice(stream, &[0u64; 2])?;
+        let output = JoinOutput { totals: totals.view_mut().address(), ..JoinOutput::default() };
+        self.run(stream, "aggregate", build, probe, output)?;
+        let read: Vec<u64> = totals.read(stream, 2)?;
+        Ok(Totals { matches: read[0], sum: read[1] })
+    }
+
+    /// Joins and writes pairs in any order. Returns how many matches there are; if that is more than there is room for, the
+    /// rest was not written, and the join must be repeated with more room.
+    ///
+    /// # Errors
+    /// As [`PartitionedJoin::aggregate`].
+    pub fn allocate(
+        &self,
+        stream: &Stream,
+        build: &PartitionedSide<'_>,
+        probe: &PartitionedSide<'_>,
+        pairs: &mut Pairs<'_>,
+    ) -> Result<u64> {
+        let mut cursor = DeviceBuffer::from_slice(stream, &[0u64])?;
+        let output = JoinOutput {
+            cursor: cursor.view_mut().address(),
+            capacity: pairs.capacity(),
+            build_values: pairs.build.address(),
+            probe_values: pairs.probe.address(),
+            ..JoinOutput::default()
+        };
+        self.run(stream, "allocate", build, probe, output)?;
+        Ok(cursor.read::<u64>(stream, 1)?[0])
+    }
+
+    fn run(
+        &self,
+        stream: &Stream,
+        sink: &str,
+        build: &PartitionedSide<'_>,
+        probe: &PartitionedSide<'_>,
+        output: JoinOutput,
+    ) -> Result<()> {
+        let device = self.kernels.device();
+        let fanout = self.radix.fanout();
+        let (build_input, probe_input) = (build.side.arguments(self.key)?, probe.side.arguments(self.key)?);
+        for (partitions, tuples) in [(build.partitions, build_input.tuples()), (probe.partitions, probe_input.tuples())]
+        {
+            let fits =
+                partitions.iter().all(|(start, count)| start.checked_add(*count).is_some_and(|end| end <= tuples));
+            if partitions.len() != fanout as usize || !fits {
+                return Err(Error::Invalid(format!(
+                    "{} partitions of {tuples} tuples, expected {fanout} within them",
+                    partitions.len()
+                )));
+            }
+        }
+        let starts = |partitions: &[(u64, u64)]| {
+            DeviceBuffer::from_slice(stream, &partitions.iter().map(|(start, _)| *start).collect::<Vec<_>>())
+        };
+        let totals = |partitions: &[(u64, u64)]| {
+            DeviceBuffer::from_slice(stream, &partitions.iter().map(|(_, count)| *count).collect::<Vec<_>>())
+        };
+        let (build_starts, build_totals) = (starts(build.partitions)?, totals(build.partitions)?);
+        let (probe_starts, probe_totals) = (starts(probe.partitions)?, totals(probe.partitions)?);
+        let most_tasks: u64 = probe.partitions.iter().map(|(_, count)| count.div_ceil(PIECE)).sum();
+        let mut tasks = DeviceBuffer::new(device, most_tasks.max(1) * size_of::<JoinTask>() as u64)?;
+        // How many tasks there are, and how many have been drawn.
+        let mut counters = DeviceBuffer::from_slice(stream, &[0u64; 2])?;
+        let addresses =
+            [&build_starts, &build_totals, &probe_starts, &probe_totals].map(|buffer| buffer.view().address());
+        let tasks_address = tasks.view_mut().address();
+        let (task_count, next_task) = (counters.view_mut().address(), counters.view_mut().address() + 8);
+
+        let schedule = self.kernels.function("schedule_join_tasks")?;
+        let join = self.kernels.function(&format!("join_partitions_{sink}_u{}", self.key.bytes() * 8))?;
+        let blocks = device.properties().multiprocessors * 2;
+        let hash = self.radix.hash_function() as u32;
+        let shared_bits = self.radix.shift() + self.radix.bits();
+        let scheduling = Arguments::default()
+            .with(&addresses[0])
+            .with(&addresses[1])
+            .with(&addresses[2])
+            .with(&addresses[3])
+            .with(&fanout)
+            .with(&PIECE)
+            .with(&tasks_address)
+            .with(&most_tasks)
+            .with(&task_count);
+        let joining = Arguments::default()
+            .with(&build_input)
+            .with(&probe_input)
+            .with(&tasks_address)
+            .with(&task_count)
+            .with(&next_task)
+            .with(&self.capacity)
+            .with(&hash)
+            .with(&shared_bits)
+            .with(&output);
+        // SAFETY: the parameters are those of the kernels, the partitions lie within their sides, and the tasks within their
+        // buffer; everything borrowed or owned here outlives the stream's work, which is waited for, also after an error.
+        let launched = unsafe {
+            schedule
+                .launch(stream, LaunchShape { blocks: 1, threads: SCHEDULER_THREADS, scratchpad: 0 }, scheduling)
+                .and_then(|()| {
+                    join.launch(stream, LaunchShape { blocks, threads: THREADS, scratchpad: self.scratchpad }, joining)
+                })
+        };
+        stream.synchronize().and(launched)
+    }
+}

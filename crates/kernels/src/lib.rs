@@ -1,0 +1,20 @@
+//! Device code and its launchers. The sources lie in `cuda/`, one header a concern; `cuda/kernels.cu` gives each kernel its
+//! name. A launcher here knows what a kernel asks of its arguments, and refuses by name what it cannot do.
+//!
+//! Counts of tuples are 64 bits wide throughout.
+
+#![deny(missing_docs)]
+
+mod hash;
+mod join;
+mod module;
+mod partition;
+mod prefix_sum;
+
+pub use hash::{HashFunction, Radix};
+pub use join::{HashTable, JoinSide, Pairs, PartitionedJoin, PartitionedSide, TableKind, Totals, Values};
+pub use module::Kernels;
+pub use partition::{Algorithm, Input, KeyWidth, Output, PartitionPlan, Partitioner, PayloadInput};
+pub use prefix_sum::PrefixSum;
+
+pub use overspill_machine::{Error, Result};

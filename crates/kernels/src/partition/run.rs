@@ -1,0 +1,262 @@
+//! Runs a plan.
+
+use overspill_machine::driver::{Arguments, Function, LaunchShape, Stream};
+use overspill_machine::memory::{DeviceBuffer, View, ViewMut};
+use overspill_machine::{Error, Result};
+
+use super::plan::{Algorithm, KeyWidth, MAX_PAYLOADS, PartitionPlan};
+use crate::Kernels;
+
+/// As `partition/arguments.cuh` has them.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct Column {
+    input: u64,
+    output: u64,
+    width: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct PartitionArguments {
+    tuples: u64,
+    chunk: u64,
+    first_row_id: u64,
+    keys: u64,
+    partitioned_keys: u64,
+    offsets: u64,
+    payloads: [Column; MAX_PAYLOADS],
+    second_level: u64,
+    radix_bits: u32,
+    radix_shift: u32,
+    hash_function: u32,
+    buffer_tuples: u32,
+    second_level_tuples: u32,
+    padding: u32,
+}
+
+/// Where the values of a payload come from.
+#[derive(Debug, Clone, Copy)]
+pub enum PayloadInput<'a> {
+    /// A column of values.
+    Column(View<'a>),
+    /// The tuple's number, counted from here: made in the pass, so that a join can find the rest of its row later (paper 1,
+    /// section 6.2.10).
+    RowIds(u64),
+}
+
+/// The columns of the tuples to partition, in the order of the plan.
+#[derive(Debug, Clone)]
+pub struct Input<'a> {
+    /// The keys.
+    pub keys: View<'a>,
+    /// The payloads, in the order of the plan.
+    pub payloads: Vec<PayloadInput<'a>>,
+}
+
+/// Where they go. Each column has room for [`PartitionPlan::output_tuples`].
+#[derive(Debug)]
+pub struct Output<'a> {
+    /// The keys.
+    pub keys: ViewMut<'a>,
+    /// The payloads, in the order of the plan.
+    pub payloads: Vec<ViewMut<'a>>,
+}
+
+/// Threads of the kernels that turn counts into offsets.
+const OFFSET_THREADS: u32 = 256;
+
+/// A plan with its kernels and memory. It may run again and again.
+#[derive(Debug)]
+pub struct Partitioner {
+    plan: PartitionPlan,
+    histogram: Function,
+    totals_of: Function,
+    starts_of: Function,
+    offsets_of: Function,
+    partition: Function,
+    /// Counts, and then offsets, of each partition and block.
+    offsets: DeviceBuffer,
+    totals: DeviceBuffer,
+    starts: DeviceBuffer,
+    second_level: DeviceBuffer,
+}
+
+impl Partitioner {
+    /// # Errors
+    /// If there is no memory for 8 bytes a block and partition, and the second level.
+    pub fn new(kernels: &Kernels, plan: PartitionPlan) -> Result<Self> {
+        let device = kernels.device();
+        let key_bits = plan.key.bytes() * 8;
+        let fanout = u64::from(plan.radix.fanout());
+        let partition = format!("partition_{}_u{key_bits}_{}", plan.algorithm.name(), plan.payloads.len());
+        Ok(Self {
+            histogram: kernels.function(&format!("histogram_u{key_bits}"))?,
+            totals_of: kernels.function("offsets_totals")?,
+            starts_of: kernels.function("offsets_starts")?,
+            offsets_of: kernels.function("offsets_blocks")?,
+            partition: kernels.function(&partition)?,
+            offsets: DeviceBuffer::new(device, fanout * u64::from(plan.blocks) * 8)?,
+            totals: DeviceBuffer::new(device, fanout * 8)?,
+            starts: DeviceBuffer::new(device, (fanout + 1) * 8)?,
+            second_level: DeviceBuffer::new(device, plan.second_level_bytes())?,
+            plan,
+        })
+    }
+
+    /// What it does.
+    pub fn plan(&self) -> &PartitionPlan {
+        &self.plan
+    }
+
+    /// Partitions the input and waits for it. Returns where each partition starts and how many tuples it has.
+    ///
+    /// Keys are read twice, payloads once; every column is written once.
+    ///
+    /// # Errors
+    /// If columns are too short, misaligned, of another number than planned, or overlap; or the device fails.
+    pub fn run(&mut self, stream: &Stream, input: &Input<'_>, output: &mut Output<'_>) -> Result<Vec<(u64, u64)>> {
+        let arguments = self.arguments(input, output)?;
+        // SAFETY: the columns were checked against the plan, which the buffers were made for; the borrows outlive the
+        // stream's work, which is waited for below, also after an error.
+        let launched = unsafe { self.launch(stream, &arguments) };
+        stream.synchronize().and(launched)?;
+        let fanout = self.plan.radix.fanout() as usize;
+        let starts: Vec<u64> = self.starts.read(stream, fanout)?;
+        let totals: Vec<u64> = self.totals.read(stream, fanout)?;
+        Ok(starts.into_iter().zip(totals).collect())
+    }
+
+    /// # Safety
+    /// The arguments lead to columns of the plan's sizes, valid until the stream has done its work.
+    unsafe fn launch(&mut self, stream: &Stream, arguments: &PartitionArguments) -> Result<()> {
+        let plan = &self.plan;
+        let (fanout, blocks) = (plan.radix.fanout(), u64::from(plan.blocks));
+        let (counts, totals, starts) =
+            (self.offsets.view_mut().address(), self.totals.view_mut().address(), self.starts.view_mut().address());
+        let alignment = plan.alignment();
+        let counting = LaunchShape { blocks: plan.blocks, threads: plan.threads, scratchpad: u64::from(fanout) * 4 };
+        let each_partition = LaunchShape { blocks: fanout, threads: OFFSET_THREADS, scratchpad: 0 };
+        let single = LaunchShape { blocks: 1, threads: OFFSET_THREADS, scratchpad: 0 };
+        let partitioning = LaunchShape { blocks: plan.blocks, threads: plan.threads, scratchpad: plan.scratchpad };
+        // SAFETY: the parameters are those of the kernels; the rest is the caller's promise.
+        unsafe {
+            self.histogram.launch(stream, counting, Arguments::default().with(arguments).with(&counts))?;
+            self.totals_of.launch(
+                stream,
+                each_partition,
+                Arguments::default().with(&counts).with(&blocks).with(&fanout).with(&totals),
+            )?;
+            self.starts_of.launch(
+                stream,
+                single,
+                Arguments::default().with(&totals).with(&fanout).with(&alignment).with(&starts),
+            )?;
+            self.offsets_of.launch(
+                stream,
+                each_partition,
+                Arguments::default().with(&counts).with(&starts).with(&blocks).with(&fanout).with(&counts),
+            )?;
+            self.partition.launch(stream, partitioning, Arguments::default().with(arguments))
+        }
+    }
+
+    fn arguments(&mut self, input: &Input<'_>, output: &mut Output<'_>) -> Result<PartitionArguments> {
+        let plan = &self.plan;
+        if input.payloads.len() != plan.payloads.len() || output.payloads.len() != plan.payloads.len() {
+            return Err(Error::Invalid(format!(
+                "{} payload columns in and {} out, planned for {}",
+                input.payloads.len(),
+                output.payloads.len(),
+                plan.payloads.len()
+            )));
+        }
+        let mut read = vec![check_column("the keys", input.keys, plan.key.bytes(), plan.tuples)?];
+        let mut written =
+            vec![check_column("the partitioned keys", output.keys.as_view(), plan.key.bytes(), plan.output_tuples())?];
+        let mut arguments = PartitionArguments {
+            tuples: plan.tuples,
+            chunk: plan.chunk,
+            keys: input.keys.address(),
+            partitioned_keys: output.keys.address(),
+            offsets: self.offsets.view_mut().address(),
+            second_level: self.second_level.view_mut().address(),
+            radix_bits: plan.radix.bits(),
+            radix_shift: plan.radix.shift(),
+            hash_function: plan.radix.hash_function() as u32,
+            buffer_tuples: narrow(plan.buffer_tuples)?,
+            second_level_tuples: narrow(plan.second_level_tuples)?,
+            ..PartitionArguments::default()
+        };
+        for (column, width) in plan.payloads.iter().enumerate() {
+            let to = output.payloads[column].as_view();
+            written.push(check_column("a partitioned payload", to, *width, plan.output_tuples())?);
+            let from = match input.payloads[column] {
+                PayloadInput::Column(view) => {
+                    read.push(check_column("a payload", view, *width, plan.tuples)?);
+                    view.address()
+                }
+                PayloadInput::RowIds(first) => {
+                    if *width == 4 && first + plan.tuples > u64::from(u32::MAX) + 1 {
+                        return Err(Error::Invalid(format!(
+                            "row ids up to {} do not fit 4 bytes",
+                            first + plan.tuples
+                        )));
+                    }
+                    arguments.first_row_id = first;
+                    0
+                }
+            };
+            arguments.payloads[column] = Column { input: from, output: to.address(), width: *width };
+        }
+        for (number, range) in written.iter().enumerate() {
+            if written[number + 1..].iter().chain(&read).any(|other| range.0 < other.1 && other.0 < range.1) {
+                return Err(Error::Invalid(
+                    "the columns that are written overlap each other or those that are read".to_owned(),
+                ));
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+fn narrow(tuples: u64) -> Result<u32> {
+    u32::try_from(tuples).map_err(|_| Error::Invalid(format!("a buffer of {tuples} tuples")))
+}
+
+/// The range of a column, if it is aligned and long enough.
+fn check_column(name: &str, view: View<'_>, width: u64, tuples: u64) -> Result<(u64, u64)> {
+    let needed = tuples * width;
+    if view.bytes() < needed {
+        return Err(Error::Invalid(format!(
+            "{name} have {} bytes, and {tuples} tuples of {width} bytes are {needed}",
+            view.bytes()
+        )));
+    }
+    if view.address() % width != 0 {
+        return Err(Error::Invalid(format!(
+            "{name} start at an address that is not a multiple of their {width} bytes"
+        )));
+    }
+    Ok((view.address(), view.address() + needed))
+}
+
+impl KeyWidth {
+    /// The width of a key type.
+    ///
+    /// # Errors
+    /// If keys of that type are neither 4 nor 8 bytes.
+    pub fn of<Key>() -> Result<Self> {
+        match size_of::<Key>() {
+            4 => Ok(Self::Four),
+            8 => Ok(Self::Eight),
+            other => Err(Error::Invalid(format!("keys of {other} bytes: the kernels take 4 and 8"))),
+        }
+    }
+}
+
+impl std::fmt::Display for Algorithm {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.name())
+    }
+}

@@ -1,0 +1,130 @@
+//! The stand-in driver, one test at a time: its settings and counts belong to the process.
+
+use std::ffi::{CString, c_char, c_void};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use overspill_kernels::Kernels;
+use overspill_machine::driver::{Device, Driver};
+
+/// Mirrors `control::Statistics` of the stand-in.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Statistics {
+    pub device_allocations: u64,
+    pub device_bytes: u64,
+    pub pinned_allocations: u64,
+    pub pinned_bytes: u64,
+    pub physical_pieces: u64,
+    pub address_ranges: u64,
+    pub streams: u64,
+    pub events: u64,
+    pub modules: u64,
+    pub contexts: u64,
+    pub allocations_made: u64,
+    pub registrations_made: u64,
+    pub copies_made: u64,
+    pub launches_made: u64,
+    pub flushes: u64,
+    pub full_lines: u64,
+    pub full_line_bytes: u64,
+    pub partial_lines: u64,
+    pub partial_line_bytes: u64,
+}
+
+impl Statistics {
+    /// What is held now, without what only counts up.
+    pub fn held(self) -> [u64; 9] {
+        [
+            self.device_allocations,
+            self.device_bytes,
+            self.pinned_allocations,
+            self.pinned_bytes,
+            self.physical_pieces,
+            self.address_ranges,
+            self.streams,
+            self.events,
+            self.modules,
+        ]
+    }
+}
+
+/// The stand-in, to oneself.
+pub struct Emulated {
+    pub driver: &'static Driver,
+    library: *mut c_void,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Emulated {
+    pub fn start() -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = library();
+        let driver = Driver::emulated(&path).unwrap();
+        let name = CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: the library is loaded; this only gives its handle.
+        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+        assert!(!library.is_null());
+        let emulated = Self { driver, library, _alone: alone };
+        emulated.configure(
+            "memory=268435456;multiprocessors=4;shared=232448;seed=0;workers=4;coherent=0;granularity=2097152",
+        );
+        emulated.configure(
+            "fail=allocation:0;fail=registration:0;fail=copy:0;fail=launch:0;fail=synchronisation:0;fail=device_lost:0",
+        );
+        emulated
+    }
+
+    fn symbol(&self, name: &std::ffi::CStr) -> *mut c_void {
+        // SAFETY: the library is loaded and the name a C string.
+        let symbol = unsafe { libc::dlsym(self.library, name.as_ptr()) };
+        assert!(!symbol.is_null(), "{name:?}");
+        symbol
+    }
+
+    pub fn configure(&self, settings: &str) {
+        let text = CString::new(settings).unwrap();
+        // SAFETY: the function has this type.
+        let configure: unsafe extern "C" fn(*const c_char) -> i32 =
+            unsafe { std::mem::transmute(self.symbol(c"overspill_emulated_configure")) };
+        // SAFETY: a C string.
+        assert_eq!(unsafe { configure(text.as_ptr()) }, 0, "{settings}");
+    }
+
+    pub fn statistics(&self) -> Statistics {
+        // SAFETY: the function has this type.
+        let read: unsafe extern "C" fn(*mut Statistics) =
+            unsafe { std::mem::transmute(self.symbol(c"overspill_emulated_statistics")) };
+        let mut statistics = Statistics::default();
+        // SAFETY: the place is valid.
+        unsafe { read(&mut statistics) };
+        statistics
+    }
+
+    pub fn device(&self) -> Arc<Device> {
+        self.driver.device(0, 200 << 20).unwrap()
+    }
+
+    pub fn kernels(&self) -> Kernels {
+        Kernels::load(&self.device()).unwrap()
+    }
+}
+
+/// Beside the tests, unless the environment says otherwise.
+fn library() -> PathBuf {
+    std::env::var_os("OVERSPILL_EMULATED_DRIVER").map_or_else(
+        || std::env::current_exe().unwrap().with_file_name("liboverspill_emulated_driver.so"),
+        PathBuf::from,
+    )
+}
+
+/// `tuples`, or fewer where the environment asks for less.
+pub fn scaled(tuples: u64) -> u64 {
+    std::env::var("OVERSPILL_TEST_TUPLES").map_or(tuples, |text| tuples.min(text.parse().unwrap()))
+}
+
+/// The schedules to try: first come, first served, and this many drawn ones.
+pub fn seeds() -> std::ops::Range<u64> {
+    0..std::env::var("OVERSPILL_TEST_SCHEDULES").map_or(11, |text| text.parse().unwrap())
+}

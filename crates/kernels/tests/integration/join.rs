@@ -1,0 +1,300 @@
+use std::collections::HashMap;
+
+use overspill_kernels::{
+    Algorithm, HashFunction, HashTable, Input, JoinSide, Kernels, KeyWidth, Output, Pairs, PartitionPlan,
+    PartitionedJoin, PartitionedSide, Partitioner, PayloadInput, Radix, TableKind, Totals, Values,
+};
+use overspill_machine::driver::Stream;
+use overspill_machine::memory::DeviceBuffer;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::emulated::{Emulated, scaled, seeds};
+
+/// Keys with a value each.
+#[derive(Clone)]
+struct Relation {
+    keys: Vec<u64>,
+    values: Vec<u64>,
+}
+
+impl Relation {
+    fn new(keys: Vec<u64>, seed: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let values = keys.iter().map(|_| random.random_range(0..1u64 << 31)).collect();
+        Self { keys, values }
+    }
+
+    /// Unique keys from `smallest` on, shuffled.
+    fn dense(tuples: u64, smallest: u64, seed: u64) -> Self {
+        let mut keys: Vec<u64> = (smallest..smallest + tuples).collect();
+        keys.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+        Self::new(keys, seed)
+    }
+
+    /// Keys drawn from a range, so that some repeat.
+    fn drawn(tuples: u64, range: std::ops::Range<u64>, seed: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        Self::new((0..tuples).map(|_| random.random_range(range.clone())).collect(), seed)
+    }
+}
+
+/// The pairs that the join of two relations has, sorted.
+fn reference(build: &Relation, probe: &Relation) -> Vec<(u64, u64)> {
+    let mut table: HashMap<u64, Vec<u64>> = HashMap::new();
+    for (key, value) in build.keys.iter().zip(&build.values) {
+        table.entry(*key).or_default().push(*value);
+    }
+    let mut pairs: Vec<(u64, u64)> = probe
+        .keys
+        .iter()
+        .zip(&probe.values)
+        .flat_map(|(key, value)| table.get(key).into_iter().flatten().map(move |build| (*build, *value)))
+        .collect();
+    pairs.sort_unstable();
+    pairs
+}
+
+fn totals(pairs: &[(u64, u64)]) -> Totals {
+    let sum = pairs.iter().fold(0u64, |sum, (build, probe)| sum.wrapping_add(*build).wrapping_add(*probe));
+    Totals { matches: pairs.len() as u64, sum }
+}
+
+fn keys_of(relation: &[u64], key: KeyWidth, stream: &Stream) -> DeviceBuffer {
+    match key {
+        KeyWidth::Four => {
+            DeviceBuffer::from_slice(stream, &relation.iter().map(|key| *key as u32).collect::<Vec<_>>()).unwrap()
+        }
+        KeyWidth::Eight => DeviceBuffer::from_slice(stream, relation).unwrap(),
+    }
+}
+
+fn sorted(build: &DeviceBuffer, probe: &DeviceBuffer, stream: &Stream, count: usize) -> Vec<(u64, u64)> {
+    let build: Vec<u64> = build.read(stream, count).unwrap();
+    let probe: Vec<u64> = probe.read(stream, count).unwrap();
+    let mut pairs: Vec<(u64, u64)> = build.into_iter().zip(probe).collect();
+    pairs.sort_unstable();
+    pairs
+}
+
+/// Joins by one table in all ways of giving a result, and compares each with the reference.
+fn check_table(kernels: &Kernels, kind: TableKind, key: KeyWidth, build: &Relation, probe: &Relation) {
+    let name = format!("{kind:?} {key:?}, {} and {} tuples", build.keys.len(), probe.keys.len());
+    let stream = Stream::new(kernels.device()).unwrap();
+    let expected = reference(build, probe);
+    let (build_keys, probe_keys) = (keys_of(&build.keys, key, &stream), keys_of(&probe.keys, key, &stream));
+    let build_values = DeviceBuffer::from_slice(&stream, &build.values).unwrap();
+    let narrow: Vec<u32> = probe.values.iter().map(|value| *value as u32).collect();
+    let probe_values = DeviceBuffer::from_slice(&stream, &narrow).unwrap();
+    let build_side = JoinSide { keys: build_keys.view(), values: Values::Eight(build_values.view()) };
+    let probe_side = JoinSide { keys: probe_keys.view(), values: Values::Four(probe_values.view()) };
+
+    let mut table = HashTable::new(kernels, kind, key, build.keys.len() as u64, HashFunction::MultiplyShift).unwrap();
+    assert_eq!(table.build(&stream, &build_side).unwrap(), 0, "{name}");
+    assert_eq!(table.probe_aggregate(&stream, &probe_side).unwrap(), totals(&expected), "{name}");
+
+    // With room for all, with room for half, and with room for none.
+    for capacity in [expected.len(), expected.len() / 2, 0] {
+        let mut out_build = DeviceBuffer::from_slice(&stream, &vec![7u64; expected.len() + 1]).unwrap();
+        let mut out_probe = DeviceBuffer::from_slice(&stream, &vec![7u64; expected.len() + 1]).unwrap();
+        let bytes = capacity as u64 * 8;
+        let mut build_view = out_build.view_mut();
+        let mut probe_view = out_probe.view_mut();
+        let mut pairs =
+            Pairs { build: build_view.slice(0, bytes).unwrap(), probe: probe_view.slice(0, bytes).unwrap() };
+        let matches = table.probe_allocate(&stream, &probe_side, &mut pairs).unwrap();
+        assert_eq!(matches as usize, expected.len(), "{name}");
+        if capacity == expected.len() {
+            assert!(sorted(&out_build, &out_probe, &stream, capacity) == expected, "{name}: pairs differ");
+        }
+        let after: Vec<u64> = out_build.read(&stream, expected.len() + 1).unwrap();
+        assert!(after[capacity..].iter().all(|value| *value == 7), "{name}: written past the room");
+    }
+
+    let mut out_build = DeviceBuffer::new(kernels.device(), expected.len() as u64 * 8).unwrap();
+    let mut out_probe = DeviceBuffer::new(kernels.device(), expected.len() as u64 * 8).unwrap();
+    let matches = table
+        .probe_materialize(&stream, &probe_side, |matches| {
+            assert_eq!(matches as usize, expected.len(), "{name}");
+            Ok(Pairs { build: out_build.view_mut(), probe: out_probe.view_mut() })
+        })
+        .unwrap();
+    assert_eq!(matches as usize, expected.len(), "{name}");
+    assert!(sorted(&out_build, &out_probe, &stream, expected.len()) == expected, "{name}: pairs differ");
+}
+
+#[test]
+fn tables_of_unique_keys() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    for seed in seeds() {
+        emulated.configure(&format!("seed={seed}"));
+        let tuples = scaled(3_000);
+        let build = Relation::dense(tuples, 1_000, seed);
+        // Half of the probe side finds a match.
+        let probe = Relation::drawn(2 * tuples, 1_000 - tuples / 4..1_000 + tuples * 7 / 4, seed + 100);
+        for key in [KeyWidth::Four, KeyWidth::Eight] {
+            let perfect = TableKind::Perfect { smallest_key: 1_000, slots: tuples };
+            for kind in [perfect, TableKind::LinearProbing, TableKind::MultiValue] {
+                check_table(&kernels, kind, key, &build, &probe);
+            }
+        }
+    }
+}
+
+#[test]
+fn tables_of_duplicate_keys() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    for seed in seeds() {
+        emulated.configure(&format!("seed={seed}"));
+        let tuples = scaled(1_000);
+        // Among them keys of all ones, and one key that a tenth of the build side has.
+        let mut build = Relation::drawn(tuples, 0..tuples / 3, seed);
+        for key in build.keys.iter_mut().step_by(10) {
+            *key = u64::from(u32::MAX);
+        }
+        let mut probe = Relation::drawn(tuples, 0..tuples / 2, seed + 100);
+        for key in probe.keys.iter_mut().step_by(50) {
+            *key = u64::from(u32::MAX);
+        }
+        for key in [KeyWidth::Four, KeyWidth::Eight] {
+            for kind in [TableKind::LinearProbing, TableKind::MultiValue] {
+                check_table(&kernels, kind, key, &build, &probe);
+            }
+        }
+        let widest = |relation: &Relation| Relation {
+            keys: relation.keys.iter().map(|key| if *key == u64::from(u32::MAX) { u64::MAX } else { *key }).collect(),
+            values: relation.values.clone(),
+        };
+        for kind in [TableKind::LinearProbing, TableKind::MultiValue] {
+            check_table(&kernels, kind, KeyWidth::Eight, &widest(&build), &widest(&probe));
+        }
+    }
+}
+
+#[test]
+fn empty_sides_and_row_ids() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    let (none, some) = (Relation::new(vec![], 0), Relation::dense(50, 0, 1));
+    for kind in [TableKind::Perfect { smallest_key: 0, slots: 50 }, TableKind::LinearProbing, TableKind::MultiValue] {
+        check_table(&kernels, kind, KeyWidth::Eight, &none, &some);
+        check_table(&kernels, kind, KeyWidth::Four, &some, &none);
+        check_table(&kernels, kind, KeyWidth::Four, &none, &none);
+    }
+    let stream = Stream::new(kernels.device()).unwrap();
+    let keys = DeviceBuffer::from_slice(&stream, &[5u64, 6, 7]).unwrap();
+    let mut table =
+        HashTable::new(&kernels, TableKind::LinearProbing, KeyWidth::Eight, 3, HashFunction::Murmur3).unwrap();
+    table.build(&stream, &JoinSide { keys: keys.view(), values: Values::RowIds(10) }).unwrap();
+    let found = table.probe_aggregate(&stream, &JoinSide { keys: keys.view(), values: Values::RowIds(100) }).unwrap();
+    assert_eq!(found, Totals { matches: 3, sum: 10 + 11 + 12 + 100 + 101 + 102 });
+}
+
+#[test]
+fn perfect_hashing_says_what_it_cannot_take() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    let stream = Stream::new(kernels.device()).unwrap();
+    let keys = DeviceBuffer::from_slice(&stream, &[4u64, 5, 6, 6, 15, 3]).unwrap();
+    let kind = TableKind::Perfect { smallest_key: 4, slots: 10 };
+    let mut table = HashTable::new(&kernels, kind, KeyWidth::Eight, 6, HashFunction::MultiplyShift).unwrap();
+    let side = JoinSide { keys: keys.view(), values: Values::RowIds(0) };
+    assert_eq!(table.build(&stream, &side).unwrap(), 3, "a duplicate, one above the range and one below");
+    let mut table = HashTable::new(&kernels, kind, KeyWidth::Eight, 5, HashFunction::MultiplyShift).unwrap();
+    assert!(table.build(&stream, &side).unwrap_err().to_string().contains("6 tuples for a hash table of 5"));
+}
+
+/// A side, partitioned: its keys, its values, and where its partitions are.
+type Partitioned = (DeviceBuffer, DeviceBuffer, Vec<(u64, u64)>);
+
+fn side(partitioned: &Partitioned) -> JoinSide<'_> {
+    JoinSide { keys: partitioned.0.view(), values: Values::Eight(partitioned.1.view()) }
+}
+
+fn partition(kernels: &Kernels, relation: &Relation, key: KeyWidth, radix: Radix) -> Partitioned {
+    let stream = Stream::new(kernels.device()).unwrap();
+    let plan =
+        PartitionPlan::new(kernels.device(), Algorithm::Shared, key, &[8], radix, relation.keys.len() as u64, 8 << 20)
+            .unwrap();
+    let keys = keys_of(&relation.keys, key, &stream);
+    let values = DeviceBuffer::from_slice(&stream, &relation.values).unwrap();
+    let mut out_keys = DeviceBuffer::new(kernels.device(), plan.output_tuples() * key.bytes()).unwrap();
+    let mut out_values = DeviceBuffer::new(kernels.device(), plan.output_tuples() * 8).unwrap();
+    let input = Input { keys: keys.view(), payloads: vec![PayloadInput::Column(values.view())] };
+    let mut output = Output { keys: out_keys.view_mut(), payloads: vec![out_values.view_mut()] };
+    let partitions = Partitioner::new(kernels, plan).unwrap().run(&stream, &input, &mut output).unwrap();
+    drop(output);
+    (out_keys, out_values, partitions)
+}
+
+fn check_partitioned(kernels: &Kernels, key: KeyWidth, bits: u32, build: &Relation, probe: &Relation) {
+    let name = format!("{key:?}, {} and {} tuples, {bits} bits", build.keys.len(), probe.keys.len());
+    let stream = Stream::new(kernels.device()).unwrap();
+    let radix = Radix::new(bits, 0, HashFunction::MultiplyShift).unwrap();
+    let expected = reference(build, probe);
+    let built = partition(kernels, build, key, radix);
+    let probed = partition(kernels, probe, key, radix);
+    let build_side = PartitionedSide { side: side(&built), partitions: &built.2 };
+    let probe_side = PartitionedSide { side: side(&probed), partitions: &probed.2 };
+    let join = PartitionedJoin::new(kernels, key, radix).unwrap();
+    assert_eq!(join.aggregate(&stream, &build_side, &probe_side).unwrap(), totals(&expected), "{name}");
+    let mut out_build = DeviceBuffer::new(kernels.device(), expected.len() as u64 * 8).unwrap();
+    let mut out_probe = DeviceBuffer::new(kernels.device(), expected.len() as u64 * 8).unwrap();
+    let mut pairs = Pairs { build: out_build.view_mut(), probe: out_probe.view_mut() };
+    assert_eq!(
+        join.allocate(&stream, &build_side, &probe_side, &mut pairs).unwrap() as usize,
+        expected.len(),
+        "{name}"
+    );
+    assert!(sorted(&out_build, &out_probe, &stream, expected.len()) == expected, "{name}: pairs differ");
+}
+
+#[test]
+fn partitions_join_in_the_scratchpad() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    for seed in seeds() {
+        emulated.configure(&format!("seed={seed}"));
+        let tuples = scaled(3_000);
+        for key in [KeyWidth::Four, KeyWidth::Eight] {
+            check_partitioned(
+                &kernels,
+                key,
+                3,
+                &Relation::drawn(tuples, 0..tuples, seed),
+                &Relation::drawn(tuples, 0..tuples, seed + 9),
+            );
+        }
+    }
+}
+
+#[test]
+fn partitions_larger_than_the_scratchpad_join_in_pieces() {
+    let emulated = Emulated::start();
+    // 1 KiB beyond the buckets: some 50 tuples.
+    emulated.configure("shared=18432;seed=4");
+    let kernels = emulated.kernels();
+    let tuples = scaled(2_000);
+    let mut probe = Relation::drawn(tuples, 0..tuples, 2);
+    for key in probe.keys.iter_mut().step_by(2) {
+        *key = 3;
+    }
+    check_partitioned(&kernels, KeyWidth::Eight, 2, &Relation::drawn(tuples, 0..tuples, 1), &probe);
+}
+
+#[test]
+fn skewed_and_empty_partitions() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    let (none, some) = (Relation::new(vec![], 0), Relation::dense(100, 0, 1));
+    check_partitioned(&kernels, KeyWidth::Eight, 4, &none, &some);
+    check_partitioned(&kernels, KeyWidth::Eight, 4, &some, &none);
+    if scaled(u64::MAX) == u64::MAX {
+        // One partition of the probe side is cut into several tasks.
+        let probe = Relation::new(vec![42; 200_000], 3);
+        check_partitioned(&kernels, KeyWidth::Four, 4, &some, &probe);
+    }
+}

@@ -1,0 +1,10 @@
+//! The kernels against plain references, through the launchers and the driver's interface, on the stand-in driver.
+//!
+//! `OVERSPILL_EMULATED_DRIVER` names another build of the stand-in, such as one whose kernels a sanitizer watches.
+//! `OVERSPILL_TEST_TUPLES` makes inputs smaller for such builds, `OVERSPILL_TEST_SCHEDULES` sets how many schedules are tried.
+
+mod emulated;
+mod faults;
+mod join;
+mod partition;
+mod prefix_sum;

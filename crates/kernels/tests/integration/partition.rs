@@ -1,0 +1,429 @@
+use overspill_kernels::{
+    Algorithm, HashFunction, Input, Kernels, KeyWidth, Output, PartitionPlan, Partitioner, PayloadInput, Radix,
+};
+use overspill_machine::driver::Stream;
+use overspill_machine::memory::{DeviceBuffer, HostBuffer, PageSize, View, ViewMut};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::emulated::{Emulated, scaled, seeds};
+
+const BUDGET: u64 = 32 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Placement {
+    Device,
+    Pinned,
+    /// Pageable memory, on a link that reads it.
+    Pageable,
+}
+
+/// Values in memory of a placement.
+enum Memory {
+    Device(DeviceBuffer),
+    Host(HostBuffer),
+}
+
+impl Memory {
+    fn new(kernels: &Kernels, stream: &Stream, placement: Placement, bytes: &[u8]) -> Self {
+        match placement {
+            Placement::Device => Self::Device(DeviceBuffer::from_slice(stream, bytes).unwrap()),
+            Placement::Pinned | Placement::Pageable => {
+                let mut buffer = match placement {
+                    Placement::Pinned => HostBuffer::pinned(kernels.device(), bytes.len(), PageSize::Huge).unwrap(),
+                    _ => HostBuffer::new(bytes.len(), PageSize::Small).unwrap(),
+                };
+                buffer.as_mut_slice::<u8>()[..bytes.len()].copy_from_slice(bytes);
+                Self::Host(buffer)
+            }
+        }
+    }
+
+    fn view(&self, kernels: &Kernels) -> View<'_> {
+        match self {
+            Self::Device(buffer) => buffer.view(),
+            Self::Host(buffer) => buffer.view(kernels.device()).unwrap(),
+        }
+    }
+
+    fn view_mut(&mut self, kernels: &Kernels) -> ViewMut<'_> {
+        match self {
+            Self::Device(buffer) => buffer.view_mut(),
+            Self::Host(buffer) => buffer.view_mut(kernels.device()).unwrap(),
+        }
+    }
+
+    /// The values of a column of `width` bytes each.
+    fn values(&self, stream: &Stream, width: u64) -> Vec<u64> {
+        let bytes = match self {
+            Self::Device(buffer) => buffer.read::<u8>(stream, buffer.bytes() as usize).unwrap(),
+            Self::Host(buffer) => buffer.as_slice::<u8>().to_vec(),
+        };
+        bytes.chunks_exact(width as usize).map(number).collect()
+    }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
+fn column(values: &[u64], width: u64) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()[..width as usize].to_vec()).collect()
+}
+
+/// One case: what is partitioned, and how.
+struct Case {
+    algorithm: Algorithm,
+    key: KeyWidth,
+    /// Widths of the payloads; the last are row ids if `row_ids` says so.
+    payloads: Vec<u64>,
+    row_ids: bool,
+    radix: Radix,
+    input: Placement,
+    output: Placement,
+}
+
+impl Case {
+    fn new(algorithm: Algorithm, bits: u32) -> Self {
+        Self {
+            algorithm,
+            key: KeyWidth::Eight,
+            payloads: vec![8],
+            row_ids: false,
+            radix: Radix::new(bits, 0, HashFunction::MultiplyShift).unwrap(),
+            input: Placement::Device,
+            output: Placement::Pinned,
+        }
+    }
+
+    /// Partitions the keys and checks that the result is a permutation of the tuples, grouped, where the offsets say.
+    fn check(&self, kernels: &Kernels, keys: &[u64]) -> PartitionPlan {
+        let stream = Stream::new(kernels.device()).unwrap();
+        let tuples = keys.len() as u64;
+        let mask = if self.key == KeyWidth::Four { u64::from(u32::MAX) } else { u64::MAX };
+        let keys: Vec<u64> = keys.iter().map(|key| key & mask).collect();
+        let plan =
+            PartitionPlan::new(kernels.device(), self.algorithm, self.key, &self.payloads, self.radix, tuples, BUDGET)
+                .unwrap();
+        let name = format!(
+            "{} {:?} {:?} row ids {} fanout {} {:?} to {:?}, {tuples} tuples",
+            self.algorithm,
+            self.key,
+            self.payloads,
+            self.row_ids,
+            self.radix.fanout(),
+            self.input,
+            self.output
+        );
+        // A payload's value tells which tuple and which column it came from.
+        let payload_of = |row: u64, column: usize| match self.payloads[column] {
+            4 => (row * 4 + column as u64) & u64::from(u32::MAX),
+            _ => row * 4 + column as u64 + (7 << 40),
+        };
+        let from = Memory::new(kernels, &stream, self.input, &column(&keys, self.key.bytes()));
+        let first_row = 1_000u64;
+        let inputs: Vec<Option<Memory>> = (0..self.payloads.len())
+            .map(|at| {
+                let is_row_id = self.row_ids && at + 1 == self.payloads.len();
+                let values: Vec<u64> = (0..tuples).map(|row| payload_of(row, at)).collect();
+                (!is_row_id).then(|| Memory::new(kernels, &stream, self.input, &column(&values, self.payloads[at])))
+            })
+            .collect();
+        let room = |width: u64| vec![0xEE; (plan.output_tuples() * width) as usize];
+        let mut to = Memory::new(kernels, &stream, self.output, &room(self.key.bytes()));
+        let mut outputs: Vec<Memory> =
+            self.payloads.iter().map(|width| Memory::new(kernels, &stream, self.output, &room(*width))).collect();
+
+        let input = Input {
+            keys: from.view(kernels),
+            payloads: inputs
+                .iter()
+                .map(|memory| {
+                    memory
+                        .as_ref()
+                        .map_or(PayloadInput::RowIds(first_row), |memory| PayloadInput::Column(memory.view(kernels)))
+                })
+                .collect(),
+        };
+        let mut output = Output {
+            keys: to.view_mut(kernels),
+            payloads: outputs.iter_mut().map(|memory| memory.view_mut(kernels)).collect(),
+        };
+        let partitions = Partitioner::new(kernels, plan.clone())
+            .unwrap()
+            .run(&stream, &input, &mut output)
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        drop(output);
+
+        let out_keys = to.values(&stream, self.key.bytes());
+        let out_payloads: Vec<Vec<u64>> =
+            outputs.iter().zip(&self.payloads).map(|(memory, width)| memory.values(&stream, *width)).collect();
+        let mut seen = vec![false; keys.len()];
+        let mut end_before = 0;
+        let mut found = 0;
+        for (partition, (start, count)) in partitions.iter().enumerate() {
+            assert!(*start >= end_before, "{name}: partition {partition} starts within the one before");
+            assert_eq!(start % plan.alignment(), 0, "{name}: partition {partition} does not start on a line");
+            end_before = start + count;
+            found += count;
+            for at in *start as usize..end_before as usize {
+                let key = out_keys[at];
+                assert_eq!(self.radix.partition(key) as usize, partition, "{name}: key {key:x} at {at}");
+                if self.payloads.is_empty() {
+                    continue;
+                }
+                // The first payload names the row; all others must agree with it.
+                let row = if self.row_ids && self.payloads.len() == 1 {
+                    out_payloads[0][at] - first_row
+                } else {
+                    let value =
+                        if self.payloads[0] == 8 { out_payloads[0][at] - (7 << 40) } else { out_payloads[0][at] };
+                    value / 4
+                };
+                assert!(
+                    row < tuples && !std::mem::replace(&mut seen[row as usize], true),
+                    "{name}: row {row} at {at} is there twice"
+                );
+                assert_eq!(keys[row as usize], key, "{name}: the key of row {row}");
+                for (number, values) in out_payloads.iter().enumerate() {
+                    let expected = if self.row_ids && number + 1 == self.payloads.len() {
+                        row + first_row
+                    } else {
+                        payload_of(row, number)
+                    };
+                    assert_eq!(values[at], expected, "{name}: payload {number} of row {row}");
+                }
+            }
+        }
+        assert_eq!(found, tuples, "{name}");
+        if self.payloads.is_empty() {
+            let mut expected = keys.clone();
+            let mut got: Vec<u64> = partitions
+                .iter()
+                .flat_map(|(start, count)| out_keys[*start as usize..(start + count) as usize].to_vec())
+                .collect();
+            expected.sort_unstable();
+            got.sort_unstable();
+            assert!(expected == got, "{name}: the keys are not those of the input");
+        }
+        plan
+    }
+}
+
+fn uniform(tuples: u64, seed: u64) -> Vec<u64> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    (0..tuples).map(|_| random.random()).collect()
+}
+
+/// Four of five tuples have one of three keys.
+fn skewed(tuples: u64, seed: u64) -> Vec<u64> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    (0..tuples).map(|_| if random.random_ratio(4, 5) { random.random_range(0..3) } else { random.random() }).collect()
+}
+
+#[test]
+fn every_algorithm_and_fanout() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    for algorithm in Algorithm::ALL {
+        for bits in 1..=12 {
+            emulated.configure(&format!("seed={bits}"));
+            let mut case = Case::new(algorithm, bits);
+            if bits == 12 {
+                // 4096 buffers of 16-byte tuples do not fit a scratchpad: those of 8 bytes do.
+                case.payloads = vec![4];
+                case.key = KeyWidth::Four;
+            }
+            case.check(&kernels, &uniform(scaled(20_000), u64::from(bits)));
+        }
+    }
+}
+
+#[test]
+fn every_schedule() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    for algorithm in Algorithm::ALL {
+        for seed in seeds() {
+            emulated.configure(&format!("seed={seed}"));
+            Case::new(algorithm, 4).check(&kernels, &uniform(scaled(20_000), seed));
+            Case::new(algorithm, 3).check(&kernels, &skewed(scaled(20_000), seed));
+        }
+    }
+}
+
+#[test]
+fn every_width_and_number_of_payloads() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    for algorithm in Algorithm::ALL {
+        for key in [KeyWidth::Four, KeyWidth::Eight] {
+            for (payloads, row_ids) in [
+                (vec![], false),
+                (vec![4], false),
+                (vec![8], true),
+                (vec![4], true),
+                (vec![4, 8], true),
+                (vec![8, 4], false),
+                (vec![4, 8, 4], true),
+                (vec![8, 8, 4, 8], true),
+                (vec![4, 4, 4, 4], false),
+            ] {
+                let mut case = Case::new(algorithm, 5);
+                (case.key, case.payloads, case.row_ids) = (key, payloads, row_ids);
+                emulated.configure("seed=3");
+                case.check(&kernels, &uniform(scaled(6_000), 9));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_placement() {
+    let emulated = Emulated::start();
+    emulated.configure("coherent=1;seed=5");
+    let kernels = emulated.kernels();
+    let placements = [Placement::Device, Placement::Pinned, Placement::Pageable];
+    for algorithm in Algorithm::ALL {
+        for input in placements {
+            for output in placements {
+                let mut case = Case::new(algorithm, 6);
+                (case.input, case.output) = (input, output);
+                case.check(&kernels, &uniform(scaled(10_000), 2));
+            }
+        }
+    }
+}
+
+#[test]
+fn small_and_skewed_inputs() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    for algorithm in Algorithm::ALL {
+        for tuples in [0, 1, 2, 31, 33, 127, 129, 1000] {
+            for bits in [1, 7] {
+                Case::new(algorithm, bits).check(&kernels, &uniform(tuples, 4));
+            }
+        }
+        emulated.configure("seed=8");
+        Case::new(algorithm, 8).check(&kernels, &skewed(scaled(30_000), 5));
+        // All tuples in one partition.
+        Case::new(algorithm, 8).check(&kernels, &vec![42; scaled(30_000) as usize]);
+    }
+}
+
+#[test]
+fn later_passes_look_at_later_bits() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    for hash in [HashFunction::MultiplyShift, HashFunction::Murmur3] {
+        for shift in [0, 9, 20] {
+            let mut case = Case::new(Algorithm::Shared, 6);
+            case.radix = Radix::new(6, shift, hash).unwrap();
+            case.check(&kernels, &uniform(scaled(5_000), 6));
+        }
+    }
+}
+
+#[test]
+fn combining_algorithms_write_whole_lines() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    for algorithm in [Algorithm::Shared, Algorithm::Hierarchical] {
+        for (bits, key, payloads) in
+            [(3, KeyWidth::Eight, vec![8]), (6, KeyWidth::Four, vec![4]), (5, KeyWidth::Four, vec![8, 4])]
+        {
+            let mut case = Case::new(algorithm, bits);
+            (case.key, case.payloads) = (key, payloads);
+            let before = emulated.statistics();
+            let keys = uniform(scaled(200_000), 7);
+            let plan = case.check(&kernels, &keys);
+            assert!(plan.writes_whole_lines());
+            let after = emulated.statistics();
+            let columns = 1 + case.payloads.len() as u64;
+            let partial = after.partial_lines - before.partial_lines;
+            let allowed = 2 * u64::from(plan.blocks()) * u64::from(case.radix.fanout()) * columns;
+            assert!(partial <= allowed, "{algorithm}: {partial} lines are not whole, {allowed} may be");
+            let bytes =
+                after.full_line_bytes + after.partial_line_bytes - before.full_line_bytes - before.partial_line_bytes;
+            let tuple = key.bytes() + case.payloads.iter().sum::<u64>();
+            assert_eq!(bytes, keys.len() as u64 * tuple, "{algorithm}: not everything went through the flush helper");
+        }
+    }
+}
+
+#[test]
+fn hierarchical_leaves_in_lines_and_seldom() {
+    if scaled(u64::MAX) != u64::MAX {
+        // The figures are those of a size that instrumented kernels take too long for.
+        return;
+    }
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    let keys = uniform(1 << 20, 8);
+    let mut flushes = Vec::new();
+    for algorithm in [Algorithm::Shared, Algorithm::Hierarchical] {
+        let before = emulated.statistics();
+        Case::new(algorithm, 11).check(&kernels, &keys);
+        let after = emulated.statistics();
+        flushes.push(after.flushes - before.flushes);
+        if algorithm == Algorithm::Hierarchical {
+            let full = after.full_line_bytes - before.full_line_bytes;
+            let share = full as f64 / (16u64 << 20) as f64;
+            assert!(share >= 0.95, "{share:.3} of the bytes left in whole lines");
+        }
+    }
+    assert!(flushes[1] * 8 <= flushes[0], "Hierarchical flushed {} times, Shared {}", flushes[1], flushes[0]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_name() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    let device = kernels.device();
+    for bits in [0, 13] {
+        let error = Radix::new(bits, 0, HashFunction::MultiplyShift).unwrap_err();
+        assert!(error.to_string().contains("a fanout of 2 to 4096"), "{error}");
+    }
+    let radix = Radix::new(12, 0, HashFunction::MultiplyShift).unwrap();
+    let plan = |algorithm, payloads: &[u64], budget| {
+        PartitionPlan::new(device, algorithm, KeyWidth::Eight, payloads, radix, 1000, budget)
+    };
+    let error = plan(Algorithm::Shared, &[8, 8, 8], BUDGET).unwrap_err();
+    assert!(error.to_string().contains("scratchpad memory a block"), "{error}");
+    let error = plan(Algorithm::Hierarchical, &[8], 1 << 20).unwrap_err();
+    assert!(error.to_string().contains("second level of Hierarchical partitioning needs"), "{error}");
+    assert!(plan(Algorithm::Standard, &[3], BUDGET).unwrap_err().to_string().contains("4 or 8 bytes"));
+    assert!(plan(Algorithm::Standard, &[8; 5], BUDGET).is_err());
+
+    // Columns that overlap, are too short, or lie askew.
+    let stream = Stream::new(device).unwrap();
+    let radix = Radix::new(2, 0, HashFunction::MultiplyShift).unwrap();
+    let plan = PartitionPlan::new(device, Algorithm::Shared, KeyWidth::Eight, &[], radix, 100, BUDGET).unwrap();
+    let mut partitioner = Partitioner::new(&kernels, plan.clone()).unwrap();
+    let keys = DeviceBuffer::from_slice(&stream, &[1u64; 101]).unwrap();
+    let bytes = plan.output_tuples() * 8;
+    let mut room = DeviceBuffer::new(device, bytes + 8).unwrap();
+    let mut run = |input: View<'_>, output: ViewMut<'_>| {
+        partitioner.run(
+            &stream,
+            &Input { keys: input, payloads: vec![] },
+            &mut Output { keys: output, payloads: vec![] },
+        )
+    };
+    let error = run(keys.view().slice(0, 792).unwrap(), room.view_mut()).unwrap_err();
+    assert!(error.to_string().contains("have 792 bytes"), "{error}");
+    let error = run(keys.view().slice(4, 800).unwrap(), room.view_mut()).unwrap_err();
+    assert!(error.to_string().contains("not a multiple"), "{error}");
+    assert!(run(keys.view(), room.view_mut().slice(0, bytes).unwrap()).is_ok());
+    let mut both = DeviceBuffer::new(device, bytes).unwrap();
+    both.fill(&stream, 0).unwrap();
+    // A caller who lies about what he borrows is still told.
+    let address = both.view();
+    let input = Input { keys: address.slice(0, 800).unwrap(), payloads: vec![] };
+    let overlapping = unsafe { std::mem::transmute::<View<'_>, View<'static>>(input.keys) };
+    let error = run(overlapping, both.view_mut()).unwrap_err();
+    assert!(error.to_string().contains("overlap"), "{error}");
+}

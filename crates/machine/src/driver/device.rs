@@ -1,0 +1,149 @@
+//! A GPU: what it is, and the budget of its memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cudarc::driver::CudaContext;
+use cudarc::driver::sys::{CUdevice_attribute, CUdevice_attribute_enum as Attribute};
+use serde::Serialize;
+
+use crate::{Error, Result};
+
+/// What the driver tells of a device. Bytes unless named otherwise.
+#[allow(missing_docs)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Properties {
+    pub name: String,
+    pub pci_bus_id: String,
+    /// Major and minor, as in 9.0.
+    pub compute_capability: (u32, u32),
+    pub memory: u64,
+    pub multiprocessors: u32,
+    /// The most scratchpad memory that one block may ask for.
+    pub scratchpad_per_block: u64,
+    pub scratchpad_per_multiprocessor: u64,
+    pub l2_cache: u64,
+    pub max_threads_per_block: u32,
+    /// Whether kernels read pageable memory, by whatever means.
+    pub pageable_memory_access: bool,
+    /// Whether they do so through the host's page tables: in hardware, without moving pages (NVLink-C2C, NVLink on POWER9).
+    pub coherent: bool,
+    /// Whether atomic operations on CPU memory are atomic for the CPU, too.
+    pub host_native_atomics: bool,
+    pub unified_memory: bool,
+    pub virtual_memory_management: bool,
+    /// Whether virtual memory management maps CPU pages.
+    pub host_pages: bool,
+    pub clock_kilohertz: u32,
+}
+
+/// A GPU that this process uses. All its memory is counted against a limit.
+#[derive(Debug)]
+pub struct Device {
+    context: Arc<CudaContext>,
+    ordinal: usize,
+    properties: Properties,
+    memory_limit: u64,
+    held: AtomicU64,
+}
+
+impl Device {
+    pub(super) fn open(ordinal: usize, memory_limit: u64) -> Result<Arc<Self>> {
+        let failed = |error| Error::driver("opening it", ordinal, error);
+        let context = CudaContext::new(ordinal).map_err(failed)?;
+        let attribute = |which: CUdevice_attribute| {
+            context.attribute(which).map_err(failed).map(|value| u32::try_from(value).unwrap_or(0))
+        };
+        let flag = |which: CUdevice_attribute| attribute(which).map(|value| value != 0);
+        let properties = Properties {
+            name: context.name().map_err(failed)?,
+            pci_bus_id: pci_bus_id(&context).map_err(failed)?,
+            compute_capability: (
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+            ),
+            memory: context.total_mem().map_err(failed)? as u64,
+            multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            scratchpad_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?.into(),
+            scratchpad_per_multiprocessor: attribute(
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
+            )?
+            .into(),
+            l2_cache: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?.into(),
+            max_threads_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            pageable_memory_access: flag(Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)?,
+            coherent: flag(Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES)?,
+            host_native_atomics: flag(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED)?,
+            unified_memory: flag(Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)?,
+            virtual_memory_management: flag(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?,
+            host_pages: flag(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?,
+            clock_kilohertz: attribute(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
+        };
+        // Streams are ordered by what their users say, not by events for each buffer.
+        // SAFETY: this crate never uses cudarc's slices, which the tracking is for.
+        unsafe { context.disable_event_tracking() };
+        Ok(Arc::new(Self { context, ordinal, properties, memory_limit, held: AtomicU64::new(0) }))
+    }
+
+    /// Its number, from 0.
+    pub fn ordinal(&self) -> usize {
+        self.ordinal
+    }
+
+    /// What it is.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// The most bytes of its memory that may be in use.
+    pub fn memory_limit(&self) -> u64 {
+        self.memory_limit
+    }
+
+    /// Bytes of the limit that are in use.
+    pub fn memory_held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Waits until everything that was asked of the device is done.
+    ///
+    /// # Errors
+    /// If a kernel failed, or the device is lost.
+    pub fn synchronize(&self) -> Result<()> {
+        self.context.synchronize().map_err(|error| Error::driver("waiting for it", self.ordinal, error))
+    }
+
+    pub(crate) fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    /// Makes the device the one that driver calls of this thread mean.
+    pub(crate) fn bind(&self) -> Result<()> {
+        self.context.bind_to_thread().map_err(|error| Error::driver("selecting it", self.ordinal, error))
+    }
+
+    /// Counts memory against the limit.
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<()> {
+        self.held
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
+                held.checked_add(bytes).filter(|sum| *sum <= self.memory_limit)
+            })
+            .map(|_| ())
+            .map_err(|held| Error::OverBudget { bytes, held, limit: self.memory_limit })
+    }
+
+    pub(crate) fn release(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+fn pci_bus_id(context: &CudaContext) -> Result<String, cudarc::driver::DriverError> {
+    let mut text = [0u8; 32];
+    // SAFETY: the place has the length that is passed.
+    unsafe {
+        cudarc::driver::sys::cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), text.len() as i32, context.cu_device())
+    }
+    .result()?;
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    Ok(String::from_utf8_lossy(&text[..end]).into_owned())
+}

@@ -1,0 +1,188 @@
+//! Which library is the driver, and whether it is good enough.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use cudarc::driver::{result, sys};
+
+use crate::driver::Device;
+use crate::{Error, Result};
+
+/// Virtual memory management with CPU pages, prefetching to a location, and the layouts that cudarc was built for.
+const MINIMUM_VERSION: i32 = 12020;
+
+/// Every function of the driver that this crate calls. cudarc panics at the first use of one that is not there.
+const SYMBOLS: &[&str] = &[
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuCtxSynchronize",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDeviceGetPCIBusId",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDeviceTotalMem_v2",
+    "cuDriverGetVersion",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventElapsedTime_v2",
+    "cuEventRecord",
+    "cuEventSynchronize",
+    "cuFuncSetAttribute",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuInit",
+    "cuLaunchKernel",
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuMemGetInfo_v2",
+    "cuMemHostGetDevicePointer_v2",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemsetD8Async",
+    "cuModuleGetFunction",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+];
+
+/// Which of the two drivers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DriverKind {
+    /// NVIDIA's, for a GPU.
+    Nvidia,
+    /// The stand-in: kernels run on the CPU, and no speed means anything.
+    Emulated,
+}
+
+impl DriverKind {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Nvidia => "a GPU",
+            Self::Emulated => "the emulated device",
+        }
+    }
+}
+
+/// The loaded driver.
+#[derive(Debug)]
+pub struct Driver {
+    kind: DriverKind,
+    version: i32,
+    device_count: usize,
+}
+
+static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
+
+impl Driver {
+    /// NVIDIA's driver.
+    ///
+    /// # Errors
+    /// If there is none, it is too old or lacks a function, it finds no GPU, or the stand-in was loaded before.
+    pub fn nvidia() -> Result<&'static Self> {
+        Self::load(DriverKind::Nvidia, || Ok(()))
+    }
+
+    /// The stand-in at `library`, whose name as a library is that of the driver: whoever asks the dynamic linker for the
+    /// driver afterwards is given the one that is loaded already.
+    ///
+    /// # Errors
+    /// If it cannot be loaded, or NVIDIA's driver was loaded before.
+    pub fn emulated(library: &Path) -> Result<&'static Self> {
+        Self::load(DriverKind::Emulated, || {
+            let failed = |reason: String| Error::NoEmulatedDriver { path: library.display().to_string(), reason };
+            let path = CString::new(library.as_os_str().as_bytes()).map_err(|error| failed(error.to_string()))?;
+            // SAFETY: a C string; what the library does when it is loaded is start no thread and touch nothing of ours.
+            let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+            if handle.is_null() {
+                // SAFETY: `dlerror` gives the text of the failure just seen on this thread.
+                let text = unsafe { std::ffi::CStr::from_ptr(libc::dlerror()) };
+                return Err(failed(text.to_string_lossy().into_owned()));
+            }
+            Ok(())
+        })
+    }
+
+    fn load(kind: DriverKind, before: impl FnOnce() -> Result<()>) -> Result<&'static Self> {
+        let driver = DRIVER.get_or_init(|| {
+            before()?;
+            Self::initialise(kind)
+        });
+        match driver {
+            Ok(driver) if driver.kind != kind => {
+                Err(Error::DriverChosenBefore { chosen: driver.kind.words(), asked: kind.words() })
+            }
+            Ok(driver) => Ok(driver),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
+    fn initialise(kind: DriverKind) -> Result<Self> {
+        // SAFETY: looks for a library by its name.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Error::NoDriver);
+        }
+        for symbol in SYMBOLS {
+            // SAFETY: the library is there. The symbol is only looked up, never called as this type.
+            if unsafe { sys::culib().get::<unsafe extern "C" fn()>(symbol.as_bytes()) }.is_err() {
+                return Err(Error::MissingSymbol { symbol });
+            }
+        }
+        let mut version = 0;
+        // SAFETY: the place is valid, and the function may be called before initialisation.
+        unsafe { sys::cuDriverGetVersion(&mut version) }
+            .result()
+            .map_err(|error| Error::driver("asking for its version", 0, error))?;
+        if version < MINIMUM_VERSION {
+            return Err(Error::DriverTooOld { found: version, needed: MINIMUM_VERSION });
+        }
+        result::init().map_err(|error| match error.0 {
+            sys::CUresult::CUDA_ERROR_NO_DEVICE => Error::NoDevice,
+            _ => Error::driver("starting the driver", 0, error),
+        })?;
+        let count = result::device::get_count().map_err(|error| Error::driver("counting GPUs", 0, error))?;
+        let device_count = usize::try_from(count).unwrap_or(0);
+        if device_count == 0 {
+            return Err(Error::NoDevice);
+        }
+        Ok(Self { kind, version, device_count })
+    }
+
+    /// Which of the two it is.
+    pub fn kind(&self) -> DriverKind {
+        self.kind
+    }
+
+    /// The newest CUDA that the driver supports, as 1000 times the major version plus 10 times the minor.
+    pub fn version(&self) -> i32 {
+        self.version
+    }
+
+    /// How many devices there are.
+    pub fn device_count(&self) -> usize {
+        self.device_count
+    }
+
+    /// A device, with at most `memory_limit` bytes of its memory for all that is allocated through the returned value.
+    ///
+    /// # Errors
+    /// If there is no device with this number, or the driver cannot use it.
+    pub fn device(&'static self, ordinal: usize, memory_limit: u64) -> Result<Arc<Device>> {
+        if ordinal >= self.device_count {
+            return Err(Error::NoSuchDevice { ordinal, count: self.device_count });
+        }
+        Device::open(ordinal, memory_limit)
+    }
+}

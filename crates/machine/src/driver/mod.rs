@@ -1,0 +1,13 @@
+//! The CUDA driver: loading it, its devices, streams, events and modules.
+//!
+//! One driver is loaded for the life of the process: NVIDIA's, or the stand-in that runs kernels on the CPU.
+
+mod device;
+mod library;
+mod module;
+mod stream;
+
+pub use device::{Device, Properties};
+pub use library::{Driver, DriverKind};
+pub use module::{Arguments, Function, LaunchShape, Module};
+pub use stream::{Event, Stream};

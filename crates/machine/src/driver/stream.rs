@@ -1,0 +1,94 @@
+//! Streams and events.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUevent_flags, CUstream};
+use cudarc::driver::{CudaEvent, CudaStream};
+
+use crate::driver::Device;
+use crate::{Error, Result};
+
+/// Work for a device that is done in the order it was asked for. Two streams know nothing of each other but through events.
+#[derive(Debug)]
+pub struct Stream {
+    device: Arc<Device>,
+    stream: Arc<CudaStream>,
+}
+
+impl Stream {
+    /// A new stream, which waits for no other.
+    ///
+    /// # Errors
+    /// If the device is lost or out of memory.
+    pub fn new(device: &Arc<Device>) -> Result<Self> {
+        let stream =
+            device.context().new_stream().map_err(|error| Error::driver("making a stream", device.ordinal(), error))?;
+        Ok(Self { device: Arc::clone(device), stream })
+    }
+
+    /// The device that does the work.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(crate) fn raw(&self) -> CUstream {
+        self.stream.cu_stream()
+    }
+
+    /// Waits until the stream has nothing left to do.
+    ///
+    /// # Errors
+    /// If any of it failed.
+    pub fn synchronize(&self) -> Result<()> {
+        self.stream.synchronize().map_err(|error| Error::driver("waiting for a stream", self.device.ordinal(), error))
+    }
+
+    /// Marks the point that the stream has come to.
+    ///
+    /// # Errors
+    /// If the device is lost or out of memory.
+    pub fn record(&self) -> Result<Event> {
+        let event = self
+            .stream
+            .record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))
+            .map_err(|error| Error::driver("recording an event", self.device.ordinal(), error))?;
+        Ok(Event { event, device: self.device.ordinal() })
+    }
+
+    /// What is asked of this stream from now on waits for the event.
+    ///
+    /// # Errors
+    /// If the device is lost.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        self.stream
+            .wait(&event.event)
+            .map_err(|error| Error::driver("waiting for an event", self.device.ordinal(), error))
+    }
+}
+
+/// A point in a stream.
+#[derive(Debug)]
+pub struct Event {
+    event: CudaEvent,
+    device: usize,
+}
+
+impl Event {
+    /// Waits until the stream has come to the point.
+    ///
+    /// # Errors
+    /// If what came before failed.
+    pub fn synchronize(&self) -> Result<()> {
+        self.event.synchronize().map_err(|error| Error::driver("waiting for an event", self.device, error))
+    }
+
+    /// Seconds on the device from this point to a later one. Both must have been reached.
+    ///
+    /// # Errors
+    /// If one of them has not.
+    pub fn seconds_until(&self, later: &Event) -> Result<f64> {
+        let milliseconds =
+            self.event.elapsed_ms(&later.event).map_err(|error| Error::driver("timing", self.device, error))?;
+        Ok(f64::from(milliseconds) / 1e3)
+    }
+}

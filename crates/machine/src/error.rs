@@ -1,0 +1,90 @@
+use std::fmt::Display;
+
+use cudarc::driver::DriverError;
+use cudarc::driver::sys::CUresult;
+
+/// What calls of this crate return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something about the machine failed, as a sentence for the user.
+// Each variant's message says what it is, with the fields it has.
+#[allow(missing_docs)]
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    #[error(
+        "there is no NVIDIA driver: libcuda.so.1 cannot be loaded; install the driver, or run on the CPU with overspill.device = 'cpu'"
+    )]
+    NoDriver,
+    #[error("the stand-in for the GPU driver cannot be loaded from {path}: {reason}")]
+    NoEmulatedDriver { path: String, reason: String },
+    #[error("the GPU driver was chosen before: this process runs on {chosen}; start another one to run on {asked}")]
+    DriverChosenBefore { chosen: &'static str, asked: &'static str },
+    #[error("the NVIDIA driver supports CUDA {}.{}, Overspill needs {}.{} or later; update the driver", found / 1000, found % 1000 / 10, needed / 1000, needed % 1000 / 10)]
+    DriverTooOld { found: i32, needed: i32 },
+    #[error("the NVIDIA driver lacks the function {symbol}; update the driver")]
+    MissingSymbol { symbol: &'static str },
+    #[error("the NVIDIA driver finds no GPU")]
+    NoDevice,
+    #[error("there is no GPU {ordinal}: the machine has {count}, numbered from 0")]
+    NoSuchDevice { ordinal: usize, count: usize },
+    #[error(
+        "{bytes} bytes of GPU memory were asked for, and {held} of the {limit} that overspill.gpu_memory_limit allows are in use; raise it, or run on the CPU"
+    )]
+    OverBudget { bytes: u64, held: u64, limit: u64 },
+    #[error(
+        "GPU {device} has no {bytes} bytes of memory left: other programs use it, or overspill.gpu_memory_limit ({limit}) is more than it has"
+    )]
+    OutOfDeviceMemory { device: usize, bytes: u64, limit: u64 },
+    #[error("the system gave no {bytes} bytes of memory: {reason}")]
+    OutOfHostMemory { bytes: u64, reason: String },
+    #[error("{what} needs {needed} bytes of {of}, and there are {available}")]
+    TooSmall { what: &'static str, needed: u64, of: &'static str, available: u64 },
+    /// A caller broke a rule that is written where it is called.
+    #[error("{0}")]
+    Invalid(String),
+    #[error(
+        "GPU {device} is lost ({reason}); work goes on on the CPU, and the process must be started anew to use the GPU again"
+    )]
+    DeviceLost { device: usize, reason: String },
+    #[error("{what} failed on GPU {device}: {reason}")]
+    Driver { what: &'static str, device: usize, reason: String },
+}
+
+impl Error {
+    /// What a driver call returned, told with what was being done.
+    pub(crate) fn driver(what: &'static str, device: usize, error: DriverError) -> Self {
+        let reason = reason(error);
+        match error.0 {
+            // After these the context is of no more use, whatever is called.
+            CUresult::CUDA_ERROR_LAUNCH_FAILED
+            | CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUresult::CUDA_ERROR_ASSERT
+            | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
+            | CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE => Self::DeviceLost { device, reason },
+            _ => Self::Driver { what, device, reason },
+        }
+    }
+
+    /// Whether the GPU is of no more use to this process.
+    pub fn is_device_lost(&self) -> bool {
+        matches!(self, Self::DeviceLost { .. })
+    }
+
+    pub(crate) fn invalid(reason: impl Display) -> Self {
+        Self::Invalid(reason.to_string())
+    }
+}
+
+fn reason(error: DriverError) -> String {
+    match (error.error_name(), error.error_string()) {
+        (Ok(name), Ok(text)) => format!("{}, {}", text.to_string_lossy(), name.to_string_lossy()),
+        _ => format!("driver error {}", error.0 as u32),
+    }
+}

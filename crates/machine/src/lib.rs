@@ -1,0 +1,12 @@
+//! The floor below all others: which processors, memories and links there are, and memory with a placement.
+//!
+//! This is the only crate that calls the CUDA driver. It knows nothing of keys or joins.
+
+#![deny(missing_docs)]
+
+pub mod driver;
+mod error;
+pub mod memory;
+pub mod topology;
+
+pub use error::{Error, Result};

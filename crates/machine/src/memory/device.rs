@@ -1,0 +1,173 @@
+//! GPU memory.
+
+use std::sync::Arc;
+
+use cudarc::driver::result;
+use cudarc::driver::sys::{self, CUdeviceptr};
+
+use crate::driver::{Device, Stream};
+use crate::memory::{HostBuffer, View, ViewMut};
+use crate::{Error, Result};
+
+/// Memory of a device, counted against the device's limit and given back when dropped.
+///
+/// Dropping waits for the device, so that no kernel is left that uses it.
+#[derive(Debug)]
+pub struct DeviceBuffer {
+    device: Arc<Device>,
+    address: CUdeviceptr,
+    bytes: u64,
+}
+
+impl DeviceBuffer {
+    /// Memory with unknown contents, aligned to 256 bytes at least. None for zero bytes is asked of the driver.
+    ///
+    /// # Errors
+    /// If the limit (`overspill.gpu_memory_limit`) or the device does not have it.
+    pub fn new(device: &Arc<Device>, bytes: u64) -> Result<Self> {
+        if bytes == 0 {
+            return Ok(Self { device: Arc::clone(device), address: 0, bytes });
+        }
+        device.reserve(bytes)?;
+        let allocated = device.bind().and_then(|()| {
+            let size = usize::try_from(bytes).map_err(Error::invalid)?;
+            // SAFETY: the size is not zero and the device's context is bound.
+            unsafe { result::malloc_sync(size) }.map_err(|error| match error.0 {
+                sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                    Error::OutOfDeviceMemory { device: device.ordinal(), bytes, limit: device.memory_limit() }
+                }
+                _ => Error::driver("allocating memory", device.ordinal(), error),
+            })
+        });
+        match allocated {
+            Ok(address) => Ok(Self { device: Arc::clone(device), address, bytes }),
+            Err(error) => {
+                device.release(bytes);
+                Err(error)
+            }
+        }
+    }
+
+    /// Memory that holds a copy of `values`.
+    ///
+    /// # Errors
+    /// As [`DeviceBuffer::new`], or if the copy fails.
+    pub fn from_slice<T: Copy>(stream: &Stream, values: &[T]) -> Result<Self> {
+        let mut buffer = Self::new(stream.device(), size_of_val(values) as u64)?;
+        buffer.write(stream, values)?;
+        Ok(buffer)
+    }
+
+    /// The device whose memory it is.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The memory, for kernels that read it.
+    pub fn view(&self) -> View<'_> {
+        View::new(self.address, self.bytes)
+    }
+
+    /// The memory, for kernels that write it.
+    pub fn view_mut(&mut self) -> ViewMut<'_> {
+        ViewMut::new(self.address, self.bytes)
+    }
+
+    /// Copies values to the start of the buffer, and waits for it.
+    ///
+    /// # Errors
+    /// If they do not fit, or the copy fails.
+    pub fn write<T: Copy>(&mut self, stream: &Stream, values: &[T]) -> Result<()> {
+        self.check(size_of_val(values) as u64)?;
+        if values.is_empty() {
+            return Ok(());
+        }
+        self.device.bind()?;
+        // SAFETY: fits, as checked, and the stream is done with both before this returns.
+        unsafe { result::memcpy_htod_async(self.address, values, stream.raw()) }
+            .map_err(|error| Error::driver("copying to it", self.device.ordinal(), error))?;
+        stream.synchronize()
+    }
+
+    /// The first `count` values of the buffer, after what the stream has to do.
+    ///
+    /// # Errors
+    /// If the buffer is shorter, or the copy fails.
+    pub fn read<T: Copy + Default>(&self, stream: &Stream, count: usize) -> Result<Vec<T>> {
+        let mut values = vec![T::default(); count];
+        self.check(size_of_val(values.as_slice()) as u64)?;
+        if count == 0 {
+            return Ok(values);
+        }
+        self.device.bind()?;
+        // SAFETY: fits, as checked, and the stream is done with both before this returns.
+        unsafe { result::memcpy_dtoh_async(&mut values, self.address, stream.raw()) }
+            .map_err(|error| Error::driver("copying from it", self.device.ordinal(), error))?;
+        stream.synchronize()?;
+        Ok(values)
+    }
+
+    /// Fills the buffer with a byte, in the order of the stream.
+    ///
+    /// # Errors
+    /// If the device is lost.
+    pub fn fill(&mut self, stream: &Stream, byte: u8) -> Result<()> {
+        if self.bytes == 0 {
+            return Ok(());
+        }
+        self.device.bind()?;
+        let size = usize::try_from(self.bytes).map_err(Error::invalid)?;
+        // SAFETY: the whole buffer, which is freed only after the device is done.
+        unsafe { result::memset_d8_async(self.address, byte, size, stream.raw()) }
+            .map_err(|error| Error::driver("filling memory", self.device.ordinal(), error))
+    }
+
+    /// Asks the stream to copy `bytes` from pinned memory, by DMA.
+    ///
+    /// # Errors
+    /// If a range is too short, or the device is lost.
+    ///
+    /// # Safety
+    /// Neither range may be written otherwise, nor dropped, until the stream has done it.
+    pub unsafe fn copy_from_host(
+        &mut self,
+        stream: &Stream,
+        offset: u64,
+        source: &HostBuffer,
+        source_offset: u64,
+        bytes: u64,
+    ) -> Result<()> {
+        self.check(offset.saturating_add(bytes))?;
+        let range = source.range(source_offset, bytes)?;
+        self.device.bind()?;
+        // SAFETY: both ranges are checked; the rest is the caller's promise.
+        unsafe { result::memcpy_htod_async(self.address + offset, range, stream.raw()) }
+            .map_err(|error| Error::driver("copying to it", self.device.ordinal(), error))
+    }
+
+    fn check(&self, bytes: u64) -> Result<()> {
+        if bytes > self.bytes {
+            return Err(Error::Invalid(format!("a copy of {bytes} bytes does not fit a buffer of {}", self.bytes)));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
+        if self.device.bind().is_ok() {
+            // SAFETY: allocated by `new`, and freed once. The driver waits for what uses it. After the loss of the device it
+            // fails, and the memory comes back with the context.
+            let _ = unsafe { result::free_sync(self.address) };
+        }
+        self.device.release(self.bytes);
+    }
+}

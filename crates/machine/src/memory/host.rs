@@ -1,0 +1,201 @@
+//! CPU memory: mapped by this process, in huge pages where the system gives them, and pinned by registering it.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+
+use crate::driver::Device;
+use crate::memory::{View, ViewMut};
+use crate::{Error, Result};
+
+/// The pages that a buffer asks for. Huge pages are a wish: the system may give small ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PageSize {
+    /// As the system has them, usually 4 KiB.
+    Small,
+    /// 2 MiB, by transparent huge pages.
+    Huge,
+}
+
+const HUGE_PAGE: usize = 2 << 20;
+
+/// CPU memory that starts at a page.
+#[derive(Debug)]
+pub struct HostBuffer {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// What was mapped: `bytes` rounded up to pages.
+    mapped: usize,
+    /// The device whose driver knows the memory as pinned, and where kernels find it.
+    pinned: Option<(Arc<Device>, u64)>,
+}
+
+// SAFETY: plain memory that the value owns.
+unsafe impl Send for HostBuffer {}
+// SAFETY: shared references only read it.
+unsafe impl Sync for HostBuffer {}
+
+impl HostBuffer {
+    /// Zeroed memory.
+    ///
+    /// # Errors
+    /// If the system does not give it.
+    pub fn new(bytes: usize, pages: PageSize) -> Result<Self> {
+        let unit = match pages {
+            PageSize::Small => 4096,
+            PageSize::Huge => HUGE_PAGE,
+        };
+        let mapped = bytes
+            .max(1)
+            .checked_next_multiple_of(unit)
+            .ok_or_else(|| Error::invalid("a buffer of that size cannot be"))?;
+        let failed = |error: std::io::Error| Error::OutOfHostMemory { bytes: bytes as u64, reason: error.to_string() };
+        // Huge pages must start at a multiple of their size, which the system does not promise: map more, unmap the rest.
+        let room = mapped + if pages == PageSize::Huge { HUGE_PAGE } else { 0 };
+        // SAFETY: a new private mapping at any address.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                room,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(failed(std::io::Error::last_os_error()));
+        }
+        let begin = start as usize;
+        let aligned = begin.next_multiple_of(unit);
+        // SAFETY: the parts around the aligned range belong to the mapping just made, and nobody has seen them.
+        unsafe {
+            if aligned > begin {
+                libc::munmap(start, aligned - begin);
+            }
+            let end = aligned + mapped;
+            if begin + room > end {
+                libc::munmap(end as *mut c_void, begin + room - end);
+            }
+            if pages == PageSize::Huge {
+                // A refusal leaves small pages, which work as well.
+                libc::madvise(aligned as *mut c_void, mapped, libc::MADV_HUGEPAGE);
+            }
+        }
+        let start = NonNull::new(aligned as *mut u8).ok_or_else(|| Error::invalid("memory was mapped at address 0"))?;
+        Ok(Self { start, bytes, mapped, pinned: None })
+    }
+
+    /// Zeroed memory that the device reads and writes across the link, and copies from by DMA. Registering takes the system a
+    /// long time: a few GB a second.
+    ///
+    /// # Errors
+    /// If the system or the driver does not give it.
+    pub fn pinned(device: &Arc<Device>, bytes: usize, pages: PageSize) -> Result<Self> {
+        let mut buffer = Self::new(bytes, pages)?;
+        device.bind()?;
+        let failed = |error| Error::driver("pinning memory", device.ordinal(), error);
+        let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
+        // SAFETY: the range is mapped, and is unregistered before it is unmapped.
+        unsafe { sys::cuMemHostRegister_v2(buffer.start.as_ptr().cast(), buffer.mapped, flags) }
+            .result()
+            .map_err(failed)?;
+        let mut address = 0;
+        // Set first, so that a failure below unregisters.
+        buffer.pinned = Some((Arc::clone(device), 0));
+        // SAFETY: the range was just registered for mapping.
+        unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, buffer.start.as_ptr().cast(), 0) }
+            .result()
+            .map_err(failed)?;
+        buffer.pinned = Some((Arc::clone(device), address));
+        Ok(buffer)
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The memory, for kernels that read it.
+    ///
+    /// # Errors
+    /// If the memory is pageable and the device does not read such memory coherently.
+    pub fn view(&self, device: &Device) -> Result<View<'_>> {
+        self.device_address(device).map(|address| View::new(address, self.bytes as u64))
+    }
+
+    /// The memory, for kernels that write it.
+    ///
+    /// # Errors
+    /// As [`HostBuffer::view`].
+    pub fn view_mut(&mut self, device: &Device) -> Result<ViewMut<'_>> {
+        self.device_address(device).map(|address| ViewMut::new(address, self.bytes as u64))
+    }
+
+    fn device_address(&self, device: &Device) -> Result<u64> {
+        match &self.pinned {
+            Some((_, address)) => Ok(*address),
+            None if device.properties().coherent => Ok(self.start.as_ptr() as u64),
+            None => Err(Error::Invalid(format!(
+                "GPU {} cannot read pageable memory across its link: the memory must be pinned, or copied",
+                device.ordinal()
+            ))),
+        }
+    }
+
+    /// The memory as values.
+    ///
+    /// # Panics
+    /// If `T` asks for more alignment than a page.
+    pub fn as_slice<T: Copy + Plain>(&self) -> &[T] {
+        assert!(align_of::<T>() <= 4096, "pages are aligned to 4096 bytes");
+        // SAFETY: the range is mapped, initialised (the system zeroes it), aligned, and every bit pattern is a value.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.bytes / size_of::<T>()) }
+    }
+
+    /// The memory as values that may be written.
+    ///
+    /// # Panics
+    /// If `T` asks for more alignment than a page.
+    pub fn as_mut_slice<T: Copy + Plain>(&mut self) -> &mut [T] {
+        assert!(align_of::<T>() <= 4096, "pages are aligned to 4096 bytes");
+        // SAFETY: as above, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.bytes / size_of::<T>()) }
+    }
+
+    pub(crate) fn range(&self, offset: u64, bytes: u64) -> Result<&[u8]> {
+        let range = usize::try_from(offset).ok().zip(usize::try_from(offset.saturating_add(bytes)).ok());
+        range.and_then(|(from, to)| self.as_slice::<u8>().get(from..to)).ok_or_else(|| {
+            Error::Invalid(format!("bytes {offset} to {} lie outside a buffer of {}", offset + bytes, self.bytes))
+        })
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        if let Some((device, _)) = &self.pinned {
+            if device.bind().is_ok() {
+                // The device must be done with it: unregistering alone does not wait. Both fail once the device is lost.
+                let _ = device.synchronize();
+                // SAFETY: registered by `pinned`, at this address.
+                let _ = unsafe { sys::cuMemHostUnregister(self.start.as_ptr().cast()) }.result();
+            }
+        }
+        // SAFETY: mapped by `new` with this length.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped) };
+    }
+}
+
+mod plain {
+    pub trait Sealed {}
+}
+
+/// Types for which every bit pattern is a value.
+pub trait Plain: plain::Sealed {}
+
+macro_rules! plain {
+    ($($type:ty),*) => { $( impl plain::Sealed for $type {} impl Plain for $type {} )* };
+}
+plain!(u8, u16, u32, u64, i8, i16, i32, i64);

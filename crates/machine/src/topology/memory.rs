@@ -1,0 +1,118 @@
+//! CPU memory: its nodes and its pages.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::{numbered, numbers, text, value};
+
+/// The memory of the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// Bytes of all nodes.
+    pub bytes: Option<u64>,
+    /// NUMA nodes; a machine that tells of none has one.
+    pub nodes: Vec<Node>,
+    /// Bytes of a small page.
+    pub page: u64,
+    /// Whether large allocations get huge pages without asking, by asking, or not at all.
+    pub transparent_huge_pages: Option<TransparentHugePages>,
+    /// Huge pages that were set aside.
+    pub huge_page_pools: Vec<HugePagePool>,
+}
+
+/// A NUMA node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Node {
+    /// Its number.
+    pub number: usize,
+    /// Bytes of its memory; none for a node of processors alone.
+    pub bytes: Option<u64>,
+    /// Its processors; none for a node of memory alone, such as a GPU's on a coherent link.
+    pub processors: Vec<usize>,
+    /// How far each node is from this one, in the order of the nodes: 10 is itself.
+    pub distances: Vec<u32>,
+}
+
+/// The system's rule for transparent huge pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TransparentHugePages {
+    /// Wherever they fit.
+    Always,
+    /// Where a program asks, as Overspill does.
+    Madvise,
+    /// Nowhere.
+    Never,
+}
+
+/// Huge pages of one size that were set aside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HugePagePool {
+    /// Bytes of a page.
+    pub page: u64,
+    /// Pages set aside.
+    pub pages: u64,
+    /// Of them in no use.
+    pub free: u64,
+}
+
+impl Memory {
+    pub(super) fn read(root: &Path) -> Self {
+        let nodes = numbered(&root.join("sys/devices/system/node"), "node")
+            .into_iter()
+            .map(|(number, path)| Node {
+                number,
+                bytes: text(&path.join("meminfo"))
+                    .and_then(|text| kilobytes(&text, "MemTotal:"))
+                    .filter(|bytes| *bytes > 0),
+                processors: text(&path.join("cpulist")).map(|list| numbers(&list)).unwrap_or_default(),
+                distances: text(&path.join("distance"))
+                    .map(|text| text.split_whitespace().filter_map(|distance| distance.parse().ok()).collect())
+                    .unwrap_or_default(),
+            })
+            .collect();
+        let mut pools: Vec<HugePagePool> = std::fs::read_dir(root.join("sys/kernel/mm/hugepages"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name();
+                let page: u64 = name.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+                let count = |file: &str| value(&entry.path().join(file));
+                Some(HugePagePool { page: page << 10, pages: count("nr_hugepages")?, free: count("free_hugepages")? })
+            })
+            .filter(|pool| pool.pages > 0)
+            .collect();
+        pools.sort_by_key(|pool| pool.page);
+        Self {
+            bytes: text(&root.join("proc/meminfo")).and_then(|text| kilobytes(&text, "MemTotal:")),
+            nodes,
+            page: page_size(),
+            transparent_huge_pages: text(&root.join("sys/kernel/mm/transparent_hugepage/enabled"))
+                .and_then(|text| rule(&text)),
+            huge_page_pools: pools,
+        }
+    }
+}
+
+/// The value of a line such as `MemTotal:  123 kB`, whatever stands before the name, in bytes.
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.split_once(name))?.1;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The rule in brackets: `always [madvise] never`.
+fn rule(text: &str) -> Option<TransparentHugePages> {
+    match text.split_once('[')?.1.split_once(']')?.0 {
+        "always" => Some(TransparentHugePages::Always),
+        "madvise" => Some(TransparentHugePages::Madvise),
+        "never" => Some(TransparentHugePages::Never),
+        _ => None,
+    }
+}
+
+fn page_size() -> u64 {
+    // SAFETY: asks for a constant of the system.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
