@@ -116,12 +116,11 @@ static READ_ENVIRONMENT: AtomicBool = AtomicBool::new(false);
 
 /// Takes the environment's settings, once.
 pub fn read_environment() {
-    if !READ_ENVIRONMENT.swap(true, Ordering::SeqCst) {
-        if let Ok(text) = std::env::var("OVERSPILL_EMULATED") {
-            if let Err(reason) = configure(&text) {
-                eprintln!("OVERSPILL_EMULATED: {reason}");
-            }
-        }
+    if !READ_ENVIRONMENT.swap(true, Ordering::SeqCst)
+        && let Ok(text) = std::env::var("OVERSPILL_EMULATED")
+        && let Err(reason) = configure(&text)
+    {
+        eprintln!("OVERSPILL_EMULATED: {reason}");
     }
 }
 

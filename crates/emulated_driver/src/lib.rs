@@ -3,7 +3,7 @@
 //! The product loads it through the same path as NVIDIA's driver and cannot tell the difference, except by the name of the
 //! device. It is stricter than a GPU where that finds mistakes: a stream does its work only when somebody waits for it, fresh
 //! memory holds a pattern, and pinned memory must be registered before it is copied from asynchronously without staging. It
-//! has a memory limit, fails when it is told to ([`control`]), and counts what was not given back.
+//! has a memory limit, fails when it is told to (`control.rs`), and counts what was not given back.
 //!
 //! It says nothing about speed.
 

@@ -162,7 +162,7 @@ pub unsafe extern "C" fn cuMemAddressReserve(
 ) -> CUresult {
     call(|state| {
         let granularity = granularity()?;
-        if bytes == 0 || bytes % granularity != 0 {
+        if bytes == 0 || !bytes.is_multiple_of(granularity) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: a new mapping at any place; a little more, so that its start can be aligned.
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn cuMemCreate(
 ) -> CUresult {
     call(|state| {
         let granularity = granularity()?;
-        if bytes == 0 || bytes % granularity != 0 || properties.is_null() {
+        if bytes == 0 || !bytes.is_multiple_of(granularity) || properties.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: not null, and the caller promises that it is valid.
@@ -248,10 +248,10 @@ pub unsafe extern "C" fn cuMemCreate(
         if ALLOCATION.strikes() {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
-        if let Kind::MappedDevice(device) = kind {
-            if bytes > control::settings().memory.saturating_sub(crate::device::used_bytes(device)) {
-                return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-            }
+        if let Kind::MappedDevice(device) = kind
+            && bytes > control::settings().memory.saturating_sub(crate::device::used_bytes(device))
+        {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
         // SAFETY: the name is a C string; the file is checked.
         let file = unsafe { libc::memfd_create(c"overspill-emulated".as_ptr(), libc::MFD_CLOEXEC) };
@@ -280,11 +280,11 @@ pub unsafe extern "C" fn cuMemCreate(
 pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
     call(|state| {
         let memory = &mut state.virtual_memory;
-        match memory.pieces.get_mut(&(handle as u64)) {
+        match memory.pieces.get_mut(&handle) {
             Some(piece) if !piece.released => piece.released = true,
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
-        memory.drop_if_unused(handle as u64);
+        memory.drop_if_unused(handle);
         Ok(())
     })
 }
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn cuMemMap(
             .next_back()
             .is_some_and(|(start, other)| start + other.bytes > address);
         // Some drivers refuse offsets, and so does this one.
-        let Some(piece) = memory.pieces.get_mut(&(handle as u64)) else {
+        let Some(piece) = memory.pieces.get_mut(&handle) else {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         };
         if !reserved || taken || offset != 0 || bytes != piece.bytes {
@@ -335,7 +335,7 @@ pub unsafe extern "C" fn cuMemMap(
         }
         piece.mappings += 1;
         let kind = piece.kind;
-        memory.mappings.insert(address, Mapping { bytes, piece: handle as u64 });
+        memory.mappings.insert(address, Mapping { bytes, piece: handle });
         memory::map(address, bytes, kind);
         MAPPED.write().insert(address, bytes);
         Ok(())

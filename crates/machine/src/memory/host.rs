@@ -175,13 +175,13 @@ impl HostBuffer {
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        if let Some((device, _)) = &self.pinned {
-            if device.bind().is_ok() {
-                // The device must be done with it: unregistering alone does not wait. Both fail once the device is lost.
-                let _ = device.synchronize();
-                // SAFETY: registered by `pinned`, at this address.
-                let _ = unsafe { sys::cuMemHostUnregister(self.start.as_ptr().cast()) }.result();
-            }
+        if let Some((device, _)) = &self.pinned
+            && device.bind().is_ok()
+        {
+            // The device must be done with it: unregistering alone does not wait. Both fail once the device is lost.
+            let _ = device.synchronize();
+            // SAFETY: registered by `pinned`, at this address.
+            let _ = unsafe { sys::cuMemHostUnregister(self.start.as_ptr().cast()) }.result();
         }
         // SAFETY: mapped by `new` with this length.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped) };
