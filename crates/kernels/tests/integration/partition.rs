@@ -255,6 +255,19 @@ fn every_schedule() {
 }
 
 #[test]
+fn every_schedule_of_the_second_level() {
+    let emulated = Emulated::start();
+    // A scratchpad whose buffers are half as long as those of the second level, so that these fill and are swapped.
+    emulated.configure("shared=6144");
+    let kernels = emulated.kernels();
+    for seed in seeds() {
+        emulated.configure(&format!("seed={seed}"));
+        Case::new(Algorithm::Hierarchical, 3).check(&kernels, &uniform(scaled(10_000), seed));
+        Case::new(Algorithm::Hierarchical, 3).check(&kernels, &skewed(scaled(10_000), seed));
+    }
+}
+
+#[test]
 fn every_width_and_number_of_payloads() {
     let emulated = Emulated::start();
     let kernels = emulated.kernels();
