@@ -12,9 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    #[error(
-        "there is no NVIDIA driver: libcuda.so.1 cannot be loaded; install the driver, or run on the CPU with overspill.device = 'cpu'"
-    )]
+    #[error("there is no NVIDIA driver: libcuda.so.1 cannot be loaded; install the driver to use a GPU")]
     NoDriver,
     #[error("the stand-in for the GPU driver cannot be loaded from {path}: {reason}")]
     NoEmulatedDriver { path: String, reason: String },
