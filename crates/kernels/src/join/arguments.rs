@@ -115,4 +115,15 @@ impl Pairs<'_> {
     pub(super) fn capacity(&self) -> u64 {
         self.build.bytes().min(self.probe.bytes()) / 8
     }
+
+    /// For a linear allocator whose counter lies at an address.
+    pub(super) fn allocated_by(&self, cursor: u64) -> JoinOutput {
+        JoinOutput {
+            cursor,
+            capacity: self.capacity(),
+            build_values: self.build.address(),
+            probe_values: self.probe.address(),
+            ..JoinOutput::default()
+        }
+    }
 }

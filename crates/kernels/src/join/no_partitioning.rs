@@ -152,13 +152,7 @@ impl HashTable {
     /// If the device fails.
     pub fn probe_allocate(&self, stream: &Stream, side: &JoinSide<'_>, pairs: &mut Pairs<'_>) -> Result<u64> {
         let mut cursor = DeviceBuffer::from_slice(stream, &[0u64])?;
-        let output = JoinOutput {
-            cursor: cursor.view_mut().address(),
-            capacity: pairs.capacity(),
-            build_values: pairs.build.address(),
-            probe_values: pairs.probe.address(),
-            ..JoinOutput::default()
-        };
+        let output = pairs.allocated_by(cursor.view_mut().address());
         self.probe(stream, "allocate", side, output)?;
         Ok(cursor.read::<u64>(stream, 1)?[0])
     }

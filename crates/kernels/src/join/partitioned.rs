@@ -118,13 +118,7 @@ impl PartitionedJoin {
         pairs: &mut Pairs<'_>,
     ) -> Result<u64> {
         let mut cursor = DeviceBuffer::from_slice(stream, &[0u64])?;
-        let output = JoinOutput {
-            cursor: cursor.view_mut().address(),
-            capacity: pairs.capacity(),
-            build_values: pairs.build.address(),
-            probe_values: pairs.probe.address(),
-            ..JoinOutput::default()
-        };
+        let output = pairs.allocated_by(cursor.view_mut().address());
         self.run(stream, "allocate", build, probe, output)?;
         Ok(cursor.read::<u64>(stream, 1)?[0])
     }

@@ -6,7 +6,7 @@ use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUdeviceptr};
 
 use crate::driver::{Device, Stream};
-use crate::memory::{HostBuffer, View, ViewMut};
+use crate::memory::{HostBuffer, Plain, View, ViewMut};
 use crate::{Error, Result};
 
 /// Memory of a device, counted against the device's limit and given back when dropped.
@@ -52,7 +52,7 @@ impl DeviceBuffer {
     ///
     /// # Errors
     /// As [`DeviceBuffer::new`], or if the copy fails.
-    pub fn from_slice<T: Copy>(stream: &Stream, values: &[T]) -> Result<Self> {
+    pub fn from_slice<T: Copy + Plain>(stream: &Stream, values: &[T]) -> Result<Self> {
         let mut buffer = Self::new(stream.device(), size_of_val(values) as u64)?;
         buffer.write(stream, values)?;
         Ok(buffer)
@@ -82,7 +82,7 @@ impl DeviceBuffer {
     ///
     /// # Errors
     /// If they do not fit, or the copy fails.
-    pub fn write<T: Copy>(&mut self, stream: &Stream, values: &[T]) -> Result<()> {
+    pub fn write<T: Copy + Plain>(&mut self, stream: &Stream, values: &[T]) -> Result<()> {
         self.check(size_of_val(values) as u64)?;
         if values.is_empty() {
             return Ok(());
@@ -98,7 +98,7 @@ impl DeviceBuffer {
     ///
     /// # Errors
     /// If the buffer is shorter, or the copy fails.
-    pub fn read<T: Copy + Default>(&self, stream: &Stream, count: usize) -> Result<Vec<T>> {
+    pub fn read<T: Copy + Default + Plain>(&self, stream: &Stream, count: usize) -> Result<Vec<T>> {
         let mut values = vec![T::default(); count];
         self.check(size_of_val(values.as_slice()) as u64)?;
         if count == 0 {
