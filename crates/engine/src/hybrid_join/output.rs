@@ -59,3 +59,40 @@ impl OutputBatches {
         self.coalescer.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, DictionaryArray, Int8Array, StringArray};
+
+    use super::*;
+
+    /// Rows `from..from + 60` of a table of 8-bit keys and the given 100 values.
+    fn rows(values: &ArrayRef, from: i8) -> RecordBatch {
+        let column: ArrayRef =
+            Arc::new(DictionaryArray::new(Int8Array::from_iter_values(from..from + 60), Arc::clone(values)));
+        RecordBatch::try_from_iter([("c", column)]).unwrap()
+    }
+
+    #[test]
+    fn rows_of_different_dictionaries_stay_apart() {
+        let forwards: ArrayRef = Arc::new(StringArray::from_iter_values((0..100).map(|value| format!("{value}"))));
+        let backwards: ArrayRef =
+            Arc::new(StringArray::from_iter_values((0..100).rev().map(|value| format!("{value}"))));
+        let pushed = [(&forwards, 0), (&forwards, 40), (&backwards, 0), (&forwards, 40)];
+        let mut output = OutputBatches::new(&rows(&forwards, 0).schema(), 1000);
+        for (values, from) in pushed {
+            output.push(rows(values, from)).unwrap();
+        }
+        output.finish().unwrap();
+        let batches = std::iter::from_fn(|| output.next()).collect::<Vec<_>>();
+        assert_eq!(batches.iter().map(|batch| batch.num_rows()).collect::<Vec<_>>(), [120, 60, 60]);
+        let texts = |batch: &RecordBatch| {
+            let column = arrow::compute::cast(batch.column(0), &DataType::Utf8).unwrap();
+            column.as_string::<i32>().iter().map(|text| text.unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let expected = pushed.iter().flat_map(|(values, from)| texts(&rows(values, *from))).collect::<Vec<_>>();
+        assert_eq!(batches.iter().flat_map(texts).collect::<Vec<_>>(), expected);
+    }
+}
