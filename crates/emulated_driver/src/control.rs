@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::kernel::FlushCounts;
+use crate::memory::{self, Kind};
 use crate::state::State;
 
 /// What a caller may set.
@@ -189,4 +190,16 @@ pub unsafe extern "C" fn overspill_emulated_statistics(place: *mut Statistics) {
     let statistics = State::lock().statistics();
     // SAFETY: the caller promises that the place is valid.
     unsafe { place.write(statistics) };
+}
+
+/// Where an address lies: the number of the device, -1 for CPU memory that the driver knows of, -2 for what it does not.
+#[unsafe(no_mangle)]
+pub extern "C" fn overspill_emulated_place(address: usize) -> i32 {
+    match memory::kind_of(address) {
+        Some(Kind::Device(device) | Kind::Unified(device) | Kind::MappedDevice(device)) => {
+            i32::try_from(device).unwrap_or(i32::MAX)
+        }
+        Some(Kind::Pinned | Kind::Registered | Kind::MappedHost) => -1,
+        None => -2,
+    }
 }

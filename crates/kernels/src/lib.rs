@@ -7,12 +7,14 @@
 
 mod hash;
 mod join;
+mod memory_access;
 mod module;
 mod partition;
 mod prefix_sum;
 
 pub use hash::{HashFunction, Radix};
 pub use join::{HashTable, JoinSide, Pairs, PartitionedJoin, PartitionedSide, TableKind, Totals, Values};
+pub use memory_access::{AccessPattern, MemoryAccess};
 pub use module::Kernels;
 pub use partition::{Algorithm, Input, KeyWidth, Output, PartitionPlan, Partitioner, PayloadInput};
 pub use prefix_sum::PrefixSum;

@@ -38,6 +38,10 @@ pub enum Error {
     OutOfHostMemory { bytes: u64, reason: String },
     #[error("{what} needs {needed} bytes of {of}, and there are {available}")]
     TooSmall { what: &'static str, needed: u64, of: &'static str, available: u64 },
+    #[error("GPU {device} has no {what}")]
+    Unsupported { device: usize, what: &'static str },
+    #[error("the transfer method {method} does not work here: {reason}")]
+    TransferRefused { method: &'static str, reason: String },
     /// A caller broke a rule that is written where it is called.
     #[error("{0}")]
     Invalid(String),

@@ -8,5 +8,6 @@ pub mod driver;
 mod error;
 pub mod memory;
 pub mod topology;
+pub mod transfer;
 
 pub use error::{Error, Result};

@@ -25,7 +25,8 @@ __device__ __forceinline__ void histogram(const PartitionArguments& arguments, u
 #pragma unroll
             for (int column = 0; column < Payloads; ++column) {
                 const Column& payload = arguments.payloads[column];
-                store_value(payload.output, at, load_value(payload.input, at, payload.width), payload.width);
+                // Row ids are made when tuples are partitioned.
+                if (payload.input != nullptr) store_value(payload.output, at, load_value(payload.input, at, payload.width), payload.width);
             }
         }
         atomicAdd(&counters[radix(hash_key(key, arguments.hash_function), arguments.radix_shift, arguments.radix_bits)], 1u);

@@ -63,6 +63,15 @@ pub struct Output<'a> {
     pub payloads: Vec<ViewMut<'a>>,
 }
 
+/// What output columns are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Columns {
+    /// The partitions.
+    Partitioned,
+    /// A copy of the input, in its order. Row ids, which it has none of, are made later.
+    Copied,
+}
+
 /// Threads of the kernels that turn counts into offsets.
 const OFFSET_THREADS: u32 = 256;
 
@@ -71,6 +80,7 @@ const OFFSET_THREADS: u32 = 256;
 pub struct Partitioner {
     plan: PartitionPlan,
     histogram: Function,
+    histogram_copy: Function,
     totals_of: Function,
     starts_of: Function,
     offsets_of: Function,
@@ -89,9 +99,11 @@ impl Partitioner {
         let device = kernels.device();
         let key_bits = plan.key.bytes() * 8;
         let fanout = u64::from(plan.radix.fanout());
-        let partition = format!("partition_{}_u{key_bits}_{}", plan.algorithm.name(), plan.payloads.len());
+        let payloads = plan.payloads.len();
+        let partition = format!("partition_{}_u{key_bits}_{payloads}", plan.algorithm.name());
         Ok(Self {
             histogram: kernels.function(&format!("histogram_u{key_bits}"))?,
+            histogram_copy: kernels.function(&format!("histogram_copy_u{key_bits}_{payloads}"))?,
             totals_of: kernels.function("offsets_totals")?,
             starts_of: kernels.function("offsets_starts")?,
             offsets_of: kernels.function("offsets_blocks")?,
@@ -116,11 +128,50 @@ impl Partitioner {
     /// # Errors
     /// If columns are too short, misaligned, of another number than planned, or overlap; or the device fails.
     pub fn run(&mut self, stream: &Stream, input: &Input<'_>, output: &mut Output<'_>) -> Result<Vec<(u64, u64)>> {
-        let arguments = self.arguments(input, output)?;
+        let arguments = self.arguments(input, output, Columns::Partitioned)?;
         // SAFETY: the columns were checked against the plan, which the buffers were made for; the borrows outlive the
         // stream's work, which is waited for below, also after an error.
-        let launched = unsafe { self.launch(stream, &arguments) };
+        let launched = unsafe { self.launch(stream, &self.histogram.clone(), &arguments, &arguments) };
         stream.synchronize().and(launched)?;
+        self.partitions(stream)
+    }
+
+    /// As [`Partitioner::run`], for input that was spilled to CPU memory: `copy`, in GPU memory, takes a copy of the input
+    /// while its keys are counted, and the partitions are made of that. So the input crosses the link once (paper 1, section
+    /// 6.2.3). The copy's columns have room for the plan's tuples; that of row ids is not used. The output may lie where
+    /// the input was.
+    ///
+    /// # Errors
+    /// As [`Partitioner::run`].
+    pub fn run_copying(
+        &mut self,
+        stream: &Stream,
+        input: &Input<'_>,
+        copy: &mut Output<'_>,
+        output: &mut Output<'_>,
+    ) -> Result<Vec<(u64, u64)>> {
+        let counting = self.arguments(input, copy, Columns::Copied)?;
+        let copied = Input {
+            keys: copy.keys.as_view(),
+            payloads: input
+                .payloads
+                .iter()
+                .zip(&copy.payloads)
+                .map(|(payload, copy)| match payload {
+                    PayloadInput::Column(_) => PayloadInput::Column(copy.as_view()),
+                    PayloadInput::RowIds(first) => PayloadInput::RowIds(*first),
+                })
+                .collect(),
+        };
+        let partitioning = self.arguments(&copied, output, Columns::Partitioned)?;
+        // SAFETY: as above, for both sets of columns.
+        let launched = unsafe { self.launch(stream, &self.histogram_copy.clone(), &counting, &partitioning) };
+        stream.synchronize().and(launched)?;
+        self.partitions(stream)
+    }
+
+    /// Where each partition of the last run starts, and how many tuples it has.
+    fn partitions(&self, stream: &Stream) -> Result<Vec<(u64, u64)>> {
         let fanout = self.plan.radix.fanout() as usize;
         let starts: Vec<u64> = self.starts.read(stream, fanout)?;
         let totals: Vec<u64> = self.totals.read(stream, fanout)?;
@@ -129,19 +180,25 @@ impl Partitioner {
 
     /// # Safety
     /// The arguments lead to columns of the plan's sizes, valid until the stream has done its work.
-    unsafe fn launch(&mut self, stream: &Stream, arguments: &PartitionArguments) -> Result<()> {
+    unsafe fn launch(
+        &mut self,
+        stream: &Stream,
+        histogram: &Function,
+        counting: &PartitionArguments,
+        partitioning: &PartitionArguments,
+    ) -> Result<()> {
         let plan = &self.plan;
         let (fanout, blocks) = (plan.radix.fanout(), u64::from(plan.blocks));
         let (counts, totals, starts) =
             (self.offsets.view_mut().address(), self.totals.view_mut().address(), self.starts.view_mut().address());
         let alignment = plan.alignment();
-        let counting = LaunchShape { blocks: plan.blocks, threads: plan.threads, scratchpad: u64::from(fanout) * 4 };
+        let each_block = |scratchpad| LaunchShape { blocks: plan.blocks, threads: plan.threads, scratchpad };
         let each_partition = LaunchShape { blocks: fanout, threads: OFFSET_THREADS, scratchpad: 0 };
         let single = LaunchShape { blocks: 1, threads: OFFSET_THREADS, scratchpad: 0 };
-        let partitioning = LaunchShape { blocks: plan.blocks, threads: plan.threads, scratchpad: plan.scratchpad };
         // SAFETY: the parameters are those of the kernels; the rest is the caller's promise.
         unsafe {
-            self.histogram.launch(stream, counting, Arguments::default().with(arguments).with(&counts))?;
+            let counters = u64::from(fanout) * 4;
+            histogram.launch(stream, each_block(counters), Arguments::default().with(counting).with(&counts))?;
             self.totals_of.launch(
                 stream,
                 each_partition,
@@ -157,12 +214,21 @@ impl Partitioner {
                 each_partition,
                 Arguments::default().with(&counts).with(&starts).with(&blocks).with(&fanout).with(&counts),
             )?;
-            self.partition.launch(stream, partitioning, Arguments::default().with(arguments))
+            self.partition.launch(stream, each_block(plan.scratchpad), Arguments::default().with(partitioning))
         }
     }
 
-    fn arguments(&mut self, input: &Input<'_>, output: &mut Output<'_>) -> Result<PartitionArguments> {
+    fn arguments(
+        &mut self,
+        input: &Input<'_>,
+        output: &mut Output<'_>,
+        columns: Columns,
+    ) -> Result<PartitionArguments> {
         let plan = &self.plan;
+        let room = match columns {
+            Columns::Partitioned => plan.output_tuples(),
+            Columns::Copied => plan.tuples,
+        };
         if input.payloads.len() != plan.payloads.len() || output.payloads.len() != plan.payloads.len() {
             return Err(Error::Invalid(format!(
                 "{} payload columns in and {} out, planned for {}",
@@ -173,7 +239,7 @@ impl Partitioner {
         }
         let mut read = vec![check_column("the keys", input.keys, plan.key.bytes(), plan.tuples)?];
         let mut written =
-            vec![check_column("the partitioned keys", output.keys.as_view(), plan.key.bytes(), plan.output_tuples())?];
+            vec![check_column("the keys that are written", output.keys.as_view(), plan.key.bytes(), room)?];
         let mut arguments = PartitionArguments {
             tuples: plan.tuples,
             chunk: plan.chunk,
@@ -190,7 +256,9 @@ impl Partitioner {
         };
         for (column, width) in plan.payloads.iter().enumerate() {
             let to = output.payloads[column].as_view();
-            written.push(check_column("a partitioned payload", to, *width, plan.output_tuples())?);
+            if columns == Columns::Partitioned || matches!(input.payloads[column], PayloadInput::Column(_)) {
+                written.push(check_column("a payload that is written", to, *width, room)?);
+            }
             let from = match input.payloads[column] {
                 PayloadInput::Column(view) => {
                     read.push(check_column("a payload", view, *width, plan.tuples)?);

@@ -1,6 +1,6 @@
 //! The stand-in driver, one test at a time: its settings and counts belong to the process.
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -61,12 +61,13 @@ impl Emulated {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let path = library();
-        let driver = Driver::emulated(&path).unwrap();
         let name = CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: the library is loaded; this only gives its handle.
-        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
-        assert!(!library.is_null());
-        let emulated = Self { driver, library, _alone: alone };
+        // SAFETY: a C string; loading it runs nothing of its own.
+        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+        assert!(!library.is_null(), "{path:?}");
+        // How many devices there are is asked once, when the driver is loaded.
+        configure(library, "devices=2");
+        let emulated = Self { driver: Driver::emulated(&path).unwrap(), library, _alone: alone };
         emulated.configure(
             "memory=268435456;multiprocessors=4;shared=232448;seed=0;workers=4;coherent=0;granularity=2097152",
         );
@@ -76,26 +77,22 @@ impl Emulated {
         emulated
     }
 
-    fn symbol(&self, name: &std::ffi::CStr) -> *mut c_void {
-        // SAFETY: the library is loaded and the name a C string.
-        let symbol = unsafe { libc::dlsym(self.library, name.as_ptr()) };
-        assert!(!symbol.is_null(), "{name:?}");
-        symbol
+    pub fn configure(&self, settings: &str) {
+        configure(self.library, settings);
     }
 
-    pub fn configure(&self, settings: &str) {
-        let text = CString::new(settings).unwrap();
+    /// Where an address lies: the number of a device, -1 for CPU memory that the driver knows of, -2 for what it does not.
+    pub fn place(&self, address: u64) -> i32 {
         // SAFETY: the function has this type.
-        let configure: unsafe extern "C" fn(*const c_char) -> i32 =
-            unsafe { std::mem::transmute(self.symbol(c"overspill_emulated_configure")) };
-        // SAFETY: a C string.
-        assert_eq!(unsafe { configure(text.as_ptr()) }, 0, "{settings}");
+        let place: extern "C" fn(usize) -> i32 =
+            unsafe { std::mem::transmute(symbol(self.library, c"overspill_emulated_place")) };
+        place(address as usize)
     }
 
     pub fn statistics(&self) -> Statistics {
         // SAFETY: the function has this type.
         let read: unsafe extern "C" fn(*mut Statistics) =
-            unsafe { std::mem::transmute(self.symbol(c"overspill_emulated_statistics")) };
+            unsafe { std::mem::transmute(symbol(self.library, c"overspill_emulated_statistics")) };
         let mut statistics = Statistics::default();
         // SAFETY: the place is valid.
         unsafe { read(&mut statistics) };
@@ -111,8 +108,24 @@ impl Emulated {
     }
 }
 
+fn symbol(library: *mut c_void, name: &CStr) -> *mut c_void {
+    // SAFETY: the library is loaded and the name a C string.
+    let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
+    assert!(!symbol.is_null(), "{name:?}");
+    symbol
+}
+
+fn configure(library: *mut c_void, settings: &str) {
+    let text = CString::new(settings).unwrap();
+    // SAFETY: the function has this type.
+    let configure: unsafe extern "C" fn(*const c_char) -> i32 =
+        unsafe { std::mem::transmute(symbol(library, c"overspill_emulated_configure")) };
+    // SAFETY: a C string.
+    assert_eq!(unsafe { configure(text.as_ptr()) }, 0, "{settings}");
+}
+
 /// Beside the tests, unless the environment says otherwise.
-fn library() -> PathBuf {
+pub fn library() -> PathBuf {
     std::env::var_os("OVERSPILL_EMULATED_DRIVER").map_or_else(
         || std::env::current_exe().unwrap().with_file_name("liboverspill_emulated_driver.so"),
         PathBuf::from,

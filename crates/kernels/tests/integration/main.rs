@@ -3,8 +3,11 @@
 //! `OVERSPILL_EMULATED_DRIVER` names another build of the stand-in, such as one whose kernels a sanitizer watches.
 //! `OVERSPILL_TEST_TUPLES` makes inputs smaller for such builds, `OVERSPILL_TEST_SCHEDULES` sets how many schedules are tried.
 
+mod bad_driver;
 mod emulated;
 mod faults;
 mod join;
 mod partition;
 mod prefix_sum;
+mod spanning;
+mod transfer;

@@ -83,6 +83,8 @@ struct Case {
     radix: Radix,
     input: Placement,
     output: Placement,
+    /// Whether the input is copied to GPU memory as it is counted.
+    copying: bool,
 }
 
 impl Case {
@@ -95,6 +97,7 @@ impl Case {
             radix: Radix::new(bits, 0, HashFunction::MultiplyShift).unwrap(),
             input: Placement::Device,
             output: Placement::Pinned,
+            copying: false,
         }
     }
 
@@ -108,14 +111,15 @@ impl Case {
             PartitionPlan::new(kernels.device(), self.algorithm, self.key, &self.payloads, self.radix, tuples, BUDGET)
                 .unwrap();
         let name = format!(
-            "{} {:?} {:?} row ids {} fanout {} {:?} to {:?}, {tuples} tuples",
+            "{} {:?} {:?} row ids {} fanout {} {:?} to {:?}, copying {}, {tuples} tuples",
             self.algorithm,
             self.key,
             self.payloads,
             self.row_ids,
             self.radix.fanout(),
             self.input,
-            self.output
+            self.output,
+            self.copying
         );
         // A payload's value tells which tuple and which column it came from.
         let payload_of = |row: u64, column: usize| match self.payloads[column] {
@@ -151,10 +155,20 @@ impl Case {
             keys: to.view_mut(kernels),
             payloads: outputs.iter_mut().map(|memory| memory.view_mut(kernels)).collect(),
         };
-        let partitions = Partitioner::new(kernels, plan.clone())
-            .unwrap()
-            .run(&stream, &input, &mut output)
-            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut partitioner = Partitioner::new(kernels, plan.clone()).unwrap();
+        let partitions = if self.copying {
+            let buffer = |width: u64| DeviceBuffer::new(kernels.device(), tuples * width).unwrap();
+            let mut copied_keys = buffer(self.key.bytes());
+            let mut copied: Vec<DeviceBuffer> = self.payloads.iter().map(|width| buffer(*width)).collect();
+            let mut copy = Output {
+                keys: copied_keys.view_mut(),
+                payloads: copied.iter_mut().map(DeviceBuffer::view_mut).collect(),
+            };
+            partitioner.run_copying(&stream, &input, &mut copy, &mut output)
+        } else {
+            partitioner.run(&stream, &input, &mut output)
+        }
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
         drop(output);
 
         let out_keys = to.values(&stream, self.key.bytes());
@@ -306,6 +320,26 @@ fn every_placement() {
                 (case.input, case.output) = (input, output);
                 case.check(&kernels, &uniform(scaled(10_000), 2));
             }
+        }
+    }
+}
+
+#[test]
+fn spilled_input_is_copied_as_it_is_counted() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    for seed in seeds() {
+        emulated.configure(&format!("seed={seed}"));
+        for (key, payloads, row_ids) in [
+            (KeyWidth::Eight, vec![8], false),
+            (KeyWidth::Four, vec![], false),
+            (KeyWidth::Four, vec![4, 8, 8, 4], true),
+            (KeyWidth::Eight, vec![8], true),
+        ] {
+            let mut case = Case::new(Algorithm::Shared, 5);
+            (case.key, case.payloads, case.row_ids) = (key, payloads, row_ids);
+            (case.input, case.output, case.copying) = (Placement::Pinned, Placement::Device, true);
+            case.check(&kernels, &uniform(scaled(5_000), seed));
         }
     }
 }

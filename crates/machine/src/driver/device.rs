@@ -31,6 +31,8 @@ pub struct Properties {
     /// Whether atomic operations on CPU memory are atomic for the CPU, too.
     pub host_native_atomics: bool,
     pub unified_memory: bool,
+    /// Whether CPU and GPU may use unified memory at the same time, and pages move ahead of a kernel.
+    pub concurrent_unified_access: bool,
     pub virtual_memory_management: bool,
     /// Whether virtual memory management maps CPU pages.
     pub host_pages: bool,
@@ -75,6 +77,7 @@ impl Device {
             coherent: flag(Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES)?,
             host_native_atomics: flag(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED)?,
             unified_memory: flag(Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)?,
+            concurrent_unified_access: flag(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)?,
             virtual_memory_management: flag(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?,
             host_pages: flag(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?,
             clock_kilohertz: attribute(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
@@ -103,6 +106,17 @@ impl Device {
     /// Bytes of the limit that are in use.
     pub fn memory_held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of its memory that nobody uses, of whatever program.
+    ///
+    /// # Errors
+    /// If the device is lost.
+    pub fn free_memory(&self) -> Result<u64> {
+        self.bind()?;
+        let (free, _) = cudarc::driver::result::mem_get_info()
+            .map_err(|error| Error::driver("asking for its free memory", self.ordinal, error))?;
+        Ok(free as u64)
     }
 
     /// Waits until everything that was asked of the device is done.

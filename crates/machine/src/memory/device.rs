@@ -6,7 +6,7 @@ use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUdeviceptr};
 
 use crate::driver::{Device, Stream};
-use crate::memory::{HostBuffer, Plain, View, ViewMut};
+use crate::memory::{Plain, View, ViewMut};
 use crate::{Error, Result};
 
 /// Memory of a device, counted against the device's limit and given back when dropped.
@@ -127,26 +127,19 @@ impl DeviceBuffer {
             .map_err(|error| Error::driver("filling memory", self.device.ordinal(), error))
     }
 
-    /// Asks the stream to copy `bytes` from pinned memory, by DMA.
+    /// Asks the stream to copy to the start of the buffer: by DMA if the memory is pinned, and through memory of the
+    /// driver's own if not, in which case it has been read when this returns.
     ///
     /// # Errors
-    /// If a range is too short, or the device is lost.
+    /// If it does not fit, or the device is lost.
     ///
     /// # Safety
     /// Neither range may be written otherwise, nor dropped, until the stream has done it.
-    pub unsafe fn copy_from_host(
-        &mut self,
-        stream: &Stream,
-        offset: u64,
-        source: &HostBuffer,
-        source_offset: u64,
-        bytes: u64,
-    ) -> Result<()> {
-        self.check(offset.saturating_add(bytes))?;
-        let range = source.range(source_offset, bytes)?;
+    pub unsafe fn copy_from(&mut self, stream: &Stream, source: &[u8]) -> Result<()> {
+        self.check(source.len() as u64)?;
         self.device.bind()?;
-        // SAFETY: both ranges are checked; the rest is the caller's promise.
-        unsafe { result::memcpy_htod_async(self.address + offset, range, stream.raw()) }
+        // SAFETY: the range is checked; the rest is the caller's promise.
+        unsafe { result::memcpy_htod_async(self.address, source, stream.raw()) }
             .map_err(|error| Error::driver("copying to it", self.device.ordinal(), error))
     }
 

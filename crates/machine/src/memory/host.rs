@@ -19,6 +19,7 @@ pub enum PageSize {
     Huge,
 }
 
+const SMALL_PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
 
 /// CPU memory that starts at a page.
@@ -44,7 +45,7 @@ impl HostBuffer {
     /// If the system does not give it.
     pub fn new(bytes: usize, pages: PageSize) -> Result<Self> {
         let unit = match pages {
-            PageSize::Small => 4096,
+            PageSize::Small => SMALL_PAGE,
             PageSize::Huge => HUGE_PAGE,
         };
         let mapped = bytes
@@ -97,11 +98,8 @@ impl HostBuffer {
         let mut buffer = Self::new(bytes, pages)?;
         device.bind()?;
         let failed = |error| Error::driver("pinning memory", device.ordinal(), error);
-        let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
         // SAFETY: the range is mapped, and is unregistered before it is unmapped.
-        unsafe { sys::cuMemHostRegister_v2(buffer.start.as_ptr().cast(), buffer.mapped, flags) }
-            .result()
-            .map_err(failed)?;
+        unsafe { register(device, buffer.start.as_ptr(), buffer.mapped) }?;
         let mut address = 0;
         // Set first, so that a failure below unregisters.
         buffer.pinned = Some((Arc::clone(device), 0));
@@ -116,6 +114,27 @@ impl HostBuffer {
     /// Its size.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether it is registered with a driver.
+    pub fn is_pinned(&self) -> bool {
+        self.pinned.is_some()
+    }
+
+    /// Registers a part of pageable memory with the driver for as long as the returned value lives. `offset` is a multiple of
+    /// a page; a whole page at the end is registered even if less of it is asked for.
+    ///
+    /// # Errors
+    /// If the part is not within, does not start at a page, is registered already, or the driver refuses.
+    pub(crate) fn pin_part(&self, device: &Arc<Device>, offset: u64, bytes: u64) -> Result<PinnedPart<'_>> {
+        let range = self.range(offset, bytes)?;
+        if range.is_empty() || !(range.as_ptr() as usize).is_multiple_of(SMALL_PAGE) {
+            return Err(Error::invalid("a part of memory that is pinned starts at a page and is not empty"));
+        }
+        device.bind()?;
+        // SAFETY: the pages lie within the mapping, which is whole pages and outlives the borrow.
+        unsafe { register(device, range.as_ptr().cast_mut(), range.len().next_multiple_of(SMALL_PAGE)) }?;
+        Ok(PinnedPart { device: Arc::clone(device), range })
     }
 
     /// The memory, for kernels that read it.
@@ -150,7 +169,7 @@ impl HostBuffer {
     /// # Panics
     /// If `T` asks for more alignment than a page.
     pub fn as_slice<T: Copy + Plain>(&self) -> &[T] {
-        assert!(align_of::<T>() <= 4096, "pages are aligned to 4096 bytes");
+        assert!(align_of::<T>() <= SMALL_PAGE, "pages are aligned to 4096 bytes");
         // SAFETY: the range is mapped, initialised (the system zeroes it), aligned, and every bit pattern is a value.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.bytes / size_of::<T>()) }
     }
@@ -160,7 +179,7 @@ impl HostBuffer {
     /// # Panics
     /// If `T` asks for more alignment than a page.
     pub fn as_mut_slice<T: Copy + Plain>(&mut self) -> &mut [T] {
-        assert!(align_of::<T>() <= 4096, "pages are aligned to 4096 bytes");
+        assert!(align_of::<T>() <= SMALL_PAGE, "pages are aligned to 4096 bytes");
         // SAFETY: as above, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.bytes / size_of::<T>()) }
     }
@@ -185,6 +204,43 @@ impl Drop for HostBuffer {
         }
         // SAFETY: mapped by `new` with this length.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped) };
+    }
+}
+
+/// # Safety
+/// The range is whole pages that are mapped, and is unregistered before they are not.
+unsafe fn register(device: &Device, start: *mut u8, bytes: usize) -> Result<()> {
+    let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
+    // SAFETY: as the caller promises.
+    unsafe { sys::cuMemHostRegister_v2(start.cast(), bytes, flags) }
+        .result()
+        .map_err(|error| Error::driver("pinning memory", device.ordinal(), error))
+}
+
+/// A part of a buffer that is pinned for a while.
+#[derive(Debug)]
+pub(crate) struct PinnedPart<'a> {
+    device: Arc<Device>,
+    range: &'a [u8],
+}
+
+impl PinnedPart<'_> {
+    /// The memory, from which copies are made by DMA.
+    pub fn range(&self) -> &[u8] {
+        self.range
+    }
+}
+
+impl Drop for PinnedPart<'_> {
+    fn drop(&mut self) {
+        if self.device.bind().is_ok() {
+            if std::thread::panicking() {
+                // Nobody has waited for the copies from here, and the memory may be unmapped next.
+                let _ = self.device.synchronize();
+            }
+            // SAFETY: registered by `pin_part`, at this address. It fails once the device is lost, when nothing is registered.
+            let _ = unsafe { sys::cuMemHostUnregister(self.range.as_ptr().cast_mut().cast()) }.result();
+        }
     }
 }
 

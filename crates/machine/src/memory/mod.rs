@@ -5,14 +5,25 @@
 //! | [`DeviceBuffer`] | GPU memory | kernels; the CPU by copies |
 //! | [`HostBuffer`], pageable | CPU memory, in small or huge pages | the CPU; kernels on coherent links; copies, staged by the driver |
 //! | [`HostBuffer`], pinned | the same, registered with the driver | the CPU; kernels across the link (zero-copy); copies by DMA |
+//! | [`UnifiedBuffer`] | wherever it was touched last | both; pages move by themselves |
+//! | [`SpanningBuffer`] | GPU and CPU memory, in one range of addresses | kernels; the CPU by copies |
+//!
+//! A [`SlabPool`] lends pinned memory that was registered beforehand.
 //!
 //! CPU memory is always mapped by this process itself and only registered with the driver, so that it survives the loss of a
-//! device with what is in it.
+//! device with what is in it; but for the CPU pages of a [`SpanningBuffer`], which are the driver's.
 
 mod device;
 mod host;
+mod slab;
+mod spanning;
+mod unified;
 mod view;
 
 pub use device::DeviceBuffer;
+pub(crate) use host::PinnedPart;
 pub use host::{HostBuffer, PageSize, Plain};
+pub use slab::{Slab, SlabPool};
+pub use spanning::{Layout, Mapping, Place, Segment, SpanningBuffer, SpanningLayout, check_mapping, probe_mapping};
+pub use unified::UnifiedBuffer;
 pub use view::{View, ViewMut};

@@ -1,0 +1,187 @@
+//! Buffers over GPU and CPU memory: where their pages lie, and that kernels find what was written.
+
+use std::sync::Arc;
+
+use overspill_kernels::{Kernels, MemoryAccess};
+use overspill_machine::driver::{Device, Stream};
+use overspill_machine::memory::{
+    HostBuffer, Layout, Mapping, PageSize, Place, SpanningBuffer, SpanningLayout, check_mapping,
+};
+use overspill_machine::{Error, Result};
+
+use crate::emulated::Emulated;
+use crate::faults::each_fails_once;
+
+const STRIPE: u64 = 2 << 20;
+
+fn layout(layout: Layout, stripes: u64, device_stripes: &[u64]) -> SpanningLayout {
+    SpanningLayout {
+        layout,
+        bytes: stripes * STRIPE,
+        device_bytes: device_stripes.iter().map(|share| share * STRIPE).collect(),
+        stripe_bytes: STRIPE,
+        node: 0,
+    }
+}
+
+/// Where each stripe lies, as the driver sees it: `h` or the number of a device.
+fn places(emulated: &Emulated, buffer: &SpanningBuffer) -> String {
+    let start = buffer.view().unwrap().address();
+    (0..buffer.bytes().div_ceil(STRIPE))
+        .map(|stripe| match emulated.place(start + stripe * STRIPE) {
+            -1 => 'h',
+            device => char::from(b'0' + u8::try_from(device).unwrap()),
+        })
+        .collect()
+}
+
+#[test]
+fn pages_lie_as_asked() {
+    let emulated = Emulated::start();
+    let devices: Vec<Arc<Device>> = (0..2).map(|ordinal| emulated.driver.device(ordinal, 64 << 20).unwrap()).collect();
+    let before = emulated.statistics().held();
+    for (asked, expected) in [
+        (layout(Layout::Greedy, 6, &[2]), "00hhhh"),
+        (layout(Layout::Interleaved, 6, &[2]), "h0hh0h"),
+        (layout(Layout::Interleaved, 8, &[4]), "0h0h0h0h"),
+        (layout(Layout::Greedy, 5, &[2, 2]), "0011h"),
+        (layout(Layout::Interleaved, 6, &[2, 2]), "01h01h"),
+        (layout(Layout::Greedy, 2, &[9]), "00"),
+        (layout(Layout::Interleaved, 3, &[0]), "hhh"),
+    ] {
+        let of = &devices[..asked.device_bytes.len()];
+        let buffer = SpanningBuffer::new(of, &asked, Mapping::Contiguous).unwrap();
+        assert_eq!(places(&emulated, &buffer), expected, "{asked:?}");
+        for (number, segment) in buffer.segments().iter().enumerate() {
+            let address = buffer.segment_view(number).unwrap().address();
+            let place = match segment.place {
+                Place::Host => -1,
+                Place::Device(device) => i32::try_from(device).unwrap(),
+            };
+            assert_eq!(emulated.place(address), place);
+            assert_eq!(emulated.place(address + segment.bytes - 1), place);
+            assert_eq!(address - buffer.view().unwrap().address(), segment.offset);
+        }
+        for (device, digit) in of.iter().zip(["0", "1"]) {
+            assert_eq!(device.memory_held(), expected.matches(digit).count() as u64 * STRIPE);
+        }
+        drop(buffer);
+        assert_eq!(emulated.statistics().held(), before);
+        assert!(devices.iter().all(|device| device.memory_held() == 0));
+    }
+}
+
+/// Writes, copies by a kernel from one buffer to another, and reads, over the bounds of stripes.
+fn work(emulated: &Emulated, mapping: Mapping) -> Result<()> {
+    let device = emulated.driver.device(0, 64 << 20)?;
+    let kernels = Kernels::load(&device)?;
+    let stream = Stream::new(&device)?;
+    let mut access = MemoryAccess::new(&kernels)?;
+    let devices = [Arc::clone(&device)];
+    let mut from = SpanningBuffer::new(&devices, &layout(Layout::Interleaved, 4, &[2]), mapping)?;
+    let mut to = SpanningBuffer::new(&devices, &layout(Layout::Greedy, 4, &[1]), Mapping::Contiguous)?;
+    let values: Vec<u64> = (0..4 * STRIPE / 8).map(|number| number * 3).collect();
+    let cut = values.len() / 3;
+    from.write(&stream, 0, &values[..cut])?;
+    from.write(&stream, cut as u64 * 8, &values[cut..])?;
+    let mut sum = 0u64;
+    access.reset(&stream)?;
+    for number in 0..from.segments().len() {
+        let segment = from.segments()[number];
+        let view = from.segment_view(number)?;
+        // SAFETY: the sum below waits for the stream, or the buffer does when it is dropped.
+        unsafe { access.read(&stream, view)? };
+        access.copy(&stream, view, &mut to.view_mut()?.slice(segment.offset, segment.bytes)?)?;
+        sum = access.sum(&stream)?;
+    }
+    assert_eq!(sum, values.iter().sum(), "a wrong answer instead of an error");
+    assert_eq!(to.read::<u64>(&stream, 8, values.len() - 1)?, values[1..], "a wrong answer instead of an error");
+    Ok(())
+}
+
+#[test]
+fn kernels_find_what_was_written() {
+    let emulated = Emulated::start();
+    work(&emulated, Mapping::Contiguous).unwrap();
+    work(&emulated, Mapping::TwoArrays).unwrap();
+    check_mapping(&emulated.device(), 0).unwrap();
+}
+
+#[test]
+fn failures_leave_nothing_mapped() {
+    for mapping in [Mapping::Contiguous, Mapping::TwoArrays] {
+        let work = |emulated: &Emulated| work(emulated, mapping);
+        each_fails_once("allocation", 7, work);
+        each_fails_once("copy", 6, work);
+        each_fails_once("registration", u64::from(mapping == Mapping::TwoArrays), work);
+        each_fails_once("synchronisation", 5, work);
+        each_fails_once("device_lost", 60, work);
+    }
+}
+
+#[test]
+fn two_arrays_take_the_place_of_one_range() {
+    let emulated = Emulated::start();
+    let device = [emulated.device()];
+    let asked = layout(Layout::Interleaved, 5, &[2]);
+    let buffer = SpanningBuffer::new(&device, &asked, Mapping::TwoArrays).unwrap();
+    assert_eq!(buffer.mapping(), Mapping::TwoArrays);
+    assert_eq!((buffer.bytes(), buffer.device_bytes()), (5 * STRIPE, 2 * STRIPE));
+    let stretches: Vec<_> = buffer.segments().iter().map(|part| (part.offset, part.bytes, part.place)).collect();
+    assert_eq!(stretches, [(0, 2 * STRIPE, Place::Device(0)), (2 * STRIPE, 3 * STRIPE, Place::Host)]);
+    assert_eq!(emulated.place(buffer.segment_view(0).unwrap().address()), 0);
+    assert_eq!(emulated.place(buffer.segment_view(1).unwrap().address()), -1);
+    let error = buffer.view().unwrap_err();
+    assert!(error.to_string().contains("one range of addresses"), "{error}");
+    // What lies in one memory alone has one address all the same.
+    let all = SpanningBuffer::new(&device, &layout(Layout::Greedy, 2, &[2]), Mapping::TwoArrays).unwrap();
+    assert_eq!(all.view().unwrap().bytes(), 2 * STRIPE);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let emulated = Emulated::start();
+    let device = [emulated.driver.device(0, 3 * STRIPE).unwrap()];
+    let new = |asked: &SpanningLayout, mapping| SpanningBuffer::new(&device, asked, mapping);
+    let over = new(&layout(Layout::Greedy, 6, &[4]), Mapping::Contiguous).unwrap_err();
+    assert!(matches!(over, Error::OverBudget { .. }), "{over}");
+    assert_eq!(device[0].memory_held(), 0);
+    let shares = new(&layout(Layout::Greedy, 6, &[1, 1]), Mapping::Contiguous).unwrap_err();
+    assert!(matches!(shares, Error::Invalid(_)), "{shares}");
+    let stripe = SpanningLayout { stripe_bytes: 64 << 20, ..layout(Layout::Greedy, 6, &[1]) };
+    assert!(matches!(new(&stripe, Mapping::Contiguous).unwrap_err(), Error::Invalid(_)));
+    let buffer = new(&layout(Layout::Greedy, 2, &[1]), Mapping::Contiguous).unwrap();
+    let stream = Stream::new(&device[0]).unwrap();
+    assert!(matches!(buffer.read::<u64>(&stream, 2 * STRIPE - 8, 2).unwrap_err(), Error::Invalid(_)));
+    drop(buffer);
+    // A driver without virtual memory management.
+    emulated.configure("granularity=0");
+    let device = [emulated.device()];
+    let error = SpanningBuffer::new(&device, &layout(Layout::Greedy, 2, &[1]), Mapping::Contiguous).unwrap_err();
+    assert!(error.to_string().contains("virtual memory management"), "{error}");
+    assert!(check_mapping(&device[0], 0).is_err());
+    SpanningBuffer::new(&device, &layout(Layout::Greedy, 2, &[1]), Mapping::TwoArrays).unwrap();
+}
+
+#[test]
+fn larger_pages_make_larger_stripes() {
+    let emulated = Emulated::start();
+    emulated.configure("granularity=4194304");
+    let device = [emulated.device()];
+    let buffer = SpanningBuffer::new(&device, &layout(Layout::Interleaved, 8, &[4]), Mapping::Contiguous).unwrap();
+    assert_eq!(places(&emulated, &buffer), "00hh00hh");
+}
+
+#[test]
+fn an_empty_buffer_takes_nothing() {
+    let emulated = Emulated::start();
+    let device = [emulated.device()];
+    for mapping in [Mapping::Contiguous, Mapping::TwoArrays] {
+        let before = emulated.statistics().held();
+        let buffer = SpanningBuffer::new(&device, &layout(Layout::Greedy, 0, &[1]), mapping).unwrap();
+        assert_eq!((buffer.bytes(), buffer.segments().len()), (0, 0));
+        assert_eq!(buffer.view().unwrap().bytes(), 0);
+        assert_eq!(emulated.statistics().held(), before);
+    }
+    assert_eq!(HostBuffer::new(0, PageSize::Small).unwrap().bytes(), 0);
+}

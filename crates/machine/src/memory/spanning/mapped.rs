@@ -1,0 +1,190 @@
+//! Addresses that are mapped to pages of several memories, by the driver's virtual memory management.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::{
+    self, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags as Granularity,
+    CUmemAllocationHandleType_enum, CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType,
+    CUmemLocation, CUmemLocationType, CUresult,
+};
+
+use super::layout::{Place, SpanningLayout};
+use crate::driver::Device;
+use crate::{Error, Result};
+
+/// A reserved range of addresses and what is mapped to it, stripe by stripe from its start.
+#[derive(Debug)]
+pub(super) struct MappedRange {
+    devices: Vec<Arc<Device>>,
+    address: CUdeviceptr,
+    reserved: usize,
+    stripe: usize,
+    /// Where each stripe lies that is mapped.
+    mapped: Vec<Place>,
+}
+
+/// The stripe size asked for, rounded up to what the driver maps.
+pub(super) fn stripe_bytes(devices: &[Arc<Device>], layout: &SpanningLayout) -> Result<u64> {
+    let mut stripe = layout.stripe_bytes;
+    for device in devices {
+        let properties = device.properties();
+        if !properties.virtual_memory_management || !properties.host_pages {
+            return Err(Error::Unsupported {
+                device: device.ordinal(),
+                what: "virtual memory management that maps CPU pages",
+            });
+        }
+        for location in [device_location(device)?, host_location(layout.node)?] {
+            let mut granularity = 0;
+            device.bind()?;
+            let option = Granularity::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
+            // SAFETY: both places are valid for the call.
+            unsafe { sys::cuMemGetAllocationGranularity(&mut granularity, &properties_of(location), option) }
+                .result()
+                .map_err(|error| Error::driver("asking for the page size", device.ordinal(), error))?;
+            stripe = stripe.next_multiple_of((granularity as u64).max(1));
+        }
+    }
+    Ok(stripe)
+}
+
+impl MappedRange {
+    pub fn new(devices: &[Arc<Device>], places: &[Place], layout: &SpanningLayout) -> Result<Self> {
+        let first = &devices[0];
+        let stripe = usize::try_from(layout.stripe_bytes).map_err(Error::invalid)?;
+        let reserved =
+            stripe.checked_mul(places.len()).ok_or_else(|| Error::invalid("a range of that size cannot be"))?;
+        let mut range = Self { devices: devices.to_vec(), address: 0, reserved, stripe, mapped: Vec::new() };
+        if reserved == 0 {
+            return Ok(range);
+        }
+        first.bind()?;
+        // SAFETY: the place is valid; address and alignment are left to the driver.
+        unsafe { sys::cuMemAddressReserve(&mut range.address, reserved, 0, 0, 0) }
+            .result()
+            .map_err(|error| Error::driver("reserving addresses", first.ordinal(), error))?;
+        let access = devices
+            .iter()
+            .map(|device| {
+                Ok(CUmemAccessDesc {
+                    location: device_location(device)?,
+                    flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        // What is mapped so far is in `range`, which unmaps it if a later stripe fails.
+        for place in places {
+            range.map_next(*place, layout.node, &access)?;
+        }
+        Ok(range)
+    }
+
+    pub fn address(&self) -> CUdeviceptr {
+        self.address
+    }
+
+    fn map_next(&mut self, place: Place, node: u32, access: &[CUmemAccessDesc]) -> Result<()> {
+        let bytes = self.stripe as u64;
+        let (device, location) = match place {
+            Place::Device(number) => (&self.devices[number], device_location(&self.devices[number])?),
+            Place::Host => (&self.devices[0], host_location(node)?),
+        };
+        let ordinal = device.ordinal();
+        let failed = |what| move |error| Error::driver(what, ordinal, error);
+        if place != Place::Host {
+            device.reserve(bytes)?;
+        }
+        let address = self.address + self.mapped.len() as u64 * bytes;
+        let mapped = device.bind().and_then(|()| {
+            let mut handle = 0;
+            // SAFETY: both places are valid for the call.
+            unsafe { sys::cuMemCreate(&mut handle, self.stripe, &properties_of(location), 0) }.result().map_err(
+                |error| match (error.0, place) {
+                    (CUresult::CUDA_ERROR_OUT_OF_MEMORY, Place::Host) => Error::OutOfHostMemory {
+                        bytes,
+                        reason: format!("node {node} has none left that the driver can pin"),
+                    },
+                    (CUresult::CUDA_ERROR_OUT_OF_MEMORY, Place::Device(_)) => {
+                        Error::OutOfDeviceMemory { device: ordinal, bytes, limit: device.memory_limit() }
+                    }
+                    _ => Error::driver("allocating a stripe", ordinal, error),
+                },
+            )?;
+            // SAFETY: the addresses are reserved and nothing is mapped to them. A handle of its own for each stripe, as some
+            // drivers refuse to map from the middle of one.
+            let mapped = unsafe { sys::cuMemMap(address, self.stripe, 0, handle, 0) }.result();
+            // SAFETY: created above, released once. Where it is mapped, it stays until it is not.
+            let released = unsafe { sys::cuMemRelease(handle) }.result();
+            mapped.map_err(failed("mapping a stripe"))?;
+            self.mapped.push(place);
+            released.map_err(failed("mapping a stripe"))
+        });
+        if let Err(error) = mapped {
+            // What was pushed is released when the range is dropped.
+            let counted = (address - self.address) / bytes < self.mapped.len() as u64;
+            if !counted && let Place::Device(number) = place {
+                self.devices[number].release(bytes);
+            }
+            return Err(error);
+        }
+        // SAFETY: the range was just mapped, and as many descriptions are passed as there are.
+        unsafe { sys::cuMemSetAccess(address, self.stripe, access.as_ptr(), access.len()) }
+            .result()
+            .map_err(failed("giving access to a stripe"))
+    }
+}
+
+impl Drop for MappedRange {
+    fn drop(&mut self) {
+        let bound = self.devices[0].bind().is_ok();
+        if bound && self.reserved > 0 {
+            for device in &self.devices {
+                // Unmapping does not wait for kernels. After the loss of a device all of this fails, and the memory comes back
+                // with the context.
+                if device.bind().is_ok() {
+                    let _ = device.synchronize();
+                }
+            }
+            let _ = self.devices[0].bind();
+            for number in 0..self.mapped.len() {
+                let address = self.address + (number * self.stripe) as u64;
+                // SAFETY: mapped by `map_next`, and unmapped once.
+                let _ = unsafe { sys::cuMemUnmap(address, self.stripe) }.result();
+            }
+            if self.address != 0 {
+                // SAFETY: reserved by `new` with this length, and nothing is mapped to it any more.
+                let _ = unsafe { sys::cuMemAddressFree(self.address, self.reserved) }.result();
+            }
+        }
+        for place in &self.mapped {
+            if let Place::Device(number) = place {
+                self.devices[*number].release(self.stripe as u64);
+            }
+        }
+    }
+}
+
+fn device_location(device: &Device) -> Result<CUmemLocation> {
+    let id = i32::try_from(device.ordinal()).map_err(Error::invalid)?;
+    Ok(CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id })
+}
+
+fn host_location(node: u32) -> Result<CUmemLocation> {
+    let id = i32::try_from(node).map_err(Error::invalid)?;
+    Ok(CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, id })
+}
+
+fn properties_of(location: CUmemLocation) -> CUmemAllocationProp {
+    CUmemAllocationProp {
+        type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        requestedHandleTypes: CUmemAllocationHandleType_enum::CU_MEM_HANDLE_TYPE_NONE,
+        location,
+        win32HandleMetaData: std::ptr::null_mut(),
+        allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
+            compressionType: 0,
+            gpuDirectRDMACapable: 0,
+            usage: 0,
+            reserved: [0; 4],
+        },
+    }
+}

@@ -1,0 +1,270 @@
+//! One range of addresses over the memory of GPUs and of the CPU.
+//!
+//! A hash table that is larger than the GPU's memory (paper 2, section 5.3) and a partitioned relation of which a part is
+//! cached on the GPU (paper 1, section 5.3) stay plain arrays for their kernels: which byte lies where is a matter of the
+//! page tables. Where the driver cannot do that, two arrays take their place.
+
+mod layout;
+mod mapped;
+mod probe;
+
+use std::sync::Arc;
+
+use cudarc::driver::result;
+use cudarc::driver::sys::CUdeviceptr;
+
+pub use layout::{Layout, Place, SpanningLayout};
+pub use probe::{Mapping, check_mapping, probe_mapping};
+
+use crate::driver::{Device, Stream};
+use crate::memory::{DeviceBuffer, HostBuffer, PageSize, Plain, View, ViewMut};
+use crate::{Error, Result};
+use mapped::MappedRange;
+
+/// A range over GPU and CPU memory. The GPU part counts against the limits of the devices.
+#[derive(Debug)]
+pub struct SpanningBuffer {
+    device: Arc<Device>,
+    bytes: u64,
+    segments: Vec<Segment>,
+    memory: Memory,
+}
+
+/// A stretch of the range in one memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it starts in the range.
+    pub offset: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// The memory it lies in.
+    pub place: Place,
+    address: CUdeviceptr,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Contiguous(MappedRange),
+    /// GPU memory, then CPU memory. The stretches say where; these own it.
+    Split {
+        _near: DeviceBuffer,
+        _far: HostBuffer,
+    },
+}
+
+impl SpanningBuffer {
+    /// A range over the memory of `devices` and of the CPU, for kernels that run on any of these devices. Its contents are
+    /// unknown. It may be longer than asked for, up to a whole stripe.
+    ///
+    /// With [`Mapping::TwoArrays`] the GPU's part comes first, whatever layout was asked for, and only one device may have a
+    /// part.
+    ///
+    /// # Errors
+    /// If a limit or a memory has no room, the stripe is of no allowed size, there is no device or another number of
+    /// devices than of their shares, or the driver cannot map CPU pages.
+    pub fn new(devices: &[Arc<Device>], layout: &SpanningLayout, mapping: Mapping) -> Result<Self> {
+        if devices.is_empty() || devices.len() != layout.device_bytes.len() {
+            return Err(Error::Invalid(format!(
+                "a buffer over {} GPUs with shares for {}",
+                devices.len(),
+                layout.device_bytes.len()
+            )));
+        }
+        let device = Arc::clone(&devices[0]);
+        match mapping {
+            Mapping::Contiguous => {
+                let layout = SpanningLayout { stripe_bytes: mapped::stripe_bytes(devices, layout)?, ..layout.clone() };
+                let places = layout.places()?;
+                let range = MappedRange::new(devices, &places, &layout)?;
+                let segments = segments(&places, layout.stripe_bytes, layout.bytes, range.address());
+                Ok(Self { device, bytes: layout.bytes, segments, memory: Memory::Contiguous(range) })
+            }
+            Mapping::TwoArrays => Self::split(device, layout),
+        }
+    }
+
+    fn split(device: Arc<Device>, layout: &SpanningLayout) -> Result<Self> {
+        let [wanted] = layout.device_bytes[..] else {
+            return Err(Error::Unsupported {
+                device: device.ordinal(),
+                what: "virtual memory management that maps CPU pages, which a buffer over several GPUs needs",
+            });
+        };
+        let near = wanted.min(layout.bytes);
+        let far = layout.bytes - near;
+        let near_buffer = DeviceBuffer::new(&device, near)?;
+        let far_buffer = if far == 0 {
+            HostBuffer::new(0, PageSize::Small)?
+        } else {
+            HostBuffer::pinned(&device, usize::try_from(far).map_err(Error::invalid)?, PageSize::Huge)?
+        };
+        let mut segments = Vec::new();
+        if near > 0 {
+            let address = near_buffer.view().address();
+            segments.push(Segment { offset: 0, bytes: near, place: Place::Device(0), address });
+        }
+        if far > 0 {
+            let address = far_buffer.view(&device)?.address();
+            segments.push(Segment { offset: near, bytes: far, place: Place::Host, address });
+        }
+        Ok(Self {
+            device,
+            bytes: layout.bytes,
+            segments,
+            memory: Memory::Split { _near: near_buffer, _far: far_buffer },
+        })
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How its addresses are made.
+    pub fn mapping(&self) -> Mapping {
+        match self.memory {
+            Memory::Contiguous(_) => Mapping::Contiguous,
+            Memory::Split { .. } => Mapping::TwoArrays,
+        }
+    }
+
+    /// Its stretches, each in one memory and as long as can be, in order.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Bytes of it that lie in the memory of GPUs.
+    pub fn device_bytes(&self) -> u64 {
+        self.segments.iter().filter(|segment| segment.place != Place::Host).map(|segment| segment.bytes).sum()
+    }
+
+    /// The range for kernels that read it.
+    ///
+    /// # Errors
+    /// If it is in two arrays; then each of its [`segments`](Self::segments) has an address of its own.
+    pub fn view(&self) -> Result<View<'_>> {
+        self.address().map(|address| View::new(address, self.bytes))
+    }
+
+    /// The range for kernels that write it.
+    ///
+    /// # Errors
+    /// As [`SpanningBuffer::view`].
+    pub fn view_mut(&mut self) -> Result<ViewMut<'_>> {
+        self.address().map(|address| ViewMut::new(address, self.bytes))
+    }
+
+    fn address(&self) -> Result<CUdeviceptr> {
+        match (&self.memory, self.segments.as_slice()) {
+            (Memory::Contiguous(range), _) => Ok(range.address()),
+            (Memory::Split { .. }, []) => Ok(0),
+            (Memory::Split { .. }, [segment]) => Ok(segment.address),
+            (Memory::Split { .. }, _) => Err(Error::Unsupported {
+                device: self.device.ordinal(),
+                what: "one range of addresses for its memory and the CPU's",
+            }),
+        }
+    }
+
+    /// One stretch, for kernels that read it.
+    ///
+    /// # Errors
+    /// If there is none of this number.
+    pub fn segment_view(&self, number: usize) -> Result<View<'_>> {
+        self.segment(number).map(|segment| View::new(segment.address, segment.bytes))
+    }
+
+    /// One stretch, for kernels that write it.
+    ///
+    /// # Errors
+    /// If there is none of this number.
+    pub fn segment_view_mut(&mut self, number: usize) -> Result<ViewMut<'_>> {
+        self.segment(number).map(|segment| ViewMut::new(segment.address, segment.bytes))
+    }
+
+    fn segment(&self, number: usize) -> Result<Segment> {
+        self.segments.get(number).copied().ok_or_else(|| {
+            Error::Invalid(format!("there is no stretch {number} in a buffer of {}", self.segments.len()))
+        })
+    }
+
+    /// Copies values to the range from byte `offset` on, and waits for it.
+    ///
+    /// # Errors
+    /// If they do not fit, or a copy fails.
+    pub fn write<T: Copy + Plain>(&mut self, stream: &Stream, offset: u64, values: &[T]) -> Result<()> {
+        let bytes = as_bytes(values);
+        let pieces = self.pieces(offset, bytes.len() as u64)?;
+        self.device.bind()?;
+        let copied = pieces.into_iter().try_for_each(|(address, from, to)| {
+            // SAFETY: the piece lies within the buffer, and the stream is done with both before this returns.
+            unsafe { result::memcpy_htod_async(address, &bytes[from..to], stream.raw()) }
+                .map_err(|error| Error::driver("copying to it", self.device.ordinal(), error))
+        });
+        stream.synchronize().and(copied)
+    }
+
+    /// `count` values from byte `offset` on, after what the stream has to do.
+    ///
+    /// # Errors
+    /// If they are not within, or a copy fails.
+    pub fn read<T: Copy + Default + Plain>(&self, stream: &Stream, offset: u64, count: usize) -> Result<Vec<T>> {
+        let mut values = vec![T::default(); count];
+        let pieces = self.pieces(offset, size_of_val(values.as_slice()) as u64)?;
+        let bytes = as_bytes_mut(&mut values);
+        self.device.bind()?;
+        let copied = pieces.into_iter().try_for_each(|(address, from, to)| {
+            // SAFETY: the piece lies within the buffer, and the stream is done with both before this returns.
+            unsafe { result::memcpy_dtoh_async(&mut bytes[from..to], address, stream.raw()) }
+                .map_err(|error| Error::driver("copying from it", self.device.ordinal(), error))
+        });
+        stream.synchronize().and(copied)?;
+        Ok(values)
+    }
+
+    /// What a range is made of: for each stretch its address, and from where to where it lies in the range that is asked
+    /// for. One copy never spans two memories.
+    fn pieces(&self, offset: u64, bytes: u64) -> Result<Vec<(CUdeviceptr, usize, usize)>> {
+        View::new(0, self.bytes).slice(offset, bytes)?;
+        let end = offset + bytes;
+        let overlapping = self.segments.iter().filter(|segment| segment.offset < end && segment.end() > offset);
+        overlapping
+            .map(|segment| {
+                let (from, to) = (segment.offset.max(offset), segment.end().min(end));
+                let within = |at: u64| usize::try_from(at - offset).map_err(Error::invalid);
+                Ok((segment.address + (from - segment.offset), within(from)?, within(to)?))
+            })
+            .collect()
+    }
+}
+
+impl Segment {
+    fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+}
+
+/// Stripes of one memory that follow each other are one stretch.
+fn segments(places: &[Place], stripe_bytes: u64, bytes: u64, address: CUdeviceptr) -> Vec<Segment> {
+    let mut segments: Vec<Segment> = Vec::new();
+    let mut offset = 0;
+    for place in places {
+        let length = stripe_bytes.min(bytes - offset);
+        match segments.last_mut().filter(|last| last.place == *place) {
+            Some(last) => last.bytes += length,
+            None => segments.push(Segment { offset, bytes: length, place: *place, address: address + offset }),
+        }
+        offset += length;
+    }
+    segments
+}
+
+fn as_bytes<T: Copy + Plain>(values: &[T]) -> &[u8] {
+    // SAFETY: plain values have no padding, and bytes no alignment.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+fn as_bytes_mut<T: Copy + Plain>(values: &mut [T]) -> &mut [u8] {
+    // SAFETY: as above, and every bit pattern is a value.
+    unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
+}
