@@ -7,6 +7,7 @@
 
 mod hash;
 mod join;
+mod measure;
 mod memory_access;
 mod module;
 mod partition;
@@ -14,6 +15,7 @@ mod prefix_sum;
 
 pub use hash::{HashFunction, Radix};
 pub use join::{HashTable, JoinSide, Pairs, PartitionedJoin, PartitionedSide, TableKind, Totals, Values};
+pub use measure::{GpuEffort, measure_gpu};
 pub use memory_access::{AccessPattern, MemoryAccess};
 pub use module::Kernels;
 pub use partition::{Algorithm, Input, KeyWidth, Output, PartitionPlan, Partitioner, PayloadInput};

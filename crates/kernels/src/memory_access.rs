@@ -94,6 +94,15 @@ impl MemoryAccess {
         }
     }
 
+    /// Reads values of 8 bytes in order, adds them to the sum, and returns how long it took in seconds.
+    ///
+    /// # Errors
+    /// As [`MemoryAccess::read`].
+    pub fn timed_read(&mut self, stream: &Stream, values: View<'_>) -> Result<f64> {
+        // SAFETY: `timed` waits for the stream.
+        self.timed(stream, |this| unsafe { this.read(stream, values) })
+    }
+
     /// Copies as much as `from` has, and returns how long it took in seconds.
     ///
     /// # Errors
@@ -136,7 +145,7 @@ impl MemoryAccess {
                 array.bytes()
             )));
         }
-        let address = aligned(array.address(), 512)?;
+        let address = aligned(array.address(), 128)?;
         let functions = if pattern.write { &self.random_write } else { &self.random_read };
         let function = functions[unit.ilog2() as usize - 2].clone();
         let result = self.result.view_mut().address();

@@ -6,6 +6,7 @@
 
 pub mod driver;
 mod error;
+pub mod measure;
 pub mod memory;
 pub mod topology;
 pub mod transfer;

@@ -7,6 +7,7 @@ mod bad_driver;
 mod emulated;
 mod faults;
 mod join;
+mod memory_access;
 mod partition;
 mod prefix_sum;
 mod spanning;

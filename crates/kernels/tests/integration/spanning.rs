@@ -94,7 +94,7 @@ fn work(emulated: &Emulated, mapping: Mapping) -> Result<()> {
         access.copy(&stream, view, &mut to.view_mut()?.slice(segment.offset, segment.bytes)?)?;
         sum = access.sum(&stream)?;
     }
-    assert_eq!(sum, values.iter().sum(), "a wrong answer instead of an error");
+    assert_eq!(sum, values.iter().sum::<u64>(), "a wrong answer instead of an error");
     assert_eq!(to.read::<u64>(&stream, 8, values.len() - 1)?, values[1..], "a wrong answer instead of an error");
     Ok(())
 }

@@ -5,13 +5,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
+use serde::{Deserialize, Serialize};
 
 use crate::driver::Device;
 use crate::memory::{View, ViewMut};
 use crate::{Error, Result};
 
 /// The pages that a buffer asks for. Huge pages are a wish: the system may give small ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum PageSize {
     /// As the system has them, usually 4 KiB.
     Small,
@@ -87,6 +89,33 @@ impl HostBuffer {
         }
         let start = NonNull::new(aligned as *mut u8).ok_or_else(|| Error::invalid("memory was mapped at address 0"))?;
         Ok(Self { start, bytes, mapped, pinned: None })
+    }
+
+    /// Lets the pages that have not been touched yet come from this NUMA node alone.
+    ///
+    /// # Errors
+    /// If the system has no such node, or does not let this process use it.
+    pub fn place_on(&mut self, node: usize) -> Result<()> {
+        const BITS: usize = libc::c_ulong::BITS as usize;
+        let mut nodes = vec![0 as libc::c_ulong; node / BITS + 1];
+        nodes[node / BITS] |= 1 << (node % BITS);
+        // SAFETY: the range is the buffer's own mapping, and the set has as many bits as are told; the system reads one fewer.
+        let refused = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.start.as_ptr(),
+                self.mapped,
+                libc::MPOL_BIND,
+                nodes.as_ptr(),
+                nodes.len() * BITS + 1,
+                0,
+            )
+        };
+        if refused != 0 {
+            let reason = format!("node {node}: {}", std::io::Error::last_os_error());
+            return Err(Error::OutOfHostMemory { bytes: self.bytes as u64, reason });
+        }
+        Ok(())
     }
 
     /// Zeroed memory that the device reads and writes across the link, and copies from by DMA. Registering takes the system a

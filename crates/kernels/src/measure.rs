@@ -1,0 +1,243 @@
+//! How fast a GPU uses its memory and the CPU's, and which transfer method is the fastest.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use overspill_machine::driver::{Device, Stream};
+use overspill_machine::measure::{
+    Chain, LatencyCurve, LatencyPoint, MeasuredMemory, Measurements, MemoryRates, Processor,
+};
+use overspill_machine::memory::{DeviceBuffer, HostBuffer, PageSize, UnifiedBuffer, View, ViewMut};
+use overspill_machine::transfer::{
+    PipelineShape, Source, SourceMemory, TransferMethod, TransferPipeline, TransferRate, TransferRates,
+};
+use overspill_machine::{Error, Result};
+
+use crate::{AccessPattern, Kernels, MemoryAccess};
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GpuEffort {
+    /// Bytes of the array that is read and copied, of which there are two in each memory.
+    pub array_bytes: u64,
+    /// Bytes of the longest range whose latency is measured.
+    pub longest_range: u64,
+    /// Bytes from place to place in that range (paper 1, section 3.4.2, has 16 to 64 MiB).
+    pub stride: u64,
+    /// Runs, of which the best counts.
+    pub runs: usize,
+    /// Reads of a group of threads at random places, and the most steps of a chain.
+    pub reads: u64,
+    /// Whether unified memory is used, too: at most `array_bytes` of it.
+    pub unified: bool,
+}
+
+impl Default for GpuEffort {
+    /// Some ten seconds on PCIe.
+    fn default() -> Self {
+        Self { array_bytes: 1 << 30, longest_range: 8 << 30, stride: 2 << 20, runs: 3, reads: 1 << 10, unified: false }
+    }
+}
+
+/// Measures the GPU of these kernels with its own memory and with the CPU's of a NUMA node: pinned in small and in huge
+/// pages, and pageable where the GPU reads it.
+///
+/// # Errors
+/// If there is no memory for it, or the device fails.
+pub fn measure_gpu(kernels: &Kernels, node: usize, effort: GpuEffort) -> Result<Measurements> {
+    let device = kernels.device();
+    let mut gpu = Gpu {
+        device,
+        stream: Stream::new(device)?,
+        access: MemoryAccess::new(kernels)?,
+        processor: Processor::Gpu { ordinal: device.ordinal() },
+        effort,
+    };
+    let mut memories = vec![MeasuredMemory::Gpu { ordinal: device.ordinal() }];
+    for pages in [PageSize::Small, PageSize::Huge] {
+        memories.push(MeasuredMemory::Host { node, pages, pinned: true });
+        if device.properties().coherent {
+            memories.push(MeasuredMemory::Host { node, pages, pinned: false });
+        }
+    }
+    let mut measurements = Measurements::default();
+    for memory in memories {
+        measurements.rates.push(gpu.rates(memory)?);
+        measurements.latency.push(gpu.latency(memory)?);
+    }
+    measurements.transfers.push(gpu.transfers()?);
+    Ok(measurements)
+}
+
+struct Gpu<'a> {
+    device: &'a Arc<Device>,
+    stream: Stream,
+    access: MemoryAccess,
+    processor: Processor,
+    effort: GpuEffort,
+}
+
+/// Memory of either side.
+enum Buffer {
+    Device(DeviceBuffer),
+    Host(HostBuffer),
+}
+
+impl Buffer {
+    fn new(device: &Arc<Device>, stream: &Stream, memory: MeasuredMemory, bytes: u64) -> Result<Self> {
+        let size = usize::try_from(bytes).map_err(|error| Error::Invalid(error.to_string()))?;
+        Ok(match memory {
+            MeasuredMemory::Gpu { .. } => {
+                let mut buffer = DeviceBuffer::new(device, bytes)?;
+                buffer.fill(stream, 1)?;
+                Self::Device(buffer)
+            }
+            MeasuredMemory::Host { pages, pinned, .. } => {
+                let mut buffer =
+                    if pinned { HostBuffer::pinned(device, size, pages) } else { HostBuffer::new(size, pages) }?;
+                buffer.as_mut_slice::<u64>().fill(1);
+                Self::Host(buffer)
+            }
+        })
+    }
+
+    fn view(&self, device: &Device) -> Result<View<'_>> {
+        match self {
+            Self::Device(buffer) => Ok(buffer.view()),
+            Self::Host(buffer) => buffer.view(device),
+        }
+    }
+
+    fn view_mut(&mut self, device: &Device) -> Result<ViewMut<'_>> {
+        match self {
+            Self::Device(buffer) => Ok(buffer.view_mut()),
+            Self::Host(buffer) => buffer.view_mut(device),
+        }
+    }
+}
+
+impl Gpu<'_> {
+    fn buffer(&self, memory: MeasuredMemory, bytes: u64) -> Result<Buffer> {
+        Buffer::new(self.device, &self.stream, memory, bytes)
+    }
+
+    /// The shortest of the runs, in seconds.
+    fn best(&self, mut run: impl FnMut() -> Result<f64>) -> Result<f64> {
+        (0..self.effort.runs.max(1)).try_fold(f64::INFINITY, |best, _| Ok(best.min(run()?)))
+    }
+
+    fn rates(&mut self, memory: MeasuredMemory) -> Result<MemoryRates> {
+        let bytes = self.effort.array_bytes;
+        let mut from = self.buffer(memory, bytes)?;
+        let mut to = self.buffer(memory, bytes)?;
+        let (mut read, mut copy, mut random) = (f64::INFINITY, f64::INFINITY, f64::INFINITY);
+        let mut reads = 0;
+        let pattern = AccessPattern { write: false, granularity: 8, misalignment: 0, accesses: self.effort.reads };
+        for _ in 0..self.effort.runs.max(1) {
+            read = read.min(self.access.timed_read(&self.stream, from.view(self.device)?)?);
+            let source = from.view(self.device)?;
+            copy = copy.min(self.access.copy(&self.stream, source, &mut to.view_mut(self.device)?)?);
+            let mut array = from.view_mut(self.device)?;
+            let (count, seconds) = self.access.access_randomly(&self.stream, &mut array, pattern)?;
+            (reads, random) = (count, random.min(seconds));
+        }
+        drop(to);
+        let latency = self.chase(memory, Chain { range: bytes, stride: 4096.min(bytes) })?;
+        Ok(MemoryRates {
+            processor: self.processor,
+            memory,
+            read: bytes as f64 / read,
+            copy: bytes as f64 / copy,
+            random_reads: reads as f64 / random,
+            latency,
+        })
+    }
+
+    fn latency(&mut self, memory: MeasuredMemory) -> Result<LatencyCurve> {
+        let Self { effort, processor, .. } = *self;
+        let mut points = Vec::new();
+        let mut range = effort.stride * 16;
+        while range <= effort.longest_range {
+            let nanoseconds = self.chase(memory, Chain { range, stride: effort.stride })?;
+            points.push(LatencyPoint { range, nanoseconds });
+            range *= 2;
+        }
+        Ok(LatencyCurve { processor, memory, stride: effort.stride, points })
+    }
+
+    /// Nanoseconds of a step of the chain.
+    fn chase(&mut self, memory: MeasuredMemory, chain: Chain) -> Result<f64> {
+        let steps = chain.places().clamp(1 << 10, self.effort.reads.max(1 << 10));
+        let size = usize::try_from(chain.range).map_err(|error| Error::Invalid(error.to_string()))?;
+        let (buffer, start) = match memory {
+            MeasuredMemory::Gpu { .. } => {
+                let mut laid = HostBuffer::new(size, PageSize::Huge)?;
+                let start = chain.lay(laid.as_mut_slice());
+                (Buffer::Device(DeviceBuffer::from_slice(&self.stream, laid.as_slice::<u64>())?), start)
+            }
+            MeasuredMemory::Host { .. } => {
+                let mut buffer = self.buffer(memory, chain.range)?;
+                let Buffer::Host(host) = &mut buffer else {
+                    return Err(Error::Invalid("CPU memory was asked for".to_owned()));
+                };
+                let start = chain.lay(host.as_mut_slice());
+                (buffer, start)
+            }
+        };
+        let view = buffer.view(self.device)?;
+        let (stream, access) = (&self.stream, &mut self.access);
+        let mut best = f64::INFINITY;
+        for _ in 0..self.effort.runs.max(1) {
+            // SAFETY: the chain leads only to places of its own.
+            let (_, seconds) = unsafe { access.chase(stream, view, start, steps) }?;
+            best = best.min(seconds);
+        }
+        Ok(best * 1e9 / steps as f64)
+    }
+
+    /// Each method that the device has, over a relation of `array_bytes` that a kernel sums.
+    fn transfers(&mut self) -> Result<TransferRates> {
+        let mut rates = Vec::new();
+        for method in TransferMethod::ALL {
+            let wanted = method.memory() != SourceMemory::Unified || self.effort.unified;
+            if wanted && method.check_device(self.device.properties()).is_ok() {
+                let seconds = self.transfer(method)?;
+                rates.push(TransferRate { method, bytes_per_second: self.effort.array_bytes as f64 / seconds });
+            }
+        }
+        Ok(TransferRates(rates))
+    }
+
+    fn transfer(&mut self, method: TransferMethod) -> Result<f64> {
+        let bytes = self.effort.array_bytes;
+        let size = usize::try_from(bytes).map_err(|error| Error::Invalid(error.to_string()))?;
+        let mut unified = None;
+        let mut host = None;
+        match method.memory() {
+            SourceMemory::Unified => unified = Some(UnifiedBuffer::new(self.device, bytes)?),
+            SourceMemory::Pinned => host = Some(HostBuffer::pinned(self.device, size, PageSize::Huge)?),
+            SourceMemory::Pageable => host = Some(HostBuffer::new(size, PageSize::Huge)?),
+        }
+        if let Some(buffer) = &mut host {
+            buffer.as_mut_slice::<u64>().fill(1);
+        }
+        let mut pipeline = TransferPipeline::new(self.device, method, PipelineShape::default())?;
+        let stream = Stream::new(self.device)?;
+        self.best(|| {
+            if let Some(buffer) = &mut unified {
+                // Each run finds the pages where the CPU left them.
+                buffer.evict(&stream)?;
+                buffer.as_mut_slice::<u64>()?.fill(1);
+            }
+            let source = match (&unified, &host) {
+                (Some(buffer), _) => Source::Unified(buffer),
+                (None, Some(buffer)) => Source::Host(buffer),
+                (None, None) => return Err(Error::Invalid("a transfer of nothing".to_owned())),
+            };
+            let begin = Instant::now();
+            // SAFETY: the pipeline keeps each chunk until its stream is done, and waits for all before it returns.
+            pipeline.run(source, |stream, _, chunk| unsafe { self.access.read(stream, chunk) })?;
+            Ok(begin.elapsed().as_secs_f64())
+        })
+    }
+}

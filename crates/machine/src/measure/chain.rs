@@ -1,0 +1,91 @@
+//! Chains of indices, for measuring latency: each read says where the next one is.
+
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+use super::{MeasuredMemory, Processor};
+
+/// The latency of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LatencyPoint {
+    /// Bytes that are touched in turn.
+    pub range: u64,
+    /// Nanoseconds of a read.
+    pub nanoseconds: f64,
+}
+
+/// Latency by range: where it steps up, a cache or a translation buffer ends.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LatencyCurve {
+    /// Who reads.
+    pub processor: Processor,
+    /// What is read.
+    pub memory: MeasuredMemory,
+    /// Bytes from one place that is read to its neighbour.
+    pub stride: u64,
+    /// By growing range.
+    pub points: Vec<LatencyPoint>,
+}
+
+/// A way through an array that comes by every `stride` bytes once, in random order, and ends where it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chain {
+    /// Bytes of the array that the chain comes by.
+    pub range: u64,
+    /// Bytes from place to place: a multiple of 8.
+    pub stride: u64,
+}
+
+/// Bytes of a cache line.
+const LINE: u64 = 64;
+
+impl Chain {
+    /// How many places it comes by.
+    pub fn places(&self) -> u64 {
+        self.range / self.stride
+    }
+
+    /// Lays the chain into an array of at least its range. Returns the index to start from.
+    ///
+    /// In strides of several lines every place takes another line of its stride, or all would fall into few sets of the
+    /// caches.
+    ///
+    /// # Panics
+    /// If the array is too short, or the chain comes by no place.
+    pub fn lay(&self, array: &mut [u64]) -> u64 {
+        let lines = self.stride / LINE;
+        let index_of = |place: u64| {
+            let line = if lines > 1 { place % lines } else { 0 };
+            (place * self.stride + line * LINE) / 8
+        };
+        let mut order: Vec<u64> = (0..self.places()).map(index_of).collect();
+        // The seed is fixed, so that two memories are read in the same order.
+        order.shuffle(&mut ChaCha8Rng::seed_from_u64(self.range ^ self.stride));
+        let first = order[0];
+        for (from, to) in order.iter().zip(order[1..].iter().chain([&first])) {
+            array[usize::try_from(*from).expect("an index of an array")] = *to;
+        }
+        first
+    }
+
+    /// Follows the chain. Returns where it ended.
+    ///
+    /// # Panics
+    /// If an index leads outside.
+    pub fn follow(array: &[u64], start: u64, steps: u64) -> u64 {
+        (0..steps).fold(start, |at, _| array[usize::try_from(at).expect("an index of an array")])
+    }
+}
+
+/// Reads 8 bytes at `reads` random places, each independent of the others, and returns their sum.
+pub(super) fn read_at_random(array: &[u64], reads: u64, random: &mut impl Rng) -> u64 {
+    let length = array.len() as u64;
+    let mut state: u64 = random.random();
+    (0..reads).fold(0u64, |sum, _| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = ((state >> 32) * length) >> 32;
+        sum.wrapping_add(array[usize::try_from(at).expect("an index of an array")])
+    })
+}

@@ -1,0 +1,102 @@
+//! What the machine's memories really deliver: measured, not told.
+//!
+//! Every figure is the best of a few runs, as other programs only ever make one slower, over memory that was touched before.
+
+mod chain;
+mod cpu;
+mod store;
+
+use serde::{Deserialize, Serialize};
+
+pub use chain::{Chain, LatencyCurve, LatencyPoint};
+pub use cpu::{CpuEffort, measure_cpu};
+
+use crate::memory::PageSize;
+use crate::transfer::TransferRates;
+
+/// Who reads and writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Processor {
+    /// All threads of the processors of a NUMA node.
+    Cpu {
+        /// Its number.
+        node: usize,
+    },
+    /// All multiprocessors of a GPU.
+    Gpu {
+        /// Its number.
+        ordinal: usize,
+    },
+}
+
+/// What is read and written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MeasuredMemory {
+    /// CPU memory.
+    Host {
+        /// The NUMA node.
+        node: usize,
+        /// The pages asked for.
+        pages: PageSize,
+        /// Whether it is registered with the GPU's driver.
+        pinned: bool,
+    },
+    /// Memory of a GPU.
+    Gpu {
+        /// Its number.
+        ordinal: usize,
+    },
+}
+
+/// How fast a processor uses a memory.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct MemoryRates {
+    /// Who.
+    pub processor: Processor,
+    /// What.
+    pub memory: MeasuredMemory,
+    /// Bytes a second, read in order.
+    pub read: f64,
+    /// Bytes a second that are copied within the memory, each counted once.
+    pub copy: f64,
+    /// Independent reads of 8 bytes at random places, a second.
+    pub random_reads: f64,
+    /// Nanoseconds from one read of a chain to the next, at random places.
+    pub latency: f64,
+}
+
+/// All that was measured of a machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measurements {
+    /// For each pair of a processor and a memory that it reads.
+    pub rates: Vec<MemoryRates>,
+    /// How latency grows with the range that is touched (paper 1, fig. 7).
+    pub latency: Vec<LatencyCurve>,
+    /// For each GPU, by its number, the transfer methods that it has.
+    pub transfers: Vec<TransferRates>,
+}
+
+impl Measurements {
+    /// The largest range, in bytes, whose latency on small pages is at most a quarter more than on huge pages: beyond it,
+    /// small pages cost translations that huge pages do not.
+    pub fn small_page_reach(&self, processor: Processor) -> Option<u64> {
+        let curve = |wanted: PageSize| {
+            self.latency.iter().find(|curve| {
+                curve.processor == processor
+                    && matches!(curve.memory, MeasuredMemory::Host { pages, .. } if pages == wanted)
+            })
+        };
+        let (small, huge) = (curve(PageSize::Small)?, curve(PageSize::Huge)?);
+        let close = small
+            .points
+            .iter()
+            .zip(&huge.points)
+            .take_while(|(small, huge)| small.range == huge.range && small.nanoseconds <= huge.nanoseconds * 1.25);
+        close.last().map(|(small, _)| small.range)
+    }
+}
+
+#[cfg(test)]
+mod tests;

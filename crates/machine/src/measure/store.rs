@@ -1,0 +1,58 @@
+//! Measurements kept from one run to the next, for the machine that they were made on.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::Measurements;
+use crate::topology::Topology;
+
+/// What is in the file. Another version is read as none.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    version: u32,
+    machine: String,
+    measurements: Measurements,
+}
+
+const VERSION: u32 = 1;
+
+impl Measurements {
+    /// Where they are kept: `overspill/machine.json` in `XDG_CACHE_HOME`, or else in `~/.cache`.
+    pub fn path() -> Option<PathBuf> {
+        let folder =
+            |name: &str| std::env::var_os(name).filter(|path| Path::new(path).is_absolute()).map(PathBuf::from);
+        let cache = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))?;
+        Some(cache.join("overspill").join("machine.json"))
+    }
+
+    /// What was measured on this very machine, if it was. A file that cannot be read is as good as none.
+    pub fn load(path: &Path, topology: &Topology) -> Option<Self> {
+        let stored: Stored = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+        (stored.version == VERSION && stored.machine == identity(topology)).then_some(stored.measurements)
+    }
+
+    /// Keeps them. The file is there whole or not at all.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn save(&self, path: &Path, topology: &Topology) -> io::Result<()> {
+        let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+        std::fs::create_dir_all(folder)?;
+        let stored = Stored { version: VERSION, machine: identity(topology), measurements: self.clone() };
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(&serde_json::to_vec_pretty(&stored)?)?;
+        file.persist(path)?;
+        Ok(())
+    }
+}
+
+/// What makes a machine another one: its processors, nodes, page sizes and GPUs, but not how many huge pages are free.
+fn identity(topology: &Topology) -> String {
+    let nodes: Vec<_> = topology.memory.nodes.iter().map(|node| (node.number, &node.processors)).collect();
+    let gpus: Vec<_> = topology.gpus.iter().map(|gpu| (&gpu.properties.name, &gpu.properties.pci_bus_id)).collect();
+    let memory = &topology.memory;
+    let parts = (&topology.cpu, nodes, memory.page, memory.transparent_huge_pages, gpus);
+    serde_json::to_string(&parts).unwrap_or_default()
+}
