@@ -72,7 +72,7 @@ fn random_queries_agree() {
 fn judge(tally: &Tally) {
     println!(
         "{} queries with {} equi-joins, {} refused by stock DataFusion; {} runs under a budget, of which {} spilled, {} \
-         recursed, {} took several passes; {} starved elsewhere; {} failed once spilling was off; the resident memory of \
+         recursed, {} took several passes; {} starved elsewhere; with spilling off, {} failed and {} did not; the resident memory of \
          {} was measured",
         tally.queries,
         tally.equi_joins,
@@ -83,6 +83,7 @@ fn judge(tally: &Tally) {
         tally.several_passes,
         tally.others_starved,
         tally.failed_without_spilling,
+        tally.fitted_without_spilling,
         tally.measured
     );
     let sample = tally.refused.iter().take(5).cloned().collect::<Vec<_>>().join("\n");
@@ -92,6 +93,10 @@ fn judge(tally: &Tally) {
     assert!(tally.recursed * 10 >= tally.budgeted, "fewer than a tenth of the runs under a budget recursed");
     assert!(tally.several_passes > 0, "no run took several passes over a partition");
     assert!(tally.failed_without_spilling > 0, "no run was repeated with spilling off");
+    assert!(
+        tally.failed_without_spilling > 4 * tally.fitted_without_spilling,
+        "joins spill under budgets that they do not need to spill under"
+    );
     assert!(tally.measured > 0, "the resident memory of no run was measured");
 }
 
