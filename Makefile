@@ -18,13 +18,14 @@ OVERSPILL := $(TARGET_DIR)/debug/overspill
 CARGO_BUILD := $(CARGO) build --workspace --locked --exclude overspill-emulated-driver
 CARGO_TEST := $(CARGO) test --workspace --locked
 
-.PHONY: format help demo build data test test-rust test-tpch test-kernels fuzz kernels lint bench-spill clean-data
+.PHONY: format help demo build data test test-rust test-tpch test-kernels fuzz kernels gpu-bundle lint bench-spill clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
 	@echo "make test              every test: Rust, differential against DataFusion and DuckDB, TPC-H"
 	@echo "make test-kernels      the CUDA kernels under sanitizers, and the bugs that these must find"
 	@echo "make kernels           compile the CUDA kernels anew, after a change of crates/kernels/cuda"
+	@echo "make gpu-bundle        what scripts/gpu-check needs to check the kernels on a machine with a GPU"
 	@echo "make fuzz N=5000       random join queries, as many as you like; SEED=… draws the same ones again"
 	@echo "make lint              formatter, clippy and rustdoc, warnings denied"
 	@echo "make bench-spill       the spilling join against its rivals"
@@ -60,6 +61,13 @@ test-kernels:
 
 kernels:
 	scripts/build-kernels
+
+# One program without DataFusion, stripped and packed: the machine that has the GPU needs its driver alone.
+gpu-bundle:
+	$(CARGO) build --release --locked -p overspill-experiments --bin gpu-check --config profile.release.strip=true
+	@mkdir -p gpu-bundle
+	xz --keep --stdout -9 "$(TARGET_DIR)/release/gpu-check" > gpu-bundle/gpu-check.xz
+	@ls -l gpu-bundle
 
 fuzz: $(VENV)/complete
 	@echo "seed $(SEED)"

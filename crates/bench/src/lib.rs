@@ -5,8 +5,11 @@
 pub mod datagen;
 pub mod spill;
 
+use std::io::Write;
+
 use clap::{Args, Subcommand};
 use datafusion::common::{Result, exec_datafusion_err};
+use overspill_experiments::{ExperimentArgs, FigureExperiment};
 
 /// The arguments of `overspill bench`.
 #[derive(Debug, Clone, Args)]
@@ -22,6 +25,16 @@ pub enum Experiment {
     /// A join in ample memory and under a limit it outgrows, beside DuckDB under the same limit, against the speed
     /// of the disk; and the work it takes beside DataFusion's own join when nothing spills
     Spill(spill::SpillArgs),
+    /// The methods that bring data to a GPU (paper 2, figures 3 and 12)
+    Transfer(ExperimentArgs),
+    /// A GPU's random access to memory, by the bytes of an access (paper 1, figure 6)
+    Granularity(ExperimentArgs),
+    /// Latency by the range that is touched, CPU and GPU: where address translation ends (paper 1, figure 7)
+    Translation(ExperimentArgs),
+    /// The radix partitioners of the GPU, by fanout (paper 1, figures 4 and 18)
+    Partition(ExperimentArgs),
+    /// Histograms and prefix sums, CPU and GPU (paper 1, figure 20)
+    PrefixSum(ExperimentArgs),
 }
 
 /// Runs an experiment and prints its table on standard output.
@@ -29,10 +42,20 @@ pub enum Experiment {
 /// # Errors
 /// When a run fails, the engines disagree on the answer, or `--check` is given and a bound is missed.
 pub async fn run(args: BenchArgs) -> Result<()> {
-    // The experiments wait for other processes.
+    // The experiments wait for other processes, or keep their thread busy.
     tokio::task::spawn_blocking(move || match args.experiment {
         Experiment::Spill(args) => spill::run(&args),
+        Experiment::Transfer(args) => figure(FigureExperiment::Transfer, &args),
+        Experiment::Granularity(args) => figure(FigureExperiment::Granularity, &args),
+        Experiment::Translation(args) => figure(FigureExperiment::Translation, &args),
+        Experiment::Partition(args) => figure(FigureExperiment::Partition, &args),
+        Experiment::PrefixSum(args) => figure(FigureExperiment::PrefixSum, &args),
     })
     .await
     .map_err(|error| exec_datafusion_err!("The experiment stopped: {error}"))?
+}
+
+fn figure(experiment: FigureExperiment, args: &ExperimentArgs) -> Result<()> {
+    let figure = experiment.run_with(args).map_err(|error| exec_datafusion_err!("{error}"))?;
+    write!(std::io::stdout(), "{figure}").map_err(|error| exec_datafusion_err!("cannot write the table: {error}"))
 }

@@ -5,14 +5,23 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use clap::Args;
+use overspill_kernels::{GpuEffort, Kernels, measure_gpu};
+use overspill_machine::driver::Driver;
+use overspill_machine::measure::{CpuEffort, MeasuredMemory, Measurements, Processor, measure_cpu};
+use overspill_machine::memory::PageSize;
 use overspill_machine::topology::{
     Cache, CacheKind, Gpu, Topology, TranslationCache, TranslationKind, TransparentHugePages,
 };
+use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
 
 #[derive(Debug, Args)]
 pub struct MachineArgs {
+    /// Measure the memories, and the GPU's if there is one: some ten seconds each; kept for the next time
+    #[arg(long)]
+    measure: bool,
+
     /// As JSON, sizes in bytes
     #[arg(long)]
     json: bool,
@@ -20,23 +29,56 @@ pub struct MachineArgs {
 
 pub fn run(arguments: &MachineArgs) -> Outcome<()> {
     let topology = Topology::of_this_machine();
+    let path = Measurements::path();
+    let measured = if arguments.measure {
+        let measured = measure(&topology)?;
+        if let Some(path) = &path {
+            measured.save(path, &topology).map_err(|error| Failure::file("write", path, &error))?;
+        }
+        Some(measured)
+    } else {
+        path.and_then(|path| Measurements::load(&path, &topology))
+    };
+    let report = Report { topology: &topology, measured: measured.as_ref() };
     let text = if arguments.json {
-        let json = serde_json::to_string_pretty(&topology);
+        let json = serde_json::to_string_pretty(&report);
         json.map_err(|error| Failure::message(format!("the machine cannot be written as JSON: {error}")))? + "\n"
     } else {
-        Report(&topology).to_string()
+        report.to_string()
     };
     io::stdout()
         .write_all(text.as_bytes())
         .map_err(|error| Failure::file("write to", Path::new("standard output"), &error))
 }
 
+/// The CPU's memories, and those that each GPU uses.
+fn measure(topology: &Topology) -> Outcome<Measurements> {
+    let failed = |error: overspill_machine::Error| Failure::message(error.to_string());
+    let mut measured = measure_cpu(topology, CpuEffort::for_machine(topology)).map_err(failed)?;
+    for gpu in &topology.gpus {
+        let limit = gpu.properties.memory / 10 * 9;
+        let device = Driver::nvidia().and_then(|driver| driver.device(gpu.ordinal, limit)).map_err(failed)?;
+        let rates = Kernels::load(&device)
+            .and_then(|kernels| measure_gpu(&kernels, gpu.node.unwrap_or(0), GpuEffort::default()))
+            .map_err(failed)?;
+        measured.rates.extend(rates.rates);
+        measured.latency.extend(rates.latency);
+        measured.transfers.extend(rates.transfers);
+    }
+    Ok(measured)
+}
+
 /// The machine as lines of a name and what there is.
-struct Report<'a>(&'a Topology);
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    topology: &'a Topology,
+    measured: Option<&'a Measurements>,
+}
 
 impl Display for Report<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let Topology { cpu, memory, translation_caches, gpus, no_gpu_because } = self.0;
+        let Topology { cpu, memory, translation_caches, gpus, no_gpu_because } = self.topology;
         let mut line = |name: &str, what: String| writeln!(f, "{name:<12}{what}");
         let counts = [count(cpu.sockets, "socket"), count(cpu.cores, "core"), count(cpu.threads, "thread")].join(", ");
         line("Processor", format!("{}, {counts}", cpu.model.as_deref().unwrap_or("of unknown model")))?;
@@ -72,7 +114,62 @@ impl Display for Report<'_> {
         if let Some(reason) = no_gpu_because {
             line("GPU", format!("none: {reason}"))?;
         }
+        match self.measured {
+            Some(measured) => {
+                for (number, what) in describe_measurements(measured).into_iter().enumerate() {
+                    line(if number == 0 { "Measured" } else { "" }, what)?;
+                }
+            }
+            None => line("Measured", "nothing yet: overspill machine --measure".to_owned())?,
+        }
         Ok(())
+    }
+}
+
+fn describe_measurements(measured: &Measurements) -> Vec<String> {
+    let rates = measured.rates.iter().map(|rates| {
+        format!(
+            "{} on {}: reads {:.1} GB/s, copies {:.1} GB/s, {:.0} M random reads/s, {:.0} ns a read",
+            describe_processor(rates.processor),
+            describe_memory(rates.memory),
+            rates.read / 1e9,
+            rates.copy / 1e9,
+            rates.random_reads / 1e6,
+            rates.latency,
+        )
+    });
+    let processors = measured.latency.iter().map(|curve| curve.processor).collect::<Vec<_>>();
+    let distinct = processors.iter().enumerate().filter(|(at, processor)| !processors[..*at].contains(processor));
+    let reach = distinct.filter_map(|(_, processor)| {
+        let reach = measured.small_page_reach(*processor)?;
+        Some(format!("{}: small pages as fast as huge ones up to {}", describe_processor(*processor), size(reach)))
+    });
+    let transfers = measured.transfers.iter().enumerate().flat_map(|(ordinal, rates)| {
+        rates
+            .0
+            .iter()
+            .map(move |rate| format!("GPU {ordinal} by {}: {:.1} GB/s", rate.method, rate.bytes_per_second / 1e9))
+    });
+    rates.chain(reach).chain(transfers).collect()
+}
+
+fn describe_processor(processor: Processor) -> String {
+    match processor {
+        Processor::Cpu { node } => format!("processors of node {node}"),
+        Processor::Gpu { ordinal } => format!("GPU {ordinal}"),
+    }
+}
+
+fn describe_memory(memory: MeasuredMemory) -> String {
+    match memory {
+        MeasuredMemory::Gpu { ordinal } => format!("memory of GPU {ordinal}"),
+        MeasuredMemory::Host { node, pages, pinned } => {
+            let pages = match pages {
+                PageSize::Small => "small",
+                PageSize::Huge => "huge",
+            };
+            format!("memory of node {node}, {pages} pages{}", if pinned { ", pinned" } else { "" })
+        }
     }
 }
 
@@ -132,7 +229,9 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use overspill_machine::measure::{LatencyCurve, LatencyPoint, MemoryRates};
     use overspill_machine::topology::{Cpu, Memory};
+    use overspill_machine::transfer::{TransferMethod, TransferRate, TransferRates};
 
     use super::*;
 
@@ -170,7 +269,37 @@ Caches      L2: 2 x 2.0 MiB, each for 2 threads
 Memory      16.0 GiB, 1 node
 Pages       4.0 KiB; huge pages where a program asks for them
 GPU         none: there is no driver
+Measured    nothing yet: overspill machine --measure
 ";
-        assert_eq!(Report(&topology).to_string(), expected);
+        assert_eq!(Report { topology: &topology, measured: None }.to_string(), expected);
+        let memory = |pages| MeasuredMemory::Host { node: 0, pages, pinned: false };
+        let curve = |pages| LatencyCurve {
+            processor: Processor::Cpu { node: 0 },
+            memory: memory(pages),
+            stride: 4096,
+            points: vec![LatencyPoint { range: 64 << 20, nanoseconds: 9.0 }],
+        };
+        let measured = Measurements {
+            rates: vec![MemoryRates {
+                processor: Processor::Cpu { node: 0 },
+                memory: memory(PageSize::Huge),
+                read: 12.34e9,
+                copy: 6e9,
+                random_reads: 186e6,
+                latency: 81.4,
+            }],
+            latency: vec![curve(PageSize::Small), curve(PageSize::Huge)],
+            transfers: vec![TransferRates(vec![TransferRate {
+                method: TransferMethod::ZeroCopy,
+                bytes_per_second: 55.5e9,
+            }])],
+        };
+        let expected = "\
+Measured    processors of node 0 on memory of node 0, huge pages: reads 12.3 GB/s, copies 6.0 GB/s, 186 M random reads/s, 81 ns a read
+            processors of node 0: small pages as fast as huge ones up to 64.0 MiB
+            GPU 0 by zero-copy: 55.5 GB/s
+";
+        let report = Report { topology: &topology, measured: Some(&measured) }.to_string();
+        assert!(report.ends_with(expected), "{report}");
     }
 }

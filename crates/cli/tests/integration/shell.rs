@@ -41,6 +41,7 @@ impl Shell {
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_overspill"));
         command.current_dir(self.folder()).env("HOME", self.folder()).env("TMPDIR", self.folder());
+        command.env_remove("XDG_CACHE_HOME");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

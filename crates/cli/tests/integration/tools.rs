@@ -32,3 +32,60 @@ fn the_machine_is_told_as_text_and_as_json() {
     let gpus = machine["gpus"].as_array().unwrap().len();
     assert_eq!(gpus == 0, machine["no_gpu_because"].is_string(), "{}", json.out);
 }
+
+#[test]
+fn what_was_measured_is_shown_again() {
+    let shell = Shell::new();
+    let before = shell.run(&["machine"]);
+    assert!(before.out.contains("overspill machine --measure"), "{}", before.out);
+    let measured = shell.run(&["machine", "--measure", "--json"]);
+    assert_eq!(measured.status, 0, "{}", measured.err);
+    let measured: serde_json::Value = serde_json::from_str(&measured.out).unwrap();
+    assert!(measured["measured"]["rates"][0]["read"].as_f64().unwrap() > 1e6, "{measured}");
+    let after = shell.run(&["machine"]);
+    assert!(after.out.contains("M random reads/s") && !after.out.contains("--measure"), "{}", after.out);
+    let json: serde_json::Value = serde_json::from_str(&shell.run(&["machine", "--json"]).out).unwrap();
+    assert_eq!(
+        json["measured"]["rates"].as_array().unwrap().len(),
+        measured["measured"]["rates"].as_array().unwrap().len()
+    );
+}
+
+#[test]
+fn experiments_run_without_a_gpu() {
+    let shell = Shell::new();
+    let run = shell.run(&[
+        "bench",
+        "prefix-sum",
+        "--device",
+        "none",
+        "--scale",
+        "0.01",
+        "--json",
+        "f.json",
+        "--svg",
+        "f.svg",
+    ]);
+    assert_eq!(run.status, 0, "{}", run.err);
+    assert!(run.out.contains("no GPU: left out") && run.out.contains("histogram"), "{}", run.out);
+    let figure: serde_json::Value = serde_json::from_str(&shell.read("f.json")).unwrap();
+    assert_eq!(figure["emulated"], false);
+    assert!(shell.read("f.svg").contains("paper 1, figure 20"));
+    let error = shell.fail(&["bench", "transfer", "--device", "emulated", "--emulated-driver", "/no/such.so"]);
+    assert!(error.contains("/no/such.so"), "{error}");
+    let error = shell.fail(&["bench", "prefix-sum", "--device", "none", "--scale", "0.01", "--svg", "no/folder/f.svg"]);
+    assert!(error.contains("no/folder/f.svg"), "{error}");
+}
+
+#[test]
+fn the_emulated_device_is_named_as_no_gpu() {
+    let shell = Shell::new();
+    // Built for the tests of the kernels, and put among the libraries.
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_overspill"));
+    let library = program.with_file_name("deps").join("liboverspill_emulated_driver.so");
+    let library = library.to_str().unwrap();
+    let run = shell.run(&["bench", "partition", "--device", "emulated", "--emulated-driver", library]);
+    assert_eq!(run.status, 0, "{}", run.err);
+    assert!(run.out.contains("NO GPU: the emulated device"), "{}", run.out);
+    assert!(run.out.contains("emulated device CPU to CPU memory: hierarchical"), "{}", run.out);
+}

@@ -1,6 +1,6 @@
 //! GPUs and their links to the CPU.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -18,6 +18,8 @@ pub struct Gpu {
     pub properties: Properties,
     /// Its link, if that is PCIe.
     pub link: Option<Link>,
+    /// The NUMA node that it is nearest to, where the system tells.
+    pub node: Option<usize>,
 }
 
 /// A PCIe link, as it is at its fastest: idle GPUs let it sleep.
@@ -38,16 +40,27 @@ pub(super) fn read(root: &Path) -> Result<Vec<Gpu>> {
             let device = driver.device(ordinal, 0)?;
             let properties = device.properties().clone();
             let link = read_link(root, &properties.pci_bus_id);
-            Ok(Gpu { ordinal, properties, link })
+            let node = read_node(root, &properties.pci_bus_id);
+            Ok(Gpu { ordinal, properties, link, node })
         })
         .collect()
 }
 
-pub(super) fn read_link(root: &Path, pci_bus_id: &str) -> Option<Link> {
+/// The folder of a PCI device.
+fn folder_of(root: &Path, pci_bus_id: &str) -> Option<PathBuf> {
     // The driver gives a domain of eight or four digits in capitals, the system one of four in small letters.
     let id = pci_bus_id.to_ascii_lowercase();
     let id = id.get(id.len().checked_sub("0000:00:00.0".len())?..)?;
-    let folder = root.join("sys/bus/pci/devices").join(id);
+    Some(root.join("sys/bus/pci/devices").join(id))
+}
+
+/// The system writes -1 where a machine has one node.
+pub(super) fn read_node(root: &Path, pci_bus_id: &str) -> Option<usize> {
+    value(&folder_of(root, pci_bus_id)?.join("numa_node"))
+}
+
+pub(super) fn read_link(root: &Path, pci_bus_id: &str) -> Option<Link> {
+    let folder = folder_of(root, pci_bus_id)?;
     let gigatransfers: f64 = text(&folder.join("max_link_speed"))?.split_whitespace().next()?.parse().ok()?;
     let lanes = value(&folder.join("current_link_width"))?;
     let generations = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0];

@@ -146,8 +146,13 @@ fn the_link_of_a_gpu() {
             (&format!("{folder}/max_link_speed"), "32.0 GT/s PCIe\n"),
             (&format!("{folder}/max_link_width"), "16\n"),
             (&format!("{folder}/current_link_width"), "8\n"),
+            (&format!("{folder}/numa_node"), "1\n"),
         ],
     );
+    assert_eq!(gpu::read_node(root.path(), "0000:0B:00.0"), Some(1));
+    assert_eq!(gpu::read_node(root.path(), "0000:0C:00.0"), None);
+    lay_out(root.path(), &[("sys/bus/pci/devices/0000:0d:00.0/numa_node", "-1\n")]);
+    assert_eq!(gpu::read_node(root.path(), "0000:0D:00.0"), None);
     let link = gpu::read_link(root.path(), "0000:0B:00.0").unwrap();
     assert_eq!(link, Link { generation: Some(5), gigatransfers: 32.0, lanes: 8 });
     assert_eq!(gpu::read_link(root.path(), "0000:0C:00.0"), None);

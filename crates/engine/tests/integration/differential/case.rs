@@ -45,6 +45,7 @@ pub struct Tally {
     pub others_starved: usize,
     /// Spilled runs that were repeated without spilling, and failed as they must.
     pub failed_without_spilling: usize,
+    /// Repeated likewise, and found memory enough.
     pub fitted_without_spilling: usize,
     /// Budgeted runs that ran alone, so that what the process grew by was theirs.
     pub measured: usize,

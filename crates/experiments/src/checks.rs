@@ -1,0 +1,333 @@
+//! Kernels against plain references on a real device: what no test without one can see.
+//!
+//! Outputs are poisoned before each run and runs are repeated, as an answer that depends on the order of memory operations
+//! is wrong only sometimes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use overspill_kernels::{
+    Algorithm, HashFunction, HashTable, Input, JoinSide, KeyWidth, MemoryAccess, Output, PartitionPlan,
+    PartitionedJoin, PartitionedSide, Partitioner, PayloadInput, PrefixSum, Radix, TableKind, Totals, Values,
+};
+use overspill_machine::Error as MachineError;
+use overspill_machine::memory::{DeviceBuffer, HostBuffer, PageSize, UnifiedBuffer};
+use overspill_machine::transfer::{PipelineShape, Source, SourceMemory, TransferMethod, TransferPipeline};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+
+use crate::device::Gpu;
+use crate::{Error, Result};
+
+/// How a check went.
+#[derive(Debug, Clone, Serialize)]
+pub struct CheckOutcome {
+    /// What was checked.
+    pub name: String,
+    /// What was wrong; nothing if all was well.
+    pub failure: Option<String>,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// How much is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckEffort {
+    /// Tuples of a relation.
+    pub tuples: u64,
+    /// Runs of what is partitioned.
+    pub repeats: u64,
+}
+
+impl CheckEffort {
+    /// For a device at its own speed.
+    pub const FULL: Self = Self { tuples: 4_000_000, repeats: 20 };
+    /// For a device that a checker slows down, or that is emulated.
+    pub const SMALL: Self = Self { tuples: 20_000, repeats: 2 };
+}
+
+/// What fresh and poisoned memory holds.
+const POISON: u8 = 0xA5;
+
+/// Runs every check. A device that is lost fails those that follow.
+pub fn check_kernels(gpu: &Gpu, effort: CheckEffort) -> Vec<CheckOutcome> {
+    let mut outcomes = Vec::new();
+    let mut run = |name: String, check: &dyn Fn() -> Result<()>| {
+        let begin = Instant::now();
+        let failure = check().err().map(|error| error.to_string());
+        outcomes.push(CheckOutcome { name, failure, seconds: begin.elapsed().as_secs_f64() });
+    };
+    run("prefix sums".to_owned(), &|| prefix_sums(gpu, effort));
+    for algorithm in Algorithm::ALL {
+        for pinned in [false, true] {
+            let place = if pinned { "CPU" } else { "GPU" };
+            run(format!("{algorithm} partitioning in {place} memory"), &|| partitions(gpu, effort, algorithm, pinned));
+        }
+    }
+    for kind in ["perfect", "linear probing", "multi-value"] {
+        run(format!("join by a {kind} table"), &|| table(gpu, effort, kind));
+    }
+    run("join of partitions".to_owned(), &|| partitioned_join(gpu, effort));
+    for method in TransferMethod::ALL {
+        if method.check_device(gpu.device().properties()).is_ok() {
+            run(format!("transfer by {method}"), &|| transfer(gpu, effort, method));
+        }
+    }
+    outcomes
+}
+
+fn random_values(count: u64, seed: u64) -> Vec<u64> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    (0..count).map(|_| random.random()).collect()
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn expect(right: bool, what: impl FnOnce() -> String) -> Result<()> {
+    if right { Ok(()) } else { Err(Error::Wrong { what: what() }) }
+}
+
+fn prefix_sums(gpu: &Gpu, effort: CheckEffort) -> Result<()> {
+    for length in [0, 1, 2047, 2048, 2049, effort.tuples] {
+        let values = random_values(length, length);
+        let device = DeviceBuffer::from_slice(&gpu.stream, &values)?;
+        let mut sums = DeviceBuffer::new(gpu.device(), length * 8)?;
+        sums.fill(&gpu.stream, POISON)?;
+        let total = PrefixSum::new(&gpu.kernels, length)?.run(&gpu.stream, device.view(), sums.view_mut())?;
+        let mut sum = 0u64;
+        let mut expected = Vec::with_capacity(values.len());
+        for value in &values {
+            expected.push(sum);
+            sum = sum.wrapping_add(*value);
+        }
+        let found: Vec<u64> = sums.read(&gpu.stream, values.len())?;
+        expect(total == sum && found == expected, || format!("the prefix sum of {length} values"))?;
+    }
+    Ok(())
+}
+
+/// Columns that are read on the CPU when the device is done.
+enum Column {
+    Device(DeviceBuffer),
+    Pinned(HostBuffer),
+}
+
+impl Column {
+    fn new(gpu: &Gpu, pinned: bool, values: &[u64]) -> Result<Self> {
+        if !pinned {
+            return Ok(Self::Device(DeviceBuffer::from_slice(&gpu.stream, values)?));
+        }
+        let mut buffer = HostBuffer::pinned(gpu.device(), size_of_val(values), PageSize::Huge)?;
+        buffer.as_mut_slice().copy_from_slice(values);
+        Ok(Self::Pinned(buffer))
+    }
+
+    fn poisoned(gpu: &Gpu, pinned: bool, values: u64) -> Result<Self> {
+        Self::new(gpu, pinned, &vec![u64::from_ne_bytes([POISON; 8]); size(values)])
+    }
+
+    fn poison(&mut self, gpu: &Gpu) -> Result<()> {
+        match self {
+            Self::Device(buffer) => {
+                buffer.fill(&gpu.stream, POISON)?;
+                gpu.stream.synchronize()?;
+            }
+            Self::Pinned(buffer) => buffer.as_mut_slice::<u8>().fill(POISON),
+        }
+        Ok(())
+    }
+
+    fn values(&self, gpu: &Gpu) -> Result<Vec<u64>> {
+        Ok(match self {
+            Self::Device(buffer) => buffer.read(&gpu.stream, size(buffer.bytes() / 8))?,
+            Self::Pinned(buffer) => buffer.as_slice().to_vec(),
+        })
+    }
+
+    fn view(&self, gpu: &Gpu) -> Result<overspill_machine::memory::View<'_>> {
+        Ok(match self {
+            Self::Device(buffer) => buffer.view(),
+            Self::Pinned(buffer) => buffer.view(gpu.device())?,
+        })
+    }
+
+    fn view_mut(&mut self, gpu: &Gpu) -> Result<overspill_machine::memory::ViewMut<'_>> {
+        Ok(match self {
+            Self::Device(buffer) => buffer.view_mut(),
+            Self::Pinned(buffer) => buffer.view_mut(gpu.device())?,
+        })
+    }
+}
+
+fn partitions(gpu: &Gpu, effort: CheckEffort, algorithm: Algorithm, pinned: bool) -> Result<()> {
+    let keys = random_values(effort.tuples, 17);
+    let input = Column::new(gpu, pinned, &keys)?;
+    for bits in [1, 4, 6, 9, 11] {
+        let radix = Radix::new(bits, 0, HashFunction::Murmur3)?;
+        let budget = gpu.device().memory_limit() / 8;
+        let plan =
+            match PartitionPlan::new(gpu.device(), algorithm, KeyWidth::Eight, &[8], radix, effort.tuples, budget) {
+                Ok(plan) => plan,
+                // Another device's scratchpad holds fewer partitions.
+                Err(MachineError::TooSmall { .. }) => continue,
+                Err(error) => return Err(error.into()),
+            };
+        let mut out_keys = Column::poisoned(gpu, pinned, plan.output_tuples())?;
+        let mut out_rows = Column::poisoned(gpu, pinned, plan.output_tuples())?;
+        let mut partitioner = Partitioner::new(&gpu.kernels, plan)?;
+        for repeat in 0..effort.repeats {
+            out_keys.poison(gpu)?;
+            out_rows.poison(gpu)?;
+            let from = Input { keys: input.view(gpu)?, payloads: vec![PayloadInput::RowIds(0)] };
+            let mut to = Output { keys: out_keys.view_mut(gpu)?, payloads: vec![out_rows.view_mut(gpu)?] };
+            let partitions = partitioner.run(&gpu.stream, &from, &mut to)?;
+            let (found, rows) = (out_keys.values(gpu)?, out_rows.values(gpu)?);
+            let mut seen = vec![false; keys.len()];
+            let mut count = 0;
+            for (partition, (start, length)) in partitions.iter().enumerate() {
+                for at in size(*start)..size(start + length) {
+                    let row = size(rows[at]);
+                    let right = keys.get(row) == Some(&found[at])
+                        && radix.partition(found[at]) as usize == partition
+                        && !std::mem::replace(&mut seen[row], true);
+                    expect(right, || format!("partitioning {} ways, run {repeat}, tuple {at}", radix.fanout()))?;
+                    count += 1;
+                }
+            }
+            expect(count == effort.tuples, || format!("partitioning {} ways, run {repeat}", radix.fanout()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Unique keys in no order, from 1 on.
+fn unique_keys(count: u64) -> Vec<u64> {
+    use rand::seq::SliceRandom;
+    let mut keys: Vec<u64> = (1..=count).collect();
+    keys.shuffle(&mut ChaCha8Rng::seed_from_u64(count));
+    keys
+}
+
+fn totals(build: &[u64], build_values: &[u64], probe: &[u64], probe_values: &[u64]) -> Totals {
+    let mut table: HashMap<u64, Vec<u64>> = HashMap::new();
+    build.iter().zip(build_values).for_each(|(key, value)| table.entry(*key).or_default().push(*value));
+    let mut totals = Totals { matches: 0, sum: 0 };
+    for (key, value) in probe.iter().zip(probe_values) {
+        for matched in table.get(key).into_iter().flatten() {
+            totals.matches += 1;
+            totals.sum = totals.sum.wrapping_add(*matched).wrapping_add(*value);
+        }
+    }
+    totals
+}
+
+fn table(gpu: &Gpu, effort: CheckEffort, name: &str) -> Result<()> {
+    let build_tuples = effort.tuples / 4;
+    let (kind, build) = match name {
+        "perfect" => (TableKind::Perfect { smallest_key: 1, slots: build_tuples }, unique_keys(build_tuples)),
+        "linear probing" => (TableKind::LinearProbing, unique_keys(build_tuples)),
+        _ => {
+            let keys = random_values(build_tuples, 5).iter().map(|key| key % (build_tuples / 3 + 1) + 1).collect();
+            (TableKind::MultiValue, keys)
+        }
+    };
+    let probe: Vec<u64> = random_values(effort.tuples, 6).iter().map(|key| key % (build_tuples * 2) + 1).collect();
+    let values = |count: u64| (0..count).map(|value| value * 3).collect::<Vec<u64>>();
+    let (build_values, probe_values) = (values(build_tuples), values(effort.tuples));
+    let expected = totals(&build, &build_values, &probe, &probe_values);
+    let device = |values: &[u64]| DeviceBuffer::from_slice(&gpu.stream, values);
+    let (keys, payload) = (device(&build)?, device(&build_values)?);
+    let (probe_keys, probe_payload) = (device(&probe)?, device(&probe_values)?);
+    let build_side = JoinSide { keys: keys.view(), values: Values::Eight(payload.view()) };
+    let probe_side = JoinSide { keys: probe_keys.view(), values: Values::Eight(probe_payload.view()) };
+    for repeat in 0..effort.repeats {
+        let mut table = HashTable::new(&gpu.kernels, kind, KeyWidth::Eight, build_tuples, HashFunction::MultiplyShift)?;
+        expect(table.build(&gpu.stream, &build_side)? == 0, || format!("building a table, run {repeat}"))?;
+        let found = table.probe_aggregate(&gpu.stream, &probe_side)?;
+        expect(found == expected, || format!("probing a table, run {repeat}"))?;
+    }
+    Ok(())
+}
+
+fn partitioned_join(gpu: &Gpu, effort: CheckEffort) -> Result<()> {
+    let build_tuples = effort.tuples / 4;
+    let build = unique_keys(build_tuples);
+    let probe: Vec<u64> = random_values(effort.tuples, 8).iter().map(|key| key % build_tuples + 1).collect();
+    let rows = |count: u64| (0..count).collect::<Vec<u64>>();
+    let expected = totals(&build, &rows(build_tuples), &probe, &rows(effort.tuples));
+    // About a thousand tuples of the build side a partition.
+    let bits = (build_tuples / 1024).max(2).ilog2().clamp(1, 11);
+    let radix = Radix::new(bits, 0, HashFunction::MultiplyShift)?;
+    let partition = |keys: &[u64]| -> Result<_> {
+        let input = DeviceBuffer::from_slice(&gpu.stream, keys)?;
+        let budget = gpu.device().memory_limit() / 8;
+        let tuples = keys.len() as u64;
+        let plan = PartitionPlan::new(gpu.device(), Algorithm::Shared, KeyWidth::Eight, &[8], radix, tuples, budget)?;
+        let mut keys = DeviceBuffer::new(gpu.device(), plan.output_tuples() * 8)?;
+        let mut rows = DeviceBuffer::new(gpu.device(), plan.output_tuples() * 8)?;
+        keys.fill(&gpu.stream, POISON)?;
+        rows.fill(&gpu.stream, POISON)?;
+        let from = Input { keys: input.view(), payloads: vec![PayloadInput::RowIds(0)] };
+        let mut to = Output { keys: keys.view_mut(), payloads: vec![rows.view_mut()] };
+        let partitions = Partitioner::new(&gpu.kernels, plan)?.run(&gpu.stream, &from, &mut to)?;
+        Ok((keys, rows, partitions))
+    };
+    let join = PartitionedJoin::new(&gpu.kernels, KeyWidth::Eight, radix)?;
+    for repeat in 0..effort.repeats {
+        let (build_keys, build_rows, build_partitions) = partition(&build)?;
+        let (probe_keys, probe_rows, probe_partitions) = partition(&probe)?;
+        let build_side = PartitionedSide {
+            side: JoinSide { keys: build_keys.view(), values: Values::Eight(build_rows.view()) },
+            partitions: &build_partitions,
+        };
+        let probe_side = PartitionedSide {
+            side: JoinSide { keys: probe_keys.view(), values: Values::Eight(probe_rows.view()) },
+            partitions: &probe_partitions,
+        };
+        let found = join.aggregate(&gpu.stream, &build_side, &probe_side)?;
+        expect(found == expected, || format!("joining partitions, run {repeat}"))?;
+    }
+    Ok(())
+}
+
+fn transfer(gpu: &Gpu, effort: CheckEffort, method: TransferMethod) -> Result<()> {
+    let values = random_values(effort.tuples, 9);
+    let expected = values.iter().fold(0u64, |sum, value| sum.wrapping_add(*value));
+    let mut access = MemoryAccess::new(&gpu.kernels)?;
+    let mut host = None;
+    let mut unified = None;
+    match method.memory() {
+        SourceMemory::Unified => {
+            let mut buffer = UnifiedBuffer::new(gpu.device(), effort.tuples * 8)?;
+            buffer.as_mut_slice::<u64>()?.copy_from_slice(&values);
+            unified = Some(buffer);
+        }
+        memory => {
+            let bytes = size(effort.tuples * 8);
+            let mut buffer = match memory {
+                SourceMemory::Pinned => HostBuffer::pinned(gpu.device(), bytes, PageSize::Huge)?,
+                _ => HostBuffer::new(bytes, PageSize::Small)?,
+            };
+            buffer.as_mut_slice::<u64>().copy_from_slice(&values);
+            host = Some(buffer);
+        }
+    }
+    let source = match (&host, &unified) {
+        (Some(buffer), _) => Source::Host(buffer),
+        (None, Some(buffer)) => Source::Unified(buffer),
+        (None, None) => return Ok(()),
+    };
+    let shape = PipelineShape { chunk_bytes: 2 << 20, ..PipelineShape::default() };
+    let mut pipeline = TransferPipeline::new(&Arc::clone(gpu.device()), method, shape)?;
+    for repeat in 0..effort.repeats {
+        access.reset(&gpu.stream)?;
+        // SAFETY: the pipeline keeps each chunk until its stream is done, and waits for all before it returns.
+        pipeline.run(source, |stream, _, chunk| unsafe { access.read(stream, chunk) })?;
+        expect(access.sum(&gpu.stream)? == expected, || format!("a transfer, run {repeat}"))?;
+    }
+    Ok(())
+}

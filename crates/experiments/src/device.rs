@@ -1,0 +1,148 @@
+//! The device that an experiment runs on.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytesize::ByteSize;
+use clap::{Args, ValueEnum};
+use overspill_kernels::Kernels;
+use overspill_machine::driver::{Driver, DriverKind, Stream};
+use overspill_machine::topology::Topology;
+
+use crate::Result;
+
+/// Which device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DeviceChoice {
+    /// A GPU, where there is one
+    Gpu,
+    /// No GPU: the stand-in for its driver, which runs kernels on the CPU. No speed of it means anything
+    Emulated,
+    /// The CPU alone
+    None,
+}
+
+impl DeviceChoice {
+    /// As it is written on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gpu => "gpu",
+            Self::Emulated => "emulated",
+            Self::None => "none",
+        }
+    }
+}
+
+/// The arguments that choose a device.
+#[derive(Debug, Clone, Args)]
+pub struct DeviceArgs {
+    /// What the GPU's lines are measured on
+    #[arg(long, value_enum, default_value = "gpu")]
+    pub device: DeviceChoice,
+
+    /// The number of the GPU
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub gpu: usize,
+
+    /// The most GPU memory that is used [default: nine tenths of it]
+    #[arg(long, value_name = "SIZE")]
+    pub gpu_memory_limit: Option<ByteSize>,
+
+    /// The stand-in's library [default: beside this program]
+    #[arg(long, value_name = "PATH")]
+    pub emulated_driver: Option<PathBuf>,
+}
+
+/// A GPU with the kernels loaded.
+#[derive(Debug)]
+pub struct Gpu {
+    /// The kernels.
+    pub kernels: Kernels,
+    /// A stream of its own.
+    pub stream: Stream,
+    /// Whether it is the stand-in.
+    pub emulated: bool,
+}
+
+/// The machine that experiments run on.
+#[derive(Debug)]
+pub struct Machine {
+    /// What it is made of.
+    pub topology: Topology,
+    /// Its GPU, or why it has none.
+    pub gpu: std::result::Result<Gpu, String>,
+}
+
+/// The name of the stand-in's library.
+const EMULATED_LIBRARY: &str = "liboverspill_emulated_driver.so";
+
+impl DeviceArgs {
+    /// Opens the device. That there is no GPU is told, not an error: the CPU's lines can still be measured.
+    ///
+    /// # Errors
+    /// If the stand-in was asked for and cannot be loaded, or the kernels do not run on the device.
+    pub fn open(&self) -> Result<Machine> {
+        let gpu = match self.device {
+            DeviceChoice::None => Err("left out by --device none".to_owned()),
+            DeviceChoice::Gpu => match Driver::nvidia() {
+                Ok(driver) => Ok(self.load(driver)?),
+                Err(reason) => Err(reason.to_string()),
+            },
+            DeviceChoice::Emulated => Ok(self.load(Driver::emulated(&self.library())?)?),
+        };
+        // After the driver was chosen: looking for GPUs would choose NVIDIA's.
+        let topology = Topology::of_this_machine();
+        Ok(Machine { topology, gpu })
+    }
+
+    fn library(&self) -> PathBuf {
+        self.emulated_driver.clone().unwrap_or_else(|| {
+            let program = std::env::current_exe().unwrap_or_default();
+            program.with_file_name(EMULATED_LIBRARY)
+        })
+    }
+
+    fn load(&self, driver: &'static Driver) -> Result<Gpu> {
+        let limit = match self.gpu_memory_limit {
+            Some(limit) => limit.as_u64(),
+            // Opened once to be asked how much it has; what it opens for good is limited.
+            None => driver.device(self.gpu, 0)?.properties().memory / 10 * 9,
+        };
+        let device = driver.device(self.gpu, limit)?;
+        let kernels = Kernels::load(&device)?;
+        let stream = Stream::new(&device)?;
+        Ok(Gpu { kernels, stream, emulated: driver.kind() == DriverKind::Emulated })
+    }
+}
+
+impl Machine {
+    /// The processors and the GPU in a line, that says so if the GPU is none.
+    pub fn describe(&self) -> String {
+        let cpu = self.topology.cpu.model.as_deref().unwrap_or("a CPU of unknown model");
+        let threads = self.topology.cpu.threads;
+        match &self.gpu {
+            Ok(gpu) if gpu.emulated => {
+                format!("{cpu}, {threads} threads; NO GPU: the emulated device, whose speed means nothing")
+            }
+            Ok(gpu) => format!("{cpu}, {threads} threads; {}", gpu.kernels.device().properties().name),
+            Err(reason) => format!("{cpu}, {threads} threads; no GPU: {reason}"),
+        }
+    }
+
+    /// Whether sizes should be small, as kernels run on the CPU.
+    pub fn is_emulated(&self) -> bool {
+        self.gpu.as_ref().is_ok_and(|gpu| gpu.emulated)
+    }
+}
+
+impl Gpu {
+    /// What a line of this device is called.
+    pub fn name(&self) -> &'static str {
+        if self.emulated { "emulated device" } else { "GPU" }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<overspill_machine::driver::Device> {
+        self.kernels.device()
+    }
+}

@@ -1,0 +1,24 @@
+use std::path::PathBuf;
+
+/// What an experiment returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an experiment gives no figure, as a sentence for the user.
+#[allow(missing_docs)]
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    #[error("{0}")]
+    Machine(#[from] overspill_machine::Error),
+    #[error("cannot write {path}: {reason}")]
+    Write { path: PathBuf, reason: String },
+    #[error("the plot cannot be drawn: {0}")]
+    Plot(String),
+    #[error("there is no device to check: {0}")]
+    NoDevice(String),
+    #[error("left out, as the time was up")]
+    NoTime,
+    /// An answer that an experiment checks on the way is wrong.
+    #[error("{what} gave a wrong answer")]
+    Wrong { what: String },
+}

@@ -1,0 +1,99 @@
+//! Running an experiment from a command line.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+
+use crate::device::{DeviceArgs, Machine};
+use crate::figure::Figure;
+use crate::{Error, Result, granularity, partition, prefix_sum, transfer, translation};
+
+/// An experiment that gives a figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FigureExperiment {
+    /// Each transfer method, over a relation that a kernel sums (paper 2, fig. 3 and 12).
+    Transfer,
+    /// Random access of 4 to 512 bytes, aligned and not (paper 1, fig. 6).
+    Granularity,
+    /// Latency by the range that is touched (paper 1, fig. 7).
+    Translation,
+    /// The four partitioners by fanout (paper 1, fig. 4 and 18).
+    Partition,
+    /// Histograms and their prefix sum, CPU and GPU (paper 1, fig. 20).
+    PrefixSum,
+}
+
+/// The arguments of an experiment.
+#[derive(Debug, Clone, Args)]
+pub struct ExperimentArgs {
+    /// Where it runs.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+
+    /// Shrinks or grows the data [default: 1, on the emulated device a small part]
+    #[arg(long, value_name = "F")]
+    pub scale: Option<f64>,
+
+    /// Write the figure's numbers to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Draw the figure, with the paper's figures in grey, to this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// What the emulated device is given of the data: it runs on the CPU, thread by thread.
+pub(crate) const EMULATED_SCALE: f64 = 1.0 / 4096.0;
+
+impl FigureExperiment {
+    /// All of them, the most telling first.
+    pub const ALL: [Self; 5] = [Self::Transfer, Self::Partition, Self::Granularity, Self::PrefixSum, Self::Translation];
+
+    /// Runs it. `scale` shrinks or grows the data.
+    ///
+    /// # Errors
+    /// If there is no memory for it, the device fails, or an answer is wrong.
+    pub fn run(self, machine: &Machine, scale: Option<f64>) -> Result<Figure> {
+        let scale = scale.unwrap_or(if machine.is_emulated() { EMULATED_SCALE } else { 1.0 });
+        match self {
+            Self::Transfer => transfer::run(machine, scale),
+            Self::Granularity => granularity::run(machine, scale),
+            Self::Translation => translation::run(machine, scale),
+            Self::Partition => partition::run(machine, scale),
+            Self::PrefixSum => prefix_sum::run(machine, scale),
+        }
+    }
+
+    /// Runs it as the arguments say, and writes the files they ask for.
+    ///
+    /// # Errors
+    /// As [`FigureExperiment::run`], or if a file cannot be written.
+    pub fn run_with(self, arguments: &ExperimentArgs) -> Result<Figure> {
+        let figure = self.run(&arguments.device.open()?, arguments.scale)?;
+        if let Some(path) = &arguments.json {
+            let json = serde_json::to_string_pretty(&figure)
+                .map_err(|error| Error::Write { path: path.clone(), reason: error.to_string() })?;
+            write(path, &(json + "\n"))?;
+        }
+        if let Some(path) = &arguments.svg {
+            write(path, &figure.to_svg()?)?;
+        }
+        Ok(figure)
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).map_err(|error| Error::Write { path: path.to_owned(), reason: error.to_string() })
+}
+
+/// How often something is measured; the best counts. A device that is emulated is not measured at all.
+pub(crate) fn runs(machine: &Machine) -> usize {
+    if machine.is_emulated() { 1 } else { 3 }
+}
+
+/// Bytes of a size at a scale: whole multiples of 64 KiB, one at least.
+pub(crate) fn scaled(bytes: u64, scale: f64) -> u64 {
+    const UNIT: u64 = 64 << 10;
+    ((bytes as f64 * scale) as u64).next_multiple_of(UNIT).max(UNIT)
+}

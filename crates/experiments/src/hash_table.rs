@@ -1,0 +1,101 @@
+//! Build and probe rates of the hash tables, in GPU memory.
+
+use overspill_kernels::{AccessPattern, HashFunction, HashTable, JoinSide, KeyWidth, MemoryAccess, TableKind, Values};
+use overspill_machine::memory::DeviceBuffer;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::device::{Gpu, Machine};
+use crate::experiment::{EMULATED_SCALE, runs, scaled};
+use crate::figure::{Axis, Figure, SeriesSource};
+use crate::{Error, Result};
+
+/// Build and probe rates by the size of the build side, 8-byte keys and values, each probe with one match.
+///
+/// # Errors
+/// If there is no memory for it, the device fails, or an answer is wrong.
+pub fn hash_table(machine: &Machine, scale: Option<f64>) -> Result<Figure> {
+    let scale = scale.unwrap_or(if machine.is_emulated() { EMULATED_SCALE } else { 1.0 });
+    let mut figure = Figure {
+        name: "hash-table",
+        title: "Hash tables in GPU memory",
+        paper: "paper 2, section 6",
+        machine: machine.describe(),
+        emulated: machine.is_emulated(),
+        x: Axis::logarithmic("million build tuples"),
+        y: Axis::linear("million tuples a second"),
+        series: Vec::new(),
+        notes: Vec::new(),
+    };
+    match &machine.gpu {
+        Ok(gpu) => {
+            for name in ["perfect", "linear probing", "multi-value"] {
+                measure(gpu, scale, runs(machine), name, &mut figure)?;
+            }
+        }
+        Err(reason) => figure.notes.push(format!("nothing was measured: {reason}")),
+    }
+    Ok(figure)
+}
+
+fn measure(gpu: &Gpu, scale: f64, runs: usize, name: &str, figure: &mut Figure) -> Result<()> {
+    let probes = scaled(512 << 20, scale) / 8;
+    let mut sizes: Vec<u64> = [1 << 20, 8 << 20, 64 << 20, 512 << 20].map(|bytes| scaled(bytes, scale) / 8).into();
+    sizes.dedup();
+    let (mut built, mut probed, mut random) = (Vec::new(), Vec::new(), Vec::new());
+    for tuples in sizes {
+        let mut generator = ChaCha8Rng::seed_from_u64(tuples);
+        let mut keys: Vec<u64> = (1..=tuples).collect();
+        keys.shuffle(&mut generator);
+        let probe: Vec<u64> = (0..probes).map(|_| generator.random_range(1..=tuples)).collect();
+        let device = |values: &[u64]| DeviceBuffer::from_slice(&gpu.stream, values);
+        let (build_keys, probe_keys) = (device(&keys)?, device(&probe)?);
+        // The value of a key is the key, and that of a probe 0, so that the sum of the matches is that of the probes.
+        let zeros = device(&vec![0; probe.len()])?;
+        let build_side = JoinSide { keys: build_keys.view(), values: Values::Eight(build_keys.view()) };
+        let probe_side = JoinSide { keys: probe_keys.view(), values: Values::Eight(zeros.view()) };
+        let kind = match name {
+            "perfect" => TableKind::Perfect { smallest_key: 1, slots: tuples },
+            "linear probing" => TableKind::LinearProbing,
+            _ => TableKind::MultiValue,
+        };
+        let sum = probe.iter().fold(0u64, |sum, key| sum.wrapping_add(*key));
+        let (mut build_seconds, mut probe_seconds) = (f64::INFINITY, f64::INFINITY);
+        for _ in 0..runs {
+            let mut table = HashTable::new(&gpu.kernels, kind, KeyWidth::Eight, tuples, HashFunction::MultiplyShift)?;
+            let before = gpu.stream.record()?;
+            table.build(&gpu.stream, &build_side)?;
+            let between = gpu.stream.record()?;
+            let totals = table.probe_aggregate(&gpu.stream, &probe_side)?;
+            let after = gpu.stream.record()?;
+            gpu.stream.synchronize()?;
+            build_seconds = build_seconds.min(before.seconds_until(&between)?);
+            probe_seconds = probe_seconds.min(between.seconds_until(&after)?);
+            if totals.matches != probes || totals.sum != sum {
+                return Err(Error::Wrong { what: format!("the join by a {name} table") });
+            }
+        }
+        let millions = tuples as f64 / 1e6;
+        built.push((millions, tuples as f64 / build_seconds / 1e6));
+        probed.push((millions, probes as f64 / probe_seconds / 1e6));
+        // The bound: random reads of an array as large as the keys and values.
+        let mut array = DeviceBuffer::new(gpu.device(), tuples * 16)?;
+        array.fill(&gpu.stream, 1)?;
+        let pattern = AccessPattern {
+            write: false,
+            granularity: 16,
+            misalignment: 0,
+            accesses: if gpu.emulated { 2 } else { 256 },
+        };
+        let mut access = MemoryAccess::new(&gpu.kernels)?;
+        let (count, seconds) = access.access_randomly(&gpu.stream, &mut array.view_mut(), pattern)?;
+        random.push((millions, count as f64 / seconds / 1e6));
+    }
+    figure.add(SeriesSource::Measured, format!("{}: build, {name}", gpu.name()), built);
+    figure.add(SeriesSource::Measured, format!("{}: probe, {name}", gpu.name()), probed);
+    if name == "perfect" {
+        figure.add(SeriesSource::Bound, format!("{}: random reads of 16 bytes", gpu.name()), random);
+    }
+    Ok(())
+}

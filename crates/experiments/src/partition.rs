@@ -1,0 +1,195 @@
+//! The radix partitioners by fanout and placement (paper 1, sections 4 and 6.2.5).
+
+use overspill_kernels::{
+    Algorithm, HashFunction, Input, KeyWidth, MemoryAccess, Output, PartitionPlan, Partitioner, PayloadInput, Radix,
+};
+use overspill_machine::Error as MachineError;
+use overspill_machine::memory::{DeviceBuffer, HostBuffer, PageSize, View, ViewMut};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::device::{Gpu, Machine};
+use crate::experiment::{runs, scaled};
+use crate::figure::{Axis, Figure, SeriesSource};
+use crate::{Error, Result};
+
+/// Keys of 8 bytes and payloads of 8 bytes, as in the paper.
+const TUPLE: u64 = 16;
+const GIB_PER_SECOND: f64 = 1.073_741_824;
+
+/// Columns in one memory.
+struct Columns {
+    keys: Memory,
+    payload: Memory,
+}
+
+enum Memory {
+    Device(DeviceBuffer),
+    Host(HostBuffer),
+}
+
+impl Columns {
+    fn new(gpu: &Gpu, on_device: bool, bytes: u64) -> Result<Self> {
+        Ok(Self { keys: Memory::new(gpu, on_device, bytes)?, payload: Memory::new(gpu, on_device, bytes)? })
+    }
+}
+
+impl Memory {
+    fn new(gpu: &Gpu, on_device: bool, bytes: u64) -> Result<Self> {
+        let size = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let mut memory = if on_device {
+            Self::Device(DeviceBuffer::new(gpu.device(), bytes)?)
+        } else {
+            Self::Host(HostBuffer::pinned(gpu.device(), size, PageSize::Huge)?)
+        };
+        memory.clear(gpu)?;
+        Ok(memory)
+    }
+
+    fn clear(&mut self, gpu: &Gpu) -> Result<()> {
+        match self {
+            Self::Device(buffer) => buffer.fill(&gpu.stream, 0)?,
+            Self::Host(buffer) => buffer.as_mut_slice::<u64>().fill(0),
+        }
+        Ok(())
+    }
+
+    fn view(&self, gpu: &Gpu) -> Result<View<'_>> {
+        Ok(match self {
+            Self::Device(buffer) => buffer.view(),
+            Self::Host(buffer) => buffer.view(gpu.device())?,
+        })
+    }
+
+    fn view_mut(&mut self, gpu: &Gpu) -> Result<ViewMut<'_>> {
+        Ok(match self {
+            Self::Device(buffer) => buffer.view_mut(),
+            Self::Host(buffer) => buffer.view_mut(gpu.device())?,
+        })
+    }
+}
+
+pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
+    let mut figure = Figure {
+        name: "partition",
+        title: "Partitioning 16-byte tuples by fanout",
+        paper: "paper 1, figures 4 and 18",
+        machine: machine.describe(),
+        emulated: machine.is_emulated(),
+        x: Axis::logarithmic("fanout"),
+        y: Axis::linear("GB/s of tuples read and written again, counted once"),
+        series: Vec::new(),
+        notes: Vec::new(),
+    };
+    match &machine.gpu {
+        Ok(gpu) => {
+            for (from_device, to_device) in [(false, false), (false, true), (true, true)] {
+                // From the first fanout to the largest; the emulated device is not worth all of them.
+                let radixes: &[u32] = if gpu.emulated { &[1, 6, 11] } else { &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12] };
+                let work = Work { tuples: scaled(1 << 30, scale) / TUPLE, radixes, runs: runs(machine) };
+                measure(gpu, &work, from_device, to_device, &mut figure)?;
+            }
+        }
+        Err(reason) => figure.notes.push(format!("nothing was measured: {reason}")),
+    }
+    let paper = |points: &[(f64, f64)]| points.iter().map(|(x, y)| (*x, y * GIB_PER_SECOND)).collect::<Vec<_>>();
+    figure.add(SeriesSource::Paper, "V100, NVLink 2.0: link both ways", paper(&[(1.0, 55.9), (2048.0, 55.9)]));
+    figure.add(SeriesSource::Paper, "V100, NVLink 2.0: linear", paper(&[(1.0, 50.7), (2.0, 42.4)]));
+    figure.add(SeriesSource::Paper, "V100, NVLink 2.0: shared", paper(&[(64.0, 54.0)]));
+    figure.add(SeriesSource::Paper, "V100, NVLink 2.0: hierarchical", paper(&[(2048.0, 38.3)]));
+    Ok(figure)
+}
+
+/// What is partitioned, and how often.
+struct Work<'a> {
+    tuples: u64,
+    radixes: &'a [u32],
+    runs: usize,
+}
+
+fn measure(gpu: &Gpu, work: &Work<'_>, from_device: bool, to_device: bool, figure: &mut Figure) -> Result<()> {
+    let word = |on_device| if on_device { "GPU" } else { "CPU" };
+    let way = format!("{} to {} memory", word(from_device), word(to_device));
+    let tuples = work.tuples;
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    let keys: Vec<u64> = (0..tuples).map(|_| random.random()).collect();
+    let expected = keys.iter().fold(0u64, |sum, key| sum.wrapping_add(*key));
+    let mut input = Columns::new(gpu, from_device, tuples * 8)?;
+    match &mut input.keys {
+        Memory::Device(buffer) => buffer.write(&gpu.stream, &keys)?,
+        Memory::Host(buffer) => buffer.as_mut_slice::<u64>()[..keys.len()].copy_from_slice(&keys),
+    }
+    drop(keys);
+    // Room for the largest of all outputs.
+    let most_bits = work.radixes.iter().max().map_or(0, |bits| *bits);
+    let room = tuples + (1024 << most_bits);
+    let mut output = Columns::new(gpu, to_device, room * 8)?;
+
+    // The bound: a kernel that copies as many bytes, which is partitioning at fanout 1.
+    let mut access = MemoryAccess::new(&gpu.kernels)?;
+    let mut copied = f64::INFINITY;
+    for _ in 0..work.runs {
+        let from = input.keys.view(gpu)?;
+        copied = copied.min(access.copy(&gpu.stream, from, &mut output.keys.view_mut(gpu)?)?);
+    }
+    let bound = (tuples * 8) as f64 / copied / 1e9;
+    let everywhere = work.radixes.iter().map(|bits| (f64::from(1u32 << bits), bound)).collect();
+    figure.add(SeriesSource::Bound, format!("{way}: copied in order"), everywhere);
+
+    for algorithm in Algorithm::ALL {
+        let mut points = Vec::new();
+        for bits in work.radixes {
+            let radix = Radix::new(*bits, 0, HashFunction::MultiplyShift)?;
+            let plan = PartitionPlan::new(
+                gpu.device(),
+                algorithm,
+                KeyWidth::Eight,
+                &[8],
+                radix,
+                tuples,
+                gpu.device().memory_limit() / 8,
+            );
+            let plan = match plan {
+                Ok(plan) if plan.output_tuples() <= room => plan,
+                Ok(_) => continue,
+                Err(reason @ MachineError::TooSmall { .. }) => {
+                    figure.notes.push(format!("{way}, fanout {}: {reason}", radix.fanout()));
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let mut partitioner = Partitioner::new(&gpu.kernels, plan)?;
+            let mut best = f64::INFINITY;
+            for run in 0..work.runs {
+                if run == 0 {
+                    output.keys.clear(gpu)?;
+                }
+                let from = Input {
+                    keys: input.keys.view(gpu)?,
+                    payloads: vec![PayloadInput::Column(input.payload.view(gpu)?)],
+                };
+                let mut to = Output { keys: output.keys.view_mut(gpu)?, payloads: vec![output.payload.view_mut(gpu)?] };
+                let before = gpu.stream.record()?;
+                let partitions = partitioner.run(&gpu.stream, &from, &mut to)?;
+                let after = gpu.stream.record()?;
+                gpu.stream.synchronize()?;
+                best = best.min(before.seconds_until(&after)?);
+                let counted: u64 = partitions.iter().map(|(_, count)| count).sum();
+                let right = counted == tuples && (run > 0 || sum(gpu, &mut access, &output.keys)? == expected);
+                if !right {
+                    return Err(Error::Wrong { what: format!("partitioning by {algorithm}") });
+                }
+            }
+            points.push((f64::from(radix.fanout()), (tuples * TUPLE) as f64 / best / 1e9));
+        }
+        figure.add(SeriesSource::Measured, format!("{} {way}: {algorithm}", gpu.name()), points);
+    }
+    Ok(())
+}
+
+/// The sum of a column of which the rest is zeros.
+fn sum(gpu: &Gpu, access: &mut MemoryAccess, column: &Memory) -> Result<u64> {
+    access.reset(&gpu.stream)?;
+    access.timed_read(&gpu.stream, column.view(gpu)?)?;
+    Ok(access.sum(&gpu.stream)?)
+}

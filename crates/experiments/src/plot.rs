@@ -1,0 +1,129 @@
+//! Figures as SVG.
+
+use std::ops::Range;
+
+use plotters::prelude::*;
+
+use crate::figure::{Figure, Series, SeriesSource};
+use crate::{Error, Result};
+
+const SIZE: (u32, u32) = (960, 600);
+
+impl Figure {
+    /// The figure as an SVG picture. The paper's lines are grey, bounds are dashed by being thin.
+    ///
+    /// # Errors
+    /// If the drawing library refuses.
+    pub fn to_svg(&self) -> Result<String> {
+        let mut svg = String::new();
+        {
+            let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+            area.fill(&WHITE).map_err(failed)?;
+            // Everything is drawn on linear axes, of logarithms where an axis shows ratios.
+            let (xs, ys) = (self.range(|point| self.x_position(point.0)), self.range(|point| self.y_position(point.1)));
+            let caption = format!("{} ({})", self.title, self.paper);
+            let mut chart = ChartBuilder::on(&area)
+                .caption(caption, ("sans-serif", 18))
+                .margin(12)
+                .x_label_area_size(48)
+                .y_label_area_size(72)
+                .build_cartesian_2d(xs, ys)
+                .map_err(failed)?;
+            chart
+                .configure_mesh()
+                .x_desc(self.x.label)
+                .y_desc(self.y.label)
+                .x_labels(if self.x.names.is_empty() { 12 } else { self.x.names.len() })
+                .x_label_formatter(&|x| self.x_label(*x))
+                .y_label_formatter(&|y| label(if self.y.logarithmic { y.exp2() } else { *y }))
+                .draw()
+                .map_err(failed)?;
+            for (number, series) in self.series.iter().enumerate() {
+                let style = style(series, number);
+                let points: Vec<(f64, f64)> =
+                    series.points.iter().map(|point| (self.x_position(point.0), self.y_position(point.1))).collect();
+                let name = match series.source {
+                    SeriesSource::Paper => format!("{} (paper)", series.name),
+                    SeriesSource::Bound => format!("{} (bound)", series.name),
+                    SeriesSource::Measured => series.name.clone(),
+                };
+                let line = LineSeries::new(points.iter().copied(), style);
+                chart
+                    .draw_series(line)
+                    .map_err(failed)?
+                    .label(name)
+                    .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], style));
+                chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, style.filled()))).map_err(failed)?;
+            }
+            chart
+                .configure_series_labels()
+                .position(SeriesLabelPosition::UpperLeft)
+                .background_style(WHITE.mix(0.8))
+                .border_style(BLACK.mix(0.3))
+                .draw()
+                .map_err(failed)?;
+            area.present().map_err(failed)?;
+        }
+        Ok(svg)
+    }
+
+    fn x_position(&self, x: f64) -> f64 {
+        if self.x.logarithmic { x.max(f64::MIN_POSITIVE).log2() } else { x }
+    }
+
+    fn y_position(&self, y: f64) -> f64 {
+        if self.y.logarithmic { y.max(f64::MIN_POSITIVE).log2() } else { y }
+    }
+
+    /// From the least to the greatest value, a little wider, and from 0 on where the axis is linear.
+    fn range(&self, position: impl Fn(&(f64, f64)) -> f64) -> Range<f64> {
+        let values: Vec<f64> = self.series.iter().flat_map(|series| series.points.iter().map(&position)).collect();
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let greatest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        if values.is_empty() {
+            return 0.0..1.0;
+        }
+        let margin = ((greatest - least) * 0.05).max(0.5);
+        let from = if least >= 0.0 && least - margin < 0.0 { -margin.min(0.5) } else { least - margin };
+        from..greatest + margin
+    }
+
+    fn x_label(&self, x: f64) -> String {
+        if self.x.names.is_empty() {
+            return label(if self.x.logarithmic { x.exp2() } else { x });
+        }
+        let is_whole = (x - x.round()).abs() < 0.05 && x >= 0.0;
+        is_whole
+            .then(|| self.x.names.get(x.round() as usize))
+            .flatten()
+            .map_or_else(String::new, |name| (*name).to_owned())
+    }
+}
+
+/// A number of few characters, in powers of 1024 if it is one.
+fn label(value: f64) -> String {
+    let units = ["", "Ki", "Mi", "Gi", "Ti"];
+    let mut scaled = value;
+    let mut unit = 0;
+    while scaled >= 1024.0 && unit + 1 < units.len() {
+        scaled /= 1024.0;
+        unit += 1;
+    }
+    if scaled.fract().abs() < 0.005 {
+        format!("{scaled:.0}{}", units[unit])
+    } else {
+        format!("{scaled:.1}{}", units[unit])
+    }
+}
+
+fn style(series: &Series, number: usize) -> ShapeStyle {
+    match series.source {
+        SeriesSource::Measured => Palette99::pick(number).stroke_width(2),
+        SeriesSource::Bound => BLACK.mix(0.6).stroke_width(1),
+        SeriesSource::Paper => RGBColor(150, 150, 150).stroke_width(2),
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Error {
+    Error::Plot(error.to_string())
+}
