@@ -17,13 +17,16 @@ OVERSPILL := $(TARGET_DIR)/debug/overspill
 # another choice compiles DataFusion again. The stand-in for the GPU driver, which wants a C++ compiler, is for tests.
 CARGO_BUILD := $(CARGO) build --workspace --locked --exclude overspill-emulated-driver
 CARGO_TEST := $(CARGO) test --workspace --locked
+# Tests of the kernels that run each kind of kernel in several schedules.
+SANITIZED := prefix_sum every_schedule tables_of_unique partitions_join skewed_and_empty reads_and_copies chains
 
-.PHONY: format help demo build data test test-rust test-tpch test-kernels fuzz kernels gpu-bundle lint bench-spill clean-data
+.PHONY: format help demo build data test test-rust test-tpch check-kernels test-kernels fuzz kernels gpu-bundle lint bench-spill clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
 	@echo "make test              every test: Rust, differential against DataFusion and DuckDB, TPC-H"
-	@echo "make test-kernels      the CUDA kernels under sanitizers, and the bugs that these must find"
+	@echo "make check-kernels     the CUDA kernels under sanitizers, and their fatbin against their sources"
+	@echo "make test-kernels      the same with all tests, and the bugs that sanitizers must find"
 	@echo "make kernels           compile the CUDA kernels anew, after a change of crates/kernels/cuda"
 	@echo "make gpu-bundle        what scripts/gpu-check needs to check the kernels on a machine with a GPU"
 	@echo "make fuzz N=5000       random join queries, as many as you like; SEED=… draws the same ones again"
@@ -54,6 +57,13 @@ $(VENV)/complete: tests/requirements.txt
 	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	@touch "$@"
 
+# The kernels under sanitizers in every schedule, and whether their fatbin is that of their sources.
+check-kernels:
+	scripts/test-kernels thread $(SANITIZED)
+	scripts/test-kernels address $(SANITIZED)
+	scripts/build-kernels --check
+
+# All tests under sanitizers, which takes an hour.
 test-kernels:
 	scripts/test-kernels thread
 	scripts/test-kernels address

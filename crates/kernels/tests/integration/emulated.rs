@@ -68,9 +68,9 @@ impl Emulated {
         // How many devices there are is asked once, when the driver is loaded.
         configure(library, "devices=2");
         let emulated = Self { driver: Driver::emulated(&path).unwrap(), library, _alone: alone };
-        emulated.configure(
-            "memory=268435456;multiprocessors=4;shared=232448;seed=0;workers=4;coherent=0;granularity=2097152",
-        );
+        let multiprocessors = std::env::var("OVERSPILL_TEST_MULTIPROCESSORS").unwrap_or_else(|_| "4".to_owned());
+        emulated.configure(&format!("multiprocessors={multiprocessors}"));
+        emulated.configure("memory=268435456;shared=232448;seed=0;workers=4;coherent=0;granularity=2097152");
         emulated.configure(
             "fail=allocation:0;fail=registration:0;fail=copy:0;fail=launch:0;fail=synchronisation:0;fail=device_lost:0",
         );

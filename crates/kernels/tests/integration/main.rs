@@ -1,7 +1,8 @@
 //! The kernels against plain references, through the launchers and the driver's interface, on the stand-in driver.
 //!
 //! `OVERSPILL_EMULATED_DRIVER` names another build of the stand-in, such as one whose kernels a sanitizer watches.
-//! `OVERSPILL_TEST_TUPLES` makes inputs smaller for such builds, `OVERSPILL_TEST_SCHEDULES` sets how many schedules are tried.
+//! `OVERSPILL_TEST_TUPLES` makes inputs smaller for such builds, `OVERSPILL_TEST_MULTIPROCESSORS` the device, and
+//! `OVERSPILL_TEST_SCHEDULES` sets how many schedules are tried.
 
 mod bad_driver;
 mod emulated;
