@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use overspill_kernels::{
     Algorithm, HashFunction, HashTable, Input, JoinSide, KeyWidth, MemoryAccess, Output, PartitionPlan,
-    PartitionedJoin, PartitionedSide, Partitioner, PayloadInput, PrefixSum, Radix, TableKind, Totals, Values,
+    PartitionedJoin, PartitionedSide, Partitioner, PayloadInput, PrefixSum, Radix, TableKind, TablePlacement, Totals,
+    Values,
 };
 use overspill_machine::Error as MachineError;
 use overspill_machine::memory::{DeviceBuffer, HostBuffer, PageSize, UnifiedBuffer};
@@ -245,7 +246,14 @@ fn table(gpu: &Gpu, effort: CheckEffort, name: &str) -> Result<()> {
     let build_side = JoinSide { keys: keys.view(), values: Values::Eight(payload.view()) };
     let probe_side = JoinSide { keys: probe_keys.view(), values: Values::Eight(probe_payload.view()) };
     for repeat in 0..effort.repeats {
-        let mut table = HashTable::new(&gpu.kernels, kind, KeyWidth::Eight, build_tuples, HashFunction::MultiplyShift)?;
+        let mut table = HashTable::new(
+            &gpu.kernels,
+            kind,
+            KeyWidth::Eight,
+            build_tuples,
+            HashFunction::MultiplyShift,
+            TablePlacement::Device,
+        )?;
         expect(table.build(&gpu.stream, &build_side)? == 0, || format!("building a table, run {repeat}"))?;
         let found = table.probe_aggregate(&gpu.stream, &probe_side)?;
         expect(found == expected, || format!("probing a table, run {repeat}"))?;

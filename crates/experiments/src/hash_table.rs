@@ -1,6 +1,8 @@
 //! Build and probe rates of the hash tables, in GPU memory.
 
-use overspill_kernels::{AccessPattern, HashFunction, HashTable, JoinSide, KeyWidth, MemoryAccess, TableKind, Values};
+use overspill_kernels::{
+    AccessPattern, HashFunction, HashTable, JoinSide, KeyWidth, MemoryAccess, TableKind, TablePlacement, Values,
+};
 use overspill_machine::memory::DeviceBuffer;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -63,7 +65,14 @@ fn measure(gpu: &Gpu, scale: f64, runs: usize, name: &str, figure: &mut Figure) 
         let sum = probe.iter().fold(0u64, |sum, key| sum.wrapping_add(*key));
         let (mut build_seconds, mut probe_seconds) = (f64::INFINITY, f64::INFINITY);
         for _ in 0..runs {
-            let mut table = HashTable::new(&gpu.kernels, kind, KeyWidth::Eight, tuples, HashFunction::MultiplyShift)?;
+            let mut table = HashTable::new(
+                &gpu.kernels,
+                kind,
+                KeyWidth::Eight,
+                tuples,
+                HashFunction::MultiplyShift,
+                TablePlacement::Device,
+            )?;
             let before = gpu.stream.record()?;
             table.build(&gpu.stream, &build_side)?;
             let between = gpu.stream.record()?;

@@ -14,7 +14,9 @@ mod partition;
 mod prefix_sum;
 
 pub use hash::{HashFunction, Radix};
-pub use join::{HashTable, JoinSide, Pairs, PartitionedJoin, PartitionedSide, TableKind, Totals, Values};
+pub use join::{
+    HashTable, JoinSide, Pairs, PartitionedJoin, PartitionedSide, TableKind, TablePlacement, Totals, Values,
+};
 pub use measure::{GpuEffort, measure_gpu};
 pub use memory_access::{AccessPattern, MemoryAccess};
 pub use module::Kernels;

@@ -15,6 +15,6 @@ mod partitioned;
 
 pub(crate) use arguments::{HashTableArguments, JoinInput, JoinOutput};
 pub use arguments::{JoinSide, Pairs, Totals, Values};
-pub use no_partitioning::{HashTable, TableKind};
+pub use no_partitioning::{HashTable, TableKind, TablePlacement};
 pub(crate) use partitioned::JoinTask;
 pub use partitioned::{PartitionedJoin, PartitionedSide};

@@ -1,7 +1,9 @@
 //! Tables that all blocks build and probe (paper 2, section 2.1).
 
-use overspill_machine::driver::{Arguments, Function, LaunchShape, Stream};
-use overspill_machine::memory::DeviceBuffer;
+use std::sync::Arc;
+
+use overspill_machine::driver::{Arguments, Device, Function, LaunchShape, Stream};
+use overspill_machine::memory::{DeviceBuffer, Layout, Mapping, SpanningBuffer, SpanningLayout};
 use overspill_machine::{Error, Result};
 
 use super::arguments::{HashTableArguments, JoinInput, JoinOutput, JoinSide, Pairs, Totals};
@@ -10,6 +12,8 @@ use crate::{HashFunction, Kernels, KeyWidth, PrefixSum};
 const THREADS: u32 = 256;
 /// Enough blocks to hide latency; each takes tuples until there are none.
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
+/// Of a table that spans two memories.
+const STRIPE: u64 = 2 << 20;
 
 /// Which table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,16 +41,108 @@ impl TableKind {
     }
 }
 
-/// A hash table in GPU memory.
+/// Where the slots of a table lie. What else a multi-value table has lies in GPU memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TablePlacement {
+    /// In GPU memory.
+    Device,
+    /// In GPU memory as far as it goes, and then in the CPU's: the hybrid hash table of paper 2, section 5.3. Kernels see
+    /// one range of addresses, which takes virtual memory management ([`Mapping::Contiguous`]) unless one memory holds all.
+    Spanning {
+        /// Bytes of GPU memory for it.
+        device_bytes: u64,
+        /// The NUMA node of the rest, that which is nearest the GPU.
+        node: u32,
+        /// Whether the driver maps CPU pages.
+        mapping: Mapping,
+    },
+}
+
+#[derive(Debug)]
+enum Slots {
+    Device(DeviceBuffer),
+    Spanning(SpanningBuffer),
+}
+
+impl Slots {
+    fn new(device: &Arc<Device>, placement: TablePlacement, bytes: u64) -> Result<Self> {
+        match placement {
+            TablePlacement::Device => DeviceBuffer::new(device, bytes).map(Self::Device),
+            TablePlacement::Spanning { device_bytes, node, mapping } => {
+                let layout = SpanningLayout {
+                    layout: Layout::Greedy,
+                    bytes,
+                    device_bytes: vec![device_bytes],
+                    stripe_bytes: STRIPE,
+                    node,
+                };
+                let buffer = SpanningBuffer::new(std::slice::from_ref(device), &layout, mapping)?;
+                // Two arrays without one range of addresses are refused now, not when the table is built.
+                buffer.view()?;
+                Ok(Self::Spanning(buffer))
+            }
+        }
+    }
+
+    fn fill(&mut self, stream: &Stream, byte: u8) -> Result<()> {
+        match self {
+            Self::Device(buffer) => buffer.fill(stream, byte),
+            Self::Spanning(buffer) => buffer.fill(stream, byte),
+        }
+    }
+
+    fn address(&self) -> Result<u64> {
+        match self {
+            Self::Device(buffer) => Ok(buffer.view().address()),
+            Self::Spanning(buffer) => Ok(buffer.view()?.address()),
+        }
+    }
+}
+
+/// The kernels of a kind of table. They are loaded with it: loading waits for kernels that run, and so would put others that
+/// should run together one after the other.
+#[derive(Debug)]
+struct TableKernels {
+    build: Function,
+    /// The second pass of building a multi-value table.
+    fill: Option<Function>,
+    aggregate: Function,
+    allocate: Function,
+    count: Function,
+    write: Function,
+}
+
+impl TableKernels {
+    fn load(kernels: &Kernels, kind: TableKind, key: KeyWidth) -> Result<Self> {
+        let kernel = |name: &str| kernels.function(&format!("{name}_u{}", key.bytes() * 8));
+        let probe = |sink: &str| kernel(&format!("probe_{}_{sink}", kind.name()));
+        let is_multi_value = kind == TableKind::MultiValue;
+        Ok(Self {
+            build: if is_multi_value {
+                kernel("count_multi_value")?
+            } else {
+                kernel(&format!("build_{}", kind.name()))?
+            },
+            fill: is_multi_value.then(|| kernel("fill_multi_value")).transpose()?,
+            aggregate: probe("aggregate")?,
+            allocate: probe("allocate")?,
+            count: probe("count")?,
+            write: probe("write")?,
+        })
+    }
+}
+
+/// A hash table.
 #[derive(Debug)]
 pub struct HashTable {
     kernels: Kernels,
+    table_kernels: TableKernels,
     kind: TableKind,
     key: KeyWidth,
     capacity: u64,
     bits: u32,
     hash: HashFunction,
-    slots: DeviceBuffer,
+    slots: Slots,
     claims: DeviceBuffer,
     slot_keys: DeviceBuffer,
     starts: DeviceBuffer,
@@ -60,8 +156,15 @@ impl HashTable {
     /// and a key, and 8 for each tuple (multi-value).
     ///
     /// # Errors
-    /// If there is no memory for it.
-    pub fn new(kernels: &Kernels, kind: TableKind, key: KeyWidth, capacity: u64, hash: HashFunction) -> Result<Self> {
+    /// If there is no memory for it, or no range of addresses over two memories.
+    pub fn new(
+        kernels: &Kernels,
+        kind: TableKind,
+        key: KeyWidth,
+        capacity: u64,
+        hash: HashFunction,
+        placement: TablePlacement,
+    ) -> Result<Self> {
         let device = kernels.device();
         let slot_count = capacity
             .max(1)
@@ -76,13 +179,14 @@ impl HashTable {
             (TableKind::MultiValue, _) => (0, 1),
         };
         Ok(Self {
-            slots: buffer(slots)?,
+            slots: Slots::new(device, placement, slots)?,
             claims: buffer(is_multi_value * slot_count * 8)?,
             slot_keys: buffer(is_multi_value * slot_count * key.bytes())?,
             starts: buffer(is_multi_value * (slot_count + 1) * 8)?,
             filled: buffer(is_multi_value * slot_count * 4)?,
             values: buffer(is_multi_value * capacity * 8)?,
             kernels: kernels.clone(),
+            table_kernels: TableKernels::load(kernels, kind, key)?,
             kind,
             key,
             capacity,
@@ -110,22 +214,18 @@ impl HashTable {
         self.filled.fill(stream, 0)?;
         let mut refused = DeviceBuffer::from_slice(stream, &[0u64])?;
         let place = refused.view_mut().address();
-        let table = self.arguments();
-        let name = match self.kind {
-            TableKind::MultiValue => self.kernel("count_multi_value")?,
-            kind => self.kernel(&format!("build_{}", kind.name()))?,
-        };
+        let table = self.arguments()?;
         let shape = self.shape();
         let with = Arguments::default();
         // SAFETY: the parameters are the kernel's own; the table was made for as many tuples; everything borrowed outlives the
         // stream's work, which is waited for here, also after an error.
-        let launched = unsafe { name.launch(stream, shape, with.with(&input).with(&table).with(&place)) };
+        let launched =
+            unsafe { self.table_kernels.build.launch(stream, shape, with.with(&input).with(&table).with(&place)) };
         stream.synchronize().and(launched)?;
-        if self.kind == TableKind::MultiValue {
+        if let Some(fill) = &self.table_kernels.fill {
             let slots = 1 << self.bits;
             let mut prefix_sum = PrefixSum::new(&self.kernels, slots + 1)?;
             prefix_sum.run_in_place(stream, self.starts.view_mut())?;
-            let fill = self.kernel("fill_multi_value")?;
             // SAFETY: as above.
             let launched = unsafe { fill.launch(stream, shape, Arguments::default().with(&input).with(&table)) };
             stream.synchronize().and(launched)?;
@@ -140,7 +240,7 @@ impl HashTable {
     pub fn probe_aggregate(&self, stream: &Stream, side: &JoinSide<'_>) -> Result<Totals> {
         let mut totals = DeviceBuffer::from_slice(stream, &[0u64; 2])?;
         let output = JoinOutput { totals: totals.view_mut().address(), ..JoinOutput::default() };
-        self.probe(stream, "aggregate", side, output)?;
+        self.probe(stream, &self.table_kernels.aggregate, side, output)?;
         let read: Vec<u64> = totals.read(stream, 2)?;
         Ok(Totals { matches: read[0], sum: read[1] })
     }
@@ -153,7 +253,7 @@ impl HashTable {
     pub fn probe_allocate(&self, stream: &Stream, side: &JoinSide<'_>, pairs: &mut Pairs<'_>) -> Result<u64> {
         let mut cursor = DeviceBuffer::from_slice(stream, &[0u64])?;
         let output = pairs.allocated_by(cursor.view_mut().address());
-        self.probe(stream, "allocate", side, output)?;
+        self.probe(stream, &self.table_kernels.allocate, side, output)?;
         Ok(cursor.read::<u64>(stream, 1)?[0])
     }
 
@@ -171,7 +271,7 @@ impl HashTable {
         let blocks = u64::from(self.shape().blocks);
         let mut counts = DeviceBuffer::new(self.kernels.device(), blocks * 8)?;
         let output = JoinOutput { block_counts: counts.view_mut().address(), ..JoinOutput::default() };
-        self.probe(stream, "count", side, output)?;
+        self.probe(stream, &self.table_kernels.count, side, output)?;
         let matches = PrefixSum::new(&self.kernels, blocks)?.run_in_place(stream, counts.view_mut())?;
         let pairs = room(matches)?;
         if pairs.capacity() < matches {
@@ -183,14 +283,13 @@ impl HashTable {
             probe_values: pairs.probe.address(),
             ..JoinOutput::default()
         };
-        self.probe(stream, "write", side, output)?;
+        self.probe(stream, &self.table_kernels.write, side, output)?;
         Ok(matches)
     }
 
-    fn probe(&self, stream: &Stream, sink: &str, side: &JoinSide<'_>, output: JoinOutput) -> Result<()> {
+    fn probe(&self, stream: &Stream, kernel: &Function, side: &JoinSide<'_>, output: JoinOutput) -> Result<()> {
         let input: JoinInput = side.arguments(self.key)?;
-        let table = self.arguments();
-        let kernel = self.kernel(&format!("probe_{}_{sink}", self.kind.name()))?;
+        let table = self.arguments()?;
         // SAFETY: the parameters are the kernel's own; what they lead to is borrowed or owned by the caller until the stream's
         // work is waited for here, also after an error.
         let launched = unsafe {
@@ -199,22 +298,18 @@ impl HashTable {
         stream.synchronize().and(launched)
     }
 
-    fn kernel(&self, name: &str) -> Result<Function> {
-        self.kernels.function(&format!("{name}_u{}", self.key.bytes() * 8))
-    }
-
     fn shape(&self) -> LaunchShape {
         let blocks = self.kernels.device().properties().multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
         LaunchShape { blocks, threads: THREADS, scratchpad: 0 }
     }
 
-    fn arguments(&self) -> HashTableArguments {
+    fn arguments(&self) -> Result<HashTableArguments> {
         let (slot_count, smallest_key) = match self.kind {
             TableKind::Perfect { smallest_key, slots } => (slots, smallest_key),
             TableKind::LinearProbing | TableKind::MultiValue => (1 << self.bits, 0),
         };
-        HashTableArguments {
-            slots: self.slots.view().address(),
+        Ok(HashTableArguments {
+            slots: self.slots.address()?,
             claims: self.claims.view().address(),
             slot_keys: self.slot_keys.view().address(),
             starts: self.starts.view().address(),
@@ -224,6 +319,6 @@ impl HashTable {
             smallest_key,
             bits: self.bits,
             hash_function: self.hash as u32,
-        }
+        })
     }
 }

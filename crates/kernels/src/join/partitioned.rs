@@ -1,6 +1,6 @@
 //! The join of pairs of partitions in scratchpad memory (paper 1, section 5.1).
 
-use overspill_machine::driver::{Arguments, LaunchShape, Stream};
+use overspill_machine::driver::{Arguments, Function, LaunchShape, Stream};
 use overspill_machine::memory::DeviceBuffer;
 use overspill_machine::{Error, Result};
 
@@ -44,6 +44,10 @@ pub struct PartitionedJoin {
     radix: Radix,
     capacity: u32,
     scratchpad: u64,
+    /// Loaded beforehand: loading waits for kernels that run.
+    schedule: Function,
+    aggregate: Function,
+    allocate: Function,
 }
 
 impl PartitionedJoin {
@@ -72,7 +76,11 @@ impl PartitionedJoin {
                 available: available * 2,
             });
         }
+        let join = |sink: &str| kernels.function(&format!("join_partitions_{sink}_u{}", key.bytes() * 8));
         Ok(Self {
+            schedule: kernels.function("schedule_join_tasks")?,
+            aggregate: join("aggregate")?,
+            allocate: join("allocate")?,
             kernels: kernels.clone(),
             key,
             radix,
@@ -100,7 +108,7 @@ impl PartitionedJoin {
     ) -> Result<Totals> {
         let mut totals = DeviceBuffer::from_slice(stream, &[0u64; 2])?;
         let output = JoinOutput { totals: totals.view_mut().address(), ..JoinOutput::default() };
-        self.run(stream, "aggregate", build, probe, output)?;
+        self.run(stream, &self.aggregate, build, probe, output)?;
         let read: Vec<u64> = totals.read(stream, 2)?;
         Ok(Totals { matches: read[0], sum: read[1] })
     }
@@ -119,14 +127,14 @@ impl PartitionedJoin {
     ) -> Result<u64> {
         let mut cursor = DeviceBuffer::from_slice(stream, &[0u64])?;
         let output = pairs.allocated_by(cursor.view_mut().address());
-        self.run(stream, "allocate", build, probe, output)?;
+        self.run(stream, &self.allocate, build, probe, output)?;
         Ok(cursor.read::<u64>(stream, 1)?[0])
     }
 
     fn run(
         &self,
         stream: &Stream,
-        sink: &str,
+        join: &Function,
         build: &PartitionedSide<'_>,
         probe: &PartitionedSide<'_>,
         output: JoinOutput,
@@ -162,8 +170,6 @@ impl PartitionedJoin {
         let tasks_address = tasks.view_mut().address();
         let (task_count, next_task) = (counters.view_mut().address(), counters.view_mut().address() + 8);
 
-        let schedule = self.kernels.function("schedule_join_tasks")?;
-        let join = self.kernels.function(&format!("join_partitions_{sink}_u{}", self.key.bytes() * 8))?;
         let blocks = device.properties().multiprocessors * 2;
         let hash = self.radix.hash_function() as u32;
         let shared_bits = self.radix.shift() + self.radix.bits();
@@ -190,7 +196,7 @@ impl PartitionedJoin {
         // SAFETY: the parameters are those of the kernels, the partitions lie within their sides, and the tasks within their
         // buffer; everything borrowed or owned here outlives the stream's work, which is waited for, also after an error.
         let launched = unsafe {
-            schedule
+            self.schedule
                 .launch(stream, LaunchShape { blocks: 1, threads: SCHEDULER_THREADS, scratchpad: 0 }, scheduling)
                 .and_then(|()| {
                     join.launch(stream, LaunchShape { blocks, threads: THREADS, scratchpad: self.scratchpad }, joining)

@@ -2,10 +2,10 @@ use std::collections::HashMap;
 
 use overspill_kernels::{
     Algorithm, HashFunction, HashTable, Input, JoinSide, Kernels, KeyWidth, Output, Pairs, PartitionPlan,
-    PartitionedJoin, PartitionedSide, Partitioner, PayloadInput, Radix, TableKind, Totals, Values,
+    PartitionedJoin, PartitionedSide, Partitioner, PayloadInput, Radix, TableKind, TablePlacement, Totals, Values,
 };
 use overspill_machine::driver::Stream;
-use overspill_machine::memory::DeviceBuffer;
+use overspill_machine::memory::{DeviceBuffer, Mapping};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -90,7 +90,15 @@ fn check_table(kernels: &Kernels, kind: TableKind, key: KeyWidth, build: &Relati
     let build_side = JoinSide { keys: build_keys.view(), values: Values::Eight(build_values.view()) };
     let probe_side = JoinSide { keys: probe_keys.view(), values: Values::Four(probe_values.view()) };
 
-    let mut table = HashTable::new(kernels, kind, key, build.keys.len() as u64, HashFunction::MultiplyShift).unwrap();
+    let mut table = HashTable::new(
+        kernels,
+        kind,
+        key,
+        build.keys.len() as u64,
+        HashFunction::MultiplyShift,
+        TablePlacement::Device,
+    )
+    .unwrap();
     assert_eq!(table.build(&stream, &build_side).unwrap(), 0, "{name}");
     assert_eq!(table.probe_aggregate(&stream, &probe_side).unwrap(), totals(&expected), "{name}");
 
@@ -122,6 +130,45 @@ fn check_table(kernels: &Kernels, kind: TableKind, key: KeyWidth, build: &Relati
         .unwrap();
     assert_eq!(matches as usize, expected.len(), "{name}");
     assert!(sorted(&out_build, &out_probe, &stream, expected.len()) == expected, "{name}: pairs differ");
+}
+
+#[test]
+fn tables_that_span_gpu_and_cpu_memory() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    let stream = Stream::new(kernels.device()).unwrap();
+    // 8 MiB of slots, a quarter of them on the device.
+    let tuples = 200_000;
+    let placement = TablePlacement::Spanning { device_bytes: 2 << 20, node: 0, mapping: Mapping::Contiguous };
+    let (build, probe) = (Relation::dense(tuples, 1, 3), Relation::drawn(10_000, 1..2 * tuples, 4));
+    let expected = totals(&reference(&build, &probe));
+    let (build_keys, probe_keys) =
+        (keys_of(&build.keys, KeyWidth::Eight, &stream), keys_of(&probe.keys, KeyWidth::Eight, &stream));
+    let build_values = DeviceBuffer::from_slice(&stream, &build.values).unwrap();
+    let probe_values = DeviceBuffer::from_slice(&stream, &probe.values).unwrap();
+    let build_side = JoinSide { keys: build_keys.view(), values: Values::Eight(build_values.view()) };
+    let probe_side = JoinSide { keys: probe_keys.view(), values: Values::Eight(probe_values.view()) };
+    let new = |kind, placement| {
+        HashTable::new(&kernels, kind, KeyWidth::Eight, tuples, HashFunction::MultiplyShift, placement)
+    };
+    for kind in [TableKind::LinearProbing, TableKind::Perfect { smallest_key: 1, slots: 1 << 20 }] {
+        let before = kernels.device().memory_held();
+        let mut table = new(kind, placement).unwrap();
+        assert_eq!(kernels.device().memory_held() - before, 2 << 20, "{kind:?}");
+        assert_eq!(table.build(&stream, &build_side).unwrap(), 0, "{kind:?}");
+        assert_eq!(table.probe_aggregate(&stream, &probe_side).unwrap(), expected, "{kind:?}");
+        drop(table);
+        assert_eq!(kernels.device().memory_held(), before);
+        // Without virtual memory management there is no one range, unless one memory holds all.
+        let apart = |device_bytes| TablePlacement::Spanning { device_bytes, node: 0, mapping: Mapping::TwoArrays };
+        let error = new(kind, apart(2 << 20)).unwrap_err();
+        assert!(error.to_string().contains("one range of addresses"), "{error}");
+        for device_bytes in [0, 64 << 20] {
+            let mut table = new(kind, apart(device_bytes)).unwrap();
+            assert_eq!(table.build(&stream, &build_side).unwrap(), 0, "{kind:?}");
+            assert_eq!(table.probe_aggregate(&stream, &probe_side).unwrap(), expected, "{kind:?}");
+        }
+    }
 }
 
 #[test]
@@ -186,8 +233,15 @@ fn empty_sides_and_row_ids() {
     }
     let stream = Stream::new(kernels.device()).unwrap();
     let keys = DeviceBuffer::from_slice(&stream, &[5u64, 6, 7]).unwrap();
-    let mut table =
-        HashTable::new(&kernels, TableKind::LinearProbing, KeyWidth::Eight, 3, HashFunction::Murmur3).unwrap();
+    let mut table = HashTable::new(
+        &kernels,
+        TableKind::LinearProbing,
+        KeyWidth::Eight,
+        3,
+        HashFunction::Murmur3,
+        TablePlacement::Device,
+    )
+    .unwrap();
     table.build(&stream, &JoinSide { keys: keys.view(), values: Values::RowIds(10) }).unwrap();
     let found = table.probe_aggregate(&stream, &JoinSide { keys: keys.view(), values: Values::RowIds(100) }).unwrap();
     assert_eq!(found, Totals { matches: 3, sum: 10 + 11 + 12 + 100 + 101 + 102 });
@@ -200,10 +254,14 @@ fn perfect_hashing_says_what_it_cannot_take() {
     let stream = Stream::new(kernels.device()).unwrap();
     let keys = DeviceBuffer::from_slice(&stream, &[4u64, 5, 6, 6, 15, 3]).unwrap();
     let kind = TableKind::Perfect { smallest_key: 4, slots: 10 };
-    let mut table = HashTable::new(&kernels, kind, KeyWidth::Eight, 6, HashFunction::MultiplyShift).unwrap();
+    let mut table =
+        HashTable::new(&kernels, kind, KeyWidth::Eight, 6, HashFunction::MultiplyShift, TablePlacement::Device)
+            .unwrap();
     let side = JoinSide { keys: keys.view(), values: Values::RowIds(0) };
     assert_eq!(table.build(&stream, &side).unwrap(), 3, "a duplicate, one above the range and one below");
-    let mut table = HashTable::new(&kernels, kind, KeyWidth::Eight, 5, HashFunction::MultiplyShift).unwrap();
+    let mut table =
+        HashTable::new(&kernels, kind, KeyWidth::Eight, 5, HashFunction::MultiplyShift, TablePlacement::Device)
+            .unwrap();
     assert!(table.build(&stream, &side).unwrap_err().to_string().contains("6 tuples for a hash table of 5"));
 }
 

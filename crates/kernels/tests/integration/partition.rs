@@ -2,7 +2,9 @@ use overspill_kernels::{
     Algorithm, HashFunction, Input, Kernels, KeyWidth, Output, PartitionPlan, Partitioner, PayloadInput, Radix,
 };
 use overspill_machine::driver::Stream;
-use overspill_machine::memory::{DeviceBuffer, HostBuffer, PageSize, View, ViewMut};
+use overspill_machine::memory::{
+    DeviceBuffer, HostBuffer, Layout, Mapping, PageSize, SpanningBuffer, SpanningLayout, UnifiedBuffer, View, ViewMut,
+};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -16,12 +18,17 @@ enum Placement {
     Pinned,
     /// Pageable memory, on a link that reads it.
     Pageable,
+    Unified,
+    /// GPU and CPU pages in turn.
+    Spanning,
 }
 
 /// Values in memory of a placement.
 enum Memory {
     Device(DeviceBuffer),
     Host(HostBuffer),
+    Unified(UnifiedBuffer),
+    Spanning(SpanningBuffer),
 }
 
 impl Memory {
@@ -36,6 +43,25 @@ impl Memory {
                 buffer.as_mut_slice::<u8>()[..bytes.len()].copy_from_slice(bytes);
                 Self::Host(buffer)
             }
+            Placement::Unified => {
+                let mut buffer = UnifiedBuffer::new(kernels.device(), bytes.len().max(8) as u64).unwrap();
+                buffer.as_mut_slice::<u8>().unwrap()[..bytes.len()].copy_from_slice(bytes);
+                Self::Unified(buffer)
+            }
+            Placement::Spanning => {
+                // Stripes of 2 MiB, of which every second one lies on the device.
+                let layout = SpanningLayout {
+                    layout: Layout::Interleaved,
+                    bytes: bytes.len() as u64,
+                    device_bytes: vec![(bytes.len() as u64 / 2).next_multiple_of(2 << 20)],
+                    stripe_bytes: 2 << 20,
+                    node: 0,
+                };
+                let device = std::slice::from_ref(kernels.device());
+                let mut buffer = SpanningBuffer::new(device, &layout, Mapping::Contiguous).unwrap();
+                buffer.write(stream, 0, bytes).unwrap();
+                Self::Spanning(buffer)
+            }
         }
     }
 
@@ -43,6 +69,8 @@ impl Memory {
         match self {
             Self::Device(buffer) => buffer.view(),
             Self::Host(buffer) => buffer.view(kernels.device()).unwrap(),
+            Self::Unified(buffer) => buffer.view(),
+            Self::Spanning(buffer) => buffer.view().unwrap(),
         }
     }
 
@@ -50,14 +78,18 @@ impl Memory {
         match self {
             Self::Device(buffer) => buffer.view_mut(),
             Self::Host(buffer) => buffer.view_mut(kernels.device()).unwrap(),
+            Self::Unified(buffer) => buffer.view_mut(),
+            Self::Spanning(buffer) => buffer.view_mut().unwrap(),
         }
     }
 
     /// The values of a column of `width` bytes each.
-    fn values(&self, stream: &Stream, width: u64) -> Vec<u64> {
+    fn values(&mut self, stream: &Stream, width: u64) -> Vec<u64> {
         let bytes = match self {
             Self::Device(buffer) => buffer.read::<u8>(stream, buffer.bytes() as usize).unwrap(),
             Self::Host(buffer) => buffer.as_slice::<u8>().to_vec(),
+            Self::Unified(buffer) => buffer.as_mut_slice::<u8>().unwrap().to_vec(),
+            Self::Spanning(buffer) => buffer.read::<u8>(stream, 0, buffer.bytes() as usize).unwrap(),
         };
         bytes.chunks_exact(width as usize).map(number).collect()
     }
@@ -173,7 +205,7 @@ impl Case {
 
         let out_keys = to.values(&stream, self.key.bytes());
         let out_payloads: Vec<Vec<u64>> =
-            outputs.iter().zip(&self.payloads).map(|(memory, width)| memory.values(&stream, *width)).collect();
+            outputs.iter_mut().zip(&self.payloads).map(|(memory, width)| memory.values(&stream, *width)).collect();
         let mut seen = vec![false; keys.len()];
         let mut end_before = 0;
         let mut found = 0;
@@ -312,7 +344,7 @@ fn every_placement() {
     let emulated = Emulated::start();
     emulated.configure("coherent=1;seed=5");
     let kernels = emulated.kernels();
-    let placements = [Placement::Device, Placement::Pinned, Placement::Pageable];
+    let placements = [Placement::Device, Placement::Pinned, Placement::Pageable, Placement::Unified];
     for algorithm in Algorithm::ALL {
         for input in placements {
             for output in placements {
@@ -321,6 +353,18 @@ fn every_placement() {
                 case.check(&kernels, &uniform(scaled(10_000), 2));
             }
         }
+    }
+}
+
+#[test]
+fn input_and_output_over_gpu_and_cpu_pages() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    for algorithm in Algorithm::ALL {
+        let mut case = Case::new(algorithm, 6);
+        (case.input, case.output) = (Placement::Spanning, Placement::Spanning);
+        // Columns of more than a stripe.
+        case.check(&kernels, &uniform(scaled(400_000), 9));
     }
 }
 

@@ -222,6 +222,20 @@ impl SpanningBuffer {
         Ok(values)
     }
 
+    /// Fills the buffer with a byte, in the order of the stream.
+    ///
+    /// # Errors
+    /// If the device is lost.
+    pub fn fill(&mut self, stream: &Stream, byte: u8) -> Result<()> {
+        self.device.bind()?;
+        self.segments.iter().try_for_each(|segment| {
+            let size = usize::try_from(segment.bytes).map_err(Error::invalid)?;
+            // SAFETY: the whole stretch, which is freed only after the device is done.
+            unsafe { result::memset_d8_async(segment.address, byte, size, stream.raw()) }
+                .map_err(|error| Error::driver("filling memory", self.device.ordinal(), error))
+        })
+    }
+
     /// What a range is made of: for each stretch its address, and from where to where it lies in the range that is asked
     /// for. One copy never spans two memories.
     fn pieces(&self, offset: u64, bytes: u64) -> Result<Vec<(CUdeviceptr, usize, usize)>> {
