@@ -13,7 +13,7 @@ use overspill_kernels::{
     Values,
 };
 use overspill_machine::Error as MachineError;
-use overspill_machine::memory::{DeviceBuffer, HostBuffer, PageSize, UnifiedBuffer};
+use overspill_machine::memory::{Buffer, DeviceBuffer, HostBuffer, PageSize, Placement, UnifiedBuffer};
 use overspill_machine::transfer::{PipelineShape, Source, SourceMemory, TransferMethod, TransferPipeline};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -111,62 +111,16 @@ fn prefix_sums(gpu: &Gpu, effort: CheckEffort) -> Result<()> {
     Ok(())
 }
 
-/// Columns that are read on the CPU when the device is done.
-enum Column {
-    Device(DeviceBuffer),
-    Pinned(HostBuffer),
-}
-
-impl Column {
-    fn new(gpu: &Gpu, pinned: bool, values: &[u64]) -> Result<Self> {
-        if !pinned {
-            return Ok(Self::Device(DeviceBuffer::from_slice(&gpu.stream, values)?));
-        }
-        let mut buffer = HostBuffer::pinned(gpu.device(), size_of_val(values), PageSize::Huge)?;
-        buffer.as_mut_slice().copy_from_slice(values);
-        Ok(Self::Pinned(buffer))
-    }
-
-    fn poisoned(gpu: &Gpu, pinned: bool, values: u64) -> Result<Self> {
-        Self::new(gpu, pinned, &vec![u64::from_ne_bytes([POISON; 8]); size(values)])
-    }
-
-    fn poison(&mut self, gpu: &Gpu) -> Result<()> {
-        match self {
-            Self::Device(buffer) => {
-                buffer.fill(&gpu.stream, POISON)?;
-                gpu.stream.synchronize()?;
-            }
-            Self::Pinned(buffer) => buffer.as_mut_slice::<u8>().fill(POISON),
-        }
-        Ok(())
-    }
-
-    fn values(&self, gpu: &Gpu) -> Result<Vec<u64>> {
-        Ok(match self {
-            Self::Device(buffer) => buffer.read(&gpu.stream, size(buffer.bytes() / 8))?,
-            Self::Pinned(buffer) => buffer.as_slice().to_vec(),
-        })
-    }
-
-    fn view(&self, gpu: &Gpu) -> Result<overspill_machine::memory::View<'_>> {
-        Ok(match self {
-            Self::Device(buffer) => buffer.view(),
-            Self::Pinned(buffer) => buffer.view(gpu.device())?,
-        })
-    }
-
-    fn view_mut(&mut self, gpu: &Gpu) -> Result<overspill_machine::memory::ViewMut<'_>> {
-        Ok(match self {
-            Self::Device(buffer) => buffer.view_mut(),
-            Self::Pinned(buffer) => buffer.view_mut(gpu.device())?,
-        })
-    }
+/// A column of values of 8 bytes.
+fn column(gpu: &Gpu, pinned: bool, values: u64) -> Result<Buffer> {
+    let placement = if pinned { Placement::Host { pages: PageSize::Huge, pinned } } else { Placement::Device };
+    Ok(Buffer::new(gpu.device(), placement, values * 8)?)
 }
 
 fn partitions(gpu: &Gpu, effort: CheckEffort, algorithm: Algorithm, pinned: bool) -> Result<()> {
     let keys = random_values(effort.tuples, 17);
-    let input = Column::new(gpu, pinned, &keys)?;
+    let mut input = column(gpu, pinned, effort.tuples)?;
+    input.write(&gpu.stream, &keys)?;
     for bits in [1, 4, 6, 9, 11] {
         let radix = Radix::new(bits, 0, HashFunction::Murmur3)?;
         let budget = gpu.device().memory_limit() / 8;
@@ -177,16 +131,17 @@ fn partitions(gpu: &Gpu, effort: CheckEffort, algorithm: Algorithm, pinned: bool
                 Err(MachineError::TooSmall { .. }) => continue,
                 Err(error) => return Err(error.into()),
             };
-        let mut out_keys = Column::poisoned(gpu, pinned, plan.output_tuples())?;
-        let mut out_rows = Column::poisoned(gpu, pinned, plan.output_tuples())?;
+        let mut out_keys = column(gpu, pinned, plan.output_tuples())?;
+        let mut out_rows = column(gpu, pinned, plan.output_tuples())?;
         let mut partitioner = Partitioner::new(&gpu.kernels, plan)?;
         for repeat in 0..effort.repeats {
-            out_keys.poison(gpu)?;
-            out_rows.poison(gpu)?;
-            let from = Input { keys: input.view(gpu)?, payloads: vec![PayloadInput::RowIds(0)] };
-            let mut to = Output { keys: out_keys.view_mut(gpu)?, payloads: vec![out_rows.view_mut(gpu)?] };
+            out_keys.fill(&gpu.stream, POISON)?;
+            out_rows.fill(&gpu.stream, POISON)?;
+            let from = Input { keys: input.view(gpu.device())?, payloads: vec![PayloadInput::RowIds(0)] };
+            let mut to =
+                Output { keys: out_keys.view_mut(gpu.device())?, payloads: vec![out_rows.view_mut(gpu.device())?] };
             let partitions = partitioner.run(&gpu.stream, &from, &mut to)?;
-            let (found, rows) = (out_keys.values(gpu)?, out_rows.values(gpu)?);
+            let (found, rows): (Vec<u64>, Vec<u64>) = (out_keys.read(&gpu.stream)?, out_rows.read(&gpu.stream)?);
             let mut seen = vec![false; keys.len()];
             let mut count = 0;
             for (partition, (start, length)) in partitions.iter().enumerate() {

@@ -4,7 +4,7 @@ use overspill_kernels::{
     Algorithm, HashFunction, Input, KeyWidth, MemoryAccess, Output, PartitionPlan, Partitioner, PayloadInput, Radix,
 };
 use overspill_machine::Error as MachineError;
-use overspill_machine::memory::{DeviceBuffer, HostBuffer, PageSize, View, ViewMut};
+use overspill_machine::memory::{Buffer, PageSize, Placement};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -19,53 +19,21 @@ const GIB_PER_SECOND: f64 = 1.073_741_824;
 
 /// Columns in one memory.
 struct Columns {
-    keys: Memory,
-    payload: Memory,
-}
-
-enum Memory {
-    Device(DeviceBuffer),
-    Host(HostBuffer),
+    keys: Buffer,
+    payload: Buffer,
 }
 
 impl Columns {
     fn new(gpu: &Gpu, on_device: bool, bytes: u64) -> Result<Self> {
-        Ok(Self { keys: Memory::new(gpu, on_device, bytes)?, payload: Memory::new(gpu, on_device, bytes)? })
-    }
-}
-
-impl Memory {
-    fn new(gpu: &Gpu, on_device: bool, bytes: u64) -> Result<Self> {
-        let size = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let mut memory = if on_device {
-            Self::Device(DeviceBuffer::new(gpu.device(), bytes)?)
-        } else {
-            Self::Host(HostBuffer::pinned(gpu.device(), size, PageSize::Huge)?)
+        let placement =
+            if on_device { Placement::Device } else { Placement::Host { pages: PageSize::Huge, pinned: true } };
+        let column = || -> Result<Buffer> {
+            let mut buffer = Buffer::new(gpu.device(), placement, bytes)?;
+            // Memory is touched before anything is measured.
+            buffer.fill(&gpu.stream, 0)?;
+            Ok(buffer)
         };
-        memory.clear(gpu)?;
-        Ok(memory)
-    }
-
-    fn clear(&mut self, gpu: &Gpu) -> Result<()> {
-        match self {
-            Self::Device(buffer) => buffer.fill(&gpu.stream, 0)?,
-            Self::Host(buffer) => buffer.as_mut_slice::<u64>().fill(0),
-        }
-        Ok(())
-    }
-
-    fn view(&self, gpu: &Gpu) -> Result<View<'_>> {
-        Ok(match self {
-            Self::Device(buffer) => buffer.view(),
-            Self::Host(buffer) => buffer.view(gpu.device())?,
-        })
-    }
-
-    fn view_mut(&mut self, gpu: &Gpu) -> Result<ViewMut<'_>> {
-        Ok(match self {
-            Self::Device(buffer) => buffer.view_mut(),
-            Self::Host(buffer) => buffer.view_mut(gpu.device())?,
-        })
+        Ok(Self { keys: column()?, payload: column()? })
     }
 }
 
@@ -115,10 +83,7 @@ fn measure(gpu: &Gpu, work: &Work<'_>, from_device: bool, to_device: bool, figur
     let keys: Vec<u64> = (0..tuples).map(|_| random.random()).collect();
     let expected = keys.iter().fold(0u64, |sum, key| sum.wrapping_add(*key));
     let mut input = Columns::new(gpu, from_device, tuples * 8)?;
-    match &mut input.keys {
-        Memory::Device(buffer) => buffer.write(&gpu.stream, &keys)?,
-        Memory::Host(buffer) => buffer.as_mut_slice::<u64>()[..keys.len()].copy_from_slice(&keys),
-    }
+    input.keys.write(&gpu.stream, &keys)?;
     drop(keys);
     // Room for the largest of all outputs.
     let most_bits = work.radixes.iter().max().map_or(0, |bits| *bits);
@@ -129,8 +94,8 @@ fn measure(gpu: &Gpu, work: &Work<'_>, from_device: bool, to_device: bool, figur
     let mut access = MemoryAccess::new(&gpu.kernels)?;
     let mut copied = f64::INFINITY;
     for _ in 0..work.runs {
-        let from = input.keys.view(gpu)?;
-        copied = copied.min(access.copy(&gpu.stream, from, &mut output.keys.view_mut(gpu)?)?);
+        let from = input.keys.view(gpu.device())?;
+        copied = copied.min(access.copy(&gpu.stream, from, &mut output.keys.view_mut(gpu.device())?)?);
     }
     let bound = (tuples * 8) as f64 / copied / 1e9;
     let everywhere = work.radixes.iter().map(|bits| (f64::from(1u32 << bits), bound)).collect();
@@ -162,13 +127,16 @@ fn measure(gpu: &Gpu, work: &Work<'_>, from_device: bool, to_device: bool, figur
             let mut best = f64::INFINITY;
             for run in 0..work.runs {
                 if run == 0 {
-                    output.keys.clear(gpu)?;
+                    output.keys.fill(&gpu.stream, 0)?;
                 }
                 let from = Input {
-                    keys: input.keys.view(gpu)?,
-                    payloads: vec![PayloadInput::Column(input.payload.view(gpu)?)],
+                    keys: input.keys.view(gpu.device())?,
+                    payloads: vec![PayloadInput::Column(input.payload.view(gpu.device())?)],
                 };
-                let mut to = Output { keys: output.keys.view_mut(gpu)?, payloads: vec![output.payload.view_mut(gpu)?] };
+                let mut to = Output {
+                    keys: output.keys.view_mut(gpu.device())?,
+                    payloads: vec![output.payload.view_mut(gpu.device())?],
+                };
                 let before = gpu.stream.record()?;
                 let partitions = partitioner.run(&gpu.stream, &from, &mut to)?;
                 let after = gpu.stream.record()?;
@@ -188,8 +156,8 @@ fn measure(gpu: &Gpu, work: &Work<'_>, from_device: bool, to_device: bool, figur
 }
 
 /// The sum of a column of which the rest is zeros.
-fn sum(gpu: &Gpu, access: &mut MemoryAccess, column: &Memory) -> Result<u64> {
+fn sum(gpu: &Gpu, access: &mut MemoryAccess, column: &Buffer) -> Result<u64> {
     access.reset(&gpu.stream)?;
-    access.timed_read(&gpu.stream, column.view(gpu)?)?;
+    access.timed_read(&gpu.stream, column.view(gpu.device())?)?;
     Ok(access.sum(&gpu.stream)?)
 }

@@ -7,7 +7,7 @@ use overspill_machine::driver::{Device, Stream};
 use overspill_machine::measure::{
     Chain, LatencyCurve, LatencyPoint, MeasuredMemory, Measurements, MemoryRates, Processor,
 };
-use overspill_machine::memory::{DeviceBuffer, HostBuffer, PageSize, UnifiedBuffer, View, ViewMut};
+use overspill_machine::memory::{Buffer, HostBuffer, PageSize, UnifiedBuffer};
 use overspill_machine::transfer::{
     PipelineShape, Source, SourceMemory, TransferMethod, TransferPipeline, TransferRate, TransferRates,
 };
@@ -77,48 +77,11 @@ struct Gpu<'a> {
     effort: GpuEffort,
 }
 
-/// Memory of either side.
-enum Buffer {
-    Device(DeviceBuffer),
-    Host(HostBuffer),
-}
-
-impl Buffer {
-    fn new(device: &Arc<Device>, stream: &Stream, memory: MeasuredMemory, bytes: u64) -> Result<Self> {
-        let size = usize::try_from(bytes).map_err(|error| Error::Invalid(error.to_string()))?;
-        Ok(match memory {
-            MeasuredMemory::Gpu { .. } => {
-                let mut buffer = DeviceBuffer::new(device, bytes)?;
-                buffer.fill(stream, 1)?;
-                Self::Device(buffer)
-            }
-            MeasuredMemory::Host { pages, pinned, .. } => {
-                let mut buffer =
-                    if pinned { HostBuffer::pinned(device, size, pages) } else { HostBuffer::new(size, pages) }?;
-                buffer.as_mut_slice::<u64>().fill(1);
-                Self::Host(buffer)
-            }
-        })
-    }
-
-    fn view(&self, device: &Device) -> Result<View<'_>> {
-        match self {
-            Self::Device(buffer) => Ok(buffer.view()),
-            Self::Host(buffer) => buffer.view(device),
-        }
-    }
-
-    fn view_mut(&mut self, device: &Device) -> Result<ViewMut<'_>> {
-        match self {
-            Self::Device(buffer) => Ok(buffer.view_mut()),
-            Self::Host(buffer) => buffer.view_mut(device),
-        }
-    }
-}
-
 impl Gpu<'_> {
     fn buffer(&self, memory: MeasuredMemory, bytes: u64) -> Result<Buffer> {
-        Buffer::new(self.device, &self.stream, memory, bytes)
+        let mut buffer = Buffer::new(self.device, memory.placement(), bytes)?;
+        buffer.fill(&self.stream, 1)?;
+        Ok(buffer)
     }
 
     /// The shortest of the runs, in seconds.
@@ -169,19 +132,14 @@ impl Gpu<'_> {
     fn chase(&mut self, memory: MeasuredMemory, chain: Chain) -> Result<f64> {
         let steps = chain.places().clamp(1 << 10, self.effort.reads.max(1 << 10));
         let size = usize::try_from(chain.range).map_err(|error| Error::Invalid(error.to_string()))?;
-        let (buffer, start) = match memory {
-            MeasuredMemory::Gpu { .. } => {
+        let mut buffer = Buffer::new(self.device, memory.placement(), chain.range)?;
+        let start = match &mut buffer {
+            Buffer::Host(host) => chain.lay(host.as_mut_slice()),
+            Buffer::Device(device) => {
                 let mut laid = HostBuffer::new(size, PageSize::Huge)?;
                 let start = chain.lay(laid.as_mut_slice());
-                (Buffer::Device(DeviceBuffer::from_slice(&self.stream, laid.as_slice::<u64>())?), start)
-            }
-            MeasuredMemory::Host { .. } => {
-                let mut buffer = self.buffer(memory, chain.range)?;
-                let Buffer::Host(host) = &mut buffer else {
-                    return Err(Error::Invalid("CPU memory was asked for".to_owned()));
-                };
-                let start = chain.lay(host.as_mut_slice());
-                (buffer, start)
+                device.write(&self.stream, laid.as_slice::<u64>())?;
+                start
             }
         };
         let view = buffer.view(self.device)?;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use chain::{Chain, LatencyCurve, LatencyPoint};
 pub use cpu::{CpuEffort, measure_cpu};
 
-use crate::memory::PageSize;
+use crate::memory::{PageSize, Placement};
 use crate::transfer::TransferRates;
 
 /// Who reads and writes.
@@ -48,6 +48,16 @@ pub enum MeasuredMemory {
         /// Its number.
         ordinal: usize,
     },
+}
+
+impl MeasuredMemory {
+    /// Where a buffer in this memory lies.
+    pub fn placement(self) -> Placement {
+        match self {
+            Self::Host { pages, pinned, .. } => Placement::Host { pages, pinned },
+            Self::Gpu { .. } => Placement::Device,
+        }
+    }
 }
 
 /// How fast a processor uses a memory.

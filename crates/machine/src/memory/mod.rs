@@ -8,11 +8,12 @@
 //! | [`UnifiedBuffer`] | wherever it was touched last | both; pages move by themselves |
 //! | [`SpanningBuffer`] | GPU and CPU memory, in one range of addresses | kernels; the CPU by copies |
 //!
-//! A [`SlabPool`] lends pinned memory that was registered beforehand.
+//! A [`Buffer`] is one of the first two or three, chosen while the program runs. A [`SlabPool`] lends pinned memory that was registered beforehand.
 //!
 //! CPU memory is always mapped by this process itself and only registered with the driver, so that it survives the loss of a
 //! device with what is in it; but for the CPU pages of a [`SpanningBuffer`], which are the driver's.
 
+mod buffer;
 mod device;
 mod host;
 mod slab;
@@ -20,6 +21,7 @@ mod spanning;
 mod unified;
 mod view;
 
+pub use buffer::{Buffer, Placement};
 pub use device::DeviceBuffer;
 pub(crate) use host::PinnedPart;
 pub use host::{HostBuffer, PageSize, Plain};
