@@ -14,6 +14,8 @@ pub enum Error {
     Write { path: PathBuf, reason: String },
     #[error("the plot cannot be drawn: {0}")]
     Plot(String),
+    #[error("a scale of {scale}: it is more than 0, and {most} at most")]
+    Scale { scale: f64, most: f64 },
     #[error("there is no device to check: {0}")]
     NoDevice(String),
     #[error("left out, as the time was up")]

@@ -43,6 +43,9 @@ pub struct ExperimentArgs {
     pub svg: Option<PathBuf>,
 }
 
+/// A thousand times the data of the experiments is more than any memory.
+const MOST_SCALE: f64 = 1000.0;
+
 /// What the emulated device is given of the data: it runs on the CPU, thread by thread.
 pub(crate) const EMULATED_SCALE: f64 = 1.0 / 4096.0;
 
@@ -56,6 +59,9 @@ impl FigureExperiment {
     /// If there is no memory for it, the device fails, or an answer is wrong.
     pub fn run(self, machine: &Machine, scale: Option<f64>) -> Result<Figure> {
         let scale = scale.unwrap_or(if machine.is_emulated() { EMULATED_SCALE } else { 1.0 });
+        if !(scale > 0.0 && scale <= MOST_SCALE) {
+            return Err(Error::Scale { scale, most: MOST_SCALE });
+        }
         match self {
             Self::Transfer => transfer::run(machine, scale),
             Self::Granularity => granularity::run(machine, scale),

@@ -28,7 +28,7 @@ pub fn hash_table(machine: &Machine, scale: Option<f64>) -> Result<Figure> {
         x: Axis::logarithmic("million build tuples"),
         y: Axis::linear("million tuples a second"),
         series: Vec::new(),
-        notes: Vec::new(),
+        notes: vec!["times include what a build and a probe allocate: small tables are slower by that".to_owned()],
     };
     match &machine.gpu {
         Ok(gpu) => {
@@ -88,23 +88,23 @@ fn measure(gpu: &Gpu, scale: f64, runs: usize, name: &str, figure: &mut Figure) 
         let millions = tuples as f64 / 1e6;
         built.push((millions, tuples as f64 / build_seconds / 1e6));
         probed.push((millions, probes as f64 / probe_seconds / 1e6));
-        // The bound: random reads of an array as large as the keys and values.
-        let mut array = DeviceBuffer::new(gpu.device(), tuples * 16)?;
+        // The bound: random reads of an array as large as a perfect table.
+        let mut array = DeviceBuffer::new(gpu.device(), tuples * 8)?;
         array.fill(&gpu.stream, 1)?;
-        let pattern = AccessPattern {
-            write: false,
-            granularity: 16,
-            misalignment: 0,
-            accesses: if gpu.emulated { 2 } else { 256 },
-        };
+        let accesses = if gpu.emulated { 2 } else { 256 };
+        let pattern = AccessPattern { write: false, granularity: 8, misalignment: 0, accesses };
         let mut access = MemoryAccess::new(&gpu.kernels)?;
-        let (count, seconds) = access.access_randomly(&gpu.stream, &mut array.view_mut(), pattern)?;
-        random.push((millions, count as f64 / seconds / 1e6));
+        let mut best = 0.0f64;
+        for _ in 0..runs {
+            let (count, seconds) = access.access_randomly(&gpu.stream, &mut array.view_mut(), pattern)?;
+            best = best.max(count as f64 / seconds / 1e6);
+        }
+        random.push((millions, best));
     }
     figure.add(SeriesSource::Measured, format!("{}: build, {name}", gpu.name()), built);
     figure.add(SeriesSource::Measured, format!("{}: probe, {name}", gpu.name()), probed);
     if name == "perfect" {
-        figure.add(SeriesSource::Bound, format!("{}: random reads of 16 bytes", gpu.name()), random);
+        figure.add(SeriesSource::Bound, format!("{}: random reads of 8 bytes", gpu.name()), random);
     }
     Ok(())
 }

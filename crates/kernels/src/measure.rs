@@ -26,7 +26,7 @@ pub struct GpuEffort {
     pub stride: u64,
     /// Runs, of which the best counts.
     pub runs: usize,
-    /// Reads of a group of threads at random places, and the most steps of a chain.
+    /// Reads of a group of threads at random places.
     pub reads: u64,
     /// Whether unified memory is used, too: at most `array_bytes` of it.
     pub unified: bool,
@@ -39,8 +39,11 @@ impl Default for GpuEffort {
     }
 }
 
-/// Measures the GPU of these kernels with its own memory and with the CPU's of a NUMA node: pinned in small and in huge
-/// pages, and pageable where the GPU reads it.
+/// Steps along a chain, about half a second on PCIe.
+const MOST_STEPS: u64 = 1 << 18;
+
+/// Measures the GPU of these kernels with its own memory and with the CPU's, pinned in small and in huge pages, and pageable
+/// where the GPU reads it. `node` is where the system places memory that this thread touches; it is told with the figures.
 ///
 /// # Errors
 /// If there is no memory for it, or the device fails.
@@ -105,7 +108,8 @@ impl Gpu<'_> {
             (reads, random) = (count, random.min(seconds));
         }
         drop(to);
-        let latency = self.chase(memory, Chain { range: bytes, stride: 4096.min(bytes) })?;
+        // Lines enough to outgrow any cache of a GPU.
+        let latency = self.chase(memory, Chain { range: bytes, stride: 512.min(bytes) })?;
         Ok(MemoryRates {
             processor: self.processor,
             memory,
@@ -130,7 +134,8 @@ impl Gpu<'_> {
 
     /// Nanoseconds of a step of the chain.
     fn chase(&mut self, memory: MeasuredMemory, chain: Chain) -> Result<f64> {
-        let steps = chain.places().clamp(1 << 10, self.effort.reads.max(1 << 10));
+        // Once around, so that every place is come by, or as far as is worth the time.
+        let steps = chain.places().clamp(1 << 10, MOST_STEPS);
         let size = usize::try_from(chain.range).map_err(|error| Error::Invalid(error.to_string()))?;
         let mut buffer = Buffer::new(self.device, memory.placement(), chain.range)?;
         let start = match &mut buffer {
@@ -145,9 +150,12 @@ impl Gpu<'_> {
         let view = buffer.view(self.device)?;
         let (stream, access) = (&self.stream, &mut self.access);
         let mut best = f64::INFINITY;
+        let mut at = start;
+        // A run goes on where the last one ended, so that what it finds in a cache was not put there by the run before.
         for _ in 0..self.effort.runs.max(1) {
             // SAFETY: the chain leads only to places of its own.
-            let (_, seconds) = unsafe { access.chase(stream, view, start, steps) }?;
+            let (end, seconds) = unsafe { access.chase(stream, view, at, steps) }?;
+            at = end;
             best = best.min(seconds);
         }
         Ok(best * 1e9 / steps as f64)
@@ -184,7 +192,9 @@ impl Gpu<'_> {
         self.best(|| {
             if let Some(buffer) = &mut unified {
                 // Each run finds the pages where the CPU left them.
-                buffer.evict(&stream)?;
+                if self.device.properties().concurrent_unified_access {
+                    buffer.evict(&stream)?;
+                }
                 buffer.as_mut_slice::<u64>()?.fill(1);
             }
             let source = match (&unified, &host) {

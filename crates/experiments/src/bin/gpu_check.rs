@@ -146,7 +146,7 @@ fn run(arguments: &RunArgs) -> Result<bool> {
         }
     };
     let late = || begin.elapsed() > Duration::from_secs(arguments.time);
-    let scale = arguments.small.then_some(1.0 / 64.0);
+    let scale = (arguments.small && !machine.is_emulated()).then_some(1.0 / 64.0);
     for experiment in FigureExperiment::ALL {
         let name = format!("{experiment:?}");
         let outcome = if late() { Err(Error::NoTime) } else { experiment.run(&machine, scale) };

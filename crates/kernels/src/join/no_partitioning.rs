@@ -171,20 +171,28 @@ impl HashTable {
             .checked_mul(2)
             .and_then(u64::checked_next_power_of_two)
             .ok_or_else(|| Error::Invalid(format!("a hash table of {capacity} tuples")))?;
-        let buffer = |bytes: u64| DeviceBuffer::new(device, bytes);
-        let (slots, is_multi_value) = match (kind, key) {
-            (TableKind::Perfect { slots, .. }, _) => (slots * 8, 0),
-            (TableKind::LinearProbing, KeyWidth::Four) => (slot_count * 8, 0),
-            (TableKind::LinearProbing, KeyWidth::Eight) => (slot_count * 16, 0),
-            (TableKind::MultiValue, _) => (0, 1),
+        // A range of keys may be as wide as keys are: a product that wraps would be a small buffer for a large table.
+        let bytes_of = |count: u64, width: u64| {
+            let bytes = count.checked_mul(width);
+            bytes.ok_or_else(|| Error::Invalid(format!("a hash table of {count} slots of {width} bytes")))
+        };
+        let is_multi_value = kind == TableKind::MultiValue;
+        let slots = match (kind, key) {
+            (TableKind::Perfect { slots, .. }, _) => bytes_of(slots, 8)?,
+            (TableKind::LinearProbing, KeyWidth::Four) => bytes_of(slot_count, 8)?,
+            (TableKind::LinearProbing, KeyWidth::Eight) => bytes_of(slot_count, 16)?,
+            (TableKind::MultiValue, _) => 0,
+        };
+        let buffer = |count: u64, width: u64| {
+            DeviceBuffer::new(device, if is_multi_value { bytes_of(count, width)? } else { 0 })
         };
         Ok(Self {
             slots: Slots::new(device, placement, slots)?,
-            claims: buffer(is_multi_value * slot_count * 8)?,
-            slot_keys: buffer(is_multi_value * slot_count * key.bytes())?,
-            starts: buffer(is_multi_value * (slot_count + 1) * 8)?,
-            filled: buffer(is_multi_value * slot_count * 4)?,
-            values: buffer(is_multi_value * capacity * 8)?,
+            claims: buffer(slot_count, 8)?,
+            slot_keys: buffer(slot_count, key.bytes())?,
+            starts: buffer(slot_count + 1, 8)?,
+            filled: buffer(slot_count, 4)?,
+            values: buffer(capacity, 8)?,
             kernels: kernels.clone(),
             table_kernels: TableKernels::load(kernels, kind, key)?,
             kind,

@@ -172,6 +172,29 @@ fn tables_that_span_gpu_and_cpu_memory() {
 }
 
 #[test]
+fn ranges_wider_than_any_memory_are_refused() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    let new = |kind, capacity| {
+        let hash = HashFunction::MultiplyShift;
+        HashTable::new(&kernels, kind, KeyWidth::Eight, capacity, hash, TablePlacement::Device).unwrap_err().to_string()
+    };
+    for slots in [(1 << 61) + 1, u64::MAX] {
+        let told = new(TableKind::Perfect { smallest_key: 0, slots }, 10);
+        assert!(told.contains(&format!("{slots} slots of 8 bytes")), "{told}");
+    }
+    let told = new(TableKind::Perfect { smallest_key: 0, slots: 1 << 40 }, 10);
+    assert!(told.contains("overspill.gpu_memory_limit"), "{told}");
+    for kind in [TableKind::LinearProbing, TableKind::MultiValue] {
+        for capacity in [1 << 61, 1 << 62, u64::MAX] {
+            let told = new(kind, capacity);
+            assert!(told.starts_with("a hash table of"), "{kind:?} {capacity}: {told}");
+        }
+    }
+    assert_eq!(kernels.device().memory_held(), 0);
+}
+
+#[test]
 fn tables_of_unique_keys() {
     let emulated = Emulated::start();
     let kernels = emulated.kernels();

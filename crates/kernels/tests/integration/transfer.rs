@@ -140,6 +140,8 @@ fn shapes_that_are_none_are_refused() {
         PipelineShape { chunk_bytes: 0, ..SHAPE },
         PipelineShape { chunk_bytes: CHUNK + 4096, ..SHAPE },
         PipelineShape { chunks: 0, ..SHAPE },
+        PipelineShape { threads: 0, ..SHAPE },
+        PipelineShape { threads: 1_000_000, ..SHAPE },
     ] {
         let error = TransferPipeline::new(&device, TransferMethod::ZeroCopy, shape).unwrap_err();
         assert!(matches!(error, Error::Invalid(_)), "{error}");
@@ -147,6 +149,36 @@ fn shapes_that_are_none_are_refused() {
     let error = TransferPipeline::new(&device, TransferMethod::PinnedCopy, PipelineShape { chunks: 1000, ..SHAPE });
     assert!(matches!(error.unwrap_err(), Error::OverBudget { .. }));
     assert_eq!(device.memory_held(), 0);
+}
+
+#[test]
+fn nothing_is_left_at_work_by_a_panic() {
+    let emulated = Emulated::start();
+    let device = emulated.device();
+    let kernels = overspill_kernels::Kernels::load(&device).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let mut access = MemoryAccess::new(&kernels).unwrap();
+    for method in [TransferMethod::StagedCopy, TransferMethod::DynamicPinning, TransferMethod::PinnedCopy] {
+        let relation = Relation::new(&device, method.memory(), 5 * CHUNK).unwrap();
+        let mut pipeline = TransferPipeline::new(&device, method, SHAPE).unwrap();
+        let held = emulated.statistics().held();
+        access.reset(&stream).unwrap();
+        let mut read = 0;
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            pipeline.run(relation.source(), |stream, offset, chunk| {
+                assert!(offset < 3 * CHUNK, "on purpose");
+                read += chunk.bytes();
+                // SAFETY: the pipeline keeps the chunk until the stream is done, and `access` outlives it.
+                unsafe { access.read(stream, chunk) }
+            })
+        }));
+        assert!(panicked.is_err());
+        // What was asked for before has been done, and nothing is pinned any more.
+        assert_eq!(read, 3 * CHUNK);
+        assert_eq!(emulated.statistics().held(), held, "{method}");
+        assert_eq!(access.sum(&stream).unwrap(), sum_of(read), "{method}");
+        sum(&mut pipeline, &mut access, &stream, &relation).unwrap();
+    }
 }
 
 #[test]

@@ -82,10 +82,13 @@ impl HostBuffer {
             if begin + room > end {
                 libc::munmap(end as *mut c_void, begin + room - end);
             }
-            if pages == PageSize::Huge {
-                // A refusal leaves small pages, which work as well.
-                libc::madvise(aligned as *mut c_void, mapped, libc::MADV_HUGEPAGE);
-            }
+            let advice = match pages {
+                // Some systems give huge pages to everybody.
+                PageSize::Small => libc::MADV_NOHUGEPAGE,
+                PageSize::Huge => libc::MADV_HUGEPAGE,
+            };
+            // A refusal leaves other pages, which work as well.
+            libc::madvise(aligned as *mut c_void, mapped, advice);
         }
         let start = NonNull::new(aligned as *mut u8).ok_or_else(|| Error::invalid("memory was mapped at address 0"))?;
         Ok(Self { start, bytes, mapped, pinned: None })
@@ -112,8 +115,8 @@ impl HostBuffer {
             )
         };
         if refused != 0 {
-            let reason = format!("node {node}: {}", std::io::Error::last_os_error());
-            return Err(Error::OutOfHostMemory { bytes: self.bytes as u64, reason });
+            let reason = std::io::Error::last_os_error();
+            return Err(Error::Invalid(format!("the system does not place memory on node {node}: {reason}")));
         }
         Ok(())
     }
@@ -216,7 +219,7 @@ impl HostBuffer {
     pub(crate) fn range(&self, offset: u64, bytes: u64) -> Result<&[u8]> {
         let range = usize::try_from(offset).ok().zip(usize::try_from(offset.saturating_add(bytes)).ok());
         range.and_then(|(from, to)| self.as_slice::<u8>().get(from..to)).ok_or_else(|| {
-            Error::Invalid(format!("bytes {offset} to {} lie outside a buffer of {}", offset + bytes, self.bytes))
+            Error::Invalid(format!("{bytes} bytes from {offset} on do not lie within a buffer of {}", self.bytes))
         })
     }
 }
@@ -263,10 +266,6 @@ impl PinnedPart<'_> {
 impl Drop for PinnedPart<'_> {
     fn drop(&mut self) {
         if self.device.bind().is_ok() {
-            if std::thread::panicking() {
-                // Nobody has waited for the copies from here, and the memory may be unmapped next.
-                let _ = self.device.synchronize();
-            }
             // SAFETY: registered by `pin_part`, at this address. It fails once the device is lost, when nothing is registered.
             let _ = unsafe { sys::cuMemHostUnregister(self.range.as_ptr().cast_mut().cast()) }.result();
         }

@@ -10,6 +10,9 @@ use crate::{Error, Result};
 /// Chunks begin at pages of every size that memory is pinned in.
 const CHUNK_ALIGNMENT: u64 = 2 << 20;
 
+/// More threads than any memory needs to be copied at its speed.
+const MOST_THREADS: usize = 256;
+
 /// How a pipeline is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PipelineShape {
@@ -42,7 +45,7 @@ pub struct TransferPipeline {
 /// The way of every n-th chunk. Its stream does what it is asked in order: copy, then compute, then copy the next.
 #[derive(Debug)]
 struct Lane {
-    stream: Stream,
+    stream: Arc<Stream>,
     chunk: Option<DeviceBuffer>,
     slab: Option<Slab>,
 }
@@ -60,6 +63,9 @@ impl TransferPipeline {
                 shape.chunks, shape.chunk_bytes
             )));
         }
+        if shape.threads == 0 || shape.threads > MOST_THREADS {
+            return Err(Error::Invalid(format!("{} threads that copy: 1 to {MOST_THREADS}", shape.threads)));
+        }
         let slabs = match method {
             TransferMethod::StagedCopy => {
                 let bytes = usize::try_from(shape.chunk_bytes).map_err(Error::invalid)?;
@@ -72,7 +78,7 @@ impl TransferPipeline {
                 Ok(Lane {
                     chunk: method.copies().then(|| DeviceBuffer::new(device, shape.chunk_bytes)).transpose()?,
                     slab: slabs.as_ref().map(SlabPool::take).transpose()?,
-                    stream: Stream::new(device)?,
+                    stream: Arc::new(Stream::new(device)?),
                 })
             })
             .collect::<Result<Vec<_>>>()?;
@@ -98,8 +104,9 @@ impl TransferPipeline {
         let Some(first) = self.lanes.first() else { return Ok(()) };
         self.method.check(first.stream.device().properties(), &source)?;
         let mut pinned: Vec<Option<PinnedPart<'_>>> = self.lanes.iter().map(|_| None).collect();
+        // Dropped before `pinned`, also when `consume` panics: the streams may still be at work on the source.
+        let _idle = IdleWhenDropped(self.lanes.iter().map(|lane| Arc::clone(&lane.stream)).collect());
         let ran = self.run_chunks(source, &mut pinned, &mut consume);
-        // Also after an error: the streams may still be at work on the source and on the lanes' memory.
         let waited = self.lanes.iter().map(|lane| lane.stream.synchronize()).fold(Ok(()), Result::and);
         ran.and(waited)
     }
@@ -156,6 +163,18 @@ impl TransferPipeline {
     }
 }
 
+/// Streams that have nothing left to do once this is dropped.
+struct IdleWhenDropped(Vec<Arc<Stream>>);
+
+impl Drop for IdleWhenDropped {
+    fn drop(&mut self) {
+        for stream in &self.0 {
+            // Whoever wants to know of errors has waited himself.
+            let _ = stream.synchronize();
+        }
+    }
+}
+
 impl Lane {
     /// Asks the stream to copy to the lane's chunk.
     fn copy(&mut self, from: &[u8]) -> Result<()> {
@@ -168,7 +187,7 @@ impl Lane {
     fn stage(&mut self, from: &[u8], threads: usize) -> Result<()> {
         let slab = self.slab.as_mut().ok_or_else(|| Error::invalid("this method has no slab to copy to"))?;
         let staged = &mut slab.as_mut_slice::<u8>()[..from.len()];
-        let part = from.len().div_ceil(threads.max(1)).max(1);
+        let part = from.len().div_ceil(threads).max(1);
         std::thread::scope(|scope| {
             let mut parts = staged.chunks_mut(part).zip(from.chunks(part));
             let own = parts.next();

@@ -31,11 +31,11 @@ pub struct SpanningLayout {
     pub layout: Layout,
     /// Bytes of the whole range.
     pub bytes: u64,
-    /// Bytes that are to lie in each device's memory: as many stripes as begin in them.
+    /// Bytes that may lie in each device's memory: as many whole stripes as there is room for in them.
     pub device_bytes: Vec<u64>,
     /// Bytes of a stripe: a multiple of the device's granularity, from 2 to 32 MiB.
     pub stripe_bytes: u64,
-    /// The NUMA node of the CPU pages; that which is nearest the device.
+    /// The NUMA node of the CPU pages, that which is nearest the device; of two arrays the system chooses.
     pub node: u32,
 }
 

@@ -73,7 +73,10 @@ impl SpanningBuffer {
         let device = Arc::clone(&devices[0]);
         match mapping {
             Mapping::Contiguous => {
-                let layout = SpanningLayout { stripe_bytes: mapped::stripe_bytes(devices, layout)?, ..layout.clone() };
+                // Nothing can be mapped on any driver.
+                let stripe_bytes =
+                    if layout.bytes == 0 { layout.stripe_bytes } else { mapped::stripe_bytes(devices, layout)? };
+                let layout = SpanningLayout { stripe_bytes, ..layout.clone() };
                 let places = layout.places()?;
                 let range = MappedRange::new(devices, &places, &layout)?;
                 let segments = segments(&places, layout.stripe_bytes, layout.bytes, range.address());
