@@ -35,7 +35,13 @@ async fn run(tool: Tool) -> Outcome<()> {
         .map_err(|error| Failure::message(format!("cannot listen for Ctrl-C: {error}")))?;
     let work = async {
         let done = match tool {
-            Tool::Machine(arguments) => return machine::run(&arguments),
+            // Measuring takes seconds, in which Ctrl-C is listened to.
+            Tool::Machine(arguments) => {
+                return match spawn_blocking(move || machine::run(&arguments)).await {
+                    Ok(done) => done,
+                    Err(error) => Err(Failure::message(format!("the machine could not be looked at: {error}"))),
+                };
+            }
             // The generators keep a thread busy from their start to their end.
             Tool::Datagen(arguments) => match spawn_blocking(move || datagen::run(&arguments)).await {
                 Ok(done) => done,
