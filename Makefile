@@ -17,8 +17,6 @@ OVERSPILL := $(TARGET_DIR)/debug/overspill
 # another choice compiles DataFusion again. The stand-in for the GPU driver, which wants a C++ compiler, is for tests.
 CARGO_BUILD := $(CARGO) build --workspace --locked --exclude overspill-emulated-driver
 CARGO_TEST := $(CARGO) test --workspace --locked
-# Tests of the kernels that run each kind of kernel in several schedules.
-SANITIZED := prefix_sum every_schedule tables_of_unique partitions_join skewed_and_empty reads_and_copies chains
 
 .PHONY: format help demo build data test test-rust test-tpch check-kernels test-kernels fuzz kernels gpu-bundle lint bench-spill clean-data
 
@@ -57,10 +55,10 @@ $(VENV)/complete: tests/requirements.txt
 	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	@touch "$@"
 
-# The kernels under sanitizers in every schedule, and whether their fatbin is that of their sources.
+# Every kernel under sanitizers in several schedules, and whether their fatbin is that of their sources.
 check-kernels:
-	scripts/test-kernels thread $(SANITIZED)
-	scripts/test-kernels address $(SANITIZED)
+	scripts/test-kernels thread --every-kernel
+	scripts/test-kernels address --every-kernel
 	scripts/build-kernels --check
 
 # All tests under sanitizers, and every planted bug: leave it running.

@@ -3,14 +3,17 @@
 //!
 //! Settings are `name=value`, separated by `;`. They are read from the environment variable `OVERSPILL_EMULATED` when the
 //! driver is initialised, and from [`overspill_emulated_configure`] at any time. `fail=kind:n` makes the n-th call of a kind fail from now
-//! on, and `reset=1` makes everything as if the process had just begun.
+//! on, and `reset=1` makes everything as if the process had just begun. `launches=path` writes a line to that file for each
+//! kernel that there is, `kernel NAME`, and from now on for each that has run, `ran NAME BLOCKS THREADS SCRATCHPAD SEED`.
 
 use std::ffi::{CStr, c_char};
+use std::fs::File;
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::kernel::FlushCounts;
+use crate::kernel::{self, FlushCounts};
 use crate::memory::{self, Kind};
 use crate::state::State;
 
@@ -129,6 +132,27 @@ fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {
     value.trim().parse().map_err(|_| format!("{name}={value}: not a number"))
 }
 
+/// Where launches are written, if they are.
+static LAUNCHES: Mutex<Option<File>> = Mutex::new(None);
+
+fn log_launches(path: &str) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    for name in kernel::names() {
+        writeln!(file, "kernel {name}")?;
+    }
+    *LAUNCHES.lock() = Some(file);
+    Ok(())
+}
+
+/// Writes down that a kernel has run.
+pub fn log_launch(name: &str, blocks: u32, threads: u32, scratchpad: usize, seed: u64) {
+    if let Some(file) = LAUNCHES.lock().as_mut()
+        && let Err(error) = writeln!(file, "ran {name} {blocks} {threads} {scratchpad} {seed}")
+    {
+        eprintln!("the launches are not all written: {error}");
+    }
+}
+
 fn configure(text: &str) -> Result<(), String> {
     let mut reset = false;
     let mut settings = SETTINGS.lock();
@@ -153,6 +177,7 @@ fn configure(text: &str) -> Result<(), String> {
                     .ok_or_else(|| format!("fail={value}: there is no kind {kind}"))?;
                 fault.remaining.store(number(kind, nth)?, Ordering::SeqCst);
             }
+            "launches" => log_launches(value).map_err(|error| format!("launches={value}: {error}"))?,
             "reset" => reset = number::<u8>(name, value)? != 0,
             other => return Err(format!("there is no setting {other}")),
         }

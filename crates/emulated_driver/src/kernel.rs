@@ -61,13 +61,21 @@ fn kernel_at(number: usize) -> Option<Kernel> {
     unsafe { overspill_host_kernel_at(number, &mut kernel) }.then_some(kernel)
 }
 
+impl Kernel {
+    fn name(&self) -> &'static CStr {
+        // SAFETY: names are C strings in static memory.
+        unsafe { CStr::from_ptr(self.name) }
+    }
+}
+
+/// The names of all kernels.
+pub fn names() -> impl Iterator<Item = std::borrow::Cow<'static, str>> {
+    (0..).map_while(kernel_at).map(|kernel| kernel.name().to_string_lossy())
+}
+
 /// The handle of the kernel of this name: its number plus one.
 pub fn find(name: &CStr) -> Option<CUfunction> {
-    (0..)
-        .map_while(kernel_at)
-        // SAFETY: names are C strings in static memory.
-        .position(|kernel| unsafe { CStr::from_ptr(kernel.name) } == name)
-        .map(|number| (number + 1) as CUfunction)
+    (0..).map_while(kernel_at).position(|kernel| kernel.name() == name).map(|number| (number + 1) as CUfunction)
 }
 
 fn of(function: CUfunction) -> Result<Kernel, CUresult> {
@@ -111,12 +119,15 @@ impl QueuedLaunch {
         flushes.full_line_bytes += counts.full_line_bytes;
         flushes.partial_lines += counts.partial_lines;
         flushes.partial_line_bytes += counts.partial_line_bytes;
+        let name = self.kernel.name().to_string_lossy();
         if ran {
+            let [blocks, threads] = [self.grid, self.block].map(|sizes| sizes.iter().product());
+            control::log_launch(&name, blocks, threads, self.dynamic_shared_bytes, settings.seed);
             return Ok(());
         }
-        // SAFETY: the runtime ends the text within the capacity; the kernel's name is static.
-        let (name, reason) = unsafe { (CStr::from_ptr(self.kernel.name), CStr::from_ptr(error.as_ptr())) };
-        eprintln!("emulated kernel {}: {}", name.to_string_lossy(), reason.to_string_lossy());
+        // SAFETY: the runtime ends the text within the capacity.
+        let reason = unsafe { CStr::from_ptr(error.as_ptr()) };
+        eprintln!("emulated kernel {name}: {}", reason.to_string_lossy());
         Err(CUresult::CUDA_ERROR_LAUNCH_FAILED)
     }
 }

@@ -13,6 +13,7 @@ use overspill_kernels::{
     Values,
 };
 use overspill_machine::Error as MachineError;
+use overspill_machine::driver::Stream;
 use overspill_machine::memory::{Buffer, DeviceBuffer, HostBuffer, PageSize, Placement, UnifiedBuffer};
 use overspill_machine::transfer::{PipelineShape, Source, SourceMemory, TransferMethod, TransferPipeline};
 use rand::{Rng, SeedableRng};
@@ -67,6 +68,7 @@ pub fn check_kernels(gpu: &Gpu, effort: CheckEffort) -> Vec<CheckOutcome> {
             run(format!("{algorithm} partitioning in {place} memory"), &|| partitions(gpu, effort, algorithm, pinned));
         }
     }
+    run("two partitionings side by side, each on half of the multiprocessors".to_owned(), &|| halves(gpu, effort));
     for kind in ["perfect", "linear probing", "multi-value"] {
         run(format!("join by a {kind} table"), &|| table(gpu, effort, kind));
     }
@@ -125,7 +127,7 @@ fn partitions(gpu: &Gpu, effort: CheckEffort, algorithm: Algorithm, pinned: bool
         let radix = Radix::new(bits, 0, HashFunction::Murmur3)?;
         let budget = gpu.device().memory_limit() / 8;
         let plan =
-            match PartitionPlan::new(gpu.device(), algorithm, KeyWidth::Eight, &[8], radix, effort.tuples, budget) {
+            match PartitionPlan::new(&gpu.kernels, algorithm, KeyWidth::Eight, &[8], radix, effort.tuples, budget) {
                 Ok(plan) => plan,
                 // Another device's scratchpad holds fewer partitions.
                 Err(MachineError::TooSmall { .. }) => continue,
@@ -158,6 +160,23 @@ fn partitions(gpu: &Gpu, effort: CheckEffort, algorithm: Algorithm, pinned: bool
         }
     }
     Ok(())
+}
+
+/// Partitions in two threads, each with its own stream, confined to half of the device.
+fn halves(gpu: &Gpu, effort: CheckEffort) -> Result<()> {
+    let half = (gpu.device().properties().multiprocessors / 2).max(1);
+    std::thread::scope(|scope| {
+        let threads = [Algorithm::Shared, Algorithm::Hierarchical].map(|algorithm| {
+            scope.spawn(move || {
+                let kernels = gpu.kernels.confined_to(half)?;
+                let confined = Gpu { stream: Stream::new(gpu.device())?, kernels, emulated: gpu.emulated };
+                partitions(&confined, effort, algorithm, false)
+            })
+        });
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 /// Unique keys in no order, from 1 on.
@@ -229,7 +248,7 @@ fn partitioned_join(gpu: &Gpu, effort: CheckEffort) -> Result<()> {
         let input = DeviceBuffer::from_slice(&gpu.stream, keys)?;
         let budget = gpu.device().memory_limit() / 8;
         let tuples = keys.len() as u64;
-        let plan = PartitionPlan::new(gpu.device(), Algorithm::Shared, KeyWidth::Eight, &[8], radix, tuples, budget)?;
+        let plan = PartitionPlan::new(&gpu.kernels, Algorithm::Shared, KeyWidth::Eight, &[8], radix, tuples, budget)?;
         let mut keys = DeviceBuffer::new(gpu.device(), plan.output_tuples() * 8)?;
         let mut rows = DeviceBuffer::new(gpu.device(), plan.output_tuples() * 8)?;
         keys.fill(&gpu.stream, POISON)?;

@@ -106,7 +106,7 @@ fn measure(gpu: &Gpu, work: &Work<'_>, from_device: bool, to_device: bool, figur
         for bits in work.radixes {
             let radix = Radix::new(*bits, 0, HashFunction::MultiplyShift)?;
             let plan = PartitionPlan::new(
-                gpu.device(),
+                &gpu.kernels,
                 algorithm,
                 KeyWidth::Eight,
                 &[8],

@@ -12,6 +12,7 @@ mod memory_access;
 mod module;
 mod partition;
 mod prefix_sum;
+mod share;
 
 pub use hash::{HashFunction, Radix};
 pub use join::{

@@ -8,14 +8,17 @@ use overspill_machine::{Error, Result};
 
 use crate::join::{HashTableArguments, JoinInput, JoinOutput, JoinTask};
 use crate::partition::PartitionArguments;
+use crate::share::Share;
 
 /// Compiled for compute capability 7.5, 8.0, 9.0 and 10.0, and as PTX for those that come. `scripts/build-kernels` makes it.
 static FATBIN: &[u8] = include_bytes!("../fatbin/kernels.fatbin");
 
-/// The kernels, loaded onto a device. Cheap to clone.
+/// The kernels on a device. Cheap to clone. Each is loaded when the table, join or partitioner that launches it is made, not
+/// when it is launched: loading waits for kernels that run.
 #[derive(Debug, Clone)]
 pub struct Kernels {
     module: Arc<Module>,
+    share: Share,
 }
 
 /// Structures that Rust and CUDA C++ both describe, in the order of the kernel `sizes_of_arguments`.
@@ -33,9 +36,22 @@ impl Kernels {
     /// # Errors
     /// If the device is of a generation that the kernels were not compiled for, or out of memory.
     pub fn load(device: &Arc<Device>) -> Result<Self> {
-        let kernels = Self { module: Module::load(device, FATBIN)? };
+        let kernels = Self { module: Module::load(device, FATBIN)?, share: Share::all(device) };
         kernels.check_sizes()?;
         Ok(kernels)
+    }
+
+    /// The same kernels, for partitioners, tables and joins whose launches occupy at most so many multiprocessors. Kernels of
+    /// two streams that are confined to half of them each run side by side.
+    ///
+    /// # Errors
+    /// If there are fewer multiprocessors, or 0 are asked for.
+    pub fn confined_to(&self, multiprocessors: u32) -> Result<Self> {
+        Ok(Self { module: Arc::clone(&self.module), share: Share::of(self.device(), multiprocessors)? })
+    }
+
+    pub(crate) fn share(&self) -> Share {
+        self.share
     }
 
     /// The device they run on.

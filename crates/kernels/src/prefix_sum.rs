@@ -1,10 +1,11 @@
 //! The exclusive prefix sum of an array.
 
-use overspill_machine::driver::{Arguments, Function, LaunchShape, Stream};
+use overspill_machine::driver::{Arguments, Function, Stream};
 use overspill_machine::memory::{DeviceBuffer, View, ViewMut};
 use overspill_machine::{Error, Result};
 
 use crate::Kernels;
+use crate::share::Share;
 
 const THREADS: u32 = 256;
 /// As `kScanValuesPerThread` has it.
@@ -18,6 +19,7 @@ pub struct PrefixSum {
     sum_tiles: Function,
     scan_tile_sums: Function,
     scan_tiles: Function,
+    share: Share,
     capacity: u64,
     tile_sums: DeviceBuffer,
     total: DeviceBuffer,
@@ -33,6 +35,7 @@ impl PrefixSum {
             sum_tiles: kernels.function("prefix_sum_sum_tiles")?,
             scan_tile_sums: kernels.function("prefix_sum_scan_tile_sums")?,
             scan_tiles: kernels.function("prefix_sum_scan_tiles")?,
+            share: kernels.share(),
             capacity,
             tile_sums: DeviceBuffer::new(kernels.device(), capacity.div_ceil(TILE).max(1) * 8)?,
             total: DeviceBuffer::new(kernels.device(), 8)?,
@@ -70,8 +73,7 @@ impl PrefixSum {
         }
         let tiles = length.div_ceil(TILE);
         let blocks = u32::try_from(tiles.min(MAX_BLOCKS)).unwrap_or(u32::MAX);
-        let shape = LaunchShape { blocks, threads: THREADS, scratchpad: 0 };
-        let single = LaunchShape { blocks: 1, threads: THREADS, scratchpad: 0 };
+        let (shape, single) = (self.share.shape(blocks, THREADS, 0), self.share.shape(1, THREADS, 0));
         let (tile_sums, total) = (self.tile_sums.view_mut().address(), self.total.view_mut().address());
         // SAFETY: the parameters are the kernels' own, `tile_sums` has room for every tile and `to` for every value, and the
         // callers' borrows outlive the stream's work, which is waited for below, also after an error.

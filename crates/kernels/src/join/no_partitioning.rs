@@ -9,8 +9,8 @@ use overspill_machine::{Error, Result};
 use super::arguments::{HashTableArguments, JoinInput, JoinOutput, JoinSide, Pairs, Totals};
 use crate::{HashFunction, Kernels, KeyWidth, PrefixSum};
 
+/// Enough of them to hide latency; each takes tuples until there are none.
 const THREADS: u32 = 256;
-/// Enough blocks to hide latency; each takes tuples until there are none.
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
 /// Of a table that spans two memories.
 const STRIPE: u64 = 2 << 20;
@@ -307,8 +307,7 @@ impl HashTable {
     }
 
     fn shape(&self) -> LaunchShape {
-        let blocks = self.kernels.device().properties().multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
-        LaunchShape { blocks, threads: THREADS, scratchpad: 0 }
+        self.kernels.share().full(BLOCKS_PER_MULTIPROCESSOR, THREADS)
     }
 
     fn arguments(&self) -> Result<HashTableArguments> {

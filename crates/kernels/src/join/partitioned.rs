@@ -1,6 +1,6 @@
 //! The join of pairs of partitions in scratchpad memory (paper 1, section 5.1).
 
-use overspill_machine::driver::{Arguments, Function, LaunchShape, Stream};
+use overspill_machine::driver::{Arguments, Function, Stream};
 use overspill_machine::memory::DeviceBuffer;
 use overspill_machine::{Error, Result};
 
@@ -18,6 +18,8 @@ pub(crate) struct JoinTask {
 }
 
 const THREADS: u32 = 512;
+/// Two, so that one probes while the other builds.
+const BLOCKS_PER_MULTIPROCESSOR: u32 = 2;
 /// Of the block that writes the tasks.
 const SCHEDULER_THREADS: u32 = 256;
 /// As `kBuckets` and `kBucketBits` have it.
@@ -63,17 +65,18 @@ impl PartitionedJoin {
                 radix.shift()
             )));
         }
-        // Two blocks a multiprocessor, so that one probes while the other builds.
-        let available = kernels.device().properties().scratchpad_per_block / 2;
+        let share = kernels.share();
+        let available = share.scratchpad(kernels.device(), BLOCKS_PER_MULTIPROCESSOR);
         let tuple = 8 + key.bytes() + 4;
         let capacity = available.saturating_sub(BUCKETS * 4) / tuple / 2 * 2;
         if capacity == 0 {
-            let needed = 2 * (BUCKETS * 4 + 2 * tuple);
+            let blocks = share.scratchpad(kernels.device(), 1) / available.max(1);
+            let needed = blocks * (BUCKETS * 4 + 2 * tuple);
             return Err(Error::TooSmall {
                 what: "joining in scratchpad memory",
                 needed,
                 of: "scratchpad memory a block",
-                available: available * 2,
+                available: available * blocks,
             });
         }
         let join = |sink: &str| kernels.function(&format!("join_partitions_{sink}_u{}", key.bytes() * 8));
@@ -170,7 +173,8 @@ impl PartitionedJoin {
         let tasks_address = tasks.view_mut().address();
         let (task_count, next_task) = (counters.view_mut().address(), counters.view_mut().address() + 8);
 
-        let blocks = device.properties().multiprocessors * 2;
+        let share = self.kernels.share();
+        let shape = share.shape(share.blocks(BLOCKS_PER_MULTIPROCESSOR), THREADS, self.scratchpad);
         let hash = self.radix.hash_function() as u32;
         let shared_bits = self.radix.shift() + self.radix.bits();
         let scheduling = Arguments::default()
@@ -197,10 +201,8 @@ impl PartitionedJoin {
         // buffer; everything borrowed or owned here outlives the stream's work, which is waited for, also after an error.
         let launched = unsafe {
             self.schedule
-                .launch(stream, LaunchShape { blocks: 1, threads: SCHEDULER_THREADS, scratchpad: 0 }, scheduling)
-                .and_then(|()| {
-                    join.launch(stream, LaunchShape { blocks, threads: THREADS, scratchpad: self.scratchpad }, joining)
-                })
+                .launch(stream, share.shape(1, SCHEDULER_THREADS, 0), scheduling)
+                .and_then(|()| join.launch(stream, shape, joining))
         };
         stream.synchronize().and(launched)
     }

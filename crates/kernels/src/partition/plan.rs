@@ -1,9 +1,9 @@
 //! How a partitioner is cut to a device: blocks, buffers, and what is too little.
 
-use overspill_machine::driver::Device;
 use overspill_machine::{Error, Result};
 
-use crate::Radix;
+use crate::share::Share;
+use crate::{Kernels, Radix};
 
 /// The unit in which a GPU writes to CPU memory, in bytes.
 const LINE: u64 = 128;
@@ -85,6 +85,7 @@ pub struct PartitionPlan {
     pub(super) buffer_tuples: u64,
     pub(super) second_level_tuples: u64,
     pub(super) scratchpad: u64,
+    pub(super) share: Share,
 }
 
 impl PartitionPlan {
@@ -95,7 +96,7 @@ impl PartitionPlan {
     /// If a width is not 4 or 8 or there are more than 4 payloads; if the scratchpad is too small for the fanout, or the
     /// budget for the second level. The error says how much is needed.
     pub fn new(
-        device: &Device,
+        kernels: &Kernels,
         algorithm: Algorithm,
         key: KeyWidth,
         payloads: &[u64],
@@ -110,7 +111,8 @@ impl PartitionPlan {
         }
         let fanout = u64::from(radix.fanout());
         let tuple = key.bytes() + payloads.iter().sum::<u64>();
-        let available = device.properties().scratchpad_per_block;
+        let (properties, share) = (kernels.device().properties(), kernels.share());
+        let available = properties.scratchpad_per_block;
         let widest = payloads.iter().copied().chain([key.bytes()]).max().unwrap_or(8);
         // Buffers start at 16 bytes, and the columns in them at 8.
         let (state, smallest, what) = match algorithm {
@@ -144,8 +146,8 @@ impl PartitionPlan {
             Algorithm::Hierarchical | Algorithm::Shared => MIN_RUN / widest,
             Algorithm::Standard | Algorithm::Linear => 32,
         };
-        let per_multiprocessor = (device.properties().scratchpad_per_multiprocessor / (scratchpad + 1024)).clamp(1, 4);
-        let most_blocks = u64::from(device.properties().multiprocessors) * per_multiprocessor;
+        let per_multiprocessor = (properties.scratchpad_per_multiprocessor / (scratchpad + 1024)).clamp(1, 4) as u32;
+        let most_blocks = share.blocks(per_multiprocessor).into();
         let mut blocks = (tuples / (fanout * run)).clamp(1, most_blocks);
         let mut second_level_tuples = 0;
         if algorithm == Algorithm::Hierarchical {
@@ -185,6 +187,7 @@ impl PartitionPlan {
             buffer_tuples,
             second_level_tuples,
             scratchpad,
+            share,
         })
     }
 

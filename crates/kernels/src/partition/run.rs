@@ -192,9 +192,10 @@ impl Partitioner {
         let (counts, totals, starts) =
             (self.offsets.view_mut().address(), self.totals.view_mut().address(), self.starts.view_mut().address());
         let alignment = plan.alignment();
-        let each_block = |scratchpad| LaunchShape { blocks: plan.blocks, threads: plan.threads, scratchpad };
-        let each_partition = LaunchShape { blocks: fanout, threads: OFFSET_THREADS, scratchpad: 0 };
-        let single = LaunchShape { blocks: 1, threads: OFFSET_THREADS, scratchpad: 0 };
+        let each_block =
+            |scratchpad| LaunchShape { blocks: plan.blocks, ..plan.share.shape(1, plan.threads, scratchpad) };
+        let each_partition = plan.share.shape(fanout, OFFSET_THREADS, 0);
+        let single = plan.share.shape(1, OFFSET_THREADS, 0);
         // SAFETY: the parameters are those of the kernels; the rest is the caller's promise.
         unsafe {
             let counters = u64::from(fanout) * 4;

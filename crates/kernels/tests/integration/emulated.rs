@@ -49,6 +49,15 @@ impl Statistics {
     }
 }
 
+/// A launch, as the stand-in writes it down.
+#[derive(Debug)]
+#[allow(dead_code)] // The kernel is for whoever reads a failed assertion.
+pub struct RecordedLaunch {
+    pub kernel: String,
+    pub blocks: u32,
+    pub scratchpad: u64,
+}
+
 /// The stand-in, to oneself.
 pub struct Emulated {
     pub driver: &'static Driver,
@@ -70,7 +79,9 @@ impl Emulated {
         let emulated = Self { driver: Driver::emulated(&path).unwrap(), library, _alone: alone };
         let multiprocessors = std::env::var("OVERSPILL_TEST_MULTIPROCESSORS").unwrap_or_else(|_| "4".to_owned());
         emulated.configure(&format!("multiprocessors={multiprocessors}"));
-        emulated.configure("memory=268435456;shared=232448;seed=0;workers=4;coherent=0;granularity=2097152");
+        let workers = std::env::var("OVERSPILL_TEST_WORKERS").unwrap_or_else(|_| "4".to_owned());
+        emulated.configure(&format!("workers={workers}"));
+        emulated.configure("memory=268435456;shared=232448;seed=0;coherent=0;granularity=2097152");
         emulated.configure(
             "fail=allocation:0;fail=registration:0;fail=copy:0;fail=launch:0;fail=synchronisation:0;fail=device_lost:0",
         );
@@ -97,6 +108,25 @@ impl Emulated {
         // SAFETY: the place is valid.
         unsafe { read(&mut statistics) };
         statistics
+    }
+
+    /// What is launched meanwhile.
+    pub fn launches(&self, work: impl FnOnce()) -> Vec<RecordedLaunch> {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        self.configure(&format!("launches={}", log.path().display()));
+        work();
+        let text = std::fs::read_to_string(log.path()).unwrap();
+        text.lines()
+            .filter_map(|line| line.strip_prefix("ran "))
+            .map(|line| {
+                let fields: Vec<&str> = line.split(' ').collect();
+                RecordedLaunch {
+                    kernel: fields[0].to_owned(),
+                    blocks: fields[1].parse().unwrap(),
+                    scratchpad: fields[3].parse().unwrap(),
+                }
+            })
+            .collect()
     }
 
     pub fn device(&self) -> Arc<Device> {

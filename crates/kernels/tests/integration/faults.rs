@@ -16,7 +16,7 @@ fn work(emulated: &Emulated) -> Result<()> {
     let stream = Stream::new(&device)?;
     let tuples = 3000u64;
     let radix = Radix::new(4, 0, HashFunction::Murmur3)?;
-    let plan = PartitionPlan::new(&device, Algorithm::Hierarchical, KeyWidth::Eight, &[8], radix, tuples, 8 << 20)?;
+    let plan = PartitionPlan::new(&kernels, Algorithm::Hierarchical, KeyWidth::Eight, &[8], radix, tuples, 8 << 20)?;
     let mut keys = HostBuffer::pinned(&device, (tuples * 8) as usize, PageSize::Small)?;
     for (key, place) in (0..).zip(keys.as_mut_slice::<u64>()) {
         *place = key;

@@ -5,7 +5,7 @@ use overspill_kernels::{
     PartitionedJoin, PartitionedSide, Partitioner, PayloadInput, Radix, TableKind, TablePlacement, Totals, Values,
 };
 use overspill_machine::driver::Stream;
-use overspill_machine::memory::{DeviceBuffer, Mapping};
+use overspill_machine::memory::{DeviceBuffer, HostBuffer, Mapping, PageSize};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -270,6 +270,30 @@ fn empty_sides_and_row_ids() {
     assert_eq!(found, Totals { matches: 3, sum: 10 + 11 + 12 + 100 + 101 + 102 });
 }
 
+/// 17 GB of addresses, of which no page is ever written: all read the same page of zeros.
+#[test]
+#[ignore = "takes minutes"]
+fn more_tuples_than_32_bits_count() {
+    let emulated = Emulated::start();
+    emulated.configure("coherent=1;workers=2");
+    let kernels = emulated.kernels();
+    let stream = Stream::new(kernels.device()).unwrap();
+    let tuples = (1u64 << 32) + 3;
+    let mut probe = HostBuffer::new((tuples * 4) as usize, PageSize::Small).unwrap();
+    probe.as_mut_slice::<u32>()[tuples as usize - 1] = 7;
+    let build = DeviceBuffer::from_slice(&stream, &[7u32, 0]).unwrap();
+    for kind in [TableKind::Perfect { smallest_key: 0, slots: 8 }, TableKind::LinearProbing, TableKind::MultiValue] {
+        let mut table =
+            HashTable::new(&kernels, kind, KeyWidth::Four, 2, HashFunction::Murmur3, TablePlacement::Device).unwrap();
+        table.build(&stream, &JoinSide { keys: build.view(), values: Values::RowIds(0) }).unwrap();
+        let side = JoinSide { keys: probe.view(kernels.device()).unwrap(), values: Values::RowIds(0) };
+        let found = table.probe_aggregate(&stream, &side).unwrap();
+        // The sum of all row ids, and row 1 of the build side for each key but the last.
+        let rows = (u128::from(tuples) * u128::from(tuples - 1) / 2) as u64;
+        assert_eq!(found, Totals { matches: tuples, sum: rows.wrapping_add(tuples - 1) }, "{kind:?}");
+    }
+}
+
 #[test]
 fn perfect_hashing_says_what_it_cannot_take() {
     let emulated = Emulated::start();
@@ -298,8 +322,7 @@ fn side(partitioned: &Partitioned) -> JoinSide<'_> {
 fn partition(kernels: &Kernels, relation: &Relation, key: KeyWidth, radix: Radix) -> Partitioned {
     let stream = Stream::new(kernels.device()).unwrap();
     let plan =
-        PartitionPlan::new(kernels.device(), Algorithm::Shared, key, &[8], radix, relation.keys.len() as u64, 8 << 20)
-            .unwrap();
+        PartitionPlan::new(kernels, Algorithm::Shared, key, &[8], radix, relation.keys.len() as u64, 8 << 20).unwrap();
     let keys = keys_of(&relation.keys, key, &stream);
     let values = DeviceBuffer::from_slice(&stream, &relation.values).unwrap();
     let mut out_keys = DeviceBuffer::new(kernels.device(), plan.output_tuples() * key.bytes()).unwrap();

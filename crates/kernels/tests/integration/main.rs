@@ -1,8 +1,8 @@
 //! The kernels against plain references, through the launchers and the driver's interface, on the stand-in driver.
 //!
 //! `OVERSPILL_EMULATED_DRIVER` names another build of the stand-in, such as one whose kernels a sanitizer watches.
-//! `OVERSPILL_TEST_TUPLES` makes inputs smaller for such builds, `OVERSPILL_TEST_MULTIPROCESSORS` the device, and
-//! `OVERSPILL_TEST_SCHEDULES` sets how many schedules are tried.
+//! `OVERSPILL_TEST_TUPLES` makes inputs smaller for such builds, `OVERSPILL_TEST_MULTIPROCESSORS` the device,
+//! `OVERSPILL_TEST_WORKERS` sets how many blocks run at once, and `OVERSPILL_TEST_SCHEDULES` how many schedules are tried.
 
 mod bad_driver;
 mod emulated;
@@ -11,5 +11,6 @@ mod join;
 mod memory_access;
 mod partition;
 mod prefix_sum;
+mod share;
 mod spanning;
 mod transfer;

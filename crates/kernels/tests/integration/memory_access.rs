@@ -7,16 +7,18 @@ use overspill_machine::measure::{Chain, MeasuredMemory, Processor};
 use overspill_machine::memory::DeviceBuffer;
 use overspill_machine::transfer::{SourceMemory, TransferMethod};
 
-use crate::emulated::Emulated;
+use crate::emulated::{Emulated, scaled, seeds};
 use crate::faults::each_fails_once;
 
 #[test]
 fn reads_and_copies_are_whole() {
     let emulated = Emulated::start();
-    let kernels = emulated.kernels();
-    let stream = Stream::new(kernels.device()).unwrap();
-    let mut access = MemoryAccess::new(&kernels).unwrap();
-    for length in [2u64, 1000, 100_000] {
+    for (seed, length) in seeds().zip([2u64, 1000, 100_000].into_iter().cycle()) {
+        emulated.configure(&format!("seed={seed}"));
+        let kernels = emulated.kernels();
+        let stream = Stream::new(kernels.device()).unwrap();
+        let mut access = MemoryAccess::new(&kernels).unwrap();
+        let length = scaled(length);
         let values: Vec<u64> = (0..length).map(|number| number * number + 1).collect();
         let from = DeviceBuffer::from_slice(&stream, &values).unwrap();
         let mut to = DeviceBuffer::new(kernels.device(), length * 8 + 16).unwrap();
@@ -32,13 +34,40 @@ fn reads_and_copies_are_whole() {
     }
 }
 
+const GRANULARITIES: [(u64, u64); 6] = [(4, 0), (8, 4), (32, 0), (128, 64), (256, 8), (512, 16)];
+
 #[test]
-fn random_accesses_stay_within_and_reach_all() {
+fn random_reads_stay_within() {
+    let emulated = Emulated::start();
+    for (seed, (granularity, misalignment)) in
+        seeds().flat_map(|seed| GRANULARITIES.iter().map(move |case| (seed, *case)))
+    {
+        emulated.configure(&format!("seed={seed}"));
+        let kernels = emulated.kernels();
+        let stream = Stream::new(kernels.device()).unwrap();
+        let mut access = MemoryAccess::new(&kernels).unwrap();
+        let bytes = 64 * granularity + misalignment;
+        // Nothing but zeros within: the sum says whether anything was read around them.
+        let guard = 4096;
+        let mut values = vec![0xFFu8; (bytes + 2 * guard) as usize];
+        values[guard as usize..(guard + bytes) as usize].fill(0);
+        let mut memory = DeviceBuffer::from_slice(&stream, &values).unwrap();
+        let pattern = AccessPattern { write: false, granularity, misalignment, accesses: 10 };
+        access.reset(&stream).unwrap();
+        let (count, seconds) =
+            access.access_randomly(&stream, &mut memory.view_mut().slice(guard, bytes).unwrap(), pattern).unwrap();
+        assert!(count >= 10 && seconds >= 0.0);
+        assert_eq!(access.sum(&stream).unwrap(), 0, "{pattern:?}");
+    }
+}
+
+#[test]
+fn random_writes_stay_within_and_reach_all() {
     let emulated = Emulated::start();
     let kernels = emulated.kernels();
     let stream = Stream::new(kernels.device()).unwrap();
     let mut access = MemoryAccess::new(&kernels).unwrap();
-    for (granularity, misalignment) in [(4, 0), (8, 4), (32, 0), (128, 64), (256, 8), (512, 16)] {
+    for (granularity, misalignment) in GRANULARITIES {
         let bytes = 64 * granularity + misalignment;
         // Bytes around the array show whether anything else is written.
         let guard = 4096;
@@ -52,8 +81,6 @@ fn random_accesses_stay_within_and_reach_all() {
         let written = (guard + misalignment) as usize..(guard + misalignment + 64 * granularity) as usize;
         assert!(after[written.clone()].iter().all(|byte| *byte == 0), "{pattern:?} leaves some out");
         assert!(after[..written.start].iter().chain(&after[written.end..]).all(|byte| *byte == 0xFF), "{pattern:?}");
-        let read = AccessPattern { write: false, ..pattern };
-        access.access_randomly(&stream, &mut memory.view_mut().slice(guard, bytes).unwrap(), read).unwrap();
     }
     for (granularity, misalignment) in [(0, 0), (3, 0), (1024, 0), (512, 4)] {
         let mut memory = DeviceBuffer::new(kernels.device(), 1 << 16).unwrap();
@@ -73,7 +100,8 @@ fn chains_are_followed() {
     let mut array = vec![0u64; (chain.range / 8) as usize];
     let start = chain.lay(&mut array);
     let next = DeviceBuffer::from_slice(&stream, &array).unwrap();
-    for steps in [0, 1, 100, chain.places()] {
+    for (seed, steps) in seeds().zip([0, 1, 100, chain.places()].into_iter().cycle()) {
+        emulated.configure(&format!("seed={seed}"));
         // SAFETY: the chain leads only to places of its own.
         let (end, _) = unsafe { access.chase(&stream, next.view(), start, steps) }.unwrap();
         assert_eq!(end, Chain::follow(&array, start, steps));

@@ -140,8 +140,7 @@ impl Case {
         let mask = if self.key == KeyWidth::Four { u64::from(u32::MAX) } else { u64::MAX };
         let keys: Vec<u64> = keys.iter().map(|key| key & mask).collect();
         let plan =
-            PartitionPlan::new(kernels.device(), self.algorithm, self.key, &self.payloads, self.radix, tuples, BUDGET)
-                .unwrap();
+            PartitionPlan::new(kernels, self.algorithm, self.key, &self.payloads, self.radix, tuples, BUDGET).unwrap();
         let name = format!(
             "{} {:?} {:?} row ids {} fanout {} {:?} to {:?}, copying {}, {tuples} tuples",
             self.algorithm,
@@ -314,6 +313,26 @@ fn every_schedule_of_the_second_level() {
 }
 
 #[test]
+fn every_kernel_in_every_schedule() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    for algorithm in Algorithm::ALL {
+        for key in [KeyWidth::Four, KeyWidth::Eight] {
+            for payloads in [&[][..], &[8], &[4, 8], &[8, 4, 4], &[4, 8, 8, 4]] {
+                for seed in seeds() {
+                    emulated.configure(&format!("seed={seed}"));
+                    let mut case = Case::new(algorithm, 2);
+                    (case.key, case.payloads, case.row_ids) = (key, payloads.to_vec(), seed % 3 == 1);
+                    case.copying = algorithm == Algorithm::Linear;
+                    let tuples = scaled(2_000);
+                    case.check(&kernels, &if seed % 2 == 0 { uniform(tuples, seed) } else { skewed(tuples, seed) });
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn every_width_and_number_of_payloads() {
     let emulated = Emulated::start();
     let kernels = emulated.kernels();
@@ -480,7 +499,7 @@ fn what_cannot_be_is_refused_by_name() {
     }
     let radix = Radix::new(12, 0, HashFunction::MultiplyShift).unwrap();
     let plan = |algorithm, payloads: &[u64], budget| {
-        PartitionPlan::new(device, algorithm, KeyWidth::Eight, payloads, radix, 1000, budget)
+        PartitionPlan::new(&kernels, algorithm, KeyWidth::Eight, payloads, radix, 1000, budget)
     };
     let error = plan(Algorithm::Shared, &[8, 8, 8], BUDGET).unwrap_err();
     assert!(error.to_string().contains("scratchpad memory a block"), "{error}");
@@ -492,7 +511,7 @@ fn what_cannot_be_is_refused_by_name() {
     // Columns that overlap, are too short, or lie askew.
     let stream = Stream::new(device).unwrap();
     let radix = Radix::new(2, 0, HashFunction::MultiplyShift).unwrap();
-    let plan = PartitionPlan::new(device, Algorithm::Shared, KeyWidth::Eight, &[], radix, 100, BUDGET).unwrap();
+    let plan = PartitionPlan::new(&kernels, Algorithm::Shared, KeyWidth::Eight, &[], radix, 100, BUDGET).unwrap();
     let mut partitioner = Partitioner::new(&kernels, plan.clone()).unwrap();
     let keys = DeviceBuffer::from_slice(&stream, &[1u64; 101]).unwrap();
     let bytes = plan.output_tuples() * 8;

@@ -1,0 +1,81 @@
+//! Launches that are confined to some of the multiprocessors.
+
+use overspill_kernels::{
+    Algorithm, HashFunction, HashTable, Input, JoinSide, Kernels, KeyWidth, Output, PartitionPlan, PartitionedJoin,
+    PartitionedSide, Partitioner, PayloadInput, PrefixSum, Radix, TableKind, TablePlacement, Totals, Values,
+};
+use overspill_machine::driver::Stream;
+use overspill_machine::memory::DeviceBuffer;
+
+use crate::emulated::Emulated;
+
+const TUPLES: u64 = 60_000;
+/// Of the stand-in, in bytes.
+const SCRATCHPAD_PER_MULTIPROCESSOR: u64 = 228 << 10;
+
+/// Partitions the numbers below `TUPLES`, and sums the pairs of the relation's join with itself, partitioned and not.
+fn work(kernels: &Kernels, algorithm: Algorithm) -> Vec<Totals> {
+    let stream = Stream::new(kernels.device()).unwrap();
+    let radix = Radix::new(3, 0, HashFunction::MultiplyShift).unwrap();
+    let plan = PartitionPlan::new(kernels, algorithm, KeyWidth::Eight, &[8], radix, TUPLES, 8 << 20).unwrap();
+    let keys = DeviceBuffer::from_slice(&stream, &(0..TUPLES).collect::<Vec<_>>()).unwrap();
+    let mut out_keys = DeviceBuffer::new(kernels.device(), plan.output_tuples() * 8).unwrap();
+    let mut out_rows = DeviceBuffer::new(kernels.device(), plan.output_tuples() * 8).unwrap();
+    let mut partitioner = Partitioner::new(kernels, plan).unwrap();
+    let input = Input { keys: keys.view(), payloads: vec![PayloadInput::RowIds(0)] };
+    let mut output = Output { keys: out_keys.view_mut(), payloads: vec![out_rows.view_mut()] };
+    let partitions = partitioner.run(&stream, &input, &mut output).unwrap();
+
+    let side = PartitionedSide {
+        side: JoinSide { keys: out_keys.view(), values: Values::Eight(out_rows.view()) },
+        partitions: &partitions,
+    };
+    let join = PartitionedJoin::new(kernels, KeyWidth::Eight, radix).unwrap();
+    let partitioned = join.aggregate(&stream, &side, &side).unwrap();
+
+    let side = JoinSide { keys: keys.view(), values: Values::RowIds(0) };
+    let (kind, place) = (TableKind::MultiValue, TablePlacement::Device);
+    let mut table = HashTable::new(kernels, kind, KeyWidth::Eight, TUPLES, HashFunction::MultiplyShift, place).unwrap();
+    table.build(&stream, &side).unwrap();
+    let shared = table.probe_aggregate(&stream, &side).unwrap();
+
+    let mut ones = DeviceBuffer::from_slice(&stream, &vec![1u64; TUPLES as usize]).unwrap();
+    let sum = PrefixSum::new(kernels, TUPLES).unwrap().run_in_place(&stream, ones.view_mut()).unwrap();
+    assert_eq!(sum, TUPLES);
+    vec![partitioned, shared]
+}
+
+#[test]
+fn confined_launches_leave_the_other_multiprocessors_alone() {
+    let emulated = Emulated::start();
+    emulated.configure("multiprocessors=8");
+    let kernels = emulated.kernels();
+    let expected = Totals { matches: TUPLES, sum: TUPLES * (TUPLES - 1) };
+    for algorithm in Algorithm::ALL {
+        for multiprocessors in [1, 3, 8] {
+            let confined = kernels.confined_to(multiprocessors).unwrap();
+            let launches = emulated.launches(|| assert_eq!(work(&confined, algorithm), [expected; 2]));
+            assert!(launches.len() > 10);
+            for launch in launches {
+                assert!(launch.blocks <= multiprocessors, "{launch:?} of {multiprocessors}");
+                assert!(
+                    launch.scratchpad * 2 > SCRATCHPAD_PER_MULTIPROCESSOR,
+                    "two fit one multiprocessor: {launch:?}"
+                );
+            }
+        }
+        let launches = emulated.launches(|| assert_eq!(work(&kernels, algorithm), [expected; 2]));
+        assert!(launches.iter().any(|launch| launch.blocks > 8), "nothing confines those of all multiprocessors");
+    }
+}
+
+#[test]
+fn shares_that_are_not_there_are_refused() {
+    let emulated = Emulated::start();
+    emulated.configure("multiprocessors=8");
+    let kernels = emulated.kernels();
+    for multiprocessors in [0, 9] {
+        let error = kernels.confined_to(multiprocessors).unwrap_err().to_string();
+        assert!(error.contains(&format!("confined to {multiprocessors} multiprocessors: the GPU has 8")), "{error}");
+    }
+}
