@@ -1,10 +1,57 @@
 //! The settings of Overspill, `SET overspill.… = …`.
 
 use std::any::Any;
+use std::fmt;
+use std::str::FromStr;
 
-use datafusion::common::Result;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigField, ExtensionOptions, Visit};
 use datafusion::common::config_namespace;
+use datafusion::common::{DataFusionError, Result};
+
+/// How joins run in memory.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy {
+    /// By the estimated size of the build side, and by what the plan does with partitions.
+    #[default]
+    Auto,
+    /// One hash table, built and probed by all threads.
+    NoPartition,
+    /// Both sides are partitioned, and each thread joins partitions of its own.
+    Hybrid,
+}
+
+const STRATEGIES: [(Strategy, &str); 3] =
+    [(Strategy::Auto, "auto"), (Strategy::NoPartition, "no_partition"), (Strategy::Hybrid, "hybrid")];
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = STRATEGIES.iter().find(|(strategy, _)| strategy == self).map_or("", |(_, name)| name);
+        f.write_str(name)
+    }
+}
+
+impl FromStr for Strategy {
+    type Err = DataFusionError;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let found = STRATEGIES.iter().find(|(_, name)| text.eq_ignore_ascii_case(name));
+        found.map(|(strategy, _)| *strategy).ok_or_else(|| {
+            let names = STRATEGIES.map(|(_, name)| name).join(", ");
+            DataFusionError::Configuration(format!("overspill.strategy = '{text}' is none of: {names}"))
+        })
+    }
+}
+
+impl ConfigField for Strategy {
+    fn visit<V: Visit>(&self, visit: &mut V, key: &str, description: &'static str) {
+        visit.some(key, self, description);
+    }
+
+    fn set(&mut self, _: &str, value: &str) -> Result<()> {
+        *self = value.parse()?;
+        Ok(())
+    }
+}
 
 config_namespace! {
     /// Settings of the joins, read when a query is planned and when it runs.
@@ -14,6 +61,8 @@ config_namespace! {
         /// Whether equi-joins run on Overspill's operator. When false, DataFusion's own join operators are used.
         pub enabled: bool, default = true
 
+        /// How joins run in memory: no_partition lets all threads build one hash table and probe it, hybrid partitions both sides and gives each thread partitions of its own, and auto decides by the estimated size of the build side and by what the plan does with partitions.
+        pub strategy: Strategy, default = Strategy::Auto
         /// Whether a join may move its state to disk. When false, a join that outgrows its memory fails.
         pub spill: bool, default = true
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 use crate::config::OverspillConfig;
-use crate::optimizer::{HybridJoinSelection, SortMergeToHashJoin};
+use crate::optimizer::{HybridJoinSelection, SharedBuild, SortMergeToHashJoin};
 
 /// Puts Overspill's joins into a DataFusion session.
 ///
@@ -37,7 +38,8 @@ pub trait OverspillSessionExt {
     /// runtime environment and memory pool.
     ///
     /// Call it after any call that replaces the session's configuration or its list of physical optimizer rules:
-    /// both are kept and added to, not replaced.
+    /// both are kept and added to, not replaced. Call it after the one that sets the runtime environment, too: plans
+    /// depend on the limit of its memory pool.
     ///
     /// It also sets `datafusion.execution.max_spill_file_size_bytes` to 1, so that DataFusion's repartitioning, when a
     /// join leaves it little memory, moves each batch to a file of its own: in DataFusion 55, inputs that move batches
@@ -52,17 +54,20 @@ impl OverspillSessionExt for SessionStateBuilder {
         options.extensions.insert(config);
         options.execution.max_spill_file_size_bytes = ConfigNonZeroUsize::try_new(1).expect("1 is not 0");
         let optimizer = self.physical_optimizers().get_or_insert_default();
-        *optimizer = PhysicalOptimizer::with_rules(with_join_rules(std::mem::take(&mut optimizer.rules)));
+        let rules = std::mem::take(&mut optimizer.rules);
+        let pool = self.runtime_env().as_ref().map(|runtime| Arc::clone(&runtime.memory_pool));
+        *self.physical_optimizers().get_or_insert_default() =
+            PhysicalOptimizer::with_rules(with_join_rules(rules, pool));
         self
     }
 }
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// Adds the two join rules around `join_selection`: sort-merge joins become hash joins before it, so that it picks
-/// their sides and partition mode; hash joins become hybrid joins after it and before the rules that enforce
-/// distribution and order, so that those see the properties of the operator that will run.
-fn with_join_rules(rules: Vec<Rule>) -> Vec<Rule> {
+/// Adds the join rules around `join_selection`: sort-merge joins become hash joins before it, so that it picks
+/// their sides and partition mode; after it and before the rules that enforce distribution and order, hash joins are
+/// freed of partitioning and become hybrid joins, so that those see the properties of the operator that will run.
+fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "join_selection");
     let mut rules = rules;
     let selected = match position {
@@ -73,5 +78,6 @@ fn with_join_rules(rules: Vec<Rule>) -> Vec<Rule> {
         None => 0,
     };
     rules.insert(selected, Arc::new(HybridJoinSelection::new()));
+    rules.insert(selected, Arc::new(SharedBuild::new(pool)));
     rules
 }

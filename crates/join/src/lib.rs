@@ -13,6 +13,7 @@ pub mod hybrid;
 pub mod join_type;
 pub mod keys;
 pub mod memory;
+mod parallel;
 mod rows;
 pub mod spec;
 pub mod spill;

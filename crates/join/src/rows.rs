@@ -6,12 +6,16 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array, make_array};
+use arrow::buffer::Buffer;
 use arrow::compute::{can_cast_types, cast, concat, take};
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow_select::dictionary::garbage_collect_any_dictionary;
+use overspill_machine::memory::Plain;
 
 use crate::error::{JoinError, Result};
+use crate::memory::{HUGE, PageVec};
+use crate::parallel::in_parallel;
 
 /// Deals the rows of all batches out: for each piece a batch of the rows of those numbers, which count through all
 /// batches. Each column of the input is freed as soon as it has been dealt out.
@@ -24,7 +28,7 @@ pub(crate) fn scatter_batches(
 ) -> Result<Vec<RecordBatch>> {
     let mut dealt = vec![Vec::with_capacity(schema.fields().len()); pieces.len()];
     for arrays in columns_of(schema, batches) {
-        let column = concat_arrays(&arrays)?;
+        let column = concat_arrays(&arrays, 1)?;
         drop(arrays);
         for (columns, rows) in dealt.iter_mut().zip(pieces) {
             columns.push(drop_unused_values(take(&column, rows, None)?)?);
@@ -33,14 +37,15 @@ pub(crate) fn scatter_batches(
     dealt.into_iter().zip(pieces).map(|(columns, rows)| batch_of(schema, columns, rows.len())).collect()
 }
 
-/// All rows of all batches; each column of the input is freed as soon as it has been copied.
-pub(crate) fn concat_batches(schema: &SchemaRef, batches: Vec<RecordBatch>) -> Result<RecordBatch> {
+/// All rows of all batches, put together by so many threads; each column of the input is freed as soon as it has been
+/// copied.
+pub(crate) fn concat_batches(schema: &SchemaRef, batches: Vec<RecordBatch>, threads: usize) -> Result<RecordBatch> {
     let rows = batches.iter().map(RecordBatch::num_rows).sum();
     if rows == 0 {
         return Ok(RecordBatch::new_empty(Arc::clone(schema)));
     }
-    let columns =
-        columns_of(schema, batches).into_iter().map(|arrays| concat_arrays(&arrays)).collect::<Result<Vec<_>>>()?;
+    let columns = columns_of(schema, batches);
+    let columns = columns.into_iter().map(|arrays| concat_arrays(&arrays, threads)).collect::<Result<Vec<_>>>()?;
     batch_of(schema, columns, rows)
 }
 
@@ -60,12 +65,20 @@ fn batch_of(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<R
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }
 
-fn concat_arrays(arrays: &[ArrayRef]) -> Result<ArrayRef> {
+fn concat_arrays(arrays: &[ArrayRef], threads: usize) -> Result<ArrayRef> {
     let concat = |arrays: &[ArrayRef]| concat(&arrays.iter().map(|array| array.as_ref()).collect::<Vec<_>>());
     if let [array] = arrays {
         return Ok(Arc::clone(array));
     }
     let data_type = arrays[0].data_type();
+    if let Some(width) = data_type.primitive_width()
+        && arrays.iter().all(|array| array.null_count() == 0)
+    {
+        let bytes = arrays.iter().map(|array| array.len() * width).sum();
+        if bytes >= HUGE {
+            return concat_values(arrays, width, bytes, threads);
+        }
+    }
     let DataType::Dictionary(_, value_type) = data_type else { return Ok(concat(arrays)?) };
     let dictionary = arrays[0].as_any_dictionary().values().to_data();
     let is_shared = |array: &ArrayRef| array.as_any_dictionary().values().to_data().ptr_eq(&dictionary);
@@ -79,6 +92,66 @@ fn concat_arrays(arrays: &[ArrayRef]) -> Result<ArrayRef> {
              column to {value_type}, or to a dictionary with wider keys ({error})"
         ))
     })
+}
+
+/// Arrays without nulls of values of so many bytes each, in huge pages: they are going to be read at random.
+fn concat_values(arrays: &[ArrayRef], width: usize, bytes: usize, threads: usize) -> Result<ArrayRef> {
+    let mut values = PageVec::<u8>::zeroed(bytes)?;
+    let mut rest: &mut [u8] = &mut values;
+    let mut copies = Vec::with_capacity(arrays.len());
+    for array in arrays {
+        let (place, after) = rest.split_at_mut(array.len() * width);
+        copies.push((array, place));
+        rest = after;
+    }
+    in_parallel(threads, copies, |(array, place)| {
+        let data = array.to_data();
+        let from = data.offset() * width;
+        place.copy_from_slice(&data.buffers()[0].as_slice()[from..from + place.len()]);
+    });
+    array_of(arrays[0].data_type(), bytes / width, values.into_buffer())
+}
+
+fn array_of(data_type: &DataType, rows: usize, values: Buffer) -> Result<ArrayRef> {
+    Ok(make_array(ArrayData::builder(data_type.clone()).len(rows).add_buffer(values).build()?))
+}
+
+/// Columns that reordering a batch copies, at most: a wide row costs more to move than to be looked up where it is.
+const MAX_REORDERED: usize = 4;
+
+/// Rows that a thread moves at a time.
+const REORDERED_TOGETHER: usize = 64 << 10;
+
+/// Whether [`reorder_batch`] takes the batch: few columns of fixed width without nulls.
+pub(crate) fn can_reorder(batch: &RecordBatch) -> bool {
+    let is_narrow =
+        |column: &ArrayRef| matches!(column.data_type().primitive_width(), Some(4 | 8)) && column.null_count() == 0;
+    batch.num_columns() <= MAX_REORDERED && batch.columns().iter().all(is_narrow)
+}
+
+/// The rows of a batch in another order: for each place, the number of its row plus one.
+pub(crate) fn reorder_batch(batch: &RecordBatch, order: &[u32], threads: usize) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().map(|column| {
+        let data = column.to_data();
+        let (buffer, rows) = (&data.buffers()[0], data.offset()..data.offset() + data.len());
+        let values = match column.data_type().primitive_width() {
+            Some(4) => reorder(&buffer.typed_data::<u32>()[rows], order, threads)?.into_buffer(),
+            _ => reorder(&buffer.typed_data::<u64>()[rows], order, threads)?.into_buffer(),
+        };
+        array_of(column.data_type(), order.len(), values)
+    });
+    batch_of(&batch.schema(), columns.collect::<Result<_>>()?, order.len())
+}
+
+fn reorder<T: Plain + Copy + Default + Send + Sync>(values: &[T], order: &[u32], threads: usize) -> Result<PageVec<T>> {
+    let mut reordered = PageVec::<T>::zeroed(order.len())?;
+    let tasks = reordered.chunks_mut(REORDERED_TOGETHER).zip(order.chunks(REORDERED_TOGETHER)).collect();
+    in_parallel(threads, tasks, |(places, order): (&mut [T], &[u32])| {
+        for (place, row) in places.iter_mut().zip(order) {
+            *place = values[*row as usize - 1];
+        }
+    });
+    Ok(reordered)
 }
 
 /// A dictionary with more values than there are rows costs more than the rows, in memory and in a file.
@@ -119,7 +192,7 @@ mod tests {
         let schema = batches[0].schema();
         let pieces = [UInt32Array::from_iter_values((0..5_000).step_by(7)), UInt32Array::from_iter_values([4_999, 0])];
         let dealt = scatter_batches(&schema, batches.clone(), &pieces).unwrap();
-        let all = concat_batches(&schema, batches).unwrap();
+        let all = concat_batches(&schema, batches, 1).unwrap();
         let strings = |batch: &RecordBatch| cast(batch.column(0), &DataType::Utf8).unwrap().as_string::<i32>().clone();
         let all = strings(&all);
         for (batch, rows) in dealt.iter().zip(&pieces) {
@@ -135,7 +208,7 @@ mod tests {
     #[test]
     fn too_many_values_are_an_error_that_says_what_to_do() {
         let batches = vec![dictionary(0..100), dictionary(100..200)];
-        let error = concat_batches(&batches[0].schema(), batches).unwrap_err().to_string();
+        let error = concat_batches(&batches[0].schema(), batches, 1).unwrap_err().to_string();
         assert!(error.contains("Dictionary(Int8, Utf8)") && error.contains("cast the column"), "{error}");
     }
 
@@ -156,14 +229,14 @@ mod tests {
         let two = batch_of(&schema, vec![], 2).unwrap();
         let rows = UInt32Array::from(vec![1, 0, 0]);
         assert_eq!(scatter_batches(&schema, vec![two.clone()], &[rows]).unwrap()[0].num_rows(), 3);
-        assert_eq!(concat_batches(&schema, vec![two.clone(), two]).unwrap().num_rows(), 4);
+        assert_eq!(concat_batches(&schema, vec![two.clone(), two], 2).unwrap().num_rows(), 4);
     }
 
     #[test]
     fn no_batches_make_an_empty_one() {
         let schema = Arc::new(Schema::new(vec![Field::new("c", DataType::Int64, true)]));
-        assert_eq!(concat_batches(&schema, vec![]).unwrap(), RecordBatch::new_empty(schema));
+        assert_eq!(concat_batches(&schema, vec![], 1).unwrap(), RecordBatch::new_empty(schema));
         let numbers = batch(Arc::new(Int64Array::from(vec![1, 2])));
-        assert_eq!(concat_batches(&numbers.schema(), vec![numbers.clone()]).unwrap(), numbers);
+        assert_eq!(concat_batches(&numbers.schema(), vec![numbers.clone()], 2).unwrap(), numbers);
     }
 }

@@ -69,6 +69,8 @@ pub struct JoinSpec {
     pub output_schema: SchemaRef,
     /// The source of each column of the output.
     pub output_columns: Vec<ColumnSource>,
+    /// How many threads make a hash table.
+    pub build_threads: usize,
     /// The most rows of an output batch.
     pub batch_size: usize,
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, ArrayRef, ArrowNumericType, AsArray, PrimitiveArray, RecordBatch, downcast_primitive};
+use arrow::compute::{max, min};
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
@@ -133,7 +134,9 @@ impl KeyBounds {
     pub fn update(&mut self, batch: &RecordBatch) -> Result<()> {
         self.rows += batch.num_rows();
         for (key, min, max) in &mut self.keys {
-            let values = [key.evaluate(batch)?.into_array(batch.num_rows())?];
+            let values = key.evaluate(batch)?.into_array(batch.num_rows())?;
+            // Two values have the bounds of all.
+            let values = [extremes(&values)?.unwrap_or(values)];
             min.update_batch(&values)?;
             max.update_batch(&values)?;
         }
@@ -150,6 +153,24 @@ impl KeyBounds {
             .map(|(_, mut min, mut max)| Ok((min.evaluate()?, max.evaluate()?)))
             .collect::<Result<_>>()
             .map(Some)
+    }
+}
+
+/// The least and the greatest value of a column of fixed-width values; `None` for other columns.
+fn extremes(column: &ArrayRef) -> Result<Option<ArrayRef>> {
+    fn of<T: ArrowNumericType>(column: &ArrayRef) -> Result<Option<ArrayRef>> {
+        let values = column.as_primitive::<T>();
+        let ends = PrimitiveArray::<T>::from_iter([min(values), max(values)]);
+        Ok(Some(Arc::new(ends.with_data_type(column.data_type().clone()))))
+    }
+    macro_rules! extremes {
+        ($type:ty, $column:expr) => {
+            of::<$type>($column)
+        };
+    }
+    downcast_primitive! {
+        column.data_type() => (extremes, column),
+        _ => Ok(None)
     }
 }
 

@@ -140,7 +140,7 @@ impl HybridJoinExec {
         self.right().output_partitioning().partition_count()
     }
 
-    fn spec(&self, batch_size: usize) -> Result<JoinSpec> {
+    fn spec(&self, batch_size: usize, build_threads: usize) -> Result<JoinSpec> {
         let plan = &self.plan;
         let (left, right) = (self.left().schema(), self.right().schema());
         let (_, columns) = build_join_schema(&left, &right, plan.join_type());
@@ -167,16 +167,19 @@ impl HybridJoinExec {
             probe_schema: right,
             output_schema: self.schema(),
             output_columns,
+            build_threads,
             batch_size,
         })
     }
 
     fn start(&self, task: &Arc<TaskContext>) -> Result<Execution> {
         let config = task.session_config().options().extensions.get::<OverspillConfig>().cloned().unwrap_or_default();
-        let spec = Arc::new(self.spec(task.session_config().batch_size())?);
         let metrics = JoinMetrics::new(&self.metrics);
         let partitions = self.probe_partitions();
         let is_collected = self.partition_mode() == PartitionMode::CollectLeft;
+        // Streams that have a build side each make their tables side by side.
+        let build_threads = if is_collected { partitions } else { 1 };
+        let spec = Arc::new(self.spec(task.session_config().batch_size(), build_threads)?);
         let tuning = SpillTuning {
             enabled: config.spill && task.runtime_env().disk_manager.tmp_files_enabled(),
             max_fanout: config.max_fanout.clamp(2, 256).next_power_of_two(),

@@ -3,8 +3,10 @@
 //! - `differential`: random queries give the answers of stock DataFusion and of DuckDB, in ample and in little memory.
 //! - `faults`: reservations, writes and reads that fail, streams that are dropped or never polled.
 //! - `bad_input`: inputs and budgets at the edge of what makes sense.
+//! - `strategies`: how joins are planned to run in memory, and large tables each way.
 
 mod bad_input;
 mod differential;
 mod faults;
 mod harness;
+mod strategies;

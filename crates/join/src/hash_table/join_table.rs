@@ -2,76 +2,137 @@
 
 use arrow::row::Rows;
 
-use super::chained::ChainedTable;
+use super::perfect::PerfectTable;
+use super::unchained::UnchainedTable;
 use super::visited::VisitedRows;
+use crate::error::Result;
 use crate::keys::hash_bytes;
-use crate::keys::{KeyCodec, KeyData, Keys, Word};
+use crate::keys::{KeyCodec, KeyData, Keys};
+
+/// Fewer rows are not worth starting a thread for.
+const ROWS_PER_THREAD: usize = 32 << 10;
 
 /// A hash table over the keys of the build side.
 #[derive(Debug)]
-pub enum JoinTable {
-    /// Keys of at most 64 bits.
-    Word64(ChainedTable<u64>),
-    /// Keys of at most 128 bits.
-    Word128(ChainedTable<[u64; 2]>),
-    /// Other keys: the table holds their hashes, and rows whose hashes agree are compared by their bytes.
-    Rows(ChainedTable<u64>, Rows),
+pub struct JoinTable {
+    table: Table,
 }
 
-/// Where the search for the matches of a probe batch stands: for each probe row, the link to its next match.
+#[derive(Debug)]
+enum Table {
+    /// Keys of at most 64 bits that lie close together.
+    Perfect(PerfectTable),
+    /// Keys of at most 64 bits.
+    Word64(UnchainedTable<u64>),
+    /// Keys of at most 128 bits.
+    Word128(UnchainedTable<[u64; 2]>),
+    /// Other keys: the table holds their hashes, and rows whose hashes agree are compared by their bytes.
+    Rows(UnchainedTable<u64>, Rows),
+}
+
+/// Where the search for the matches of a probe batch stands.
 #[derive(Debug, Default)]
 pub struct MatchCursor {
-    links: Vec<u32>,
+    /// For each probe row, where its matches begin and end in the table; those before have been found.
+    begins: Vec<u32>,
+    ends: Vec<u32>,
     row: usize,
 }
 
 impl JoinTable {
-    /// Builds the table; rows that cannot match are left out.
-    pub fn build(keys: Keys) -> Self {
+    /// The most rows a table can hold.
+    pub const MAX_ROWS: usize = (u32::MAX - 1) as usize;
+
+    /// Builds the table on so many threads; rows that cannot match are left out.
+    ///
+    /// # Errors
+    /// If the system does not give the memory.
+    ///
+    /// # Panics
+    /// Panics on more than [`MAX_ROWS`](Self::MAX_ROWS) rows.
+    pub fn build(keys: Keys, threads: usize) -> Result<Self> {
+        assert!(keys.len() <= Self::MAX_ROWS, "a hash table holds at most {} rows", Self::MAX_ROWS);
+        let threads = threads.min(keys.len() / ROWS_PER_THREAD).max(1);
         let Keys { data, matchable } = keys;
         let is_matchable = |row: usize| matchable.as_ref().is_none_or(|matchable| matchable.is_valid(row));
-        match data {
-            KeyData::Word64(words) => Self::Word64(ChainedTable::build(words.iter().copied(), is_matchable)),
-            KeyData::Word128(words) => Self::Word128(ChainedTable::build(words.into_iter(), is_matchable)),
+        let table = match data {
+            KeyData::Word64(words) => match PerfectTable::build(&words, is_matchable, threads)? {
+                Some(table) => Table::Perfect(table),
+                None => Table::Word64(UnchainedTable::build(&words, is_matchable, threads)?),
+            },
+            KeyData::Word128(words) => Table::Word128(UnchainedTable::build(&words, is_matchable, threads)?),
             KeyData::Rows(rows) => {
-                let hashes: Vec<_> = rows.iter().map(|row| hash_bytes(row.data())).collect();
-                Self::Rows(ChainedTable::build(hashes.into_iter(), is_matchable), rows)
+                let hashes = hashes_of(&rows);
+                Table::Rows(UnchainedTable::build(&hashes, is_matchable, threads)?, rows)
             }
-        }
+        };
+        Ok(Self { table })
     }
 
     /// The most bytes that a row adds to a table while it is made, besides those of its key in row format.
     pub fn row_bytes(codec: &KeyCodec) -> usize {
-        // The packed key, or its hash, that the entry is made from is alive beside it. Heads are a power of two, up to
-        // twice the rows.
-        let (packed, entry) = match codec.word_bytes() {
-            Some(bytes) if bytes > size_of::<u64>() => (bytes, ChainedTable::<[u64; 2]>::ENTRY_BYTES),
-            _ => (size_of::<u64>(), ChainedTable::<u64>::ENTRY_BYTES),
+        const WORD: usize = size_of::<u64>();
+        // The packed key, or its hash, is alive while the table is made from it.
+        let table = match codec.word_bytes() {
+            Some(bytes) if bytes > WORD => UnchainedTable::<[u64; 2]>::BYTES_PER_ROW,
+            _ => UnchainedTable::<u64>::BYTES_PER_ROW.max(2 * size_of::<u32>() + PerfectTable::BYTES_PER_ROW),
         };
-        packed + entry + 2 * size_of::<u32>()
+        codec.packed_bytes().unwrap_or(WORD) + table
+    }
+
+    /// For each row of the order in which the table needs no memory, the number of the row plus one that belongs there; `None` if there is no such order or
+    /// rows are in it.
+    pub(crate) fn order(&self) -> Option<&[u32]> {
+        match &self.table {
+            Table::Perfect(table) => table.order(),
+            _ => None,
+        }
+    }
+
+    /// The table for rows that have been put in that order.
+    pub(crate) fn in_order(self) -> Self {
+        match self.table {
+            Table::Perfect(table) => Self { table: Table::Perfect(table.in_order()) },
+            table => Self { table },
+        }
+    }
+
+    fn is_unique(&self) -> bool {
+        matches!(&self.table, Table::Perfect(table) if table.is_unique())
     }
 
     /// The bytes the table takes.
     pub fn bytes(&self) -> usize {
-        match self {
-            Self::Word64(table) => table.bytes(),
-            Self::Word128(table) => table.bytes(),
-            Self::Rows(table, rows) => table.bytes() + rows.size(),
+        match &self.table {
+            Table::Perfect(table) => table.bytes(),
+            Table::Word64(table) => table.bytes(),
+            Table::Word128(table) => table.bytes(),
+            Table::Rows(table, rows) => table.bytes() + rows.size(),
         }
     }
 
     /// Starts the search for the matches of a probe batch.
     pub fn start(&self, keys: &Keys, cursor: &mut MatchCursor) {
-        cursor.row = 0;
-        let links = &mut cursor.links;
-        match (self, &keys.data) {
-            (Self::Word64(table), KeyData::Word64(words)) => find_all(table, words.iter().copied(), keys, links),
-            (Self::Word128(table), KeyData::Word128(words)) => find_all(table, words.iter().copied(), keys, links),
-            (Self::Rows(table, _), KeyData::Rows(rows)) => {
-                let hashes: Vec<_> = rows.iter().map(|row| hash_bytes(row.data())).collect();
-                find_all(table, hashes.into_iter(), keys, links);
-            }
+        let MatchCursor { begins, ends, row } = cursor;
+        *row = 0;
+        begins.clear();
+        ends.clear();
+        if self.is_unique() {
+            return;
+        }
+        match (&self.table, &keys.data) {
+            (Table::Perfect(table), KeyData::Word64(words)) => table.find(words, begins, ends),
+            (Table::Word64(table), KeyData::Word64(words)) => table.find(words, begins, ends),
+            (Table::Word128(table), KeyData::Word128(words)) => table.find(words, begins, ends),
+            (Table::Rows(table, _), KeyData::Rows(rows)) => table.find(&hashes_of(rows), begins, ends),
             _ => unreachable!("both sides of a join share one key codec"),
+        }
+        if let Some(matchable) = &keys.matchable {
+            for (row, (begin, end)) in begins.iter().zip(ends).enumerate() {
+                if matchable.is_null(row) {
+                    *end = *begin;
+                }
+            }
         }
     }
 
@@ -88,12 +149,32 @@ impl JoinTable {
         build: &mut Vec<u32>,
         probe: &mut Vec<u32>,
     ) -> bool {
-        match self {
-            Self::Word64(table) => pairs(table, cursor, limit, first_only, |_, _| true, build, probe),
-            Self::Word128(table) => pairs(table, cursor, limit, first_only, |_, _| true, build, probe),
-            Self::Rows(table, build_rows) => {
+        match (&self.table, &keys.data) {
+            (Table::Perfect(table), KeyData::Word64(words)) if table.is_unique() => {
+                // Looked up only now: no place between lookup and pair needs to be remembered.
+                let next = (cursor.row + limit).min(words.len());
+                let range = cursor.row..next;
+                match &keys.matchable {
+                    None => table.find_one(range.start, &words[range], |_| true, build, probe),
+                    Some(matchable) => {
+                        table.find_one(range.start, &words[range], |row| matchable.is_valid(row), build, probe);
+                    }
+                }
+                cursor.row = next;
+                next < words.len()
+            }
+            (Table::Perfect(table), _) => {
+                pairs(|place| table.row(place), cursor, limit, first_only, |_, _| true, build, probe)
+            }
+            (Table::Word64(table), _) => {
+                pairs(|place| table.row(place), cursor, limit, first_only, |_, _| true, build, probe)
+            }
+            (Table::Word128(table), _) => {
+                pairs(|place| table.row(place), cursor, limit, first_only, |_, _| true, build, probe)
+            }
+            (Table::Rows(table, build_rows), _) => {
                 let same = same_bytes(build_rows, keys);
-                pairs(table, cursor, limit, first_only, same, build, probe)
+                pairs(|place| table.row(place), cursor, limit, first_only, same, build, probe)
             }
         }
     }
@@ -103,12 +184,25 @@ impl JoinTable {
     /// The rows of one key are always marked together, so they are passed over when the first of them is marked
     /// already: the cost is linear even if both sides consist of duplicates.
     pub fn mark_matches(&self, keys: &Keys, cursor: &MatchCursor, visited: &VisitedRows) {
-        match self {
-            Self::Word64(table) => mark(table, cursor, |_, _| true, visited),
-            Self::Word128(table) => mark(table, cursor, |_, _| true, visited),
-            Self::Rows(table, build_rows) => mark(table, cursor, same_bytes(build_rows, keys), visited),
+        match &self.table {
+            Table::Perfect(table) if table.is_unique() => {
+                let (mut build, mut probe) = (Vec::new(), Vec::new());
+                let mut cursor = MatchCursor::default();
+                self.next_pairs(keys, &mut cursor, keys.len(), true, &mut build, &mut probe);
+                build.into_iter().for_each(|row| visited.set(row));
+            }
+            Table::Perfect(table) => mark(|place| table.row(place), cursor, |_, _| true, visited),
+            Table::Word64(table) => mark(|place| table.row(place), cursor, |_, _| true, visited),
+            Table::Word128(table) => mark(|place| table.row(place), cursor, |_, _| true, visited),
+            Table::Rows(table, build_rows) => {
+                mark(|place| table.row(place), cursor, same_bytes(build_rows, keys), visited);
+            }
         }
     }
+}
+
+fn hashes_of(rows: &Rows) -> Vec<u64> {
+    rows.iter().map(|row| hash_bytes(row.data())).collect()
 }
 
 /// Whether a probe and a build row, whose hashes agree, have equal keys.
@@ -117,30 +211,9 @@ fn same_bytes<'a>(build_rows: &'a Rows, keys: &'a Keys) -> impl Fn(usize, u32) -
     |probe, build| probe_rows.row(probe).data() == build_rows.row(build as usize).data()
 }
 
-/// Looks up each key. First all heads, then all chains: the cache misses of many rows overlap.
-fn find_all<K: Word>(
-    table: &ChainedTable<K>,
-    words: impl ExactSizeIterator<Item = K> + Clone,
-    keys: &Keys,
-    links: &mut Vec<u32>,
-) {
-    links.clear();
-    links.extend(words.clone().map(|word| table.head(word)));
-    if let Some(matchable) = &keys.matchable {
-        for (row, link) in links.iter_mut().enumerate() {
-            if matchable.is_null(row) {
-                *link = 0;
-            }
-        }
-    }
-    for (word, link) in words.zip(links) {
-        *link = table.find(word, *link);
-    }
-}
-
 #[inline(always)]
-fn pairs<K: Word>(
-    table: &ChainedTable<K>,
+fn pairs(
+    row_at: impl Fn(u32) -> u32,
     cursor: &mut MatchCursor,
     limit: usize,
     first_only: bool,
@@ -149,18 +222,19 @@ fn pairs<K: Word>(
     probe: &mut Vec<u32>,
 ) -> bool {
     let full = build.len() + limit;
-    while let Some(link) = cursor.links.get_mut(cursor.row) {
-        while *link != 0 {
+    while let Some(begin) = cursor.begins.get_mut(cursor.row) {
+        let end = cursor.ends[cursor.row];
+        while *begin < end {
             if build.len() >= full {
                 return true;
             }
-            let build_row = *link - 1;
-            *link = table.next_row(*link);
+            let build_row = row_at(*begin);
+            *begin += 1;
             if same(cursor.row, build_row) {
                 build.push(build_row);
                 probe.push(cursor.row as u32);
                 if first_only {
-                    *link = 0;
+                    *begin = end;
                 }
             }
         }
@@ -169,23 +243,13 @@ fn pairs<K: Word>(
     false
 }
 
-fn mark<K: Word>(
-    table: &ChainedTable<K>,
-    cursor: &MatchCursor,
-    same: impl Fn(usize, u32) -> bool,
-    visited: &VisitedRows,
-) {
-    for (row, &first) in cursor.links.iter().enumerate() {
-        let mut link = first;
-        while link != 0 {
-            let build_row = link - 1;
-            if same(row, build_row) {
-                if visited.get(build_row) {
-                    break;
-                }
-                visited.set(build_row);
+fn mark(row_at: impl Fn(u32) -> u32, cursor: &MatchCursor, same: impl Fn(usize, u32) -> bool, visited: &VisitedRows) {
+    for (row, (&begin, &end)) in cursor.begins.iter().zip(&cursor.ends).enumerate() {
+        for build_row in (begin..end).map(&row_at).filter(|build_row| same(row, *build_row)) {
+            if visited.get(build_row) {
+                break;
             }
-            link = table.next_row(link);
+            visited.set(build_row);
         }
     }
 }

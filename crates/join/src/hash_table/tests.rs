@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, StringArray};
 
+use super::perfect::PerfectTable;
 use super::*;
 use crate::keys::{KeyCodec, Keys};
 
@@ -55,7 +56,7 @@ fn all_pairs_are_found_in_order_whatever_the_limit() {
         let (build, probe) = (values(300, distinct), values(200, distinct + 1));
         let expected = expected(&build, &probe);
         for encode in [integers, strings] {
-            let table = JoinTable::build(encode(&build));
+            let table = JoinTable::build(encode(&build), 3).unwrap();
             for limit in [1, 7, 8192] {
                 assert_eq!(all_pairs(&table, &encode(&probe), limit, false), expected);
             }
@@ -68,14 +69,14 @@ fn the_first_match_is_found_for_each_row() {
     let (build, probe) = (values(300, 10), values(200, 12));
     let mut first = expected(&build, &probe);
     first.dedup_by_key(|(probe_row, _)| *probe_row);
-    assert_eq!(all_pairs(&JoinTable::build(integers(&build)), &integers(&probe), 16, true), first);
+    assert_eq!(all_pairs(&JoinTable::build(integers(&build), 1).unwrap(), &integers(&probe), 16, true), first);
 }
 
 #[test]
 fn marking_reaches_every_row_of_a_key() {
     let (build, probe) = (values(300, 20), values(100, 13));
     for encode in [integers, strings] {
-        let table = JoinTable::build(encode(&build));
+        let table = JoinTable::build(encode(&build), 3).unwrap();
         let visited = VisitedRows::new(build.len());
         let mut cursor = MatchCursor::default();
         table.start(&encode(&probe), &mut cursor);
@@ -88,19 +89,83 @@ fn marking_reaches_every_row_of_a_key() {
 
 #[test]
 fn an_empty_table_has_no_matches() {
-    let table = JoinTable::build(integers(&[]));
+    let table = JoinTable::build(integers(&[]), 2).unwrap();
     assert!(all_pairs(&table, &integers(&values(10, 3)), 4, false).is_empty());
 }
 
+/// Spreads numbers over 64 bits, each to another.
+fn sparse(number: i64) -> i64 {
+    number.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64).rotate_left(31)
+}
+
+/// Build sides of enough rows for several partitions, each of another kind.
+fn large_builds() -> Vec<(&'static str, Vec<Option<i64>>)> {
+    const ROWS: i64 = 150_000;
+    // Odd multipliers permute the numbers below a power of two.
+    let shuffled = |row: i64| row * 77_777 % (1 << 18);
+    let of = |key: &dyn Fn(i64) -> Option<i64>| (0..ROWS).map(key).collect::<Vec<_>>();
+    vec![
+        ("in order", of(&|row| Some(row - 5_000))),
+        ("dense and unique", of(&|row| Some(shuffled(row)))),
+        ("dense, with nulls", of(&|row| (row % 5 != 0).then_some(shuffled(row)))),
+        ("dense, in order, with nulls", of(&|row| (row % 5 != 0).then_some(row))),
+        ("dense, two rows a key", of(&|row| Some(shuffled(row / 2)))),
+        ("sparse and unique", of(&|row| Some(sparse(row)))),
+        ("sparse, three rows a key", of(&|row| Some(sparse(row / 3)))),
+        ("sparse, one key with most rows", of(&|row| Some(if row % 50 == 0 { sparse(row) } else { -1 }))),
+        ("the extremes", of(&|row| Some([i64::MIN, i64::MAX, -1, 0, row][row as usize % 5]))),
+    ]
+}
+
 #[test]
-fn a_key_with_many_rows_does_not_slow_its_neighbours() {
-    // One key owns almost all rows; whatever shares its bucket must be found in a step or two.
-    let rows = 1 << 16;
-    let keys = (0..rows).map(|row| if row < 100 { row + 1 } else { 0 });
-    let table = ChainedTable::<u64>::build(keys.collect::<Vec<u64>>().into_iter(), |_| true);
-    for key in 1..=100 {
-        let link = table.find(key, table.head(key));
-        assert_eq!(u64::from(link), key);
-        assert_eq!(table.next_row(link), 0);
+fn large_tables_find_what_a_map_finds_on_any_number_of_threads() {
+    for (name, build) in large_builds() {
+        let mut rows_of = std::collections::HashMap::<i64, Vec<u32>>::new();
+        for (row, key) in build.iter().enumerate() {
+            key.iter().for_each(|key| rows_of.entry(*key).or_default().push(row as u32));
+        }
+        // Keys that are there, but not the heaviest again and again, and keys that are not.
+        let mut probe: Vec<_> = build.iter().step_by(97).copied().filter(|key| *key != Some(-1)).collect();
+        probe.extend([Some(-1), None, Some(i64::MIN), Some(i64::MAX), Some(1 << 40), Some(-5_001), Some(1 << 18)]);
+        probe.extend((0..500).map(|number| Some(sparse(1_000_000 + number))));
+        let mut expected = Vec::new();
+        for (probe_row, key) in probe.iter().enumerate() {
+            let rows = key.and_then(|key| rows_of.get(&key)).into_iter().flatten();
+            expected.extend(rows.take(3_000).map(|row| (probe_row as u32, *row)));
+        }
+        for threads in [1, 2, 5] {
+            let table = JoinTable::build(integers(&build), threads).unwrap();
+            let mut found = all_pairs(&table, &integers(&probe), 8192, false);
+            // Of keys with many rows the first are compared.
+            let mut last = (u32::MAX, 0);
+            found.retain(|(row, _)| {
+                last = if last.0 == *row { (*row, last.1 + 1) } else { (*row, 1) };
+                last.1 <= 3_000
+            });
+            assert!(found == expected, "{name}, {threads} threads");
+        }
     }
+}
+
+#[test]
+fn tables_take_no_more_memory_than_is_paid_for() {
+    for (name, build) in large_builds() {
+        let column: ArrayRef = Arc::new(Int64Array::from(build.clone()));
+        let codec = KeyCodec::try_new(&[column.data_type().clone()], false).unwrap();
+        let table = JoinTable::build(integers(&build), 2).unwrap();
+        assert!(table.bytes() <= build.len() * JoinTable::row_bytes(&codec), "{name}: {} bytes", table.bytes());
+    }
+}
+
+#[test]
+fn rows_are_put_in_order_only_if_there_are_no_others() {
+    let keys: Vec<u64> = vec![14, 10, 13, 11, 12];
+    let full = PerfectTable::build(&keys, |_| true, 1).unwrap().unwrap();
+    assert_eq!(full.order(), Some(&[2, 4, 5, 3, 1][..]));
+    // As many rows as the range has keys, but one of them cannot match, so that a key has none.
+    let hole = PerfectTable::build(&keys, |row| row != 2, 1).unwrap().unwrap();
+    assert!(hole.is_unique() && hole.order().is_none());
+    let duplicate = PerfectTable::build(&[10, 14, 12, 12, 11], |_| true, 1).unwrap().unwrap();
+    assert!(!duplicate.is_unique() && duplicate.order().is_none());
+    assert!(PerfectTable::build(&[0, u64::MAX], |_| true, 1).unwrap().is_none());
 }

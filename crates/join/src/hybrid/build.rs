@@ -8,7 +8,7 @@ use arrow::datatypes::DataType;
 
 use super::build_side::{BuildSide, SpilledBuild};
 use crate::error::{JoinError, Result};
-use crate::hash_table::{ChainedTable, IndexCost};
+use crate::hash_table::{IndexCost, JoinTable};
 use crate::keys::Keys;
 use crate::memory::{Grant, HeldMemory, UnitMemory, compact};
 use crate::spec::{JoinSpec, Side};
@@ -100,7 +100,7 @@ impl<S: SpillStore> HybridBuild<S> {
         let batch = compact(batch)?;
         self.rows += batch.num_rows();
         if let State::InMemory(rows) = &mut self.state {
-            let fits = add_offset_bytes(&batch, &mut rows.offsets) && self.rows <= ChainedTable::<u64>::MAX_ROWS;
+            let fits = add_offset_bytes(&batch, &mut rows.offsets) && self.rows <= JoinTable::MAX_ROWS;
             if is_row_format && keys.is_none() {
                 keys = Some(self.spec.keys(Side::Build, &batch)?);
             }
@@ -184,7 +184,7 @@ fn too_many_rows() -> JoinError {
     JoinError::Limit(format!(
         "The build side of a join has more than {} rows or more than 2 GiB of text in one column, which needs \
          partitions in files; set overspill.spill = true and overspill.max_recursion_depth above 0",
-        ChainedTable::<u64>::MAX_ROWS
+        JoinTable::MAX_ROWS
     ))
 }
 

@@ -12,9 +12,12 @@ use crate::hash_table::{JoinTable, VisitedRows};
 use crate::join_type::JoinType;
 use crate::keys::Keys;
 use crate::memory::{Grant, HeldMemory};
-use crate::rows::concat_batches;
+use crate::rows::{can_reorder, concat_batches, reorder_batch};
 use crate::spec::{JoinSpec, Side};
 use crate::spill::Radix;
+
+/// Tables of fewer rows stay in the cache.
+const WORTH_REORDERING: usize = 64 << 10;
 
 /// The rows of the build side that are in memory, with their hash table; shared by all that probe it.
 #[derive(Debug)]
@@ -74,11 +77,18 @@ impl ProbeFacts {
 impl BuildSide {
     /// Indexes build rows; `memory` pays for them and for the making of the index.
     pub(super) fn try_new(spec: &JoinSpec, batches: Vec<RecordBatch>, memory: Grant) -> Result<Self> {
-        let batch = concat_batches(spec.schema(Side::Build), batches)?;
+        let batch = concat_batches(spec.schema(Side::Build), batches, spec.build_threads)?;
         let keys = spec.keys(Side::Build, &batch)?;
         let matchable = keys.matchable.clone().filter(|_| spec.null_aware);
         let rows = if spec.join_type.emits_build_at_end() { batch.num_rows() } else { 0 };
-        let table = JoinTable::build(keys);
+        let table = JoinTable::build(keys, spec.build_threads)?;
+        // A probe row then finds its match with one cache miss, not two.
+        let (batch, table) = match table.order() {
+            Some(order) if batch.num_rows() >= WORTH_REORDERING && can_reorder(&batch) => {
+                (reorder_batch(&batch, order, spec.build_threads)?, table.in_order())
+            }
+            _ => (batch, table),
+        };
         let held = HeldMemory::default().add(&batch) + table.bytes() + VisitedRows::bytes(rows);
         let mut memory = memory;
         memory.shrink(memory.bytes().saturating_sub(held));

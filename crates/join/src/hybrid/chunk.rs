@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 
 use super::build_side::BuildSide;
 use crate::error::Result;
-use crate::hash_table::{ChainedTable, IndexCost};
+use crate::hash_table::{IndexCost, JoinTable};
 use crate::memory::{Grant, HeldMemory, UnitMemory};
 use crate::spec::{JoinSpec, Side};
 
@@ -42,7 +42,7 @@ impl ChunkBuild {
             self.grant.grow(bytes);
         } else {
             // Offsets of 32 bits may address the values of a column.
-            let too_many = rows > ChainedTable::<u64>::MAX_ROWS || self.grant.bytes() + bytes > i32::MAX as usize;
+            let too_many = rows > JoinTable::MAX_ROWS || self.grant.bytes() + bytes > i32::MAX as usize;
             if too_many || self.grant.try_grow(bytes).is_err() {
                 return Ok(Some(batch));
             }

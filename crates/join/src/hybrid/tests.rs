@@ -129,6 +129,7 @@ fn spec(join_type: JoinType, null_equal: bool, filtered: bool) -> Arc<JoinSpec> 
         probe_schema: side_schema(),
         output_schema: Arc::new(Schema::new(fields)),
         output_columns,
+        build_threads: 2,
         batch_size: 512,
     })
 }

@@ -21,6 +21,8 @@ pub struct KeyCodec {
     layout: Layout,
     /// Whether two nulls are equal; if not, a row with a null among its keys has no match.
     null_equal: bool,
+    /// Whether the values of the only key column are the packed keys.
+    is_column: bool,
 }
 
 #[derive(Debug)]
@@ -64,7 +66,8 @@ impl KeyCodec {
             Some(bits) if bits <= 128 => Layout::Word128,
             _ => Layout::Rows(RowConverter::new(types.iter().cloned().map(SortField::new).collect())?),
         };
-        Ok(Self { layout, null_equal })
+        let is_column = !null_equal && matches!(types, [data_type] if is_word(data_type));
+        Ok(Self { layout, null_equal, is_column })
     }
 
     /// Whether keys of these types can be joined.
@@ -86,7 +89,12 @@ impl KeyCodec {
         };
         let data = match &self.layout {
             Layout::Word64 => KeyData::Word64(match columns {
-                [column] if !self.null_equal && is_word(column.data_type()) => values_of_word(column),
+                [column] if self.is_column => values_of_word(column),
+                [column] if !self.null_equal && is_half_word(column.data_type()) => {
+                    let data = column.to_data();
+                    let values = ScalarBuffer::<u32>::new(data.buffers()[0].clone(), data.offset(), data.len());
+                    values.iter().map(|value| u64::from(*value)).collect()
+                }
                 _ => self.pack::<u64>(columns).into(),
             }),
             Layout::Word128 => {
@@ -108,6 +116,11 @@ impl KeyCodec {
             Layout::Word128 => Some(size_of::<[u64; 2]>()),
             Layout::Rows(_) => None,
         }
+    }
+
+    /// The bytes of a packed key that are not those of its column; `None` for keys in row format.
+    pub fn packed_bytes(&self) -> Option<usize> {
+        if self.is_column { Some(0) } else { self.word_bytes() }
     }
 
     fn pack<W: Packed>(&self, columns: &[ArrayRef]) -> Vec<W> {
@@ -198,6 +211,11 @@ fn word_bits(data_type: &DataType) -> Option<usize> {
 /// Whether the values of a column are words as they are: integers of 64 bits, whatever they mean.
 fn is_word(data_type: &DataType) -> bool {
     data_type.primitive_width() == Some(8) && !data_type.is_floating() && !matches!(data_type, DataType::Interval(_))
+}
+
+/// The same for integers of 32 bits, which words hold as they are.
+fn is_half_word(data_type: &DataType) -> bool {
+    data_type.primitive_width() == Some(4) && !data_type.is_floating()
 }
 
 /// The values of a column of words.

@@ -1,12 +1,31 @@
 //! Fixed-width words that hold a packed key.
 
+use std::fmt;
+
+use overspill_machine::memory::Plain;
+
 /// A packed join key of fixed width.
-pub trait Word: Copy + Eq + Default + Send + Sync + 'static {
+pub trait Word: Copy + Ord + Default + Send + Sync + 'static {
     /// A 64-bit hash, all of whose bits depend on all bits of the key.
     ///
     /// The seed differs from those of DataFusion's repartitioning, so that rows which share a partition there spread
     /// over all partitions here.
     fn hash(self) -> u64;
+
+    /// The key with the number of its row, as a hash table keeps them side by side: one cache miss finds both.
+    type Entry: Copy + Default + Plain + Send + Sync + fmt::Debug;
+
+    /// Puts an entry together, with the bucket it belongs to.
+    fn entry(self, row: u32, bucket: u32) -> Self::Entry;
+
+    /// The key of an entry.
+    fn of(entry: &Self::Entry) -> Self;
+
+    /// The row of an entry.
+    fn row_of(entry: &Self::Entry) -> u32;
+
+    /// The bucket of an entry.
+    fn bucket_of(entry: &Self::Entry) -> u32;
 }
 
 const MULTIPLIER: u64 = 0x9E6C_63D0_676A_9A99;
@@ -19,12 +38,40 @@ fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
+/// The row of an entry below its bucket.
+#[inline(always)]
+fn place(row: u32, bucket: u32) -> u64 {
+    u64::from(bucket) << 32 | u64::from(row)
+}
+
 impl Word for u64 {
     #[inline(always)]
     fn hash(self) -> u64 {
         let once = fold(self ^ SEED, MULTIPLIER);
         // The fold alone leaves regularities in the top bits for keys that differ in few bits.
         once ^ (once >> 32).wrapping_mul(MULTIPLIER)
+    }
+
+    type Entry = [u64; 2];
+
+    #[inline(always)]
+    fn entry(self, row: u32, bucket: u32) -> Self::Entry {
+        [self, place(row, bucket)]
+    }
+
+    #[inline(always)]
+    fn of(entry: &Self::Entry) -> Self {
+        entry[0]
+    }
+
+    #[inline(always)]
+    fn row_of(entry: &Self::Entry) -> u32 {
+        entry[1] as u32
+    }
+
+    #[inline(always)]
+    fn bucket_of(entry: &Self::Entry) -> u32 {
+        (entry[1] >> 32) as u32
     }
 }
 
@@ -33,5 +80,27 @@ impl Word for [u64; 2] {
     #[inline(always)]
     fn hash(self) -> u64 {
         (fold(self[0] ^ SEED, MULTIPLIER) ^ self[1]).hash()
+    }
+
+    type Entry = [u64; 3];
+
+    #[inline(always)]
+    fn entry(self, row: u32, bucket: u32) -> Self::Entry {
+        [self[0], self[1], place(row, bucket)]
+    }
+
+    #[inline(always)]
+    fn of(entry: &Self::Entry) -> Self {
+        [entry[0], entry[1]]
+    }
+
+    #[inline(always)]
+    fn row_of(entry: &Self::Entry) -> u32 {
+        entry[2] as u32
+    }
+
+    #[inline(always)]
+    fn bucket_of(entry: &Self::Entry) -> u32 {
+        (entry[2] >> 32) as u32
     }
 }

@@ -3,8 +3,10 @@
 mod account;
 mod compact;
 mod footprint;
+mod pages;
 
 pub use account::{Grant, MemoryHost, Purpose, UnitMemory};
 pub use compact::compact;
 pub use footprint::HeldMemory;
 pub(crate) use footprint::{column_bytes, row_bytes};
+pub(crate) use pages::{HUGE, PageVec};

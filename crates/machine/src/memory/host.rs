@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use cudarc::driver::sys;
 use serde::{Deserialize, Serialize};
@@ -216,6 +217,13 @@ impl HostBuffer {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.bytes / size_of::<T>()) }
     }
 
+    /// The memory as numbers that several threads write at once.
+    pub fn as_atomic_slice(&mut self) -> &[AtomicU32] {
+        // SAFETY: the range is mapped, initialised and aligned, a number has the layout of an atomic one, and the borrow is exclusive,
+        // so that for as long as it lasts nobody sees the memory as anything else.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.bytes / size_of::<AtomicU32>()) }
+    }
+
     pub(crate) fn range(&self, offset: u64, bytes: u64) -> Result<&[u8]> {
         let range = usize::try_from(offset).ok().zip(usize::try_from(offset.saturating_add(bytes)).ok());
         range.and_then(|(from, to)| self.as_slice::<u8>().get(from..to)).ok_or_else(|| {
@@ -283,3 +291,6 @@ macro_rules! plain {
     ($($type:ty),*) => { $( impl plain::Sealed for $type {} impl Plain for $type {} )* };
 }
 plain!(u8, u16, u32, u64, i8, i16, i32, i64);
+
+impl<T: Plain, const N: usize> plain::Sealed for [T; N] {}
+impl<T: Plain, const N: usize> Plain for [T; N] {}

@@ -8,6 +8,8 @@ use datafusion::common::Result;
 use datafusion::datasource::MemTable;
 use datafusion::prelude::SessionContext;
 
+use overspill::Strategy;
+
 use super::session::Settings;
 
 /// A query per join type; the build side is always `a`, with its wide column: a filter that is always true asks for it
@@ -43,6 +45,7 @@ pub fn settings(target_partitions: usize, partitioned: bool) -> Settings {
     Settings {
         target_partitions,
         partitioned,
+        strategy: if partitioned { Strategy::Hybrid } else { Strategy::Auto },
         batch_size: 500,
         join_reordering: false,
         max_fanout: 2,

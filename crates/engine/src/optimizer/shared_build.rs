@@ -1,0 +1,133 @@
+//! Lets all streams of a join share one build side, instead of partitioning both sides.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::tree_node::PlanContext;
+use datafusion::physical_plan::{Distribution, ExecutionPlan};
+
+use crate::config::{OverspillConfig, Strategy};
+use crate::hybrid_join::HybridJoinExec;
+
+/// What a shared build side may take of the memory limit by its estimate, as a divisor: estimates are often too low, and joins
+/// run beside each other.
+const SHARE: usize = 4;
+
+/// Bytes of a hash table for each build row, at most.
+const TABLE_BYTES: usize = 48;
+
+/// Turns [`PartitionMode::Partitioned`] into [`PartitionMode::CollectLeft`] where the join then runs without partitioning
+/// (paper 2, section 2.1: the no-partitioning join): threads build one hash table together and probe it with the rows as they come.
+/// What partitioning both sides costs is saved, and with it the skew of partitions.
+///
+/// It leaves a join alone whose build side is estimated not to fit memory, as partitions spill side by side; and one whose
+/// partitions an operator above can use, such as an aggregate by the join key.
+#[derive(Debug)]
+pub struct SharedBuild {
+    pool: Option<Arc<dyn MemoryPool>>,
+}
+
+/// The names of columns that an operator above wants rows to be partitioned by.
+type Wanted = Vec<String>;
+
+impl SharedBuild {
+    /// A rule for sessions that take their memory from a pool, if it is known yet.
+    pub fn new(pool: Option<Arc<dyn MemoryPool>>) -> Self {
+        Self { pool }
+    }
+
+    fn should_share(&self, join: &HashJoinExec, wanted: &Wanted, config: &OverspillConfig) -> Result<bool> {
+        if *join.partition_mode() != PartitionMode::Partitioned || !HybridJoinExec::supports(join) {
+            return Ok(false);
+        }
+        match config.strategy {
+            Strategy::NoPartition => Ok(true),
+            Strategy::Hybrid => Ok(false),
+            Strategy::Auto => {
+                let keys = join.on().iter().flat_map(|(build, probe)| names([build, probe]));
+                let is_wanted = { keys }.any(|key| wanted.contains(&key));
+                Ok(!is_wanted && self.fits(join.left(), config)?)
+            }
+        }
+    }
+
+    /// Whether the build side is estimated to fit memory with room to spare.
+    fn fits(&self, build: &Arc<dyn ExecutionPlan>, config: &OverspillConfig) -> Result<bool> {
+        let pool = match self.pool.as_ref().map(|pool| pool.memory_limit()) {
+            Some(MemoryLimit::Finite(limit)) => limit,
+            Some(MemoryLimit::Infinite | MemoryLimit::Unknown) | None => usize::MAX,
+        };
+        let limit = if config.join_memory_limit == 0 { pool } else { pool.min(config.join_memory_limit) };
+        if limit == usize::MAX {
+            return Ok(true);
+        }
+        let statistics = StatisticsContext::new().compute(build.as_ref(), &StatisticsArgs::new())?;
+        let (rows, bytes) = (statistics.num_rows.get_value(), statistics.total_byte_size.get_value());
+        Ok(match (rows, bytes) {
+            (Some(rows), Some(bytes)) => rows.saturating_mul(TABLE_BYTES).saturating_add(*bytes) <= limit / SHARE,
+            _ => false,
+        })
+    }
+}
+
+fn names<'a>(expressions: impl IntoIterator<Item = &'a Arc<dyn PhysicalExpr>>) -> Wanted {
+    let columns = expressions.into_iter().flat_map(collect_columns);
+    columns.map(|column| column.name().to_owned()).collect()
+}
+
+/// What a node wants of the partitions of each of its inputs: by its own words, or, if it does not care, what is wanted of its own.
+fn wanted_below(plan: &dyn ExecutionPlan, wanted: &Wanted) -> Vec<Wanted> {
+    let requirements = plan.input_distribution_requirements().into_per_child();
+    let passes_on = plan.children().len() == 1;
+    requirements
+        .into_iter()
+        .map(|requirement| match requirement {
+            Distribution::KeyPartitioned(keys) => names(&keys),
+            Distribution::UnspecifiedDistribution if passes_on => wanted.clone(),
+            _ => Wanted::new(),
+        })
+        .collect()
+}
+
+impl PhysicalOptimizerRule for SharedBuild {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let Some(overspill) = config.extensions.get::<OverspillConfig>().filter(|config| config.enabled) else {
+            return Ok(plan);
+        };
+        let shared = PlanContext::<Wanted>::new_default(plan).transform_down(|mut node| {
+            let mut changed = false;
+            if let Some(join) = node.plan.downcast_ref::<HashJoinExec>()
+                && self.should_share(join, &node.data, overspill)?
+            {
+                node.plan = join
+                    .builder()
+                    .with_partition_mode(PartitionMode::CollectLeft)
+                    .recompute_properties()
+                    .build_exec()?;
+                changed = true;
+            }
+            for (child, wanted) in node.children.iter_mut().zip(wanted_below(node.plan.as_ref(), &node.data)) {
+                child.data = wanted;
+            }
+            Ok(if changed { Transformed::yes(node) } else { Transformed::no(node) })
+        })?;
+        // Children have changed below their parents.
+        Ok(shared.data.transform_up(|node| node.update_plan_from_children().map(Transformed::yes))?.data.plan)
+    }
+
+    fn name(&self) -> &str {
+        "shared_build"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,150 @@
+//! Deals rows out to partitions, on several threads.
+
+use crate::parallel::{in_parallel, ranges};
+
+/// Rows of a partition: what is done to one of them then stays in the second-level cache.
+const ROWS_PER_PARTITION: usize = 64 << 10;
+/// A thread writes to so many places at once without missing the TLB or the cache at each.
+const MAX_PARTITIONS: usize = 512;
+
+/// How slots are cut into partitions: by their upper bits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slots {
+    /// How many there are.
+    partitions: usize,
+    /// The slots of a partition are two to the power of this.
+    shift: u32,
+    /// All slots.
+    pub count: usize,
+}
+
+impl Slots {
+    /// Cuts `count` slots, that `rows` rows spread over.
+    pub fn cut(count: usize, rows: usize) -> Self {
+        let wanted = (rows / ROWS_PER_PARTITION).clamp(1, MAX_PARTITIONS);
+        let shift = count.div_ceil(wanted).next_power_of_two().ilog2();
+        Self { partitions: count.div_ceil(1 << shift).max(1), shift, count }
+    }
+
+    /// How many slots each partition has.
+    fn lengths(self) -> impl Iterator<Item = usize> {
+        let length = 1usize << self.shift;
+        (0..self.partitions).map(move |partition| length.min(self.count - (partition << self.shift).min(self.count)))
+    }
+}
+
+/// What was dealt out.
+#[derive(Debug)]
+pub(super) struct Dealt<T> {
+    /// By thread, and then by partition.
+    hands: Vec<Vec<Vec<T>>>,
+    slots: Slots,
+    threads: usize,
+}
+
+impl<T: Copy + Send + Sync> Dealt<T> {
+    /// Deals out what `item` makes of each row: a slot, and what goes to its partition. `None` leaves the row out.
+    pub fn new(rows: usize, slots: Slots, threads: usize, item: impl Fn(usize) -> Option<(usize, T)> + Sync) -> Self {
+        let hands = in_parallel(threads, ranges(rows, threads), |range| {
+            let mut hand: Vec<Vec<T>> = if slots.partitions == 1 {
+                vec![Vec::with_capacity(range.len())]
+            } else {
+                // Counted first, so that no memory is taken beyond what is needed.
+                let mut counts = vec![0usize; slots.partitions];
+                for (slot, _) in range.clone().filter_map(&item) {
+                    counts[slot >> slots.shift] += 1;
+                }
+                counts.into_iter().map(Vec::with_capacity).collect()
+            };
+            for (slot, value) in range.filter_map(&item) {
+                hand[slot >> slots.shift].push(value);
+            }
+            hand
+        });
+        Self { hands, slots, threads }
+    }
+
+    /// Sorts the items by slot, partitions side by side: leaves in `starts`, which has a place more than there are slots and is
+    /// zeroed, where each slot starts, and in `sorted` what `output_of` makes of the items. Those of a slot keep the order of
+    /// their rows, until `finish` is called with them.
+    pub fn sort<O: Send>(
+        &self,
+        starts: &mut [u32],
+        sorted: &mut [O],
+        slot_of: impl Fn(&T) -> u32 + Sync,
+        output_of: impl Fn(T) -> O + Sync,
+        finish: impl Fn(&mut [O]) + Sync,
+    ) {
+        let slots = self.slots;
+        let counts: Vec<usize> = (0..slots.partitions).map(|partition| self.count(partition)).collect();
+        let mut base = 0;
+        let pieces = split(&mut starts[1..], slots.lengths())
+            .into_iter()
+            .zip(split(sorted, counts))
+            .enumerate()
+            .map(|(partition, (ends, sorted))| {
+                let piece = Piece { partition, base, ends, sorted };
+                base += piece.sorted.len() as u32;
+                piece
+            })
+            .collect();
+        in_parallel(self.threads, pieces, |Piece { partition, base, ends, sorted }| {
+            let slot_of = |item: &T| slot_of(item) as usize - (partition << slots.shift);
+            for item in self.items(partition) {
+                ends[slot_of(&item)] += 1;
+            }
+            let mut next = base;
+            for end in &mut *ends {
+                next += std::mem::replace(end, next);
+            }
+            // Each slot starts where the one before has come to when all items are in their places.
+            for item in self.items(partition) {
+                let place = &mut ends[slot_of(&item)];
+                sorted[(*place - base) as usize] = output_of(item);
+                *place += 1;
+            }
+            let mut begin = 0;
+            for end in &*ends {
+                let end = (end - base) as usize;
+                finish(&mut sorted[begin..end]);
+                begin = end;
+            }
+        });
+    }
+
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.hands.iter().flatten().map(Vec::len).sum()
+    }
+
+    fn count(&self, partition: usize) -> usize {
+        self.hands.iter().map(|hand| hand[partition].len()).sum()
+    }
+
+    /// The items of a partition, in the order of their rows.
+    fn items(&self, partition: usize) -> impl Iterator<Item = T> {
+        self.hands.iter().flat_map(move |hand| hand[partition].iter().copied())
+    }
+}
+
+/// What is sorted of a partition.
+struct Piece<'a, O> {
+    partition: usize,
+    /// How many items the partitions before have.
+    base: u32,
+    ends: &'a mut [u32],
+    sorted: &'a mut [O],
+}
+
+/// Cuts a slice into consecutive pieces of these lengths.
+fn split<T>(slice: &mut [T], lengths: impl IntoIterator<Item = usize>) -> Vec<&mut [T]> {
+    let mut rest = slice;
+    lengths
+        .into_iter()
+        .map(|length| {
+            let (piece, after) = std::mem::take(&mut rest).split_at_mut(length);
+            rest = after;
+            piece
+        })
+        .collect()
+}

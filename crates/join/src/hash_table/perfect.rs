@@ -1,0 +1,214 @@
+//! Perfect hashing: a slot for each key of a range.
+
+use std::sync::atomic::Ordering;
+
+use super::deal::{Dealt, Slots};
+use crate::error::Result;
+use crate::memory::PageVec;
+use crate::parallel::{in_parallel, ranges};
+
+/// Slots for each row, at most.
+const MAX_SPREAD: usize = 4;
+
+/// A table for keys from a range that is not much larger than there are keys: the key tells the slot, and no key needs
+/// to be compared (paper 2, section 7.1; the NOPA join of Schuh, Chen and Dittrich, 2016).
+#[derive(Debug)]
+pub(crate) struct PerfectTable {
+    smallest: u64,
+    rows: RowsByKey,
+}
+
+#[derive(Debug)]
+enum RowsByKey {
+    /// The keys of the rows follow one another: the slot is the row.
+    InOrder(u32),
+    /// The row of each key plus one, 0 for none. It is full if every key of the range has a row, and there are no other rows.
+    Unique { rows: PageVec<u32>, is_full: bool },
+    /// Where the rows of each key start, and where those of the last end; and the rows.
+    Grouped { starts: PageVec<u32>, rows: PageVec<u32> },
+}
+
+impl PerfectTable {
+    /// Slots a row may take, in the worst case.
+    pub const BYTES_PER_ROW: usize = MAX_SPREAD * size_of::<u32>() + size_of::<u32>();
+
+    /// A table of the rows for which `is_matchable` holds; `None` if their keys are too far apart.
+    pub fn build(keys: &[u64], is_matchable: impl Fn(usize) -> bool + Sync, threads: usize) -> Result<Option<Self>> {
+        let matchable = || keys.iter().enumerate().filter(|(row, _)| is_matchable(*row)).map(|(_, key)| *key);
+        let (mut smallest, mut largest, mut count) = (u64::MAX, 0, 0usize);
+        for key in matchable() {
+            (smallest, largest, count) = (smallest.min(key), largest.max(key), count + 1);
+        }
+        if count == 0 {
+            return Ok(Some(Self { smallest: 0, rows: RowsByKey::InOrder(0) }));
+        }
+        let Some(range) = usize::try_from(largest - smallest)
+            .ok()
+            .and_then(|last| last.checked_add(1))
+            .filter(|range| range / MAX_SPREAD <= count && *range < u32::MAX as usize)
+        else {
+            return Ok(None);
+        };
+        let is_in_order = || keys.iter().enumerate().all(|(row, key)| key.wrapping_sub(smallest) == row as u64);
+        if count == keys.len() && range == count && is_in_order() {
+            return Ok(Some(Self { smallest, rows: RowsByKey::InOrder(count as u32) }));
+        }
+        let slot_of = |row: usize| keys[row].wrapping_sub(smallest) as usize;
+        let rows = match unique(range, count, keys.len(), threads, |row| is_matchable(row).then(|| slot_of(row)))? {
+            Some(rows) => RowsByKey::Unique { rows, is_full: range == count && count == keys.len() },
+            None => {
+                let slots = Slots::cut(range, count);
+                let dealt = Dealt::new(keys.len(), slots, threads, |row| {
+                    is_matchable(row).then(|| (slot_of(row), [slot_of(row) as u32, row as u32]))
+                });
+                grouped(&dealt, slots)?
+            }
+        };
+        Ok(Some(Self { smallest, rows }))
+    }
+
+    /// The bytes the table takes.
+    pub fn bytes(&self) -> usize {
+        match &self.rows {
+            RowsByKey::InOrder(_) => 0,
+            RowsByKey::Unique { rows, .. } => rows.bytes(),
+            RowsByKey::Grouped { starts, rows } => starts.bytes() + rows.bytes(),
+        }
+    }
+
+    /// For each key of the range its row plus one, if each key has one and rows are in another order.
+    pub fn order(&self) -> Option<&[u32]> {
+        match &self.rows {
+            RowsByKey::Unique { rows, is_full: true } => Some(rows),
+            _ => None,
+        }
+    }
+
+    /// The same table once the rows have been put in the order of their keys.
+    pub fn in_order(self) -> Self {
+        match &self.rows {
+            RowsByKey::Unique { rows, is_full: true } => {
+                Self { smallest: self.smallest, rows: RowsByKey::InOrder(rows.len() as u32) }
+            }
+            _ => self,
+        }
+    }
+
+    /// Whether no key has two rows, so that [`PerfectTable::find_one`] finds all matches.
+    pub fn is_unique(&self) -> bool {
+        !matches!(self.rows, RowsByKey::Grouped { .. })
+    }
+
+    /// Appends the pairs of keys, numbered from `first` on, and rows that match. Only for unique keys.
+    pub fn find_one(
+        &self,
+        first: usize,
+        keys: &[u64],
+        is_matchable: impl Fn(usize) -> bool,
+        build: &mut Vec<u32>,
+        probe: &mut Vec<u32>,
+    ) {
+        let smallest = self.smallest;
+        match &self.rows {
+            RowsByKey::InOrder(count) => {
+                let count = u64::from(*count);
+                let link = |key: u64| {
+                    let slot = key.wrapping_sub(smallest);
+                    if slot < count { slot as u32 + 1 } else { 0 }
+                };
+                compact(first, keys, link, is_matchable, build, probe);
+            }
+            RowsByKey::Unique { rows, .. } => {
+                let rows: &[u32] = rows;
+                let link = |key: u64| rows.get(key.wrapping_sub(smallest) as usize).copied().unwrap_or(0);
+                compact(first, keys, link, is_matchable, build, probe);
+            }
+            RowsByKey::Grouped { .. } => unreachable!("keys that are not unique"),
+        }
+    }
+
+    /// Appends where the matches of each key begin and end; [`PerfectTable::row`] tells the row at a place.
+    pub fn find(&self, keys: &[u64], begins: &mut Vec<u32>, ends: &mut Vec<u32>) {
+        let RowsByKey::Grouped { starts, .. } = &self.rows else { unreachable!("unique keys") };
+        let starts: &[u32] = starts;
+        for key in keys {
+            let slot = key.wrapping_sub(self.smallest) as usize;
+            let (begin, end) = match starts.get(slot..).and_then(|rest| rest.get(..2)) {
+                Some([begin, end]) => (*begin, *end),
+                _ => (0, 0),
+            };
+            begins.push(begin);
+            ends.push(end);
+        }
+    }
+
+    /// The row at a place, one of those between a begin and its end.
+    #[inline(always)]
+    pub fn row(&self, place: u32) -> u32 {
+        let RowsByKey::Grouped { rows, .. } = &self.rows else { unreachable!("unique keys") };
+        rows[place as usize]
+    }
+}
+
+/// Looks each key up and keeps the pairs of those that have a row: written first and counted then, so that no branch
+/// depends on what was found.
+#[inline(always)]
+fn compact(
+    first: usize,
+    keys: &[u64],
+    link: impl Fn(u64) -> u32,
+    is_matchable: impl Fn(usize) -> bool,
+    build: &mut Vec<u32>,
+    probe: &mut Vec<u32>,
+) {
+    let start = build.len();
+    build.resize(start + keys.len(), 0);
+    probe.resize(start + keys.len(), 0);
+    let mut found = start;
+    {
+        let (build, probe) = (&mut build[..], &mut probe[..]);
+        for (row, key) in (first..).zip(keys) {
+            let link = if is_matchable(row) { link(*key) } else { 0 };
+            build[found] = link.wrapping_sub(1);
+            probe[found] = row as u32;
+            found += usize::from(link != 0);
+        }
+    }
+    build.truncate(found);
+    probe.truncate(found);
+}
+
+/// The row of each key plus one; `None` if a key has two.
+///
+/// All threads write to all slots, in any order: where a key has two rows either may stay, and fewer slots are taken than there
+/// are rows.
+fn unique(
+    range: usize,
+    count: usize,
+    rows: usize,
+    threads: usize,
+    slot_of: impl Fn(usize) -> Option<usize> + Sync,
+) -> Result<Option<PageVec<u32>>> {
+    if range < count {
+        return Ok(None);
+    }
+    let (slots, ()) = PageVec::written(range, |slots| {
+        in_parallel(threads, ranges(rows, threads), |range| {
+            for row in range {
+                if let Some(slot) = slot_of(row) {
+                    slots[slot].store(row as u32 + 1, Ordering::Relaxed);
+                }
+            }
+        });
+    })?;
+    let taken = slots.chunks(4096).map(|slots| slots.iter().map(|row| u32::from(*row != 0)).sum::<u32>() as usize);
+    Ok((taken.sum::<usize>() == count).then_some(slots))
+}
+
+/// Rows by their keys.
+fn grouped(dealt: &Dealt<[u32; 2]>, slots: Slots) -> Result<RowsByKey> {
+    let mut starts = PageVec::<u32>::zeroed(slots.count + 1)?;
+    let mut rows = PageVec::<u32>::zeroed(dealt.len())?;
+    dealt.sort(&mut starts, &mut rows, |[slot, _]| *slot, |[_, row]| row, |_| {});
+    Ok(RowsByKey::Grouped { starts, rows })
+}

@@ -1,0 +1,111 @@
+//! Arrays that are read at random.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::AtomicU32;
+
+use arrow::buffer::Buffer;
+use arrow::datatypes::ArrowNativeType;
+use bytes::Bytes;
+use overspill_machine::memory::{HostBuffer, PageSize, Plain};
+
+use crate::error::{JoinError, Result};
+
+/// From so many bytes on, an array is mapped in huge pages: reading at random from small ones misses the TLB at every
+/// access.
+pub(crate) const HUGE: usize = 4 << 20;
+
+/// An array of a length that is set when it is made.
+#[derive(Debug)]
+pub(crate) struct PageVec<T> {
+    memory: Memory<T>,
+    length: usize,
+}
+
+#[derive(Debug)]
+enum Memory<T> {
+    Heap(Vec<T>),
+    Mapped(HostBuffer),
+}
+
+impl<T: Plain + Copy + Default> PageVec<T> {
+    /// So many zeros. What is large is zeroed by the system, when it is touched, so that whoever fills it does it.
+    ///
+    /// # Errors
+    /// If the system does not give the memory.
+    pub(crate) fn zeroed(length: usize) -> Result<Self> {
+        let bytes = length.saturating_mul(size_of::<T>());
+        let memory = if bytes < HUGE {
+            Memory::Heap(vec![T::default(); length])
+        } else {
+            Memory::Mapped(HostBuffer::new(bytes, PageSize::Huge).map_err(JoinError::host)?)
+        };
+        Ok(Self { memory, length })
+    }
+
+    /// The bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.length * size_of::<T>()
+    }
+}
+
+impl PageVec<u32> {
+    /// So many numbers that several threads write at once, in any places, and what `write` returns.
+    ///
+    /// # Errors
+    /// If the system does not give the memory.
+    pub(crate) fn written<R>(length: usize, write: impl FnOnce(&[AtomicU32]) -> R) -> Result<(Self, R)> {
+        if length * size_of::<u32>() < HUGE {
+            let numbers: Vec<AtomicU32> = (0..length).map(|_| AtomicU32::new(0)).collect();
+            let result = write(&numbers);
+            let numbers = numbers.into_iter().map(AtomicU32::into_inner).collect();
+            return Ok((Self { memory: Memory::Heap(numbers), length }, result));
+        }
+        let mut buffer = HostBuffer::new(length * size_of::<u32>(), PageSize::Huge).map_err(JoinError::host)?;
+        let result = write(buffer.as_atomic_slice());
+        Ok((Self { memory: Memory::Mapped(buffer), length }, result))
+    }
+}
+
+impl<T: Plain + Copy> Deref for PageVec<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        match &self.memory {
+            Memory::Heap(values) => values,
+            Memory::Mapped(buffer) => &buffer.as_slice()[..self.length],
+        }
+    }
+}
+
+impl<T: Plain + Copy> DerefMut for PageVec<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        match &mut self.memory {
+            Memory::Heap(values) => values,
+            Memory::Mapped(buffer) => &mut buffer.as_mut_slice()[..self.length],
+        }
+    }
+}
+
+impl<T: Plain + ArrowNativeType> PageVec<T> {
+    /// The values as a buffer of Arrow's.
+    pub(crate) fn into_buffer(self) -> Buffer {
+        match self.memory {
+            Memory::Heap(values) => Buffer::from_vec(values),
+            Memory::Mapped(buffer) => {
+                let bytes = self.length * size_of::<T>();
+                Buffer::from(Bytes::from_owner(Mapped(buffer))).slice_with_length(0, bytes)
+            }
+        }
+    }
+}
+
+/// Mapped memory as an owner of bytes.
+struct Mapped(HostBuffer);
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+}
