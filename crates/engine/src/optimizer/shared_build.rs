@@ -21,8 +21,8 @@ use crate::hybrid_join::HybridJoinExec;
 /// run beside each other.
 const SHARE: usize = 4;
 
-/// Bytes of a hash table for each build row, at most.
-const TABLE_BYTES: usize = 48;
+/// Bytes of a hash table for each build row while it is made, about.
+const TABLE_BYTES: usize = 64;
 
 /// Turns [`PartitionMode::Partitioned`] into [`PartitionMode::CollectLeft`] where the join then runs without partitioning
 /// (paper 2, section 2.1: the no-partitioning join): threads build one hash table together and probe it with the rows as they come.

@@ -1,5 +1,7 @@
 //! The hash table over keys of any layout, and the search for matches in it.
 
+use std::ops::Range;
+
 use arrow::row::Rows;
 
 use super::perfect::PerfectTable;
@@ -97,8 +99,15 @@ impl JoinTable {
         }
     }
 
+    /// Whether no key has two rows.
     fn is_unique(&self) -> bool {
-        matches!(&self.table, Table::Perfect(table) if table.is_unique())
+        match &self.table {
+            Table::Perfect(table) => table.is_unique(),
+            Table::Word64(table) => table.is_unique(),
+            Table::Word128(table) => table.is_unique(),
+            // Rows of one hash may have different keys.
+            Table::Rows(..) => false,
+        }
     }
 
     /// The bytes the table takes.
@@ -149,33 +158,45 @@ impl JoinTable {
         build: &mut Vec<u32>,
         probe: &mut Vec<u32>,
     ) -> bool {
-        match (&self.table, &keys.data) {
-            (Table::Perfect(table), KeyData::Word64(words)) if table.is_unique() => {
-                // Looked up only now: no place between lookup and pair needs to be remembered.
-                let next = (cursor.row + limit).min(words.len());
-                let range = cursor.row..next;
-                match &keys.matchable {
-                    None => table.find_one(range.start, &words[range], |_| true, build, probe),
-                    Some(matchable) => {
-                        table.find_one(range.start, &words[range], |row| matchable.is_valid(row), build, probe);
-                    }
-                }
-                cursor.row = next;
-                next < words.len()
-            }
-            (Table::Perfect(table), _) => {
+        if self.is_unique() {
+            // Looked up only now: nothing needs to be remembered between lookup and pair.
+            let next = (cursor.row + limit).min(keys.len());
+            self.find_one(keys, cursor.row..next, build, probe);
+            cursor.row = next;
+            return next < keys.len();
+        }
+        match &self.table {
+            Table::Perfect(table) => {
                 pairs(|place| table.row(place), cursor, limit, first_only, |_, _| true, build, probe)
             }
-            (Table::Word64(table), _) => {
+            Table::Word64(table) => {
                 pairs(|place| table.row(place), cursor, limit, first_only, |_, _| true, build, probe)
             }
-            (Table::Word128(table), _) => {
+            Table::Word128(table) => {
                 pairs(|place| table.row(place), cursor, limit, first_only, |_, _| true, build, probe)
             }
-            (Table::Rows(table, build_rows), _) => {
+            Table::Rows(table, build_rows) => {
                 let same = same_bytes(build_rows, keys);
                 pairs(|place| table.row(place), cursor, limit, first_only, same, build, probe)
             }
+        }
+    }
+
+    /// Appends the pairs of these probe rows with their only matches.
+    fn find_one(&self, keys: &Keys, rows: Range<usize>, build: &mut Vec<u32>, probe: &mut Vec<u32>) {
+        let first = rows.start;
+        let is_matchable = |row: usize| keys.is_matchable(row);
+        match (&self.table, &keys.data) {
+            (Table::Perfect(table), KeyData::Word64(words)) => {
+                table.find_one(first, &words[rows], is_matchable, build, probe);
+            }
+            (Table::Word64(table), KeyData::Word64(words)) => {
+                table.find_one(first, &words[rows], is_matchable, build, probe);
+            }
+            (Table::Word128(table), KeyData::Word128(words)) => {
+                table.find_one(first, &words[rows], is_matchable, build, probe);
+            }
+            _ => unreachable!("both sides of a join share one key codec"),
         }
     }
 
@@ -184,13 +205,12 @@ impl JoinTable {
     /// The rows of one key are always marked together, so they are passed over when the first of them is marked
     /// already: the cost is linear even if both sides consist of duplicates.
     pub fn mark_matches(&self, keys: &Keys, cursor: &MatchCursor, visited: &VisitedRows) {
+        if self.is_unique() {
+            let (mut build, mut probe) = (Vec::new(), Vec::new());
+            self.find_one(keys, 0..keys.len(), &mut build, &mut probe);
+            return build.into_iter().for_each(|row| visited.set(row));
+        }
         match &self.table {
-            Table::Perfect(table) if table.is_unique() => {
-                let (mut build, mut probe) = (Vec::new(), Vec::new());
-                let mut cursor = MatchCursor::default();
-                self.next_pairs(keys, &mut cursor, keys.len(), true, &mut build, &mut probe);
-                build.into_iter().for_each(|row| visited.set(row));
-            }
             Table::Perfect(table) => mark(|place| table.row(place), cursor, |_, _| true, visited),
             Table::Word64(table) => mark(|place| table.row(place), cursor, |_, _| true, visited),
             Table::Word128(table) => mark(|place| table.row(place), cursor, |_, _| true, visited),

@@ -1,5 +1,7 @@
 //! A hash table without chains: the rows of a bucket lie side by side.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::deal::{Dealt, Slots};
 use crate::error::Result;
 use crate::keys::Word;
@@ -23,16 +25,17 @@ pub(crate) struct UnchainedTable<K: Word> {
     starts: PageVec<u32>,
     entries: PageVec<K::Entry>,
     mask: u64,
+    is_unique: bool,
 }
 
 impl<K: Word> UnchainedTable<K> {
     /// Bytes that a row takes at most while the table is made: its entry, as dealt out and in place, and its share of the directory.
-    pub const BYTES_PER_ROW: usize = 2 * size_of::<K::Entry>() + 2 * size_of::<u32>();
+    pub const BYTES_PER_ROW: usize = 2 * size_of::<K::Entry>() + 3 * size_of::<u32>();
 
     /// A table of the rows for which `is_matchable` holds; `O(rows)` for a hash that spreads the keys.
     pub fn build(keys: &[K], is_matchable: impl Fn(usize) -> bool + Sync, threads: usize) -> Result<Self> {
-        // Bits of the lower end: those of the upper end have been used to partition what was spilled.
-        let buckets = keys.len().next_power_of_two();
+        // From one and a half to three a row. Bits of the lower end of the hash: those of the upper end have been used to partition what was spilled.
+        let buckets = (keys.len() + keys.len() / 2).next_power_of_two();
         let mask = buckets as u64 - 1;
         let slots = Slots::cut(buckets, keys.len());
         let dealt = Dealt::new(keys.len(), slots, threads, |row| {
@@ -41,6 +44,7 @@ impl<K: Word> UnchainedTable<K> {
         });
         let mut starts = PageVec::<u32>::zeroed(buckets + 1)?;
         let mut entries = PageVec::<K::Entry>::zeroed(dealt.len())?;
+        let is_unique = AtomicBool::new(true);
         dealt.sort(
             &mut starts,
             &mut entries,
@@ -50,10 +54,63 @@ impl<K: Word> UnchainedTable<K> {
                 if bucket.len() > 1 {
                     // Rows of one key are in their order, which a stable sort keeps.
                     bucket.sort_by_key(K::of);
+                    if bucket.windows(2).any(|pair| K::of(&pair[0]) == K::of(&pair[1])) {
+                        is_unique.store(false, Ordering::Relaxed);
+                    }
                 }
             },
         );
-        Ok(Self { starts, entries, mask })
+        Ok(Self { starts, entries, mask, is_unique: is_unique.into_inner() })
+    }
+
+    /// Whether no key has two rows, so that [`UnchainedTable::find_one`] finds all matches.
+    pub fn is_unique(&self) -> bool {
+        self.is_unique
+    }
+
+    /// Appends the pairs of keys, numbered from `first` on, and rows that match. Only for unique keys.
+    ///
+    /// A pass for each cache miss, in which no branch depends on what is read, so that those of many keys overlap: first the
+    /// directory, then the first two entries of each bucket.
+    pub fn find_one(
+        &self,
+        first: usize,
+        keys: &[K],
+        is_matchable: impl Fn(usize) -> bool,
+        build: &mut Vec<u32>,
+        probe: &mut Vec<u32>,
+    ) {
+        let (starts, entries): (&[u32], &[K::Entry]) = (&self.starts, &self.entries);
+        let mut found = build.len();
+        build.resize(found + keys.len(), 0);
+        probe.resize(found + keys.len(), 0);
+        for (rows, keys) in (first..).step_by(LOOKED_UP_TOGETHER).zip(keys.chunks(LOOKED_UP_TOGETHER)) {
+            let mut buckets = [(0, 0); LOOKED_UP_TOGETHER];
+            for (key, bucket) in keys.iter().zip(&mut buckets) {
+                let number = (key.hash() & self.mask) as usize;
+                *bucket = (starts[number], starts[number + 1]);
+            }
+            // An entry of another bucket has another key: where a bucket ends need not be looked at.
+            let is_at = |place: u32, key: K| entries.get(place as usize).is_some_and(|entry| K::of(entry) == key);
+            let mut are_first = [false; LOOKED_UP_TOGETHER];
+            for ((key, (begin, _)), is_first) in keys.iter().zip(&buckets).zip(&mut are_first) {
+                *is_first = is_at(*begin, *key);
+            }
+            for (((row, key), (begin, end)), is_first) in (rows..).zip(keys).zip(buckets).zip(are_first) {
+                let is_second = !is_first & is_at(begin + 1, *key);
+                let mut place = begin + u32::from(is_second);
+                let mut is_found = is_first | is_second;
+                if !is_found && end - begin > 2 {
+                    let later = (begin + 2..end).find(|place| is_at(*place, *key));
+                    (place, is_found) = (later.unwrap_or(0), later.is_some());
+                }
+                build[found] = entries.get(place as usize).map_or(0, K::row_of);
+                probe[found] = row as u32;
+                found += usize::from(is_found && is_matchable(row));
+            }
+        }
+        build.truncate(found);
+        probe.truncate(found);
     }
 
     /// The bytes the table takes.
@@ -66,28 +123,15 @@ impl<K: Word> UnchainedTable<K> {
         let (starts, entries): (&[u32], &[K::Entry]) = (&self.starts, &self.entries);
         for keys in keys.chunks(LOOKED_UP_TOGETHER) {
             let from = begins.len();
-            // A pass for each cache miss, in which no branch depends on what is read, so that those of many keys overlap: first the
-            // directory, then the first entry of each bucket.
             for key in keys {
                 let bucket = (key.hash() & self.mask) as usize;
                 begins.push(starts[bucket]);
                 ends.push(starts[bucket + 1]);
             }
-            let (begins, ends) = (&mut begins[from..], &mut ends[from..]);
-            let mut is_first = [false; LOOKED_UP_TOGETHER];
-            for ((key, begin), is_first) in keys.iter().zip(&*begins).zip(&mut is_first) {
-                *is_first = entries.get(*begin as usize).is_some_and(|entry| K::of(entry) == *key);
-            }
-            for (((key, begin), end), is_first) in keys.iter().zip(begins).zip(ends).zip(is_first) {
-                // Of buckets with one entry, or none, that tells all.
-                if *end - *begin <= 1 {
-                    *end = *begin + u32::from(is_first) * (*end - *begin);
-                } else {
-                    let bucket = &entries[*begin as usize..*end as usize];
-                    let (first, after) = range_of(bucket, *key);
-                    *end = *begin + after as u32;
-                    *begin += first as u32;
-                }
+            for ((key, begin), end) in keys.iter().zip(&mut begins[from..]).zip(&mut ends[from..]) {
+                let (first, after) = range_of(&entries[*begin as usize..*end as usize], *key);
+                *end = *begin + after as u32;
+                *begin += first as u32;
             }
         }
     }
