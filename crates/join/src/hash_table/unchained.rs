@@ -10,6 +10,9 @@ use crate::memory::PageVec;
 /// Buckets of more entries are searched by bisection.
 const FEW_ENTRIES: usize = 8;
 
+/// Buckets are numbered by 32 bits.
+const MAX_BUCKETS: usize = 1 << 32;
+
 /// Keys whose cache misses overlap; what they bring in stays in the cache until it is looked at.
 const LOOKED_UP_TOGETHER: usize = 512;
 
@@ -35,7 +38,7 @@ impl<K: Word> UnchainedTable<K> {
     /// A table of the rows for which `is_matchable` holds; `O(rows)` for a hash that spreads the keys.
     pub fn build(keys: &[K], is_matchable: impl Fn(usize) -> bool + Sync, threads: usize) -> Result<Self> {
         // From one and a half to three a row. Bits of the lower end of the hash: those of the upper end have been used to partition what was spilled.
-        let buckets = (keys.len() + keys.len() / 2).next_power_of_two();
+        let buckets = (keys.len() + keys.len() / 2).next_power_of_two().min(MAX_BUCKETS);
         let mask = buckets as u64 - 1;
         let slots = Slots::cut(buckets, keys.len());
         let dealt = Dealt::new(keys.len(), slots, threads, |row| {
