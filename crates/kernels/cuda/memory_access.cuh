@@ -38,8 +38,7 @@ __device__ __forceinline__ void access_randomly(unsigned char* array, u64 units,
         state = next_random(state);
         const u64 at = ((state >> 32) * units >> 32) * threads + member;
         if (Write) {
-            Unit value = {};
-            aligned[at] = value;
+            store_among_others(&aligned[at], Unit{});
         } else {
             sum += *reinterpret_cast<const u32*>(&aligned[at]);
         }

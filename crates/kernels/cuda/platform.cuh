@@ -15,6 +15,15 @@ using u64 = unsigned long long;
 
 // The host build counts what leaves through the flush helper.
 inline void count_flush(const void* destination, u64 bytes) { host::count_flush(destination, bytes); }
+
+// A store where other threads may store the same at the same time: atomic by the word, as C++ knows no other.
+template <typename T>
+inline void store_among_others(T* to, const T& value) {
+    static_assert(sizeof(T) % sizeof(u32) == 0, "a whole number of words");
+    for (unsigned word = 0; word < sizeof(T) / sizeof(u32); ++word) {
+        __atomic_store_n(reinterpret_cast<u32*>(to) + word, reinterpret_cast<const u32*>(&value)[word], __ATOMIC_RELAXED);
+    }
+}
 }  // namespace overspill
 
 #else
@@ -29,6 +38,11 @@ using u32 = unsigned;
 using u64 = unsigned long long;
 
 __device__ __forceinline__ void count_flush(const void*, u64) {}
+
+template <typename T>
+__device__ __forceinline__ void store_among_others(T* to, const T& value) {
+    *to = value;
+}
 }  // namespace overspill
 
 #endif

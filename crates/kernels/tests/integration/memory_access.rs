@@ -67,7 +67,10 @@ fn random_writes_stay_within_and_reach_all() {
     let kernels = emulated.kernels();
     let stream = Stream::new(kernels.device()).unwrap();
     let mut access = MemoryAccess::new(&kernels).unwrap();
-    for (granularity, misalignment) in GRANULARITIES {
+    for (seed, (granularity, misalignment)) in
+        seeds().flat_map(|seed| GRANULARITIES.iter().map(move |case| (seed, *case)))
+    {
+        emulated.configure(&format!("seed={seed}"));
         let bytes = 64 * granularity + misalignment;
         // Bytes around the array show whether anything else is written.
         let guard = 4096;
