@@ -10,11 +10,12 @@ use crate::join::{HashTableArguments, JoinInput, JoinOutput, JoinTask};
 use crate::partition::PartitionArguments;
 use crate::share::Share;
 
-/// Compiled for compute capability 7.5, 8.0, 9.0 and 10.0, and as PTX for those that come. `scripts/build-kernels` makes it.
+/// Compiled for compute capability 7.5, 8.0, 9.0 and 10.0, and as PTX for those that come. `scripts/build-kernels`
+/// makes it.
 static FATBIN: &[u8] = include_bytes!("../fatbin/kernels.fatbin");
 
-/// The kernels on a device. Cheap to clone. Each is loaded when the table, join or partitioner that launches it is made, not
-/// when it is launched: loading waits for kernels that run.
+/// The kernels on a device. Cheap to clone. Each is loaded when the table, join or partitioner that launches it is
+/// made, not when it is launched: loading waits for kernels that run.
 #[derive(Debug, Clone)]
 pub struct Kernels {
     module: Arc<Module>,
@@ -41,8 +42,8 @@ impl Kernels {
         Ok(kernels)
     }
 
-    /// The same kernels, for partitioners, tables and joins whose launches occupy at most so many multiprocessors. Kernels of
-    /// two streams that are confined to half of them each run side by side.
+    /// The same kernels, for partitioners, tables and joins whose launches occupy at most so many multiprocessors.
+    /// Kernels of two streams that are confined to half of them each run side by side.
     ///
     /// # Errors
     /// If there are fewer multiprocessors, or 0 are asked for.

@@ -9,8 +9,8 @@ use overspill_machine::{Error, Result};
 pub(crate) struct Share {
     multiprocessors: u32,
     /// Confined launches have one block a multiprocessor, which asks for at least this much scratchpad memory: more than
-    /// half of what there is, so that no other fits beside it and each block finds a multiprocessor of its own. 0 for launches that
-    /// are not confined.
+    /// half of what there is, so that no other fits beside it and each block finds a multiprocessor of its own. 0 for
+    /// launches that are not confined.
     exclusive_scratchpad: u64,
 }
 
@@ -46,18 +46,19 @@ impl Share {
         self.exclusive_scratchpad != 0
     }
 
-    /// The most blocks that run at once, if `per_multiprocessor` of a kernel's own would fit one multiprocessor.
+    /// How many blocks share a multiprocessor, of a kernel of which so many would fit.
+    pub(crate) fn per_multiprocessor(self, blocks: u32) -> u32 {
+        if self.is_confined() { 1 } else { blocks }
+    }
+
+    /// The most blocks that run at once, of a kernel of which so many would fit one multiprocessor.
     pub(crate) fn blocks(self, per_multiprocessor: u32) -> u32 {
-        self.multiprocessors * if self.is_confined() { 1 } else { per_multiprocessor }
+        self.multiprocessors * self.per_multiprocessor(per_multiprocessor)
     }
 
-    /// Scratchpad memory that a block may plan with, if `blocks` of them should share a multiprocessor.
-    pub(crate) fn scratchpad(self, device: &Device, blocks: u32) -> u64 {
-        device.properties().scratchpad_per_block / u64::from(if self.is_confined() { 1 } else { blocks })
-    }
-
-    /// As many threads as hide the latency of memory, of a kernel that finds its work by the size of the grid and block, needs no
-    /// scratchpad memory and takes up to 64 registers a thread: a confined block makes up for those it has no neighbours.
+    /// As many threads as hide the latency of memory, of a kernel that finds its work by the size of the grid and block,
+    /// needs no scratchpad memory and takes up to 64 registers a thread: a confined block makes up for its missing
+    /// neighbours.
     pub(crate) fn full(self, blocks_per_multiprocessor: u32, threads: u32) -> LaunchShape {
         const MOST_THREADS: u32 = 1024;
         let threads =

@@ -148,10 +148,6 @@ impl HybridJoinExec {
             Some(projection) => projection.iter().map(|index| column_source(&columns[*index])).collect(),
             None => columns.iter().map(column_source).collect(),
         };
-        let Some(types) = key_types(plan) else {
-            return internal_err!("HybridJoinExec over keys that it does not support");
-        };
-        let null_equal = plan.null_equality() == NullEquality::NullEqualsNull;
         let (build_keys, probe_keys) = self.on().iter().cloned().unzip();
         let build_keys: Arc<dyn KeyExpressions> = Arc::new(Keys(build_keys));
         let probe_keys: Arc<dyn KeyExpressions> = Arc::new(Keys(probe_keys));
@@ -159,7 +155,7 @@ impl HybridJoinExec {
         Ok(JoinSpec {
             join_type: join_type(*plan.join_type()),
             null_aware: plan.null_aware,
-            codec: KeyCodec::try_new(&types, null_equal).map_err(to_datafusion)?,
+            codec: key_codec(plan)?,
             build_keys,
             probe_keys,
             filter,
@@ -245,6 +241,14 @@ impl HybridJoinExec {
         let on: Vec<_> = self.on().iter().map(|(left, right)| format!("{left} = {right}")).collect();
         format!("HybridJoin({})", on.join(" AND "))
     }
+}
+
+/// How the keys of a join that [`HybridJoinExec::supports`] are packed.
+pub(crate) fn key_codec(join: &HashJoinExec) -> Result<KeyCodec> {
+    let Some(types) = key_types(join) else {
+        return internal_err!("HybridJoinExec over keys that it does not support");
+    };
+    KeyCodec::try_new(&types, join.null_equality() == NullEquality::NullEqualsNull).map_err(to_datafusion)
 }
 
 /// The types of the keys, if both sides agree on them.

@@ -17,3 +17,4 @@ mod output;
 mod stream;
 
 pub use exec::HybridJoinExec;
+pub(crate) use exec::key_codec;

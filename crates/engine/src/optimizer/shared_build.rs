@@ -13,23 +13,21 @@ use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::tree_node::PlanContext;
 use datafusion::physical_plan::{Distribution, ExecutionPlan};
+use overspill_join::hash_table::JoinTable;
 
 use crate::config::{OverspillConfig, Strategy};
-use crate::hybrid_join::HybridJoinExec;
+use crate::hybrid_join::{HybridJoinExec, key_codec};
 
-/// What a shared build side may take of the memory limit by its estimate, as a divisor: estimates are often too low, and joins
-/// run beside each other.
+/// What a shared build side may take of the memory limit by its estimate, as a divisor: estimates are often too low,
+/// and joins run beside each other.
 const SHARE: usize = 4;
 
-/// Bytes of a hash table for each build row while it is made, about.
-const TABLE_BYTES: usize = 64;
-
-/// Turns [`PartitionMode::Partitioned`] into [`PartitionMode::CollectLeft`] where the join then runs without partitioning
-/// (paper 2, section 2.1: the no-partitioning join): threads build one hash table together and probe it with the rows as they come.
-/// What partitioning both sides costs is saved, and with it the skew of partitions.
+/// Turns [`PartitionMode::Partitioned`] into [`PartitionMode::CollectLeft`] where the join then runs without
+/// partitioning (paper 2, section 2.1: the no-partitioning join): threads build one hash table together and probe it
+/// with the rows as they come. What partitioning both sides costs is saved, and with it the skew of partitions.
 ///
-/// It leaves a join alone whose build side is estimated not to fit memory, as partitions spill side by side; and one whose
-/// partitions an operator above can use, such as an aggregate by the join key.
+/// It leaves a join alone whose build side is estimated not to fit memory, as partitions spill side by side; and one
+/// whose partitions an operator above can use, such as an aggregate by the join key.
 #[derive(Debug)]
 pub struct SharedBuild {
     pool: Option<Arc<dyn MemoryPool>>,
@@ -54,13 +52,13 @@ impl SharedBuild {
             Strategy::Auto => {
                 let keys = join.on().iter().flat_map(|(build, probe)| names([build, probe]));
                 let is_wanted = { keys }.any(|key| wanted.contains(&key));
-                Ok(!is_wanted && self.fits(join.left(), config)?)
+                Ok(!is_wanted && self.fits(join, config)?)
             }
         }
     }
 
     /// Whether the build side is estimated to fit memory with room to spare.
-    fn fits(&self, build: &Arc<dyn ExecutionPlan>, config: &OverspillConfig) -> Result<bool> {
+    fn fits(&self, join: &HashJoinExec, config: &OverspillConfig) -> Result<bool> {
         let pool = match self.pool.as_ref().map(|pool| pool.memory_limit()) {
             Some(MemoryLimit::Finite(limit)) => limit,
             Some(MemoryLimit::Infinite | MemoryLimit::Unknown) | None => usize::MAX,
@@ -69,12 +67,11 @@ impl SharedBuild {
         if limit == usize::MAX {
             return Ok(true);
         }
-        let statistics = StatisticsContext::new().compute(build.as_ref(), &StatisticsArgs::new())?;
+        let statistics = StatisticsContext::new().compute(join.left().as_ref(), &StatisticsArgs::new())?;
         let (rows, bytes) = (statistics.num_rows.get_value(), statistics.total_byte_size.get_value());
-        Ok(match (rows, bytes) {
-            (Some(rows), Some(bytes)) => rows.saturating_mul(TABLE_BYTES).saturating_add(*bytes) <= limit / SHARE,
-            _ => false,
-        })
+        let (Some(rows), Some(bytes)) = (rows, bytes) else { return Ok(false) };
+        let table = rows.saturating_mul(JoinTable::row_bytes(&key_codec(join)?));
+        Ok(table.saturating_add(*bytes) <= limit / SHARE)
     }
 }
 
@@ -83,7 +80,8 @@ fn names<'a>(expressions: impl IntoIterator<Item = &'a Arc<dyn PhysicalExpr>>) -
     columns.map(|column| column.name().to_owned()).collect()
 }
 
-/// What a node wants of the partitions of each of its inputs: by its own words, or, if it does not care, what is wanted of its own.
+/// What a node wants of the partitions of each of its inputs: by its own words, or, if it does not care, what is wanted
+/// of its own.
 fn wanted_below(plan: &dyn ExecutionPlan, wanted: &Wanted) -> Vec<Wanted> {
     let requirements = plan.input_distribution_requirements().into_per_child();
     let passes_on = plan.children().len() == 1;

@@ -64,9 +64,9 @@ impl<T: Copy + Send + Sync> Dealt<T> {
         Self { hands, slots, threads }
     }
 
-    /// Sorts the items by slot, partitions side by side: leaves in `starts`, which has a place more than there are slots and is
-    /// zeroed, where each slot starts, and in `sorted` what `output_of` makes of the items. Those of a slot keep the order of
-    /// their rows, until `finish` is called with them.
+    /// Sorts the items by slot, partitions side by side: leaves in `starts`, which has a place more than there are
+    /// slots and is zeroed, where each slot starts, and in `sorted` what `output_of` makes of the items. Those of a
+    /// slot keep the order of their rows, until `finish` is called with them.
     pub fn sort<O: Send>(
         &self,
         starts: &mut [u32],

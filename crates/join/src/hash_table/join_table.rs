@@ -82,8 +82,8 @@ impl JoinTable {
         codec.packed_bytes().unwrap_or(WORD) + table
     }
 
-    /// For each row of the order in which the table needs no memory, the number of the row plus one that belongs there; `None` if there is no such order or
-    /// rows are in it.
+    /// For each row of the order in which the table needs no memory, the number of the row plus one that belongs there;
+    /// `None` if there is no such order or rows are in it.
     pub(crate) fn order(&self) -> Option<&[u32]> {
         match &self.table {
             Table::Perfect(table) => table.order(),

@@ -1,5 +1,5 @@
-//! The hash table of the in-memory join: perfect hashing where keys lie close together, else buckets of entries that lie
-//! side by side.
+//! The hash table of the in-memory join: perfect hashing where keys lie close together, else buckets of entries that
+//! lie side by side.
 
 mod deal;
 mod index_cost;

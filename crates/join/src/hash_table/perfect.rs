@@ -22,7 +22,8 @@ pub(crate) struct PerfectTable {
 enum RowsByKey {
     /// The keys of the rows follow one another: the slot is the row.
     InOrder(u32),
-    /// The row of each key plus one, 0 for none. It is full if every key of the range has a row, and there are no other rows.
+    /// The row of each key plus one, 0 for none. It is full if every key of the range has a row, and there are no other
+    /// rows.
     Unique { rows: PageVec<u32>, is_full: bool },
     /// Where the rows of each key start, and where those of the last end; and the rows.
     Grouped { starts: PageVec<u32>, rows: PageVec<u32> },
@@ -180,8 +181,8 @@ fn compact(
 
 /// The row of each key plus one; `None` if a key has two.
 ///
-/// All threads write to all slots, in any order: where a key has two rows either may stay, and fewer slots are taken than there
-/// are rows.
+/// All threads write to all slots, in any order: where a key has two rows either may stay, and fewer slots are taken
+/// than there are rows.
 fn unique(
     range: usize,
     count: usize,

@@ -18,10 +18,10 @@ const LOOKED_UP_TOGETHER: usize = 512;
 
 /// A hash table from packed keys to build rows (after the unchained tables of Birler, Schmidt, Fent and Neumann, 2024).
 ///
-/// All entries are one array, ordered by bucket and within a bucket by key and row, and a directory says where each bucket
-/// starts: a lookup costs one access to the directory and one to the entries, however many rows a key has. It is built
-/// without locks or atomic operations: threads deal entries out by the bits of the bucket, and then each partition is
-/// somebody's own.
+/// All entries are one array, ordered by bucket and within a bucket by key and row, and a directory says where each
+/// bucket starts: a lookup costs one access to the directory and one to the entries, however many rows a key has. It is
+/// built without locks or atomic operations: threads deal entries out by the bits of the bucket, and then each
+/// partition is somebody's own.
 #[derive(Debug)]
 pub(crate) struct UnchainedTable<K: Word> {
     /// Where the entries of each bucket start, and where those of the last end.
@@ -32,12 +32,14 @@ pub(crate) struct UnchainedTable<K: Word> {
 }
 
 impl<K: Word> UnchainedTable<K> {
-    /// Bytes that a row takes at most while the table is made: its entry, as dealt out and in place, and its share of the directory.
+    /// Bytes that a row takes at most while the table is made: its entry, as dealt out and in place, and its share of
+    /// the directory.
     pub const BYTES_PER_ROW: usize = 2 * size_of::<K::Entry>() + 3 * size_of::<u32>();
 
     /// A table of the rows for which `is_matchable` holds; `O(rows)` for a hash that spreads the keys.
     pub fn build(keys: &[K], is_matchable: impl Fn(usize) -> bool + Sync, threads: usize) -> Result<Self> {
-        // From one and a half to three a row. Bits of the lower end of the hash: those of the upper end have been used to partition what was spilled.
+        // From one and a half to three a row. Bits of the lower end of the hash: those of the upper end have been used
+        // to partition what was spilled.
         let buckets = (keys.len() + keys.len() / 2).next_power_of_two().min(MAX_BUCKETS);
         let mask = buckets as u64 - 1;
         let slots = Slots::cut(buckets, keys.len());
@@ -73,8 +75,8 @@ impl<K: Word> UnchainedTable<K> {
 
     /// Appends the pairs of keys, numbered from `first` on, and rows that match. Only for unique keys.
     ///
-    /// A pass for each cache miss, in which no branch depends on what is read, so that those of many keys overlap: first the
-    /// directory, then the first two entries of each bucket.
+    /// A pass for each cache miss, in which no branch depends on what is read, so that those of many keys overlap:
+    /// first the directory, then the first two entries of each bucket.
     pub fn find_one(
         &self,
         first: usize,

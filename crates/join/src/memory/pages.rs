@@ -11,8 +11,8 @@ use overspill_machine::memory::{HostBuffer, PageSize, Plain};
 use crate::error::{JoinError, Result};
 
 /// From so many bytes on, an array is mapped in huge pages: reading at random from small ones misses the TLB at every
-/// access. Smaller arrays are better taken from the allocator, which has the pages of those before: mapping and zeroing new ones for each partition
-/// that is read back cost a tenth of the time of a join that spills.
+/// access. Smaller arrays are better taken from the allocator, which has the pages of those before: mapping and zeroing
+/// new ones for each partition that is read back cost a tenth of the time of a join that spills.
 pub(crate) const HUGE: usize = 16 << 20;
 
 /// An array of a length that is set when it is made.

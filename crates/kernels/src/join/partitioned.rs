@@ -65,18 +65,16 @@ impl PartitionedJoin {
                 radix.shift()
             )));
         }
-        let share = kernels.share();
-        let available = share.scratchpad(kernels.device(), BLOCKS_PER_MULTIPROCESSOR);
+        let blocks = u64::from(kernels.share().per_multiprocessor(BLOCKS_PER_MULTIPROCESSOR));
+        let available = kernels.device().properties().scratchpad_per_block;
         let tuple = 8 + key.bytes() + 4;
-        let capacity = available.saturating_sub(BUCKETS * 4) / tuple / 2 * 2;
+        let capacity = (available / blocks).saturating_sub(BUCKETS * 4) / tuple / 2 * 2;
         if capacity == 0 {
-            let blocks = share.scratchpad(kernels.device(), 1) / available.max(1);
-            let needed = blocks * (BUCKETS * 4 + 2 * tuple);
             return Err(Error::TooSmall {
                 what: "joining in scratchpad memory",
-                needed,
+                needed: blocks * (BUCKETS * 4 + 2 * tuple),
                 of: "scratchpad memory a block",
-                available: available * blocks,
+                available,
             });
         }
         let join = |sink: &str| kernels.function(&format!("join_partitions_{sink}_u{}", key.bytes() * 8));
