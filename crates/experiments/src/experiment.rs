@@ -77,15 +77,26 @@ impl FigureExperiment {
     /// As [`FigureExperiment::run`], or if a file cannot be written.
     pub fn run_with(self, arguments: &ExperimentArgs) -> Result<Figure> {
         let figure = self.run(&arguments.device.open()?, arguments.scale)?;
-        if let Some(path) = &arguments.json {
-            let json = serde_json::to_string_pretty(&figure)
-                .map_err(|error| Error::Write { path: path.clone(), reason: error.to_string() })?;
+        figure.write(arguments.json.as_deref(), arguments.svg.as_deref())?;
+        Ok(figure)
+    }
+}
+
+impl Figure {
+    /// Writes its numbers and its plot to the files that are named.
+    ///
+    /// # Errors
+    /// If one cannot be written.
+    pub fn write(&self, json: Option<&Path>, svg: Option<&Path>) -> Result<()> {
+        if let Some(path) = json {
+            let json = serde_json::to_string_pretty(self)
+                .map_err(|error| Error::Write { path: path.to_owned(), reason: error.to_string() })?;
             write(path, &(json + "\n"))?;
         }
-        if let Some(path) = &arguments.svg {
-            write(path, &figure.to_svg()?)?;
+        if let Some(path) = svg {
+            write(path, &self.to_svg()?)?;
         }
-        Ok(figure)
+        Ok(())
     }
 }
 

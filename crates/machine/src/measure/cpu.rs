@@ -49,14 +49,7 @@ const LINE: u64 = 64;
 pub fn measure_cpu(topology: &Topology, effort: CpuEffort) -> Result<Measurements> {
     let mut measurements = Measurements::default();
     let nodes = &topology.memory.nodes;
-    let with_processors: Vec<(usize, &[usize])> = match nodes.len() {
-        0 | 1 => vec![(0, &[])],
-        _ => nodes
-            .iter()
-            .filter(|node| !node.processors.is_empty())
-            .map(|node| (node.number, node.processors.as_slice()))
-            .collect(),
-    };
+    let with_processors = nodes_with_processors(topology);
     let with_memory: Vec<Option<usize>> = match nodes.len() {
         0 | 1 => vec![None],
         _ => nodes.iter().filter(|node| node.bytes.is_some()).map(|node| Some(node.number)).collect(),
@@ -74,6 +67,49 @@ pub fn measure_cpu(topology: &Topology, effort: CpuEffort) -> Result<Measurement
         }
     }
     Ok(measurements)
+}
+
+/// What all processors together do with memory in huge pages, each with that of its own node: what bounds a program that
+/// spreads over the machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct MemoryBounds {
+    /// Bytes a second, read in order.
+    pub read: f64,
+    /// Bytes a second that are copied, each counted once.
+    pub copy: f64,
+    /// Independent reads of 8 bytes at random places, a second.
+    pub random_reads: f64,
+}
+
+/// Measures bandwidths and random access alone, which takes a second or two a node; the nodes one after the other.
+///
+/// # Errors
+/// If there is no memory for it.
+pub fn measure_bounds(topology: &Topology, effort: CpuEffort) -> Result<MemoryBounds> {
+    let nodes = nodes_with_processors(topology);
+    let mut bounds = MemoryBounds::default();
+    for (node, processors) in &nodes {
+        let memory_node = (nodes.len() > 1).then_some(*node);
+        let pair = Pair { node: *node, processors, memory_node, pages: PageSize::Huge, effort };
+        let (of_node, _) = pair.bounds(topology.cpu.threads)?;
+        bounds.read += of_node.read;
+        bounds.copy += of_node.copy;
+        bounds.random_reads += of_node.random_reads;
+    }
+    Ok(bounds)
+}
+
+/// The nodes that have processors, with those; of the only node it need not be told.
+fn nodes_with_processors(topology: &Topology) -> Vec<(usize, &[usize])> {
+    let nodes = &topology.memory.nodes;
+    match nodes.len() {
+        0 | 1 => vec![(0, &[])],
+        _ => nodes
+            .iter()
+            .filter(|node| !node.processors.is_empty())
+            .map(|node| (node.number, node.processors.as_slice()))
+            .collect(),
+    }
 }
 
 /// Processors and a memory.
@@ -104,7 +140,8 @@ impl Pair<'_> {
         Ok(buffer)
     }
 
-    fn rates(&self, threads_of_machine: usize) -> Result<MemoryRates> {
+    /// Bandwidths and random access, and the memory that they were measured in.
+    fn bounds(&self, threads_of_machine: usize) -> Result<(MemoryBounds, HostBuffer)> {
         let threads = if self.processors.is_empty() { threads_of_machine } else { self.processors.len() }.max(1);
         let bytes = self.effort.array_bytes;
         let (mut from, mut to) = (self.buffer(bytes)?, self.buffer(bytes)?);
@@ -128,14 +165,24 @@ impl Pair<'_> {
         });
         let count = parts.len() as f64;
         drop(parts);
-        let chain = Chain { range: bytes, stride: LINE };
-        let latency = self.chase(from.as_mut_slice(), chain);
-        Ok(MemoryRates {
-            processor: self.processor(),
-            memory: self.memory(),
+        let bounds = MemoryBounds {
             read: touched as f64 / read.as_secs_f64(),
             copy: touched as f64 / copy.as_secs_f64(),
             random_reads: reads as f64 * count / random.as_secs_f64(),
+        };
+        Ok((bounds, from))
+    }
+
+    fn rates(&self, threads_of_machine: usize) -> Result<MemoryRates> {
+        let (bounds, mut array) = self.bounds(threads_of_machine)?;
+        let chain = Chain { range: self.effort.array_bytes, stride: LINE };
+        let latency = self.chase(array.as_mut_slice(), chain);
+        Ok(MemoryRates {
+            processor: self.processor(),
+            memory: self.memory(),
+            read: bounds.read,
+            copy: bounds.copy,
+            random_reads: bounds.random_reads,
             latency,
         })
     }

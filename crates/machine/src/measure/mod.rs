@@ -9,7 +9,7 @@ mod store;
 use serde::{Deserialize, Serialize};
 
 pub use chain::{Chain, LatencyCurve, LatencyPoint};
-pub use cpu::{CpuEffort, measure_cpu};
+pub use cpu::{CpuEffort, MemoryBounds, measure_bounds, measure_cpu};
 
 use crate::memory::{PageSize, Placement};
 use crate::transfer::TransferRates;

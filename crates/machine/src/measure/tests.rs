@@ -41,6 +41,14 @@ fn the_cpu_is_measured() {
 }
 
 #[test]
+fn all_processors_together_have_bounds() {
+    let bounds = measure_bounds(&Topology::of_this_machine(), EFFORT).unwrap();
+    assert!(bounds.read > 1e6 && bounds.read < 1e14, "{bounds:?}");
+    assert!(bounds.copy > 1e6 && bounds.copy < 1e14, "{bounds:?}");
+    assert!(bounds.random_reads > 1e4 && bounds.random_reads < 1e13, "{bounds:?}");
+}
+
+#[test]
 fn measurements_are_kept_for_their_machine() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a/b/machine.json");

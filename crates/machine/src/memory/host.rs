@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use cudarc::driver::sys;
 use serde::{Deserialize, Serialize};
@@ -218,10 +218,10 @@ impl HostBuffer {
     }
 
     /// The memory as numbers that several threads write at once.
-    pub fn as_atomic_slice(&mut self) -> &[AtomicU32] {
-        // SAFETY: the range is mapped, initialised and aligned, a number has the layout of an atomic one, and the borrow is exclusive,
-        // so that for as long as it lasts nobody sees the memory as anything else.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.bytes / size_of::<AtomicU32>()) }
+    pub fn as_atomic_slice<A: AtomicNumber>(&mut self) -> &[A] {
+        // SAFETY: the range is mapped, initialised and aligned to pages, every bit pattern is a value of the types that are atomic
+        // numbers, and the borrow is exclusive, so that for as long as it lasts nobody sees the memory as anything else.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.bytes / size_of::<A>()) }
     }
 
     pub(crate) fn range(&self, offset: u64, bytes: u64) -> Result<&[u8]> {
@@ -280,7 +280,7 @@ impl Drop for PinnedPart<'_> {
     }
 }
 
-mod plain {
+pub(super) mod plain {
     pub trait Sealed {}
 }
 
@@ -294,3 +294,11 @@ plain!(u8, u16, u32, u64, i8, i16, i32, i64);
 
 impl<T: Plain, const N: usize> plain::Sealed for [T; N] {}
 impl<T: Plain, const N: usize> Plain for [T; N] {}
+
+/// Numbers that several threads may write at once, and for which every bit pattern is a value.
+pub trait AtomicNumber: plain::Sealed {}
+
+impl plain::Sealed for AtomicU32 {}
+impl AtomicNumber for AtomicU32 {}
+impl plain::Sealed for AtomicU64 {}
+impl AtomicNumber for AtomicU64 {}

@@ -16,6 +16,7 @@
 mod buffer;
 mod device;
 mod host;
+mod line;
 mod slab;
 mod spanning;
 mod unified;
@@ -24,7 +25,8 @@ mod view;
 pub use buffer::{Buffer, Placement};
 pub use device::DeviceBuffer;
 pub(crate) use host::PinnedPart;
-pub use host::{HostBuffer, PageSize, Plain};
+pub use host::{AtomicNumber, HostBuffer, PageSize, Plain};
+pub use line::{CacheLine, LineWriter, write_past_cache};
 pub use slab::{Slab, SlabPool};
 pub use spanning::{Layout, Mapping, Place, Segment, SpanningBuffer, SpanningLayout, check_mapping, probe_mapping};
 pub use unified::UnifiedBuffer;

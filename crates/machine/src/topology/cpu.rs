@@ -52,6 +52,17 @@ pub struct Cache {
 }
 
 impl Cpu {
+    /// The processors of the machine that this runs on.
+    pub fn of_this_machine() -> Self {
+        Self::read(Path::new("/"))
+    }
+
+    /// The bytes of the largest cache that a core has to itself: the second level, or the first.
+    pub fn private_cache(&self) -> Option<u64> {
+        let is_own = |cache: &&Cache| cache.kind != CacheKind::Instruction && cache.level <= 2;
+        self.caches.iter().filter(is_own).map(|cache| cache.bytes).max()
+    }
+
     pub(super) fn read(root: &Path) -> Self {
         let folder = root.join("sys/devices/system/cpu");
         let online = text(&folder.join("online")).map(|list| numbers(&list));
