@@ -16,42 +16,85 @@ pub enum Strategy {
     Auto,
     /// One hash table, built and probed by all threads.
     NoPartition,
+    /// The same, but probe rows are partitioned before they look into a table that is larger than a cache.
+    Radix,
     /// Both sides are partitioned, and each thread joins partitions of its own.
     Hybrid,
 }
 
-const STRATEGIES: [(Strategy, &str); 3] =
-    [(Strategy::Auto, "auto"), (Strategy::NoPartition, "no_partition"), (Strategy::Hybrid, "hybrid")];
+/// Makes an enum a setting, whose values have names.
+macro_rules! named_values {
+    ($setting:literal, $type:ty, [$(($value:expr, $name:literal)),+ $(,)?]) => {
+        impl $type {
+            const NAMED: &[(Self, &str)] = &[$(($value, $name)),+];
+        }
 
-impl fmt::Display for Strategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = STRATEGIES.iter().find(|(strategy, _)| strategy == self).map_or("", |(_, name)| name);
-        f.write_str(name)
-    }
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(Self::NAMED.iter().find(|(value, _)| value == self).map_or("", |(_, name)| name))
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = DataFusionError;
+
+            fn from_str(text: &str) -> Result<Self> {
+                let found = Self::NAMED.iter().find(|(_, name)| text.eq_ignore_ascii_case(name));
+                found.map(|(value, _)| *value).ok_or_else(|| {
+                    let names = [$($name),+].join(", ");
+                    DataFusionError::Configuration(format!("{} = '{text}' is none of: {names}", $setting))
+                })
+            }
+        }
+
+        impl ConfigField for $type {
+            fn visit<V: Visit>(&self, visit: &mut V, key: &str, description: &'static str) {
+                visit.some(key, self, description);
+            }
+
+            fn set(&mut self, _: &str, value: &str) -> Result<()> {
+                *self = value.parse()?;
+                Ok(())
+            }
+        }
+    };
 }
 
-impl FromStr for Strategy {
-    type Err = DataFusionError;
+named_values!(
+    "overspill.strategy",
+    Strategy,
+    [
+        (Strategy::Auto, "auto"),
+        (Strategy::NoPartition, "no_partition"),
+        (Strategy::Radix, "radix"),
+        (Strategy::Hybrid, "hybrid"),
+    ]
+);
 
-    fn from_str(text: &str) -> Result<Self> {
-        let found = STRATEGIES.iter().find(|(_, name)| text.eq_ignore_ascii_case(name));
-        found.map(|(strategy, _)| *strategy).ok_or_else(|| {
-            let names = STRATEGIES.map(|(_, name)| name).join(", ");
-            DataFusionError::Configuration(format!("overspill.strategy = '{text}' is none of: {names}"))
-        })
-    }
+/// Which hash table joins make, where keys allow it.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum HashTable {
+    /// The first of the others that keys allow.
+    #[default]
+    Auto,
+    /// A slot for each key of a range.
+    Perfect,
+    /// Linear probing over cache lines.
+    LinearProbing,
+    /// Entries ordered by bucket, and a directory of buckets.
+    Unchained,
 }
 
-impl ConfigField for Strategy {
-    fn visit<V: Visit>(&self, visit: &mut V, key: &str, description: &'static str) {
-        visit.some(key, self, description);
-    }
-
-    fn set(&mut self, _: &str, value: &str) -> Result<()> {
-        *self = value.parse()?;
-        Ok(())
-    }
-}
+named_values!(
+    "overspill.hash_table",
+    HashTable,
+    [
+        (HashTable::Auto, "auto"),
+        (HashTable::Perfect, "perfect"),
+        (HashTable::LinearProbing, "linear_probing"),
+        (HashTable::Unchained, "unchained"),
+    ]
+);
 
 config_namespace! {
     /// Settings of the joins, read when a query is planned and when it runs.
@@ -61,8 +104,12 @@ config_namespace! {
         /// Whether equi-joins run on Overspill's operator. When false, DataFusion's own join operators are used.
         pub enabled: bool, default = true
 
-        /// How joins run in memory: no_partition lets all threads build one hash table and probe it, hybrid partitions both sides and gives each thread partitions of its own, and auto decides by the estimated size of the build side and by what the plan does with partitions.
+        /// How joins run in memory: no_partition lets all threads build one hash table and probe it, radix does the same but partitions probe rows by the part of the table that they look into, so that it fits a cache, hybrid partitions both sides and gives each thread partitions of its own, and auto decides by the estimated size of the build side and by what the plan does with partitions.
         pub strategy: Strategy, default = Strategy::Auto
+
+        /// Which hash table joins make: perfect takes keys of up to 64 bits that lie close together, linear_probing those of up to 64 bits that are there once, unchained any; auto takes the first of these that keys allow, and so does each of them where they do not allow it.
+        pub hash_table: HashTable, default = HashTable::Auto
+
         /// Whether a join may move its state to disk. When false, a join that outgrows its memory fails.
         pub spill: bool, default = true
 

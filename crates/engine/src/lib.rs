@@ -12,6 +12,6 @@ pub mod optimizer;
 pub mod session;
 pub mod spill;
 
-pub use config::{OverspillConfig, Strategy};
+pub use config::{HashTable, OverspillConfig, Strategy};
 pub use hybrid_join::HybridJoinExec;
 pub use session::OverspillSessionExt;

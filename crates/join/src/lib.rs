@@ -14,6 +14,7 @@ pub mod join_type;
 pub mod keys;
 pub mod memory;
 mod parallel;
+pub mod radix;
 mod rows;
 pub mod spec;
 pub mod spill;

@@ -7,6 +7,7 @@ use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::datatypes::SchemaRef;
 
 use crate::error::Result;
+use crate::hash_table::TableChoice;
 use crate::join_type::JoinType;
 use crate::keys::{KeyCodec, Keys};
 
@@ -69,8 +70,13 @@ pub struct JoinSpec {
     pub output_schema: SchemaRef,
     /// The source of each column of the output.
     pub output_columns: Vec<ColumnSource>,
+    /// Which hash table is made.
+    pub table_choice: TableChoice,
     /// How many threads make a hash table.
     pub build_threads: usize,
+    /// The bytes of a hash table that probe rows are partitioned for, so that they look into so much of it at a time;
+    /// `None` if they look into all of it as they come.
+    pub probe_region: Option<usize>,
     /// The most rows of an output batch.
     pub batch_size: usize,
 }

@@ -7,7 +7,7 @@ use arrow::array::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
-use overspill_join::hybrid::{BuildEmitter, BuildSide, ChunkBuild, MatchedRows, ProbeSpill, Prober, Step};
+use overspill_join::hybrid::{BuildEmitter, BuildSide, ChunkBuild, MatchedRows, ProbeSpill, Prober, RadixProbe, Step};
 use overspill_join::memory::{Grant, UnitMemory};
 use overspill_join::spec::Side;
 use overspill_join::spill::Radix;
@@ -178,7 +178,7 @@ impl Hybrid {
         probe: Vec<FilePartition>,
         depth: usize,
     ) -> Result<Self> {
-        let prober = prober(context, &build.side, memory)?;
+        let prober = prober(context, &build.side, memory, None)?;
         Ok(Self { build, depth, input: ProbeFiles::new(probe), prober })
     }
 
@@ -291,21 +291,23 @@ impl Passes {
         context.metrics.chunk_passes.set_max(self.chunks);
         let chunk = self.chunk.take().unwrap_or_else(|| ChunkBuild::new(Arc::clone(&context.spec), memory));
         let side = Arc::new(chunk.finish().map_err(to_datafusion)?);
-        let prober = Box::new(prober(context, &side, memory)?);
+        let prober = Box::new(prober(context, &side, memory, None)?);
         let input = ProbeFiles::new(self.probe.iter().cloned());
         Ok(PassState::Scanning { side, prober, input, batch: 0, last: self.pending.is_none() })
     }
 }
 
-/// A prober of a build side, with what it needs to spill if part of the build side is in files.
+/// A prober of a build side, with what it needs to spill if part of the build side is in files, and `radix` if it
+/// partitions rows first.
 pub(super) fn prober(
     context: &JoinContext,
     build: &Arc<BuildSide>,
     memory: &Arc<UnitMemory>,
+    radix: Option<RadixProbe>,
 ) -> Result<Prober<DiskStore>> {
     let spill = ProbeSpill::try_new(&context.spec, build, Arc::clone(&context.store), memory, context.tuning)
         .map_err(to_datafusion)?;
-    Ok(Prober::new(Arc::clone(&context.spec), Arc::clone(build), Arc::clone(&context.facts), spill))
+    Ok(Prober::new(Arc::clone(&context.spec), Arc::clone(build), Arc::clone(&context.facts), spill, radix))
 }
 
 /// What puts the rows of a build side out after all probing.

@@ -29,6 +29,7 @@ use overspill_join::spec::{JoinSpec, KeyExpressions, ResidualFilter};
 use overspill_join::spill::SpillTuning;
 use parking_lot::Mutex;
 
+use super::advisor::{probe_region, table_choice};
 use super::disk::DiskStore;
 use super::dynamic_filter::{BoundsFilter, KeyBounds};
 use super::execution::{Execution, JoinContext};
@@ -140,7 +141,7 @@ impl HybridJoinExec {
         self.right().output_partitioning().partition_count()
     }
 
-    fn spec(&self, batch_size: usize, build_threads: usize) -> Result<JoinSpec> {
+    fn spec(&self, batch_size: usize, build_threads: usize, config: &OverspillConfig) -> Result<JoinSpec> {
         let plan = &self.plan;
         let (left, right) = (self.left().schema(), self.right().schema());
         let (_, columns) = build_join_schema(&left, &right, plan.join_type());
@@ -163,7 +164,9 @@ impl HybridJoinExec {
             probe_schema: right,
             output_schema: self.schema(),
             output_columns,
+            table_choice: table_choice(config.hash_table),
             build_threads,
+            probe_region: probe_region(config.strategy),
             batch_size,
         })
     }
@@ -175,7 +178,7 @@ impl HybridJoinExec {
         let is_collected = self.partition_mode() == PartitionMode::CollectLeft;
         // Streams that have a build side each make their tables side by side.
         let build_threads = if is_collected { partitions } else { 1 };
-        let spec = Arc::new(self.spec(task.session_config().batch_size(), build_threads)?);
+        let spec = Arc::new(self.spec(task.session_config().batch_size(), build_threads, &config)?);
         let tuning = SpillTuning {
             enabled: config.spill && task.runtime_env().disk_manager.tmp_files_enabled(),
             max_fanout: config.max_fanout.clamp(2, 256).next_power_of_two(),

@@ -19,6 +19,8 @@ pub(super) struct JoinMetrics {
     pub peak_mem_used: Gauge,
     /// Hash tables over a build side that was wholly in memory.
     pub in_memory_joins: Count,
+    /// Streams that partitioned their probe rows by the region of the hash table that they look into.
+    pub radix_streams: Count,
     /// Build sides that were partly moved to files.
     pub hybrid_joins: Count,
     /// Partitions of the build side that were moved to files.
@@ -52,6 +54,7 @@ impl JoinMetrics {
             input_batches: counter("input_batches"),
             peak_mem_used: gauge("peak_mem_used"),
             in_memory_joins: counter("in_memory_joins"),
+            radix_streams: counter("radix_streams"),
             hybrid_joins: counter("hybrid_joins"),
             spilled_partitions: counter("spilled_partitions"),
             recursion_depth: gauge("recursion_depth"),

@@ -10,7 +10,7 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use overspill_join::JoinType;
-use overspill_join::hybrid::{Prober, Step};
+use overspill_join::hybrid::{Prober, RadixProbe, Step};
 use overspill_join::memory::UnitMemory;
 
 use super::deferred::{Deferred, emitter, finish_spill, prober, tasks};
@@ -208,7 +208,11 @@ impl HybridJoinStream {
         let silent = input.abandoned.is_some();
         let prober = match input.abandoned {
             Some(prober) => *prober,
-            None => prober(&self.context, &build.side, &self.memory)?,
+            None => {
+                let radix = RadixProbe::for_join(&self.context.spec, &build.side, &self.memory);
+                self.context.metrics.radix_streams.add(usize::from(radix.is_some()));
+                prober(&self.context, &build.side, &self.memory, radix)?
+            }
         };
         self.state = State::Probing(Box::new(Probing { build, input: input.stream, prober, silent }));
         Ok(())
@@ -294,7 +298,14 @@ impl Probing {
                     if context.spec.null_aware && context.facts.has_null() {
                         return Ok(None);
                     }
-                    let Some(batch) = self.input.next().await else { return Ok(None) };
+                    let Some(batch) = self.input.next().await else {
+                        let _timer = baseline.elapsed_compute().timer();
+                        let _phase = context.metrics.join_time.timer();
+                        if self.prober.end().map_err(to_datafusion)? {
+                            continue;
+                        }
+                        return Ok(None);
+                    };
                     let batch = batch?;
                     let _timer = baseline.elapsed_compute().timer();
                     let _phase = context.metrics.join_time.timer();

@@ -47,7 +47,7 @@ impl SharedBuild {
             return Ok(false);
         }
         match config.strategy {
-            Strategy::NoPartition => Ok(true),
+            Strategy::NoPartition | Strategy::Radix => Ok(true),
             Strategy::Hybrid => Ok(false),
             Strategy::Auto => {
                 let keys = join.on().iter().flat_map(|(build, probe)| names([build, probe]));

@@ -7,14 +7,20 @@ use arrow::util::pretty::pretty_format_batches;
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::displayable;
 use datafusion::prelude::SessionContext;
-use overspill::Strategy;
+use overspill::{HashTable, Strategy};
 
 use crate::harness::session::{Engine, Memory, Session, Settings};
 
-fn session(engine: Engine, strategy: Strategy, memory: Memory) -> Session {
+fn session(engine: Engine, strategy: Strategy, hash_table: HashTable, memory: Memory) -> Session {
     // Whatever is collected is collected by Overspill's own rule.
-    let settings =
-        Settings { strategy, partitioned: true, batch_size: 8192, join_reordering: false, ..Settings::default() };
+    let settings = Settings {
+        strategy,
+        hash_table,
+        partitioned: true,
+        batch_size: 8192,
+        join_reordering: false,
+        ..Settings::default()
+    };
     Session::open(engine, &settings, memory).unwrap()
 }
 
@@ -59,7 +65,7 @@ async fn build_sides_that_fit_are_shared_and_nothing_is_partitioned() {
         (Strategy::Auto, Memory::JoinLimit(5 << 20), JOIN, false),
         (Strategy::NoPartition, Memory::Greedy(5 << 20), JOIN, true),
     ] {
-        let session = session(Engine::Overspill, strategy, memory);
+        let session = session(Engine::Overspill, strategy, HashTable::Auto, memory);
         register(&session.ctx, [&keys, &keys], false);
         let plan = plan(&session, sql).await;
         let case = format!("{strategy} in {memory:?}:\n{plan}");
@@ -71,12 +77,14 @@ async fn build_sides_that_fit_are_shared_and_nothing_is_partitioned() {
 
 #[tokio::test]
 async fn a_strategy_that_is_none_is_refused_by_name() {
-    let session = session(Engine::Overspill, Strategy::Auto, Memory::Ample);
+    let session = session(Engine::Overspill, Strategy::Auto, HashTable::Auto, Memory::Ample);
     let error = session.ctx.sql("SET overspill.strategy = fastest").await.unwrap_err().to_string();
-    assert!(error.contains("overspill.strategy = 'fastest' is none of: auto, no_partition, hybrid"), "{error}");
+    assert!(error.contains("overspill.strategy = 'fastest' is none of: auto, no_partition, radix, hybrid"), "{error}");
     let keys: Vec<i64> = (0..1000).collect();
     register(&session.ctx, [&keys, &keys], false);
-    for (strategy, mode) in [("hybrid", "mode=Partitioned"), ("NO_PARTITION", "mode=CollectLeft")] {
+    for (strategy, mode) in
+        [("hybrid", "mode=Partitioned"), ("NO_PARTITION", "mode=CollectLeft"), ("radix", "mode=CollectLeft")]
+    {
         session.ctx.sql(&format!("SET overspill.strategy = {strategy}")).await.unwrap();
         assert!(plan(&session, JOIN).await.contains(mode), "{strategy}");
     }
@@ -111,12 +119,14 @@ async fn large_tables_of_every_kind_give_the_same_answers_each_way() {
         let probe: Vec<i64> =
             build.iter().step_by(11).flat_map(|key| [*key, key.wrapping_add(BUILD)]).chain([-1, i64::MAX]).collect();
         let mut expected = vec![];
-        for (engine, strategy) in [
-            (Engine::Stock, Strategy::Auto),
-            (Engine::Overspill, Strategy::NoPartition),
-            (Engine::Overspill, Strategy::Hybrid),
+        for (engine, strategy, hash_table) in [
+            (Engine::Stock, Strategy::Auto, HashTable::Auto),
+            (Engine::Overspill, Strategy::NoPartition, HashTable::Auto),
+            (Engine::Overspill, Strategy::NoPartition, HashTable::LinearProbing),
+            (Engine::Overspill, Strategy::Radix, HashTable::Auto),
+            (Engine::Overspill, Strategy::Hybrid, HashTable::Unchained),
         ] {
-            let session = session(engine, strategy, Memory::Ample);
+            let session = session(engine, strategy, hash_table, Memory::Ample);
             register(&session.ctx, [&build, &probe], narrow);
             let mut answers = vec![];
             for sql in SUMS {
@@ -127,9 +137,40 @@ async fn large_tables_of_every_kind_give_the_same_answers_each_way() {
                 expected = answers;
             } else {
                 for ((sql, answer), expected) in SUMS.iter().zip(answers).zip(&expected) {
-                    assert_eq!(&answer, expected, "{kind}, {strategy}: {sql}");
+                    assert_eq!(&answer, expected, "{kind}, {strategy}, {hash_table}: {sql}");
                 }
             }
         }
+    }
+}
+
+/// How many streams of the join partitioned their probe rows, as EXPLAIN ANALYZE tells.
+async fn radix_streams(session: &Session, sql: &str) -> usize {
+    let batches = session.ctx.sql(&format!("EXPLAIN ANALYZE {sql}")).await.unwrap().collect().await.unwrap();
+    let text = pretty_format_batches(&batches).unwrap().to_string();
+    let (_, rest) = text.split_once("radix_streams=").expect(&text);
+    rest.split(|letter: char| !letter.is_ascii_digit()).next().unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn probe_rows_are_partitioned_where_that_is_asked_for_and_can_be() {
+    let sparse = |row: i64| row.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64);
+    let large: Vec<i64> = (0..1 << 20).map(sparse).collect();
+    let twice: Vec<i64> = (0..1 << 20).map(|row| sparse(row / 2)).collect();
+    for (strategy, build, sql, expected) in [
+        (Strategy::Radix, &large[..], JOIN, 2),
+        (Strategy::NoPartition, &large, JOIN, 0),
+        (Strategy::Auto, &large, JOIN, 0),
+        // The table fits the cache of a core.
+        (Strategy::Radix, &large[..1000], JOIN, 0),
+        (Strategy::Radix, &twice, JOIN, 0),
+        // Columns of the probe side of 16 bytes.
+        (Strategy::Radix, &large, "SELECT sum(a_v + b_v), max(b_k) FROM a JOIN b ON a_k = b_k", 0),
+        (Strategy::Radix, &large, "SELECT sum(a_v), sum(b_v) FROM a LEFT JOIN b ON a_k = b_k", 0),
+    ] {
+        let session = session(Engine::Overspill, strategy, HashTable::Auto, Memory::Ample);
+        register(&session.ctx, [build, &large], false);
+        let case = format!("{strategy}, {} build rows: {sql}", build.len());
+        assert_eq!(radix_streams(&session, sql).await, expected, "{case}");
     }
 }

@@ -1,6 +1,11 @@
 //! Deals rows out to partitions, on several threads.
 
+use crate::keys::Word;
 use crate::parallel::{in_parallel, ranges};
+
+/// The bits of the hash that rows are dealt out by: the lower half, as the upper bits have been used to partition what
+/// was spilled.
+pub(super) const HASH_BITS: u32 = 32;
 
 /// Rows of a partition: what is done to one of them then stays in the second-level cache.
 const ROWS_PER_PARTITION: usize = 64 << 10;
@@ -24,6 +29,11 @@ impl Slots {
         let wanted = (rows / ROWS_PER_PARTITION).clamp(1, MAX_PARTITIONS);
         let shift = count.div_ceil(wanted).next_power_of_two().ilog2();
         Self { partitions: count.div_ceil(1 << shift).max(1), shift, count }
+    }
+
+    /// The same partitions of fewer slots: those that differ in the last so many bits are one.
+    fn merged(self, bits: u32) -> Self {
+        Self { partitions: self.partitions, shift: self.shift - bits, count: self.count.div_ceil(1 << bits) }
     }
 
     /// How many slots each partition has.
@@ -66,17 +76,19 @@ impl<T: Copy + Send + Sync> Dealt<T> {
 
     /// Sorts the items by slot, partitions side by side: leaves in `starts`, which has a place more than there are
     /// slots and is zeroed, where each slot starts, and in `sorted` what `output_of` makes of the items. Those of a
-    /// slot keep the order of their rows, until `finish` is called with them.
+    /// slot keep the order of their rows, until `finish` is called with them. Slots that differ in the last
+    /// `merged_bits` bits are one.
     pub fn sort<O: Send>(
         &self,
+        merged_bits: u32,
         starts: &mut [u32],
         sorted: &mut [O],
         slot_of: impl Fn(&T) -> u32 + Sync,
         output_of: impl Fn(T) -> O + Sync,
         finish: impl Fn(&mut [O]) + Sync,
     ) {
-        let slots = self.slots;
-        let counts: Vec<usize> = (0..slots.partitions).map(|partition| self.count(partition)).collect();
+        let slots = self.slots.merged(merged_bits);
+        let counts: Vec<usize> = self.counts().collect();
         let mut base = 0;
         let pieces = split(&mut starts[1..], slots.lengths())
             .into_iter()
@@ -89,7 +101,7 @@ impl<T: Copy + Send + Sync> Dealt<T> {
             })
             .collect();
         in_parallel(self.threads, pieces, |Piece { partition, base, ends, sorted }| {
-            let slot_of = |item: &T| slot_of(item) as usize - (partition << slots.shift);
+            let slot_of = |item: &T| (slot_of(item) >> merged_bits) as usize - (partition << slots.shift);
             for item in self.items(partition) {
                 ends[slot_of(&item)] += 1;
             }
@@ -117,14 +129,32 @@ impl<T: Copy + Send + Sync> Dealt<T> {
         self.hands.iter().flatten().map(Vec::len).sum()
     }
 
-    fn count(&self, partition: usize) -> usize {
-        self.hands.iter().map(|hand| hand[partition].len()).sum()
+    /// How many items each partition has.
+    pub fn counts(&self) -> impl Iterator<Item = usize> {
+        (0..self.slots.partitions).map(|partition| self.hands.iter().map(|hand| hand[partition].len()).sum())
+    }
+
+    /// On how many threads they were dealt out.
+    pub fn threads(&self) -> usize {
+        self.threads
     }
 
     /// The items of a partition, in the order of their rows.
-    fn items(&self, partition: usize) -> impl Iterator<Item = T> {
+    pub fn items(&self, partition: usize) -> impl Iterator<Item = T> {
         self.hands.iter().flat_map(move |hand| hand[partition].iter().copied())
     }
+}
+
+/// Deals the rows for which `is_matchable` holds out by the hashes of their keys, as entries of key and row.
+pub(super) fn deal_by_hash<K: Word>(
+    keys: &[K],
+    is_matchable: impl Fn(usize) -> bool + Sync,
+    threads: usize,
+) -> Dealt<K::Entry> {
+    Dealt::new(keys.len(), Slots::cut(1 << HASH_BITS, keys.len()), threads, |row| {
+        let hash = keys[row].hash() as u32;
+        is_matchable(row).then(|| (hash as usize, keys[row].entry(row as u32, hash)))
+    })
 }
 
 /// What is sorted of a partition.

@@ -2,14 +2,19 @@
 
 use std::ops::Range;
 
+use arrow::buffer::ScalarBuffer;
 use arrow::row::Rows;
 
-use super::perfect::PerfectTable;
+use super::deal::{Dealt, HASH_BITS, Slots, deal_by_hash};
+use super::linear_probing::LinearProbingTable;
+use super::perfect::{KeyRange, PerfectTable};
+use super::perfect_payloads::PerfectPayloads;
+use super::regions::{Regions, TableOrder};
 use super::unchained::UnchainedTable;
 use super::visited::VisitedRows;
 use crate::error::Result;
 use crate::keys::hash_bytes;
-use crate::keys::{KeyCodec, KeyData, Keys};
+use crate::keys::{KeyCodec, KeyData, Keys, Word};
 
 /// Fewer rows are not worth starting a thread for.
 const ROWS_PER_THREAD: usize = 32 << 10;
@@ -24,12 +29,39 @@ pub struct JoinTable {
 enum Table {
     /// Keys of at most 64 bits that lie close together.
     Perfect(PerfectTable),
+    /// The same, each of them once, with payloads.
+    PerfectPayloads(PerfectPayloads),
+    /// Keys of at most 64 bits, each of them once, with their rows.
+    Unique(LinearProbingTable),
+    /// Keys of at most 64 bits, each of them once, with payloads.
+    Payloads(LinearProbingTable),
     /// Keys of at most 64 bits.
     Word64(UnchainedTable<u64>),
     /// Keys of at most 128 bits.
     Word128(UnchainedTable<[u64; 2]>),
     /// Other keys: the table holds their hashes, and rows whose hashes agree are compared by their bytes.
     Rows(UnchainedTable<u64>, Rows),
+}
+
+/// What a table may keep for each row, instead of its number.
+#[derive(Debug)]
+pub struct Payloads {
+    /// A word for each row.
+    pub words: ScalarBuffer<u64>,
+    /// Whether they have no more than 32 bits.
+    pub is_narrow: bool,
+}
+
+/// The first table that is tried; where keys do not allow it the next is.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TableChoice {
+    /// Perfect hashing, for keys of up to 64 bits that lie close together.
+    #[default]
+    Perfect,
+    /// Linear probing, for unique keys of up to 64 bits.
+    LinearProbing,
+    /// Entries ordered by bucket, for all keys.
+    Unchained,
 }
 
 /// Where the search for the matches of a probe batch stands.
@@ -47,25 +79,34 @@ impl JoinTable {
 
     /// Builds the table on so many threads; rows that cannot match are left out.
     ///
+    /// Where it can, the table keeps `payloads`, a word for each row, and not the numbers of rows: then
+    /// [`JoinTable::has_payloads`] holds and [`JoinTable::next_payloads`] finds them.
+    ///
     /// # Errors
     /// If the system does not give the memory.
     ///
     /// # Panics
     /// Panics on more than [`MAX_ROWS`](Self::MAX_ROWS) rows.
-    pub fn build(keys: Keys, threads: usize) -> Result<Self> {
+    pub fn build(keys: Keys, payloads: Option<Payloads>, choice: TableChoice, threads: usize) -> Result<Self> {
         assert!(keys.len() <= Self::MAX_ROWS, "a hash table holds at most {} rows", Self::MAX_ROWS);
         let threads = threads.min(keys.len() / ROWS_PER_THREAD).max(1);
         let Keys { data, matchable } = keys;
         let is_matchable = |row: usize| matchable.as_ref().is_none_or(|matchable| matchable.is_valid(row));
         let table = match data {
-            KeyData::Word64(words) => match PerfectTable::build(&words, is_matchable, threads)? {
-                Some(table) => Table::Perfect(table),
-                None => Table::Word64(UnchainedTable::build(&words, is_matchable, threads)?),
-            },
-            KeyData::Word128(words) => Table::Word128(UnchainedTable::build(&words, is_matchable, threads)?),
+            KeyData::Word64(words) => {
+                let is_perfect = choice == TableChoice::Perfect;
+                match is_perfect.then(|| KeyRange::of(&words, is_matchable)).flatten() {
+                    Some(range) => perfect(&words, payloads.as_ref(), range, is_matchable, threads)?,
+                    None => hashed(&words, payloads.as_ref(), is_matchable, choice, threads)?,
+                }
+            }
+            KeyData::Word128(words) => {
+                Table::Word128(UnchainedTable::build(&deal_by_hash(&words, is_matchable, threads), words.len())?)
+            }
             KeyData::Rows(rows) => {
                 let hashes = hashes_of(&rows);
-                Table::Rows(UnchainedTable::build(&hashes, is_matchable, threads)?, rows)
+                let dealt = deal_by_hash(&hashes, is_matchable, threads);
+                Table::Rows(UnchainedTable::build(&dealt, hashes.len())?, rows)
             }
         };
         Ok(Self { table })
@@ -77,7 +118,9 @@ impl JoinTable {
         // The packed key, or its hash, is alive while the table is made from it.
         let table = match codec.word_bytes() {
             Some(bytes) if bytes > WORD => UnchainedTable::<[u64; 2]>::BYTES_PER_ROW,
-            _ => UnchainedTable::<u64>::BYTES_PER_ROW.max(2 * size_of::<u32>() + PerfectTable::BYTES_PER_ROW),
+            _ => UnchainedTable::<u64>::BYTES_PER_ROW
+                .max(LinearProbingTable::BYTES_PER_ROW)
+                .max(2 * size_of::<u32>() + PerfectTable::BYTES_PER_ROW),
         };
         codec.packed_bytes().unwrap_or(WORD) + table
     }
@@ -103,6 +146,7 @@ impl JoinTable {
     fn is_unique(&self) -> bool {
         match &self.table {
             Table::Perfect(table) => table.is_unique(),
+            Table::PerfectPayloads(_) | Table::Unique(_) | Table::Payloads(_) => true,
             Table::Word64(table) => table.is_unique(),
             Table::Word128(table) => table.is_unique(),
             // Rows of one hash may have different keys.
@@ -114,6 +158,8 @@ impl JoinTable {
     pub fn bytes(&self) -> usize {
         match &self.table {
             Table::Perfect(table) => table.bytes(),
+            Table::PerfectPayloads(table) => table.bytes(),
+            Table::Unique(table) | Table::Payloads(table) => table.bytes(),
             Table::Word64(table) => table.bytes(),
             Table::Word128(table) => table.bytes(),
             Table::Rows(table, rows) => table.bytes() + rows.size(),
@@ -179,6 +225,68 @@ impl JoinTable {
                 let same = same_bytes(build_rows, keys);
                 pairs(|place| table.row(place), cursor, limit, first_only, same, build, probe)
             }
+            Table::PerfectPayloads(_) | Table::Unique(_) | Table::Payloads(_) => unreachable!("looked up above"),
+        }
+    }
+
+    /// The table cut into so many regions, for keys of which each is there once and that fit a word.
+    pub(crate) fn regions(&self, bits: u32) -> Option<Regions> {
+        let order = match &self.table {
+            Table::Unique(_) | Table::Payloads(_) => TableOrder::Hash,
+            Table::Perfect(table) if table.is_unique() => table.range(),
+            Table::PerfectPayloads(table) => table.range(),
+            _ => return None,
+        };
+        Some(Regions::new(order, bits))
+    }
+
+    /// Appends the pairs of these keys with their only matches. Only for a table that has regions and no payloads.
+    pub(crate) fn find_rows(&self, words: &[u64], build: &mut Vec<u32>, probe: &mut Vec<u32>) {
+        match &self.table {
+            Table::Perfect(table) => table.find_one(0, words, |_| true, build, probe),
+            Table::Unique(table) => table.find_one(0, words, |_| true, |row| row as u32, build, probe),
+            _ => unreachable!("a table without regions"),
+        }
+    }
+
+    /// The same for payloads. Only for a table that has them.
+    pub(crate) fn find_payloads(&self, words: &[u64], payloads: &mut Vec<u64>, probe: &mut Vec<u32>) {
+        self.payloads_of(0, words, |_| true, payloads, probe);
+    }
+
+    /// Whether the table keeps payloads and not rows.
+    pub fn has_payloads(&self) -> bool {
+        matches!(self.table, Table::Payloads(_) | Table::PerfectPayloads(_))
+    }
+
+    /// As [`JoinTable::next_pairs`], with the payloads of build rows for their numbers. Only for a table that has them.
+    pub fn next_payloads(
+        &self,
+        keys: &Keys,
+        cursor: &mut MatchCursor,
+        limit: usize,
+        payloads: &mut Vec<u64>,
+        probe: &mut Vec<u32>,
+    ) -> bool {
+        let KeyData::Word64(words) = &keys.data else { unreachable!("both sides of a join share one key codec") };
+        let (first, next) = (cursor.row, (cursor.row + limit).min(keys.len()));
+        self.payloads_of(first, &words[first..next], |row| keys.is_matchable(row), payloads, probe);
+        cursor.row = next;
+        next < keys.len()
+    }
+
+    fn payloads_of(
+        &self,
+        first: usize,
+        words: &[u64],
+        is_matchable: impl Fn(usize) -> bool,
+        payloads: &mut Vec<u64>,
+        probe: &mut Vec<u32>,
+    ) {
+        match &self.table {
+            Table::PerfectPayloads(table) => table.find_one(first, words, is_matchable, payloads, probe),
+            Table::Payloads(table) => table.find_one(first, words, is_matchable, |payload| payload, payloads, probe),
+            _ => unreachable!("a table without payloads"),
         }
     }
 
@@ -189,6 +297,9 @@ impl JoinTable {
         match (&self.table, &keys.data) {
             (Table::Perfect(table), KeyData::Word64(words)) => {
                 table.find_one(first, &words[rows], is_matchable, build, probe);
+            }
+            (Table::Unique(table), KeyData::Word64(words)) => {
+                table.find_one(first, &words[rows], is_matchable, |row| row as u32, build, probe);
             }
             (Table::Word64(table), KeyData::Word64(words)) => {
                 table.find_one(first, &words[rows], is_matchable, build, probe);
@@ -217,8 +328,53 @@ impl JoinTable {
             Table::Rows(table, build_rows) => {
                 mark(|place| table.row(place), cursor, same_bytes(build_rows, keys), visited);
             }
+            Table::PerfectPayloads(_) | Table::Unique(_) | Table::Payloads(_) => unreachable!("looked up above"),
         }
     }
+}
+
+/// A table of keys that lie close together.
+fn perfect(
+    words: &[u64],
+    payloads: Option<&Payloads>,
+    range: KeyRange,
+    is_matchable: impl Fn(usize) -> bool + Sync + Copy,
+    threads: usize,
+) -> Result<Table> {
+    if let Some(Payloads { words: payloads, is_narrow }) = payloads.filter(|_| range.count > 0)
+        && let Some(table) = PerfectPayloads::build(words, payloads, *is_narrow, range, is_matchable, threads)?
+    {
+        return Ok(Table::PerfectPayloads(table));
+    }
+    PerfectTable::build(words, range, is_matchable, threads).map(Table::Perfect)
+}
+
+/// A table of keys that are too far apart for perfect hashing.
+fn hashed(
+    words: &[u64],
+    payloads: Option<&Payloads>,
+    is_matchable: impl Fn(usize) -> bool + Sync,
+    choice: TableChoice,
+    threads: usize,
+) -> Result<Table> {
+    let probes_linearly = choice <= TableChoice::LinearProbing;
+    if let Some(Payloads { words: payloads, .. }) = payloads.filter(|_| probes_linearly) {
+        let slots = Slots::cut(1 << HASH_BITS, words.len());
+        let dealt = Dealt::new(words.len(), slots, threads, |row| {
+            is_matchable(row).then(|| (words[row].hash() as u32 as usize, [words[row], payloads[row]]))
+        });
+        if let Some(table) = LinearProbingTable::build(&dealt, |[_, payload]| payload)? {
+            return Ok(Table::Payloads(table));
+        }
+    }
+    let dealt = deal_by_hash(words, is_matchable, threads);
+    if probes_linearly
+        && payloads.is_none()
+        && let Some(table) = LinearProbingTable::build(&dealt, |entry| u64::from(u64::row_of(&entry)))?
+    {
+        return Ok(Table::Unique(table));
+    }
+    Ok(Table::Word64(UnchainedTable::build(&dealt, words.len())?))
 }
 
 fn hashes_of(rows: &Rows) -> Vec<u64> {

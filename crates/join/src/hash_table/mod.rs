@@ -1,10 +1,13 @@
-//! The hash table of the in-memory join: perfect hashing where keys lie close together, else buckets of entries that
-//! lie side by side.
+//! The hash tables of the in-memory join: perfect hashing where keys lie close together, linear probing where they are
+//! unique, else buckets of entries that lie side by side.
 
 mod deal;
 mod index_cost;
 mod join_table;
+mod linear_probing;
 mod perfect;
+mod perfect_payloads;
+mod regions;
 mod unchained;
 mod visited;
 
@@ -12,5 +15,6 @@ mod visited;
 mod tests;
 
 pub use index_cost::IndexCost;
-pub use join_table::{JoinTable, MatchCursor};
+pub use join_table::{JoinTable, MatchCursor, Payloads, TableChoice};
+pub(crate) use regions::Regions;
 pub use visited::VisitedRows;

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::deal::{Dealt, Slots};
+use super::regions::TableOrder;
 use crate::error::Result;
 use crate::memory::PageVec;
 use crate::parallel::{in_parallel, ranges};
@@ -29,30 +30,50 @@ enum RowsByKey {
     Grouped { starts: PageVec<u32>, rows: PageVec<u32> },
 }
 
+/// Where the keys of rows that can match lie.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeyRange {
+    /// The first of them.
+    pub smallest: u64,
+    /// How many keys there are from the first to the last.
+    pub length: usize,
+    /// How many rows.
+    pub count: usize,
+}
+
+impl KeyRange {
+    /// The range of the rows for which `is_matchable` holds; `None` if it is too large for perfect hashing.
+    pub fn of(keys: &[u64], is_matchable: impl Fn(usize) -> bool) -> Option<Self> {
+        let matchable = keys.iter().enumerate().filter(|(row, _)| is_matchable(*row)).map(|(_, key)| *key);
+        let (mut smallest, mut largest, mut count) = (u64::MAX, 0, 0usize);
+        for key in matchable {
+            (smallest, largest, count) = (smallest.min(key), largest.max(key), count + 1);
+        }
+        if count == 0 {
+            return Some(Self { smallest: 0, length: 0, count });
+        }
+        let length = usize::try_from(largest - smallest).ok()?.checked_add(1)?;
+        (length / MAX_SPREAD <= count && length < u32::MAX as usize).then_some(Self { smallest, length, count })
+    }
+}
+
 impl PerfectTable {
     /// Slots a row may take, in the worst case.
     pub const BYTES_PER_ROW: usize = MAX_SPREAD * size_of::<u32>() + size_of::<u32>();
 
-    /// A table of the rows for which `is_matchable` holds; `None` if their keys are too far apart.
-    pub fn build(keys: &[u64], is_matchable: impl Fn(usize) -> bool + Sync, threads: usize) -> Result<Option<Self>> {
-        let matchable = || keys.iter().enumerate().filter(|(row, _)| is_matchable(*row)).map(|(_, key)| *key);
-        let (mut smallest, mut largest, mut count) = (u64::MAX, 0, 0usize);
-        for key in matchable() {
-            (smallest, largest, count) = (smallest.min(key), largest.max(key), count + 1);
-        }
+    /// A table of the rows for which `is_matchable` holds, whose keys have this range.
+    pub fn build(
+        keys: &[u64],
+        KeyRange { smallest, length: range, count }: KeyRange,
+        is_matchable: impl Fn(usize) -> bool + Sync,
+        threads: usize,
+    ) -> Result<Self> {
         if count == 0 {
-            return Ok(Some(Self { smallest: 0, rows: RowsByKey::InOrder(0) }));
+            return Ok(Self { smallest: 0, rows: RowsByKey::InOrder(0) });
         }
-        let Some(range) = usize::try_from(largest - smallest)
-            .ok()
-            .and_then(|last| last.checked_add(1))
-            .filter(|range| range / MAX_SPREAD <= count && *range < u32::MAX as usize)
-        else {
-            return Ok(None);
-        };
         let is_in_order = || keys.iter().enumerate().all(|(row, key)| key.wrapping_sub(smallest) == row as u64);
         if count == keys.len() && range == count && is_in_order() {
-            return Ok(Some(Self { smallest, rows: RowsByKey::InOrder(count as u32) }));
+            return Ok(Self { smallest, rows: RowsByKey::InOrder(count as u32) });
         }
         let slot_of = |row: usize| keys[row].wrapping_sub(smallest) as usize;
         let rows = match unique(range, count, keys.len(), threads, |row| is_matchable(row).then(|| slot_of(row)))? {
@@ -65,7 +86,7 @@ impl PerfectTable {
                 grouped(&dealt, slots)?
             }
         };
-        Ok(Some(Self { smallest, rows }))
+        Ok(Self { smallest, rows })
     }
 
     /// The bytes the table takes.
@@ -93,6 +114,16 @@ impl PerfectTable {
             }
             _ => self,
         }
+    }
+
+    /// The range of keys that the table is for.
+    pub fn range(&self) -> TableOrder {
+        let range = match &self.rows {
+            RowsByKey::InOrder(count) => u64::from(*count),
+            RowsByKey::Unique { rows, .. } => rows.len() as u64,
+            RowsByKey::Grouped { starts, .. } => starts.len() as u64 - 1,
+        };
+        TableOrder::Key { smallest: self.smallest, range }
     }
 
     /// Whether no key has two rows, so that [`PerfectTable::find_one`] finds all matches.
@@ -193,7 +224,7 @@ fn unique(
     if range < count {
         return Ok(None);
     }
-    let (slots, ()) = PageVec::written(range, |slots| {
+    let (slots, ()) = PageVec::<u32>::written(range, |slots| {
         in_parallel(threads, ranges(rows, threads), |range| {
             for row in range {
                 if let Some(slot) = slot_of(row) {
@@ -210,6 +241,6 @@ fn unique(
 fn grouped(dealt: &Dealt<[u32; 2]>, slots: Slots) -> Result<RowsByKey> {
     let mut starts = PageVec::<u32>::zeroed(slots.count + 1)?;
     let mut rows = PageVec::<u32>::zeroed(dealt.len())?;
-    dealt.sort(&mut starts, &mut rows, |[slot, _]| *slot, |[_, row]| row, |_| {});
+    dealt.sort(0, &mut starts, &mut rows, |[slot, _]| *slot, |[_, row]| row, |_| {});
     Ok(RowsByKey::Grouped { starts, rows })
 }

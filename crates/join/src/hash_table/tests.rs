@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, StringArray};
 
-use super::perfect::PerfectTable;
+use super::perfect::{KeyRange, PerfectTable};
 use super::*;
 use crate::keys::{KeyCodec, Keys};
 
@@ -56,7 +56,7 @@ fn all_pairs_are_found_in_order_whatever_the_limit() {
         let (build, probe) = (values(300, distinct), values(200, distinct + 1));
         let expected = expected(&build, &probe);
         for encode in [integers, strings] {
-            let table = JoinTable::build(encode(&build), 3).unwrap();
+            let table = JoinTable::build(encode(&build), None, TableChoice::Perfect, 3).unwrap();
             for limit in [1, 7, 8192] {
                 assert_eq!(all_pairs(&table, &encode(&probe), limit, false), expected);
             }
@@ -69,14 +69,22 @@ fn the_first_match_is_found_for_each_row() {
     let (build, probe) = (values(300, 10), values(200, 12));
     let mut first = expected(&build, &probe);
     first.dedup_by_key(|(probe_row, _)| *probe_row);
-    assert_eq!(all_pairs(&JoinTable::build(integers(&build), 1).unwrap(), &integers(&probe), 16, true), first);
+    assert_eq!(
+        all_pairs(
+            &JoinTable::build(integers(&build), None, TableChoice::Perfect, 1).unwrap(),
+            &integers(&probe),
+            16,
+            true
+        ),
+        first
+    );
 }
 
 #[test]
 fn marking_reaches_every_row_of_a_key() {
     let (build, probe) = (values(300, 20), values(100, 13));
     for encode in [integers, strings] {
-        let table = JoinTable::build(encode(&build), 3).unwrap();
+        let table = JoinTable::build(encode(&build), None, TableChoice::Perfect, 3).unwrap();
         let visited = VisitedRows::new(build.len());
         let mut cursor = MatchCursor::default();
         table.start(&encode(&probe), &mut cursor);
@@ -89,7 +97,7 @@ fn marking_reaches_every_row_of_a_key() {
 
 #[test]
 fn an_empty_table_has_no_matches() {
-    let table = JoinTable::build(integers(&[]), 2).unwrap();
+    let table = JoinTable::build(integers(&[]), None, TableChoice::Perfect, 2).unwrap();
     assert!(all_pairs(&table, &integers(&values(10, 3)), 4, false).is_empty());
 }
 
@@ -133,8 +141,9 @@ fn large_tables_find_what_a_map_finds_on_any_number_of_threads() {
             let rows = key.and_then(|key| rows_of.get(&key)).into_iter().flatten();
             expected.extend(rows.take(3_000).map(|row| (probe_row as u32, *row)));
         }
-        for threads in [1, 2, 5] {
-            let table = JoinTable::build(integers(&build), threads).unwrap();
+        let choices = [TableChoice::Perfect, TableChoice::LinearProbing, TableChoice::Unchained];
+        for (choice, threads) in choices.into_iter().flat_map(|choice| [1, 2, 5].map(|threads| (choice, threads))) {
+            let table = JoinTable::build(integers(&build), None, choice, threads).unwrap();
             let mut found = all_pairs(&table, &integers(&probe), 8192, false);
             // Of keys with many rows the first are compared.
             let mut last = (u32::MAX, 0);
@@ -142,7 +151,7 @@ fn large_tables_find_what_a_map_finds_on_any_number_of_threads() {
                 last = if last.0 == *row { (*row, last.1 + 1) } else { (*row, 1) };
                 last.1 <= 3_000
             });
-            assert!(found == expected, "{name}, {threads} threads");
+            assert!(found == expected, "{name}, {choice:?}, {threads} threads");
         }
     }
 }
@@ -152,20 +161,23 @@ fn tables_take_no_more_memory_than_is_paid_for() {
     for (name, build) in large_builds() {
         let column: ArrayRef = Arc::new(Int64Array::from(build.clone()));
         let codec = KeyCodec::try_new(&[column.data_type().clone()], false).unwrap();
-        let table = JoinTable::build(integers(&build), 2).unwrap();
+        let table = JoinTable::build(integers(&build), None, TableChoice::Perfect, 2).unwrap();
         assert!(table.bytes() <= build.len() * JoinTable::row_bytes(&codec), "{name}: {} bytes", table.bytes());
     }
 }
 
 #[test]
 fn rows_are_put_in_order_only_if_there_are_no_others() {
+    let build = |keys: &[u64], is_matchable: &(dyn Fn(usize) -> bool + Sync)| {
+        PerfectTable::build(keys, KeyRange::of(keys, is_matchable).unwrap(), is_matchable, 1).unwrap()
+    };
     let keys: Vec<u64> = vec![14, 10, 13, 11, 12];
-    let full = PerfectTable::build(&keys, |_| true, 1).unwrap().unwrap();
+    let full = build(&keys, &|_| true);
     assert_eq!(full.order(), Some(&[2, 4, 5, 3, 1][..]));
     // As many rows as the range has keys, but one of them cannot match, so that a key has none.
-    let hole = PerfectTable::build(&keys, |row| row != 2, 1).unwrap().unwrap();
+    let hole = build(&keys, &|row| row != 2);
     assert!(hole.is_unique() && hole.order().is_none());
-    let duplicate = PerfectTable::build(&[10, 14, 12, 12, 11], |_| true, 1).unwrap().unwrap();
+    let duplicate = build(&[10, 14, 12, 12, 11], &|_| true);
     assert!(!duplicate.is_unique() && duplicate.order().is_none());
-    assert!(PerfectTable::build(&[0, u64::MAX], |_| true, 1).unwrap().is_none());
+    assert!(KeyRange::of(&[0, u64::MAX], |_| true).is_none());
 }

@@ -2,16 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::deal::{Dealt, Slots};
+use super::deal::{Dealt, HASH_BITS};
 use crate::error::Result;
 use crate::keys::Word;
 use crate::memory::PageVec;
 
 /// Buckets of more entries are searched by bisection.
 const FEW_ENTRIES: usize = 8;
-
-/// Buckets are numbered by 32 bits.
-const MAX_BUCKETS: usize = 1 << 32;
 
 /// Keys whose cache misses overlap; what they bring in stays in the cache until it is looked at.
 const LOOKED_UP_TOGETHER: usize = 512;
@@ -27,7 +24,8 @@ pub(crate) struct UnchainedTable<K: Word> {
     /// Where the entries of each bucket start, and where those of the last end.
     starts: PageVec<u32>,
     entries: PageVec<K::Entry>,
-    mask: u64,
+    /// The bits of the hash that do not tell buckets apart.
+    merged_bits: u32,
     is_unique: bool,
 }
 
@@ -36,24 +34,19 @@ impl<K: Word> UnchainedTable<K> {
     /// the directory.
     pub const BYTES_PER_ROW: usize = 2 * size_of::<K::Entry>() + 3 * size_of::<u32>();
 
-    /// A table of the rows for which `is_matchable` holds; `O(rows)` for a hash that spreads the keys.
-    pub fn build(keys: &[K], is_matchable: impl Fn(usize) -> bool + Sync, threads: usize) -> Result<Self> {
-        // From one and a half to three a row. Bits of the lower end of the hash: those of the upper end have been used
-        // to partition what was spilled.
-        let buckets = (keys.len() + keys.len() / 2).next_power_of_two().min(MAX_BUCKETS);
-        let mask = buckets as u64 - 1;
-        let slots = Slots::cut(buckets, keys.len());
-        let dealt = Dealt::new(keys.len(), slots, threads, |row| {
-            let bucket = (keys[row].hash() & mask) as usize;
-            is_matchable(row).then(|| (bucket, keys[row].entry(row as u32, bucket as u32)))
-        });
-        let mut starts = PageVec::<u32>::zeroed(buckets + 1)?;
+    /// A table of what [`deal_by_hash`] gave for `rows` rows; `O(rows)` for a hash that spreads the keys.
+    pub fn build(dealt: &Dealt<K::Entry>, rows: usize) -> Result<Self> {
+        // From one and a half to three a row. The upper bits of what was dealt by, which are the lower half of the hash.
+        let bits = (rows + rows / 2).next_power_of_two().ilog2().min(HASH_BITS);
+        let merged_bits = HASH_BITS - bits;
+        let mut starts = PageVec::<u32>::zeroed((1 << bits) + 1)?;
         let mut entries = PageVec::<K::Entry>::zeroed(dealt.len())?;
         let is_unique = AtomicBool::new(true);
         dealt.sort(
+            merged_bits,
             &mut starts,
             &mut entries,
-            K::bucket_of,
+            K::hash_of,
             |entry| entry,
             |bucket| {
                 if bucket.len() > 1 {
@@ -65,7 +58,12 @@ impl<K: Word> UnchainedTable<K> {
                 }
             },
         );
-        Ok(Self { starts, entries, mask, is_unique: is_unique.into_inner() })
+        Ok(Self { starts, entries, merged_bits, is_unique: is_unique.into_inner() })
+    }
+
+    #[inline(always)]
+    fn bucket(&self, key: K) -> usize {
+        (u64::from(key.hash() as u32) >> self.merged_bits) as usize
     }
 
     /// Whether no key has two rows, so that [`UnchainedTable::find_one`] finds all matches.
@@ -92,7 +90,7 @@ impl<K: Word> UnchainedTable<K> {
         for (rows, keys) in (first..).step_by(LOOKED_UP_TOGETHER).zip(keys.chunks(LOOKED_UP_TOGETHER)) {
             let mut buckets = [(0, 0); LOOKED_UP_TOGETHER];
             for (key, bucket) in keys.iter().zip(&mut buckets) {
-                let number = (key.hash() & self.mask) as usize;
+                let number = self.bucket(*key);
                 *bucket = (starts[number], starts[number + 1]);
             }
             // An entry of another bucket has another key: where a bucket ends need not be looked at.
@@ -129,7 +127,7 @@ impl<K: Word> UnchainedTable<K> {
         for keys in keys.chunks(LOOKED_UP_TOGETHER) {
             let from = begins.len();
             for key in keys {
-                let bucket = (key.hash() & self.mask) as usize;
+                let bucket = self.bucket(*key);
                 begins.push(starts[bucket]);
                 ends.push(starts[bucket + 1]);
             }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::buffer::NullBuffer;
 
-use super::output::{Pairs, Rows};
+use super::output::{Pairs, Rows, SideRows};
+use super::payload::PackedPayload;
 use crate::error::Result;
-use crate::hash_table::{JoinTable, VisitedRows};
+use crate::hash_table::{JoinTable, Payloads, VisitedRows};
 use crate::join_type::JoinType;
 use crate::keys::Keys;
 use crate::memory::{Grant, HeldMemory};
@@ -23,6 +24,9 @@ const WORTH_REORDERING: usize = 64 << 10;
 #[derive(Debug)]
 pub struct BuildSide {
     pub(super) batch: RecordBatch,
+    rows: usize,
+    /// How the table keeps the columns that are needed, if it does; the batch is then empty.
+    pub(super) payload: Option<PackedPayload>,
     pub(super) table: JoinTable,
     pub(super) visited: VisitedRows,
     /// The rows whose key is not null, for joins that put out rows by it.
@@ -81,7 +85,17 @@ impl BuildSide {
         let keys = spec.keys(Side::Build, &batch)?;
         let matchable = keys.matchable.clone().filter(|_| spec.null_aware);
         let rows = if spec.join_type.emits_build_at_end() { batch.num_rows() } else { 0 };
-        let table = JoinTable::build(keys, spec.build_threads)?;
+        let total = batch.num_rows();
+        // Rows that are asked for by their numbers are not packed.
+        let payload = (spec.join_type.emits_pairs() && !spec.join_type.emits_build_at_end())
+            .then(|| PackedPayload::of(spec, Side::Build))
+            .flatten()
+            .filter(|payload| !payload.is_empty() && payload.takes(&batch));
+        let pack = |payload: &PackedPayload| Payloads { words: payload.pack(&batch), is_narrow: payload.is_narrow() };
+        let payloads = payload.as_ref().map(pack);
+        let table = JoinTable::build(keys, payloads, spec.table_choice, spec.build_threads)?;
+        let payload = payload.filter(|_| table.has_payloads());
+        let batch = payload.as_ref().map_or(batch, PackedPayload::empty_batch);
         // A probe row then finds its match with one cache miss, not two.
         let (batch, table) = match table.order() {
             Some(order) if batch.num_rows() >= WORTH_REORDERING && can_reorder(&batch) => {
@@ -92,7 +106,8 @@ impl BuildSide {
         let held = HeldMemory::default().add(&batch) + table.bytes() + VisitedRows::bytes(rows);
         let mut memory = memory;
         memory.shrink(memory.bytes().saturating_sub(held));
-        Ok(Self { batch, table, visited: VisitedRows::new(rows), matchable, spilled: None, _memory: memory })
+        let visited = VisitedRows::new(rows);
+        Ok(Self { batch, rows: total, payload, table, visited, matchable, spilled: None, _memory: memory })
     }
 
     /// The same, with partitions in files besides.
@@ -102,7 +117,12 @@ impl BuildSide {
 
     /// The number of rows in memory.
     pub fn rows(&self) -> usize {
-        self.batch.num_rows()
+        self.rows
+    }
+
+    /// The bytes that probing reads at random: those of the table and of the columns that it leads to.
+    pub(super) fn probed_bytes(&self) -> usize {
+        self.table.bytes() + HeldMemory::default().add(&self.batch)
     }
 
     /// Whether part of the build side is in files.
@@ -161,7 +181,7 @@ impl BuildEmitter {
             if rows.len() > 0 {
                 let nulls = Rows::Nulls(rows.len());
                 let probe = RecordBatch::new_empty(Arc::clone(&self.spec.probe_schema));
-                let pairs = Pairs { build: (&build.batch, &rows), probe: (&probe, &nulls), mark };
+                let pairs = Pairs { build: SideRows::Of(&build.batch, rows), probe: SideRows::Of(&probe, nulls), mark };
                 return pairs.output(&self.spec).map(Some);
             }
         }

@@ -10,7 +10,9 @@ mod build;
 mod build_side;
 mod chunk;
 mod output;
+mod payload;
 mod probe;
+mod radix_probe;
 
 #[cfg(test)]
 mod tests;
@@ -19,3 +21,4 @@ pub use build::{Built, HybridBuild};
 pub use build_side::{BuildEmitter, BuildSide, ProbeFacts};
 pub use chunk::ChunkBuild;
 pub use probe::{MatchedRows, ProbeSpill, Prober, Step};
+pub use radix_probe::RadixProbe;

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
+use arrow::buffer::ScalarBuffer;
 use arrow::compute::take;
 use arrow::datatypes::DataType;
 
+use super::payload::PackedPayload;
 use crate::error::Result;
 use crate::spec::{ColumnSource, JoinSpec};
 
@@ -51,12 +53,36 @@ impl Rows {
     }
 }
 
+/// Rows of one side.
+pub(super) enum SideRows<'a> {
+    /// Rows of a batch.
+    Of(&'a RecordBatch, Rows),
+    /// Rows whose columns came with them.
+    Packed(&'a PackedPayload, ScalarBuffer<u64>),
+}
+
+impl SideRows<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Of(_, rows) => rows.len(),
+            Self::Packed(_, words) => words.len(),
+        }
+    }
+
+    fn column(&self, index: usize) -> Result<ArrayRef> {
+        match self {
+            Self::Of(batch, rows) => rows.of(batch.column(index)),
+            Self::Packed(payload, words) => payload.unpack(index, words),
+        }
+    }
+}
+
 /// Rows of the build and the probe side, paired one by one.
-pub(crate) struct Pairs<'a> {
-    pub(crate) build: (&'a RecordBatch, &'a Rows),
-    pub(crate) probe: (&'a RecordBatch, &'a Rows),
+pub(super) struct Pairs<'a> {
+    pub(super) build: SideRows<'a>,
+    pub(super) probe: SideRows<'a>,
     /// The flags of a mark join.
-    pub(crate) mark: Option<BooleanArray>,
+    pub(super) mark: Option<BooleanArray>,
 }
 
 impl Pairs<'_> {
@@ -72,8 +98,8 @@ impl Pairs<'_> {
         sources
             .iter()
             .map(|source| match source {
-                ColumnSource::Build(index) => self.build.1.of(self.build.0.column(*index)),
-                ColumnSource::Probe(index) => self.probe.1.of(self.probe.0.column(*index)),
+                ColumnSource::Build(index) => self.build.column(*index),
+                ColumnSource::Probe(index) => self.probe.column(*index),
                 ColumnSource::Mark => Ok(match &self.mark {
                     Some(mark) => Arc::new(mark.clone()),
                     None => new_null_array(&DataType::Boolean, self.rows()),
@@ -83,6 +109,6 @@ impl Pairs<'_> {
     }
 
     fn rows(&self) -> usize {
-        self.build.1.len()
+        self.build.len()
     }
 }

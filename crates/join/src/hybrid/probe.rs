@@ -7,7 +7,8 @@ use arrow::buffer::BooleanBuffer;
 use arrow::compute::filter_record_batch;
 
 use super::build_side::{BuildSide, ProbeFacts, SpilledBuild};
-use super::output::{Pairs, Rows};
+use super::output::{Pairs, Rows, SideRows};
+use super::radix_probe::RadixProbe;
 use crate::error::Result;
 use crate::hash_table::MatchCursor;
 use crate::join_type::JoinType;
@@ -30,10 +31,53 @@ pub struct Prober<S: SpillStore> {
     facts: Arc<ProbeFacts>,
     /// Takes the rows whose build partition is in a file; `None` if all build rows are in memory.
     spill: Option<ProbeSpill<S>>,
+    /// Partitions rows before they look into the hash table; `None` if they do so as they come.
+    radix: Option<RadixProbe>,
     current: Option<ProbeBatch>,
     cursor: MatchCursor,
-    build_rows: Vec<u32>,
+    partners: Partners,
     probe_rows: Vec<u32>,
+}
+
+/// The build rows of the pairs found last, as the hash table tells them.
+#[derive(Debug, Clone)]
+pub(super) enum Partners {
+    Rows(Vec<u32>),
+    Payloads(Vec<u64>),
+}
+
+impl Partners {
+    /// None, of those that this build side gives.
+    pub(super) fn none_of(build: &BuildSide) -> Self {
+        match build.payload {
+            Some(_) => Self::Payloads(Vec::new()),
+            None => Self::Rows(Vec::new()),
+        }
+    }
+
+    /// Leaves none.
+    pub(super) fn take(&mut self) -> Self {
+        match self {
+            Self::Rows(rows) => Self::Rows(std::mem::take(rows)),
+            Self::Payloads(words) => Self::Payloads(std::mem::take(words)),
+        }
+    }
+
+    /// The rows of the build side that gave them.
+    pub(super) fn of(self, build: &BuildSide) -> SideRows<'_> {
+        match (self, &build.payload) {
+            (Self::Rows(rows), _) => SideRows::Of(&build.batch, Rows::Numbers(rows.into())),
+            (Self::Payloads(words), Some(payload)) => SideRows::Packed(payload, words.into()),
+            (Self::Payloads(_), None) => unreachable!("payloads come from a table that has them"),
+        }
+    }
+
+    fn retain(&mut self, passed: &BooleanArray) {
+        match self {
+            Self::Rows(rows) => retain(rows, passed),
+            Self::Payloads(words) => retain(words, passed),
+        }
+    }
 }
 
 /// What a step of a [`Prober`] came to.
@@ -97,16 +141,19 @@ impl<S: SpillStore> Prober<S> {
         build: Arc<BuildSide>,
         facts: Arc<ProbeFacts>,
         spill: Option<ProbeSpill<S>>,
+        radix: Option<RadixProbe>,
     ) -> Self {
         debug_assert_eq!(build.is_spilled(), spill.is_some());
+        let partners = Partners::none_of(&build);
         Self {
             spec,
             build,
             facts,
             spill,
+            radix,
             current: None,
             cursor: MatchCursor::default(),
-            build_rows: Vec::new(),
+            partners,
             probe_rows: Vec::new(),
         }
     }
@@ -125,6 +172,11 @@ impl<S: SpillStore> Prober<S> {
             self.facts.note(&keys);
         }
         let (batch, keys) = self.spill_rows(batch, keys)?;
+        if let Some(radix) = &mut self.radix
+            && radix.push(&batch, &keys)?
+        {
+            return Ok(());
+        }
         let matched = self.spec.join_type.emits_probe_by_match().then(|| {
             let mut bits = BooleanBufferBuilder::new(batch.num_rows());
             match matched {
@@ -167,7 +219,12 @@ impl<S: SpillStore> Prober<S> {
 
     /// Goes on with the current batch, for a time that does not depend on how many pairs it has.
     pub fn step(&mut self) -> Result<Step> {
-        let Some(current) = &mut self.current else { return Ok(Step::Finished) };
+        let Some(current) = &mut self.current else {
+            return match &mut self.radix {
+                Some(radix) => radix.step(&self.spec, &self.build),
+                None => Ok(Step::Finished),
+            };
+        };
         if !current.searched {
             return Ok(self.search()?.map_or(Step::Working, Step::Output));
         }
@@ -179,6 +236,11 @@ impl<S: SpillStore> Prober<S> {
             None => None,
         };
         Ok(output.map_or(Step::Finished, Step::Output))
+    }
+
+    /// Says that no batch follows; whether there is still something to do, by [`Prober::step`].
+    pub fn end(&mut self) -> Result<bool> {
+        self.radix.as_mut().map_or(Ok(false), RadixProbe::end)
     }
 
     /// Ends the batch of a pass that is not the last; gives the rows that have found a match so far.
@@ -206,46 +268,48 @@ impl<S: SpillStore> Prober<S> {
             return Ok(None);
         }
         let first_only = spec.filter.is_none() && !join_type.emits_pairs();
-        self.build_rows.clear();
         self.probe_rows.clear();
-        current.searched = !build.table.next_pairs(
-            &current.keys,
-            &mut self.cursor,
-            spec.batch_size,
-            first_only,
-            &mut self.build_rows,
-            &mut self.probe_rows,
-        );
-        if self.build_rows.is_empty() {
+        let (keys, cursor, limit) = (&current.keys, &mut self.cursor, spec.batch_size);
+        let more = match &mut self.partners {
+            Partners::Rows(rows) => {
+                rows.clear();
+                build.table.next_pairs(keys, cursor, limit, first_only, rows, &mut self.probe_rows)
+            }
+            Partners::Payloads(words) => {
+                words.clear();
+                build.table.next_payloads(keys, cursor, limit, words, &mut self.probe_rows)
+            }
+        };
+        current.searched = !more;
+        if self.probe_rows.is_empty() {
             return Ok(None);
         }
         if let Some(filter) = &spec.filter {
             let passed = {
-                let build_rows = Rows::Numbers(self.build_rows.clone().into());
                 let probe_rows = Rows::from_numbers(self.probe_rows.clone());
-                let pairs =
-                    Pairs { build: (&build.batch, &build_rows), probe: (&current.batch, &probe_rows), mark: None };
-                filter.evaluate(pairs.columns(filter.columns())?, self.build_rows.len())?
+                let partners = self.partners.clone().of(build);
+                let pairs = Pairs { build: partners, probe: SideRows::Of(&current.batch, probe_rows), mark: None };
+                filter.evaluate(pairs.columns(filter.columns())?, self.probe_rows.len())?
             };
-            retain(&mut self.build_rows, &passed);
+            self.partners.retain(&passed);
             retain(&mut self.probe_rows, &passed);
         }
-        if join_type.emits_build_at_end() {
-            for row in &self.build_rows {
-                build.visited.set(*row);
-            }
+        if let Partners::Rows(rows) = &self.partners
+            && join_type.emits_build_at_end()
+        {
+            rows.iter().for_each(|row| build.visited.set(*row));
         }
         if let Some(matched) = &mut current.matched {
             for row in &self.probe_rows {
                 matched.set_bit(*row as usize, true);
             }
         }
-        if !join_type.emits_pairs() || self.build_rows.is_empty() {
+        if !join_type.emits_pairs() || self.probe_rows.is_empty() {
             return Ok(None);
         }
-        let build_rows = Rows::Numbers(std::mem::take(&mut self.build_rows).into());
         let probe_rows = Rows::from_numbers(std::mem::take(&mut self.probe_rows));
-        let pairs = Pairs { build: (&build.batch, &build_rows), probe: (&current.batch, &probe_rows), mark: None };
+        let partners = self.partners.take().of(build);
+        let pairs = Pairs { build: partners, probe: SideRows::Of(&current.batch, probe_rows), mark: None };
         pairs.output(spec).map(Some)
     }
 
@@ -265,12 +329,13 @@ impl<S: SpillStore> Prober<S> {
             return Ok(None);
         }
         let nulls = Rows::Nulls(rows.len());
-        let pairs = Pairs { build: (&self.build.batch, &nulls), probe: (&current.batch, &rows), mark };
+        let pairs =
+            Pairs { build: SideRows::Of(&self.build.batch, nulls), probe: SideRows::Of(&current.batch, rows), mark };
         pairs.output(&self.spec).map(Some)
     }
 }
 
-fn retain(rows: &mut Vec<u32>, passed: &BooleanArray) {
+fn retain<T>(rows: &mut Vec<T>, passed: &BooleanArray) {
     let mut row = 0;
     rows.retain(|_| {
         row += 1;

@@ -10,6 +10,7 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 
 use super::*;
 use crate::error::{JoinError, Result};
+use crate::hash_table::TableChoice;
 use crate::join_type::JoinType;
 use crate::keys::KeyCodec;
 use crate::memory::{MemoryHost, Purpose, UnitMemory};
@@ -129,7 +130,9 @@ fn spec(join_type: JoinType, null_equal: bool, filtered: bool) -> Arc<JoinSpec> 
         probe_schema: side_schema(),
         output_schema: Arc::new(Schema::new(fields)),
         output_columns,
+        table_choice: TableChoice::Perfect,
         build_threads: 2,
+        probe_region: None,
         batch_size: 512,
     })
 }
@@ -144,6 +147,9 @@ struct Run {
     output: Vec<RecordBatch>,
     depth: usize,
     passes: usize,
+    is_radix: bool,
+    /// The most bytes that a build side was probed in.
+    probed: usize,
 }
 
 impl Run {
@@ -157,9 +163,15 @@ impl Run {
         let built = builder.finish()?;
         let side = Arc::new(built.side);
         let spill = ProbeSpill::try_new(&self.spec, &side, files, &memory, self.tuning)?;
-        let mut prober = Prober::new(Arc::clone(&self.spec), Arc::clone(&side), Arc::clone(&self.facts), spill);
+        let radix = RadixProbe::for_join(&self.spec, &side, &memory).filter(|_| depth == 0);
+        self.is_radix |= radix.is_some();
+        self.probed = self.probed.max(side.probed_bytes());
+        let mut prober = Prober::new(Arc::clone(&self.spec), Arc::clone(&side), Arc::clone(&self.facts), spill, radix);
         for batch in probe {
             prober.start(batch)?;
+            self.steps(&mut prober)?;
+        }
+        if prober.end()? {
             self.steps(&mut prober)?;
         }
         let probe_files = prober.into_spill().map_or(Ok(Vec::new()), ProbeSpill::finish)?;
@@ -199,7 +211,7 @@ impl Run {
             }
             let side = Arc::new(chunk.finish()?);
             let mut prober: Prober<Files> =
-                Prober::new(Arc::clone(&self.spec), Arc::clone(&side), Arc::clone(&self.facts), None);
+                Prober::new(Arc::clone(&self.spec), Arc::clone(&side), Arc::clone(&self.facts), None, None);
             for (batch, matched) in probe.iter().zip(&mut matched) {
                 prober.start_pass(batch.clone(), matched.as_ref(), !build.is_empty())?;
                 self.steps(&mut prober)?;
@@ -230,7 +242,7 @@ impl Run {
     }
 }
 
-fn run(spec: &Arc<JoinSpec>, build: &[Row], probe: &[Row], limit: usize) -> (Output, Run) {
+fn run_batches(spec: &Arc<JoinSpec>, build: &[Row], probe: &[Row], limit: usize) -> (RecordBatch, Run) {
     let lent = Arc::new(AtomicUsize::new(0));
     let mut run = Run {
         spec: Arc::clone(spec),
@@ -241,10 +253,17 @@ fn run(spec: &Arc<JoinSpec>, build: &[Row], probe: &[Row], limit: usize) -> (Out
         output: Vec::new(),
         depth: 0,
         passes: 0,
+        is_radix: false,
+        probed: 0,
     };
     run.join(batches(build), batches(probe), 0, 0).unwrap();
     assert_eq!(run.memory.used(), 0, "memory is left over");
-    let rows = concat_batches(&spec.output_schema, &run.output).unwrap();
+    let rows = concat_batches(&spec.output_schema, &run.output.split_off(0)).unwrap();
+    (rows, run)
+}
+
+fn run(spec: &Arc<JoinSpec>, build: &[Row], probe: &[Row], limit: usize) -> (Output, Run) {
+    let (rows, run) = run_batches(spec, build, probe, limit);
     let column = |source: ColumnSource| {
         let index = spec.output_columns.iter().position(|column| *column == source)?;
         Some(rows.column(index).as_primitive::<Int64Type>())
@@ -264,7 +283,6 @@ fn run(spec: &Arc<JoinSpec>, build: &[Row], probe: &[Row], limit: usize) -> (Out
         })
         .collect();
     output.sort();
-    drop(run.output.drain(..));
     (output, run)
 }
 
@@ -345,6 +363,87 @@ fn every_join_type_agrees_with_nested_loops_under_any_budget() {
             let (scarce, run_spilled) = run(&spec, &build, &probe, 256 * 1024);
             assert!(run_spilled.files.batches.load(Ordering::Relaxed) > 0);
             assert!(scarce == expected, "{join_type:?} spilled");
+        }
+    }
+}
+
+/// A join that puts out the second column of each side, of those that are given, and nothing else.
+fn narrow_spec(columns: &[ColumnSource], join_type: JoinType, probe_region: Option<usize>) -> Arc<JoinSpec> {
+    let JoinSpec { codec, build_keys, probe_keys, filter, build_schema, probe_schema, .. } =
+        Arc::into_inner(spec(join_type, false, false)).unwrap();
+    let fields: Vec<_> =
+        columns.iter().map(|column| Field::new(format!("{column:?}"), DataType::Int64, true)).collect();
+    Arc::new(JoinSpec {
+        join_type,
+        null_aware: false,
+        codec,
+        build_keys,
+        probe_keys,
+        filter,
+        build_schema,
+        probe_schema,
+        output_schema: Arc::new(Schema::new(fields)),
+        output_columns: columns.to_vec(),
+        table_choice: TableChoice::Perfect,
+        build_threads: 2,
+        probe_region,
+        batch_size: 512,
+    })
+}
+
+/// Unique keys, spread over 64 bits or close together, of which the probe side has half, many times, and nulls in one
+/// batch.
+fn narrow_rows(count: i64, probe_count: i64, spread: i64) -> (Vec<Row>, Vec<Row>) {
+    let key = |number: i64| number.wrapping_mul(spread);
+    let build = (0..count).map(|row| (Some(key(row * 77_777 % count)), row)).collect();
+    let probe = (0..probe_count)
+        .map(|row| ((!(5_000..6_000).contains(&row) || row % 3 != 0).then(|| key(row * 31 % (2 * count))), row))
+        .collect();
+    (build, probe)
+}
+
+#[test]
+fn payloads_in_the_table_and_partitioned_probe_rows_give_the_same_pairs() {
+    const SPARSE: i64 = 0x1E37_79B9_7F4A_7C15;
+    let (build_column, probe_column) = (ColumnSource::Build(1), ColumnSource::Probe(1));
+    // More than two chunks of probe rows.
+    for (count, probe_count) in [(1 << 17, 600_000), (3_000, 7_000)] {
+        for (kind, spread) in [("far apart", SPARSE), ("close together", 1), ("one in three", 3)] {
+            let (build, probe) = narrow_rows(count, probe_count, spread);
+            let row_of: std::collections::HashMap<_, _> = build.iter().copied().collect();
+            let mut pairs: Vec<_> =
+                probe.iter().filter_map(|(key, row)| Some((*row_of.get(&(*key)?.into())?, *row))).collect();
+            pairs.sort();
+            for columns in [&[build_column, probe_column][..], &[build_column], &[probe_column]] {
+                for region in [None, Some(64 << 10), Some(1 << 40)] {
+                    let (spec, case) = (
+                        narrow_spec(columns, JoinType::Inner, region),
+                        format!("{count} keys {kind}, {columns:?}, regions of {region:?} bytes"),
+                    );
+                    let (output, run) = run_batches(&spec, &build, &probe, usize::MAX);
+                    // One in three of the large table: rows, not keys, are at random.
+                    assert_eq!(run.is_radix, region == Some(64 << 10) && run.probed > 64 << 10, "{case}");
+                    let column = |source: ColumnSource| {
+                        let index = columns.iter().position(|column| *column == source)?;
+                        Some(output.column(index).as_primitive::<Int64Type>().values().to_vec())
+                    };
+                    let (found_build, found_probe) = (column(build_column), column(probe_column));
+                    let mut found: Vec<_> = (0..output.num_rows())
+                        .map(|row| {
+                            (found_build.as_ref().map(|rows| rows[row]), found_probe.as_ref().map(|rows| rows[row]))
+                        })
+                        .collect();
+                    found.sort();
+                    let mut expected: Vec<_> = pairs
+                        .iter()
+                        .map(|(build, probe)| {
+                            (found_build.is_some().then_some(*build), found_probe.is_some().then_some(*probe))
+                        })
+                        .collect();
+                    expected.sort();
+                    assert!(found == expected, "{case}: {} of {} pairs", found.len(), expected.len());
+                }
+            }
         }
     }
 }

@@ -15,8 +15,8 @@ pub trait Word: Copy + Ord + Default + Send + Sync + 'static {
     /// The key with the number of its row, as a hash table keeps them side by side: one cache miss finds both.
     type Entry: Copy + Default + Plain + Send + Sync + fmt::Debug;
 
-    /// Puts an entry together, with the bucket it belongs to.
-    fn entry(self, row: u32, bucket: u32) -> Self::Entry;
+    /// Puts an entry together, with the lower half of the hash of the key.
+    fn entry(self, row: u32, hash: u32) -> Self::Entry;
 
     /// The key of an entry.
     fn of(entry: &Self::Entry) -> Self;
@@ -24,8 +24,8 @@ pub trait Word: Copy + Ord + Default + Send + Sync + 'static {
     /// The row of an entry.
     fn row_of(entry: &Self::Entry) -> u32;
 
-    /// The bucket of an entry.
-    fn bucket_of(entry: &Self::Entry) -> u32;
+    /// The hash of an entry.
+    fn hash_of(entry: &Self::Entry) -> u32;
 }
 
 const MULTIPLIER: u64 = 0x9E6C_63D0_676A_9A99;
@@ -38,10 +38,10 @@ fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// The row of an entry below its bucket.
+/// The row of an entry below its hash.
 #[inline(always)]
-fn place(row: u32, bucket: u32) -> u64 {
-    u64::from(bucket) << 32 | u64::from(row)
+fn place(row: u32, hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(row)
 }
 
 impl Word for u64 {
@@ -55,8 +55,8 @@ impl Word for u64 {
     type Entry = [u64; 2];
 
     #[inline(always)]
-    fn entry(self, row: u32, bucket: u32) -> Self::Entry {
-        [self, place(row, bucket)]
+    fn entry(self, row: u32, hash: u32) -> Self::Entry {
+        [self, place(row, hash)]
     }
 
     #[inline(always)]
@@ -70,7 +70,7 @@ impl Word for u64 {
     }
 
     #[inline(always)]
-    fn bucket_of(entry: &Self::Entry) -> u32 {
+    fn hash_of(entry: &Self::Entry) -> u32 {
         (entry[1] >> 32) as u32
     }
 }
@@ -85,8 +85,8 @@ impl Word for [u64; 2] {
     type Entry = [u64; 3];
 
     #[inline(always)]
-    fn entry(self, row: u32, bucket: u32) -> Self::Entry {
-        [self[0], self[1], place(row, bucket)]
+    fn entry(self, row: u32, hash: u32) -> Self::Entry {
+        [self[0], self[1], place(row, hash)]
     }
 
     #[inline(always)]
@@ -100,7 +100,7 @@ impl Word for [u64; 2] {
     }
 
     #[inline(always)]
-    fn bucket_of(entry: &Self::Entry) -> u32 {
+    fn hash_of(entry: &Self::Entry) -> u32 {
         (entry[2] >> 32) as u32
     }
 }

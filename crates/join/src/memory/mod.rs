@@ -9,4 +9,4 @@ pub use account::{Grant, MemoryHost, Purpose, UnitMemory};
 pub use compact::compact;
 pub use footprint::HeldMemory;
 pub(crate) use footprint::{column_bytes, row_bytes};
-pub(crate) use pages::{HUGE, PageVec};
+pub(crate) use pages::{HUGE, PageVec, SharedNumber};

@@ -1,12 +1,12 @@
 //! Arrays that are read at random.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use arrow::buffer::Buffer;
 use arrow::datatypes::ArrowNativeType;
 use bytes::Bytes;
-use overspill_machine::memory::{HostBuffer, PageSize, Plain};
+use overspill_machine::memory::{AtomicNumber, HostBuffer, PageSize, Plain};
 
 use crate::error::{JoinError, Result};
 
@@ -49,19 +49,51 @@ impl<T: Plain + Copy + Default> PageVec<T> {
     }
 }
 
-impl PageVec<u32> {
+/// Numbers that several threads write at once.
+pub(crate) trait SharedNumber: Plain + Copy + Default + Send {
+    /// The same, as it is while they do.
+    type Atomic: AtomicNumber + From<Self> + Sync;
+    /// Writes it.
+    fn store(self, place: &Self::Atomic);
+    /// What has been written.
+    fn of(written: Self::Atomic) -> Self;
+}
+
+impl SharedNumber for u32 {
+    type Atomic = AtomicU32;
+    #[inline(always)]
+    fn store(self, place: &AtomicU32) {
+        place.store(self, Ordering::Relaxed);
+    }
+    fn of(written: AtomicU32) -> Self {
+        written.into_inner()
+    }
+}
+
+impl SharedNumber for u64 {
+    type Atomic = AtomicU64;
+    #[inline(always)]
+    fn store(self, place: &AtomicU64) {
+        place.store(self, Ordering::Relaxed);
+    }
+    fn of(written: AtomicU64) -> Self {
+        written.into_inner()
+    }
+}
+
+impl<T: SharedNumber> PageVec<T> {
     /// So many numbers that several threads write at once, in any places, and what `write` returns.
     ///
     /// # Errors
     /// If the system does not give the memory.
-    pub(crate) fn written<R>(length: usize, write: impl FnOnce(&[AtomicU32]) -> R) -> Result<(Self, R)> {
-        if length * size_of::<u32>() < HUGE {
-            let numbers: Vec<AtomicU32> = (0..length).map(|_| AtomicU32::new(0)).collect();
+    pub(crate) fn written<R>(length: usize, write: impl FnOnce(&[T::Atomic]) -> R) -> Result<(Self, R)> {
+        if length * size_of::<T>() < HUGE {
+            let numbers: Vec<T::Atomic> = (0..length).map(|_| T::default().into()).collect();
             let result = write(&numbers);
-            let numbers = numbers.into_iter().map(AtomicU32::into_inner).collect();
+            let numbers = numbers.into_iter().map(T::of).collect();
             return Ok((Self { memory: Memory::Heap(numbers), length }, result));
         }
-        let mut buffer = HostBuffer::new(length * size_of::<u32>(), PageSize::Huge).map_err(JoinError::host)?;
+        let mut buffer = HostBuffer::new(length * size_of::<T>(), PageSize::Huge).map_err(JoinError::host)?;
         let result = write(buffer.as_atomic_slice());
         Ok((Self { memory: Memory::Mapped(buffer), length }, result))
     }

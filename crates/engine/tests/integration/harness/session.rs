@@ -11,7 +11,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use overspill::{OverspillConfig, OverspillSessionExt, Strategy};
+use overspill::{HashTable, OverspillConfig, OverspillSessionExt, Strategy};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use tempfile::TempDir;
@@ -26,6 +26,7 @@ pub struct Settings {
     /// Whether build sides are partitioned (`Partitioned`) or collected (`CollectLeft`), where both are possible.
     pub partitioned: bool,
     pub strategy: Strategy,
+    pub hash_table: HashTable,
     pub prefer_hash_join: bool,
     pub repartition_joins: bool,
     pub join_reordering: bool,
@@ -43,6 +44,7 @@ impl Default for Settings {
             batch_size: 1024,
             partitioned: false,
             strategy: Strategy::Auto,
+            hash_table: HashTable::Auto,
             prefer_hash_join: true,
             repartition_joins: true,
             join_reordering: true,
@@ -63,7 +65,10 @@ impl Settings {
             target_partitions: *[1, 1, 2, 2, 3, 8].choose(rng).unwrap(),
             batch_size: *batch_sizes.choose(rng).unwrap(),
             partitioned: rng.random_bool(0.5),
-            strategy: *[Strategy::Auto, Strategy::NoPartition, Strategy::Hybrid].choose(rng).unwrap(),
+            strategy: *[Strategy::Auto, Strategy::NoPartition, Strategy::Radix, Strategy::Hybrid].choose(rng).unwrap(),
+            hash_table: *[HashTable::Auto, HashTable::Auto, HashTable::LinearProbing, HashTable::Unchained]
+                .choose(rng)
+                .unwrap(),
             prefer_hash_join: rng.random_bool(0.85),
             repartition_joins: rng.random_bool(0.9),
             join_reordering: rng.random_bool(0.7),
@@ -186,6 +191,7 @@ impl Session {
                 spill: engine == Engine::Overspill,
                 join_memory_limit,
                 strategy: settings.strategy,
+                hash_table: settings.hash_table,
                 max_fanout: settings.max_fanout,
                 max_recursion_depth: settings.max_recursion_depth,
                 ..OverspillConfig::default()

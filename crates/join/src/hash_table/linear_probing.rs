@@ -1,0 +1,269 @@
+//! Linear probing over cache lines.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use overspill_machine::memory::CacheLine;
+
+use super::deal::Dealt;
+use crate::error::Result;
+use crate::keys::Word;
+use crate::memory::PageVec;
+use crate::parallel::in_parallel;
+
+/// Entries of a line: a cache line holds their keys and then their values.
+const ENTRIES: usize = 4;
+
+/// Three lines for seven rows: 58 % of the places are taken, and a key is in its own line 19 times of 20.
+const LINES: usize = 3;
+const ROWS: usize = 7;
+
+/// Partitions by hash differ by chance; by more than this share they differ because keys repeat.
+const MAX_SPREAD: f64 = 1.02;
+/// What chance makes of a small partition: more than any share of it.
+const MAX_SPREAD_ROWS: usize = 64;
+
+/// The key of places without an entry. Rows that have it make [`LinearProbingTable::build`] refuse them all.
+const EMPTY: u64 = 0xA5C3_1F7E_90B2_64D8;
+
+/// Keys that are hashed before the first of them is looked up.
+const LOOKED_UP_TOGETHER: usize = 512;
+/// So many keys ahead of the one that is looked up, lines are asked for: as many misses overlap as the processor can have.
+const AHEAD: usize = 16;
+
+/// A hash table of unique 64-bit keys, each with a 64-bit value, in which most lookups touch one cache line (linear
+/// probing, as in paper 2, section 7.1, line by line).
+///
+/// It is built without locks or atomic operations: rows are dealt out by hash, and a partition of them has a stretch of
+/// lines of its own, at whose end the search goes on at its beginning.
+#[derive(Debug)]
+pub(crate) struct LinearProbingTable {
+    lines: PageVec<CacheLine>,
+    lines_per_partition: usize,
+}
+
+impl LinearProbingTable {
+    /// Bytes that a row takes at most while the table is made: its entry as dealt out, and its share of the lines.
+    pub const BYTES_PER_ROW: usize = size_of::<[u64; 2]>() + size_of::<CacheLine>() * LINES / ROWS + 1;
+
+    /// A table of keys and values that were dealt out by hash; `None` if a key has two of them, or is the one that marks
+    /// empty places. `O(rows)`.
+    pub fn build(dealt: &Dealt<[u64; 2]>, value_of: impl Fn([u64; 2]) -> u64 + Sync) -> Result<Option<Self>> {
+        let partitions = dealt.counts().count();
+        let most = dealt.counts().max().unwrap_or(0);
+        if most as f64 > MAX_SPREAD * (dealt.len() / partitions) as f64 + MAX_SPREAD_ROWS as f64 {
+            return Ok(None);
+        }
+        let lines_per_partition = (most * LINES).div_ceil(ROWS).max(1);
+        let mut lines = PageVec::<CacheLine>::zeroed(lines_per_partition * partitions)?;
+        let total = lines.len();
+        let is_refused = AtomicBool::new(false);
+        let stretches = lines.chunks_mut(lines_per_partition).enumerate().collect();
+        in_parallel(dealt.threads(), stretches, |(partition, stretch): (usize, &mut [CacheLine])| {
+            stretch.fill(CacheLine([EMPTY, EMPTY, EMPTY, EMPTY, 0, 0, 0, 0]));
+            for item in dealt.items(partition) {
+                let line = line_of(item[0], total) - partition * lines_per_partition;
+                if !insert(stretch, line, item[0], value_of(item)) {
+                    is_refused.store(true, Ordering::Relaxed);
+                }
+                if is_refused.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        Ok((!is_refused.into_inner()).then_some(Self { lines, lines_per_partition }))
+    }
+
+    /// The bytes the table takes.
+    pub fn bytes(&self) -> usize {
+        self.lines.bytes()
+    }
+
+    /// Appends, for each of the keys that is there, what `of` makes of its value, and its number, counting from `first`.
+    ///
+    /// Lines are prefetched some keys ahead. Values and whether they are there are written for every key and compacted
+    /// then, so that hardly a branch depends on what is read.
+    pub fn find_one<T: Copy + Default>(
+        &self,
+        first: usize,
+        keys: &[u64],
+        is_matchable: impl Fn(usize) -> bool,
+        of: impl Fn(u64) -> T,
+        values: &mut Vec<T>,
+        probe: &mut Vec<u32>,
+    ) {
+        let lines: &[CacheLine] = &self.lines;
+        let mut found = values.len();
+        values.resize(found + keys.len(), T::default());
+        probe.resize(found + keys.len(), 0);
+        let mut results = [(T::default(), false); LOOKED_UP_TOGETHER];
+        let mut places = [0; LOOKED_UP_TOGETHER];
+        let mut open = [0u16; LOOKED_UP_TOGETHER];
+        for (rows, keys) in (first..).step_by(LOOKED_UP_TOGETHER).zip(keys.chunks(LOOKED_UP_TOGETHER)) {
+            for (key, place) in keys.iter().zip(&mut places) {
+                *place = line_of(*key, lines.len());
+            }
+            places[..keys.len().min(AHEAD)].iter().for_each(|place| CacheLine::prefetch(lines, *place));
+            let mut count = 0;
+            for (place, (key, result)) in keys.iter().zip(&mut results).enumerate() {
+                // Beyond the last key are places of other keys, which do no harm.
+                CacheLine::prefetch(lines, places[(place + AHEAD) % LOOKED_UP_TOGETHER]);
+                let line = &lines[places[place]];
+                let (value, is_here) = search(line, *key);
+                *result = (of(value), is_here & (*key != EMPTY));
+                // A full line may have sent the key on, mostly to the next.
+                let is_open = usize::from(!is_here & is_full(line));
+                CacheLine::prefetch(lines, places[place] + is_open);
+                open[count] = place as u16;
+                count += is_open;
+            }
+            for place in &open[..count] {
+                let key = keys[usize::from(*place)];
+                if let Some(value) = self.find_beyond(key) {
+                    results[usize::from(*place)] = (of(value), true);
+                }
+            }
+            for (row, (value, is_found)) in (rows..rows + keys.len()).zip(results) {
+                values[found] = value;
+                probe[found] = row as u32;
+                found += usize::from(is_found && is_matchable(row));
+            }
+        }
+        values.truncate(found);
+        probe.truncate(found);
+    }
+
+    /// The value of a key that is not in its own line, which is full.
+    fn find_beyond(&self, key: u64) -> Option<u64> {
+        if key == EMPTY {
+            return None;
+        }
+        let own = line_of(key, self.lines.len());
+        let begin = own - own % self.lines_per_partition;
+        let stretch = &self.lines[begin..begin + self.lines_per_partition];
+        for line in stretch[own - begin + 1..].iter().chain(&stretch[..own - begin]) {
+            let (value, is_here) = search(line, key);
+            if is_here {
+                return Some(value);
+            }
+            if !is_full(line) {
+                return None;
+            }
+        }
+        None
+    }
+}
+
+/// The line of a key among so many: its hash tells the place, as a share of all. A partition, which is a stretch of
+/// hashes, is a stretch of lines, as all have the same number.
+#[inline(always)]
+fn line_of(key: u64, lines: usize) -> usize {
+    ((u64::from(key.hash() as u32) * lines as u64) >> 32) as usize
+}
+
+/// The value of a key, and whether it is in the line.
+#[inline(always)]
+fn search(CacheLine(line): &CacheLine, key: u64) -> (u64, bool) {
+    // A number to load by, made of comparisons: a choice between values becomes branches, mispredicted for most keys.
+    let is_at = |entry: usize| usize::from(line[entry] == key);
+    let entry = is_at(1) | (2 * is_at(2)) | (3 * is_at(3));
+    (line[ENTRIES + entry], (is_at(0) | entry) != 0)
+}
+
+/// Whether keys may have gone on to the next line.
+#[inline(always)]
+fn is_full(line: &CacheLine) -> bool {
+    line.0[ENTRIES - 1] != EMPTY
+}
+
+/// Puts an entry into the first free place from its own line on; false if the key is there already.
+fn insert(stretch: &mut [CacheLine], own: usize, key: u64, value: u64) -> bool {
+    let (before, after) = stretch.split_at_mut(own);
+    for CacheLine(line) in after.iter_mut().chain(before) {
+        for entry in 0..ENTRIES {
+            if line[entry] == EMPTY {
+                (line[entry], line[ENTRIES + entry]) = (key, value);
+                // The mark of empty places, inserted, left its place empty.
+                return key != EMPTY;
+            }
+            if line[entry] == key {
+                return false;
+            }
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::super::deal::{Dealt, HASH_BITS, Slots};
+    use super::*;
+
+    /// A table in which each key has itself, turned around, for a value.
+    fn table(keys: &[u64], threads: usize) -> Option<LinearProbingTable> {
+        let dealt = Dealt::new(keys.len(), Slots::cut(1 << HASH_BITS, keys.len()), threads, |row| {
+            Some((keys[row].hash() as u32 as usize, [keys[row], !keys[row]]))
+        });
+        LinearProbingTable::build(&dealt, |[_, value]| value).unwrap()
+    }
+
+    fn find(table: &LinearProbingTable, keys: &[u64]) -> Vec<(u32, u64)> {
+        let (mut values, mut probe) = (vec![], vec![]);
+        table.find_one(10, keys, |row| row != 12, |value| value, &mut values, &mut probe);
+        probe.into_iter().zip(values).collect()
+    }
+
+    #[test]
+    fn all_keys_are_found_and_no_others() {
+        for count in [0, 1, 3, 4, 100, 5_000, 400_000u64] {
+            let key = |number: u64| number.wrapping_mul(0xA24B_AED4_963E_E407);
+            let keys: Vec<_> = (0..count).map(key).collect();
+            let there: HashSet<_> = keys.iter().copied().collect();
+            for threads in [1, 3] {
+                let table = table(&keys, threads).unwrap();
+                // One of three is there, and the third row cannot match.
+                let probe: Vec<_> = (0..3 * count.max(1)).rev().map(key).collect();
+                let expected: Vec<_> = (10u32..)
+                    .zip(&probe)
+                    .filter(|(row, key)| *row != 12 && there.contains(key))
+                    .map(|(row, key)| (row, !*key))
+                    .collect();
+                assert_eq!(find(&table, &probe), expected, "{count} keys, {threads} threads");
+            }
+        }
+    }
+
+    #[test]
+    fn lines_overflow_into_those_that_follow_and_from_the_last_into_the_first() {
+        // Keys of one hash, as far as lines are told apart: all start at the last line.
+        let last = |key: &u64| key.hash() as u32 > u32::MAX - (1 << 24);
+        let mut keys: Vec<u64> = (0..).filter(last).take(50).collect();
+        keys.extend((0..100_000u64).map(|key| key | 1 << 40));
+        let (there, missing) = keys.split_at(keys.len() - 1_000);
+        let table = table(there, 2).unwrap();
+        assert_eq!(find(&table, there).len(), there.len() - 1);
+        assert!(find(&table, missing).is_empty());
+        // All of them in one line of few.
+        let few: Vec<u64> = keys[..50].to_vec();
+        let table = super::tests::table(&few, 1).unwrap();
+        assert_eq!(find(&table, &few).len(), 49);
+    }
+
+    #[test]
+    fn keys_that_repeat_and_the_mark_of_empty_places_are_refused() {
+        let mut keys: Vec<u64> = (0..200_000).collect();
+        assert!(table(&keys, 2).is_some());
+        keys[150_000] = 17;
+        assert!(table(&keys, 2).is_none());
+        keys[150_000] = EMPTY;
+        assert!(table(&keys, 2).is_none());
+        assert!(table(&[5; 300_000], 2).is_none());
+        // The mark is not found either, whether its line has room or not.
+        for count in [10, 200_000] {
+            let table =
+                table(&keys[..count], 1).unwrap_or_else(|| table(&(0..200_000).collect::<Vec<_>>(), 1).unwrap());
+            assert!(find(&table, &[EMPTY; 20]).is_empty());
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The radix join: probe rows are partitioned before they look into the hash table, so that it need not be read at random.
+
+mod partitioner;
+
+pub use partitioner::{PartitionMethod, RadixPartitioner, count_rows};
