@@ -2,14 +2,22 @@
 
 #![deny(missing_docs)]
 
+mod cpu_partition;
 pub mod datagen;
+mod operator_join;
+pub mod peers;
+mod process;
+mod report;
 pub mod spill;
+mod threads;
 
 use std::io::Write;
 
 use clap::{Args, Subcommand};
 use datafusion::common::{Result, exec_datafusion_err};
-use overspill_experiments::{ExperimentArgs, FigureExperiment};
+use overspill_experiments::{ExperimentArgs, Figure, FigureExperiment};
+
+pub use operator_join::{OperatorJoinArgs, OperatorStrategy};
 
 /// The arguments of `overspill bench`.
 #[derive(Debug, Clone, Args)]
@@ -25,13 +33,18 @@ pub enum Experiment {
     /// A join in ample memory and under a limit it outgrows, beside DuckDB under the same limit, against the speed
     /// of the disk; and the work it takes beside DataFusion's own join when nothing spills
     Spill(spill::SpillArgs),
+    /// SQL joins of tables in memory beside DuckDB, Polars and DataFusion, against the speed of the memory
+    #[command(after_help = peers::ENVIRONMENT)]
+    Peers(peers::PeersArgs),
     /// The methods that bring data to a GPU (paper 2, figures 3 and 12)
     Transfer(ExperimentArgs),
     /// A GPU's random access to memory, by the bytes of an access (paper 1, figure 6)
     Granularity(ExperimentArgs),
     /// Latency by the range that is touched, CPU and GPU: where address translation ends (paper 1, figure 7)
     Translation(ExperimentArgs),
-    /// The radix partitioners of the GPU, by fanout (paper 1, figures 4 and 18)
+    /// The join operator alone, without SQL, on the workloads of the papers, against the bounds of the machine
+    Join(OperatorJoinArgs),
+    /// The radix partitioners of the GPU and of the CPU, by fanout (paper 1, figures 4 and 18)
     Partition(ExperimentArgs),
     /// Histograms and prefix sums, CPU and GPU (paper 1, figure 20)
     PrefixSum(ExperimentArgs),
@@ -45,10 +58,12 @@ pub async fn run(args: BenchArgs) -> Result<()> {
     // The experiments wait for other processes, or keep their thread busy.
     tokio::task::spawn_blocking(move || match args.experiment {
         Experiment::Spill(args) => spill::run(&args),
+        Experiment::Peers(args) => peers::run(&args),
         Experiment::Transfer(args) => figure(FigureExperiment::Transfer, &args),
         Experiment::Granularity(args) => figure(FigureExperiment::Granularity, &args),
         Experiment::Translation(args) => figure(FigureExperiment::Translation, &args),
-        Experiment::Partition(args) => figure(FigureExperiment::Partition, &args),
+        Experiment::Join(args) => print(&operator_join::run(&args)?),
+        Experiment::Partition(args) => print(&cpu_partition::run(&args)?),
         Experiment::PrefixSum(args) => figure(FigureExperiment::PrefixSum, &args),
     })
     .await
@@ -56,6 +71,9 @@ pub async fn run(args: BenchArgs) -> Result<()> {
 }
 
 fn figure(experiment: FigureExperiment, args: &ExperimentArgs) -> Result<()> {
-    let figure = experiment.run_with(args).map_err(|error| exec_datafusion_err!("{error}"))?;
+    print(&experiment.run_with(args).map_err(|error| exec_datafusion_err!("{error}"))?)
+}
+
+fn print(figure: &Figure) -> Result<()> {
     write!(std::io::stdout(), "{figure}").map_err(|error| exec_datafusion_err!("cannot write the table: {error}"))
 }

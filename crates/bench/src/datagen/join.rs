@@ -4,6 +4,7 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -16,7 +17,8 @@ use rand_chacha::rand_core::SeedableRng;
 
 use super::keys::Keys;
 use super::table_file::{Compression, Format, TableFile};
-use super::{create_directory, produce, progress_bar, thread_count};
+use super::{check_scale, create_directory, produce, progress_bar, scaled, thread_count};
+use crate::threads::on_each;
 
 /// Rows that are generated from one seed; also a row group of a Parquet file.
 const PART_ROWS: u64 = 1 << 20;
@@ -125,21 +127,14 @@ pub struct JoinArgs {
 }
 
 pub(super) fn generate(args: &JoinArgs, out: &mut dyn Write) -> Result<()> {
-    if !(args.scale > 0.0 && args.scale <= 1.0) {
-        return exec_err!("The scale must be above 0 and at most 1, not {}.", args.scale);
-    }
-    let (build_rows, probe_rows) = args.workload.rows();
-    let shrink = |rows: u64| ((rows as f64 * args.scale).round() as u64).max(1);
+    check_scale(args.scale, 1.0)?;
+    let pair = TablePair::of_workload(args.workload, args.scale, args.zipf, args.match_rate, args.sparse);
     let pair = TablePair {
-        build_rows: shrink(build_rows),
-        probe_rows: shrink(probe_rows),
-        zipf: args.zipf,
-        match_rate: args.match_rate,
-        sparse: args.sparse,
         seed: args.seed,
         tuple: args.tuple.unwrap_or(args.workload.tuple()),
         build_payloads: args.build_payloads,
         probe_payloads: args.probe_payloads,
+        ..pair
     };
     let output = Output {
         dir: &args.dir,
@@ -184,14 +179,58 @@ enum Side {
 }
 
 impl TablePair {
+    /// The names of the tables, which are those of their files; the build side is first.
+    pub(crate) const NAMES: [&str; 2] = ["r", "s"];
+
+    /// The tables of a workload, with keys spread over 63 bits if they are to be sparse: that takes tuples of 16 bytes.
+    pub(crate) fn of_workload(workload: Workload, scale: f64, zipf: f64, match_rate: f64, sparse: bool) -> Self {
+        let (build_rows, probe_rows) = workload.rows();
+        Self {
+            build_rows: scaled(build_rows, scale),
+            probe_rows: scaled(probe_rows, scale),
+            zipf,
+            match_rate,
+            sparse,
+            seed: 1,
+            tuple: workload.tuple(),
+            build_payloads: 1,
+            probe_payloads: 1,
+        }
+    }
+
+    /// The two tables, in batches of so many rows.
+    pub(crate) fn in_memory(&self, threads: usize, batch_rows: usize) -> Result<(Vec<RecordBatch>, Vec<RecordBatch>)> {
+        let keys = self.check()?;
+        let side = |side| -> Result<Vec<RecordBatch>> {
+            let next = AtomicU64::new(0);
+            let parts = self.rows(side).div_ceil(PART_ROWS);
+            let generated = on_each(vec![(); threads], |()| {
+                let mut taken = Vec::new();
+                while let Some(part) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|part| *part < parts) {
+                    let batches = self.part(&keys, side, part).collect::<Result<Vec<_>, _>>()?;
+                    taken.push((part, batches));
+                }
+                Ok(taken)
+            })?;
+            let mut parts: Vec<_> = generated.into_iter().flatten().collect();
+            parts.sort_by_key(|(part, _)| *part);
+            let batches = parts.into_iter().flat_map(|(_, batches)| batches);
+            let slice = |batch: RecordBatch| -> Vec<RecordBatch> {
+                let starts = (0..batch.num_rows()).step_by(batch_rows);
+                starts.map(|start| batch.slice(start, batch_rows.min(batch.num_rows() - start))).collect()
+            };
+            Ok(batches.flat_map(slice).collect())
+        };
+        Ok((side(Side::Build)?, side(Side::Probe)?))
+    }
+
     /// Writes the two files, unless they are there, and a line on `out` for each.
     pub(crate) fn generate(&self, output: &Output, out: &mut dyn Write) -> Result<()> {
         let keys = self.check()?;
         create_directory(output.dir)?;
         let threads = thread_count(output.threads);
         let bar = progress_bar(self.build_rows + self.probe_rows);
-        for side in [Side::Build, Side::Probe] {
-            let name = if side == Side::Build { "r" } else { "s" };
+        for (side, name) in [Side::Build, Side::Probe].into_iter().zip(Self::NAMES) {
             bar.set_message(name);
             let rows = self.rows(side);
             let file = TableFile {

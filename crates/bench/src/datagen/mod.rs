@@ -15,9 +15,10 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use clap::{Args, Subcommand};
-use datafusion::common::{Result, exec_datafusion_err, human_readable_size};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::report::size;
 use table_file::{Outcome, TableFile};
 
 /// The arguments of `overspill datagen`.
@@ -53,12 +54,28 @@ pub fn run(args: &DatagenArgs) -> Result<()> {
 }
 
 /// The number of threads to use: what the user says, or as many as there are processors.
-fn thread_count(asked: Option<NonZeroUsize>) -> usize {
+pub(crate) fn thread_count(asked: Option<NonZeroUsize>) -> usize {
     asked.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }
 
+/// The largest scale of an experiment's tables: beyond it they are nobody's.
+pub(crate) const MOST_SCALE: f64 = 100.0;
+
+/// Refuses a scale that is no scale, or beyond `most`.
+pub(crate) fn check_scale(scale: f64, most: f64) -> Result<()> {
+    if scale > 0.0 && scale <= most {
+        return Ok(());
+    }
+    exec_err!("The scale must be above 0 and at most {most}, not {scale}.")
+}
+
+/// Rows of a table at a scale, one at least.
+pub(crate) fn scaled(rows: u64, scale: f64) -> u64 {
+    ((rows as f64 * scale).round() as u64).max(1)
+}
+
 /// Creates the directory that the files go to, with its parents.
-fn create_directory(path: &Path) -> Result<()> {
+pub(crate) fn create_directory(path: &Path) -> Result<()> {
     std::fs::create_dir_all(path)
         .map_err(|error| exec_datafusion_err!("The directory '{}' cannot be created: {error}", path.display()))
 }
@@ -90,8 +107,7 @@ where
         Outcome::Written { rows } => ("wrote", rows),
     };
     let bytes = std::fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
-    let size = human_readable_size(usize::try_from(bytes).unwrap_or(usize::MAX));
     // Nobody may be listening any more.
-    bar.suspend(|| _ = writeln!(out, "{verb} {}: {rows} rows, {size}", file.path.display()));
+    bar.suspend(|| _ = writeln!(out, "{verb} {}: {rows} rows, {}", file.path.display(), size(bytes)));
     Ok(())
 }

@@ -8,14 +8,16 @@ mod process;
 mod report;
 mod work;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::common::{Result, exec_err};
 
-use crate::datagen::{Compression, Format, Output, TablePair};
+use crate::datagen::{Compression, Format, MOST_SCALE, Output, TablePair, check_scale, scaled, thread_count};
+use crate::process::program;
+use crate::report::{tell, write_file};
 use disk::DiskRate;
 use process::{DuckDb, Overspill, Run};
 use work::Work;
@@ -107,17 +109,13 @@ pub fn run(args: &SpillArgs) -> Result<()> {
 }
 
 fn run_to(args: &SpillArgs, out: &mut dyn Write) -> Result<()> {
-    if !(args.scale > 0.0 && args.scale <= 100.0) {
-        return exec_err!("The scale must be above 0 and at most 100, not {}.", args.scale);
-    }
-    let rows = ((ROWS as f64 * args.scale).round() as u64).max(1);
+    check_scale(args.scale, MOST_SCALE)?;
+    let rows = scaled(ROWS, args.scale);
     let figures = measure(args, rows)?;
     // Nobody may be listening any more.
     _ = out.write_all(report::table(&figures).as_bytes());
     if let Some(path) = &args.json {
-        let json = format!("{:#}\n", report::json(&figures));
-        std::fs::write(path, json)
-            .map_err(|error| exec_datafusion_err!("The file '{}' cannot be written: {error}", path.display()))?;
+        write_file(path, &format!("{:#}\n", report::json(&figures)))?;
     }
     if args.check && !report::bounds(&figures).iter().all(|bound| bound.met) {
         return exec_err!("A bound of the experiment was missed.");
@@ -126,11 +124,8 @@ fn run_to(args: &SpillArgs, out: &mut dyn Write) -> Result<()> {
 }
 
 fn measure(args: &SpillArgs, rows: u64) -> Result<Figures> {
-    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-    let program = match &args.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe()?,
-    };
+    let threads = thread_count(args.threads);
+    let program = program(args.program.as_deref())?;
     let tables = tables_in(&args.dir.join("tables"), rows, args.threads)?;
     let temp_root = args.temp_dir.clone().unwrap_or_else(|| args.dir.join("temp"));
     std::fs::create_dir_all(&temp_root)?;
@@ -187,13 +182,6 @@ fn measure(args: &SpillArgs, rows: u64) -> Result<Figures> {
         disk,
         work,
     })
-}
-
-/// Tells a person on a terminal what takes so long.
-fn tell(what: &str) {
-    if std::io::stderr().is_terminal() {
-        _ = writeln!(std::io::stderr(), "{what} …");
-    }
 }
 
 /// Generates the two tables in a directory for their size, and returns it.

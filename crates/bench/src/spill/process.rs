@@ -1,21 +1,13 @@
 //! The processes that are measured.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use serde_json::{Value, json};
-use wait4::Wait4;
 
-/// How much of a failed process's error output is repeated, in bytes.
-const ERROR_TAIL: usize = 2000;
-
-/// How often the memory of a running process is looked at.
-const POLL: Duration = Duration::from_millis(5);
+use crate::process::{Finished, finish, no_python, skipped, time_line};
 
 /// Runs a query in DuckDB; prints the version, the seconds and the row as JSON.
 const DUCKDB_SCRIPT: &str = r"
@@ -43,57 +35,6 @@ pub(super) struct Run {
     pub(super) peak_memory: u64,
     /// The row that the query returned, comma separated.
     pub(super) answer: String,
-}
-
-/// What a finished process left.
-pub(super) struct Finished {
-    pub(super) output: String,
-    pub(super) errors: String,
-    pub(super) user_seconds: f64,
-    /// Bytes.
-    pub(super) peak_memory: u64,
-}
-
-/// Runs a process to its end.
-pub(super) fn finish(command: &mut Command) -> Result<Finished> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let failed = |error: std::io::Error| exec_datafusion_err!("'{name}' could not be run: {error}");
-    // Files and not pipes: nobody needs to read while the process runs.
-    let (mut output, mut errors) = (tempfile::tempfile()?, tempfile::tempfile()?);
-    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(errors.try_clone()?);
-    let mut child = command.spawn().map_err(failed)?;
-    let mut peak_memory = None;
-    let ended = loop {
-        peak_memory = high_water_mark(child.id()).or(peak_memory);
-        match child.try_wait4().map_err(failed)? {
-            Some(ended) => break ended,
-            None => std::thread::sleep(POLL),
-        }
-    };
-    let (output, errors) = (text(&mut output)?, text(&mut errors)?);
-    if !ended.status.success() {
-        let tail: String = errors.chars().rev().take(ERROR_TAIL).collect();
-        let tail: String = tail.chars().rev().collect();
-        return exec_err!("'{name}' failed ({}): {}", ended.status, tail.trim());
-    }
-    let peak_memory = peak_memory.unwrap_or(ended.rusage.maxrss);
-    Ok(Finished { output, errors, user_seconds: ended.rusage.utime.as_secs_f64(), peak_memory })
-}
-
-/// The most memory, in bytes, that a running process has had resident.
-///
-/// What the system reports of an ended process is no substitute: on Linux it starts from the parent's own peak.
-fn high_water_mark(process: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|size| size << 10)
-}
-
-fn text(file: &mut File) -> Result<String> {
-    file.seek(SeekFrom::Start(0))?;
-    let mut bytes = vec![];
-    file.read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The command line of Overspill.
@@ -186,11 +127,8 @@ fn leading_size(text: &str) -> u64 {
 
 /// The time in the last line `time N SECONDS`.
 fn seconds(errors: &str) -> Result<f64> {
-    errors
-        .lines()
-        .rev()
-        .find_map(|line| line.strip_prefix("time ")?.split_whitespace().nth(1)?.parse().ok())
-        .ok_or_else(|| exec_datafusion_err!("A run did not print its time but: {errors}"))
+    let last = errors.lines().rev().find_map(time_line);
+    last.map(|(_, seconds)| seconds).ok_or_else(|| exec_datafusion_err!("A run did not print its time but: {errors}"))
 }
 
 fn last_line(output: &str) -> &str {
@@ -210,7 +148,7 @@ impl DuckDb {
     /// DuckDB, or a sentence why it is not there.
     pub(super) fn find(python: Option<&Path>, threads: usize, temp: &Path) -> Result<Self, String> {
         let Some(python) = python else {
-            return Err("DuckDB was skipped: name a Python that has it with --duckdb-python.".to_owned());
+            return Err(no_python("DuckDB", "--duckdb-python"));
         };
         match finish(&mut script(python)) {
             Ok(finished) => Ok(Self {
@@ -219,7 +157,7 @@ impl DuckDb {
                 temp: temp.to_owned(),
                 version: finished.output.trim().to_owned(),
             }),
-            Err(error) => Err(format!("DuckDB was skipped: {}", error.message().replace('\n', " "))),
+            Err(error) => Err(skipped("DuckDB", &error)),
         }
     }
 
@@ -270,27 +208,6 @@ mod tests {
     fn the_time_of_the_last_statement_counts() {
         assert_eq!(seconds("a warning\ntime 1 0.5\ntime 2 1.25\n").unwrap(), 1.25);
         assert!(seconds("time flies").unwrap_err().to_string().contains("did not print its time"));
-    }
-
-    #[test]
-    fn failures_repeat_what_the_process_said() {
-        let message = finish(Command::new("sh").args(["-c", "echo no luck >&2; exit 3"])).err().unwrap().to_string();
-        assert!(message.contains("no luck") && message.contains("exit status: 3"), "{message}");
-        let message = finish(&mut Command::new("/nowhere/at/all")).err().unwrap().to_string();
-        assert!(message.contains("could not be run"), "{message}");
-    }
-
-    #[test]
-    fn the_peak_memory_is_that_of_the_process() {
-        let large = "x=$(head -c 30000000 /dev/zero | tr '\\0' a); sleep 0.1; echo ok";
-        let large = finish(Command::new("sh").args(["-c", large])).unwrap();
-        assert_eq!(large.output, "ok\n");
-        assert!(large.peak_memory > 30_000_000, "{}", large.peak_memory);
-        // Memory of the parent does not count.
-        let ballast = std::hint::black_box(vec![1u8; 50_000_000]);
-        let small = finish(Command::new("sleep").arg("0.1")).unwrap();
-        assert!(small.peak_memory < 20_000_000, "{}", small.peak_memory);
-        drop(ballast);
     }
 
     #[test]

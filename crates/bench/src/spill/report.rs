@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use datafusion::common::human_readable_size;
 use serde_json::{Value, json};
 
 use super::process::Run;
-use super::work::{Counter, median};
+use super::work::Counter;
 use super::{Comparison, Figures};
+use crate::report::{median, size, slow_build};
 
 /// Under the limit the join may take this many times its ample time …
 const AMPLE_FACTOR: f64 = 2.0;
@@ -40,10 +40,6 @@ fn seconds(runs: &[Run]) -> f64 {
 
 fn peak_memory(runs: &[Run]) -> u64 {
     runs.iter().map(|run| run.peak_memory).max().unwrap_or(0)
-}
-
-fn size(bytes: u64) -> String {
-    human_readable_size(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// What the experiment is held to.
@@ -122,9 +118,7 @@ pub(super) fn table(figures: &Figures) -> String {
             100.0 * (work.overspill / work.stock - 1.0)
         );
     }
-    if cfg!(debug_assertions) {
-        notes.push("This program was built with debug assertions, which cost time.".to_owned());
-    }
+    notes.extend(slow_build().map(str::to_owned));
     for note in notes {
         _ = writeln!(text, "{note}");
     }

@@ -4,7 +4,9 @@ use std::process::Command;
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 
-use super::process::{Finished, Overspill, finish};
+use super::process::Overspill;
+use crate::process::{Finished, finish};
+use crate::report::median;
 
 /// By how much the tables shrink for a processor that is simulated.
 const SIMULATION_SHRINK: u64 = 20;
@@ -98,14 +100,6 @@ pub(super) fn compare(
     }
 }
 
-/// The value in the middle, or between the two in the middle.
-pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let upper = *values.get(values.len() / 2)?;
-    let lower = *values.get((values.len() - 1) / 2)?;
-    Some((lower + upper) / 2.0)
-}
-
 fn perf() -> Command {
     let mut command = Command::new("perf");
     command.args(["stat", "-x", ",", "-e", "instructions:u"]);
@@ -145,12 +139,5 @@ mod tests {
         assert_eq!(valgrind_count(&said("==7== Cachegrind\n==7== I refs:        1,234,567\n")).unwrap(), 1_234_567.0);
         assert_eq!(valgrind_count(&said("==7== I   refs:      42\n==7== D   refs: 7\n")).unwrap(), 42.0);
         assert!(valgrind_count(&said("==7== D   refs: 7\n")).is_err());
-    }
-
-    #[test]
-    fn medians_lie_in_the_middle() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
-        assert_eq!(median(vec![]), None);
     }
 }

@@ -78,6 +78,27 @@ fn experiments_run_without_a_gpu() {
 }
 
 #[test]
+fn joins_are_measured_without_other_engines() {
+    let shell = Shell::new();
+    let run = shell.run(&["bench", "peers", "--workload", "c", "--scale", "0.0001", "--runs", "1", "--json", "f.json"]);
+    assert_eq!((run.status, run.err.as_str()), (0, ""), "{}", run.out);
+    assert!(run.out.contains("Polars was skipped: name a Python that has it with --python."), "{}", run.out);
+    assert!(run.out.contains("c: 3200 x 3200 rows of 4 + 4 bytes, dense keys"), "{}", run.out);
+    let figures: serde_json::Value = serde_json::from_str(&shell.read("f.json")).unwrap();
+    let join = &figures["workloads"][0];
+    assert!(join["answer"].as_str().unwrap().starts_with("3200,"), "{join}");
+    assert!(join["overspill"]["median_seconds"].as_f64().unwrap() > 0.0, "{join}");
+    assert!(join["overspill"]["peak_memory_bytes"].as_u64().unwrap() > 1 << 20, "{join}");
+    assert!(join["bound"]["seconds"].as_f64().unwrap() > 0.0, "{join}");
+    let random_reads = figures["random_reads_per_second"].as_f64().unwrap();
+    assert!(random_reads > 1e5 && random_reads < 1e12, "{random_reads}");
+    let left: Vec<_> = std::fs::read_dir(shell.folder().join("overspill-bench-data")).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    let help = shell.run(&["bench", "peers", "--help"]).out;
+    assert!(help.contains("pip install") && help.contains("polars=="), "{help}");
+}
+
+#[test]
 fn the_emulated_device_is_named_as_no_gpu() {
     let shell = Shell::new();
     // Built for the tests of the kernels, and put among the libraries.

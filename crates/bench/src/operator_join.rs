@@ -1,0 +1,364 @@
+//! The experiment `overspill bench join`: the join operator alone, without SQL, against the bounds of the machine.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::{cast, sum};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use clap::{Args, ValueEnum};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use overspill_experiments::{Axis, Figure, SeriesSource};
+use overspill_join::hash_table::TableChoice;
+use overspill_join::hybrid::{BuildSide, HybridBuild, ProbeFacts, Prober, RadixProbe, Step};
+use overspill_join::keys::KeyCodec;
+use overspill_join::memory::{MemoryHost, Purpose, UnitMemory};
+use overspill_join::spec::{ColumnSource, JoinSpec, KeyExpressions, Side};
+use overspill_join::spill::{SpillStore, SpillTuning};
+use overspill_join::{JoinError, JoinType};
+use overspill_machine::measure::{CpuEffort, measure_bounds};
+use overspill_machine::topology::Topology;
+
+use crate::datagen::{TablePair, Workload, check_scale};
+use crate::report::median;
+use crate::threads::on_each;
+
+/// Rows of a batch, as DataFusion has them.
+const BATCH_ROWS: usize = 8192;
+
+/// Where the cache of a core is not known.
+const USUAL_CACHE: u64 = 1 << 20;
+
+/// How the operator runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OperatorStrategy {
+    /// Probe rows look into the hash table as they come
+    #[value(name = "no_partition")]
+    NoPartition,
+    /// Probe rows are partitioned first
+    #[value(name = "radix")]
+    Radix,
+}
+
+impl OperatorStrategy {
+    const ALL: [Self; 2] = [Self::NoPartition, Self::Radix];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::NoPartition => "no_partition",
+            Self::Radix => "radix",
+        }
+    }
+}
+
+/// The arguments of `overspill bench join`.
+#[derive(Debug, Clone, Args)]
+pub struct OperatorJoinArgs {
+    /// Which workload of the papers
+    #[arg(long, value_enum, default_value = "A")]
+    pub workload: Workload,
+
+    /// Shrinks both tables by this factor; a workload of the papers has up to 4096 million tuples
+    #[arg(long, default_value_t = 1.0 / 32.0, value_name = "F")]
+    pub scale: f64,
+
+    /// How the join runs [default: each way in turn]
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub strategy: Option<OperatorStrategy>,
+
+    /// Threads [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<std::num::NonZeroUsize>,
+
+    /// How often each way is run; the table shows medians
+    #[arg(long, default_value = "3", value_name = "N")]
+    pub runs: std::num::NonZeroUsize,
+
+    /// Spread the keys over 63 bits, where they would be 1, 2, 3 …
+    #[arg(long)]
+    pub sparse: bool,
+
+    /// The exponent of the Zipf distribution of the keys of s; 0 draws them uniformly
+    #[arg(long, default_value_t = 0.0, value_name = "Z")]
+    pub zipf: f64,
+
+    /// The share of the rows of s that have a partner in r, from 0 to 1
+    #[arg(long, default_value_t = 1.0, value_name = "M")]
+    pub match_rate: f64,
+
+    /// Write the figure's numbers to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Draw the figure to this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// The seconds of a run.
+#[derive(Debug, Clone, Copy)]
+struct Seconds {
+    build: f64,
+    probe: f64,
+}
+
+/// Joins two tables in memory and gives the figure.
+///
+/// # Errors
+/// If an argument is out of range, memory runs out, or two runs give different answers.
+pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
+    check_scale(args.scale, 1.0)?;
+    let topology = Topology::of_this_machine();
+    let threads = args.threads.map_or(topology.cpu.threads.max(1), std::num::NonZeroUsize::get);
+    let tables = Tables::generate(args, threads)?;
+    let cache = topology.cpu.private_cache().unwrap_or(USUAL_CACHE);
+    let region = usize::try_from(cache / 2).unwrap_or(usize::MAX);
+    let strategies = args.strategy.map_or(OperatorStrategy::ALL.to_vec(), |strategy| vec![strategy]);
+    let mut measured: Vec<Vec<Seconds>> = vec![vec![]; strategies.len()];
+    let mut answers = vec![];
+    let mut notes = vec![];
+    // One run more: the first touches memory that the others find.
+    for run in 0..=args.runs.get() {
+        for (strategy, measured) in strategies.iter().zip(&mut measured) {
+            let region = (*strategy == OperatorStrategy::Radix).then_some(region);
+            let (seconds, answer, is_radix) = tables.join(threads, region)?;
+            answers.push(answer);
+            if run > 0 {
+                measured.push(seconds);
+            } else if region.is_some() && !is_radix {
+                notes.push(
+                    "radix: the build side fits a core's cache, or has other keys than it takes: as no_partition"
+                        .to_owned(),
+                );
+            }
+        }
+    }
+    if answers.iter().any(|answer| *answer != answers[0]) {
+        return exec_err!("Runs of the same join gave different answers: {answers:?}");
+    }
+    let bounds = measure_bounds(&topology, CpuEffort::for_machine(&topology))
+        .map_err(|error| exec_datafusion_err!("The machine's memory could not be measured: {error}"))?;
+    let tuples = (tables.build_rows + tables.probe_rows) as f64;
+    let per_second = |seconds: f64| tuples / seconds / 1e6;
+    let mut figure = Figure {
+        name: "join",
+        title: "The join operator alone",
+        paper: "paper 1, section 6.1; paper 2, section 7.1",
+        machine: format!(
+            "{}, {threads} threads; {} x {} tuples of {} bytes{}{}",
+            topology.cpu.model.as_deref().unwrap_or("a CPU of unknown model"),
+            tables.build_rows,
+            tables.probe_rows,
+            tables.tuple,
+            if args.sparse { ", sparse keys" } else { ", dense keys" },
+            if args.zipf > 0.0 { format!(", Zipf {}", args.zipf) } else { String::new() }
+        ),
+        emulated: false,
+        x: Axis { label: "strategy", logarithmic: false, names: strategies.iter().map(|s| s.name()).collect() },
+        y: Axis::linear("million tuples a second of both sides"),
+        series: vec![],
+        notes,
+    };
+    let places = || (0..strategies.len()).map(|place| place as f64);
+    let random = tuples / bounds.random_reads;
+    // Each tuple is read, written to its partition and read there.
+    let bytes = tuples * tables.tuple as f64;
+    let passes = bytes / bounds.copy + bytes / bounds.read;
+    figure.add(SeriesSource::Bound, "a random read a tuple", places().map(|x| (x, per_second(random))).collect());
+    figure.add(SeriesSource::Bound, "partitioning passes", places().map(|x| (x, per_second(passes))).collect());
+    let typical =
+        |of: &dyn Fn(&Seconds) -> f64, runs: &[Seconds]| median(runs.iter().map(of).collect()).unwrap_or(f64::NAN);
+    let line = |of: &dyn Fn(&Seconds) -> f64| -> Vec<(f64, f64)> {
+        places().zip(&measured).map(|(x, runs)| (x, per_second(typical(of, runs)))).collect()
+    };
+    figure.add(SeriesSource::Measured, "build and probe", line(&|run| run.build + run.probe));
+    for (strategy, runs) in strategies.iter().zip(&measured) {
+        let (build, probe) = (typical(&|run| run.build, runs), typical(&|run| run.probe, runs));
+        let whole = typical(&|run| run.build + run.probe, runs);
+        figure.notes.push(format!(
+            "{}: build {build:.3} s, probe {probe:.3} s; {:.2} x the bound of random reads ({random:.3} s), {:.2} x that of \
+             partitioning passes ({passes:.3} s)",
+            strategy.name(),
+            whole / random,
+            whole / passes
+        ));
+    }
+    figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(|error| exec_datafusion_err!("{error}"))?;
+    Ok(figure)
+}
+
+/// Both tables, in memory.
+struct Tables {
+    build: Vec<RecordBatch>,
+    probe: Vec<RecordBatch>,
+    build_rows: usize,
+    probe_rows: usize,
+    tuple: u8,
+}
+
+/// Count and sum of payloads.
+type Answer = (usize, i64);
+
+impl Tables {
+    fn generate(args: &OperatorJoinArgs, threads: usize) -> Result<Self> {
+        let pair = TablePair::of_workload(args.workload, args.scale, args.zipf, args.match_rate, args.sparse);
+        let (build, probe) = pair.in_memory(threads, BATCH_ROWS)?;
+        let rows = |batches: &[RecordBatch]| batches.iter().map(RecordBatch::num_rows).sum();
+        Ok(Self { build_rows: rows(&build), probe_rows: rows(&probe), build, probe, tuple: pair.tuple })
+    }
+
+    /// Joins once; also says whether probe rows were partitioned.
+    fn join(&self, threads: usize, probe_region: Option<usize>) -> Result<(Seconds, Answer, bool)> {
+        let failed = |error: JoinError| exec_datafusion_err!("{error}");
+        let schemas = [&self.build, &self.probe].map(|batches| batches[0].schema());
+        let key_type = schemas[0].field(0).data_type().clone();
+        let payload = |name: &str, side: usize| Field::new(name, schemas[side].field(1).data_type().clone(), false);
+        let [build_schema, probe_schema] = schemas.clone();
+        let spec = Arc::new(JoinSpec {
+            join_type: JoinType::Inner,
+            null_aware: false,
+            codec: KeyCodec::try_new(&[key_type], false).map_err(failed)?,
+            build_keys: Arc::new(FirstColumn),
+            probe_keys: Arc::new(FirstColumn),
+            filter: None,
+            build_schema,
+            probe_schema,
+            output_schema: Arc::new(Schema::new(vec![payload("r", 0), payload("s", 1)])),
+            output_columns: vec![ColumnSource::Build(1), ColumnSource::Probe(1)],
+            table_choice: TableChoice::default(),
+            build_threads: threads,
+            probe_region,
+            batch_size: BATCH_ROWS,
+        });
+        let memory = UnitMemory::new(Box::new(Ample));
+        let tuning = SpillTuning { enabled: false, max_fanout: 64, max_depth: 1, probers: threads };
+        let begin = Instant::now();
+        let mut build = HybridBuild::new(Arc::clone(&spec), Arc::new(NoFiles), Arc::clone(&memory), tuning, 0);
+        for batch in &self.build {
+            build.push(batch.clone()).map_err(failed)?;
+        }
+        let side = Arc::new(build.finish().map_err(failed)?.side);
+        let built = begin.elapsed().as_secs_f64();
+        let next = AtomicUsize::new(0);
+        let is_radix = Mutex::new(false);
+        let answers = on_each(vec![(); threads], |()| {
+            let radix = RadixProbe::for_join(&spec, &side, &memory);
+            *is_radix.lock().unwrap_or_else(PoisonError::into_inner) |= radix.is_some();
+            self.probe(&spec, &side, radix, &next)
+        })?;
+        let probe = begin.elapsed().as_secs_f64() - built;
+        let answer = answers.into_iter().fold((0, 0i64), |all, one| (all.0 + one.0, all.1.wrapping_add(one.1)));
+        Ok((Seconds { build: built, probe }, answer, is_radix.into_inner().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Joins batches as long as there are any that no thread has taken.
+    fn probe(
+        &self,
+        spec: &Arc<JoinSpec>,
+        side: &Arc<BuildSide>,
+        radix: Option<RadixProbe>,
+        next: &AtomicUsize,
+    ) -> Result<Answer> {
+        let failed = |error: JoinError| exec_datafusion_err!("{error}");
+        let mut prober: Prober<NoFiles> =
+            Prober::new(Arc::clone(spec), Arc::clone(side), Arc::new(ProbeFacts::default()), None, radix);
+        let mut answer = (0, 0i64);
+        let mut drain = |prober: &mut Prober<NoFiles>| -> Result<()> {
+            loop {
+                match prober.step().map_err(failed)? {
+                    Step::Output(batch) => {
+                        answer.0 += batch.num_rows();
+                        for column in batch.columns() {
+                            answer.1 = answer.1.wrapping_add(total(column)?);
+                        }
+                    }
+                    Step::Working => {}
+                    Step::Finished => return Ok(()),
+                }
+            }
+        };
+        while let Some(batch) = self.probe.get(next.fetch_add(1, Ordering::Relaxed)) {
+            prober.start(batch.clone()).map_err(failed)?;
+            drain(&mut prober)?;
+        }
+        if prober.end().map_err(failed)? {
+            drain(&mut prober)?;
+        }
+        Ok(answer)
+    }
+}
+
+fn total(column: &ArrayRef) -> Result<i64> {
+    let wide =
+        if column.data_type() == &DataType::Int64 { Arc::clone(column) } else { cast(column, &DataType::Int64)? };
+    Ok(sum(wide.as_primitive::<Int64Type>()).unwrap_or(0))
+}
+
+#[derive(Debug)]
+struct FirstColumn;
+
+impl KeyExpressions for FirstColumn {
+    fn evaluate(&self, batch: &RecordBatch) -> overspill_join::Result<Vec<ArrayRef>> {
+        Ok(vec![Arc::clone(batch.column(0))])
+    }
+}
+
+/// Lends whatever is asked for.
+#[derive(Debug)]
+struct Ample;
+
+impl MemoryHost for Ample {
+    fn try_grow(&self, _: usize, _: usize, _: Purpose) -> overspill_join::Result<()> {
+        Ok(())
+    }
+    fn grow(&self, _: usize) {}
+    fn shrink(&self, _: usize, _: usize) {}
+}
+
+/// Nothing is spilled where memory is ample.
+#[derive(Debug)]
+struct NoFiles;
+
+impl SpillStore for NoFiles {
+    type Writer = std::convert::Infallible;
+    type File = std::convert::Infallible;
+    fn create(&self, _: Side) -> overspill_join::Result<Self::Writer> {
+        Err(JoinError::Limit("The experiment does not spill.".to_owned()))
+    }
+    fn append(&self, writer: &mut Self::Writer, _: &RecordBatch) -> overspill_join::Result<()> {
+        match *writer {}
+    }
+    fn finish(&self, writer: Self::Writer) -> overspill_join::Result<Self::File> {
+        match writer {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_strategies_are_measured_beside_the_bounds() {
+        let args = OperatorJoinArgs {
+            workload: Workload::A,
+            scale: 1.0 / 1024.0,
+            strategy: None,
+            threads: std::num::NonZeroUsize::new(2),
+            runs: std::num::NonZeroUsize::MIN,
+            sparse: true,
+            zipf: 0.0,
+            match_rate: 1.0,
+            json: None,
+            svg: None,
+        };
+        let tables = Tables::generate(&args, 2).unwrap();
+        let (_, direct, is_radix) = tables.join(2, None).unwrap();
+        assert!(!is_radix);
+        let (_, partitioned, is_radix) = tables.join(2, Some(1 << 19)).unwrap();
+        assert!(is_radix);
+        assert_eq!(direct, partitioned);
+        assert_eq!(direct.0, 1 << 21);
+    }
+}

@@ -1,0 +1,246 @@
+//! The experiment `overspill bench peers`: SQL joins of tables in memory, in Overspill and in other engines.
+//!
+//! Each run is a process of its own, which loads the tables, runs the join twice and is timed the second time. The
+//! engines take turns, and all must give the same answer. Beside their times stands what bounds any of them.
+
+mod engine;
+mod report;
+mod session;
+mod workload;
+
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use overspill_machine::measure::{CpuEffort, measure_bounds};
+use overspill_machine::topology::Topology;
+
+use crate::datagen::{Compression, Format, MOST_SCALE, Output, TablePair, check_scale, create_directory, thread_count};
+use crate::process::program;
+use crate::report::{tell, write_file};
+use engine::{Engine, HOST, Missing, Run, Terms};
+pub use workload::Workload;
+
+/// Below `overspill bench peers --help`.
+pub(crate) const ENVIRONMENT: &str = concat!(
+    "The other engines come from a Python environment, which is named with --python environment/bin/python. To make \
+     it:\n\n  python3 -m venv environment\n  environment/bin/pip install -r tests/peers-requirements.txt\n\nThat file \
+     of Overspill's repository says:\n\n",
+    include_str!("../../../../tests/peers-requirements.txt")
+);
+
+/// The arguments of `overspill bench peers`.
+#[derive(Debug, Clone, Args)]
+pub struct PeersArgs {
+    /// Which joins of r and s, K a thousand rows, M a million; may be given several times [default: all]
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub workload: Vec<Workload>,
+
+    /// Shrinks or grows the tables
+    #[arg(long, default_value_t = 1.0, value_name = "F")]
+    pub scale: f64,
+
+    /// How often each engine runs each join; the tables show medians
+    #[arg(long, default_value = "5", value_name = "N")]
+    pub runs: NonZeroUsize,
+
+    /// Threads of every engine [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// A Python that has the other engines; those that it lacks are left out
+    #[arg(long, value_name = "PATH")]
+    pub python: Option<PathBuf>,
+
+    /// A setting of Overspill, as in overspill.strategy=radix; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+
+    /// Where the generated tables are kept for the next time
+    #[arg(long, default_value = "overspill-bench-data", value_name = "DIR")]
+    pub dir: PathBuf,
+
+    /// How long an engine may take to load tables and join them, before it is stopped
+    #[arg(long, default_value = "1800", value_name = "SECONDS")]
+    pub timeout: NonZeroUsize,
+
+    /// Write every figure to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Draw the speeds to this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+
+    /// Fail when a target is missed
+    #[arg(long)]
+    pub check: bool,
+
+    /// The overspill program to measure [default: this one]
+    #[arg(long, value_name = "PATH", hide = true)]
+    pub program: Option<PathBuf>,
+}
+
+/// The figures of the experiment.
+struct Figures {
+    machine: String,
+    scale: f64,
+    threads: usize,
+    runs: usize,
+    /// Independent reads of 8 bytes at random places, a second, of all processors.
+    random_reads: f64,
+    /// Engines that are left out of all joins.
+    missing: Vec<Missing>,
+    joins: Vec<Join>,
+}
+
+/// A workload, as all engines ran it.
+struct Join {
+    workload: Workload,
+    tables: TablePair,
+    overspill: Contender,
+    peers: Vec<Contender>,
+}
+
+/// An engine, and its runs of a workload, or in a sentence why there are none.
+struct Contender {
+    engine: Engine,
+    runs: Result<Vec<Run>, String>,
+}
+
+impl Contender {
+    fn new(engine: &Engine) -> Self {
+        Self { engine: engine.clone(), runs: Ok(vec![]) }
+    }
+
+    fn runs(&self) -> &[Run] {
+        self.runs.as_deref().unwrap_or_default()
+    }
+}
+
+/// Runs the experiment and prints a table for each join.
+///
+/// # Errors
+/// When Overspill fails, the engines disagree on an answer, or `--check` is given and a target is missed.
+pub fn run(args: &PeersArgs) -> Result<()> {
+    run_to(args, random_reads, &mut std::io::stdout())
+}
+
+fn run_to(args: &PeersArgs, random_reads: impl FnOnce(&Topology) -> Result<f64>, out: &mut dyn Write) -> Result<()> {
+    check_scale(args.scale, MOST_SCALE)?;
+    let chosen = if args.workload.is_empty() { Workload::value_variants() } else { &args.workload };
+    let program = program(args.program.as_deref())?;
+    create_directory(&args.dir)?;
+    let terms = Terms {
+        threads: thread_count(args.threads),
+        patience: Duration::from_secs(args.timeout.get() as u64),
+        dir: &args.dir,
+    };
+    let mut peers = vec![];
+    let mut missing = vec![];
+    tell("looking for the other engines");
+    for peer in Engine::peers(args.python.as_deref(), &terms) {
+        match peer {
+            Ok(engine) => peers.push(engine),
+            Err(reason) => missing.push(reason),
+        }
+    }
+    tell("measuring reads at random places");
+    let topology = Topology::of_this_machine();
+    let random_reads = random_reads(&topology)?;
+    let mut figures = Figures {
+        machine: report::machine(&topology),
+        scale: args.scale,
+        threads: terms.threads,
+        runs: args.runs.get(),
+        random_reads,
+        missing,
+        joins: vec![],
+    };
+    // Nobody may be listening any more.
+    _ = out.write_all(report::head(&figures, topology.cpu.threads).as_bytes());
+    let overspill = Engine::overspill(program, &args.settings);
+    for workload in chosen {
+        let join = measure(args, workload, &overspill, &peers, &terms)?;
+        _ = out.write_all(report::table(&figures, &join).as_bytes());
+        figures.joins.push(join);
+        // After each join, so that what was measured is kept if a later one fails.
+        if let Some(path) = &args.json {
+            write_file(path, &format!("{:#}\n", report::json(&figures)))?;
+        }
+        if let Some(path) = &args.svg {
+            let svg = report::figure(&figures).to_svg().map_err(|error| exec_datafusion_err!("{error}"))?;
+            write_file(path, &svg)?;
+        }
+    }
+    if args.check
+        && !figures.joins.iter().all(|join| report::targets(&figures, join).iter().all(report::Target::is_met))
+    {
+        return exec_err!("A target of the experiment was missed, or could not be judged.");
+    }
+    Ok(())
+}
+
+/// Runs a workload in all engines.
+fn measure(args: &PeersArgs, workload: &Workload, overspill: &Engine, peers: &[Engine], terms: &Terms) -> Result<Join> {
+    let tables = workload.tables(args.scale);
+    let folder = workload.folder(&args.dir.join("peers"), &tables);
+    let output = Output {
+        dir: &folder,
+        format: Format::Parquet,
+        compression: Compression::None,
+        force: false,
+        threads: args.threads,
+    };
+    tables.generate(&output, &mut std::io::sink())?;
+    let mut contenders: Vec<Contender> = std::iter::once(overspill).chain(peers).map(Contender::new).collect();
+    for round in 0..args.runs.get() {
+        // Each engine is first in its turn.
+        contenders.rotate_left(usize::from(round > 0));
+        for Contender { engine, runs } in &mut contenders {
+            let Ok(done) = runs else { continue };
+            tell(&format!("{}: round {} of {}, {}", workload.name, round + 1, args.runs, engine.name));
+            match engine.run(workload, &folder, terms) {
+                Ok(run) => done.push(run),
+                Err(error) if engine.is_overspill() => return Err(error),
+                // That it cannot is a result too.
+                Err(error) => *runs = Err(format!("{} did not finish: {}", engine.name, error.message().trim())),
+            }
+        }
+    }
+    contenders.sort_by_key(|contender| !contender.engine.is_overspill());
+    let mut contenders = contenders.into_iter();
+    let Some(overspill) = contenders.next() else { return exec_err!("There was no engine to measure.") };
+    let join = Join { workload: *workload, tables, overspill, peers: contenders.collect() };
+    agree(&join)?;
+    Ok(join)
+}
+
+/// Refuses answers that differ.
+fn agree(join: &Join) -> Result<()> {
+    let mut runs = std::iter::once(&join.overspill)
+        .chain(&join.peers)
+        .flat_map(|contender| contender.runs().iter().map(|run| (contender.engine.name, run.answer.as_str())));
+    let Some((first, expected)) = runs.next() else { return Ok(()) };
+    match runs.find(|(_, answer)| *answer != expected) {
+        None => Ok(()),
+        Some((other, answer)) => exec_err!(
+            "The answers to {} differ: {expected} by {first} and {answer} by {other}. The query is {}",
+            join.workload.name,
+            join.workload.query()
+        ),
+    }
+}
+
+/// What all processors together read at random places in huge pages, in reads of 8 bytes a second.
+fn random_reads(topology: &Topology) -> Result<f64> {
+    measure_bounds(topology, CpuEffort::for_machine(topology))
+        .map(|bounds| bounds.random_reads)
+        .map_err(|error| exec_datafusion_err!("Reads at random places could not be measured: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,284 @@
+//! What the figures of the experiment say: tables for people, JSON for machines, a plot for both.
+
+use std::fmt::Write;
+
+use overspill_experiments::{Axis, Figure, SeriesSource};
+use overspill_machine::topology::Topology;
+use serde_json::{Value, json};
+
+use super::{Contender, Engine, Figures, HOST, Join};
+use crate::report::{median, size, slow_build};
+
+/// Overspill may take this many times the memory of DataFusion.
+const MEMORY_FACTOR: f64 = 1.25;
+
+/// Times are told in milliseconds: one of none is less than half of one.
+const LEAST_SECONDS: f64 = 0.0005;
+
+/// Something that Overspill is to reach.
+pub(super) struct Target {
+    name: &'static str,
+    /// What was asked and what came, in the words of the table.
+    sentence: String,
+    /// None where there was nothing to compare with.
+    met: Option<bool>,
+}
+
+impl Target {
+    pub(super) fn is_met(&self) -> bool {
+        self.met == Some(true)
+    }
+}
+
+/// What a hash join of tables beyond the caches has to do, in seconds.
+struct Bound {
+    /// Each row of either table touches one place of a hash table.
+    random_access: f64,
+    /// Both tables are read, columns added and summed, as Overspill does it without a join.
+    scan: f64,
+}
+
+impl Bound {
+    fn of(figures: &Figures, join: &Join) -> Self {
+        let scans = join.overspill.runs().iter().filter_map(|run| run.scan_seconds).collect();
+        Self { random_access: tuples(join) / figures.random_reads, scan: median(scans).unwrap_or(f64::NAN) }
+    }
+
+    fn seconds(&self) -> f64 {
+        self.random_access + self.scan
+    }
+}
+
+fn tuples(join: &Join) -> f64 {
+    (join.tables.build_rows + join.tables.probe_rows) as f64
+}
+
+/// None if it has no runs.
+fn seconds(contender: &Contender) -> Option<f64> {
+    median(contender.runs().iter().map(|run| run.seconds).collect()).map(|seconds| seconds.max(LEAST_SECONDS))
+}
+
+/// Of the run that took the most.
+fn peak_memory(contender: &Contender) -> Option<u64> {
+    contender.runs().iter().filter_map(|run| run.peak_memory).max()
+}
+
+/// Millions of tuples of both tables a second.
+fn speed(join: &Join, seconds: f64) -> f64 {
+    tuples(join) / seconds / 1e6
+}
+
+/// The fastest of the others, and how many times its seconds are those of Overspill.
+fn best_peer(join: &Join) -> Option<(&Engine, f64)> {
+    let ours = seconds(&join.overspill)?;
+    let peers = join.peers.iter().filter_map(|peer| Some((&peer.engine, seconds(peer)? / ours)));
+    peers.min_by(|one, other| one.1.total_cmp(&other.1))
+}
+
+/// How many times DataFusion's memory Overspill took.
+fn memory_ratio(join: &Join) -> Option<f64> {
+    let host = join.peers.iter().find(|peer| peer.engine.name == HOST)?;
+    Some(peak_memory(&join.overspill)? as f64 / peak_memory(host)? as f64)
+}
+
+/// The part of Overspill's time that the bound takes.
+fn share_of_bound(figures: &Figures, join: &Join) -> Option<f64> {
+    Some(Bound::of(figures, join).seconds() / seconds(&join.overspill)?)
+}
+
+/// What Overspill is held to.
+pub(super) fn targets(figures: &Figures, join: &Join) -> Vec<Target> {
+    let wanted = join.workload.target;
+    let best = best_peer(join);
+    let fast = best.map(|(_, ratio)| ratio >= wanted.ratio);
+    let share = share_of_bound(figures, join);
+    let near = wanted.or_bound.zip(share).map(|(wanted, share)| share >= wanted);
+    let mut sentence = match best {
+        Some((engine, ratio)) => {
+            format!("{ratio:.2} x as fast as {}, the fastest of the others, at least {} x", engine.name, wanted.ratio)
+        }
+        None => format!("no other engine to compare with, at least {} x as fast is wanted", wanted.ratio),
+    };
+    if let Some((wanted, share)) = wanted.or_bound.zip(share) {
+        _ = write!(sentence, "; or {:.0} % of the speed of the bound, at least {:.0} %", share * 100.0, wanted * 100.0);
+    }
+    let speed = Target {
+        name: "speed",
+        sentence,
+        // Being near the bound is enough, being far from it says nothing where there is nobody to compare with.
+        met: if near == Some(true) { near } else { fast },
+    };
+    let ratio = memory_ratio(join);
+    let memory = Target {
+        name: "memory",
+        sentence: match ratio {
+            Some(ratio) => format!("{ratio:.2} x the peak memory of {HOST}, at most {MEMORY_FACTOR} x"),
+            None => format!("no peak memory of {HOST} to compare with, at most {MEMORY_FACTOR} x is wanted"),
+        },
+        met: ratio.map(|ratio| ratio <= MEMORY_FACTOR),
+    };
+    vec![speed, memory]
+}
+
+/// What is measured on, in a line.
+pub(super) fn machine(topology: &Topology) -> String {
+    let model = topology.cpu.model.as_deref().unwrap_or("a processor of unknown model");
+    format!("{model}, {} processors", topology.cpu.threads)
+}
+
+/// What is printed above the tables.
+pub(super) fn head(figures: &Figures, processors: usize) -> String {
+    let mut text = format!(
+        "SQL joins of tables in memory, {} threads, medians of {} runs\n{}; {:.0} M reads a second at random places in \
+         huge pages\n",
+        figures.threads,
+        figures.runs,
+        figures.machine,
+        figures.random_reads / 1e6
+    );
+    let mut notes: Vec<String> = figures.missing.iter().map(|missing| missing.reason.clone()).collect();
+    notes.extend(slow_build().map(str::to_owned));
+    if figures.threads != processors {
+        notes.push(format!("The bounds are those of all {processors} processors, not of {} threads.", figures.threads));
+    }
+    for note in notes {
+        _ = writeln!(text, "{note}");
+    }
+    text
+}
+
+/// The table of a join.
+pub(super) fn table(figures: &Figures, join: &Join) -> String {
+    let bound = Bound::of(figures, join);
+    let mut text = format!("\n{}\n\n", join.workload.describe(&join.tables));
+    _ = writeln!(text, "{:<20} {:>9} {:>12} {:>13}", "", "seconds", "M tuples/s", "peak memory");
+    let mut notes = vec![];
+    for contender in std::iter::once(&join.overspill).chain(&join.peers) {
+        if let Err(reason) = &contender.runs {
+            notes.push(reason.clone());
+        }
+        let Some(seconds) = seconds(contender) else { continue };
+        let memory = peak_memory(contender).map_or_else(|| "-".to_owned(), size);
+        let title = contender.engine.title();
+        _ = writeln!(text, "{title:<20} {seconds:>9.3} {:>12.1} {memory:>13}", speed(join, seconds));
+        if contender.runs().iter().any(|run| run.peak_of_loading) {
+            notes.push(format!("The peak memory of {} is that of loading as well.", contender.engine.name));
+        }
+    }
+    _ = writeln!(text, "{:<20} {:>9.3} {:>12.1}", "bound", bound.seconds(), speed(join, bound.seconds()));
+    _ = writeln!(
+        text,
+        "\nThe bound is {:.3} s of random access and {:.3} s of reading both tables.",
+        bound.random_access, bound.scan
+    );
+    if let Some(share) = share_of_bound(figures, join) {
+        _ = writeln!(text, "Overspill has {:.0} % of the speed of the bound.", share * 100.0);
+    }
+    for note in notes {
+        _ = writeln!(text, "{note}");
+    }
+    for target in targets(figures, join) {
+        let verdict = match target.met {
+            Some(true) => "met",
+            Some(false) => "MISSED",
+            None => "unknown",
+        };
+        _ = writeln!(text, "{verdict:<7} {}: {}.", target.name, target.sentence);
+    }
+    text
+}
+
+/// Every figure, times in seconds and sizes in bytes.
+pub(super) fn json(figures: &Figures) -> Value {
+    json!({
+        "experiment": "peers",
+        "version": env!("CARGO_PKG_VERSION"),
+        "debug_assertions": cfg!(debug_assertions),
+        "machine": figures.machine,
+        "scale": figures.scale,
+        "threads": figures.threads,
+        "random_reads_per_second": figures.random_reads,
+        "missing": figures.missing.iter().map(|missing| json!({
+            "name": missing.name,
+            "reason": missing.reason,
+        })).collect::<Vec<_>>(),
+        "workloads": figures.joins.iter().map(|join| json_of_join(figures, join)).collect::<Vec<_>>(),
+    })
+}
+
+fn json_of_join(figures: &Figures, join: &Join) -> Value {
+    let engine = |contender: &Contender| {
+        json!({
+            "name": contender.engine.name,
+            "version": contender.engine.version,
+            "failed": contender.runs.as_ref().err(),
+            "median_seconds": seconds(contender),
+            "million_tuples_per_second": seconds(contender).map(|seconds| speed(join, seconds)),
+            "peak_memory_bytes": peak_memory(contender),
+            "runs": contender.runs().iter().map(|run| json!({
+                "seconds": run.seconds,
+                "peak_memory_bytes": run.peak_memory,
+                "peak_memory_includes_loading": run.peak_of_loading,
+            })).collect::<Vec<_>>(),
+        })
+    };
+    let bound = Bound::of(figures, join);
+    let best = best_peer(join);
+    json!({
+        "name": join.workload.name,
+        "build_rows": join.tables.build_rows,
+        "probe_rows": join.tables.probe_rows,
+        "tuple_bytes": join.tables.tuple,
+        "sparse": join.tables.sparse,
+        "zipf": join.tables.zipf,
+        "match_rate": join.tables.match_rate,
+        "materializes": join.workload.materializes,
+        "query": join.workload.query(),
+        "answer": join.overspill.runs().first().map(|run| &run.answer),
+        "overspill": engine(&join.overspill),
+        "peers": join.peers.iter().map(engine).collect::<Vec<_>>(),
+        "best_peer": best.map(|(engine, _)| engine.name),
+        "best_peer_seconds_to_overspill": best.map(|(_, ratio)| ratio),
+        "peak_memory_to_datafusion": memory_ratio(join),
+        "bound": {
+            "random_access_seconds": bound.random_access,
+            "scan_seconds": bound.scan,
+            "seconds": bound.seconds(),
+            "share_of_overspill_seconds": share_of_bound(figures, join),
+        },
+        "targets": targets(figures, join).iter().map(|target| json!({
+            "name": target.name,
+            "sentence": target.sentence,
+            "met": target.met,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+/// The speeds of all engines, by join.
+pub(super) fn figure(figures: &Figures) -> Figure {
+    let names = figures.joins.iter().map(|join| join.workload.name).collect();
+    let mut figure = Figure {
+        name: "peers",
+        title: "SQL joins of tables in memory",
+        paper: "beside other engines",
+        machine: figures.machine.clone(),
+        emulated: false,
+        x: Axis { label: "join", logarithmic: false, names },
+        y: Axis::linear("million tuples a second"),
+        series: vec![],
+        notes: figures.missing.iter().map(|missing| missing.reason.clone()).collect(),
+    };
+    let joins = || (0..).map(f64::from).zip(&figures.joins);
+    let Some(first) = figures.joins.first() else { return figure };
+    for engine in std::iter::once(&first.overspill).chain(&first.peers).map(|contender| &contender.engine) {
+        let points = joins().filter_map(|(x, join)| {
+            let mut all = std::iter::once(&join.overspill).chain(&join.peers);
+            let contender = all.find(|contender| contender.engine.name == engine.name)?;
+            Some((x, speed(join, seconds(contender)?)))
+        });
+        figure.add(SeriesSource::Measured, engine.title(), points.collect());
+    }
+    let bounds = joins().map(|(x, join)| (x, speed(join, Bound::of(figures, join).seconds())));
+    figure.add(SeriesSource::Bound, "random access and scan", bounds.collect());
+    figure
+}
