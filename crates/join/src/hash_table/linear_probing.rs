@@ -122,10 +122,10 @@ impl LinearProbingTable {
                     results[usize::from(*place)] = (of(value), true);
                 }
             }
-            for (row, (value, is_found)) in (rows..rows + keys.len()).zip(results) {
-                values[found] = value;
+            for (row, (value, is_found)) in (rows..rows + keys.len()).zip(&results) {
+                values[found] = *value;
                 probe[found] = row as u32;
-                found += usize::from(is_found && is_matchable(row));
+                found += usize::from(*is_found && is_matchable(row));
             }
         }
         values.truncate(found);

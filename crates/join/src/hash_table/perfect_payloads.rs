@@ -1,21 +1,21 @@
 //! Perfect hashing with payloads in the slots.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use super::perfect::KeyRange;
 use super::regions::TableOrder;
 use crate::error::Result;
 use crate::memory::{PageVec, SharedNumber};
 use crate::parallel::{in_parallel, ranges};
 
+/// What payloads are combined with in their slots, by exclusive or, so that an empty slot is 0 and memory from the system need
+/// not be filled. A row that has just this payload makes [`PerfectPayloads::build`] refuse them all.
+const EMPTY: u64 = 0x6C8E_9CF5_7093_2BD5;
+
 /// A table for unique keys of a range that is not much larger than there are keys: the key tells the slot, which holds the
 /// payload. Making it costs a write at a random place for each row, and a lookup one read.
 #[derive(Debug)]
 pub(crate) struct PerfectPayloads {
     smallest: u64,
-    payloads: Slots,
-    /// A bit for each slot that has a key; `None` if all have one.
-    taken: Option<PageVec<u64>>,
+    slots: Slots,
 }
 
 /// A payload for each key of the range.
@@ -26,8 +26,8 @@ enum Slots {
 }
 
 impl PerfectPayloads {
-    /// A table of the rows for which `is_matchable` holds; `None` if a key has two of them. `is_narrow` says that payloads
-    /// have 32 bits. `O(rows + range)`.
+    /// A table of the rows for which `is_matchable` holds; `None` if a key has two of them, or a row the one payload that
+    /// cannot be told from none. `is_narrow` says that payloads have 32 bits. `O(rows + range)`.
     pub fn build(
         keys: &[u64],
         payloads: &[u64],
@@ -37,36 +37,27 @@ impl PerfectPayloads {
         threads: usize,
     ) -> Result<Option<Self>> {
         let slot_of = |row: usize| is_matchable(row).then(|| keys[row].wrapping_sub(range.smallest) as usize);
-        let (taken, slots) = PageVec::<u64>::written(range.length.div_ceil(64), |taken| -> Result<_> {
-            let is_new = |slot: usize| {
-                let bit = 1 << (slot % 64);
-                taken[slot / 64].fetch_or(bit, Ordering::Relaxed) & bit == 0
-            };
-            if is_narrow {
-                let narrow = |row: usize| payloads[row] as u32;
-                Ok(write(range.length, keys.len(), threads, slot_of, narrow, is_new)?.map(Slots::Narrow))
-            } else {
-                Ok(write(range.length, keys.len(), threads, slot_of, |row| payloads[row], is_new)?.map(Slots::Wide))
-            }
-        })?;
-        let is_full = range.count == range.length;
-        Ok(slots?.map(|payloads| Self { smallest: range.smallest, payloads, taken: (!is_full).then_some(taken) }))
+        let slots = if is_narrow {
+            write(range, keys.len(), threads, slot_of, |row| (payloads[row] ^ EMPTY) as u32)?.map(Slots::Narrow)
+        } else {
+            write(range, keys.len(), threads, slot_of, |row| payloads[row] ^ EMPTY)?.map(Slots::Wide)
+        };
+        Ok(slots.map(|slots| Self { smallest: range.smallest, slots }))
     }
 
     /// The bytes the table takes.
     pub fn bytes(&self) -> usize {
-        let payloads = match &self.payloads {
-            Slots::Narrow(payloads) => payloads.bytes(),
-            Slots::Wide(payloads) => payloads.bytes(),
-        };
-        payloads + self.taken.as_ref().map_or(0, PageVec::bytes)
+        match &self.slots {
+            Slots::Narrow(slots) => slots.bytes(),
+            Slots::Wide(slots) => slots.bytes(),
+        }
     }
 
     /// The range of keys that the table is for.
     pub fn range(&self) -> TableOrder {
-        let range = match &self.payloads {
-            Slots::Narrow(payloads) => payloads.len(),
-            Slots::Wide(payloads) => payloads.len(),
+        let range = match &self.slots {
+            Slots::Narrow(slots) => slots.len(),
+            Slots::Wide(slots) => slots.len(),
         };
         TableOrder::Key { smallest: self.smallest, range: range as u64 }
     }
@@ -80,72 +71,69 @@ impl PerfectPayloads {
         payloads: &mut Vec<u64>,
         probe: &mut Vec<u32>,
     ) {
-        match &self.payloads {
+        let smallest = self.smallest;
+        match &self.slots {
             Slots::Narrow(slots) => {
-                self.find_in(slots.len(), |slot| u64::from(slots[slot]), first, keys, is_matchable, payloads, probe);
+                let payload = |slot: u32| u64::from(slot ^ EMPTY as u32);
+                find_in(slots, smallest, payload, first, keys, is_matchable, payloads, probe);
             }
             Slots::Wide(slots) => {
-                self.find_in(slots.len(), |slot| slots[slot], first, keys, is_matchable, payloads, probe)
+                find_in(slots, smallest, |slot| slot ^ EMPTY, first, keys, is_matchable, payloads, probe);
             }
         }
-    }
-
-    /// Written first and counted then, so that no branch depends on what was found.
-    #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "the slots in two shapes, and what every search has")]
-    fn find_in(
-        &self,
-        slots: usize,
-        payload_in: impl Fn(usize) -> u64,
-        first: usize,
-        keys: &[u64],
-        is_matchable: impl Fn(usize) -> bool,
-        payloads: &mut Vec<u64>,
-        probe: &mut Vec<u32>,
-    ) {
-        let taken = self.taken.as_deref();
-        let mut found = payloads.len();
-        payloads.resize(found + keys.len(), 0);
-        probe.resize(found + keys.len(), 0);
-        for (row, key) in (first..).zip(keys) {
-            let slot = key.wrapping_sub(self.smallest) as usize;
-            // Keys beyond the range read the last slot, for nothing.
-            let place = slot.min(slots - 1);
-            payloads[found] = payload_in(place);
-            probe[found] = row as u32;
-            let is_there = taken.is_none_or(|taken| taken[place / 64] >> (place % 64) & 1 == 1);
-            found += usize::from((place == slot) & is_there & is_matchable(row));
-        }
-        payloads.truncate(found);
-        probe.truncate(found);
     }
 }
 
-/// Writes the payload of each row into its slot, on all threads at once; `None` if two rows have one slot.
-fn write<T: SharedNumber>(
-    slots: usize,
+/// Written first and counted then, so that no branch depends on what was found.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "the slots in two shapes, and what every search has")]
+fn find_in<T: Copy + Default + PartialEq>(
+    slots: &[T],
+    smallest: u64,
+    payload: impl Fn(T) -> u64,
+    first: usize,
+    keys: &[u64],
+    is_matchable: impl Fn(usize) -> bool,
+    payloads: &mut Vec<u64>,
+    probe: &mut Vec<u32>,
+) {
+    let mut found = payloads.len();
+    payloads.resize(found + keys.len(), 0);
+    probe.resize(found + keys.len(), 0);
+    for (row, key) in (first..).zip(keys) {
+        let place = key.wrapping_sub(smallest) as usize;
+        // Keys beyond the range read the last slot, for nothing.
+        let within = place.min(slots.len() - 1);
+        let slot = slots[within];
+        payloads[found] = payload(slot);
+        probe[found] = row as u32;
+        found += usize::from((place == within) & (slot != T::default()) & is_matchable(row));
+    }
+    payloads.truncate(found);
+    probe.truncate(found);
+}
+
+/// Writes what goes into the slot of each row, on all threads at once; `None` if fewer slots are taken than there are rows.
+///
+/// Plain stores alone: an atomic operation that reads as well would wait for the cache miss of the store before it.
+fn write<T: SharedNumber + PartialEq>(
+    range: KeyRange,
     rows: usize,
     threads: usize,
     slot_of: impl Fn(usize) -> Option<usize> + Sync,
-    payload_of: impl Fn(usize) -> T + Sync,
-    is_new: impl Fn(usize) -> bool + Sync,
+    content_of: impl Fn(usize) -> T + Sync,
 ) -> Result<Option<PageVec<T>>> {
-    let is_unique = AtomicBool::new(true);
-    let (written, ()) = PageVec::<T>::written(slots, |slots| {
-        in_parallel(threads, ranges(rows, threads), |range| {
-            for row in range {
-                let Some(slot) = slot_of(row) else { continue };
-                payload_of(row).store(&slots[slot]);
-                if !is_new(slot) {
-                    is_unique.store(false, Ordering::Relaxed);
-                }
-                if !is_unique.load(Ordering::Relaxed) {
-                    return;
+    let (slots, ()) = PageVec::<T>::written(range.length, |slots| {
+        in_parallel(threads, ranges(rows, threads), |rows| {
+            for row in rows {
+                if let Some(slot) = slot_of(row) {
+                    content_of(row).store(&slots[slot]);
                 }
             }
         });
     })?;
-    Ok(is_unique.into_inner().then_some(written))
+    let taken = slots.chunks(4096).map(|slots| slots.iter().filter(|slot| **slot != T::default()).count());
+    Ok((taken.sum::<usize>() == range.count).then_some(slots))
 }
 
 #[cfg(test)]
@@ -180,6 +168,20 @@ mod tests {
                     .collect();
                 assert!(found == expected, "{count} keys, one in {factor}, narrow: {is_narrow}");
             }
+        }
+    }
+
+    #[test]
+    fn the_payload_that_marks_empty_slots_is_refused() {
+        let range = KeyRange { smallest: 7, length: 3, count: 3 };
+        for (payload, is_narrow, expected) in [
+            (EMPTY, false, false),
+            (EMPTY + 1, false, true),
+            (EMPTY & 0xFFFF_FFFF, true, false),
+            (EMPTY & 0xFFFF_FFFF, false, true),
+        ] {
+            let table = PerfectPayloads::build(&[8, 9, 7], &[1, payload, 0], is_narrow, range, |_| true, 1).unwrap();
+            assert_eq!(table.is_some(), expected, "{payload:x}, narrow: {is_narrow}");
         }
     }
 
