@@ -101,6 +101,21 @@ fn an_empty_table_has_no_matches() {
     assert!(all_pairs(&table, &integers(&values(10, 3)), 4, false).is_empty());
 }
 
+#[test]
+fn tables_of_one_row_or_few_are_searched_like_others() {
+    for count in 0..5 {
+        let build: Vec<_> = (0..count).map(|row| Some(row * 1_000)).collect();
+        let probe = values(100, 5).into_iter().chain(build.clone()).collect::<Vec<_>>();
+        for choice in [TableChoice::Perfect, TableChoice::LinearProbing, TableChoice::Unchained] {
+            for encode in [integers, strings] {
+                let table = JoinTable::build(encode(&build), None, choice, 2).unwrap();
+                let found = all_pairs(&table, &encode(&probe), 8192, false);
+                assert_eq!(found, expected(&build, &probe), "{count} rows, {choice:?}");
+            }
+        }
+    }
+}
+
 /// Spreads numbers over 64 bits, each to another.
 fn sparse(number: i64) -> i64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64).rotate_left(31)

@@ -36,8 +36,9 @@ impl<K: Word> UnchainedTable<K> {
 
     /// A table of what [`deal_by_hash`] gave for `rows` rows; `O(rows)` for a hash that spreads the keys.
     pub fn build(dealt: &Dealt<K::Entry>, rows: usize) -> Result<Self> {
-        // From one and a half to three a row. The upper bits of what was dealt by, which are the lower half of the hash.
-        let bits = (rows + rows / 2).next_power_of_two().ilog2().min(HASH_BITS);
+        // From one and a half to three a row, and two at least. The upper bits of what was dealt by, which are the lower half of
+        // the hash.
+        let bits = (rows + rows / 2).max(2).next_power_of_two().ilog2().min(HASH_BITS);
         let merged_bits = HASH_BITS - bits;
         let mut starts = PageVec::<u32>::zeroed((1 << bits) + 1)?;
         let mut entries = PageVec::<K::Entry>::zeroed(dealt.len())?;
