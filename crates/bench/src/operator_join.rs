@@ -15,6 +15,7 @@ use overspill_join::hash_table::TableChoice;
 use overspill_join::hybrid::{BuildSide, HybridBuild, ProbeFacts, Prober, RadixProbe, Step};
 use overspill_join::keys::KeyCodec;
 use overspill_join::memory::{MemoryHost, Purpose, UnitMemory};
+use overspill_join::radix::region_of_this_machine;
 use overspill_join::spec::{ColumnSource, JoinSpec, KeyExpressions, Side};
 use overspill_join::spill::{SpillStore, SpillTuning};
 use overspill_join::{JoinError, JoinType};
@@ -22,14 +23,14 @@ use overspill_machine::measure::{CpuEffort, measure_bounds};
 use overspill_machine::topology::Topology;
 
 use crate::datagen::{TablePair, Workload, check_scale};
-use crate::report::median;
+use crate::report::{median, size};
 use crate::threads::on_each;
 
 /// Rows of a batch, as DataFusion has them.
 const BATCH_ROWS: usize = 8192;
 
-/// Where the cache of a core is not known.
-const USUAL_CACHE: u64 = 1 << 20;
+/// Joining takes memory for both tables and about as much again.
+const MEMORY_PER_TABLES: u64 = 2;
 
 /// How the operator runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -97,6 +98,14 @@ pub struct OperatorJoinArgs {
     pub svg: Option<PathBuf>,
 }
 
+impl OperatorJoinArgs {
+    /// The tables to join; sparse keys have 8 bytes in every workload.
+    fn tables(&self) -> TablePair {
+        let pair = TablePair::of_workload(self.workload, self.scale, self.zipf, self.match_rate, self.sparse);
+        TablePair { tuple: if self.sparse { 16 } else { pair.tuple }, ..pair }
+    }
+}
+
 /// The seconds of a run.
 #[derive(Debug, Clone, Copy)]
 struct Seconds {
@@ -112,9 +121,17 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
     check_scale(args.scale, 1.0)?;
     let topology = Topology::of_this_machine();
     let threads = args.threads.map_or(topology.cpu.threads.max(1), std::num::NonZeroUsize::get);
-    let tables = Tables::generate(args, threads)?;
-    let cache = topology.cpu.private_cache().unwrap_or(USUAL_CACHE);
-    let region = usize::try_from(cache / 2).unwrap_or(usize::MAX);
+    let pair = args.tables();
+    let bytes = (pair.build_rows + pair.probe_rows) * u64::from(pair.tuple);
+    if let Some(memory) = topology.memory.bytes.filter(|memory| bytes.saturating_mul(MEMORY_PER_TABLES) > *memory) {
+        return exec_err!(
+            "Tables of {} and their join do not fit the {} of this machine; choose a smaller --scale than {}.",
+            size(bytes),
+            size(memory),
+            args.scale
+        );
+    }
+    let tables = Tables::generate(&pair, threads)?;
     let strategies = args.strategy.map_or(OperatorStrategy::ALL.to_vec(), |strategy| vec![strategy]);
     let mut measured: Vec<Vec<Seconds>> = vec![vec![]; strategies.len()];
     let mut answers = vec![];
@@ -122,7 +139,7 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
     // One run more: the first touches memory that the others find.
     for run in 0..=args.runs.get() {
         for (strategy, measured) in strategies.iter().zip(&mut measured) {
-            let region = (*strategy == OperatorStrategy::Radix).then_some(region);
+            let region = (*strategy == OperatorStrategy::Radix).then(region_of_this_machine);
             let (seconds, answer, is_radix) = tables.join(threads, region)?;
             answers.push(answer);
             if run > 0 {
@@ -202,8 +219,7 @@ struct Tables {
 type Answer = (usize, i64);
 
 impl Tables {
-    fn generate(args: &OperatorJoinArgs, threads: usize) -> Result<Self> {
-        let pair = TablePair::of_workload(args.workload, args.scale, args.zipf, args.match_rate, args.sparse);
+    fn generate(pair: &TablePair, threads: usize) -> Result<Self> {
         let (build, probe) = pair.in_memory(threads, BATCH_ROWS)?;
         let rows = |batches: &[RecordBatch]| batches.iter().map(RecordBatch::num_rows).sum();
         Ok(Self { build_rows: rows(&build), probe_rows: rows(&probe), build, probe, tuple: pair.tuple })
@@ -341,9 +357,29 @@ mod tests {
 
     #[test]
     fn both_strategies_are_measured_beside_the_bounds() {
-        let args = OperatorJoinArgs {
-            workload: Workload::A,
-            scale: 1.0 / 1024.0,
+        let folder = tempfile::tempdir().unwrap();
+        let args =
+            OperatorJoinArgs { json: Some(folder.path().join("join.json")), ..arguments(Workload::C, 1.0 / 4096.0) };
+        let figure = run(&args).unwrap();
+        assert_eq!(figure.x.names, ["no_partition", "radix"]);
+        assert!(figure.machine.contains("250000 x 250000 tuples of 16 bytes, sparse keys"), "{}", figure.machine);
+        let json: serde_json::Value = serde_json::from_slice(&std::fs::read(args.json.unwrap()).unwrap()).unwrap();
+        for (series, source) in json["series"].as_array().unwrap().iter().zip(["bound", "bound", "measured"]) {
+            assert_eq!(series["source"], source);
+            assert!(series["points"].as_array().unwrap().iter().all(|point| point[1].as_f64().unwrap() > 0.0));
+        }
+    }
+
+    #[test]
+    fn tables_beyond_the_memory_are_refused() {
+        let error = run(&arguments(Workload::T, 1.0)).unwrap_err().to_string();
+        assert!(error.contains("choose a smaller --scale than 1"), "{error}");
+    }
+
+    fn arguments(workload: Workload, scale: f64) -> OperatorJoinArgs {
+        OperatorJoinArgs {
+            workload,
+            scale,
             strategy: None,
             threads: std::num::NonZeroUsize::new(2),
             runs: std::num::NonZeroUsize::MIN,
@@ -352,8 +388,12 @@ mod tests {
             match_rate: 1.0,
             json: None,
             svg: None,
-        };
-        let tables = Tables::generate(&args, 2).unwrap();
+        }
+    }
+
+    #[test]
+    fn partitioned_probe_rows_find_what_others_find() {
+        let tables = Tables::generate(&arguments(Workload::A, 1.0 / 1024.0).tables(), 2).unwrap();
         let (_, direct, is_radix) = tables.join(2, None).unwrap();
         assert!(!is_radix);
         let (_, partitioned, is_radix) = tables.join(2, Some(1 << 19)).unwrap();

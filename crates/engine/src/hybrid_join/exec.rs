@@ -29,7 +29,7 @@ use overspill_join::spec::{JoinSpec, KeyExpressions, ResidualFilter};
 use overspill_join::spill::SpillTuning;
 use parking_lot::Mutex;
 
-use super::advisor::{probe_region, table_choice};
+use super::choice::{probe_region, table_choice};
 use super::disk::DiskStore;
 use super::dynamic_filter::{BoundsFilter, KeyBounds};
 use super::execution::{Execution, JoinContext};

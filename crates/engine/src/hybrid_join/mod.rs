@@ -3,7 +3,7 @@
 //! [`HybridJoinExec`] is the plan node. Its streams drive the algorithm of [`overspill_join::hybrid`]: they read the
 //! inputs, feed them in, hand the output on, and afterwards read back what was spilled.
 
-mod advisor;
+mod choice;
 mod deferred;
 mod disk;
 mod dynamic_filter;

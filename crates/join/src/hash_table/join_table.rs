@@ -233,7 +233,7 @@ impl JoinTable {
     pub(crate) fn regions(&self, bits: u32) -> Option<Regions> {
         let order = match &self.table {
             Table::Unique(_) | Table::Payloads(_) => TableOrder::Hash,
-            Table::Perfect(table) if table.is_unique() => table.range(),
+            Table::Perfect(table) => table.range()?,
             Table::PerfectPayloads(table) => table.range(),
             _ => return None,
         };

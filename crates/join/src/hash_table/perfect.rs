@@ -116,14 +116,14 @@ impl PerfectTable {
         }
     }
 
-    /// The range of keys that the table is for.
-    pub fn range(&self) -> TableOrder {
+    /// The range of keys that the table is for, if each is there once.
+    pub fn range(&self) -> Option<TableOrder> {
         let range = match &self.rows {
             RowsByKey::InOrder(count) => u64::from(*count),
             RowsByKey::Unique { rows, .. } => rows.len() as u64,
-            RowsByKey::Grouped { starts, .. } => starts.len() as u64 - 1,
+            RowsByKey::Grouped { .. } => return None,
         };
-        TableOrder::Key { smallest: self.smallest, range }
+        Some(TableOrder::Key { smallest: self.smallest, range })
     }
 
     /// Whether no key has two rows, so that [`PerfectTable::find_one`] finds all matches.

@@ -28,8 +28,8 @@ const MAX_CHUNK_ROWS: usize = 1 << 25;
 /// A key and the packed columns of its row.
 const COLUMNS: usize = 2;
 
-/// What a chunk takes for each row, in its batches and in its partitions.
-const ROW_BYTES: usize = 2 * COLUMNS * size_of::<u64>();
+/// What a row of a chunk takes while it is collected.
+const ROW_BYTES: usize = COLUMNS * size_of::<u64>();
 
 /// The probe phase of a radix join (paper 1, section 2.1; Balkesen et al., 2013), over a hash table that lies in memory as
 /// partitions of the build side would.
@@ -67,9 +67,12 @@ impl RadixProbe {
         }
         let regions = build.table.regions(bits)?;
         let payload = PackedPayload::of(spec, Side::Probe)?;
-        let mut max_rows = (bytes / (COLUMNS * size_of::<u64>())).clamp(MIN_CHUNK_ROWS, MAX_CHUNK_ROWS);
+        let fanout = 1 << bits;
+        let mut max_rows = (bytes / ROW_BYTES).clamp(MIN_CHUNK_ROWS, MAX_CHUNK_ROWS);
         let mut grant = memory.grant();
-        while grant.try_grow(max_rows * ROW_BYTES).is_err() {
+        // In its batches and, at last, in its partitions.
+        let taken_by = |rows: usize| rows * ROW_BYTES + RadixPartitioner::<COLUMNS>::bytes(rows, fanout);
+        while grant.try_grow(taken_by(max_rows)).is_err() {
             max_rows /= 2;
             if max_rows < MIN_CHUNK_ROWS {
                 return None;
@@ -77,7 +80,7 @@ impl RadixProbe {
         }
         Some(Self {
             regions,
-            fanout: 1 << bits,
+            fanout,
             payload,
             max_rows,
             rows: 0,

@@ -1,5 +1,7 @@
 //! The radix join: probe rows are partitioned before they look into the hash table, so that it need not be read at random.
 
 mod partitioner;
+mod region;
 
 pub use partitioner::{PartitionMethod, RadixPartitioner, count_rows};
+pub use region::region_of_this_machine;
