@@ -5,11 +5,13 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, ArrowNumericType, AsArray, PrimitiveArray, RecordBatch, downcast_primitive};
 use arrow::compute::{max, min};
 use arrow::datatypes::{DataType, Schema};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
 use datafusion::logical_expr::{Accumulator, Operator};
-use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, IsNullExpr, lit};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
+use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
 
 /// Collects the bounds of all build sides of a join, and passes them on once the last has reported.
@@ -95,6 +97,22 @@ impl Drop for BoundsFilter {
         // Whoever waits for the filter must not wait for a join that is gone.
         self.filter.mark_complete();
     }
+}
+
+/// Whether a node of the plan has the filter among its expressions. A filter that no scan has taken, as tables in memory do
+/// not, is not worth looking at every build key for.
+pub(super) fn is_read(filter: &DynamicFilterPhysicalExpr, plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let id = filter.expression_id();
+    let mut is_read = false;
+    plan.apply(|node| {
+        node.apply_expressions(&mut |root| {
+            root.apply(|expression| {
+                is_read |= expression.expression_id() == id;
+                Ok(if is_read { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+            })
+        })
+    })?;
+    Ok(is_read)
 }
 
 fn binary(left: PhysicalExprRef, operator: Operator, right: PhysicalExprRef) -> PhysicalExprRef {

@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 
 use super::choice::{probe_region, table_choice};
 use super::disk::DiskStore;
-use super::dynamic_filter::{BoundsFilter, KeyBounds};
+use super::dynamic_filter::{BoundsFilter, KeyBounds, is_read};
 use super::execution::{Execution, JoinContext};
 use super::expressions::{Keys, Residual, column_source, to_datafusion};
 use super::input::ProbeInputs;
@@ -199,6 +199,12 @@ impl HybridJoinExec {
         let (build_keys, probe_keys): (Vec<_>, Vec<_>) = self.on().iter().cloned().unzip();
         let bounds = self.dynamic_filter().filter(|_| KeyBounds::new(&build_keys, &spec.build_schema).is_some());
         let bounds = match bounds {
+            Some(filter) if !is_read(&filter, self.right())? => {
+                // Should somebody wait for it all the same.
+                filter.update(lit(true))?;
+                filter.mark_complete();
+                None
+            }
             Some(filter) => {
                 // What an execution before this one has put there does not hold for this one.
                 filter.update(lit(true))?;

@@ -1,5 +1,7 @@
 //! Deals rows out to partitions, on several threads.
 
+use super::payload_rows::PayloadRows;
+use crate::error::Result;
 use crate::keys::Word;
 use crate::parallel::{in_parallel, ranges};
 
@@ -36,11 +38,24 @@ impl Slots {
         Self { partitions: self.partitions, shift: self.shift - bits, count: self.count.div_ceil(1 << bits) }
     }
 
+    fn partition(self, slot: usize) -> usize {
+        slot >> self.shift
+    }
+
+    fn no_items(self) -> Vec<usize> {
+        vec![0; self.partitions]
+    }
+
     /// How many slots each partition has.
     fn lengths(self) -> impl Iterator<Item = usize> {
         let length = 1usize << self.shift;
         (0..self.partitions).map(move |partition| length.min(self.count - (partition << self.shift).min(self.count)))
     }
+}
+
+/// Room for so many items of each partition, and no more.
+fn hand_of<T>(counts: Vec<usize>) -> Vec<Vec<T>> {
+    counts.into_iter().map(Vec::with_capacity).collect()
 }
 
 /// What was dealt out.
@@ -56,22 +71,37 @@ impl<T: Copy + Send + Sync> Dealt<T> {
     /// Deals out what `item` makes of each row: a slot, and what goes to its partition. `None` leaves the row out.
     pub fn new(rows: usize, slots: Slots, threads: usize, item: impl Fn(usize) -> Option<(usize, T)> + Sync) -> Self {
         let hands = in_parallel(threads, ranges(rows, threads), |range| {
-            let mut hand: Vec<Vec<T>> = if slots.partitions == 1 {
-                vec![Vec::with_capacity(range.len())]
-            } else {
-                // Counted first, so that no memory is taken beyond what is needed.
-                let mut counts = vec![0usize; slots.partitions];
-                for (slot, _) in range.clone().filter_map(&item) {
-                    counts[slot >> slots.shift] += 1;
-                }
-                counts.into_iter().map(Vec::with_capacity).collect()
-            };
-            for (slot, value) in range.filter_map(&item) {
-                hand[slot >> slots.shift].push(value);
-            }
+            let mut counts = slots.no_items();
+            range.clone().filter_map(&item).for_each(|(slot, _)| counts[slots.partition(slot)] += 1);
+            let mut hand = hand_of(counts);
+            range.filter_map(&item).for_each(|(slot, value)| hand[slots.partition(slot)].push(value));
             hand
         });
         Self { hands, slots, threads }
+    }
+
+    /// The same for rows in chunks, by their keys and payloads.
+    pub fn of_chunks(
+        rows: &impl PayloadRows,
+        slots: Slots,
+        threads: usize,
+        item: impl Fn([u64; 2]) -> (usize, T) + Sync,
+    ) -> Result<Self> {
+        let hands = in_parallel(threads, ranges(rows.chunks(), threads), |numbers| {
+            let mut counts = slots.no_items();
+            for number in numbers.clone() {
+                rows.chunk(number)?.entries().for_each(|entry| counts[slots.partition(item(entry).0)] += 1);
+            }
+            let mut hand = hand_of(counts);
+            for number in numbers {
+                rows.chunk(number)?.entries().for_each(|entry| {
+                    let (slot, value) = item(entry);
+                    hand[slots.partition(slot)].push(value);
+                });
+            }
+            Ok(hand)
+        });
+        Ok(Self { hands: hands.into_iter().collect::<Result<_>>()?, slots, threads })
     }
 
     /// Sorts the items by slot, partitions side by side: leaves in `starts`, which has a place more than there are

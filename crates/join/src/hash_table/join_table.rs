@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use arrow::buffer::ScalarBuffer;
 use arrow::row::Rows;
 
 use super::deal::{Dealt, HASH_BITS, Slots, deal_by_hash};
 use super::linear_probing::LinearProbingTable;
+use super::matches::Lookups;
+use super::payload_rows::PayloadRows;
 use super::perfect::{KeyRange, PerfectTable};
 use super::perfect_payloads::PerfectPayloads;
 use super::regions::{Regions, TableOrder};
@@ -43,15 +44,6 @@ enum Table {
     Rows(UnchainedTable<u64>, Rows),
 }
 
-/// What a table may keep for each row, instead of its number.
-#[derive(Debug)]
-pub struct Payloads {
-    /// A word for each row.
-    pub words: ScalarBuffer<u64>,
-    /// Whether they have no more than 32 bits.
-    pub is_narrow: bool,
-}
-
 /// The first table that is tried; where keys do not allow it the next is.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TableChoice {
@@ -79,25 +71,22 @@ impl JoinTable {
 
     /// Builds the table on so many threads; rows that cannot match are left out.
     ///
-    /// Where it can, the table keeps `payloads`, a word for each row, and not the numbers of rows: then
-    /// [`JoinTable::has_payloads`] holds and [`JoinTable::next_payloads`] finds them.
-    ///
     /// # Errors
     /// If the system does not give the memory.
     ///
     /// # Panics
     /// Panics on more than [`MAX_ROWS`](Self::MAX_ROWS) rows.
-    pub fn build(keys: Keys, payloads: Option<Payloads>, choice: TableChoice, threads: usize) -> Result<Self> {
+    pub fn build(keys: Keys, choice: TableChoice, threads: usize) -> Result<Self> {
         assert!(keys.len() <= Self::MAX_ROWS, "a hash table holds at most {} rows", Self::MAX_ROWS);
-        let threads = threads.min(keys.len() / ROWS_PER_THREAD).max(1);
+        let threads = threads_for(keys.len(), threads);
         let Keys { data, matchable } = keys;
         let is_matchable = |row: usize| matchable.as_ref().is_none_or(|matchable| matchable.is_valid(row));
         let table = match data {
             KeyData::Word64(words) => {
                 let is_perfect = choice == TableChoice::Perfect;
-                match is_perfect.then(|| KeyRange::of(&words, is_matchable)).flatten() {
-                    Some(range) => perfect(&words, payloads.as_ref(), range, is_matchable, threads)?,
-                    None => hashed(&words, payloads.as_ref(), is_matchable, choice, threads)?,
+                match is_perfect.then(|| KeyRange::of(&words, is_matchable, threads)).flatten() {
+                    Some(range) => Table::Perfect(PerfectTable::build(&words, range, is_matchable, threads)?),
+                    None => hashed(&words, is_matchable, choice, threads)?,
                 }
             }
             KeyData::Word128(words) => {
@@ -110,6 +99,36 @@ impl JoinTable {
             }
         };
         Ok(Self { table })
+    }
+
+    /// Builds a table that keeps payloads and not the numbers of rows, on so many threads: [`JoinTable::next_payloads`]
+    /// finds them. `None` if a key has two rows, or if no table of this choice has payloads.
+    ///
+    /// # Errors
+    /// If the system does not give the memory, or if the keys of a chunk cannot be told.
+    pub fn of_payloads(
+        rows: &impl PayloadRows,
+        count: usize,
+        choice: TableChoice,
+        threads: usize,
+    ) -> Result<Option<Self>> {
+        let threads = threads_for(count, threads);
+        if choice == TableChoice::Perfect
+            && let Some(range) = KeyRange::of_chunks(rows, threads)?
+        {
+            if range.count == 0 {
+                return Ok(None);
+            }
+            let table = PerfectPayloads::build(rows, range, threads)?;
+            return Ok(table.map(|table| Self { table: Table::PerfectPayloads(table) }));
+        }
+        if choice > TableChoice::LinearProbing {
+            return Ok(None);
+        }
+        let slots = Slots::cut(1 << HASH_BITS, count);
+        let dealt = Dealt::of_chunks(rows, slots, threads, |entry| (entry[0].hash() as u32 as usize, entry))?;
+        let table = LinearProbingTable::build(&dealt, |[_, payload]| payload)?;
+        Ok(table.map(|table| Self { table: Table::Payloads(table) }))
     }
 
     /// The most bytes that a row adds to a table while it is made, besides those of its key in row format.
@@ -191,7 +210,8 @@ impl JoinTable {
         }
     }
 
-    /// Appends the next pairs of matching rows, at most `limit`; false once all have been found.
+    /// Finds the next pairs of matching rows, at most `limit`, which replace what the vectors have; false once all have been
+    /// found.
     ///
     /// Pairs come by ascending probe row, and for one probe row by ascending build row. With `first_only`, a probe row
     /// is paired with the first of its matches alone.
@@ -211,6 +231,8 @@ impl JoinTable {
             cursor.row = next;
             return next < keys.len();
         }
+        build.clear();
+        probe.clear();
         match &self.table {
             Table::Perfect(table) => {
                 pairs(|place| table.row(place), cursor, limit, first_only, |_, _| true, build, probe)
@@ -240,23 +262,22 @@ impl JoinTable {
         Some(Regions::new(order, bits))
     }
 
-    /// Appends the pairs of these keys with their only matches. Only for a table that has regions and no payloads.
-    pub(crate) fn find_rows(&self, words: &[u64], build: &mut Vec<u32>, probe: &mut Vec<u32>) {
+    /// Finds the pairs of these keys with their only matches. Only for a table that has regions and no payloads.
+    pub(crate) fn find_rows(&self, lookups: Lookups<'_, u64>, build: &mut Vec<u32>, probe: &mut Vec<u32>) {
         match &self.table {
-            Table::Perfect(table) => table.find_one(0, words, |_| true, build, probe),
-            Table::Unique(table) => table.find_one(0, words, |_| true, |row| row as u32, build, probe),
+            Table::Perfect(table) => table.find_one(lookups, build, probe),
+            Table::Unique(table) => table.find_one(lookups, |row| row as u32, build, probe),
             _ => unreachable!("a table without regions"),
         }
     }
 
-    /// The same for payloads. Only for a table that has them.
-    pub(crate) fn find_payloads(&self, words: &[u64], payloads: &mut Vec<u64>, probe: &mut Vec<u32>) {
-        self.payloads_of(0, words, |_| true, payloads, probe);
-    }
-
-    /// Whether the table keeps payloads and not rows.
-    pub fn has_payloads(&self) -> bool {
-        matches!(self.table, Table::Payloads(_) | Table::PerfectPayloads(_))
+    /// Finds the payloads of keys, and which keys they are of. Only for a table that has payloads.
+    pub(crate) fn find_payloads(&self, lookups: Lookups<'_, u64>, payloads: &mut Vec<u64>, probe: &mut Vec<u32>) {
+        match &self.table {
+            Table::PerfectPayloads(table) => table.find_one(lookups, payloads, probe),
+            Table::Payloads(table) => table.find_one(lookups, |payload| payload, payloads, probe),
+            _ => unreachable!("a table without payloads"),
+        }
     }
 
     /// As [`JoinTable::next_pairs`], with the payloads of build rows for their numbers. Only for a table that has them.
@@ -269,43 +290,22 @@ impl JoinTable {
         probe: &mut Vec<u32>,
     ) -> bool {
         let KeyData::Word64(words) = &keys.data else { unreachable!("both sides of a join share one key codec") };
-        let (first, next) = (cursor.row, (cursor.row + limit).min(keys.len()));
-        self.payloads_of(first, &words[first..next], |row| keys.is_matchable(row), payloads, probe);
+        let next = (cursor.row + limit).min(keys.len());
+        self.find_payloads(lookups(keys, words, cursor.row..next), payloads, probe);
         cursor.row = next;
         next < keys.len()
     }
 
-    fn payloads_of(
-        &self,
-        first: usize,
-        words: &[u64],
-        is_matchable: impl Fn(usize) -> bool,
-        payloads: &mut Vec<u64>,
-        probe: &mut Vec<u32>,
-    ) {
-        match &self.table {
-            Table::PerfectPayloads(table) => table.find_one(first, words, is_matchable, payloads, probe),
-            Table::Payloads(table) => table.find_one(first, words, is_matchable, |payload| payload, payloads, probe),
-            _ => unreachable!("a table without payloads"),
-        }
-    }
-
-    /// Appends the pairs of these probe rows with their only matches.
+    /// Finds the pairs of these probe rows with their only matches.
     fn find_one(&self, keys: &Keys, rows: Range<usize>, build: &mut Vec<u32>, probe: &mut Vec<u32>) {
-        let first = rows.start;
-        let is_matchable = |row: usize| keys.is_matchable(row);
         match (&self.table, &keys.data) {
-            (Table::Perfect(table), KeyData::Word64(words)) => {
-                table.find_one(first, &words[rows], is_matchable, build, probe);
-            }
+            (Table::Perfect(table), KeyData::Word64(words)) => table.find_one(lookups(keys, words, rows), build, probe),
             (Table::Unique(table), KeyData::Word64(words)) => {
-                table.find_one(first, &words[rows], is_matchable, |row| row as u32, build, probe);
+                table.find_one(lookups(keys, words, rows), |row| row as u32, build, probe);
             }
-            (Table::Word64(table), KeyData::Word64(words)) => {
-                table.find_one(first, &words[rows], is_matchable, build, probe);
-            }
+            (Table::Word64(table), KeyData::Word64(words)) => table.find_one(lookups(keys, words, rows), build, probe),
             (Table::Word128(table), KeyData::Word128(words)) => {
-                table.find_one(first, &words[rows], is_matchable, build, probe);
+                table.find_one(lookups(keys, words, rows), build, probe)
             }
             _ => unreachable!("both sides of a join share one key codec"),
         }
@@ -333,43 +333,25 @@ impl JoinTable {
     }
 }
 
-/// A table of keys that lie close together.
-fn perfect(
-    words: &[u64],
-    payloads: Option<&Payloads>,
-    range: KeyRange,
-    is_matchable: impl Fn(usize) -> bool + Sync + Copy,
-    threads: usize,
-) -> Result<Table> {
-    if let Some(Payloads { words: payloads, is_narrow }) = payloads.filter(|_| range.count > 0)
-        && let Some(table) = PerfectPayloads::build(words, payloads, *is_narrow, range, is_matchable, threads)?
-    {
-        return Ok(Table::PerfectPayloads(table));
-    }
-    PerfectTable::build(words, range, is_matchable, threads).map(Table::Perfect)
+/// The keys of these rows of a batch, to look up.
+fn lookups<'a, K>(keys: &'a Keys, words: &'a [K], rows: Range<usize>) -> Lookups<'a, K> {
+    Lookups { first: rows.start, keys: &words[rows], matchable: keys.matchable.as_ref() }
+}
+
+/// As many threads as these rows are worth.
+fn threads_for(rows: usize, threads: usize) -> usize {
+    threads.min(rows / ROWS_PER_THREAD).max(1)
 }
 
 /// A table of keys that are too far apart for perfect hashing.
 fn hashed(
     words: &[u64],
-    payloads: Option<&Payloads>,
     is_matchable: impl Fn(usize) -> bool + Sync,
     choice: TableChoice,
     threads: usize,
 ) -> Result<Table> {
-    let probes_linearly = choice <= TableChoice::LinearProbing;
-    if let Some(Payloads { words: payloads, .. }) = payloads.filter(|_| probes_linearly) {
-        let slots = Slots::cut(1 << HASH_BITS, words.len());
-        let dealt = Dealt::new(words.len(), slots, threads, |row| {
-            is_matchable(row).then(|| (words[row].hash() as u32 as usize, [words[row], payloads[row]]))
-        });
-        if let Some(table) = LinearProbingTable::build(&dealt, |[_, payload]| payload)? {
-            return Ok(Table::Payloads(table));
-        }
-    }
     let dealt = deal_by_hash(words, is_matchable, threads);
-    if probes_linearly
-        && payloads.is_none()
+    if choice <= TableChoice::LinearProbing
         && let Some(table) = LinearProbingTable::build(&dealt, |entry| u64::from(u64::row_of(&entry)))?
     {
         return Ok(Table::Unique(table));

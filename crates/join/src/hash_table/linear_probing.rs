@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use overspill_machine::memory::CacheLine;
+use overspill_machine::memory::{CacheLine, prefetch};
 
 use super::deal::Dealt;
+use super::matches::{BLOCK, Lookups, Matches};
 use crate::error::Result;
 use crate::keys::Word;
 use crate::memory::PageVec;
@@ -78,58 +79,50 @@ impl LinearProbingTable {
         self.lines.bytes()
     }
 
-    /// Appends, for each of the keys that is there, what `of` makes of its value, and its number, counting from `first`.
+    /// Finds, for each of the keys that is there, what `of` makes of its value, and its row.
     ///
-    /// Lines are prefetched some keys ahead. Values and whether they are there are written for every key and compacted
-    /// then, so that hardly a branch depends on what is read.
+    /// Lines are prefetched some keys ahead, and hardly a branch depends on what is read.
     pub fn find_one<T: Copy + Default>(
         &self,
-        first: usize,
-        keys: &[u64],
-        is_matchable: impl Fn(usize) -> bool,
+        lookups: Lookups<'_, u64>,
         of: impl Fn(u64) -> T,
         values: &mut Vec<T>,
         probe: &mut Vec<u32>,
     ) {
         let lines: &[CacheLine] = &self.lines;
-        let mut found = values.len();
-        values.resize(found + keys.len(), T::default());
-        probe.resize(found + keys.len(), 0);
-        let mut results = [(T::default(), false); LOOKED_UP_TOGETHER];
+        let mut matches = Matches::new(&lookups, values, probe);
         let mut places = [0; LOOKED_UP_TOGETHER];
         let mut open = [0u16; LOOKED_UP_TOGETHER];
-        for (rows, keys) in (first..).step_by(LOOKED_UP_TOGETHER).zip(keys.chunks(LOOKED_UP_TOGETHER)) {
+        for keys in lookups.keys.chunks(LOOKED_UP_TOGETHER) {
             for (key, place) in keys.iter().zip(&mut places) {
                 *place = line_of(*key, lines.len());
             }
-            places[..keys.len().min(AHEAD)].iter().for_each(|place| CacheLine::prefetch(lines, *place));
+            places[..keys.len().min(AHEAD)].iter().for_each(|place| prefetch(&lines[*place]));
+            let values = matches.block(keys.len());
+            let mut found = [0u64; LOOKED_UP_TOGETHER / BLOCK];
             let mut count = 0;
-            for (place, (key, result)) in keys.iter().zip(&mut results).enumerate() {
+            for (number, (key, result)) in keys.iter().zip(&mut *values).enumerate() {
                 // Beyond the last key are places of other keys, which do no harm.
-                CacheLine::prefetch(lines, places[(place + AHEAD) % LOOKED_UP_TOGETHER]);
-                let line = &lines[places[place]];
+                prefetch(&lines[places[(number + AHEAD) % LOOKED_UP_TOGETHER]]);
+                let line = &lines[places[number]];
                 let (value, is_here) = search(line, *key);
-                *result = (of(value), is_here & (*key != EMPTY));
+                *result = of(value);
+                found[number / BLOCK] |= u64::from(is_here & (*key != EMPTY)) << (number % BLOCK);
                 // A full line may have sent the key on, mostly to the next.
                 let is_open = usize::from(!is_here & is_full(line));
-                CacheLine::prefetch(lines, places[place] + is_open);
-                open[count] = place as u16;
+                prefetch(lines.get(places[number] + is_open).unwrap_or(line));
+                open[count] = number as u16;
                 count += is_open;
             }
-            for place in &open[..count] {
-                let key = keys[usize::from(*place)];
-                if let Some(value) = self.find_beyond(key) {
-                    results[usize::from(*place)] = (of(value), true);
+            for number in open[..count].iter().map(|number| usize::from(*number)) {
+                if let Some(value) = self.find_beyond(keys[number]) {
+                    values[number] = of(value);
+                    found[number / BLOCK] |= 1 << (number % BLOCK);
                 }
             }
-            for (row, (value, is_found)) in (rows..rows + keys.len()).zip(&results) {
-                values[found] = *value;
-                probe[found] = row as u32;
-                found += usize::from(*is_found && is_matchable(row));
-            }
+            matches.keep(keys.len(), &found);
         }
-        values.truncate(found);
-        probe.truncate(found);
+        matches.finish();
     }
 
     /// The value of a key that is not in its own line, which is full.
@@ -197,6 +190,8 @@ fn insert(stretch: &mut [CacheLine], own: usize, key: u64, value: u64) -> bool {
 mod tests {
     use std::collections::HashSet;
 
+    use arrow::buffer::NullBuffer;
+
     use super::super::deal::{Dealt, HASH_BITS, Slots};
     use super::*;
 
@@ -210,7 +205,9 @@ mod tests {
 
     fn find(table: &LinearProbingTable, keys: &[u64]) -> Vec<(u32, u64)> {
         let (mut values, mut probe) = (vec![], vec![]);
-        table.find_one(10, keys, |row| row != 12, |value| value, &mut values, &mut probe);
+        let matchable: NullBuffer = (0..keys.len() + 10).map(|row| row != 12).collect();
+        let lookups = Lookups { first: 10, keys, matchable: Some(&matchable) };
+        table.find_one(lookups, |value| value, &mut values, &mut probe);
         probe.into_iter().zip(values).collect()
     }
 

@@ -5,6 +5,8 @@ mod deal;
 mod index_cost;
 mod join_table;
 mod linear_probing;
+mod matches;
+mod payload_rows;
 mod perfect;
 mod perfect_payloads;
 mod regions;
@@ -15,6 +17,8 @@ mod visited;
 mod tests;
 
 pub use index_cost::IndexCost;
-pub use join_table::{JoinTable, MatchCursor, Payloads, TableChoice};
+pub use join_table::{JoinTable, MatchCursor, TableChoice};
+pub(crate) use matches::Lookups;
+pub use payload_rows::{PayloadChunk, PayloadRows};
 pub(crate) use regions::Regions;
 pub use visited::VisitedRows;

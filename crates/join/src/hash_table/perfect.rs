@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::deal::{Dealt, Slots};
+use super::matches::{Lookups, Matches, look_up_all, look_up_slots};
+use super::payload_rows::{PayloadRows, with_chunks};
 use super::regions::TableOrder;
 use crate::error::Result;
 use crate::memory::PageVec;
@@ -10,6 +12,9 @@ use crate::parallel::{in_parallel, ranges};
 
 /// Slots for each row, at most.
 const MAX_SPREAD: usize = 4;
+
+/// Slots that a thread counts at a time.
+const COUNTED_TOGETHER: usize = 1 << 18;
 
 /// A table for keys from a range that is not much larger than there are keys: the key tells the slot, and no key needs
 /// to be compared (paper 2, section 7.1; the NOPA join of Schuh, Chen and Dittrich, 2016).
@@ -23,8 +28,8 @@ pub(crate) struct PerfectTable {
 enum RowsByKey {
     /// The keys of the rows follow one another: the slot is the row.
     InOrder(u32),
-    /// The row of each key plus one, 0 for none. It is full if every key of the range has a row, and there are no other
-    /// rows.
+    /// The row of each key plus one, 0 for none, and a slot without a row. It is full if every key of the range has a row,
+    /// and there are no other rows.
     Unique { rows: PageVec<u32>, is_full: bool },
     /// Where the rows of each key start, and where those of the last end; and the rows.
     Grouped { starts: PageVec<u32>, rows: PageVec<u32> },
@@ -43,17 +48,55 @@ pub(crate) struct KeyRange {
 
 impl KeyRange {
     /// The range of the rows for which `is_matchable` holds; `None` if it is too large for perfect hashing.
-    pub fn of(keys: &[u64], is_matchable: impl Fn(usize) -> bool) -> Option<Self> {
-        let matchable = keys.iter().enumerate().filter(|(row, _)| is_matchable(*row)).map(|(_, key)| *key);
-        let (mut smallest, mut largest, mut count) = (u64::MAX, 0, 0usize);
-        for key in matchable {
-            (smallest, largest, count) = (smallest.min(key), largest.max(key), count + 1);
-        }
+    pub fn of(keys: &[u64], is_matchable: impl Fn(usize) -> bool + Sync, threads: usize) -> Option<Self> {
+        let extents = in_parallel(threads, ranges(keys.len(), threads), |range| {
+            KeyExtent::of(range.filter(|row| is_matchable(*row)).map(|row| keys[row]))
+        });
+        KeyExtent::of_all(extents).range()
+    }
+
+    /// The same for rows in chunks.
+    pub fn of_chunks(rows: &impl PayloadRows, threads: usize) -> Result<Option<Self>> {
+        let extents = with_chunks(rows, threads, |chunk| KeyExtent::of(chunk.entries().map(|[key, _]| key)))?;
+        Ok(KeyExtent::of_all(extents).range())
+    }
+}
+
+/// The first and the last of some keys, and their number.
+#[derive(Debug, Clone, Copy)]
+struct KeyExtent {
+    smallest: u64,
+    largest: u64,
+    count: usize,
+}
+
+impl KeyExtent {
+    const EMPTY: Self = Self { smallest: u64::MAX, largest: 0, count: 0 };
+
+    #[inline(always)]
+    fn of(keys: impl Iterator<Item = u64>) -> Self {
+        keys.fold(Self::EMPTY, |Self { smallest, largest, count }, key| Self {
+            smallest: smallest.min(key),
+            largest: largest.max(key),
+            count: count + 1,
+        })
+    }
+
+    fn of_all(extents: Vec<Self>) -> Self {
+        extents.into_iter().fold(Self::EMPTY, |all, one| Self {
+            smallest: all.smallest.min(one.smallest),
+            largest: all.largest.max(one.largest),
+            count: all.count + one.count,
+        })
+    }
+
+    fn range(self) -> Option<KeyRange> {
+        let Self { smallest, largest, count } = self;
         if count == 0 {
-            return Some(Self { smallest: 0, length: 0, count });
+            return Some(KeyRange { smallest: 0, length: 0, count });
         }
         let length = usize::try_from(largest - smallest).ok()?.checked_add(1)?;
-        (length / MAX_SPREAD <= count && length < u32::MAX as usize).then_some(Self { smallest, length, count })
+        (length / MAX_SPREAD <= count && length < u32::MAX as usize).then_some(KeyRange { smallest, length, count })
     }
 }
 
@@ -101,7 +144,7 @@ impl PerfectTable {
     /// For each key of the range its row plus one, if each key has one and rows are in another order.
     pub fn order(&self) -> Option<&[u32]> {
         match &self.rows {
-            RowsByKey::Unique { rows, is_full: true } => Some(rows),
+            RowsByKey::Unique { rows, is_full: true } => Some(&rows[..rows.len() - 1]),
             _ => None,
         }
     }
@@ -110,7 +153,7 @@ impl PerfectTable {
     pub fn in_order(self) -> Self {
         match &self.rows {
             RowsByKey::Unique { rows, is_full: true } => {
-                Self { smallest: self.smallest, rows: RowsByKey::InOrder(rows.len() as u32) }
+                Self { smallest: self.smallest, rows: RowsByKey::InOrder(rows.len() as u32 - 1) }
             }
             _ => self,
         }
@@ -120,7 +163,7 @@ impl PerfectTable {
     pub fn range(&self) -> Option<TableOrder> {
         let range = match &self.rows {
             RowsByKey::InOrder(count) => u64::from(*count),
-            RowsByKey::Unique { rows, .. } => rows.len() as u64,
+            RowsByKey::Unique { rows, .. } => rows.len() as u64 - 1,
             RowsByKey::Grouped { .. } => return None,
         };
         Some(TableOrder::Key { smallest: self.smallest, range })
@@ -131,29 +174,19 @@ impl PerfectTable {
         !matches!(self.rows, RowsByKey::Grouped { .. })
     }
 
-    /// Appends the pairs of keys, numbered from `first` on, and rows that match. Only for unique keys.
-    pub fn find_one(
-        &self,
-        first: usize,
-        keys: &[u64],
-        is_matchable: impl Fn(usize) -> bool,
-        build: &mut Vec<u32>,
-        probe: &mut Vec<u32>,
-    ) {
+    /// Finds the row of each of the keys that is there, and the row of the key. Only for unique keys.
+    pub fn find_one(&self, lookups: Lookups<'_, u64>, build: &mut Vec<u32>, probe: &mut Vec<u32>) {
         let smallest = self.smallest;
         match &self.rows {
             RowsByKey::InOrder(count) => {
-                let count = u64::from(*count);
-                let link = |key: u64| {
-                    let slot = key.wrapping_sub(smallest);
-                    if slot < count { slot as u32 + 1 } else { 0 }
-                };
-                compact(first, keys, link, is_matchable, build, probe);
+                let mut matches = Matches::new(&lookups, build, probe);
+                look_up_all(lookups.keys, &mut matches, *count, |_, key| {
+                    key.wrapping_sub(smallest).min(u64::from(*count)) as u32
+                });
+                matches.finish();
             }
             RowsByKey::Unique { rows, .. } => {
-                let rows: &[u32] = rows;
-                let link = |key: u64| rows.get(key.wrapping_sub(smallest) as usize).copied().unwrap_or(0);
-                compact(first, keys, link, is_matchable, build, probe);
+                look_up_slots(rows, smallest, |row| row.wrapping_sub(1), lookups, build, probe);
             }
             RowsByKey::Grouped { .. } => unreachable!("keys that are not unique"),
         }
@@ -182,34 +215,6 @@ impl PerfectTable {
     }
 }
 
-/// Looks each key up and keeps the pairs of those that have a row: written first and counted then, so that no branch
-/// depends on what was found.
-#[inline(always)]
-fn compact(
-    first: usize,
-    keys: &[u64],
-    link: impl Fn(u64) -> u32,
-    is_matchable: impl Fn(usize) -> bool,
-    build: &mut Vec<u32>,
-    probe: &mut Vec<u32>,
-) {
-    let start = build.len();
-    build.resize(start + keys.len(), 0);
-    probe.resize(start + keys.len(), 0);
-    let mut found = start;
-    {
-        let (build, probe) = (&mut build[..], &mut probe[..]);
-        for (row, key) in (first..).zip(keys) {
-            let link = if is_matchable(row) { link(*key) } else { 0 };
-            build[found] = link.wrapping_sub(1);
-            probe[found] = row as u32;
-            found += usize::from(link != 0);
-        }
-    }
-    build.truncate(found);
-    probe.truncate(found);
-}
-
 /// The row of each key plus one; `None` if a key has two.
 ///
 /// All threads write to all slots, in any order: where a key has two rows either may stay, and fewer slots are taken
@@ -224,7 +229,7 @@ fn unique(
     if range < count {
         return Ok(None);
     }
-    let (slots, ()) = PageVec::<u32>::written(range, |slots| {
+    let (slots, ()) = PageVec::<u32>::written(range + 1, |slots| {
         in_parallel(threads, ranges(rows, threads), |range| {
             for row in range {
                 if let Some(slot) = slot_of(row) {
@@ -233,8 +238,19 @@ fn unique(
             }
         });
     })?;
-    let taken = slots.chunks(4096).map(|slots| slots.iter().map(|row| u32::from(*row != 0)).sum::<u32>() as usize);
-    Ok((taken.sum::<usize>() == count).then_some(slots))
+    Ok((taken(&slots, threads) == count).then_some(slots))
+}
+
+/// How many slots are not empty.
+pub(super) fn taken<T: Copy + Default + PartialEq + Sync>(slots: &[T], threads: usize) -> usize {
+    let counts = in_parallel(threads, slots.chunks(COUNTED_TOGETHER).collect(), |slots: &[T]| {
+        // In words of the size of a slot, so that many are counted at once.
+        slots
+            .chunks(1 << 10)
+            .map(|slots| slots.iter().map(|slot| u32::from(*slot != T::default())).sum::<u32>() as usize)
+            .sum::<usize>()
+    });
+    counts.into_iter().sum()
 }
 
 /// Rows by their keys.

@@ -1,10 +1,11 @@
 //! Perfect hashing with payloads in the slots.
 
-use super::perfect::KeyRange;
+use super::matches::{Lookups, look_up_slots};
+use super::payload_rows::{PayloadRows, with_chunks};
+use super::perfect::{KeyRange, taken};
 use super::regions::TableOrder;
 use crate::error::Result;
 use crate::memory::{PageVec, SharedNumber};
-use crate::parallel::{in_parallel, ranges};
 
 /// What payloads are combined with in their slots, by exclusive or, so that an empty slot is 0 and memory from the system need
 /// not be filled. A row that has just this payload makes [`PerfectPayloads::build`] refuse them all.
@@ -18,7 +19,7 @@ pub(crate) struct PerfectPayloads {
     slots: Slots,
 }
 
-/// A payload for each key of the range.
+/// A payload for each key of the range, and an empty slot.
 #[derive(Debug)]
 enum Slots {
     Narrow(PageVec<u32>),
@@ -26,21 +27,13 @@ enum Slots {
 }
 
 impl PerfectPayloads {
-    /// A table of the rows for which `is_matchable` holds; `None` if a key has two of them, or a row the one payload that
-    /// cannot be told from none. `is_narrow` says that payloads have 32 bits. `O(rows + range)`.
-    pub fn build(
-        keys: &[u64],
-        payloads: &[u64],
-        is_narrow: bool,
-        range: KeyRange,
-        is_matchable: impl Fn(usize) -> bool + Sync,
-        threads: usize,
-    ) -> Result<Option<Self>> {
-        let slot_of = |row: usize| is_matchable(row).then(|| keys[row].wrapping_sub(range.smallest) as usize);
-        let slots = if is_narrow {
-            write(range, keys.len(), threads, slot_of, |row| (payloads[row] ^ EMPTY) as u32)?.map(Slots::Narrow)
+    /// A table of rows whose keys have this range, on so many threads; `None` if a key has two of them, or a row the one
+    /// payload that cannot be told from none. `O(rows + range)`.
+    pub fn build(rows: &impl PayloadRows, range: KeyRange, threads: usize) -> Result<Option<Self>> {
+        let slots = if rows.is_narrow() {
+            write(rows, range, threads, |payload| (payload ^ EMPTY) as u32)?.map(Slots::Narrow)
         } else {
-            write(range, keys.len(), threads, slot_of, |row| payloads[row] ^ EMPTY)?.map(Slots::Wide)
+            write(rows, range, threads, |payload| payload ^ EMPTY)?.map(Slots::Wide)
         };
         Ok(slots.map(|slots| Self { smallest: range.smallest, slots }))
     }
@@ -59,93 +52,54 @@ impl PerfectPayloads {
             Slots::Narrow(slots) => slots.len(),
             Slots::Wide(slots) => slots.len(),
         };
-        TableOrder::Key { smallest: self.smallest, range: range as u64 }
+        TableOrder::Key { smallest: self.smallest, range: range as u64 - 1 }
     }
 
-    /// Appends the payload of each of the keys that is there, and its number, counting from `first`.
-    pub fn find_one(
-        &self,
-        first: usize,
-        keys: &[u64],
-        is_matchable: impl Fn(usize) -> bool,
-        payloads: &mut Vec<u64>,
-        probe: &mut Vec<u32>,
-    ) {
+    /// Finds the payload of each of the keys that is there, and its row.
+    pub fn find_one(&self, lookups: Lookups<'_, u64>, payloads: &mut Vec<u64>, rows: &mut Vec<u32>) {
         let smallest = self.smallest;
         match &self.slots {
             Slots::Narrow(slots) => {
-                let payload = |slot: u32| u64::from(slot ^ EMPTY as u32);
-                find_in(slots, smallest, payload, first, keys, is_matchable, payloads, probe);
+                look_up_slots(slots, smallest, |slot| u64::from(slot ^ EMPTY as u32), lookups, payloads, rows);
             }
-            Slots::Wide(slots) => {
-                find_in(slots, smallest, |slot| slot ^ EMPTY, first, keys, is_matchable, payloads, probe);
-            }
+            Slots::Wide(slots) => look_up_slots(slots, smallest, |slot| slot ^ EMPTY, lookups, payloads, rows),
         }
     }
-}
-
-/// Written first and counted then, so that no branch depends on what was found.
-#[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "the slots in two shapes, and what every search has")]
-fn find_in<T: Copy + Default + PartialEq>(
-    slots: &[T],
-    smallest: u64,
-    payload: impl Fn(T) -> u64,
-    first: usize,
-    keys: &[u64],
-    is_matchable: impl Fn(usize) -> bool,
-    payloads: &mut Vec<u64>,
-    probe: &mut Vec<u32>,
-) {
-    let mut found = payloads.len();
-    payloads.resize(found + keys.len(), 0);
-    probe.resize(found + keys.len(), 0);
-    for (row, key) in (first..).zip(keys) {
-        let place = key.wrapping_sub(smallest) as usize;
-        // Keys beyond the range read the last slot, for nothing.
-        let within = place.min(slots.len() - 1);
-        let slot = slots[within];
-        payloads[found] = payload(slot);
-        probe[found] = row as u32;
-        found += usize::from((place == within) & (slot != T::default()) & is_matchable(row));
-    }
-    payloads.truncate(found);
-    probe.truncate(found);
 }
 
 /// Writes what goes into the slot of each row, on all threads at once; `None` if fewer slots are taken than there are rows.
 ///
 /// Plain stores alone: an atomic operation that reads as well would wait for the cache miss of the store before it.
-fn write<T: SharedNumber + PartialEq>(
+fn write<T: SharedNumber + PartialEq + Sync>(
+    rows: &impl PayloadRows,
     range: KeyRange,
-    rows: usize,
     threads: usize,
-    slot_of: impl Fn(usize) -> Option<usize> + Sync,
-    content_of: impl Fn(usize) -> T + Sync,
+    content_of: impl Fn(u64) -> T + Sync,
 ) -> Result<Option<PageVec<T>>> {
-    let (slots, ()) = PageVec::<T>::written(range.length, |slots| {
-        in_parallel(threads, ranges(rows, threads), |rows| {
-            for row in rows {
-                if let Some(slot) = slot_of(row) {
-                    content_of(row).store(&slots[slot]);
-                }
+    let (slots, written) = PageVec::<T>::written(range.length + 1, |slots| {
+        with_chunks(rows, threads, |chunk| {
+            for [key, payload] in chunk.entries() {
+                content_of(payload).store(&slots[key.wrapping_sub(range.smallest) as usize]);
             }
-        });
+        })
     })?;
-    let taken = slots.chunks(4096).map(|slots| slots.iter().filter(|slot| **slot != T::default()).count());
-    Ok((taken.sum::<usize>() == range.count).then_some(slots))
+    written?;
+    Ok((taken(&slots, threads) == range.count).then_some(slots))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
 
+    use arrow::buffer::NullBuffer;
+
+    use super::super::payload_rows::tests::Chunks;
     use super::*;
 
     fn table(keys: &[u64], is_narrow: bool, is_matchable: impl Fn(usize) -> bool + Sync) -> Option<PerfectPayloads> {
         let payloads: Vec<u64> = (0..keys.len() as u64).map(|row| row * 3).collect();
-        let range = KeyRange::of(keys, &is_matchable).unwrap();
-        PerfectPayloads::build(keys, &payloads, is_narrow, range, is_matchable, 3).unwrap()
+        let rows = Chunks::of(keys, &payloads, is_narrow, is_matchable);
+        PerfectPayloads::build(&rows, KeyRange::of_chunks(&rows, 3).unwrap().unwrap(), 3).unwrap()
     }
 
     #[test]
@@ -159,7 +113,9 @@ mod tests {
                     keys.iter().zip(0u64..).filter(|(_, row)| row % 5 != 1).map(|(key, row)| (*key, row * 3)).collect();
                 let probe: Vec<u64> = (0..count * factor + 300).step_by(7).chain([0, u64::MAX, 99]).collect();
                 let (mut payloads, mut rows) = (vec![], vec![]);
-                table.find_one(5, &probe, |row| row != 6, &mut payloads, &mut rows);
+                let matchable: NullBuffer = (0..probe.len() + 5).map(|row| row != 6).collect();
+                let lookups = Lookups { first: 5, keys: &probe, matchable: Some(&matchable) };
+                table.find_one(lookups, &mut payloads, &mut rows);
                 let found: Vec<_> = rows.into_iter().zip(payloads).collect();
                 let expected: Vec<_> = (5u32..)
                     .zip(&probe)
@@ -180,7 +136,8 @@ mod tests {
             (EMPTY & 0xFFFF_FFFF, true, false),
             (EMPTY & 0xFFFF_FFFF, false, true),
         ] {
-            let table = PerfectPayloads::build(&[8, 9, 7], &[1, payload, 0], is_narrow, range, |_| true, 1).unwrap();
+            let rows = Chunks::of(&[8, 9, 7], &[1, payload, 0], is_narrow, |_| true);
+            let table = PerfectPayloads::build(&rows, range, 1).unwrap();
             assert_eq!(table.is_some(), expected, "{payload:x}, narrow: {is_narrow}");
         }
     }

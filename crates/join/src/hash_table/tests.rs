@@ -56,7 +56,7 @@ fn all_pairs_are_found_in_order_whatever_the_limit() {
         let (build, probe) = (values(300, distinct), values(200, distinct + 1));
         let expected = expected(&build, &probe);
         for encode in [integers, strings] {
-            let table = JoinTable::build(encode(&build), None, TableChoice::Perfect, 3).unwrap();
+            let table = JoinTable::build(encode(&build), TableChoice::Perfect, 3).unwrap();
             for limit in [1, 7, 8192] {
                 assert_eq!(all_pairs(&table, &encode(&probe), limit, false), expected);
             }
@@ -70,12 +70,7 @@ fn the_first_match_is_found_for_each_row() {
     let mut first = expected(&build, &probe);
     first.dedup_by_key(|(probe_row, _)| *probe_row);
     assert_eq!(
-        all_pairs(
-            &JoinTable::build(integers(&build), None, TableChoice::Perfect, 1).unwrap(),
-            &integers(&probe),
-            16,
-            true
-        ),
+        all_pairs(&JoinTable::build(integers(&build), TableChoice::Perfect, 1).unwrap(), &integers(&probe), 16, true),
         first
     );
 }
@@ -84,7 +79,7 @@ fn the_first_match_is_found_for_each_row() {
 fn marking_reaches_every_row_of_a_key() {
     let (build, probe) = (values(300, 20), values(100, 13));
     for encode in [integers, strings] {
-        let table = JoinTable::build(encode(&build), None, TableChoice::Perfect, 3).unwrap();
+        let table = JoinTable::build(encode(&build), TableChoice::Perfect, 3).unwrap();
         let visited = VisitedRows::new(build.len());
         let mut cursor = MatchCursor::default();
         table.start(&encode(&probe), &mut cursor);
@@ -97,7 +92,7 @@ fn marking_reaches_every_row_of_a_key() {
 
 #[test]
 fn an_empty_table_has_no_matches() {
-    let table = JoinTable::build(integers(&[]), None, TableChoice::Perfect, 2).unwrap();
+    let table = JoinTable::build(integers(&[]), TableChoice::Perfect, 2).unwrap();
     assert!(all_pairs(&table, &integers(&values(10, 3)), 4, false).is_empty());
 }
 
@@ -108,7 +103,7 @@ fn tables_of_one_row_or_few_are_searched_like_others() {
         let probe = values(100, 5).into_iter().chain(build.clone()).collect::<Vec<_>>();
         for choice in [TableChoice::Perfect, TableChoice::LinearProbing, TableChoice::Unchained] {
             for encode in [integers, strings] {
-                let table = JoinTable::build(encode(&build), None, choice, 2).unwrap();
+                let table = JoinTable::build(encode(&build), choice, 2).unwrap();
                 let found = all_pairs(&table, &encode(&probe), 8192, false);
                 assert_eq!(found, expected(&build, &probe), "{count} rows, {choice:?}");
             }
@@ -149,7 +144,7 @@ fn large_tables_find_what_a_map_finds_on_any_number_of_threads() {
         }
         // Keys that are there, but not the heaviest again and again, and keys that are not.
         let mut probe: Vec<_> = build.iter().step_by(97).copied().filter(|key| *key != Some(-1)).collect();
-        probe.extend([Some(-1), None, Some(i64::MIN), Some(i64::MAX), Some(1 << 40), Some(-5_001), Some(1 << 18)]);
+        probe.extend([Some(-1), Some(i64::MIN), Some(i64::MAX), Some(1 << 40), Some(-5_001), Some(1 << 18)]);
         probe.extend((0..500).map(|number| Some(sparse(1_000_000 + number))));
         let mut expected = Vec::new();
         for (probe_row, key) in probe.iter().enumerate() {
@@ -158,7 +153,7 @@ fn large_tables_find_what_a_map_finds_on_any_number_of_threads() {
         }
         let choices = [TableChoice::Perfect, TableChoice::LinearProbing, TableChoice::Unchained];
         for (choice, threads) in choices.into_iter().flat_map(|choice| [1, 2, 5].map(|threads| (choice, threads))) {
-            let table = JoinTable::build(integers(&build), None, choice, threads).unwrap();
+            let table = JoinTable::build(integers(&build), choice, threads).unwrap();
             let mut found = all_pairs(&table, &integers(&probe), 8192, false);
             // Of keys with many rows the first are compared.
             let mut last = (u32::MAX, 0);
@@ -176,7 +171,7 @@ fn tables_take_no_more_memory_than_is_paid_for() {
     for (name, build) in large_builds() {
         let column: ArrayRef = Arc::new(Int64Array::from(build.clone()));
         let codec = KeyCodec::try_new(&[column.data_type().clone()], false).unwrap();
-        let table = JoinTable::build(integers(&build), None, TableChoice::Perfect, 2).unwrap();
+        let table = JoinTable::build(integers(&build), TableChoice::Perfect, 2).unwrap();
         assert!(table.bytes() <= build.len() * JoinTable::row_bytes(&codec), "{name}: {} bytes", table.bytes());
     }
 }
@@ -184,7 +179,7 @@ fn tables_take_no_more_memory_than_is_paid_for() {
 #[test]
 fn rows_are_put_in_order_only_if_there_are_no_others() {
     let build = |keys: &[u64], is_matchable: &(dyn Fn(usize) -> bool + Sync)| {
-        PerfectTable::build(keys, KeyRange::of(keys, is_matchable).unwrap(), is_matchable, 1).unwrap()
+        PerfectTable::build(keys, KeyRange::of(keys, is_matchable, 1).unwrap(), is_matchable, 1).unwrap()
     };
     let keys: Vec<u64> = vec![14, 10, 13, 11, 12];
     let full = build(&keys, &|_| true);
@@ -194,5 +189,5 @@ fn rows_are_put_in_order_only_if_there_are_no_others() {
     assert!(hole.is_unique() && hole.order().is_none());
     let duplicate = build(&[10, 14, 12, 12, 11], &|_| true);
     assert!(!duplicate.is_unique() && duplicate.order().is_none());
-    assert!(KeyRange::of(&[0, u64::MAX], |_| true).is_none());
+    assert!(KeyRange::of(&[0, u64::MAX], |_| true, 2).is_none());
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::deal::{Dealt, HASH_BITS};
+use super::matches::{BLOCK, Lookups, Matches};
 use crate::error::Result;
 use crate::keys::Word;
 use crate::memory::PageVec;
@@ -72,23 +73,14 @@ impl<K: Word> UnchainedTable<K> {
         self.is_unique
     }
 
-    /// Appends the pairs of keys, numbered from `first` on, and rows that match. Only for unique keys.
+    /// Finds the row of each of the keys that is there, and the row of the key. Only for unique keys.
     ///
     /// A pass for each cache miss, in which no branch depends on what is read, so that those of many keys overlap:
     /// first the directory, then the first two entries of each bucket.
-    pub fn find_one(
-        &self,
-        first: usize,
-        keys: &[K],
-        is_matchable: impl Fn(usize) -> bool,
-        build: &mut Vec<u32>,
-        probe: &mut Vec<u32>,
-    ) {
+    pub fn find_one(&self, lookups: Lookups<'_, K>, build: &mut Vec<u32>, probe: &mut Vec<u32>) {
         let (starts, entries): (&[u32], &[K::Entry]) = (&self.starts, &self.entries);
-        let mut found = build.len();
-        build.resize(found + keys.len(), 0);
-        probe.resize(found + keys.len(), 0);
-        for (rows, keys) in (first..).step_by(LOOKED_UP_TOGETHER).zip(keys.chunks(LOOKED_UP_TOGETHER)) {
+        let mut matches = Matches::new(&lookups, build, probe);
+        for keys in lookups.keys.chunks(LOOKED_UP_TOGETHER) {
             let mut buckets = [(0, 0); LOOKED_UP_TOGETHER];
             for (key, bucket) in keys.iter().zip(&mut buckets) {
                 let number = self.bucket(*key);
@@ -100,7 +92,11 @@ impl<K: Word> UnchainedTable<K> {
             for ((key, (begin, _)), is_first) in keys.iter().zip(&buckets).zip(&mut are_first) {
                 *is_first = is_at(*begin, *key);
             }
-            for (((row, key), (begin, end)), is_first) in (rows..).zip(keys).zip(buckets).zip(are_first) {
+            let rows = matches.block(keys.len());
+            let mut found = [0u64; LOOKED_UP_TOGETHER / BLOCK];
+            for (number, ((key, row), ((begin, end), is_first))) in
+                keys.iter().zip(rows).zip(buckets.into_iter().zip(are_first)).enumerate()
+            {
                 let is_second = !is_first & is_at(begin + 1, *key);
                 let mut place = begin + u32::from(is_second);
                 let mut is_found = is_first | is_second;
@@ -108,13 +104,12 @@ impl<K: Word> UnchainedTable<K> {
                     let later = (begin + 2..end).find(|place| is_at(*place, *key));
                     (place, is_found) = (later.unwrap_or(0), later.is_some());
                 }
-                build[found] = entries.get(place as usize).map_or(0, K::row_of);
-                probe[found] = row as u32;
-                found += usize::from(is_found && is_matchable(row));
+                *row = entries.get(place as usize).map_or(0, K::row_of);
+                found[number / BLOCK] |= u64::from(is_found) << (number % BLOCK);
             }
+            matches.keep(keys.len(), &found);
         }
-        build.truncate(found);
-        probe.truncate(found);
+        matches.finish();
     }
 
     /// The bytes the table takes.

@@ -7,9 +7,9 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::buffer::NullBuffer;
 
 use super::output::{Pairs, Rows, SideRows};
-use super::payload::PackedPayload;
+use super::payload::{PackedBuild, PackedPayload};
 use crate::error::Result;
-use crate::hash_table::{JoinTable, Payloads, VisitedRows};
+use crate::hash_table::{JoinTable, VisitedRows};
 use crate::join_type::JoinType;
 use crate::keys::Keys;
 use crate::memory::{Grant, HeldMemory};
@@ -81,33 +81,19 @@ impl ProbeFacts {
 impl BuildSide {
     /// Indexes build rows; `memory` pays for them and for the making of the index.
     pub(super) fn try_new(spec: &JoinSpec, batches: Vec<RecordBatch>, memory: Grant) -> Result<Self> {
-        let batch = concat_batches(spec.schema(Side::Build), batches, spec.build_threads)?;
-        let keys = spec.keys(Side::Build, &batch)?;
-        let matchable = keys.matchable.clone().filter(|_| spec.null_aware);
-        let rows = if spec.join_type.emits_build_at_end() { batch.num_rows() } else { 0 };
-        let total = batch.num_rows();
-        // Rows that are asked for by their numbers are not packed.
-        let payload = (spec.join_type.emits_pairs() && !spec.join_type.emits_build_at_end())
-            .then(|| PackedPayload::of(spec, Side::Build))
-            .flatten()
-            .filter(|payload| !payload.is_empty() && payload.takes(&batch));
-        let pack = |payload: &PackedPayload| Payloads { words: payload.pack(&batch), is_narrow: payload.is_narrow() };
-        let payloads = payload.as_ref().map(pack);
-        let table = JoinTable::build(keys, payloads, spec.table_choice, spec.build_threads)?;
-        let payload = payload.filter(|_| table.has_payloads());
-        let batch = payload.as_ref().map_or(batch, PackedPayload::empty_batch);
-        // A probe row then finds its match with one cache miss, not two.
-        let (batch, table) = match table.order() {
-            Some(order) if batch.num_rows() >= WORTH_REORDERING && can_reorder(&batch) => {
-                (reorder_batch(&batch, order, spec.build_threads)?, table.in_order())
+        let Indexed { batch, rows, payload, table, matchable } = match packed(spec, &batches)? {
+            Some(indexed) => {
+                drop(batches);
+                indexed
             }
-            _ => (batch, table),
+            None => by_number(spec, batches)?,
         };
-        let held = HeldMemory::default().add(&batch) + table.bytes() + VisitedRows::bytes(rows);
+        let visited = if spec.join_type.emits_build_at_end() { rows } else { 0 };
+        let held = HeldMemory::default().add(&batch) + table.bytes() + VisitedRows::bytes(visited);
         let mut memory = memory;
         memory.shrink(memory.bytes().saturating_sub(held));
-        let visited = VisitedRows::new(rows);
-        Ok(Self { batch, rows: total, payload, table, visited, matchable, spilled: None, _memory: memory })
+        let visited = VisitedRows::new(visited);
+        Ok(Self { batch, rows, payload, table, visited, matchable, spilled: None, _memory: memory })
     }
 
     /// The same, with partitions in files besides.
@@ -134,6 +120,50 @@ impl BuildSide {
     pub fn radix(&self) -> Option<Radix> {
         self.spilled.as_ref().map(|spilled| spilled.radix)
     }
+}
+
+/// Build rows with their hash table, the parts of a [`BuildSide`].
+struct Indexed {
+    batch: RecordBatch,
+    rows: usize,
+    payload: Option<PackedPayload>,
+    table: JoinTable,
+    matchable: Option<NullBuffer>,
+}
+
+/// A table of the columns that are needed, if they fit it and rows are not asked for by their numbers.
+fn packed(spec: &JoinSpec, batches: &[RecordBatch]) -> Result<Option<Indexed>> {
+    if !spec.codec.is_word() || !spec.join_type.emits_pairs() || spec.join_type.emits_build_at_end() {
+        return Ok(None);
+    }
+    let Some(payload) = PackedPayload::of(spec, Side::Build).filter(|payload| !payload.is_empty()) else {
+        return Ok(None);
+    };
+    if !batches.iter().all(|batch| payload.takes(batch)) {
+        return Ok(None);
+    }
+    let packed = PackedBuild { spec, batches, payload: &payload };
+    let rows = batches.iter().map(RecordBatch::num_rows).sum();
+    let table = JoinTable::of_payloads(&packed, rows, spec.table_choice, spec.build_threads)?;
+    let batch = payload.empty_batch();
+    Ok(table.map(|table| Indexed { batch, rows, payload: Some(payload), table, matchable: None }))
+}
+
+/// A table of the numbers of rows, which lie in one batch.
+fn by_number(spec: &JoinSpec, batches: Vec<RecordBatch>) -> Result<Indexed> {
+    let batch = concat_batches(spec.schema(Side::Build), batches, spec.build_threads)?;
+    let rows = batch.num_rows();
+    let keys = spec.keys(Side::Build, &batch)?;
+    let matchable = keys.matchable.clone().filter(|_| spec.null_aware);
+    let table = JoinTable::build(keys, spec.table_choice, spec.build_threads)?;
+    // A probe row then finds its match with one cache miss, not two.
+    let (batch, table) = match table.order() {
+        Some(order) if rows >= WORTH_REORDERING && can_reorder(&batch) => {
+            (reorder_batch(&batch, order, spec.build_threads)?, table.in_order())
+        }
+        _ => (batch, table),
+    };
+    Ok(Indexed { batch, rows, payload: None, table, matchable })
 }
 
 /// Puts out build rows by whether they found a match, after all probing is done.
@@ -175,7 +205,8 @@ impl BuildEmitter {
                         .filter(|row| build.visited.get(*row as u32) == wanted)
                         .filter(|row| matchable.is_none_or(|matchable| matchable.is_valid(*row)))
                         .map(|row| row as u32)
-                        .collect(),
+                        .collect::<Vec<_>>()
+                        .into(),
                 )
             };
             if rows.len() > 0 {

@@ -24,15 +24,16 @@ pub(crate) enum Rows {
 
 impl Rows {
     /// The rows of these numbers, as a range if they follow one another.
-    pub(crate) fn from_numbers(numbers: Vec<u32>) -> Self {
+    pub(crate) fn from_numbers(numbers: ScalarBuffer<u32>) -> Self {
+        // Without leaving at the first difference, so that many numbers are compared at once.
+        let differ = |first: u32| numbers.iter().zip(first..).fold(0, |bits, (number, row)| bits | (number ^ row));
         match (numbers.first(), numbers.last()) {
             (Some(&first), Some(&last))
-                if last.wrapping_sub(first) as usize == numbers.len() - 1
-                    && numbers.windows(2).all(|w| w[0] + 1 == w[1]) =>
+                if last.wrapping_sub(first) as usize == numbers.len() - 1 && differ(first) == 0 =>
             {
                 Self::Range(first as usize, numbers.len())
             }
-            _ => Self::Numbers(numbers.into()),
+            _ => Self::Numbers(UInt32Array::new(numbers, None)),
         }
     }
 

@@ -7,6 +7,8 @@ use arrow::buffer::{Buffer, ScalarBuffer};
 use arrow::datatypes::{DataType, SchemaRef};
 
 use crate::error::Result;
+use crate::hash_table::{PayloadChunk, PayloadRows};
+use crate::keys::{KeyData, Keys};
 use crate::spec::{ColumnSource, JoinSpec, Side};
 
 /// Columns that fit a word together, so that a row moves with its key: a hash table that keeps them costs a probe row one
@@ -108,6 +110,31 @@ impl PackedPayload {
     /// No rows, for when the columns are in the table.
     pub(super) fn empty_batch(&self) -> RecordBatch {
         RecordBatch::new_empty(Arc::clone(&self.schema))
+    }
+}
+
+/// Build rows with their keys and packed columns.
+pub(super) struct PackedBuild<'a> {
+    pub(super) spec: &'a JoinSpec,
+    pub(super) batches: &'a [RecordBatch],
+    pub(super) payload: &'a PackedPayload,
+}
+
+impl PayloadRows for PackedBuild<'_> {
+    fn chunks(&self) -> usize {
+        self.batches.len()
+    }
+
+    fn chunk(&self, number: usize) -> Result<PayloadChunk> {
+        let batch = &self.batches[number];
+        let Keys { data: KeyData::Word64(keys), matchable } = self.spec.keys(Side::Build, batch)? else {
+            unreachable!("keys that fit a word are in words")
+        };
+        Ok(PayloadChunk { keys, payloads: self.payload.pack(batch), matchable })
+    }
+
+    fn is_narrow(&self) -> bool {
+        self.payload.is_narrow()
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, BooleanArray, BooleanBufferBuilder, RecordBatch};
-use arrow::buffer::BooleanBuffer;
+use arrow::array::{Array, BooleanArray, BooleanBufferBuilder, RecordBatch, UInt32Array};
+use arrow::buffer::{BooleanBuffer, ScalarBuffer};
 use arrow::compute::filter_record_batch;
 
 use super::build_side::{BuildSide, ProbeFacts, SpilledBuild};
@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::hash_table::MatchCursor;
 use crate::join_type::JoinType;
 use crate::keys::Keys;
-use crate::memory::UnitMemory;
+use crate::memory::{LentVec, UnitMemory};
 use crate::spec::{JoinSpec, Side};
 use crate::spill::{RadixPartitions, SpillStore, SpillTuning, SpilledPartition};
 
@@ -36,39 +36,38 @@ pub struct Prober<S: SpillStore> {
     current: Option<ProbeBatch>,
     cursor: MatchCursor,
     partners: Partners,
-    probe_rows: Vec<u32>,
+    probe_rows: LentVec<u32>,
 }
 
 /// The build rows of the pairs found last, as the hash table tells them.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) enum Partners {
-    Rows(Vec<u32>),
-    Payloads(Vec<u64>),
+    Rows(LentVec<u32>),
+    Payloads(LentVec<u64>),
 }
 
 impl Partners {
     /// None, of those that this build side gives.
     pub(super) fn none_of(build: &BuildSide) -> Self {
         match build.payload {
-            Some(_) => Self::Payloads(Vec::new()),
-            None => Self::Rows(Vec::new()),
+            Some(_) => Self::Payloads(LentVec::default()),
+            None => Self::Rows(LentVec::default()),
         }
     }
 
-    /// Leaves none.
-    pub(super) fn take(&mut self) -> Self {
+    /// The rows of the build side that gave them; none are left.
+    pub(super) fn take<'a>(&mut self, build: &'a BuildSide) -> SideRows<'a> {
         match self {
-            Self::Rows(rows) => Self::Rows(std::mem::take(rows)),
-            Self::Payloads(words) => Self::Payloads(std::mem::take(words)),
+            Self::Rows(rows) => build_rows(build, rows.lend()),
+            Self::Payloads(words) => build_payloads(build, words.lend()),
         }
     }
 
-    /// The rows of the build side that gave them.
-    pub(super) fn of(self, build: &BuildSide) -> SideRows<'_> {
-        match (self, &build.payload) {
-            (Self::Rows(rows), _) => SideRows::Of(&build.batch, Rows::Numbers(rows.into())),
-            (Self::Payloads(words), Some(payload)) => SideRows::Packed(payload, words.into()),
-            (Self::Payloads(_), None) => unreachable!("payloads come from a table that has them"),
+    /// The same, and they are left.
+    fn copy<'a>(&self, build: &'a BuildSide) -> SideRows<'a> {
+        match self {
+            Self::Rows(rows) => build_rows(build, rows.to_vec().into()),
+            Self::Payloads(words) => build_payloads(build, words.to_vec().into()),
         }
     }
 
@@ -78,6 +77,15 @@ impl Partners {
             Self::Payloads(words) => retain(words, passed),
         }
     }
+}
+
+fn build_rows(build: &BuildSide, rows: ScalarBuffer<u32>) -> SideRows<'_> {
+    SideRows::Of(&build.batch, Rows::Numbers(UInt32Array::new(rows, None)))
+}
+
+fn build_payloads(build: &BuildSide, words: ScalarBuffer<u64>) -> SideRows<'_> {
+    let Some(payload) = &build.payload else { unreachable!("payloads come from a table that has them") };
+    SideRows::Packed(payload, words)
 }
 
 /// What a step of a [`Prober`] came to.
@@ -154,7 +162,7 @@ impl<S: SpillStore> Prober<S> {
             current: None,
             cursor: MatchCursor::default(),
             partners,
-            probe_rows: Vec::new(),
+            probe_rows: LentVec::default(),
         }
     }
 
@@ -268,17 +276,11 @@ impl<S: SpillStore> Prober<S> {
             return Ok(None);
         }
         let first_only = spec.filter.is_none() && !join_type.emits_pairs();
-        self.probe_rows.clear();
         let (keys, cursor, limit) = (&current.keys, &mut self.cursor, spec.batch_size);
+        let probe_rows = self.probe_rows.to_fill();
         let more = match &mut self.partners {
-            Partners::Rows(rows) => {
-                rows.clear();
-                build.table.next_pairs(keys, cursor, limit, first_only, rows, &mut self.probe_rows)
-            }
-            Partners::Payloads(words) => {
-                words.clear();
-                build.table.next_payloads(keys, cursor, limit, words, &mut self.probe_rows)
-            }
+            Partners::Rows(rows) => build.table.next_pairs(keys, cursor, limit, first_only, rows.to_fill(), probe_rows),
+            Partners::Payloads(words) => build.table.next_payloads(keys, cursor, limit, words.to_fill(), probe_rows),
         };
         current.searched = !more;
         if self.probe_rows.is_empty() {
@@ -286,9 +288,12 @@ impl<S: SpillStore> Prober<S> {
         }
         if let Some(filter) = &spec.filter {
             let passed = {
-                let probe_rows = Rows::from_numbers(self.probe_rows.clone());
-                let partners = self.partners.clone().of(build);
-                let pairs = Pairs { build: partners, probe: SideRows::Of(&current.batch, probe_rows), mark: None };
+                let probe_rows = Rows::from_numbers(self.probe_rows.to_vec().into());
+                let pairs = Pairs {
+                    build: self.partners.copy(build),
+                    probe: SideRows::Of(&current.batch, probe_rows),
+                    mark: None,
+                };
                 filter.evaluate(pairs.columns(filter.columns())?, self.probe_rows.len())?
             };
             self.partners.retain(&passed);
@@ -300,16 +305,16 @@ impl<S: SpillStore> Prober<S> {
             rows.iter().for_each(|row| build.visited.set(*row));
         }
         if let Some(matched) = &mut current.matched {
-            for row in &self.probe_rows {
+            for row in self.probe_rows.iter() {
                 matched.set_bit(*row as usize, true);
             }
         }
         if !join_type.emits_pairs() || self.probe_rows.is_empty() {
             return Ok(None);
         }
-        let probe_rows = Rows::from_numbers(std::mem::take(&mut self.probe_rows));
-        let partners = self.partners.take().of(build);
-        let pairs = Pairs { build: partners, probe: SideRows::Of(&current.batch, probe_rows), mark: None };
+        let probe_rows = Rows::from_numbers(self.probe_rows.lend());
+        let pairs =
+            Pairs { build: self.partners.take(build), probe: SideRows::Of(&current.batch, probe_rows), mark: None };
         pairs.output(spec).map(Some)
     }
 
@@ -322,8 +327,8 @@ impl<S: SpillStore> Prober<S> {
                 mark = Some(BooleanArray::new(matched, None));
                 Rows::Range(0, current.batch.num_rows())
             }
-            JoinType::RightSemi => Rows::from_numbers(matched.set_indices_u32().collect()),
-            _ => Rows::from_numbers((!&matched).set_indices_u32().collect()),
+            JoinType::RightSemi => Rows::from_numbers(matched.set_indices_u32().collect::<Vec<_>>().into()),
+            _ => Rows::from_numbers((!&matched).set_indices_u32().collect::<Vec<_>>().into()),
         };
         if rows.len() == 0 {
             return Ok(None);

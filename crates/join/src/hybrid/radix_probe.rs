@@ -10,10 +10,10 @@ use super::output::{Pairs, SideRows};
 use super::payload::PackedPayload;
 use super::probe::{Partners, Step};
 use crate::error::Result;
-use crate::hash_table::Regions;
+use crate::hash_table::{Lookups, Regions};
 use crate::join_type::JoinType;
 use crate::keys::{KeyData, Keys};
-use crate::memory::{Grant, UnitMemory};
+use crate::memory::{Grant, LentVec, UnitMemory};
 use crate::radix::{PartitionMethod, RadixPartitioner, count_rows};
 use crate::spec::{JoinSpec, Side};
 
@@ -51,6 +51,8 @@ pub struct RadixProbe {
     joining: Option<(usize, usize)>,
     partners: Partners,
     probe_rows: Vec<u32>,
+    /// The packed columns of the probe rows found last.
+    found: LentVec<u64>,
     _memory: Grant,
 }
 
@@ -89,6 +91,7 @@ impl RadixProbe {
             joining: None,
             partners: Partners::none_of(build),
             probe_rows: Vec::new(),
+            found: LentVec::default(),
             _memory: grant,
         })
     }
@@ -145,17 +148,19 @@ impl RadixProbe {
         let end = (row + spec.batch_size).min(keys.len());
         self.joining = Some(if end == keys.len() { (partition + 1, 0) } else { (partition, end) });
         let (keys, words) = (&keys[row..end], &words[row..end]);
-        self.probe_rows.clear();
+        let lookups = Lookups { first: 0, keys, matchable: None };
         match &mut self.partners {
-            Partners::Rows(build_rows) => build.table.find_rows(keys, build_rows, &mut self.probe_rows),
-            Partners::Payloads(payloads) => build.table.find_payloads(keys, payloads, &mut self.probe_rows),
+            Partners::Rows(rows) => build.table.find_rows(lookups, rows.to_fill(), &mut self.probe_rows),
+            Partners::Payloads(words) => build.table.find_payloads(lookups, words.to_fill(), &mut self.probe_rows),
         }
-        let found: Vec<u64> = self.probe_rows.iter().map(|row| words[*row as usize]).collect();
-        if found.is_empty() {
+        if self.probe_rows.is_empty() {
             return Ok(Step::Working);
         }
-        let build = self.partners.take().of(build);
-        let pairs = Pairs { build, probe: SideRows::Packed(&self.payload, found.into()), mark: None };
+        let found = self.found.to_fill();
+        found.clear();
+        found.extend(self.probe_rows.iter().map(|row| words[*row as usize]));
+        let probe = SideRows::Packed(&self.payload, self.found.lend());
+        let pairs = Pairs { build: self.partners.take(build), probe, mark: None };
         pairs.output(spec).map(Step::Output)
     }
 }

@@ -109,6 +109,11 @@ impl KeyCodec {
         Ok(Keys { data, matchable })
     }
 
+    /// Whether packed keys have at most 64 bits.
+    pub fn is_word(&self) -> bool {
+        matches!(self.layout, Layout::Word64)
+    }
+
     /// The bytes of a packed key; `None` for keys in row format, whose size depends on the values.
     pub fn word_bytes(&self) -> Option<usize> {
         match self.layout {

@@ -3,10 +3,12 @@
 mod account;
 mod compact;
 mod footprint;
+mod lent;
 mod pages;
 
 pub use account::{Grant, MemoryHost, Purpose, UnitMemory};
 pub use compact::compact;
 pub use footprint::HeldMemory;
 pub(crate) use footprint::{column_bytes, row_bytes};
+pub(crate) use lent::LentVec;
 pub(crate) use pages::{HUGE, PageVec, SharedNumber};

@@ -14,20 +14,6 @@ impl CacheLine {
     /// 64-bit words of a line.
     pub const WORDS: usize = 8;
 
-    /// Has the processor bring a line into its cache, where it can, while it goes on. A place that is not there is passed
-    /// over.
-    #[inline(always)]
-    pub fn prefetch(lines: &[Self], place: usize) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(line) = lines.get(place) {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a hint, which changes nothing, about memory that is there.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(line).cast()) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (lines, place);
-    }
-
     /// The words of lines that follow one another.
     #[inline(always)]
     pub fn words(lines: &[Self]) -> &[u64] {
@@ -41,6 +27,19 @@ impl CacheLine {
         // SAFETY: as above, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * Self::WORDS) }
     }
+}
+
+/// Has the processor bring the line where an item starts into its cache, where it can, while it goes on.
+#[inline(always)]
+pub fn prefetch<T>(item: &T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which changes nothing, about memory that is there.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(item).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = item;
 }
 
 /// Writes whole lines without reading them first and without keeping them in the cache (non-temporal stores), where the

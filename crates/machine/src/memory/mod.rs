@@ -26,7 +26,7 @@ pub use buffer::{Buffer, Placement};
 pub use device::DeviceBuffer;
 pub(crate) use host::PinnedPart;
 pub use host::{AtomicNumber, HostBuffer, PageSize, Plain};
-pub use line::{CacheLine, LineWriter, write_past_cache};
+pub use line::{CacheLine, LineWriter, prefetch, write_past_cache};
 pub use slab::{Slab, SlabPool};
 pub use spanning::{Layout, Mapping, Place, Segment, SpanningBuffer, SpanningLayout, check_mapping, probe_mapping};
 pub use unified::UnifiedBuffer;

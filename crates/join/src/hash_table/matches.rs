@@ -1,0 +1,177 @@
+//! Looking up a batch of keys each of which is in a table at most once.
+
+use arrow::buffer::NullBuffer;
+use overspill_machine::memory::prefetch;
+
+use crate::radix::region_of_this_machine;
+
+/// Keys whose results are told by one word.
+pub(super) const BLOCK: usize = u64::BITS as usize;
+
+/// So many keys ahead of the one that is looked up, its place is asked for: more than misses that a core can have at once.
+const AHEAD: usize = 32;
+
+/// Keys to look up, of consecutive rows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lookups<'a, K> {
+    /// The row of the first.
+    pub first: usize,
+    pub keys: &'a [K],
+    /// The rows that can match, counted from 0 and not from `first`; `None` if all can.
+    pub matchable: Option<&'a NullBuffer>,
+}
+
+/// What was found: for each key that is there, in the order of the keys, a value and the row of the key. Both vectors are
+/// overwritten, whatever was in them.
+#[derive(Debug)]
+pub(super) struct Matches<'a, T> {
+    values: &'a mut Vec<T>,
+    rows: &'a mut Vec<u32>,
+    matchable: Option<&'a NullBuffer>,
+    /// Found so far.
+    count: usize,
+    /// The row of the next key.
+    row: usize,
+}
+
+impl<'a, T: Copy + Default> Matches<'a, T> {
+    /// Room for what these keys find.
+    pub fn new<K>(lookups: &Lookups<'a, K>, values: &'a mut Vec<T>, rows: &'a mut Vec<u32>) -> Self {
+        values.resize(lookups.keys.len(), T::default());
+        rows.resize(lookups.keys.len(), 0);
+        Self { values, rows, matchable: lookups.matchable, count: 0, row: lookups.first }
+    }
+
+    /// Where the values of the next so many keys go, also of those that are not there, before [`Matches::keep`] is called.
+    #[inline(always)]
+    pub fn block(&mut self, keys: usize) -> &mut [T] {
+        &mut self.values[self.count..][..keys]
+    }
+
+    /// Keeps what was found of so many keys: those whose bits are set.
+    #[inline(always)]
+    pub fn keep(&mut self, keys: usize, found: &[u64]) {
+        let mut from = self.count;
+        for (bits, block) in found.iter().zip((0..keys).step_by(BLOCK)) {
+            let keys = (keys - block).min(BLOCK);
+            self.keep_block(from, keys, *bits);
+            from += keys;
+        }
+    }
+
+    #[inline(always)]
+    fn keep_block(&mut self, from: usize, keys: usize, found: u64) {
+        let row = self.row;
+        self.row += keys;
+        let mut found = match self.matchable {
+            Some(matchable) => found & bits(keys, |key| matchable.is_valid(row + key)),
+            None => found,
+        };
+        let all = u64::MAX >> (BLOCK - keys);
+        found &= all;
+        if found == all {
+            if from != self.count {
+                self.values.copy_within(from..from + keys, self.count);
+            }
+            for (row, place) in (row as u32..).zip(&mut self.rows[self.count..][..keys]) {
+                *place = row;
+            }
+            self.count += keys;
+            return;
+        }
+        while found != 0 {
+            let key = found.trailing_zeros() as usize;
+            self.values[self.count] = self.values[from + key];
+            self.rows[self.count] = (row + key) as u32;
+            self.count += 1;
+            found &= found - 1;
+        }
+    }
+
+    /// Leaves in the vectors what was found.
+    pub fn finish(self) {
+        self.values.truncate(self.count);
+        self.rows.truncate(self.count);
+    }
+}
+
+/// A bit for each of so many keys.
+#[inline(always)]
+fn bits(keys: usize, is_set: impl Fn(usize) -> bool) -> u64 {
+    (0..keys).fold(0, |bits, key| bits | u64::from(is_set(key)) << key)
+}
+
+/// Looks all keys up in an array, one read a key. The slot of a key is its distance from `smallest`; the last slot is no
+/// key's, and read for keys that have none. `value_of` makes a value of what is in a slot, another one for each content, and
+/// an empty slot has the default. Slots that do not fit the cache of a core are prefetched.
+#[inline(always)]
+pub(super) fn look_up_slots<S: Copy + Default, T: Copy + Default + PartialEq>(
+    slots: &[S],
+    smallest: u64,
+    value_of: impl Fn(S) -> T,
+    lookups: Lookups<'_, u64>,
+    values: &mut Vec<T>,
+    rows: &mut Vec<u32>,
+) {
+    let Some((last, slots)) = slots.split_last() else { unreachable!("there is a slot for keys that have none") };
+    let slot_of = |key: u64| slots.get(key.wrapping_sub(smallest) as usize).unwrap_or(last);
+    let look_up = |key: u64| value_of(*slot_of(key));
+    let none = value_of(S::default());
+    let mut matches = Matches::new(&lookups, values, rows);
+    if size_of_val(slots) <= region_of_this_machine() {
+        look_up_all(lookups.keys, &mut matches, none, |_, key| look_up(key));
+    } else {
+        let keys = lookups.keys;
+        keys.iter().take(AHEAD).for_each(|key| prefetch(slot_of(*key)));
+        look_up_all(keys, &mut matches, none, |number, key| {
+            prefetch(slot_of(keys[(number + AHEAD).min(keys.len() - 1)]));
+            look_up(key)
+        });
+    }
+    matches.finish();
+}
+
+/// Looks all keys up: `look_up` is given the number of a key and the key, and returns `none` for those that are not there.
+#[inline(always)]
+pub(super) fn look_up_all<T: Copy + Default + PartialEq>(
+    keys: &[u64],
+    matches: &mut Matches<'_, T>,
+    none: T,
+    look_up: impl Fn(usize, u64) -> T,
+) {
+    for (first, keys) in (0..).step_by(BLOCK).zip(keys.chunks(BLOCK)) {
+        let values = matches.block(keys.len());
+        for (number, (key, value)) in keys.iter().zip(&mut *values).enumerate() {
+            *value = look_up(first + number, *key);
+        }
+        // Apart from the reads, so that many values are compared at once.
+        let is_one_missing = values.iter().fold(false, |is_missing, value| is_missing | (*value == none));
+        let found = if is_one_missing { bits(keys.len(), |key| values[key] != none) } else { u64::MAX };
+        matches.keep(keys.len(), &[found]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_found_stays_in_order_and_overwrites_what_was_there() {
+        let keys: Vec<u64> = (0..1_000).collect();
+        // Whole blocks, parts of some, none of others; and a last block that is not full and has a key beyond the slots.
+        let is_there = |key: u64| key < 150 || key % 3 == 0 && key < 700 || key > 990 && key != 999;
+        let slots: Vec<u64> = keys.iter().map(|key| if is_there(*key) { key * 2 + 1 } else { 0 }).collect();
+        let matchable: NullBuffer = (0..2_000).map(|row| row % 11 != 0).collect();
+        for matchable in [None, Some(&matchable)] {
+            let lookups = Lookups { first: 500, keys: &keys, matchable };
+            let (mut values, mut rows) = (vec![7; 2_000], vec![7; 10]);
+            look_up_slots(&slots, 0, |slot| slot + 1, lookups, &mut values, &mut rows);
+            let expected: Vec<(u64, u32)> = (500u32..)
+                .zip(&keys)
+                .filter(|(row, key)| is_there(**key) && (matchable.is_none() || row % 11 != 0))
+                .map(|(row, key)| (key * 2 + 2, row))
+                .collect();
+            assert_eq!(values.into_iter().zip(rows).collect::<Vec<_>>(), expected);
+        }
+    }
+}
