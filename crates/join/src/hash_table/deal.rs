@@ -10,7 +10,7 @@ use crate::parallel::{in_parallel, ranges};
 pub(super) const HASH_BITS: u32 = 32;
 
 /// Rows of a partition: what is done to one of them then stays in the second-level cache.
-const ROWS_PER_PARTITION: usize = 64 << 10;
+const ROWS_PER_PARTITION: usize = 32 << 10;
 /// A thread writes to so many places at once without missing the TLB or the cache at each.
 const MAX_PARTITIONS: usize = 512;
 
@@ -85,19 +85,20 @@ impl<T: Copy + Send + Sync> Dealt<T> {
         rows: &impl PayloadRows,
         slots: Slots,
         threads: usize,
-        item: impl Fn([u64; 2]) -> (usize, T) + Sync,
+        slot_of: impl Fn(u64) -> usize + Sync,
+        item: impl Fn(u64, u64) -> T + Sync,
     ) -> Result<Self> {
         let hands = in_parallel(threads, ranges(rows.chunks(), threads), |numbers| {
             let mut counts = slots.no_items();
             for number in numbers.clone() {
-                rows.chunk(number)?.entries().for_each(|entry| counts[slots.partition(item(entry).0)] += 1);
+                rows.keys(number)?.rows().for_each(|(_, key)| counts[slots.partition(slot_of(key))] += 1);
             }
             let mut hand = hand_of(counts);
             for number in numbers {
-                rows.chunk(number)?.entries().for_each(|entry| {
-                    let (slot, value) = item(entry);
-                    hand[slots.partition(slot)].push(value);
-                });
+                let payloads = rows.payloads(number);
+                for (row, key) in rows.keys(number)?.rows() {
+                    hand[slots.partition(slot_of(key))].push(item(key, payloads[row]));
+                }
             }
             Ok(hand)
         });
@@ -169,9 +170,14 @@ impl<T: Copy + Send + Sync> Dealt<T> {
         self.threads
     }
 
+    /// The items of a partition, in the order of their rows, in the pieces that they were dealt out in.
+    pub fn hands(&self, partition: usize) -> impl Iterator<Item = &[T]> {
+        self.hands.iter().map(move |hand| &hand[partition][..])
+    }
+
     /// The items of a partition, in the order of their rows.
-    pub fn items(&self, partition: usize) -> impl Iterator<Item = T> {
-        self.hands.iter().flat_map(move |hand| hand[partition].iter().copied())
+    fn items(&self, partition: usize) -> impl Iterator<Item = T> {
+        self.hands(partition).flatten().copied()
     }
 }
 

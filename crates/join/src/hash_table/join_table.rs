@@ -126,7 +126,8 @@ impl JoinTable {
             return Ok(None);
         }
         let slots = Slots::cut(1 << HASH_BITS, count);
-        let dealt = Dealt::of_chunks(rows, slots, threads, |entry| (entry[0].hash() as u32 as usize, entry))?;
+        let dealt =
+            Dealt::of_chunks(rows, slots, threads, |key| key.hash() as u32 as usize, |key, payload| [key, payload])?;
         let table = LinearProbingTable::build(&dealt, |[_, payload]| payload)?;
         Ok(table.map(|table| Self { table: Table::Payloads(table) }))
     }

@@ -23,7 +23,8 @@ const MAX_SPREAD: f64 = 1.02;
 /// What chance makes of a small partition: more than any share of it.
 const MAX_SPREAD_ROWS: usize = 64;
 
-/// The key of places without an entry. Rows that have it make [`LinearProbingTable::build`] refuse them all.
+/// What keys are combined with in their places, by exclusive or, so that an empty place is 0 and memory from the system need
+/// not be filled. Rows that have just this key make [`LinearProbingTable::build`] refuse them all.
 const EMPTY: u64 = 0xA5C3_1F7E_90B2_64D8;
 
 /// Keys that are hashed before the first of them is looked up.
@@ -60,14 +61,16 @@ impl LinearProbingTable {
         let is_refused = AtomicBool::new(false);
         let stretches = lines.chunks_mut(lines_per_partition).enumerate().collect();
         in_parallel(dealt.threads(), stretches, |(partition, stretch): (usize, &mut [CacheLine])| {
-            stretch.fill(CacheLine([EMPTY, EMPTY, EMPTY, EMPTY, 0, 0, 0, 0]));
-            for item in dealt.items(partition) {
-                let line = line_of(item[0], total) - partition * lines_per_partition;
-                if !insert(stretch, line, item[0], value_of(item)) {
-                    is_refused.store(true, Ordering::Relaxed);
-                }
-                if is_refused.load(Ordering::Relaxed) {
-                    return;
+            let own = |key: u64| line_of(key, total) - partition * lines_per_partition;
+            for items in dealt.hands(partition) {
+                for (number, item) in items.iter().enumerate() {
+                    prefetch(&stretch[own(items[(number + AHEAD).min(items.len() - 1)][0])]);
+                    if !insert(stretch, own(item[0]), item[0], value_of(*item)) {
+                        is_refused.store(true, Ordering::Relaxed);
+                    }
+                    if is_refused.load(Ordering::Relaxed) {
+                        return;
+                    }
                 }
             }
         });
@@ -157,7 +160,7 @@ fn line_of(key: u64, lines: usize) -> usize {
 #[inline(always)]
 fn search(CacheLine(line): &CacheLine, key: u64) -> (u64, bool) {
     // A number to load by, made of comparisons: a choice between values becomes branches, mispredicted for most keys.
-    let is_at = |entry: usize| usize::from(line[entry] == key);
+    let is_at = |entry: usize| usize::from(line[entry] == key ^ EMPTY);
     let entry = is_at(1) | (2 * is_at(2)) | (3 * is_at(3));
     (line[ENTRIES + entry], (is_at(0) | entry) != 0)
 }
@@ -165,22 +168,25 @@ fn search(CacheLine(line): &CacheLine, key: u64) -> (u64, bool) {
 /// Whether keys may have gone on to the next line.
 #[inline(always)]
 fn is_full(line: &CacheLine) -> bool {
-    line.0[ENTRIES - 1] != EMPTY
+    line.0[ENTRIES - 1] != 0
 }
 
 /// Puts an entry into the first free place from its own line on; false if the key is there already.
 fn insert(stretch: &mut [CacheLine], own: usize, key: u64, value: u64) -> bool {
-    let (before, after) = stretch.split_at_mut(own);
-    for CacheLine(line) in after.iter_mut().chain(before) {
-        for entry in 0..ENTRIES {
-            if line[entry] == EMPTY {
-                (line[entry], line[ENTRIES + entry]) = (key, value);
-                // The mark of empty places, inserted, left its place empty.
-                return key != EMPTY;
-            }
-            if line[entry] == key {
-                return false;
-            }
+    if key == EMPTY {
+        return false;
+    }
+    let lines = stretch.len();
+    for line in (own..lines).chain(0..own) {
+        let CacheLine(line) = &mut stretch[line];
+        // Places are taken in order. Counted, not looked for: how many are taken cannot be predicted.
+        let taken = line[..ENTRIES].iter().map(|entry| usize::from(*entry != 0)).sum::<usize>();
+        if line[..ENTRIES].iter().fold(false, |is_there, entry| is_there | (*entry == key ^ EMPTY)) {
+            return false;
+        }
+        if taken < ENTRIES {
+            (line[taken], line[ENTRIES + taken]) = (key ^ EMPTY, value);
+            return true;
         }
     }
     false

@@ -8,8 +8,8 @@ use crate::radix::region_of_this_machine;
 /// Keys whose results are told by one word.
 pub(super) const BLOCK: usize = u64::BITS as usize;
 
-/// So many keys ahead of the one that is looked up, its place is asked for: more than misses that a core can have at once.
-const AHEAD: usize = 32;
+/// So many keys ahead of the one that is looked up or written, its place is asked for: more than misses that a core can have at once.
+pub(super) const AHEAD: usize = 32;
 
 /// Keys to look up, of consecutive rows.
 #[derive(Debug, Clone, Copy)]

@@ -19,6 +19,6 @@ mod tests;
 pub use index_cost::IndexCost;
 pub use join_table::{JoinTable, MatchCursor, TableChoice};
 pub(crate) use matches::Lookups;
-pub use payload_rows::{PayloadChunk, PayloadRows};
+pub use payload_rows::{ChunkKeys, PayloadRows};
 pub(crate) use regions::Regions;
 pub use visited::VisitedRows;

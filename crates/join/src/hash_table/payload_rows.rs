@@ -11,44 +11,45 @@ pub trait PayloadRows: Sync {
     /// How many chunks there are.
     fn chunks(&self) -> usize;
 
-    /// The chunk of this number.
+    /// The keys of the chunk of this number.
     ///
     /// # Errors
     /// If its keys cannot be told.
-    fn chunk(&self, number: usize) -> Result<PayloadChunk>;
+    fn keys(&self, number: usize) -> Result<ChunkKeys>;
+
+    /// The payloads of the chunk of this number, one for each key.
+    fn payloads(&self, number: usize) -> ScalarBuffer<u64>;
 
     /// Whether payloads have no more than 32 bits.
     fn is_narrow(&self) -> bool;
 }
 
-/// Some rows.
+/// The keys of some rows.
 #[derive(Debug, Clone)]
-pub struct PayloadChunk {
-    /// Their keys.
+pub struct ChunkKeys {
+    /// One for each row.
     pub keys: ScalarBuffer<u64>,
-    /// Their payloads, as many.
-    pub payloads: ScalarBuffer<u64>,
-    /// Which of them can match; `None` if all can.
+    /// Which of the rows can match; `None` if all can.
     pub matchable: Option<NullBuffer>,
 }
 
-impl PayloadChunk {
-    /// The keys and payloads of the rows that can match.
+impl ChunkKeys {
+    /// The rows that can match, with their keys.
     #[inline(always)]
-    pub(super) fn entries(&self) -> impl Iterator<Item = [u64; 2]> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = (usize, u64)> {
         let is_matchable = |row: &usize| self.matchable.as_ref().is_none_or(|matchable| matchable.is_valid(*row));
-        (0..self.keys.len()).filter(is_matchable).map(|row| [self.keys[row], self.payloads[row]])
+        (0..self.keys.len()).filter(is_matchable).map(|row| (row, self.keys[row]))
     }
 }
 
-/// Does something with each chunk, on several threads.
+/// Does something with each chunk, on several threads: `work` is given its number and its keys.
 pub(super) fn with_chunks<R: Send>(
     rows: &impl PayloadRows,
     threads: usize,
-    work: impl Fn(PayloadChunk) -> R + Sync,
+    work: impl Fn(usize, ChunkKeys) -> R + Sync,
 ) -> Result<Vec<R>> {
     let numbers = (0..rows.chunks()).collect();
-    in_parallel(threads, numbers, |number| rows.chunk(number).map(&work)).into_iter().collect()
+    in_parallel(threads, numbers, |number| Ok(work(number, rows.keys(number)?))).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -57,8 +58,8 @@ pub(super) mod tests {
 
     /// Chunks that are there.
     pub struct Chunks {
-        pub chunks: Vec<PayloadChunk>,
-        pub is_narrow: bool,
+        chunks: Vec<(ChunkKeys, ScalarBuffer<u64>)>,
+        is_narrow: bool,
     }
 
     impl Chunks {
@@ -66,12 +67,10 @@ pub(super) mod tests {
         pub fn of(keys: &[u64], payloads: &[u64], is_narrow: bool, is_matchable: impl Fn(usize) -> bool) -> Self {
             let chunk = |start: usize| {
                 let end = (start + 10_000).min(keys.len());
-                PayloadChunk {
-                    keys: keys[start..end].to_vec().into(),
-                    payloads: payloads[start..end].to_vec().into(),
-                    matchable: Some((start..end).map(&is_matchable).collect::<NullBuffer>())
-                        .filter(|rows| rows.null_count() > 0),
-                }
+                let matchable = (start..end).map(&is_matchable).collect::<NullBuffer>();
+                let matchable = Some(matchable).filter(|rows| rows.null_count() > 0);
+                let keys = ChunkKeys { keys: keys[start..end].to_vec().into(), matchable };
+                (keys, payloads[start..end].to_vec().into())
             };
             Self { chunks: (0..keys.len()).step_by(10_000).map(chunk).collect(), is_narrow }
         }
@@ -82,8 +81,12 @@ pub(super) mod tests {
             self.chunks.len()
         }
 
-        fn chunk(&self, number: usize) -> Result<PayloadChunk> {
-            Ok(self.chunks[number].clone())
+        fn keys(&self, number: usize) -> Result<ChunkKeys> {
+            Ok(self.chunks[number].0.clone())
+        }
+
+        fn payloads(&self, number: usize) -> ScalarBuffer<u64> {
+            self.chunks[number].1.clone()
         }
 
         fn is_narrow(&self) -> bool {

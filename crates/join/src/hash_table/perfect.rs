@@ -2,8 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use overspill_machine::memory::prefetch;
+
 use super::deal::{Dealt, Slots};
-use super::matches::{Lookups, Matches, look_up_all, look_up_slots};
+use super::matches::{AHEAD, Lookups, Matches, look_up_all, look_up_slots};
 use super::payload_rows::{PayloadRows, with_chunks};
 use super::regions::TableOrder;
 use crate::error::Result;
@@ -57,7 +59,7 @@ impl KeyRange {
 
     /// The same for rows in chunks.
     pub fn of_chunks(rows: &impl PayloadRows, threads: usize) -> Result<Option<Self>> {
-        let extents = with_chunks(rows, threads, |chunk| KeyExtent::of(chunk.entries().map(|[key, _]| key)))?;
+        let extents = with_chunks(rows, threads, |_, chunk| KeyExtent::of(chunk.rows().map(|(_, key)| key)))?;
         Ok(KeyExtent::of_all(extents).range())
     }
 }
@@ -231,7 +233,11 @@ fn unique(
     }
     let (slots, ()) = PageVec::<u32>::written(range + 1, |slots| {
         in_parallel(threads, ranges(rows, threads), |range| {
+            let last = range.end - 1;
             for row in range {
+                if let Some(slot) = slot_of((row + AHEAD).min(last)) {
+                    prefetch(&slots[slot]);
+                }
                 if let Some(slot) = slot_of(row) {
                     slots[slot].store(row as u32 + 1, Ordering::Relaxed);
                 }

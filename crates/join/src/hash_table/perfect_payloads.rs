@@ -1,6 +1,8 @@
 //! Perfect hashing with payloads in the slots.
 
-use super::matches::{Lookups, look_up_slots};
+use overspill_machine::memory::prefetch;
+
+use super::matches::{AHEAD, Lookups, look_up_slots};
 use super::payload_rows::{PayloadRows, with_chunks};
 use super::perfect::{KeyRange, taken};
 use super::regions::TableOrder;
@@ -77,9 +79,14 @@ fn write<T: SharedNumber + PartialEq + Sync>(
     content_of: impl Fn(u64) -> T + Sync,
 ) -> Result<Option<PageVec<T>>> {
     let (slots, written) = PageVec::<T>::written(range.length + 1, |slots| {
-        with_chunks(rows, threads, |chunk| {
-            for [key, payload] in chunk.entries() {
-                content_of(payload).store(&slots[key.wrapping_sub(range.smallest) as usize]);
+        with_chunks(rows, threads, |number, chunk| {
+            let payloads = rows.payloads(number);
+            let slot_of = |key: u64| key.wrapping_sub(range.smallest) as usize;
+            for (row, key) in chunk.rows() {
+                // Stores wait in order, each for its miss; what is asked for ahead comes at once.
+                let ahead = chunk.keys[(row + AHEAD).min(chunk.keys.len() - 1)];
+                prefetch(&slots[slot_of(ahead).min(range.length)]);
+                content_of(payloads[row]).store(&slots[slot_of(key)]);
             }
         })
     })?;

@@ -7,7 +7,7 @@ use arrow::buffer::{Buffer, ScalarBuffer};
 use arrow::datatypes::{DataType, SchemaRef};
 
 use crate::error::Result;
-use crate::hash_table::{PayloadChunk, PayloadRows};
+use crate::hash_table::{ChunkKeys, PayloadRows};
 use crate::keys::{KeyData, Keys};
 use crate::spec::{ColumnSource, JoinSpec, Side};
 
@@ -77,15 +77,16 @@ impl PackedPayload {
             let (buffer, offset, rows) = values(column);
             return ScalarBuffer::new(buffer, offset, rows);
         }
-        let mut words = vec![0u64; batch.num_rows()];
+        let mut words = Vec::new();
         for column in &self.columns {
             let (buffer, offset, _) = values(column);
             let bytes = &buffer[offset * column.width..];
+            let rows = batch.num_rows();
             match column.width {
-                1 => add(&mut words, bytes, column.shift, |bytes: [u8; 1]| u64::from(bytes[0])),
-                2 => add(&mut words, bytes, column.shift, |bytes| u64::from(u16::from_ne_bytes(bytes))),
-                4 => add(&mut words, bytes, column.shift, |bytes| u64::from(u32::from_ne_bytes(bytes))),
-                _ => add(&mut words, bytes, column.shift, u64::from_ne_bytes),
+                1 => add(&mut words, rows, bytes, column.shift, |bytes: [u8; 1]| u64::from(bytes[0])),
+                2 => add(&mut words, rows, bytes, column.shift, |bytes| u64::from(u16::from_ne_bytes(bytes))),
+                4 => add(&mut words, rows, bytes, column.shift, |bytes| u64::from(u32::from_ne_bytes(bytes))),
+                _ => add(&mut words, rows, bytes, column.shift, u64::from_ne_bytes),
             }
         }
         words.into()
@@ -125,12 +126,16 @@ impl PayloadRows for PackedBuild<'_> {
         self.batches.len()
     }
 
-    fn chunk(&self, number: usize) -> Result<PayloadChunk> {
-        let batch = &self.batches[number];
-        let Keys { data: KeyData::Word64(keys), matchable } = self.spec.keys(Side::Build, batch)? else {
+    fn keys(&self, number: usize) -> Result<ChunkKeys> {
+        let Keys { data: KeyData::Word64(keys), matchable } = self.spec.keys(Side::Build, &self.batches[number])?
+        else {
             unreachable!("keys that fit a word are in words")
         };
-        Ok(PayloadChunk { keys, payloads: self.payload.pack(batch), matchable })
+        Ok(ChunkKeys { keys, matchable })
+    }
+
+    fn payloads(&self, number: usize) -> ScalarBuffer<u64> {
+        self.payload.pack(&self.batches[number])
     }
 
     fn is_narrow(&self) -> bool {
@@ -138,8 +143,20 @@ impl PayloadRows for PackedBuild<'_> {
     }
 }
 
-fn add<const WIDTH: usize>(words: &mut [u64], bytes: &[u8], shift: u32, word: impl Fn([u8; WIDTH]) -> u64) {
-    for (packed, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+/// Adds the values of a column to the words of the rows, of which there are none before the first column.
+fn add<const WIDTH: usize>(
+    words: &mut Vec<u64>,
+    rows: usize,
+    bytes: &[u8],
+    shift: u32,
+    word: impl Fn([u8; WIDTH]) -> u64,
+) {
+    let values = bytes.as_chunks().0.iter().take(rows);
+    if words.is_empty() {
+        words.extend(values.map(|bytes| word(*bytes) << shift));
+        return;
+    }
+    for (packed, bytes) in words.iter_mut().zip(values) {
         *packed |= word(*bytes) << shift;
     }
 }
