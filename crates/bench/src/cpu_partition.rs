@@ -82,7 +82,7 @@ fn add(figure: &mut Figure, threads: usize, tuples: usize) -> Result<()> {
 
 /// Counts and partitions, by the upper bits of keys that are random.
 fn partition([keys, payloads]: &Part, bits: u32, partitioner: &mut RadixPartitioner<2>) -> Result<()> {
-    let of = |key: u64| Some((key >> (u64::BITS - bits)) as usize);
+    let of = |key: u64| (key >> (u64::BITS - bits)) as usize;
     let mut counts = vec![0; 1 << bits];
     count_rows(keys, &mut counts, of);
     partitioner.begin(counts).map_err(|error| exec_datafusion_err!("{error}"))?;

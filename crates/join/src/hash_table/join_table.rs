@@ -336,7 +336,7 @@ impl JoinTable {
 
 /// The keys of these rows of a batch, to look up.
 fn lookups<'a, K>(keys: &'a Keys, words: &'a [K], rows: Range<usize>) -> Lookups<'a, K> {
-    Lookups { first: rows.start, keys: &words[rows], matchable: keys.matchable.as_ref() }
+    Lookups { first: rows.start, keys: &words[rows], matchable: keys.matchable.as_ref(), is_cached: false }
 }
 
 /// As many threads as these rows are worth.

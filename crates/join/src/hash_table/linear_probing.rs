@@ -212,7 +212,7 @@ mod tests {
     fn find(table: &LinearProbingTable, keys: &[u64]) -> Vec<(u32, u64)> {
         let (mut values, mut probe) = (vec![], vec![]);
         let matchable: NullBuffer = (0..keys.len() + 10).map(|row| row != 12).collect();
-        let lookups = Lookups { first: 10, keys, matchable: Some(&matchable) };
+        let lookups = Lookups { first: 10, keys, matchable: Some(&matchable), is_cached: false };
         table.find_one(lookups, |value| value, &mut values, &mut probe);
         probe.into_iter().zip(values).collect()
     }

@@ -19,6 +19,8 @@ pub(crate) struct Lookups<'a, K> {
     pub keys: &'a [K],
     /// The rows that can match, counted from 0 and not from `first`; `None` if all can.
     pub matchable: Option<&'a NullBuffer>,
+    /// Whether the part of the table that they touch is in the cache, or soon will be.
+    pub is_cached: bool,
 }
 
 /// What was found: for each key that is there, in the order of the keys, a value and the row of the key. Both vectors are
@@ -118,7 +120,7 @@ pub(super) fn look_up_slots<S: Copy + Default, T: Copy + Default + PartialEq>(
     let look_up = |key: u64| value_of(*slot_of(key));
     let none = value_of(S::default());
     let mut matches = Matches::new(&lookups, values, rows);
-    if size_of_val(slots) <= region_of_this_machine() {
+    if lookups.is_cached || size_of_val(slots) <= region_of_this_machine() {
         look_up_all(lookups.keys, &mut matches, none, |_, key| look_up(key));
     } else {
         let keys = lookups.keys;
@@ -163,7 +165,7 @@ mod tests {
         let slots: Vec<u64> = keys.iter().map(|key| if is_there(*key) { key * 2 + 1 } else { 0 }).collect();
         let matchable: NullBuffer = (0..2_000).map(|row| row % 11 != 0).collect();
         for matchable in [None, Some(&matchable)] {
-            let lookups = Lookups { first: 500, keys: &keys, matchable };
+            let lookups = Lookups { first: 500, keys: &keys, matchable, is_cached: false };
             let (mut values, mut rows) = (vec![7; 2_000], vec![7; 10]);
             look_up_slots(&slots, 0, |slot| slot + 1, lookups, &mut values, &mut rows);
             let expected: Vec<(u64, u32)> = (500u32..)

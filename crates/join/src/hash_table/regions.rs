@@ -2,6 +2,7 @@
 
 use super::deal::HASH_BITS;
 use crate::keys::Word;
+use crate::radix::{RadixPartitioner, count_rows};
 
 /// How keys are spread over the memory of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,15 +34,35 @@ impl Regions {
         Self { order, shift: all.saturating_sub(bits) }
     }
 
-    /// The region of a key; `None` for one that is not in the table.
-    #[inline(always)]
-    pub(crate) fn of(self, key: u64) -> Option<usize> {
+    /// Adds to `counts` how many of the keys touch each region. A key that is not in the table touches one that there is not,
+    /// or any.
+    pub(crate) fn count(self, keys: &[u64], counts: &mut [usize]) {
+        // Told apart here, and not for each key.
         match self.order {
-            TableOrder::Hash => Some((u64::from(key.hash() as u32) >> self.shift) as usize),
-            TableOrder::Key { smallest, range } => {
-                let slot = key.wrapping_sub(smallest);
-                (slot < range).then_some((slot >> self.shift) as usize)
-            }
+            TableOrder::Hash => count_rows(keys, counts, |key| self.by_hash(key)),
+            TableOrder::Key { smallest, .. } => count_rows(keys, counts, |key| self.by_key(key, smallest)),
         }
+    }
+
+    /// Adds rows, the first column of which are keys, to the partitions of the regions that they touch.
+    pub(crate) fn partition<const COLUMNS: usize>(
+        self,
+        rows: [&[u64]; COLUMNS],
+        partitioner: &mut RadixPartitioner<COLUMNS>,
+    ) {
+        match self.order {
+            TableOrder::Hash => partitioner.push(rows, |key| self.by_hash(key)),
+            TableOrder::Key { smallest, .. } => partitioner.push(rows, |key| self.by_key(key, smallest)),
+        }
+    }
+
+    #[inline(always)]
+    fn by_hash(self, key: u64) -> usize {
+        (u64::from(key.hash() as u32) >> self.shift) as usize
+    }
+
+    #[inline(always)]
+    fn by_key(self, key: u64, smallest: u64) -> usize {
+        (key.wrapping_sub(smallest) >> self.shift) as usize
     }
 }

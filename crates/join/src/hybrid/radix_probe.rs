@@ -14,7 +14,7 @@ use crate::hash_table::{Lookups, Regions};
 use crate::join_type::JoinType;
 use crate::keys::{KeyData, Keys};
 use crate::memory::{Grant, LentVec, UnitMemory};
-use crate::radix::{PartitionMethod, RadixPartitioner, count_rows};
+use crate::radix::{PartitionMethod, RadixPartitioner};
 use crate::spec::{JoinSpec, Side};
 
 /// More partitions than this miss the TLB and the cache when rows are dealt out, even line by line.
@@ -125,11 +125,11 @@ impl RadixProbe {
         let regions = self.regions;
         let mut counts = vec![0; self.fanout];
         for [keys, _] in &self.collected {
-            count_rows(keys, &mut counts, |key| regions.of(key));
+            regions.count(keys, &mut counts);
         }
         self.partitioner.begin(counts)?;
         for [keys, words] in self.collected.drain(..) {
-            self.partitioner.push([&keys, &words], |key| regions.of(key));
+            regions.partition([&keys, &words], &mut self.partitioner);
         }
         self.partitioner.finish();
         self.rows = 0;
@@ -148,7 +148,7 @@ impl RadixProbe {
         let end = (row + spec.batch_size).min(keys.len());
         self.joining = Some(if end == keys.len() { (partition + 1, 0) } else { (partition, end) });
         let (keys, words) = (&keys[row..end], &words[row..end]);
-        let lookups = Lookups { first: 0, keys, matchable: None };
+        let lookups = Lookups { first: 0, keys, matchable: None, is_cached: true };
         match &mut self.partners {
             Partners::Rows(rows) => build.table.find_rows(lookups, rows.to_fill(), &mut self.probe_rows),
             Partners::Payloads(words) => build.table.find_payloads(lookups, words.to_fill(), &mut self.probe_rows),
@@ -158,7 +158,11 @@ impl RadixProbe {
         }
         let found = self.found.to_fill();
         found.clear();
-        found.extend(self.probe_rows.iter().map(|row| words[*row as usize]));
+        if self.probe_rows.len() == words.len() {
+            found.extend_from_slice(words);
+        } else {
+            found.extend(self.probe_rows.iter().map(|row| words[*row as usize]));
+        }
         let probe = SideRows::Packed(&self.payload, self.found.lend());
         let pairs = Pairs { build: self.partners.take(build), probe, mark: None };
         pairs.output(spec).map(Step::Output)
