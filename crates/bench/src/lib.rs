@@ -2,6 +2,7 @@
 
 #![deny(missing_docs)]
 
+mod advisor;
 mod cpu_partition;
 pub mod datagen;
 mod operator_join;
@@ -11,12 +12,14 @@ mod report;
 pub mod spill;
 mod threads;
 
+use std::fmt::Display;
 use std::io::Write;
 
 use clap::{Args, Subcommand};
 use datafusion::common::{Result, exec_datafusion_err};
-use overspill_experiments::{ExperimentArgs, Figure, FigureExperiment};
+use overspill_experiments::{ExperimentArgs, FigureExperiment};
 
+pub use advisor::AdvisorArgs;
 pub use operator_join::{OperatorJoinArgs, OperatorStrategy};
 
 /// The arguments of `overspill bench`.
@@ -44,6 +47,8 @@ pub enum Experiment {
     Translation(ExperimentArgs),
     /// The join operator alone, without SQL, on the workloads of the papers, against the bounds of the machine
     Join(OperatorJoinArgs),
+    /// Joins in memory of many sizes and kinds, each way: whether what `auto` does is the best
+    Advisor(AdvisorArgs),
     /// The radix partitioners of the GPU and of the CPU, by fanout (paper 1, figures 4 and 18)
     Partition(ExperimentArgs),
     /// Histograms and prefix sums, CPU and GPU (paper 1, figure 20)
@@ -63,6 +68,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
         Experiment::Granularity(args) => figure(FigureExperiment::Granularity, &args),
         Experiment::Translation(args) => figure(FigureExperiment::Translation, &args),
         Experiment::Join(args) => print(&operator_join::run(&args)?),
+        Experiment::Advisor(args) => print(&advisor::run(&args)?),
         Experiment::Partition(args) => print(&cpu_partition::run(&args)?),
         Experiment::PrefixSum(args) => figure(FigureExperiment::PrefixSum, &args),
     })
@@ -74,6 +80,6 @@ fn figure(experiment: FigureExperiment, args: &ExperimentArgs) -> Result<()> {
     print(&experiment.run_with(args).map_err(|error| exec_datafusion_err!("{error}"))?)
 }
 
-fn print(figure: &Figure) -> Result<()> {
+fn print(figure: &impl Display) -> Result<()> {
     write!(std::io::stdout(), "{figure}").map_err(|error| exec_datafusion_err!("cannot write the table: {error}"))
 }

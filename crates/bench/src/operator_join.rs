@@ -30,7 +30,7 @@ use crate::threads::on_each;
 const BATCH_ROWS: usize = 8192;
 
 /// Joining takes memory for both tables and about as much again.
-const MEMORY_PER_TABLES: u64 = 2;
+pub(crate) const MEMORY_PER_TABLES: u64 = 2;
 
 /// How the operator runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -108,9 +108,18 @@ impl OperatorJoinArgs {
 
 /// The seconds of a run.
 #[derive(Debug, Clone, Copy)]
-struct Seconds {
-    build: f64,
-    probe: f64,
+pub(crate) struct Seconds {
+    pub(crate) build: f64,
+    pub(crate) probe: f64,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub(crate) seconds: Seconds,
+    pub(crate) answer: Answer,
+    /// Whether probe rows were partitioned.
+    is_radix: bool,
 }
 
 /// Joins two tables in memory and gives the figure.
@@ -140,11 +149,11 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
     for run in 0..=args.runs.get() {
         for (strategy, measured) in strategies.iter().zip(&mut measured) {
             let region = (*strategy == OperatorStrategy::Radix).then(region_of_this_machine);
-            let (seconds, answer, is_radix) = tables.join(threads, region)?;
-            answers.push(answer);
+            let joined = tables.join(threads, region, TableChoice::default())?;
+            answers.push(joined.answer);
             if run > 0 {
-                measured.push(seconds);
-            } else if region.is_some() && !is_radix {
+                measured.push(joined.seconds);
+            } else if region.is_some() && !joined.is_radix {
                 notes.push(
                     "radix: the build side fits a core's cache, or has other keys than it takes: as no_partition"
                         .to_owned(),
@@ -207,7 +216,7 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
 }
 
 /// Both tables, in memory.
-struct Tables {
+pub(crate) struct Tables {
     build: Vec<RecordBatch>,
     probe: Vec<RecordBatch>,
     build_rows: usize,
@@ -216,17 +225,22 @@ struct Tables {
 }
 
 /// Count and sum of payloads.
-type Answer = (usize, i64);
+pub(crate) type Answer = (usize, i64);
 
 impl Tables {
-    fn generate(pair: &TablePair, threads: usize) -> Result<Self> {
+    pub(crate) fn generate(pair: &TablePair, threads: usize) -> Result<Self> {
         let (build, probe) = pair.in_memory(threads, BATCH_ROWS)?;
         let rows = |batches: &[RecordBatch]| batches.iter().map(RecordBatch::num_rows).sum();
         Ok(Self { build_rows: rows(&build), probe_rows: rows(&probe), build, probe, tuple: pair.tuple })
     }
 
-    /// Joins once; also says whether probe rows were partitioned.
-    fn join(&self, threads: usize, probe_region: Option<usize>) -> Result<(Seconds, Answer, bool)> {
+    /// Joins once.
+    pub(crate) fn join(
+        &self,
+        threads: usize,
+        probe_region: Option<usize>,
+        table_choice: TableChoice,
+    ) -> Result<Joined> {
         let failed = |error: JoinError| exec_datafusion_err!("{error}");
         let schemas = [&self.build, &self.probe].map(|batches| batches[0].schema());
         let key_type = schemas[0].field(0).data_type().clone();
@@ -243,7 +257,7 @@ impl Tables {
             probe_schema,
             output_schema: Arc::new(Schema::new(vec![payload("r", 0), payload("s", 1)])),
             output_columns: vec![ColumnSource::Build(1), ColumnSource::Probe(1)],
-            table_choice: TableChoice::default(),
+            table_choice,
             build_threads: threads,
             probe_region,
             batch_size: BATCH_ROWS,
@@ -266,7 +280,8 @@ impl Tables {
         })?;
         let probe = begin.elapsed().as_secs_f64() - built;
         let answer = answers.into_iter().fold((0, 0i64), |all, one| (all.0 + one.0, all.1.wrapping_add(one.1)));
-        Ok((Seconds { build: built, probe }, answer, is_radix.into_inner().unwrap_or_else(PoisonError::into_inner)))
+        let is_radix = is_radix.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Joined { seconds: Seconds { build: built, probe }, answer, is_radix })
     }
 
     /// Joins batches as long as there are any that no thread has taken.
@@ -394,11 +409,11 @@ mod tests {
     #[test]
     fn partitioned_probe_rows_find_what_others_find() {
         let tables = Tables::generate(&arguments(Workload::A, 1.0 / 1024.0).tables(), 2).unwrap();
-        let (_, direct, is_radix) = tables.join(2, None).unwrap();
-        assert!(!is_radix);
-        let (_, partitioned, is_radix) = tables.join(2, Some(1 << 19)).unwrap();
-        assert!(is_radix);
-        assert_eq!(direct, partitioned);
-        assert_eq!(direct.0, 1 << 21);
+        let direct = tables.join(2, None, TableChoice::Perfect).unwrap();
+        assert!(!direct.is_radix);
+        let partitioned = tables.join(2, Some(1 << 19), TableChoice::Perfect).unwrap();
+        assert!(partitioned.is_radix);
+        assert_eq!(direct.answer, partitioned.answer);
+        assert_eq!(direct.answer.0, 1 << 21);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use overspill_machine::memory::{CacheLine, prefetch};
 
 use super::deal::Dealt;
-use super::matches::{BLOCK, Lookups, Matches};
+use super::matches::{BLOCK, Lookups, Matches, set_bits};
 use crate::error::Result;
 use crate::keys::Word;
 use crate::memory::PageVec;
@@ -95,27 +95,40 @@ impl LinearProbingTable {
         let lines: &[CacheLine] = &self.lines;
         let mut matches = Matches::new(&lookups, values, probe);
         let mut places = [0; LOOKED_UP_TOGETHER];
-        let mut open = [0u16; LOOKED_UP_TOGETHER];
         for keys in lookups.keys.chunks(LOOKED_UP_TOGETHER) {
+            let mut has_mark = false;
             for (key, place) in keys.iter().zip(&mut places) {
                 *place = line_of(*key, lines.len());
+                has_mark |= *key == EMPTY;
             }
             places[..keys.len().min(AHEAD)].iter().for_each(|place| prefetch(&lines[*place]));
             let values = matches.block(keys.len());
             let mut found = [0u64; LOOKED_UP_TOGETHER / BLOCK];
+            for (block, (keys, values)) in keys.chunks(BLOCK).zip(values.chunks_mut(BLOCK)).enumerate() {
+                for (number, (key, result)) in keys.iter().zip(values).enumerate() {
+                    let place = block * BLOCK + number;
+                    // Beyond the last key are places of other keys, which do no harm.
+                    prefetch(&lines[places[(place + AHEAD) % LOOKED_UP_TOGETHER]]);
+                    let (value, is_here) = search(&lines[places[place]], *key);
+                    *result = of(value);
+                    found[block] |= u64::from(is_here) << number;
+                }
+            }
+            if has_mark {
+                // It is found in every line that is not full.
+                let is_mark = |number: &usize| keys[*number] == EMPTY;
+                (0..keys.len()).filter(is_mark).for_each(|number| found[number / BLOCK] &= !(1 << (number % BLOCK)));
+            }
+            // A full line may have sent a key on, mostly to the next.
+            let mut open = [0u16; LOOKED_UP_TOGETHER];
             let mut count = 0;
-            for (number, (key, result)) in keys.iter().zip(&mut *values).enumerate() {
-                // Beyond the last key are places of other keys, which do no harm.
-                prefetch(&lines[places[(number + AHEAD) % LOOKED_UP_TOGETHER]]);
-                let line = &lines[places[number]];
-                let (value, is_here) = search(line, *key);
-                *result = of(value);
-                found[number / BLOCK] |= u64::from(is_here & (*key != EMPTY)) << (number % BLOCK);
-                // A full line may have sent the key on, mostly to the next.
-                let is_open = usize::from(!is_here & is_full(line));
-                prefetch(lines.get(places[number] + is_open).unwrap_or(line));
-                open[count] = number as u16;
-                count += is_open;
+            for (block, found) in found.iter().enumerate() {
+                for number in set_bits(!found).map(|number| block * BLOCK + number).take_while(|it| *it < keys.len()) {
+                    let line = &lines[places[number]];
+                    prefetch(lines.get(places[number] + 1).unwrap_or(line));
+                    open[count] = number as u16;
+                    count += usize::from(is_full(line));
+                }
             }
             for number in open[..count].iter().map(|number| usize::from(*number)) {
                 if let Some(value) = self.find_beyond(keys[number]) {
@@ -156,13 +169,12 @@ fn line_of(key: u64, lines: usize) -> usize {
     ((u64::from(key.hash() as u32) * lines as u64) >> 32) as usize
 }
 
-/// The value of a key, and whether it is in the line.
+/// The value of a key, and whether it is in the line; the mark of empty places is in each that has one.
 #[inline(always)]
-fn search(CacheLine(line): &CacheLine, key: u64) -> (u64, bool) {
-    // A number to load by, made of comparisons: a choice between values becomes branches, mispredicted for most keys.
-    let is_at = |entry: usize| usize::from(line[entry] == key ^ EMPTY);
-    let entry = is_at(1) | (2 * is_at(2)) | (3 * is_at(3));
-    (line[ENTRIES + entry], (is_at(0) | entry) != 0)
+fn search(line: &CacheLine, key: u64) -> (u64, bool) {
+    let equal = line.equal_to(key ^ EMPTY);
+    // Where it is not there, any value.
+    (line.0[ENTRIES + equal.trailing_zeros() as usize % ENTRIES], equal != 0)
 }
 
 /// Whether keys may have gone on to the next line.

@@ -81,12 +81,10 @@ impl<'a, T: Copy + Default> Matches<'a, T> {
             self.count += keys;
             return;
         }
-        while found != 0 {
-            let key = found.trailing_zeros() as usize;
+        for key in set_bits(found) {
             self.values[self.count] = self.values[from + key];
             self.rows[self.count] = (row + key) as u32;
             self.count += 1;
-            found &= found - 1;
         }
     }
 
@@ -95,6 +93,17 @@ impl<'a, T: Copy + Default> Matches<'a, T> {
         self.values.truncate(self.count);
         self.rows.truncate(self.count);
     }
+}
+
+/// The numbers of the bits that are set.
+#[inline(always)]
+pub(super) fn set_bits(bits: u64) -> impl Iterator<Item = usize> {
+    let mut rest = bits;
+    std::iter::from_fn(move || {
+        let bit = rest.trailing_zeros() as usize;
+        rest &= rest.wrapping_sub(1);
+        (bit < BLOCK).then_some(bit)
+    })
 }
 
 /// A bit for each of so many keys.

@@ -14,6 +14,35 @@ impl CacheLine {
     /// 64-bit words of a line.
     pub const WORDS: usize = 8;
 
+    /// Which of the first four words are equal to `word`: a bit for each, from the lowest on.
+    #[inline(always)]
+    pub fn equal_to(&self, word: u64) -> u32 {
+        let [a, b, c, d, ..] = self.0;
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{
+                __m128i, _mm_and_si128, _mm_castsi128_pd, _mm_cmpeq_epi32, _mm_movemask_pd, _mm_set_epi64x,
+                _mm_set1_epi64x, _mm_shuffle_epi32,
+            };
+            // SAFETY: every processor of this architecture has SSE2, and no memory is touched.
+            unsafe {
+                let word = _mm_set1_epi64x(word as i64);
+                let equal = |low: u64, high: u64| {
+                    let halves: __m128i = _mm_cmpeq_epi32(_mm_set_epi64x(high as i64, low as i64), word);
+                    // Both halves of a word must be.
+                    let swapped = _mm_shuffle_epi32::<0b10_11_00_01>(halves);
+                    _mm_movemask_pd(_mm_castsi128_pd(_mm_and_si128(halves, swapped))) as u32
+                };
+                equal(a, b) | equal(c, d) << 2
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let bits = [a, b, c, d].map(|other| u32::from(other == word));
+            bits[0] | bits[1] << 1 | bits[2] << 2 | bits[3] << 3
+        }
+    }
+
     /// The words of lines that follow one another.
     #[inline(always)]
     pub fn words(lines: &[Self]) -> &[u64] {
@@ -112,6 +141,15 @@ mod tests {
         assert_eq!(CacheLine::words(&lines)[24..32], expected);
         CacheLine::words_mut(&mut lines)[39] = 9;
         assert_eq!(lines[4].0, [0, 0, 0, 0, 0, 0, 0, 9]);
+    }
+
+    #[test]
+    fn equal_words_of_the_first_half_are_told_by_bits() {
+        let line = CacheLine([7, 1 << 32, 7, 7 << 32 | 7, 7, 0, 0, 0]);
+        for (word, bits) in [(7, 0b101), (1 << 32, 0b10), (7 << 32 | 7, 0b1000), (7 << 32, 0), (0, 0), (1, 0)] {
+            assert_eq!(line.equal_to(word), bits, "{word:x}");
+        }
+        assert_eq!(CacheLine::default().equal_to(0), 0b1111);
     }
 
     #[test]

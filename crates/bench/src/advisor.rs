@@ -1,0 +1,229 @@
+//! The experiment `overspill bench advisor`: whether what `auto` chooses for a join in memory is the best that can be fixed.
+
+use std::fmt::Write;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Args;
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use overspill_join::hash_table::TableChoice;
+use overspill_join::radix::region_of_this_machine;
+use overspill_machine::topology::Topology;
+use serde_json::{Value, json};
+
+use crate::datagen::TablePair;
+use crate::operator_join::{MEMORY_PER_TABLES, Tables};
+use crate::report::{median, slow_build, tell, write_file};
+
+/// What a choice may cost, as a share of the best.
+const TOLERANCE: f64 = 1.1;
+
+/// The arguments of `overspill bench advisor`.
+#[derive(Debug, Clone, Args)]
+pub struct AdvisorArgs {
+    /// Leave joins out whose tables have more tuples together
+    #[arg(long, default_value_t = 1 << 26, value_name = "N")]
+    pub max_tuples: u64,
+
+    /// How often each way of each join is run, in turn; the table shows medians
+    #[arg(long, default_value = "5", value_name = "N")]
+    pub runs: NonZeroUsize,
+
+    /// Threads [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// Fail unless every choice takes at most 1.1 times as long as the best
+    #[arg(long)]
+    pub check: bool,
+
+    /// Write the table's numbers to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// A way to join that a user can fix by settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fixed {
+    /// `overspill.strategy` and `overspill.hash_table`.
+    name: &'static str,
+    partitions: bool,
+    table: TableChoice,
+}
+
+/// The first is what `auto` does with a build side that fits memory.
+const FIXED: [Fixed; 5] = [
+    Fixed { name: "no_partition", partitions: false, table: TableChoice::Perfect },
+    Fixed { name: "radix", partitions: true, table: TableChoice::Perfect },
+    Fixed { name: "no_partition, linear_probing", partitions: false, table: TableChoice::LinearProbing },
+    Fixed { name: "radix, linear_probing", partitions: true, table: TableChoice::LinearProbing },
+    Fixed { name: "no_partition, unchained", partitions: false, table: TableChoice::Unchained },
+];
+
+/// What the tables of a join have in common with others of the grid.
+struct Kind {
+    name: &'static str,
+    tuple: u8,
+    sparse: bool,
+    zipf: f64,
+    match_rate: f64,
+}
+
+const KINDS: [Kind; 6] = [
+    Kind { name: "dense, 16 bytes", tuple: 16, sparse: false, zipf: 0.0, match_rate: 1.0 },
+    Kind { name: "dense, 8 bytes", tuple: 8, sparse: false, zipf: 0.0, match_rate: 1.0 },
+    Kind { name: "dense, a tenth matches", tuple: 16, sparse: false, zipf: 0.0, match_rate: 0.1 },
+    Kind { name: "dense, Zipf 1", tuple: 16, sparse: false, zipf: 1.0, match_rate: 1.0 },
+    Kind { name: "sparse", tuple: 16, sparse: true, zipf: 0.0, match_rate: 1.0 },
+    Kind { name: "sparse, a tenth matches, Zipf 1.5", tuple: 16, sparse: true, zipf: 1.5, match_rate: 0.1 },
+];
+
+/// Tuples of r.
+const BUILD: [u64; 7] = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26];
+/// Tuples of s for each of r.
+const RATIOS: [u64; 4] = [1, 4, 8, 32];
+
+/// A join of the grid, with the seconds of each way, in the order of [`FIXED`].
+#[derive(Debug)]
+struct Point {
+    kind: &'static str,
+    build_rows: u64,
+    probe_rows: u64,
+    seconds: Vec<f64>,
+    /// The seconds of what `auto` chooses, as a multiple of the least.
+    of_best: f64,
+}
+
+/// Measures the grid and prints a table.
+///
+/// # Errors
+/// If memory runs out, two ways give different answers, or `--check` is given and a choice is not good enough.
+pub(crate) fn run(args: &AdvisorArgs) -> Result<String> {
+    let topology = Topology::of_this_machine();
+    let threads = args.threads.map_or(topology.cpu.threads.max(1), NonZeroUsize::get);
+    let mut points = vec![];
+    for kind in &KINDS {
+        for (build_rows, ratio) in BUILD.into_iter().flat_map(|build| RATIOS.map(|ratio| (build, ratio))) {
+            let probe_rows = build_rows * ratio;
+            let bytes = (build_rows + probe_rows) * u64::from(kind.tuple) * MEMORY_PER_TABLES;
+            let fits = topology.memory.bytes.is_none_or(|memory| bytes <= memory);
+            if build_rows + probe_rows <= args.max_tuples && fits {
+                tell(&format!("{}: {build_rows} x {probe_rows}", kind.name));
+                points.push(measure(kind, build_rows, probe_rows, threads, args.runs.get())?);
+            }
+        }
+    }
+    if points.is_empty() {
+        return exec_err!("No join of the grid has as few as {} tuples; raise --max-tuples.", args.max_tuples);
+    }
+    if let Some(path) = &args.json {
+        write_file(path, &format!("{:#}\n", numbers(&points)))?;
+    }
+    let mut text = format!(
+        "Joins in memory each way, {threads} threads, medians of {} runs; milliseconds\n{}\n",
+        args.runs,
+        topology.cpu.model.as_deref().unwrap_or("a CPU of unknown model")
+    );
+    text.extend(slow_build().map(|line| format!("{line}\n")));
+    let good = points.iter().filter(|point| point.of_best <= TOLERANCE).count();
+    table(&points, &mut text).map_err(|error| exec_datafusion_err!("{error}"))?;
+    let worst = points.iter().map(|point| point.of_best).fold(1.0, f64::max);
+    let verdict = format!(
+        "auto takes at most {TOLERANCE} times as long as the best way at {good} of {} points; the most is {worst:.2}.",
+        points.len()
+    );
+    if args.check && good < points.len() {
+        return exec_err!("{text}{verdict}");
+    }
+    Ok(format!("{text}{verdict}\n"))
+}
+
+fn numbers(points: &[Point]) -> Value {
+    let ways: Vec<_> = FIXED.iter().map(|way| way.name).collect();
+    let point = |Point { kind, build_rows, probe_rows, seconds, of_best }: &Point| {
+        let seconds: Value = ways.iter().copied().zip(seconds.iter().copied()).collect();
+        json!({ "kind": kind, "build_rows": build_rows, "probe_rows": probe_rows, "seconds": seconds, "auto_of_best": of_best })
+    };
+    points.iter().map(point).collect()
+}
+
+fn table(points: &[Point], text: &mut String) -> std::fmt::Result {
+    let mut kind = "";
+    for point in points {
+        if point.kind != kind {
+            kind = point.kind;
+            write!(text, "\n{kind:<36}")?;
+            FIXED.iter().try_for_each(|way| write!(text, "  {:>28}", way.name))?;
+            writeln!(text, "  auto of best")?;
+        }
+        write!(text, "{:>17} x {:<16}", point.build_rows, point.probe_rows)?;
+        point.seconds.iter().try_for_each(|seconds| write!(text, "  {:>28.3}", seconds * 1e3))?;
+        writeln!(text, "  {:>12.2}", point.of_best)?;
+    }
+    writeln!(text)
+}
+
+fn measure(kind: &Kind, build_rows: u64, probe_rows: u64, threads: usize, runs: usize) -> Result<Point> {
+    let Kind { tuple, sparse, zipf, match_rate, .. } = *kind;
+    let pair = TablePair {
+        build_rows,
+        probe_rows,
+        zipf,
+        match_rate,
+        sparse,
+        seed: 1,
+        tuple,
+        build_payloads: 1,
+        probe_payloads: 1,
+    };
+    let tables = Tables::generate(&pair, threads)?;
+    let mut seconds = vec![vec![]; FIXED.len()];
+    let mut answers = vec![];
+    // One run more: the first touches memory that the others find.
+    for run in 0..=runs {
+        for (way, seconds) in FIXED.iter().zip(&mut seconds) {
+            let joined = tables.join(threads, way.partitions.then(region_of_this_machine), way.table)?;
+            answers.push(joined.answer);
+            if run > 0 {
+                seconds.push(joined.seconds.build + joined.seconds.probe);
+            }
+        }
+    }
+    if answers.iter().any(|answer| *answer != answers[0]) {
+        return exec_err!("Ways to join {build_rows} x {probe_rows} rows gave different answers: {answers:?}");
+    }
+    let seconds: Vec<f64> = seconds.into_iter().filter_map(median).collect();
+    let best = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+    Ok(Point { kind: kind.name, build_rows, probe_rows, of_best: seconds[0] / best, seconds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_join_of_the_grid_is_measured_each_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let json = folder.path().join("grid.json");
+        let args = AdvisorArgs {
+            max_tuples: 40_000,
+            runs: NonZeroUsize::MIN,
+            threads: NonZeroUsize::new(2),
+            check: false,
+            json: Some(json.clone()),
+        };
+        let text = run(&args).unwrap();
+        let points: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+        let points = points.as_array().unwrap();
+        // Of each kind 1024 tuples with 1, 4, 8 and 32 times as many, and twice 16384.
+        assert_eq!(points.len(), KINDS.len() * 5);
+        for point in points {
+            let seconds: Vec<f64> = FIXED.iter().map(|way| point["seconds"][way.name].as_f64().unwrap()).collect();
+            let best = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+            assert!((point["auto_of_best"].as_f64().unwrap() - seconds[0] / best).abs() < 1e-9);
+        }
+        assert!(text.contains(&format!("of {} points", points.len())) && text.contains("16384 x 16384"), "{text}");
+        let few = run(&AdvisorArgs { max_tuples: 10, ..args }).unwrap_err().to_string();
+        assert!(few.contains("--max-tuples"), "{few}");
+    }
+}
