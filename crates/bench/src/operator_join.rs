@@ -119,7 +119,7 @@ pub(crate) struct Joined {
     pub(crate) seconds: Seconds,
     pub(crate) answer: Answer,
     /// Whether probe rows were partitioned.
-    is_radix: bool,
+    pub(crate) is_radix: bool,
 }
 
 /// Joins two tables in memory and gives the figure.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use overspill_machine::memory::{CacheLine, prefetch};
 
 use super::deal::Dealt;
-use super::matches::{BLOCK, Lookups, Matches, set_bits};
+use super::matches::{BLOCK, Lookups, Matches};
 use crate::error::Result;
 use crate::keys::Word;
 use crate::memory::PageVec;
@@ -122,15 +122,19 @@ impl LinearProbingTable {
             // A full line may have sent a key on, mostly to the next.
             let mut open = [0u16; LOOKED_UP_TOGETHER];
             let mut count = 0;
-            for (block, found) in found.iter().enumerate() {
-                for number in set_bits(!found).map(|number| block * BLOCK + number).take_while(|it| *it < keys.len()) {
-                    let line = &lines[places[number]];
-                    prefetch(lines.get(places[number] + 1).unwrap_or(line));
-                    open[count] = number as u16;
-                    count += usize::from(is_full(line));
+            for (block, (keys, found)) in keys.chunks(BLOCK).zip(&found).enumerate() {
+                if found.count_ones() as usize == keys.len() {
+                    continue;
+                }
+                for number in 0..keys.len() {
+                    let place = block * BLOCK + number;
+                    open[count] = place as u16;
+                    count += usize::from((found >> number & 1 == 0) & is_full(&lines[places[place]]));
                 }
             }
-            for number in open[..count].iter().map(|number| usize::from(*number)) {
+            let open = || open[..count].iter().map(|number| usize::from(*number));
+            open().for_each(|number| prefetch(lines.get(places[number] + 1).unwrap_or(&lines[0])));
+            for number in open() {
                 if let Some(value) = self.find_beyond(keys[number]) {
                     values[number] = of(value);
                     found[number / BLOCK] |= 1 << (number % BLOCK);

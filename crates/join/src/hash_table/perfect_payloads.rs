@@ -3,7 +3,7 @@
 use overspill_machine::memory::prefetch;
 
 use super::matches::{AHEAD, Lookups, look_up_slots};
-use super::payload_rows::{PayloadRows, with_chunks};
+use super::payload_rows::{ChunkKeys, PayloadRows, with_chunks};
 use super::perfect::{KeyRange, taken};
 use super::regions::TableOrder;
 use crate::error::Result;
@@ -81,17 +81,23 @@ fn write<T: SharedNumber + PartialEq + Sync>(
     let (slots, written) = PageVec::<T>::written(range.length + 1, |slots| {
         with_chunks(rows, threads, |number, chunk| {
             let payloads = rows.payloads(number);
-            let slot_of = |key: u64| key.wrapping_sub(range.smallest) as usize;
-            for (row, key) in chunk.rows() {
-                // Stores wait in order, each for its miss; what is asked for ahead comes at once.
-                let ahead = chunk.keys[(row + AHEAD).min(chunk.keys.len() - 1)];
-                prefetch(&slots[slot_of(ahead).min(range.length)]);
-                content_of(payloads[row]).store(&slots[slot_of(key)]);
-            }
+            put_rows(slots, range.smallest, &chunk, |row, slot| content_of(payloads[row]).store(slot));
         })
     })?;
     written?;
     Ok((taken(&slots, threads) == range.count).then_some(slots))
+}
+
+/// Puts the rows of a chunk into their slots, of which the last is no key's.
+#[inline(always)]
+fn put_rows<S>(slots: &[S], smallest: u64, chunk: &ChunkKeys, put: impl Fn(usize, &S)) {
+    let slot_of = |key: u64| key.wrapping_sub(smallest) as usize;
+    for (row, key) in chunk.rows() {
+        // Stores wait in order, each for its miss; what is asked for ahead comes at once.
+        let ahead = chunk.keys[(row + AHEAD).min(chunk.keys.len() - 1)];
+        prefetch(&slots[slot_of(ahead).min(slots.len() - 1)]);
+        put(row, &slots[slot_of(key)]);
+    }
 }
 
 #[cfg(test)]
