@@ -170,7 +170,7 @@ mod tests {
     fn what_is_found_stays_in_order_and_overwrites_what_was_there() {
         let keys: Vec<u64> = (0..1_000).collect();
         // Whole blocks, parts of some, none of others; and a last block that is not full and has a key beyond the slots.
-        let is_there = |key: u64| key < 150 || key % 3 == 0 && key < 700 || key > 990 && key != 999;
+        let is_there = |key: u64| key < 150 || key.is_multiple_of(3) && key < 700 || key > 990 && key != 999;
         let slots: Vec<u64> = keys.iter().map(|key| if is_there(*key) { key * 2 + 1 } else { 0 }).collect();
         let matchable: NullBuffer = (0..2_000).map(|row| row % 11 != 0).collect();
         for matchable in [None, Some(&matchable)] {

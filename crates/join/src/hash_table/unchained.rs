@@ -35,7 +35,7 @@ impl<K: Word> UnchainedTable<K> {
     /// the directory.
     pub const BYTES_PER_ROW: usize = 2 * size_of::<K::Entry>() + 3 * size_of::<u32>();
 
-    /// A table of what [`deal_by_hash`] gave for `rows` rows; `O(rows)` for a hash that spreads the keys.
+    /// A table of what [`deal_by_hash`](super::deal::deal_by_hash) gave for `rows` rows; `O(rows)` for a hash that spreads the keys.
     pub fn build(dealt: &Dealt<K::Entry>, rows: usize) -> Result<Self> {
         // From one and a half to three a row, and two at least. The upper bits of what was dealt by, which are the lower half of
         // the hash.

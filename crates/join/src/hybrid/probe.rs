@@ -277,10 +277,10 @@ impl<S: SpillStore> Prober<S> {
         }
         let first_only = spec.filter.is_none() && !join_type.emits_pairs();
         let (keys, cursor, limit) = (&current.keys, &mut self.cursor, spec.batch_size);
-        let probe_rows = self.probe_rows.to_fill();
+        let probe_rows = self.probe_rows.refill();
         let more = match &mut self.partners {
-            Partners::Rows(rows) => build.table.next_pairs(keys, cursor, limit, first_only, rows.to_fill(), probe_rows),
-            Partners::Payloads(words) => build.table.next_payloads(keys, cursor, limit, words.to_fill(), probe_rows),
+            Partners::Rows(rows) => build.table.next_pairs(keys, cursor, limit, first_only, rows.refill(), probe_rows),
+            Partners::Payloads(words) => build.table.next_payloads(keys, cursor, limit, words.refill(), probe_rows),
         };
         current.searched = !more;
         if self.probe_rows.is_empty() {

@@ -150,13 +150,13 @@ impl RadixProbe {
         let (keys, words) = (&keys[row..end], &words[row..end]);
         let lookups = Lookups { first: 0, keys, matchable: None, is_cached: true };
         match &mut self.partners {
-            Partners::Rows(rows) => build.table.find_rows(lookups, rows.to_fill(), &mut self.probe_rows),
-            Partners::Payloads(words) => build.table.find_payloads(lookups, words.to_fill(), &mut self.probe_rows),
+            Partners::Rows(rows) => build.table.find_rows(lookups, rows.refill(), &mut self.probe_rows),
+            Partners::Payloads(words) => build.table.find_payloads(lookups, words.refill(), &mut self.probe_rows),
         }
         if self.probe_rows.is_empty() {
             return Ok(Step::Working);
         }
-        let found = self.found.to_fill();
+        let found = self.found.refill();
         found.clear();
         if self.probe_rows.len() == words.len() {
             found.extend_from_slice(words);

@@ -25,7 +25,7 @@ impl<T: ArrowNativeType> Default for LentVec<T> {
 
 impl<T: ArrowNativeType> LentVec<T> {
     /// The vector, with anything in it.
-    pub(crate) fn to_fill(&mut self) -> &mut Vec<T> {
+    pub(crate) fn refill(&mut self) -> &mut Vec<T> {
         if self.values.capacity() == 0
             && let Some(oldest) = self.lent.pop_front()
         {
@@ -69,23 +69,23 @@ mod tests {
     #[test]
     fn what_was_lent_is_filled_again_only_when_nobody_has_it() {
         let mut lent = LentVec::<u32>::default();
-        lent.to_fill().extend(0..1_000);
+        lent.refill().extend(0..1_000);
         let first = lent.lend();
         assert!(lent.is_empty());
-        lent.to_fill().extend(5..10);
+        lent.refill().extend(5..10);
         let second = lent.lend();
         assert_eq!((first[999], &second[..]), (999, &[5, 6, 7, 8, 9][..]));
         let place = first.as_ptr();
         drop(first);
-        assert_eq!(lent.to_fill().as_ptr(), place);
+        assert_eq!(lent.refill().as_ptr(), place);
         // The second is still lent.
         lent.lend();
-        let other = lent.to_fill();
+        let other = lent.refill();
         other.clear();
         other.push(3);
         assert_eq!(&second[..], [5, 6, 7, 8, 9]);
         for number in 0..20 {
-            lent.to_fill().push(number);
+            lent.refill().push(number);
             let _ = lent.lend();
         }
         assert_eq!(lent.lent.len(), MOST);
