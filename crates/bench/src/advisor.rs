@@ -95,11 +95,11 @@ struct Point {
     of_best: f64,
 }
 
-/// Measures the grid and prints a table.
+/// Measures the grid and writes a table.
 ///
 /// # Errors
 /// If memory runs out, two ways give different answers, or `--check` is given and a choice is not good enough.
-pub(crate) fn run(args: &AdvisorArgs) -> Result<String> {
+pub(crate) fn run(args: &AdvisorArgs, out: &mut dyn std::io::Write) -> Result<()> {
     let topology = Topology::of_this_machine();
     let threads = args.threads.map_or(topology.cpu.threads.max(1), NonZeroUsize::get);
     let mut points = vec![];
@@ -133,10 +133,11 @@ pub(crate) fn run(args: &AdvisorArgs) -> Result<String> {
         "auto takes at most {TOLERANCE} times as long as the best way at {good} of {} points; the most is {worst:.2}.",
         points.len()
     );
+    writeln!(out, "{text}{verdict}").map_err(|error| exec_datafusion_err!("cannot write the table: {error}"))?;
     if args.check && good < points.len() {
-        return exec_err!("{text}{verdict}");
+        return exec_err!("A choice is not good enough: {verdict}");
     }
-    Ok(format!("{text}{verdict}\n"))
+    Ok(())
 }
 
 fn numbers(points: &[Point]) -> Value {
@@ -231,7 +232,9 @@ mod tests {
             check: false,
             json: Some(json.clone()),
         };
-        let text = run(&args).unwrap();
+        let mut text = vec![];
+        run(&args, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
         let points: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
         let points = points.as_array().unwrap();
         // Of each kind 1024 tuples with 1, 4, 8 and 32 times as many, and twice 16384.
@@ -246,7 +249,7 @@ mod tests {
             assert!((point["auto_of_best"].as_f64().unwrap() - seconds[0].unwrap() / best).abs() < 1e-9);
         }
         assert!(text.contains(&format!("of {} points", points.len())) && text.contains("16384 x 16384"), "{text}");
-        let few = run(&AdvisorArgs { max_tuples: 10, ..args }).unwrap_err().to_string();
+        let few = run(&AdvisorArgs { max_tuples: 10, ..args }, &mut vec![]).unwrap_err().to_string();
         assert!(few.contains("--max-tuples"), "{few}");
     }
 }

@@ -12,12 +12,11 @@ mod report;
 pub mod spill;
 mod threads;
 
-use std::fmt::Display;
 use std::io::Write;
 
 use clap::{Args, Subcommand};
 use datafusion::common::{Result, exec_datafusion_err};
-use overspill_experiments::{ExperimentArgs, FigureExperiment};
+use overspill_experiments::{ExperimentArgs, Figure, FigureExperiment};
 
 pub use advisor::AdvisorArgs;
 pub use operator_join::{OperatorJoinArgs, OperatorStrategy};
@@ -68,7 +67,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
         Experiment::Granularity(args) => figure(FigureExperiment::Granularity, &args),
         Experiment::Translation(args) => figure(FigureExperiment::Translation, &args),
         Experiment::Join(args) => print(&operator_join::run(&args)?),
-        Experiment::Advisor(args) => print(&advisor::run(&args)?),
+        Experiment::Advisor(args) => advisor::run(&args, &mut std::io::stdout()),
         Experiment::Partition(args) => print(&cpu_partition::run(&args)?),
         Experiment::PrefixSum(args) => figure(FigureExperiment::PrefixSum, &args),
     })
@@ -80,6 +79,6 @@ fn figure(experiment: FigureExperiment, args: &ExperimentArgs) -> Result<()> {
     print(&experiment.run_with(args).map_err(|error| exec_datafusion_err!("{error}"))?)
 }
 
-fn print(figure: &impl Display) -> Result<()> {
+fn print(figure: &Figure) -> Result<()> {
     write!(std::io::stdout(), "{figure}").map_err(|error| exec_datafusion_err!("cannot write the table: {error}"))
 }
