@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use datafusion::common::Result;
+use datafusion::arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Result, Statistics};
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
@@ -21,6 +22,9 @@ use crate::hybrid_join::{HybridJoinExec, key_codec};
 /// What a shared build side may take of the memory limit by its estimate, as a divisor: estimates are often too low,
 /// and joins run beside each other.
 const SHARE: usize = 4;
+
+/// What a value of no fixed width is taken to have: a string of some words, or a short one with what addresses it.
+const VARIABLE_WIDTH: usize = 48;
 
 /// Turns [`PartitionMode::Partitioned`] into [`PartitionMode::CollectLeft`] where the join then runs without
 /// partitioning (paper 2, section 2.1: the no-partitioning join): threads build one hash table together and probe it
@@ -68,11 +72,20 @@ impl SharedBuild {
             return Ok(true);
         }
         let statistics = StatisticsContext::new().compute(join.left().as_ref(), &StatisticsArgs::new())?;
-        let (rows, bytes) = (statistics.num_rows.get_value(), statistics.total_byte_size.get_value());
-        let (Some(rows), Some(bytes)) = (rows, bytes) else { return Ok(false) };
+        let Some(rows) = statistics.num_rows.get_value() else { return Ok(false) };
+        let bytes = row_bytes(&statistics, *rows, &join.left().schema());
         let table = rows.saturating_mul(JoinTable::row_bytes(&key_codec(join)?));
-        Ok(table.saturating_add(*bytes) <= limit / SHARE)
+        Ok(table.saturating_add(bytes) <= limit / SHARE)
     }
+}
+
+/// The bytes of so many rows of an input. Nobody tells those of columns whose values differ in length.
+fn row_bytes(statistics: &Statistics, rows: usize, schema: &Schema) -> usize {
+    if let Some(bytes) = statistics.total_byte_size.get_value() {
+        return *bytes;
+    }
+    let widths = schema.fields().iter().map(|field| field.data_type().primitive_width().unwrap_or(VARIABLE_WIDTH));
+    rows.saturating_mul(widths.sum())
 }
 
 fn names<'a>(expressions: impl IntoIterator<Item = &'a Arc<dyn PhysicalExpr>>) -> Wanted {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use arrow::row::Rows;
 
+use super::bloom_filter::{BloomFilter, LazyFilter, MatchRate};
 use super::deal::{Dealt, HASH_BITS, Slots, deal_by_hash};
 use super::linear_probing::LinearProbingTable;
 use super::matches::Lookups;
@@ -16,6 +17,7 @@ use super::visited::VisitedRows;
 use crate::error::Result;
 use crate::keys::hash_bytes;
 use crate::keys::{KeyCodec, KeyData, Keys, Word};
+use crate::radix::region_of_this_machine;
 
 /// Fewer rows are not worth starting a thread for.
 const ROWS_PER_THREAD: usize = 32 << 10;
@@ -24,6 +26,8 @@ const ROWS_PER_THREAD: usize = 32 << 10;
 #[derive(Debug)]
 pub struct JoinTable {
     table: Table,
+    /// Made when most lookups find nothing.
+    filter: LazyFilter,
 }
 
 #[derive(Debug)]
@@ -63,6 +67,14 @@ pub struct MatchCursor {
     begins: Vec<u32>,
     ends: Vec<u32>,
     row: usize,
+    /// Of all batches.
+    rate: MatchRate,
+}
+
+impl From<Table> for JoinTable {
+    fn from(table: Table) -> Self {
+        Self { table, filter: LazyFilter::default() }
+    }
 }
 
 impl JoinTable {
@@ -98,7 +110,7 @@ impl JoinTable {
                 Table::Rows(UnchainedTable::build(&dealt, hashes.len())?, rows)
             }
         };
-        Ok(Self { table })
+        Ok(table.into())
     }
 
     /// Builds a table that keeps payloads and not the numbers of rows, on so many threads: [`JoinTable::next_payloads`]
@@ -120,7 +132,7 @@ impl JoinTable {
                 return Ok(None);
             }
             let table = PerfectPayloads::build(rows, range, threads)?;
-            return Ok(table.map(|table| Self { table: Table::PerfectPayloads(table) }));
+            return Ok(table.map(|table| Table::PerfectPayloads(table).into()));
         }
         if choice > TableChoice::LinearProbing {
             return Ok(None);
@@ -129,7 +141,7 @@ impl JoinTable {
         let dealt =
             Dealt::of_chunks(rows, slots, threads, |key| key.hash() as u32 as usize, |key, payload| [key, payload])?;
         let table = LinearProbingTable::build(&dealt, |[_, payload]| payload)?;
-        Ok(table.map(|table| Self { table: Table::Payloads(table) }))
+        Ok(table.map(|table| Table::Payloads(table).into()))
     }
 
     /// The most bytes that a row adds to a table while it is made, besides those of its key in row format.
@@ -157,8 +169,8 @@ impl JoinTable {
     /// The table for rows that have been put in that order.
     pub(crate) fn in_order(self) -> Self {
         match self.table {
-            Table::Perfect(table) => Self { table: Table::Perfect(table.in_order()) },
-            table => Self { table },
+            Table::Perfect(table) => Table::Perfect(table.in_order()).into(),
+            _ => self,
         }
     }
 
@@ -186,22 +198,60 @@ impl JoinTable {
         }
     }
 
+    /// The same with what is added to a table if most lookups find nothing.
+    pub fn bytes_with_filter(&self) -> usize {
+        self.bytes() + self.filterable_keys().map_or(0, BloomFilter::bytes)
+    }
+
+    /// The most keys of a filter for the table; `None` if a lookup costs no more than asking a filter.
+    fn filterable_keys(&self) -> Option<usize> {
+        match &self.table {
+            Table::Perfect(_) | Table::PerfectPayloads(_) => None,
+            Table::Unique(table) | Table::Payloads(table) => Some(table.capacity()),
+            Table::Word64(table) | Table::Rows(table, _) => Some(table.len()),
+            Table::Word128(table) => Some(table.len()),
+        }
+    }
+
+    /// The filter that lookups are better sent through, when so many of those before found something. Where there is none, as
+    /// memory is short, the table answers alone.
+    fn filter(&self, rate: &MatchRate) -> Option<&BloomFilter> {
+        let keys = self.filterable_keys()?;
+        if self.bytes() <= region_of_this_machine() || !rate.is_worth_filtering(keys) {
+            return None;
+        }
+        self.filter.get_or_make(|| {
+            let filter = match &self.table {
+                Table::Unique(table) | Table::Payloads(table) => BloomFilter::of(keys, table.hashes()),
+                Table::Word64(table) | Table::Rows(table, _) => BloomFilter::of(keys, table.hashes()),
+                Table::Word128(table) => BloomFilter::of(keys, table.hashes()),
+                Table::Perfect(_) | Table::PerfectPayloads(_) => return None,
+            };
+            filter.ok()
+        })
+    }
+
     /// Starts the search for the matches of a probe batch.
     pub fn start(&self, keys: &Keys, cursor: &mut MatchCursor) {
-        let MatchCursor { begins, ends, row } = cursor;
+        let MatchCursor { begins, ends, row, rate } = cursor;
         *row = 0;
         begins.clear();
         ends.clear();
         if self.is_unique() {
             return;
         }
-        match (&self.table, &keys.data) {
-            (Table::Perfect(table), KeyData::Word64(words)) => table.find(words, begins, ends),
-            (Table::Word64(table), KeyData::Word64(words)) => table.find(words, begins, ends),
-            (Table::Word128(table), KeyData::Word128(words)) => table.find(words, begins, ends),
-            (Table::Rows(table, _), KeyData::Rows(rows)) => table.find(&hashes_of(rows), begins, ends),
+        let filter = self.filter(rate);
+        let found = match (&self.table, &keys.data) {
+            (Table::Perfect(table), KeyData::Word64(words)) => {
+                table.find(words, begins, ends);
+                keys.len()
+            }
+            (Table::Word64(table), KeyData::Word64(words)) => table.find(words, filter, begins, ends),
+            (Table::Word128(table), KeyData::Word128(words)) => table.find(words, filter, begins, ends),
+            (Table::Rows(table, _), KeyData::Rows(rows)) => table.find(&hashes_of(rows), filter, begins, ends),
             _ => unreachable!("both sides of a join share one key codec"),
-        }
+        };
+        rate.note(keys.len(), found);
         if let Some(matchable) = &keys.matchable {
             for (row, (begin, end)) in begins.iter().zip(ends).enumerate() {
                 if matchable.is_null(row) {
@@ -228,7 +278,7 @@ impl JoinTable {
         if self.is_unique() {
             // Looked up only now: nothing needs to be remembered between lookup and pair.
             let next = (cursor.row + limit).min(keys.len());
-            self.find_one(keys, cursor.row..next, build, probe);
+            self.find_one(keys, cursor.row..next, &mut cursor.rate, build, probe);
             cursor.row = next;
             return next < keys.len();
         }
@@ -292,35 +342,51 @@ impl JoinTable {
     ) -> bool {
         let KeyData::Word64(words) = &keys.data else { unreachable!("both sides of a join share one key codec") };
         let next = (cursor.row + limit).min(keys.len());
-        self.find_payloads(lookups(keys, words, cursor.row..next), payloads, probe);
+        let filter = self.filter(&cursor.rate);
+        self.find_payloads(lookups(keys, words, cursor.row..next, filter), payloads, probe);
+        cursor.rate.note(next - cursor.row, probe.len());
         cursor.row = next;
         next < keys.len()
     }
 
     /// Finds the pairs of these probe rows with their only matches.
-    fn find_one(&self, keys: &Keys, rows: Range<usize>, build: &mut Vec<u32>, probe: &mut Vec<u32>) {
+    fn find_one(
+        &self,
+        keys: &Keys,
+        rows: Range<usize>,
+        rate: &mut MatchRate,
+        build: &mut Vec<u32>,
+        probe: &mut Vec<u32>,
+    ) {
+        let (looked_up, filter) = (rows.len(), self.filter(rate));
         match (&self.table, &keys.data) {
-            (Table::Perfect(table), KeyData::Word64(words)) => table.find_one(lookups(keys, words, rows), build, probe),
-            (Table::Unique(table), KeyData::Word64(words)) => {
-                table.find_one(lookups(keys, words, rows), |row| row as u32, build, probe);
+            (Table::Perfect(table), KeyData::Word64(words)) => {
+                table.find_one(lookups(keys, words, rows, filter), build, probe)
             }
-            (Table::Word64(table), KeyData::Word64(words)) => table.find_one(lookups(keys, words, rows), build, probe),
+            (Table::Unique(table), KeyData::Word64(words)) => {
+                table.find_one(lookups(keys, words, rows, filter), |row| row as u32, build, probe);
+            }
+            (Table::Word64(table), KeyData::Word64(words)) => {
+                table.find_one(lookups(keys, words, rows, filter), build, probe)
+            }
             (Table::Word128(table), KeyData::Word128(words)) => {
-                table.find_one(lookups(keys, words, rows), build, probe)
+                table.find_one(lookups(keys, words, rows, filter), build, probe)
             }
             _ => unreachable!("both sides of a join share one key codec"),
         }
+        rate.note(looked_up, probe.len());
     }
 
     /// Marks every build row that matches a row of the probe batch.
     ///
     /// The rows of one key are always marked together, so they are passed over when the first of them is marked
     /// already: the cost is linear even if both sides consist of duplicates.
-    pub fn mark_matches(&self, keys: &Keys, cursor: &MatchCursor, visited: &VisitedRows) {
+    pub fn mark_matches(&self, keys: &Keys, cursor: &mut MatchCursor, visited: &VisitedRows) {
         if self.is_unique() {
-            let (mut build, mut probe) = (Vec::new(), Vec::new());
-            self.find_one(keys, 0..keys.len(), &mut build, &mut probe);
-            return build.into_iter().for_each(|row| visited.set(row));
+            // Of a search in a table of unique keys nothing is remembered: its vectors are free.
+            let MatchCursor { begins: build, ends: probe, rate, .. } = cursor;
+            self.find_one(keys, 0..keys.len(), rate, build, probe);
+            return build.iter().for_each(|row| visited.set(*row));
         }
         match &self.table {
             Table::Perfect(table) => mark(|place| table.row(place), cursor, |_, _| true, visited),
@@ -335,8 +401,13 @@ impl JoinTable {
 }
 
 /// The keys of these rows of a batch, to look up.
-fn lookups<'a, K>(keys: &'a Keys, words: &'a [K], rows: Range<usize>) -> Lookups<'a, K> {
-    Lookups { first: rows.start, keys: &words[rows], matchable: keys.matchable.as_ref(), is_cached: false }
+fn lookups<'a, K>(
+    keys: &'a Keys,
+    words: &'a [K],
+    rows: Range<usize>,
+    filter: Option<&'a BloomFilter>,
+) -> Lookups<'a, K> {
+    Lookups { first: rows.start, keys: &words[rows], matchable: keys.matchable.as_ref(), is_cached: false, filter }
 }
 
 /// As many threads as these rows are worth.

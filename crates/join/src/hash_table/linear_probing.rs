@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use overspill_machine::memory::{CacheLine, prefetch};
 
+use super::bloom_filter::BloomFilter;
 use super::deal::Dealt;
-use super::matches::{BLOCK, Lookups, Matches};
+use super::matches::{BLOCK, LOOKED_UP_TOGETHER, Lookups, Matches};
 use crate::error::Result;
 use crate::keys::Word;
 use crate::memory::PageVec;
@@ -27,8 +28,6 @@ const MAX_SPREAD_ROWS: usize = 64;
 /// not be filled. Rows that have just this key make [`LinearProbingTable::build`] refuse them all.
 const EMPTY: u64 = 0xA5C3_1F7E_90B2_64D8;
 
-/// Keys that are hashed before the first of them is looked up.
-const LOOKED_UP_TOGETHER: usize = 512;
 /// So many keys ahead of the one that is looked up, lines are asked for: as many misses overlap as the processor can have.
 const AHEAD: usize = 16;
 
@@ -92,6 +91,9 @@ impl LinearProbingTable {
         values: &mut Vec<T>,
         probe: &mut Vec<u32>,
     ) {
+        if let Some(filter) = lookups.filter {
+            return self.find_few(lookups, filter, of, values, probe);
+        }
         let lines: &[CacheLine] = &self.lines;
         let mut matches = Matches::new(&lookups, values, probe);
         let mut places = [0; LOOKED_UP_TOGETHER];
@@ -143,6 +145,50 @@ impl LinearProbingTable {
             matches.keep(keys.len(), &found);
         }
         matches.finish();
+    }
+
+    /// The same for keys few of which are there: those that the filter lets pass are looked up.
+    fn find_few<T: Copy + Default>(
+        &self,
+        lookups: Lookups<'_, u64>,
+        filter: &BloomFilter,
+        of: impl Fn(u64) -> T,
+        values: &mut Vec<T>,
+        probe: &mut Vec<u32>,
+    ) {
+        let lines: &[CacheLine] = &self.lines;
+        let mut matches = Matches::new(&lookups, values, probe);
+        for keys in lookups.keys.chunks(LOOKED_UP_TOGETHER) {
+            let passing = filter.passing(keys.iter().map(|key| key.hash() as u32));
+            let line_of = |number: usize| &lines[line_of(keys[number], lines.len())];
+            passing.numbers().for_each(|number| prefetch(line_of(number)));
+            let found = passing.numbers().filter_map(|number| {
+                let (line, key) = (line_of(number), keys[number]);
+                let (value, is_here) = search(line, key);
+                // The mark of empty places is in each line that has one.
+                let value = if is_here && key != EMPTY {
+                    Some(value)
+                } else if is_full(line) {
+                    self.find_beyond(key)
+                } else {
+                    None
+                };
+                Some((number, of(value?)))
+            });
+            matches.keep_few(keys.len(), found);
+        }
+        matches.finish();
+    }
+
+    /// The most keys that a table of so many lines is made for.
+    pub fn capacity(&self) -> usize {
+        self.lines.len() * ROWS / LINES
+    }
+
+    /// The hashes of the keys, in any order.
+    pub fn hashes(&self) -> impl Iterator<Item = u32> {
+        let keys = self.lines.iter().flat_map(|line| &line.0[..ENTRIES]).filter(|key| **key != 0);
+        keys.map(|key| (key ^ EMPTY).hash() as u32)
     }
 
     /// The value of a key that is not in its own line, which is full.
@@ -225,12 +271,18 @@ mod tests {
         LinearProbingTable::build(&dealt, |[_, value]| value).unwrap()
     }
 
+    /// What is found with a filter and without, which is the same.
     fn find(table: &LinearProbingTable, keys: &[u64]) -> Vec<(u32, u64)> {
-        let (mut values, mut probe) = (vec![], vec![]);
         let matchable: NullBuffer = (0..keys.len() + 10).map(|row| row != 12).collect();
-        let lookups = Lookups { first: 10, keys, matchable: Some(&matchable), is_cached: false };
-        table.find_one(lookups, |value| value, &mut values, &mut probe);
-        probe.into_iter().zip(values).collect()
+        let filter = BloomFilter::of(table.capacity(), table.hashes()).unwrap();
+        let [found, filtered] = [None, Some(&filter)].map(|filter| {
+            let (mut values, mut probe) = (vec![], vec![]);
+            let lookups = Lookups { first: 10, keys, matchable: Some(&matchable), is_cached: false, filter };
+            table.find_one(lookups, |value| value, &mut values, &mut probe);
+            probe.into_iter().zip(values).collect::<Vec<_>>()
+        });
+        assert_eq!(found, filtered);
+        found
     }
 
     #[test]

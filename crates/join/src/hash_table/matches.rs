@@ -3,6 +3,7 @@
 use arrow::buffer::NullBuffer;
 use overspill_machine::memory::prefetch;
 
+use super::bloom_filter::BloomFilter;
 use crate::radix::region_of_this_machine;
 
 /// Keys whose results are told by one word.
@@ -10,6 +11,9 @@ pub(super) const BLOCK: usize = u64::BITS as usize;
 
 /// So many keys ahead of the one that is looked up or written, its place is asked for: more than misses that a core can have at once.
 pub(super) const AHEAD: usize = 32;
+
+/// Keys whose cache misses overlap; what they bring in stays in the cache until it is looked at.
+pub(super) const LOOKED_UP_TOGETHER: usize = 512;
 
 /// Keys to look up, of consecutive rows.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +25,8 @@ pub(crate) struct Lookups<'a, K> {
     pub matchable: Option<&'a NullBuffer>,
     /// Whether the part of the table that they touch is in the cache, or soon will be.
     pub is_cached: bool,
+    /// Lets few pass of the keys that are not there; `None` if most are.
+    pub filter: Option<&'a BloomFilter>,
 }
 
 /// What was found: for each key that is there, in the order of the keys, a value and the row of the key. Both vectors are
@@ -86,6 +92,19 @@ impl<'a, T: Copy + Default> Matches<'a, T> {
             self.rows[self.count] = (row + key) as u32;
             self.count += 1;
         }
+    }
+
+    /// Keeps what was found of so many keys: values, each with the number of its key.
+    #[inline(always)]
+    pub fn keep_few(&mut self, keys: usize, found: impl Iterator<Item = (usize, T)>) {
+        for (number, value) in found {
+            let row = self.row + number;
+            if self.matchable.is_none_or(|matchable| matchable.is_valid(row)) {
+                (self.values[self.count], self.rows[self.count]) = (value, row as u32);
+                self.count += 1;
+            }
+        }
+        self.row += keys;
     }
 
     /// Leaves in the vectors what was found.
@@ -174,7 +193,7 @@ mod tests {
         let slots: Vec<u64> = keys.iter().map(|key| if is_there(*key) { key * 2 + 1 } else { 0 }).collect();
         let matchable: NullBuffer = (0..2_000).map(|row| row % 11 != 0).collect();
         for matchable in [None, Some(&matchable)] {
-            let lookups = Lookups { first: 500, keys: &keys, matchable, is_cached: false };
+            let lookups = Lookups { first: 500, keys: &keys, matchable, is_cached: false, filter: None };
             let (mut values, mut rows) = (vec![7; 2_000], vec![7; 10]);
             look_up_slots(&slots, 0, |slot| slot + 1, lookups, &mut values, &mut rows);
             let expected: Vec<(u64, u32)> = (500u32..)

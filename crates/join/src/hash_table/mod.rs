@@ -1,6 +1,7 @@
 //! The hash tables of the in-memory join: perfect hashing where keys lie close together, linear probing where they are
 //! unique, else buckets of entries that lie side by side.
 
+mod bloom_filter;
 mod deal;
 mod index_cost;
 mod join_table;

@@ -127,7 +127,8 @@ mod tests {
                 let probe: Vec<u64> = (0..count * factor + 300).step_by(7).chain([0, u64::MAX, 99]).collect();
                 let (mut payloads, mut rows) = (vec![], vec![]);
                 let matchable: NullBuffer = (0..probe.len() + 5).map(|row| row != 6).collect();
-                let lookups = Lookups { first: 5, keys: &probe, matchable: Some(&matchable), is_cached: false };
+                let lookups =
+                    Lookups { first: 5, keys: &probe, matchable: Some(&matchable), is_cached: false, filter: None };
                 table.find_one(lookups, &mut payloads, &mut rows);
                 let found: Vec<_> = rows.into_iter().zip(payloads).collect();
                 let expected: Vec<_> = (5u32..)

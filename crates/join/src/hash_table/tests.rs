@@ -83,7 +83,7 @@ fn marking_reaches_every_row_of_a_key() {
         let visited = VisitedRows::new(build.len());
         let mut cursor = MatchCursor::default();
         table.start(&encode(&probe), &mut cursor);
-        table.mark_matches(&encode(&probe), &cursor, &visited);
+        table.mark_matches(&encode(&probe), &mut cursor, &visited);
         for (row, key) in build.iter().enumerate() {
             assert_eq!(visited.get(row as u32), key.is_some() && probe.contains(key), "row {row}");
         }

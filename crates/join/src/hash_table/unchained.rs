@@ -1,18 +1,19 @@
 //! A hash table without chains: the rows of a bucket lie side by side.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use overspill_machine::memory::prefetch;
+
+use super::bloom_filter::{BloomFilter, Passing};
 use super::deal::{Dealt, HASH_BITS};
-use super::matches::{BLOCK, Lookups, Matches};
+use super::matches::{BLOCK, LOOKED_UP_TOGETHER, Lookups, Matches};
 use crate::error::Result;
 use crate::keys::Word;
 use crate::memory::PageVec;
 
 /// Buckets of more entries are searched by bisection.
 const FEW_ENTRIES: usize = 8;
-
-/// Keys whose cache misses overlap; what they bring in stays in the cache until it is looked at.
-const LOOKED_UP_TOGETHER: usize = 512;
 
 /// A hash table from packed keys to build rows (after the unchained tables of Birler, Schmidt, Fent and Neumann, 2024).
 ///
@@ -79,6 +80,9 @@ impl<K: Word> UnchainedTable<K> {
     /// first the directory, then the first two entries of each bucket.
     pub fn find_one(&self, lookups: Lookups<'_, K>, build: &mut Vec<u32>, probe: &mut Vec<u32>) {
         let (starts, entries): (&[u32], &[K::Entry]) = (&self.starts, &self.entries);
+        if let Some(filter) = lookups.filter {
+            return self.find_few(lookups, filter, build, probe);
+        }
         let mut matches = Matches::new(&lookups, build, probe);
         for keys in lookups.keys.chunks(LOOKED_UP_TOGETHER) {
             let mut buckets = [(0, 0); LOOKED_UP_TOGETHER];
@@ -112,27 +116,95 @@ impl<K: Word> UnchainedTable<K> {
         matches.finish();
     }
 
+    /// The same for keys few of which are there: those that the filter lets pass are looked up.
+    fn find_few(&self, lookups: Lookups<'_, K>, filter: &BloomFilter, build: &mut Vec<u32>, probe: &mut Vec<u32>) {
+        let mut matches = Matches::new(&lookups, build, probe);
+        for keys in lookups.keys.chunks(LOOKED_UP_TOGETHER) {
+            let passing = filter.passing(keys.iter().map(|key| key.hash() as u32));
+            let found = self.buckets(keys, &passing).filter_map(|(number, bucket)| {
+                let entry = self.entries[bucket].iter().find(|entry| K::of(entry) == keys[number])?;
+                Some((number, K::row_of(entry)))
+            });
+            matches.keep_few(keys.len(), found);
+        }
+        matches.finish();
+    }
+
+    /// The numbers of these keys, with where the entries of their buckets lie. All cache misses have been asked for when the
+    /// first is given.
+    #[inline(always)]
+    fn buckets(&self, keys: &[K], passing: &Passing) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let (starts, entries): (&[u32], &[K::Entry]) = (&self.starts, &self.entries);
+        passing.numbers().for_each(|number| prefetch(&starts[self.bucket(keys[number])]));
+        let mut buckets = [(0, 0); LOOKED_UP_TOGETHER];
+        for (number, place) in passing.numbers().zip(&mut buckets) {
+            let bucket = self.bucket(keys[number]);
+            *place = (starts[bucket], starts[bucket + 1]);
+            if let Some(entry) = entries.get(place.0 as usize) {
+                prefetch(entry);
+            }
+        }
+        passing.numbers().zip(buckets).map(|(number, (begin, end))| (number, begin as usize..end as usize))
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The hashes of the keys, in any order.
+    pub fn hashes(&self) -> impl Iterator<Item = u32> {
+        self.entries.iter().map(K::hash_of)
+    }
+
     /// The bytes the table takes.
     pub fn bytes(&self) -> usize {
         self.starts.bytes() + self.entries.bytes()
     }
 
-    /// Appends where the entries of each key begin and end.
-    pub fn find(&self, keys: &[K], begins: &mut Vec<u32>, ends: &mut Vec<u32>) {
-        let (starts, entries): (&[u32], &[K::Entry]) = (&self.starts, &self.entries);
-        for keys in keys.chunks(LOOKED_UP_TOGETHER) {
-            let from = begins.len();
-            for key in keys {
-                let bucket = self.bucket(*key);
-                begins.push(starts[bucket]);
-                ends.push(starts[bucket + 1]);
-            }
-            for ((key, begin), end) in keys.iter().zip(&mut begins[from..]).zip(&mut ends[from..]) {
-                let (first, after) = range_of(&entries[*begin as usize..*end as usize], *key);
-                *end = *begin + after as u32;
-                *begin += first as u32;
+    /// Appends where the entries of each key begin and end; how many keys have some. Keys that a filter does not let pass have
+    /// none.
+    pub fn find(&self, keys: &[K], filter: Option<&BloomFilter>, begins: &mut Vec<u32>, ends: &mut Vec<u32>) -> usize {
+        let from = begins.len();
+        begins.resize(from + keys.len(), 0);
+        ends.resize(from + keys.len(), 0);
+        let places = begins[from..].chunks_mut(LOOKED_UP_TOGETHER).zip(ends[from..].chunks_mut(LOOKED_UP_TOGETHER));
+        let mut found = 0;
+        for (keys, (begins, ends)) in keys.chunks(LOOKED_UP_TOGETHER).zip(places) {
+            let passing = match filter {
+                Some(filter) => filter.passing(keys.iter().map(|key| key.hash() as u32)),
+                None => Passing::all(keys.len()),
+            };
+            for (number, bucket) in self.buckets(keys, &passing) {
+                let Range { start, end } = self.range_of(bucket, keys[number]);
+                (begins[number], ends[number]) = (start, end);
+                found += usize::from(start < end);
             }
         }
+        found
+    }
+
+    /// Where the entries of a key begin and end in its bucket.
+    #[inline(always)]
+    fn range_of(&self, bucket: Range<usize>, key: K) -> Range<u32> {
+        let (begin, entries): (_, &[K::Entry]) = (bucket.start as u32, &self.entries);
+        if bucket.len() <= 2 {
+            // An entry of another bucket has another key: no branch depends on how many there are.
+            let is_at = |place: usize| u32::from(entries.get(place).is_some_and(|entry| K::of(entry) == key));
+            let (first, second) = (is_at(bucket.start), is_at(bucket.start + 1));
+            let begin = begin + (second & !first & 1);
+            return begin..begin + first + second;
+        }
+        let bucket = &entries[bucket];
+        if bucket.len() > FEW_ENTRIES {
+            let first = bucket.partition_point(|entry| K::of(entry) < key);
+            let after = first + bucket[first..].partition_point(|entry| K::of(entry) == key);
+            return begin + first as u32..begin + after as u32;
+        }
+        // Counted without a branch on the keys, of which nobody knows which are there.
+        let before = bucket.iter().map(|entry| u32::from(K::of(entry) < key)).sum::<u32>();
+        let same = bucket.iter().map(|entry| u32::from(K::of(entry) == key)).sum::<u32>();
+        begin + before..begin + before + same
     }
 
     /// The row of an entry.
@@ -140,18 +212,4 @@ impl<K: Word> UnchainedTable<K> {
     pub fn row(&self, place: u32) -> u32 {
         K::row_of(&self.entries[place as usize])
     }
-}
-
-/// Where the entries of a key begin and end in its bucket.
-#[inline(always)]
-fn range_of<K: Word>(bucket: &[K::Entry], key: K) -> (usize, usize) {
-    if bucket.len() > FEW_ENTRIES {
-        let first = bucket.partition_point(|entry| K::of(entry) < key);
-        let after = first + bucket[first..].partition_point(|entry| K::of(entry) == key);
-        return (first, after);
-    }
-    // Counted without a branch on the keys, of which nobody knows which are there.
-    let before = bucket.iter().map(|entry| usize::from(K::of(entry) < key)).sum::<usize>();
-    let same = bucket.iter().map(|entry| usize::from(K::of(entry) == key)).sum::<usize>();
-    (before, before + same)
 }

@@ -89,7 +89,7 @@ impl BuildSide {
             None => by_number(spec, batches)?,
         };
         let visited = if spec.join_type.emits_build_at_end() { rows } else { 0 };
-        let held = HeldMemory::default().add(&batch) + table.bytes() + VisitedRows::bytes(visited);
+        let held = HeldMemory::default().add(&batch) + table.bytes_with_filter() + VisitedRows::bytes(visited);
         let mut memory = memory;
         memory.shrink(memory.bytes().saturating_sub(held));
         let visited = VisitedRows::new(visited);

@@ -271,7 +271,7 @@ impl<S: SpillStore> Prober<S> {
             return Ok(None);
         }
         if spec.filter.is_none() && matches!(join_type, JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark) {
-            build.table.mark_matches(&current.keys, &self.cursor, &build.visited);
+            build.table.mark_matches(&current.keys, &mut self.cursor, &build.visited);
             current.searched = true;
             return Ok(None);
         }

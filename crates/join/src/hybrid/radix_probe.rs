@@ -148,7 +148,7 @@ impl RadixProbe {
         let end = (row + spec.batch_size).min(keys.len());
         self.joining = Some(if end == keys.len() { (partition + 1, 0) } else { (partition, end) });
         let (keys, words) = (&keys[row..end], &words[row..end]);
-        let lookups = Lookups { first: 0, keys, matchable: None, is_cached: true };
+        let lookups = Lookups { first: 0, keys, matchable: None, is_cached: true, filter: None };
         match &mut self.partners {
             Partners::Rows(rows) => build.table.find_rows(lookups, rows.refill(), &mut self.probe_rows),
             Partners::Payloads(words) => build.table.find_payloads(lookups, words.refill(), &mut self.probe_rows),
