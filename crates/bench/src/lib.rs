@@ -5,12 +5,14 @@
 mod advisor;
 mod cpu_partition;
 pub mod datagen;
+mod engines;
 mod operator_join;
 pub mod peers;
 mod process;
 mod report;
 pub mod spill;
 mod threads;
+pub mod tpch;
 
 use std::io::Write;
 
@@ -36,8 +38,11 @@ pub enum Experiment {
     /// of the disk; and the work it takes beside DataFusion's own join when nothing spills
     Spill(spill::SpillArgs),
     /// SQL joins of tables in memory beside DuckDB, Polars and DataFusion, against the speed of the memory
-    #[command(after_help = peers::ENVIRONMENT)]
+    #[command(after_help = engines::ENVIRONMENT)]
     Peers(peers::PeersArgs),
+    /// The 22 queries of TPC-H, with Overspill's joins and DataFusion's, beside DuckDB and Polars
+    #[command(after_help = engines::ENVIRONMENT)]
+    Tpch(tpch::TpchArgs),
     /// The methods that bring data to a GPU (paper 2, figures 3 and 12)
     Transfer(ExperimentArgs),
     /// A GPU's random access to memory, by the bytes of an access (paper 1, figure 6)
@@ -63,6 +68,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
     tokio::task::spawn_blocking(move || match args.experiment {
         Experiment::Spill(args) => spill::run(&args),
         Experiment::Peers(args) => peers::run(&args),
+        Experiment::Tpch(args) => tpch::run(&args),
         Experiment::Transfer(args) => figure(FigureExperiment::Transfer, &args),
         Experiment::Granularity(args) => figure(FigureExperiment::Granularity, &args),
         Experiment::Translation(args) => figure(FigureExperiment::Translation, &args),

@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use datafusion::common::{Result, exec_datafusion_err, human_readable_size};
+use overspill_machine::topology::Topology;
 
 /// The value in the middle, or between the two in the middle.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -16,6 +17,12 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
 /// Bytes, for people.
 pub(crate) fn size(bytes: u64) -> String {
     human_readable_size(usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+/// What is measured on, in a line.
+pub(crate) fn machine(topology: &Topology) -> String {
+    let model = topology.cpu.model.as_deref().unwrap_or("a processor of unknown model");
+    format!("{model}, {} processors", topology.cpu.threads)
 }
 
 /// That times of this program are not its best, where they are not.

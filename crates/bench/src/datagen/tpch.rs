@@ -143,7 +143,12 @@ impl Table {
     }
 }
 
-pub(super) fn generate(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
+/// The names of the tables.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    Table::ALL.into_iter().map(Table::name)
+}
+
+pub(crate) fn generate(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
     let scale = args.scale;
     if !(scale > 0.0 && scale <= MAX_SCALE) {
         return exec_err!("The scale factor must be above 0 and at most {MAX_SCALE}, not {scale}.");

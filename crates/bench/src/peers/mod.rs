@@ -3,9 +3,8 @@
 //! Each run is a process of its own, which loads the tables, runs the join twice and is timed the second time. The
 //! engines take turns, and all must give the same answer. Beside their times stands what bounds any of them.
 
-mod engine;
 mod report;
-mod session;
+mod run;
 mod workload;
 
 use std::io::Write;
@@ -19,18 +18,11 @@ use overspill_machine::measure::{CpuEffort, measure_bounds};
 use overspill_machine::topology::Topology;
 
 use crate::datagen::{Compression, Format, MOST_SCALE, Output, TablePair, check_scale, create_directory, thread_count};
+use crate::engines::{Engine, Missing, OVERSPILL, Terms, VERSION};
 use crate::process::program;
-use crate::report::{tell, write_file};
-use engine::{Engine, HOST, Missing, Run, Terms};
+use crate::report::{machine, tell, write_file};
+use run::Run;
 pub use workload::Workload;
-
-/// Below `overspill bench peers --help`.
-pub(crate) const ENVIRONMENT: &str = concat!(
-    "The other engines come from a Python environment, which is named with --python environment/bin/python. To make \
-     it:\n\n  python3 -m venv environment\n  environment/bin/pip install -r tests/peers-requirements.txt\n\nThat file \
-     of Overspill's repository says:\n\n",
-    include_str!("../../../../tests/peers-requirements.txt")
-);
 
 /// The arguments of `overspill bench peers`.
 #[derive(Debug, Clone, Args)]
@@ -152,7 +144,7 @@ fn run_to(args: &PeersArgs, random_reads: impl FnOnce(&Topology) -> Result<f64>,
     let topology = Topology::of_this_machine();
     let random_reads = random_reads(&topology)?;
     let mut figures = Figures {
-        machine: report::machine(&topology),
+        machine: machine(&topology),
         scale: args.scale,
         threads: terms.threads,
         runs: args.runs.get(),
@@ -162,7 +154,7 @@ fn run_to(args: &PeersArgs, random_reads: impl FnOnce(&Topology) -> Result<f64>,
     };
     // Nobody may be listening any more.
     _ = out.write_all(report::head(&figures, topology.cpu.threads).as_bytes());
-    let overspill = Engine::overspill(program, &args.settings);
+    let overspill = Engine::overspill(OVERSPILL, VERSION, program, &args.settings);
     for workload in chosen {
         let join = measure(args, workload, &overspill, &peers, &terms)?;
         _ = out.write_all(report::table(&figures, &join).as_bytes());
@@ -203,7 +195,7 @@ fn measure(args: &PeersArgs, workload: &Workload, overspill: &Engine, peers: &[E
         for Contender { engine, runs } in &mut contenders {
             let Ok(done) = runs else { continue };
             tell(&format!("{}: round {} of {}, {}", workload.name, round + 1, args.runs, engine.name));
-            match engine.run(workload, &folder, terms) {
+            match run::run(engine, workload, &folder, terms) {
                 Ok(run) => done.push(run),
                 Err(error) if engine.is_overspill() => return Err(error),
                 // That it cannot is a result too.

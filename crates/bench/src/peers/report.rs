@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use overspill_experiments::{Axis, Figure, SeriesSource};
-use overspill_machine::topology::Topology;
 use serde_json::{Value, json};
 
-use super::{Contender, Engine, Figures, HOST, Join};
+use super::{Contender, Figures, Join};
+use crate::engines::{Engine, HOST};
 use crate::report::{median, size, slow_build};
 
 /// Overspill may take this many times the memory of DataFusion.
@@ -118,12 +118,6 @@ pub(super) fn targets(figures: &Figures, join: &Join) -> Vec<Target> {
         met: ratio.map(|ratio| ratio <= MEMORY_FACTOR),
     };
     vec![speed, memory]
-}
-
-/// What is measured on, in a line.
-pub(super) fn machine(topology: &Topology) -> String {
-    let model = topology.cpu.model.as_deref().unwrap_or("a processor of unknown model");
-    format!("{model}, {} processors", topology.cpu.threads)
 }
 
 /// What is printed above the tables.

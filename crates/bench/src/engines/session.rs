@@ -14,6 +14,9 @@ use crate::process::{forget_high_water_mark, high_water_mark, tail, time_line};
 /// Lines that may wait to be looked at: a process that says more waits.
 const LINES: usize = 64;
 
+/// What no query returns by chance.
+const LAST_ROW: &str = "271828182845904523";
+
 /// How long a process that has closed its output may take to end.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -23,7 +26,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// A process that reads statements from standard input, one a line, and answers each with its rows as CSV on standard
 /// output and with `time N SECONDS` on standard error: the shell of Overspill, or one that does the same for another
 /// engine. Ends with this value, at the latest.
-pub(super) struct Session {
+pub(crate) struct Session {
     name: String,
     child: Child,
     /// None once it was told that no more statements come.
@@ -44,15 +47,15 @@ enum Line {
 }
 
 /// What a statement gave.
-pub(super) struct Answer {
-    pub(super) seconds: f64,
+pub(crate) struct Answer {
+    pub(crate) seconds: f64,
     /// Its one row, if it is a query.
-    pub(super) row: String,
+    pub(crate) row: String,
 }
 
 impl Session {
     /// Starts a process that may live for as long as `patience` says, with `temp` for its temporary files.
-    pub(super) fn start(name: &str, command: &mut Command, temp: TempDir, patience: Duration) -> Result<Self> {
+    pub(crate) fn start(name: &str, command: &mut Command, temp: TempDir, patience: Duration) -> Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         command.env("TMPDIR", temp.path());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -78,7 +81,7 @@ impl Session {
     }
 
     /// The line that an engine of Python's begins with.
-    pub(super) fn version(&mut self) -> Result<String> {
+    pub(crate) fn version(&mut self) -> Result<String> {
         let asked = "which version it is";
         loop {
             match self.next(asked)? {
@@ -92,17 +95,35 @@ impl Session {
     }
 
     /// Runs a statement that returns no rows; gives its seconds.
-    pub(super) fn execute(&mut self, sql: &str) -> Result<f64> {
-        self.run(sql, 0).map(|answer| answer.seconds)
+    pub(crate) fn execute(&mut self, sql: &str) -> Result<f64> {
+        self.run(sql, |_| true).map(|(seconds, _)| seconds)
     }
 
     /// Runs a query that returns one row.
-    pub(super) fn query(&mut self, sql: &str) -> Result<Answer> {
+    pub(crate) fn query(&mut self, sql: &str) -> Result<Answer> {
         // The names of the columns, and the row.
-        self.run(sql, 2)
+        let (seconds, mut lines) = self.run(sql, |lines| lines.len() >= 2)?;
+        Ok(Answer { seconds, row: lines.pop().unwrap_or_default() })
     }
 
-    fn run(&mut self, sql: &str, lines: usize) -> Result<Answer> {
+    /// Runs a query that returns any number of rows; gives its seconds and its rows, as lines of CSV.
+    pub(crate) fn rows(&mut self, sql: &str) -> Result<(f64, Vec<String>)> {
+        let (seconds, mut rows) = self.run(sql, |_| true)?;
+        // When the time comes rows may still be on their way, which all come before those of the next query.
+        let (_, rest) = self.run(&format!("SELECT {LAST_ROW} AS last_row"), |lines| {
+            lines.last().is_some_and(|line| line == LAST_ROW)
+        })?;
+        rows.extend(rest);
+        // Without the names of either query.
+        rows.truncate(rows.len().saturating_sub(2));
+        if !rows.is_empty() {
+            rows.remove(0);
+        }
+        Ok((seconds, rows))
+    }
+
+    /// Runs a statement until its time has come and its lines are all there.
+    fn run(&mut self, sql: &str, are_all: impl Fn(&[String]) -> bool) -> Result<(f64, Vec<String>)> {
         self.sent += 1;
         let sent = self.statements.as_mut().map(|statements| writeln!(statements, "{sql};"));
         if !matches!(sent, Some(Ok(()))) {
@@ -111,8 +132,8 @@ impl Session {
         let (mut seconds, mut output) = (None, vec![]);
         loop {
             // The two streams may overtake each other.
-            if let (Some(seconds), true) = (seconds, output.len() >= lines) {
-                return Ok(Answer { seconds, row: output.pop().unwrap_or_default() });
+            if let (Some(seconds), true) = (seconds, are_all(&output)) {
+                return Ok((seconds, output));
             }
             match self.next(sql)? {
                 Line::Output(line) => output.push(line),
@@ -125,17 +146,17 @@ impl Session {
     }
 
     /// Lets its peak memory start anew from what it holds now. False if that cannot be done.
-    pub(super) fn forget_peak_memory(&self) -> bool {
+    pub(crate) fn forget_peak_memory(&self) -> bool {
         forget_high_water_mark(self.child.id())
     }
 
     /// The most memory that it held since, in bytes, where the system tells.
-    pub(super) fn peak_memory(&self) -> Option<u64> {
+    pub(crate) fn peak_memory(&self) -> Option<u64> {
         high_water_mark(self.child.id())
     }
 
     /// Tells it that this was all, and waits for its end.
-    pub(super) fn end(mut self) -> Result<()> {
+    pub(crate) fn end(mut self) -> Result<()> {
         drop(self.statements.take());
         match self.last_words(self.deadline) {
             Some(status) if status.success() => Ok(()),

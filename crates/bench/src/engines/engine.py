@@ -1,12 +1,13 @@
-"""A shell over an engine of Python's, for `overspill bench peers`.
+"""A shell over an engine of Python's, for `overspill bench peers` and `overspill bench tpch`.
 
     python -c SCRIPT ENGINE THREADS
 
 It says its version, and then runs the statements that come on standard input, one a line, as Overspill's own shell
 does: rows as CSV on standard output, `time N SECONDS` on standard error after the N-th. `LOAD NAME PATH` makes a table
-in memory of a Parquet file, in the way that the engine has it.
+in memory of a Parquet file, in the way that the engine has it, and `SCAN NAME PATH` a table that is read from the file.
 """
 
+import csv
 import os
 import queue
 import sys
@@ -27,6 +28,10 @@ class DuckDb:
         path = path.replace("'", "''")
         self.connection.execute(f"CREATE TABLE {name} AS SELECT * FROM read_parquet('{path}')")
 
+    def scan(self, name, path):
+        path = path.replace("'", "''")
+        self.connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet('{path}')")
+
     def rows(self, sql):
         return self.connection.execute(sql).fetchall()
 
@@ -44,11 +49,14 @@ class Polars:
         import polars
 
         self.version = polars.__version__
-        self.read = polars.read_parquet
+        self.read, self.lazy = polars.read_parquet, polars.scan_parquet
         self.tables = polars.SQLContext(eager=False)
 
     def load(self, name, path):
         self.tables.register(name, self.read(path))
+
+    def scan(self, name, path):
+        self.tables.register(name, self.lazy(path))
 
     def frame(self, sql):
         return self.tables.execute(sql).collect(engine="streaming")
@@ -77,6 +85,9 @@ class DataFusion:
         self.create(name, "SELECT * FROM file")
         self.context.deregister_table("file")
 
+    def scan(self, name, path):
+        self.context.register_parquet(name, path)
+
     def rows(self, sql):
         batches = self.context.sql(sql).collect()
         return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
@@ -94,6 +105,8 @@ def run(engine, statement):
     words = statement.split(" ", 2)
     if words[0] == "LOAD":
         engine.load(words[1], words[2])
+    elif words[0] == "SCAN":
+        engine.scan(words[1], words[2])
     elif words[:2] == ["CREATE", "TABLE"]:
         name, query = words[2].split(" AS ", 1)
         engine.create(name, query)
@@ -126,9 +139,11 @@ def main():
         rows = run(engine, statement)
         seconds = time.perf_counter() - start
         if rows is not None:
-            print("header")
-            for row in rows:
-                print(",".join("" if value is None else str(value) for value in row), flush=True)
+            # What comes out together is written together.
+            lines = csv.writer(sys.stdout, lineterminator="\n")
+            lines.writerow(["header"])
+            lines.writerows(rows)
+            sys.stdout.flush()
         print(f"time {number} {seconds:.6f}", file=sys.stderr, flush=True)
 
 

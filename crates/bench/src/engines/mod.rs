@@ -1,0 +1,140 @@
+//! The engines that are compared, and how each is started.
+
+mod session;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use datafusion::common::{Result, exec_datafusion_err};
+
+pub(crate) use self::session::Session;
+use crate::process::{no_python, skipped};
+
+/// Below the help of the experiments that compare engines.
+pub(crate) const ENVIRONMENT: &str = concat!(
+    "The other engines come from a Python environment, which is named with --python environment/bin/python. To make \
+     it:\n\n  python3 -m venv environment\n  environment/bin/pip install -r tests/peers-requirements.txt\n\nThat file \
+     of Overspill's repository says:\n\n",
+    include_str!("../../../../tests/peers-requirements.txt")
+);
+
+/// Runs an engine of Python's as the command line of Overspill runs Overspill.
+const SCRIPT: &str = include_str!("engine.py");
+
+/// The name of ours.
+pub(crate) const OVERSPILL: &str = "Overspill";
+/// The version of ours.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The peer whose memory Overspill's is compared with, as its joins are those that Overspill replaces.
+pub(crate) const HOST: &str = "DataFusion";
+
+/// An engine, ready to be measured.
+#[derive(Debug, Clone)]
+pub(crate) struct Engine {
+    pub(crate) name: &'static str,
+    pub(crate) version: String,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Overspill { program: PathBuf, settings: Vec<String> },
+    Python { python: PathBuf, module: &'static str },
+}
+
+/// An engine of Python's, by the name of its module.
+const PEERS: [(&str, &str); 3] = [("DuckDB", "duckdb"), ("Polars", "polars"), (HOST, "datafusion")];
+
+/// An engine that is left out, and in a sentence why.
+#[derive(Debug, Clone)]
+pub(crate) struct Missing {
+    pub(crate) name: &'static str,
+    pub(crate) reason: String,
+}
+
+/// What every process is given.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms<'a> {
+    pub(crate) threads: usize,
+    /// How long a process may live.
+    pub(crate) patience: Duration,
+    /// Where there is a place for temporary files.
+    pub(crate) dir: &'a Path,
+}
+
+impl Engine {
+    /// Overspill's program by this name and version, with settings of the form `key=value`.
+    pub(crate) fn overspill(name: &'static str, version: &str, program: PathBuf, settings: &[String]) -> Self {
+        Self { name, version: version.to_owned(), kind: Kind::Overspill { program, settings: settings.to_vec() } }
+    }
+
+    /// The other engines, or why they are not there.
+    pub(crate) fn peers(python: Option<&Path>, terms: &Terms) -> Vec<Result<Self, Missing>> {
+        let find = |(name, module)| {
+            let missing = |reason| Missing { name, reason };
+            let python = python.ok_or_else(|| missing(no_python(name, "--python")))?.to_owned();
+            let mut engine = Self { name, version: String::new(), kind: Kind::Python { python, module } };
+            let version = engine.start(terms).and_then(|(session, version)| session.end().map(|()| version));
+            engine.version = version.map_err(|error| missing(skipped(name, &error)))?;
+            Ok(engine)
+        };
+        PEERS.into_iter().map(find).collect()
+    }
+
+    pub(crate) fn is_overspill(&self) -> bool {
+        matches!(self.kind, Kind::Overspill { .. })
+    }
+
+    /// The name with the version.
+    pub(crate) fn title(&self) -> String {
+        format!("{} {}", self.name, self.version)
+    }
+
+    /// Starts a process of it, and learns its version.
+    pub(crate) fn start(&self, terms: &Terms) -> Result<(Session, String)> {
+        let temp = tempfile::Builder::new()
+            .prefix("temp-")
+            .tempdir_in(terms.dir)
+            .map_err(|error| exec_datafusion_err!("No directory can be made in '{}': {error}", terms.dir.display()))?;
+        match &self.kind {
+            Kind::Overspill { program, settings } => {
+                let mut command = Command::new(program);
+                command.args(["--format", "csv", "--timing", "--quiet", "--threads"]).arg(terms.threads.to_string());
+                for setting in settings {
+                    command.args(["--set", setting]);
+                }
+                Ok((Session::start(self.name, &mut command, temp, terms.patience)?, self.version.clone()))
+            }
+            Kind::Python { python, module } => {
+                let mut command = Command::new(python);
+                command.args(["-c", SCRIPT, module]).arg(terms.threads.to_string());
+                let mut session = Session::start(self.name, &mut command, temp, terms.patience)?;
+                let version = session.version()?;
+                Ok((session, version))
+            }
+        }
+    }
+
+    /// The statement that makes a table in memory of a file.
+    pub(crate) fn load(&self, table: &str, file: &Path) -> String {
+        let file = file.display().to_string();
+        match self.kind {
+            Kind::Overspill { .. } => format!("CREATE TABLE {table} AS SELECT * FROM '{}'", file.replace('\'', "''")),
+            Kind::Python { .. } => format!("LOAD {table} {file}"),
+        }
+    }
+
+    /// The statement that lets queries read a table from a file.
+    pub(crate) fn scan(&self, table: &str, file: &Path) -> String {
+        let file = file.display().to_string();
+        match self.kind {
+            Kind::Overspill { .. } => {
+                let file = file.replace('\'', "''");
+                format!("CREATE EXTERNAL TABLE {table} STORED AS PARQUET LOCATION '{file}'")
+            }
+            Kind::Python { .. } => format!("SCAN {table} {file}"),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Whether the answers of two engines are the same.
+
+/// Engines compute averages and quotients with different numbers of digits.
+const TOLERANCE: f64 = 1e-4;
+
+/// Whether rows, as lines of CSV, are the same but for the digits of numbers and the order of rows that sort alike.
+pub(super) fn are_same(one: &[String], other: &[String]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    let (moved, mut rest): (Vec<_>, Vec<_>) =
+        { one.iter().zip(other) }.filter(|(one, other)| !is_same(one, other)).unzip();
+    moved.into_iter().all(|one| match rest.iter().position(|other| is_same(one, other)) {
+        Some(place) => {
+            rest.swap_remove(place);
+            true
+        }
+        None => false,
+    })
+}
+
+fn is_same(one: &str, other: &str) -> bool {
+    one == other || {
+        let (one, other): (Vec<_>, Vec<_>) = (one.split(',').collect(), other.split(',').collect());
+        one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_same_cell(one, other))
+    }
+}
+
+fn is_same_cell(one: &str, other: &str) -> bool {
+    match (one.parse::<f64>(), other.parse::<f64>()) {
+        (Ok(number), Ok(other)) => (number - other).abs() <= TOLERANCE * number.abs().max(other.abs()),
+        _ => one == other,
+    }
+}
+
+/// How many rows, in words.
+pub(super) fn count(rows: &[String]) -> String {
+    format!("{} rows", rows.len())
+}
+
+/// The first rows that differ, in a sentence.
+pub(super) fn first_difference(one: &[String], other: &[String]) -> String {
+    let different = one.iter().zip(other).find(|(one, other)| !is_same(one, other));
+    different.map_or_else(String::new, |(one, other)| format!("The first that differ are \"{one}\" and \"{other}\"."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_and_the_order_of_rows_may_differ_and_nothing_else() {
+        let rows = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        let answer = rows("a,1.5,x\nb,2,y\nb,2.000000,z");
+        for (other, same) in [
+            ("a,1.50,x\nb,2.00001,y\nb,2,z", true),
+            ("a,1.5,x\nb,2,z\nb,2,y", true),
+            ("a,1.5,x\nb,2,y\nb,2,y", false),
+            ("a,1.51,x\nb,2,y\nb,2,z", false),
+            ("a,1.5,x\nb,2,y", false),
+            ("a,1.5,x,\nb,2,y\nb,2,z", false),
+            ("A,1.5,x\nb,2,y\nb,2,z", false),
+        ] {
+            assert_eq!(are_same(&answer, &rows(other)), same, "{other}");
+        }
+        assert_eq!(count(&answer), "3 rows");
+        assert_eq!(first_difference(&answer, &rows("a,1.5,x\nc")), "The first that differ are \"b,2,y\" and \"c\".");
+    }
+}

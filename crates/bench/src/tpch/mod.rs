@@ -1,0 +1,253 @@
+//! The experiment `overspill bench tpch`: the 22 queries of TPC-H over Parquet files, with Overspill's joins and with
+//! DataFusion's in the same program, and in other engines.
+//!
+//! In a round each engine runs all queries once, in a process of its own; engines take turns, and another one is first in
+//! every round. All must give the same answers.
+
+mod answer;
+mod query;
+mod report;
+
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use datafusion::DATAFUSION_VERSION;
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use overspill_machine::topology::Topology;
+
+use crate::datagen::{self, Compression, create_directory, thread_count, tpch_tables};
+use crate::engines::{Engine, Missing, OVERSPILL, Session, Terms, VERSION};
+use crate::process::program;
+use crate::report::{tell, write_file};
+use query::Query;
+
+/// Overspill's program with the joins that it replaces.
+const STOCK_JOINS: &str = "DataFusion's joins";
+
+/// The arguments of `overspill bench tpch`.
+#[derive(Debug, Clone, Args)]
+pub struct TpchArgs {
+    /// The scale factor: 1 is about 1 GB of raw data, fractions are possible
+    #[arg(long, default_value_t = 1.0, value_name = "N")]
+    pub scale: f64,
+
+    /// Which queries, by their numbers; may be given several times [default: all]
+    #[arg(long, value_name = "N", value_parser = query::by_number)]
+    pub query: Vec<Query>,
+
+    /// How often each engine runs each query; the table shows medians
+    #[arg(long, default_value = "3", value_name = "N")]
+    pub runs: NonZeroUsize,
+
+    /// Threads of every engine [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// A Python that has the other engines; those that it lacks are left out
+    #[arg(long, value_name = "PATH")]
+    pub python: Option<PathBuf>,
+
+    /// A setting of Overspill, as in overspill.strategy=hybrid; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+
+    /// Where the generated tables are kept for the next time
+    #[arg(long, default_value = "overspill-bench-data", value_name = "DIR")]
+    pub dir: PathBuf,
+
+    /// How long an engine may take for the queries of a round, before it is stopped
+    #[arg(long, default_value = "3600", value_name = "SECONDS")]
+    pub timeout: NonZeroUsize,
+
+    /// Write every figure to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Draw the seconds to this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+
+    /// Fail when a target is missed
+    #[arg(long)]
+    pub check: bool,
+
+    /// The overspill program to measure [default: this one]
+    #[arg(long, value_name = "PATH", hide = true)]
+    pub program: Option<PathBuf>,
+}
+
+/// The figures of the experiment.
+struct Figures {
+    machine: String,
+    scale: f64,
+    threads: usize,
+    runs: usize,
+    missing: Vec<Missing>,
+    queries: Vec<Query>,
+    overspill: Contender,
+    /// The same program with [`STOCK_JOINS`].
+    stock: Contender,
+    peers: Vec<Contender>,
+}
+
+impl Figures {
+    fn contenders(&self) -> impl Iterator<Item = &Contender> {
+        [&self.overspill, &self.stock].into_iter().chain(&self.peers)
+    }
+}
+
+/// An engine and its runs.
+struct Contender {
+    engine: Engine,
+    /// Of each query the seconds of its runs, or in a sentence why there are none.
+    seconds: Vec<Result<Vec<f64>, String>>,
+    /// The most bytes that a process of it had resident, where the system tells.
+    peak_memory: Option<u64>,
+}
+
+impl Contender {
+    fn new(engine: Engine, queries: usize) -> Self {
+        Self { engine, seconds: vec![Ok(vec![]); queries], peak_memory: None }
+    }
+}
+
+/// Runs the experiment and prints its table.
+///
+/// # Errors
+/// When Overspill fails, the engines disagree on an answer, or `--check` is given and a target is missed.
+pub fn run(args: &TpchArgs) -> Result<()> {
+    run_to(args, &mut std::io::stdout())
+}
+
+fn run_to(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
+    let queries = if args.query.is_empty() { query::all() } else { args.query.clone() };
+    let program = program(args.program.as_deref())?;
+    create_directory(&args.dir)?;
+    let tables = datagen::TpchArgs {
+        scale: args.scale,
+        dir: args.dir.join(format!("tpch-sf{}", args.scale)),
+        compression: Compression::Snappy,
+        force: false,
+        threads: args.threads,
+    };
+    datagen::generate_tpch(&tables, &mut std::io::sink())?;
+    let terms = Terms {
+        threads: thread_count(args.threads),
+        patience: Duration::from_secs(args.timeout.get() as u64),
+        dir: &args.dir,
+    };
+    tell("looking for the other engines");
+    let (mut peers, mut missing) = (vec![], vec![]);
+    for peer in Engine::peers(args.python.as_deref(), &terms) {
+        match peer {
+            Ok(engine) => peers.push(engine),
+            Err(reason) => missing.push(reason),
+        }
+    }
+    let with_stock_joins: Vec<String> =
+        { args.settings.iter().cloned() }.chain(["overspill.enabled=false".into()]).collect();
+    let engines = [
+        Engine::overspill(OVERSPILL, VERSION, program.clone(), &args.settings),
+        Engine::overspill(STOCK_JOINS, DATAFUSION_VERSION, program, &with_stock_joins),
+    ];
+    let mut contenders: Vec<Contender> =
+        engines.into_iter().chain(peers).map(|engine| Contender::new(engine, queries.len())).collect();
+    let mut answers: Vec<Option<Vec<String>>> = vec![None; queries.len()];
+    let mut order: Vec<usize> = (0..contenders.len()).collect();
+    for round in 0..args.runs.get() {
+        order.rotate_left(usize::from(round > 0));
+        for number in &order {
+            let contender = &mut contenders[*number];
+            tell(&format!("round {} of {}, {}", round + 1, args.runs, contender.engine.name));
+            run_round(contender, &queries, &mut answers, &tables.dir, &terms)?;
+        }
+    }
+    let mut contenders = contenders.into_iter();
+    let (Some(overspill), Some(stock)) = (contenders.next(), contenders.next()) else {
+        return exec_err!("There was no engine to measure.");
+    };
+    let figures = Figures {
+        machine: crate::report::machine(&Topology::of_this_machine()),
+        scale: args.scale,
+        threads: terms.threads,
+        runs: args.runs.get(),
+        missing,
+        queries,
+        overspill,
+        stock,
+        peers: contenders.collect(),
+    };
+    // Nobody may be listening any more.
+    _ = out.write_all(report::table(&figures).as_bytes());
+    if let Some(path) = &args.json {
+        write_file(path, &format!("{:#}\n", report::json(&figures)))?;
+    }
+    if let Some(path) = &args.svg {
+        let svg = report::figure(&figures).to_svg().map_err(|error| exec_datafusion_err!("{error}"))?;
+        write_file(path, &svg)?;
+    }
+    if args.check && !report::targets(&figures).iter().all(|target| target.met) {
+        return exec_err!("A target of the experiment was missed.");
+    }
+    Ok(())
+}
+
+/// Runs the queries that an engine has not failed in once each; the first answers are those that others must give.
+fn run_round(
+    contender: &mut Contender,
+    queries: &[Query],
+    answers: &mut [Option<Vec<String>>],
+    folder: &Path,
+    terms: &Terms,
+) -> Result<()> {
+    let Contender { engine, seconds, peak_memory } = contender;
+    let mut running: Option<Session> = None;
+    for ((query, seconds), answer) in queries.iter().zip(seconds).zip(answers) {
+        let Ok(done) = seconds else { continue };
+        let session = match running.take() {
+            Some(session) => Ok(session),
+            None => start(engine, folder, terms),
+        };
+        let result = session.and_then(|mut session| Ok((session.rows(&query.sql)?, session)));
+        match result {
+            Ok(((time, rows), session)) => {
+                done.push(time);
+                *peak_memory = (*peak_memory).max(session.peak_memory());
+                running = Some(session);
+                match answer {
+                    Some(expected) if !answer::are_same(expected, &rows) => {
+                        return exec_err!(
+                            "The answers to query {} differ: {} of {OVERSPILL} and {} of {}. {}",
+                            query.number,
+                            answer::count(expected),
+                            answer::count(&rows),
+                            engine.name,
+                            answer::first_difference(expected, &rows)
+                        );
+                    }
+                    Some(_) => {}
+                    None => *answer = Some(rows),
+                }
+            }
+            Err(error) if engine.is_overspill() => return Err(error),
+            // That it cannot is a result too. Its process has ended, or will.
+            Err(error) => *seconds = Err(error.message().trim().to_owned()),
+        }
+    }
+    running.map_or(Ok(()), Session::end)
+}
+
+/// Starts an engine that knows the tables.
+fn start(engine: &Engine, folder: &Path, terms: &Terms) -> Result<Session> {
+    let (mut session, _) = engine.start(terms)?;
+    for table in tpch_tables() {
+        session.execute(&engine.scan(table, &folder.join(format!("{table}.parquet"))))?;
+    }
+    Ok(session)
+}
+
+#[cfg(test)]
+mod tests;

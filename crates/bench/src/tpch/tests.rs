@@ -1,0 +1,148 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use clap::Parser;
+use serde_json::Value;
+
+use super::*;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    args: TpchArgs,
+}
+
+/// A fake engine that answers each query with two rows. When it starts, `before` may change how long queries take and what is
+/// answered; `engine` is its name, `stock` for Overspill without its joins, and `$line` the statement.
+fn program(dir: &Path, name: &str, before: &str) -> PathBuf {
+    let path = dir.join(name);
+    let script = format!(
+        r#"#!/bin/sh
+engine=overspill; [ "$1" = -c ] && engine=$3
+case "$*" in *overspill.enabled=false*) engine=stock;; esac
+time=0.5 rows='1,a
+2,b'
+[ "$1" = -c ] && echo "version 1.$engine"
+n=0
+while read -r line; do
+    n=$((n + 1))
+    {before}
+    case "$line" in
+        "SELECT "*) echo last_row; echo "$line" | cut -d ' ' -f 2 ;;
+        select*|with*) echo names; [ "$rows" ] && echo "$rows" ;;
+    esac
+    echo "time $n $time" >&2
+done
+"#
+    );
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+struct Outcome {
+    result: Result<()>,
+    printed: String,
+    json: Option<Value>,
+}
+
+fn run_with(overspill: &str, peers: Option<&str>, options: &str) -> Outcome {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    let json = dir.path().join("figures.json");
+    let mut words: Vec<String> = ["test", "--scale", "0.001", "--dir"].map(str::to_owned).to_vec();
+    words.extend([path(&dir.path().join("data")), "--json".into(), path(&json), "--program".into()]);
+    words.push(path(&program(dir.path(), "overspill", overspill)));
+    if let Some(peers) = peers {
+        words.extend(["--python".into(), path(&program(dir.path(), "python", peers))]);
+    }
+    words.extend(options.split_whitespace().map(|word| word.replace("DIR", &path(dir.path()))));
+    let mut printed = vec![];
+    let result = run_to(&Cli::try_parse_from(words).unwrap().args, &mut printed);
+    let left: Vec<_> = fs::read_dir(dir.path().join("data")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["tpch-sf0.001"], "files were left");
+    let json = fs::read(json).ok().map(|json| serde_json::from_slice(&json).unwrap());
+    Outcome { result, printed: String::from_utf8(printed).unwrap(), json }
+}
+
+/// Overspill takes half a second, all others take one.
+const SLOW: &str = "[ $engine = overspill ] || time=1";
+
+#[test]
+fn all_queries_are_compared_in_all_engines() {
+    let outcome = run_with(SLOW, Some(SLOW), "--runs 2 --threads 3 --check --svg DIR/figure.svg");
+    outcome.result.as_ref().unwrap();
+    let json = outcome.json.as_ref().unwrap();
+    let names: Vec<_> =
+        json["engines"].as_array().unwrap().iter().map(|engine| engine["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["Overspill", "DataFusion's joins", "DuckDB", "Polars", "DataFusion"]);
+    for (engine, total) in json["engines"].as_array().unwrap().iter().zip([11.0, 22.0, 22.0, 22.0, 22.0]) {
+        assert_eq!(engine["total_seconds"], total, "{engine}");
+        assert_eq!(engine["queries"][21]["number"], 22);
+        assert_eq!(engine["queries"][21]["runs"].as_array().unwrap().len(), 2);
+        assert!(engine["peak_memory_bytes"].as_u64().unwrap() > 1 << 16, "{engine}");
+    }
+    for part in
+        ["scale factor 0.001, 3 threads, medians of 2 runs", "0.50 x", "Polars 1.polars", "met     queries: none"]
+    {
+        assert!(outcome.printed.contains(part), "{part} is not in: {}", outcome.printed);
+    }
+    assert_eq!(outcome.printed.matches("met     total: 0.50 x the seconds of DataFusion").count(), 2);
+}
+
+#[test]
+fn a_slower_query_or_total_fails_the_check() {
+    for (before, part) in [
+        ("[ $engine = overspill ] || time=0.4", "MISSED  total: 1.25 x the seconds of DataFusion's joins"),
+        (
+            "time=0.5; [ $engine = overspill ] || time=1; case \"$engine $line\" in overspill*l_shipmode*) time=1.1;; esac",
+            "MISSED  queries: query 12 1.10 x, query 19 1.10 x, at most 1.05 x",
+        ),
+    ] {
+        let outcome = run_with(before, None, "--check");
+        assert!(outcome.printed.contains(part), "{part} is not in: {}", outcome.printed);
+        assert!(outcome.result.unwrap_err().to_string().contains("target"));
+        assert!(outcome.printed.contains("Polars was skipped"), "{}", outcome.printed);
+    }
+}
+
+#[test]
+fn noise_alone_makes_no_query_slower() {
+    // One slow run of two: the fastest tells.
+    let before = "[ $engine = overspill ] && [ -e ${0%/*}/second ] && time=0.9; [ $n = 9 ] && touch ${0%/*}/second";
+    let outcome = run_with(before, None, "--runs 2 --query 6");
+    assert_eq!(outcome.json.as_ref().unwrap()["engines"][0]["queries"][0]["median_seconds"], 0.7);
+    assert!(outcome.printed.contains("met     queries: none slower"), "{}", outcome.printed);
+}
+
+#[test]
+fn answers_must_be_the_same() {
+    let outcome = run_with("", Some("[ $engine = polars ] && rows='1.00001,a\n3,b'"), "--query 6 --runs 1");
+    let error = outcome.result.unwrap_err().to_string();
+    assert!(error.contains("query 6 differ: 2 rows of Overspill and 2 rows of Polars"), "{error}");
+    assert!(error.contains("\"2,b\" and \"3,b\""), "{error}");
+    for alike in ["rows='1.00001,a\n2,b'", "rows='2,b\n1,a'"] {
+        run_with("", Some(&format!("[ $engine = polars ] && {alike}")), "--query 6 --runs 1").result.unwrap();
+    }
+    run_with("rows=", Some("rows="), "--query 6 --runs 1").result.unwrap();
+}
+
+#[test]
+fn a_query_that_an_engine_cannot_run_leaves_the_others() {
+    let before = "case \"$engine $line\" in polars*l_shipmode*) echo no such function >&2; exit 1;; esac";
+    let outcome = run_with("", Some(before), "--runs 2 --query 11 --query 12 --query 13");
+    outcome.result.as_ref().unwrap();
+    let polars = &outcome.json.as_ref().unwrap()["engines"][3];
+    assert!(polars["queries"][1]["failed"].as_str().unwrap().contains("no such function"), "{polars}");
+    assert_eq!(polars["queries"][2]["runs"].as_array().unwrap().len(), 2, "{polars}");
+    assert!(polars["total_seconds"].is_null(), "{polars}");
+    assert!(outcome.printed.contains("Polars did not finish query 12: Polars ended"), "{}", outcome.printed);
+    let outcome = run_with(before.replace("polars", "overspill").as_str(), None, "--query 12");
+    assert!(outcome.result.unwrap_err().to_string().contains("no such function"));
+}
+
+#[test]
+fn bad_arguments_are_refused() {
+    assert!(Cli::try_parse_from(["test", "--query", "23"]).is_err_and(|error| error.to_string().contains("1 to 22")));
+    assert!(run_to(&Cli::parse_from(["test", "--scale", "0"]).args, &mut vec![]).is_err());
+}
