@@ -17,6 +17,7 @@ OVERSPILL := $(TARGET_DIR)/debug/overspill
 # another choice compiles DataFusion again. The stand-in for the GPU driver, which wants a C++ compiler, is for tests.
 CARGO_BUILD := $(CARGO) build --workspace --locked --exclude overspill-emulated-driver
 CARGO_TEST := $(CARGO) test --workspace --locked
+LOOM := --manifest-path tests/loom/Cargo.toml --target-dir "$(TARGET_DIR)/loom" --locked
 
 .PHONY: format help demo build data test test-rust test-tpch check-kernels test-kernels fuzz kernels gpu-bundle lint bench-spill clean-data
 
@@ -45,6 +46,7 @@ test: test-rust test-tpch
 
 test-rust: $(VENV)/complete
 	OVERSPILL_PYTHON="$(abspath $(VENV)/bin/python)" OVERSPILL_FUZZ_QUERIES=$${OVERSPILL_FUZZ_QUERIES:-1000} $(CARGO_TEST)
+	$(CARGO) test $(LOOM)
 
 test-tpch: build $(VENV)/complete
 	"$(OVERSPILL)" datagen tpch --scale 1 --dir "$(DATA)/tpch-sf1"
@@ -84,9 +86,11 @@ fuzz: $(VENV)/complete
 
 format:
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --check --manifest-path tests/loom/Cargo.toml
 
 lint: format
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy $(LOOM) --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 bench-spill: build

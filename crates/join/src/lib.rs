@@ -7,6 +7,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod atomic;
 pub mod error;
 pub mod hash_table;
 pub mod hybrid;

@@ -23,6 +23,8 @@ class DuckDb:
         self.version = duckdb.__version__
         config = {"threads": threads, "temp_directory": tempfile.gettempdir()}
         self.connection = duckdb.connect(config=config)
+        # It takes a script without a file for a person.
+        self.connection.execute("SET enable_progress_bar = false")
 
     def load(self, name, path):
         path = path.replace("'", "''")

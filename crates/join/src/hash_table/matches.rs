@@ -4,13 +4,11 @@ use arrow::buffer::NullBuffer;
 use overspill_machine::memory::prefetch;
 
 use super::bloom_filter::BloomFilter;
+use super::slots::AHEAD;
 use crate::radix::region_of_this_machine;
 
 /// Keys whose results are told by one word.
 pub(super) const BLOCK: usize = u64::BITS as usize;
-
-/// So many keys ahead of the one that is looked up or written, its place is asked for: more than misses that a core can have at once.
-pub(super) const AHEAD: usize = 32;
 
 /// Keys whose cache misses overlap; what they bring in stays in the cache until it is looked at.
 pub(super) const LOOKED_UP_TOGETHER: usize = 512;

@@ -11,6 +11,7 @@ mod payload_rows;
 mod perfect;
 mod perfect_payloads;
 mod regions;
+mod slots;
 mod unchained;
 mod visited;
 

@@ -34,11 +34,17 @@ pub struct ChunkKeys {
 }
 
 impl ChunkKeys {
+    /// The key of a row that can match.
+    #[inline(always)]
+    pub(super) fn key(&self, row: usize) -> Option<u64> {
+        let is_matchable = self.matchable.as_ref().is_none_or(|matchable| matchable.is_valid(row));
+        is_matchable.then(|| self.keys[row])
+    }
+
     /// The rows that can match, with their keys.
     #[inline(always)]
     pub(super) fn rows(&self) -> impl Iterator<Item = (usize, u64)> {
-        let is_matchable = |row: &usize| self.matchable.as_ref().is_none_or(|matchable| matchable.is_valid(*row));
-        (0..self.keys.len()).filter(is_matchable).map(|row| (row, self.keys[row]))
+        (0..self.keys.len()).filter_map(|row| Some((row, self.key(row)?)))
     }
 }
 

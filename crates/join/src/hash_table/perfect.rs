@@ -1,15 +1,12 @@
 //! Perfect hashing: a slot for each key of a range.
 
-use std::sync::atomic::Ordering;
-
-use overspill_machine::memory::prefetch;
-
 use super::deal::{Dealt, Slots};
-use super::matches::{AHEAD, Lookups, Matches, look_up_all, look_up_slots};
+use super::matches::{Lookups, Matches, look_up_all, look_up_slots};
 use super::payload_rows::{PayloadRows, with_chunks};
 use super::regions::TableOrder;
+use super::slots::put_rows;
 use crate::error::Result;
-use crate::memory::PageVec;
+use crate::memory::{PageVec, SharedNumber};
 use crate::parallel::{in_parallel, ranges};
 
 /// Slots for each row, at most.
@@ -233,15 +230,7 @@ fn unique(
     }
     let (slots, ()) = PageVec::<u32>::written(range + 1, |slots| {
         in_parallel(threads, ranges(rows, threads), |range| {
-            let last = range.end - 1;
-            for row in range {
-                if let Some(slot) = slot_of((row + AHEAD).min(last)) {
-                    prefetch(&slots[slot]);
-                }
-                if let Some(slot) = slot_of(row) {
-                    slots[slot].store(row as u32 + 1, Ordering::Relaxed);
-                }
-            }
+            put_rows(slots, range, &slot_of, |row, slot| (row as u32 + 1).store(slot));
         });
     })?;
     Ok((taken(&slots, threads) == count).then_some(slots))

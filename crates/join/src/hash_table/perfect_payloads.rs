@@ -1,11 +1,10 @@
 //! Perfect hashing with payloads in the slots.
 
-use overspill_machine::memory::prefetch;
-
-use super::matches::{AHEAD, Lookups, look_up_slots};
-use super::payload_rows::{ChunkKeys, PayloadRows, with_chunks};
+use super::matches::{Lookups, look_up_slots};
+use super::payload_rows::{PayloadRows, with_chunks};
 use super::perfect::{KeyRange, taken};
 use super::regions::TableOrder;
+use super::slots::put_rows;
 use crate::error::Result;
 use crate::memory::{PageVec, SharedNumber};
 
@@ -81,23 +80,12 @@ fn write<T: SharedNumber + PartialEq + Sync>(
     let (slots, written) = PageVec::<T>::written(range.length + 1, |slots| {
         with_chunks(rows, threads, |number, chunk| {
             let payloads = rows.payloads(number);
-            put_rows(slots, range.smallest, &chunk, |row, slot| content_of(payloads[row]).store(slot));
+            let slot_of = |row: usize| Some(chunk.key(row)?.wrapping_sub(range.smallest) as usize);
+            put_rows(slots, 0..chunk.keys.len(), slot_of, |row, slot| content_of(payloads[row]).store(slot));
         })
     })?;
     written?;
     Ok((taken(&slots, threads) == range.count).then_some(slots))
-}
-
-/// Puts the rows of a chunk into their slots, of which the last is no key's.
-#[inline(always)]
-fn put_rows<S>(slots: &[S], smallest: u64, chunk: &ChunkKeys, put: impl Fn(usize, &S)) {
-    let slot_of = |key: u64| key.wrapping_sub(smallest) as usize;
-    for (row, key) in chunk.rows() {
-        // Stores wait in order, each for its miss; what is asked for ahead comes at once.
-        let ahead = chunk.keys[(row + AHEAD).min(chunk.keys.len() - 1)];
-        prefetch(&slots[slot_of(ahead).min(slots.len() - 1)]);
-        put(row, &slots[slot_of(key)]);
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Which build rows have found a match.
+//!
+//! `tests/loom` compiles this file with a model checker's atomics.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::atomic::{AtomicU64, Ordering};
 
 /// A bitmap over build rows that several probing threads set at once.
 ///
