@@ -15,7 +15,7 @@ use overspill_join::hash_table::TableChoice;
 use overspill_join::hybrid::{BuildSide, HybridBuild, ProbeFacts, Prober, RadixProbe, Step};
 use overspill_join::keys::KeyCodec;
 use overspill_join::memory::{MemoryHost, Purpose, UnitMemory};
-use overspill_join::radix::region_of_this_machine;
+use overspill_join::radix::ProbeRegions;
 use overspill_join::spec::{ColumnSource, JoinSpec, KeyExpressions, Side};
 use overspill_join::spill::{SpillStore, SpillTuning};
 use overspill_join::{JoinError, JoinType};
@@ -148,7 +148,7 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
     // One run more: the first touches memory that the others find.
     for run in 0..=args.runs.get() {
         for (strategy, measured) in strategies.iter().zip(&mut measured) {
-            let region = (*strategy == OperatorStrategy::Radix).then(region_of_this_machine);
+            let region = (*strategy == OperatorStrategy::Radix).then(|| ProbeRegions::of_this_machine(0));
             let joined = tables.join(threads, region, TableChoice::default())?;
             answers.push(joined.answer);
             if run > 0 {
@@ -238,7 +238,7 @@ impl Tables {
     pub(crate) fn join(
         &self,
         threads: usize,
-        probe_region: Option<usize>,
+        probe_regions: Option<ProbeRegions>,
         table_choice: TableChoice,
     ) -> Result<Joined> {
         let failed = |error: JoinError| exec_datafusion_err!("{error}");
@@ -259,7 +259,7 @@ impl Tables {
             output_columns: vec![ColumnSource::Build(1), ColumnSource::Probe(1)],
             table_choice,
             build_threads: threads,
-            probe_region,
+            probe_regions,
             batch_size: BATCH_ROWS,
         });
         let memory = UnitMemory::new(Box::new(Ample));
@@ -411,7 +411,8 @@ mod tests {
         let tables = Tables::generate(&arguments(Workload::A, 1.0 / 1024.0).tables(), 2).unwrap();
         let direct = tables.join(2, None, TableChoice::Perfect).unwrap();
         assert!(!direct.is_radix);
-        let partitioned = tables.join(2, Some(1 << 19), TableChoice::Perfect).unwrap();
+        let partitioned =
+            tables.join(2, Some(ProbeRegions { region: 1 << 19, beyond: 0 }), TableChoice::Perfect).unwrap();
         assert!(partitioned.is_radix);
         assert_eq!(direct.answer, partitioned.answer);
         assert_eq!(direct.answer.0, 1 << 21);

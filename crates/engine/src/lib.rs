@@ -5,6 +5,7 @@
 
 #![deny(missing_docs)]
 
+pub mod advisor;
 pub mod config;
 pub mod hybrid_join;
 pub mod memory;

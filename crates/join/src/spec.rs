@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::hash_table::TableChoice;
 use crate::join_type::JoinType;
 use crate::keys::{KeyCodec, Keys};
+use crate::radix::ProbeRegions;
 
 /// A side of a join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,9 +75,9 @@ pub struct JoinSpec {
     pub table_choice: TableChoice,
     /// How many threads make a hash table.
     pub build_threads: usize,
-    /// The bytes of a hash table that probe rows are partitioned for, so that they look into so much of it at a time;
-    /// `None` if they look into all of it as they come.
-    pub probe_region: Option<usize>,
+    /// How probe rows are partitioned, so that they look into a part of the hash table at a time; `None` if they look into all of
+    /// it as they come.
+    pub probe_regions: Option<ProbeRegions>,
     /// The most rows of an output batch.
     pub batch_size: usize,
 }

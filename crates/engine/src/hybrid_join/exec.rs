@@ -29,7 +29,7 @@ use overspill_join::spec::{JoinSpec, KeyExpressions, ResidualFilter};
 use overspill_join::spill::SpillTuning;
 use parking_lot::Mutex;
 
-use super::choice::{probe_region, table_choice};
+use super::choice::table_choice;
 use super::disk::DiskStore;
 use super::dynamic_filter::{BoundsFilter, KeyBounds, is_read};
 use super::execution::{Execution, JoinContext};
@@ -38,6 +38,7 @@ use super::input::ProbeInputs;
 use super::memory::JoinMemory;
 use super::metrics::JoinMetrics;
 use super::stream::{HybridJoinStream, Inputs, shares_probe_inputs};
+use crate::advisor::probe_regions;
 use crate::config::OverspillConfig;
 
 /// An equi-join that finishes: a hybrid hash join whose state moves to disk when its memory is spent.
@@ -166,7 +167,7 @@ impl HybridJoinExec {
             output_columns,
             table_choice: table_choice(config.hash_table),
             build_threads,
-            probe_region: probe_region(config.strategy),
+            probe_regions: probe_regions(config.strategy),
             batch_size,
         })
     }

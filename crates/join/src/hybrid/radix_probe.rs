@@ -14,7 +14,7 @@ use crate::hash_table::{Lookups, Regions};
 use crate::join_type::JoinType;
 use crate::keys::{KeyData, Keys};
 use crate::memory::{Grant, LentVec, UnitMemory};
-use crate::radix::{PartitionMethod, RadixPartitioner};
+use crate::radix::{PartitionMethod, ProbeRegions, RadixPartitioner};
 use crate::spec::{JoinSpec, Side};
 
 /// More partitions than this miss the TLB and the cache when rows are dealt out, even line by line.
@@ -57,14 +57,19 @@ pub struct RadixProbe {
 }
 
 impl RadixProbe {
-    /// For a build side that is larger than the region asked for, if the join puts out nothing but pairs, without a
+    /// For a build side that is larger than the regions and the size asked for, if the join puts out nothing but pairs, without a
     /// residual filter, its build keys are unique and fit a word, as do the columns of the probe side that are needed, and
     /// there is memory for a chunk.
     pub fn for_join(spec: &JoinSpec, build: &BuildSide, memory: &Arc<UnitMemory>) -> Option<Self> {
-        let region = spec.probe_region?;
+        let ProbeRegions { region, beyond } = spec.probe_regions?;
         let bytes = build.probed_bytes();
         let bits = bytes.div_ceil(region.max(1)).next_power_of_two().ilog2().min(MAX_FANOUT_BITS);
-        if bits == 0 || build.is_spilled() || spec.join_type != JoinType::Inner || spec.filter.is_some() {
+        if bits == 0
+            || bytes <= beyond
+            || build.is_spilled()
+            || spec.join_type != JoinType::Inner
+            || spec.filter.is_some()
+        {
             return None;
         }
         let regions = build.table.regions(bits)?;

@@ -14,6 +14,7 @@ use crate::hash_table::TableChoice;
 use crate::join_type::JoinType;
 use crate::keys::KeyCodec;
 use crate::memory::{MemoryHost, Purpose, UnitMemory};
+use crate::radix::ProbeRegions;
 use crate::spec::{ColumnSource, JoinSpec, KeyExpressions, ResidualFilter, Side};
 use crate::spill::{SpillStore, SpillTuning, SpilledPartition};
 
@@ -132,7 +133,7 @@ fn spec(join_type: JoinType, null_equal: bool, filtered: bool) -> Arc<JoinSpec> 
         output_columns,
         table_choice: TableChoice::Perfect,
         build_threads: 2,
-        probe_region: None,
+        probe_regions: None,
         batch_size: 512,
     })
 }
@@ -386,7 +387,7 @@ fn narrow_spec(columns: &[ColumnSource], join_type: JoinType, probe_region: Opti
         output_columns: columns.to_vec(),
         table_choice: TableChoice::Perfect,
         build_threads: 2,
-        probe_region,
+        probe_regions: probe_region.map(|region| ProbeRegions { region, beyond: 0 }),
         batch_size: 512,
     })
 }

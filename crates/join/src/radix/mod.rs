@@ -4,4 +4,4 @@ mod partitioner;
 mod region;
 
 pub use partitioner::{PartitionMethod, RadixPartitioner, count_rows};
-pub use region::region_of_this_machine;
+pub use region::{ProbeRegions, region_of_this_machine};
