@@ -6,7 +6,7 @@ use overspill_machine::memory::{CacheLine, prefetch};
 
 use super::bloom_filter::BloomFilter;
 use super::deal::Dealt;
-use super::matches::{BLOCK, LOOKED_UP_TOGETHER, Lookups, Matches};
+use super::matches::{BLOCK, LOOKED_UP_TOGETHER, Lookups, Matches, set_bits};
 use crate::error::Result;
 use crate::keys::Word;
 use crate::memory::PageVec;
@@ -121,17 +121,14 @@ impl LinearProbingTable {
                 let is_mark = |number: &usize| keys[*number] == EMPTY;
                 (0..keys.len()).filter(is_mark).for_each(|number| found[number / BLOCK] &= !(1 << (number % BLOCK)));
             }
-            // A full line may have sent a key on, mostly to the next.
+            // A line may have sent a key on, mostly to the next.
             let mut open = [0u16; LOOKED_UP_TOGETHER];
             let mut count = 0;
             for (block, (keys, found)) in keys.chunks(BLOCK).zip(&found).enumerate() {
-                if found.count_ones() as usize == keys.len() {
-                    continue;
-                }
-                for number in 0..keys.len() {
+                for number in set_bits(!found & (u64::MAX >> (BLOCK - keys.len()))) {
                     let place = block * BLOCK + number;
                     open[count] = place as u16;
-                    count += usize::from((found >> number & 1 == 0) & is_full(&lines[places[place]]));
+                    count += usize::from(has_overflowed(&lines[places[place]]));
                 }
             }
             let open = || open[..count].iter().map(|number| usize::from(*number));
@@ -168,7 +165,7 @@ impl LinearProbingTable {
                 // The mark of empty places is in each line that has one.
                 let value = if is_here && key != EMPTY {
                     Some(value)
-                } else if is_full(line) {
+                } else if has_overflowed(line) {
                     self.find_beyond(key)
                 } else {
                     None
@@ -191,7 +188,7 @@ impl LinearProbingTable {
         keys.map(|key| (key ^ EMPTY).hash() as u32)
     }
 
-    /// The value of a key that is not in its own line, which is full.
+    /// The value of a key that is not in its own line, which has overflowed.
     fn find_beyond(&self, key: u64) -> Option<u64> {
         if key == EMPTY {
             return None;
@@ -204,7 +201,7 @@ impl LinearProbingTable {
             if is_here {
                 return Some(value);
             }
-            if !is_full(line) {
+            if !has_overflowed(line) {
                 return None;
             }
         }
@@ -227,10 +224,19 @@ fn search(line: &CacheLine, key: u64) -> (u64, bool) {
     (line.0[ENTRIES + equal.trailing_zeros() as usize % ENTRIES], equal != 0)
 }
 
-/// Whether keys may have gone on to the next line.
+/// Whether a key that found no place in the line has gone on to the next. The order of its last two entries tells: ascending keys
+/// say yes, and a line that is not full has an empty place, which is 0, behind.
 #[inline(always)]
-fn is_full(line: &CacheLine) -> bool {
-    line.0[ENTRIES - 1] != 0
+fn has_overflowed(line: &CacheLine) -> bool {
+    line.0[ENTRIES - 2] < line.0[ENTRIES - 1]
+}
+
+/// Lets the order of the last two entries of a full line tell whether it has overflowed.
+fn tell_overflow(line: &mut CacheLine, overflowed: bool) {
+    if has_overflowed(line) != overflowed {
+        line.0.swap(ENTRIES - 2, ENTRIES - 1);
+        line.0.swap(2 * ENTRIES - 2, 2 * ENTRIES - 1);
+    }
 }
 
 /// Puts an entry into the first free place from its own line on; false if the key is there already.
@@ -239,17 +245,22 @@ fn insert(stretch: &mut [CacheLine], own: usize, key: u64, value: u64) -> bool {
         return false;
     }
     let lines = stretch.len();
-    for line in (own..lines).chain(0..own) {
-        let CacheLine(line) = &mut stretch[line];
-        // Places are taken in order. Counted, not looked for: how many are taken cannot be predicted.
-        let taken = line[..ENTRIES].iter().map(|entry| usize::from(*entry != 0)).sum::<usize>();
-        if line[..ENTRIES].iter().fold(false, |is_there, entry| is_there | (*entry == key ^ EMPTY)) {
+    for number in (own..lines).chain(0..own) {
+        let line = &mut stretch[number];
+        let (keys, values) = line.0.split_at_mut(ENTRIES);
+        if keys.iter().fold(false, |is_there, entry| is_there | (*entry == key ^ EMPTY)) {
             return false;
         }
+        // Places are taken in order. Counted, not looked for: how many are taken cannot be predicted.
+        let taken = keys.iter().map(|entry| usize::from(*entry != 0)).sum::<usize>();
         if taken < ENTRIES {
-            (line[taken], line[ENTRIES + taken]) = (key ^ EMPTY, value);
+            (keys[taken], values[taken]) = (key ^ EMPTY, value);
+            if taken == ENTRIES - 1 {
+                tell_overflow(line, false);
+            }
             return true;
         }
+        tell_overflow(line, true);
     }
     false
 }

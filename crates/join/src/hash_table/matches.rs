@@ -114,7 +114,7 @@ impl<'a, T: Copy + Default> Matches<'a, T> {
 
 /// The numbers of the bits that are set.
 #[inline(always)]
-fn set_bits(bits: u64) -> impl Iterator<Item = usize> {
+pub(super) fn set_bits(bits: u64) -> impl Iterator<Item = usize> {
     let mut rest = bits;
     std::iter::from_fn(move || {
         let bit = rest.trailing_zeros() as usize;
