@@ -106,15 +106,18 @@ impl LinearProbingTable {
             places[..keys.len().min(AHEAD)].iter().for_each(|place| prefetch(&lines[*place]));
             let values = matches.block(keys.len());
             let mut found = [0u64; LOOKED_UP_TOGETHER / BLOCK];
-            for (block, (keys, values)) in keys.chunks(BLOCK).zip(values.chunks_mut(BLOCK)).enumerate() {
+            let blocks = keys.chunks(BLOCK).zip(values.chunks_mut(BLOCK)).zip(&mut found);
+            for (block, ((keys, values), found)) in blocks.enumerate() {
+                let mut bits = 0;
                 for (number, (key, result)) in keys.iter().zip(values).enumerate() {
                     let place = block * BLOCK + number;
                     // Beyond the last key are places of other keys, which do no harm.
                     prefetch(&lines[places[(place + AHEAD) % LOOKED_UP_TOGETHER]]);
                     let (value, is_here) = search(&lines[places[place]], *key);
                     *result = of(value);
-                    found[block] |= u64::from(is_here) << number;
+                    bits |= u64::from(is_here) << number;
                 }
+                *found = bits;
             }
             if has_mark {
                 // It is found in every line that is not full.
