@@ -96,28 +96,29 @@ impl LinearProbingTable {
         }
         let lines: &[CacheLine] = &self.lines;
         let mut matches = Matches::new(&lookups, values, probe);
-        let mut places = [0; LOOKED_UP_TOGETHER];
+        // Beyond the last key are places of other keys, whose lines are asked for without harm.
+        let mut places = [0; LOOKED_UP_TOGETHER + AHEAD];
         for keys in lookups.keys.chunks(LOOKED_UP_TOGETHER) {
-            let mut has_mark = false;
             for (key, place) in keys.iter().zip(&mut places) {
                 *place = line_of(*key, lines.len());
-                has_mark |= *key == EMPTY;
             }
+            // Apart from the places, so that many keys are compared at once.
+            let has_mark = keys.iter().fold(false, |has_mark, key| has_mark | (*key == EMPTY));
             places[..keys.len().min(AHEAD)].iter().for_each(|place| prefetch(&lines[*place]));
             let values = matches.block(keys.len());
             let mut found = [0u64; LOOKED_UP_TOGETHER / BLOCK];
             let blocks = keys.chunks(BLOCK).zip(values.chunks_mut(BLOCK)).zip(&mut found);
             for (block, ((keys, values), found)) in blocks.enumerate() {
+                let (places, ahead) = (&places[block * BLOCK..], &places[block * BLOCK + AHEAD..]);
                 let mut bits = 0;
-                for (number, (key, result)) in keys.iter().zip(values).enumerate() {
-                    let place = block * BLOCK + number;
-                    // Beyond the last key are places of other keys, which do no harm.
-                    prefetch(&lines[places[(place + AHEAD) % LOOKED_UP_TOGETHER]]);
-                    let (value, is_here) = search(&lines[places[place]], *key);
+                for (((key, result), place), ahead) in keys.iter().zip(values).zip(places).zip(ahead) {
+                    prefetch(&lines[*ahead]);
+                    let (value, is_here) = search(&lines[*place], *key);
                     *result = of(value);
-                    bits |= u64::from(is_here) << number;
+                    // From above: a shift by a number that differs from key to key takes longer.
+                    bits = bits >> 1 | u64::from(is_here) << (BLOCK - 1);
                 }
-                *found = bits;
+                *found = bits >> (BLOCK - keys.len());
             }
             if has_mark {
                 // It is found in every line that is not full.
@@ -223,8 +224,9 @@ fn line_of(key: u64, lines: usize) -> usize {
 #[inline(always)]
 fn search(line: &CacheLine, key: u64) -> (u64, bool) {
     let equal = line.equal_to(key ^ EMPTY);
-    // Where it is not there, any value.
-    (line.0[ENTRIES + equal.trailing_zeros() as usize % ENTRIES], equal != 0)
+    // Where it is not there, any value: the bit that is always set leads to the first.
+    let number = (equal | 1 << ENTRIES).trailing_zeros() as usize % ENTRIES;
+    (line.0[ENTRIES + number], equal != 0)
 }
 
 /// Whether a key that found no place in the line has gone on to the next. The order of its last two entries tells: ascending keys
