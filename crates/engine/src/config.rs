@@ -11,7 +11,7 @@ use datafusion::common::{DataFusionError, Result};
 /// How joins run in memory.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
-    /// By the estimated size of the build side, and by what the plan does with partitions.
+    /// By the estimated size of the build side, by what the plan does with partitions, and by what was measured of the machine.
     #[default]
     Auto,
     /// One hash table, built and probed by all threads.
@@ -104,7 +104,7 @@ config_namespace! {
         /// Whether equi-joins run on Overspill's operator. When false, DataFusion's own join operators are used.
         pub enabled: bool, default = true
 
-        /// How joins run in memory: no_partition lets all threads build one hash table and probe it, radix does the same but partitions probe rows by the part of the table that they look into, so that it fits a cache, hybrid partitions both sides and gives each thread partitions of its own, and auto decides by the estimated size of the build side and by what the plan does with partitions.
+        /// How joins run in memory: no_partition lets all threads build one hash table and probe it, radix does the same but partitions probe rows by the part of the table that they look into, so that it fits a cache, hybrid partitions both sides and gives each thread partitions of its own, and auto decides by the estimated size of the build side, by what the plan does with partitions, and by what was measured of the machine.
         pub strategy: Strategy, default = Strategy::Auto
 
         /// Which hash table joins make: perfect takes keys of up to 64 bits that lie close together, linear_probing those of up to 64 bits that are there once, unchained any; auto takes the first of these that keys allow, and so does each of them where they do not allow it.

@@ -21,6 +21,8 @@ pub(super) struct JoinMetrics {
     pub in_memory_joins: Count,
     /// Streams that partitioned their probe rows by the region of the hash table that they look into.
     pub radix_streams: Count,
+    /// Streams whose last lookups went through a Bloom filter.
+    pub filtered_streams: Count,
     /// Build sides that were partly moved to files.
     pub hybrid_joins: Count,
     /// Partitions of the build side that were moved to files.
@@ -55,6 +57,7 @@ impl JoinMetrics {
             peak_mem_used: gauge("peak_mem_used"),
             in_memory_joins: counter("in_memory_joins"),
             radix_streams: counter("radix_streams"),
+            filtered_streams: counter("filtered_streams"),
             hybrid_joins: counter("hybrid_joins"),
             spilled_partitions: counter("spilled_partitions"),
             recursion_depth: gauge("recursion_depth"),

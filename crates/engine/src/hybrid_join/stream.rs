@@ -221,6 +221,7 @@ impl HybridJoinStream {
     fn end_input(&mut self) -> Result<()> {
         let State::Probing(probing) = std::mem::replace(&mut self.state, State::Done) else { return Ok(()) };
         let Probing { build, prober, .. } = *probing;
+        self.context.metrics.filtered_streams.add(usize::from(prober.is_filtered()));
         let spilled = finish_spill(prober)?;
         let next = match self.execution.as_ref().and_then(|execution| execution.inputs.as_ref()) {
             Some(inputs) => inputs.end(spilled)?,

@@ -106,6 +106,11 @@ pub(super) struct LazyFilter {
 }
 
 impl LazyFilter {
+    /// The filter, if it has been made.
+    pub fn get(&self) -> Option<&BloomFilter> {
+        self.filter.get()
+    }
+
     /// The filter, or what `make` makes, which is called once at most. `None` if it fails, or if another thread is at it.
     pub fn get_or_make(&self, make: impl FnOnce() -> Option<BloomFilter>) -> Option<&BloomFilter> {
         if let Some(filter) = self.filter.get() {

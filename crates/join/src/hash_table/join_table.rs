@@ -231,6 +231,12 @@ impl JoinTable {
         })
     }
 
+    /// Whether the lookups of whoever has this cursor go through a filter.
+    pub fn is_filtered(&self, cursor: &MatchCursor) -> bool {
+        let keys = self.filterable_keys();
+        self.filter.get().is_some() && keys.is_some_and(|keys| cursor.rate.is_worth_filtering(keys))
+    }
+
     /// Starts the search for the matches of a probe batch.
     pub fn start(&self, keys: &Keys, cursor: &mut MatchCursor) {
         let MatchCursor { begins, ends, row, rate } = cursor;

@@ -136,9 +136,16 @@ impl LinearProbingTable {
                 }
             }
             let open = || open[..count].iter().map(|number| usize::from(*number));
-            open().for_each(|number| prefetch(lines.get(places[number] + 1).unwrap_or(&lines[0])));
+            let next = |number: usize| lines.get(places[number] + 1).unwrap_or(&lines[0]);
+            open().for_each(|number| prefetch(next(number)));
             for number in open() {
-                if let Some(value) = self.find_beyond(keys[number]) {
+                let key = keys[number];
+                // Wherever the search goes on: a key that is in the next line is nowhere else.
+                let value = match search(next(number), key) {
+                    (value, true) if key != EMPTY => Some(value),
+                    _ => self.find_beyond(key),
+                };
+                if let Some(value) = value {
                     values[number] = of(value);
                     found[number / BLOCK] |= 1 << (number % BLOCK);
                 }

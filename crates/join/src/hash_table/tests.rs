@@ -1,5 +1,6 @@
 //! The hash table finds all matches, and only them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, StringArray};
@@ -7,6 +8,7 @@ use arrow::array::{ArrayRef, Int64Array, StringArray};
 use super::perfect::{KeyRange, PerfectTable};
 use super::*;
 use crate::keys::{KeyCodec, Keys};
+use crate::radix::region_of_this_machine;
 
 fn integers(values: &[Option<i64>]) -> Keys {
     let column: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
@@ -138,10 +140,7 @@ fn large_builds() -> Vec<(&'static str, Vec<Option<i64>>)> {
 #[test]
 fn large_tables_find_what_a_map_finds_on_any_number_of_threads() {
     for (name, build) in large_builds() {
-        let mut rows_of = std::collections::HashMap::<i64, Vec<u32>>::new();
-        for (row, key) in build.iter().enumerate() {
-            key.iter().for_each(|key| rows_of.entry(*key).or_default().push(row as u32));
-        }
+        let rows_of = rows_by_key(&build);
         // Keys that are there, but not the heaviest again and again, and keys that are not.
         let mut probe: Vec<_> = build.iter().step_by(97).copied().filter(|key| *key != Some(-1)).collect();
         probe.extend([Some(-1), Some(i64::MIN), Some(i64::MAX), Some(1 << 40), Some(-5_001), Some(1 << 18)]);
@@ -162,6 +161,59 @@ fn large_tables_find_what_a_map_finds_on_any_number_of_threads() {
                 last.1 <= 3_000
             });
             assert!(found == expected, "{name}, {choice:?}, {threads} threads");
+        }
+    }
+}
+
+/// The rows of each key.
+fn rows_by_key(build: &[Option<i64>]) -> HashMap<i64, Vec<u32>> {
+    let mut rows = HashMap::<i64, Vec<u32>>::new();
+    for (key, row) in build.iter().zip(0..) {
+        key.iter().for_each(|key| rows.entry(*key).or_default().push(row));
+    }
+    rows
+}
+
+type Encoder = fn(&[Option<i64>]) -> Keys;
+
+/// The same number in two columns.
+fn pairs_of_integers(values: &[Option<i64>]) -> Keys {
+    let column: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
+    let types = vec![column.data_type().clone(); 2];
+    KeyCodec::try_new(&types, false).unwrap().encode(&[Arc::clone(&column), column]).unwrap()
+}
+
+#[test]
+fn lookups_that_find_little_are_filtered_and_find_the_same() {
+    let unique: Vec<_> = (0..100_000).map(|row| Some(sparse(row))).collect();
+    let repeated: Vec<_> = (0..100_000).map(|row| (row % 9 != 0).then_some(sparse(row / 3))).collect();
+    for (build, encode) in [&unique, &repeated].into_iter().flat_map(|build| {
+        let encoders: [Encoder; 3] = [integers, strings, pairs_of_integers];
+        encoders.map(|encode| (build, encode))
+    }) {
+        let rows_of = rows_by_key(build);
+        for choice in [TableChoice::LinearProbing, TableChoice::Unchained] {
+            let table = JoinTable::build(encode(build), choice, 2).unwrap();
+            let visited = VisitedRows::new(build.len());
+            let (mut cursor, mut marking) = (MatchCursor::default(), MatchCursor::default());
+            // A row of a thousand has partners.
+            for batch in 0..30 {
+                let key = |row: i64| sparse(if row % 1_000 == 0 { batch * 31 + row } else { -1 - row });
+                let probe: Vec<_> = (0..8_000).map(|row| (row % 7 != 5).then(|| key(row))).collect();
+                let rows = probe.iter().zip(0..).filter_map(|(key, row)| Some((row, rows_of.get(&(*key)?)?)));
+                let expected: Vec<(u32, u32)> =
+                    rows.flat_map(|(row, rows)| rows.iter().map(move |build| (row, *build))).collect();
+                let probe = encode(&probe);
+                let (mut rows, mut probe_rows) = (vec![], vec![]);
+                table.start(&probe, &mut cursor);
+                assert!(!table.next_pairs(&probe, &mut cursor, 8_000, false, &mut rows, &mut probe_rows));
+                assert!(probe_rows.into_iter().zip(rows).eq(expected.iter().copied()), "{choice:?}, batch {batch}");
+                table.start(&probe, &mut marking);
+                table.mark_matches(&probe, &mut marking, &visited);
+                assert!(expected.iter().all(|(_, row)| visited.get(*row)));
+            }
+            let is_large = table.bytes() > region_of_this_machine();
+            assert_eq!((table.is_filtered(&cursor), table.is_filtered(&marking)), (is_large, is_large));
         }
     }
 }

@@ -256,6 +256,11 @@ impl<S: SpillStore> Prober<S> {
         self.current.take()?.matched.map(|mut matched| matched.finish())
     }
 
+    /// Whether most rows were lately found to have no partner, so that a filter is asked before the hash table.
+    pub fn is_filtered(&self) -> bool {
+        self.build.table.is_filtered(&self.cursor)
+    }
+
     /// What is left for the files, once all batches are done.
     pub fn into_spill(self) -> Option<ProbeSpill<S>> {
         self.spill
