@@ -21,6 +21,7 @@ use datafusion::common::{Result, exec_datafusion_err};
 use overspill_experiments::{ExperimentArgs, Figure, FigureExperiment};
 
 pub use advisor::AdvisorArgs;
+pub use engines::CompareArgs;
 pub use operator_join::{OperatorJoinArgs, OperatorStrategy};
 
 /// The arguments of `overspill bench`.

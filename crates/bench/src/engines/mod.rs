@@ -1,5 +1,6 @@
 //! The engines that are compared, and how each is started.
 
+mod args;
 mod session;
 
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use datafusion::common::{Result, exec_datafusion_err};
 
+pub use self::args::CompareArgs;
 pub(crate) use self::session::Session;
 use crate::process::{no_python, skipped};
 

@@ -8,19 +8,16 @@ mod run;
 mod workload;
 
 use std::io::Write;
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill_machine::measure::{CpuEffort, measure_bounds};
 use overspill_machine::topology::Topology;
 
-use crate::datagen::{Compression, Format, MOST_SCALE, Output, TablePair, check_scale, create_directory, thread_count};
-use crate::engines::{Engine, Missing, OVERSPILL, Terms, VERSION};
+use crate::datagen::{Compression, Format, MOST_SCALE, Output, TablePair, check_scale};
+use crate::engines::{CompareArgs, Engine, Missing, OVERSPILL, Terms, VERSION};
 use crate::process::program;
-use crate::report::{machine, tell, write_file};
+use crate::report::{machine, tell};
 use run::Run;
 pub use workload::Workload;
 
@@ -35,45 +32,9 @@ pub struct PeersArgs {
     #[arg(long, default_value_t = 1.0, value_name = "F")]
     pub scale: f64,
 
-    /// How often each engine runs each join; the tables show medians
-    #[arg(long, default_value = "5", value_name = "N")]
-    pub runs: NonZeroUsize,
-
-    /// Threads of every engine [default: one a processor]
-    #[arg(long, value_name = "N")]
-    pub threads: Option<NonZeroUsize>,
-
-    /// A Python that has the other engines; those that it lacks are left out
-    #[arg(long, value_name = "PATH")]
-    pub python: Option<PathBuf>,
-
-    /// A setting of Overspill, as in overspill.strategy=radix; may be given several times
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub settings: Vec<String>,
-
-    /// Where the generated tables are kept for the next time
-    #[arg(long, default_value = "overspill-bench-data", value_name = "DIR")]
-    pub dir: PathBuf,
-
-    /// How long an engine may take to load tables and join them, before it is stopped
-    #[arg(long, default_value = "1800", value_name = "SECONDS")]
-    pub timeout: NonZeroUsize,
-
-    /// Write every figure to this file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// Draw the speeds to this file
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
-
-    /// Fail when a target is missed
-    #[arg(long)]
-    pub check: bool,
-
-    /// The overspill program to measure [default: this one]
-    #[arg(long, value_name = "PATH", hide = true)]
-    pub program: Option<PathBuf>,
+    /// How engines are compared.
+    #[command(flatten)]
+    pub compare: CompareArgs,
 }
 
 /// The figures of the experiment.
@@ -124,22 +85,9 @@ pub fn run(args: &PeersArgs) -> Result<()> {
 fn run_to(args: &PeersArgs, random_reads: impl FnOnce(&Topology) -> Result<f64>, out: &mut dyn Write) -> Result<()> {
     check_scale(args.scale, MOST_SCALE)?;
     let chosen = if args.workload.is_empty() { Workload::value_variants() } else { &args.workload };
-    let program = program(args.program.as_deref())?;
-    create_directory(&args.dir)?;
-    let terms = Terms {
-        threads: thread_count(args.threads),
-        patience: Duration::from_secs(args.timeout.get() as u64),
-        dir: &args.dir,
-    };
-    let mut peers = vec![];
-    let mut missing = vec![];
-    tell("looking for the other engines");
-    for peer in Engine::peers(args.python.as_deref(), &terms) {
-        match peer {
-            Ok(engine) => peers.push(engine),
-            Err(reason) => missing.push(reason),
-        }
-    }
+    let program = program(args.compare.program.as_deref())?;
+    let terms = args.compare.terms()?;
+    let (peers, missing) = args.compare.peers(&terms);
     tell("measuring reads at random places");
     let topology = Topology::of_this_machine();
     let random_reads = random_reads(&topology)?;
@@ -147,28 +95,22 @@ fn run_to(args: &PeersArgs, random_reads: impl FnOnce(&Topology) -> Result<f64>,
         machine: machine(&topology),
         scale: args.scale,
         threads: terms.threads,
-        runs: args.runs.get(),
+        runs: args.compare.runs.get(),
         random_reads,
         missing,
         joins: vec![],
     };
     // Nobody may be listening any more.
     _ = out.write_all(report::head(&figures, topology.cpu.threads).as_bytes());
-    let overspill = Engine::overspill(OVERSPILL, VERSION, program, &args.settings);
+    let overspill = Engine::overspill(OVERSPILL, VERSION, program, &args.compare.settings);
     for workload in chosen {
         let join = measure(args, workload, &overspill, &peers, &terms)?;
         _ = out.write_all(report::table(&figures, &join).as_bytes());
         figures.joins.push(join);
         // After each join, so that what was measured is kept if a later one fails.
-        if let Some(path) = &args.json {
-            write_file(path, &format!("{:#}\n", report::json(&figures)))?;
-        }
-        if let Some(path) = &args.svg {
-            let svg = report::figure(&figures).to_svg().map_err(|error| exec_datafusion_err!("{error}"))?;
-            write_file(path, &svg)?;
-        }
+        args.compare.write(|| report::json(&figures), || report::figure(&figures))?;
     }
-    if args.check
+    if args.compare.check
         && !figures.joins.iter().all(|join| report::targets(&figures, join).iter().all(report::Target::is_met))
     {
         return exec_err!("A target of the experiment was missed, or could not be judged.");
@@ -179,22 +121,22 @@ fn run_to(args: &PeersArgs, random_reads: impl FnOnce(&Topology) -> Result<f64>,
 /// Runs a workload in all engines.
 fn measure(args: &PeersArgs, workload: &Workload, overspill: &Engine, peers: &[Engine], terms: &Terms) -> Result<Join> {
     let tables = workload.tables(args.scale);
-    let folder = workload.folder(&args.dir.join("peers"), &tables);
+    let folder = workload.folder(&args.compare.dir.join("peers"), &tables);
     let output = Output {
         dir: &folder,
         format: Format::Parquet,
         compression: Compression::None,
         force: false,
-        threads: args.threads,
+        threads: args.compare.threads,
     };
     tables.generate(&output, &mut std::io::sink())?;
     let mut contenders: Vec<Contender> = std::iter::once(overspill).chain(peers).map(Contender::new).collect();
-    for round in 0..args.runs.get() {
+    for round in 0..args.compare.runs.get() {
         // Each engine is first in its turn.
         contenders.rotate_left(usize::from(round > 0));
         for Contender { engine, runs } in &mut contenders {
             let Ok(done) = runs else { continue };
-            tell(&format!("{}: round {} of {}, {}", workload.name, round + 1, args.runs, engine.name));
+            tell(&format!("{}: round {} of {}, {}", workload.name, round + 1, args.compare.runs, engine.name));
             match run::run(engine, workload, &folder, terms) {
                 Ok(run) => done.push(run),
                 Err(error) if engine.is_overspill() => return Err(error),

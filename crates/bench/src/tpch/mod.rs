@@ -9,19 +9,17 @@ mod query;
 mod report;
 
 use std::io::Write;
-use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use clap::Args;
 use datafusion::DATAFUSION_VERSION;
-use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::common::{Result, exec_err};
 use overspill_machine::topology::Topology;
 
-use crate::datagen::{self, Compression, create_directory, thread_count, tpch_tables};
-use crate::engines::{Engine, Missing, OVERSPILL, Session, Terms, VERSION};
+use crate::datagen::{self, Compression, tpch_tables};
+use crate::engines::{CompareArgs, Engine, Missing, OVERSPILL, Session, Terms, VERSION};
 use crate::process::program;
-use crate::report::{tell, write_file};
+use crate::report::{machine, tell};
 use query::Query;
 
 /// Overspill's program with the joins that it replaces.
@@ -38,45 +36,9 @@ pub struct TpchArgs {
     #[arg(long, value_name = "N", value_parser = query::by_number)]
     pub query: Vec<Query>,
 
-    /// How often each engine runs each query; the table shows medians
-    #[arg(long, default_value = "3", value_name = "N")]
-    pub runs: NonZeroUsize,
-
-    /// Threads of every engine [default: one a processor]
-    #[arg(long, value_name = "N")]
-    pub threads: Option<NonZeroUsize>,
-
-    /// A Python that has the other engines; those that it lacks are left out
-    #[arg(long, value_name = "PATH")]
-    pub python: Option<PathBuf>,
-
-    /// A setting of Overspill, as in overspill.strategy=hybrid; may be given several times
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub settings: Vec<String>,
-
-    /// Where the generated tables are kept for the next time
-    #[arg(long, default_value = "overspill-bench-data", value_name = "DIR")]
-    pub dir: PathBuf,
-
-    /// How long an engine may take for the queries of a round, before it is stopped
-    #[arg(long, default_value = "3600", value_name = "SECONDS")]
-    pub timeout: NonZeroUsize,
-
-    /// Write every figure to this file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// Draw the seconds to this file
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
-
-    /// Fail when a target is missed
-    #[arg(long)]
-    pub check: bool,
-
-    /// The overspill program to measure [default: this one]
-    #[arg(long, value_name = "PATH", hide = true)]
-    pub program: Option<PathBuf>,
+    /// How engines are compared.
+    #[command(flatten)]
+    pub compare: CompareArgs,
 }
 
 /// The figures of the experiment.
@@ -124,44 +86,32 @@ pub fn run(args: &TpchArgs) -> Result<()> {
 
 fn run_to(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
     let queries = if args.query.is_empty() { query::all() } else { args.query.clone() };
-    let program = program(args.program.as_deref())?;
-    create_directory(&args.dir)?;
+    let program = program(args.compare.program.as_deref())?;
+    let terms = args.compare.terms()?;
     let tables = datagen::TpchArgs {
         scale: args.scale,
-        dir: args.dir.join(format!("tpch-sf{}", args.scale)),
+        dir: args.compare.dir.join(format!("tpch-sf{}", args.scale)),
         compression: Compression::Snappy,
         force: false,
-        threads: args.threads,
+        threads: args.compare.threads,
     };
     datagen::generate_tpch(&tables, &mut std::io::sink())?;
-    let terms = Terms {
-        threads: thread_count(args.threads),
-        patience: Duration::from_secs(args.timeout.get() as u64),
-        dir: &args.dir,
-    };
-    tell("looking for the other engines");
-    let (mut peers, mut missing) = (vec![], vec![]);
-    for peer in Engine::peers(args.python.as_deref(), &terms) {
-        match peer {
-            Ok(engine) => peers.push(engine),
-            Err(reason) => missing.push(reason),
-        }
-    }
+    let (peers, missing) = args.compare.peers(&terms);
     let with_stock_joins: Vec<String> =
-        { args.settings.iter().cloned() }.chain(["overspill.enabled=false".into()]).collect();
+        { args.compare.settings.iter().cloned() }.chain(["overspill.enabled=false".into()]).collect();
     let engines = [
-        Engine::overspill(OVERSPILL, VERSION, program.clone(), &args.settings),
+        Engine::overspill(OVERSPILL, VERSION, program.clone(), &args.compare.settings),
         Engine::overspill(STOCK_JOINS, DATAFUSION_VERSION, program, &with_stock_joins),
     ];
     let mut contenders: Vec<Contender> =
         engines.into_iter().chain(peers).map(|engine| Contender::new(engine, queries.len())).collect();
     let mut answers: Vec<Option<Vec<String>>> = vec![None; queries.len()];
     let mut order: Vec<usize> = (0..contenders.len()).collect();
-    for round in 0..args.runs.get() {
+    for round in 0..args.compare.runs.get() {
         order.rotate_left(usize::from(round > 0));
         for number in &order {
             let contender = &mut contenders[*number];
-            tell(&format!("round {} of {}, {}", round + 1, args.runs, contender.engine.name));
+            tell(&format!("round {} of {}, {}", round + 1, args.compare.runs, contender.engine.name));
             run_round(contender, &queries, &mut answers, &tables.dir, &terms)?;
         }
     }
@@ -170,10 +120,10 @@ fn run_to(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
         return exec_err!("There was no engine to measure.");
     };
     let figures = Figures {
-        machine: crate::report::machine(&Topology::of_this_machine()),
+        machine: machine(&Topology::of_this_machine()),
         scale: args.scale,
         threads: terms.threads,
-        runs: args.runs.get(),
+        runs: args.compare.runs.get(),
         missing,
         queries,
         overspill,
@@ -182,14 +132,8 @@ fn run_to(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
     };
     // Nobody may be listening any more.
     _ = out.write_all(report::table(&figures).as_bytes());
-    if let Some(path) = &args.json {
-        write_file(path, &format!("{:#}\n", report::json(&figures)))?;
-    }
-    if let Some(path) = &args.svg {
-        let svg = report::figure(&figures).to_svg().map_err(|error| exec_datafusion_err!("{error}"))?;
-        write_file(path, &svg)?;
-    }
-    if args.check && !report::targets(&figures).iter().all(|target| target.met) {
+    args.compare.write(|| report::json(&figures), || report::figure(&figures))?;
+    if args.compare.check && !report::targets(&figures).iter().all(|target| target.met) {
         return exec_err!("A target of the experiment was missed.");
     }
     Ok(())

@@ -99,6 +99,25 @@ fn joins_are_measured_without_other_engines() {
 }
 
 #[test]
+fn queries_of_tpch_are_measured_without_other_engines() {
+    let shell = Shell::new();
+    let words = "bench tpch --scale 0.01 --runs 2 --query 1 --query 3 --query 16 --json f.json --svg f.svg";
+    let run = shell.run(&words.split(' ').collect::<Vec<_>>());
+    assert_eq!((run.status, run.err.as_str()), (0, ""), "{}", run.out);
+    assert!(run.out.contains("TPC-H, scale factor 0.01") && run.out.contains("Polars was skipped"), "{}", run.out);
+    let figures: serde_json::Value = serde_json::from_str(&shell.read("f.json")).unwrap();
+    for (engine, name) in figures["engines"].as_array().unwrap().iter().zip(["Overspill", "DataFusion's joins"]) {
+        assert_eq!(engine["name"], name);
+        let queries = engine["queries"].as_array().unwrap();
+        assert_eq!(queries.iter().map(|query| query["number"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 3, 16]);
+        assert!(queries.iter().all(|query| query["median_seconds"].as_f64().unwrap() > 0.0), "{engine}");
+    }
+    assert!(shell.read("f.svg").contains("TPC-H"));
+    let error = shell.fail(&["bench", "tpch", "--scale", "0"]);
+    assert!(error.contains("scale"), "{error}");
+}
+
+#[test]
 fn the_emulated_device_is_named_as_no_gpu() {
     let shell = Shell::new();
     // Built for the tests of the kernels, and put among the libraries.

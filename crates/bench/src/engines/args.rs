@@ -1,0 +1,95 @@
+//! What the experiments that compare engines are told, and what each does with it.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use datafusion::common::{Result, exec_datafusion_err};
+use overspill_experiments::Figure;
+use serde_json::Value;
+
+use super::{Engine, Missing, Terms};
+use crate::datagen::{create_directory, thread_count};
+use crate::report::{tell, write_file};
+
+/// The arguments that experiments with other engines have in common.
+#[derive(Debug, Clone, Args)]
+pub struct CompareArgs {
+    /// How often each engine runs each query; the tables show medians
+    #[arg(long, default_value = "5", value_name = "N")]
+    pub runs: NonZeroUsize,
+
+    /// Threads of every engine [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// A Python that has the other engines; those that it lacks are left out
+    #[arg(long, value_name = "PATH")]
+    pub python: Option<PathBuf>,
+
+    /// A setting of Overspill, as in overspill.strategy=radix; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+
+    /// Where the generated tables are kept for the next time
+    #[arg(long, default_value = "overspill-bench-data", value_name = "DIR")]
+    pub dir: PathBuf,
+
+    /// How long a process of an engine may take, before it is stopped
+    #[arg(long, default_value = "1800", value_name = "SECONDS")]
+    pub timeout: NonZeroUsize,
+
+    /// Write every figure to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Draw the figures to this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+
+    /// Fail when a target is missed
+    #[arg(long)]
+    pub check: bool,
+
+    /// The overspill program to measure [default: this one]
+    #[arg(long, value_name = "PATH", hide = true)]
+    pub program: Option<PathBuf>,
+}
+
+impl CompareArgs {
+    /// What every process is given, with the directory that it names made.
+    pub(crate) fn terms(&self) -> Result<Terms<'_>> {
+        create_directory(&self.dir)?;
+        Ok(Terms {
+            threads: thread_count(self.threads),
+            patience: Duration::from_secs(self.timeout.get() as u64),
+            dir: &self.dir,
+        })
+    }
+
+    /// The other engines that are there, and those that are not.
+    pub(crate) fn peers(&self, terms: &Terms) -> (Vec<Engine>, Vec<Missing>) {
+        tell("looking for the other engines");
+        let (mut peers, mut missing) = (vec![], vec![]);
+        for peer in Engine::peers(self.python.as_deref(), terms) {
+            match peer {
+                Ok(engine) => peers.push(engine),
+                Err(reason) => missing.push(reason),
+            }
+        }
+        (peers, missing)
+    }
+
+    /// Writes the files that were asked for.
+    pub(crate) fn write(&self, json: impl FnOnce() -> Value, figure: impl FnOnce() -> Figure) -> Result<()> {
+        if let Some(path) = &self.json {
+            write_file(path, &format!("{:#}\n", json()))?;
+        }
+        if let Some(path) = &self.svg {
+            let svg = figure().to_svg().map_err(|error| exec_datafusion_err!("{error}"))?;
+            write_file(path, &svg)?;
+        }
+        Ok(())
+    }
+}
