@@ -28,7 +28,7 @@ pub(crate) fn run(args: &ExperimentArgs) -> Result<Figure> {
     let machine = args.device.open().map_err(failed)?;
     let mut figure = FigureExperiment::Partition.run(&machine, args.scale).map_err(failed)?;
     let threads = machine.topology.cpu.threads.max(1);
-    let tuples = ((TUPLES * args.scale.unwrap_or(1.0)) as usize / threads).max(1);
+    let tuples = ((TUPLES * machine.scale(args.scale)) as usize / threads).max(1);
     add(&mut figure, threads, tuples)?;
     figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(failed)?;
     Ok(figure)

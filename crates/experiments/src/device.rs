@@ -64,6 +64,9 @@ pub struct Gpu {
     pub emulated: bool,
 }
 
+/// What the emulated device is given of the data: it runs on the CPU, thread by thread.
+const EMULATED_SCALE: f64 = 1.0 / 4096.0;
+
 /// The machine that experiments run on.
 #[derive(Debug)]
 pub struct Machine {
@@ -132,6 +135,11 @@ impl Machine {
     /// Whether sizes should be small, as kernels run on the CPU.
     pub fn is_emulated(&self) -> bool {
         self.gpu.as_ref().is_ok_and(|gpu| gpu.emulated)
+    }
+
+    /// The scale of an experiment: what was asked for, or all of its data, of which an emulated device is given a small part.
+    pub fn scale(&self, asked: Option<f64>) -> f64 {
+        asked.unwrap_or(if self.is_emulated() { EMULATED_SCALE } else { 1.0 })
     }
 }
 

@@ -46,9 +46,6 @@ pub struct ExperimentArgs {
 /// A thousand times the data of the experiments is more than any memory.
 const MOST_SCALE: f64 = 1000.0;
 
-/// What the emulated device is given of the data: it runs on the CPU, thread by thread.
-pub(crate) const EMULATED_SCALE: f64 = 1.0 / 4096.0;
-
 impl FigureExperiment {
     /// All of them, the most telling first.
     pub const ALL: [Self; 5] = [Self::Transfer, Self::Partition, Self::Granularity, Self::PrefixSum, Self::Translation];
@@ -58,7 +55,7 @@ impl FigureExperiment {
     /// # Errors
     /// If there is no memory for it, the device fails, or an answer is wrong.
     pub fn run(self, machine: &Machine, scale: Option<f64>) -> Result<Figure> {
-        let scale = scale.unwrap_or(if machine.is_emulated() { EMULATED_SCALE } else { 1.0 });
+        let scale = machine.scale(scale);
         if !(scale > 0.0 && scale <= MOST_SCALE) {
             return Err(Error::Scale { scale, most: MOST_SCALE });
         }

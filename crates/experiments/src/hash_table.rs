@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::device::{Gpu, Machine};
-use crate::experiment::{EMULATED_SCALE, runs, scaled};
+use crate::experiment::{runs, scaled};
 use crate::figure::{Axis, Figure, SeriesSource};
 use crate::{Error, Result};
 
@@ -18,7 +18,7 @@ use crate::{Error, Result};
 /// # Errors
 /// If there is no memory for it, the device fails, or an answer is wrong.
 pub fn hash_table(machine: &Machine, scale: Option<f64>) -> Result<Figure> {
-    let scale = scale.unwrap_or(if machine.is_emulated() { EMULATED_SCALE } else { 1.0 });
+    let scale = machine.scale(scale);
     let mut figure = Figure {
         name: "hash-table",
         title: "Hash tables in GPU memory",
