@@ -186,7 +186,7 @@ fn measure(kind: &Kind, build_rows: u64, probe_rows: u64, threads: usize, runs: 
         probe_payloads: 1,
     };
     let tables = Tables::generate(&pair, threads)?;
-    let advised = probe_regions(Strategy::Auto);
+    let advised = probe_regions(Strategy::Auto, threads);
     let is_advised = advised.is_some() && tables.join(threads, advised, TableChoice::Perfect)?.is_radix;
     let mut seconds = vec![vec![]; FIXED.len()];
     let mut answers = vec![];

@@ -90,7 +90,7 @@ struct Joins {
 
 impl<'a> Report<'a> {
     fn new(topology: &'a Topology, measured: Option<&'a Measurements>) -> Self {
-        let advice = measured.and_then(|measured| Advice::new(&topology.cpu, measured));
+        let advice = measured.and_then(|measured| Advice::new(&topology.cpu, measured, topology.cpu.threads));
         let joins = advice.map(|Advice { no_partition, radix, partitioned_beyond }| Joins {
             no_partition_nanoseconds: no_partition * 1e9,
             radix_nanoseconds: radix * 1e9,

@@ -5,11 +5,12 @@
 //! processors together, in seconds a row:
 //!
 //! ```text
-//! no_partition = max(1 / random reads,                      lookup * cached read / threads)
-//! radix        = max(row / copied + row / read, (partition + lookup) * cached read / threads)
+//! no_partition = max(1 / random reads, latency / (misses * threads), lookup * cached read / threads)
+//! radix        = max(row / copied + row / read,          (partition + lookup) * cached read / threads)
 //! ```
 //!
-//! Random reads, bytes copied and bytes read in order are what `overspill machine --measure` has found in huge pages, a second; a
+//! Threads are those of the join, of which few do not get all the random reads that the memories give: each has its misses
+//! outstanding at once. Random reads, their latency, bytes copied and bytes read in order are what `overspill machine --measure` has found in huge pages, a second; a
 //! cached read is the latency of one that hits the first-level cache, and the work of a row is counted in such reads, so that it is
 //! the algorithm's and not the machine's. A table that fits the last-level caches is left as it is.
 
@@ -30,6 +31,9 @@ const PARTITION_WORK: f64 = 5.0;
 /// ... and a lookup in a part of a table that the cache has.
 const LOOKUP_WORK: f64 = 3.5;
 
+/// Cache misses that a core has outstanding at once.
+const MISSES: f64 = 10.0;
+
 /// Partitioning must promise so much less to be chosen: it takes memory, and is given up where columns have nulls.
 const ADVANTAGE: f64 = 0.9;
 
@@ -45,8 +49,8 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// By what was measured; `None` if huge pages of the processors' own memory were not.
-    pub fn new(cpu: &Cpu, measured: &Measurements) -> Option<Self> {
+    /// For joins of so many threads, by what was measured; `None` if huge pages of the processors' own memory were not.
+    pub fn new(cpu: &Cpu, measured: &Measurements, threads: usize) -> Option<Self> {
         let is_own = |processor: Processor, memory: MeasuredMemory| match (processor, memory) {
             (Processor::Cpu { node: own }, MeasuredMemory::Host { node, pages: PageSize::Huge, pinned: false }) => {
                 own == node
@@ -59,8 +63,11 @@ impl Advice {
         let curve = |curve: &&LatencyCurve| is_own(curve.processor, curve.memory);
         // The least range is that of few lines.
         let cached_read = measured.latency.iter().find(curve)?.points.first()?.nanoseconds * 1e-9;
-        let work = |reads: f64| reads * cached_read / cpu.threads.max(1) as f64;
-        let no_partition = (1.0 / all(|rates| rates.random_reads)).max(work(LOOKUP_WORK));
+        let threads = threads.clamp(1, cpu.threads.max(1)) as f64;
+        let work = |reads: f64| reads * cached_read / threads;
+        let latency = all(|rates| rates.latency) / own.len() as f64 * 1e-9;
+        let random_read = (1.0 / all(|rates| rates.random_reads)).max(latency / (MISSES * threads));
+        let no_partition = random_read.max(work(LOOKUP_WORK));
         let moved = ROW_BYTES / all(|rates| rates.copy) + ROW_BYTES / all(|rates| rates.read);
         let radix = moved.max(work(PARTITION_WORK + LOOKUP_WORK));
         let caches =
@@ -72,22 +79,24 @@ impl Advice {
         Some(Self { no_partition, radix, partitioned_beyond })
     }
 
-    /// For this machine, if it was measured before the first join of the process.
-    fn of_this_machine() -> Option<Self> {
-        static ADVICE: LazyLock<Option<Advice>> = LazyLock::new(|| {
-            let path = Measurements::path().filter(|path| path.exists())?;
-            let topology = Topology::of_this_machine();
-            Advice::new(&topology.cpu, &Measurements::load(&path, &topology)?)
+    /// The same for this machine, if it was measured before the first join of the process.
+    fn of_this_machine(threads: usize) -> Option<Self> {
+        static MEASURED: LazyLock<Option<(Cpu, Measurements)>> = LazyLock::new(|| {
+            // Its GPUs do not matter, and looking for them would open them.
+            let topology = Topology::without_gpus();
+            let measured = Measurements::load_for_processors(&Measurements::path()?, &topology)?;
+            Some((topology.cpu, measured))
         });
-        *ADVICE
+        let (cpu, measured) = MEASURED.as_ref()?;
+        Advice::new(cpu, measured, threads)
     }
 }
 
-/// Of which tables the probe rows are partitioned, and for how much of a table at a time; `None` if of none.
-pub fn probe_regions(strategy: Strategy) -> Option<ProbeRegions> {
+/// Of which tables a join of so many threads partitions its probe rows, and for how much of a table at a time; `None` if of none.
+pub fn probe_regions(strategy: Strategy, threads: usize) -> Option<ProbeRegions> {
     let beyond = match strategy {
         Strategy::Radix => 0,
-        Strategy::Auto => Advice::of_this_machine()?.partitioned_beyond?,
+        Strategy::Auto => Advice::of_this_machine(threads)?.partitioned_beyond?,
         Strategy::NoPartition | Strategy::Hybrid => return None,
     };
     Some(ProbeRegions::of_this_machine(beyond))
@@ -101,7 +110,7 @@ mod tests {
     use super::*;
 
     /// A machine whose nodes have these rates each, in random reads and bytes a second.
-    fn advice(nodes: usize, threads: usize, random_reads: f64, copy: f64) -> Option<Advice> {
+    fn advice(nodes: usize, threads: usize, joined_by: usize, random_reads: f64, copy: f64) -> Option<Advice> {
         let cache = |level, bytes, instances| Cache {
             level,
             kind: CacheKind::Unified,
@@ -130,33 +139,36 @@ mod tests {
                 measured.latency.push(LatencyCurve { processor, memory, stride: 4096, points });
             }
         }
-        Advice::new(&cpu, &measured)
+        Advice::new(&cpu, &measured, joined_by)
     }
 
     #[test]
     fn few_processors_look_up_and_many_partition() {
         // Two processors are busy with their instructions whatever they do.
-        let few = advice(1, 2, 125e6, 14e9).unwrap();
+        let few = advice(1, 2, 2, 125e6, 14e9).unwrap();
         assert_eq!((few.no_partition, few.radix, few.partitioned_beyond), (8e-9, 8.5e-9, None));
         // Many wait for memory, of which reads at random get less.
-        let many = advice(2, 64, 400e6, 80e9).unwrap();
+        let many = advice(2, 64, 64, 400e6, 80e9).unwrap();
         assert_eq!((many.no_partition, many.partitioned_beyond), (1.25e-9, Some(64 << 20)));
         assert!((many.radix - (PARTITION_WORK + LOOKUP_WORK) * 2e-9 / 64.0).abs() < 1e-15, "{many:?}");
+        // Two of them do not wait longer than their own misses take.
+        let two = advice(2, 64, 2, 400e6, 80e9).unwrap();
+        assert!((two.no_partition - 4e-9).abs() < 1e-15 && two.partitioned_beyond.is_none(), "{two:?}");
         // Until moving rows in order takes as long.
-        let narrow = advice(2, 64, 400e6, 12e9).unwrap();
+        let narrow = advice(2, 64, 64, 400e6, 12e9).unwrap();
         assert!(narrow.radix > 1.3e-9 && narrow.partitioned_beyond.is_none(), "{narrow:?}");
     }
 
     #[test]
     fn nothing_is_chosen_by_what_was_not_measured() {
-        assert_eq!(Advice::new(&Cpu::of_this_machine(), &Measurements::default()), None);
-        assert_eq!(advice(1, 2, 0.0, 14e9).unwrap().partitioned_beyond, None);
+        assert_eq!(Advice::new(&Cpu::of_this_machine(), &Measurements::default(), 2), None);
+        assert_eq!(advice(1, 2, 2, 0.0, 14e9).unwrap().partitioned_beyond, None);
     }
 
     #[test]
     fn strategies_that_are_fixed_need_no_advice() {
-        assert_eq!(probe_regions(Strategy::NoPartition), None);
-        assert_eq!(probe_regions(Strategy::Hybrid), None);
-        assert_eq!(probe_regions(Strategy::Radix).unwrap().beyond, 0);
+        assert_eq!(probe_regions(Strategy::NoPartition, 2), None);
+        assert_eq!(probe_regions(Strategy::Hybrid, 2), None);
+        assert_eq!(probe_regions(Strategy::Radix, 2).unwrap().beyond, 0);
     }
 }

@@ -167,7 +167,7 @@ impl HybridJoinExec {
             output_columns,
             table_choice: table_choice(config.hash_table),
             build_threads,
-            probe_regions: probe_regions(config.strategy),
+            probe_regions: probe_regions(config.strategy, self.probe_partitions()),
             batch_size,
         })
     }

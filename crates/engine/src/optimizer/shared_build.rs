@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::Schema;
+use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, Statistics};
@@ -23,7 +23,7 @@ use crate::hybrid_join::{HybridJoinExec, key_codec};
 /// and joins run beside each other.
 const SHARE: usize = 4;
 
-/// What a value of no fixed width is taken to have: a string of some words, or a short one with what addresses it.
+/// The bytes that a value of no fixed width is taken to have: a string of some words, with what addresses it.
 const VARIABLE_WIDTH: usize = 48;
 
 /// Turns [`PartitionMode::Partitioned`] into [`PartitionMode::CollectLeft`] where the join then runs without
@@ -84,8 +84,20 @@ fn row_bytes(statistics: &Statistics, rows: usize, schema: &Schema) -> usize {
     if let Some(bytes) = statistics.total_byte_size.get_value() {
         return *bytes;
     }
-    let widths = schema.fields().iter().map(|field| field.data_type().primitive_width().unwrap_or(VARIABLE_WIDTH));
-    rows.saturating_mul(widths.sum())
+    rows.saturating_mul(schema.fields().iter().map(|field| width(field.data_type())).sum())
+}
+
+/// The bytes of a value.
+fn width(data_type: &DataType) -> usize {
+    match data_type {
+        DataType::Boolean => 1,
+        DataType::FixedSizeBinary(bytes) => usize::try_from(*bytes).unwrap_or(0),
+        DataType::FixedSizeList(field, length) => usize::try_from(*length).unwrap_or(0) * width(field.data_type()),
+        DataType::Struct(fields) => fields.iter().map(|field| width(field.data_type())).sum(),
+        // The values are there once.
+        DataType::Dictionary(keys, _) => width(keys),
+        other => other.primitive_width().unwrap_or(VARIABLE_WIDTH),
+    }
 }
 
 fn names<'a>(expressions: impl IntoIterator<Item = &'a Arc<dyn PhysicalExpr>>) -> Wanted {

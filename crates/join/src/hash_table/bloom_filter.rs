@@ -1,7 +1,7 @@
 //! A Bloom filter over the keys of a hash table, for lookups most of which find nothing.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::matches::LOOKED_UP_TOGETHER;
 use crate::error::Result;
@@ -9,6 +9,9 @@ use crate::memory::PageVec;
 
 /// Bits of a key's share of the filter: about two keys of a hundred that are not there pass.
 const BITS_PER_KEY: usize = 12;
+
+/// Of more keys, too many that are not there have the hash of one that is, of which 32 bits are looked at.
+pub(super) const MAX_KEYS: usize = 1 << 27;
 
 /// Spreads the bits of a hash, the upper ones of which have told the word, over the upper bits of the product.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -103,12 +106,26 @@ fn bits_of(hash: u32) -> u64 {
 pub(super) struct LazyFilter {
     filter: OnceLock<BloomFilter>,
     is_claimed: AtomicBool,
+    /// Keys that all threads have looked up.
+    looked_up: AtomicUsize,
 }
 
 impl LazyFilter {
     /// The filter, if it has been made.
     pub fn get(&self) -> Option<&BloomFilter> {
         self.filter.get()
+    }
+
+    /// Takes note of keys that were looked up by a thread with this rate.
+    pub fn note(&self, rate: &mut MatchRate, looked_up: usize, found: usize) {
+        rate.note(looked_up, found);
+        self.looked_up.fetch_add(looked_up, Ordering::Relaxed);
+    }
+
+    /// Whether a filter of so many keys pays. Making it takes about as long as so many lookups: until as many have been done,
+    /// nobody knows whether more will come.
+    pub fn pays(&self, keys: usize) -> bool {
+        self.filter.get().is_some() || self.looked_up.load(Ordering::Relaxed) >= keys
     }
 
     /// The filter, or what `make` makes, which is called once at most. `None` if it fails, or if another thread is at it.
@@ -130,8 +147,6 @@ pub(super) struct MatchRate {
     /// Since it was last judged.
     looked_up: usize,
     found: usize,
-    /// All keys so far.
-    all: usize,
     is_low: bool,
 }
 
@@ -141,21 +156,18 @@ const JUDGED_TOGETHER: usize = 32 << 10;
 const LOW_RATE: usize = 3;
 
 impl MatchRate {
-    /// Takes note of keys that were looked up.
-    pub fn note(&mut self, looked_up: usize, found: usize) {
+    fn note(&mut self, looked_up: usize, found: usize) {
         self.looked_up += looked_up;
         self.found += found;
-        self.all += looked_up;
         if self.looked_up >= JUDGED_TOGETHER {
             self.is_low = self.found * LOW_RATE <= self.looked_up;
             (self.looked_up, self.found) = (0, 0);
         }
     }
 
-    /// Whether lookups in a table of so many keys are better filtered. Making the filter takes about as long as so many
-    /// lookups: until as many have been done, nobody knows whether more will come that pay for it.
-    pub fn is_worth_filtering(&self, keys: usize) -> bool {
-        self.is_low && self.all >= keys
+    /// Whether few of the keys looked up last were there.
+    pub fn is_low(&self) -> bool {
+        self.is_low
     }
 }
 
@@ -204,14 +216,20 @@ mod tests {
 
     #[test]
     fn the_rate_is_judged_by_what_was_looked_up_last() {
-        let mut rate = MatchRate::default();
-        rate.note(JUDGED_TOGETHER - 1, 0);
-        assert!(!rate.is_worth_filtering(0), "too few to judge");
-        rate.note(1, 1);
-        assert!(rate.is_worth_filtering(JUDGED_TOGETHER) && !rate.is_worth_filtering(JUDGED_TOGETHER + 1));
-        rate.note(JUDGED_TOGETHER, JUDGED_TOGETHER / 2);
-        assert!(!rate.is_worth_filtering(0));
-        rate.note(JUDGED_TOGETHER, JUDGED_TOGETHER / 3);
-        assert!(rate.is_worth_filtering(3 * JUDGED_TOGETHER));
+        let (filter, mut rate) = (LazyFilter::default(), MatchRate::default());
+        filter.note(&mut rate, JUDGED_TOGETHER - 1, 0);
+        assert!(!rate.is_low(), "too few to judge");
+        filter.note(&mut rate, 1, 1);
+        assert!(rate.is_low() && filter.pays(JUDGED_TOGETHER) && !filter.pays(JUDGED_TOGETHER + 1));
+        // What other threads have looked up counts as well, but not what they have found.
+        let mut other = MatchRate::default();
+        filter.note(&mut other, JUDGED_TOGETHER, JUDGED_TOGETHER);
+        assert!(rate.is_low() && !other.is_low() && filter.pays(2 * JUDGED_TOGETHER));
+        filter.note(&mut rate, JUDGED_TOGETHER, JUDGED_TOGETHER / 2);
+        assert!(!rate.is_low());
+        filter.note(&mut rate, JUDGED_TOGETHER, JUDGED_TOGETHER / 3);
+        assert!(rate.is_low());
+        // One that is there costs nothing to be made.
+        assert!(filter.get_or_make(|| BloomFilter::of(1, [7].into_iter()).ok()).is_some() && filter.pays(usize::MAX));
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use arrow::row::Rows;
 
-use super::bloom_filter::{BloomFilter, LazyFilter, MatchRate};
+use super::bloom_filter::{BloomFilter, LazyFilter, MAX_KEYS, MatchRate};
 use super::deal::{Dealt, HASH_BITS, Slots, deal_by_hash};
 use super::linear_probing::LinearProbingTable;
 use super::matches::Lookups;
@@ -203,21 +203,25 @@ impl JoinTable {
         self.bytes() + self.filterable_keys().map_or(0, BloomFilter::bytes)
     }
 
-    /// The most keys of a filter for the table; `None` if a lookup costs no more than asking a filter.
+    /// The most keys of a filter for the table; `None` if a lookup costs little more than asking a filter, or none would help.
     fn filterable_keys(&self) -> Option<usize> {
-        match &self.table {
-            Table::Perfect(_) | Table::PerfectPayloads(_) => None,
-            Table::Unique(table) | Table::Payloads(table) => Some(table.capacity()),
-            Table::Word64(table) | Table::Rows(table, _) => Some(table.len()),
-            Table::Word128(table) => Some(table.len()),
-        }
+        let keys = match &self.table {
+            Table::Perfect(_) | Table::PerfectPayloads(_) => return None,
+            Table::Unique(table) | Table::Payloads(table) => table.capacity(),
+            Table::Word64(table) | Table::Rows(table, _) => table.len(),
+            Table::Word128(table) => table.len(),
+        };
+        (keys <= MAX_KEYS && self.bytes() > region_of_this_machine()).then_some(keys)
     }
 
-    /// The filter that lookups are better sent through, when so many of those before found something. Where there is none, as
-    /// memory is short, the table answers alone.
+    /// The filter that lookups are better sent through, when those before had this rate. Where there is none, as memory is
+    /// short, the table answers alone.
     fn filter(&self, rate: &MatchRate) -> Option<&BloomFilter> {
+        if !rate.is_low() {
+            return None;
+        }
         let keys = self.filterable_keys()?;
-        if self.bytes() <= region_of_this_machine() || !rate.is_worth_filtering(keys) {
+        if !self.filter.pays(keys) {
             return None;
         }
         self.filter.get_or_make(|| {
@@ -233,8 +237,7 @@ impl JoinTable {
 
     /// Whether the lookups of whoever has this cursor go through a filter.
     pub fn is_filtered(&self, cursor: &MatchCursor) -> bool {
-        let keys = self.filterable_keys();
-        self.filter.get().is_some() && keys.is_some_and(|keys| cursor.rate.is_worth_filtering(keys))
+        cursor.rate.is_low() && self.filter.get().is_some()
     }
 
     /// Starts the search for the matches of a probe batch.
@@ -257,7 +260,7 @@ impl JoinTable {
             (Table::Rows(table, _), KeyData::Rows(rows)) => table.find(&hashes_of(rows), filter, begins, ends),
             _ => unreachable!("both sides of a join share one key codec"),
         };
-        rate.note(keys.len(), found);
+        self.filter.note(rate, keys.len(), found);
         if let Some(matchable) = &keys.matchable {
             for (row, (begin, end)) in begins.iter().zip(ends).enumerate() {
                 if matchable.is_null(row) {
@@ -350,7 +353,7 @@ impl JoinTable {
         let next = (cursor.row + limit).min(keys.len());
         let filter = self.filter(&cursor.rate);
         self.find_payloads(lookups(keys, words, cursor.row..next, filter), payloads, probe);
-        cursor.rate.note(next - cursor.row, probe.len());
+        self.filter.note(&mut cursor.rate, next - cursor.row, probe.len());
         cursor.row = next;
         next < keys.len()
     }
@@ -380,7 +383,7 @@ impl JoinTable {
             }
             _ => unreachable!("both sides of a join share one key codec"),
         }
-        rate.note(looked_up, probe.len());
+        self.filter.note(rate, looked_up, probe.len());
     }
 
     /// Marks every build row that matches a row of the probe batch.

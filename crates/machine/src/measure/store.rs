@@ -29,8 +29,22 @@ impl Measurements {
 
     /// What was measured on this very machine, if it was. A file that cannot be read is as good as none.
     pub fn load(path: &Path, topology: &Topology) -> Option<Self> {
+        Self::load_if(path, |machine| machine == identity(topology))
+    }
+
+    /// The same, whichever GPUs the machine has: `topology` need not tell them.
+    pub fn load_for_processors(path: &Path, topology: &Topology) -> Option<Self> {
+        let processors = |machine: &str| -> Option<Vec<serde_json::Value>> {
+            let mut parts: Vec<_> = serde_json::from_str(machine).ok()?;
+            parts.pop().map(|_gpus| parts)
+        };
+        let own = processors(&identity(topology))?;
+        Self::load_if(path, |machine| processors(machine).as_ref() == Some(&own))
+    }
+
+    fn load_if(path: &Path, is_machine: impl FnOnce(&str) -> bool) -> Option<Self> {
         let stored: Stored = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-        (stored.version == VERSION && stored.machine == identity(topology)).then_some(stored.measurements)
+        (stored.version == VERSION && is_machine(&stored.machine)).then_some(stored.measurements)
     }
 
     /// Keeps them. The file is there whole or not at all.
@@ -48,7 +62,7 @@ impl Measurements {
     }
 }
 
-/// What makes a machine another one: its processors, nodes, page sizes and GPUs, but not how many huge pages are free.
+/// What makes a machine another one: its processors, nodes, page sizes and, last, GPUs, but not how many huge pages are free.
 fn identity(topology: &Topology) -> String {
     let nodes: Vec<_> = topology.memory.nodes.iter().map(|node| (node.number, &node.processors)).collect();
     let gpus: Vec<_> = topology.gpus.iter().map(|gpu| (&gpu.properties.name, &gpu.properties.pci_bus_id)).collect();

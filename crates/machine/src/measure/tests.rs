@@ -78,6 +78,9 @@ fn measurements_are_kept_for_their_machine() {
     let mut other = topology.clone();
     other.cpu.model = Some("another processor".to_owned());
     assert_eq!(Measurements::load(&path, &other), None);
+    assert_eq!(Measurements::load_for_processors(&path, &other), None);
+    let unknown_gpus = Topology { gpus: Vec::new(), ..topology.clone() };
+    assert_eq!(Measurements::load_for_processors(&path, &unknown_gpus).as_ref(), Some(&measured));
     std::fs::write(&path, "{ not JSON").unwrap();
     assert_eq!(Measurements::load(&path, &topology), None);
     measured.save(&path, &topology).unwrap();

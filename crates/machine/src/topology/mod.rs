@@ -36,12 +36,16 @@ pub struct Topology {
 impl Topology {
     /// This machine. Looks for the driver of NVIDIA's GPUs, and opens each that it finds.
     pub fn of_this_machine() -> Self {
-        let root = Path::new("/");
-        let topology = Self { translation_caches: translation::read(), ..Self::below(root) };
-        match gpu::read(root) {
+        let topology = Self::without_gpus();
+        match gpu::read(Path::new("/")) {
             Ok(gpus) => Self { gpus, ..topology },
             Err(error) => Self { no_gpu_because: Some(error.to_string()), ..topology },
         }
+    }
+
+    /// The same without its GPUs, for which no driver is looked for.
+    pub fn without_gpus() -> Self {
+        Self { translation_caches: translation::read(), ..Self::below(Path::new("/")) }
     }
 
     /// The machine whose `proc` and `sys` lie below a root.
