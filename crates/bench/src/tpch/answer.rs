@@ -1,5 +1,8 @@
 //! Whether the answers of two engines are the same.
 
+/// Floating-point numbers of 64 bits that were added in another order differ by so much of their value.
+const ROUNDING: f64 = 1e-12;
+
 /// Whether rows, as lines of CSV, are the same but for their order: the queries leave open which of rows that sort alike is first.
 pub(super) fn are_same(one: &[String], other: &[String]) -> bool {
     if one.len() != other.len() {
@@ -27,7 +30,9 @@ fn is_same(one: &str, other: &str) -> bool {
 fn is_same_cell(one: &str, other: &str) -> bool {
     let digits = |cell: &str| cell.split_once('.').map(|(_, fraction)| fraction.len() as i32);
     match (one.parse::<f64>(), other.parse::<f64>(), digits(one), digits(other)) {
-        (Ok(one), Ok(other), Some(digits), Some(others)) => (one - other).abs() <= 0.1f64.powi(digits.min(others)),
+        (Ok(one), Ok(other), Some(digits), Some(others)) => {
+            (one - other).abs() <= 0.1f64.powi(digits.min(others)).max(one.abs() * ROUNDING)
+        }
         (Ok(one), Ok(other), ..) => one == other,
         _ => one == other,
     }
@@ -65,6 +70,7 @@ mod tests {
         ] {
             assert_eq!(are_same(&answer, &rows(other)), same, "{other}");
         }
+        assert!(is_same("16.647594941615093", "16.647594941615097") && !is_same("16.647594941", "16.647594943"));
         assert_eq!(count(&answer), "3 rows");
         assert_eq!(first_difference(&answer, &rows("a,1.5,x\nc")), "The first that differ are \"b,2,y\" and \"c\".");
     }
