@@ -2,15 +2,18 @@
 
 mod args;
 mod session;
+mod target;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use datafusion::common::{Result, exec_datafusion_err};
+use serde_json::{Value, json};
 
 pub use self::args::CompareArgs;
 pub(crate) use self::session::Session;
+pub(crate) use self::target::Target;
 use crate::process::{no_python, skipped};
 
 /// Below the help of the experiments that compare engines.
@@ -54,6 +57,12 @@ const PEERS: [(&str, &str); 3] = [("DuckDB", "duckdb"), ("Polars", "polars"), (H
 pub(crate) struct Missing {
     pub(crate) name: &'static str,
     pub(crate) reason: String,
+}
+
+impl Missing {
+    pub(crate) fn json(&self) -> Value {
+        json!({ "name": self.name, "reason": self.reason })
+    }
 }
 
 /// What every process is given.

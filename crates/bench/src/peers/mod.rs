@@ -15,7 +15,7 @@ use overspill_machine::measure::{CpuEffort, measure_bounds};
 use overspill_machine::topology::Topology;
 
 use crate::datagen::{Compression, Format, MOST_SCALE, Output, TablePair, check_scale};
-use crate::engines::{CompareArgs, Engine, Missing, OVERSPILL, Terms, VERSION};
+use crate::engines::{CompareArgs, Engine, Missing, OVERSPILL, Target, Terms, VERSION};
 use crate::process::program;
 use crate::report::{machine, tell};
 use run::Run;
@@ -111,7 +111,7 @@ fn run_to(args: &PeersArgs, random_reads: impl FnOnce(&Topology) -> Result<f64>,
         args.compare.write(|| report::json(&figures), || report::figure(&figures))?;
     }
     if args.compare.check
-        && !figures.joins.iter().all(|join| report::targets(&figures, join).iter().all(report::Target::is_met))
+        && !figures.joins.iter().all(|join| report::targets(&figures, join).iter().all(Target::is_met))
     {
         return exec_err!("A target of the experiment was missed, or could not be judged.");
     }

@@ -6,7 +6,7 @@ use overspill_experiments::{Axis, Figure, SeriesSource};
 use serde_json::{Value, json};
 
 use super::{Contender, Figures, Join};
-use crate::engines::{Engine, HOST};
+use crate::engines::{Engine, HOST, Missing, Target};
 use crate::report::{median, size, slow_build};
 
 /// Overspill may take this many times the memory of DataFusion.
@@ -14,21 +14,6 @@ const MEMORY_FACTOR: f64 = 1.25;
 
 /// Times are told in milliseconds: one of none is less than half of one.
 const LEAST_SECONDS: f64 = 0.0005;
-
-/// Something that Overspill is to reach.
-pub(super) struct Target {
-    name: &'static str,
-    /// What was asked and what came, in the words of the table.
-    sentence: String,
-    /// None where there was nothing to compare with.
-    met: Option<bool>,
-}
-
-impl Target {
-    pub(super) fn is_met(&self) -> bool {
-        self.met == Some(true)
-    }
-}
 
 /// What a hash join of tables beyond the caches has to do, in seconds.
 struct Bound {
@@ -172,12 +157,7 @@ pub(super) fn table(figures: &Figures, join: &Join) -> String {
         _ = writeln!(text, "{note}");
     }
     for target in targets(figures, join) {
-        let verdict = match target.met {
-            Some(true) => "met",
-            Some(false) => "MISSED",
-            None => "unknown",
-        };
-        _ = writeln!(text, "{verdict:<7} {}: {}.", target.name, target.sentence);
+        _ = writeln!(text, "{target}");
     }
     text
 }
@@ -192,10 +172,7 @@ pub(super) fn json(figures: &Figures) -> Value {
         "scale": figures.scale,
         "threads": figures.threads,
         "random_reads_per_second": figures.random_reads,
-        "missing": figures.missing.iter().map(|missing| json!({
-            "name": missing.name,
-            "reason": missing.reason,
-        })).collect::<Vec<_>>(),
+        "missing": figures.missing.iter().map(Missing::json).collect::<Vec<_>>(),
         "workloads": figures.joins.iter().map(|join| json_of_join(figures, join)).collect::<Vec<_>>(),
     })
 }
@@ -240,11 +217,7 @@ fn json_of_join(figures: &Figures, join: &Join) -> Value {
             "seconds": bound.seconds(),
             "share_of_overspill_seconds": share_of_bound(figures, join),
         },
-        "targets": targets(figures, join).iter().map(|target| json!({
-            "name": target.name,
-            "sentence": target.sentence,
-            "met": target.met,
-        })).collect::<Vec<_>>(),
+        "targets": targets(figures, join).iter().map(Target::json).collect::<Vec<_>>(),
     })
 }
 

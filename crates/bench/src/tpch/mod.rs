@@ -17,7 +17,7 @@ use datafusion::common::{Result, exec_err};
 use overspill_machine::topology::Topology;
 
 use crate::datagen::{self, Compression, tpch_tables};
-use crate::engines::{CompareArgs, Engine, Missing, OVERSPILL, Session, Terms, VERSION};
+use crate::engines::{CompareArgs, Engine, Missing, OVERSPILL, Session, Target, Terms, VERSION};
 use crate::process::program;
 use crate::report::{machine, tell};
 use query::Query;
@@ -129,7 +129,7 @@ fn run_to(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
     }
     // Nobody may be listening any more.
     _ = out.write_all(report::table(&figures).as_bytes());
-    if args.compare.check && !report::targets(&figures).iter().all(|target| target.met == Some(true)) {
+    if args.compare.check && !report::targets(&figures).iter().all(Target::is_met) {
         return exec_err!("A target of the experiment was missed, or could not be judged.");
     }
     Ok(())

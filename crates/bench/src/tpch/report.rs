@@ -6,19 +6,11 @@ use overspill_experiments::{Axis, Figure, SeriesSource};
 use serde_json::{Value, json};
 
 use super::{Contender, Figures};
-use crate::engines::HOST;
+use crate::engines::{HOST, Missing, Target};
 use crate::report::{median, size, slow_build};
 
 /// A query may take so many times as long as with DataFusion's joins.
 const TOLERANCE: f64 = 1.05;
-
-/// Something that Overspill is to reach.
-pub(super) struct Target {
-    name: &'static str,
-    sentence: String,
-    /// None where there is nothing to compare with.
-    pub(super) met: Option<bool>,
-}
 
 /// The median of a query's runs.
 fn seconds(contender: &Contender, query: usize) -> Option<f64> {
@@ -116,12 +108,7 @@ pub(super) fn table(figures: &Figures) -> String {
         }
     }
     for target in targets(figures) {
-        let verdict = match target.met {
-            Some(true) => "met",
-            Some(false) => "MISSED",
-            None => "unknown",
-        };
-        _ = writeln!(text, "{verdict:<7} {}: {}.", target.name, target.sentence);
+        _ = writeln!(text, "{target}");
     }
     text
 }
@@ -154,16 +141,9 @@ pub(super) fn json(figures: &Figures) -> Value {
         "machine": figures.machine,
         "scale": figures.scale,
         "threads": figures.threads,
-        "missing": figures.missing.iter().map(|missing| json!({
-            "name": missing.name,
-            "reason": missing.reason,
-        })).collect::<Vec<_>>(),
+        "missing": figures.missing.iter().map(Missing::json).collect::<Vec<_>>(),
         "engines": figures.contenders.iter().map(engine).collect::<Vec<_>>(),
-        "targets": targets(figures).iter().map(|target| json!({
-            "name": target.name,
-            "sentence": target.sentence,
-            "met": target.met,
-        })).collect::<Vec<_>>(),
+        "targets": targets(figures).iter().map(Target::json).collect::<Vec<_>>(),
     })
 }
 

@@ -1,0 +1,36 @@
+//! What an experiment holds Overspill to.
+
+use std::fmt::{Display, Formatter};
+
+use serde_json::{Value, json};
+
+/// Something that Overspill is to reach.
+pub(crate) struct Target {
+    pub(crate) name: &'static str,
+    /// What was asked and what came, in the words of the table.
+    pub(crate) sentence: String,
+    /// None where there was nothing to compare with.
+    pub(crate) met: Option<bool>,
+}
+
+impl Target {
+    pub(crate) fn is_met(&self) -> bool {
+        self.met == Some(true)
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({ "name": self.name, "sentence": self.sentence, "met": self.met })
+    }
+}
+
+/// A line of the table.
+impl Display for Target {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let verdict = match self.met {
+            Some(true) => "met",
+            Some(false) => "MISSED",
+            None => "unknown",
+        };
+        write!(f, "{verdict:<7} {}: {}.", self.name, self.sentence)
+    }
+}
