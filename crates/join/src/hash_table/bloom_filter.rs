@@ -22,8 +22,8 @@ const BIT_BITS: u32 = u64::BITS.ilog2();
 const SET_BITS: u32 = 3;
 
 /// A Bloom filter all of whose bits for a key lie in one word (Putze, Sanders and Singler, 2007), so that a lookup costs one
-/// read. It is a sixteenth to a fortieth of the size of the hash table that it stands before, and often fits a core's own
-/// cache where that does not.
+/// read. It is about a fifteenth to a twentieth of the size of the hash table that it stands before, and often fits a core's
+/// own cache where that does not.
 #[derive(Debug)]
 pub(crate) struct BloomFilter {
     words: PageVec<u64>,
