@@ -1,11 +1,10 @@
 //! The radix partitioner of the CPU by fanout, for the figure of the partitioners (paper 1, figures 4 and 18).
 
-use std::hint::black_box;
 use std::time::Instant;
 
 use datafusion::common::{Result, exec_datafusion_err};
 use overspill_experiments::{ExperimentArgs, Figure, FigureExperiment, SeriesSource};
-use overspill_join::radix::{PartitionMethod, RadixPartitioner, count_rows};
+use overspill_join::radix::{PartitionCursor, PartitionMethod, RadixPartitioner};
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -68,8 +67,10 @@ fn add(figure: &mut Figure, threads: usize, tuples: usize) -> Result<()> {
                 })
                 .map(drop)
             })?;
-            let counted: usize =
-                partitioners.iter().map(|done| (0..1 << bits).map(|p| done.columns(p)[0].len()).sum::<usize>()).sum();
+            let counted: usize = partitioners
+                .iter()
+                .map(|done| (0..1 << bits).map(|partition| rows(done, partition)).sum::<usize>())
+                .sum();
             if counted != threads * tuples {
                 return Err(exec_datafusion_err!("Partitioning gave {counted} tuples of {}.", threads * tuples));
             }
@@ -80,16 +81,23 @@ fn add(figure: &mut Figure, threads: usize, tuples: usize) -> Result<()> {
     Ok(())
 }
 
-/// Counts and partitions, by the upper bits of keys that are random.
+/// Partitions by the upper bits of keys that are random.
 fn partition([keys, payloads]: &Part, bits: u32, partitioner: &mut RadixPartitioner<2>) -> Result<()> {
-    let of = |key: u64| (key >> (u64::BITS - bits)) as usize;
-    let mut counts = vec![0; 1 << bits];
-    count_rows(keys, &mut counts, of);
-    partitioner.begin(counts).map_err(|error| exec_datafusion_err!("{error}"))?;
-    partitioner.push([keys, payloads], of);
+    partitioner.begin(1 << bits, keys.len()).map_err(|error| exec_datafusion_err!("{error}"))?;
+    partitioner.push([keys, payloads], |key| (key >> (u64::BITS - bits)) as usize);
     partitioner.finish();
-    black_box(partitioner.columns(0));
     Ok(())
+}
+
+/// How many rows there are in a partition.
+fn rows(partitioner: &RadixPartitioner<2>, partition: usize) -> usize {
+    let mut cursor = PartitionCursor::new(partitioner, partition);
+    let mut columns = [[0; 1024]; 2];
+    std::iter::from_fn(|| {
+        let [keys, payloads] = &mut columns;
+        Some(partitioner.read(&mut cursor, [keys, payloads])).filter(|rows| *rows > 0)
+    })
+    .sum()
 }
 
 /// The shortest of a few runs, in seconds.

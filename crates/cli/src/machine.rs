@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use clap::Args;
-use overspill::advisor::Advice;
+use overspill::advisor::{Advice, measure_row_work};
 use overspill_kernels::{GpuEffort, Kernels, measure_gpu};
 use overspill_machine::driver::Driver;
 use overspill_machine::measure::{CpuEffort, MeasuredMemory, Measurements, Processor, measure_cpu};
@@ -66,6 +66,7 @@ fn measure(topology: &Topology) -> Outcome<Measurements> {
         measured.latency.extend(rates.latency);
         measured.transfers.extend(rates.transfers);
     }
+    measured.row_work = Some(measure_row_work().map_err(|error| Failure::message(error.to_string()))?);
     Ok(measured)
 }
 
@@ -188,7 +189,11 @@ fn describe_measurements(measured: &Measurements) -> Vec<String> {
             .iter()
             .map(move |rate| format!("GPU {ordinal} by {}: {:.1} GB/s", rate.method, rate.bytes_per_second / 1e9))
     });
-    rates.chain(reach).chain(transfers).collect()
+    let work = measured.row_work.map(|work| {
+        let [partition, lookup] = [work.partition, work.lookup].map(|seconds| seconds * 1e9);
+        format!("a probe row costs a processor {partition:.1} ns to partition, {lookup:.1} ns to look up in its cache")
+    });
+    rates.chain(reach).chain(work).chain(transfers).collect()
 }
 
 fn describe_processor(processor: Processor) -> String {
@@ -267,7 +272,7 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use overspill_machine::measure::{LatencyCurve, LatencyPoint, MemoryRates};
+    use overspill_machine::measure::{LatencyCurve, LatencyPoint, MemoryRates, RowWork};
     use overspill_machine::topology::{Cpu, Memory};
     use overspill_machine::transfer::{TransferMethod, TransferRate, TransferRates};
 
@@ -331,12 +336,14 @@ Measured    nothing yet: overspill machine --measure
                 method: TransferMethod::ZeroCopy,
                 bytes_per_second: 55.5e9,
             }])],
+            row_work: Some(RowWork { partition: 20e-9, lookup: 18.2e-9 }),
         };
         let expected = "\
 Measured    processors of node 0 on memory of node 0, huge pages: reads 12.3 GB/s, copies 6.0 GB/s, 186 M random reads/s, 81 ns a read
             processors of node 0: small pages as fast as huge ones up to 64.0 MiB
+            a probe row costs a processor 20.0 ns to partition, 18.2 ns to look up in its cache
             GPU 0 by zero-copy: 55.5 GB/s
-Joins       a probe row takes 7.9 ns of all processors at random, 19.1 ns partitioned: never partitioned in memory
+Joins       a probe row takes 5.4 ns of all processors at random, 9.6 ns partitioned: never partitioned in memory
 ";
         let report = Report::new(&topology, Some(&measured)).to_string();
         assert!(report.ends_with(expected), "{report}");

@@ -5,19 +5,20 @@
 //! processors together, in seconds a row:
 //!
 //! ```text
-//! no_partition = max(1 / random reads, latency / (misses * threads), lookup * cached read / threads)
-//! radix        = max(row / copied + row / read,          (partition + lookup) * cached read / threads)
+//! no_partition = max(1 / random reads, latency / (misses * threads), lookup / threads)
+//! radix        = max(row / copied + row / read,          (partition + lookup) / threads)
 //! ```
 //!
 //! Threads are those of the join, of which few do not get all the random reads that the memories give: each has its misses
-//! outstanding at once. Random reads, their latency, bytes copied and bytes read in order are what `overspill machine --measure` has found in huge pages, a second; a
-//! cached read is the latency of one that hits the first-level cache, and the work of a row is counted in such reads, so that it is
-//! the algorithm's and not the machine's. A table that fits the last-level caches is left as it is.
+//! outstanding at once, as many as were outstanding when all processors read. Random reads, their latency, bytes copied and bytes
+//! read in order are what `overspill machine --measure` has found in huge pages, a second; partition and lookup are what it has
+//! found a row to cost a processor, by doing it. A table that fits the last-level caches is left as it is.
 
 use std::sync::LazyLock;
 
+pub use overspill_join::hybrid::measure_row_work;
 use overspill_join::radix::ProbeRegions;
-use overspill_machine::measure::{LatencyCurve, MeasuredMemory, Measurements, MemoryRates, Processor};
+use overspill_machine::measure::{MeasuredMemory, Measurements, MemoryRates, Processor, RowWork};
 use overspill_machine::memory::PageSize;
 use overspill_machine::topology::{Cpu, Topology};
 
@@ -26,12 +27,7 @@ use crate::config::Strategy;
 /// The bytes that `radix` moves of a probe row: its key, and the columns that are needed.
 const ROW_BYTES: f64 = 16.0;
 
-/// The work of a row, in reads that hit the first-level cache, one after the other: hashing and writing it to its partition, ...
-const PARTITION_WORK: f64 = 5.0;
-/// ... and a lookup in a part of a table that the cache has.
-const LOOKUP_WORK: f64 = 3.5;
-
-/// Cache misses that a core has outstanding at once.
+/// Cache misses that a core has outstanding at once, at least.
 const MISSES: f64 = 10.0;
 
 /// Partitioning must promise so much less to be chosen: it takes memory, and is given up where columns have nulls.
@@ -49,7 +45,8 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// For joins of so many threads, by what was measured; `None` if huge pages of the processors' own memory were not.
+    /// For joins of so many threads, by what was measured; `None` if huge pages of the processors' own memory, or the work of a
+    /// row, were not.
     pub fn new(cpu: &Cpu, measured: &Measurements, threads: usize) -> Option<Self> {
         let is_own = |processor: Processor, memory: MeasuredMemory| match (processor, memory) {
             (Processor::Cpu { node: own }, MeasuredMemory::Host { node, pages: PageSize::Huge, pinned: false }) => {
@@ -60,16 +57,19 @@ impl Advice {
         let own: Vec<&MemoryRates> =
             measured.rates.iter().filter(|rates| is_own(rates.processor, rates.memory)).collect();
         let all = |rate: fn(&MemoryRates) -> f64| own.iter().copied().map(rate).sum::<f64>();
-        let curve = |curve: &&LatencyCurve| is_own(curve.processor, curve.memory);
-        // The least range is that of few lines.
-        let cached_read = measured.latency.iter().find(curve)?.points.first()?.nanoseconds * 1e-9;
-        let threads = threads.clamp(1, cpu.threads.max(1)) as f64;
-        let work = |reads: f64| reads * cached_read / threads;
+        if own.is_empty() {
+            return None;
+        }
+        let RowWork { partition, lookup } = measured.row_work?;
+        let processors = cpu.threads.max(1) as f64;
+        let threads = (threads.max(1) as f64).min(processors);
         let latency = all(|rates| rates.latency) / own.len() as f64 * 1e-9;
-        let random_read = (1.0 / all(|rates| rates.random_reads)).max(latency / (MISSES * threads));
-        let no_partition = random_read.max(work(LOOKUP_WORK));
+        let random_reads = all(|rates| rates.random_reads);
+        let misses = (random_reads * latency / processors).max(MISSES);
+        let random_read = (1.0 / random_reads).max(latency / (misses * threads));
+        let no_partition = random_read.max(lookup / threads);
         let moved = ROW_BYTES / all(|rates| rates.copy) + ROW_BYTES / all(|rates| rates.read);
-        let radix = moved.max(work(PARTITION_WORK + LOOKUP_WORK));
+        let radix = moved.max((partition + lookup) / threads);
         let caches =
             cpu.caches.iter().filter(|cache| Some(cache.level) == cpu.caches.iter().map(|cache| cache.level).max());
         let cached: u64 = caches.map(|cache| cache.bytes * cache.instances as u64).sum();
@@ -104,13 +104,12 @@ pub fn probe_regions(strategy: Strategy, threads: usize) -> Option<ProbeRegions>
 
 #[cfg(test)]
 mod tests {
-    use overspill_machine::measure::LatencyPoint;
     use overspill_machine::topology::{Cache, CacheKind};
 
     use super::*;
 
-    /// A machine whose nodes have these rates each, in random reads and bytes a second.
-    fn advice(nodes: usize, threads: usize, joined_by: usize, random_reads: f64, copy: f64) -> Option<Advice> {
+    /// A machine of so many nodes and threads.
+    fn cpu(nodes: usize, threads: usize) -> Cpu {
         let cache = |level, bytes, instances| Cache {
             level,
             kind: CacheKind::Unified,
@@ -119,14 +118,14 @@ mod tests {
             shared_by: 1,
             instances,
         };
-        let cpu = Cpu {
-            model: None,
-            sockets: nodes,
-            cores: threads,
-            threads,
-            caches: vec![cache(2, 2 << 20, threads), cache(3, 32 << 20, nodes)],
-        };
-        let mut measured = Measurements::default();
+        let caches = vec![cache(2, 2 << 20, threads), cache(3, 32 << 20, nodes)];
+        Cpu { model: None, sockets: nodes, cores: threads, threads, caches }
+    }
+
+    /// Nodes with these rates each, in random reads and bytes a second.
+    fn measurements(nodes: usize, random_reads: f64, copy: f64) -> Measurements {
+        let row_work = Some(RowWork { partition: 10e-9, lookup: 7e-9 });
+        let mut measured = Measurements { row_work, ..Measurements::default() };
         for (own, node) in (0..nodes).flat_map(|own| (0..nodes).map(move |node| (own, node))) {
             for pages in [PageSize::Small, PageSize::Huge] {
                 let processor = Processor::Cpu { node: own };
@@ -135,11 +134,13 @@ mod tests {
                 let share = if pages == PageSize::Huge && own == node { 1.0 } else { 1e-3 };
                 let (copy, random_reads) = (copy * share, random_reads * share);
                 measured.rates.push(MemoryRates { processor, memory, read: copy, copy, random_reads, latency: 80.0 });
-                let points = vec![LatencyPoint { range: 1 << 20, nanoseconds: 2.0 / share }];
-                measured.latency.push(LatencyCurve { processor, memory, stride: 4096, points });
             }
         }
-        Advice::new(&cpu, &measured, joined_by)
+        measured
+    }
+
+    fn advice(nodes: usize, threads: usize, joined_by: usize, random_reads: f64, copy: f64) -> Option<Advice> {
+        Advice::new(&cpu(nodes, threads), &measurements(nodes, random_reads, copy), joined_by)
     }
 
     #[test]
@@ -150,10 +151,15 @@ mod tests {
         // Many wait for memory, of which reads at random get less.
         let many = advice(2, 64, 64, 400e6, 80e9).unwrap();
         assert_eq!((many.no_partition, many.partitioned_beyond), (1.25e-9, Some(64 << 20)));
-        assert!((many.radix - (PARTITION_WORK + LOOKUP_WORK) * 2e-9 / 64.0).abs() < 1e-15, "{many:?}");
+        assert!((many.radix - 17e-9 / 64.0).abs() < 1e-15, "{many:?}");
         // Two of them do not wait longer than their own misses take.
         let two = advice(2, 64, 2, 400e6, 80e9).unwrap();
         assert!((two.no_partition - 4e-9).abs() < 1e-15 && two.partitioned_beyond.is_none(), "{two:?}");
+        // Nor where all together had more of them outstanding.
+        let wide = advice(1, 2, 2, 400e6, 80e9).unwrap();
+        assert!((wide.no_partition - 3.5e-9).abs() < 1e-15, "{wide:?}");
+        let one = advice(1, 2, 1, 400e6, 80e9).unwrap();
+        assert!((one.no_partition - 7e-9).abs() < 1e-15, "{one:?}");
         // Until moving rows in order takes as long.
         let narrow = advice(2, 64, 64, 400e6, 12e9).unwrap();
         assert!(narrow.radix > 1.3e-9 && narrow.partitioned_beyond.is_none(), "{narrow:?}");
@@ -163,6 +169,8 @@ mod tests {
     fn nothing_is_chosen_by_what_was_not_measured() {
         assert_eq!(Advice::new(&Cpu::of_this_machine(), &Measurements::default(), 2), None);
         assert_eq!(advice(1, 2, 2, 0.0, 14e9).unwrap().partitioned_beyond, None);
+        let old = Measurements { row_work: None, ..measurements(1, 125e6, 14e9) };
+        assert_eq!(Advice::new(&cpu(1, 2), &old, 2), None);
     }
 
     #[test]

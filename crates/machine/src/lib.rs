@@ -10,5 +10,6 @@ pub mod measure;
 pub mod memory;
 pub mod topology;
 pub mod transfer;
+pub mod vectors;
 
 pub use error::{Error, Result};

@@ -81,6 +81,9 @@ impl JoinTable {
     /// The most rows a table can hold.
     pub const MAX_ROWS: usize = (u32::MAX - 1) as usize;
 
+    /// The bytes that a row takes whose key, of up to 64 bits, is far from others and there once.
+    pub(crate) const UNIQUE_ROW_BYTES: usize = LinearProbingTable::TABLE_BYTES_PER_ROW;
+
     /// Builds the table on so many threads; rows that cannot match are left out.
     ///
     /// # Errors
@@ -416,7 +419,7 @@ fn lookups<'a, K>(
     rows: Range<usize>,
     filter: Option<&'a BloomFilter>,
 ) -> Lookups<'a, K> {
-    Lookups { first: rows.start, keys: &words[rows], matchable: keys.matchable.as_ref(), is_cached: false, filter }
+    Lookups { first: rows.start, keys: &words[rows], matchable: keys.matchable.as_ref(), filter }
 }
 
 /// As many threads as these rows are worth.

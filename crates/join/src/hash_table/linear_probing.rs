@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use overspill_machine::memory::{CacheLine, prefetch};
+use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 
 use super::bloom_filter::BloomFilter;
 use super::deal::Dealt;
@@ -43,8 +44,11 @@ pub(crate) struct LinearProbingTable {
 }
 
 impl LinearProbingTable {
+    /// Bytes of the lines that a row takes.
+    pub const TABLE_BYTES_PER_ROW: usize = size_of::<CacheLine>() * LINES / ROWS + 1;
+
     /// Bytes that a row takes at most while the table is made: its entry as dealt out, and its share of the lines.
-    pub const BYTES_PER_ROW: usize = size_of::<[u64; 2]>() + size_of::<CacheLine>() * LINES / ROWS + 1;
+    pub const BYTES_PER_ROW: usize = size_of::<[u64; 2]>() + Self::TABLE_BYTES_PER_ROW;
 
     /// A table of keys and values that were dealt out by hash; `None` if a key has two of them, or is the one that marks
     /// empty places. `O(rows)`.
@@ -82,20 +86,76 @@ impl LinearProbingTable {
     }
 
     /// Finds, for each of the keys that is there, what `of` makes of its value, and its row.
-    ///
-    /// Lines are prefetched some keys ahead, and hardly a branch depends on what is read.
     pub fn find_one<T: Copy + Default>(
         &self,
         lookups: Lookups<'_, u64>,
         of: impl Fn(u64) -> T,
         values: &mut Vec<T>,
-        probe: &mut Vec<u32>,
+        rows: &mut Vec<u32>,
     ) {
-        if let Some(filter) = lookups.filter {
-            return self.find_few(lookups, filter, of, values, probe);
+        with_widest_vectors(FindOne { table: self, lookups, of, values, rows });
+    }
+
+    /// The most keys that a table of so many lines is made for.
+    pub fn capacity(&self) -> usize {
+        self.lines.len() * ROWS / LINES
+    }
+
+    /// The hashes of the keys, in any order.
+    pub fn hashes(&self) -> impl Iterator<Item = u32> {
+        let keys = self.lines.iter().flat_map(|line| &line.0[..ENTRIES]).filter(|key| **key != 0);
+        keys.map(|key| (key ^ EMPTY).hash() as u32)
+    }
+
+    /// The value of a key that is not in its own line, which has overflowed.
+    fn find_beyond(&self, key: u64, vectors: impl Vectors) -> Option<u64> {
+        if key == EMPTY {
+            return None;
         }
-        let lines: &[CacheLine] = &self.lines;
-        let mut matches = Matches::new(&lookups, values, probe);
+        let own = line_of(key, self.lines.len());
+        let begin = own - own % self.lines_per_partition;
+        let stretch = &self.lines[begin..begin + self.lines_per_partition];
+        for line in stretch[own - begin + 1..].iter().chain(&stretch[..own - begin]) {
+            let (value, is_here) = search(line, key, vectors);
+            if is_here {
+                return Some(value);
+            }
+            if !has_overflowed(line) {
+                return None;
+            }
+        }
+        None
+    }
+}
+
+/// A lookup of many keys: `of` makes what is wanted of the value of each that is there.
+struct FindOne<'a, T, F> {
+    table: &'a LinearProbingTable,
+    lookups: Lookups<'a, u64>,
+    of: F,
+    values: &'a mut Vec<T>,
+    rows: &'a mut Vec<u32>,
+}
+
+impl<T: Copy + Default, F: Fn(u64) -> T> VectorLoop for FindOne<'_, T, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, vectors: impl Vectors) {
+        match self.lookups.filter {
+            Some(filter) => self.find_few(filter, vectors),
+            None => self.find(vectors),
+        }
+    }
+}
+
+impl<T: Copy + Default, F: Fn(u64) -> T> FindOne<'_, T, F> {
+    /// Lines are prefetched some keys ahead, and hardly a branch depends on what is read.
+    #[inline(always)]
+    fn find(self, vectors: impl Vectors) {
+        let Self { table, lookups, of, values, rows } = self;
+        let lines: &[CacheLine] = &table.lines;
+        let mut matches = Matches::new(&lookups, values, rows);
         // Beyond the last key are places of other keys, whose lines are asked for without harm.
         let mut places = [0; LOOKED_UP_TOGETHER + AHEAD];
         for keys in lookups.keys.chunks(LOOKED_UP_TOGETHER) {
@@ -113,7 +173,7 @@ impl LinearProbingTable {
                 let mut bits = 0;
                 for (((key, result), place), ahead) in keys.iter().zip(values).zip(places).zip(ahead) {
                     prefetch(&lines[*ahead]);
-                    let (value, is_here) = search(&lines[*place], *key);
+                    let (value, is_here) = search(&lines[*place], *key, vectors);
                     *result = of(value);
                     // From above: a shift by a number that differs from key to key takes longer.
                     bits = bits >> 1 | u64::from(is_here) << (BLOCK - 1);
@@ -141,9 +201,9 @@ impl LinearProbingTable {
             for number in open() {
                 let key = keys[number];
                 // Wherever the search goes on: a key that is in the next line is nowhere else.
-                let value = match search(next(number), key) {
+                let value = match search(next(number), key, vectors) {
                     (value, true) if key != EMPTY => Some(value),
-                    _ => self.find_beyond(key),
+                    _ => table.find_beyond(key, vectors),
                 };
                 if let Some(value) = value {
                     values[number] = of(value);
@@ -156,28 +216,23 @@ impl LinearProbingTable {
     }
 
     /// The same for keys few of which are there: those that the filter lets pass are looked up.
-    fn find_few<T: Copy + Default>(
-        &self,
-        lookups: Lookups<'_, u64>,
-        filter: &BloomFilter,
-        of: impl Fn(u64) -> T,
-        values: &mut Vec<T>,
-        probe: &mut Vec<u32>,
-    ) {
-        let lines: &[CacheLine] = &self.lines;
-        let mut matches = Matches::new(&lookups, values, probe);
+    #[inline(always)]
+    fn find_few(self, filter: &BloomFilter, vectors: impl Vectors) {
+        let Self { table, lookups, of, values, rows } = self;
+        let lines: &[CacheLine] = &table.lines;
+        let mut matches = Matches::new(&lookups, values, rows);
         for keys in lookups.keys.chunks(LOOKED_UP_TOGETHER) {
             let passing = filter.passing(keys.iter().map(|key| key.hash() as u32));
             let line_of = |number: usize| &lines[line_of(keys[number], lines.len())];
             passing.numbers().for_each(|number| prefetch(line_of(number)));
             let found = passing.numbers().filter_map(|number| {
                 let (line, key) = (line_of(number), keys[number]);
-                let (value, is_here) = search(line, key);
+                let (value, is_here) = search(line, key, vectors);
                 // The mark of empty places is in each line that has one.
                 let value = if is_here && key != EMPTY {
                     Some(value)
                 } else if has_overflowed(line) {
-                    self.find_beyond(key)
+                    table.find_beyond(key, vectors)
                 } else {
                     None
                 };
@@ -186,37 +241,6 @@ impl LinearProbingTable {
             matches.keep_few(keys.len(), found);
         }
         matches.finish();
-    }
-
-    /// The most keys that a table of so many lines is made for.
-    pub fn capacity(&self) -> usize {
-        self.lines.len() * ROWS / LINES
-    }
-
-    /// The hashes of the keys, in any order.
-    pub fn hashes(&self) -> impl Iterator<Item = u32> {
-        let keys = self.lines.iter().flat_map(|line| &line.0[..ENTRIES]).filter(|key| **key != 0);
-        keys.map(|key| (key ^ EMPTY).hash() as u32)
-    }
-
-    /// The value of a key that is not in its own line, which has overflowed.
-    fn find_beyond(&self, key: u64) -> Option<u64> {
-        if key == EMPTY {
-            return None;
-        }
-        let own = line_of(key, self.lines.len());
-        let begin = own - own % self.lines_per_partition;
-        let stretch = &self.lines[begin..begin + self.lines_per_partition];
-        for line in stretch[own - begin + 1..].iter().chain(&stretch[..own - begin]) {
-            let (value, is_here) = search(line, key);
-            if is_here {
-                return Some(value);
-            }
-            if !has_overflowed(line) {
-                return None;
-            }
-        }
-        None
     }
 }
 
@@ -229,8 +253,8 @@ fn line_of(key: u64, lines: usize) -> usize {
 
 /// The value of a key, and whether it is in the line; the mark of empty places is in each that has one.
 #[inline(always)]
-fn search(line: &CacheLine, key: u64) -> (u64, bool) {
-    let equal = line.equal_to(key ^ EMPTY);
+fn search(line: &CacheLine, key: u64, vectors: impl Vectors) -> (u64, bool) {
+    let equal = vectors.equal_to(line, key ^ EMPTY);
     // Where it is not there, any value: the bit that is always set leads to the first.
     let number = (equal | 1 << ENTRIES).trailing_zeros() as usize % ENTRIES;
     (line.0[ENTRIES + number], equal != 0)
@@ -300,7 +324,7 @@ mod tests {
         let filter = BloomFilter::of(table.capacity(), table.hashes()).unwrap();
         let [found, filtered] = [None, Some(&filter)].map(|filter| {
             let (mut values, mut probe) = (vec![], vec![]);
-            let lookups = Lookups { first: 10, keys, matchable: Some(&matchable), is_cached: false, filter };
+            let lookups = Lookups { first: 10, keys, matchable: Some(&matchable), filter };
             table.find_one(lookups, |value| value, &mut values, &mut probe);
             probe.into_iter().zip(values).collect::<Vec<_>>()
         });

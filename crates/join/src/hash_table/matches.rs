@@ -2,6 +2,7 @@
 
 use arrow::buffer::NullBuffer;
 use overspill_machine::memory::prefetch;
+use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 
 use super::bloom_filter::BloomFilter;
 use super::slots::AHEAD;
@@ -21,8 +22,6 @@ pub(crate) struct Lookups<'a, K> {
     pub keys: &'a [K],
     /// The rows that can match, counted from 0 and not from `first`; `None` if all can.
     pub matchable: Option<&'a NullBuffer>,
-    /// Whether the part of the table that they touch is in the cache, or soon will be.
-    pub is_cached: bool,
     /// Lets few pass of the keys that are not there; `None` if most are.
     pub filter: Option<&'a BloomFilter>,
 }
@@ -132,7 +131,6 @@ fn bits(keys: usize, is_set: impl Fn(usize) -> bool) -> u64 {
 /// Looks all keys up in an array, one read a key. The slot of a key is its distance from `smallest`; the last slot is no
 /// key's, and read for keys that have none. `value_of` makes a value of what is in a slot, another one for each content, and
 /// an empty slot has the default. Slots that do not fit the cache of a core are prefetched.
-#[inline(always)]
 pub(super) fn look_up_slots<S: Copy + Default, T: Copy + Default + PartialEq>(
     slots: &[S],
     smallest: u64,
@@ -141,22 +139,41 @@ pub(super) fn look_up_slots<S: Copy + Default, T: Copy + Default + PartialEq>(
     values: &mut Vec<T>,
     rows: &mut Vec<u32>,
 ) {
-    let Some((last, slots)) = slots.split_last() else { unreachable!("there is a slot for keys that have none") };
-    let slot_of = |key: u64| slots.get(key.wrapping_sub(smallest) as usize).unwrap_or(last);
-    let look_up = |key: u64| value_of(*slot_of(key));
-    let none = value_of(S::default());
-    let mut matches = Matches::new(&lookups, values, rows);
-    if lookups.is_cached || size_of_val(slots) <= region_of_this_machine() {
-        look_up_all(lookups.keys, &mut matches, none, |_, key| look_up(key));
-    } else {
-        let keys = lookups.keys;
-        keys.iter().take(AHEAD).for_each(|key| prefetch(slot_of(*key)));
-        look_up_all(keys, &mut matches, none, |number, key| {
-            prefetch(slot_of(keys[(number + AHEAD).min(keys.len() - 1)]));
-            look_up(key)
-        });
+    with_widest_vectors(LookUpSlots { slots, smallest, value_of, lookups, values, rows });
+}
+
+struct LookUpSlots<'a, S, T, F> {
+    slots: &'a [S],
+    smallest: u64,
+    value_of: F,
+    lookups: Lookups<'a, u64>,
+    values: &'a mut Vec<T>,
+    rows: &'a mut Vec<u32>,
+}
+
+impl<S: Copy + Default, T: Copy + Default + PartialEq, F: Fn(S) -> T> VectorLoop for LookUpSlots<'_, S, T, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, _: impl Vectors) {
+        let Self { slots, smallest, value_of, lookups, values, rows } = self;
+        let Some((last, slots)) = slots.split_last() else { unreachable!("there is a slot for keys that have none") };
+        let slot_of = |key: u64| slots.get(key.wrapping_sub(smallest) as usize).unwrap_or(last);
+        let look_up = |key: u64| value_of(*slot_of(key));
+        let none = value_of(S::default());
+        let mut matches = Matches::new(&lookups, values, rows);
+        if size_of_val(slots) <= region_of_this_machine() {
+            look_up_all(lookups.keys, &mut matches, none, |_, key| look_up(key));
+        } else {
+            let keys = lookups.keys;
+            keys.iter().take(AHEAD).for_each(|key| prefetch(slot_of(*key)));
+            look_up_all(keys, &mut matches, none, |number, key| {
+                prefetch(slot_of(keys[(number + AHEAD).min(keys.len() - 1)]));
+                look_up(key)
+            });
+        }
+        matches.finish();
     }
-    matches.finish();
 }
 
 /// Looks all keys up: `look_up` is given the number of a key and the key, and returns `none` for those that are not there.
@@ -191,7 +208,7 @@ mod tests {
         let slots: Vec<u64> = keys.iter().map(|key| if is_there(*key) { key * 2 + 1 } else { 0 }).collect();
         let matchable: NullBuffer = (0..2_000).map(|row| row % 11 != 0).collect();
         for matchable in [None, Some(&matchable)] {
-            let lookups = Lookups { first: 500, keys: &keys, matchable, is_cached: false, filter: None };
+            let lookups = Lookups { first: 500, keys: &keys, matchable, filter: None };
             let (mut values, mut rows) = (vec![7; 2_000], vec![7; 10]);
             look_up_slots(&slots, 0, |slot| slot + 1, lookups, &mut values, &mut rows);
             let expected: Vec<(u64, u32)> = (500u32..)

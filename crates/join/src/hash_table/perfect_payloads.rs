@@ -7,6 +7,7 @@ use super::regions::TableOrder;
 use super::slots::put_rows;
 use crate::error::Result;
 use crate::memory::{PageVec, SharedNumber};
+use crate::parallel::in_parallel;
 
 /// What payloads are combined with in their slots, by exclusive or, so that an empty slot is 0 and memory from the system need
 /// not be filled. A row that has just this payload makes [`PerfectPayloads::build`] refuse them all.
@@ -23,18 +24,62 @@ pub(crate) struct PerfectPayloads {
 /// A payload for each key of the range, and an empty slot.
 #[derive(Debug)]
 enum Slots {
-    Narrow(PageVec<u32>),
+    Narrow(PageVec<u32>, Narrowing),
     Wide(PageVec<u64>),
+}
+
+/// How payloads that lie within 32 bits of each other get into slots of as many, so that twice as many lie in a cache: by their
+/// distance from the least (frame of reference).
+#[derive(Debug, Clone, Copy)]
+struct Narrowing {
+    base: u64,
+    /// Takes the part of [`EMPTY`].
+    mark: u32,
+}
+
+impl Narrowing {
+    /// `None` if payloads lie too far apart. `O(rows)`, but few of them are looked at where the first are too far apart.
+    fn of(rows: &impl PayloadRows, threads: usize) -> Option<Self> {
+        if rows.is_narrow() {
+            return Some(Self { base: 0, mark: EMPTY as u32 });
+        }
+        let extent = |number: usize| {
+            // As signed numbers, which most are that may be on both sides of 0.
+            rows.payloads(number).iter().fold((i64::MAX, i64::MIN), |(smallest, largest), payload| {
+                (smallest.min(*payload as i64), largest.max(*payload as i64))
+            })
+        };
+        // The mark is none of the distances.
+        let fits =
+            |(smallest, largest): (i64, i64)| smallest > largest || largest.abs_diff(smallest) < u64::from(u32::MAX);
+        if rows.chunks() == 0 || !fits(extent(0)) {
+            return None;
+        }
+        let all = in_parallel(threads, (1..rows.chunks()).collect(), extent)
+            .into_iter()
+            .fold(extent(0), |all, one| (all.0.min(one.0), all.1.max(one.1)));
+        fits(all).then_some(Self { base: all.0 as u64, mark: u32::MAX })
+    }
+
+    #[inline(always)]
+    fn slot(self, payload: u64) -> u32 {
+        payload.wrapping_sub(self.base) as u32 ^ self.mark
+    }
+
+    #[inline(always)]
+    fn payload(self, slot: u32) -> u64 {
+        self.base.wrapping_add(u64::from(slot ^ self.mark))
+    }
 }
 
 impl PerfectPayloads {
     /// A table of rows whose keys have this range, on so many threads; `None` if a key has two of them, or a row the one
     /// payload that cannot be told from none. `O(rows + range)`.
     pub fn build(rows: &impl PayloadRows, range: KeyRange, threads: usize) -> Result<Option<Self>> {
-        let slots = if rows.is_narrow() {
-            write(rows, range, threads, |payload| (payload ^ EMPTY) as u32)?.map(Slots::Narrow)
-        } else {
-            write(rows, range, threads, |payload| payload ^ EMPTY)?.map(Slots::Wide)
+        let slots = match Narrowing::of(rows, threads) {
+            Some(narrowing) => write(rows, range, threads, |payload| narrowing.slot(payload))?
+                .map(|slots| Slots::Narrow(slots, narrowing)),
+            None => write(rows, range, threads, |payload| payload ^ EMPTY)?.map(Slots::Wide),
         };
         Ok(slots.map(|slots| Self { smallest: range.smallest, slots }))
     }
@@ -42,7 +87,7 @@ impl PerfectPayloads {
     /// The bytes the table takes.
     pub fn bytes(&self) -> usize {
         match &self.slots {
-            Slots::Narrow(slots) => slots.bytes(),
+            Slots::Narrow(slots, _) => slots.bytes(),
             Slots::Wide(slots) => slots.bytes(),
         }
     }
@@ -50,7 +95,7 @@ impl PerfectPayloads {
     /// The range of keys that the table is for.
     pub fn range(&self) -> TableOrder {
         let range = match &self.slots {
-            Slots::Narrow(slots) => slots.len(),
+            Slots::Narrow(slots, _) => slots.len(),
             Slots::Wide(slots) => slots.len(),
         };
         TableOrder::Key { smallest: self.smallest, range: range as u64 - 1 }
@@ -60,8 +105,8 @@ impl PerfectPayloads {
     pub fn find_one(&self, lookups: Lookups<'_, u64>, payloads: &mut Vec<u64>, rows: &mut Vec<u32>) {
         let smallest = self.smallest;
         match &self.slots {
-            Slots::Narrow(slots) => {
-                look_up_slots(slots, smallest, |slot| u64::from(slot ^ EMPTY as u32), lookups, payloads, rows);
+            Slots::Narrow(slots, narrowing) => {
+                look_up_slots(slots, smallest, |slot| narrowing.payload(slot), lookups, payloads, rows);
             }
             Slots::Wide(slots) => look_up_slots(slots, smallest, |slot| slot ^ EMPTY, lookups, payloads, rows),
         }
@@ -97,8 +142,14 @@ mod tests {
     use super::super::payload_rows::tests::Chunks;
     use super::*;
 
-    fn table(keys: &[u64], is_narrow: bool, is_matchable: impl Fn(usize) -> bool + Sync) -> Option<PerfectPayloads> {
-        let payloads: Vec<u64> = (0..keys.len() as u64).map(|row| row * 3).collect();
+    /// Keys of which each has the payload that `payload` makes of its row.
+    fn table(
+        keys: &[u64],
+        payload: impl Fn(u64) -> u64,
+        is_narrow: bool,
+        is_matchable: impl Fn(usize) -> bool + Sync,
+    ) -> Option<PerfectPayloads> {
+        let payloads: Vec<u64> = (0..keys.len() as u64).map(payload).collect();
         let rows = Chunks::of(keys, &payloads, is_narrow, is_matchable);
         PerfectPayloads::build(&rows, KeyRange::of_chunks(&rows, 3).unwrap().unwrap(), 3).unwrap()
     }
@@ -108,15 +159,22 @@ mod tests {
         // From memory of the allocator and from the system's, with and without holes.
         for (count, factor) in [(1, 1), (1_000, 1), (1_000, 3), (5_000_000u64, 1)] {
             let keys: Vec<u64> = (0..count).map(|row| (row * 77_777 % count) * factor + 100).collect();
-            for is_narrow in [false, true] {
-                let table = table(&keys, is_narrow, |row| row % 5 != 1).unwrap();
-                let there: HashMap<u64, u64> =
-                    keys.iter().zip(0u64..).filter(|(_, row)| row % 5 != 1).map(|(key, row)| (*key, row * 3)).collect();
+            // In 32 bits by their type, by their values (on both sides of 0), and not at all.
+            let payload: [fn(u64) -> u64; 3] =
+                [|row| row * 3, |row| row.wrapping_mul(3).wrapping_sub(100), |row| row << 40 | row];
+            for (kind, payload) in payload.into_iter().enumerate() {
+                let table = table(&keys, payload, kind == 0, |row| row % 5 != 1).unwrap();
+                assert_eq!(matches!(table.slots, Slots::Narrow(..)), kind < 2 || count == 1);
+                let there: HashMap<u64, u64> = keys
+                    .iter()
+                    .zip(0u64..)
+                    .filter(|(_, row)| row % 5 != 1)
+                    .map(|(key, row)| (*key, payload(row)))
+                    .collect();
                 let probe: Vec<u64> = (0..count * factor + 300).step_by(7).chain([0, u64::MAX, 99]).collect();
                 let (mut payloads, mut rows) = (vec![], vec![]);
                 let matchable: NullBuffer = (0..probe.len() + 5).map(|row| row != 6).collect();
-                let lookups =
-                    Lookups { first: 5, keys: &probe, matchable: Some(&matchable), is_cached: false, filter: None };
+                let lookups = Lookups { first: 5, keys: &probe, matchable: Some(&matchable), filter: None };
                 table.find_one(lookups, &mut payloads, &mut rows);
                 let found: Vec<_> = rows.into_iter().zip(payloads).collect();
                 let expected: Vec<_> = (5u32..)
@@ -124,8 +182,30 @@ mod tests {
                     .filter(|(row, _)| *row != 6)
                     .filter_map(|(row, key)| Some((row, *there.get(key)?)))
                     .collect();
-                assert!(found == expected, "{count} keys, one in {factor}, narrow: {is_narrow}");
+                assert!(found == expected, "{count} keys, one in {factor}, payloads of kind {kind}");
             }
+        }
+    }
+
+    #[test]
+    fn payloads_have_32_bits_if_they_lie_close_enough() {
+        let range = KeyRange { smallest: 7, length: 3, count: 3 };
+        for (base, distance, is_narrow) in [
+            (0, u64::from(u32::MAX) - 1, true),
+            (0, u64::from(u32::MAX), false),
+            (-5i64 as u64, 7, true),
+            (i64::MAX as u64 - 7, 7, true),
+            (i64::MAX as u64, 7, false),
+            (i64::MIN as u64, 7, true),
+        ] {
+            let payloads = [base, base.wrapping_add(distance), base.wrapping_add(1)];
+            let rows = Chunks::of(&[8, 9, 7], &payloads, false, |_| true);
+            let table = PerfectPayloads::build(&rows, range, 2).unwrap().unwrap();
+            assert_eq!(matches!(table.slots, Slots::Narrow(..)), is_narrow, "{base:x} and {distance:x}");
+            let (mut found, mut places) = (vec![], vec![]);
+            let lookups = Lookups { first: 0, keys: &[8, 9, 7, 6, 10], matchable: None, filter: None };
+            table.find_one(lookups, &mut found, &mut places);
+            assert_eq!((&found[..], &places[..]), (&payloads[..], &[0, 1, 2][..]), "{base:x} and {distance:x}");
         }
     }
 
@@ -147,9 +227,12 @@ mod tests {
     #[test]
     fn keys_with_two_rows_are_refused() {
         let mut keys: Vec<u64> = (0..100_000).collect();
-        assert!(table(&keys, false, |_| true).is_some());
-        keys[70_000] = 5;
-        assert!(table(&keys, false, |_| true).is_none());
-        assert!(table(&keys, true, |row| row != 5).is_some());
+        for payload in [|row| row, |row| row << 40] as [fn(u64) -> u64; 2] {
+            keys[70_000] = 70_000;
+            assert!(table(&keys, payload, false, |_| true).is_some());
+            keys[70_000] = 5;
+            assert!(table(&keys, payload, false, |_| true).is_none());
+        }
+        assert!(table(&keys, |row| row, true, |row| row != 5).is_some());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::deal::HASH_BITS;
 use crate::keys::Word;
-use crate::radix::{RadixPartitioner, count_rows};
+use crate::radix::RadixPartitioner;
 
 /// How keys are spread over the memory of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,25 +34,17 @@ impl Regions {
         Self { order, shift: all.saturating_sub(bits) }
     }
 
-    /// Adds to `counts` how many of the keys touch each region. A key that is not in the table touches one that there is not,
-    /// or any.
-    pub(crate) fn count(self, keys: &[u64], counts: &mut [usize]) {
-        // Told apart here, and not for each key.
-        match self.order {
-            TableOrder::Hash => count_rows(keys, counts, |key| self.by_hash(key)),
-            TableOrder::Key { smallest, .. } => count_rows(keys, counts, |key| self.by_key(key, smallest)),
-        }
-    }
-
-    /// Adds rows, the first column of which are keys, to the partitions of the regions that they touch.
+    /// Adds rows, the first column of which are keys, to the partitions of the regions that they touch. A key that is not in the
+    /// table touches one that there is not, or any.
     pub(crate) fn partition<const COLUMNS: usize>(
         self,
         rows: [&[u64]; COLUMNS],
         partitioner: &mut RadixPartitioner<COLUMNS>,
     ) {
+        // Told apart here, and not for each key.
         match self.order {
-            TableOrder::Hash => partitioner.push(rows, |key| self.by_hash(key)),
-            TableOrder::Key { smallest, .. } => partitioner.push(rows, |key| self.by_key(key, smallest)),
+            TableOrder::Hash => partitioner.push(rows, move |key| self.by_hash(key)),
+            TableOrder::Key { smallest, .. } => partitioner.push(rows, move |key| self.by_key(key, smallest)),
         }
     }
 

@@ -13,6 +13,7 @@ mod output;
 mod payload;
 mod probe;
 mod radix_probe;
+mod row_work;
 
 #[cfg(test)]
 mod tests;
@@ -22,3 +23,4 @@ pub use build_side::{BuildEmitter, BuildSide, ProbeFacts};
 pub use chunk::ChunkBuild;
 pub use probe::{MatchedRows, ProbeSpill, Prober, Step};
 pub use radix_probe::RadixProbe;
+pub use row_work::measure_row_work;

@@ -181,7 +181,7 @@ impl<S: SpillStore> Prober<S> {
         }
         let (batch, keys) = self.spill_rows(batch, keys)?;
         if let Some(radix) = &mut self.radix
-            && radix.push(&batch, &keys)?
+            && radix.push(&batch, &keys)
         {
             return Ok(());
         }
@@ -247,8 +247,8 @@ impl<S: SpillStore> Prober<S> {
     }
 
     /// Says that no batch follows; whether there is still something to do, by [`Prober::step`].
-    pub fn end(&mut self) -> Result<bool> {
-        self.radix.as_mut().map_or(Ok(false), RadixProbe::end)
+    pub fn end(&mut self) -> bool {
+        self.radix.as_mut().is_some_and(RadixProbe::end)
     }
 
     /// Ends the batch of a pass that is not the last; gives the rows that have found a match so far.

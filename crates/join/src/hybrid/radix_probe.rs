@@ -14,7 +14,7 @@ use crate::hash_table::{Lookups, Regions};
 use crate::join_type::JoinType;
 use crate::keys::{KeyData, Keys};
 use crate::memory::{Grant, LentVec, UnitMemory};
-use crate::radix::{PartitionMethod, ProbeRegions, RadixPartitioner};
+use crate::radix::{PartitionCursor, PartitionMethod, ProbeRegions, RadixPartitioner};
 use crate::spec::{JoinSpec, Side};
 
 /// More partitions than this miss the TLB and the cache when rows are dealt out, even line by line.
@@ -28,13 +28,13 @@ const MAX_CHUNK_ROWS: usize = 1 << 25;
 /// A key and the packed columns of its row.
 const COLUMNS: usize = 2;
 
-/// What a row of a chunk takes while it is collected.
+/// What they take.
 const ROW_BYTES: usize = COLUMNS * size_of::<u64>();
 
 /// The probe phase of a radix join (paper 1, section 2.1; Balkesen et al., 2013), over a hash table that lies in memory as
 /// partitions of the build side would.
 ///
-/// Rows are collected in chunks and partitioned, with the columns that are needed, by the region of the table that they
+/// Rows are collected in chunks, partitioned as they come, with the columns that are needed, by the region of the table that they
 /// look into; a region, with what it takes, fits a cache. A chunk belongs to one stream: whatever the skew, no stream
 /// waits for another.
 #[derive(Debug)]
@@ -42,17 +42,18 @@ pub struct RadixProbe {
     regions: Regions,
     fanout: usize,
     payload: PackedPayload,
-    max_rows: usize,
-    rows: usize,
-    /// Keys and packed columns of the chunk that is collected.
-    collected: Vec<[ScalarBuffer<u64>; COLUMNS]>,
+    chunk_rows: usize,
     partitioner: RadixPartitioner<COLUMNS>,
-    /// The partition and the row of it where the joining of a chunk stands.
-    joining: Option<(usize, usize)>,
+    /// Rows that have come for which the chunk has no room.
+    waiting: Option<[ScalarBuffer<u64>; COLUMNS]>,
+    /// Where the joining of a chunk stands; `None` while it is collected.
+    joining: Option<PartitionCursor>,
+    /// Keys of one partition, and the packed columns of their rows.
+    keys: Vec<u64>,
+    words: LentVec<u64>,
     partners: Partners,
-    probe_rows: Vec<u32>,
-    /// The packed columns of the probe rows found last.
-    found: LentVec<u64>,
+    /// Which of the keys were found.
+    found: Vec<u32>,
     _memory: Grant,
 }
 
@@ -75,100 +76,109 @@ impl RadixProbe {
         let regions = build.table.regions(bits)?;
         let payload = PackedPayload::of(spec, Side::Probe)?;
         let fanout = 1 << bits;
-        let mut max_rows = (bytes / ROW_BYTES).clamp(MIN_CHUNK_ROWS, MAX_CHUNK_ROWS);
+        let mut chunk_rows = (bytes / ROW_BYTES).clamp(MIN_CHUNK_ROWS, MAX_CHUNK_ROWS);
         let mut grant = memory.grant();
-        // In its batches and, at last, in its partitions.
-        let taken_by = |rows: usize| rows * ROW_BYTES + RadixPartitioner::<COLUMNS>::bytes(rows, fanout);
-        while grant.try_grow(taken_by(max_rows)).is_err() {
-            max_rows /= 2;
-            if max_rows < MIN_CHUNK_ROWS {
+        while grant.try_grow(RadixPartitioner::<COLUMNS>::bytes(chunk_rows, fanout)).is_err() {
+            chunk_rows /= 2;
+            if chunk_rows < MIN_CHUNK_ROWS {
                 return None;
             }
         }
+        let mut partitioner = RadixPartitioner::new(PartitionMethod::WriteCombining).ok()?;
+        partitioner.begin(fanout, chunk_rows).ok()?;
         Some(Self {
             regions,
             fanout,
             payload,
-            max_rows,
-            rows: 0,
-            collected: Vec::new(),
-            partitioner: RadixPartitioner::new(PartitionMethod::WriteCombining).ok()?,
+            chunk_rows,
+            partitioner,
+            waiting: None,
             joining: None,
+            keys: Vec::new(),
+            words: LentVec::default(),
             partners: Partners::none_of(build),
-            probe_rows: Vec::new(),
-            found: LentVec::default(),
+            found: Vec::new(),
             _memory: grant,
         })
     }
 
     /// Takes rows into the chunk; false if they cannot be packed, as a column has nulls.
-    pub(super) fn push(&mut self, batch: &RecordBatch, keys: &Keys) -> Result<bool> {
-        let KeyData::Word64(words) = &keys.data else { return Ok(false) };
+    pub(super) fn push(&mut self, batch: &RecordBatch, keys: &Keys) -> bool {
+        let KeyData::Word64(words) = &keys.data else { return false };
         if keys.matchable.is_some() || !self.payload.takes(batch) {
-            return Ok(false);
+            return false;
         }
         // Rows of which nothing is needed are packed as anything.
         let packed = if self.payload.is_empty() { words.clone() } else { self.payload.pack(batch) };
-        self.collected.push([words.clone(), packed]);
-        self.rows += batch.num_rows();
-        if self.rows >= self.max_rows {
-            self.partition()?;
-        }
-        Ok(true)
+        self.waiting = Some([words.clone(), packed]);
+        self.collect();
+        true
     }
 
-    /// Starts joining what has been collected; whether there is anything.
-    pub(super) fn end(&mut self) -> Result<bool> {
-        let is_there = self.rows > 0;
+    /// Takes what is waiting into the chunk, as far as there is room, and starts joining a chunk that is full.
+    fn collect(&mut self) {
+        let Some([keys, words]) = self.waiting.take() else { return };
+        let count = keys.len().min(self.partitioner.room());
+        self.regions.partition([&keys[..count], &words[..count]], &mut self.partitioner);
+        if count < keys.len() {
+            self.waiting = Some([keys, words].map(|column| column.slice(count, column.len() - count)));
+            self.start_joining();
+        }
+    }
+
+    /// Starts joining what has been collected, when no rows follow; whether there is anything.
+    pub(super) fn end(&mut self) -> bool {
+        let is_there = self.partitioner.room() < self.chunk_rows;
         if is_there {
-            self.partition()?;
+            self.start_joining();
         }
-        Ok(is_there)
+        is_there
     }
 
-    fn partition(&mut self) -> Result<()> {
-        let regions = self.regions;
-        let mut counts = vec![0; self.fanout];
-        for [keys, _] in &self.collected {
-            regions.count(keys, &mut counts);
-        }
-        self.partitioner.begin(counts)?;
-        for [keys, words] in self.collected.drain(..) {
-            regions.partition([&keys, &words], &mut self.partitioner);
-        }
+    fn start_joining(&mut self) {
         self.partitioner.finish();
-        self.rows = 0;
-        self.joining = Some((0, 0));
-        Ok(())
+        self.joining = Some(PartitionCursor::new(&self.partitioner, 0));
     }
 
-    /// Joins some more rows of the chunk that is joined.
+    /// Joins some more rows of the chunk that is joined, and then goes on with rows that wait.
     pub(super) fn step(&mut self, spec: &JoinSpec, build: &BuildSide) -> Result<Step> {
-        let Some((partition, row)) = self.joining else { return Ok(Step::Finished) };
-        if partition == self.fanout {
-            self.joining = None;
-            return Ok(Step::Finished);
+        let Some(cursor) = &mut self.joining else { return Ok(Step::Finished) };
+        self.keys.resize(spec.batch_size, 0);
+        let words = self.words.refill();
+        words.resize(spec.batch_size, 0);
+        let mut count = 0;
+        // Batches are full: the next region follows in the same.
+        let mut is_last = false;
+        while !is_last && count < spec.batch_size {
+            count += self.partitioner.read(cursor, [&mut self.keys[count..], &mut words[count..]]);
+            if count < spec.batch_size {
+                is_last = cursor.partition() + 1 == self.fanout;
+                *cursor = PartitionCursor::new(&self.partitioner, (cursor.partition() + 1) % self.fanout);
+            }
         }
-        let [keys, words] = self.partitioner.columns(partition);
-        let end = (row + spec.batch_size).min(keys.len());
-        self.joining = Some(if end == keys.len() { (partition + 1, 0) } else { (partition, end) });
-        let (keys, words) = (&keys[row..end], &words[row..end]);
-        let lookups = Lookups { first: 0, keys, matchable: None, is_cached: true, filter: None };
+        words.truncate(count);
+        let keys = &self.keys[..count];
+        let lookups = Lookups { first: 0, keys, matchable: None, filter: None };
         match &mut self.partners {
-            Partners::Rows(rows) => build.table.find_rows(lookups, rows.refill(), &mut self.probe_rows),
-            Partners::Payloads(words) => build.table.find_payloads(lookups, words.refill(), &mut self.probe_rows),
+            Partners::Rows(rows) => build.table.find_rows(lookups, rows.refill(), &mut self.found),
+            Partners::Payloads(words) => build.table.find_payloads(lookups, words.refill(), &mut self.found),
         }
-        if self.probe_rows.is_empty() {
+        if self.found.len() < count {
+            for (place, row) in self.found.iter().enumerate() {
+                // To the left, where words have been taken already.
+                words[place] = words[*row as usize];
+            }
+            words.truncate(self.found.len());
+        }
+        if is_last {
+            self.joining = None;
+            self.partitioner.begin(self.fanout, self.chunk_rows)?;
+            self.collect();
+        }
+        if self.found.is_empty() {
             return Ok(Step::Working);
         }
-        let found = self.found.refill();
-        found.clear();
-        if self.probe_rows.len() == words.len() {
-            found.extend_from_slice(words);
-        } else {
-            found.extend(self.probe_rows.iter().map(|row| words[*row as usize]));
-        }
-        let probe = SideRows::Packed(&self.payload, self.found.lend());
+        let probe = SideRows::Packed(&self.payload, self.words.lend());
         let pairs = Pairs { build: self.partners.take(build), probe, mark: None };
         pairs.output(spec).map(Step::Output)
     }

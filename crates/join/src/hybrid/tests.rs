@@ -172,7 +172,7 @@ impl Run {
             prober.start(batch)?;
             self.steps(&mut prober)?;
         }
-        if prober.end()? {
+        if prober.end() {
             self.steps(&mut prober)?;
         }
         let probe_files = prober.into_spill().map_or(Ok(Vec::new()), ProbeSpill::finish)?;

@@ -3,5 +3,5 @@
 mod partitioner;
 mod region;
 
-pub use partitioner::{PartitionMethod, RadixPartitioner, count_rows};
+pub use partitioner::{PartitionCursor, PartitionMethod, RadixPartitioner};
 pub use region::{ProbeRegions, region_of_this_machine};

@@ -1,8 +1,7 @@
 //! Radix partitioning of columns of words, on one thread.
 
-use std::array;
-
 use overspill_machine::memory::{CacheLine, write_past_cache};
+use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 
 use crate::error::Result;
 use crate::memory::PageVec;
@@ -17,21 +16,51 @@ pub enum PartitionMethod {
     WriteCombining,
 }
 
-/// Puts rows of `COLUMNS` columns of words, the first of which is the key, into partitions whose sizes were counted before.
-/// It can be used again and again, and keeps its memory.
+/// A block of a partition has about a sixteenth of its rows, so that few places stay empty, ...
+const BLOCKS_PER_PARTITION: usize = 16;
+/// ... but so many at least, and at most so many, from which on it hardly matters that a block starts elsewhere.
+const MIN_BLOCK_ROWS: usize = 64;
+const MAX_BLOCK_ROWS: usize = 1024;
+
+/// Puts rows of `COLUMNS` columns of words, the first of which is the key, into partitions.
+///
+/// Partitions are chains of blocks, so that nobody has to count their rows before. In a block columns take turns line by line: what is
+/// written together lies together. It can be used again and again, and keeps its memory.
 #[derive(Debug)]
 pub struct RadixPartitioner<const COLUMNS: usize> {
     method: PartitionMethod,
-    /// All columns, one after the other, each of as many lines; and perhaps more, from an earlier use.
+    /// The blocks, the first of which are the first of each partition.
     lines: PageVec<CacheLine>,
-    /// The first line of each partition, and the line after the last of all.
-    starts: Vec<usize>,
-    counts: Vec<usize>,
-    /// For each partition the word where its next row goes.
+    block_rows: usize,
+    /// For each block that has been begun, the block that follows it in its partition; 0 for none, as block 0 follows none.
+    following: Vec<u32>,
+    /// For each partition the place where its next row goes, counted in rows over all blocks.
     next: Vec<usize>,
     /// For each partition the rows that have not been stored, as far as they fill no line; only for
     /// [`PartitionMethod::WriteCombining`].
     buffers: Vec<[CacheLine; COLUMNS]>,
+    /// Rows that may still come.
+    room: usize,
+}
+
+/// Where the reading of a partition stands.
+#[derive(Debug, Clone, Copy)]
+pub struct PartitionCursor {
+    partition: usize,
+    /// The next row, counted over all blocks.
+    place: usize,
+}
+
+impl PartitionCursor {
+    /// Before the first row of a partition.
+    pub fn new<const COLUMNS: usize>(partitioner: &RadixPartitioner<COLUMNS>, partition: usize) -> Self {
+        Self { partition, place: partition * partitioner.block_rows }
+    }
+
+    /// The partition that is read.
+    pub fn partition(&self) -> usize {
+        self.partition
+    }
 }
 
 impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
@@ -41,137 +70,245 @@ impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
     /// If the system does not give the memory.
     pub fn new(method: PartitionMethod) -> Result<Self> {
         let lines = PageVec::zeroed(0)?;
-        Ok(Self { method, lines, starts: vec![0], counts: Vec::new(), next: Vec::new(), buffers: Vec::new() })
+        let (following, next, buffers) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { method, lines, block_rows: MIN_BLOCK_ROWS, following, next, buffers, room: 0 })
     }
 
     /// The bytes that so many rows take at most.
     pub fn bytes(rows: usize, fanout: usize) -> usize {
-        // Each partition starts at a line, and has one that is being filled.
-        COLUMNS * (rows * size_of::<u64>() + 2 * fanout * size_of::<CacheLine>())
+        let lines = Self::blocks(rows, fanout) * Self::block_rows(rows, fanout) / CacheLine::WORDS;
+        COLUMNS * (lines + fanout) * size_of::<CacheLine>()
     }
 
-    /// Starts on partitions of so many rows each; those before are gone.
+    fn block_rows(rows: usize, fanout: usize) -> usize {
+        (rows / fanout / BLOCKS_PER_PARTITION).next_power_of_two().clamp(MIN_BLOCK_ROWS, MAX_BLOCK_ROWS)
+    }
+
+    /// A partition has one block that is not full.
+    fn blocks(rows: usize, fanout: usize) -> usize {
+        fanout + rows / Self::block_rows(rows, fanout)
+    }
+
+    /// Starts on so many partitions, of so many rows together at most; those before are gone.
     ///
     /// # Errors
     /// If the system does not give the memory.
-    pub fn begin(&mut self, counts: Vec<usize>) -> Result<()> {
-        self.starts.clear();
-        let mut lines = 0;
-        for count in &counts {
-            self.starts.push(lines);
-            lines += count.div_ceil(CacheLine::WORDS);
-        }
+    ///
+    /// # Panics
+    /// If there are no partitions, or too many rows to number their blocks.
+    pub fn begin(&mut self, fanout: usize, rows: usize) -> Result<()> {
+        assert!(fanout > 0, "rows go to partitions");
+        let blocks = Self::blocks(rows, fanout);
+        assert!(u32::try_from(blocks).is_ok(), "blocks have numbers of 32 bits");
+        self.block_rows = Self::block_rows(rows, fanout);
+        self.room = rows;
+        self.following.clear();
+        self.following.reserve(blocks);
+        self.following.resize(fanout, 0);
         self.next.clear();
-        self.next.extend(self.starts.iter().map(|line| line * CacheLine::WORDS));
-        self.starts.push(lines);
+        self.next.extend((0..fanout).map(|partition| partition * self.block_rows));
         if self.method == PartitionMethod::WriteCombining {
-            self.buffers.resize(counts.len(), [CacheLine::default(); COLUMNS]);
+            self.buffers.resize(fanout, [CacheLine::default(); COLUMNS]);
         }
-        self.counts = counts;
-        if self.lines.len() < COLUMNS * lines {
+        let lines = COLUMNS * blocks * self.block_rows / CacheLine::WORDS;
+        if self.lines.len() < lines {
             // First freed, then allocated.
             self.lines = PageVec::zeroed(0)?;
-            self.lines = PageVec::zeroed(COLUMNS * lines)?;
+            self.lines = PageVec::zeroed(lines)?;
         }
         Ok(())
     }
 
-    fn lines_per_column(&self) -> usize {
-        self.starts.last().copied().unwrap_or(0)
+    /// How many rows may still come.
+    pub fn room(&self) -> usize {
+        self.room
     }
 
     /// Adds rows, of whose keys `of` tells the partition; a row of none that there is is left out. `O(rows)`.
     ///
     /// # Panics
-    /// If columns differ in length, or a partition gets more rows than were counted and has no room for them.
+    /// If columns differ in length, or there is no room for so many rows.
     #[inline]
     pub fn push(&mut self, rows: [&[u64]; COLUMNS], of: impl Fn(u64) -> usize) {
         assert!(rows.iter().all(|column| column.len() == rows[0].len()), "columns of one length");
         let count = rows[0].len();
+        assert!(count <= self.room, "as many rows as there is room for");
+        self.room -= count;
         // Of a length that the compiler knows to be the same.
         let rows = rows.map(|column| &column[..count]);
-        let length = self.lines_per_column();
-        let (lines, next, buffers) = (&mut self.lines[..], &mut self.next[..], &mut self.buffers[..]);
+        let blocks = Blocks { rows: self.block_rows, following: &mut self.following };
+        let (lines, next) = (&mut self.lines[..], &mut self.next[..]);
         match self.method {
-            PartitionMethod::Standard => {
-                let words = CacheLine::words_mut(lines);
-                for (row, key) in rows[0].iter().enumerate() {
-                    let Some(next) = next.get_mut(of(*key)) else { continue };
-                    let place = *next;
-                    *next += 1;
-                    for (number, column) in rows.iter().enumerate() {
-                        words[number * length * CacheLine::WORDS + place] = column[row];
-                    }
-                }
+            PartitionMethod::Standard => store(CacheLine::words_mut(lines), next, blocks, rows, of),
+            PartitionMethod::WriteCombining => {
+                let buffers = &mut self.buffers[..next.len()];
+                with_widest_vectors(WriteCombining { lines, next, buffers, blocks, rows, of });
             }
-            PartitionMethod::WriteCombining => write_past_cache(lines, |writer| {
-                for (row, key) in rows[0].iter().enumerate() {
-                    let partition = of(*key);
-                    let Some(next) = next.get_mut(partition) else { continue };
-                    let place = *next;
-                    *next += 1;
-                    let buffer = &mut buffers[partition];
-                    let word = place % CacheLine::WORDS;
-                    for (line, column) in buffer.iter_mut().zip(&rows) {
-                        line.0[word] = column[row];
-                    }
-                    if word == CacheLine::WORDS - 1 {
-                        for (number, line) in buffer.iter().enumerate() {
-                            writer.write(number * length + place / CacheLine::WORDS, line);
-                        }
-                    }
-                }
-            }),
         }
     }
 
-    /// Says that all rows have come; only then are all in their partitions.
-    ///
-    /// # Panics
-    /// If a partition has not been given as many rows as were counted.
+    /// Says that no more rows come; only then are all in their partitions.
     pub fn finish(&mut self) {
-        let length = self.lines_per_column() * CacheLine::WORDS;
-        let words = CacheLine::words_mut(&mut self.lines);
-        for (partition, (next, count)) in self.next.iter().zip(&self.counts).enumerate() {
-            let first = self.starts[partition] * CacheLine::WORDS;
-            assert_eq!(next - first, *count, "as many rows as were counted");
+        for (next, buffer) in self.next.iter().zip(&self.buffers) {
             // Rows that fill no line are still in the buffer.
-            let begin = next - next % CacheLine::WORDS;
-            if let Some(buffer) = self.buffers.get(partition) {
-                for (number, line) in buffer.iter().enumerate() {
-                    let column = &mut words[number * length..];
-                    column[begin..*next].copy_from_slice(&line.0[..next - begin]);
-                }
+            if next % CacheLine::WORDS > 0 {
+                self.lines[next / CacheLine::WORDS * COLUMNS..][..COLUMNS].copy_from_slice(buffer);
             }
         }
     }
 
     /// How many partitions there are.
     pub fn fanout(&self) -> usize {
-        self.counts.len()
+        self.next.len()
     }
 
-    /// The columns of a partition.
-    pub fn columns(&self, partition: usize) -> [&[u64]; COLUMNS] {
-        let (begin, end) = (self.starts[partition], self.starts[partition + 1]);
-        let length = self.lines_per_column();
-        let column = |number: usize| &self.lines[number * length + begin..number * length + end];
-        array::from_fn(|number| &CacheLine::words(column(number))[..self.counts[partition]])
+    /// Copies the next rows of a partition into the columns, in the order in which they came, as many as there are or fit; how
+    /// many. `O(rows)`.
+    ///
+    /// # Panics
+    /// If columns differ in length.
+    pub fn read(&self, cursor: &mut PartitionCursor, mut columns: [&mut [u64]; COLUMNS]) -> usize {
+        let limit = columns[0].len();
+        let end = self.next[cursor.partition];
+        let mut count = 0;
+        while count < limit && cursor.place != end {
+            let left_in_block = self.block_rows - cursor.place % self.block_rows;
+            // The block where the next row goes is not full.
+            let is_last = cursor.place / self.block_rows == end / self.block_rows;
+            let rows = (limit - count).min(if is_last { end - cursor.place } else { left_in_block });
+            for (number, column) in columns.iter_mut().enumerate() {
+                self.copy(number, cursor.place, &mut column[count..count + rows]);
+            }
+            count += rows;
+            cursor.place = if rows < left_in_block {
+                cursor.place + rows
+            } else {
+                self.following[cursor.place / self.block_rows] as usize * self.block_rows
+            };
+        }
+        count
+    }
+
+    /// Copies rows of one column and block from a place on.
+    #[inline]
+    fn copy(&self, number: usize, place: usize, column: &mut [u64]) {
+        let mut lines = self.lines[place / CacheLine::WORDS * COLUMNS + number..].iter().step_by(COLUMNS);
+        let mut rest = column;
+        let first = place % CacheLine::WORDS;
+        if first > 0
+            && let Some(line) = lines.next()
+        {
+            let (begun, after) = rest.split_at_mut(rest.len().min(CacheLine::WORDS - first));
+            begun.copy_from_slice(&line.0[first..][..begun.len()]);
+            rest = after;
+        }
+        let (whole, part) = rest.as_chunks_mut::<{ CacheLine::WORDS }>();
+        for (words, line) in whole.iter_mut().zip(&mut lines) {
+            *words = line.0;
+        }
+        if let Some(line) = lines.next() {
+            part.copy_from_slice(&line.0[..part.len()]);
+        }
     }
 }
 
-/// Adds to `counts` how many of the keys go to each partition, without those that go to none that there is. `O(keys)`.
-pub fn count_rows(keys: &[u64], counts: &mut [usize], of: impl Fn(u64) -> usize) {
-    for key in keys {
-        if let Some(count) = counts.get_mut(of(*key)) {
-            *count += 1;
+/// The blocks that have been begun, of so many rows each.
+struct Blocks<'a> {
+    rows: usize,
+    following: &'a mut Vec<u32>,
+}
+
+impl Blocks<'_> {
+    /// Where the row after one at a place goes.
+    #[inline(always)]
+    fn after(&mut self, place: usize) -> usize {
+        // Blocks have two to the power of some rows.
+        if (place + 1) & (self.rows - 1) != 0 {
+            return place + 1;
         }
+        let begun = self.following.len();
+        self.following[place / self.rows] = begun as u32;
+        self.following.push(0);
+        begun * self.rows
+    }
+}
+
+/// Stores each word where it belongs.
+fn store<const COLUMNS: usize>(
+    words: &mut [u64],
+    next: &mut [usize],
+    mut blocks: Blocks<'_>,
+    rows: [&[u64]; COLUMNS],
+    of: impl Fn(u64) -> usize,
+) {
+    for row in 0..rows[0].len() {
+        let Some(next) = next.get_mut(of(rows[0][row])) else { continue };
+        let place = *next;
+        *next = blocks.after(place);
+        for (number, column) in rows.iter().enumerate() {
+            let line = place / CacheLine::WORDS * COLUMNS + number;
+            words[line * CacheLine::WORDS + place % CacheLine::WORDS] = column[row];
+        }
+    }
+}
+
+/// Gathers lines in the cache, and stores those that are full past it.
+struct WriteCombining<'a, F, const COLUMNS: usize> {
+    lines: &'a mut [CacheLine],
+    next: &'a mut [usize],
+    buffers: &'a mut [[CacheLine; COLUMNS]],
+    blocks: Blocks<'a>,
+    rows: [&'a [u64]; COLUMNS],
+    of: F,
+}
+
+impl<F: Fn(u64) -> usize, const COLUMNS: usize> VectorLoop for WriteCombining<'_, F, COLUMNS> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, vectors: impl Vectors) {
+        let Self { lines, next, buffers, mut blocks, rows, of } = self;
+        write_past_cache(lines, |writer| {
+            for row in 0..rows[0].len() {
+                let partition = of(rows[0][row]);
+                let (Some(next), Some(buffer)) = (next.get_mut(partition), buffers.get_mut(partition)) else {
+                    continue;
+                };
+                let place = *next;
+                let word = place % CacheLine::WORDS;
+                for (line, column) in buffer.iter_mut().zip(rows) {
+                    line.0[word] = column[row];
+                }
+                *next = if word < CacheLine::WORDS - 1 {
+                    place + 1
+                } else {
+                    for (number, line) in buffer.iter().enumerate() {
+                        writer.write(place / CacheLine::WORDS * COLUMNS + number, line, vectors);
+                    }
+                    blocks.after(place)
+                };
+            }
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All rows of a partition, read so many at a time.
+    fn read(partitioner: &RadixPartitioner<2>, partition: usize, limit: usize) -> Vec<(u64, u64)> {
+        let (mut keys, mut numbers) = (vec![0; limit], vec![0; limit]);
+        let mut cursor = PartitionCursor::new(partitioner, partition);
+        let mut rows = vec![];
+        loop {
+            let count = partitioner.read(&mut cursor, [&mut keys, &mut numbers]);
+            rows.extend(keys.iter().copied().zip(numbers.iter().copied()).take(count));
+            if count < limit {
+                return rows;
+            }
+        }
+    }
 
     /// Rows whose second column tells where they come from.
     fn check(keys: &[u64], fanout: usize, batch: usize, of: impl Fn(u64) -> usize) {
@@ -182,25 +319,28 @@ mod tests {
                 expected[of(*key)].push((*key, *number));
             }
         }
-        let mut counts = vec![0; fanout];
-        count_rows(keys, &mut counts, &of);
         for method in [PartitionMethod::Standard, PartitionMethod::WriteCombining] {
             let mut partitioner = RadixPartitioner::<2>::new(method).unwrap();
             // Twice, with other partitions before.
-            partitioner.begin(vec![1, 0, 2]).unwrap();
+            partitioner.begin(3, 10).unwrap();
             partitioner.push([&[5, 6, 7], &[1, 2, 3]], |key| if key == 6 { 0 } else { 2 });
             partitioner.finish();
-            assert_eq!(partitioner.columns(2), [&[5, 7][..], &[1, 3]]);
-            partitioner.begin(counts.clone()).unwrap();
+            assert_eq!(partitioner.room(), 7);
+            assert_eq!(
+                [0, 1, 2].map(|partition| read(&partitioner, partition, 1)),
+                [vec![(6, 2)], vec![], vec![(5, 1), (7, 3)]]
+            );
+            partitioner.begin(fanout, keys.len()).unwrap();
             for (keys, numbers) in keys.chunks(batch).zip(numbers.chunks(batch)) {
                 partitioner.push([keys, numbers], &of);
             }
             partitioner.finish();
-            assert_eq!(partitioner.fanout(), fanout);
+            assert_eq!((partitioner.fanout(), partitioner.room()), (fanout, 0));
             for (partition, expected) in expected.iter().enumerate() {
-                let [keys, numbers] = partitioner.columns(partition);
-                let found: Vec<_> = keys.iter().copied().zip(numbers.iter().copied()).collect();
-                assert_eq!(found, *expected, "{method:?}, partition {partition} of {fanout}");
+                for limit in [5, 1000, 8192] {
+                    let found = read(&partitioner, partition, limit);
+                    assert!(found == *expected, "{method:?}, partition {partition} of {fanout}, {limit} at a time");
+                }
             }
         }
     }
@@ -217,6 +357,8 @@ mod tests {
     fn partitions_may_be_empty_or_have_all_rows_and_rows_may_be_left_out() {
         check(&[], 4, 8, |_| 0);
         check(&[7; 1_000], 16, 333, |_| 9);
+        // Exactly full blocks.
+        check(&[7; 2 * MIN_BLOCK_ROWS], 3, MIN_BLOCK_ROWS, |_| 0);
         check(
             &(0..1_000).collect::<Vec<_>>(),
             8,
@@ -226,10 +368,10 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "as many rows as were counted")]
-    fn rows_that_were_counted_must_come() {
+    #[should_panic(expected = "as many rows as there is room for")]
+    fn more_rows_than_there_is_room_for_are_refused() {
         let mut partitioner = RadixPartitioner::<1>::new(PartitionMethod::WriteCombining).unwrap();
-        partitioner.begin(vec![3, 1]).unwrap();
-        partitioner.finish();
+        partitioner.begin(2, 3).unwrap();
+        partitioner.push([&[1, 2, 3, 4]], |_| 0);
     }
 }

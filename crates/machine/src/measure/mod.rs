@@ -77,6 +77,15 @@ pub struct MemoryRates {
     pub latency: f64,
 }
 
+/// What a probe row of a join costs one processor that does not wait for memory, in seconds. The floor that joins measures it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RowWork {
+    /// Writing it to its partition.
+    pub partition: f64,
+    /// Looking it up in a part of a hash table that the processor's own cache has.
+    pub lookup: f64,
+}
+
 /// All that was measured of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measurements {
@@ -86,6 +95,8 @@ pub struct Measurements {
     pub latency: Vec<LatencyCurve>,
     /// For each GPU, by its number, the transfer methods that it has.
     pub transfers: Vec<TransferRates>,
+    /// What joining costs where memory does not bound it; `None` until it is measured.
+    pub row_work: Option<RowWork>,
 }
 
 impl Measurements {

@@ -72,6 +72,7 @@ fn measurements_are_kept_for_their_machine() {
             points: vec![LatencyPoint { range: 1 << 30, nanoseconds: 100.25 }],
         }],
         transfers: vec![TransferRates(vec![rate])],
+        row_work: Some(RowWork { partition: 4e-9, lookup: 5.5e-9 }),
     };
     measured.save(&path, &topology).unwrap();
     assert_eq!(Measurements::load(&path, &topology).as_ref(), Some(&measured));

@@ -1,0 +1,101 @@
+//! What a probe row costs a processor that does not wait for memory, measured.
+
+use std::time::Instant;
+
+use arrow::buffer::ScalarBuffer;
+use overspill_machine::measure::RowWork;
+
+use crate::error::Result;
+use crate::hash_table::{ChunkKeys, JoinTable, Lookups, PayloadRows, TableChoice};
+use crate::radix::{PartitionCursor, PartitionMethod, RadixPartitioner, region_of_this_machine};
+
+/// Rows that are partitioned and looked up: more than the caches have.
+const ROWS: usize = 1 << 21;
+
+/// Rows of a batch.
+const BATCH_ROWS: usize = 8192;
+
+/// Partitions, two to the power of this: as many as a table of some hundred megabytes has regions.
+const FANOUT_BITS: u32 = 8;
+
+/// The best of so many runs, as other programs only ever make one slower.
+const RUNS: usize = 5;
+
+/// Keys far apart, each of them once, of a table that fits a core's cache: linear probing, whose keys must be hashed.
+struct Build(ScalarBuffer<u64>);
+
+impl PayloadRows for Build {
+    fn chunks(&self) -> usize {
+        1
+    }
+
+    fn keys(&self, _: usize) -> Result<ChunkKeys> {
+        Ok(ChunkKeys { keys: self.0.clone(), matchable: None })
+    }
+
+    fn payloads(&self, _: usize) -> ScalarBuffer<u64> {
+        self.0.clone()
+    }
+
+    fn is_narrow(&self) -> bool {
+        false
+    }
+}
+
+/// Partitions probe rows on this thread as a radix join does, and looks them up in a part of a table that a core's cache has.
+/// Takes some tenths of a second.
+///
+/// # Errors
+/// If the system does not give the memory.
+pub fn measure_row_work() -> Result<RowWork> {
+    let key = |number: usize| (number as u64).wrapping_mul(0xA24B_AED4_963E_E407);
+    let count = region_of_this_machine() / JoinTable::UNIQUE_ROW_BYTES;
+    let build = Build((0..count).map(key).collect());
+    let table = JoinTable::of_payloads(&build, count, TableChoice::LinearProbing, 1)?;
+    let regions = table.as_ref().and_then(|table| table.regions(FANOUT_BITS));
+    let (Some(table), Some(regions)) = (table, regions) else { unreachable!("keys that are there once each") };
+    // In an order that no prefetcher foresees.
+    let keys: Vec<u64> = (0..ROWS).map(|row| key(row.wrapping_mul(0x9E37_79B1) % (1 << 32) % count)).collect();
+    let mut partitioner = RadixPartitioner::<2>::new(PartitionMethod::WriteCombining)?;
+    let (mut columns, mut payloads, mut found) = ([vec![0; BATCH_ROWS], vec![0; BATCH_ROWS]], vec![], vec![]);
+    let mut best = RowWork { partition: f64::INFINITY, lookup: f64::INFINITY };
+    for _ in 0..RUNS {
+        partitioner.begin(1 << FANOUT_BITS, ROWS)?;
+        let begin = Instant::now();
+        for keys in keys.chunks(BATCH_ROWS) {
+            regions.partition([keys, keys], &mut partitioner);
+        }
+        partitioner.finish();
+        let partitioned = begin.elapsed().as_secs_f64();
+        for partition in 0..1 << FANOUT_BITS {
+            let mut cursor = PartitionCursor::new(&partitioner, partition);
+            let [keys, words] = &mut columns;
+            loop {
+                let count = partitioner.read(&mut cursor, [keys, words]);
+                let lookups = Lookups { first: 0, keys: &keys[..count], matchable: None, filter: None };
+                table.find_payloads(lookups, &mut payloads, &mut found);
+                if count < BATCH_ROWS {
+                    break;
+                }
+            }
+        }
+        let both = begin.elapsed().as_secs_f64();
+        let of_a_row = |seconds: f64| seconds / ROWS as f64;
+        best.partition = best.partition.min(of_a_row(partitioned));
+        best.lookup = best.lookup.min(of_a_row(both - partitioned));
+    }
+    Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_takes_some_nanoseconds() {
+        let work = measure_row_work().unwrap();
+        for seconds in [work.partition, work.lookup] {
+            assert!((1e-11..1e-5).contains(&seconds), "{work:?}");
+        }
+    }
+}

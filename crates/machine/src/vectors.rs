@@ -1,0 +1,180 @@
+//! Vector instructions that not every processor of an architecture has, chosen while the program runs.
+
+use crate::memory::CacheLine;
+
+/// Vector instructions that a loop is compiled for. To have a value is to know that this processor has them.
+pub trait Vectors: Copy {
+    /// Which of the first four words of a line are equal to `word`: a bit for each, from the lowest on.
+    fn equal_to(self, line: &CacheLine, word: u64) -> u32;
+    /// Stores a line without reading it first and without keeping it in the cache (non-temporal), where the processor can.
+    ///
+    /// # Safety
+    /// Before another thread is given the line, this one must wait for its stores, as
+    /// [`write_past_cache`](crate::memory::write_past_cache) does.
+    unsafe fn store_past_cache(self, to: &mut CacheLine, line: &CacheLine);
+}
+
+/// A loop that is compiled for each kind of [`Vectors`].
+///
+/// Its `run` and what that calls must be inlined always, or they are compiled for every processor alike.
+pub trait VectorLoop {
+    /// What the loop gives.
+    type Output;
+    /// Runs it with the instructions of `vectors`.
+    fn run(self, vectors: impl Vectors) -> Self::Output;
+}
+
+/// Runs a loop with the widest vectors of this processor.
+#[inline]
+pub fn with_widest_vectors<L: VectorLoop>(work: L) -> L::Output {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(vectors) = avx2::Avx2::of_this_processor() {
+        return vectors.run(work);
+    }
+    work.run(Baseline)
+}
+
+/// What every processor of the architecture has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Baseline;
+
+impl Vectors for Baseline {
+    #[inline(always)]
+    fn equal_to(self, line: &CacheLine, word: u64) -> u32 {
+        let [a, b, c, d, ..] = line.0;
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{
+                __m128i, _mm_and_si128, _mm_castsi128_pd, _mm_cmpeq_epi32, _mm_movemask_pd, _mm_set_epi64x,
+                _mm_set1_epi64x, _mm_shuffle_epi32,
+            };
+            // SAFETY: every processor of this architecture has SSE2, and no memory is touched.
+            unsafe {
+                let word = _mm_set1_epi64x(word as i64);
+                let equal = |low: u64, high: u64| {
+                    let halves: __m128i = _mm_cmpeq_epi32(_mm_set_epi64x(high as i64, low as i64), word);
+                    // Both halves of a word must be.
+                    let swapped = _mm_shuffle_epi32::<0b10_11_00_01>(halves);
+                    _mm_movemask_pd(_mm_castsi128_pd(_mm_and_si128(halves, swapped))) as u32
+                };
+                equal(a, b) | equal(c, d) << 2
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let bits = [a, b, c, d].map(|other| u32::from(other == word));
+            bits[0] | bits[1] << 1 | bits[2] << 2 | bits[3] << 3
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_past_cache(self, to: &mut CacheLine, line: &CacheLine) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{__m128i, _mm_load_si128, _mm_stream_si128};
+            let (to, from): (*mut __m128i, *const __m128i) =
+                (std::ptr::from_mut(to).cast(), std::ptr::from_ref(line).cast());
+            for part in 0..size_of::<CacheLine>() / size_of::<__m128i>() {
+                // SAFETY: within lines that are borrowed, and aligned as they are; every processor of this architecture has SSE2.
+                unsafe { _mm_stream_si128(to.add(part), _mm_load_si128(from.add(part))) };
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            *to = *line;
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::{
+        __m256i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_load_si256, _mm256_movemask_pd, _mm256_set1_epi64x,
+        _mm256_stream_si256,
+    };
+
+    use super::{CacheLine, VectorLoop, Vectors};
+
+    /// Four words at a time, and instructions on bits that leave no flags behind: x86-64-v3.
+    #[derive(Debug, Clone, Copy)]
+    pub(super) struct Avx2(());
+
+    impl Avx2 {
+        pub(super) fn of_this_processor() -> Option<Self> {
+            let has_all = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("bmi1")
+                && is_x86_feature_detected!("bmi2")
+                && is_x86_feature_detected!("lzcnt")
+                && is_x86_feature_detected!("popcnt");
+            has_all.then_some(Self(()))
+        }
+
+        pub(super) fn run<L: VectorLoop>(self, work: L) -> L::Output {
+            #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+            fn run<L: VectorLoop>(vectors: Avx2, work: L) -> L::Output {
+                work.run(vectors)
+            }
+            // SAFETY: `self` is made only where the processor has all of these.
+            unsafe { run(self, work) }
+        }
+    }
+
+    impl Vectors for Avx2 {
+        #[inline(always)]
+        fn equal_to(self, line: &CacheLine, word: u64) -> u32 {
+            #[target_feature(enable = "avx2")]
+            #[inline]
+            fn equal_to(line: &CacheLine, word: u64) -> u32 {
+                // SAFETY: a line has 64 bytes and is aligned to as many.
+                let words = unsafe { _mm256_load_si256(std::ptr::from_ref(line).cast()) };
+                let equal = _mm256_cmpeq_epi64(words, _mm256_set1_epi64x(word as i64));
+                _mm256_movemask_pd(_mm256_castsi256_pd(equal)) as u32
+            }
+            // SAFETY: `self` is made only where the processor has it.
+            unsafe { equal_to(line, word) }
+        }
+
+        #[inline(always)]
+        unsafe fn store_past_cache(self, to: &mut CacheLine, line: &CacheLine) {
+            #[target_feature(enable = "avx2")]
+            #[inline]
+            fn store(to: &mut CacheLine, line: &CacheLine) {
+                let (to, from): (*mut __m256i, *const __m256i) =
+                    (std::ptr::from_mut(to).cast(), std::ptr::from_ref(line).cast());
+                for part in 0..size_of::<CacheLine>() / size_of::<__m256i>() {
+                    // SAFETY: within lines that are borrowed, and aligned as they are.
+                    unsafe { _mm256_stream_si256(to.add(part), _mm256_load_si256(from.add(part))) };
+                }
+            }
+            // SAFETY: `self` is made only where the processor has it.
+            unsafe { store(to, line) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Compares a line with some words.
+    struct Compared<'a>(&'a CacheLine, &'a [u64]);
+
+    impl VectorLoop for Compared<'_> {
+        type Output = Vec<u32>;
+        #[inline(always)]
+        fn run(self, vectors: impl Vectors) -> Vec<u32> {
+            self.1.iter().map(|word| vectors.equal_to(self.0, *word)).collect()
+        }
+    }
+
+    #[test]
+    fn equal_words_of_the_first_half_are_told_by_bits_with_all_vectors() {
+        let line = CacheLine([7, 1 << 32, 7, 7 << 32 | 7, 7, 0, 0, 0]);
+        let compared = || Compared(&line, &[7, 1 << 32, 7 << 32 | 7, 7 << 32, 0, 1]);
+        let expected = [0b101, 0b10, 0b1000, 0, 0, 0];
+        assert_eq!(compared().run(Baseline), expected);
+        assert_eq!(with_widest_vectors(compared()), expected);
+        let empty = || Compared(&CacheLine([0; 8]), &[0]);
+        assert_eq!((empty().run(Baseline), with_widest_vectors(empty())), (vec![0b1111], vec![0b1111]));
+    }
+}
