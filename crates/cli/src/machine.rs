@@ -66,7 +66,8 @@ fn measure(topology: &Topology) -> Outcome<Measurements> {
         measured.latency.extend(rates.latency);
         measured.transfers.extend(rates.transfers);
     }
-    measured.row_work = Some(measure_row_work().map_err(|error| Failure::message(error.to_string()))?);
+    measured.row_work =
+        Some(measure_row_work(topology.cpu.threads).map_err(|error| Failure::message(error.to_string()))?);
     Ok(measured)
 }
 
@@ -343,7 +344,7 @@ Measured    processors of node 0 on memory of node 0, huge pages: reads 12.3 GB/
             processors of node 0: small pages as fast as huge ones up to 64.0 MiB
             a probe row costs a processor 20.0 ns to partition, 18.2 ns to look up in its cache
             GPU 0 by zero-copy: 55.5 GB/s
-Joins       a probe row takes 5.4 ns of all processors at random, 9.6 ns partitioned: never partitioned in memory
+Joins       a probe row takes 5.4 ns of all processors at random, 9.5 ns partitioned: never partitioned in memory
 ";
         let report = Report::new(&topology, Some(&measured)).to_string();
         assert!(report.ends_with(expected), "{report}");

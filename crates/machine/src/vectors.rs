@@ -9,7 +9,7 @@ pub trait Vectors: Copy {
     /// Stores a line without reading it first and without keeping it in the cache (non-temporal), where the processor can.
     ///
     /// # Safety
-    /// Before another thread is given the line, this one must wait for its stores, as
+    /// Before anybody reads or writes the line again, this thread must wait for its stores, as
     /// [`write_past_cache`](crate::memory::write_past_cache) does.
     unsafe fn store_past_cache(self, to: &mut CacheLine, line: &CacheLine);
 }
@@ -36,7 +36,7 @@ pub fn with_widest_vectors<L: VectorLoop>(work: L) -> L::Output {
 
 /// What every processor of the architecture has.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Baseline;
+pub struct Baseline;
 
 impl Vectors for Baseline {
     #[inline(always)]
@@ -95,7 +95,7 @@ mod avx2 {
 
     use super::{CacheLine, VectorLoop, Vectors};
 
-    /// Four words at a time, and instructions on bits that leave no flags behind: x86-64-v3.
+    /// Four words at a time, and instructions on bits that leave no flags behind: of x86-64-v3, what loops over keys use.
     #[derive(Debug, Clone, Copy)]
     pub(super) struct Avx2(());
 

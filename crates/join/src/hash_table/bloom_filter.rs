@@ -56,13 +56,10 @@ impl BloomFilter {
     #[inline(always)]
     pub fn passing(&self, hashes: impl Iterator<Item = u32>) -> Passing {
         let words: &[u64] = &self.words;
-        let mut passing = Passing { numbers: [0; LOOKED_UP_TOGETHER], count: 0 };
-        for (number, hash) in hashes.take(LOOKED_UP_TOGETHER).enumerate() {
+        Passing::those(hashes.map(|hash| {
             let bits = bits_of(hash);
-            passing.numbers[passing.count] = number as u16;
-            passing.count += usize::from(words[word_of(hash, words.len())] & bits == bits);
-        }
-        passing
+            words[word_of(hash, words.len())] & bits == bits
+        }))
     }
 }
 
@@ -74,6 +71,18 @@ pub(crate) struct Passing {
 }
 
 impl Passing {
+    /// Those of the first [`LOOKED_UP_TOGETHER`] keys that pass, of all of which it is told whether they do.
+    #[inline(always)]
+    pub fn those(pass: impl Iterator<Item = bool>) -> Self {
+        let mut numbers = [0; LOOKED_UP_TOGETHER];
+        let mut count = 0;
+        for (number, passes) in pass.take(LOOKED_UP_TOGETHER).enumerate() {
+            numbers[count] = number as u16;
+            count += usize::from(passes);
+        }
+        Self { numbers, count }
+    }
+
     /// The first so many keys, all of them.
     pub fn all(keys: usize) -> Self {
         let mut numbers = [0; LOOKED_UP_TOGETHER];

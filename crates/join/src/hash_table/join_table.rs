@@ -354,8 +354,8 @@ impl JoinTable {
     ) -> bool {
         let KeyData::Word64(words) = &keys.data else { unreachable!("both sides of a join share one key codec") };
         let next = (cursor.row + limit).min(keys.len());
-        let filter = self.filter(&cursor.rate);
-        self.find_payloads(lookups(keys, words, cursor.row..next, filter), payloads, probe);
+        let asked = (cursor.rate.is_low(), self.filter(&cursor.rate));
+        self.find_payloads(lookups(keys, words, cursor.row..next, asked), payloads, probe);
         self.filter.note(&mut cursor.rate, next - cursor.row, probe.len());
         cursor.row = next;
         next < keys.len()
@@ -370,19 +370,19 @@ impl JoinTable {
         build: &mut Vec<u32>,
         probe: &mut Vec<u32>,
     ) {
-        let (looked_up, filter) = (rows.len(), self.filter(rate));
+        let (looked_up, asked) = (rows.len(), (rate.is_low(), self.filter(rate)));
         match (&self.table, &keys.data) {
             (Table::Perfect(table), KeyData::Word64(words)) => {
-                table.find_one(lookups(keys, words, rows, filter), build, probe)
+                table.find_one(lookups(keys, words, rows, asked), build, probe)
             }
             (Table::Unique(table), KeyData::Word64(words)) => {
-                table.find_one(lookups(keys, words, rows, filter), |row| row as u32, build, probe);
+                table.find_one(lookups(keys, words, rows, asked), |row| row as u32, build, probe);
             }
             (Table::Word64(table), KeyData::Word64(words)) => {
-                table.find_one(lookups(keys, words, rows, filter), build, probe)
+                table.find_one(lookups(keys, words, rows, asked), build, probe)
             }
             (Table::Word128(table), KeyData::Word128(words)) => {
-                table.find_one(lookups(keys, words, rows, filter), build, probe)
+                table.find_one(lookups(keys, words, rows, asked), build, probe)
             }
             _ => unreachable!("both sides of a join share one key codec"),
         }
@@ -412,14 +412,14 @@ impl JoinTable {
     }
 }
 
-/// The keys of these rows of a batch, to look up.
+/// The keys of these rows of a batch, to look up: whether few of them are there, and what to ask then.
 fn lookups<'a, K>(
     keys: &'a Keys,
     words: &'a [K],
     rows: Range<usize>,
-    filter: Option<&'a BloomFilter>,
+    (are_few, filter): (bool, Option<&'a BloomFilter>),
 ) -> Lookups<'a, K> {
-    Lookups { first: rows.start, keys: &words[rows], matchable: keys.matchable.as_ref(), filter }
+    Lookups { first: rows.start, keys: &words[rows], matchable: keys.matchable.as_ref(), are_few, filter }
 }
 
 /// As many threads as these rows are worth.

@@ -8,6 +8,7 @@ use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 use super::bloom_filter::BloomFilter;
 use super::deal::Dealt;
 use super::matches::{BLOCK, LOOKED_UP_TOGETHER, Lookups, Matches, set_bits};
+use super::slots::AHEAD;
 use crate::error::Result;
 use crate::keys::Word;
 use crate::memory::PageVec;
@@ -28,9 +29,6 @@ const MAX_SPREAD_ROWS: usize = 64;
 /// What keys are combined with in their places, by exclusive or, so that an empty place is 0 and memory from the system need
 /// not be filled. Rows that have just this key make [`LinearProbingTable::build`] refuse them all.
 const EMPTY: u64 = 0xA5C3_1F7E_90B2_64D8;
-
-/// So many keys ahead of the one that is looked up, lines are asked for: as many misses overlap as the processor can have.
-const AHEAD: usize = 16;
 
 /// A hash table of unique 64-bit keys, each with a 64-bit value, in which most lookups touch one cache line (linear
 /// probing, as in paper 2, section 7.1, line by line).
@@ -108,6 +106,7 @@ impl LinearProbingTable {
     }
 
     /// The value of a key that is not in its own line, which has overflowed.
+    #[inline(always)]
     fn find_beyond(&self, key: u64, vectors: impl Vectors) -> Option<u64> {
         if key == EMPTY {
             return None;
@@ -150,68 +149,26 @@ impl<T: Copy + Default, F: Fn(u64) -> T> VectorLoop for FindOne<'_, T, F> {
 }
 
 impl<T: Copy + Default, F: Fn(u64) -> T> FindOne<'_, T, F> {
-    /// Lines are prefetched some keys ahead, and hardly a branch depends on what is read.
+    /// In blocks, of which three are under way: while one is searched, the lines of the next are asked for, and the lines that
+    /// keys of the one before have gone on to are coming. There are always misses outstanding, and hardly a branch depends on
+    /// what is read.
     #[inline(always)]
     fn find(self, vectors: impl Vectors) {
         let Self { table, lookups, of, values, rows } = self;
         let lines: &[CacheLine] = &table.lines;
         let mut matches = Matches::new(&lookups, values, rows);
-        // Beyond the last key are places of other keys, whose lines are asked for without harm.
-        let mut places = [0; LOOKED_UP_TOGETHER + AHEAD];
-        for keys in lookups.keys.chunks(LOOKED_UP_TOGETHER) {
-            for (key, place) in keys.iter().zip(&mut places) {
-                *place = line_of(*key, lines.len());
-            }
-            // Apart from the places, so that many keys are compared at once.
-            let has_mark = keys.iter().fold(false, |has_mark, key| has_mark | (*key == EMPTY));
-            places[..keys.len().min(AHEAD)].iter().for_each(|place| prefetch(&lines[*place]));
-            let values = matches.block(keys.len());
-            let mut found = [0u64; LOOKED_UP_TOGETHER / BLOCK];
-            let blocks = keys.chunks(BLOCK).zip(values.chunks_mut(BLOCK)).zip(&mut found);
-            for (block, ((keys, values), found)) in blocks.enumerate() {
-                let (places, ahead) = (&places[block * BLOCK..], &places[block * BLOCK + AHEAD..]);
-                let mut bits = 0;
-                for (((key, result), place), ahead) in keys.iter().zip(values).zip(places).zip(ahead) {
-                    prefetch(&lines[*ahead]);
-                    let (value, is_here) = search(&lines[*place], *key, vectors);
-                    *result = of(value);
-                    // From above: a shift by a number that differs from key to key takes longer.
-                    bits = bits >> 1 | u64::from(is_here) << (BLOCK - 1);
-                }
-                *found = bits >> (BLOCK - keys.len());
-            }
-            if has_mark {
-                // It is found in every line that is not full.
-                let is_mark = |number: &usize| keys[*number] == EMPTY;
-                (0..keys.len()).filter(is_mark).for_each(|number| found[number / BLOCK] &= !(1 << (number % BLOCK)));
-            }
-            // A line may have sent a key on, mostly to the next.
-            let mut open = [0u16; LOOKED_UP_TOGETHER];
-            let mut count = 0;
-            for (block, (keys, found)) in keys.chunks(BLOCK).zip(&found).enumerate() {
-                for number in set_bits(!found & (u64::MAX >> (BLOCK - keys.len()))) {
-                    let place = block * BLOCK + number;
-                    open[count] = place as u16;
-                    count += usize::from(has_overflowed(&lines[places[place]]));
-                }
-            }
-            let open = || open[..count].iter().map(|number| usize::from(*number));
-            let next = |number: usize| lines.get(places[number] + 1).unwrap_or(&lines[0]);
-            open().for_each(|number| prefetch(next(number)));
-            for number in open() {
-                let key = keys[number];
-                // Wherever the search goes on: a key that is in the next line is nowhere else.
-                let value = match search(next(number), key, vectors) {
-                    (value, true) if key != EMPTY => Some(value),
-                    _ => table.find_beyond(key, vectors),
-                };
-                if let Some(value) = value {
-                    values[number] = of(value);
-                    found[number / BLOCK] |= 1 << (number % BLOCK);
-                }
-            }
-            matches.keep(keys.len(), &found);
+        let mut blocks = [Block::default(); 3];
+        let mut keys = lookups.keys.chunks(BLOCK);
+        let [mut last, mut current, mut next] = blocks.each_mut();
+        current.begin(keys.next().unwrap_or_default(), lines.len());
+        current.places[..current.keys.len()].iter().for_each(|place| prefetch(&lines[*place]));
+        while !current.keys.is_empty() {
+            next.begin(keys.next().unwrap_or_default(), lines.len());
+            current.search(lines, &of, &next.places, vectors);
+            last.finish(table, &of, &mut matches, vectors);
+            (last, current, next) = (current, next, last);
         }
+        last.finish(table, &of, &mut matches, vectors);
         matches.finish();
     }
 
@@ -220,7 +177,7 @@ impl<T: Copy + Default, F: Fn(u64) -> T> FindOne<'_, T, F> {
     fn find_few(self, filter: &BloomFilter, vectors: impl Vectors) {
         let Self { table, lookups, of, values, rows } = self;
         let lines: &[CacheLine] = &table.lines;
-        let mut matches = Matches::new(&lookups, values, rows);
+        let mut matches = Matches::few(&lookups, values, rows);
         for keys in lookups.keys.chunks(LOOKED_UP_TOGETHER) {
             let passing = filter.passing(keys.iter().map(|key| key.hash() as u32));
             let line_of = |number: usize| &lines[line_of(keys[number], lines.len())];
@@ -242,6 +199,102 @@ impl<T: Copy + Default, F: Fn(u64) -> T> FindOne<'_, T, F> {
         }
         matches.finish();
     }
+}
+
+/// Keys that are looked up together.
+#[derive(Debug, Clone, Copy)]
+struct Block<'a, T> {
+    keys: &'a [u64],
+    /// Their lines; beyond the last key those of other keys, which are asked for without harm.
+    places: [usize; BLOCK],
+    values: [T; BLOCK],
+    /// A bit for each key that is there.
+    found: u64,
+    /// The keys that their lines may have sent on, by their numbers.
+    open: [u8; BLOCK],
+    open_count: usize,
+}
+
+impl<T: Copy + Default> Default for Block<'_, T> {
+    fn default() -> Self {
+        let (places, values, open) = ([0; BLOCK], [T::default(); BLOCK], [0; BLOCK]);
+        Self { keys: &[], places, values, found: 0, open, open_count: 0 }
+    }
+}
+
+impl<'a, T: Copy + Default> Block<'a, T> {
+    #[inline(always)]
+    fn begin(&mut self, keys: &'a [u64], lines: usize) {
+        self.keys = keys;
+        for (key, place) in keys.iter().zip(&mut self.places) {
+            *place = line_of(*key, lines);
+        }
+    }
+
+    /// Searches the line of each key, and asks for those of the next block.
+    #[inline(always)]
+    fn search(&mut self, lines: &[CacheLine], of: impl Fn(u64) -> T, next: &[usize; BLOCK], vectors: impl Vectors) {
+        let keys = self.keys;
+        let mut bits = 0;
+        for (((key, value), place), next) in keys.iter().zip(&mut self.values).zip(&self.places).zip(next) {
+            prefetch(&lines[*next]);
+            let (found, is_here) = search(&lines[*place], *key, vectors);
+            *value = of(found);
+            // From above: a shift by a number that differs from key to key takes longer.
+            bits = bits >> 1 | u64::from(is_here) << (BLOCK - 1);
+        }
+        self.found = bits >> (BLOCK - keys.len());
+        // Apart from the search, so that many keys are compared at once.
+        if keys.iter().fold(false, |has_mark, key| has_mark | (*key == EMPTY)) {
+            // It is found in every line that is not full.
+            let is_mark = |number: &usize| keys[*number] == EMPTY;
+            (0..keys.len()).filter(is_mark).for_each(|number| self.found &= !(1 << number));
+        }
+        self.open_count = 0;
+        for number in set_bits(!self.found & (u64::MAX >> (BLOCK - keys.len()))) {
+            // A line may have sent a key on, mostly to the next.
+            self.open[self.open_count] = number as u8;
+            self.open_count += usize::from(has_overflowed(&lines[self.places[number]]));
+        }
+        for number in &self.open[..self.open_count] {
+            prefetch(line_after(lines, self.places[usize::from(*number)]));
+        }
+    }
+
+    /// Searches for keys that were sent on, and hands over what was found; the block has no keys then.
+    #[inline(always)]
+    fn finish(
+        &mut self,
+        table: &LinearProbingTable,
+        of: impl Fn(u64) -> T,
+        matches: &mut Matches<'_, T>,
+        vectors: impl Vectors,
+    ) {
+        let keys = std::mem::take(&mut self.keys);
+        if keys.is_empty() {
+            return;
+        }
+        for number in self.open[..self.open_count].iter().map(|number| usize::from(*number)) {
+            let key = keys[number];
+            // Wherever the search goes on: a key that is in the next line is nowhere else.
+            let value = match search(line_after(&table.lines, self.places[number]), key, vectors) {
+                (value, true) if key != EMPTY => Some(value),
+                _ => table.find_beyond(key, vectors),
+            };
+            if let Some(value) = value {
+                self.values[number] = of(value);
+                self.found |= 1 << number;
+            }
+        }
+        matches.block(keys.len()).copy_from_slice(&self.values[..keys.len()]);
+        matches.keep(keys.len(), &[self.found]);
+    }
+}
+
+/// The line after one, at the end the first.
+#[inline(always)]
+fn line_after(lines: &[CacheLine], place: usize) -> &CacheLine {
+    lines.get(place + 1).unwrap_or(&lines[0])
 }
 
 /// The line of a key among so many: its hash tells the place, as a share of all. A partition, which is a stretch of
@@ -306,6 +359,7 @@ mod tests {
     use std::collections::HashSet;
 
     use arrow::buffer::NullBuffer;
+    use overspill_machine::vectors::Baseline;
 
     use super::super::deal::{Dealt, HASH_BITS, Slots};
     use super::*;
@@ -318,17 +372,24 @@ mod tests {
         LinearProbingTable::build(&dealt, |[_, value]| value).unwrap()
     }
 
-    /// What is found with a filter and without, which is the same.
+    /// What is found, which is the same with a filter and without, and with all vectors.
     fn find(table: &LinearProbingTable, keys: &[u64]) -> Vec<(u32, u64)> {
         let matchable: NullBuffer = (0..keys.len() + 10).map(|row| row != 12).collect();
         let filter = BloomFilter::of(table.capacity(), table.hashes()).unwrap();
-        let [found, filtered] = [None, Some(&filter)].map(|filter| {
-            let (mut values, mut probe) = (vec![], vec![]);
-            let lookups = Lookups { first: 10, keys, matchable: Some(&matchable), filter };
-            table.find_one(lookups, |value| value, &mut values, &mut probe);
-            probe.into_iter().zip(values).collect::<Vec<_>>()
-        });
-        assert_eq!(found, filtered);
+        let find = |filter, is_wide| {
+            let (mut values, mut rows) = (vec![], vec![]);
+            let lookups = Lookups { first: 10, keys, matchable: Some(&matchable), are_few: false, filter };
+            if is_wide {
+                table.find_one(lookups, |value| value, &mut values, &mut rows);
+            } else {
+                FindOne { table, lookups, of: |value| value, values: &mut values, rows: &mut rows }.run(Baseline);
+            }
+            rows.into_iter().zip(values).collect::<Vec<_>>()
+        };
+        let found = find(None, true);
+        for (filter, is_wide) in [(None, false), (Some(&filter), true), (Some(&filter), false)] {
+            assert_eq!(find(filter, is_wide), found);
+        }
         found
     }
 
@@ -348,6 +409,12 @@ mod tests {
                     .map(|(row, key)| (row, !*key))
                     .collect();
                 assert_eq!(find(&table, &probe), expected, "{count} keys, {threads} threads");
+                // Blocks that are full, or nearly, or not at all.
+                for keys in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK].map(|keys| keys.min(probe.len())) {
+                    let some: Vec<_> =
+                        expected.iter().copied().take_while(|(row, _)| *row < 10 + keys as u32).collect();
+                    assert_eq!(find(&table, &probe[..keys]), some, "{keys} of {count} keys");
+                }
             }
         }
     }

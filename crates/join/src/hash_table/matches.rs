@@ -4,7 +4,7 @@ use arrow::buffer::NullBuffer;
 use overspill_machine::memory::prefetch;
 use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 
-use super::bloom_filter::BloomFilter;
+use super::bloom_filter::{BloomFilter, Passing};
 use super::slots::AHEAD;
 use crate::radix::region_of_this_machine;
 
@@ -22,7 +22,9 @@ pub(crate) struct Lookups<'a, K> {
     pub keys: &'a [K],
     /// The rows that can match, counted from 0 and not from `first`; `None` if all can.
     pub matchable: Option<&'a NullBuffer>,
-    /// Lets few pass of the keys that are not there; `None` if most are.
+    /// Whether few of the keys looked up before were there.
+    pub are_few: bool,
+    /// Lets few pass of the keys that are not there; `None` if most are, or if the table has no filter.
     pub filter: Option<&'a BloomFilter>,
 }
 
@@ -44,6 +46,13 @@ impl<'a, T: Copy + Default> Matches<'a, T> {
     pub fn new<K>(lookups: &Lookups<'a, K>, values: &'a mut Vec<T>, rows: &'a mut Vec<u32>) -> Self {
         values.resize(lookups.keys.len(), T::default());
         rows.resize(lookups.keys.len(), 0);
+        Self { values, rows, matchable: lookups.matchable, count: 0, row: lookups.first }
+    }
+
+    /// Room for what is found of keys few of which are there, by [`Matches::keep_few`]: none is made beforehand.
+    pub fn few<K>(lookups: &Lookups<'a, K>, values: &'a mut Vec<T>, rows: &'a mut Vec<u32>) -> Self {
+        values.clear();
+        rows.clear();
         Self { values, rows, matchable: lookups.matchable, count: 0, row: lookups.first }
     }
 
@@ -91,13 +100,14 @@ impl<'a, T: Copy + Default> Matches<'a, T> {
         }
     }
 
-    /// Keeps what was found of so many keys: values, each with the number of its key.
+    /// Keeps what was found of so many keys: values, each with the number of its key. Only for [`Matches::few`].
     #[inline(always)]
     pub fn keep_few(&mut self, keys: usize, found: impl Iterator<Item = (usize, T)>) {
         for (number, value) in found {
             let row = self.row + number;
             if self.matchable.is_none_or(|matchable| matchable.is_valid(row)) {
-                (self.values[self.count], self.rows[self.count]) = (value, row as u32);
+                self.values.push(value);
+                self.rows.push(row as u32);
                 self.count += 1;
             }
         }
@@ -161,6 +171,24 @@ impl<S: Copy + Default, T: Copy + Default + PartialEq, F: Fn(S) -> T> VectorLoop
         let slot_of = |key: u64| slots.get(key.wrapping_sub(smallest) as usize).unwrap_or(last);
         let look_up = |key: u64| value_of(*slot_of(key));
         let none = value_of(S::default());
+        if lookups.are_few {
+            let mut matches = Matches::few(&lookups, values, rows);
+            // Most of the others lie outside the range, which is told without a read.
+            let pass = |keys: &[u64]| {
+                let passing = Passing::those(keys.iter().map(|key| key.wrapping_sub(smallest) < slots.len() as u64));
+                passing.numbers().for_each(|number| prefetch(slot_of(keys[number])));
+                passing
+            };
+            let mut next = pass(lookups.keys);
+            for (keys, number) in lookups.keys.chunks(LOOKED_UP_TOGETHER).zip(1..) {
+                // What these read comes while the next are told.
+                let rest = lookups.keys.get(number * LOOKED_UP_TOGETHER..).unwrap_or_default();
+                let passing = std::mem::replace(&mut next, pass(rest));
+                let found = passing.numbers().map(|number| (number, look_up(keys[number])));
+                matches.keep_few(keys.len(), found.filter(|(_, value)| *value != none));
+            }
+            return matches.finish();
+        }
         let mut matches = Matches::new(&lookups, values, rows);
         if size_of_val(slots) <= region_of_this_machine() {
             look_up_all(lookups.keys, &mut matches, none, |_, key| look_up(key));
@@ -207,8 +235,8 @@ mod tests {
         let is_there = |key: u64| key < 150 || key.is_multiple_of(3) && key < 700 || key > 990 && key != 999;
         let slots: Vec<u64> = keys.iter().map(|key| if is_there(*key) { key * 2 + 1 } else { 0 }).collect();
         let matchable: NullBuffer = (0..2_000).map(|row| row % 11 != 0).collect();
-        for matchable in [None, Some(&matchable)] {
-            let lookups = Lookups { first: 500, keys: &keys, matchable, filter: None };
+        for (matchable, are_few) in [(None, false), (None, true), (Some(&matchable), false), (Some(&matchable), true)] {
+            let lookups = Lookups { first: 500, keys: &keys, matchable, are_few, filter: None };
             let (mut values, mut rows) = (vec![7; 2_000], vec![7; 10]);
             look_up_slots(&slots, 0, |slot| slot + 1, lookups, &mut values, &mut rows);
             let expected: Vec<(u64, u32)> = (500u32..)

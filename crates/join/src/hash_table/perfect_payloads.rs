@@ -1,5 +1,7 @@
 //! Perfect hashing with payloads in the slots.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::matches::{Lookups, look_up_slots};
 use super::payload_rows::{PayloadRows, with_chunks};
 use super::perfect::{KeyRange, taken};
@@ -38,27 +40,30 @@ struct Narrowing {
 }
 
 impl Narrowing {
-    /// `None` if payloads lie too far apart. `O(rows)`, but few of them are looked at where the first are too far apart.
+    /// `None` if payloads lie too far apart. `O(rows)`; no more chunks are looked at once one has payloads that are too far apart.
     fn of(rows: &impl PayloadRows, threads: usize) -> Option<Self> {
         if rows.is_narrow() {
             return Some(Self { base: 0, mark: EMPTY as u32 });
         }
-        let extent = |number: usize| {
-            // As signed numbers, which most are that may be on both sides of 0.
-            rows.payloads(number).iter().fold((i64::MAX, i64::MIN), |(smallest, largest), payload| {
-                (smallest.min(*payload as i64), largest.max(*payload as i64))
-            })
-        };
         // The mark is none of the distances.
-        let fits =
-            |(smallest, largest): (i64, i64)| smallest > largest || largest.abs_diff(smallest) < u64::from(u32::MAX);
-        if rows.chunks() == 0 || !fits(extent(0)) {
-            return None;
-        }
-        let all = in_parallel(threads, (1..rows.chunks()).collect(), extent)
-            .into_iter()
-            .fold(extent(0), |all, one| (all.0.min(one.0), all.1.max(one.1)));
-        fits(all).then_some(Self { base: all.0 as u64, mark: u32::MAX })
+        let fits = |(least, most): (i64, i64)| least > most || most.abs_diff(least) < u64::from(u32::MAX);
+        let none = (i64::MAX, i64::MIN);
+        let is_wide = AtomicBool::new(false);
+        let extents = in_parallel(threads, (0..rows.chunks()).collect(), |number: usize| {
+            if is_wide.load(Ordering::Relaxed) {
+                return none;
+            }
+            // As signed numbers, which most are that may be on both sides of 0.
+            let extent = rows
+                .payloads(number)
+                .iter()
+                .fold(none, |(least, most), payload| (least.min(*payload as i64), most.max(*payload as i64)));
+            is_wide.fetch_or(!fits(extent), Ordering::Relaxed);
+            extent
+        });
+        let (least, most) = extents.into_iter().fold(none, |all, one| (all.0.min(one.0), all.1.max(one.1)));
+        let is_narrow = !is_wide.into_inner() && fits((least, most)) && least <= most;
+        is_narrow.then_some(Self { base: least as u64, mark: u32::MAX })
     }
 
     #[inline(always)]
@@ -174,7 +179,8 @@ mod tests {
                 let probe: Vec<u64> = (0..count * factor + 300).step_by(7).chain([0, u64::MAX, 99]).collect();
                 let (mut payloads, mut rows) = (vec![], vec![]);
                 let matchable: NullBuffer = (0..probe.len() + 5).map(|row| row != 6).collect();
-                let lookups = Lookups { first: 5, keys: &probe, matchable: Some(&matchable), filter: None };
+                let lookups =
+                    Lookups { first: 5, keys: &probe, matchable: Some(&matchable), are_few: false, filter: None };
                 table.find_one(lookups, &mut payloads, &mut rows);
                 let found: Vec<_> = rows.into_iter().zip(payloads).collect();
                 let expected: Vec<_> = (5u32..)
@@ -203,9 +209,15 @@ mod tests {
             let table = PerfectPayloads::build(&rows, range, 2).unwrap().unwrap();
             assert_eq!(matches!(table.slots, Slots::Narrow(..)), is_narrow, "{base:x} and {distance:x}");
             let (mut found, mut places) = (vec![], vec![]);
-            let lookups = Lookups { first: 0, keys: &[8, 9, 7, 6, 10], matchable: None, filter: None };
+            let lookups = Lookups { first: 0, keys: &[8, 9, 7, 6, 10], matchable: None, are_few: false, filter: None };
             table.find_one(lookups, &mut found, &mut places);
             assert_eq!((&found[..], &places[..]), (&payloads[..], &[0, 1, 2][..]), "{base:x} and {distance:x}");
+        }
+        // Chunks that are narrow, but not together.
+        let keys: Vec<u64> = (0..20_000).collect();
+        for (shift, is_narrow) in [(31, true), (32, false)] {
+            let table = table(&keys, |row| (row / 10_000) << shift | row, false, |_| true).unwrap();
+            assert_eq!(matches!(table.slots, Slots::Narrow(..)), is_narrow, "{shift} bits");
         }
     }
 

@@ -8,7 +8,7 @@ use overspill_machine::memory::prefetch;
 
 /// So many rows ahead of the one that is looked up or written, its place is asked for: more than misses that a core can have
 /// at once.
-pub(super) const AHEAD: usize = 32;
+pub(super) const AHEAD: usize = 64;
 
 /// Puts rows into their slots: `put` is given each row that has one, with it.
 ///

@@ -118,7 +118,7 @@ impl<K: Word> UnchainedTable<K> {
 
     /// The same for keys few of which are there: those that the filter lets pass are looked up.
     fn find_few(&self, lookups: Lookups<'_, K>, filter: &BloomFilter, build: &mut Vec<u32>, probe: &mut Vec<u32>) {
-        let mut matches = Matches::new(&lookups, build, probe);
+        let mut matches = Matches::few(&lookups, build, probe);
         for keys in lookups.keys.chunks(LOOKED_UP_TOGETHER) {
             let passing = filter.passing(keys.iter().map(|key| key.hash() as u32));
             let found = self.buckets(keys, &passing).filter_map(|(number, bucket)| {

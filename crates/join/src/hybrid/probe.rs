@@ -181,7 +181,7 @@ impl<S: SpillStore> Prober<S> {
         }
         let (batch, keys) = self.spill_rows(batch, keys)?;
         if let Some(radix) = &mut self.radix
-            && radix.push(&batch, &keys)
+            && radix.push(&batch, &keys)?
         {
             return Ok(());
         }

@@ -18,7 +18,7 @@ use crate::radix::{PartitionCursor, PartitionMethod, ProbeRegions, RadixPartitio
 use crate::spec::{JoinSpec, Side};
 
 /// More partitions than this miss the TLB and the cache when rows are dealt out, even line by line.
-const MAX_FANOUT_BITS: u32 = 11;
+pub(super) const MAX_FANOUT_BITS: u32 = 11;
 
 /// A chunk has as many bytes as the hash table, which is read once for each chunk; but not fewer rows than this, and not
 /// more.
@@ -48,7 +48,7 @@ pub struct RadixProbe {
     waiting: Option<[ScalarBuffer<u64>; COLUMNS]>,
     /// Where the joining of a chunk stands; `None` while it is collected.
     joining: Option<PartitionCursor>,
-    /// Keys of one partition, and the packed columns of their rows.
+    /// The keys that are looked up together, and the packed columns of their rows.
     keys: Vec<u64>,
     words: LentVec<u64>,
     partners: Partners,
@@ -84,8 +84,7 @@ impl RadixProbe {
                 return None;
             }
         }
-        let mut partitioner = RadixPartitioner::new(PartitionMethod::WriteCombining).ok()?;
-        partitioner.begin(fanout, chunk_rows).ok()?;
+        let partitioner = RadixPartitioner::new(PartitionMethod::WriteCombining).ok()?;
         Some(Self {
             regions,
             fanout,
@@ -103,16 +102,19 @@ impl RadixProbe {
     }
 
     /// Takes rows into the chunk; false if they cannot be packed, as a column has nulls.
-    pub(super) fn push(&mut self, batch: &RecordBatch, keys: &Keys) -> bool {
-        let KeyData::Word64(words) = &keys.data else { return false };
+    pub(super) fn push(&mut self, batch: &RecordBatch, keys: &Keys) -> Result<bool> {
+        let KeyData::Word64(words) = &keys.data else { return Ok(false) };
         if keys.matchable.is_some() || !self.payload.takes(batch) {
-            return false;
+            return Ok(false);
         }
         // Rows of which nothing is needed are packed as anything.
         let packed = if self.payload.is_empty() { words.clone() } else { self.payload.pack(batch) };
         self.waiting = Some([words.clone(), packed]);
+        if self.partitioner.fanout() == 0 {
+            self.partitioner.begin(self.fanout, self.chunk_rows)?;
+        }
         self.collect();
-        true
+        Ok(true)
     }
 
     /// Takes what is waiting into the chunk, as far as there is room, and starts joining a chunk that is full.
@@ -128,7 +130,7 @@ impl RadixProbe {
 
     /// Starts joining what has been collected, when no rows follow; whether there is anything.
     pub(super) fn end(&mut self) -> bool {
-        let is_there = self.partitioner.room() < self.chunk_rows;
+        let is_there = self.partitioner.fanout() > 0 && self.partitioner.room() < self.chunk_rows;
         if is_there {
             self.start_joining();
         }
@@ -158,7 +160,7 @@ impl RadixProbe {
         }
         words.truncate(count);
         let keys = &self.keys[..count];
-        let lookups = Lookups { first: 0, keys, matchable: None, filter: None };
+        let lookups = Lookups { first: 0, keys, matchable: None, are_few: false, filter: None };
         match &mut self.partners {
             Partners::Rows(rows) => build.table.find_rows(lookups, rows.refill(), &mut self.found),
             Partners::Payloads(words) => build.table.find_payloads(lookups, words.refill(), &mut self.found),

@@ -5,18 +5,17 @@ use std::time::Instant;
 use arrow::buffer::ScalarBuffer;
 use overspill_machine::measure::RowWork;
 
+use super::radix_probe::MAX_FANOUT_BITS;
 use crate::error::Result;
 use crate::hash_table::{ChunkKeys, JoinTable, Lookups, PayloadRows, TableChoice};
+use crate::parallel::in_parallel;
 use crate::radix::{PartitionCursor, PartitionMethod, RadixPartitioner, region_of_this_machine};
 
-/// Rows that are partitioned and looked up: more than the caches have.
+/// Rows that are partitioned and looked up, on each thread: more than a core's own caches have.
 const ROWS: usize = 1 << 21;
 
 /// Rows of a batch.
 const BATCH_ROWS: usize = 8192;
-
-/// Partitions, two to the power of this: as many as a table of some hundred megabytes has regions.
-const FANOUT_BITS: u32 = 8;
 
 /// The best of so many runs, as other programs only ever make one slower.
 const RUNS: usize = 5;
@@ -42,17 +41,27 @@ impl PayloadRows for Build {
     }
 }
 
-/// Partitions probe rows on this thread as a radix join does, and looks them up in a part of a table that a core's cache has.
-/// Takes some tenths of a second.
+/// Partitions probe rows as a radix join does, with the most partitions it takes, and looks them up in a part of a table that a
+/// core's cache has, on so many threads at once; what a row costs the slowest of them. Takes some tenths of a second.
 ///
 /// # Errors
 /// If the system does not give the memory.
-pub fn measure_row_work() -> Result<RowWork> {
+pub fn measure_row_work(threads: usize) -> Result<RowWork> {
+    let works = in_parallel(threads, vec![(); threads.max(1)], |()| work_of_one());
+    let slowest = |all: RowWork, one: RowWork| RowWork {
+        partition: all.partition.max(one.partition),
+        lookup: all.lookup.max(one.lookup),
+    };
+    works.into_iter().try_fold(RowWork { partition: 0.0, lookup: 0.0 }, |all, one| Ok(slowest(all, one?)))
+}
+
+fn work_of_one() -> Result<RowWork> {
     let key = |number: usize| (number as u64).wrapping_mul(0xA24B_AED4_963E_E407);
-    let count = region_of_this_machine() / JoinTable::UNIQUE_ROW_BYTES;
+    // As many as are one partition of the table, whose sizes may not differ by much.
+    let count = (region_of_this_machine() / JoinTable::UNIQUE_ROW_BYTES).clamp(1, 32 << 10);
     let build = Build((0..count).map(key).collect());
     let table = JoinTable::of_payloads(&build, count, TableChoice::LinearProbing, 1)?;
-    let regions = table.as_ref().and_then(|table| table.regions(FANOUT_BITS));
+    let regions = table.as_ref().and_then(|table| table.regions(MAX_FANOUT_BITS));
     let (Some(table), Some(regions)) = (table, regions) else { unreachable!("keys that are there once each") };
     // In an order that no prefetcher foresees.
     let keys: Vec<u64> = (0..ROWS).map(|row| key(row.wrapping_mul(0x9E37_79B1) % (1 << 32) % count)).collect();
@@ -60,19 +69,19 @@ pub fn measure_row_work() -> Result<RowWork> {
     let (mut columns, mut payloads, mut found) = ([vec![0; BATCH_ROWS], vec![0; BATCH_ROWS]], vec![], vec![]);
     let mut best = RowWork { partition: f64::INFINITY, lookup: f64::INFINITY };
     for _ in 0..RUNS {
-        partitioner.begin(1 << FANOUT_BITS, ROWS)?;
+        partitioner.begin(1 << MAX_FANOUT_BITS, ROWS)?;
         let begin = Instant::now();
         for keys in keys.chunks(BATCH_ROWS) {
             regions.partition([keys, keys], &mut partitioner);
         }
         partitioner.finish();
         let partitioned = begin.elapsed().as_secs_f64();
-        for partition in 0..1 << FANOUT_BITS {
+        for partition in 0..1 << MAX_FANOUT_BITS {
             let mut cursor = PartitionCursor::new(&partitioner, partition);
             let [keys, words] = &mut columns;
             loop {
                 let count = partitioner.read(&mut cursor, [keys, words]);
-                let lookups = Lookups { first: 0, keys: &keys[..count], matchable: None, filter: None };
+                let lookups = Lookups { first: 0, keys: &keys[..count], matchable: None, are_few: false, filter: None };
                 table.find_payloads(lookups, &mut payloads, &mut found);
                 if count < BATCH_ROWS {
                     break;
@@ -93,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_row_takes_some_nanoseconds() {
-        let work = measure_row_work().unwrap();
+        let work = measure_row_work(2).unwrap();
         for seconds in [work.partition, work.lookup] {
             assert!((1e-11..1e-5).contains(&seconds), "{work:?}");
         }

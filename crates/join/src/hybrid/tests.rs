@@ -489,3 +489,53 @@ fn empty_sides_are_joined() {
         }
     }
 }
+
+/// What joins with sums of both columns, of a probe side in batches of these sizes.
+fn radix_sums(keys: i64, sizes: &[usize], key_of: impl Fn(i64) -> i64) -> (usize, i64) {
+    let columns = [ColumnSource::Build(1), ColumnSource::Probe(1)];
+    let spec = narrow_spec(&columns, JoinType::Inner, Some(64 << 10));
+    let mut row = 0;
+    let probe = sizes.iter().map(|size| {
+        let rows: Vec<i64> = (row..row + *size as i64).collect();
+        row += *size as i64;
+        let keys: Int64Array = rows.iter().map(|row| key_of(*row)).collect();
+        RecordBatch::try_new(side_schema(), vec![Arc::new(keys), Arc::new(Int64Array::from(rows))]).unwrap()
+    });
+    let build: Vec<Row> = (0..keys).map(|key| (Some(key * 7_919 % keys), key)).collect();
+    let mut run = Run {
+        spec: Arc::clone(&spec),
+        files: Arc::default(),
+        memory: UnitMemory::new(Box::new(Budget { limit: usize::MAX, lent: Arc::default() })),
+        tuning: SpillTuning { enabled: true, max_fanout: 8, max_depth: 3, probers: 1 },
+        facts: Arc::default(),
+        output: Vec::new(),
+        depth: 0,
+        passes: 0,
+        is_radix: false,
+        probed: 0,
+    };
+    run.join(batches(&build), probe.collect(), 0, 0).unwrap();
+    assert!(run.is_radix);
+    let sum = |column: &ArrayRef| column.as_primitive::<Int64Type>().values().iter().sum::<i64>();
+    run.output.iter().fold((0, 0), |(rows, all), batch| {
+        (rows + batch.num_rows(), all + batch.columns().iter().map(sum).sum::<i64>())
+    })
+}
+
+#[test]
+fn chunks_of_probe_rows_need_not_end_where_batches_do() {
+    const CHUNK: usize = 1 << 18;
+    let keys = 100_003;
+    let row_of: std::collections::HashMap<i64, i64> = (0..keys).map(|row| (row * 7_919 % keys, row)).collect();
+    // One batch of several chunks, chunks that are just full, and batches that are empty or have what is left.
+    for sizes in [&[3 * CHUNK + 5][..], &[CHUNK], &[CHUNK, CHUNK], &[CHUNK - 1, 0, 2, CHUNK], &[0], &[1]] {
+        let rows = sizes.iter().sum::<usize>() as i64;
+        let expected: i64 = (0..rows).map(|row| row + row_of[&(row * 31 % keys)]).sum();
+        assert_eq!(radix_sums(keys, sizes, |row| row * 31 % keys), (rows as usize, expected), "{sizes:?}");
+        // Outside the range of keys, all of them and one of two.
+        assert_eq!(radix_sums(keys, sizes, |row| row + keys), (0, 0), "{sizes:?}");
+        let key = |row: i64| row * 31 % keys + row % 2 * keys;
+        let half: i64 = (0..rows).step_by(2).map(|row| row + row_of[&(row * 31 % keys)]).sum();
+        assert_eq!(radix_sums(keys, sizes, key), ((rows as usize).div_ceil(2), half), "{sizes:?}");
+    }
+}

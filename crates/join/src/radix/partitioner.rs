@@ -24,8 +24,8 @@ const MAX_BLOCK_ROWS: usize = 1024;
 
 /// Puts rows of `COLUMNS` columns of words, the first of which is the key, into partitions.
 ///
-/// Partitions are chains of blocks, so that nobody has to count their rows before. In a block columns take turns line by line: what is
-/// written together lies together. It can be used again and again, and keeps its memory.
+/// Partitions are chains of blocks, so that nobody has to count their rows before. In a block columns take turns line by line:
+/// what is written together lies together. It can be used again and again, and keeps its memory.
 #[derive(Debug)]
 pub struct RadixPartitioner<const COLUMNS: usize> {
     method: PartitionMethod,
@@ -77,7 +77,8 @@ impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
     /// The bytes that so many rows take at most.
     pub fn bytes(rows: usize, fanout: usize) -> usize {
         let lines = Self::blocks(rows, fanout) * Self::block_rows(rows, fanout) / CacheLine::WORDS;
-        COLUMNS * (lines + fanout) * size_of::<CacheLine>()
+        let books = Self::blocks(rows, fanout) * size_of::<u32>() + fanout * size_of::<usize>();
+        COLUMNS * (lines + fanout) * size_of::<CacheLine>() + books
     }
 
     fn block_rows(rows: usize, fanout: usize) -> usize {
@@ -119,7 +120,7 @@ impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
         Ok(())
     }
 
-    /// How many rows may still come.
+    /// How many rows may still come; those that were left out take no room.
     pub fn room(&self) -> usize {
         self.room
     }
@@ -133,18 +134,17 @@ impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
         assert!(rows.iter().all(|column| column.len() == rows[0].len()), "columns of one length");
         let count = rows[0].len();
         assert!(count <= self.room, "as many rows as there is room for");
-        self.room -= count;
         // Of a length that the compiler knows to be the same.
         let rows = rows.map(|column| &column[..count]);
         let blocks = Blocks { rows: self.block_rows, following: &mut self.following };
         let (lines, next) = (&mut self.lines[..], &mut self.next[..]);
-        match self.method {
+        self.room -= match self.method {
             PartitionMethod::Standard => store(CacheLine::words_mut(lines), next, blocks, rows, of),
             PartitionMethod::WriteCombining => {
                 let buffers = &mut self.buffers[..next.len()];
-                with_widest_vectors(WriteCombining { lines, next, buffers, blocks, rows, of });
+                with_widest_vectors(WriteCombining { lines, next, buffers, blocks, rows, of })
             }
-        }
+        };
     }
 
     /// Says that no more rows come; only then are all in their partitions.
@@ -169,6 +169,7 @@ impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
     /// If columns differ in length.
     pub fn read(&self, cursor: &mut PartitionCursor, mut columns: [&mut [u64]; COLUMNS]) -> usize {
         let limit = columns[0].len();
+        assert!(columns.iter().all(|column| column.len() == limit), "columns of one length");
         let end = self.next[cursor.partition];
         let mut count = 0;
         while count < limit && cursor.place != end {
@@ -233,16 +234,18 @@ impl Blocks<'_> {
     }
 }
 
-/// Stores each word where it belongs.
+/// Stores each word where it belongs; how many rows.
 fn store<const COLUMNS: usize>(
     words: &mut [u64],
     next: &mut [usize],
     mut blocks: Blocks<'_>,
     rows: [&[u64]; COLUMNS],
     of: impl Fn(u64) -> usize,
-) {
+) -> usize {
+    let mut stored = 0;
     for row in 0..rows[0].len() {
         let Some(next) = next.get_mut(of(rows[0][row])) else { continue };
+        stored += 1;
         let place = *next;
         *next = blocks.after(place);
         for (number, column) in rows.iter().enumerate() {
@@ -250,9 +253,10 @@ fn store<const COLUMNS: usize>(
             words[line * CacheLine::WORDS + place % CacheLine::WORDS] = column[row];
         }
     }
+    stored
 }
 
-/// Gathers lines in the cache, and stores those that are full past it.
+/// Gathers lines in the cache, and stores those that are full past it; how many rows.
 struct WriteCombining<'a, F, const COLUMNS: usize> {
     lines: &'a mut [CacheLine],
     next: &'a mut [usize],
@@ -263,17 +267,19 @@ struct WriteCombining<'a, F, const COLUMNS: usize> {
 }
 
 impl<F: Fn(u64) -> usize, const COLUMNS: usize> VectorLoop for WriteCombining<'_, F, COLUMNS> {
-    type Output = ();
+    type Output = usize;
 
     #[inline(always)]
-    fn run(self, vectors: impl Vectors) {
+    fn run(self, vectors: impl Vectors) -> usize {
         let Self { lines, next, buffers, mut blocks, rows, of } = self;
         write_past_cache(lines, |writer| {
+            let mut stored = 0;
             for row in 0..rows[0].len() {
                 let partition = of(rows[0][row]);
                 let (Some(next), Some(buffer)) = (next.get_mut(partition), buffers.get_mut(partition)) else {
                     continue;
                 };
+                stored += 1;
                 let place = *next;
                 let word = place % CacheLine::WORDS;
                 for (line, column) in buffer.iter_mut().zip(rows) {
@@ -288,7 +294,8 @@ impl<F: Fn(u64) -> usize, const COLUMNS: usize> VectorLoop for WriteCombining<'_
                     blocks.after(place)
                 };
             }
-        });
+            stored
+        })
     }
 }
 
@@ -335,7 +342,8 @@ mod tests {
                 partitioner.push([keys, numbers], &of);
             }
             partitioner.finish();
-            assert_eq!((partitioner.fanout(), partitioner.room()), (fanout, 0));
+            let stored: usize = expected.iter().map(Vec::len).sum();
+            assert_eq!((partitioner.fanout(), partitioner.room()), (fanout, keys.len() - stored));
             for (partition, expected) in expected.iter().enumerate() {
                 for limit in [5, 1000, 8192] {
                     let found = read(&partitioner, partition, limit);

@@ -16,7 +16,7 @@ struct Stored {
     measurements: Measurements,
 }
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 impl Measurements {
     /// Where they are kept: `overspill/machine.json` in `XDG_CACHE_HOME`, or else in `~/.cache`.

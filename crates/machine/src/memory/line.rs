@@ -1,5 +1,7 @@
 //! Cache lines, and stores that go past the cache.
 
+use std::marker::PhantomData;
+
 use super::host::{Plain, plain};
 use crate::vectors::Vectors;
 
@@ -48,6 +50,8 @@ pub fn prefetch<T>(item: &T) {
 #[derive(Debug)]
 pub struct LineWriter<'a> {
     lines: &'a mut [CacheLine],
+    /// It stays with its thread, which waits for its own stores alone.
+    _thread: PhantomData<*mut ()>,
 }
 
 impl LineWriter<'_> {
@@ -58,7 +62,8 @@ impl LineWriter<'_> {
     #[inline(always)]
     pub fn write(&mut self, place: usize, line: &CacheLine, vectors: impl Vectors) {
         let to = &mut self.lines[place];
-        // SAFETY: nobody else sees the line before `write_past_cache`, which has handed it out, has waited for the store.
+        // SAFETY: the line is borrowed until `write_past_cache`, which has handed it out on this thread, has waited for the store.
+        // A line that is written again meanwhile has what either store wrote, from this thread, which no processor reorders.
         unsafe { vectors.store_past_cache(to, line) };
     }
 }
@@ -81,7 +86,7 @@ impl Drop for Fence {
 #[inline(always)]
 pub fn write_past_cache<R>(lines: &mut [CacheLine], write: impl FnOnce(&mut LineWriter<'_>) -> R) -> R {
     let _fence = Fence;
-    write(&mut LineWriter { lines })
+    write(&mut LineWriter { lines, _thread: PhantomData })
 }
 
 #[cfg(test)]
