@@ -19,7 +19,8 @@ use crate::failure::{Failure, Outcome};
 
 #[derive(Debug, Args)]
 pub struct MachineArgs {
-    /// Measure the memories, and the GPU's if there is one: some ten seconds each; kept for the next time
+    /// Measure the memories, what joining a row costs, and the GPU's memories if there is one: some ten seconds each; kept for
+    /// the next time
     #[arg(long)]
     measure: bool,
 

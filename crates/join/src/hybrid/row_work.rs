@@ -64,7 +64,8 @@ fn work_of_one() -> Result<RowWork> {
     let regions = table.as_ref().and_then(|table| table.regions(MAX_FANOUT_BITS));
     let (Some(table), Some(regions)) = (table, regions) else { unreachable!("keys that are there once each") };
     // In an order that no prefetcher foresees.
-    let keys: Vec<u64> = (0..ROWS).map(|row| key(row.wrapping_mul(0x9E37_79B1) % (1 << 32) % count)).collect();
+    let keys: Vec<u64> =
+        (0..ROWS).map(|row| key((row as u64).wrapping_mul(0x9E37_79B1) as u32 as usize % count)).collect();
     let mut partitioner = RadixPartitioner::<2>::new(PartitionMethod::WriteCombining)?;
     let (mut columns, mut payloads, mut found) = ([vec![0; BATCH_ROWS], vec![0; BATCH_ROWS]], vec![], vec![]);
     let mut best = RowWork { partition: f64::INFINITY, lookup: f64::INFINITY };

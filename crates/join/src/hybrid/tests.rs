@@ -154,6 +154,22 @@ struct Run {
 }
 
 impl Run {
+    /// A run that has not begun, in so many bytes of memory.
+    fn new(spec: &Arc<JoinSpec>, limit: usize) -> Self {
+        Self {
+            spec: Arc::clone(spec),
+            files: Arc::default(),
+            memory: UnitMemory::new(Box::new(Budget { limit, lent: Arc::default() })),
+            tuning: SpillTuning { enabled: true, max_fanout: 8, max_depth: 3, probers: 1 },
+            facts: Arc::default(),
+            output: Vec::new(),
+            depth: 0,
+            passes: 0,
+            is_radix: false,
+            probed: 0,
+        }
+    }
+
     fn join(&mut self, build: Vec<RecordBatch>, probe: Vec<RecordBatch>, used_bits: u32, depth: usize) -> Result<()> {
         self.depth = self.depth.max(depth);
         let (spec, files, memory) = (Arc::clone(&self.spec), Arc::clone(&self.files), Arc::clone(&self.memory));
@@ -244,19 +260,7 @@ impl Run {
 }
 
 fn run_batches(spec: &Arc<JoinSpec>, build: &[Row], probe: &[Row], limit: usize) -> (RecordBatch, Run) {
-    let lent = Arc::new(AtomicUsize::new(0));
-    let mut run = Run {
-        spec: Arc::clone(spec),
-        files: Arc::default(),
-        memory: UnitMemory::new(Box::new(Budget { limit, lent: Arc::clone(&lent) })),
-        tuning: SpillTuning { enabled: true, max_fanout: 8, max_depth: 3, probers: 1 },
-        facts: Arc::default(),
-        output: Vec::new(),
-        depth: 0,
-        passes: 0,
-        is_radix: false,
-        probed: 0,
-    };
+    let mut run = Run::new(spec, limit);
     run.join(batches(build), batches(probe), 0, 0).unwrap();
     assert_eq!(run.memory.used(), 0, "memory is left over");
     let rows = concat_batches(&spec.output_schema, &run.output.split_off(0)).unwrap();
@@ -502,18 +506,7 @@ fn radix_sums(keys: i64, sizes: &[usize], key_of: impl Fn(i64) -> i64) -> (usize
         RecordBatch::try_new(side_schema(), vec![Arc::new(keys), Arc::new(Int64Array::from(rows))]).unwrap()
     });
     let build: Vec<Row> = (0..keys).map(|key| (Some(key * 7_919 % keys), key)).collect();
-    let mut run = Run {
-        spec: Arc::clone(&spec),
-        files: Arc::default(),
-        memory: UnitMemory::new(Box::new(Budget { limit: usize::MAX, lent: Arc::default() })),
-        tuning: SpillTuning { enabled: true, max_fanout: 8, max_depth: 3, probers: 1 },
-        facts: Arc::default(),
-        output: Vec::new(),
-        depth: 0,
-        passes: 0,
-        is_radix: false,
-        probed: 0,
-    };
+    let mut run = Run::new(&spec, usize::MAX);
     run.join(batches(&build), probe.collect(), 0, 0).unwrap();
     assert!(run.is_radix);
     let sum = |column: &ArrayRef| column.as_primitive::<Int64Type>().values().iter().sum::<i64>();
