@@ -260,6 +260,7 @@ impl Tables {
             table_choice,
             build_threads: threads,
             probe_regions,
+            device: None,
             batch_size: BATCH_ROWS,
         });
         let memory = UnitMemory::new(Box::new(Ample));
@@ -314,7 +315,7 @@ impl Tables {
             prober.start(batch.clone()).map_err(failed)?;
             drain(&mut prober)?;
         }
-        if prober.end() {
+        if prober.end().map_err(failed)? {
             drain(&mut prober)?;
         }
         Ok(answer)

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigField, ExtensionOptions, Visit};
 use datafusion::common::config_namespace;
 use datafusion::common::{DataFusionError, Result};
+use overspill_machine::transfer::TransferMethod;
 
 /// How joins run in memory.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +21,29 @@ pub enum Strategy {
     Radix,
     /// Both sides are partitioned, and each thread joins partitions of its own.
     Hybrid,
+    /// A GPU builds one hash table, and probe rows are streamed past it.
+    GpuNoPartition,
+    /// A GPU partitions both sides until their partitions fit its scratchpad memory.
+    Triton,
 }
+
+/// Where joins run.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// On the CPU, unless the strategy asks for a GPU.
+    #[default]
+    Auto,
+    /// On the CPU.
+    Cpu,
+    /// On a GPU.
+    Gpu,
+    /// On a stand-in for a GPU, which runs its kernels on the CPU: for tests, as it is slow.
+    Emulated,
+}
+
+/// How probe rows reach the GPU; without a method, by the one that suits its link.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer(pub Option<TransferMethod>);
 
 /// Makes an enum a setting, whose values have names.
 macro_rules! named_values {
@@ -68,6 +91,35 @@ named_values!(
         (Strategy::NoPartition, "no_partition"),
         (Strategy::Radix, "radix"),
         (Strategy::Hybrid, "hybrid"),
+        (Strategy::GpuNoPartition, "gpu_no_partition"),
+        (Strategy::Triton, "triton"),
+    ]
+);
+
+named_values!(
+    "overspill.device",
+    DeviceChoice,
+    [
+        (DeviceChoice::Auto, "auto"),
+        (DeviceChoice::Cpu, "cpu"),
+        (DeviceChoice::Gpu, "gpu"),
+        (DeviceChoice::Emulated, "emulated"),
+    ]
+);
+
+named_values!(
+    "overspill.transfer_method",
+    Transfer,
+    [
+        (Transfer(None), "auto"),
+        (Transfer(Some(TransferMethod::PageableCopy)), "pageable-copy"),
+        (Transfer(Some(TransferMethod::StagedCopy)), "staged-copy"),
+        (Transfer(Some(TransferMethod::DynamicPinning)), "dynamic-pinning"),
+        (Transfer(Some(TransferMethod::PinnedCopy)), "pinned-copy"),
+        (Transfer(Some(TransferMethod::UnifiedPrefetch)), "unified-prefetch"),
+        (Transfer(Some(TransferMethod::UnifiedMigration)), "unified-migration"),
+        (Transfer(Some(TransferMethod::ZeroCopy)), "zero-copy"),
+        (Transfer(Some(TransferMethod::Coherence)), "coherence"),
     ]
 );
 
@@ -104,11 +156,23 @@ config_namespace! {
         /// Whether equi-joins run on Overspill's operator. When false, DataFusion's own join operators are used.
         pub enabled: bool, default = true
 
-        /// How joins run in memory: no_partition lets all threads build one hash table and probe it, radix does the same but partitions probe rows by the part of the table that they look into, so that it fits a cache, hybrid partitions both sides and gives each thread partitions of its own, and auto decides by the estimated size of the build side, by what the plan does with partitions, and by what was measured of the machine.
+        /// How joins run in memory: no_partition lets all threads build one hash table and probe it, radix does the same but partitions probe rows by the part of the table that they look into, so that it fits a cache, hybrid partitions both sides and gives each thread partitions of its own, gpu_no_partition lets a GPU build one hash table and streams probe rows past it, triton lets a GPU partition both sides until partitions fit its scratchpad memory, and auto decides by the estimated size of the build side, by what the plan does with partitions, and by what was measured of the machine.
         pub strategy: Strategy, default = Strategy::Auto
 
         /// Which hash table joins make: perfect takes keys of up to 64 bits that lie close together, linear_probing those of up to 64 bits that are there once, unchained any; auto takes the first of these that keys allow, and so does each of them where they do not allow it.
         pub hash_table: HashTable, default = HashTable::Auto
+
+        /// Where joins run: cpu, gpu, emulated (a stand-in for a GPU that runs its kernels on the CPU, for tests), or auto, which is the CPU unless the strategy is one of a GPU. Joins that a GPU cannot take, or in which it fails, go on on the CPU; EXPLAIN ANALYZE VERBOSE says why.
+        pub device: DeviceChoice, default = DeviceChoice::Auto
+
+        /// The most GPU memory, in bytes, that joins use together, 16 MiB at least. 0 is nine tenths of what the GPU has.
+        pub gpu_memory_limit: usize, default = 0
+
+        /// How probe rows reach a hash table on the GPU: pageable-copy, staged-copy, dynamic-pinning, pinned-copy, unified-prefetch, unified-migration, zero-copy, coherence, or auto, which is coherence on links that have it and zero-copy on others.
+        pub transfer_method: Transfer, default = Transfer(None)
+
+        /// The share of a relation partitioned by triton that is cached in GPU memory where there is room for all of it, from 0 to 1.
+        pub gpu_cached_share: f64, default = 0.79
 
         /// Whether a join may move its state to disk. When false, a join that outgrows its memory fails.
         pub spill: bool, default = true

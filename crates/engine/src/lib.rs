@@ -7,12 +7,13 @@
 
 pub mod advisor;
 pub mod config;
+pub mod device;
 pub mod hybrid_join;
 pub mod memory;
 pub mod optimizer;
 pub mod session;
 pub mod spill;
 
-pub use config::{HashTable, OverspillConfig, Strategy};
+pub use config::{DeviceChoice, HashTable, OverspillConfig, Strategy, Transfer};
 pub use hybrid_join::HybridJoinExec;
 pub use session::OverspillSessionExt;

@@ -8,7 +8,9 @@
 #![forbid(unsafe_code)]
 
 mod atomic;
+pub mod device;
 pub mod error;
+mod gpu_no_partition;
 pub mod hash_table;
 pub mod hybrid;
 pub mod join_type;
@@ -19,6 +21,7 @@ pub mod radix;
 mod rows;
 pub mod spec;
 pub mod spill;
+mod triton;
 
 pub use error::{JoinError, Result};
 pub use join_type::JoinType;

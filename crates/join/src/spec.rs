@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::datatypes::SchemaRef;
 
+use crate::device::DeviceRequest;
 use crate::error::Result;
 use crate::hash_table::TableChoice;
 use crate::join_type::JoinType;
@@ -78,6 +79,8 @@ pub struct JoinSpec {
     /// How probe rows are partitioned, so that they look into a part of the hash table at a time; `None` if they look into all of
     /// it as they come.
     pub probe_regions: Option<ProbeRegions>,
+    /// The GPU that is to join; `None` if the CPU does.
+    pub device: Option<DeviceRequest>,
     /// The most rows of an output batch.
     pub batch_size: usize,
 }

@@ -150,11 +150,11 @@ impl ProbeFiles {
 
     async fn next(&mut self, context: &JoinContext) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some(input) = &mut self.input
-                && let Some(batch) = input.next().await
-            {
-                let batch = batch?;
-                return Ok(Some(batch));
+            if let Some(input) = &mut self.input {
+                if let Some(batch) = input.next().await {
+                    return Ok(Some(batch?));
+                }
+                self.input = None;
             }
             let Some(file) = self.files.pop_front() else { return Ok(None) };
             self.input = Some(context.store.read(Side::Probe, file.file)?);
@@ -187,9 +187,13 @@ impl Hybrid {
             if let Some(batch) = steps(context, &mut self.prober).await? {
                 return Ok(Some(batch));
             }
-            let Some(batch) = self.input.next(context).await? else { return Ok(None) };
+            let batch = self.input.next(context).await?;
             let _timer = context.metrics.deferred_time.timer();
-            self.prober.start(batch).map_err(to_datafusion)?;
+            match batch {
+                Some(batch) => self.prober.start(batch).map_err(to_datafusion)?,
+                None if self.prober.end().map_err(to_datafusion)? => {}
+                None => return Ok(None),
+            }
         }
     }
 
@@ -307,7 +311,8 @@ pub(super) fn prober(
 ) -> Result<Prober<DiskStore>> {
     let spill = ProbeSpill::try_new(&context.spec, build, Arc::clone(&context.store), memory, context.tuning)
         .map_err(to_datafusion)?;
-    Ok(Prober::new(Arc::clone(&context.spec), Arc::clone(build), Arc::clone(&context.facts), spill, radix))
+    let (spec, facts) = (Arc::clone(&context.spec), Arc::clone(&context.facts));
+    Ok(Prober::new(spec, Arc::clone(build), facts, spill, radix).with_device(memory))
 }
 
 /// What puts the rows of a build side out after all probing.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{NullEquality, Result, Statistics, internal_err};
+use datafusion::common::{NullEquality, Result, Statistics, config_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
@@ -23,6 +23,7 @@ use datafusion::physical_plan::{
     PlanProperties,
 };
 use overspill_join::JoinType;
+use overspill_join::device::DeviceRequest;
 use overspill_join::hybrid::ProbeFacts;
 use overspill_join::keys::KeyCodec;
 use overspill_join::spec::{JoinSpec, KeyExpressions, ResidualFilter};
@@ -36,10 +37,11 @@ use super::execution::{Execution, JoinContext};
 use super::expressions::{Keys, Residual, column_source, to_datafusion};
 use super::input::ProbeInputs;
 use super::memory::JoinMemory;
-use super::metrics::JoinMetrics;
+use super::metrics::{DeviceMetrics, JoinMetrics};
 use super::stream::{HybridJoinStream, Inputs, shares_probe_inputs};
 use crate::advisor::probe_regions;
 use crate::config::OverspillConfig;
+use crate::device::{self, gpu_strategies};
 
 /// An equi-join that finishes: a hybrid hash join whose state moves to disk when its memory is spent.
 ///
@@ -168,8 +170,21 @@ impl HybridJoinExec {
             table_choice: table_choice(config.hash_table),
             build_threads,
             probe_regions: probe_regions(config.strategy, self.probe_partitions()),
+            device: self.device_request(config)?,
             batch_size,
         })
+    }
+
+    /// The GPU that joins, if the settings ask for one.
+    fn device_request(&self, config: &OverspillConfig) -> Result<Option<DeviceRequest>> {
+        let Some(strategies) = gpu_strategies(config) else { return Ok(None) };
+        let cached_share = config.gpu_cached_share;
+        if !(0.0..=1.0).contains(&cached_share) {
+            return config_err!("overspill.gpu_cached_share = {cached_share} is not a share: it may be 0 to 1");
+        }
+        let observer = Arc::new(DeviceMetrics::new(&self.metrics));
+        let (gpu, transfer) = (device::open(config)?, config.transfer_method.0);
+        Ok(Some(DeviceRequest { gpu, strategies, transfer, cached_share, observer }))
     }
 
     fn start(&self, task: &Arc<TaskContext>) -> Result<Execution> {

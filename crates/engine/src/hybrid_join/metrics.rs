@@ -1,8 +1,90 @@
 //! What EXPLAIN ANALYZE shows of a join.
 
+use std::collections::HashMap;
+use std::fmt;
+
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory, SpillMetrics, Time,
 };
+use overspill_join::device::{DeviceCount, DeviceObserver, GpuStrategy};
+use parking_lot::Mutex;
+
+/// Different reasons that are told apart; what goes wrong more often is counted without its reason.
+const MOST_REASONS: usize = 8;
+
+/// The metrics of joins that a GPU takes part in.
+pub(super) struct DeviceMetrics {
+    metrics: ExecutionPlanMetricsSet,
+    no_partition_joins: Count,
+    triton_joins: Count,
+    build_rows: Count,
+    probe_rows: Count,
+    returned_rows: Count,
+    link_bytes: Count,
+    spilled_bytes: Count,
+    /// By the name of the metric, the strategy and the reason.
+    reasons: Mutex<HashMap<(&'static str, GpuStrategy, String), Count>>,
+}
+
+impl DeviceMetrics {
+    pub fn new(metrics: &ExecutionPlanMetricsSet) -> Self {
+        let counter = |name: &'static str| MetricBuilder::new(metrics).global_counter(name);
+        let bytes =
+            |name: &'static str| MetricBuilder::new(metrics).with_category(MetricCategory::Bytes).global_counter(name);
+        Self {
+            no_partition_joins: counter("gpu_no_partition_joins"),
+            triton_joins: counter("triton_joins"),
+            build_rows: counter("gpu_build_rows"),
+            probe_rows: counter("gpu_probe_rows"),
+            returned_rows: counter("gpu_returned_rows"),
+            link_bytes: bytes("gpu_link_bytes"),
+            spilled_bytes: bytes("gpu_spilled_bytes"),
+            reasons: Mutex::default(),
+            metrics: metrics.clone(),
+        }
+    }
+
+    fn count(&self, name: &'static str, strategy: GpuStrategy, reason: &str) {
+        let mut reasons = self.reasons.lock();
+        let reason = if reasons.len() < MOST_REASONS { reason } else { "others" };
+        let count = reasons.entry((name, strategy, reason.to_owned())).or_insert_with(|| {
+            MetricBuilder::new(&self.metrics)
+                .with_new_label("strategy", strategy.name().to_owned())
+                .with_new_label("reason", reason.to_owned())
+                .global_counter(name)
+        });
+        count.add(1);
+    }
+}
+
+impl DeviceObserver for DeviceMetrics {
+    fn add(&self, what: DeviceCount, number: u64) {
+        let count = match what {
+            DeviceCount::NoPartitionJoins => &self.no_partition_joins,
+            DeviceCount::TritonJoins => &self.triton_joins,
+            DeviceCount::BuildRows => &self.build_rows,
+            DeviceCount::ProbeRows => &self.probe_rows,
+            DeviceCount::ReturnedRows => &self.returned_rows,
+            DeviceCount::LinkBytes => &self.link_bytes,
+            DeviceCount::SpilledBytes => &self.spilled_bytes,
+        };
+        count.add(number as usize);
+    }
+
+    fn refused(&self, strategy: GpuStrategy, reason: &str) {
+        self.count("gpu_refusals", strategy, reason);
+    }
+
+    fn failed(&self, strategy: GpuStrategy, reason: &str) {
+        self.count("gpu_failures", strategy, reason);
+    }
+}
+
+impl fmt::Debug for DeviceMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceMetrics").finish_non_exhaustive()
+    }
+}
 
 /// The metrics of one execution of a join, shared by its streams.
 #[derive(Debug, Clone)]

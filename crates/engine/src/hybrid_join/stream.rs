@@ -302,7 +302,7 @@ impl Probing {
                     let Some(batch) = self.input.next().await else {
                         let _timer = baseline.elapsed_compute().timer();
                         let _phase = context.metrics.join_time.timer();
-                        if self.prober.end() {
+                        if self.prober.end().map_err(to_datafusion)? {
                             continue;
                         }
                         return Ok(None);

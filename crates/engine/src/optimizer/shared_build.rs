@@ -51,7 +51,8 @@ impl SharedBuild {
             return Ok(false);
         }
         match config.strategy {
-            Strategy::NoPartition | Strategy::Radix => Ok(true),
+            // A GPU joins all of a side at once.
+            Strategy::NoPartition | Strategy::Radix | Strategy::GpuNoPartition | Strategy::Triton => Ok(true),
             Strategy::Hybrid => Ok(false),
             Strategy::Auto => {
                 let keys = join.on().iter().flat_map(|(build, probe)| names([build, probe]));

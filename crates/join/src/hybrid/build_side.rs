@@ -1,11 +1,12 @@
 //! The build side of a join, ready to be probed.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::buffer::NullBuffer;
 
+use super::device_build::DeviceBuild;
 use super::output::{Pairs, Rows, SideRows};
 use super::payload::{PackedBuild, PackedPayload};
 use crate::error::Result;
@@ -27,7 +28,9 @@ pub struct BuildSide {
     rows: usize,
     /// How the table keeps the columns that are needed, if it does; the batch is then empty.
     pub(super) payload: Option<PackedPayload>,
-    pub(super) table: JoinTable,
+    table: LazyTable,
+    /// The build side on a GPU, if one has taken it in: then there is no table until the GPU fails.
+    pub(super) device: Option<DeviceBuild>,
     pub(super) visited: VisitedRows,
     /// The rows whose key is not null, for joins that put out rows by it.
     matchable: Option<NullBuffer>,
@@ -78,9 +81,62 @@ impl ProbeFacts {
     }
 }
 
+/// A hash table in CPU memory that is made when it is asked for.
+#[derive(Debug, Default)]
+struct LazyTable {
+    table: OnceLock<JoinTable>,
+    making: Mutex<()>,
+}
+
+impl From<JoinTable> for LazyTable {
+    fn from(table: JoinTable) -> Self {
+        Self { table: table.into(), making: Mutex::default() }
+    }
+}
+
+impl LazyTable {
+    fn get_or_make(&self, make: impl FnOnce() -> Result<JoinTable>) -> Result<&JoinTable> {
+        if let Some(table) = self.table.get() {
+            return Ok(table);
+        }
+        // Whoever panicked while making one has left none.
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.table.get() {
+            Some(table) => Ok(table),
+            None => {
+                let table = make()?;
+                Ok(self.table.get_or_init(|| table))
+            }
+        }
+    }
+}
+
 impl BuildSide {
     /// Indexes build rows; `memory` pays for them and for the making of the index.
+    ///
+    /// If a GPU takes them in, the memory for an index stays: whatever becomes of the GPU, the CPU can go on.
     pub(super) fn try_new(spec: &JoinSpec, batches: Vec<RecordBatch>, memory: Grant) -> Result<Self> {
+        if let Some(request) = &spec.device {
+            let batch = concat_batches(spec.schema(Side::Build), batches, spec.build_threads)?;
+            let mut memory = memory;
+            if let Some(device) = DeviceBuild::try_new(spec, request, &batch, &mut memory)? {
+                return Self::on_device(spec, batch, device, memory);
+            }
+            return Self::on_host(spec, vec![batch], memory);
+        }
+        Self::on_host(spec, batches, memory)
+    }
+
+    fn on_device(spec: &JoinSpec, batch: RecordBatch, device: DeviceBuild, memory: Grant) -> Result<Self> {
+        let rows = batch.num_rows();
+        let visited = VisitedRows::new(if spec.join_type.emits_build_at_end() { rows } else { 0 });
+        let matchable = if spec.null_aware { spec.keys(Side::Build, &batch)?.matchable } else { None };
+        let (table, device) = (LazyTable::default(), Some(device));
+        Ok(Self { batch, rows, payload: None, table, device, visited, matchable, spilled: None, _memory: memory })
+    }
+
+    /// Indexes build rows in CPU memory.
+    pub(super) fn on_host(spec: &JoinSpec, batches: Vec<RecordBatch>, memory: Grant) -> Result<Self> {
         let Indexed { batch, rows, payload, table, matchable } = match packed(spec, &batches)? {
             Some(indexed) => {
                 drop(batches);
@@ -93,7 +149,20 @@ impl BuildSide {
         let mut memory = memory;
         memory.shrink(memory.bytes().saturating_sub(held));
         let visited = VisitedRows::new(visited);
-        Ok(Self { batch, rows, payload, table, visited, matchable, spilled: None, _memory: memory })
+        let (table, device) = (table.into(), None);
+        Ok(Self { batch, rows, payload, table, device, visited, matchable, spilled: None, _memory: memory })
+    }
+
+    /// The hash table in CPU memory, which is made now if a GPU was to join.
+    pub(super) fn table(&self, spec: &JoinSpec) -> Result<&JoinTable> {
+        self.table.get_or_make(|| {
+            JoinTable::build(spec.keys(Side::Build, &self.batch)?, spec.table_choice, spec.build_threads)
+        })
+    }
+
+    /// The same, if there is one.
+    pub(super) fn table_in_memory(&self) -> Option<&JoinTable> {
+        self.table.table.get()
     }
 
     /// The same, with partitions in files besides.
@@ -106,9 +175,9 @@ impl BuildSide {
         self.rows
     }
 
-    /// The bytes that probing reads at random: those of the table and of the columns that it leads to.
+    /// The bytes that probing reads at random: those of the table and of the columns that it leads to; none if a GPU joins.
     pub(super) fn probed_bytes(&self) -> usize {
-        self.table.bytes() + HeldMemory::default().add(&self.batch)
+        self.table_in_memory().map_or(0, |table| table.bytes() + HeldMemory::default().add(&self.batch))
     }
 
     /// Whether part of the build side is in files.

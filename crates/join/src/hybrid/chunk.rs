@@ -57,8 +57,8 @@ impl ChunkBuild {
         self.rows == 0
     }
 
-    /// Indexes the chunk.
+    /// Indexes the chunk. No GPU takes it in: it is a few keys with many rows.
     pub fn finish(self) -> Result<BuildSide> {
-        BuildSide::try_new(&self.spec, self.batches, self.grant)
+        BuildSide::on_host(&self.spec, self.batches, self.grant)
     }
 }

@@ -9,6 +9,8 @@
 mod build;
 mod build_side;
 mod chunk;
+mod device_build;
+mod device_probe;
 mod output;
 mod payload;
 mod probe;

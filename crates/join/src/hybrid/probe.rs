@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, BooleanArray, BooleanBufferBuilder, RecordBatch, UInt32Array};
-use arrow::buffer::{BooleanBuffer, ScalarBuffer};
+use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use arrow::compute::filter_record_batch;
 
 use super::build_side::{BuildSide, ProbeFacts, SpilledBuild};
+use super::device_probe::{DeviceProbe, Found, Taken};
 use super::output::{Pairs, Rows, SideRows};
 use super::radix_probe::RadixProbe;
+use crate::device::DeviceCount;
 use crate::error::Result;
 use crate::hash_table::MatchCursor;
 use crate::join_type::JoinType;
@@ -33,10 +35,15 @@ pub struct Prober<S: SpillStore> {
     spill: Option<ProbeSpill<S>>,
     /// Partitions rows before they look into the hash table; `None` if they do so as they come.
     radix: Option<RadixProbe>,
+    /// Collects rows for a GPU; `None` if the CPU joins.
+    device: Option<DeviceProbe>,
     current: Option<ProbeBatch>,
     cursor: MatchCursor,
     partners: Partners,
     probe_rows: LentVec<u32>,
+    /// The values of the pairs that a GPU has found last.
+    build_values: LentVec<u64>,
+    probe_values: LentVec<u64>,
 }
 
 /// The build rows of the pairs found last, as the hash table tells them.
@@ -71,6 +78,23 @@ impl Partners {
         }
     }
 
+    /// Takes the values of build rows over that a GPU has found.
+    fn take_values(&mut self, build: &BuildSide, values: &mut LentVec<u64>) {
+        let is_packed = build.device.as_ref().is_some_and(|device| device.payload.is_some());
+        match self {
+            Self::Payloads(words) if is_packed => std::mem::swap(words, values),
+            Self::Rows(rows) if !is_packed => {
+                let rows = rows.refill();
+                rows.clear();
+                rows.extend(values.iter().map(|row| *row as u32));
+            }
+            other => {
+                *other = if is_packed { Self::Payloads(LentVec::default()) } else { Self::Rows(LentVec::default()) };
+                other.take_values(build, values);
+            }
+        }
+    }
+
     fn retain(&mut self, passed: &BooleanArray) {
         match self {
             Self::Rows(rows) => retain(rows, passed),
@@ -84,7 +108,10 @@ fn build_rows(build: &BuildSide, rows: ScalarBuffer<u32>) -> SideRows<'_> {
 }
 
 fn build_payloads(build: &BuildSide, words: ScalarBuffer<u64>) -> SideRows<'_> {
-    let Some(payload) = &build.payload else { unreachable!("payloads come from a table that has them") };
+    let on_device = || build.device.as_ref().and_then(|device| device.payload.as_ref());
+    let Some(payload) = build.payload.as_ref().or_else(on_device) else {
+        unreachable!("payloads come from a table that has them")
+    };
     SideRows::Packed(payload, words)
 }
 
@@ -108,13 +135,22 @@ pub struct ProbeSpill<S: SpillStore> {
 #[derive(Debug)]
 struct ProbeBatch {
     batch: RecordBatch,
-    keys: Keys,
+    search: Search,
     /// The rows that have found a match so far; only for joins that put out probe rows by it.
     matched: Option<BooleanBufferBuilder>,
-    /// Whether the search for pairs is over.
-    searched: bool,
     /// Whether a later pass will go on with this batch, so that rows are not yet put out by their matches.
     more_passes: bool,
+}
+
+/// Who looks for the pairs of a batch.
+#[derive(Debug)]
+enum Search {
+    /// The CPU, with these keys.
+    Host(Keys),
+    /// A GPU.
+    Device,
+    /// Nobody: all have been found.
+    Done,
 }
 
 impl<S: SpillStore> ProbeSpill<S> {
@@ -159,11 +195,20 @@ impl<S: SpillStore> Prober<S> {
             facts,
             spill,
             radix,
+            device: None,
             current: None,
             cursor: MatchCursor::default(),
             partners,
             probe_rows: LentVec::default(),
+            build_values: LentVec::default(),
+            probe_values: LentVec::default(),
         }
+    }
+
+    /// The same, which gives its rows to the GPU that has the build side, if one has, in chunks that `memory` pays for.
+    pub fn with_device(self, memory: &Arc<UnitMemory>) -> Self {
+        let device = DeviceProbe::for_join(&self.spec, &self.build, memory);
+        Self { device, ..self }
     }
 
     /// Starts on the next batch; the one before must have been finished.
@@ -185,16 +230,52 @@ impl<S: SpillStore> Prober<S> {
         {
             return Ok(());
         }
-        let matched = self.spec.join_type.emits_probe_by_match().then(|| {
-            let mut bits = BooleanBufferBuilder::new(batch.num_rows());
-            match matched {
-                Some(matched) => bits.append_buffer(matched),
-                None => bits.append_n(batch.num_rows(), false),
+        // The rows of a pass are told apart by their batches.
+        if matched.is_none() && !more_passes {
+            return self.collect(batch, keys);
+        }
+        self.start_on_host(batch, keys, matched, more_passes)
+    }
+
+    /// Gives a batch to the GPU, if there is one, or starts on it.
+    fn collect(&mut self, batch: RecordBatch, keys: Keys) -> Result<()> {
+        let Some(device) = &mut self.device else { return self.start_on_host(batch, keys, None, false) };
+        match device.push(batch, keys) {
+            Taken::Collected => Ok(()),
+            Taken::Full => self.start_on_device(),
+            Taken::No(batch, keys) => {
+                if let Some(device) = &self.build.device {
+                    device.request.observer.add(DeviceCount::ReturnedRows, batch.num_rows() as u64);
+                }
+                self.start_on_host(batch, keys, None, false)
             }
-            bits
-        });
-        self.build.table.start(&keys, &mut self.cursor);
-        self.current = Some(ProbeBatch { batch, keys, matched, searched: false, more_passes });
+        }
+    }
+
+    /// Starts on the chunk that was collected for the GPU.
+    fn start_on_device(&mut self) -> Result<()> {
+        let (Some(probe), Some(device)) = (&mut self.device, &self.build.device) else { return Ok(()) };
+        let batch = probe.start(&self.spec, device)?;
+        let matched = no_matches(&self.spec, &batch);
+        self.current = Some(ProbeBatch { batch, search: Search::Device, matched, more_passes: false });
+        Ok(())
+    }
+
+    /// Starts on a batch of which the CPU looks every key up.
+    fn start_on_host(
+        &mut self,
+        batch: RecordBatch,
+        keys: Keys,
+        matched: Option<&MatchedRows>,
+        more_passes: bool,
+    ) -> Result<()> {
+        let mut bits = no_matches(&self.spec, &batch);
+        if let (Some(bits), Some(matched)) = (&mut bits, matched) {
+            bits.truncate(0);
+            bits.append_buffer(matched);
+        }
+        self.build.table(&self.spec)?.start(&keys, &mut self.cursor);
+        self.current = Some(ProbeBatch { batch, search: Search::Host(keys), matched: bits, more_passes });
         Ok(())
     }
 
@@ -228,12 +309,16 @@ impl<S: SpillStore> Prober<S> {
     /// Goes on with the current batch, for a time that does not depend on how many pairs it has.
     pub fn step(&mut self) -> Result<Step> {
         let Some(current) = &mut self.current else {
+            if let Some((batch, keys)) = self.device.as_mut().and_then(DeviceProbe::take_pending) {
+                self.collect(batch, keys)?;
+                return Ok(if self.current.is_some() { Step::Working } else { Step::Finished });
+            }
             return match &mut self.radix {
                 Some(radix) => radix.step(&self.spec, &self.build),
                 None => Ok(Step::Finished),
             };
         };
-        if !current.searched {
+        if !matches!(current.search, Search::Done) {
             return Ok(self.search()?.map_or(Step::Working, Step::Output));
         }
         if current.more_passes {
@@ -247,8 +332,12 @@ impl<S: SpillStore> Prober<S> {
     }
 
     /// Says that no batch follows; whether there is still something to do, by [`Prober::step`].
-    pub fn end(&mut self) -> bool {
-        self.radix.as_mut().is_some_and(RadixProbe::end)
+    pub fn end(&mut self) -> Result<bool> {
+        if self.device.as_ref().is_some_and(DeviceProbe::has_rows) {
+            self.start_on_device()?;
+            return Ok(true);
+        }
+        Ok(self.radix.as_mut().is_some_and(RadixProbe::end))
     }
 
     /// Ends the batch of a pass that is not the last; gives the rows that have found a match so far.
@@ -258,7 +347,7 @@ impl<S: SpillStore> Prober<S> {
 
     /// Whether most rows were lately found to have no partner, so that a filter is asked before the hash table.
     pub fn is_filtered(&self) -> bool {
-        self.build.table.is_filtered(&self.cursor)
+        self.build.table_in_memory().is_some_and(|table| table.is_filtered(&self.cursor))
     }
 
     /// What is left for the files, once all batches are done.
@@ -272,22 +361,65 @@ impl<S: SpillStore> Prober<S> {
         let (spec, build) = (&self.spec, &self.build);
         let join_type = spec.join_type;
         if build.rows() == 0 {
-            current.searched = true;
+            current.search = Search::Done;
             return Ok(None);
         }
-        if spec.filter.is_none() && matches!(join_type, JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark) {
-            build.table.mark_matches(&current.keys, &mut self.cursor, &build.visited);
-            current.searched = true;
-            return Ok(None);
+        match (&mut current.search, &build.device, &mut self.device) {
+            (Search::Device, Some(device), Some(probe)) => {
+                let (build_values, probe_values) = (self.build_values.refill(), self.probe_values.refill());
+                let batch = &current.batch;
+                match probe.next_pairs(spec, device, batch, spec.batch_size, build_values, probe_values)? {
+                    Found::Rows => {
+                        self.partners.take_values(build, &mut self.build_values);
+                        let rows = self.probe_rows.refill();
+                        rows.clear();
+                        rows.extend(self.probe_values.iter().map(|row| *row as u32));
+                    }
+                    Found::Packed => {
+                        let Some(payload) = probe.payload().filter(|_| !self.probe_values.is_empty()) else {
+                            return Ok(None);
+                        };
+                        self.partners.take_values(build, &mut self.build_values);
+                        let probe = SideRows::Packed(payload, self.probe_values.lend());
+                        return Pairs { build: self.partners.take(build), probe, mark: None }.output(spec).map(Some);
+                    }
+                    Found::All(None) => {
+                        current.search = Search::Done;
+                        return Ok(None);
+                    }
+                    Found::All(Some(rest)) => {
+                        // The rows that have found their matches find them no more.
+                        let mut keys = spec.keys(Side::Probe, &current.batch)?;
+                        keys.matchable = NullBuffer::union(keys.matchable.as_ref(), Some(&NullBuffer::new(rest)));
+                        build.table(spec)?.start(&keys, &mut self.cursor);
+                        self.partners = Partners::none_of(build);
+                        current.search = Search::Host(keys);
+                        return Ok(None);
+                    }
+                }
+            }
+            (Search::Host(keys), ..) => {
+                let is_marking = matches!(join_type, JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark);
+                let table = build.table(spec)?;
+                if spec.filter.is_none() && is_marking {
+                    table.mark_matches(keys, &mut self.cursor, &build.visited);
+                    current.search = Search::Done;
+                    return Ok(None);
+                }
+                let first_only = spec.filter.is_none() && !join_type.emits_pairs();
+                let (cursor, limit, probe_rows) = (&mut self.cursor, spec.batch_size, self.probe_rows.refill());
+                let more = match &mut self.partners {
+                    Partners::Rows(rows) => {
+                        table.next_pairs(keys, cursor, limit, first_only, rows.refill(), probe_rows)
+                    }
+                    Partners::Payloads(words) => table.next_payloads(keys, cursor, limit, words.refill(), probe_rows),
+                };
+                if !more {
+                    current.search = Search::Done;
+                }
+            }
+            _ => current.search = Search::Done,
         }
-        let first_only = spec.filter.is_none() && !join_type.emits_pairs();
-        let (keys, cursor, limit) = (&current.keys, &mut self.cursor, spec.batch_size);
-        let probe_rows = self.probe_rows.refill();
-        let more = match &mut self.partners {
-            Partners::Rows(rows) => build.table.next_pairs(keys, cursor, limit, first_only, rows.refill(), probe_rows),
-            Partners::Payloads(words) => build.table.next_payloads(keys, cursor, limit, words.refill(), probe_rows),
-        };
-        current.searched = !more;
         if self.probe_rows.is_empty() {
             return Ok(None);
         }
@@ -343,6 +475,15 @@ impl<S: SpillStore> Prober<S> {
             Pairs { build: SideRows::Of(&self.build.batch, nulls), probe: SideRows::Of(&current.batch, rows), mark };
         pairs.output(&self.spec).map(Some)
     }
+}
+
+/// A bit for each row of a batch, if rows are put out by whether they found a match.
+fn no_matches(spec: &JoinSpec, batch: &RecordBatch) -> Option<BooleanBufferBuilder> {
+    spec.join_type.emits_probe_by_match().then(|| {
+        let mut bits = BooleanBufferBuilder::new(batch.num_rows());
+        bits.append_n(batch.num_rows(), false);
+        bits
+    })
 }
 
 fn retain<T>(rows: &mut Vec<T>, passed: &BooleanArray) {

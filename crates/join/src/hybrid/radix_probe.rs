@@ -73,7 +73,7 @@ impl RadixProbe {
         {
             return None;
         }
-        let regions = build.table.regions(bits)?;
+        let regions = build.table_in_memory()?.regions(bits)?;
         let payload = PackedPayload::of(spec, Side::Probe)?;
         let fanout = 1 << bits;
         let mut chunk_rows = (bytes / ROW_BYTES).clamp(MIN_CHUNK_ROWS, MAX_CHUNK_ROWS);
@@ -162,8 +162,8 @@ impl RadixProbe {
         let keys = &self.keys[..count];
         let lookups = Lookups { first: 0, keys, matchable: None, are_few: false, filter: None };
         match &mut self.partners {
-            Partners::Rows(rows) => build.table.find_rows(lookups, rows.refill(), &mut self.found),
-            Partners::Payloads(words) => build.table.find_payloads(lookups, words.refill(), &mut self.found),
+            Partners::Rows(rows) => build.table(spec)?.find_rows(lookups, rows.refill(), &mut self.found),
+            Partners::Payloads(words) => build.table(spec)?.find_payloads(lookups, words.refill(), &mut self.found),
         }
         if self.found.len() < count {
             for (place, row) in self.found.iter().enumerate() {

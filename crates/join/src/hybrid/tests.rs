@@ -134,6 +134,7 @@ fn spec(join_type: JoinType, null_equal: bool, filtered: bool) -> Arc<JoinSpec> 
         table_choice: TableChoice::Perfect,
         build_threads: 2,
         probe_regions: None,
+        device: None,
         batch_size: 512,
     })
 }
@@ -188,7 +189,7 @@ impl Run {
             prober.start(batch)?;
             self.steps(&mut prober)?;
         }
-        if prober.end() {
+        if prober.end().unwrap() {
             self.steps(&mut prober)?;
         }
         let probe_files = prober.into_spill().map_or(Ok(Vec::new()), ProbeSpill::finish)?;
@@ -392,6 +393,7 @@ fn narrow_spec(columns: &[ColumnSource], join_type: JoinType, probe_region: Opti
         table_choice: TableChoice::Perfect,
         build_threads: 2,
         probe_regions: probe_region.map(|region| ProbeRegions { region, beyond: 0 }),
+        device: None,
         batch_size: 512,
     })
 }

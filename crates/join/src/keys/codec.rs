@@ -185,6 +185,16 @@ impl Keys {
         }
     }
 
+    /// Whether a key equals one of the other side, which was made by the same codec.
+    pub(crate) fn are_equal(&self, row: usize, other: &Self, other_row: usize) -> bool {
+        match (&self.data, &other.data) {
+            (KeyData::Word64(words), KeyData::Word64(others)) => words[row] == others[other_row],
+            (KeyData::Word128(words), KeyData::Word128(others)) => words[row] == others[other_row],
+            (KeyData::Rows(rows), KeyData::Rows(others)) => rows.row(row).data() == others.row(other_row).data(),
+            _ => unreachable!("both sides of a join share one key codec"),
+        }
+    }
+
     /// The hash of each key; those of rows that cannot match are arbitrary.
     pub fn hashes(&self) -> Vec<u64> {
         match &self.data {

@@ -6,6 +6,10 @@
 
 namespace overspill {
 
+// At half load a walk of unlike keys is this long in no table that there is memory for. One that is longer is of a key with
+// many duplicates, each of which would walk over all before it: such keys belong in a multi-value table.
+constexpr u64 kLongestWalk = 4096;
+
 // 2^bits slots. A slot of an 8-byte key is the key and a value of 8 bytes; the value is claimed by compare-and-swap, and
 // the key written after it, which is enough because lookups come in a later launch.
 template <typename Key>
@@ -14,11 +18,11 @@ struct LinearProbingTable {
     u32 bits;
     u32 hash_function;
 
-    // Returns false if every slot is taken.
+    // Returns false if every slot of the walk is taken.
     __device__ __forceinline__ bool insert(Key key, u64 value) const {
         const u64 mask = (u64{1} << bits) - 1;
         u64 slot = slot_of(key, hash_function, bits);
-        for (u64 step = 0; step <= mask; ++step, slot = (slot + 1) & mask) {
+        for (u64 step = 0; step <= smaller(mask, kLongestWalk); ++step, slot = (slot + 1) & mask) {
             if (atomicCAS(&slots[2 * slot + 1], kEmpty, value) == kEmpty) {
                 slots[2 * slot] = key;
                 return true;
@@ -50,7 +54,7 @@ struct LinearProbingTable<u32> {
         const u64 mask = (u64{1} << bits) - 1;
         const u64 entry = static_cast<u64>(key) << 32 | static_cast<u32>(value);
         u64 slot = slot_of(key, hash_function, bits);
-        for (u64 step = 0; step <= mask; ++step, slot = (slot + 1) & mask) {
+        for (u64 step = 0; step <= smaller(mask, kLongestWalk); ++step, slot = (slot + 1) & mask) {
             if (atomicCAS(&slots[slot], kEmpty, entry) == kEmpty) return true;
         }
         return false;

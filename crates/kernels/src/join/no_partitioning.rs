@@ -1,12 +1,14 @@
 //! Tables that all blocks build and probe (paper 2, section 2.1).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use overspill_machine::driver::{Arguments, Device, Function, LaunchShape, Stream};
 use overspill_machine::memory::{DeviceBuffer, Layout, Mapping, SpanningBuffer, SpanningLayout};
+use overspill_machine::transfer::{Source, TransferPipeline};
 use overspill_machine::{Error, Result};
 
-use super::arguments::{HashTableArguments, JoinInput, JoinOutput, JoinSide, Pairs, Totals};
+use super::arguments::{HashTableArguments, JoinInput, JoinOutput, JoinSide, Pairs, Totals, Values};
 use crate::{HashFunction, Kernels, KeyWidth, PrefixSum};
 
 /// Enough of them to hide latency; each takes tuples until there are none.
@@ -205,8 +207,9 @@ impl HashTable {
 
     /// Fills the table with the build side, and waits for it. What was in it before is gone.
     ///
-    /// Returns how many tuples it could not take: for perfect hashing those whose key is there already or out of range. If
-    /// there are any, the table must not be probed: another kind is needed.
+    /// Returns how many tuples it could not take: for perfect hashing those whose key is there already or out of range, for linear
+    /// probing those of keys with thousands of duplicates. If there are any, the table must not be probed: another kind is
+    /// needed.
     ///
     /// # Errors
     /// If there are more tuples than the capacity, or the device fails.
@@ -263,6 +266,37 @@ impl HashTable {
         let output = pairs.allocated_by(cursor.view_mut().address());
         self.probe(stream, &self.table_kernels.allocate, side, output)?;
         Ok(cursor.read::<u64>(stream, 1)?[0])
+    }
+
+    /// As [`HashTable::probe_allocate`], for keys that lie in CPU memory and come by a transfer method: those in `part` of the
+    /// source, in bytes. A tuple's value is its number, of which the first in the source is 0.
+    ///
+    /// # Errors
+    /// If the method cannot read the source, the part is no keys, or the device fails.
+    pub fn probe_transferred(
+        &self,
+        pipeline: &mut TransferPipeline,
+        keys: Source<'_>,
+        part: Range<u64>,
+        pairs: &mut Pairs<'_>,
+    ) -> Result<u64> {
+        let width = self.key.bytes();
+        if !part.start.is_multiple_of(width) || !part.end.is_multiple_of(width) {
+            return Err(Error::Invalid(format!("keys of {width} bytes in bytes {part:?}")));
+        }
+        let cursor_stream = Stream::new(self.kernels.device())?;
+        let mut cursor = DeviceBuffer::from_slice(&cursor_stream, &[0u64])?;
+        let output = pairs.allocated_by(cursor.view_mut().address());
+        let table = self.arguments()?;
+        pipeline.run_part(keys, part, |stream, offset, view| {
+            let side = JoinSide { keys: view, values: Values::RowIds(offset / width) };
+            let input = side.arguments(self.key)?;
+            let arguments = Arguments::default().with(&input).with(&table).with(&output);
+            // SAFETY: the parameters are the kernel's own; what they lead to is borrowed or owned until the pipeline ends, which
+            // waits for its streams, also after an error.
+            unsafe { self.table_kernels.allocate.launch(stream, self.shape(), arguments) }
+        })?;
+        Ok(cursor.read::<u64>(&cursor_stream, 1)?[0])
     }
 
     /// Joins twice: first it counts matches, then `room` is asked for memory for just so many pairs, and they are written.

@@ -100,16 +100,24 @@ impl DeviceBuffer {
     /// If the buffer is shorter, or the copy fails.
     pub fn read<T: Copy + Default + Plain>(&self, stream: &Stream, count: usize) -> Result<Vec<T>> {
         let mut values = vec![T::default(); count];
-        self.check(size_of_val(values.as_slice()) as u64)?;
-        if count == 0 {
-            return Ok(values);
+        self.read_into(stream, &mut values)?;
+        Ok(values)
+    }
+
+    /// Copies the first values of the buffer to `values`, after what the stream has to do: by DMA if that memory is pinned.
+    ///
+    /// # Errors
+    /// If the buffer is shorter, or the copy fails.
+    pub fn read_into<T: Copy + Plain>(&self, stream: &Stream, values: &mut [T]) -> Result<()> {
+        self.check(size_of_val(values) as u64)?;
+        if values.is_empty() {
+            return Ok(());
         }
         self.device.bind()?;
         // SAFETY: fits, as checked, and the stream is done with both before this returns.
-        unsafe { result::memcpy_dtoh_async(&mut values, self.address, stream.raw()) }
-            .map_err(|error| Error::driver("copying from it", self.device.ordinal(), error))?;
-        stream.synchronize()?;
-        Ok(values)
+        let copied = unsafe { result::memcpy_dtoh_async(values, self.address, stream.raw()) }
+            .map_err(|error| Error::driver("copying from it", self.device.ordinal(), error));
+        stream.synchronize().and(copied)
     }
 
     /// Fills the buffer with a byte, in the order of the stream.

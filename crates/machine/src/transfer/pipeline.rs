@@ -1,5 +1,6 @@
 //! Copy and compute, overlapped.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::driver::{Device, Event, Stream};
@@ -85,6 +86,11 @@ impl TransferPipeline {
         Ok(Self { method, shape, lanes })
     }
 
+    /// How it is cut.
+    pub fn shape(&self) -> PipelineShape {
+        self.shape
+    }
+
     /// The method.
     pub fn method(&self) -> TransferMethod {
         self.method
@@ -96,17 +102,29 @@ impl TransferPipeline {
     ///
     /// # Errors
     /// If the method cannot read this source, a copy fails, `consume` does, or what it asked for.
-    pub fn run(
+    pub fn run(&mut self, source: Source<'_>, consume: impl FnMut(&Stream, u64, View<'_>) -> Result<()>) -> Result<()> {
+        self.run_part(source, 0..source.bytes(), consume)
+    }
+
+    /// As [`TransferPipeline::run`], for a part of the source. Where it starts is a multiple of 4096 bytes for dynamic pinning.
+    ///
+    /// # Errors
+    /// As [`TransferPipeline::run`], or if the part is not within the source.
+    pub fn run_part(
         &mut self,
         source: Source<'_>,
+        part: Range<u64>,
         mut consume: impl FnMut(&Stream, u64, View<'_>) -> Result<()>,
     ) -> Result<()> {
         let Some(first) = self.lanes.first() else { return Ok(()) };
         self.method.check(first.stream.device().properties(), &source)?;
+        if part.start > part.end || part.end > source.bytes() {
+            return Err(Error::Invalid(format!("bytes {part:?} of a source of {}", source.bytes())));
+        }
         let mut pinned: Vec<Option<PinnedPart<'_>>> = self.lanes.iter().map(|_| None).collect();
         // Dropped before `pinned`, also when `consume` panics: the streams may still be at work on the source.
         let _idle = IdleWhenDropped(self.lanes.iter().map(|lane| Arc::clone(&lane.stream)).collect());
-        let ran = self.run_chunks(source, &mut pinned, &mut consume);
+        let ran = self.run_chunks(source, part, &mut pinned, &mut consume);
         let waited = self.lanes.iter().map(|lane| lane.stream.synchronize()).fold(Ok(()), Result::and);
         ran.and(waited)
     }
@@ -114,18 +132,18 @@ impl TransferPipeline {
     fn run_chunks<'a>(
         &mut self,
         source: Source<'a>,
+        part: Range<u64>,
         pinned: &mut [Option<PinnedPart<'a>>],
         consume: &mut impl FnMut(&Stream, u64, View<'_>) -> Result<()>,
     ) -> Result<()> {
         // When the CPU's part of a lane's last chunk was no longer needed.
         let mut copied: Vec<Option<Event>> = self.lanes.iter().map(|_| None).collect();
-        let total = source.bytes();
-        let mut offset = 0;
+        let mut offset = part.start;
         for number in (0..self.lanes.len()).cycle() {
-            if offset >= total {
+            if offset >= part.end {
                 break;
             }
-            let bytes = self.shape.chunk_bytes.min(total - offset);
+            let bytes = self.shape.chunk_bytes.min(part.end - offset);
             let lane = &mut self.lanes[number];
             if let Some(event) = copied[number].take() {
                 event.synchronize()?;

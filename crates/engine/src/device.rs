@@ -1,0 +1,129 @@
+//! The GPU that the joins of this process use.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use datafusion::common::{DataFusionError, Result};
+use overspill_join::device::{Gpu, GpuStrategy};
+use overspill_kernels::Kernels;
+use overspill_machine::driver::{Driver, DriverKind};
+use overspill_machine::memory::{Mapping, check_mapping, probe_mapping};
+use overspill_machine::topology::Topology;
+use parking_lot::Mutex;
+
+use crate::config::{DeviceChoice, OverspillConfig, Strategy};
+
+/// The environment variable that names the library of the emulated device, if it does not lie beside the program.
+pub const EMULATED_DRIVER: &str = "OVERSPILL_EMULATED_DRIVER";
+
+const EMULATED_LIBRARY: &str = "liboverspill_emulated_driver.so";
+
+/// A process that maps memory should be done by then, or never will.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Makes the command that calls [`check_driver`].
+type MappingProbe = fn() -> Command;
+
+static MAPPING_PROBE: OnceLock<MappingProbe> = OnceLock::new();
+
+/// The GPU that was opened last, and those before it that are in use.
+static OPENED: Mutex<Opened> = Mutex::new(Opened { last: None, all: Vec::new() });
+
+struct Opened {
+    last: Option<Arc<Gpu>>,
+    all: Vec<(DriverKind, usize, Weak<Gpu>)>,
+}
+
+/// How the joins of a session use a GPU: in which order they try which strategies. `None` if they run on the CPU.
+pub(crate) fn gpu_strategies(config: &OverspillConfig) -> Option<Vec<GpuStrategy>> {
+    let strategies = match config.strategy {
+        Strategy::GpuNoPartition => vec![GpuStrategy::NoPartition, GpuStrategy::Triton],
+        Strategy::Triton => vec![GpuStrategy::Triton],
+        Strategy::Auto if matches!(config.device, DeviceChoice::Gpu | DeviceChoice::Emulated) => {
+            vec![GpuStrategy::NoPartition, GpuStrategy::Triton]
+        }
+        Strategy::Auto | Strategy::NoPartition | Strategy::Radix | Strategy::Hybrid => return None,
+    };
+    (config.device != DeviceChoice::Cpu).then_some(strategies)
+}
+
+/// The GPU that a session's settings ask for, which is opened when it is first asked for and then stays.
+///
+/// # Errors
+/// If there is none, or its memory limit is too small.
+pub(crate) fn open(config: &OverspillConfig) -> Result<Arc<Gpu>> {
+    let kind = if config.device == DeviceChoice::Emulated { DriverKind::Emulated } else { DriverKind::Nvidia };
+    let limit = config.gpu_memory_limit;
+    let mut opened = OPENED.lock();
+    opened.all.retain(|(_, _, gpu)| gpu.strong_count() > 0);
+    let found = opened.all.iter().find(|(other, bytes, _)| *other == kind && *bytes == limit);
+    let gpu = match found.and_then(|(_, _, gpu)| gpu.upgrade()) {
+        Some(gpu) => gpu,
+        None => {
+            let gpu = open_with(kind, limit as u64).map_err(|error| {
+                let setting = if config.device == DeviceChoice::Emulated {
+                    format!("the emulated device cannot be used: {error}. Set {EMULATED_DRIVER} to its library, or")
+                } else {
+                    format!("a GPU was asked for and cannot be used: {error}. To run joins on the CPU,")
+                };
+                DataFusionError::Configuration(format!("{setting} SET overspill.device = cpu"))
+            })?;
+            opened.all.push((kind, limit, Arc::downgrade(&gpu)));
+            gpu
+        }
+    };
+    opened.last = Some(Arc::clone(&gpu));
+    Ok(gpu)
+}
+
+fn open_with(kind: DriverKind, limit: u64) -> overspill_machine::Result<Arc<Gpu>> {
+    let driver = match kind {
+        DriverKind::Nvidia => Driver::nvidia()?,
+        DriverKind::Emulated => Driver::emulated(&emulated_library())?,
+    };
+    let limit = match limit {
+        // Opened once to be asked how much it has; what it opens for good is limited.
+        0 => driver.device(0, 0)?.properties().memory / 10 * 9,
+        limit => limit,
+    };
+    let device = driver.device(0, limit)?;
+    let properties = device.properties();
+    let node = match kind {
+        // Only now, as looking for GPUs chooses the driver.
+        DriverKind::Nvidia => Topology::of_this_machine().gpus.first().and_then(|gpu| gpu.node).unwrap_or(0) as u32,
+        DriverKind::Emulated => 0,
+    };
+    let can_map = properties.virtual_memory_management && properties.host_pages;
+    let mapping = match (kind, MAPPING_PROBE.get()) {
+        _ if !can_map => Mapping::TwoArrays,
+        (DriverKind::Emulated, _) => Mapping::Contiguous,
+        (DriverKind::Nvidia, Some(probe)) => probe_mapping(&mut probe(), PATIENCE),
+        // Some drivers crash when they are asked to: without a process to find out, it is not tried.
+        (DriverKind::Nvidia, None) => Mapping::TwoArrays,
+    };
+    Gpu::new(Kernels::load(&device)?, mapping, node)
+}
+
+/// Beside the program, unless the environment says otherwise.
+fn emulated_library() -> PathBuf {
+    std::env::var_os(EMULATED_DRIVER)
+        .map_or_else(|| std::env::current_exe().unwrap_or_default().with_file_name(EMULATED_LIBRARY), PathBuf::from)
+}
+
+/// Lets a process of its own find out whether the driver maps pages of CPU memory beside those of the GPU, which triton and large
+/// hash tables gain by. The command is to call [`check_driver`] and to end with success if that does. To be called once, before
+/// the first query.
+pub fn probe_mappings_by(command: fn() -> Command) {
+    // The first caller decides.
+    let _ = MAPPING_PROBE.set(command);
+}
+
+/// Maps memory as joins do, and checks it. A faulty driver may end the process.
+///
+/// # Errors
+/// If there is no GPU, or the driver refuses.
+pub fn check_driver() -> overspill_machine::Result<()> {
+    check_mapping(&Driver::nvidia()?.device(0, 64 << 20)?, 0)
+}

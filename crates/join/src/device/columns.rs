@@ -1,0 +1,207 @@
+//! Keys and values as kernels take them.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use arrow::buffer::{NullBuffer, ScalarBuffer};
+use overspill_kernels::{JoinSide, KeyWidth, Values};
+use overspill_machine::Result;
+use overspill_machine::transfer::TransferMethod;
+
+use super::gpu::Gpu;
+use super::host_pool::{HostPool, PooledBuffer};
+use crate::keys::{KeyData, Keys};
+use crate::parallel::in_parallel;
+
+/// Keys are words.
+pub(crate) const KEY: KeyWidth = KeyWidth::Eight;
+
+/// Stands for the key of a probe row that cannot match. Build rows may have it: what is found by it is left out.
+const NO_KEY: u64 = 0x5BF0_3635_D1C2_A3B7;
+
+/// A word for each key: the key itself, or its hash.
+pub(crate) fn words(keys: &Keys) -> Cow<'_, [u64]> {
+    match &keys.data {
+        KeyData::Word64(words) => Cow::Borrowed(words),
+        KeyData::Word128(_) | KeyData::Rows(_) => Cow::Owned(keys.hashes()),
+    }
+}
+
+/// The build side in memory that kernels read: its rows that can match.
+#[derive(Debug)]
+pub(crate) struct BuildColumns {
+    pub(crate) keys: PooledBuffer,
+    pub(crate) values: BuildValues,
+    pub(crate) rows: u64,
+    /// The smallest and the largest key; `None` without rows.
+    pub(crate) range: Option<(u64, u64)>,
+}
+
+/// The value of each build row.
+#[derive(Debug)]
+pub(crate) enum BuildValues {
+    /// Its number, which is that of the key.
+    Numbers,
+    /// Its number, of 4 bytes: some rows cannot match.
+    Listed(PooledBuffer),
+    /// Its packed columns.
+    Words {
+        words: PooledBuffer,
+        /// Whether one has all bits set, which tables of unique keys take for an empty slot.
+        has_all_ones: bool,
+    },
+}
+
+impl BuildColumns {
+    /// Copies keys, and values if there are any, on so many threads.
+    pub(crate) fn new(gpu: &Gpu, keys: &Keys, payloads: Option<&ScalarBuffer<u64>>, threads: usize) -> Result<Self> {
+        let words = words(keys);
+        let matchable = keys.matchable.as_ref().filter(|matchable| matchable.null_count() > 0);
+        let rows = matchable.map_or(words.len(), |matchable| matchable.len() - matchable.null_count());
+        let mut columns =
+            Self { keys: gpu.host().take(rows * 8)?, values: BuildValues::Numbers, rows: rows as u64, range: None };
+        match matchable {
+            None => copy(&mut columns.keys.as_mut_slice()?[..rows], &words, threads),
+            Some(matchable) => {
+                let places = columns.keys.as_mut_slice::<u64>()?.iter_mut();
+                places.zip(matchable.valid_indices()).for_each(|(place, row)| *place = words[row]);
+            }
+        }
+        columns.range = smallest_and_largest(&columns.keys.as_mut_slice::<u64>()?[..rows]);
+        columns.values = match (payloads, matchable) {
+            (Some(payloads), _) => {
+                let mut buffer = gpu.host().take(rows * 8)?;
+                let places = &mut buffer.as_mut_slice::<u64>()?[..rows];
+                match matchable {
+                    None => copy(places, payloads, threads),
+                    Some(matchable) => {
+                        let places = places.iter_mut().zip(matchable.valid_indices());
+                        places.for_each(|(place, row)| *place = payloads[row]);
+                    }
+                }
+                let has_all_ones = places.contains(&u64::MAX);
+                BuildValues::Words { words: buffer, has_all_ones }
+            }
+            (None, Some(matchable)) => {
+                let mut numbers = gpu.host().take(rows * 4)?;
+                let places = numbers.as_mut_slice::<u32>()?.iter_mut();
+                places.zip(matchable.valid_indices()).for_each(|(place, row)| *place = row as u32);
+                BuildValues::Listed(numbers)
+            }
+            (None, None) => BuildValues::Numbers,
+        };
+        Ok(columns)
+    }
+
+    /// Bytes of memory that so many rows take, at most.
+    pub(crate) fn bytes(rows: usize) -> usize {
+        2 * HostPool::size_for(rows * 8)
+    }
+
+    /// The rows, for kernels.
+    pub(crate) fn side(&self) -> Result<JoinSide<'_>> {
+        let values = match &self.values {
+            BuildValues::Numbers => Values::RowIds(0),
+            BuildValues::Listed(numbers) => Values::Four(numbers.view()?.slice(0, self.rows * 4)?),
+            BuildValues::Words { words, .. } => Values::Eight(words.view()?.slice(0, self.rows * 8)?),
+        };
+        Ok(JoinSide { keys: self.keys.view()?.slice(0, self.rows * 8)?, values })
+    }
+
+    /// Bytes that kernels read of it.
+    pub(crate) fn link_bytes(&self) -> u64 {
+        let value = match self.values {
+            BuildValues::Numbers => 0,
+            BuildValues::Listed(_) => 4,
+            BuildValues::Words { .. } => 8,
+        };
+        self.rows * (8 + value)
+    }
+}
+
+/// The keys of a chunk of the probe side in memory that kernels read or copies are made from, with packed columns if the rows'
+/// numbers are not wanted.
+#[derive(Debug)]
+pub(crate) struct ProbeKeys {
+    pub(crate) keys: PooledBuffer,
+    pub(crate) words: Option<PooledBuffer>,
+    pub(crate) rows: u64,
+    /// Whether some rows cannot match.
+    pub(crate) has_unmatchable: bool,
+}
+
+impl ProbeKeys {
+    /// Copies the keys, and the packed columns if there are any, on so many threads.
+    pub(crate) fn new(
+        gpu: &Gpu,
+        method: TransferMethod,
+        keys: &[Keys],
+        words_of: Option<&[ScalarBuffer<u64>]>,
+        threads: usize,
+    ) -> Result<Self> {
+        let rows = keys.iter().map(Keys::len).sum::<usize>();
+        let mut buffer = gpu.host().take_for(method, rows * 8)?;
+        let parts = parts_of(&mut buffer.as_mut_slice()?[..rows], keys.iter().map(Keys::len));
+        in_parallel(threads, parts.into_iter().zip(keys).collect(), |(place, keys): (&mut [u64], &Keys)| {
+            place.copy_from_slice(&words(keys));
+            if let Some(matchable) = &keys.matchable {
+                unmatchable(matchable).for_each(|row| place[row] = NO_KEY);
+            }
+        });
+        let words = match words_of {
+            Some(columns) => {
+                let mut words = gpu.host().take(rows * 8)?;
+                let parts = parts_of(&mut words.as_mut_slice()?[..rows], columns.iter().map(|column| column.len()));
+                let tasks = parts.into_iter().zip(columns).collect();
+                in_parallel(threads, tasks, |(place, column): (&mut [u64], &ScalarBuffer<u64>)| {
+                    place.copy_from_slice(column);
+                });
+                Some(words)
+            }
+            None => None,
+        };
+        let has_unmatchable = keys.iter().any(|keys| keys.matchable.as_ref().is_some_and(|rows| rows.null_count() > 0));
+        Ok(Self { keys: buffer, words, rows: rows as u64, has_unmatchable })
+    }
+
+    /// Bytes of memory that so many rows take.
+    pub(crate) fn bytes(rows: usize, packed: bool) -> usize {
+        HostPool::size_for(rows * 8) * if packed { 2 } else { 1 }
+    }
+
+    /// Some rows, for kernels that read them where they are.
+    pub(crate) fn side(&self, rows: Range<u64>) -> Result<JoinSide<'_>> {
+        let (from, bytes) = (rows.start * 8, (rows.end - rows.start) * 8);
+        let values = match &self.words {
+            Some(words) => Values::Eight(words.view()?.slice(from, bytes)?),
+            None => Values::RowIds(rows.start),
+        };
+        Ok(JoinSide { keys: self.keys.view()?.slice(from, bytes)?, values })
+    }
+}
+
+fn unmatchable(matchable: &NullBuffer) -> impl Iterator<Item = usize> + '_ {
+    (0..matchable.len()).filter(|row| matchable.is_null(*row))
+}
+
+fn parts_of<T>(places: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&mut [T]> {
+    let mut rest = places;
+    lengths
+        .map(|length| {
+            let (part, after) = std::mem::take(&mut rest).split_at_mut(length);
+            rest = after;
+            part
+        })
+        .collect()
+}
+
+fn copy(places: &mut [u64], words: &[u64], threads: usize) {
+    const TOGETHER: usize = 1 << 18;
+    let tasks = places.chunks_mut(TOGETHER).zip(words.chunks(TOGETHER)).collect();
+    in_parallel(threads, tasks, |(places, words): (&mut [u64], &[u64])| places.copy_from_slice(words));
+}
+
+fn smallest_and_largest(words: &[u64]) -> Option<(u64, u64)> {
+    let first = *words.first()?;
+    Some(words.iter().fold((first, first), |(low, high), word| (low.min(*word), high.max(*word))))
+}

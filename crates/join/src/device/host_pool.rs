@@ -1,0 +1,131 @@
+//! CPU memory that kernels read and write.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use overspill_machine::Result;
+use overspill_machine::driver::Device;
+use overspill_machine::memory::{HostBuffer, PageSize, Plain, UnifiedBuffer, View};
+use overspill_machine::transfer::{Source, SourceMemory, TransferMethod};
+
+/// Bytes of pinned memory that wait to be used again, at most: registering memory takes longer than copying it.
+const MOST_KEPT: usize = 64 << 20;
+
+/// Smaller buffers are not worth telling apart.
+const SMALLEST: usize = 64 << 10;
+
+/// Lends CPU memory that a device's kernels reach: pinned, or pageable where the link is coherent.
+#[derive(Debug, Clone)]
+pub(crate) struct HostPool {
+    device: Arc<Device>,
+    kept: Arc<Mutex<Vec<HostBuffer>>>,
+}
+
+/// CPU memory with unknown contents. It goes back to its pool when dropped, by when the device must be done with it.
+#[derive(Debug)]
+pub(crate) struct PooledBuffer {
+    pool: HostPool,
+    memory: Memory,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Host(HostBuffer),
+    Unified(UnifiedBuffer),
+    /// Only while it is dropped.
+    Gone,
+}
+
+impl HostPool {
+    pub(super) fn new(device: &Arc<Device>) -> Self {
+        Self { device: Arc::clone(device), kept: Arc::default() }
+    }
+
+    /// Bytes that a buffer for so many takes.
+    pub(crate) fn size_for(bytes: usize) -> usize {
+        // Powers of two are found again more often; of large ones too much would be lost.
+        const STEP: usize = 4 << 20;
+        match bytes {
+            0..=SMALLEST => SMALLEST,
+            ..=STEP => bytes.next_power_of_two(),
+            _ => bytes.next_multiple_of(STEP),
+        }
+    }
+
+    /// A buffer of at least so many bytes that kernels read and write.
+    pub(crate) fn take(&self, bytes: usize) -> Result<PooledBuffer> {
+        let memory = if self.device.properties().coherent { SourceMemory::Pageable } else { SourceMemory::Pinned };
+        self.take_of(memory, bytes)
+    }
+
+    /// A buffer of at least so many bytes that a transfer method reads.
+    pub(crate) fn take_for(&self, method: TransferMethod, bytes: usize) -> Result<PooledBuffer> {
+        self.take_of(method.memory(), bytes)
+    }
+
+    fn take_of(&self, memory: SourceMemory, bytes: usize) -> Result<PooledBuffer> {
+        let bytes = Self::size_for(bytes);
+        let memory = match memory {
+            SourceMemory::Pageable => Memory::Host(HostBuffer::new(bytes, PageSize::Huge)?),
+            SourceMemory::Unified => Memory::Unified(UnifiedBuffer::new(&self.device, bytes as u64)?),
+            SourceMemory::Pinned => {
+                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let found = kept.iter().position(|buffer| buffer.bytes() == bytes).map(|at| kept.swap_remove(at));
+                drop(kept);
+                match found {
+                    Some(buffer) => Memory::Host(buffer),
+                    None => Memory::Host(HostBuffer::pinned(&self.device, bytes, PageSize::Huge)?),
+                }
+            }
+        };
+        Ok(PooledBuffer { pool: self.clone(), memory })
+    }
+
+    fn keep(&self, buffer: HostBuffer) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.iter().map(HostBuffer::bytes).sum::<usize>() + buffer.bytes() <= MOST_KEPT {
+            kept.push(buffer);
+        }
+    }
+}
+
+impl PooledBuffer {
+    /// The memory as values that may be written.
+    ///
+    /// # Errors
+    /// If the device is lost that has to be waited for.
+    pub(crate) fn as_mut_slice<T: Copy + Plain>(&mut self) -> Result<&mut [T]> {
+        match &mut self.memory {
+            Memory::Host(buffer) => Ok(buffer.as_mut_slice()),
+            Memory::Unified(buffer) => buffer.as_mut_slice(),
+            Memory::Gone => Ok(&mut []),
+        }
+    }
+
+    /// The memory, for kernels that read it.
+    pub(crate) fn view(&self) -> Result<View<'_>> {
+        match &self.memory {
+            Memory::Host(buffer) => buffer.view(&self.pool.device),
+            Memory::Unified(buffer) => Ok(buffer.view()),
+            Memory::Gone => Ok(View::empty()),
+        }
+    }
+
+    /// The memory, for a transfer method.
+    pub(crate) fn source(&self) -> Option<Source<'_>> {
+        match &self.memory {
+            Memory::Host(buffer) => Some(Source::Host(buffer)),
+            Memory::Unified(buffer) => Some(Source::Unified(buffer)),
+            Memory::Gone => None,
+        }
+    }
+}
+
+impl Drop for PooledBuffer {
+    fn drop(&mut self) {
+        if let Memory::Host(buffer) = std::mem::replace(&mut self.memory, Memory::Gone)
+            && buffer.is_pinned()
+        {
+            self.pool.keep(buffer);
+        }
+    }
+}

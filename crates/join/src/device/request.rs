@@ -1,0 +1,95 @@
+//! What a join asks of a GPU, and who is told what became of it.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use overspill_machine::transfer::TransferMethod;
+
+use super::gpu::Gpu;
+
+/// How a GPU joins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum GpuStrategy {
+    /// One hash table in GPU memory, or as far as it goes; probe rows are streamed past it (paper 2, section 5).
+    NoPartition,
+    /// Both sides are radix-partitioned by the GPU, in CPU memory as far as GPU memory does not go, until a pair of partitions
+    /// fits the scratchpad (paper 1, section 5).
+    Triton,
+}
+
+impl GpuStrategy {
+    /// The name, as settings and metrics have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoPartition => "gpu_no_partition",
+            Self::Triton => "triton",
+        }
+    }
+}
+
+/// What is counted of joins on a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceCount {
+    /// Build sides that a GPU joined without partitioning.
+    NoPartitionJoins,
+    /// Build sides that a GPU partitioned.
+    TritonJoins,
+    /// Build rows that kernels took in.
+    BuildRows,
+    /// Probe rows that kernels looked up.
+    ProbeRows,
+    /// Probe rows that were meant for a GPU and joined by the CPU, as the GPU could not or failed.
+    ReturnedRows,
+    /// Bytes that crossed the link between CPU and GPU memory, by the sizes of what was read and written.
+    LinkBytes,
+    /// Bytes of hash tables and partitions that lay in CPU memory, as GPU memory did not suffice.
+    SpilledBytes,
+}
+
+/// Whoever shows what became of joins on a GPU.
+pub trait DeviceObserver: Debug + Send + Sync {
+    /// So many more.
+    fn add(&self, what: DeviceCount, number: u64);
+    /// A strategy was not possible, for this reason; another is taken.
+    fn refused(&self, strategy: GpuStrategy, reason: &str);
+    /// The GPU failed, for this reason; the CPU goes on.
+    fn failed(&self, strategy: GpuStrategy, reason: &str);
+}
+
+/// What a join asks of a GPU.
+#[derive(Debug, Clone)]
+pub struct DeviceRequest {
+    /// Which.
+    pub gpu: Arc<Gpu>,
+    /// How, in this order: the first that is possible.
+    pub strategies: Vec<GpuStrategy>,
+    /// How probe rows reach a hash table; `None` for the method that suits the link.
+    pub transfer: Option<TransferMethod>,
+    /// The share of a partitioned relation that is cached in GPU memory where there is room for all of it: a little less than
+    /// all is faster, as GPU memory and the link together give more bandwidth (paper 1, section 6.2.7).
+    pub cached_share: f64,
+    /// Who is told.
+    pub observer: Arc<dyn DeviceObserver>,
+}
+
+impl DeviceRequest {
+    pub(crate) fn transfer_method(&self) -> TransferMethod {
+        self.transfer.unwrap_or_else(|| self.gpu.fastest_method())
+    }
+
+    /// Tells of an error, which is a refusal if it is a matter of room or of what the device has.
+    pub(crate) fn report(&self, strategy: GpuStrategy, error: &overspill_machine::Error) {
+        use overspill_machine::Error;
+        self.gpu.note(error);
+        let reason = error.to_string();
+        match error {
+            Error::OverBudget { .. }
+            | Error::OutOfDeviceMemory { .. }
+            | Error::OutOfHostMemory { .. }
+            | Error::TooSmall { .. }
+            | Error::Unsupported { .. }
+            | Error::TransferRefused { .. } => self.observer.refused(strategy, &reason),
+            _ => self.observer.failed(strategy, &reason),
+        }
+    }
+}

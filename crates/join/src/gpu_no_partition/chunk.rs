@@ -1,0 +1,97 @@
+//! A chunk of the probe side.
+
+use std::ops::Range;
+
+use arrow::buffer::BooleanBuffer;
+use overspill_machine::{Error, Result};
+
+use super::table::GpuTable;
+use crate::device::{DeviceCount, DeviceRequest, PAIR_BYTES, PairBlock, PairBuffers, ProbeKeys, Unit, Workbench};
+
+/// A unit is so many rows at least, and a multiple of them: a page of keys, which some transfer methods pin.
+const FEWEST_ROWS: u64 = 512;
+
+/// A chunk of probe rows that look into a hash table: a unit is a run of rows, which gets shorter where they have so many matches
+/// that there is no room for them.
+#[derive(Debug)]
+pub(crate) struct GpuTableChunk {
+    keys: ProbeKeys,
+    most_pairs: u64,
+    /// The first row of the next unit.
+    next: u64,
+    unit: u64,
+    /// Rows that have been left to the CPU.
+    left: Vec<Range<u64>>,
+}
+
+impl GpuTableChunk {
+    pub(crate) fn new(keys: ProbeKeys, most_pairs: u64) -> Self {
+        let unit = keys.rows.next_multiple_of(FEWEST_ROWS);
+        Self { keys, most_pairs, next: 0, unit, left: Vec::new() }
+    }
+
+    fn unit(&self) -> Range<u64> {
+        self.next..(self.next + self.unit).min(self.keys.rows)
+    }
+
+    pub(crate) fn next(&mut self, table: &GpuTable, request: &DeviceRequest, block: &mut PairBlock) -> Result<Unit> {
+        let gpu = &request.gpu;
+        let method = request.transfer_method();
+        let mut bench = gpu.turn();
+        let budget = gpu.workspace() / 8;
+        let copies = Workbench::pipeline_bytes(method, budget);
+        // Half of what is left, as there is other work memory.
+        let most = (gpu.workspace().saturating_sub(copies) / 2 / PAIR_BYTES).min(self.most_pairs);
+        let mut capacity = most.min(self.unit().end - self.unit().start);
+        while !self.unit().is_empty() {
+            let rows = self.unit();
+            let mut buffers = PairBuffers::new(gpu, capacity)?;
+            let found = if method == gpu.fastest_method() {
+                table.table.probe_allocate(&bench.stream, &self.keys.side(rows.clone())?, &mut buffers.pairs())?
+            } else {
+                let source = self.keys.keys.source().ok_or_else(|| Error::Invalid("keys without memory".to_owned()))?;
+                let pipeline = bench.pipeline(method, budget)?;
+                let part = rows.start * 8..rows.end * 8;
+                table.table.probe_transferred(pipeline, source, part, &mut buffers.pairs())?
+            };
+            request.observer.add(DeviceCount::LinkBytes, (rows.end - rows.start) * 8);
+            if found <= buffers.capacity() {
+                let count = usize::try_from(found).map_err(|_| Error::Invalid(format!("{found} pairs")))?;
+                buffers.append_to(&bench.stream, count, block)?;
+                request.observer.add(DeviceCount::LinkBytes, found * PAIR_BYTES);
+                self.next = rows.end;
+                return Ok(Unit::Joined(rows.end - rows.start));
+            }
+            if found <= most {
+                capacity = found;
+            } else if self.unit > FEWEST_ROWS {
+                capacity = most;
+                self.unit = (self.unit / 2).next_multiple_of(FEWEST_ROWS);
+            } else {
+                return Err(Error::TooSmall {
+                    what: "the matches of a few probe rows",
+                    needed: found * PAIR_BYTES,
+                    of: "memory for pairs",
+                    available: most * PAIR_BYTES,
+                });
+            }
+        }
+        Ok(Unit::None)
+    }
+
+    /// Leaves the current unit to the CPU.
+    pub(crate) fn leave(&mut self) {
+        let unit = self.unit();
+        self.next = unit.end;
+        self.left.push(unit);
+    }
+
+    pub(crate) fn has_rest(&self) -> bool {
+        !self.left.is_empty() || self.next < self.keys.rows
+    }
+
+    pub(crate) fn rest(&self) -> BooleanBuffer {
+        let is_left = |row: u64| row >= self.next || self.left.iter().any(|range| range.contains(&row));
+        BooleanBuffer::collect_bool(self.keys.rows as usize, |row| is_left(row as u64))
+    }
+}

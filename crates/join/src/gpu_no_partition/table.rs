@@ -1,0 +1,116 @@
+//! The hash table.
+
+use overspill_kernels::{HashFunction, HashTable, TableKind, TablePlacement};
+use overspill_machine::memory::Mapping;
+use overspill_machine::{Error, Result};
+
+use crate::device::{BuildColumns, BuildValues, DeviceCount, DeviceRequest, Resident};
+
+/// Keys may be spread over so many slots each for perfect hashing.
+const MOST_SPREAD: u64 = 4;
+
+/// The hash of keys that may be anything: floating-point numbers, packed columns, hashes.
+pub(crate) const HASH: HashFunction = HashFunction::Murmur3;
+
+/// The hash table of a build side.
+#[derive(Debug)]
+pub(crate) struct GpuTable {
+    pub(super) table: HashTable,
+    /// Bytes of it in CPU memory.
+    spilled: u64,
+    _resident: Resident,
+}
+
+impl GpuTable {
+    /// Makes the first table that the keys and GPU memory allow: of a range of unique keys, of unique keys, of any keys.
+    pub(crate) fn build(request: &DeviceRequest, columns: &BuildColumns) -> Result<Self> {
+        // Refused now, not when the first chunk comes.
+        request.transfer_method().check_device(request.gpu.device().properties())?;
+        let mut refused = None;
+        for kind in kinds(columns) {
+            match Self::of_kind(request, columns, kind) {
+                Ok(Some(table)) => return Ok(table),
+                Ok(None) => {}
+                // A table of another kind may be smaller.
+                Err(error @ (Error::TooSmall { .. } | Error::OverBudget { .. })) => {
+                    refused.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(refused.unwrap_or_else(|| Error::Invalid("no hash table takes these keys".to_owned())))
+    }
+
+    /// `None` if the table is not of a kind that takes these keys.
+    fn of_kind(request: &DeviceRequest, columns: &BuildColumns, kind: TableKind) -> Result<Option<Self>> {
+        let gpu = &request.gpu;
+        let Size { slots, others } = Size::of(kind, columns.rows)?;
+        let left = gpu.resident_left();
+        let table_on_device = slots.min(left.saturating_sub(others));
+        let too_small = Error::TooSmall {
+            what: "the hash table of a join",
+            needed: slots + others,
+            of: "the half of GPU memory that may stay with joins",
+            available: left,
+        };
+        if others > left {
+            return Err(too_small);
+        }
+        let placement = if table_on_device == slots {
+            TablePlacement::Device
+        } else if gpu.mapping() == Mapping::Contiguous {
+            TablePlacement::Spanning { device_bytes: table_on_device, node: gpu.node(), mapping: gpu.mapping() }
+        } else {
+            // One range of addresses over both memories is not to be had.
+            return Err(too_small);
+        };
+        let resident = gpu.reserve_resident(table_on_device + others)?;
+        let bench = gpu.turn();
+        let mut table = HashTable::new(gpu.kernels(), kind, crate::device::KEY, columns.rows, HASH, placement)?;
+        let refused = table.build(&bench.stream, &columns.side()?)?;
+        request.observer.add(DeviceCount::LinkBytes, columns.link_bytes());
+        if refused > 0 {
+            return Ok(None);
+        }
+        Ok(Some(Self { table, spilled: slots - table_on_device, _resident: resident }))
+    }
+
+    pub(crate) fn spilled_bytes(&self) -> u64 {
+        self.spilled
+    }
+}
+
+/// The kinds to try, in this order.
+fn kinds(columns: &BuildColumns) -> impl Iterator<Item = TableKind> + use<> {
+    let takes_unique = !matches!(columns.values, BuildValues::Words { has_all_ones: true, .. });
+    let perfect = columns.range.and_then(|(smallest_key, largest)| {
+        let slots = (largest - smallest_key).checked_add(1)?;
+        (slots / MOST_SPREAD <= columns.rows).then_some(TableKind::Perfect { smallest_key, slots })
+    });
+    let unique = takes_unique.then_some(TableKind::LinearProbing);
+    perfect.filter(|_| takes_unique).into_iter().chain(unique).chain([TableKind::MultiValue])
+}
+
+/// Bytes of a table.
+struct Size {
+    /// Of what may lie in CPU memory.
+    slots: u64,
+    /// Of what may not.
+    others: u64,
+}
+
+impl Size {
+    fn of(kind: TableKind, rows: u64) -> Result<Self> {
+        let too_many = || Error::Invalid(format!("a hash table of {rows} rows"));
+        // As `HashTable::new` says.
+        let slot_count = rows.max(1).checked_mul(2).and_then(u64::checked_next_power_of_two).ok_or_else(too_many)?;
+        let (slots, others) = match kind {
+            TableKind::Perfect { slots, .. } => (slots.checked_mul(8), Some(0)),
+            TableKind::LinearProbing => (slot_count.checked_mul(16), Some(0)),
+            TableKind::MultiValue => {
+                (Some(0), slot_count.checked_mul(28).and_then(|bytes| bytes.checked_add(rows * 8 + 8)))
+            }
+        };
+        slots.zip(others).map(|(slots, others)| Self { slots, others }).ok_or_else(too_many)
+    }
+}

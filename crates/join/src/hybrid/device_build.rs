@@ -1,0 +1,65 @@
+//! A build side that a GPU joins.
+
+use arrow::array::RecordBatch;
+
+use super::payload::PackedPayload;
+use crate::device::{BuildColumns, DeviceRequest, DeviceTable};
+use crate::error::Result;
+use crate::hash_table::JoinTable;
+use crate::keys::Keys;
+use crate::memory::Grant;
+use crate::spec::{JoinSpec, Side};
+
+/// What a GPU has taken in of a build side, and what the CPU needs to make rows of the pairs that it finds.
+#[derive(Debug)]
+pub(super) struct DeviceBuild {
+    pub(super) request: DeviceRequest,
+    pub(super) table: DeviceTable,
+    /// How the values of build rows are their columns; `None` if they are the rows' numbers.
+    pub(super) payload: Option<PackedPayload>,
+    /// The keys, if the GPU joins their hashes, so that rows whose hashes agree can be told apart.
+    pub(super) keys: Option<Keys>,
+}
+
+impl DeviceBuild {
+    /// Gives the rows of a build side to a GPU; `None` if it does not take them. `memory` pays for them and for the making of an
+    /// index, which is not made now.
+    pub(super) fn try_new(
+        spec: &JoinSpec,
+        request: &DeviceRequest,
+        batch: &RecordBatch,
+        memory: &mut Grant,
+    ) -> Result<Option<Self>> {
+        let (rows, strategy) = (batch.num_rows(), request.strategies.first());
+        let (Some(strategy), false) = (strategy, rows == 0) else { return Ok(None) };
+        let keys = spec.keys(Side::Build, batch)?;
+        let index = JoinTable::row_bytes(&spec.codec) * rows;
+        let needed = DeviceTable::host_bytes(rows);
+        if needed > index && memory.try_grow(needed - index).is_err() {
+            let reason =
+                format!("there are no {needed} bytes of memory to give {rows} rows of its build side to the GPU");
+            request.observer.refused(*strategy, &reason);
+            return Ok(None);
+        }
+        let payload = PackedPayload::of(spec, Side::Build)
+            .filter(|payload| wants_no_numbers(spec) && !payload.is_empty() && payload.takes(batch));
+        let words = payload.as_ref().map(|payload| payload.pack(batch));
+        let columns = match BuildColumns::new(&request.gpu, &keys, words.as_ref(), spec.build_threads) {
+            Ok(columns) => columns,
+            Err(error) => {
+                request.report(*strategy, &error);
+                return Ok(None);
+            }
+        };
+        drop(words);
+        let Some(table) = DeviceTable::build(request, &columns) else { return Ok(None) };
+        let keys = (!spec.codec.is_word()).then_some(keys);
+        Ok(Some(Self { request: request.clone(), table, payload, keys }))
+    }
+}
+
+/// Whether rows of the build side are put out only with their matches, and keys are joined as they are: then nobody asks
+/// which row a pair is of.
+pub(super) fn wants_no_numbers(spec: &JoinSpec) -> bool {
+    spec.codec.is_word() && spec.join_type.emits_pairs() && !spec.join_type.emits_build_at_end()
+}

@@ -1,0 +1,273 @@
+//! Probe rows that a GPU joins, chunk by chunk.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::buffer::{BooleanBuffer, ScalarBuffer};
+
+use super::build_side::BuildSide;
+use super::device_build::{DeviceBuild, wants_no_numbers};
+use super::payload::PackedPayload;
+use crate::device::{DeviceChunk, DeviceCount, GpuStrategy, PAIR_BYTES, PairBlock, ProbeKeys};
+use crate::error::Result;
+use crate::join_type::JoinType;
+use crate::keys::Keys;
+use crate::memory::{Grant, HeldMemory, UnitMemory};
+use crate::rows::concat_batches;
+use crate::spec::{JoinSpec, Side};
+use crate::triton::TritonBuild;
+
+/// Rows of a chunk that looks into a hash table: enough that a launch is nothing beside them.
+const TABLE_CHUNK: usize = 1 << 20;
+
+/// Rows of a chunk that is partitioned: as many as there is memory for, as the build side crosses the link once a chunk.
+const PARTITIONED_CHUNK: usize = u32::MAX as usize;
+
+/// Pairs that there is memory for, for each row of a chunk, and at least: where rows have more matches, units are shorter.
+const PAIRS_PER_ROW: usize = 2;
+const FEWEST_PAIRS: usize = 4096;
+
+/// Collects probe rows in chunks, and joins them on a GPU.
+#[derive(Debug)]
+pub(super) struct DeviceProbe {
+    /// Rows that are collected, and their keys.
+    batches: Vec<RecordBatch>,
+    keys: Vec<Keys>,
+    rows: usize,
+    most_rows: usize,
+    grant: Grant,
+    held: HeldMemory,
+    /// How rows of the probe side are packed, if their numbers are not wanted; `None` if the numbers are.
+    payload: Option<PackedPayload>,
+    /// The packed columns of the rows that are collected; `None` if a row cannot be packed.
+    words: Option<Vec<ScalarBuffer<u64>>>,
+    /// The batch that did not fit the chunk before.
+    pending: Option<(RecordBatch, Keys)>,
+    joining: Option<Joining>,
+    block: PairBlock,
+    /// Pairs of the block that have been handed on.
+    taken: usize,
+}
+
+/// The chunk that is being joined.
+#[derive(Debug)]
+struct Joining {
+    chunk: DeviceChunk,
+    /// Whether its values are packed columns, not numbers of rows.
+    is_packed: bool,
+    /// The keys of its rows, if pairs must be looked at again.
+    keys: Option<Keys>,
+}
+
+/// What a search for pairs came to.
+pub(super) enum Found {
+    /// Pairs, by the numbers of probe rows.
+    Rows,
+    /// Pairs, by the packed columns of probe rows.
+    Packed,
+    /// There are no more. These rows were not joined: `None` if all were.
+    All(Option<BooleanBuffer>),
+}
+
+/// Whether a batch was taken into a chunk.
+pub(super) enum Taken {
+    /// It was, and there is room for more.
+    Collected,
+    /// It was, or will be; a chunk is full.
+    Full,
+    /// There is no memory for it: the CPU must join it.
+    No(RecordBatch, Keys),
+}
+
+impl DeviceProbe {
+    /// For a build side on a GPU; `None` if it is not on one.
+    pub(super) fn for_join(spec: &JoinSpec, build: &BuildSide, memory: &Arc<UnitMemory>) -> Option<Self> {
+        let device = build.device.as_ref()?;
+        let (most_rows, payload) = match device.table.strategy() {
+            // The rows of a chunk come in about their order, so that their columns are at hand.
+            GpuStrategy::NoPartition => (TABLE_CHUNK, None),
+            GpuStrategy::Triton => (PARTITIONED_CHUNK, probe_payload(spec, device)),
+        };
+        Some(Self {
+            batches: Vec::new(),
+            keys: Vec::new(),
+            rows: 0,
+            most_rows,
+            grant: memory.grant(),
+            held: HeldMemory::default(),
+            words: payload.is_some().then(Vec::new),
+            payload,
+            pending: None,
+            joining: None,
+            block: PairBlock::default(),
+            taken: 0,
+        })
+    }
+
+    /// Takes a batch into the chunk that is collected.
+    pub(super) fn push(&mut self, batch: RecordBatch, keys: Keys) -> Taken {
+        debug_assert!(
+            self.pending.is_none() && self.joining.is_none(),
+            "a chunk is joined before the next is collected"
+        );
+        let rows = batch.num_rows();
+        if rows == 0 {
+            return Taken::Collected;
+        }
+        if self.rows > 0 && self.rows + rows > self.most_rows {
+            self.pending = Some((batch, keys));
+            return Taken::Full;
+        }
+        let is_packable =
+            self.payload.as_ref().is_some_and(|payload| keys.matchable.is_none() && payload.takes(&batch));
+        // The columns are copied once, when the chunk is complete; keys and columns cross the link from memory of their own,
+        // and where they are partitioned, partitions are a copy more.
+        let partitions = TritonBuild::host_bytes(self.rows + rows)
+            - if self.rows > 0 { TritonBuild::host_bytes(self.rows) } else { 0 };
+        let copies = ProbeKeys::bytes(rows, true) + if self.most_rows == PARTITIONED_CHUNK { partitions } else { 0 };
+        let pairs = rows * PAIRS_PER_ROW * PAIR_BYTES as usize;
+        if self.grant.try_grow(2 * self.held.add(&batch) + keys.bytes() + copies + pairs).is_err() {
+            if self.rows == 0 {
+                self.clear();
+                return Taken::No(batch, keys);
+            }
+            self.pending = Some((batch, keys));
+            return Taken::Full;
+        }
+        match (&mut self.words, &self.payload) {
+            (Some(words), Some(payload)) if is_packable => words.push(payload.pack(&batch)),
+            (words, _) => *words = None,
+        }
+        self.rows += rows;
+        self.batches.push(batch);
+        self.keys.push(keys);
+        if self.rows == self.most_rows { Taken::Full } else { Taken::Collected }
+    }
+
+    /// The batch that waits for the next chunk.
+    pub(super) fn take_pending(&mut self) -> Option<(RecordBatch, Keys)> {
+        self.pending.take()
+    }
+
+    /// Whether rows are collected.
+    pub(super) fn has_rows(&self) -> bool {
+        self.rows > 0
+    }
+
+    /// Starts joining what has been collected. Returns its rows, in one batch.
+    pub(super) fn start(&mut self, spec: &JoinSpec, device: &DeviceBuild) -> Result<RecordBatch> {
+        let request = &device.request;
+        let keys = std::mem::take(&mut self.keys);
+        let batches = std::mem::take(&mut self.batches);
+        let words = self.words.take();
+        let rows = std::mem::take(&mut self.rows);
+        let method = request.transfer_method();
+        // Kernels read what is partitioned where it is.
+        let method = if device.table.strategy() == GpuStrategy::Triton { request.gpu.fastest_method() } else { method };
+        let started = if request.gpu.lost_because().is_some() {
+            None
+        } else {
+            let most_pairs = (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) as u64;
+            ProbeKeys::new(&request.gpu, method, &keys, words.as_deref(), 1)
+                .and_then(|keys| Ok((keys.has_unmatchable, device.table.start(request, keys, most_pairs)?)))
+                .inspect_err(|error| request.report(device.table.strategy(), error))
+                .ok()
+        };
+        drop(keys);
+        let batch = concat_batches(spec.schema(Side::Probe), batches, 1)?;
+        let is_packed = words.is_some();
+        self.joining = match started {
+            Some((has_unmatchable, chunk)) => {
+                let is_looked_at = has_unmatchable || device.keys.is_some();
+                let keys = is_looked_at.then(|| spec.keys(Side::Probe, &batch)).transpose()?;
+                Some(Joining { chunk, is_packed, keys })
+            }
+            None => None,
+        };
+        self.block.clear();
+        self.taken = 0;
+        Ok(batch)
+    }
+
+    /// Finds at most so many of the chunk's pairs, which replace what the vectors have. `probe` gets the numbers of probe rows, or
+    /// `words` their packed columns.
+    pub(super) fn next_pairs(
+        &mut self,
+        spec: &JoinSpec,
+        device: &DeviceBuild,
+        chunk: &RecordBatch,
+        limit: usize,
+        build: &mut Vec<u64>,
+        probe: &mut Vec<u64>,
+    ) -> Result<Found> {
+        build.clear();
+        probe.clear();
+        let Some(joining) = &mut self.joining else {
+            return Ok(Found::All(self.leave_all(device, chunk.num_rows())));
+        };
+        if self.taken == self.block.len() {
+            self.taken = 0;
+            if !joining.chunk.next(&device.table, &device.request, &mut self.block) {
+                let rest = match joining.chunk.has_rest() {
+                    true => joining.chunk.rest(&spec.keys(Side::Probe, chunk)?),
+                    false => None,
+                };
+                let left = rest.as_ref().map_or(0, BooleanBuffer::count_set_bits);
+                device.request.observer.add(DeviceCount::ReturnedRows, left as u64);
+                self.clear();
+                return Ok(Found::All(rest));
+            }
+        }
+        let end = (self.taken + limit).min(self.block.len());
+        let range = self.taken..end;
+        self.taken = end;
+        match &joining.keys {
+            None => {
+                build.extend_from_slice(&self.block.build[range.clone()]);
+                probe.extend_from_slice(&self.block.probe[range]);
+            }
+            Some(keys) => {
+                for (build_row, probe_row) in self.block.build[range.clone()].iter().zip(&self.block.probe[range]) {
+                    let row = *probe_row as usize;
+                    let is_same = |build_keys: &Keys| keys.are_equal(row, build_keys, *build_row as usize);
+                    if keys.is_matchable(row) && device.keys.as_ref().is_none_or(is_same) {
+                        build.push(*build_row);
+                        probe.push(*probe_row);
+                    }
+                }
+            }
+        }
+        Ok(if joining.is_packed { Found::Packed } else { Found::Rows })
+    }
+
+    /// How the words of [`Found::Packed`] are columns.
+    pub(super) fn payload(&self) -> Option<&PackedPayload> {
+        self.payload.as_ref()
+    }
+
+    fn leave_all(&mut self, device: &DeviceBuild, rows: usize) -> Option<BooleanBuffer> {
+        device.request.observer.add(DeviceCount::ReturnedRows, rows as u64);
+        self.clear();
+        (rows > 0).then(|| BooleanBuffer::new_set(rows))
+    }
+
+    /// Makes room for the next chunk.
+    fn clear(&mut self) {
+        self.joining = None;
+        self.block = PairBlock::default();
+        self.taken = 0;
+        self.held = HeldMemory::default();
+        self.words = self.payload.is_some().then(Vec::new);
+        let bytes = self.grant.bytes();
+        self.grant.shrink(bytes);
+    }
+}
+
+/// How probe rows are packed, if a join wants nothing of them but their columns with those of their matches.
+fn probe_payload(spec: &JoinSpec, device: &DeviceBuild) -> Option<PackedPayload> {
+    let is_wanted = spec.join_type == JoinType::Inner
+        && spec.filter.is_none()
+        && wants_no_numbers(spec)
+        && device.payload.is_some();
+    PackedPayload::of(spec, Side::Probe).filter(|payload| is_wanted && !payload.is_empty())
+}

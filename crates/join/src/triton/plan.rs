@@ -1,0 +1,100 @@
+//! How the passes of a join are cut to a GPU's memory.
+
+use overspill_kernels::{HashFunction, PartitionedJoin, Radix};
+use overspill_machine::{Error, Result};
+
+use crate::device::{Gpu, KEY};
+
+/// Bits of the first pass, at least and at most: a pass of more would flush buffers that are too short.
+const FIRST_BITS: std::ops::RangeInclusive<u32> = 1..=10;
+
+/// Bits of the second pass.
+const SECOND_BITS: std::ops::RangeInclusive<u32> = 1..=11;
+
+/// The most tuples by which the start of a partition is moved to where a line and a buffer start.
+const ALIGNMENT: u64 = 256;
+
+/// A key and a value of up to 8 bytes.
+const TUPLE: u64 = 16;
+
+/// Partitions are on average half as large as what fits the scratchpad, so that few are larger.
+const FILL: u64 = 2;
+
+/// Fewer tuples are not worth a launch.
+const FEWEST_TUPLES: u64 = 1024;
+
+/// What a join's hash gives its passes.
+pub(super) const HASH: HashFunction = HashFunction::Murmur3;
+
+/// How a build side, and every chunk that is joined with it, is partitioned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TritonPlan {
+    /// The first pass.
+    pub(super) first: Radix,
+    /// The most tuples of a side that the second pass takes at once: so many that those of both sides, before and after it, fit
+    /// the workspace beside the pairs that are found.
+    pub(super) piece: u64,
+    /// The most pairs that are found at once.
+    pub(super) pairs: u64,
+    /// Tuples of the build side that fit the scratchpad.
+    scratchpad: u64,
+}
+
+impl TritonPlan {
+    /// For a build side of so many tuples.
+    ///
+    /// # Errors
+    /// If GPU memory is too small.
+    pub(super) fn new(gpu: &Gpu, tuples: u64) -> Result<Self> {
+        let first = Radix::new(*FIRST_BITS.start(), 0, HASH)?;
+        let scratchpad: u64 = PartitionedJoin::new(gpu.kernels(), KEY, first)?.capacity().into();
+        let workspace = gpu.workspace();
+        // Before and after the pass, of two sides; a quarter is for pairs, an eighth for counters of all kinds.
+        let side = workspace / 16 * 5;
+        // No more than two passes make small enough. A third is not needed: with its most bits, the first makes such pieces of
+        // 5 billion tuples, 85 GB of them.
+        let most = (1 << *SECOND_BITS.end()) * (scratchpad / FILL);
+        let fullest = |bits: u32| (side.saturating_sub((1 << bits) * ALIGNMENT * TUPLE) / (2 * TUPLE)).min(most);
+        let bits_for = |piece: u64| bits_of(piece.min(tuples).div_ceil((scratchpad / FILL).max(1)), SECOND_BITS);
+        // Partitions of fewer bits lose less by their alignment, which leaves room for more tuples.
+        let bits = bits_for(fullest(*SECOND_BITS.start()));
+        let piece = fullest(bits);
+        if piece < FEWEST_TUPLES {
+            return Err(Error::TooSmall {
+                what: "the second pass of the Triton join",
+                needed: (FEWEST_TUPLES * 2 * TUPLE + (1 << bits) * ALIGNMENT * TUPLE) * 16 / 5,
+                of: "the half of GPU memory that joins work in",
+                available: workspace,
+            });
+        }
+        // Of a hash that is even, few partitions are much larger than the average.
+        let first = Radix::new(bits_of((tuples + tuples / 4).div_ceil(piece), FIRST_BITS), 0, HASH)?;
+        Ok(Self { first, piece, pairs: workspace / 4 / TUPLE, scratchpad })
+    }
+
+    /// The second pass over a piece of the build side, and what is joined with it.
+    pub(super) fn second(&self, tuples: u64) -> Result<Radix> {
+        let bits = bits_of(tuples.div_ceil((self.scratchpad / FILL).max(1)), SECOND_BITS);
+        Radix::new(bits, self.first.bits(), HASH)
+    }
+}
+
+/// So many bits that there are at least `parts` parts, as far as the range goes.
+fn bits_of(parts: u64, range: std::ops::RangeInclusive<u32>) -> u32 {
+    parts.max(1).checked_next_power_of_two().map_or(u64::BITS, u64::ilog2).clamp(*range.start(), *range.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_as_many_as_parts_need_within_their_range() {
+        assert_eq!(bits_of(0, 1..=10), 1);
+        assert_eq!(bits_of(2, 1..=10), 1);
+        assert_eq!(bits_of(3, 1..=10), 2);
+        assert_eq!(bits_of(1 << 10, 1..=10), 10);
+        assert_eq!(bits_of((1 << 10) + 1, 1..=10), 10);
+        assert_eq!(bits_of(u64::MAX, 1..=10), 10);
+    }
+}
