@@ -78,6 +78,11 @@ pub(crate) fn open(config: &OverspillConfig) -> Result<Arc<Gpu>> {
     Ok(gpu)
 }
 
+/// Lets go of the GPU, with the memory that was kept for the next join, as soon as no join uses it. The next one opens it anew.
+pub fn release() {
+    OPENED.lock().last = None;
+}
+
 fn open_with(kind: DriverKind, limit: u64) -> overspill_machine::Result<Arc<Gpu>> {
     let driver = match kind {
         DriverKind::Nvidia => Driver::nvidia()?,

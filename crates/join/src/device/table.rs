@@ -21,7 +21,8 @@ impl DeviceTable {
     /// Takes a build side in by the first of the strategies that is possible; `None` if none is, or the GPU failed.
     pub(crate) fn build(request: &DeviceRequest, columns: &BuildColumns) -> Option<Self> {
         for strategy in &request.strategies {
-            if request.gpu.lost_because().is_some() {
+            if let Some(reason) = request.gpu.lost_because() {
+                request.observer.failed(*strategy, reason);
                 return None;
             }
             let built = match strategy {

@@ -8,8 +8,11 @@ use overspill_machine::{Error, Result};
 use super::table::GpuTable;
 use crate::device::{DeviceCount, DeviceRequest, PAIR_BYTES, PairBlock, PairBuffers, ProbeKeys, Unit, Workbench};
 
-/// A unit is so many rows at least, and a multiple of them: a page of keys, which some transfer methods pin.
-const FEWEST_ROWS: u64 = 512;
+/// A unit is a multiple of so many rows: a page of keys, which some transfer methods pin.
+const PAGE_ROWS: u64 = 512;
+
+/// The same where kernels read keys where they are.
+const FEWEST_ROWS: u64 = 32;
 
 /// A chunk of probe rows that look into a hash table: a unit is a run of rows, which gets shorter where they have so many matches
 /// that there is no room for them.
@@ -26,7 +29,7 @@ pub(crate) struct GpuTableChunk {
 
 impl GpuTableChunk {
     pub(crate) fn new(keys: ProbeKeys, most_pairs: u64) -> Self {
-        let unit = keys.rows.next_multiple_of(FEWEST_ROWS);
+        let unit = keys.rows.next_multiple_of(PAGE_ROWS);
         Self { keys, most_pairs, next: 0, unit, left: Vec::new() }
     }
 
@@ -42,6 +45,7 @@ impl GpuTableChunk {
         let copies = Workbench::pipeline_bytes(method, budget);
         // Half of what is left, as there is other work memory.
         let most = (gpu.workspace().saturating_sub(copies) / 2 / PAIR_BYTES).min(self.most_pairs);
+        let fewest = if method == gpu.fastest_method() { FEWEST_ROWS } else { PAGE_ROWS };
         let mut capacity = most.min(self.unit().end - self.unit().start);
         while !self.unit().is_empty() {
             let rows = self.unit();
@@ -64,9 +68,9 @@ impl GpuTableChunk {
             }
             if found <= most {
                 capacity = found;
-            } else if self.unit > FEWEST_ROWS {
+            } else if self.unit > fewest {
                 capacity = most;
-                self.unit = (self.unit / 2).next_multiple_of(FEWEST_ROWS);
+                self.unit = (self.unit / 2).next_multiple_of(fewest);
             } else {
                 return Err(Error::TooSmall {
                     what: "the matches of a few probe rows",

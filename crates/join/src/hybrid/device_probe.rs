@@ -25,7 +25,7 @@ const PARTITIONED_CHUNK: usize = u32::MAX as usize;
 
 /// Pairs that there is memory for, for each row of a chunk, and at least: where rows have more matches, units are shorter.
 const PAIRS_PER_ROW: usize = 2;
-const FEWEST_PAIRS: usize = 4096;
+const FEWEST_PAIRS: usize = 1 << 16;
 
 /// Collects probe rows in chunks, and joins them on a GPU.
 #[derive(Debug)]
@@ -125,7 +125,8 @@ impl DeviceProbe {
         let partitions = TritonBuild::host_bytes(self.rows + rows)
             - if self.rows > 0 { TritonBuild::host_bytes(self.rows) } else { 0 };
         let copies = ProbeKeys::bytes(rows, true) + if self.most_rows == PARTITIONED_CHUNK { partitions } else { 0 };
-        let pairs = rows * PAIRS_PER_ROW * PAIR_BYTES as usize;
+        let pairs = |rows: usize| (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) * PAIR_BYTES as usize;
+        let pairs = pairs(self.rows + rows) - if self.rows > 0 { pairs(self.rows) } else { 0 };
         if self.grant.try_grow(2 * self.held.add(&batch) + keys.bytes() + copies + pairs).is_err() {
             if self.rows == 0 {
                 self.clear();
@@ -147,6 +148,11 @@ impl DeviceProbe {
     /// The batch that waits for the next chunk.
     pub(super) fn take_pending(&mut self) -> Option<(RecordBatch, Keys)> {
         self.pending.take()
+    }
+
+    /// Whether a batch waits for the next chunk.
+    pub(super) fn has_pending(&self) -> bool {
+        self.pending.is_some()
     }
 
     /// Whether rows are collected.

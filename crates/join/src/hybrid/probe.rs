@@ -275,6 +275,10 @@ impl<S: SpillStore> Prober<S> {
             bits.append_buffer(matched);
         }
         self.build.table(&self.spec)?.start(&keys, &mut self.cursor);
+        if self.build.device.is_some() {
+            // Those of the chunk before may have been another kind.
+            self.partners = Partners::none_of(&self.build);
+        }
         self.current = Some(ProbeBatch { batch, search: Search::Host(keys), matched: bits, more_passes });
         Ok(())
     }
@@ -328,7 +332,8 @@ impl<S: SpillStore> Prober<S> {
             Some(current) => self.by_match(current)?,
             None => None,
         };
-        Ok(output.map_or(Step::Finished, Step::Output))
+        let waits = self.device.as_ref().is_some_and(DeviceProbe::has_pending);
+        Ok(output.map_or(if waits { Step::Working } else { Step::Finished }, Step::Output))
     }
 
     /// Says that no batch follows; whether there is still something to do, by [`Prober::step`].

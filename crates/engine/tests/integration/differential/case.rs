@@ -3,6 +3,8 @@
 use std::fmt::Write;
 
 use datafusion::common::Result;
+use overspill::{Strategy, Transfer};
+use overspill_machine::transfer::TransferMethod;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -16,7 +18,7 @@ use super::tables::{Shape, Storage, Table};
 use crate::harness::resident_memory::ResidentMemory;
 use crate::harness::rows::Answer;
 use crate::harness::run::{Run, is_broken, is_out_of_memory};
-use crate::harness::session::{Engine, Memory, Session, Settings};
+use crate::harness::session::{Device, Engine, Memory, Session, Settings};
 
 /// Bytes: what repartitions hold depends on how fast who reads them is, and changes from run to run.
 const OTHERS_SLACK: usize = 256 << 10;
@@ -47,6 +49,14 @@ pub struct Tally {
     pub failed_without_spilling: usize,
     /// Repeated likewise, and found memory enough.
     pub fitted_without_spilling: usize,
+    /// Rows of both sides that device kernels joined in ample memory, and probe rows that they left to the CPU.
+    pub device_rows: usize,
+    pub returned_rows: usize,
+    /// Runs in ample memory some of whose state did not fit the device.
+    pub device_spilled: usize,
+    /// What the device could not do, and where it failed.
+    pub refusals: Vec<String>,
+    pub failures: Vec<String>,
     /// Budgeted runs that ran alone, so that what the process grew by was theirs.
     pub measured: usize,
 }
@@ -63,6 +73,11 @@ impl Tally {
         self.others_starved += other.others_starved;
         self.failed_without_spilling += other.failed_without_spilling;
         self.fitted_without_spilling += other.fitted_without_spilling;
+        self.device_rows += other.device_rows;
+        self.returned_rows += other.returned_rows;
+        self.device_spilled += other.device_spilled;
+        self.refusals.extend(other.refusals);
+        self.failures.extend(other.failures);
         self.measured += other.measured;
     }
 }
@@ -91,6 +106,21 @@ impl Case {
             }
         }
         Ok(Self { seed, tables, settings, query, files })
+    }
+
+    /// The same tables and query, joined on the emulated device with this much memory.
+    pub fn on_device(self, memory_limit: usize) -> Self {
+        let rng = &mut StdRng::seed_from_u64(self.seed ^ 0x6EED);
+        let mut settings = self.settings;
+        settings.strategy =
+            *[Strategy::Auto, Strategy::GpuNoPartition, Strategy::Triton, Strategy::Triton].choose(rng).unwrap();
+        let transfer = [None, None].into_iter().chain(TransferMethod::ALL.map(Some)).collect::<Vec<_>>();
+        settings.device = Some(Device {
+            transfer: Transfer(*transfer.choose(rng).unwrap()),
+            cached_share: *[0.79, 0.0, 0.5, 1.0].choose(rng).unwrap(),
+            ..Device::with(memory_limit)
+        });
+        Self { settings, ..self }
     }
 
     /// Everything one needs to know to run it again.
@@ -129,6 +159,12 @@ impl Case {
         if let (Some(export), Some(sql), Ok(answer)) = (export, &self.query.duckdb, &run.answer) {
             export.add(self.seed, sql, &self.tables, answer).map_err(|error| format!("export for DuckDB: {error}"))?;
         }
+        let device = &run.report.device;
+        tally.device_rows += device.build_rows + device.probe_rows;
+        tally.returned_rows += device.returned_rows;
+        tally.device_spilled += usize::from(device.spilled_bytes > 0);
+        tally.refusals.extend(device.refusals.iter().cloned());
+        tally.failures.extend(device.failures.iter().cloned());
         let join_peak = session.pool.join_peak();
         let others = 2 * session.pool.other_peak() + OTHERS_SLACK;
         let sharers = session.pool.spillable_peak().max(1);

@@ -6,7 +6,7 @@
 //! - `OVERSPILL_FUZZ_CASE`: runs this case alone and shows it; a failure prints it.
 //! - `OVERSPILL_PYTHON`: a Python with DuckDB, which then checks the answers too.
 
-mod case;
+pub mod case;
 mod duckdb;
 mod key_types;
 mod queries;
@@ -24,17 +24,36 @@ const MOST_FAILURES: usize = 5;
 
 #[test]
 fn random_queries_agree() {
-    if let Some(seed) = number("OVERSPILL_FUZZ_CASE") {
+    if let Some(seed) = number_of("OVERSPILL_FUZZ_CASE") {
         println!("{}", Case::new(seed).expect("the case cannot be made").describe());
-        let tally = run_case(seed, None).unwrap_or_else(|failure| panic!("{failure}"));
+        let tally = run_case(seed, None, None).unwrap_or_else(|failure| panic!("{failure}"));
         println!("{tally:#?}");
         return;
     }
-    let queries = number("OVERSPILL_FUZZ_QUERIES").unwrap_or(100) as usize;
-    let first = number("OVERSPILL_FUZZ_SEED").unwrap_or(1);
+    let queries = number_of("OVERSPILL_FUZZ_QUERIES").unwrap_or(100) as usize;
+    let first = number_of("OVERSPILL_FUZZ_SEED").unwrap_or(1);
     let python = std::env::var_os("OVERSPILL_PYTHON").map(PathBuf::from);
     let export = python.as_ref().map(|_| Export::new().expect("a temporary directory"));
 
+    let tally = run_cases(queries, |number| run_case(seed_of(first, number), None, export.as_ref()));
+    judge(&tally);
+    match (python, export) {
+        (Some(python), Some(export)) => {
+            let checked = export.check(&python).unwrap_or_else(|failure| panic!("{failure}"));
+            assert!(checked * 4 > queries, "DuckDB shares only {checked} of {queries} queries");
+        }
+        _ => println!("OVERSPILL_PYTHON is not set: DuckDB was not asked (make test does)"),
+    }
+}
+
+/// The n-th case of those on the emulated device, which has this much memory.
+pub fn run_on_device(number: u64, memory_limit: usize) -> Result<Tally, String> {
+    let first = number_of("OVERSPILL_FUZZ_SEED").unwrap_or(1);
+    run_case(seed_of(!first, number), Some(memory_limit), None)
+}
+
+/// Runs so many cases side by side.
+pub fn run_cases(queries: usize, run: impl Fn(u64) -> Result<Tally, String> + Sync) -> Tally {
     let (next, failures, tally) = (AtomicUsize::new(0), Mutex::new(vec![]), Mutex::new(Tally::default()));
     let workers = std::thread::available_parallelism().map_or(2, |cores| cores.get());
     std::thread::scope(|scope| {
@@ -45,7 +64,7 @@ fn random_queries_agree() {
                     if number >= queries || failures.lock().unwrap().len() >= MOST_FAILURES {
                         break;
                     }
-                    match run_case(seed_of(first, number as u64), export.as_ref()) {
+                    match run(number as u64) {
                         Ok(done) => tally.lock().unwrap().add(done),
                         Err(failure) => failures.lock().unwrap().push(failure),
                     }
@@ -58,14 +77,7 @@ fn random_queries_agree() {
     });
     let (failures, tally) = (failures.into_inner().unwrap(), tally.into_inner().unwrap());
     assert!(failures.is_empty(), "{} failures\n\n{}", failures.len(), failures.join("\n\n"));
-    judge(&tally);
-    match (python, export) {
-        (Some(python), Some(export)) => {
-            let checked = export.check(&python).unwrap_or_else(|failure| panic!("{failure}"));
-            assert!(checked * 4 > queries, "DuckDB shares only {checked} of {queries} queries");
-        }
-        _ => println!("OVERSPILL_PYTHON is not set: DuckDB was not asked (make test does)"),
-    }
+    tally
 }
 
 /// The harness would be worthless if the budgets did not bite.
@@ -101,7 +113,7 @@ fn judge(tally: &Tally) {
 }
 
 /// Runs one case on a runtime of its own, and turns a panic into a failure like any other.
-fn run_case(seed: u64, export: Option<&Export>) -> Result<Tally, String> {
+fn run_case(seed: u64, device_memory: Option<usize>, export: Option<&Export>) -> Result<Tally, String> {
     let mut description = String::new();
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -110,6 +122,10 @@ fn run_case(seed: u64, export: Option<&Export>) -> Result<Tally, String> {
             .build()
             .map_err(|error| error.to_string())?;
         let case = Case::new(seed).map_err(|error| format!("the case cannot be made: {error}"))?;
+        let case = match device_memory {
+            Some(memory_limit) => case.on_device(memory_limit),
+            None => case,
+        };
         description = case.describe();
         let outcome = runtime.block_on(case.run(export));
         runtime.shutdown_timeout(std::time::Duration::from_secs(10));
@@ -127,7 +143,7 @@ fn seed_of(first: u64, number: u64) -> u64 {
     first.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number.wrapping_mul(0xD134_2543_DE82_EF95)) >> 16
 }
 
-fn number(variable: &str) -> Option<u64> {
+fn number_of(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, which is no number")))
 }

@@ -20,8 +20,43 @@ pub struct PlanReport {
     pub spilled_rows: usize,
     pub recursion_depth: usize,
     pub chunk_passes: usize,
+    pub device: DeviceReport,
     /// The documented floors of the joins, in bytes.
     pub floors: Vec<usize>,
+}
+
+/// What a GPU did of the joins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceReport {
+    pub no_partition_joins: usize,
+    pub triton_joins: usize,
+    pub build_rows: usize,
+    pub probe_rows: usize,
+    pub returned_rows: usize,
+    pub link_bytes: usize,
+    pub spilled_bytes: usize,
+    /// Names of strategies with the reasons why they were not possible.
+    pub refusals: Vec<String>,
+    /// The same for which the device failed.
+    pub failures: Vec<String>,
+}
+
+impl DeviceReport {
+    fn add(&mut self, node: &Arc<dyn ExecutionPlan>) {
+        self.no_partition_joins += total(node, "gpu_no_partition_joins");
+        self.triton_joins += total(node, "triton_joins");
+        self.build_rows += total(node, "gpu_build_rows");
+        self.probe_rows += total(node, "gpu_probe_rows");
+        self.returned_rows += total(node, "gpu_returned_rows");
+        self.link_bytes += total(node, "gpu_link_bytes");
+        self.spilled_bytes += total(node, "gpu_spilled_bytes");
+        self.refusals.extend(labels(node, "gpu_refusals"));
+        self.failures.extend(labels(node, "gpu_failures"));
+    }
+
+    pub fn joins(&self) -> usize {
+        self.no_partition_joins + self.triton_joins
+    }
 }
 
 impl PlanReport {
@@ -47,6 +82,7 @@ impl PlanReport {
             self.spilled_bytes += total(node, "spilled_bytes");
             self.spilled_rows += total(node, "spilled_rows");
             self.recursion_depth = self.recursion_depth.max(highest(node, "recursion_depth"));
+            self.device.add(node);
             self.chunk_passes = self.chunk_passes.max(highest(node, "chunk_passes"));
         } else if FOREIGN_EQUI_JOINS.contains(&node.name()) {
             self.foreign_joins.push(displayable(node.as_ref()).one_line().to_string().trim().to_owned());
@@ -69,6 +105,12 @@ fn floor(node: &Arc<dyn ExecutionPlan>) -> usize {
 fn values(node: &Arc<dyn ExecutionPlan>, name: &str) -> Vec<usize> {
     let Some(metrics) = node.metrics() else { return vec![] };
     metrics.iter().filter(|metric| metric.value().name() == name).map(|metric| metric.value().as_usize()).collect()
+}
+
+fn labels(node: &Arc<dyn ExecutionPlan>, name: &str) -> Vec<String> {
+    let Some(metrics) = node.metrics() else { return vec![] };
+    let found = metrics.iter().filter(|metric| metric.value().name() == name);
+    found.map(|metric| metric.labels().iter().map(|label| label.value()).collect::<Vec<_>>().join(": ")).collect()
 }
 
 fn total(node: &Arc<dyn ExecutionPlan>, name: &str) -> usize {

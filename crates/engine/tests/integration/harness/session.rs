@@ -11,7 +11,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use overspill::{HashTable, OverspillConfig, OverspillSessionExt, Strategy};
+use overspill::{DeviceChoice, HashTable, OverspillConfig, OverspillSessionExt, Strategy, Transfer};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use tempfile::TempDir;
@@ -35,6 +35,23 @@ pub struct Settings {
     pub spill_compression: SpillCompression,
     pub max_fanout: usize,
     pub max_recursion_depth: usize,
+    /// The emulated device, if joins run there.
+    pub device: Option<Device>,
+}
+
+/// How joins use the emulated device.
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    pub memory_limit: usize,
+    pub transfer: Transfer,
+    pub cached_share: f64,
+}
+
+impl Device {
+    /// With this much memory.
+    pub fn with(memory_limit: usize) -> Self {
+        Self { memory_limit, transfer: Transfer(None), cached_share: 0.79 }
+    }
 }
 
 impl Default for Settings {
@@ -53,6 +70,7 @@ impl Default for Settings {
             spill_compression: SpillCompression::Uncompressed,
             max_fanout: 64,
             max_recursion_depth: 8,
+            device: None,
         }
     }
 }
@@ -79,6 +97,7 @@ impl Settings {
                 .unwrap(),
             max_fanout: *[2, 4, 16, 64, 256].choose(rng).unwrap(),
             max_recursion_depth: *[0, 1, 2, 8, 8, 8].choose(rng).unwrap(),
+            device: None,
         }
     }
 
@@ -188,6 +207,10 @@ impl Session {
         let builder = match engine {
             Engine::Stock => builder,
             Engine::Overspill | Engine::OverspillInMemory => builder.with_overspill(OverspillConfig {
+                device: settings.device.map_or(DeviceChoice::Auto, |_| DeviceChoice::Emulated),
+                gpu_memory_limit: settings.device.map_or(0, |device| device.memory_limit),
+                transfer_method: settings.device.map_or(Transfer(None), |device| device.transfer),
+                gpu_cached_share: settings.device.map_or(0.79, |device| device.cached_share),
                 spill: engine == Engine::Overspill,
                 join_memory_limit,
                 strategy: settings.strategy,

@@ -1,0 +1,80 @@
+//! The n-th call of the driver fails, for every kind of call: the CPU goes on, with the right answer.
+
+use overspill::Strategy;
+
+use super::{MIB, leftovers, start};
+use crate::harness::fixture::{JOINS, Size, register, settings};
+use crate::harness::rows::Answer;
+use crate::harness::run::Run;
+use crate::harness::session::{Device, Engine, Memory, Session, Settings};
+
+const SIZE: Size = Size { build: 3_000, probe: 4_000 };
+
+const KINDS: [&str; 6] = ["allocation", "registration", "copy", "launch", "synchronisation", "device_lost"];
+
+/// Joins that differ in what is lost if rows are lost or come twice.
+const SUBJECTS: [&str; 4] = ["inner", "full", "left semi", "right anti"];
+
+async fn run(session: &Session, sql: &str) -> Run {
+    register(&session.ctx, SIZE, 2).unwrap();
+    Run::of(&session.ctx, session.ctx.sql(sql).await).await
+}
+
+async fn expected(sql: &str) -> Answer {
+    let session = Session::open(Engine::Stock, &settings(2, false), Memory::Ample).unwrap();
+    run(&session, sql).await.answer.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_fails_the_answer_is_right() {
+    let emulated = start(64 * MIB);
+    // A device that was lost is another afterwards; so is one with another limit.
+    let mut limit = 17 * MIB;
+    let mut failed = 0;
+    for strategy in [Strategy::GpuNoPartition, Strategy::Triton] {
+        for name in SUBJECTS {
+            let (_, sql, _) = JOINS.into_iter().find(|(other, ..)| *other == name).unwrap();
+            let expected = expected(sql).await;
+            for kind in KINDS {
+                let mut place = 1;
+                loop {
+                    limit += 1;
+                    let device = Some(Device::with(limit));
+                    let settings = Settings { strategy, device, ..settings(2, false) };
+                    let session = Session::open(Engine::Overspill, &settings, Memory::Ample).unwrap();
+                    // Opening the device is not what is tested.
+                    rows_of_nothing(&session).await;
+                    emulated.configure(&format!("fail={kind}:{place}"));
+                    let case = format!("{name} by {strategy}, {kind} {place} failing");
+                    let run = run(&session, sql).await;
+                    let report = run.report.device;
+                    let answer = run.answer.unwrap_or_else(|error| panic!("{case}: {error}"));
+                    assert_eq!(answer.difference(&expected), None, "{case}: {report:?}");
+                    assert_eq!(session.leftovers().await, None, "{case}");
+                    drop(session);
+                    let has_fired = !report.failures.is_empty() || !report.refusals.is_empty();
+                    emulated.configure(&format!("fail={kind}:0"));
+                    let left = leftovers(&emulated);
+                    if kind == "device_lost" && has_fired {
+                        emulated.configure("reset=1;memory=67108864");
+                    } else {
+                        assert_eq!(left, None, "{case}");
+                    }
+                    if !has_fired {
+                        break;
+                    }
+                    failed += 1;
+                    place += (place / 3).max(1);
+                }
+                assert!(place > 1, "{name} by {strategy}: no {kind} to fail");
+            }
+        }
+    }
+    println!("{failed} failures, each with the right answer");
+}
+
+/// A join of no rows, which opens the device and does nothing with it.
+async fn rows_of_nothing(session: &Session) {
+    let sql = "SELECT * FROM (VALUES (1)) a(x) JOIN (VALUES (2)) b(y) ON x = y WHERE x > 5";
+    session.ctx.sql(sql).await.unwrap().collect().await.unwrap();
+}

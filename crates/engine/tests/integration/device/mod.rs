@@ -1,0 +1,30 @@
+//! Joins on the emulated device: random queries, failures of its driver, and settings.
+
+mod faults;
+mod random;
+mod settings;
+
+use datafusion::prelude::SessionContext;
+
+use crate::emulated::Emulated;
+
+const MIB: usize = 1 << 20;
+
+/// The device, with exactly as much memory as joins may use: more than that is refused by the driver, which counts as a failure.
+fn start(memory: usize) -> Emulated {
+    let emulated = Emulated::start();
+    emulated.configure(&format!("memory={memory}"));
+    emulated
+}
+
+/// Says what is left on the device once joins are over and it is let go.
+fn leftovers(emulated: &Emulated) -> Option<String> {
+    overspill::device::release();
+    let statistics = emulated.statistics();
+    (statistics.held() != [0; 9]).then(|| format!("{statistics:?}"))
+}
+
+async fn rows(ctx: &SessionContext, sql: &str) -> usize {
+    let batches = ctx.sql(sql).await.unwrap().collect().await.unwrap();
+    batches.iter().map(|batch| batch.num_rows()).sum()
+}

@@ -1,0 +1,127 @@
+//! What users ask for, and what they are told.
+
+use overspill::{DeviceChoice, Strategy, Transfer};
+use overspill_machine::transfer::TransferMethod;
+
+use super::{MIB, leftovers, rows, start};
+use crate::harness::fixture::{JOINS, Size, register, settings};
+use crate::harness::rows::Answer;
+use crate::harness::run::Run;
+use crate::harness::session::{Device, Engine, Memory, Session, Settings};
+
+const SIZE: Size = Size { build: 60_000, probe: 40_000 };
+
+const JOIN: &str = "SELECT count(*), sum(a_id), sum(b_id) FROM a JOIN b ON a_k = b_id";
+
+fn on_device(strategy: Strategy, device: Device) -> Settings {
+    Settings { strategy, device: Some(device), batch_size: 8192, ..settings(2, false) }
+}
+
+async fn run(settings: &Settings, sql: &str) -> Run {
+    run_with(SIZE, Engine::Overspill, settings, sql).await
+}
+
+async fn expected(size: Size, sql: &str) -> Answer {
+    run_with(size, Engine::Stock, &settings(2, false), sql).await.answer.unwrap()
+}
+
+async fn run_with(size: Size, engine: Engine, settings: &Settings, sql: &str) -> Run {
+    let session = Session::open(engine, settings, Memory::Ample).unwrap();
+    register(&session.ctx, size, 2).unwrap();
+    Run::of(&session.ctx, session.ctx.sql(sql).await).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_transfer_method_gives_the_answer_or_is_refused_by_name() {
+    let emulated = start(64 * MIB);
+    let expected = expected(SIZE, JOIN).await;
+    for method in TransferMethod::ALL {
+        let device = Device { transfer: Transfer(Some(method)), ..Device::with(64 * MIB) };
+        let run = run(&on_device(Strategy::GpuNoPartition, device), JOIN).await;
+        assert_eq!(run.answer.unwrap().difference(&expected), None, "{method}");
+        let report = run.report.device;
+        assert_eq!((report.failures.as_slice(), report.returned_rows), (&[] as &[String], 0), "{method}");
+        if method == TransferMethod::Coherence {
+            let refused = report.refusals.iter().any(|reason| {
+                reason.starts_with("gpu_no_partition: the transfer method coherence does not work here")
+            });
+            assert!(refused && report.triton_joins == 1, "{report:?}");
+        } else {
+            assert_eq!((report.refusals.as_slice(), report.no_partition_joins), (&[] as &[String], 1), "{method}");
+        }
+    }
+    emulated.configure("coherent=1");
+    overspill::device::release();
+    let device = Device { transfer: Transfer(Some(TransferMethod::Coherence)), ..Device::with(64 * MIB - 1) };
+    let run = run(&on_device(Strategy::GpuNoPartition, device), JOIN).await;
+    assert_eq!(run.answer.unwrap().difference(&expected), None);
+    assert_eq!((run.report.device.no_partition_joins, run.report.device.refusals), (1, vec![]));
+    assert_eq!(leftovers(&emulated), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_fit_the_device_is_spilled_or_refused_by_name() {
+    let emulated = start(256 * MIB);
+    let sql = "SELECT count(*), sum(a_id), sum(b_id) FROM a JOIN b ON a_id * 1000003 = b_id * 25";
+    let expected = expected(SIZE, sql).await;
+    let mut link_bytes = vec![];
+    for (limit, strategy, cached_share) in [
+        (256 * MIB, Strategy::Triton, 1.0),
+        (256 * MIB, Strategy::Triton, 0.5),
+        (16 * MIB, Strategy::Triton, 0.79),
+        (16 * MIB, Strategy::Triton, 0.0),
+    ] {
+        let run = run(&on_device(strategy, Device { cached_share, ..Device::with(limit) }), sql).await;
+        let report = run.report.device;
+        let case = format!("{strategy} with {limit} bytes, {cached_share} cached: {report:?}");
+        assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
+        assert_eq!((report.triton_joins, report.failures.len(), report.returned_rows), (1, 0, 0), "{case}");
+        assert_eq!((report.build_rows, report.probe_rows), (SIZE.build, SIZE.probe), "{case}");
+        assert_eq!(report.spilled_bytes > 0, cached_share < 1.0 , "{case}");
+        link_bytes.push(report.link_bytes);
+    }
+    // The more is cached, the less crosses the link.
+    assert!(link_bytes.is_sorted() && link_bytes[0] < link_bytes[3], "{link_bytes:?}");
+    assert_eq!(leftovers(&emulated), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_join_type_runs_on_the_device() {
+    let emulated = start(64 * MIB);
+    for strategy in [Strategy::GpuNoPartition, Strategy::Triton] {
+        for (name, sql, _) in JOINS {
+            let settings = on_device(strategy, Device::with(64 * MIB));
+            let run = run_with(Size::SPILLING, Engine::Overspill, &settings, sql).await;
+            let report = run.report.device;
+            let case = format!("{name} by {strategy}: {report:?}");
+            assert_eq!(run.answer.unwrap().difference(&expected(Size::SPILLING, sql).await), None, "{case}");
+            assert_eq!((report.joins(), report.failures.len()), (1, 0), "{case}");
+            assert!(report.probe_rows > 0, "{case}");
+        }
+    }
+    assert_eq!(leftovers(&emulated), None);
+}
+
+#[tokio::test]
+async fn settings_that_cannot_be_are_sentences() {
+    let emulated = start(64 * MIB);
+    let tiny = run(&on_device(Strategy::Triton, Device::with(MIB)), JOIN).await.answer.err().unwrap().to_string();
+    for part in ["16777216 bytes of GPU memory (overspill.gpu_memory_limit)", "SET overspill.device = cpu"] {
+        assert!(tiny.contains(part), "{tiny}");
+    }
+    let share = Device { cached_share: 1.5, ..Device::with(64 * MIB) };
+    let error = run(&on_device(Strategy::Triton, share), JOIN).await.answer.err().unwrap().to_string();
+    assert!(error.contains("overspill.gpu_cached_share = 1.5 is not a share"), "{error}");
+    let session = Session::open(Engine::Overspill, &settings(2, false), Memory::Ample).unwrap();
+    let error = session.ctx.sql("SET overspill.device = tpu").await.unwrap_err().to_string();
+    assert!(error.contains("overspill.device = 'tpu' is none of: auto, cpu, gpu, emulated"), "{error}");
+    let error = session.ctx.sql("SET overspill.transfer_method = fax").await.unwrap_err().to_string();
+    assert!(error.contains("pageable-copy, staged-copy"), "{error}");
+    // On the CPU nothing is opened.
+    assert_eq!(overspill::OverspillConfig::default().device, DeviceChoice::Auto);
+    session.ctx.sql("SET overspill.strategy = triton").await.unwrap();
+    session.ctx.sql("SET overspill.device = cpu").await.unwrap();
+    register(&session.ctx, SIZE, 2).unwrap();
+    assert_eq!(rows(&session.ctx, JOIN).await, 1);
+    assert_eq!(leftovers(&emulated), None);
+}
