@@ -45,6 +45,8 @@ class Overspill:
 
     def __init__(self, program, data, limit, settings):
         self.program, self.limit, self.settings = program, limit, settings
+        self.on_device = any(setting.startswith("overspill.device=") for setting in settings)
+        self.rows = self.device_rows = self.spilled_by_device = 0
         self.tables = [
             f"CREATE EXTERNAL TABLE {table} STORED AS PARQUET LOCATION '{location(data, table)}'" for table in TABLES
         ]
@@ -153,6 +155,24 @@ def spilled(plan):
     return total
 
 
+def count(plan, name):
+    """The sum of a metric that counts, over the joins of an analyzed plan."""
+    total = 0
+    for line in re.findall(r"HybridJoinExec:.*", plan):
+        metric = re.search(rf"\b{name}=([\d.]+)\s*([KMG]?)", line)
+        if metric:
+            total += float(metric.group(1)) * {"": 1, "K": 1e3, "M": 1e6, "G": 1e9}[metric.group(2)]
+    return total
+
+
+def on_device(plan):
+    """What device kernels did of the joins: their rows, and those that they took; bytes of state that the device's memory had
+    no room for, and names of what went wrong."""
+    rows = count(plan, "build_input_rows") + count(plan, "input_rows")
+    joined = count(plan, "gpu_build_rows") + count(plan, "gpu_probe_rows")
+    return rows, joined, count(plan, "gpu_spilled_bytes"), count(plan, "gpu_failures")
+
+
 def check(engine, number, sql, theirs):
     """Checks one query under one limit; gives a line about it and the bytes it spilled."""
     text, peak, seconds = engine.run(sql)
@@ -169,6 +189,14 @@ def check(engine, number, sql, theirs):
         raise Failure(f"peak resident memory {peak / 1e6:.0f} MB under a limit of {engine.limit}")
     bytes_spilled = spilled(plan)
     line = f"{seconds:6.1f} s  peak {peak / 1e6:5.0f} MB  {ours} joins  {bytes_spilled / 1e6:6.1f} MB spilled"
+    if engine.on_device:
+        rows, joined, spilled_by_device, failed = on_device(plan)
+        engine.device_rows += joined
+        engine.rows += rows
+        engine.spilled_by_device += spilled_by_device
+        line += f"  {joined / max(1, rows):6.1%} of {rows / 1e6:.2f} M rows on the device, {spilled_by_device / 1e6:.1f} MB beside it"
+        if failed:
+            raise Failure(f"the device failed\n{plan}")
     return line, bytes_spilled
 
 
@@ -211,6 +239,11 @@ def main():
         if limit != "ample" and len(queries) == 22 and spilling < 4:
             failures += 1
             print(f"FAILED: a limit of {limit} makes too few joins spill")
+        if engine.on_device and limit == "ample":
+            print(f"{engine.device_rows / max(1, engine.rows):.1%} of {engine.rows / 1e6:.1f} M rows were joined by the device")
+            if engine.device_rows < 0.9 * engine.rows:
+                failures += 1
+                print("FAILED: the device joined less than nine tenths of the rows")
     if failures:
         print(f"{failures} failures")
     return 1 if failures else 0

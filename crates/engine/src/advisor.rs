@@ -97,7 +97,8 @@ pub fn probe_regions(strategy: Strategy, threads: usize) -> Option<ProbeRegions>
     let beyond = match strategy {
         Strategy::Radix => 0,
         Strategy::Auto => Advice::of_this_machine(threads)?.partitioned_beyond?,
-        Strategy::NoPartition | Strategy::Hybrid | Strategy::GpuNoPartition | Strategy::Triton => return None,
+        // Of the CPU's others, and of a GPU.
+        _ => return None,
     };
     Some(ProbeRegions::of_this_machine(beyond))
 }

@@ -25,6 +25,8 @@ pub enum Strategy {
     GpuNoPartition,
     /// A GPU partitions both sides until their partitions fit its scratchpad memory.
     Triton,
+    /// The CPU partitions both sides, and a GPU partitions them further and joins them.
+    CpuPartitioned,
 }
 
 /// Where joins run.
@@ -93,6 +95,7 @@ named_values!(
         (Strategy::Hybrid, "hybrid"),
         (Strategy::GpuNoPartition, "gpu_no_partition"),
         (Strategy::Triton, "triton"),
+        (Strategy::CpuPartitioned, "cpu_partitioned"),
     ]
 );
 
@@ -156,7 +159,7 @@ config_namespace! {
         /// Whether equi-joins run on Overspill's operator. When false, DataFusion's own join operators are used.
         pub enabled: bool, default = true
 
-        /// How joins run in memory: no_partition lets all threads build one hash table and probe it, radix does the same but partitions probe rows by the part of the table that they look into, so that it fits a cache, hybrid partitions both sides and gives each thread partitions of its own, gpu_no_partition lets a GPU build one hash table and streams probe rows past it, triton lets a GPU partition both sides until partitions fit its scratchpad memory, and auto decides by the estimated size of the build side, by what the plan does with partitions, and by what was measured of the machine.
+        /// How joins run in memory: no_partition lets all threads build one hash table and probe it, radix does the same but partitions probe rows by the part of the table that they look into, so that it fits a cache, hybrid partitions both sides and gives each thread partitions of its own, gpu_no_partition lets a GPU build one hash table and streams probe rows past it, triton lets a GPU partition both sides until partitions fit its scratchpad memory, cpu_partitioned does the same but lets the CPU begin, and auto decides by the estimated size of the build side, by what the plan does with partitions, and by what was measured of the machine.
         pub strategy: Strategy, default = Strategy::Auto
 
         /// Which hash table joins make: perfect takes keys of up to 64 bits that lie close together, linear_probing those of up to 64 bits that are there once, unchained any; auto takes the first of these that keys allow, and so does each of them where they do not allow it.

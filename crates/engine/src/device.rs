@@ -41,6 +41,7 @@ pub(crate) fn gpu_strategies(config: &OverspillConfig) -> Option<Vec<GpuStrategy
     let strategies = match config.strategy {
         Strategy::GpuNoPartition => vec![GpuStrategy::NoPartition, GpuStrategy::Triton],
         Strategy::Triton => vec![GpuStrategy::Triton],
+        Strategy::CpuPartitioned => vec![GpuStrategy::CpuPartitioned],
         Strategy::Auto if matches!(config.device, DeviceChoice::Gpu | DeviceChoice::Emulated) => {
             vec![GpuStrategy::NoPartition, GpuStrategy::Triton]
         }

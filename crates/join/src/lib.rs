@@ -8,9 +8,11 @@
 #![forbid(unsafe_code)]
 
 mod atomic;
+mod cpu_partitioned;
 pub mod device;
 pub mod error;
 mod gpu_no_partition;
+mod gpu_radix;
 pub mod hash_table;
 pub mod hybrid;
 pub mod join_type;

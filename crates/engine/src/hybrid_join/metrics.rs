@@ -17,6 +17,7 @@ pub(super) struct DeviceMetrics {
     metrics: ExecutionPlanMetricsSet,
     no_partition_joins: Count,
     triton_joins: Count,
+    cpu_partitioned_joins: Count,
     build_rows: Count,
     probe_rows: Count,
     returned_rows: Count,
@@ -34,6 +35,7 @@ impl DeviceMetrics {
         Self {
             no_partition_joins: counter("gpu_no_partition_joins"),
             triton_joins: counter("triton_joins"),
+            cpu_partitioned_joins: counter("cpu_partitioned_joins"),
             build_rows: counter("gpu_build_rows"),
             probe_rows: counter("gpu_probe_rows"),
             returned_rows: counter("gpu_returned_rows"),
@@ -62,6 +64,7 @@ impl DeviceObserver for DeviceMetrics {
         let count = match what {
             DeviceCount::NoPartitionJoins => &self.no_partition_joins,
             DeviceCount::TritonJoins => &self.triton_joins,
+            DeviceCount::CpuPartitionedJoins => &self.cpu_partitioned_joins,
             DeviceCount::BuildRows => &self.build_rows,
             DeviceCount::ProbeRows => &self.probe_rows,
             DeviceCount::ReturnedRows => &self.returned_rows,

@@ -52,7 +52,11 @@ impl SharedBuild {
         }
         match config.strategy {
             // A GPU joins all of a side at once.
-            Strategy::NoPartition | Strategy::Radix | Strategy::GpuNoPartition | Strategy::Triton => Ok(true),
+            Strategy::NoPartition
+            | Strategy::Radix
+            | Strategy::GpuNoPartition
+            | Strategy::Triton
+            | Strategy::CpuPartitioned => Ok(true),
             Strategy::Hybrid => Ok(false),
             Strategy::Auto => {
                 let keys = join.on().iter().flat_map(|(build, probe)| names([build, probe]));

@@ -23,6 +23,7 @@ const RESIDENT_SHARE: u64 = 2;
 #[derive(Debug)]
 pub struct Gpu {
     kernels: Kernels,
+    half: Kernels,
     mapping: Mapping,
     node: u32,
     host: HostPool,
@@ -35,6 +36,8 @@ pub struct Gpu {
 #[derive(Debug)]
 pub(crate) struct Workbench {
     pub(crate) stream: Stream,
+    /// For what is done at the same time.
+    pub(crate) second_stream: Stream,
     pipeline: Option<TransferPipeline>,
 }
 
@@ -57,14 +60,16 @@ impl Gpu {
                 available,
             });
         }
-        let stream = Stream::new(kernels.device())?;
+        let (stream, second_stream) = (Stream::new(kernels.device())?, Stream::new(kernels.device())?);
+        let half = (kernels.device().properties().multiprocessors / 2).max(1);
         Ok(Arc::new(Self {
             host: HostPool::new(kernels.device()),
+            half: kernels.confined_to(half)?,
             kernels,
             mapping,
             node,
             resident: AtomicU64::new(0),
-            turn: Mutex::new(Workbench { stream, pipeline: None }),
+            turn: Mutex::new(Workbench { stream, second_stream, pipeline: None }),
             lost: OnceLock::new(),
         }))
     }
@@ -81,6 +86,11 @@ impl Gpu {
 
     pub(crate) fn kernels(&self) -> &Kernels {
         &self.kernels
+    }
+
+    /// The same kernels on half of the multiprocessors, for two that run side by side (paper 1, section 5.2).
+    pub(crate) fn half(&self) -> &Kernels {
+        &self.half
     }
 
     pub(crate) fn mapping(&self) -> Mapping {

@@ -19,6 +19,7 @@ mod table;
 pub(crate) use columns::{BuildColumns, BuildValues, KEY, ProbeKeys};
 pub use gpu::Gpu;
 pub(crate) use gpu::{Resident, Workbench};
+pub(crate) use host_pool::PooledBuffer;
 pub(crate) use pairs::{PAIR_BYTES, PairBlock, PairBuffers};
 pub use request::{DeviceCount, DeviceObserver, DeviceRequest, GpuStrategy};
 pub(crate) use table::{DeviceChunk, DeviceTable, Unit};

@@ -63,7 +63,8 @@ impl PairBlock {
         self.truncate(0);
     }
 
-    fn truncate(&mut self, length: usize) {
+    /// Drops all but the first pairs.
+    pub(crate) fn truncate(&mut self, length: usize) {
         self.build.truncate(length);
         self.probe.truncate(length);
     }

@@ -15,6 +15,8 @@ pub enum GpuStrategy {
     /// Both sides are radix-partitioned by the GPU, in CPU memory as far as GPU memory does not go, until a pair of partitions
     /// fits the scratchpad (paper 1, section 5).
     Triton,
+    /// The CPU cuts both sides into partitions that fit GPU memory; the GPU does the rest (paper 1, section 3.1).
+    CpuPartitioned,
 }
 
 impl GpuStrategy {
@@ -23,6 +25,7 @@ impl GpuStrategy {
         match self {
             Self::NoPartition => "gpu_no_partition",
             Self::Triton => "triton",
+            Self::CpuPartitioned => "cpu_partitioned",
         }
     }
 }
@@ -34,6 +37,8 @@ pub enum DeviceCount {
     NoPartitionJoins,
     /// Build sides that a GPU partitioned.
     TritonJoins,
+    /// Build sides that the CPU partitioned for a GPU.
+    CpuPartitionedJoins,
     /// Build rows that kernels took in.
     BuildRows,
     /// Probe rows that kernels looked up.

@@ -6,34 +6,43 @@ use overspill_machine::{Error, Result};
 use super::columns::{BuildColumns, ProbeKeys, words};
 use super::pairs::PairBlock;
 use super::request::{DeviceCount, DeviceRequest, GpuStrategy};
+use crate::cpu_partitioned::{self, HostPartitions};
 use crate::gpu_no_partition::{GpuTable, GpuTableChunk};
+use crate::gpu_radix::{FirstPass, RadixBuild, RadixChunk};
 use crate::keys::Keys;
-use crate::triton::{TritonBuild, TritonChunk};
+use crate::triton::{self, PartitionedRelation};
 
 /// A build side that a GPU has taken in.
 #[derive(Debug)]
 pub(crate) enum DeviceTable {
     NoPartition(GpuTable),
-    Triton(TritonBuild),
+    Triton(RadixBuild<PartitionedRelation>),
+    CpuPartitioned(RadixBuild<HostPartitions>),
 }
 
 impl DeviceTable {
     /// Takes a build side in by the first of the strategies that is possible; `None` if none is, or the GPU failed.
-    pub(crate) fn build(request: &DeviceRequest, columns: &BuildColumns) -> Option<Self> {
+    pub(crate) fn build(request: &DeviceRequest, mut columns: BuildColumns, threads: usize) -> Option<Self> {
         for strategy in &request.strategies {
             if let Some(reason) = request.gpu.lost_because() {
                 request.observer.failed(*strategy, reason);
                 return None;
             }
             let built = match strategy {
-                GpuStrategy::NoPartition => GpuTable::build(request, columns).map(Self::NoPartition),
-                GpuStrategy::Triton => TritonBuild::build(request, columns).map(Self::Triton),
+                GpuStrategy::NoPartition => GpuTable::build(request, &columns).map(Self::NoPartition),
+                GpuStrategy::Triton => triton::build(request, &columns).map(Self::Triton),
+                GpuStrategy::CpuPartitioned => {
+                    cpu_partitioned::build(request, &mut columns, threads).map(Self::CpuPartitioned)
+                }
             };
             match built {
                 Ok(table) => {
                     let (joins, spilled) = match &table {
                         Self::NoPartition(table) => (DeviceCount::NoPartitionJoins, table.spilled_bytes()),
-                        Self::Triton(table) => (DeviceCount::TritonJoins, table.spilled_bytes()),
+                        Self::Triton(table) => (DeviceCount::TritonJoins, table.relation.spilled_bytes()),
+                        Self::CpuPartitioned(table) => {
+                            (DeviceCount::CpuPartitionedJoins, table.relation.spilled_bytes())
+                        }
                     };
                     request.observer.add(joins, 1);
                     request.observer.add(DeviceCount::BuildRows, columns.rows);
@@ -48,21 +57,25 @@ impl DeviceTable {
 
     /// Bytes of CPU memory that a build side of so many rows takes besides its rows, whatever the strategy.
     pub(crate) fn host_bytes(rows: usize) -> usize {
-        BuildColumns::bytes(rows) + TritonBuild::host_bytes(rows)
+        BuildColumns::bytes(rows) + triton::host_bytes(rows).max(cpu_partitioned::host_bytes(rows))
     }
 
     pub(crate) fn strategy(&self) -> GpuStrategy {
         match self {
             Self::NoPartition(_) => GpuStrategy::NoPartition,
             Self::Triton(_) => GpuStrategy::Triton,
+            Self::CpuPartitioned(_) => GpuStrategy::CpuPartitioned,
         }
     }
 
     /// Starts on a chunk whose pairs of a unit must be at most so many.
-    pub(crate) fn start(&self, request: &DeviceRequest, keys: ProbeKeys, most_pairs: u64) -> Result<DeviceChunk> {
+    pub(crate) fn start(&self, request: &DeviceRequest, mut keys: ProbeKeys, most_pairs: u64) -> Result<DeviceChunk> {
         let state = match self {
             Self::NoPartition(_) => ChunkState::NoPartition(GpuTableChunk::new(keys, most_pairs)),
-            Self::Triton(table) => ChunkState::Triton(Box::new(TritonChunk::new(table, request, keys, most_pairs)?)),
+            Self::Triton(table) => ChunkState::Triton(Box::new(triton::start(table, request, &keys, most_pairs)?)),
+            Self::CpuPartitioned(table) => {
+                ChunkState::CpuPartitioned(Box::new(cpu_partitioned::start(table, request, &mut keys, most_pairs)?))
+            }
         };
         Ok(DeviceChunk { state, has_failed: false, was_refused: false })
     }
@@ -80,7 +93,8 @@ pub(crate) struct DeviceChunk {
 #[derive(Debug)]
 enum ChunkState {
     NoPartition(GpuTableChunk),
-    Triton(Box<TritonChunk>),
+    Triton(Box<RadixChunk<PartitionedRelation>>),
+    CpuPartitioned(Box<RadixChunk<HostPartitions>>),
 }
 
 /// What became of a unit, or that there is none left.
@@ -101,24 +115,26 @@ impl DeviceChunk {
             let joined = match (&mut self.state, table) {
                 (ChunkState::NoPartition(chunk), DeviceTable::NoPartition(table)) => chunk.next(table, request, block),
                 (ChunkState::Triton(chunk), DeviceTable::Triton(table)) => chunk.next(table, request, block),
+                (ChunkState::CpuPartitioned(chunk), DeviceTable::CpuPartitioned(table)) => {
+                    chunk.next(table, request, block)
+                }
                 _ => Err(Error::Invalid("a chunk of another strategy than its table".to_owned())),
             };
+            let refused = match &mut self.state {
+                ChunkState::NoPartition(chunk) => chunk.take_refused(),
+                ChunkState::Triton(chunk) => chunk.take_refused(),
+                ChunkState::CpuPartitioned(chunk) => chunk.take_refused(),
+            };
+            if let Some(error) = refused.filter(|_| !self.was_refused) {
+                self.was_refused = true;
+                request.report(table.strategy(), &error);
+            }
             match joined {
                 Ok(Unit::Joined(rows)) => {
                     request.observer.add(DeviceCount::ProbeRows, rows);
                     return true;
                 }
                 Ok(Unit::None) => return false,
-                // Another unit may be smaller.
-                Err(error @ Error::TooSmall { .. }) => {
-                    if !std::mem::replace(&mut self.was_refused, true) {
-                        request.report(table.strategy(), &error);
-                    }
-                    match &mut self.state {
-                        ChunkState::NoPartition(chunk) => chunk.leave(),
-                        ChunkState::Triton(chunk) => chunk.leave(),
-                    }
-                }
                 Err(error) => {
                     request.report(table.strategy(), &error);
                     self.has_failed = true;
@@ -134,6 +150,7 @@ impl DeviceChunk {
         let rest = match &self.state {
             ChunkState::NoPartition(chunk) => chunk.rest(),
             ChunkState::Triton(chunk) => chunk.rest(&words(keys)),
+            ChunkState::CpuPartitioned(chunk) => chunk.rest(&words(keys)),
         };
         (rest.count_set_bits() > 0).then_some(rest)
     }
@@ -143,6 +160,7 @@ impl DeviceChunk {
         match &self.state {
             ChunkState::NoPartition(chunk) => chunk.has_rest(),
             ChunkState::Triton(chunk) => chunk.has_rest(),
+            ChunkState::CpuPartitioned(chunk) => chunk.has_rest(),
         }
     }
 }

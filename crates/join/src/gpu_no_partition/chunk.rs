@@ -23,14 +23,15 @@ pub(crate) struct GpuTableChunk {
     /// The first row of the next unit.
     next: u64,
     unit: u64,
-    /// Rows that have been left to the CPU.
+    /// Rows that have been left to the CPU, and why the first of them since it was asked.
     left: Vec<Range<u64>>,
+    refused: Option<Error>,
 }
 
 impl GpuTableChunk {
     pub(crate) fn new(keys: ProbeKeys, most_pairs: u64) -> Self {
         let unit = keys.rows.next_multiple_of(PAGE_ROWS);
-        Self { keys, most_pairs, next: 0, unit, left: Vec::new() }
+        Self { keys, most_pairs, next: 0, unit, left: Vec::new(), refused: None }
     }
 
     fn unit(&self) -> Range<u64> {
@@ -72,22 +73,22 @@ impl GpuTableChunk {
                 capacity = most;
                 self.unit = (self.unit / 2).next_multiple_of(fewest);
             } else {
-                return Err(Error::TooSmall {
+                self.refused.get_or_insert(Error::TooSmall {
                     what: "the matches of a few probe rows",
                     needed: found * PAIR_BYTES,
                     of: "memory for pairs",
                     available: most * PAIR_BYTES,
                 });
+                self.next = rows.end;
+                self.left.push(rows);
             }
         }
         Ok(Unit::None)
     }
 
-    /// Leaves the current unit to the CPU.
-    pub(crate) fn leave(&mut self) {
-        let unit = self.unit();
-        self.next = unit.end;
-        self.left.push(unit);
+    /// Why the first rows were left to the CPU since this was asked last, if some were.
+    pub(crate) fn take_refused(&mut self) -> Option<Error> {
+        self.refused.take()
     }
 
     pub(crate) fn has_rest(&self) -> bool {

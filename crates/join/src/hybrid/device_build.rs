@@ -52,7 +52,7 @@ impl DeviceBuild {
             }
         };
         drop(words);
-        let Some(table) = DeviceTable::build(request, &columns) else { return Ok(None) };
+        let Some(table) = DeviceTable::build(request, columns, spec.build_threads) else { return Ok(None) };
         let keys = (!spec.codec.is_word()).then_some(keys);
         Ok(Some(Self { request: request.clone(), table, payload, keys }))
     }

@@ -8,6 +8,7 @@ use arrow::buffer::{BooleanBuffer, ScalarBuffer};
 use super::build_side::BuildSide;
 use super::device_build::{DeviceBuild, wants_no_numbers};
 use super::payload::PackedPayload;
+use crate::cpu_partitioned;
 use crate::device::{DeviceChunk, DeviceCount, GpuStrategy, PAIR_BYTES, PairBlock, ProbeKeys};
 use crate::error::Result;
 use crate::join_type::JoinType;
@@ -15,7 +16,7 @@ use crate::keys::Keys;
 use crate::memory::{Grant, HeldMemory, UnitMemory};
 use crate::rows::concat_batches;
 use crate::spec::{JoinSpec, Side};
-use crate::triton::TritonBuild;
+use crate::triton;
 
 /// Rows of a chunk that looks into a hash table: enough that a launch is nothing beside them.
 const TABLE_CHUNK: usize = 1 << 20;
@@ -86,7 +87,7 @@ impl DeviceProbe {
         let (most_rows, payload) = match device.table.strategy() {
             // The rows of a chunk come in about their order, so that their columns are at hand.
             GpuStrategy::NoPartition => (TABLE_CHUNK, None),
-            GpuStrategy::Triton => (PARTITIONED_CHUNK, probe_payload(spec, device)),
+            GpuStrategy::Triton | GpuStrategy::CpuPartitioned => (PARTITIONED_CHUNK, probe_payload(spec, device)),
         };
         Some(Self {
             batches: Vec::new(),
@@ -122,8 +123,8 @@ impl DeviceProbe {
             self.payload.as_ref().is_some_and(|payload| keys.matchable.is_none() && payload.takes(&batch));
         // The columns are copied once, when the chunk is complete; keys and columns cross the link from memory of their own,
         // and where they are partitioned, partitions are a copy more.
-        let partitions = TritonBuild::host_bytes(self.rows + rows)
-            - if self.rows > 0 { TritonBuild::host_bytes(self.rows) } else { 0 };
+        let partitions = |rows| triton::host_bytes(rows).max(cpu_partitioned::host_bytes(rows));
+        let partitions = partitions(self.rows + rows) - if self.rows > 0 { partitions(self.rows) } else { 0 };
         let copies = ProbeKeys::bytes(rows, true) + if self.most_rows == PARTITIONED_CHUNK { partitions } else { 0 };
         let pairs = |rows: usize| (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) * PAIR_BYTES as usize;
         let pairs = pairs(self.rows + rows) - if self.rows > 0 { pairs(self.rows) } else { 0 };
@@ -169,7 +170,8 @@ impl DeviceProbe {
         let rows = std::mem::take(&mut self.rows);
         let method = request.transfer_method();
         // Kernels read what is partitioned where it is.
-        let method = if device.table.strategy() == GpuStrategy::Triton { request.gpu.fastest_method() } else { method };
+        let is_streamed = device.table.strategy() == GpuStrategy::NoPartition;
+        let method = if is_streamed { method } else { request.gpu.fastest_method() };
         let started = if request.gpu.lost_because().is_some() {
             None
         } else {

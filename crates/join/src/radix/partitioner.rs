@@ -162,6 +162,17 @@ impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
         self.next.len()
     }
 
+    /// How many rows a partition has, counted along its blocks.
+    pub(crate) fn rows(&self, partition: usize) -> usize {
+        let end = self.next[partition];
+        let (mut block, mut rows) = (partition, 0);
+        while block != end / self.block_rows {
+            rows += self.block_rows;
+            block = self.following[block] as usize;
+        }
+        rows + end % self.block_rows
+    }
+
     /// Copies the next rows of a partition into the columns, in the order in which they came, as many as there are or fit; how
     /// many. `O(rows)`.
     ///
@@ -348,6 +359,7 @@ mod tests {
                 for limit in [5, 1000, 8192] {
                     let found = read(&partitioner, partition, limit);
                     assert!(found == *expected, "{method:?}, partition {partition} of {fanout}, {limit} at a time");
+                    assert_eq!(partitioner.rows(partition), expected.len());
                 }
             }
         }

@@ -31,13 +31,14 @@ async fn whatever_fails_the_answer_is_right() {
     // A device that was lost is another afterwards; so is one with another limit.
     let mut limit = 17 * MIB;
     let mut failed = 0;
-    for strategy in [Strategy::GpuNoPartition, Strategy::Triton] {
+    for strategy in [Strategy::GpuNoPartition, Strategy::Triton, Strategy::CpuPartitioned] {
         for name in SUBJECTS {
             let (_, sql, _) = JOINS.into_iter().find(|(other, ..)| *other == name).unwrap();
             let expected = expected(sql).await;
             for kind in KINDS {
-                let mut place = 1;
-                loop {
+                let (mut place, mut fired, mut silent) = (1, 0, 0);
+                // A failure may go unnoticed where only something that is nice to have fails.
+                while silent < 3 {
                     limit += 1;
                     let device = Some(Device::with(limit));
                     let settings = Settings { strategy, device, ..settings(2, false) };
@@ -60,13 +61,12 @@ async fn whatever_fails_the_answer_is_right() {
                     } else {
                         assert_eq!(left, None, "{case}");
                     }
-                    if !has_fired {
-                        break;
-                    }
-                    failed += 1;
+                    silent = if has_fired { 0 } else { silent + 1 };
+                    fired += usize::from(has_fired);
                     place += (place / 3).max(1);
                 }
-                assert!(place > 1, "{name} by {strategy}: no {kind} to fail");
+                assert!(fired > 0, "{name} by {strategy}: no {kind} to fail");
+                failed += fired;
             }
         }
     }

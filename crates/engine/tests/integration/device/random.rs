@@ -18,7 +18,10 @@ fn random_queries_agree() {
         assert_eq!(leftovers(&emulated), None, "{limit} bytes of device memory");
         all.add(tally);
     }
-    println!("{} rows on the device, {} left to the CPU, refusals: {:#?}", all.device_rows, all.returned_rows, all.refusals);
+    println!(
+        "{} rows on the device, {} left to the CPU, refusals: {:#?}",
+        all.device_rows, all.returned_rows, all.refusals
+    );
     assert_eq!(all.failures, Vec::<String>::new(), "nothing was made to fail");
     // What the limit allows, the driver gives.
     let over_limit = all.refusals.iter().find(|reason| reason.contains("other programs use it"));

@@ -112,8 +112,9 @@ impl Case {
     pub fn on_device(self, memory_limit: usize) -> Self {
         let rng = &mut StdRng::seed_from_u64(self.seed ^ 0x6EED);
         let mut settings = self.settings;
-        settings.strategy =
-            *[Strategy::Auto, Strategy::GpuNoPartition, Strategy::Triton, Strategy::Triton].choose(rng).unwrap();
+        settings.strategy = *[Strategy::GpuNoPartition, Strategy::Triton, Strategy::Triton, Strategy::CpuPartitioned]
+            .choose(rng)
+            .unwrap();
         let transfer = [None, None].into_iter().chain(TransferMethod::ALL.map(Some)).collect::<Vec<_>>();
         settings.device = Some(Device {
             transfer: Transfer(*transfer.choose(rng).unwrap()),

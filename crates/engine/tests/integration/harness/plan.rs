@@ -30,6 +30,7 @@ pub struct PlanReport {
 pub struct DeviceReport {
     pub no_partition_joins: usize,
     pub triton_joins: usize,
+    pub cpu_partitioned_joins: usize,
     pub build_rows: usize,
     pub probe_rows: usize,
     pub returned_rows: usize,
@@ -45,6 +46,7 @@ impl DeviceReport {
     fn add(&mut self, node: &Arc<dyn ExecutionPlan>) {
         self.no_partition_joins += total(node, "gpu_no_partition_joins");
         self.triton_joins += total(node, "triton_joins");
+        self.cpu_partitioned_joins += total(node, "cpu_partitioned_joins");
         self.build_rows += total(node, "gpu_build_rows");
         self.probe_rows += total(node, "gpu_probe_rows");
         self.returned_rows += total(node, "gpu_returned_rows");
@@ -55,7 +57,7 @@ impl DeviceReport {
     }
 
     pub fn joins(&self) -> usize {
-        self.no_partition_joins + self.triton_joins
+        self.no_partition_joins + self.triton_joins + self.cpu_partitioned_joins
     }
 }
 

@@ -23,46 +23,48 @@ const FILL: u64 = 2;
 /// Fewer tuples are not worth a launch.
 const FEWEST_TUPLES: u64 = 1024;
 
-/// What a join's hash gives its passes.
-pub(super) const HASH: HashFunction = HashFunction::Murmur3;
+/// The hash whose bits the passes take, one after the other.
+const HASH: HashFunction = HashFunction::Murmur3;
 
 /// How a build side, and every chunk that is joined with it, is partitioned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TritonPlan {
+pub(crate) struct RadixPlan {
     /// The first pass.
-    pub(super) first: Radix,
-    /// The most tuples of a side that the second pass takes at once: so many that those of both sides, before and after it, fit
-    /// the workspace beside the pairs that are found.
-    pub(super) piece: u64,
+    pub(crate) first: Radix,
+    /// The most tuples of a side that the second pass takes at once: so many that two pairs of partitions fit GPU memory, one
+    /// that is joined and one that is being partitioned, beside the pairs of rows that are found.
+    pub(crate) piece: u64,
     /// The most pairs that are found at once.
     pub(super) pairs: u64,
     /// Tuples of the build side that fit the scratchpad.
     scratchpad: u64,
 }
 
-impl TritonPlan {
+impl RadixPlan {
     /// For a build side of so many tuples.
     ///
     /// # Errors
     /// If GPU memory is too small.
-    pub(super) fn new(gpu: &Gpu, tuples: u64) -> Result<Self> {
+    pub(crate) fn new(gpu: &Gpu, tuples: u64) -> Result<Self> {
         let first = Radix::new(*FIRST_BITS.start(), 0, HASH)?;
         let scratchpad: u64 = PartitionedJoin::new(gpu.kernels(), KEY, first)?.capacity().into();
         let workspace = gpu.workspace();
-        // Before and after the pass, of two sides; a quarter is for pairs, an eighth for counters of all kinds.
-        let side = workspace / 16 * 5;
+        // Both sides of a pair that has been partitioned and of one that is being, and what the latter is made from; a quarter is
+        // for pairs of rows, an eighth for counters of all kinds.
+        let (tuples_room, sides) = (workspace / 8 * 5, 4);
+        let padding = |bits: u32| sides * (1 << bits) * ALIGNMENT * TUPLE;
         // No more than two passes make small enough. A third is not needed: with its most bits, the first makes such pieces of
         // 5 billion tuples, 85 GB of them.
         let most = (1 << *SECOND_BITS.end()) * (scratchpad / FILL);
-        let fullest = |bits: u32| (side.saturating_sub((1 << bits) * ALIGNMENT * TUPLE) / (2 * TUPLE)).min(most);
+        let fullest = |bits: u32| (tuples_room.saturating_sub(padding(bits)) / ((sides + 1) * TUPLE)).min(most);
         let bits_for = |piece: u64| bits_of(piece.min(tuples).div_ceil((scratchpad / FILL).max(1)), SECOND_BITS);
         // Partitions of fewer bits lose less by their alignment, which leaves room for more tuples.
         let bits = bits_for(fullest(*SECOND_BITS.start()));
         let piece = fullest(bits);
         if piece < FEWEST_TUPLES {
             return Err(Error::TooSmall {
-                what: "the second pass of the Triton join",
-                needed: (FEWEST_TUPLES * 2 * TUPLE + (1 << bits) * ALIGNMENT * TUPLE) * 16 / 5,
+                what: "the second pass of a partitioned join",
+                needed: (FEWEST_TUPLES * (sides + 1) * TUPLE + padding(bits)) * 8 / 5,
                 of: "the half of GPU memory that joins work in",
                 available: workspace,
             });

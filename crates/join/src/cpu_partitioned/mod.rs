@@ -1,0 +1,71 @@
+//! The CPU-partitioned join (paper 1, sections 3.1 and 6.2.4; Sioulas et al., 2019): the CPU cuts both sides into partitions that
+//! fit GPU memory, and the GPU partitions them further and joins them.
+//!
+//! Rows cross the link once, and in order; but before that the CPU has read and written each of them, which takes as much of its
+//! memory's bandwidth as a link has. While the CPU partitions a chunk of the probe side, the GPU fetches partitions of the
+//! build side and takes them through their second pass; it keeps as many as there is GPU memory for, for all chunks.
+
+mod partitions;
+
+use overspill_machine::{Error, Result};
+
+pub(crate) use partitions::HostPartitions;
+
+use crate::device::{BuildColumns, BuildValues, DeviceRequest, ProbeKeys};
+use crate::gpu_radix::{RadixBuild, RadixChunk, RadixPlan};
+
+/// Partitions a build side, on so many threads.
+pub(crate) fn build(
+    request: &DeviceRequest,
+    columns: &mut BuildColumns,
+    threads: usize,
+) -> Result<RadixBuild<HostPartitions>> {
+    let plan = RadixPlan::new(&request.gpu, columns.rows)?;
+    let rows = rows_of(columns.rows)?;
+    let numbers: Vec<u64>;
+    let values = match &mut columns.values {
+        BuildValues::Numbers => None,
+        BuildValues::Listed(listed) => {
+            numbers = listed.as_mut_slice::<u32>()?[..rows].iter().map(|number| u64::from(*number)).collect();
+            Some(&numbers[..])
+        }
+        BuildValues::Words { words, .. } => Some(&words.as_mut_slice::<u64>()?[..rows]),
+    };
+    let relation = HostPartitions::new(&columns.keys.as_mut_slice()?[..rows], values, plan.first, threads)?;
+    Ok(RadixBuild::new(plan, relation, None))
+}
+
+/// Partitions a chunk of the probe side, whose pairs of a unit are at most so many.
+pub(crate) fn start(
+    build: &RadixBuild<HostPartitions>,
+    request: &DeviceRequest,
+    keys: &mut ProbeKeys,
+    most_pairs: u64,
+) -> Result<RadixChunk<HostPartitions>> {
+    let rows = rows_of(keys.rows)?;
+    let words = match &mut keys.words {
+        Some(words) => Some(&words.as_mut_slice::<u64>()?[..rows]),
+        None => None,
+    };
+    let keys = &keys.keys.as_mut_slice::<u64>()?[..rows];
+    let (relation, kept) = std::thread::scope(|scope| {
+        let keeping = scope.spawn(|| build.keep_what_fits(request));
+        let relation = HostPartitions::new(keys, words, build.plan.first, 1);
+        (relation, keeping.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    match kept {
+        // What is not kept is fetched when it is joined.
+        Ok(()) | Err(Error::OverBudget { .. } | Error::TooSmall { .. } | Error::OutOfDeviceMemory { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(RadixChunk::new(build.plan, relation?, most_pairs, None))
+}
+
+/// Bytes of CPU memory that so many rows of either side take once they are partitioned.
+pub(crate) fn host_bytes(rows: usize) -> usize {
+    HostPartitions::bytes(rows)
+}
+
+fn rows_of(rows: u64) -> Result<usize> {
+    usize::try_from(rows).map_err(|_| Error::Invalid(format!("{rows} rows")))
+}
