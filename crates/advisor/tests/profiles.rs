@@ -85,6 +85,12 @@ fn strategies_are_refused_by_name() {
     // With as much as is needed it is not.
     let enough = Join { gpu_memory_limit: Some(245 << 20), ..large };
     assert_eq!(machine("ac922").advise(&enough).of(Strategy::Triton).refusal, None);
+    let too_little = Join { gpu_memory_limit: Some(244 << 20), ..large };
+    assert!(machine("ac922").advise(&too_little).of(Strategy::Triton).refusal.is_some());
+    // A limit does not make memory.
+    let unlimited = Join { gpu_memory_limit: Some(u64::MAX), ..large };
+    let whole = Join { gpu_memory_limit: None, ..large };
+    assert_eq!(machine("ac922").advise(&unlimited), machine("ac922").advise(&whole));
     let refusal = advice.of(Strategy::GpuHet).refusal.as_ref().unwrap().to_string();
     assert_eq!(refusal, "the table's slots need at least 30.5 GiB of GPU memory, and the limit is 64.0 MiB");
     // More than CPU memory.
