@@ -10,8 +10,8 @@ use crate::machine::Machine;
 use crate::prediction::{Advice, Prediction, Refusal};
 
 impl Machine {
-    /// What each strategy would take for a join, and which to take: the one that takes the least time, where partitioning on the
-    /// CPU must take a tenth less than doing without. Takes some microseconds, and allocates little.
+    /// What each strategy would take for a join, and which to take: the one that takes the least time, where
+    /// partitioning on the CPU must take a tenth less than doing without. Takes tens of microseconds.
     pub fn advise(&self, join: &Join) -> Advice {
         self.advise_among(join, &Strategy::ALL)
     }

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Slots of a table of linear probing for each row, before their number is rounded up to a power of two: 50 % load (paper 1,
-/// section 6.1).
+/// Slots of a table of linear probing for each row, before their number is rounded up to a power of two: 50 % load
+/// (paper 1, section 6.1).
 const SLOTS_PER_ROW: f64 = 2.0;
 
 /// A side of a join.
@@ -163,8 +163,8 @@ impl Side {
 }
 
 impl Join {
-    /// A join of tuples of so many bytes, key and payload: perfect hashing, every probe row finds its partner, results are
-    /// aggregated, all of the machine may be used.
+    /// A join of tuples of so many bytes, key and payload: perfect hashing, every probe row finds its partner, results
+    /// are aggregated, all of the machine may be used.
     pub fn new(build_rows: u64, probe_rows: u64, tuple_bytes: u64) -> Self {
         Self {
             build: Side::new(build_rows, tuple_bytes),
@@ -209,8 +209,8 @@ impl Join {
         }
     }
 
-    /// Slots that are read for a key that is there, and to insert one that came last: (1 + 1 / (1 - load)) / 2 with linear
-    /// probing (Knuth, volume 3, section 6.4).
+    /// Slots that are read for a key that is there, and to insert one that came last: (1 + 1 / (1 - load)) / 2 with
+    /// linear probing (Knuth, volume 3, section 6.4).
     pub(crate) fn accesses_of_hit(&self) -> f64 {
         self.accesses(|free| (1.0 + 1.0 / free) / 2.0)
     }

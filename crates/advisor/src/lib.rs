@@ -1,8 +1,8 @@
 //! Which join strategy a machine runs fastest: one cost model for CPUs and GPUs.
 //!
 //! A [`Machine`] has figures, from a profile ([`Machine::named`], [`Machine::from_json`]) or as they were measured
-//! ([`Machine::measured`]); a [`Join`] has sizes. [`Machine::advise`] predicts what each [`Strategy`] takes, where the time goes,
-//! and which to take. All is pure logic: nothing is measured, opened or run here.
+//! ([`Machine::measured`]); a [`Join`] has sizes. [`Machine::advise`] predicts what each [`Strategy`] takes, where the
+//! time goes, and which to take. All is pure logic: nothing is measured, opened or run here.
 //!
 //! ```
 //! use overspill_advisor::{Join, Machine, Strategy};
@@ -13,9 +13,10 @@
 //! assert!(advice.of(Strategy::Triton).tuples_per_second > 1.5e9);
 //! ```
 //!
-//! Paper 1 is Lutz et al., "Triton Join", SIGMOD 2022; paper 2 is Lutz et al., "Pump Up the Volume", SIGMOD 2020. The formulas stand
-//! at the strategies in the folder `cost`, and together in `docs/advisor.md`. Constants are either figures of a machine, in its
-//! profile, or properties of an algorithm, the same on all machines, with their reason beside them.
+//! Paper 1 is Lutz et al., "Triton Join", SIGMOD 2022; paper 2 is Lutz et al., "Pump Up the Volume", SIGMOD 2020. The
+//! formulas stand at the strategies in the folder `cost`, and together in `docs/advisor.md`. Constants are either
+//! figures of a machine, in its profile, or properties of an algorithm, the same on all machines, with their reason
+//! beside them.
 //!
 //! The model says nothing of disks, of skew, of several GPUs, or of what the queries around a join do with the machine.
 

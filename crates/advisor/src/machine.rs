@@ -1,4 +1,5 @@
-//! What the model knows of a machine: rates of its processors, memories and link. All rates are of all processors together.
+//! What the model knows of a machine: rates of its processors, memories and link. All rates are of all processors
+//! together.
 
 use std::collections::BTreeMap;
 
@@ -56,8 +57,8 @@ pub struct Cpu {
     pub large_data: Option<LargeData>,
     /// Seconds that a row costs a thread that does not wait for memory.
     pub row_work: RowWork,
-    /// Seconds that a row costs a thread to be looked up in a table that all threads share and that is larger than their own
-    /// caches; none if that is what it costs in their own caches.
+    /// Seconds that a row costs a thread to be looked up in a table that all threads share and that is larger than
+    /// their own caches; none if that is what it costs in their own caches.
     #[serde(default)]
     pub shared_lookup: Option<f64>,
 }
@@ -127,7 +128,8 @@ pub struct Link {
     pub coherent: bool,
     /// Whether atomic operations on CPU memory are atomic for both processors.
     pub system_atomics: bool,
-    /// How far the GPU's translation buffers reach in CPU memory; none if nothing is known, and then random rates hold everywhere.
+    /// How far the GPU's translation buffers reach in CPU memory; none if nothing is known, and then random rates hold
+    /// everywhere.
     #[serde(default)]
     pub translation: Option<Translation>,
 }
@@ -142,8 +144,8 @@ pub struct Translation {
     pub far_slowdown: f64,
     /// Bytes up to which that is so.
     pub far_bytes: f64,
-    /// Accesses a second to ranges beyond `far_bytes`, each of which asks the CPU for a translation; none if not known, and then
-    /// nothing is said of such accesses.
+    /// Accesses a second to ranges beyond `far_bytes`, each of which asks the CPU for a translation; none if not known,
+    /// and then nothing is said of such accesses.
     pub misses: Option<f64>,
 }
 

@@ -51,8 +51,8 @@ impl Cpu {
 }
 
 impl Machine {
-    /// The machine by what was measured of it, with its first GPU; `None` if its processors were not measured. What was not
-    /// measured of the GPU makes the strategies unavailable that need it.
+    /// The machine by what was measured of it, with its first GPU; `None` if its processors were not measured. What was
+    /// not measured of the GPU makes the strategies unavailable that need it.
     pub fn measured(topology: &Topology, measured: &Measurements) -> Option<Self> {
         let cpu = Cpu { memory_bytes: topology.memory.bytes, ..Cpu::measured(&topology.cpu, measured)? };
         let (gpu, no_gpu_because) = match topology.gpus.first() {

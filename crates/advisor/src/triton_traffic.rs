@@ -38,11 +38,11 @@ impl TritonTraffic {
 
 /// Bytes that a Triton join (paper 1, section 5) moves over the link.
 ///
-/// Base relations lie in CPU memory by columns. The first pass reads all of both; a prefix sum on the GPU reads the key columns
-/// (`key_bytes` of both sides together) once more before it. Of the partitioned copy the share `cached_share` (0 to 1) stays in
-/// GPU memory, pages of which are interleaved with those of the rest; the rest is written to CPU memory, and read again in the
-/// second pass. Results are written to CPU memory. So without results and with a prefix sum on the CPU between once and three times
-/// the relations are moved.
+/// Base relations lie in CPU memory by columns. The first pass reads all of both; a prefix sum on the GPU reads the key
+/// columns (`key_bytes` of both sides together) once more before it. Of the partitioned copy the share `cached_share`
+/// (0 to 1) stays in GPU memory, pages of which are interleaved with those of the rest; the rest is written to CPU
+/// memory, and read again in the second pass. Results are written to CPU memory. So without results and with a prefix
+/// sum on the CPU between once and three times the relations are moved.
 ///
 /// ```
 /// use overspill_advisor::{PrefixSum, triton_link_bytes};

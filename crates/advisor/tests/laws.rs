@@ -48,8 +48,8 @@ fn faster_link(link: &mut Link, factor: f64) {
     link.both *= factor;
 }
 
-/// Draws machines and joins, changes one of them, and asserts that no strategy takes less time after the change. Returns how
-/// many took more.
+/// Draws machines and joins, changes one of them, and asserts that no strategy takes less time after the change.
+/// Returns how many took more.
 fn never_faster(change: impl Fn(&mut Machine, &mut Join)) -> usize {
     let mut random = ChaCha8Rng::seed_from_u64(7);
     let mut slower = 0;

@@ -70,7 +70,8 @@ fn nothing_is_said_of_processors_that_were_not_measured() {
 
 #[test]
 fn joins_of_a_large_table_are_judged_as_its_probe_rows_are() {
-    // The prediction of a whole join tends to the verdict on a row, as tables outgrow caches and probe sides build sides.
+    // The prediction of a whole join tends to the verdict on a row, as tables outgrow caches and probe sides build
+    // sides.
     for (nodes, threads, random_reads, copy) in [(1, 2, 125e6, 14e9), (2, 64, 400e6, 80e9), (2, 64, 400e6, 12e9)] {
         let rows = probe_rows(nodes, threads, threads, random_reads, copy);
         let cpu = cpu(nodes, threads);

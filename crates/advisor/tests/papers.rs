@@ -160,7 +160,8 @@ fn few_build_rows_bring_the_unpartitioned_join_back() {
     assert_within(rate(&advice, Strategy::Triton), 1.6, 1.95);
     let gain = rate(&advice, Strategy::Triton) / rate(&ac922(&equal(2048)), Strategy::Triton);
     assert_near(gain, 1.88 / 1.66, 0.05);
-    // Linear probing is 3414 times as fast as at 1:1, where it has 1.1 M tuples/s; here half as much apart, within a factor of 3.
+    // Linear probing is 3414 times as fast as at 1:1, where it has 1.1 M tuples/s; here half as much apart, within a
+    // factor of 3.
     let linear =
         |join: Join| rate(&ac922(&Join { hash_table: HashTable::LinearProbing, ..join }), Strategy::GpuNoPartition);
     assert_near(linear(join), 3414.0 * 1.1e-3, 0.10);
@@ -261,7 +262,8 @@ fn a_hop_to_the_hash_table_costs_four_fifths() {
 
 #[test]
 fn rows_without_partner_need_not_come() {
-    // Paper 2, section 7.2.9, workload A: 30 % slower with all partners than with none; at 10 %, 81.5 % of payloads are read.
+    // Paper 2, section 7.2.9, workload A: 30 % slower with all partners than with none; at 10 %, 81.5 % of payloads are
+    // read.
     let with = |match_rate: f64| ac922(&Join { match_rate, ..Join::new(1 << 27, 1 << 31, 16) });
     let [none, few, all] = [0.0, 0.1, 1.0].map(with);
     assert_near(1.0 - rate(&all, Strategy::GpuNoPartition) / rate(&none, Strategy::GpuNoPartition), 0.30, 0.20);
@@ -290,8 +292,8 @@ fn pcie_is_for_small_tables_and_slower() {
 
 #[test]
 fn probe_sides_of_any_size() {
-    // Paper 2, section 7.2.5: NVLink is 3 to 6 times as fast as PCIe, for 128 M to 8196 M tuples of 16 bytes. The larger ratios
-    // belong to larger probe sides.
+    // Paper 2, section 7.2.5: NVLink is 3 to 6 times as fast as PCIe, for 128 M to 8196 M tuples of 16 bytes. The
+    // larger ratios belong to larger probe sides.
     let ratios = [128, 1024, 8196].map(|probe| {
         let join = Join::new(128 * MILLION, probe * MILLION, 16);
         let pcie = machine("xeon-v100-pcie3").advise(&join);

@@ -78,8 +78,8 @@ fn strategies_are_refused_by_name() {
     for strategy in [Strategy::Triton, Strategy::CpuPartitioned] {
         assert_eq!(
             advice.of(strategy).refusal.as_ref().unwrap().to_string(),
-            "two pairs of partitions, twice each, in half of what the join may have, need at least 244.1 MiB of GPU memory, \
-             and the limit is 64.0 MiB"
+            "two pairs of partitions, twice each, in half of what the join may have, need at least 244.1 MiB of GPU \
+             memory, and the limit is 64.0 MiB"
         );
     }
     // With as much as is needed it is not.

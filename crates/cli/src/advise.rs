@@ -16,8 +16,8 @@ use crate::failure::{Failure, Outcome};
 /// Counts of tuples may end in K, M or G: thousands, millions (10^6) and billions (10^9), as the papers count them.
 #[derive(Debug, Args)]
 pub struct AdviseArgs {
-    /// Whose figures: ac922, xeon-v100-pcie3, a100-pcie4, h200-pcie5, gh200, or a JSON file [default: what was measured of this
-    /// machine]
+    /// Whose figures: ac922, xeon-v100-pcie3, a100-pcie4, h200-pcie5, gh200, or a JSON file [default: what was measured
+    /// of this machine]
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
 
@@ -49,7 +49,8 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     result: u64,
 
-    /// As JSON: the choice, and of each strategy seconds, tuples a second, phases, bytes over the link or why it is refused
+    /// As JSON: the choice, and of each strategy seconds, tuples a second, phases, bytes over the link or why it is
+    /// refused
     #[arg(long)]
     json: bool,
 }

@@ -1,7 +1,8 @@
-//! What `auto` chooses for the probe side of a join in memory: the cost model of [`overspill_advisor`], asked about this machine.
+//! What `auto` chooses for the probe side of a join in memory: the cost model of [`overspill_advisor`], asked about
+//! this machine.
 //!
-//! What `overspill machine --measure` has found is loaded once, before the first join of the process; on a machine that was not
-//! measured nothing is partitioned in memory. A table that fits the last-level caches is left as it is.
+//! What `overspill machine --measure` has found is loaded once, before the first join of the process; on a machine that
+//! was not measured nothing is partitioned in memory. A table that fits the last-level caches is left as it is.
 
 use std::sync::LazyLock;
 
@@ -24,7 +25,8 @@ fn probe_rows(threads: usize) -> Option<ProbeRows> {
     MEASURED.as_ref().map(|cpu| ProbeRows::new(cpu, threads))
 }
 
-/// Of which tables a join of so many threads partitions its probe rows, and for how much of a table at a time; `None` if of none.
+/// Of which tables a join of so many threads partitions its probe rows, and for how much of a table at a time; `None`
+/// if of none.
 pub fn probe_regions(strategy: Strategy, threads: usize) -> Option<ProbeRegions> {
     let beyond = match strategy {
         Strategy::Radix => 0,

@@ -1,8 +1,8 @@
 //! Joins of CPU and GPU together (paper 2, section 6).
 //!
-//! Morsels give each processor what it manages, so that rates add up until CPU memory has no time left. A row takes of it
-//! `bytes / read + random accesses / random reads`, whoever works on it; where it does not suffice the GPU is served first, which
-//! asks for less of it. So a second processor never slows the first, which the papers' scheduler aims at.
+//! Morsels give each processor what it manages, so that rates add up until CPU memory has no time left. A row takes of
+//! it `bytes / read + random accesses / random reads`, whoever works on it; where it does not suffice the GPU is served
+//! first, which asks for less of it. So a second processor never slows the first, which the papers' scheduler aims at.
 
 use super::cpu::Processors;
 use super::gpu_no_partition::{self, probe_bytes, slots_of_probe};

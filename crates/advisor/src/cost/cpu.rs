@@ -9,9 +9,9 @@
 //! radix     = max(row / copied + row / read,       (partition work + lookup work) / threads)
 //! ```
 //!
-//! Threads are those of the join, of which few do not get all the random reads that the memories give: each has its misses
-//! outstanding at once, as many as were outstanding when all processors read, 10 at least. Lookups go to memory for the share of
-//! the table that the last-level caches do not hold.
+//! Threads are those of the join, of which few do not get all the random reads that the memories give: each has its
+//! misses outstanding at once, as many as were outstanding when all processors read, 10 at least. Lookups go to memory
+//! for the share of the table that the last-level caches do not hold.
 
 use overspill_machine::measure::RowWork;
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,8 @@ pub struct ProbeRows {
     pub no_partition: f64,
     /// The same of one that is partitioned first.
     pub radix: f64,
-    /// Probe rows are partitioned if the table has more bytes, those of the last-level caches; `None` if they never are.
+    /// Probe rows are partitioned if the table has more bytes, those of the last-level caches; `None` if they never
+    /// are.
     pub partitioned_beyond: Option<u64>,
 }
 
@@ -148,8 +149,8 @@ impl<'a> Processors<'a> {
         row_bytes / self.cpu.read + self.uncached(table_bytes) * self.memory_of_write()
     }
 
-    /// The partitions that are looked up one by one in a core's cache, or in its share of the last level if the buffers of so
-    /// many partitions would not fit; in two passes if neither does (paper 1, section 6.2.1, the Xeon).
+    /// The partitions that are looked up one by one in a core's cache, or in its share of the last level if the buffers
+    /// of so many partitions would not fit; in two passes if neither does (paper 1, section 6.2.1, the Xeon).
     pub(crate) fn partitioning(&self, build_bytes: f64) -> Partitioning {
         let own = self.cpu.core_cache as f64;
         let share = own.max(self.cpu.last_level_cache as f64 / self.cpu.cores.max(1) as f64);
@@ -187,7 +188,8 @@ impl<'a> Processors<'a> {
         [(Bound::CpuMemory, histogram + side.bytes() / self.cpu.copy), (Bound::CpuWork, histogram + work)]
     }
 
-    /// Seconds to count the keys of a column by their partition: as long as it takes to read it (paper 1, section 6.2.8).
+    /// Seconds to count the keys of a column by their partition: as long as it takes to read it (paper 1, section
+    /// 6.2.8).
     pub(crate) fn histogram(&self, column_bytes: f64) -> f64 {
         column_bytes / self.cpu.read
     }

@@ -1,12 +1,13 @@
 //! The no-partitioning hash join on the GPU (paper 2, section 5).
 //!
 //! ```text
-//! build = max(transfer of the build side, rows * slots * (cached requests / random writes + others / random writes on the link))
+//! build = max(transfer of the build side, rows * slots * (g / random writes + (1 - g) / random writes on the link))
 //! probe = max(transfer of the probe side, the same with reads)
+//! g     = share of memory requests that find all their slots in GPU memory
 //! ```
 //!
-//! Build and probe have rates of their own: random reads of GPU memory are 3.2 to 6 times as fast as writes (paper 1, section
-//! 6.2.9).
+//! Build and probe have rates of their own: random reads of GPU memory are 3.2 to 6 times as fast as writes (paper 1,
+//! section 6.2.9).
 
 use super::link::{self, Access, HybridTable, SECTOR_BYTES};
 use super::{Site, launch};

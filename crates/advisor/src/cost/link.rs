@@ -3,15 +3,16 @@
 use crate::machine::{Gpu, Link, Translation};
 use crate::prediction::{Bound, Refusal};
 
-/// Bytes of keys that a GPU takes in one memory request: a group of so many bytes of threads waits for the slowest of its
-/// accesses. Half the table cached is then as slow as none of it, and 4 % outside halve the gain, as in paper 1, section 6.2.7.
+/// Bytes of keys that a GPU takes in one memory request: a group of so many bytes of threads waits for the slowest of
+/// its accesses. Half the table cached is then as slow as none of it, and 4 % outside halve the gain, as in paper 1,
+/// section 6.2.7.
 const REQUEST_BYTES: f64 = 128.0;
 
 /// Bytes that a small read brings over a link, or from GPU memory (paper 1, sections 2.1 and 3.4.1).
 pub(crate) const SECTOR_BYTES: f64 = 32.0;
 
-/// Seconds to bring so many bytes to the GPU and so many back at the same time, where CPU memory gives and takes `memory` bytes a
-/// second.
+/// Seconds to bring so many bytes to the GPU and so many back at the same time, where CPU memory gives and takes
+/// `memory` bytes a second.
 pub(crate) fn seconds(link: &Link, memory: f64, to_gpu: f64, to_cpu: f64) -> f64 {
     let both = to_gpu + to_cpu;
     super::longest(&[to_gpu / link.read, to_cpu / link.write, both / link.both, both / memory])
@@ -24,8 +25,8 @@ pub(crate) enum Access {
     Write,
 }
 
-/// A hash table that lies in GPU memory as far as it fits, and for the rest in CPU memory: the greedy layout of paper 2, section
-/// 5.3.
+/// A hash table that lies in GPU memory as far as it fits, and for the rest in CPU memory: the greedy layout of paper
+/// 2, section 5.3.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HybridTable {
     /// Bytes of all of it.
@@ -52,9 +53,9 @@ impl HybridTable {
 
     /// The share of memory requests all of whose slots lie in GPU memory.
     ///
-    /// Times add up by this share: paper 2 (section 5.3) takes the mean of the throughputs of GPU and CPU memory by the share of
-    /// slots, and so promises half of the speed where half of the table is outside, which the paper's own figures (17) and those
-    /// of paper 1 (19) do not show.
+    /// Times add up by this share: paper 2 (section 5.3) takes the mean of the throughputs of GPU and CPU memory by the
+    /// share of slots, and so promises half of the speed where half of the table is outside, which the paper's own
+    /// figures (17) and those of paper 1 (19) do not show.
     pub(crate) fn cached_requests(&self) -> f64 {
         self.cached_share().powf((REQUEST_BYTES / self.key_bytes).max(1.0))
     }
@@ -101,8 +102,8 @@ pub(crate) fn over_link(link: &Link, access: Access, range: f64) -> Result<f64, 
     Ok(translated.max(1.0 / misses))
 }
 
-/// Bytes of the probe side that are read: all keys, and the transactions of the payload columns in which a row has a partner
-/// (paper 2, section 7.2.9).
+/// Bytes of the probe side that are read: all keys, and the transactions of the payload columns in which a row has a
+/// partner (paper 2, section 7.2.9).
 pub(crate) fn probe_bytes(link: &Link, rows: f64, tuple_bytes: u64, key_bytes: u64, match_rate: f64) -> f64 {
     let payload = tuple_bytes.saturating_sub(key_bytes) as f64;
     let rows_of_transaction = (link.transaction_bytes as f64 / payload.max(1.0)).max(1.0);

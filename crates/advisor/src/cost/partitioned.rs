@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! prefix sum           = key columns / CPU memory            or / link, on the faster processor
-//! first pass           = max(transfer of relations in and of spilled partitions out, cycles of all rows) / efficiency(fanout)
-//! second pass and join = max(transfer of spilled partitions in and of results out, work + transfer / 2)
+//! first pass           = max(transfer of relations in and spilled partitions out, cycles of all rows) / efficiency
+//! second pass and join = max(transfer of spilled partitions in and results out, work + transfer / 2)
 //! ```
 //!
-//! Transfers take `max(in / read, out / write, (in + out) / both)`. While the second pass waits for the link it holds half of the
-//! multiprocessors, so that the join goes on at half its speed (paper 1, section 5.2): hence `work + transfer / 2`.
+//! Transfers take `max(in / read, out / write, (in + out) / both)`. While the second pass waits for the link it holds
+//! half of the multiprocessors, so that the join goes on at half its speed (paper 1, section 5.2): hence `work +
+//! transfer / 2`.
 
 use super::cpu::Processors;
 use super::{Site, buffering_efficiency, launch, link};
@@ -19,21 +20,23 @@ use crate::triton_traffic::{PrefixSum, TritonTraffic, triton_link_bytes};
 /// Radix bits of a pass in GPU memory (paper 1, section 6.1).
 const SECOND_PASS_BITS: f64 = 9.0;
 
-/// The most radix bits of the first pass: the largest fanout that the paper measures Hierarchical with (paper 1, section 6.2.6).
+/// The most radix bits of the first pass: the largest fanout that the paper measures Hierarchical with (paper 1,
+/// section 6.2.6).
 const MOST_FIRST_PASS_BITS: f64 = 11.0;
 
 /// Tuples of a warp: a buffer that is flushed with fewer does not keep a warp busy (paper 1, section 6.2.6).
 const WARP: f64 = 32.0;
 
-/// Copies of a pair of partitions in GPU memory, of two pairs: as it was read, and partitioned again (paper 1, section 5.1).
+/// Copies of a pair of partitions in GPU memory, of two pairs: as it was read, and partitioned again (paper 1, section
+/// 5.1).
 const PIPELINE_COPIES: f64 = 4.0;
 
 /// The share of GPU memory that the pipeline of the second pass may have (paper 1, section 5.1: half of it).
 const PIPELINE_SHARE: f64 = 0.5;
 
 /// Cycles of a multiprocessor for a row in a pass; the last pass with the join after it. The first pass is bound by its
-/// instructions below 25 multiprocessors of the V100, and by the link, at 4.2 G rows/s, above them: 25 * 1.53 GHz / 4.2 G = 9;
-/// and 9 are what the join phase has left beside its memory traffic (paper 1, sections 6.2.3 and 6.2.12).
+/// instructions below 25 multiprocessors of the V100, and by the link, at 4.2 G rows/s, above them: 25 * 1.53 GHz / 4.2
+/// G = 9; and 9 are what the join phase has left beside its memory traffic (paper 1, sections 6.2.3 and 6.2.12).
 const CYCLES: f64 = 9.0;
 
 /// Kernels of a pair of partitions: prefix sum, partitioner, scheduler, join (paper 1, section 6.2.3).
@@ -61,9 +64,9 @@ struct Plan {
 impl Plan {
     /// The plan that costs the least.
     ///
-    /// Partitions of the build side are to end up as large as a scratchpad: by 9 bits in the second pass, and the others in the
-    /// first, which takes more if two pairs of its partitions would not fit half the GPU memory, or where smaller pairs leave
-    /// enough memory to the cache.
+    /// Partitions of the build side are to end up as large as a scratchpad: by 9 bits in the second pass, and the
+    /// others in the first, which takes more if two pairs of its partitions would not fit half the GPU memory, or where
+    /// smaller pairs leave enough memory to the cache.
     fn cheapest(site: &Site<'_>, gpu: &Gpu, cost_of: impl Fn(&Self) -> Result<Cost, Refusal>) -> Result<Cost, Refusal> {
         let join = site.join;
         let gpu_memory = site.gpu_memory(gpu);
@@ -101,8 +104,8 @@ impl Plan {
         self.first_bits.exp2()
     }
 
-    /// Seconds of the GPU for a side in its own memory: a prefix sum reads the keys of a pass, the partitioner reads and writes
-    /// rows, the join reads them; and instructions.
+    /// Seconds of the GPU for a side in its own memory: a prefix sum reads the keys of a pass, the partitioner reads
+    /// and writes rows, the join reads them; and instructions.
     fn work(&self, gpu: &Gpu, side: &Side) -> f64 {
         let moved = self.passes * (side.key_column() + 2.0 * side.bytes()) + side.bytes();
         moved / gpu.bandwidth + self.passes * cycles(gpu, side.rows())
@@ -168,8 +171,8 @@ fn triton_by(site: &Site<'_>, gpu: &Gpu, launch: f64, plan: &Plan) -> Result<Cos
     Ok(cost)
 }
 
-/// `cpu_partitioned`: the CPU partitions the build side; while it partitions the probe side, as much of the build side as GPU
-/// memory caches, and as pays, is brought there and partitioned again; then the GPU gets the rest, and joins.
+/// `cpu_partitioned`: the CPU partitions the build side; while it partitions the probe side, as much of the build side
+/// as GPU memory caches, and as pays, is brought there and partitioned again; then the GPU gets the rest, and joins.
 pub(crate) fn cpu_partitioned(site: &Site<'_>) -> Result<Cost, Refusal> {
     let gpu = site.gpu()?;
     let launch = launch(gpu)?;
