@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use clap::Args;
-use overspill::advisor::{Advice, measure_row_work};
+use overspill::advisor::measure_row_work;
+use overspill_advisor::{Cpu, ProbeRows};
 use overspill_kernels::{GpuEffort, Kernels, measure_gpu};
 use overspill_machine::driver::Driver;
 use overspill_machine::measure::{CpuEffort, MeasuredMemory, Measurements, Processor, measure_cpu};
@@ -88,13 +89,14 @@ struct Joins {
     no_partition_nanoseconds: f64,
     radix_nanoseconds: f64,
     /// Bytes of a hash table beyond which probe rows are partitioned.
-    partitioned_beyond: Option<usize>,
+    partitioned_beyond: Option<u64>,
 }
 
 impl<'a> Report<'a> {
     fn new(topology: &'a Topology, measured: Option<&'a Measurements>) -> Self {
-        let advice = measured.and_then(|measured| Advice::new(&topology.cpu, measured, topology.cpu.threads));
-        let joins = advice.map(|Advice { no_partition, radix, partitioned_beyond }| Joins {
+        let cpu = measured.and_then(|measured| Cpu::measured(&topology.cpu, measured));
+        let rows = cpu.map(|cpu| ProbeRows::new(&cpu, topology.cpu.threads));
+        let joins = rows.map(|ProbeRows { no_partition, radix, partitioned_beyond }| Joins {
             no_partition_nanoseconds: no_partition * 1e9,
             radix_nanoseconds: radix * 1e9,
             partitioned_beyond,
@@ -158,7 +160,7 @@ impl Display for Report<'_> {
 
 fn describe_joins(joins: &Joins) -> String {
     let verdict = match joins.partitioned_beyond {
-        Some(bytes) => format!("partitioned if the hash table is larger than {}", size(bytes as u64)),
+        Some(bytes) => format!("partitioned if the hash table is larger than {}", size(bytes)),
         None => "never partitioned in memory".to_owned(),
     };
     format!(
@@ -195,7 +197,12 @@ fn describe_measurements(measured: &Measurements) -> Vec<String> {
         let [partition, lookup] = [work.partition, work.lookup].map(|seconds| seconds * 1e9);
         format!("a probe row costs a processor {partition:.1} ns to partition, {lookup:.1} ns to look up in its cache")
     });
-    rates.chain(reach).chain(work).chain(transfers).collect()
+    let gpu_work = measured.gpu_work.iter().map(|work| {
+        let [own, host] = [work.random_writes, work.random_host_writes].map(|rate| rate / 1e6);
+        let (gpu, launch) = (work.ordinal, work.launch * 1e6);
+        format!("GPU {gpu} writes {own:.0} M/s at random to its memory, {host:.0} M/s to the CPU's, launches in {launch:.1} us")
+    });
+    rates.chain(reach).chain(work).chain(transfers).chain(gpu_work).collect()
 }
 
 fn describe_processor(processor: Processor) -> String {
@@ -274,7 +281,7 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use overspill_machine::measure::{LatencyCurve, LatencyPoint, MemoryRates, RowWork};
+    use overspill_machine::measure::{GpuWork, LatencyCurve, LatencyPoint, MemoryRates, RowWork};
     use overspill_machine::topology::{Cpu, Memory};
     use overspill_machine::transfer::{TransferMethod, TransferRate, TransferRates};
 
@@ -339,12 +346,14 @@ Measured    nothing yet: overspill machine --measure
                 bytes_per_second: 55.5e9,
             }])],
             row_work: Some(RowWork { partition: 20e-9, lookup: 18.2e-9 }),
+            gpu_work: vec![GpuWork { ordinal: 0, random_writes: 9e9, random_host_writes: 1e8, launch: 4e-6 }],
         };
         let expected = "\
 Measured    processors of node 0 on memory of node 0, huge pages: reads 12.3 GB/s, copies 6.0 GB/s, 186 M random reads/s, 81 ns a read
             processors of node 0: small pages as fast as huge ones up to 64.0 MiB
             a probe row costs a processor 20.0 ns to partition, 18.2 ns to look up in its cache
             GPU 0 by zero-copy: 55.5 GB/s
+            GPU 0 writes 9000 M/s at random to its memory, 100 M/s to the CPU's, launches in 4.0 us
 Joins       a probe row takes 5.4 ns of all processors at random, 9.5 ns partitioned: never partitioned in memory
 ";
         let report = Report::new(&topology, Some(&measured)).to_string();

@@ -1,5 +1,6 @@
 //! `overspill`: SQL whose joins finish, on the command line.
 
+mod advise;
 mod allocator;
 mod args;
 mod budget;

@@ -1,4 +1,4 @@
-//! `overspill datagen`, `overspill bench` and `overspill machine`: what there is beside SQL.
+//! `overspill datagen`, `bench`, `machine` and `advise`: what there is beside SQL.
 
 use std::process::ExitCode;
 
@@ -8,6 +8,7 @@ use overspill_bench::BenchArgs;
 use overspill_bench::datagen::{self, DatagenArgs};
 use tokio::task::spawn_blocking;
 
+use crate::advise::{self, AdviseArgs};
 use crate::failure::{Failure, Outcome, plain};
 use crate::interrupt::{Insistence, Interrupts};
 use crate::machine::{self, MachineArgs};
@@ -22,6 +23,8 @@ pub enum Tool {
     Bench(BenchArgs),
     /// Show the processors, memory and GPUs of this machine
     Machine(MachineArgs),
+    /// Predict what each join strategy takes on a machine, and which to choose
+    Advise(AdviseArgs),
 }
 
 pub fn main(tool: Tool) -> ExitCode {
@@ -40,6 +43,12 @@ async fn run(tool: Tool) -> Outcome<()> {
                 return match spawn_blocking(move || machine::run(&arguments)).await {
                     Ok(done) => done,
                     Err(error) => Err(Failure::message(format!("the machine could not be looked at: {error}"))),
+                };
+            }
+            Tool::Advise(arguments) => {
+                return match spawn_blocking(move || advise::run(&arguments)).await {
+                    Ok(done) => done,
+                    Err(error) => Err(Failure::message(format!("the prediction failed: {error}"))),
                 };
             }
             // The generators keep a thread busy from their start to their end.

@@ -6,14 +6,14 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use datafusion::common::{DataFusionError, Result};
-use overspill_join::device::{Gpu, GpuStrategy};
+use overspill_join::device::Gpu;
 use overspill_kernels::Kernels;
 use overspill_machine::driver::{Driver, DriverKind};
 use overspill_machine::memory::{Mapping, check_mapping, probe_mapping};
 use overspill_machine::topology::Topology;
 use parking_lot::Mutex;
 
-use crate::config::{DeviceChoice, OverspillConfig, Strategy};
+use crate::config::{DeviceChoice, OverspillConfig};
 
 /// The environment variable that names the library of the emulated device, if it does not lie beside the program.
 pub const EMULATED_DRIVER: &str = "OVERSPILL_EMULATED_DRIVER";
@@ -36,20 +36,6 @@ struct Opened {
     all: Vec<(DriverKind, usize, Weak<Gpu>)>,
 }
 
-/// How the joins of a session use a GPU: in which order they try which strategies. `None` if they run on the CPU.
-pub(crate) fn gpu_strategies(config: &OverspillConfig) -> Option<Vec<GpuStrategy>> {
-    let strategies = match config.strategy {
-        Strategy::GpuNoPartition => vec![GpuStrategy::NoPartition, GpuStrategy::Triton],
-        Strategy::Triton => vec![GpuStrategy::Triton],
-        Strategy::CpuPartitioned => vec![GpuStrategy::CpuPartitioned],
-        Strategy::Auto if matches!(config.device, DeviceChoice::Gpu | DeviceChoice::Emulated) => {
-            vec![GpuStrategy::NoPartition, GpuStrategy::Triton]
-        }
-        Strategy::Auto | Strategy::NoPartition | Strategy::Radix | Strategy::Hybrid => return None,
-    };
-    (config.device != DeviceChoice::Cpu).then_some(strategies)
-}
-
 /// The GPU that a session's settings ask for, which is opened when it is first asked for and then stays.
 ///
 /// # Errors
@@ -63,7 +49,7 @@ pub(crate) fn open(config: &OverspillConfig) -> Result<Arc<Gpu>> {
     let gpu = match found.and_then(|(_, _, gpu)| gpu.upgrade()) {
         Some(gpu) => gpu,
         None => {
-            let gpu = open_with(kind, limit as u64).map_err(|error| {
+            let gpu = open_with(kind, config).map_err(|error| {
                 let setting = if config.device == DeviceChoice::Emulated {
                     format!("the emulated device cannot be used: {error}. Set {EMULATED_DRIVER} to its library, or")
                 } else {
@@ -84,16 +70,13 @@ pub fn release() {
     OPENED.lock().last = None;
 }
 
-fn open_with(kind: DriverKind, limit: u64) -> overspill_machine::Result<Arc<Gpu>> {
+fn open_with(kind: DriverKind, config: &OverspillConfig) -> overspill_machine::Result<Arc<Gpu>> {
     let driver = match kind {
         DriverKind::Nvidia => Driver::nvidia()?,
         DriverKind::Emulated => Driver::emulated(&emulated_library())?,
     };
-    let limit = match limit {
-        // Opened once to be asked how much it has; what it opens for good is limited.
-        0 => driver.device(0, 0)?.properties().memory / 10 * 9,
-        limit => limit,
-    };
+    // Opened once to be asked how much it has; what it opens for good is limited.
+    let limit = memory_limit(config, driver.device(0, 0)?.properties().memory);
     let device = driver.device(0, limit)?;
     let properties = device.properties();
     let node = match kind {
@@ -110,6 +93,14 @@ fn open_with(kind: DriverKind, limit: u64) -> overspill_machine::Result<Arc<Gpu>
         (DriverKind::Nvidia, None) => Mapping::TwoArrays,
     };
     Gpu::new(Kernels::load(&device)?, mapping, node)
+}
+
+/// Bytes of GPU memory that joins of these settings may use on a GPU that has so many.
+pub(crate) fn memory_limit(config: &OverspillConfig, memory: u64) -> u64 {
+    match config.gpu_memory_limit as u64 {
+        0 => memory / 10 * 9,
+        limit => limit,
+    }
 }
 
 /// Beside the program, unless the environment says otherwise.

@@ -51,6 +51,109 @@ fn what_was_measured_is_shown_again() {
     );
 }
 
+/// What is said of a strategy in the JSON of `overspill advise`.
+fn strategy<'a>(advice: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
+    advice["strategies"].as_array().unwrap().iter().find(|one| one["strategy"] == name).unwrap()
+}
+
+#[test]
+fn strategies_are_advised_by_a_named_machine() {
+    let shell = Shell::new();
+    let advise = |words: &str| {
+        let run = shell.run(&["advise", "--machine"].into_iter().chain(words.split(' ')).collect::<Vec<_>>());
+        assert_eq!((run.status, run.err.as_str()), (0, ""), "{}", run.out);
+        run.out
+    };
+    let json = |words: &str| serde_json::from_str::<serde_json::Value>(&advise(&format!("{words} --json"))).unwrap();
+    let large = json("ac922 --build 2048M --probe 2048M --tuple 16");
+    assert_eq!((large["choice"].as_str(), large["machine"].as_str()), (Some("triton"), Some("ac922")));
+    assert_eq!(large["join"]["build"]["rows"], 2_048_000_000u64);
+    let names: Vec<_> =
+        large["strategies"].as_array().unwrap().iter().map(|one| one["strategy"].as_str().unwrap()).collect();
+    let expected =
+        ["no_partition", "radix", "hybrid", "gpu_no_partition", "triton", "cpu_partitioned", "het", "gpu_het"];
+    assert_eq!(names, expected);
+    let triton = strategy(&large, "triton");
+    let rate = triton["tuples_per_second"].as_f64().unwrap();
+    assert!((rate * triton["seconds"].as_f64().unwrap() / 4.096e9 - 1.0).abs() < 1e-9, "{triton}");
+    assert!(triton["phases"].as_array().unwrap().iter().any(|phase| phase["name"] == "first pass"), "{triton}");
+    assert!(triton["refusal"].is_null() && triton["link_bytes"]["to_cpu"].as_f64().unwrap() > 4e10, "{triton}");
+    assert!(strategy(&large, "gpu_het")["seconds"].is_null());
+    // Perfect hashing unless told, of which the table is half as large at most.
+    let table = json("ac922 --build 2048M --probe 2048M --hash-table linear_probing");
+    let of_table = |advice| strategy(advice, "gpu_no_partition")["tuples_per_second"].as_f64().unwrap();
+    assert!(of_table(&large) > 20.0 * of_table(&table));
+    let text = advise("ac922 --build 640M --probe 640M");
+    assert!(
+        text.contains("Join        640000000 x 640000000 tuples of 16 bytes, a perfect table of 9.54 GiB"),
+        "{text}"
+    );
+    assert!(text.contains("build 70 % (random access to GPU memory), probe 30 % (transfer)"), "{text}");
+    assert!(text.ends_with("Choice      gpu_no_partition\n"), "{text}");
+    // With less GPU memory another.
+    let text = advise("ac922 --build 640M --probe 640M --gpu-memory-limit 4GiB");
+    assert!(text.ends_with("Choice      triton\n"), "{text}");
+    let text = advise("xeon-v100-pcie3 --build 1G --probe 1.5G --match-rate 0.5 --result 8");
+    assert!(text.contains("het               refused: PCIe 3.0 x16 has no system-wide atomics"), "{text}");
+}
+
+#[test]
+fn strategies_are_advised_by_a_file() {
+    let shell = Shell::new();
+    let profile = include_str!("../../../advisor/machines/ac922.json").replace("\"ac922\"", "\"mine\"");
+    shell.write("mine.json", &profile);
+    let run = shell.run(&["advise", "--machine", "mine.json", "--build", "1K", "--probe", "1K"]);
+    assert_eq!(run.status, 0, "{}", run.err);
+    assert!(run.out.starts_with("Machine     mine: IBM AC922"), "{}", run.out);
+    shell.write("other.json", "{\"name\": 7}");
+    let error = shell.fail(&["advise", "--machine", "other.json", "--build", "1K", "--probe", "1K"]);
+    assert!(error.contains("other.json: the profile is not that of a machine"), "{error}");
+    let error = shell.fail(&["advise", "--machine", "no/such.json", "--build", "1K", "--probe", "1K"]);
+    assert!(error.contains("cannot read no/such.json"), "{error}");
+}
+
+#[test]
+fn advice_that_cannot_be_given_is_explained() {
+    let shell = Shell::new();
+    let error = shell.fail(&["advise", "--machine", "cray-1", "--build", "1M", "--probe", "1M"]);
+    assert!(error.contains("there is no machine named \"cray-1\"; known are ac922, xeon-v100-pcie3"), "{error}");
+    let error = shell.fail(&["advise", "--build", "1M", "--probe", "1M"]);
+    assert!(error.contains("this machine was not measured: run overspill machine --measure"), "{error}");
+    for (words, sentence) in [
+        ("--build many --probe 1M", "a count is a number"),
+        ("--build 1.5 --probe 1M", "1.5 is no whole number of tuples"),
+        ("--build 1M --probe 1M --tuple 0", "a tuple has 2 to 65536 bytes"),
+        ("--build 1M --probe 1M --hash-table cuckoo", "known are perfect and linear_probing"),
+        ("--build 1M --probe 1M --gpu-memory-limit lots", "a size is a number"),
+        ("--build 1M --probe 1M --match-rate 2", "a share is a number from 0 to 1"),
+        ("--probe 1M", "--build"),
+    ] {
+        let run = shell.run(&["advise"].into_iter().chain(words.split(' ')).collect::<Vec<_>>());
+        assert_eq!(run.status, 2, "{words}");
+        assert!(run.err.contains(sentence), "{words}: {}", run.err);
+    }
+    let help = shell.run(&["advise", "--help"]).out;
+    assert!(help.contains("10^6") && help.contains("ac922") && help.contains("linear_probing"), "{help}");
+}
+
+#[test]
+fn this_machine_is_advised_once_it_is_measured() {
+    let shell = Shell::new();
+    let measured = shell.run(&["machine", "--measure"]);
+    assert_eq!(measured.status, 0, "{}", measured.err);
+    let run = shell.run(&["advise", "--build", "1M", "--probe", "16M", "--json"]);
+    assert_eq!(run.status, 0, "{}", run.err);
+    let advice: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(advice["machine"], "this machine");
+    for name in ["no_partition", "radix", "hybrid"] {
+        let rate = strategy(&advice, name)["tuples_per_second"].as_f64().unwrap();
+        assert!((1e5..1e12).contains(&rate), "{name}: {rate}");
+    }
+    // A GPU is used, or it is said why not.
+    let triton = strategy(&advice, "triton");
+    assert_eq!(triton["seconds"].is_null(), triton["refusal"].is_string(), "{triton}");
+}
+
 #[test]
 fn experiments_run_without_a_gpu() {
     let shell = Shell::new();

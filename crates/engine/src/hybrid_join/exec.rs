@@ -17,7 +17,7 @@ use datafusion::physical_plan::joins::utils::build_join_schema;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties, InputDistributionRequirements,
     PlanProperties,
@@ -39,9 +39,9 @@ use super::input::ProbeInputs;
 use super::memory::JoinMemory;
 use super::metrics::{DeviceMetrics, JoinMetrics};
 use super::stream::{HybridJoinStream, Inputs, shares_probe_inputs};
-use crate::advisor::probe_regions;
-use crate::config::OverspillConfig;
-use crate::device::{self, gpu_strategies};
+use crate::advisor::{GpuAdvisor, probe_regions};
+use crate::config::{OverspillConfig, Strategy};
+use crate::device;
 
 /// An equi-join that finishes: a hybrid hash join whose state moves to disk when its memory is spent.
 ///
@@ -177,14 +177,19 @@ impl HybridJoinExec {
 
     /// The GPU that joins, if the settings ask for one.
     fn device_request(&self, config: &OverspillConfig) -> Result<Option<DeviceRequest>> {
-        let Some(strategies) = gpu_strategies(config) else { return Ok(None) };
+        let rows = |input: &Arc<dyn ExecutionPlan>| {
+            let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok()?;
+            statistics.num_rows.get_value().map(|rows| *rows as u64)
+        };
+        let rows = if config.strategy == Strategy::Auto { [rows(self.left()), rows(self.right())] } else { [None; 2] };
+        let Some(advisor) = GpuAdvisor::new(config, rows) else { return Ok(None) };
         let cached_share = config.gpu_cached_share;
         if !(0.0..=1.0).contains(&cached_share) {
             return config_err!("overspill.gpu_cached_share = {cached_share} is not a share: it may be 0 to 1");
         }
         let observer = Arc::new(DeviceMetrics::new(&self.metrics));
         let (gpu, transfer) = (device::open(config)?, config.transfer_method.0);
-        Ok(Some(DeviceRequest { gpu, strategies, transfer, cached_share, observer }))
+        Ok(Some(DeviceRequest { gpu, advisor: Arc::new(advisor), transfer, cached_share, observer }))
     }
 
     fn start(&self, task: &Arc<TaskContext>) -> Result<Execution> {

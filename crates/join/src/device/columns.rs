@@ -98,6 +98,12 @@ impl BuildColumns {
         2 * HostPool::size_for(rows * 8)
     }
 
+    /// Whether the range of the keys has at most four for each row.
+    pub(crate) fn is_dense(&self) -> bool {
+        const MOST_SPREAD: u64 = 4;
+        self.range.is_some_and(|(smallest, largest)| (largest - smallest) / MOST_SPREAD < self.rows)
+    }
+
     /// The rows, for kernels.
     pub(crate) fn side(&self) -> Result<JoinSide<'_>> {
         let values = match &self.values {

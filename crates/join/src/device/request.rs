@@ -61,13 +61,20 @@ pub trait DeviceObserver: Debug + Send + Sync {
     fn failed(&self, strategy: GpuStrategy, reason: &str);
 }
 
+/// Whoever chooses how a GPU joins, once the build side is known.
+pub trait StrategyAdvisor: Debug + Send + Sync {
+    /// Strategies in the order in which they are to be tried, for a build side of so many rows whose keys have a slot each or
+    /// few more (`is_dense`) or are spread out; none if the CPU is to join.
+    fn strategies(&self, build_rows: u64, is_dense: bool) -> Vec<GpuStrategy>;
+}
+
 /// What a join asks of a GPU.
 #[derive(Debug, Clone)]
 pub struct DeviceRequest {
     /// Which.
     pub gpu: Arc<Gpu>,
-    /// How, in this order: the first that is possible.
-    pub strategies: Vec<GpuStrategy>,
+    /// Who chooses how.
+    pub advisor: Arc<dyn StrategyAdvisor>,
     /// How probe rows reach a hash table; `None` for the method that suits the link.
     pub transfer: Option<TransferMethod>,
     /// The share of a partitioned relation that is cached in GPU memory where there is room for all of it: a little less than

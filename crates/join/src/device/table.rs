@@ -21,9 +21,9 @@ pub(crate) enum DeviceTable {
 }
 
 impl DeviceTable {
-    /// Takes a build side in by the first of the strategies that is possible; `None` if none is, or the GPU failed.
+    /// Takes a build side in by the first of the strategies that is possible; `None` if none is or is wanted, or the GPU failed.
     pub(crate) fn build(request: &DeviceRequest, mut columns: BuildColumns, threads: usize) -> Option<Self> {
-        for strategy in &request.strategies {
+        for strategy in &request.advisor.strategies(columns.rows, columns.is_dense()) {
             if let Some(reason) = request.gpu.lost_because() {
                 request.observer.failed(*strategy, reason);
                 return None;

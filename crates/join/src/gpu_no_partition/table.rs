@@ -6,9 +6,6 @@ use overspill_machine::{Error, Result};
 
 use crate::device::{BuildColumns, BuildValues, DeviceCount, DeviceRequest, Resident};
 
-/// Keys may be spread over so many slots each for perfect hashing.
-const MOST_SPREAD: u64 = 4;
-
 /// The hash of keys that may be anything: floating-point numbers, packed columns, hashes.
 pub(crate) const HASH: HashFunction = HashFunction::Murmur3;
 
@@ -83,9 +80,9 @@ impl GpuTable {
 /// The kinds to try, in this order.
 fn kinds(columns: &BuildColumns) -> impl Iterator<Item = TableKind> + use<> {
     let takes_unique = !matches!(columns.values, BuildValues::Words { has_all_ones: true, .. });
-    let perfect = columns.range.and_then(|(smallest_key, largest)| {
+    let perfect = columns.range.filter(|_| columns.is_dense()).and_then(|(smallest_key, largest)| {
         let slots = (largest - smallest_key).checked_add(1)?;
-        (slots / MOST_SPREAD <= columns.rows).then_some(TableKind::Perfect { smallest_key, slots })
+        Some(TableKind::Perfect { smallest_key, slots })
     });
     let unique = takes_unique.then_some(TableKind::LinearProbing);
     perfect.filter(|_| takes_unique).into_iter().chain(unique).chain([TableKind::MultiValue])

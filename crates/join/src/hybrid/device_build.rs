@@ -30,15 +30,18 @@ impl DeviceBuild {
         batch: &RecordBatch,
         memory: &mut Grant,
     ) -> Result<Option<Self>> {
-        let (rows, strategy) = (batch.num_rows(), request.strategies.first());
-        let (Some(strategy), false) = (strategy, rows == 0) else { return Ok(None) };
+        let rows = batch.num_rows();
+        // Keys are looked at only if somebody wants the rows.
+        let Some(strategy) = request.advisor.strategies(rows as u64, true).first().copied().filter(|_| rows > 0) else {
+            return Ok(None);
+        };
         let keys = spec.keys(Side::Build, batch)?;
         let index = JoinTable::row_bytes(&spec.codec) * rows;
         let needed = DeviceTable::host_bytes(rows);
         if needed > index && memory.try_grow(needed - index).is_err() {
             let reason =
                 format!("there are no {needed} bytes of memory to give {rows} rows of its build side to the GPU");
-            request.observer.refused(*strategy, &reason);
+            request.observer.refused(strategy, &reason);
             return Ok(None);
         }
         let payload = PackedPayload::of(spec, Side::Build)
@@ -47,7 +50,7 @@ impl DeviceBuild {
         let columns = match BuildColumns::new(&request.gpu, &keys, words.as_ref(), spec.build_threads) {
             Ok(columns) => columns,
             Err(error) => {
-                request.report(*strategy, &error);
+                request.report(strategy, &error);
                 return Ok(None);
             }
         };

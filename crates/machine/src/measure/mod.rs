@@ -86,6 +86,19 @@ pub struct RowWork {
     pub lookup: f64,
 }
 
+/// What a GPU does that its reads do not tell. Random writes are several times slower (paper 1, section 6.2.9).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct GpuWork {
+    /// The GPU's number.
+    pub ordinal: usize,
+    /// Independent writes of 8 bytes at random places of its memory, a second.
+    pub random_writes: f64,
+    /// The same of CPU memory.
+    pub random_host_writes: f64,
+    /// Seconds from one launch of a kernel to the next, if the kernel does nothing.
+    pub launch: f64,
+}
+
 /// All that was measured of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measurements {
@@ -97,6 +110,9 @@ pub struct Measurements {
     pub transfers: Vec<TransferRates>,
     /// What joining costs where memory does not bound it; `None` until it is measured.
     pub row_work: Option<RowWork>,
+    /// What GPUs do beside reading; none of a GPU for which it was not measured.
+    #[serde(default)]
+    pub gpu_work: Vec<GpuWork>,
 }
 
 impl Measurements {

@@ -1,0 +1,67 @@
+//! The question that the engine asks.
+
+use crate::cost::cooperative::{gpu_het, het};
+use crate::cost::cpu::{ADVANTAGE, hybrid, no_partition, radix};
+use crate::cost::gpu_no_partition::gpu_no_partition;
+use crate::cost::partitioned::{cpu_partitioned, triton};
+use crate::cost::{Cost, Site};
+use crate::join::{Join, Strategy};
+use crate::machine::Machine;
+use crate::prediction::{Advice, Prediction, Refusal};
+
+impl Machine {
+    /// What each strategy would take for a join, and which to take: the one that takes the least time, where
+    /// partitioning on the CPU must take a tenth less than doing without. Takes tens of microseconds.
+    pub fn advise(&self, join: &Join) -> Advice {
+        self.advise_among(join, &Strategy::ALL)
+    }
+
+    /// The same, with a choice of these strategies alone. `hybrid` is chosen if all of them are refused.
+    pub fn advise_among(&self, join: &Join, allowed: &[Strategy]) -> Advice {
+        let site = self.site(join);
+        let strategies: Vec<_> =
+            Strategy::ALL.into_iter().map(|strategy| Prediction::new(strategy, join, cost(strategy, &site))).collect();
+        let allowed: Vec<_> = strategies.iter().filter(|prediction| allowed.contains(&prediction.strategy)).collect();
+        let seconds_of = |strategy: Strategy| {
+            allowed.iter().find(|prediction| prediction.strategy == strategy).map_or(f64::INFINITY, |one| one.seconds)
+        };
+        let unpartitioned = seconds_of(Strategy::NoPartition);
+        let is_worth_it = |prediction: &&&Prediction| match prediction.strategy {
+            Strategy::Radix | Strategy::Hybrid => prediction.seconds < unpartitioned * ADVANTAGE,
+            _ => true,
+        };
+        let best = allowed
+            .iter()
+            .filter(|prediction| prediction.refusal.is_none())
+            .filter(is_worth_it)
+            .min_by(|one, other| one.seconds.total_cmp(&other.seconds));
+        let choice = best.map_or(Strategy::Hybrid, |prediction| prediction.strategy);
+        Advice { choice, strategies }
+    }
+
+    fn site<'a>(&'a self, join: &'a Join) -> Site<'a> {
+        let no_gpu = || Refusal::NoGpu {
+            because: self.no_gpu_because.clone().unwrap_or_else(|| format!("{} has none", self.name)),
+        };
+        Site {
+            cpu: self.cpu.with_data(join.data_bytes()),
+            memory: self.cpu.read,
+            threads: join.threads.unwrap_or(self.cpu.threads),
+            gpu: self.gpu.as_ref().ok_or_else(no_gpu),
+            join,
+        }
+    }
+}
+
+fn cost(strategy: Strategy, site: &Site<'_>) -> Result<Cost, Refusal> {
+    match strategy {
+        Strategy::NoPartition => no_partition(site),
+        Strategy::Radix => radix(site),
+        Strategy::Hybrid => hybrid(site),
+        Strategy::GpuNoPartition => gpu_no_partition(site),
+        Strategy::Triton => triton(site),
+        Strategy::CpuPartitioned => cpu_partitioned(site),
+        Strategy::Het => het(site),
+        Strategy::GpuHet => gpu_het(site),
+    }
+}

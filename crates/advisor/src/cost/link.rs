@@ -1,0 +1,112 @@
+//! Seconds of the link, and of what the GPU does at random places over it.
+
+use crate::machine::{Gpu, Link, Translation};
+use crate::prediction::{Bound, Refusal};
+
+/// Bytes of keys that a GPU takes in one memory request: a group of so many bytes of threads waits for the slowest of
+/// its accesses. Half the table cached is then as slow as none of it, and 4 % outside halve the gain, as in paper 1,
+/// section 6.2.7.
+const REQUEST_BYTES: f64 = 128.0;
+
+/// Bytes that a small read brings over a link, or from GPU memory (paper 1, sections 2.1 and 3.4.1).
+pub(crate) const SECTOR_BYTES: f64 = 32.0;
+
+/// Seconds to bring so many bytes to the GPU and so many back at the same time, where CPU memory gives and takes
+/// `memory` bytes a second.
+pub(crate) fn seconds(link: &Link, memory: f64, to_gpu: f64, to_cpu: f64) -> f64 {
+    let both = to_gpu + to_cpu;
+    super::longest(&[to_gpu / link.read, to_cpu / link.write, both / link.both, both / memory])
+}
+
+/// What is done at random places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// A hash table that lies in GPU memory as far as it fits, and for the rest in CPU memory: the greedy layout of paper
+/// 2, section 5.3.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HybridTable {
+    /// Bytes of all of it.
+    pub(crate) bytes: f64,
+    /// Of them in GPU memory.
+    pub(crate) cached: f64,
+    /// Bytes of a key.
+    pub(crate) key_bytes: f64,
+}
+
+impl HybridTable {
+    pub(crate) fn new(bytes: f64, gpu_memory: f64, key_bytes: u64) -> Self {
+        Self { bytes, cached: bytes.min(gpu_memory), key_bytes: key_bytes.max(1) as f64 }
+    }
+
+    pub(crate) fn spilled(&self) -> f64 {
+        self.bytes - self.cached
+    }
+
+    /// The share of slots in GPU memory.
+    pub(crate) fn cached_share(&self) -> f64 {
+        if self.bytes > 0.0 { self.cached / self.bytes } else { 1.0 }
+    }
+
+    /// The share of memory requests all of whose slots lie in GPU memory.
+    ///
+    /// Times add up by this share: paper 2 (section 5.3) takes the mean of the throughputs of GPU and CPU memory by the
+    /// share of slots, and so promises half of the speed where half of the table is outside, which the paper's own
+    /// figures (17) and those of paper 1 (19) do not show.
+    pub(crate) fn cached_requests(&self) -> f64 {
+        self.cached_share().powf((REQUEST_BYTES / self.key_bytes).max(1.0))
+    }
+
+    /// Seconds of an access, of GPU memory and of CPU memory. `times` of them are needed for a row.
+    pub(crate) fn access(&self, gpu: &Gpu, access: Access, times: f64) -> Result<[(Bound, f64); 2], Refusal> {
+        let requests = self.cached_requests();
+        let near = if requests > 0.0 { times * requests / gpu_rate(gpu, access, self.bytes)? } else { 0.0 };
+        let far =
+            if requests < 1.0 { times * (1.0 - requests) * over_link(&gpu.link, access, self.spilled())? } else { 0.0 };
+        Ok([(Bound::GpuRandomAccess, near), (Bound::LinkRandomAccess, far)])
+    }
+}
+
+/// Accesses a second to GPU memory, or to the L2 cache if the table fits it.
+fn gpu_rate(gpu: &Gpu, access: Access, table_bytes: f64) -> Result<f64, Refusal> {
+    match access {
+        Access::Read if table_bytes <= gpu.l2_bytes as f64 => Ok(gpu.l2_random_reads.unwrap_or(gpu.random_reads)),
+        Access::Read => Ok(gpu.random_reads),
+        Access::Write => gpu
+            .random_writes
+            .ok_or(Refusal::NotMeasured { figure: "how fast the GPU writes at random places of its memory" }),
+    }
+}
+
+/// Seconds of an access of the GPU to CPU memory, within a range of so many bytes.
+pub(crate) fn over_link(link: &Link, access: Access, range: f64) -> Result<f64, Refusal> {
+    let rate = match access {
+        Access::Read => link.random_reads,
+        Access::Write => link
+            .random_writes
+            .ok_or(Refusal::NotMeasured { figure: "how fast the GPU writes at random places of CPU memory" })?,
+    };
+    let Some(Translation { near_bytes, far_slowdown, far_bytes, misses }) = link.translation else {
+        return Ok(1.0 / rate);
+    };
+    let far_share = if range > near_bytes { 1.0 - near_bytes / range } else { 0.0 };
+    let translated = (1.0 + far_share * (far_slowdown - 1.0)) / rate;
+    if range <= far_bytes {
+        return Ok(translated);
+    }
+    // The pages of such a range drive one another out, so that nearly every access misses.
+    let misses = misses.ok_or(Refusal::RandomRange { needed: range, known: far_bytes })?;
+    Ok(translated.max(1.0 / misses))
+}
+
+/// Bytes of the probe side that are read: all keys, and the transactions of the payload columns in which a row has a
+/// partner (paper 2, section 7.2.9).
+pub(crate) fn probe_bytes(link: &Link, rows: f64, tuple_bytes: u64, key_bytes: u64, match_rate: f64) -> f64 {
+    let payload = tuple_bytes.saturating_sub(key_bytes) as f64;
+    let rows_of_transaction = (link.transaction_bytes as f64 / payload.max(1.0)).max(1.0);
+    let touched = 1.0 - (1.0 - match_rate).powf(rows_of_transaction);
+    rows * (key_bytes as f64 + payload * touched)
+}

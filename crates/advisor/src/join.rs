@@ -1,0 +1,229 @@
+//! A join, by its sizes alone.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Slots of a table of linear probing for each row, before their number is rounded up to a power of two: 50 % load
+/// (paper 1, section 6.1).
+const SLOTS_PER_ROW: f64 = 2.0;
+
+/// A side of a join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Side {
+    /// Its rows.
+    pub rows: u64,
+    /// Bytes of a row that the join needs, the key among them.
+    pub tuple_bytes: u64,
+    /// Bytes of its key.
+    pub key_bytes: u64,
+}
+
+/// What is to be joined. Relations lie in CPU memory, column by column.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Join {
+    /// The side that the hash table is built of.
+    pub build: Side,
+    /// The side that is looked up.
+    pub probe: Side,
+    /// How tables that are not partitioned are laid out.
+    pub hash_table: HashTable,
+    /// The share of probe rows that find a partner, from 0 to 1.
+    pub match_rate: f64,
+    /// Bytes of a result row that are written to CPU memory; 0 if results are aggregated where they arise.
+    pub result_bytes: u64,
+    /// Bytes of GPU memory that the join may have; none if all.
+    pub gpu_memory_limit: Option<u64>,
+    /// Threads of the CPU that work for the join; none if all.
+    pub threads: Option<usize>,
+}
+
+/// The layout of a hash table that is not partitioned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HashTable {
+    /// A slot for each key.
+    #[default]
+    Perfect,
+    /// Linear probing, at most half full, a power of two slots.
+    LinearProbing,
+}
+
+/// A way to join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    /// CPU: one hash table, built and probed by all threads.
+    NoPartition,
+    /// CPU: rows of both sides are partitioned to parts of the table that a core's cache has (paper 1's CPU baseline).
+    Radix,
+    /// CPU: both sides are partitioned, one partition a thread, each joined by itself; spills to disk where it must.
+    Hybrid,
+    /// GPU: one hash table in GPU memory, what does not fit of it in CPU memory (paper 2, section 5).
+    GpuNoPartition,
+    /// GPU: the Triton join (paper 1, section 5).
+    Triton,
+    /// The CPU partitions, the GPU joins (paper 1, sections 3.1 and 6.2.4).
+    CpuPartitioned,
+    /// CPU and GPU share one hash table in CPU memory (paper 2, section 6.2).
+    Het,
+    /// The GPU builds, CPU and GPU probe, each in a table of its own (paper 2, section 6.2).
+    GpuHet,
+}
+
+impl Strategy {
+    /// All of them, those of the CPU first.
+    pub const ALL: [Self; 8] = [
+        Self::NoPartition,
+        Self::Radix,
+        Self::Hybrid,
+        Self::GpuNoPartition,
+        Self::Triton,
+        Self::CpuPartitioned,
+        Self::Het,
+        Self::GpuHet,
+    ];
+
+    /// Its name in settings and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoPartition => "no_partition",
+            Self::Radix => "radix",
+            Self::Hybrid => "hybrid",
+            Self::GpuNoPartition => "gpu_no_partition",
+            Self::Triton => "triton",
+            Self::CpuPartitioned => "cpu_partitioned",
+            Self::Het => "het",
+            Self::GpuHet => "gpu_het",
+        }
+    }
+
+    /// Whether it needs a GPU.
+    pub fn uses_gpu(self) -> bool {
+        !matches!(self, Self::NoPartition | Self::Radix | Self::Hybrid)
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl HashTable {
+    /// All layouts.
+    pub const ALL: [Self; 2] = [Self::Perfect, Self::LinearProbing];
+
+    /// Its name in settings and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Perfect => "perfect",
+            Self::LinearProbing => "linear_probing",
+        }
+    }
+}
+
+impl fmt::Display for HashTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for HashTable {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|table| table.name() == text)
+            .ok_or_else(|| format!("there is no hash table named {text:?}; known are perfect and linear_probing"))
+    }
+}
+
+impl Side {
+    /// Rows of a key and a payload of equal width, but keys of at most 8 bytes.
+    pub fn new(rows: u64, tuple_bytes: u64) -> Self {
+        Self { rows, tuple_bytes, key_bytes: (tuple_bytes / 2).clamp(1, 8) }
+    }
+
+    /// Bytes of all its rows.
+    pub fn bytes(&self) -> f64 {
+        self.rows as f64 * self.tuple_bytes as f64
+    }
+
+    pub(crate) fn rows(&self) -> f64 {
+        self.rows as f64
+    }
+
+    /// Bytes of its key column.
+    pub(crate) fn key_column(&self) -> f64 {
+        self.rows() * self.key_bytes as f64
+    }
+}
+
+impl Join {
+    /// A join of tuples of so many bytes, key and payload: perfect hashing, every probe row finds its partner, results
+    /// are aggregated, all of the machine may be used.
+    pub fn new(build_rows: u64, probe_rows: u64, tuple_bytes: u64) -> Self {
+        Self {
+            build: Side::new(build_rows, tuple_bytes),
+            probe: Side::new(probe_rows, tuple_bytes),
+            hash_table: HashTable::Perfect,
+            match_rate: 1.0,
+            result_bytes: 0,
+            gpu_memory_limit: None,
+            threads: None,
+        }
+    }
+
+    /// Bytes of both relations.
+    pub fn data_bytes(&self) -> f64 {
+        self.build.bytes() + self.probe.bytes()
+    }
+
+    /// Rows of both relations, by which rates are told: the papers count |R| + |S|.
+    pub fn rows(&self) -> f64 {
+        self.build.rows() + self.probe.rows()
+    }
+
+    /// Bytes of a hash table that is not partitioned.
+    pub fn table_bytes(&self) -> f64 {
+        self.slots() * self.build.tuple_bytes as f64
+    }
+
+    pub(crate) fn result_bytes(&self) -> f64 {
+        self.probe.rows() * self.match_rate() * self.result_bytes as f64
+    }
+
+    pub(crate) fn match_rate(&self) -> f64 {
+        self.match_rate.clamp(0.0, 1.0)
+    }
+
+    fn slots(&self) -> f64 {
+        let rows = self.build.rows();
+        match self.hash_table {
+            HashTable::Perfect => rows,
+            HashTable::LinearProbing if rows == 0.0 => 0.0,
+            HashTable::LinearProbing => 2f64.powi((rows * SLOTS_PER_ROW).log2().ceil() as i32),
+        }
+    }
+
+    /// Slots that are read for a key that is there, and to insert one that came last: (1 + 1 / (1 - load)) / 2 with
+    /// linear probing (Knuth, volume 3, section 6.4).
+    pub(crate) fn accesses_of_hit(&self) -> f64 {
+        self.accesses(|free| (1.0 + 1.0 / free) / 2.0)
+    }
+
+    /// Slots that are read for a key that is not there.
+    pub(crate) fn accesses_of_miss(&self) -> f64 {
+        self.accesses(|free| (1.0 + 1.0 / (free * free)) / 2.0)
+    }
+
+    fn accesses(&self, expected: impl Fn(f64) -> f64) -> f64 {
+        match self.hash_table {
+            HashTable::LinearProbing if self.build.rows > 0 => expected(1.0 - self.build.rows() / self.slots()),
+            _ => 1.0,
+        }
+    }
+}

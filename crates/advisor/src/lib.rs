@@ -1,0 +1,40 @@
+//! Which join strategy a machine runs fastest: one cost model for CPUs and GPUs.
+//!
+//! A [`Machine`] has figures, from a profile ([`Machine::named`], [`Machine::from_json`]) or as they were measured
+//! ([`Machine::measured`]); a [`Join`] has sizes. [`Machine::advise`] predicts what each [`Strategy`] takes, where the
+//! time goes, and which to take. All is pure logic: nothing is measured, opened or run here.
+//!
+//! ```
+//! use overspill_advisor::{Join, Machine, Strategy};
+//!
+//! let machine = Machine::named("ac922").unwrap();
+//! let advice = machine.advise(&Join::new(2_048_000_000, 2_048_000_000, 16));
+//! assert_eq!(advice.choice, Strategy::Triton);
+//! assert!(advice.of(Strategy::Triton).tuples_per_second > 1.5e9);
+//! ```
+//!
+//! Paper 1 is Lutz et al., "Triton Join", SIGMOD 2022; paper 2 is Lutz et al., "Pump Up the Volume", SIGMOD 2020. The
+//! formulas stand at the strategies in the folder `cost`, and together in `docs/advisor.md`. Constants are either
+//! figures of a machine, in its profile, or properties of an algorithm, the same on all machines, with their reason
+//! beside them.
+//!
+//! The model says nothing of disks, of skew, of several GPUs, or of what the queries around a join do with the machine.
+
+#![warn(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod advise;
+mod cost;
+mod join;
+mod machine;
+mod measured;
+mod prediction;
+mod profile;
+mod triton_traffic;
+
+pub use cost::cpu::ProbeRows;
+pub use join::{HashTable, Join, Side, Strategy};
+pub use machine::{Cpu, Gpu, LargeData, Link, Machine, Translation};
+pub use prediction::{Advice, Bound, LinkBytes, Phase, Prediction, Refusal};
+pub use profile::ProfileError;
+pub use triton_traffic::{PrefixSum, TritonTraffic, triton_link_bytes};

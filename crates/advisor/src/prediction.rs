@@ -1,0 +1,255 @@
+//! What is said of a strategy.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::join::{Join, Strategy};
+
+/// Predictions of all strategies, and which of them to take.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Advice {
+    /// The strategy to take.
+    pub choice: Strategy,
+    /// All strategies, in the order of [`Strategy::ALL`].
+    pub strategies: Vec<Prediction>,
+}
+
+impl Advice {
+    /// What is said of a strategy.
+    ///
+    /// # Panics
+    /// Never: every strategy is there.
+    pub fn of(&self, strategy: Strategy) -> &Prediction {
+        self.strategies.iter().find(|prediction| prediction.strategy == strategy).expect("all strategies are predicted")
+    }
+}
+
+/// What a strategy is expected to take.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Prediction {
+    /// Which.
+    pub strategy: Strategy,
+    /// Seconds of the whole join; infinite, and null in JSON, if it is refused.
+    pub seconds: f64,
+    /// Rows of both sides a second, as the papers count them; 0 if it is refused.
+    pub tuples_per_second: f64,
+    /// Where the time goes: phases that follow one another.
+    pub phases: Vec<Phase>,
+    /// What crosses the link.
+    pub link_bytes: LinkBytes,
+    /// Why the strategy cannot be taken, if it cannot.
+    pub refusal: Option<Refusal>,
+}
+
+/// A part of a join that ends before the next begins.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Phase {
+    /// Its name.
+    pub name: &'static str,
+    /// Seconds that it takes.
+    pub seconds: f64,
+    /// What takes the longest of all that is done at a time in it.
+    pub bound: Bound,
+}
+
+/// What a phase waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// Data on the link.
+    Transfer,
+    /// Random access to GPU memory.
+    GpuRandomAccess,
+    /// The GPU's random access to CPU memory.
+    LinkRandomAccess,
+    /// The multiprocessors, and their memory in order.
+    GpuWork,
+    /// CPU memory in order.
+    CpuMemory,
+    /// The CPU's random access to its memory.
+    CpuRandomAccess,
+    /// The CPU's instructions.
+    CpuWork,
+    /// All processors at work together.
+    BothProcessors,
+    /// Launches of kernels.
+    Launches,
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Transfer => "transfer",
+            Self::GpuRandomAccess => "random access to GPU memory",
+            Self::LinkRandomAccess => "random access over the link",
+            Self::GpuWork => "the GPU's work",
+            Self::CpuMemory => "CPU memory",
+            Self::CpuRandomAccess => "random access to CPU memory",
+            Self::CpuWork => "the CPU's work",
+            Self::BothProcessors => "both processors",
+            Self::Launches => "launches",
+        })
+    }
+}
+
+/// Bytes that cross the link.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct LinkBytes {
+    /// From CPU memory.
+    pub to_gpu: f64,
+    /// To CPU memory.
+    pub to_cpu: f64,
+}
+
+impl LinkBytes {
+    /// Both directions.
+    pub fn total(&self) -> f64 {
+        self.to_gpu + self.to_cpu
+    }
+}
+
+/// Why a strategy cannot be taken. Shown, and in JSON, it is a sentence.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Refusal {
+    /// There is no GPU.
+    NoGpu {
+        /// Why not.
+        because: String,
+    },
+    /// A figure is missing without which nothing can be said.
+    NotMeasured {
+        /// What was not measured.
+        figure: &'static str,
+    },
+    /// CPU and GPU cannot share a table that both change.
+    NoSystemAtomics {
+        /// The link.
+        link: String,
+    },
+    /// It needs more GPU memory than it may have.
+    GpuMemory {
+        /// What for.
+        what: &'static str,
+        /// Bytes that it needs at least.
+        needed: f64,
+        /// Bytes that it may have.
+        limit: f64,
+    },
+    /// It needs more CPU memory than there is.
+    CpuMemory {
+        /// What for.
+        what: &'static str,
+        /// Bytes that it needs.
+        needed: f64,
+        /// Bytes that there are.
+        limit: f64,
+    },
+    /// The GPU would read CPU memory at random over a range for which no rate is known.
+    RandomRange {
+        /// Bytes of the range.
+        needed: f64,
+        /// Bytes up to which rates are known.
+        known: f64,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoGpu { because } => write!(f, "there is no GPU: {because}"),
+            Self::NotMeasured { figure } => {
+                write!(f, "{figure} was not measured: run overspill machine --measure")
+            }
+            Self::NoSystemAtomics { link } => {
+                write!(
+                    f,
+                    "{link} has no system-wide atomics, without which CPU and GPU cannot build one table together"
+                )
+            }
+            Self::GpuMemory { what, needed, limit } => {
+                write!(
+                    f,
+                    "{what} need at least {} of GPU memory, and the limit is {}",
+                    Gibibytes(*needed),
+                    Gibibytes(*limit)
+                )
+            }
+            Self::CpuMemory { what, needed, limit } => {
+                write!(f, "{what} need {} of CPU memory, and there are {}", Gibibytes(*needed), Gibibytes(*limit))
+            }
+            Self::RandomRange { needed, known } => write!(
+                f,
+                "the GPU would access {} of CPU memory at random, and its rate is known up to {} only",
+                Gibibytes(*needed),
+                Gibibytes(*known)
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl Serialize for Refusal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A size in words.
+struct Gibibytes(f64);
+
+impl fmt::Display for Gibibytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, bytes) = if self.0 >= 1e9 { ("GiB", 1u64 << 30) } else { ("MiB", 1 << 20) };
+        write!(f, "{:.1} {unit}", self.0 / bytes as f64)
+    }
+}
+
+/// What a strategy takes, before it is told as a [`Prediction`].
+#[derive(Debug, Default)]
+pub(crate) struct Cost {
+    pub(crate) phases: Vec<Phase>,
+    pub(crate) link_bytes: LinkBytes,
+}
+
+impl Cost {
+    /// Adds a phase that takes as long as the longest of what is done in it at a time.
+    pub(crate) fn phase(&mut self, name: &'static str, parts: &[(Bound, f64)]) {
+        let longest = parts.iter().max_by(|one, other| one.1.total_cmp(&other.1));
+        if let Some(&(bound, seconds)) = longest {
+            self.phases.push(Phase { name, seconds, bound });
+        }
+    }
+
+    /// Seconds of all phases.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.phases.iter().map(|phase| phase.seconds).sum()
+    }
+
+    /// Adds launches of kernels, each of so many seconds.
+    pub(crate) fn launches(&mut self, count: f64, launch: f64) {
+        self.phase("launches", &[(Bound::Launches, count * launch)]);
+    }
+}
+
+impl Prediction {
+    pub(crate) fn new(strategy: Strategy, join: &Join, cost: Result<Cost, Refusal>) -> Self {
+        match cost {
+            Ok(cost) => {
+                let seconds = cost.seconds();
+                let Cost { phases, link_bytes } = cost;
+                let tuples_per_second = if seconds > 0.0 { join.rows() / seconds } else { 0.0 };
+                Self { strategy, seconds, tuples_per_second, phases, link_bytes, refusal: None }
+            }
+            Err(refusal) => Self {
+                strategy,
+                seconds: f64::INFINITY,
+                tuples_per_second: 0.0,
+                phases: Vec::new(),
+                link_bytes: LinkBytes::default(),
+                refusal: Some(refusal),
+            },
+        }
+    }
+}

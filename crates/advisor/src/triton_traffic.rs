@@ -1,0 +1,69 @@
+//! What the Triton join moves over the link.
+
+use serde::Serialize;
+
+use crate::prediction::LinkBytes;
+
+/// Who counts the keys of each partition before the first pass (paper 1, section 6.2.8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PrefixSum {
+    /// The CPU, which reads key columns in its own memory.
+    Cpu,
+    /// The GPU, to which key columns come once more.
+    Gpu,
+}
+
+/// Bytes that the Triton join moves over the link, by what for.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct TritonTraffic {
+    /// To the GPU: key columns, for a prefix sum on the GPU.
+    pub keys: f64,
+    /// To the GPU: the base relations, in the first pass.
+    pub base_relations: f64,
+    /// To the CPU: partitions that GPU memory does not cache, in the first pass.
+    pub spilled: f64,
+    /// To the GPU: the same again, in the second pass.
+    pub spilled_again: f64,
+    /// To the CPU: results.
+    pub results: f64,
+}
+
+impl TritonTraffic {
+    /// By direction.
+    pub fn link_bytes(&self) -> LinkBytes {
+        LinkBytes { to_gpu: self.keys + self.base_relations + self.spilled_again, to_cpu: self.spilled + self.results }
+    }
+}
+
+/// Bytes that a Triton join (paper 1, section 5) moves over the link.
+///
+/// Base relations lie in CPU memory by columns. The first pass reads all of both; a prefix sum on the GPU reads the key
+/// columns (`key_bytes` of both sides together) once more before it. Of the partitioned copy the share `cached_share`
+/// (0 to 1) stays in GPU memory, pages of which are interleaved with those of the rest; the rest is written to CPU
+/// memory, and read again in the second pass. Results are written to CPU memory. So without results and with a prefix
+/// sum on the CPU between once and three times the relations are moved.
+///
+/// ```
+/// use overspill_advisor::{PrefixSum, triton_link_bytes};
+///
+/// let traffic = triton_link_bytes(4e9, 4e9, 4e9, 0.75, PrefixSum::Cpu, 0.0);
+/// assert_eq!(traffic.link_bytes().to_gpu, 10e9);
+/// assert_eq!(traffic.link_bytes().to_cpu, 2e9);
+/// ```
+pub fn triton_link_bytes(
+    build_bytes: f64,
+    probe_bytes: f64,
+    key_bytes: f64,
+    cached_share: f64,
+    prefix_sum: PrefixSum,
+    result_bytes: f64,
+) -> TritonTraffic {
+    let base_relations = build_bytes + probe_bytes;
+    let spilled = base_relations * (1.0 - cached_share.clamp(0.0, 1.0));
+    let keys = match prefix_sum {
+        PrefixSum::Cpu => 0.0,
+        PrefixSum::Gpu => key_bytes,
+    };
+    TritonTraffic { keys, base_relations, spilled, spilled_again: spilled, results: result_bytes }
+}
