@@ -51,6 +51,9 @@ test-rust: $(VENV)/complete
 test-tpch: build $(VENV)/complete
 	"$(OVERSPILL)" datagen tpch --scale 1 --dir "$(DATA)/tpch-sf1"
 	"$(VENV)/bin/python" tests/tpch/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1"
+	$(CARGO) build --workspace --locked
+	"$(OVERSPILL)" datagen tpch --scale 0.1 --dir "$(DATA)/tpch-sf0.1"
+	"$(VENV)/bin/python" tests/tpch/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf0.1" --emulated 268435456,16777216
 
 $(VENV)/complete: tests/requirements.txt
 	$(PYTHON) -m venv "$(VENV)"

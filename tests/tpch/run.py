@@ -206,6 +206,12 @@ def main():
     parser.add_argument("--data", required=True, type=Path, help="the folder of Parquet files")
     parser.add_argument("--limits", default="ample,64MB", help="memory limits, comma-separated [ample,64MB]")
     parser.add_argument("--queries", default="1-22", help="such as 1-22 or 9,18")
+    parser.add_argument(
+        "--emulated",
+        metavar="SIZES",
+        help="memory of the emulated device in bytes, comma-separated: the queries run on it with each, most first, and with the "
+        "least some state must lie beside it",
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of the engine")
     arguments = parser.parse_args()
 
@@ -223,8 +229,15 @@ def main():
         answers = process.submit(answers_of_duckdb, data, queries).result()
 
     failures = 0
-    for limit in arguments.limits.split(","):
-        engine = Overspill(arguments.overspill, data, limit, arguments.set)
+    runs = [(limit, []) for limit in arguments.limits.split(",")]
+    if arguments.emulated:
+        device = [("ample", [f"overspill.gpu_memory_limit={size}"]) for size in arguments.emulated.split(",")]
+        device += [("ample", [*device[-1][1], "overspill.strategy=triton"])]
+        runs = [(limit, ["overspill.device=emulated", *settings]) for limit, settings in device]
+    for limit, settings in runs:
+        engine = Overspill(arguments.overspill, data, limit, [*arguments.set, *settings])
+        if settings:
+            print(f"On the emulated device: {' '.join(settings)}", flush=True)
         with_joins = spilling = 0
         for number, sql in queries.items():
             try:
@@ -244,6 +257,9 @@ def main():
             if engine.device_rows < 0.9 * engine.rows:
                 failures += 1
                 print("FAILED: the device joined less than nine tenths of the rows")
+            if settings != runs[0][1] and engine.spilled_by_device == 0:
+                failures += 1
+                print("FAILED: all state found room on the device")
     if failures:
         print(f"{failures} failures")
     return 1 if failures else 0

@@ -67,6 +67,7 @@ fn measure(topology: &Topology) -> Outcome<Measurements> {
         measured.rates.extend(rates.rates);
         measured.latency.extend(rates.latency);
         measured.transfers.extend(rates.transfers);
+        measured.gpu_work.extend(rates.gpu_work);
     }
     measured.row_work =
         Some(measure_row_work(topology.cpu.threads).map_err(|error| Failure::message(error.to_string()))?);

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use overspill_machine::driver::{Device, Stream};
 use overspill_machine::measure::{
-    Chain, LatencyCurve, LatencyPoint, MeasuredMemory, Measurements, MemoryRates, Processor,
+    Chain, GpuWork, LatencyCurve, LatencyPoint, MeasuredMemory, Measurements, MemoryRates, Processor,
 };
 use overspill_machine::memory::{Buffer, HostBuffer, PageSize, UnifiedBuffer};
 use overspill_machine::transfer::{
@@ -69,6 +69,7 @@ pub fn measure_gpu(kernels: &Kernels, node: usize, effort: GpuEffort) -> Result<
         measurements.latency.push(gpu.latency(memory)?);
     }
     measurements.transfers.push(gpu.transfers()?);
+    measurements.gpu_work.push(gpu.work(node)?);
     Ok(measurements)
 }
 
@@ -117,6 +118,46 @@ impl Gpu<'_> {
             copy: bytes as f64 / copy,
             random_reads: reads as f64 / random,
             latency,
+        })
+    }
+
+    /// What joins need besides: writes at random places, and how long a launch takes.
+    fn work(&mut self, node: usize) -> Result<GpuWork> {
+        let ordinal = self.device.ordinal();
+        let pinned = !self.device.properties().coherent;
+        Ok(GpuWork {
+            ordinal,
+            random_writes: self.random_writes(MeasuredMemory::Gpu { ordinal })?,
+            random_host_writes: self.random_writes(MeasuredMemory::Host { node, pages: PageSize::Huge, pinned })?,
+            launch: self.launch()?,
+        })
+    }
+
+    /// Independent writes of 8 bytes at random places, a second.
+    fn random_writes(&mut self, memory: MeasuredMemory) -> Result<f64> {
+        let mut buffer = self.buffer(memory, self.effort.array_bytes)?;
+        let pattern = AccessPattern { write: true, granularity: 8, misalignment: 0, accesses: self.effort.reads };
+        let mut rate = 0.0f64;
+        for _ in 0..self.effort.runs.max(1) {
+            let mut array = buffer.view_mut(self.device)?;
+            let (count, seconds) = self.access.access_randomly(&self.stream, &mut array, pattern)?;
+            rate = rate.max(count as f64 / seconds);
+        }
+        Ok(rate)
+    }
+
+    /// Seconds from one launch of a kernel that does next to nothing to the next.
+    fn launch(&mut self) -> Result<f64> {
+        const LAUNCHES: u32 = 1000;
+        let buffer = self.buffer(MeasuredMemory::Gpu { ordinal: self.device.ordinal() }, 64)?;
+        let view = buffer.view(self.device)?;
+        let (stream, access) = (&self.stream, &self.access);
+        self.best(|| {
+            let begin = Instant::now();
+            // SAFETY: the buffer lives until the stream is done, which is waited for, also after an error.
+            let launched = (0..LAUNCHES).try_for_each(|_| unsafe { access.read(stream, view) });
+            stream.synchronize().and(launched)?;
+            Ok(begin.elapsed().as_secs_f64() / f64::from(LAUNCHES))
         })
     }
 

@@ -22,6 +22,7 @@ pub(super) struct DeviceMetrics {
     probe_rows: Count,
     returned_rows: Count,
     link_bytes: Count,
+    state_bytes: Count,
     spilled_bytes: Count,
     /// By the name of the metric, the strategy and the reason.
     reasons: Mutex<HashMap<(&'static str, GpuStrategy, String), Count>>,
@@ -40,6 +41,7 @@ impl DeviceMetrics {
             probe_rows: counter("gpu_probe_rows"),
             returned_rows: counter("gpu_returned_rows"),
             link_bytes: bytes("gpu_link_bytes"),
+            state_bytes: bytes("gpu_state_bytes"),
             spilled_bytes: bytes("gpu_spilled_bytes"),
             reasons: Mutex::default(),
             metrics: metrics.clone(),
@@ -69,6 +71,7 @@ impl DeviceObserver for DeviceMetrics {
             DeviceCount::ProbeRows => &self.probe_rows,
             DeviceCount::ReturnedRows => &self.returned_rows,
             DeviceCount::LinkBytes => &self.link_bytes,
+            DeviceCount::StateBytes => &self.state_bytes,
             DeviceCount::SpilledBytes => &self.spilled_bytes,
         };
         count.add(number as usize);

@@ -11,8 +11,8 @@ use overspill_machine::{Error, Result};
 
 pub(crate) use partitions::HostPartitions;
 
-use crate::device::{BuildColumns, BuildValues, DeviceRequest, ProbeKeys};
-use crate::gpu_radix::{RadixBuild, RadixChunk, RadixPlan};
+use crate::device::{BuildColumns, BuildValues, DeviceCount, DeviceRequest, ProbeKeys};
+use crate::gpu_radix::{FirstPass, RadixBuild, RadixChunk, RadixPlan};
 
 /// Partitions a build side, on so many threads.
 pub(crate) fn build(
@@ -53,17 +53,20 @@ pub(crate) fn start(
         let relation = HostPartitions::new(keys, words, build.plan.first, 1);
         (relation, keeping.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
+    let relation = relation?;
+    request.observer.add(DeviceCount::StateBytes, relation.bytes());
+    request.observer.add(DeviceCount::SpilledBytes, relation.spilled_bytes());
     match kept {
         // What is not kept is fetched when it is joined.
         Ok(()) | Err(Error::OverBudget { .. } | Error::TooSmall { .. } | Error::OutOfDeviceMemory { .. }) => {}
         Err(error) => return Err(error),
     }
-    Ok(RadixChunk::new(build.plan, relation?, most_pairs, None))
+    Ok(RadixChunk::new(build, relation, most_pairs, None))
 }
 
 /// Bytes of CPU memory that so many rows of either side take once they are partitioned.
 pub(crate) fn host_bytes(rows: usize) -> usize {
-    HostPartitions::bytes(rows)
+    HostPartitions::bytes_of(rows)
 }
 
 fn rows_of(rows: u64) -> Result<usize> {

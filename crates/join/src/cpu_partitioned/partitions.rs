@@ -49,14 +49,14 @@ impl HostPartitions {
             Ok(part)
         });
         let parts = parts.into_iter().collect::<Result<Vec<_>, JoinError>>().map_err(|error| {
-            Error::OutOfHostMemory { bytes: Self::bytes(keys.len()) as u64, reason: error.to_string() }
+            Error::OutOfHostMemory { bytes: Self::bytes_of(keys.len()) as u64, reason: error.to_string() }
         })?;
         let tuples = (0..fanout).map(|partition| parts.iter().map(|part| part.rows(partition) as u64).sum()).collect();
         Ok(Self { parts, tuples })
     }
 
     /// Bytes that so many rows take.
-    pub(super) fn bytes(rows: usize) -> usize {
+    pub(super) fn bytes_of(rows: usize) -> usize {
         RadixPartitioner::<COLUMNS>::bytes(rows, MOST_FANOUT.min(rows / 1024 + 1))
     }
 }
@@ -109,6 +109,10 @@ impl FirstPass for HostPartitions {
     }
 
     fn spilled_bytes(&self) -> u64 {
+        self.bytes()
+    }
+
+    fn bytes(&self) -> u64 {
         self.tuples.iter().sum::<u64>() * (COLUMNS * size_of::<u64>()) as u64
     }
 }

@@ -47,6 +47,8 @@ pub enum DeviceCount {
     ReturnedRows,
     /// Bytes that crossed the link between CPU and GPU memory, by the sizes of what was read and written.
     LinkBytes,
+    /// Bytes of hash tables and partitions.
+    StateBytes,
     /// Bytes of hash tables and partitions that lay in CPU memory, as GPU memory did not suffice.
     SpilledBytes,
 }

@@ -37,15 +37,20 @@ impl DeviceTable {
             };
             match built {
                 Ok(table) => {
-                    let (joins, spilled) = match &table {
-                        Self::NoPartition(table) => (DeviceCount::NoPartitionJoins, table.spilled_bytes()),
-                        Self::Triton(table) => (DeviceCount::TritonJoins, table.relation.spilled_bytes()),
+                    let (joins, state, spilled) = match &table {
+                        Self::NoPartition(table) => {
+                            (DeviceCount::NoPartitionJoins, table.bytes(), table.spilled_bytes())
+                        }
+                        Self::Triton(table) => {
+                            (DeviceCount::TritonJoins, table.relation.bytes(), table.relation.spilled_bytes())
+                        }
                         Self::CpuPartitioned(table) => {
-                            (DeviceCount::CpuPartitionedJoins, table.relation.spilled_bytes())
+                            (DeviceCount::CpuPartitionedJoins, table.relation.bytes(), table.relation.spilled_bytes())
                         }
                     };
                     request.observer.add(joins, 1);
                     request.observer.add(DeviceCount::BuildRows, columns.rows);
+                    request.observer.add(DeviceCount::StateBytes, state);
                     request.observer.add(DeviceCount::SpilledBytes, spilled);
                     return Some(table);
                 }
@@ -100,8 +105,8 @@ enum ChunkState {
 /// What became of a unit, or that there is none left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// So many probe rows were joined.
-    Joined(u64),
+    /// Some probe rows were joined.
+    Joined,
     /// All units are done with.
     None,
 }
@@ -130,10 +135,7 @@ impl DeviceChunk {
                 request.report(table.strategy(), &error);
             }
             match joined {
-                Ok(Unit::Joined(rows)) => {
-                    request.observer.add(DeviceCount::ProbeRows, rows);
-                    return true;
-                }
+                Ok(Unit::Joined) => return true,
                 Ok(Unit::None) => return false,
                 Err(error) => {
                     request.report(table.strategy(), &error);

@@ -65,7 +65,8 @@ impl GpuTableChunk {
                 buffers.append_to(&bench.stream, count, block)?;
                 request.observer.add(DeviceCount::LinkBytes, found * PAIR_BYTES);
                 self.next = rows.end;
-                return Ok(Unit::Joined(rows.end - rows.start));
+                request.observer.add(DeviceCount::ProbeRows, rows.end - rows.start);
+                return Ok(Unit::Joined);
             }
             if found <= most {
                 capacity = found;

@@ -13,7 +13,8 @@ pub(crate) const HASH: HashFunction = HashFunction::Murmur3;
 #[derive(Debug)]
 pub(crate) struct GpuTable {
     pub(super) table: HashTable,
-    /// Bytes of it in CPU memory.
+    bytes: u64,
+    /// Of them in CPU memory.
     spilled: u64,
     _resident: Resident,
 }
@@ -69,7 +70,11 @@ impl GpuTable {
         if refused > 0 {
             return Ok(None);
         }
-        Ok(Some(Self { table, spilled: slots - table_on_device, _resident: resident }))
+        Ok(Some(Self { table, bytes: slots + others, spilled: slots - table_on_device, _resident: resident }))
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(crate) fn spilled_bytes(&self) -> u64 {

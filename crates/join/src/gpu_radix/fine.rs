@@ -33,7 +33,10 @@ pub(crate) trait FirstPass: Debug + Send + Sync {
         most: u64,
     ) -> Box<dyn Iterator<Item = Result<Tuples<'a>>> + 'a>;
 
-    /// Bytes of it in CPU memory.
+    /// Bytes of it in all memories.
+    fn bytes(&self) -> u64;
+
+    /// Of them in CPU memory.
     fn spilled_bytes(&self) -> u64;
 }
 

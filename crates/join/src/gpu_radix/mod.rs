@@ -5,10 +5,13 @@
 //! are in GPU memory at a time: while half of the multiprocessors join one, the other half partitions the next, which keeps
 //! the link busy (section 5.2). Where skew has made a partition larger than was planned, it is taken in pieces.
 
-mod chunk;
+mod build;
 mod fine;
+mod pairs;
 mod plan;
+mod run;
 
-pub(crate) use chunk::{RadixBuild, RadixChunk};
+pub(crate) use build::RadixBuild;
 pub(crate) use fine::{FirstPass, TupleMemory, Tuples};
 pub(crate) use plan::RadixPlan;
+pub(crate) use run::RadixChunk;

@@ -41,8 +41,9 @@ pub(crate) fn start(
     let relation =
         PartitionedRelation::new(gpu, &bench.stream, &keys.side(0..keys.rows)?, plan.first, resident.bytes())?;
     request.observer.add(DeviceCount::LinkBytes, relation.link_bytes);
+    request.observer.add(DeviceCount::StateBytes, relation.bytes());
     request.observer.add(DeviceCount::SpilledBytes, relation.spilled_bytes());
-    Ok(RadixChunk::new(plan, relation, most_pairs, Some(resident)))
+    Ok(RadixChunk::new(build, relation, most_pairs, Some(resident)))
 }
 
 /// Bytes of CPU memory that so many rows of either side take once they are partitioned, if none of them is cached.
@@ -54,6 +55,6 @@ pub(crate) fn host_bytes(rows: usize) -> usize {
 /// and at most the share of them that is worth caching (section 6.2.7).
 fn cache(request: &DeviceRequest, tuples: u64, plan: &RadixPlan) -> Result<Resident> {
     let gpu = &request.gpu;
-    let wanted = PartitionedRelation::bytes(tuples, plan.first) as f64 * request.cached_share;
+    let wanted = PartitionedRelation::bytes_of(tuples, plan.first) as f64 * request.cached_share;
     gpu.reserve_resident((wanted as u64).min(gpu.resident_left() / 2))
 }

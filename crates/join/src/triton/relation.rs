@@ -87,7 +87,7 @@ impl PartitionedRelation {
     }
 
     /// Bytes of memory that the partitions of so many tuples take, in all memories.
-    pub(super) fn bytes(tuples: u64, radix: Radix) -> u64 {
+    pub(super) fn bytes_of(tuples: u64, radix: Radix) -> u64 {
         const MOST_ALIGNMENT: u64 = 256;
         (tuples + u64::from(radix.fanout()) * MOST_ALIGNMENT) * 2 * KEY_BYTES + 2 * STRIPE
     }
@@ -99,7 +99,7 @@ impl PartitionedRelation {
 
     /// The share of it in CPU memory.
     fn spilled_share(&self) -> f64 {
-        self.spilled_bytes() as f64 / (self.keys.bytes() + self.values.bytes()) as f64
+        self.spilled_bytes() as f64 / self.bytes() as f64
     }
 }
 
@@ -131,6 +131,10 @@ impl FirstPass for PartitionedRelation {
             let memory = TupleMemory::Relation(keys, values);
             Ok(Tuples { memory, count, value_bytes: self.value_bytes, spilled_share: self.spilled_share() })
         }))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.keys.bytes() + self.values.bytes()
     }
 
     fn spilled_bytes(&self) -> u64 {

@@ -133,6 +133,8 @@ fn every_memory_and_method_is_measured() {
         assert_eq!(measured.rates[0].memory, MeasuredMemory::Gpu { ordinal: 0 });
         assert!(measured.latency.iter().all(|curve| curve.points.len() == 4));
         assert_eq!(measured.transfers[0].0.len(), methods);
+        let [work] = measured.gpu_work[..] else { panic!("{:?}", measured.gpu_work) };
+        assert!(work.random_writes > 0.0 && work.random_host_writes > 0.0 && work.launch > 0.0, "{work:?}");
         assert_eq!(emulated.statistics().held(), before);
         assert_eq!(kernels.device().memory_held(), 0);
     }

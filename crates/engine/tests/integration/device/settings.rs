@@ -1,6 +1,7 @@
 //! What users ask for, and what they are told.
 
 use overspill::{DeviceChoice, Strategy, Transfer};
+use overspill_advisor::{PrefixSum, triton_link_bytes};
 use overspill_machine::transfer::TransferMethod;
 
 use super::{MIB, leftovers, rows, start};
@@ -27,7 +28,7 @@ async fn expected(size: Size, sql: &str) -> Answer {
 
 async fn run_with(size: Size, engine: Engine, settings: &Settings, sql: &str) -> Run {
     let session = Session::open(engine, settings, Memory::Ample).unwrap();
-    register(&session.ctx, size, 2).unwrap();
+    register(&session.ctx, size, settings.target_partitions).unwrap();
     Run::of(&session.ctx, session.ctx.sql(sql).await).await
 }
 
@@ -63,7 +64,9 @@ async fn every_transfer_method_gives_the_answer_or_is_refused_by_name() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_fit_the_device_is_spilled_or_refused_by_name() {
     let emulated = start(256 * MIB);
-    let sql = "SELECT count(*), sum(a_id), sum(b_id) FROM a JOIN b ON a_id * 1000003 = b_id * 25";
+    // Keys far apart, of which half of those of `b` are found.
+    let sql = "SELECT sum(a_id), sum(b_id) FROM a JOIN b ON a_id * 1000003 = b_id * 3000009";
+    const MATCHES: usize = SIZE.build / 3;
     let expected = expected(SIZE, sql).await;
     let mut link_bytes = vec![];
     for (limit, strategy, cached_share) in [
@@ -73,13 +76,24 @@ async fn what_does_not_fit_the_device_is_spilled_or_refused_by_name() {
         (16 * MIB, Strategy::Triton, 0.0),
         (16 * MIB, Strategy::CpuPartitioned, 0.0),
     ] {
-        let run = run(&on_device(strategy, Device { cached_share, ..Device::with(limit) }), sql).await;
+        // One stream, whose chunk is joined alone.
+        let settings = on_device(strategy, Device { cached_share, ..Device::with(limit) });
+        let run = run(&Settings { target_partitions: 1, ..settings }, sql).await;
         let report = run.report.device;
         let case = format!("{strategy} with {limit} bytes, {cached_share} cached: {report:?}");
         assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
         assert_eq!((report.joins(), report.failures.len(), report.returned_rows), (1, 0, 0), "{case}");
         assert_eq!((report.build_rows, report.probe_rows), (SIZE.build, SIZE.probe), "{case}");
         assert_eq!(report.spilled_bytes > 0, cached_share < 1.0, "{case}");
+        if strategy == Strategy::Triton {
+            // A key and a packed column of each row.
+            let (bytes, keys) = (|rows: usize| 16.0 * rows as f64, 8.0 * (SIZE.build + SIZE.probe) as f64);
+            let cached = 1.0 - report.spilled_bytes as f64 / report.state_bytes as f64;
+            let traffic =
+                triton_link_bytes(bytes(SIZE.build), bytes(SIZE.probe), keys, cached, PrefixSum::Gpu, bytes(MATCHES));
+            let off = report.link_bytes as f64 / traffic.link_bytes().total() - 1.0;
+            assert!(off.abs() < 0.05, "{case}: {off:.3} off {traffic:?}");
+        }
         link_bytes.push(report.link_bytes);
     }
     // The more is cached, the less crosses the link.

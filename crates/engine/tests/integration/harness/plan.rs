@@ -35,6 +35,7 @@ pub struct DeviceReport {
     pub probe_rows: usize,
     pub returned_rows: usize,
     pub link_bytes: usize,
+    pub state_bytes: usize,
     pub spilled_bytes: usize,
     /// Names of strategies with the reasons why they were not possible.
     pub refusals: Vec<String>,
@@ -51,6 +52,7 @@ impl DeviceReport {
         self.probe_rows += total(node, "gpu_probe_rows");
         self.returned_rows += total(node, "gpu_returned_rows");
         self.link_bytes += total(node, "gpu_link_bytes");
+        self.state_bytes += total(node, "gpu_state_bytes");
         self.spilled_bytes += total(node, "gpu_spilled_bytes");
         self.refusals.extend(labels(node, "gpu_refusals"));
         self.failures.extend(labels(node, "gpu_failures"));

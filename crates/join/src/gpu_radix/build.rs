@@ -1,0 +1,85 @@
+//! The build side.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use overspill_kernels::Kernels;
+use overspill_machine::Result;
+use overspill_machine::driver::Stream;
+
+use super::fine::{FinePartitions, FirstPass};
+use super::plan::RadixPlan;
+use super::run::RadixRun;
+use crate::device::{DeviceCount, DeviceRequest, Resident};
+
+/// A build side that a first pass has partitioned.
+#[derive(Debug)]
+pub(crate) struct RadixBuild<R> {
+    pub(crate) plan: RadixPlan,
+    pub(crate) relation: R,
+    /// What the second pass has made of some partitions, with the memory that is set aside for them.
+    kept: Mutex<HashMap<usize, (Arc<FinePartitions>, Resident)>>,
+    /// The run that was begun last: chunks join it until its first partition is joined.
+    pub(super) open: Mutex<Option<Arc<RadixRun<R>>>>,
+    _resident: Option<Resident>,
+}
+
+impl<R: FirstPass> RadixBuild<R> {
+    /// For a partitioned relation, some of which may lie in GPU memory that is set aside for it.
+    pub(crate) fn new(plan: RadixPlan, relation: R, resident: Option<Resident>) -> Self {
+        Self { plan, relation, kept: Mutex::default(), open: Mutex::default(), _resident: resident }
+    }
+
+    fn kept(&self, partition: usize) -> Option<Arc<FinePartitions>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get(&partition).map(|(fine, _)| Arc::clone(fine))
+    }
+
+    /// The partition after the second pass, if it is no larger than was planned; it is kept if there is GPU memory for it.
+    pub(super) fn fine(
+        &self,
+        request: &DeviceRequest,
+        kernels: &Kernels,
+        stream: &Stream,
+        partition: usize,
+    ) -> Result<Option<Arc<FinePartitions>>> {
+        if self.relation.tuples(partition) > self.plan.piece {
+            return Ok(None);
+        }
+        if let Some(fine) = self.kept(partition) {
+            return Ok(Some(fine));
+        }
+        let Some(tuples) = self.relation.pieces(&request.gpu, partition, self.plan.piece).next() else {
+            return Ok(None);
+        };
+        let tuples = tuples?;
+        let radix = self.plan.second(tuples.count)?;
+        let fine = Arc::new(tuples.refine(kernels, stream, 0, tuples.count, radix)?);
+        request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(tuples.count));
+        if R::KEEPS_FINE_PARTITIONS
+            && let Ok(resident) = request.gpu.reserve_resident(fine.bytes())
+        {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.insert(partition, (Arc::clone(&fine), resident));
+        }
+        Ok(Some(fine))
+    }
+
+    /// Takes partitions through the second pass that can be kept, as many as there is GPU memory for.
+    pub(crate) fn keep_what_fits(&self, request: &DeviceRequest) -> Result<()> {
+        let gpu = &request.gpu;
+        let mut bench = gpu.turn();
+        bench.drop_pipeline();
+        for partition in 0..self.relation.fanout() {
+            let tuples = self.relation.tuples(partition);
+            if tuples > 0 && self.kept(partition).is_none() {
+                // Of the second pass, with what alignment takes.
+                if gpu.resident_left() < tuples * 20 {
+                    break;
+                }
+                self.fine(request, gpu.kernels(), &bench.stream, partition)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,143 @@
+//! The join of a pair of partitions.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use overspill_kernels::{Kernels, PartitionedJoin};
+use overspill_machine::driver::Stream;
+use overspill_machine::{Error, Result};
+
+use super::build::RadixBuild;
+use super::fine::{FinePartitions, FirstPass, Tuples};
+use super::plan::RadixPlan;
+use crate::device::{DeviceCount, DeviceRequest, KEY, PAIR_BYTES, PairBlock, PairBuffers};
+
+/// Tuples of the probe side that have more matches than there is room for are joined in halves, down to so few.
+const FEWEST_TUPLES: u64 = 64;
+
+/// A pair of partitions in GPU memory.
+pub(super) struct Ready {
+    pub(super) build: Arc<FinePartitions>,
+    probe: FinePartitions,
+}
+
+/// A partition of the probe side, and how it is joined.
+pub(super) struct PairJoin<'a, R> {
+    pub(super) build: &'a RadixBuild<R>,
+    pub(super) probe: &'a R,
+    pub(super) partition: usize,
+    pub(super) plan: RadixPlan,
+    pub(super) request: &'a DeviceRequest,
+    /// Pairs that there is memory for.
+    pub(super) most_pairs: u64,
+}
+
+impl<R: FirstPass> PairJoin<'_, R> {
+    /// Takes both partitions through the second pass; `None` if one has to be taken in pieces. That of the build side may be there
+    /// already.
+    pub(super) fn prepare(
+        &self,
+        kernels: &Kernels,
+        stream: &Stream,
+        there: Option<&Arc<FinePartitions>>,
+    ) -> Result<Option<Ready>> {
+        if self.probe.tuples(self.partition) > self.plan.piece {
+            return Ok(None);
+        }
+        let build = match there {
+            Some(build) => Some(Arc::clone(build)),
+            None => self.build.fine(self.request, kernels, stream, self.partition)?,
+        };
+        let Some(build) = build else { return Ok(None) };
+        let mut pieces = self.probe.pieces(&self.request.gpu, self.partition, self.plan.piece);
+        let Some(tuples) = pieces.next() else { return Ok(None) };
+        let tuples = tuples?;
+        let probe = tuples.refine(kernels, stream, 0, tuples.count, build.radix)?;
+        self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(tuples.count));
+        Ok(Some(Ready { build, probe }))
+    }
+
+    /// Joins partitions that are in GPU memory; false if they have more matches than there is room for there.
+    pub(super) fn join(
+        &self,
+        kernels: &Kernels,
+        stream: &Stream,
+        ready: &Ready,
+        block: &mut PairBlock,
+    ) -> Result<bool> {
+        let join = PartitionedJoin::new(kernels, KEY, ready.build.radix)?;
+        self.pairs(stream, &join, [&ready.build, &ready.probe], block).map(|found| found.is_none())
+    }
+
+    /// Joins partitions of which one is larger than was planned, or that have many matches.
+    pub(super) fn join_in_pieces(&self, stream: &Stream, block: &mut PairBlock) -> Result<()> {
+        let (gpu, most) = (&self.request.gpu, self.plan.piece);
+        let refine = |tuples: &Tuples<'_>, rows: Range<u64>, radix| {
+            let count = rows.end - rows.start;
+            self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(count));
+            tuples.refine(gpu.kernels(), stream, rows.start, count, radix)
+        };
+        for build_tuples in self.build.relation.pieces(gpu, self.partition, most) {
+            let build_tuples = build_tuples?;
+            let radix = self.plan.second(build_tuples.count)?;
+            let build = refine(&build_tuples, 0..build_tuples.count, radix)?;
+            let join = PartitionedJoin::new(gpu.kernels(), KEY, radix)?;
+            for probe_tuples in self.probe.pieces(gpu, self.partition, most) {
+                let probe_tuples = probe_tuples?;
+                let mut waiting = vec![0..probe_tuples.count];
+                while let Some(rows) = waiting.pop() {
+                    let count = rows.end - rows.start;
+                    let probe = refine(&probe_tuples, rows.clone(), radix)?;
+                    match self.pairs(stream, &join, [&build, &probe], block)? {
+                        None => {}
+                        Some(found) if count <= FEWEST_TUPLES => {
+                            let available = self.plan.pairs.min(self.most_pairs);
+                            return Err(too_many("the matches of a few probe rows", found, available));
+                        }
+                        Some(_) => {
+                            // The columns of a part start where lines do.
+                            let middle = rows.start + (count / 2).next_multiple_of(FEWEST_TUPLES);
+                            let halves = [rows.start..middle, middle..rows.end];
+                            waiting.extend(halves.into_iter().filter(|rows| !rows.is_empty()));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the pairs of two sides to the block; if they are more than there is room for in GPU memory, tells how many.
+    fn pairs(
+        &self,
+        stream: &Stream,
+        join: &PartitionedJoin,
+        [build, probe]: [&FinePartitions; 2],
+        block: &mut PairBlock,
+    ) -> Result<Option<u64>> {
+        let most = self.plan.pairs;
+        let mut capacity = most.min(probe.tuples());
+        loop {
+            let mut buffers = PairBuffers::new(&self.request.gpu, capacity)?;
+            let found = join.allocate(stream, &build.side(), &probe.side(), &mut buffers.pairs())?;
+            if found > most {
+                return Ok(Some(found));
+            }
+            if found <= capacity {
+                let held = block.len() as u64 + found;
+                if held > self.most_pairs {
+                    return Err(too_many("the matches of a partition", held, self.most_pairs));
+                }
+                let count = usize::try_from(found).map_err(|_| Error::Invalid(format!("{found} pairs")))?;
+                buffers.append_to(stream, count, block)?;
+                self.request.observer.add(DeviceCount::LinkBytes, found * PAIR_BYTES);
+                return Ok(None);
+            }
+            capacity = found;
+        }
+    }
+}
+
+fn too_many(what: &'static str, pairs: u64, available: u64) -> Error {
+    Error::TooSmall { what, needed: pairs * PAIR_BYTES, of: "memory for pairs", available: available * PAIR_BYTES }
+}

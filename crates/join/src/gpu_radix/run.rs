@@ -1,0 +1,234 @@
+//! Chunks of the probe side that are joined together.
+//!
+//! Each stream has a chunk of its own, and puts its pairs out itself. Chunks that wait for their turn on the GPU together are
+//! joined together, partition by partition, so that a partition of the build side is fetched once for all of them. Whichever
+//! stream is polled goes on with the run, for all: none waits for another that may never be polled again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow::buffer::BooleanBuffer;
+use overspill_machine::{Error, Result};
+
+use super::build::RadixBuild;
+use super::fine::FirstPass;
+use super::pairs::{PairJoin, Ready};
+use super::plan::RadixPlan;
+use crate::device::{DeviceCount, DeviceRequest, PairBlock, Resident, Unit, Workbench};
+
+/// Pairs of partitions that are joined in one turn on the GPU: of so many, the first partitioning alone is not overlapped.
+const GROUP: usize = 8;
+
+/// Chunks that are joined together.
+#[derive(Debug)]
+pub(crate) struct RadixRun<R> {
+    state: Mutex<State<R>>,
+}
+
+#[derive(Debug)]
+struct State<R> {
+    /// By number; those are gone whose stream is.
+    members: Vec<Option<Member<R>>>,
+    /// The partition that is joined next, and of which member.
+    next: (usize, usize),
+    has_begun: bool,
+    /// What has ended the run before its end.
+    failed: Option<Error>,
+}
+
+/// A chunk.
+#[derive(Debug)]
+struct Member<R> {
+    relation: R,
+    most_pairs: u64,
+    /// Pairs that its stream has not taken.
+    pairs: PairBlock,
+    /// Partitions that have been left to the CPU, and why the first of them since it was asked.
+    left: Vec<usize>,
+    refused: Option<Error>,
+    _resident: Option<Resident>,
+}
+
+/// The chunk of a stream.
+#[derive(Debug)]
+pub(crate) struct RadixChunk<R> {
+    run: Arc<RadixRun<R>>,
+    number: usize,
+    plan: RadixPlan,
+}
+
+impl<R> RadixRun<R> {
+    fn state(&self) -> MutexGuard<'_, State<R>> {
+        // A stream that panicked has left a partition half joined, whose pairs are not counted as done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R: FirstPass> RadixChunk<R> {
+    /// A chunk that was partitioned as the build side was, of which at most so many pairs wait to be taken.
+    pub(crate) fn new(build: &RadixBuild<R>, relation: R, most_pairs: u64, resident: Option<Resident>) -> Self {
+        let (pairs, left) = (PairBlock::default(), Vec::new());
+        let member = Member { relation, most_pairs, pairs, left, refused: None, _resident: resident };
+        let mut open = build.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(run) = open.as_ref() {
+            let mut state = run.state();
+            if !state.has_begun {
+                state.members.push(Some(member));
+                let number = state.members.len() - 1;
+                drop(state);
+                return Self { run: Arc::clone(run), number, plan: build.plan };
+            }
+        }
+        let state = State { members: vec![Some(member)], next: (0, 0), has_begun: false, failed: None };
+        let run = Arc::new(RadixRun { state: Mutex::new(state) });
+        *open = Some(Arc::clone(&run));
+        Self { run, number: 0, plan: build.plan }
+    }
+
+    /// Takes the pairs that were found of the chunk, or goes on with the run.
+    pub(crate) fn next(
+        &mut self,
+        build: &RadixBuild<R>,
+        request: &DeviceRequest,
+        block: &mut PairBlock,
+    ) -> Result<Unit> {
+        if let Some(unit) = self.take(&mut self.run.state(), block)? {
+            return Ok(unit);
+        }
+        // Other chunks may join the run while it waits for its turn.
+        let mut bench = request.gpu.turn();
+        bench.drop_pipeline();
+        let mut state = self.run.state();
+        if let Some(unit) = self.take(&mut state, block)? {
+            return Ok(unit);
+        }
+        state.has_begun = true;
+        state.advance(build, request, &bench, self.plan);
+        Ok(self.take(&mut state, block)?.unwrap_or(Unit::Joined))
+    }
+
+    /// The pairs that wait, or the end; `None` if there is more to join first.
+    fn take(&self, state: &mut State<R>, block: &mut PairBlock) -> Result<Option<Unit>> {
+        let is_over = state.next.0 == build_fanout(state, self.number);
+        let Some(member) = &mut state.members[self.number] else { return Ok(Some(Unit::None)) };
+        if member.pairs.len() > 0 {
+            std::mem::swap(&mut member.pairs, block);
+            member.pairs.clear();
+            return Ok(Some(Unit::Joined));
+        }
+        match &state.failed {
+            Some(error) => Err(error.clone()),
+            None => Ok(is_over.then_some(Unit::None)),
+        }
+    }
+
+    /// Why the first partition was left to the CPU since this was asked last, if one was.
+    pub(crate) fn take_refused(&mut self) -> Option<Error> {
+        self.run.state().members[self.number].as_mut()?.refused.take()
+    }
+
+    pub(crate) fn has_rest(&self) -> bool {
+        let state = self.run.state();
+        let Some(member) = &state.members[self.number] else { return false };
+        let mut partitions = 0..member.relation.fanout();
+        partitions.any(|partition| state.is_left(self.number, partition) && member.relation.tuples(partition) > 0)
+    }
+
+    /// The rows of partitions that have not been joined.
+    pub(crate) fn rest(&self, keys: &[u64]) -> BooleanBuffer {
+        let state = self.run.state();
+        let fanout = build_fanout(&state, self.number);
+        let left: Vec<bool> = (0..fanout).map(|partition| state.is_left(self.number, partition)).collect();
+        BooleanBuffer::collect_bool(keys.len(), |row| left[self.plan.first.partition(keys[row]) as usize])
+    }
+}
+
+impl<R> Drop for RadixChunk<R> {
+    fn drop(&mut self) {
+        self.run.state().members[self.number] = None;
+    }
+}
+
+fn build_fanout<R: FirstPass>(state: &State<R>, number: usize) -> usize {
+    state.members[number].as_ref().map_or(0, |member| member.relation.fanout())
+}
+
+impl<R: FirstPass> State<R> {
+    /// Whether a partition of a member was not joined: it was left to the CPU, or the run did not come to it.
+    fn is_left(&self, number: usize, partition: usize) -> bool {
+        let is_before = (partition, number) < self.next;
+        !is_before || self.members[number].as_ref().is_some_and(|member| member.left.contains(&partition))
+    }
+
+    /// The pairs of partitions from the next on that have rows of both sides, and where to go on after them.
+    fn group(&self, build: &RadixBuild<R>) -> (Vec<(usize, usize)>, (usize, usize)) {
+        let (fanout, members) = (build.relation.fanout(), self.members.len());
+        let mut group = Vec::with_capacity(GROUP);
+        let (mut partition, mut number) = self.next;
+        while partition < fanout && group.len() < GROUP {
+            let has_probe = |member: &Member<R>| member.relation.tuples(partition) > 0;
+            if build.relation.tuples(partition) > 0 && self.members[number].as_ref().is_some_and(has_probe) {
+                group.push((partition, number));
+            }
+            (partition, number) = if number + 1 < members { (partition, number + 1) } else { (partition + 1, 0) };
+        }
+        (group, (partition, number))
+    }
+
+    /// Joins some pairs of partitions. While one is joined, the next takes its second pass.
+    fn advance(&mut self, build: &RadixBuild<R>, request: &DeviceRequest, bench: &Workbench, plan: RadixPlan) {
+        let gpu = &request.gpu;
+        let (stream, second_stream) = (&bench.stream, &bench.second_stream);
+        let (group, end) = self.group(build);
+        let mut prepared: Option<Result<Option<Ready>>> = None;
+        for (place, &(partition, number)) in group.iter().enumerate() {
+            // Its pairs are apart while others of its run are looked at.
+            let Some(member) = &mut self.members[number] else { continue };
+            let mut pairs = std::mem::take(&mut member.pairs);
+            let before = pairs.len();
+            let pair_of = |partition, number: usize| {
+                let member = self.members[number].as_ref()?;
+                let (probe, most_pairs) = (&member.relation, member.most_pairs);
+                Some(PairJoin { build, probe, partition, plan, request, most_pairs })
+            };
+            let Some(pair) = pair_of(partition, number) else { continue };
+            let ready = prepared.take().unwrap_or_else(|| pair.prepare(gpu.kernels(), stream, None));
+            let next = group.get(place + 1).and_then(|&(partition, number)| pair_of(partition, number));
+            let joined = match (ready, next) {
+                (Err(error), _) => Err(error),
+                (Ok(None), _) => Ok(false),
+                (Ok(Some(ready)), None) => pair.join(gpu.kernels(), stream, &ready, &mut pairs),
+                (Ok(Some(ready)), Some(next)) => std::thread::scope(|scope| {
+                    let there = (next.partition == partition).then_some(&ready.build);
+                    let preparing = scope.spawn(move || next.prepare(gpu.half(), second_stream, there));
+                    let joined = pair.join(gpu.half(), stream, &ready, &mut pairs);
+                    prepared = Some(preparing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+                    joined
+                }),
+            };
+            let joined = match joined {
+                Ok(false) => pair.join_in_pieces(stream, &mut pairs),
+                Ok(true) => Ok(()),
+                Err(error) => Err(error),
+            };
+            if joined.is_err() {
+                pairs.truncate(before);
+            }
+            let Some(member) = &mut self.members[number] else { continue };
+            member.pairs = pairs;
+            match joined {
+                Ok(()) => request.observer.add(DeviceCount::ProbeRows, member.relation.tuples(partition)),
+                // Another partition may be smaller.
+                Err(error @ Error::TooSmall { .. }) => {
+                    member.left.push(partition);
+                    member.refused.get_or_insert(error);
+                }
+                Err(error) => {
+                    self.failed = Some(error);
+                    self.next = (partition, number);
+                    return;
+                }
+            }
+        }
+        self.next = end;
+    }
+}
