@@ -3,6 +3,7 @@
 use std::fmt::{Display, Formatter};
 use std::io::{self, Write};
 use std::path::Path;
+use std::process::Command;
 
 use clap::Args;
 use overspill::advisor::measure_row_work;
@@ -28,9 +29,25 @@ pub struct MachineArgs {
     /// As JSON, sizes in bytes
     #[arg(long)]
     json: bool,
+
+    /// Map memory as joins on a GPU do, and end: some drivers do not survive it
+    #[arg(long, hide = true)]
+    check_mapping: bool,
+}
+
+/// Lets a process of its own find out whether the GPU's driver maps pages of CPU memory.
+pub fn probe_mappings_apart() {
+    overspill::device::probe_mappings_by(|| {
+        let mut command = Command::new(std::env::current_exe().unwrap_or_default());
+        command.args(["machine", "--check-mapping"]);
+        command
+    });
 }
 
 pub fn run(arguments: &MachineArgs) -> Outcome<()> {
+    if arguments.check_mapping {
+        return overspill::device::check_driver().map_err(|error| Failure::message(error.to_string()));
+    }
     let topology = Topology::of_this_machine();
     let path = Measurements::path();
     let measured = if arguments.measure {

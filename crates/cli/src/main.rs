@@ -25,6 +25,9 @@ fn main() -> ExitCode {
     let arguments = args::Arguments::from_command_line();
     match arguments.tool {
         Some(tool) => tool::main(tool),
-        None => shell::main(arguments.sql),
+        None => {
+            machine::probe_mappings_apart();
+            shell::main(arguments.sql)
+        }
     }
 }

@@ -44,11 +44,7 @@ impl HostPool {
     pub(crate) fn size_for(bytes: usize) -> usize {
         // Powers of two are found again more often; of large ones too much would be lost.
         const STEP: usize = 4 << 20;
-        match bytes {
-            0..=SMALLEST => SMALLEST,
-            ..=STEP => bytes.next_power_of_two(),
-            _ => bytes.next_multiple_of(STEP),
-        }
+        if bytes <= STEP { bytes.max(SMALLEST).next_power_of_two() } else { bytes.next_multiple_of(STEP) }
     }
 
     /// A buffer of at least so many bytes that kernels read and write.

@@ -76,10 +76,10 @@ impl DeviceTable {
     /// Starts on a chunk whose pairs of a unit must be at most so many.
     pub(crate) fn start(&self, request: &DeviceRequest, mut keys: ProbeKeys, most_pairs: u64) -> Result<DeviceChunk> {
         let state = match self {
-            Self::NoPartition(_) => ChunkState::NoPartition(GpuTableChunk::new(keys, most_pairs)),
-            Self::Triton(table) => ChunkState::Triton(Box::new(triton::start(table, request, &keys, most_pairs)?)),
+            Self::NoPartition(_) => ChunkState::NoPartition(Box::new(GpuTableChunk::new(keys, most_pairs))),
+            Self::Triton(table) => ChunkState::Triton(triton::start(table, request, &keys, most_pairs)?),
             Self::CpuPartitioned(table) => {
-                ChunkState::CpuPartitioned(Box::new(cpu_partitioned::start(table, request, &mut keys, most_pairs)?))
+                ChunkState::CpuPartitioned(cpu_partitioned::start(table, request, &mut keys, most_pairs)?)
             }
         };
         Ok(DeviceChunk { state, has_failed: false, was_refused: false })
@@ -97,9 +97,9 @@ pub(crate) struct DeviceChunk {
 
 #[derive(Debug)]
 enum ChunkState {
-    NoPartition(GpuTableChunk),
-    Triton(Box<RadixChunk<PartitionedRelation>>),
-    CpuPartitioned(Box<RadixChunk<HostPartitions>>),
+    NoPartition(Box<GpuTableChunk>),
+    Triton(RadixChunk<PartitionedRelation>),
+    CpuPartitioned(RadixChunk<HostPartitions>),
 }
 
 /// What became of a unit, or that there is none left.

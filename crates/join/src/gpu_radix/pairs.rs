@@ -1,6 +1,5 @@
 //! The join of a pair of partitions.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use overspill_kernels::{Kernels, PartitionedJoin};
@@ -72,22 +71,21 @@ impl<R: FirstPass> PairJoin<'_, R> {
     /// Joins partitions of which one is larger than was planned, or that have many matches.
     pub(super) fn join_in_pieces(&self, stream: &Stream, block: &mut PairBlock) -> Result<()> {
         let (gpu, most) = (&self.request.gpu, self.plan.piece);
-        let refine = |tuples: &Tuples<'_>, rows: Range<u64>, radix| {
-            let count = rows.end - rows.start;
+        let refine = |tuples: &Tuples<'_>, first, count, radix| {
             self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(count));
-            tuples.refine(gpu.kernels(), stream, rows.start, count, radix)
+            tuples.refine(gpu.kernels(), stream, first, count, radix)
         };
         for build_tuples in self.build.relation.pieces(gpu, self.partition, most) {
             let build_tuples = build_tuples?;
             let radix = self.plan.second(build_tuples.count)?;
-            let build = refine(&build_tuples, 0..build_tuples.count, radix)?;
+            let build = refine(&build_tuples, 0, build_tuples.count, radix)?;
             let join = PartitionedJoin::new(gpu.kernels(), KEY, radix)?;
             for probe_tuples in self.probe.pieces(gpu, self.partition, most) {
                 let probe_tuples = probe_tuples?;
-                let mut waiting = vec![0..probe_tuples.count];
-                while let Some(rows) = waiting.pop() {
-                    let count = rows.end - rows.start;
-                    let probe = refine(&probe_tuples, rows.clone(), radix)?;
+                // First rows, and how many.
+                let mut waiting = vec![(0, probe_tuples.count)];
+                while let Some((first, count)) = waiting.pop() {
+                    let probe = refine(&probe_tuples, first, count, radix)?;
                     match self.pairs(stream, &join, [&build, &probe], block)? {
                         None => {}
                         Some(found) if count <= FEWEST_TUPLES => {
@@ -96,9 +94,9 @@ impl<R: FirstPass> PairJoin<'_, R> {
                         }
                         Some(_) => {
                             // The columns of a part start where lines do.
-                            let middle = rows.start + (count / 2).next_multiple_of(FEWEST_TUPLES);
-                            let halves = [rows.start..middle, middle..rows.end];
-                            waiting.extend(halves.into_iter().filter(|rows| !rows.is_empty()));
+                            let half = (count / 2).next_multiple_of(FEWEST_TUPLES);
+                            let halves = [(first, half), (first + half, count - half)];
+                            waiting.extend(halves.into_iter().filter(|(_, count)| *count > 0));
                         }
                     }
                 }

@@ -14,11 +14,13 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect};
 use futures::StreamExt;
+use overspill::Strategy;
 
+use crate::emulated::Emulated;
 use crate::harness::fixture::{JOINS, Size, register, settings};
 use crate::harness::rows::Answer;
 use crate::harness::run::TIME_LIMIT;
-use crate::harness::session::{Engine, Memory, Session};
+use crate::harness::session::{Device, Engine, Memory, Session, Settings};
 
 const STREAMS: usize = 3;
 
@@ -40,8 +42,12 @@ impl Planned {
     }
 
     async fn with_streams(join: usize, partitioned: bool, spilling: bool, streams: usize) -> Self {
+        Self::with_settings(join, settings(streams, partitioned), spilling).await
+    }
+
+    async fn with_settings(join: usize, settings: Settings, spilling: bool) -> Self {
         let (name, sql, _) = JOINS[join];
-        let settings = settings(streams, partitioned);
+        let (streams, partitioned) = (settings.target_partitions, settings.partitioned);
         let plan_in = async |memory| {
             let session = Session::open(Engine::Overspill, &settings, memory).unwrap();
             register(&session.ctx, Size::SPILLING, streams).unwrap();
@@ -61,7 +67,15 @@ impl Planned {
         let build_rows_only = ["left semi", "left anti", "left mark", "null-aware anti"].contains(&name);
         let mode = if partitioned { "partitioned" } else { "collected" };
         let memory = if spilling { "at its floor" } else { "in ample memory" };
-        Self { name: format!("{name}, {mode}, {memory}"), session, plan, partitioned, unmatched, build_rows_only }
+        let strategy = settings.strategy;
+        Self {
+            name: format!("{name} by {strategy}, {mode}, {memory}"),
+            session,
+            plan,
+            partitioned,
+            unmatched,
+            build_rows_only,
+        }
     }
 
     /// Every join type in every mode that it has, in ample memory and at the floor.
@@ -186,39 +200,67 @@ async fn poll_once(stream: &mut SendableRecordBatchStream) -> (Option<RecordBatc
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_to_its_end_before_the_next_in_any_order() {
     for mut planned in Planned::all().await {
-        let reference = planned.reference().await;
-        for order in [[2, 1, 0], [1, 2, 0], [0, 2, 1]] {
-            let mut streams = planned.start();
-            let mut finished = vec![];
-            for stream in order {
-                let mut taken = streams[stream].take().unwrap();
-                finished.push((stream, drain(&planned.name, &mut taken).await.unwrap()));
-            }
-            planned.judge(&format!("order {order:?}"), &reference, finished, vec![]);
-            planned.assert_nothing_left("in order").await;
+        poll_in_any_order(&mut planned).await;
+    }
+}
+
+async fn poll_in_any_order(planned: &mut Planned) {
+    let reference = planned.reference().await;
+    for order in [[2, 1, 0], [1, 2, 0], [0, 2, 1]] {
+        let mut streams = planned.start();
+        let mut finished = vec![];
+        for stream in order {
+            let mut taken = streams[stream].take().unwrap();
+            finished.push((stream, drain(&planned.name, &mut taken).await.unwrap()));
         }
+        planned.judge(&format!("order {order:?}"), &reference, finished, vec![]);
+        planned.assert_nothing_left("in order").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_others_are_never_polled_or_dropped_at_once() {
     for mut planned in Planned::all().await {
-        let reference = planned.reference().await;
-        for polled in 0..STREAMS {
-            for dropped in [false, true] {
-                let mut streams = planned.start();
-                let mut taken = streams[polled].take().unwrap();
-                if dropped {
-                    streams.clear();
-                }
-                let batches = drain(&planned.name, &mut taken).await.unwrap();
-                let what = format!("only stream {polled} polled, the others dropped: {dropped}");
-                planned.judge(&what, &reference, vec![(polled, batches)], vec![]);
-                drop((taken, streams));
-                planned.assert_nothing_left(&what).await;
+        poll_one_alone(&mut planned).await;
+    }
+}
+
+async fn poll_one_alone(planned: &mut Planned) {
+    let reference = planned.reference().await;
+    for polled in 0..STREAMS {
+        for dropped in [false, true] {
+            let mut streams = planned.start();
+            let mut taken = streams[polled].take().unwrap();
+            if dropped {
+                streams.clear();
             }
+            let batches = drain(&planned.name, &mut taken).await.unwrap();
+            let what = format!("only stream {polled} polled, the others dropped: {dropped}");
+            planned.judge(&what, &reference, vec![(polled, batches)], vec![]);
+            drop((taken, streams));
+            planned.assert_nothing_left(&what).await;
         }
     }
+}
+
+/// Chunks of several streams are joined together, by whichever is polled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_on_the_device_are_polled_and_dropped_in_any_order() {
+    const MEMORY: usize = 32 << 20;
+    let emulated = Emulated::start();
+    emulated.configure(&format!("memory={MEMORY}"));
+    for strategy in [Strategy::GpuNoPartition, Strategy::Triton, Strategy::CpuPartitioned] {
+        for name in ["inner", "full", "left semi", "right anti"] {
+            let join = JOINS.iter().position(|(other, ..)| *other == name).unwrap();
+            let settings = Settings { strategy, device: Some(Device::with(MEMORY)), ..settings(STREAMS, false) };
+            let mut planned = Planned::with_settings(join, settings, false).await;
+            poll_in_any_order(&mut planned).await;
+            poll_one_alone(&mut planned).await;
+            drop_one_on_the_way(&mut planned).await;
+        }
+    }
+    overspill::device::release();
+    assert_eq!(emulated.statistics().held(), [0; 9]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -253,29 +295,33 @@ async fn all_are_dropped_at_the_kth_poll() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_is_dropped_at_its_kth_poll() {
     for mut planned in Planned::all().await {
-        let reference = planned.reference().await;
-        for polls in [1, 2, 3, 5, 9, 17, 40, 90] {
-            let mut streams = planned.start();
-            let mut victim = streams[1].take().unwrap();
-            let mut given = vec![];
-            let mut was_last = false;
-            for _ in 0..polls {
-                let (batch, ended) = poll_once(&mut victim).await;
-                was_last |= ended;
-                given.extend(batch);
-            }
-            drop(victim);
-            let mut finished = vec![];
-            for stream in [0, 2] {
-                let mut taken = streams[stream].take().unwrap();
-                finished.push((stream, drain(&planned.name, &mut taken).await.unwrap()));
-            }
-            let what = format!("stream 1 dropped after {polls} polls");
-            planned.judge(&what, &reference, finished, given);
-            planned.assert_nothing_left(&what).await;
-            if was_last {
-                break;
-            }
+        drop_one_on_the_way(&mut planned).await;
+    }
+}
+
+async fn drop_one_on_the_way(planned: &mut Planned) {
+    let reference = planned.reference().await;
+    for polls in [1, 2, 3, 5, 9, 17, 40, 90] {
+        let mut streams = planned.start();
+        let mut victim = streams[1].take().unwrap();
+        let mut given = vec![];
+        let mut was_last = false;
+        for _ in 0..polls {
+            let (batch, ended) = poll_once(&mut victim).await;
+            was_last |= ended;
+            given.extend(batch);
+        }
+        drop(victim);
+        let mut finished = vec![];
+        for stream in [0, 2] {
+            let mut taken = streams[stream].take().unwrap();
+            finished.push((stream, drain(&planned.name, &mut taken).await.unwrap()));
+        }
+        let what = format!("stream 1 dropped after {polls} polls");
+        planned.judge(&what, &reference, finished, given);
+        planned.assert_nothing_left(&what).await;
+        if was_last {
+            break;
         }
     }
 }
