@@ -14,7 +14,7 @@ use overspill_machine::topology::Topology;
 use serde_json::{Value, json};
 
 use crate::datagen::TablePair;
-use crate::operator_join::{MEMORY_PER_TABLES, Tables};
+use crate::operator_join::{How, MEMORY_PER_TABLES, Tables};
 use crate::report::{median, slow_build, tell, write_file};
 
 /// What a choice may cost, as a share of the best.
@@ -187,7 +187,8 @@ fn measure(kind: &Kind, build_rows: u64, probe_rows: u64, threads: usize, runs: 
     };
     let tables = Tables::generate(&pair, threads)?;
     let advised = probe_regions(Strategy::Auto, threads);
-    let is_advised = advised.is_some() && tables.join(threads, advised, TableChoice::Perfect)?.is_radix;
+    let is_advised =
+        advised.is_some() && tables.join(threads, How { probe_regions: advised, ..How::default() })?.is_radix;
     let mut seconds = vec![vec![]; FIXED.len()];
     let mut answers = vec![];
     let mut is_partitioned = [false; FIXED.len()];
@@ -197,7 +198,7 @@ fn measure(kind: &Kind, build_rows: u64, probe_rows: u64, threads: usize, runs: 
             let number = (run + place) % FIXED.len();
             let way = &FIXED[number];
             let regions = way.partitions.then(|| ProbeRegions::of_this_machine(0));
-            let joined = tables.join(threads, regions, way.table)?;
+            let joined = tables.join(threads, How { probe_regions: regions, table_choice: way.table, device: None })?;
             answers.push(joined.answer);
             is_partitioned[number] = joined.is_radix;
             if run > 0 {

@@ -6,6 +6,7 @@ mod advisor;
 mod cpu_partition;
 pub mod datagen;
 mod engines;
+mod gpu_join;
 mod operator_join;
 pub mod peers;
 mod process;

@@ -8,9 +8,12 @@ use std::time::Instant;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{cast, sum};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
-use overspill_experiments::{Axis, Figure, SeriesSource};
+use overspill::OverspillConfig;
+use overspill_experiments::{Axis, DeviceChoice, Figure, SeriesSource};
+use overspill_join::device::{DeviceRequest, Gpu, GpuStrategy};
 use overspill_join::hash_table::TableChoice;
 use overspill_join::hybrid::{BuildSide, HybridBuild, ProbeFacts, Prober, RadixProbe, Step};
 use overspill_join::keys::KeyCodec;
@@ -23,6 +26,7 @@ use overspill_machine::measure::{CpuEffort, measure_bounds};
 use overspill_machine::topology::Topology;
 
 use crate::datagen::{TablePair, Workload, check_scale};
+use crate::gpu_join::{DeviceCounts, request};
 use crate::report::{median, size};
 use crate::threads::on_each;
 
@@ -41,15 +45,37 @@ pub enum OperatorStrategy {
     /// Probe rows are partitioned first
     #[value(name = "radix")]
     Radix,
+    /// A GPU has the hash table
+    #[value(name = "gpu_no_partition")]
+    GpuNoPartition,
+    /// A GPU partitions both sides
+    #[value(name = "triton")]
+    Triton,
+    /// The CPU partitions both sides for a GPU
+    #[value(name = "cpu_partitioned")]
+    CpuPartitioned,
 }
 
 impl OperatorStrategy {
-    const ALL: [Self; 2] = [Self::NoPartition, Self::Radix];
+    const OF_CPU: [Self; 2] = [Self::NoPartition, Self::Radix];
+    const OF_GPU: [Self; 3] = [Self::GpuNoPartition, Self::Triton, Self::CpuPartitioned];
 
     fn name(self) -> &'static str {
         match self {
             Self::NoPartition => "no_partition",
             Self::Radix => "radix",
+            Self::GpuNoPartition => "gpu_no_partition",
+            Self::Triton => "triton",
+            Self::CpuPartitioned => "cpu_partitioned",
+        }
+    }
+
+    fn of_gpu(self) -> Option<GpuStrategy> {
+        match self {
+            Self::NoPartition | Self::Radix => None,
+            Self::GpuNoPartition => Some(GpuStrategy::NoPartition),
+            Self::Triton => Some(GpuStrategy::Triton),
+            Self::CpuPartitioned => Some(GpuStrategy::CpuPartitioned),
         }
     }
 }
@@ -65,9 +91,17 @@ pub struct OperatorJoinArgs {
     #[arg(long, default_value_t = 1.0 / 32.0, value_name = "F")]
     pub scale: f64,
 
-    /// How the join runs [default: each way in turn]
+    /// How the join runs [default: each way in turn, those of a GPU if --device names one]
     #[arg(long, value_enum, value_name = "NAME")]
     pub strategy: Option<OperatorStrategy>,
+
+    /// What the strategies of a GPU run on
+    #[arg(long, value_enum, default_value = "none")]
+    pub device: DeviceChoice,
+
+    /// The most GPU memory that they use [default: nine tenths of it]
+    #[arg(long, value_name = "SIZE")]
+    pub gpu_memory_limit: Option<ByteSize>,
 
     /// Threads [default: one a processor]
     #[arg(long, value_name = "N")]
@@ -103,6 +137,17 @@ impl OperatorJoinArgs {
     fn tables(&self) -> TablePair {
         let pair = TablePair::of_workload(self.workload, self.scale, self.zipf, self.match_rate, self.sparse);
         TablePair { tuple: if self.sparse { 16 } else { pair.tuple }, ..pair }
+    }
+
+    /// The GPU, if one is asked for.
+    fn open(&self) -> Result<Option<Arc<Gpu>>> {
+        let device = match self.device {
+            DeviceChoice::None => return Ok(None),
+            DeviceChoice::Gpu => overspill::DeviceChoice::Gpu,
+            DeviceChoice::Emulated => overspill::DeviceChoice::Emulated,
+        };
+        let gpu_memory_limit = self.gpu_memory_limit.map_or(0, |limit| limit.as_u64() as usize);
+        overspill::device::open(&OverspillConfig { device, gpu_memory_limit, ..OverspillConfig::default() }).map(Some)
     }
 }
 
@@ -141,7 +186,9 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
         );
     }
     let tables = Tables::generate(&pair, threads)?;
-    let strategies = args.strategy.map_or(OperatorStrategy::ALL.to_vec(), |strategy| vec![strategy]);
+    let gpu = args.open()?;
+    let of_gpu = if gpu.is_some() { &OperatorStrategy::OF_GPU[..] } else { &[] };
+    let strategies = args.strategy.map_or([&OperatorStrategy::OF_CPU, of_gpu].concat(), |strategy| vec![strategy]);
     let mut measured: Vec<Vec<Seconds>> = vec![vec![]; strategies.len()];
     let mut answers = vec![];
     let mut notes = vec![];
@@ -149,10 +196,25 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
     for run in 0..=args.runs.get() {
         for (strategy, measured) in strategies.iter().zip(&mut measured) {
             let region = (*strategy == OperatorStrategy::Radix).then(|| ProbeRegions::of_this_machine(0));
-            let joined = tables.join(threads, region, TableChoice::default())?;
+            let counts = Arc::new(DeviceCounts::default());
+            let device = match (strategy.of_gpu(), &gpu) {
+                (None, _) => None,
+                (Some(_), None) => {
+                    return exec_err!("The strategy {} runs on a GPU; name one by --device.", strategy.name());
+                }
+                (Some(strategy), Some(gpu)) => Some(request(gpu, strategy, &counts)),
+            };
+            let is_on_gpu = device.is_some();
+            let joined = tables.join(threads, How { probe_regions: region, device, ..How::default() })?;
             answers.push(joined.answer);
             if run > 0 {
                 measured.push(joined.seconds);
+            } else if is_on_gpu {
+                notes.push(format!(
+                    "{}: {}",
+                    strategy.name(),
+                    counts.describe(joined.seconds.build + joined.seconds.probe)
+                ));
             } else if region.is_some() && !joined.is_radix {
                 notes.push(
                     "radix: the build side fits a core's cache, or has other keys than it takes: as no_partition"
@@ -181,7 +243,7 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
             if args.sparse { ", sparse keys" } else { ", dense keys" },
             if args.zipf > 0.0 { format!(", Zipf {}", args.zipf) } else { String::new() }
         ),
-        emulated: false,
+        emulated: args.device == DeviceChoice::Emulated,
         x: Axis { label: "strategy", logarithmic: false, names: strategies.iter().map(|s| s.name()).collect() },
         y: Axis::linear("million tuples a second of both sides"),
         series: vec![],
@@ -215,6 +277,14 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
     Ok(figure)
 }
 
+/// How tables are joined.
+#[derive(Debug, Default)]
+pub(crate) struct How {
+    pub(crate) probe_regions: Option<ProbeRegions>,
+    pub(crate) table_choice: TableChoice,
+    pub(crate) device: Option<DeviceRequest>,
+}
+
 /// Both tables, in memory.
 pub(crate) struct Tables {
     build: Vec<RecordBatch>,
@@ -235,12 +305,8 @@ impl Tables {
     }
 
     /// Joins once.
-    pub(crate) fn join(
-        &self,
-        threads: usize,
-        probe_regions: Option<ProbeRegions>,
-        table_choice: TableChoice,
-    ) -> Result<Joined> {
+    pub(crate) fn join(&self, threads: usize, how: How) -> Result<Joined> {
+        let How { probe_regions, table_choice, device } = how;
         let failed = |error: JoinError| exec_datafusion_err!("{error}");
         let schemas = [&self.build, &self.probe].map(|batches| batches[0].schema());
         let key_type = schemas[0].field(0).data_type().clone();
@@ -260,7 +326,7 @@ impl Tables {
             table_choice,
             build_threads: threads,
             probe_regions,
-            device: None,
+            device,
             batch_size: BATCH_ROWS,
         });
         let memory = UnitMemory::new(Box::new(Ample));
@@ -277,7 +343,7 @@ impl Tables {
         let answers = on_each(vec![(); threads], |()| {
             let radix = RadixProbe::for_join(&spec, &side, &memory);
             *is_radix.lock().unwrap_or_else(PoisonError::into_inner) |= radix.is_some();
-            self.probe(&spec, &side, radix, &next)
+            self.probe(&spec, &side, radix, &memory, &next)
         })?;
         let probe = begin.elapsed().as_secs_f64() - built;
         let answer = answers.into_iter().fold((0, 0i64), |all, one| (all.0 + one.0, all.1.wrapping_add(one.1)));
@@ -291,11 +357,13 @@ impl Tables {
         spec: &Arc<JoinSpec>,
         side: &Arc<BuildSide>,
         radix: Option<RadixProbe>,
+        memory: &Arc<UnitMemory>,
         next: &AtomicUsize,
     ) -> Result<Answer> {
         let failed = |error: JoinError| exec_datafusion_err!("{error}");
         let mut prober: Prober<NoFiles> =
-            Prober::new(Arc::clone(spec), Arc::clone(side), Arc::new(ProbeFacts::default()), None, radix);
+            Prober::new(Arc::clone(spec), Arc::clone(side), Arc::new(ProbeFacts::default()), None, radix)
+                .with_device(memory);
         let mut answer = (0, 0i64);
         let mut drain = |prober: &mut Prober<NoFiles>| -> Result<()> {
             loop {
@@ -387,6 +455,14 @@ mod tests {
     }
 
     #[test]
+    fn strategies_of_a_gpu_want_one() {
+        let strategy = Some(OperatorStrategy::Triton);
+        let error =
+            run(&OperatorJoinArgs { strategy, ..arguments(Workload::C, 1.0 / 65536.0) }).unwrap_err().to_string();
+        assert!(error.contains("The strategy triton runs on a GPU; name one by --device."), "{error}");
+    }
+
+    #[test]
     fn tables_beyond_the_memory_are_refused() {
         let error = run(&arguments(Workload::T, 1.0)).unwrap_err().to_string();
         assert!(error.contains("choose a smaller --scale than 1"), "{error}");
@@ -399,6 +475,8 @@ mod tests {
             strategy: None,
             threads: std::num::NonZeroUsize::new(2),
             runs: std::num::NonZeroUsize::MIN,
+            device: DeviceChoice::None,
+            gpu_memory_limit: None,
             sparse: true,
             zipf: 0.0,
             match_rate: 1.0,
@@ -410,10 +488,10 @@ mod tests {
     #[test]
     fn partitioned_probe_rows_find_what_others_find() {
         let tables = Tables::generate(&arguments(Workload::A, 1.0 / 1024.0).tables(), 2).unwrap();
-        let direct = tables.join(2, None, TableChoice::Perfect).unwrap();
+        let direct = tables.join(2, How::default()).unwrap();
         assert!(!direct.is_radix);
-        let partitioned =
-            tables.join(2, Some(ProbeRegions { region: 1 << 19, beyond: 0 }), TableChoice::Perfect).unwrap();
+        let probe_regions = Some(ProbeRegions { region: 1 << 19, beyond: 0 });
+        let partitioned = tables.join(2, How { probe_regions, ..How::default() }).unwrap();
         assert!(partitioned.is_radix);
         assert_eq!(direct.answer, partitioned.answer);
         assert_eq!(direct.answer.0, 1 << 21);

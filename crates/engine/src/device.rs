@@ -40,7 +40,7 @@ struct Opened {
 ///
 /// # Errors
 /// If there is none, or its memory limit is too small.
-pub(crate) fn open(config: &OverspillConfig) -> Result<Arc<Gpu>> {
+pub fn open(config: &OverspillConfig) -> Result<Arc<Gpu>> {
     let kind = if config.device == DeviceChoice::Emulated { DriverKind::Emulated } else { DriverKind::Nvidia };
     let limit = config.gpu_memory_limit;
     let mut opened = OPENED.lock();

@@ -1,0 +1,79 @@
+//! Joins on a GPU as experiments ask for them, and what became of them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use overspill::OverspillConfig;
+use overspill_join::device::{DeviceCount, DeviceObserver, DeviceRequest, Gpu, GpuStrategy, StrategyAdvisor};
+
+use crate::report::size;
+
+/// The GPU as a join asks for it.
+pub(crate) fn request(gpu: &Arc<Gpu>, strategy: GpuStrategy, counts: &Arc<DeviceCounts>) -> DeviceRequest {
+    DeviceRequest {
+        gpu: Arc::clone(gpu),
+        advisor: Arc::new(One(strategy)),
+        transfer: None,
+        cached_share: OverspillConfig::default().gpu_cached_share,
+        observer: Arc::clone(counts) as _,
+    }
+}
+
+/// Advises one strategy, whatever the join.
+#[derive(Debug)]
+struct One(GpuStrategy);
+
+impl StrategyAdvisor for One {
+    fn strategies(&self, _: u64, _: bool) -> Vec<GpuStrategy> {
+        vec![self.0]
+    }
+}
+
+/// What a GPU did of a join.
+#[derive(Debug, Default)]
+pub(crate) struct DeviceCounts {
+    probe_rows: AtomicU64,
+    returned_rows: AtomicU64,
+    link_bytes: AtomicU64,
+    spilled_bytes: AtomicU64,
+    complaints: Mutex<Vec<String>>,
+}
+
+impl DeviceObserver for DeviceCounts {
+    fn add(&self, what: DeviceCount, number: u64) {
+        let count = match what {
+            DeviceCount::ProbeRows => &self.probe_rows,
+            DeviceCount::ReturnedRows => &self.returned_rows,
+            DeviceCount::LinkBytes => &self.link_bytes,
+            DeviceCount::SpilledBytes => &self.spilled_bytes,
+            _ => return,
+        };
+        count.fetch_add(number, Ordering::Relaxed);
+    }
+
+    fn refused(&self, _: GpuStrategy, reason: &str) {
+        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(format!("refused: {reason}"));
+    }
+
+    fn failed(&self, _: GpuStrategy, reason: &str) {
+        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(format!("failed: {reason}"));
+    }
+}
+
+impl DeviceCounts {
+    /// In words, of a run that took so many seconds.
+    pub(crate) fn describe(&self, seconds: f64) -> String {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (probed, link) = (count(&self.probe_rows), count(&self.link_bytes));
+        let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = complaints.iter().take(3).map(|complaint| format!("; {complaint}")).collect::<String>();
+        format!(
+            "the GPU joined {probed} probe rows and the CPU {} of those meant for it; {} crossed the link, {:.1} GB/s of the \
+             first run; {} of state lay in CPU memory{words}",
+            count(&self.returned_rows),
+            size(link),
+            link as f64 / seconds / 1e9,
+            size(count(&self.spilled_bytes)),
+        )
+    }
+}
