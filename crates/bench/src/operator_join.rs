@@ -173,6 +173,8 @@ pub(crate) struct Joined {
 /// If an argument is out of range, memory runs out, or two runs give different answers.
 pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
     check_scale(args.scale, 1.0)?;
+    // Before GPUs are looked for, which chooses NVIDIA's driver.
+    let gpu = args.open()?;
     let topology = Topology::of_this_machine();
     let threads = args.threads.map_or(topology.cpu.threads.max(1), std::num::NonZeroUsize::get);
     let pair = args.tables();
@@ -186,7 +188,6 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
         );
     }
     let tables = Tables::generate(&pair, threads)?;
-    let gpu = args.open()?;
     let of_gpu = if gpu.is_some() { &OperatorStrategy::OF_GPU[..] } else { &[] };
     let strategies = args.strategy.map_or([&OperatorStrategy::OF_CPU, of_gpu].concat(), |strategy| vec![strategy]);
     let mut measured: Vec<Vec<Seconds>> = vec![vec![]; strategies.len()];
@@ -242,7 +243,10 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
             tables.tuple,
             if args.sparse { ", sparse keys" } else { ", dense keys" },
             if args.zipf > 0.0 { format!(", Zipf {}", args.zipf) } else { String::new() }
-        ),
+        ) + match args.device {
+            DeviceChoice::Emulated => "; NO GPU: the emulated device, whose speed means nothing",
+            DeviceChoice::Gpu | DeviceChoice::None => "",
+        },
         emulated: args.device == DeviceChoice::Emulated,
         x: Axis { label: "strategy", logarithmic: false, names: strategies.iter().map(|s| s.name()).collect() },
         y: Axis::linear("million tuples a second of both sides"),

@@ -60,6 +60,8 @@ impl Gpu {
                 available,
             });
         }
+        // Memory is asked for and given back with every pair of partitions.
+        kernels.device().keep_freed_memory(available / RESIDENT_SHARE);
         let (stream, second_stream) = (Stream::new(kernels.device())?, Stream::new(kernels.device())?);
         let half = (kernels.device().properties().multiprocessors / 2).max(1);
         Ok(Arc::new(Self {

@@ -1,10 +1,10 @@
 //! A GPU: what it is, and the budget of its memory.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cudarc::driver::CudaContext;
-use cudarc::driver::sys::{CUdevice_attribute, CUdevice_attribute_enum as Attribute};
+use cudarc::driver::sys::{CUdevice_attribute, CUdevice_attribute_enum as Attribute, CUdeviceptr, CUresult};
+use cudarc::driver::{CudaContext, result};
 use serde::Serialize;
 
 use crate::{Error, Result};
@@ -47,6 +47,17 @@ pub struct Device {
     properties: Properties,
     memory_limit: u64,
     held: AtomicU64,
+    kept: Mutex<Kept>,
+}
+
+/// Memory that was given back and waits to be used again.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The most bytes; 0 if nothing is kept.
+    most: u64,
+    bytes: u64,
+    /// Sizes and addresses, those given back last at the end.
+    memory: Vec<(u64, CUdeviceptr)>,
 }
 
 impl Device {
@@ -85,7 +96,14 @@ impl Device {
         // Streams are ordered by what their users say, not by events for each buffer.
         // SAFETY: this crate never uses cudarc's slices, which the tracking is for.
         unsafe { context.disable_event_tracking() };
-        Ok(Arc::new(Self { context, ordinal, properties, memory_limit, held: AtomicU64::new(0) }))
+        Ok(Arc::new(Self {
+            context,
+            ordinal,
+            properties,
+            memory_limit,
+            held: AtomicU64::new(0),
+            kept: Mutex::default(),
+        }))
     }
 
     /// Its number, from 0.
@@ -127,6 +145,89 @@ impl Device {
         self.context.synchronize().map_err(|error| Error::driver("waiting for it", self.ordinal, error))
     }
 
+    /// Keeps up to so many bytes of memory that is given back, for whoever asks next: the driver waits for all kernels when memory
+    /// is freed, so that none would run beside another. What is kept is freed where the limit leaves no room beside it, and
+    /// nothing is kept any more once waiting for a stream has failed, as its work may not be done.
+    pub fn keep_freed_memory(&self, most: u64) {
+        let mut kept = self.kept();
+        kept.most = most;
+        while kept.bytes > most {
+            self.free_oldest(&mut kept);
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // Between any two statements the numbers are right.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Memory of at least so many bytes, counted against the limit: its address and its size.
+    pub(crate) fn allocate(&self, bytes: u64) -> Result<(CUdeviceptr, u64)> {
+        self.bind()?;
+        let mut kept = self.kept();
+        let mut capacity = if kept.most > 0 { found_again(bytes) } else { bytes };
+        if let Some(place) = kept.memory.iter().rposition(|(bytes, _)| *bytes == capacity) {
+            let (_, address) = kept.memory.remove(place);
+            kept.bytes -= capacity;
+            self.held.fetch_add(capacity, Ordering::Relaxed);
+            return Ok((address, capacity));
+        }
+        if self.reserve_beside(&mut kept, capacity).is_err() {
+            capacity = bytes;
+            self.reserve_beside(&mut kept, capacity)?;
+        }
+        let allocated = usize::try_from(capacity).map_err(Error::invalid).and_then(|size| {
+            loop {
+                // SAFETY: the size is not zero and the device's context is bound.
+                match unsafe { result::malloc_sync(size) } {
+                    Ok(address) => return Ok((address, capacity)),
+                    Err(error) if error.0 != CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                        return Err(Error::driver("allocating memory", self.ordinal, error));
+                    }
+                    Err(_) if !kept.memory.is_empty() => self.free_oldest(&mut kept),
+                    Err(_) => {
+                        let (device, limit) = (self.ordinal, self.memory_limit);
+                        return Err(Error::OutOfDeviceMemory { device, bytes, limit });
+                    }
+                }
+            }
+        });
+        if allocated.is_err() {
+            self.release(capacity);
+        }
+        allocated
+    }
+
+    /// Takes back memory that [`Device::allocate`] gave. It may be kept if no work is left that uses it.
+    pub(crate) fn give_back(&self, address: CUdeviceptr, capacity: u64, is_idle: bool) {
+        let mut kept = self.kept();
+        self.release(capacity);
+        if is_idle && capacity <= kept.most {
+            while kept.bytes + capacity > kept.most {
+                self.free_oldest(&mut kept);
+            }
+            kept.bytes += capacity;
+            kept.memory.push((capacity, address));
+            return;
+        }
+        drop(kept);
+        self.free(address);
+    }
+
+    fn free_oldest(&self, kept: &mut Kept) {
+        let (bytes, address) = kept.memory.remove(0);
+        kept.bytes -= bytes;
+        self.free(address);
+    }
+
+    fn free(&self, address: CUdeviceptr) {
+        if self.bind().is_ok() {
+            // SAFETY: allocated by `allocate`, and freed once. The driver waits for what uses it. After the loss of the device it
+            // fails, and the memory comes back with the context.
+            let _ = unsafe { result::free_sync(address) };
+        }
+    }
+
     pub(crate) fn context(&self) -> &Arc<CudaContext> {
         &self.context
     }
@@ -138,17 +239,45 @@ impl Device {
 
     /// Counts memory against the limit.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<()> {
-        self.held
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
-                held.checked_add(bytes).filter(|sum| *sum <= self.memory_limit)
-            })
-            .map(|_| ())
-            .map_err(|held| Error::OverBudget { bytes, held, limit: self.memory_limit })
+        self.reserve_beside(&mut self.kept(), bytes)
+    }
+
+    fn reserve_beside(&self, kept: &mut Kept, bytes: u64) -> Result<()> {
+        loop {
+            // Nobody adds to it without the lock.
+            let held = self.held.load(Ordering::Relaxed);
+            let sum = held.checked_add(kept.bytes).and_then(|sum| sum.checked_add(bytes));
+            if sum.is_some_and(|sum| sum <= self.memory_limit) {
+                self.held.fetch_add(bytes, Ordering::Relaxed);
+                return Ok(());
+            }
+            if kept.memory.is_empty() {
+                return Err(Error::OverBudget { bytes, held, limit: self.memory_limit });
+            }
+            self.free_oldest(kept);
+        }
     }
 
     pub(crate) fn release(&self, bytes: u64) {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
     }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        for (_, address) in std::mem::take(&mut self.kept().memory) {
+            self.free(address);
+        }
+    }
+}
+
+/// The size that memory of so many bytes is given if it is kept: one of eight for each power of two, so that it is found again.
+fn found_again(bytes: u64) -> u64 {
+    const STEPS: u64 = 8;
+    const SMALLEST: u64 = 4 << 10;
+    let bytes = bytes.max(SMALLEST);
+    let step = bytes.checked_next_power_of_two().map_or(1, |next| next / 2 / STEPS);
+    bytes.checked_next_multiple_of(step).unwrap_or(bytes)
 }
 
 fn pci_bus_id(context: &CudaContext) -> Result<String, cudarc::driver::DriverError> {

@@ -40,7 +40,10 @@ impl Stream {
     /// # Errors
     /// If any of it failed.
     pub fn synchronize(&self) -> Result<()> {
-        self.stream.synchronize().map_err(|error| Error::driver("waiting for a stream", self.device.ordinal(), error))
+        self.stream.synchronize().map_err(|error| {
+            self.device.keep_freed_memory(0);
+            Error::driver("waiting for a stream", self.device.ordinal(), error)
+        })
     }
 
     /// Marks the point that the stream has come to.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::result;
-use cudarc::driver::sys::{self, CUdeviceptr};
+use cudarc::driver::sys::CUdeviceptr;
 
 use crate::driver::{Device, Stream};
 use crate::memory::{Plain, View, ViewMut};
@@ -11,12 +11,18 @@ use crate::{Error, Result};
 
 /// Memory of a device, counted against the device's limit and given back when dropped.
 ///
-/// Dropping waits for the device, so that no kernel is left that uses it.
+/// Dropping waits for the device, so that no kernel is left that uses it; unless the device keeps what is given back
+/// ([`Device::keep_freed_memory`]).
 #[derive(Debug)]
 pub struct DeviceBuffer {
     device: Arc<Device>,
     address: CUdeviceptr,
     bytes: u64,
+    /// Bytes that were allocated for it.
+    capacity: u64,
+    /// Whether nothing was asked of a stream for it here that may not be done. What kernels do with it, and for how long, is the
+    /// promise of whoever launches them.
+    is_idle: bool,
 }
 
 impl DeviceBuffer {
@@ -26,26 +32,10 @@ impl DeviceBuffer {
     /// If the limit (`overspill.gpu_memory_limit`) or the device does not have it.
     pub fn new(device: &Arc<Device>, bytes: u64) -> Result<Self> {
         if bytes == 0 {
-            return Ok(Self { device: Arc::clone(device), address: 0, bytes });
+            return Ok(Self { device: Arc::clone(device), address: 0, bytes, capacity: 0, is_idle: true });
         }
-        device.reserve(bytes)?;
-        let allocated = device.bind().and_then(|()| {
-            let size = usize::try_from(bytes).map_err(Error::invalid)?;
-            // SAFETY: the size is not zero and the device's context is bound.
-            unsafe { result::malloc_sync(size) }.map_err(|error| match error.0 {
-                sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-                    Error::OutOfDeviceMemory { device: device.ordinal(), bytes, limit: device.memory_limit() }
-                }
-                _ => Error::driver("allocating memory", device.ordinal(), error),
-            })
-        });
-        match allocated {
-            Ok(address) => Ok(Self { device: Arc::clone(device), address, bytes }),
-            Err(error) => {
-                device.release(bytes);
-                Err(error)
-            }
-        }
+        let (address, capacity) = device.allocate(bytes)?;
+        Ok(Self { device: Arc::clone(device), address, bytes, capacity, is_idle: true })
     }
 
     /// Memory that holds a copy of `values`.
@@ -129,6 +119,7 @@ impl DeviceBuffer {
             return Ok(());
         }
         self.device.bind()?;
+        self.is_idle = false;
         let size = usize::try_from(self.bytes).map_err(Error::invalid)?;
         // SAFETY: the whole buffer, which is freed only after the device is done.
         unsafe { result::memset_d8_async(self.address, byte, size, stream.raw()) }
@@ -146,6 +137,7 @@ impl DeviceBuffer {
     pub unsafe fn copy_from(&mut self, stream: &Stream, source: &[u8]) -> Result<()> {
         self.check(source.len() as u64)?;
         self.device.bind()?;
+        self.is_idle = false;
         // SAFETY: the range is checked; the rest is the caller's promise.
         unsafe { result::memcpy_htod_async(self.address, source, stream.raw()) }
             .map_err(|error| Error::driver("copying to it", self.device.ordinal(), error))
@@ -161,14 +153,8 @@ impl DeviceBuffer {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        if self.bytes == 0 {
-            return;
+        if self.bytes > 0 {
+            self.device.give_back(self.address, self.capacity, self.is_idle);
         }
-        if self.device.bind().is_ok() {
-            // SAFETY: allocated by `new`, and freed once. The driver waits for what uses it. After the loss of the device it
-            // fails, and the memory comes back with the context.
-            let _ = unsafe { result::free_sync(self.address) };
-        }
-        self.device.release(self.bytes);
     }
 }
