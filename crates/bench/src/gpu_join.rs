@@ -13,6 +13,7 @@ pub(crate) fn request(gpu: &Arc<Gpu>, strategy: GpuStrategy, counts: &Arc<Device
     DeviceRequest {
         gpu: Arc::clone(gpu),
         advisor: Arc::new(One(strategy)),
+        tables_may_span: true,
         transfer: None,
         cached_share: OverspillConfig::default().gpu_cached_share,
         observer: Arc::clone(counts) as _,

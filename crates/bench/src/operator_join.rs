@@ -146,8 +146,14 @@ impl OperatorJoinArgs {
             DeviceChoice::Gpu => overspill::DeviceChoice::Gpu,
             DeviceChoice::Emulated => overspill::DeviceChoice::Emulated,
         };
-        let gpu_memory_limit = self.gpu_memory_limit.map_or(0, |limit| limit.as_u64() as usize);
-        overspill::device::open(&OverspillConfig { device, gpu_memory_limit, ..OverspillConfig::default() }).map(Some)
+        let config = OverspillConfig {
+            device,
+            gpu_memory_limit: self.gpu_memory_limit.map_or(0, |limit| limit.as_u64() as usize),
+            // What the first run registers, the others find.
+            gpu_pinned_memory: usize::MAX,
+            ..OverspillConfig::default()
+        };
+        overspill::device::open(&config).map(Some)
     }
 }
 

@@ -13,7 +13,6 @@ use overspill_machine::measure::{Measurements, MemoryRates, Processor};
 use overspill_machine::topology::Topology;
 
 use crate::config::{DeviceChoice, OverspillConfig, Strategy};
-use crate::device::memory_limit;
 
 /// What a probe row costs this machine, if it was measured before the first join of the process.
 fn probe_rows(threads: usize) -> Option<ProbeRows> {
@@ -53,7 +52,9 @@ pub(crate) enum GpuAdvisor {
         machine: &'static Machine,
         /// Rows of the probe side, by the estimate of the plan.
         probe_rows: Option<u64>,
-        gpu_memory_limit: u64,
+        /// Of the GPU memory that joins may use, the half that tables and cached partitions may have.
+        gpu_memory: u64,
+        threads: usize,
         /// Whether the CPU may be chosen.
         or_cpu: bool,
     },
@@ -63,8 +64,13 @@ pub(crate) enum GpuAdvisor {
 const IN_MEMORY_FIRST: &[GpuStrategy] = &[GpuStrategy::NoPartition, GpuStrategy::Triton];
 
 impl GpuAdvisor {
-    /// For a join whose sides have so many rows by the estimates of the plan; `None` if it runs on the CPU whatever the rows.
-    pub(crate) fn new(config: &OverspillConfig, [build_rows, probe_rows]: [Option<u64>; 2]) -> Option<Self> {
+    /// For a join whose sides have so many rows by the estimates of the plan, and that has so many threads; `None` if it runs on
+    /// the CPU whatever the rows.
+    pub(crate) fn new(
+        config: &OverspillConfig,
+        [build_rows, probe_rows]: [Option<u64>; 2],
+        threads: usize,
+    ) -> Option<Self> {
         let fixed = match config.strategy {
             Strategy::GpuNoPartition => IN_MEMORY_FIRST,
             Strategy::Triton => &[GpuStrategy::Triton],
@@ -85,8 +91,12 @@ impl GpuAdvisor {
         let or_cpu = config.device == DeviceChoice::Auto;
         match measured_gpu() {
             Some(machine) => {
-                let gpu_memory_limit = memory_limit(config, machine.gpu.as_ref()?.memory_bytes);
-                let advisor = Self::Measured { machine, probe_rows, gpu_memory_limit, or_cpu };
+                // Of what was measured a tenth is left out already.
+                let limit = match config.gpu_memory_limit {
+                    0 => machine.gpu.as_ref()?.memory_bytes,
+                    limit => limit as u64,
+                };
+                let advisor = Self::Measured { machine, probe_rows, gpu_memory: limit / 2, threads, or_cpu };
                 // Opening a GPU takes longer than most joins: only for those that are expected to gain by it.
                 let gains = !or_cpu || build_rows.is_some_and(|rows| !advisor.strategies(rows, true).is_empty());
                 gains.then_some(advisor)
@@ -97,17 +107,36 @@ impl GpuAdvisor {
     }
 }
 
+impl GpuAdvisor {
+    /// Whether nobody asked for a GPU by name.
+    pub(crate) fn may_choose_cpu(&self) -> bool {
+        matches!(self, Self::Measured { or_cpu: true, .. })
+    }
+
+    /// Whether it knows what a table costs that GPU memory has no room for.
+    pub(crate) fn is_measured(&self) -> bool {
+        matches!(self, Self::Measured { .. })
+    }
+}
+
 impl StrategyAdvisor for GpuAdvisor {
     fn strategies(&self, build_rows: u64, is_dense: bool) -> Vec<GpuStrategy> {
-        let (machine, probe_rows, limit, or_cpu) = match self {
+        let (machine, probe_rows, limit, threads, or_cpu) = match self {
             Self::Fixed(strategies) => return strategies.to_vec(),
-            Self::Measured { machine, probe_rows, gpu_memory_limit, or_cpu } => {
-                (machine, *probe_rows, *gpu_memory_limit, *or_cpu)
+            Self::Measured { machine, probe_rows, gpu_memory, threads, or_cpu } => {
+                (machine, *probe_rows, *gpu_memory, *threads, *or_cpu)
             }
         };
         let hash_table = if is_dense { Layout::Perfect } else { Layout::LinearProbing };
         let rows = probe_rows.unwrap_or(build_rows).max(build_rows);
-        let join = Join { gpu_memory_limit: Some(limit), hash_table, ..Join::new(build_rows, rows, TUPLE_BYTES) };
+        let join = Join {
+            gpu_memory_limit: Some(limit),
+            hash_table,
+            threads: Some(threads),
+            // A pair of values comes back for each match.
+            result_bytes: TUPLE_BYTES,
+            ..Join::new(build_rows, rows, TUPLE_BYTES)
+        };
         let advice = machine.advise(&join);
         if or_cpu && !advice.choice.uses_gpu() {
             return Vec::new();
@@ -145,6 +174,43 @@ pub fn probe_regions(strategy: Strategy, threads: usize) -> Option<ProbeRegions>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Advice on a machine of a profile, for a probe side of so many rows.
+    fn measured(name: &str, probe_rows: u64, or_cpu: bool) -> GpuAdvisor {
+        let machine: &'static Machine = Box::leak(Box::new(Machine::named(name).unwrap()));
+        let gpu_memory = machine.gpu.as_ref().unwrap().memory_bytes / 2;
+        let threads = machine.cpu.threads;
+        GpuAdvisor::Measured { machine, probe_rows: Some(probe_rows), gpu_memory, threads, or_cpu }
+    }
+
+    #[test]
+    fn what_was_measured_orders_strategies_by_the_size_of_the_join() {
+        let large = 2_048_000_000;
+        // A large hash table would be read across the link, a small one is not.
+        assert_eq!(measured("ac922", large, true).strategies(large, true)[0], GpuStrategy::Triton);
+        assert_eq!(measured("ac922", large, true).strategies(100_000_000, true)[0], GpuStrategy::NoPartition);
+        // Across PCIe 3.0 the CPU is faster; who asked for a GPU gets one all the same.
+        assert_eq!(measured("xeon-v100-pcie3", large, true).strategies(large, true), []);
+        assert!(!measured("xeon-v100-pcie3", large, false).strategies(large, true).is_empty());
+        // A launch takes longer than such a join.
+        assert_eq!(measured("gh200", 1000, true).strategies(1000, true), []);
+    }
+
+    #[test]
+    fn settings_say_who_joins() {
+        let advisor = |device, strategy| {
+            GpuAdvisor::new(&OverspillConfig { device, strategy, ..OverspillConfig::default() }, [None; 2], 2)
+        };
+        let fixed = |advisor: Option<GpuAdvisor>| advisor.map(|advisor| advisor.strategies(1000, true));
+        assert_eq!(fixed(advisor(DeviceChoice::Cpu, Strategy::Triton)), None);
+        assert_eq!(fixed(advisor(DeviceChoice::Gpu, Strategy::Hybrid)), None);
+        assert_eq!(fixed(advisor(DeviceChoice::Auto, Strategy::Triton)), Some(vec![GpuStrategy::Triton]));
+        assert_eq!(fixed(advisor(DeviceChoice::Emulated, Strategy::Auto)), Some(IN_MEMORY_FIRST.to_vec()));
+        assert_eq!(
+            fixed(advisor(DeviceChoice::Emulated, Strategy::CpuPartitioned)),
+            Some(vec![GpuStrategy::CpuPartitioned])
+        );
+    }
 
     #[test]
     fn strategies_that_are_fixed_need_no_advice() {

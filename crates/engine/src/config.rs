@@ -32,7 +32,7 @@ pub enum Strategy {
 /// Where joins run.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// On the CPU, unless the strategy asks for a GPU.
+    /// On the CPU, unless the strategy asks for a GPU, or one was measured that the cost model prefers.
     #[default]
     Auto,
     /// On the CPU.
@@ -165,11 +165,14 @@ config_namespace! {
         /// Which hash table joins make: perfect takes keys of up to 64 bits that lie close together, linear_probing those of up to 64 bits that are there once, unchained any; auto takes the first of these that keys allow, and so does each of them where they do not allow it.
         pub hash_table: HashTable, default = HashTable::Auto
 
-        /// Where joins run: cpu, gpu, emulated (a stand-in for a GPU that runs its kernels on the CPU, for tests), or auto, which is the CPU unless the strategy is one of a GPU. Joins that a GPU cannot take, or in which it fails, go on on the CPU; EXPLAIN ANALYZE VERBOSE says why.
+        /// Where joins run: cpu, gpu, emulated (a stand-in for a GPU that runs its kernels on the CPU, for tests), or auto, which is the CPU unless the strategy is one of a GPU, or a GPU was measured that the cost model prefers. Joins that a GPU cannot take, or in which it fails, go on on the CPU; EXPLAIN ANALYZE VERBOSE says why.
         pub device: DeviceChoice, default = DeviceChoice::Auto
 
-        /// The most GPU memory, in bytes, that joins use together, 16 MiB at least. 0 is nine tenths of what the GPU has.
+        /// The most GPU memory, in bytes, that joins with this setting use together, 16 MiB at least. 0 is nine tenths of what the GPU has.
         pub gpu_memory_limit: usize, default = 0
+
+        /// CPU memory, in bytes, that stays registered with the GPU's driver when a join is done with it, for those that come; registering a few GB takes a second. It counts against no other limit while no join has it.
+        pub gpu_pinned_memory: usize, default = 64 << 20
 
         /// How probe rows reach a hash table on the GPU: pageable-copy, staged-copy, dynamic-pinning, pinned-copy, unified-prefetch, unified-migration, zero-copy, coherence, or auto, which is coherence on links that have it and zero-copy on others.
         pub transfer_method: Transfer, default = Transfer(None)

@@ -61,6 +61,7 @@ pub fn open(config: &OverspillConfig) -> Result<Arc<Gpu>> {
             gpu
         }
     };
+    gpu.keep_pinned_memory(config.gpu_pinned_memory);
     opened.last = Some(Arc::clone(&gpu));
     Ok(gpu)
 }
@@ -96,7 +97,7 @@ fn open_with(kind: DriverKind, config: &OverspillConfig) -> overspill_machine::R
 }
 
 /// Bytes of GPU memory that joins of these settings may use on a GPU that has so many.
-pub(crate) fn memory_limit(config: &OverspillConfig, memory: u64) -> u64 {
+fn memory_limit(config: &OverspillConfig, memory: u64) -> u64 {
     match config.gpu_memory_limit as u64 {
         0 => memory / 10 * 9,
         limit => limit,

@@ -23,7 +23,7 @@ use datafusion::physical_plan::{
     PlanProperties,
 };
 use overspill_join::JoinType;
-use overspill_join::device::DeviceRequest;
+use overspill_join::device::{DeviceObserver, DeviceRequest, GpuStrategy};
 use overspill_join::hybrid::ProbeFacts;
 use overspill_join::keys::KeyCodec;
 use overspill_join::spec::{JoinSpec, KeyExpressions, ResidualFilter};
@@ -182,14 +182,31 @@ impl HybridJoinExec {
             statistics.num_rows.get_value().map(|rows| *rows as u64)
         };
         let rows = if config.strategy == Strategy::Auto { [rows(self.left()), rows(self.right())] } else { [None; 2] };
-        let Some(advisor) = GpuAdvisor::new(config, rows) else { return Ok(None) };
+        // In `Partitioned` mode each partition is a join of its own.
+        let partitions = self.probe_partitions() as u64;
+        let parts = if self.partition_mode() == PartitionMode::Partitioned { partitions.max(1) } else { 1 };
+        let rows = rows.map(|rows| rows.map(|rows| rows / parts));
+        let threads = if parts > 1 { 1 } else { self.probe_partitions() };
+        let Some(advisor) = GpuAdvisor::new(config, rows, threads) else { return Ok(None) };
         let cached_share = config.gpu_cached_share;
         if !(0.0..=1.0).contains(&cached_share) {
             return config_err!("overspill.gpu_cached_share = {cached_share} is not a share: it may be 0 to 1");
         }
         let observer = Arc::new(DeviceMetrics::new(&self.metrics));
-        let (gpu, transfer) = (device::open(config)?, config.transfer_method.0);
-        Ok(Some(DeviceRequest { gpu, advisor: Arc::new(advisor), transfer, cached_share, observer }))
+        let gpu = match device::open(config) {
+            Ok(gpu) => gpu,
+            // Nobody asked for it by name.
+            Err(error) if advisor.may_choose_cpu() => {
+                observer.refused(GpuStrategy::NoPartition, &error.to_string());
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        // Where nothing was measured, partitioning is surely better than reading a table at random across the link.
+        let tables_may_span = config.strategy == Strategy::GpuNoPartition || advisor.is_measured();
+        let transfer = config.transfer_method.0;
+        let advisor = Arc::new(advisor);
+        Ok(Some(DeviceRequest { gpu, advisor, tables_may_span, transfer, cached_share, observer }))
     }
 
     fn start(&self, task: &Arc<TaskContext>) -> Result<Execution> {

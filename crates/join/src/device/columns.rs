@@ -5,8 +5,10 @@ use std::ops::Range;
 
 use arrow::buffer::{NullBuffer, ScalarBuffer};
 use overspill_kernels::{JoinSide, KeyWidth, Values};
-use overspill_machine::Result;
+use overspill_machine::driver::Stream;
+use overspill_machine::memory::DeviceBuffer;
 use overspill_machine::transfer::TransferMethod;
+use overspill_machine::{Error, Result};
 
 use super::gpu::Gpu;
 use super::host_pool::{HostPool, PooledBuffer};
@@ -112,6 +114,12 @@ impl BuildColumns {
             BuildValues::Words { words, .. } => Values::Eight(words.view()?.slice(0, self.rows * 8)?),
         };
         Ok(JoinSide { keys: self.keys.view()?.slice(0, self.rows * 8)?, values })
+    }
+
+    /// The keys in GPU memory.
+    pub(crate) fn copy_keys(&self, stream: &Stream) -> Result<DeviceBuffer> {
+        let rows = usize::try_from(self.rows).map_err(|_| Error::Invalid(format!("{} rows", self.rows)))?;
+        DeviceBuffer::from_slice(stream, &self.keys.as_slice::<u64>()[..rows])
     }
 
     /// Bytes that kernels read of it.

@@ -66,7 +66,8 @@ impl Gpu {
         let half = (kernels.device().properties().multiprocessors / 2).max(1);
         Ok(Arc::new(Self {
             host: HostPool::new(kernels.device()),
-            half: kernels.confined_to(half)?,
+            // Where kernels cannot be confined they take turns.
+            half: kernels.confined_to(half).unwrap_or_else(|_| kernels.clone()),
             kernels,
             mapping,
             node,
@@ -74,6 +75,12 @@ impl Gpu {
             turn: Mutex::new(Workbench { stream, second_stream, pipeline: None }),
             lost: OnceLock::new(),
         }))
+    }
+
+    /// Keeps so many bytes of CPU memory registered with the driver at most when joins are done with it, for those that come: a
+    /// few GB are registered a second.
+    pub fn keep_pinned_memory(&self, most: usize) {
+        self.host.keep(most);
     }
 
     /// The device.

@@ -7,9 +7,6 @@ use overspill_machine::driver::Device;
 use overspill_machine::memory::{HostBuffer, PageSize, Plain, UnifiedBuffer, View};
 use overspill_machine::transfer::{Source, SourceMemory, TransferMethod};
 
-/// Bytes of pinned memory that wait to be used again, at most: registering memory takes longer than copying it.
-const MOST_KEPT: usize = 64 << 20;
-
 /// Smaller buffers are not worth telling apart.
 const SMALLEST: usize = 64 << 10;
 
@@ -17,7 +14,15 @@ const SMALLEST: usize = 64 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct HostPool {
     device: Arc<Device>,
-    kept: Arc<Mutex<Vec<HostBuffer>>>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+/// Pinned memory that waits to be used again: registering memory takes longer than copying it.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The most bytes.
+    most: usize,
+    buffers: Vec<HostBuffer>,
 }
 
 /// CPU memory with unknown contents. It goes back to its pool when dropped, by when the device must be done with it.
@@ -38,6 +43,15 @@ enum Memory {
 impl HostPool {
     pub(super) fn new(device: &Arc<Device>) -> Self {
         Self { device: Arc::clone(device), kept: Arc::default() }
+    }
+
+    /// Keeps so many bytes of pinned memory at most for later.
+    pub(super) fn keep(&self, most: usize) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.most = most;
+        while kept.bytes() > most {
+            kept.buffers.pop();
+        }
     }
 
     /// Bytes that a buffer for so many takes.
@@ -65,7 +79,11 @@ impl HostPool {
             SourceMemory::Unified => Memory::Unified(UnifiedBuffer::new(&self.device, bytes as u64)?),
             SourceMemory::Pinned => {
                 let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-                let found = kept.iter().position(|buffer| buffer.bytes() == bytes).map(|at| kept.swap_remove(at));
+                // The smallest that is not much too large.
+                let fits =
+                    kept.buffers.iter().enumerate().filter(|(_, buffer)| (bytes..=2 * bytes).contains(&buffer.bytes()));
+                let found = fits.min_by_key(|(_, buffer)| buffer.bytes()).map(|(place, _)| place);
+                let found = found.map(|place| kept.buffers.remove(place));
                 drop(kept);
                 match found {
                     Some(buffer) => Memory::Host(buffer),
@@ -76,11 +94,22 @@ impl HostPool {
         Ok(PooledBuffer { pool: self.clone(), memory })
     }
 
-    fn keep(&self, buffer: HostBuffer) {
+    fn take_back(&self, buffer: HostBuffer) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.iter().map(HostBuffer::bytes).sum::<usize>() + buffer.bytes() <= MOST_KEPT {
-            kept.push(buffer);
+        if buffer.bytes() > kept.most {
+            return;
         }
+        kept.buffers.push(buffer);
+        // What was used last is most likely used next.
+        while kept.bytes() > kept.most {
+            kept.buffers.remove(0);
+        }
+    }
+}
+
+impl Kept {
+    fn bytes(&self) -> usize {
+        self.buffers.iter().map(HostBuffer::bytes).sum()
     }
 }
 
@@ -94,6 +123,14 @@ impl PooledBuffer {
             Memory::Host(buffer) => Ok(buffer.as_mut_slice()),
             Memory::Unified(buffer) => buffer.as_mut_slice(),
             Memory::Gone => Ok(&mut []),
+        }
+    }
+
+    /// The memory as values; none of unified memory, which may be where the CPU is not let in.
+    pub(crate) fn as_slice<T: Copy + Plain>(&self) -> &[T] {
+        match &self.memory {
+            Memory::Host(buffer) => buffer.as_slice(),
+            Memory::Unified(_) | Memory::Gone => &[],
         }
     }
 
@@ -121,7 +158,7 @@ impl Drop for PooledBuffer {
         if let Memory::Host(buffer) = std::mem::replace(&mut self.memory, Memory::Gone)
             && buffer.is_pinned()
         {
-            self.pool.keep(buffer);
+            self.pool.take_back(buffer);
         }
     }
 }

@@ -1,13 +1,16 @@
 //! Pairs that kernels found.
 
+use std::collections::VecDeque;
+
 use overspill_kernels::Pairs;
 use overspill_machine::Result;
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::DeviceBuffer;
 
 use super::gpu::Gpu;
+use super::host_pool::PooledBuffer;
 
-/// Bytes of a pair in GPU memory.
+/// Bytes of a pair.
 pub(crate) const PAIR_BYTES: u64 = 16;
 
 /// Room in GPU memory for pairs.
@@ -17,11 +20,22 @@ pub(crate) struct PairBuffers {
     probe: DeviceBuffer,
 }
 
-/// Pairs in CPU memory: of each the value of the build row and that of the probe row.
+/// Pairs in CPU memory that the GPU copied them to: of each the value of the build row and that of the probe row.
 #[derive(Debug, Default)]
 pub(crate) struct PairBlock {
-    pub(crate) build: Vec<u64>,
-    pub(crate) probe: Vec<u64>,
+    parts: VecDeque<Part>,
+    /// Pairs of all parts.
+    length: usize,
+}
+
+/// What came by one copy.
+#[derive(Debug)]
+struct Part {
+    build: PooledBuffer,
+    probe: PooledBuffer,
+    count: usize,
+    /// Pairs that have been taken.
+    taken: usize,
 }
 
 impl PairBuffers {
@@ -39,33 +53,57 @@ impl PairBuffers {
         Pairs { build: self.build.view_mut(), probe: self.probe.view_mut() }
     }
 
-    /// Copies so many pairs to the end of a block.
-    pub(crate) fn append_to(&self, stream: &Stream, count: usize, block: &mut PairBlock) -> Result<()> {
-        let length = block.len();
-        let read = |buffer: &DeviceBuffer, column: &mut Vec<u64>| {
-            column.resize(length + count, 0);
-            buffer.read_into(stream, &mut column[length..])
-        };
-        let copied = read(&self.build, &mut block.build).and_then(|()| read(&self.probe, &mut block.probe));
-        if copied.is_err() {
-            block.truncate(length);
+    /// Copies so many pairs to the end of a block, which is as it was if that fails.
+    pub(crate) fn append_to(&self, gpu: &Gpu, stream: &Stream, count: usize, block: &mut PairBlock) -> Result<()> {
+        if count == 0 {
+            return Ok(());
         }
-        copied
+        let read = |buffer: &DeviceBuffer| {
+            let mut column = gpu.host().take(count * size_of::<u64>())?;
+            buffer.read_into(stream, &mut column.as_mut_slice::<u64>()?[..count])?;
+            Ok(column)
+        };
+        let (build, probe) = (read(&self.build)?, read(&self.probe)?);
+        block.parts.push_back(Part { build, probe, count, taken: 0 });
+        block.length += count;
+        Ok(())
     }
 }
 
 impl PairBlock {
     pub(crate) fn len(&self) -> usize {
-        self.build.len().min(self.probe.len())
+        self.length
     }
 
     pub(crate) fn clear(&mut self) {
-        self.truncate(0);
+        *self = Self::default();
     }
 
-    /// Drops all but the first pairs.
+    /// Drops what was appended since the block had so many pairs.
     pub(crate) fn truncate(&mut self, length: usize) {
-        self.build.truncate(length);
-        self.probe.truncate(length);
+        while self.length > length
+            && let Some(part) = self.parts.pop_back()
+        {
+            self.length -= part.count - part.taken;
+        }
+    }
+
+    /// Takes at most so many pairs out, which are appended to the vectors.
+    pub(crate) fn take(&mut self, limit: usize, build: &mut Vec<u64>, probe: &mut Vec<u64>) -> Result<()> {
+        let mut left = limit;
+        while left > 0
+            && let Some(part) = self.parts.front_mut()
+        {
+            let pairs = part.taken..part.count.min(part.taken + left);
+            build.extend_from_slice(&part.build.as_mut_slice::<u64>()?[pairs.clone()]);
+            probe.extend_from_slice(&part.probe.as_mut_slice::<u64>()?[pairs.clone()]);
+            left -= pairs.len();
+            self.length -= pairs.len();
+            part.taken = pairs.end;
+            if part.taken == part.count {
+                self.parts.pop_front();
+            }
+        }
+        Ok(())
     }
 }

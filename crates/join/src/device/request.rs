@@ -77,6 +77,8 @@ pub struct DeviceRequest {
     pub gpu: Arc<Gpu>,
     /// Who chooses how.
     pub advisor: Arc<dyn StrategyAdvisor>,
+    /// Whether a hash table may lie in CPU memory as far as GPU memory does not go.
+    pub tables_may_span: bool,
     /// How probe rows reach a hash table; `None` for the method that suits the link.
     pub transfer: Option<TransferMethod>,
     /// The share of a partitioned relation that is cached in GPU memory where there is room for all of it: a little less than

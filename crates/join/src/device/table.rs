@@ -10,6 +10,7 @@ use crate::cpu_partitioned::{self, HostPartitions};
 use crate::gpu_no_partition::{GpuTable, GpuTableChunk};
 use crate::gpu_radix::{FirstPass, RadixBuild, RadixChunk};
 use crate::keys::Keys;
+use crate::memory::Grant;
 use crate::triton::{self, PartitionedRelation};
 
 /// A build side that a GPU has taken in.
@@ -22,14 +23,19 @@ pub(crate) enum DeviceTable {
 
 impl DeviceTable {
     /// Takes a build side in by the first of the strategies that is possible; `None` if none is or is wanted, or the GPU failed.
-    pub(crate) fn build(request: &DeviceRequest, mut columns: BuildColumns, threads: usize) -> Option<Self> {
+    pub(crate) fn build(
+        request: &DeviceRequest,
+        mut columns: BuildColumns,
+        threads: usize,
+        memory: &mut Grant,
+    ) -> Option<Self> {
         for strategy in &request.advisor.strategies(columns.rows, columns.is_dense()) {
             if let Some(reason) = request.gpu.lost_because() {
                 request.observer.failed(*strategy, reason);
                 return None;
             }
             let built = match strategy {
-                GpuStrategy::NoPartition => GpuTable::build(request, &columns).map(Self::NoPartition),
+                GpuStrategy::NoPartition => GpuTable::build(request, &columns, memory).map(Self::NoPartition),
                 GpuStrategy::Triton => triton::build(request, &columns).map(Self::Triton),
                 GpuStrategy::CpuPartitioned => {
                     cpu_partitioned::build(request, &mut columns, threads).map(Self::CpuPartitioned)
@@ -63,6 +69,16 @@ impl DeviceTable {
     /// Bytes of CPU memory that a build side of so many rows takes besides its rows, whatever the strategy.
     pub(crate) fn host_bytes(rows: usize) -> usize {
         BuildColumns::bytes(rows) + triton::host_bytes(rows).max(cpu_partitioned::host_bytes(rows))
+    }
+
+    /// Rows of a chunk whose partitions are as large as was planned; `None` if chunks are not partitioned.
+    pub(crate) fn chunk_rows(&self) -> Option<usize> {
+        let plan = match self {
+            Self::NoPartition(_) => return None,
+            Self::Triton(table) => &table.plan,
+            Self::CpuPartitioned(table) => &table.plan,
+        };
+        Some(usize::try_from(plan.chunk_tuples()).unwrap_or(usize::MAX))
     }
 
     pub(crate) fn strategy(&self) -> GpuStrategy {

@@ -62,9 +62,12 @@ impl GpuTableChunk {
             request.observer.add(DeviceCount::LinkBytes, (rows.end - rows.start) * 8);
             if found <= buffers.capacity() {
                 let count = usize::try_from(found).map_err(|_| Error::Invalid(format!("{found} pairs")))?;
-                buffers.append_to(&bench.stream, count, block)?;
+                buffers.append_to(gpu, &bench.stream, count, block)?;
                 request.observer.add(DeviceCount::LinkBytes, found * PAIR_BYTES);
                 self.next = rows.end;
+                if found <= most / 4 {
+                    self.unit = (2 * self.unit).min(self.keys.rows.next_multiple_of(PAGE_ROWS));
+                }
                 request.observer.add(DeviceCount::ProbeRows, rows.end - rows.start);
                 return Ok(Unit::Joined);
             }

@@ -5,6 +5,7 @@ use overspill_machine::memory::Mapping;
 use overspill_machine::{Error, Result};
 
 use crate::device::{BuildColumns, BuildValues, DeviceCount, DeviceRequest, Resident};
+use crate::memory::Grant;
 
 /// The hash of keys that may be anything: floating-point numbers, packed columns, hashes.
 pub(crate) const HASH: HashFunction = HashFunction::Murmur3;
@@ -21,14 +22,20 @@ pub(crate) struct GpuTable {
 
 impl GpuTable {
     /// Makes the first table that the keys and GPU memory allow: of a range of unique keys, of unique keys, of any keys.
-    pub(crate) fn build(request: &DeviceRequest, columns: &BuildColumns) -> Result<Self> {
+    ///
+    /// `memory` pays for what lies in CPU memory.
+    pub(crate) fn build(request: &DeviceRequest, columns: &BuildColumns, memory: &mut Grant) -> Result<Self> {
         // Refused now, not when the first chunk comes.
         request.transfer_method().check_device(request.gpu.device().properties())?;
         let mut refused = None;
+        let mut is_unique = true;
         for kind in kinds(columns) {
-            match Self::of_kind(request, columns, kind) {
+            if kind == TableKind::LinearProbing && !is_unique {
+                continue;
+            }
+            match Self::of_kind(request, columns, kind, memory) {
                 Ok(Some(table)) => return Ok(table),
-                Ok(None) => {}
+                Ok(None) => is_unique = false,
                 // A table of another kind may be smaller.
                 Err(error @ (Error::TooSmall { .. } | Error::OverBudget { .. })) => {
                     refused.get_or_insert(error);
@@ -40,7 +47,12 @@ impl GpuTable {
     }
 
     /// `None` if the table is not of a kind that takes these keys.
-    fn of_kind(request: &DeviceRequest, columns: &BuildColumns, kind: TableKind) -> Result<Option<Self>> {
+    fn of_kind(
+        request: &DeviceRequest,
+        columns: &BuildColumns,
+        kind: TableKind,
+        memory: &mut Grant,
+    ) -> Result<Option<Self>> {
         let gpu = &request.gpu;
         let Size { slots, others } = Size::of(kind, columns.rows)?;
         let left = gpu.resident_left();
@@ -56,21 +68,37 @@ impl GpuTable {
         }
         let placement = if table_on_device == slots {
             TablePlacement::Device
-        } else if gpu.mapping() == Mapping::Contiguous {
+        } else if gpu.mapping() == Mapping::Contiguous && request.tables_may_span {
             TablePlacement::Spanning { device_bytes: table_on_device, node: gpu.node(), mapping: gpu.mapping() }
         } else {
             // One range of addresses over both memories is not to be had.
             return Err(too_small);
         };
+        let spilled = slots - table_on_device;
+        let host_bytes = usize::try_from(spilled).unwrap_or(usize::MAX);
+        if memory.try_grow(host_bytes).is_err() {
+            let of = "memory for the part of a hash table that GPU memory has no room for";
+            return Err(Error::TooSmall { what: "the hash table of a join", needed: spilled, of, available: 0 });
+        }
         let resident = gpu.reserve_resident(table_on_device + others)?;
         let bench = gpu.turn();
         let mut table = HashTable::new(gpu.kernels(), kind, crate::device::KEY, columns.rows, HASH, placement)?;
-        let refused = table.build(&bench.stream, &columns.side()?)?;
+        let mut side = columns.side()?;
+        // Keys that repeat are compared with those of the first row that has them, wherever that is.
+        let copied = match kind {
+            TableKind::MultiValue if columns.rows * 8 <= gpu.workspace() / 2 => Some(columns.copy_keys(&bench.stream)?),
+            _ => None,
+        };
+        if let Some(keys) = &copied {
+            side.keys = keys.view();
+        }
+        let refused = table.build(&bench.stream, &side)?;
         request.observer.add(DeviceCount::LinkBytes, columns.link_bytes());
         if refused > 0 {
+            memory.shrink(host_bytes);
             return Ok(None);
         }
-        Ok(Some(Self { table, bytes: slots + others, spilled: slots - table_on_device, _resident: resident }))
+        Ok(Some(Self { table, bytes: slots + others, spilled, _resident: resident }))
     }
 
     pub(crate) fn bytes(&self) -> u64 {

@@ -40,7 +40,7 @@ impl<R: FirstPass> PairJoin<'_, R> {
         stream: &Stream,
         there: Option<&Arc<FinePartitions>>,
     ) -> Result<Option<Ready>> {
-        if self.probe.tuples(self.partition) > self.plan.piece {
+        if self.probe.tuples(self.partition) > self.plan.probe_piece {
             return Ok(None);
         }
         let build = match there {
@@ -48,7 +48,7 @@ impl<R: FirstPass> PairJoin<'_, R> {
             None => self.build.fine(self.request, kernels, stream, self.partition)?,
         };
         let Some(build) = build else { return Ok(None) };
-        let mut pieces = self.probe.pieces(&self.request.gpu, self.partition, self.plan.piece);
+        let mut pieces = self.probe.pieces(&self.request.gpu, self.partition, self.plan.probe_piece);
         let Some(tuples) = pieces.next() else { return Ok(None) };
         let tuples = tuples?;
         let probe = tuples.refine(kernels, stream, 0, tuples.count, build.radix)?;
@@ -80,7 +80,7 @@ impl<R: FirstPass> PairJoin<'_, R> {
             let radix = self.plan.second(build_tuples.count)?;
             let build = refine(&build_tuples, 0, build_tuples.count, radix)?;
             let join = PartitionedJoin::new(gpu.kernels(), KEY, radix)?;
-            for probe_tuples in self.probe.pieces(gpu, self.partition, most) {
+            for probe_tuples in self.probe.pieces(gpu, self.partition, self.plan.probe_piece) {
                 let probe_tuples = probe_tuples?;
                 // First rows, and how many.
                 let mut waiting = vec![(0, probe_tuples.count)];
@@ -127,7 +127,7 @@ impl<R: FirstPass> PairJoin<'_, R> {
                     return Err(too_many("the matches of a partition", held, self.most_pairs));
                 }
                 let count = usize::try_from(found).map_err(|_| Error::Invalid(format!("{found} pairs")))?;
-                buffers.append_to(stream, count, block)?;
+                buffers.append_to(&self.request.gpu, stream, count, block)?;
                 self.request.observer.add(DeviceCount::LinkBytes, found * PAIR_BYTES);
                 return Ok(None);
             }

@@ -58,7 +58,7 @@ pub(crate) struct RadixChunk<R> {
 
 impl<R> RadixRun<R> {
     fn state(&self) -> MutexGuard<'_, State<R>> {
-        // A stream that panicked has left a partition half joined, whose pairs are not counted as done.
+        // A stream that panicked has taken the pairs of one partition with it, and its query fails.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -102,7 +102,7 @@ impl<R: FirstPass> RadixChunk<R> {
             return Ok(unit);
         }
         state.has_begun = true;
-        state.advance(build, request, &bench, self.plan);
+        state.advance(build, request, &bench, self.plan, self.number);
         Ok(self.take(&mut state, block)?.unwrap_or(Unit::Joined))
     }
 
@@ -164,6 +164,9 @@ impl<R: FirstPass> State<R> {
         let (fanout, members) = (build.relation.fanout(), self.members.len());
         let mut group = Vec::with_capacity(GROUP);
         let (mut partition, mut number) = self.next;
+        if number >= members {
+            (partition, number) = (partition + 1, 0);
+        }
         while partition < fanout && group.len() < GROUP {
             let has_probe = |member: &Member<R>| member.relation.tuples(partition) > 0;
             if build.relation.tuples(partition) > 0 && self.members[number].as_ref().is_some_and(has_probe) {
@@ -175,7 +178,16 @@ impl<R: FirstPass> State<R> {
     }
 
     /// Joins some pairs of partitions. While one is joined, the next takes its second pass.
-    fn advance(&mut self, build: &RadixBuild<R>, request: &DeviceRequest, bench: &Workbench, plan: RadixPlan) {
+    ///
+    /// It ends early where the pairs of `own`, the member whose stream goes on with the run, must be taken first.
+    fn advance(
+        &mut self,
+        build: &RadixBuild<R>,
+        request: &DeviceRequest,
+        bench: &Workbench,
+        plan: RadixPlan,
+        own: usize,
+    ) {
         let gpu = &request.gpu;
         let (stream, second_stream) = (&bench.stream, &bench.second_stream);
         let (group, end) = self.group(build);
@@ -217,8 +229,12 @@ impl<R: FirstPass> State<R> {
             member.pairs = pairs;
             match joined {
                 Ok(()) => request.observer.add(DeviceCount::ProbeRows, member.relation.tuples(partition)),
-                // Another partition may be smaller.
-                Err(error @ Error::TooSmall { .. }) => {
+                Err(Error::TooSmall { .. }) if before > 0 && number == own => {
+                    self.next = (partition, number);
+                    return;
+                }
+                // Another partition may be smaller. Of other members nobody knows when their pairs are taken.
+                Err(error @ (Error::TooSmall { .. } | Error::OverBudget { .. } | Error::OutOfDeviceMemory { .. })) => {
                     member.left.push(partition);
                     member.refused.get_or_insert(error);
                 }
@@ -228,6 +244,7 @@ impl<R: FirstPass> State<R> {
                     return;
                 }
             }
+            self.next = (partition, number + 1);
         }
         self.next = end;
     }

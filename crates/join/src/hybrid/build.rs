@@ -197,7 +197,7 @@ fn matchable_rows(batch: &RecordBatch, keys: &Keys) -> Result<Option<RecordBatch
 }
 
 /// Adds the bytes that columns with 32-bit offsets address; false if a concatenation would pass what they can address.
-fn add_offset_bytes(batch: &RecordBatch, offsets: &mut [usize]) -> bool {
+pub(super) fn add_offset_bytes(batch: &RecordBatch, offsets: &mut [usize]) -> bool {
     let mut fits = true;
     for (bytes, column) in offsets.iter_mut().zip(batch.columns()) {
         if has_small_offsets(column.data_type()) {

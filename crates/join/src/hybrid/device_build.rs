@@ -5,7 +5,6 @@ use arrow::array::RecordBatch;
 use super::payload::PackedPayload;
 use crate::device::{BuildColumns, DeviceRequest, DeviceTable};
 use crate::error::Result;
-use crate::hash_table::JoinTable;
 use crate::keys::Keys;
 use crate::memory::Grant;
 use crate::spec::{JoinSpec, Side};
@@ -36,9 +35,9 @@ impl DeviceBuild {
             return Ok(None);
         };
         let keys = spec.keys(Side::Build, batch)?;
-        let index = JoinTable::row_bytes(&spec.codec) * rows;
-        let needed = DeviceTable::host_bytes(rows);
-        if needed > index && memory.try_grow(needed - index).is_err() {
+        // Beside those for an index, which the CPU makes if the GPU fails.
+        let needed = DeviceTable::host_bytes(rows) + rows * spec.codec.packed_bytes().unwrap_or(0) + keys.bytes();
+        if memory.try_grow(needed).is_err() {
             let reason =
                 format!("there are no {needed} bytes of memory to give {rows} rows of its build side to the GPU");
             request.observer.refused(strategy, &reason);
@@ -55,7 +54,7 @@ impl DeviceBuild {
             }
         };
         drop(words);
-        let Some(table) = DeviceTable::build(request, columns, spec.build_threads) else { return Ok(None) };
+        let Some(table) = DeviceTable::build(request, columns, spec.build_threads, memory) else { return Ok(None) };
         let keys = (!spec.codec.is_word()).then_some(keys);
         Ok(Some(Self { request: request.clone(), table, payload, keys }))
     }

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::buffer::{BooleanBuffer, ScalarBuffer};
+use arrow::datatypes::DataType;
 
+use super::build::add_offset_bytes;
 use super::build_side::BuildSide;
 use super::device_build::{DeviceBuild, wants_no_numbers};
 use super::payload::PackedPayload;
 use crate::cpu_partitioned;
 use crate::device::{DeviceChunk, DeviceCount, GpuStrategy, PAIR_BYTES, PairBlock, ProbeKeys};
-use crate::error::Result;
+use crate::error::{JoinError, Result};
 use crate::join_type::JoinType;
 use crate::keys::Keys;
 use crate::memory::{Grant, HeldMemory, UnitMemory};
@@ -21,7 +23,7 @@ use crate::triton;
 /// Rows of a chunk that looks into a hash table: enough that a launch is nothing beside them.
 const TABLE_CHUNK: usize = 1 << 20;
 
-/// Rows of a chunk that is partitioned: as many as there is memory for, as the build side crosses the link once a chunk.
+/// The most rows of a chunk that is partitioned, whatever memory there is: they have numbers of 32 bits.
 const PARTITIONED_CHUNK: usize = u32::MAX as usize;
 
 /// Pairs that there is memory for, for each row of a chunk, and at least: where rows have more matches, units are shorter.
@@ -36,8 +38,14 @@ pub(super) struct DeviceProbe {
     keys: Vec<Keys>,
     rows: usize,
     most_rows: usize,
+    /// For each column whose arrays address their values by 32-bit offsets, the bytes of values so far.
+    offsets: Vec<usize>,
     grant: Grant,
     held: HeldMemory,
+    /// Whether chunks are partitioned, which takes a copy of them.
+    is_partitioned: bool,
+    /// Bytes of a packed key that are not those of its column.
+    key_bytes: usize,
     /// How rows of the probe side are packed, if their numbers are not wanted; `None` if the numbers are.
     payload: Option<PackedPayload>,
     /// The packed columns of the rows that are collected; `None` if a row cannot be packed.
@@ -45,9 +53,8 @@ pub(super) struct DeviceProbe {
     /// The batch that did not fit the chunk before.
     pending: Option<(RecordBatch, Keys)>,
     joining: Option<Joining>,
+    /// Pairs of the chunk that have been found and not handed on.
     block: PairBlock,
-    /// Pairs of the block that have been handed on.
-    taken: usize,
 }
 
 /// The chunk that is being joined.
@@ -84,24 +91,30 @@ impl DeviceProbe {
     /// For a build side on a GPU; `None` if it is not on one.
     pub(super) fn for_join(spec: &JoinSpec, build: &BuildSide, memory: &Arc<UnitMemory>) -> Option<Self> {
         let device = build.device.as_ref()?;
-        let (most_rows, payload) = match device.table.strategy() {
-            // The rows of a chunk come in about their order, so that their columns are at hand.
-            GpuStrategy::NoPartition => (TABLE_CHUNK, None),
-            GpuStrategy::Triton | GpuStrategy::CpuPartitioned => (PARTITIONED_CHUNK, probe_payload(spec, device)),
+        // Dictionaries of several batches may have more values together than keys for them.
+        if spec.probe_schema.fields().iter().any(|field| has_narrow_dictionary(field.data_type())) {
+            return None;
+        }
+        // The rows of a chunk that looks into a table come in about their order, so that their columns are at hand.
+        let (most_rows, payload) = match device.table.chunk_rows() {
+            None => (TABLE_CHUNK, None),
+            Some(rows) => (rows.min(PARTITIONED_CHUNK), probe_payload(spec, device)),
         };
         Some(Self {
             batches: Vec::new(),
             keys: Vec::new(),
             rows: 0,
             most_rows,
+            offsets: vec![0; spec.probe_schema.fields().len()],
             grant: memory.grant(),
             held: HeldMemory::default(),
             words: payload.is_some().then(Vec::new),
+            is_partitioned: device.table.chunk_rows().is_some(),
+            key_bytes: spec.codec.packed_bytes().unwrap_or(0),
             payload,
             pending: None,
             joining: None,
             block: PairBlock::default(),
-            taken: 0,
         })
     }
 
@@ -115,7 +128,8 @@ impl DeviceProbe {
         if rows == 0 {
             return Taken::Collected;
         }
-        if self.rows > 0 && self.rows + rows > self.most_rows {
+        let is_addressable = add_offset_bytes(&batch, &mut self.offsets);
+        if self.rows > 0 && (self.rows + rows > self.most_rows || !is_addressable) {
             self.pending = Some((batch, keys));
             return Taken::Full;
         }
@@ -125,10 +139,13 @@ impl DeviceProbe {
         // and where they are partitioned, partitions are a copy more.
         let partitions = |rows| triton::host_bytes(rows).max(cpu_partitioned::host_bytes(rows));
         let partitions = partitions(self.rows + rows) - if self.rows > 0 { partitions(self.rows) } else { 0 };
-        let copies = ProbeKeys::bytes(rows, true) + if self.most_rows == PARTITIONED_CHUNK { partitions } else { 0 };
-        let pairs = |rows: usize| (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) * PAIR_BYTES as usize;
+        let copies = ProbeKeys::bytes(rows, true) + if self.is_partitioned { partitions } else { 0 };
+        // Keys that are not a column are there until they are copied, and again if pairs are looked at; so are packed columns.
+        let packed = rows * (2 * self.key_bytes + size_of::<u64>());
+        // Those that are handed on, and those that are found meanwhile.
+        let pairs = |rows: usize| 2 * (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) * PAIR_BYTES as usize;
         let pairs = pairs(self.rows + rows) - if self.rows > 0 { pairs(self.rows) } else { 0 };
-        if self.grant.try_grow(2 * self.held.add(&batch) + keys.bytes() + copies + pairs).is_err() {
+        if self.grant.try_grow(2 * self.held.add(&batch) + 2 * keys.bytes() + packed + copies + pairs).is_err() {
             if self.rows == 0 {
                 self.clear();
                 return Taken::No(batch, keys);
@@ -193,7 +210,6 @@ impl DeviceProbe {
             None => None,
         };
         self.block.clear();
-        self.taken = 0;
         Ok(batch)
     }
 
@@ -213,37 +229,29 @@ impl DeviceProbe {
         let Some(joining) = &mut self.joining else {
             return Ok(Found::All(self.leave_all(device, chunk.num_rows())));
         };
-        if self.taken == self.block.len() {
-            self.taken = 0;
-            if !joining.chunk.next(&device.table, &device.request, &mut self.block) {
-                let rest = match joining.chunk.has_rest() {
-                    true => joining.chunk.rest(&spec.keys(Side::Probe, chunk)?),
-                    false => None,
-                };
-                let left = rest.as_ref().map_or(0, BooleanBuffer::count_set_bits);
-                device.request.observer.add(DeviceCount::ReturnedRows, left as u64);
-                self.clear();
-                return Ok(Found::All(rest));
-            }
+        if self.block.len() == 0 && !joining.chunk.next(&device.table, &device.request, &mut self.block) {
+            let rest = match joining.chunk.has_rest() {
+                true => joining.chunk.rest(&spec.keys(Side::Probe, chunk)?),
+                false => None,
+            };
+            let left = rest.as_ref().map_or(0, BooleanBuffer::count_set_bits);
+            device.request.observer.add(DeviceCount::ReturnedRows, left as u64);
+            self.clear();
+            return Ok(Found::All(rest));
         }
-        let end = (self.taken + limit).min(self.block.len());
-        let range = self.taken..end;
-        self.taken = end;
-        match &joining.keys {
-            None => {
-                build.extend_from_slice(&self.block.build[range.clone()]);
-                probe.extend_from_slice(&self.block.probe[range]);
-            }
-            Some(keys) => {
-                for (build_row, probe_row) in self.block.build[range.clone()].iter().zip(&self.block.probe[range]) {
-                    let row = *probe_row as usize;
-                    let is_same = |build_keys: &Keys| keys.are_equal(row, build_keys, *build_row as usize);
-                    if keys.is_matchable(row) && device.keys.as_ref().is_none_or(is_same) {
-                        build.push(*build_row);
-                        probe.push(*probe_row);
-                    }
+        self.block.take(limit, build, probe).map_err(JoinError::host)?;
+        if let Some(keys) = &joining.keys {
+            let mut kept = 0;
+            for place in 0..build.len() {
+                let (build_row, row) = (build[place] as usize, probe[place] as usize);
+                let is_same = |build_keys: &Keys| keys.are_equal(row, build_keys, build_row);
+                if keys.is_matchable(row) && device.keys.as_ref().is_none_or(is_same) {
+                    (build[kept], probe[kept]) = (build[place], probe[place]);
+                    kept += 1;
                 }
             }
+            build.truncate(kept);
+            probe.truncate(kept);
         }
         Ok(if joining.is_packed { Found::Packed } else { Found::Rows })
     }
@@ -262,12 +270,27 @@ impl DeviceProbe {
     /// Makes room for the next chunk.
     fn clear(&mut self) {
         self.joining = None;
-        self.block = PairBlock::default();
-        self.taken = 0;
+        self.block.clear();
         self.held = HeldMemory::default();
+        self.offsets.fill(0);
         self.words = self.payload.is_some().then(Vec::new);
         let bytes = self.grant.bytes();
         self.grant.shrink(bytes);
+    }
+}
+
+/// Whether values are numbered by 8 or 16 bits.
+fn has_narrow_dictionary(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(key, _) => key.primitive_width().is_some_and(|bytes| bytes < 4),
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::ListView(field)
+        | DataType::LargeListView(field)
+        | DataType::FixedSizeList(field, _)
+        | DataType::Map(field, _) => has_narrow_dictionary(field.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| has_narrow_dictionary(field.data_type())),
+        _ => false,
     }
 }
 

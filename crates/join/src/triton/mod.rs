@@ -9,6 +9,7 @@
 mod relation;
 
 use overspill_machine::Result;
+use overspill_machine::memory::Mapping;
 
 pub(crate) use relation::PartitionedRelation;
 
@@ -55,6 +56,12 @@ pub(crate) fn host_bytes(rows: usize) -> usize {
 /// and at most the share of them that is worth caching (section 6.2.7).
 fn cache(request: &DeviceRequest, tuples: u64, plan: &RadixPlan) -> Result<Resident> {
     let gpu = &request.gpu;
-    let wanted = PartitionedRelation::bytes_of(tuples, plan.first) as f64 * request.cached_share;
-    gpu.reserve_resident((wanted as u64).min(gpu.resident_left() / 2))
+    let all = PartitionedRelation::bytes_of(tuples, plan.first);
+    let room = gpu.resident_left() / 2;
+    gpu.reserve_resident(match gpu.mapping() {
+        Mapping::Contiguous => ((all as f64 * request.cached_share) as u64).min(room),
+        // All or nothing, as two arrays have no common addresses.
+        Mapping::TwoArrays if all <= room && request.cached_share > 0.0 => all,
+        Mapping::TwoArrays => 0,
+    })
 }

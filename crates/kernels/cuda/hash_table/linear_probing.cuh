@@ -6,9 +6,9 @@
 
 namespace overspill {
 
-// At half load a walk of unlike keys is this long in no table that there is memory for. One that is longer is of a key with
-// many duplicates, each of which would walk over all before it: such keys belong in a multi-value table.
-constexpr u64 kLongestWalk = 4096;
+// At half load the longest walk of n unlike keys is about ln(n) / 0.19, that is 110 for a billion. One that is longer than this
+// is of a key with many duplicates, each of which would walk over all before it: such keys belong in a multi-value table.
+constexpr u64 kLongestWalk = 256;
 
 // 2^bits slots. A slot of an 8-byte key is the key and a value of 8 bytes; the value is claimed by compare-and-swap, and
 // the key written after it, which is enough because lookups come in a later launch.

@@ -208,7 +208,7 @@ impl HashTable {
     /// Fills the table with the build side, and waits for it. What was in it before is gone.
     ///
     /// Returns how many tuples it could not take: for perfect hashing those whose key is there already or out of range, for linear
-    /// probing those of keys with thousands of duplicates. If there are any, the table must not be probed: another kind is
+    /// probing those of keys with hundreds of duplicates. If there are any, the table must not be probed: another kind is
     /// needed.
     ///
     /// # Errors

@@ -37,8 +37,9 @@ async fn whatever_fails_the_answer_is_right() {
             let (_, sql, _) = JOINS.into_iter().find(|(other, ..)| *other == name).unwrap();
             let expected = expected(sql).await;
             for kind in KINDS {
-                let (mut place, mut fired) = (1, 0);
-                loop {
+                let (mut place, mut fired, mut silent) = (1, 0, 0);
+                // What is waited for is not counted: there a few in a row that nobody notices are the end.
+                while silent < 3 {
                     limit += 1;
                     let device = Some(Device::with(limit));
                     let settings = Settings { strategy, device, ..settings(2, false) };
@@ -65,10 +66,11 @@ async fn whatever_fails_the_answer_is_right() {
                     } else {
                         assert_eq!(left, None, "{case}");
                     }
-                    if !has_fired {
+                    if !has_fired && calls(&emulated, kind) > 0 {
                         break;
                     }
-                    fired += 1;
+                    silent = if has_fired { 0 } else { silent + 1 };
+                    fired += usize::from(has_fired);
                     place += (place / 3).max(1);
                 }
                 assert!(fired > 0, "{name} by {strategy}: no {kind} to fail");

@@ -118,6 +118,38 @@ async fn every_join_type_runs_on_the_device() {
     assert_eq!(leftovers(&emulated), None);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_with_many_matches_stay_on_the_device() {
+    let emulated = start(16 * MIB);
+    // Of `p` all bits are set, which tables of unique keys take for an empty slot.
+    let tables = [
+        "CREATE TABLE r AS SELECT value % 3000 AS k, -1 AS p FROM generate_series(1, 30000)",
+        "CREATE TABLE u AS SELECT value AS k, -1 AS p FROM generate_series(1, 30000)",
+        "CREATE TABLE s AS SELECT value % 3000 AS k, value AS q FROM generate_series(1, 20000)",
+    ];
+    for strategy in [Strategy::GpuNoPartition, Strategy::Triton, Strategy::CpuPartitioned] {
+        for (build, matches, times) in [("r", 200_000, 10), ("u", 19_994, 1)] {
+            let settings = on_device(strategy, Device::with(16 * MIB));
+            let session = Session::open(Engine::Overspill, &settings, Memory::Ample).unwrap();
+            for table in tables {
+                session.ctx.sql(table).await.unwrap().collect().await.unwrap();
+            }
+            let sql = format!("SELECT count(*) AS n, sum(p) AS p, sum(q) AS q FROM {build} JOIN s ON {build}.k = s.k");
+            let run = Run::of(&session.ctx, session.ctx.sql(&sql).await).await;
+            let case = format!("{build} by {strategy}: {:?}", run.report.device);
+            // Keys of `s` that are 0 are not in `u`.
+            let sum = if build == "r" { 10 * 200_010_000_i64 } else { 200_010_000 - 3000 * (6 * 7 / 2) };
+            let expected = format!("SELECT {matches} AS n, {} AS p, {sum} AS q", -matches);
+            let expected = Run::of(&session.ctx, session.ctx.sql(&expected).await).await.answer.unwrap();
+            assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
+            let report = run.report.device;
+            assert_eq!((report.joins(), report.returned_rows, report.refusals.len()), (1, 0, 0), "{case}");
+            assert!(times * report.probe_rows >= matches as usize, "{case}");
+        }
+    }
+    assert_eq!(leftovers(&emulated), None);
+}
+
 #[tokio::test]
 async fn settings_that_cannot_be_are_sentences() {
     let emulated = start(64 * MIB);
