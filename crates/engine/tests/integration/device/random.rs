@@ -7,16 +7,19 @@ use crate::differential::{run_cases, run_on_device};
 /// From the least there may be to ample.
 const LIMITS: [usize; 3] = [16 * MIB, 20 * MIB, 200 * MIB];
 
-const QUERIES: usize = 12;
+const QUERIES: usize = 30;
 
 #[test]
 fn random_queries_agree() {
     let mut all = Tally::default();
     for (number, limit) in LIMITS.into_iter().enumerate() {
         let emulated = start(limit);
-        if number == 1 {
+        match number {
             // Most drivers map no pages of CPU memory beside those of the GPU.
-            emulated.configure("granularity=0");
+            1 => emulated.configure("granularity=0"),
+            // The scratchpad of compute capability 7.5.
+            2 => emulated.configure("shared=65536"),
+            _ => {}
         }
         let tally = run_cases(QUERIES, |case| run_on_device((number * QUERIES) as u64 + case, limit));
         assert_eq!(leftovers(&emulated), None, "{limit} bytes of device memory");
