@@ -80,8 +80,9 @@ gpu-bundle:
 	$(CARGO) build --release --locked -p overspill-experiments --bin gpu-check --config profile.release.strip=true
 	@mkdir -p gpu-bundle
 	xz --keep --stdout -9 "$(TARGET_DIR)/release/gpu-check" > gpu-bundle/gpu-check.xz
-	$(CARGO_BUILD) --release --config profile.release.strip=true
-	xz --keep --stdout -6 "$(TARGET_DIR)/release/overspill" > gpu-bundle/overspill.xz
+	$(CARGO_BUILD) --release
+	strip -o gpu-bundle/overspill "$(TARGET_DIR)/release/overspill"
+	xz --force -6 gpu-bundle/overspill
 	@ls -l gpu-bundle
 
 fuzz: $(VENV)/complete

@@ -7,6 +7,8 @@ use overspill_machine::driver::Device;
 use overspill_machine::memory::{HostBuffer, PageSize, Plain, UnifiedBuffer, View};
 use overspill_machine::transfer::{Source, SourceMemory, TransferMethod};
 
+use crate::memory::HUGE;
+
 /// Smaller buffers are not worth telling apart.
 const SMALLEST: usize = 64 << 10;
 
@@ -74,8 +76,10 @@ impl HostPool {
 
     fn take_of(&self, memory: SourceMemory, bytes: usize) -> Result<PooledBuffer> {
         let bytes = Self::size_for(bytes);
+        // A buffer takes whole pages.
+        let pages = if bytes < HUGE { PageSize::Small } else { PageSize::Huge };
         let memory = match memory {
-            SourceMemory::Pageable => Memory::Host(HostBuffer::new(bytes, PageSize::Huge)?),
+            SourceMemory::Pageable => Memory::Host(HostBuffer::new(bytes, pages)?),
             SourceMemory::Unified => Memory::Unified(UnifiedBuffer::new(&self.device, bytes as u64)?),
             SourceMemory::Pinned => {
                 let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +91,7 @@ impl HostPool {
                 drop(kept);
                 match found {
                     Some(buffer) => Memory::Host(buffer),
-                    None => Memory::Host(HostBuffer::pinned(&self.device, bytes, PageSize::Huge)?),
+                    None => Memory::Host(HostBuffer::pinned(&self.device, bytes, pages)?),
                 }
             }
         };

@@ -138,7 +138,8 @@ impl DeviceProbe {
         // The columns are copied once, when the chunk is complete; keys and columns cross the link from memory of their own,
         // and where they are partitioned, partitions are a copy more.
         let partitions = |rows| triton::host_bytes(rows).max(cpu_partitioned::host_bytes(rows));
-        let partitions = partitions(self.rows + rows) - if self.rows > 0 { partitions(self.rows) } else { 0 };
+        let paid = if self.rows > 0 { partitions(self.rows) } else { 0 };
+        let partitions = partitions(self.rows + rows).saturating_sub(paid);
         let copies = ProbeKeys::bytes(rows, true) + if self.is_partitioned { partitions } else { 0 };
         // Keys that are not a column are there until they are copied, and again if pairs are looked at; so are packed columns.
         let packed = rows * (2 * self.key_bytes + size_of::<u64>());
