@@ -58,13 +58,23 @@ impl PairBuffers {
         if count == 0 {
             return Ok(());
         }
-        let read = |buffer: &DeviceBuffer| {
-            let mut column = gpu.host().take(count * size_of::<u64>())?;
-            buffer.read_into(stream, &mut column.as_mut_slice::<u64>()?[..count])?;
-            Ok(column)
-        };
-        let (build, probe) = (read(&self.build)?, read(&self.probe)?);
-        block.parts.push_back(Part { build, probe, count, taken: 0 });
+        // The last part may have room for them.
+        if let Some(part) = block.parts.back_mut()
+            && part.build.as_slice::<u64>().len().min(part.probe.as_slice::<u64>().len()) >= part.count + count
+        {
+            let places = part.count..part.count + count;
+            self.build.read_into(stream, &mut part.build.as_mut_slice::<u64>()?[places.clone()])?;
+            self.probe.read_into(stream, &mut part.probe.as_mut_slice::<u64>()?[places])?;
+            part.count += count;
+        } else {
+            let read = |buffer: &DeviceBuffer| {
+                let mut column = gpu.host().take(count * size_of::<u64>())?;
+                buffer.read_into(stream, &mut column.as_mut_slice::<u64>()?[..count])?;
+                Ok::<_, overspill_machine::Error>(column)
+            };
+            let (build, probe) = (read(&self.build)?, read(&self.probe)?);
+            block.parts.push_back(Part { build, probe, count, taken: 0 });
+        }
         block.length += count;
         Ok(())
     }
@@ -82,9 +92,14 @@ impl PairBlock {
     /// Drops what was appended since the block had so many pairs.
     pub(crate) fn truncate(&mut self, length: usize) {
         while self.length > length
-            && let Some(part) = self.parts.pop_back()
+            && let Some(part) = self.parts.back_mut()
         {
-            self.length -= part.count - part.taken;
+            let dropped = (self.length - length).min(part.count - part.taken);
+            part.count -= dropped;
+            self.length -= dropped;
+            if part.count == part.taken {
+                self.parts.pop_back();
+            }
         }
     }
 

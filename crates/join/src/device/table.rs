@@ -81,6 +81,16 @@ impl DeviceTable {
         Some(usize::try_from(plan.chunk_tuples()).unwrap_or(usize::MAX))
     }
 
+    /// Bytes of CPU memory that the build side takes besides its rows, and what was paid for apart.
+    pub(crate) fn resident_host_bytes(&self) -> usize {
+        let bytes = match self {
+            Self::NoPartition(_) => 0,
+            Self::Triton(table) => table.relation.spilled_bytes(),
+            Self::CpuPartitioned(table) => table.relation.spilled_bytes() / 16 * 17,
+        };
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+
     pub(crate) fn strategy(&self) -> GpuStrategy {
         match self {
             Self::NoPartition(_) => GpuStrategy::NoPartition,

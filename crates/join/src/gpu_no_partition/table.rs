@@ -33,7 +33,12 @@ impl GpuTable {
             if kind == TableKind::LinearProbing && !is_unique {
                 continue;
             }
-            match Self::of_kind(request, columns, kind, memory) {
+            let paid = memory.bytes();
+            let made = Self::of_kind(request, columns, kind, memory);
+            if !matches!(made, Ok(Some(_))) {
+                memory.shrink(memory.bytes() - paid);
+            }
+            match made {
                 Ok(Some(table)) => return Ok(table),
                 Ok(None) => is_unique = false,
                 // A table of another kind may be smaller.
@@ -95,7 +100,6 @@ impl GpuTable {
         let refused = table.build(&bench.stream, &side)?;
         request.observer.add(DeviceCount::LinkBytes, columns.link_bytes());
         if refused > 0 {
-            memory.shrink(host_bytes);
             return Ok(None);
         }
         Ok(Some(Self { table, bytes: slots + others, spilled, _resident: resident }))

@@ -53,6 +53,9 @@ impl<R: FirstPass> RadixBuild<R> {
             return Ok(None);
         };
         let tuples = tuples?;
+        if tuples.count < self.relation.tuples(partition) {
+            return Ok(None);
+        }
         let radix = self.plan.second(tuples.count)?;
         let fine = Arc::new(tuples.refine(kernels, stream, 0, tuples.count, radix)?);
         request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(tuples.count));

@@ -14,6 +14,9 @@ use crate::device::{Gpu, KEY, PooledBuffer};
 
 pub(super) const KEY_BYTES: u64 = 8;
 
+/// Values of 4 bytes on a line: columns of a piece start at a multiple of so many tuples.
+pub(crate) const LINE_TUPLES: u64 = 32;
+
 /// A relation that a first pass has partitioned.
 pub(crate) trait FirstPass: Debug + Send + Sync {
     /// Whether what the second pass makes of the build side is worth keeping in GPU memory, as its partitions are not there.
@@ -25,7 +28,7 @@ pub(crate) trait FirstPass: Debug + Send + Sync {
     /// Tuples of a partition.
     fn tuples(&self, partition: usize) -> u64;
 
-    /// The tuples of a partition, in pieces of so many at most, for kernels.
+    /// The tuples of a partition, in pieces of so many, a multiple of [`LINE_TUPLES`], at most, for kernels.
     fn pieces<'a>(
         &'a self,
         gpu: &'a Gpu,

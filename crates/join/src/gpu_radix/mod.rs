@@ -12,6 +12,6 @@ mod plan;
 mod run;
 
 pub(crate) use build::RadixBuild;
-pub(crate) use fine::{FirstPass, TupleMemory, Tuples};
+pub(crate) use fine::{FirstPass, LINE_TUPLES, TupleMemory, Tuples};
 pub(crate) use plan::RadixPlan;
 pub(crate) use run::RadixChunk;

@@ -51,6 +51,9 @@ impl<R: FirstPass> PairJoin<'_, R> {
         let mut pieces = self.probe.pieces(&self.request.gpu, self.partition, self.plan.probe_piece);
         let Some(tuples) = pieces.next() else { return Ok(None) };
         let tuples = tuples?;
+        if tuples.count < self.probe.tuples(self.partition) {
+            return Ok(None);
+        }
         let probe = tuples.refine(kernels, stream, 0, tuples.count, build.radix)?;
         self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(tuples.count));
         Ok(Some(Ready { build, probe }))

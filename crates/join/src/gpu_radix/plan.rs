@@ -3,6 +3,7 @@
 use overspill_kernels::{HashFunction, PartitionedJoin, Radix};
 use overspill_machine::{Error, Result};
 
+use super::fine::LINE_TUPLES;
 use crate::device::{Gpu, KEY};
 
 /// Bits of the first pass, at least and at most: a pass of more would flush buffers that are too short.
@@ -72,8 +73,10 @@ impl RadixPlan {
         let bits_for = |piece: u64| bits_of(parts(piece), second_bits.clone());
         // Partitions of fewer bits lose less by their alignment, which leaves room for more tuples.
         let bits = bits_for(fullest(*SECOND_BITS.start()));
-        let probe_piece = fullest(bits);
-        let piece = probe_piece.min(most);
+        // Pieces begin where lines do: what is planned to be one piece must be one.
+        let whole_lines = |tuples: u64| tuples / LINE_TUPLES * LINE_TUPLES;
+        let probe_piece = whole_lines(fullest(bits));
+        let piece = whole_lines(probe_piece.min(most));
         if piece < FEWEST_TUPLES {
             return Err(Error::TooSmall {
                 what: "the second pass of a partitioned join",

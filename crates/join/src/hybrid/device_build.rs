@@ -55,6 +55,9 @@ impl DeviceBuild {
         };
         drop(words);
         let Some(table) = DeviceTable::build(request, columns, spec.build_threads, memory) else { return Ok(None) };
+        let key_bytes =
+            if spec.codec.is_word() { 0 } else { rows * spec.codec.packed_bytes().unwrap_or(0) + keys.bytes() };
+        memory.shrink(needed.saturating_sub(table.resident_host_bytes() + key_bytes));
         let keys = (!spec.codec.is_word()).then_some(keys);
         Ok(Some(Self { request: request.clone(), table, payload, keys }))
     }

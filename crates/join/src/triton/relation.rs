@@ -6,15 +6,12 @@ use overspill_machine::memory::{Layout, Mapping, SpanningBuffer, SpanningLayout}
 use overspill_machine::{Error, Result};
 
 use crate::device::{Gpu, KEY};
-use crate::gpu_radix::{FirstPass, TupleMemory, Tuples};
+use crate::gpu_radix::{FirstPass, LINE_TUPLES, TupleMemory, Tuples};
 
 /// Bytes of a stretch of pages in one memory.
 const STRIPE: u64 = 2 << 20;
 
 const KEY_BYTES: u64 = 8;
-
-/// Of values of 4 bytes, on a line.
-const LINE_TUPLES: u64 = 32;
 
 /// Bytes of a value in a partitioned relation, and where it comes from.
 fn payload<'a>(side: &JoinSide<'a>, tuples: u64) -> (u64, PayloadInput<'a>) {
@@ -122,8 +119,7 @@ impl FirstPass for PartitionedRelation {
         most: u64,
     ) -> Box<dyn Iterator<Item = Result<Tuples<'a>>> + 'a> {
         let (start, tuples) = self.partitions[partition];
-        // Columns of a piece start where lines do.
-        let most = (most / LINE_TUPLES).max(1) * LINE_TUPLES;
+        debug_assert!(most > 0 && most.is_multiple_of(LINE_TUPLES), "columns of a piece start where lines do");
         Box::new((0..tuples.div_ceil(most)).map(move |number| {
             let (first, count) = (start + number * most, most.min(tuples - number * most));
             let keys = self.keys.view()?.slice(first * KEY_BYTES, count * KEY_BYTES)?;

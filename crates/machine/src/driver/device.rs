@@ -201,8 +201,8 @@ impl Device {
     /// Takes back memory that [`Device::allocate`] gave. It may be kept if no work is left that uses it.
     pub(crate) fn give_back(&self, address: CUdeviceptr, capacity: u64, is_idle: bool) {
         let mut kept = self.kept();
-        self.release(capacity);
         if is_idle && capacity <= kept.most {
+            self.release(capacity);
             while kept.bytes + capacity > kept.most {
                 self.free_oldest(&mut kept);
             }
@@ -211,7 +211,9 @@ impl Device {
             return;
         }
         drop(kept);
+        // Only what is free may be promised to others.
         self.free(address);
+        self.release(capacity);
     }
 
     fn free_oldest(&self, kept: &mut Kept) {

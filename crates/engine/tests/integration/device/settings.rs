@@ -150,6 +150,34 @@ async fn rows_with_many_matches_stay_on_the_device() {
     assert_eq!(leftovers(&emulated), None);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partitions_of_about_the_planned_size_lose_no_rows() {
+    let emulated = start(16 * MIB);
+    // In 16 MiB about 57,000 tuples are planned for, whichever side has one key only.
+    for strategy in [Strategy::Triton, Strategy::CpuPartitioned] {
+        for rows in (56_800..57_000).step_by(13) {
+            for (build, probe) in [("one", "many"), ("many", "one")] {
+                let settings = Settings { target_partitions: 1, ..on_device(strategy, Device::with(16 * MIB)) };
+                let session = Session::open(Engine::Overspill, &settings, Memory::Ample).unwrap();
+                for table in [
+                    "CREATE TABLE one AS SELECT value + 6 AS k, value AS v FROM generate_series(1, 100)".to_owned(),
+                    format!("CREATE TABLE many AS SELECT 7 AS k, value AS w FROM generate_series(1, {rows})"),
+                ] {
+                    session.ctx.sql(&table).await.unwrap().collect().await.unwrap();
+                }
+                let sql = format!("SELECT count(*) AS n FROM {build} JOIN {probe} ON {build}.k = {probe}.k");
+                let run = Run::of(&session.ctx, session.ctx.sql(&sql).await).await;
+                let expected = format!("SELECT {rows} AS n");
+                let expected = Run::of(&session.ctx, session.ctx.sql(&expected).await).await.answer.unwrap();
+                let case = format!("{rows} rows, {build} built, by {strategy}: {:?}", run.report.device);
+                assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
+                assert_eq!(run.report.device.joins(), 1, "{case}");
+            }
+        }
+    }
+    assert_eq!(leftovers(&emulated), None);
+}
+
 #[tokio::test]
 async fn settings_that_cannot_be_are_sentences() {
     let emulated = start(64 * MIB);

@@ -196,9 +196,11 @@ impl Case {
             } else {
                 self.execute(Engine::Overspill, memory).await?
             };
+            // Also joins, where others hold more than twice of what they held in ample memory.
+            let others_took_more = session.pool.other_peak() > others && !matches!(memory, Memory::JoinLimit(_));
             if let Err(error) = &run.answer
                 && is_out_of_memory(error)
-                && !error.to_string().contains("join")
+                && (!error.to_string().contains("join") || others_took_more)
             {
                 tally.others_starved += 1;
                 continue;
