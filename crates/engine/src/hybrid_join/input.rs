@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use datafusion::common::{Result, exec_err};
+use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use overspill_join::hybrid::{BuildEmitter, Prober};
@@ -41,7 +41,8 @@ struct State {
     spilled: Vec<Vec<Option<FilePartition>>>,
     /// What a stream has left undone that was given up while it put the build rows out.
     rest: Option<Rest>,
-    failed: bool,
+    /// Why a stream has failed while it read an input.
+    failed: Option<Arc<DataFusionError>>,
 }
 
 /// The work of a stream after the probe side has been read, and rows that it has made and not handed out.
@@ -81,7 +82,7 @@ impl ProbeInputs {
     pub fn new(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> Self {
         let partitions = plan.properties().output_partitioning().partition_count();
         let inputs = (0..partitions).map(|_| Slot::Unopened).collect();
-        let state = State { inputs, unread: partitions, spilled: Vec::new(), rest: None, failed: false };
+        let state = State { inputs, unread: partitions, spilled: Vec::new(), rest: None, failed: None };
         Self { plan, task, state: Mutex::new(state) }
     }
 
@@ -132,16 +133,16 @@ impl ProbeInputs {
         self.state.lock().rest = Some(rest);
     }
 
-    /// Makes the other streams fail too: one has failed while it read an input.
-    pub fn fail(&self) {
-        self.state.lock().failed = true;
+    /// Makes the other streams fail too, for the same reason: one has failed while it read an input.
+    pub fn fail(&self, error: &Arc<DataFusionError>) {
+        self.state.lock().failed.get_or_insert_with(|| Arc::clone(error));
     }
 
     fn check(&self, state: &State) -> Result<()> {
-        if state.failed {
-            return exec_err!("Another partition of the same join has failed");
+        match &state.failed {
+            Some(error) => Err(DataFusionError::Shared(Arc::clone(error))),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn another(&self, state: &mut State) -> Result<Next> {

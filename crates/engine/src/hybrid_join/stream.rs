@@ -87,10 +87,7 @@ impl HybridJoinStream {
         let batches = futures::stream::try_unfold(self, |mut stream| async move {
             match stream.next().await {
                 Ok(batch) => Ok(batch.map(|batch| (batch, stream))),
-                Err(error) => {
-                    stream.fail();
-                    Err(error)
-                }
+                Err(error) => Err(stream.fail(error)),
             }
         });
         make_cooperative(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
@@ -269,10 +266,16 @@ impl HybridJoinStream {
         }
     }
 
-    fn fail(&mut self) {
+    /// Ends the stream with an error, which is that of all that share its inputs.
+    fn fail(&mut self, error: DataFusionError) -> DataFusionError {
         self.state = State::Done;
-        if let Some(inputs) = self.execution.take().and_then(|execution| execution.inputs.clone()) {
-            inputs.fail();
+        match self.execution.take().and_then(|execution| execution.inputs.clone()) {
+            Some(inputs) => {
+                let error = Arc::new(error);
+                inputs.fail(&error);
+                DataFusionError::Shared(error)
+            }
+            None => error,
         }
     }
 }
