@@ -104,6 +104,11 @@ inline T atomicCAS(T* address, T expected, T desired) {
     __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return expected;
 }
+// Atomic operations of the host are so for all of its threads.
+template <typename T>
+inline T atomicCAS_system(T* address, T expected, T desired) {
+    return atomicCAS(address, expected, desired);
+}
 template <typename T>
 inline T atomicMax(T* address, T value) {
     overspill::host::maybe_step_aside();

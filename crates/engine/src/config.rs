@@ -27,6 +27,10 @@ pub enum Strategy {
     Triton,
     /// The CPU partitions both sides, and a GPU partitions them further and joins them.
     CpuPartitioned,
+    /// One hash table in CPU memory, which CPU and GPU probe together.
+    Het,
+    /// A GPU builds one hash table in its memory, the CPU gets a copy, and both probe.
+    GpuHet,
 }
 
 /// Where joins run.
@@ -96,6 +100,8 @@ named_values!(
         (Strategy::GpuNoPartition, "gpu_no_partition"),
         (Strategy::Triton, "triton"),
         (Strategy::CpuPartitioned, "cpu_partitioned"),
+        (Strategy::Het, "het"),
+        (Strategy::GpuHet, "gpu_het"),
     ]
 );
 
@@ -159,7 +165,7 @@ config_namespace! {
         /// Whether equi-joins run on Overspill's operator. When false, DataFusion's own join operators are used.
         pub enabled: bool, default = true
 
-        /// How joins run in memory: no_partition lets all threads build one hash table and probe it, radix does the same but partitions probe rows by the part of the table that they look into, so that it fits a cache, hybrid partitions both sides and gives each thread partitions of its own, gpu_no_partition lets a GPU build one hash table and streams probe rows past it, triton lets a GPU partition both sides until partitions fit its scratchpad memory, cpu_partitioned does the same but lets the CPU begin, and auto decides by the estimated size of the build side, by what the plan does with partitions, and by what was measured of the machine.
+        /// How joins run in memory: no_partition lets all threads build one hash table and probe it, radix does the same but partitions probe rows by the part of the table that they look into, so that it fits a cache, hybrid partitions both sides and gives each thread partitions of its own, gpu_no_partition lets a GPU build one hash table and streams probe rows past it, triton lets a GPU partition both sides until partitions fit its scratchpad memory, cpu_partitioned does the same but lets the CPU begin, het lets CPU and GPU probe one hash table in CPU memory together, gpu_het gives each of them a copy in memory of its own, and auto decides by the estimated size of the build side, by what the plan does with partitions, and by what was measured of the machine.
         pub strategy: Strategy, default = Strategy::Auto
 
         /// Which hash table joins make: perfect takes keys of up to 64 bits that lie close together, linear_probing those of up to 64 bits that are there once, unchained any; auto takes the first of these that keys allow, and so does each of them where they do not allow it.

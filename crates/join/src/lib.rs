@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod atomic;
+mod co_processing;
 mod cpu_partitioned;
 pub mod device;
 pub mod error;

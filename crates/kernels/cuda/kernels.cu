@@ -118,6 +118,16 @@ OVERSPILL_PARTITIONERS_OF_KEY(64)
 OVERSPILL_JOINS(32)
 OVERSPILL_JOINS(64)
 
+// Builds beside the CPU (paper 2, section 6.2).
+
+#define OVERSPILL_SHARED_BUILD(kind)                                                                                                 \
+    OVERSPILL_KERNEL(build_shared_##kind##_u64, const JoinInput input, const HashTableArguments table, u64* refused) {               \
+        build<u64, Claimants::kSystem>(input, kind##_table<u64>(table), refused);                                                    \
+    }
+
+OVERSPILL_SHARED_BUILD(perfect)
+OVERSPILL_SHARED_BUILD(linear_probing)
+
 OVERSPILL_KERNEL(schedule_join_tasks, const u64* build_starts, const u64* build_totals, const u64* probe_starts, const u64* probe_totals,
                  u32 fanout, u64 piece, JoinTask* tasks, u64 capacity, u64* count) {
     schedule_tasks(build_starts, build_totals, probe_starts, probe_totals, fanout, piece, tasks, capacity, count);

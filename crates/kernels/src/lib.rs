@@ -16,7 +16,8 @@ mod share;
 
 pub use hash::{HashFunction, Radix};
 pub use join::{
-    HashTable, JoinSide, Pairs, PartitionedJoin, PartitionedSide, TableKind, TablePlacement, Totals, Values,
+    HashTable, HostSlots, JoinSide, Pairs, PartitionedJoin, PartitionedSide, Place, SharedBuild, SharedSlots, TableKind,
+    TablePlacement, Totals, Values,
 };
 pub use measure::{GpuEffort, measure_gpu};
 pub use memory_access::{AccessPattern, MemoryAccess};

@@ -56,7 +56,9 @@ impl SharedBuild {
             | Strategy::Radix
             | Strategy::GpuNoPartition
             | Strategy::Triton
-            | Strategy::CpuPartitioned => Ok(true),
+            | Strategy::CpuPartitioned
+            | Strategy::Het
+            | Strategy::GpuHet => Ok(true),
             Strategy::Hybrid => Ok(false),
             Strategy::Auto => {
                 let keys = join.on().iter().flat_map(|(build, probe)| names([build, probe]));

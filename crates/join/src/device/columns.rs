@@ -108,12 +108,29 @@ impl BuildColumns {
 
     /// The rows, for kernels.
     pub(crate) fn side(&self) -> Result<JoinSide<'_>> {
+        self.side_of(0..self.rows)
+    }
+
+    /// Some of the rows, for kernels.
+    pub(crate) fn side_of(&self, rows: Range<u64>) -> Result<JoinSide<'_>> {
+        let (start, count) = (rows.start, rows.end - rows.start);
         let values = match &self.values {
-            BuildValues::Numbers => Values::RowIds(0),
-            BuildValues::Listed(numbers) => Values::Four(numbers.view()?.slice(0, self.rows * 4)?),
-            BuildValues::Words { words, .. } => Values::Eight(words.view()?.slice(0, self.rows * 8)?),
+            BuildValues::Numbers => Values::RowIds(start),
+            BuildValues::Listed(numbers) => Values::Four(numbers.view()?.slice(start * 4, count * 4)?),
+            BuildValues::Words { words, .. } => Values::Eight(words.view()?.slice(start * 8, count * 8)?),
         };
-        Ok(JoinSide { keys: self.keys.view()?.slice(0, self.rows * 8)?, values })
+        Ok(JoinSide { keys: self.keys.view()?.slice(start * 8, count * 8)?, values })
+    }
+
+    /// The rows, for the CPU.
+    pub(crate) fn on_host(&self) -> HostColumns<'_> {
+        let rows = usize::try_from(self.rows).unwrap_or(usize::MAX);
+        let values = match &self.values {
+            BuildValues::Numbers => HostValues::Numbers,
+            BuildValues::Listed(numbers) => HostValues::Listed(&numbers.as_slice()[..rows]),
+            BuildValues::Words { words, .. } => HostValues::Words(&words.as_slice()[..rows]),
+        };
+        HostColumns { keys: &self.keys.as_slice()[..rows], values }
     }
 
     /// The keys in GPU memory.
@@ -124,12 +141,47 @@ impl BuildColumns {
 
     /// Bytes that kernels read of it.
     pub(crate) fn link_bytes(&self) -> u64 {
+        self.link_bytes_of(self.rows)
+    }
+
+    /// Bytes that they read of so many rows.
+    pub(crate) fn link_bytes_of(&self, rows: u64) -> u64 {
         let value = match self.values {
             BuildValues::Numbers => 0,
             BuildValues::Listed(_) => 4,
             BuildValues::Words { .. } => 8,
         };
-        self.rows * (8 + value)
+        rows * (8 + value)
+    }
+}
+
+/// The build side as the CPU reads it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostColumns<'a> {
+    keys: &'a [u64],
+    values: HostValues<'a>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum HostValues<'a> {
+    Numbers,
+    Listed(&'a [u32]),
+    Words(&'a [u64]),
+}
+
+impl HostColumns<'_> {
+    #[inline]
+    pub(crate) fn key(&self, row: usize) -> u64 {
+        self.keys[row]
+    }
+
+    #[inline]
+    pub(crate) fn value(&self, row: usize) -> u64 {
+        match self.values {
+            HostValues::Numbers => row as u64,
+            HostValues::Listed(numbers) => numbers[row].into(),
+            HostValues::Words(words) => words[row],
+        }
     }
 }
 

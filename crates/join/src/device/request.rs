@@ -17,6 +17,10 @@ pub enum GpuStrategy {
     Triton,
     /// The CPU cuts both sides into partitions that fit GPU memory; the GPU does the rest (paper 1, section 3.1).
     CpuPartitioned,
+    /// One hash table in CPU memory, in which CPU and GPU look probe rows up (paper 2, section 6.2).
+    Het,
+    /// The same with a table in GPU memory, and a copy of it in the CPU's.
+    GpuHet,
 }
 
 impl GpuStrategy {
@@ -26,7 +30,14 @@ impl GpuStrategy {
             Self::NoPartition => "gpu_no_partition",
             Self::Triton => "triton",
             Self::CpuPartitioned => "cpu_partitioned",
+            Self::Het => "het",
+            Self::GpuHet => "gpu_het",
         }
+    }
+
+    /// Whether probe rows look into a hash table as they come.
+    pub(crate) fn streams_probe_rows(self) -> bool {
+        matches!(self, Self::NoPartition | Self::Het | Self::GpuHet)
     }
 }
 
@@ -39,12 +50,18 @@ pub enum DeviceCount {
     TritonJoins,
     /// Build sides that the CPU partitioned for a GPU.
     CpuPartitionedJoins,
+    /// Build sides in a hash table in CPU memory that both processors read.
+    HetJoins,
+    /// Build sides in a hash table in GPU memory of which the CPU has a copy.
+    GpuHetJoins,
     /// Build rows that kernels took in.
     BuildRows,
     /// Probe rows that kernels looked up.
     ProbeRows,
     /// Probe rows that were meant for a GPU and joined by the CPU, as the GPU could not or failed.
     ReturnedRows,
+    /// Probe rows that the CPU joined as its share of a join of both processors.
+    SharedRows,
     /// Bytes that crossed the link between CPU and GPU memory, by the sizes of what was read and written.
     LinkBytes,
     /// Bytes of hash tables and partitions.

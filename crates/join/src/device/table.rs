@@ -6,8 +6,9 @@ use overspill_machine::{Error, Result};
 use super::columns::{BuildColumns, ProbeKeys, words};
 use super::pairs::PairBlock;
 use super::request::{DeviceCount, DeviceRequest, GpuStrategy};
+use crate::co_processing::SharedTable;
 use crate::cpu_partitioned::{self, HostPartitions};
-use crate::gpu_no_partition::{GpuTable, GpuTableChunk};
+use crate::gpu_no_partition::{GpuTable, GpuTableChunk, Home};
 use crate::gpu_radix::{FirstPass, RadixBuild, RadixChunk};
 use crate::keys::Keys;
 use crate::memory::Grant;
@@ -19,6 +20,7 @@ pub(crate) enum DeviceTable {
     NoPartition(GpuTable),
     Triton(RadixBuild<PartitionedRelation>),
     CpuPartitioned(RadixBuild<HostPartitions>),
+    Shared(SharedTable),
 }
 
 impl DeviceTable {
@@ -35,11 +37,15 @@ impl DeviceTable {
                 return None;
             }
             let built = match strategy {
-                GpuStrategy::NoPartition => GpuTable::build(request, &columns, memory).map(Self::NoPartition),
+                GpuStrategy::NoPartition => {
+                    GpuTable::build(request, &columns, Home::Gpu, memory).map(Self::NoPartition)
+                }
                 GpuStrategy::Triton => triton::build(request, &columns).map(Self::Triton),
                 GpuStrategy::CpuPartitioned => {
                     cpu_partitioned::build(request, &mut columns, threads).map(Self::CpuPartitioned)
                 }
+                GpuStrategy::Het => SharedTable::on_host(request, &columns, threads, memory).map(Self::Shared),
+                GpuStrategy::GpuHet => SharedTable::copied(request, &columns, memory).map(Self::Shared),
             };
             match built {
                 Ok(table) => {
@@ -52,6 +58,11 @@ impl DeviceTable {
                         }
                         Self::CpuPartitioned(table) => {
                             (DeviceCount::CpuPartitionedJoins, table.relation.bytes(), table.relation.spilled_bytes())
+                        }
+                        Self::Shared(shared) => {
+                            let of_gpu = shared.strategy() == GpuStrategy::GpuHet;
+                            let joins = if of_gpu { DeviceCount::GpuHetJoins } else { DeviceCount::HetJoins };
+                            (joins, shared.table.bytes(), shared.table.spilled_bytes())
                         }
                     };
                     request.observer.add(joins, 1);
@@ -74,7 +85,7 @@ impl DeviceTable {
     /// Rows of a chunk whose partitions are as large as was planned; `None` if chunks are not partitioned.
     pub(crate) fn chunk_rows(&self) -> Option<usize> {
         let plan = match self {
-            Self::NoPartition(_) => return None,
+            Self::NoPartition(_) | Self::Shared(_) => return None,
             Self::Triton(table) => &table.plan,
             Self::CpuPartitioned(table) => &table.plan,
         };
@@ -84,7 +95,7 @@ impl DeviceTable {
     /// Bytes of CPU memory that the build side takes besides its rows, and what was paid for apart.
     pub(crate) fn resident_host_bytes(&self) -> usize {
         let bytes = match self {
-            Self::NoPartition(_) => 0,
+            Self::NoPartition(_) | Self::Shared(_) => 0,
             Self::Triton(table) => table.relation.spilled_bytes(),
             Self::CpuPartitioned(table) => table.relation.spilled_bytes() / 16 * 17,
         };
@@ -96,13 +107,22 @@ impl DeviceTable {
             Self::NoPartition(_) => GpuStrategy::NoPartition,
             Self::Triton(_) => GpuStrategy::Triton,
             Self::CpuPartitioned(_) => GpuStrategy::CpuPartitioned,
+            Self::Shared(shared) => shared.strategy(),
+        }
+    }
+
+    /// The table, if the CPU looks rows up in it as well.
+    pub(crate) fn shared(&self) -> Option<&SharedTable> {
+        match self {
+            Self::Shared(shared) => Some(shared),
+            Self::NoPartition(_) | Self::Triton(_) | Self::CpuPartitioned(_) => None,
         }
     }
 
     /// Starts on a chunk whose pairs of a unit must be at most so many.
     pub(crate) fn start(&self, request: &DeviceRequest, mut keys: ProbeKeys, most_pairs: u64) -> Result<DeviceChunk> {
         let state = match self {
-            Self::NoPartition(_) => ChunkState::NoPartition(Box::new(GpuTableChunk::new(keys, most_pairs))),
+            Self::NoPartition(_) | Self::Shared(_) => ChunkState::NoPartition(Box::new(GpuTableChunk::new(keys, most_pairs))),
             Self::Triton(table) => ChunkState::Triton(triton::start(table, request, &keys, most_pairs)?),
             Self::CpuPartitioned(table) => {
                 ChunkState::CpuPartitioned(cpu_partitioned::start(table, request, &mut keys, most_pairs)?)
@@ -145,6 +165,9 @@ impl DeviceChunk {
             block.clear();
             let joined = match (&mut self.state, table) {
                 (ChunkState::NoPartition(chunk), DeviceTable::NoPartition(table)) => chunk.next(table, request, block),
+                (ChunkState::NoPartition(chunk), DeviceTable::Shared(shared)) => {
+                    chunk.next(&shared.table, request, block)
+                }
                 (ChunkState::Triton(chunk), DeviceTable::Triton(table)) => chunk.next(table, request, block),
                 (ChunkState::CpuPartitioned(chunk), DeviceTable::CpuPartitioned(table)) => {
                     chunk.next(table, request, block)
@@ -181,6 +204,19 @@ impl DeviceChunk {
             ChunkState::CpuPartitioned(chunk) => chunk.rest(&words(keys)),
         };
         (rest.count_set_bits() > 0).then_some(rest)
+    }
+
+    /// Rows of the units so far, of a chunk whose units are runs of rows; none of others.
+    pub(crate) fn rows_done(&self) -> u64 {
+        match &self.state {
+            ChunkState::NoPartition(chunk) => chunk.rows_done(),
+            ChunkState::Triton(_) | ChunkState::CpuPartitioned(_) => 0,
+        }
+    }
+
+    /// Whether it is known that no unit is left.
+    pub(crate) fn is_done(&self) -> bool {
+        self.has_failed || matches!(&self.state, ChunkState::NoPartition(chunk) if chunk.is_done())
     }
 
     /// Whether there are such rows, without their keys.

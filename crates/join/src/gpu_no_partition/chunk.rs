@@ -95,6 +95,16 @@ impl GpuTableChunk {
         self.refused.take()
     }
 
+    /// The rows of all units so far.
+    pub(crate) fn rows_done(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether no unit is left.
+    pub(crate) fn is_done(&self) -> bool {
+        self.next >= self.keys.rows
+    }
+
     pub(crate) fn has_rest(&self) -> bool {
         !self.left.is_empty() || self.next < self.keys.rows
     }

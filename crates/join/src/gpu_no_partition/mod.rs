@@ -9,4 +9,4 @@ mod chunk;
 mod table;
 
 pub(crate) use chunk::GpuTableChunk;
-pub(crate) use table::GpuTable;
+pub(crate) use table::{GpuTable, Home};

@@ -4,16 +4,31 @@ use overspill_kernels::{HashFunction, HashTable, TableKind, TablePlacement};
 use overspill_machine::memory::Mapping;
 use overspill_machine::{Error, Result};
 
+use crate::co_processing::build_together;
 use crate::device::{BuildColumns, BuildValues, DeviceCount, DeviceRequest, Resident};
 use crate::memory::Grant;
 
 /// The hash of keys that may be anything: floating-point numbers, packed columns, hashes.
 pub(crate) const HASH: HashFunction = HashFunction::Murmur3;
 
+/// Where a hash table lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// In GPU memory as far as that goes.
+    Gpu,
+    /// In GPU memory alone, of a kind that the CPU can read.
+    GpuAlone,
+    /// In CPU memory, of such a kind, filled by so many threads too.
+    Host {
+        /// Of the CPU.
+        threads: usize,
+    },
+}
+
 /// The hash table of a build side.
 #[derive(Debug)]
 pub(crate) struct GpuTable {
-    pub(super) table: HashTable,
+    pub(crate) table: HashTable,
     bytes: u64,
     /// Of them in CPU memory.
     spilled: u64,
@@ -24,17 +39,28 @@ impl GpuTable {
     /// Makes the first table that the keys and GPU memory allow: of a range of unique keys, of unique keys, of any keys.
     ///
     /// `memory` pays for what lies in CPU memory.
-    pub(crate) fn build(request: &DeviceRequest, columns: &BuildColumns, memory: &mut Grant) -> Result<Self> {
+    pub(crate) fn build(
+        request: &DeviceRequest,
+        columns: &BuildColumns,
+        home: Home,
+        memory: &mut Grant,
+    ) -> Result<Self> {
         // Refused now, not when the first chunk comes.
         request.transfer_method().check_device(request.gpu.device().properties())?;
         let mut refused = None;
         let mut is_unique = true;
         for kind in kinds(columns) {
-            if kind == TableKind::LinearProbing && !is_unique {
+            // Duplicates that are far apart are better kept together, where the CPU need not find them.
+            let is_wanted = match kind {
+                TableKind::Perfect { .. } => true,
+                TableKind::LinearProbing => is_unique || home != Home::Gpu,
+                TableKind::MultiValue => home == Home::Gpu,
+            };
+            if !is_wanted {
                 continue;
             }
             let paid = memory.bytes();
-            let made = Self::of_kind(request, columns, kind, memory);
+            let made = Self::of_kind(request, columns, kind, home, memory);
             if !matches!(made, Ok(Some(_))) {
                 memory.shrink(memory.bytes() - paid);
             }
@@ -48,7 +74,11 @@ impl GpuTable {
                 Err(error) => return Err(error),
             }
         }
-        Err(refused.unwrap_or_else(|| Error::Invalid("no hash table takes these keys".to_owned())))
+        let too_many = Error::Unsupported {
+            device: request.gpu.device().ordinal(),
+            what: "hash table for these keys that the CPU could read too: some have hundreds of rows",
+        };
+        Err(refused.unwrap_or(too_many))
     }
 
     /// `None` if the table is not of a kind that takes these keys.
@@ -56,12 +86,14 @@ impl GpuTable {
         request: &DeviceRequest,
         columns: &BuildColumns,
         kind: TableKind,
+        home: Home,
         memory: &mut Grant,
     ) -> Result<Option<Self>> {
         let gpu = &request.gpu;
         let Size { slots, others } = Size::of(kind, columns.rows)?;
         let left = gpu.resident_left();
-        let table_on_device = slots.min(left.saturating_sub(others));
+        let is_on_host = matches!(home, Home::Host { .. });
+        let table_on_device = if is_on_host { 0 } else { slots.min(left.saturating_sub(others)) };
         let too_small = Error::TooSmall {
             what: "the hash table of a join",
             needed: slots + others,
@@ -71,9 +103,12 @@ impl GpuTable {
         if others > left {
             return Err(too_small);
         }
-        let placement = if table_on_device == slots {
+        let may_span = home == Home::Gpu && gpu.mapping() == Mapping::Contiguous && request.tables_may_span;
+        let placement = if is_on_host {
+            TablePlacement::Host
+        } else if table_on_device == slots {
             TablePlacement::Device
-        } else if gpu.mapping() == Mapping::Contiguous && request.tables_may_span {
+        } else if may_span {
             TablePlacement::Spanning { device_bytes: table_on_device, node: gpu.node(), mapping: gpu.mapping() }
         } else {
             // One range of addresses over both memories is not to be had.
@@ -86,6 +121,11 @@ impl GpuTable {
             return Err(Error::TooSmall { what: "the hash table of a join", needed: spilled, of, available: 0 });
         }
         let resident = gpu.reserve_resident(table_on_device + others)?;
+        if let Home::Host { threads } = home {
+            let mut table = HashTable::new(gpu.kernels(), kind, crate::device::KEY, columns.rows, HASH, placement)?;
+            let refused = build_together(request, &mut table, columns, threads)?;
+            return Ok((refused == 0).then_some(Self { table, bytes: slots, spilled, _resident: resident }));
+        }
         let bench = gpu.turn();
         let mut table = HashTable::new(gpu.kernels(), kind, crate::device::KEY, columns.rows, HASH, placement)?;
         let mut side = columns.side()?;

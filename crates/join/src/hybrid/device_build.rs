@@ -1,5 +1,7 @@
 //! A build side that a GPU joins.
 
+use std::sync::Arc;
+
 use arrow::array::RecordBatch;
 
 use super::payload::PackedPayload;
@@ -13,7 +15,7 @@ use crate::spec::{JoinSpec, Side};
 #[derive(Debug)]
 pub(super) struct DeviceBuild {
     pub(super) request: DeviceRequest,
-    pub(super) table: DeviceTable,
+    pub(super) table: Arc<DeviceTable>,
     /// How the values of build rows are their columns; `None` if they are the rows' numbers.
     pub(super) payload: Option<PackedPayload>,
     /// The keys, if the GPU joins their hashes, so that rows whose hashes agree can be told apart.
@@ -59,7 +61,25 @@ impl DeviceBuild {
             if spec.codec.is_word() { 0 } else { rows * spec.codec.packed_bytes().unwrap_or(0) + keys.bytes() };
         memory.shrink(needed.saturating_sub(table.resident_host_bytes() + key_bytes));
         let keys = (!spec.codec.is_word()).then_some(keys);
-        Ok(Some(Self { request: request.clone(), table, payload, keys }))
+        Ok(Some(Self { request: request.clone(), table: Arc::new(table), payload, keys }))
+    }
+}
+
+impl DeviceBuild {
+    /// Leaves the pairs whose keys are the same: of those with the same word keys are compared again, and rows without a
+    /// key have one that others may have.
+    pub(super) fn keep_equal(&self, keys: &Keys, build: &mut Vec<u64>, probe: &mut Vec<u64>) {
+        let mut kept = 0;
+        for place in 0..build.len() {
+            let (build_row, row) = (build[place] as usize, probe[place] as usize);
+            let is_same = |build_keys: &Keys| keys.are_equal(row, build_keys, build_row);
+            if keys.is_matchable(row) && self.keys.as_ref().is_none_or(is_same) {
+                (build[kept], probe[kept]) = (build[place], probe[place]);
+                kept += 1;
+            }
+        }
+        build.truncate(kept);
+        probe.truncate(kept);
     }
 }
 

@@ -10,8 +10,9 @@ use super::build::add_offset_bytes;
 use super::build_side::BuildSide;
 use super::device_build::{DeviceBuild, wants_no_numbers};
 use super::payload::PackedPayload;
+use crate::co_processing::{Flight, Morsel, Reservation};
 use crate::cpu_partitioned;
-use crate::device::{DeviceChunk, DeviceCount, GpuStrategy, PAIR_BYTES, PairBlock, ProbeKeys};
+use crate::device::{DeviceChunk, DeviceCount, PAIR_BYTES, PairBlock, ProbeKeys};
 use crate::error::{JoinError, Result};
 use crate::join_type::JoinType;
 use crate::keys::Keys;
@@ -55,16 +56,32 @@ pub(super) struct DeviceProbe {
     joining: Option<Joining>,
     /// Pairs of the chunk that have been found and not handed on.
     block: PairBlock,
+    /// The right to give rows to a GPU that shares the probe side with the CPU.
+    reservation: Option<Reservation>,
+    /// The rows that the CPU looks up beside the GPU.
+    morsel: Option<Morsel>,
 }
 
 /// The chunk that is being joined.
 #[derive(Debug)]
 struct Joining {
-    chunk: DeviceChunk,
+    chunk: ChunkPlace,
     /// Whether its values are packed columns, not numbers of rows.
     is_packed: bool,
     /// The keys of its rows, if pairs must be looked at again.
     keys: Option<Keys>,
+}
+
+/// Where a chunk is.
+#[derive(Debug)]
+enum ChunkPlace {
+    Here(DeviceChunk),
+    /// On the GPU, while its stream does something else.
+    Away(Flight),
+    /// Done with, up to the rows that were not joined.
+    Done(DeviceChunk),
+    /// Only while it changes places.
+    Nowhere,
 }
 
 /// What a search for pairs came to.
@@ -73,6 +90,8 @@ pub(super) enum Found {
     Rows,
     /// Pairs, by the packed columns of probe rows.
     Packed,
+    /// None yet: the GPU is at work on a chunk that need not be waited for.
+    Away,
     /// There are no more. These rows were not joined: `None` if all were.
     All(Option<BooleanBuffer>),
 }
@@ -85,6 +104,8 @@ pub(super) enum Taken {
     Full,
     /// There is no memory for it: the CPU must join it.
     No(RecordBatch, Keys),
+    /// The GPU has enough to do: the CPU joins it beside.
+    Beside(RecordBatch, Keys),
 }
 
 impl DeviceProbe {
@@ -115,19 +136,30 @@ impl DeviceProbe {
             pending: None,
             joining: None,
             block: PairBlock::default(),
+            reservation: None,
+            morsel: None,
         })
     }
 
     /// Takes a batch into the chunk that is collected.
-    pub(super) fn push(&mut self, batch: RecordBatch, keys: Keys) -> Taken {
-        debug_assert!(
-            self.pending.is_none() && self.joining.is_none(),
-            "a chunk is joined before the next is collected"
-        );
+    pub(super) fn push(&mut self, device: &DeviceBuild, batch: RecordBatch, keys: Keys) -> Taken {
         let rows = batch.num_rows();
         if rows == 0 {
             return Taken::Collected;
         }
+        if let Some(shared) = device.table.shared() {
+            if self.joining.is_none() && self.reservation.is_none() && device.request.gpu.lost_because().is_none() {
+                self.reservation = shared.dispatcher.try_reserve();
+                self.most_rows = shared.dispatcher.batch_rows();
+            }
+            if self.joining.is_some() || self.reservation.is_none() {
+                return Taken::Beside(batch, keys);
+            }
+        }
+        debug_assert!(
+            self.pending.is_none() && self.joining.is_none(),
+            "a chunk is joined before the next is collected"
+        );
         let is_addressable = add_offset_bytes(&batch, &mut self.offsets);
         if self.rows > 0 && (self.rows + rows > self.most_rows || !is_addressable) {
             self.pending = Some((batch, keys));
@@ -188,7 +220,7 @@ impl DeviceProbe {
         let rows = std::mem::take(&mut self.rows);
         let method = request.transfer_method();
         // Kernels read what is partitioned where it is.
-        let is_streamed = device.table.strategy() == GpuStrategy::NoPartition;
+        let is_streamed = device.table.strategy().streams_probe_rows();
         let method = if is_streamed { method } else { request.gpu.fastest_method() };
         let started = if request.gpu.lost_because().is_some() {
             None
@@ -206,12 +238,74 @@ impl DeviceProbe {
             Some((has_unmatchable, chunk)) => {
                 let is_looked_at = has_unmatchable || device.keys.is_some();
                 let keys = is_looked_at.then(|| spec.keys(Side::Probe, &batch)).transpose()?;
+                let chunk = match device.table.shared() {
+                    Some(_) => ChunkPlace::Away(Flight::start(&device.table, request, chunk)),
+                    None => ChunkPlace::Here(chunk),
+                };
                 Some(Joining { chunk, is_packed, keys })
             }
             None => None,
         };
         self.block.clear();
         Ok(batch)
+    }
+
+    /// Whether the GPU is at work on a chunk that need not be waited for.
+    pub(super) fn is_away(&self) -> bool {
+        self.joining.as_ref().is_some_and(|joining| matches!(&joining.chunk, ChunkPlace::Away(_)))
+    }
+
+    /// Whether it is done with it.
+    pub(super) fn has_landed(&self) -> bool {
+        let has_landed = |flight: &Flight| flight.has_landed();
+        self.joining.as_ref().is_some_and(|joining| matches!(&joining.chunk, ChunkPlace::Away(at) if has_landed(at)))
+    }
+
+    /// Waits until it is, and takes its pairs.
+    pub(super) fn land(&mut self, device: &DeviceBuild) {
+        let Some(joining) = &mut self.joining else { return };
+        joining.chunk = match std::mem::replace(&mut joining.chunk, ChunkPlace::Nowhere) {
+            ChunkPlace::Away(flight) => {
+                let landed = flight.land(&device.table, &device.request);
+                self.block = landed.pairs;
+                if let Some(shared) = device.table.shared().filter(|_| landed.was_joined) {
+                    shared.dispatcher.note(landed.rows, landed.time);
+                }
+                if landed.was_joined && !landed.chunk.is_done() {
+                    ChunkPlace::Here(landed.chunk)
+                } else {
+                    ChunkPlace::Done(landed.chunk)
+                }
+            }
+            other => other,
+        };
+    }
+
+    /// Starts on rows that the CPU looks up beside the GPU.
+    pub(super) fn start_beside(&mut self, keys: Keys) {
+        self.morsel = Some(Morsel::new(keys));
+    }
+
+    /// Finds at most so many of their pairs, by the numbers of probe rows, which replace what the vectors have. Returns whether
+    /// there may be more.
+    pub(super) fn next_beside(
+        &mut self,
+        device: &DeviceBuild,
+        limit: usize,
+        build: &mut Vec<u64>,
+        probe: &mut Vec<u64>,
+    ) -> Result<bool> {
+        build.clear();
+        probe.clear();
+        let (Some(morsel), Some(shared)) = (&mut self.morsel, device.table.shared()) else { return Ok(false) };
+        let more = morsel.next(shared.slots().map_err(JoinError::host)?, limit, build, probe);
+        if device.keys.is_some() {
+            device.keep_equal(&morsel.keys, build, probe);
+        }
+        if !more {
+            self.morsel = None;
+        }
+        Ok(more)
     }
 
     /// Finds at most so many of the chunk's pairs, which replace what the vectors have. `probe` gets the numbers of probe rows, or
@@ -230,29 +324,34 @@ impl DeviceProbe {
         let Some(joining) = &mut self.joining else {
             return Ok(Found::All(self.leave_all(device, chunk.num_rows())));
         };
-        if self.block.len() == 0 && !joining.chunk.next(&device.table, &device.request, &mut self.block) {
-            let rest = match joining.chunk.has_rest() {
-                true => joining.chunk.rest(&spec.keys(Side::Probe, chunk)?),
-                false => None,
+        if self.block.len() == 0 {
+            let place = std::mem::replace(&mut joining.chunk, ChunkPlace::Nowhere);
+            joining.chunk = match place {
+                ChunkPlace::Here(chunk) if device.table.shared().is_some() => {
+                    ChunkPlace::Away(Flight::start(&device.table, &device.request, chunk))
+                }
+                ChunkPlace::Here(mut chunk) => match chunk.next(&device.table, &device.request, &mut self.block) {
+                    true => ChunkPlace::Here(chunk),
+                    false => ChunkPlace::Done(chunk),
+                },
+                other => other,
             };
-            let left = rest.as_ref().map_or(0, BooleanBuffer::count_set_bits);
-            device.request.observer.add(DeviceCount::ReturnedRows, left as u64);
-            self.clear();
-            return Ok(Found::All(rest));
+            match &joining.chunk {
+                ChunkPlace::Here(_) => {}
+                ChunkPlace::Away(_) => return Ok(Found::Away),
+                ChunkPlace::Done(done) => {
+                    let rest = if done.has_rest() { done.rest(&spec.keys(Side::Probe, chunk)?) } else { None };
+                    let left = rest.as_ref().map_or(0, BooleanBuffer::count_set_bits);
+                    device.request.observer.add(DeviceCount::ReturnedRows, left as u64);
+                    self.clear();
+                    return Ok(Found::All(rest));
+                }
+                ChunkPlace::Nowhere => return Ok(Found::All(self.leave_all(device, chunk.num_rows()))),
+            }
         }
         self.block.take(limit, build, probe).map_err(JoinError::host)?;
         if let Some(keys) = &joining.keys {
-            let mut kept = 0;
-            for place in 0..build.len() {
-                let (build_row, row) = (build[place] as usize, probe[place] as usize);
-                let is_same = |build_keys: &Keys| keys.are_equal(row, build_keys, build_row);
-                if keys.is_matchable(row) && device.keys.as_ref().is_none_or(is_same) {
-                    (build[kept], probe[kept]) = (build[place], probe[place]);
-                    kept += 1;
-                }
-            }
-            build.truncate(kept);
-            probe.truncate(kept);
+            device.keep_equal(keys, build, probe);
         }
         Ok(if joining.is_packed { Found::Packed } else { Found::Rows })
     }
@@ -271,6 +370,7 @@ impl DeviceProbe {
     /// Makes room for the next chunk.
     fn clear(&mut self) {
         self.joining = None;
+        self.reservation = None;
         self.block.clear();
         self.held = HeldMemory::default();
         self.offsets.fill(0);

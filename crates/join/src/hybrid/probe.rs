@@ -38,6 +38,8 @@ pub struct Prober<S: SpillStore> {
     /// Collects rows for a GPU; `None` if the CPU joins.
     device: Option<DeviceProbe>,
     current: Option<ProbeBatch>,
+    /// A chunk that a GPU joins while others are looked up.
+    parked: Option<ProbeBatch>,
     cursor: MatchCursor,
     partners: Partners,
     probe_rows: LentVec<u32>,
@@ -149,6 +151,8 @@ enum Search {
     Host(Keys),
     /// A GPU.
     Device,
+    /// The CPU, in the table that a GPU reads as well, or in a copy of it.
+    Beside,
     /// Nobody: all have been found.
     Done,
 }
@@ -197,6 +201,7 @@ impl<S: SpillStore> Prober<S> {
             radix,
             device: None,
             current: None,
+            parked: None,
             cursor: MatchCursor::default(),
             partners,
             probe_rows: LentVec::default(),
@@ -239,17 +244,34 @@ impl<S: SpillStore> Prober<S> {
 
     /// Gives a batch to the GPU, if there is one, or starts on it.
     fn collect(&mut self, batch: RecordBatch, keys: Keys) -> Result<()> {
-        let Some(device) = &mut self.device else { return self.start_on_host(batch, keys, None, false) };
-        match device.push(batch, keys) {
-            Taken::Collected => Ok(()),
-            Taken::Full => self.start_on_device(),
+        let (Some(probe), Some(device)) = (&mut self.device, &self.build.device) else {
+            return self.start_on_host(batch, keys, None, false);
+        };
+        let (observer, rows) = (&device.request.observer, batch.num_rows() as u64);
+        match probe.push(device, batch, keys) {
+            Taken::Collected => {}
+            Taken::Full => self.start_on_device()?,
             Taken::No(batch, keys) => {
-                if let Some(device) = &self.build.device {
-                    device.request.observer.add(DeviceCount::ReturnedRows, batch.num_rows() as u64);
+                observer.add(DeviceCount::ReturnedRows, rows);
+                match device.table.shared() {
+                    Some(_) => self.start_beside(batch, keys),
+                    None => self.start_on_host(batch, keys, None, false)?,
                 }
-                self.start_on_host(batch, keys, None, false)
+            }
+            Taken::Beside(batch, keys) => {
+                observer.add(DeviceCount::SharedRows, rows);
+                self.start_beside(batch, keys);
             }
         }
+        Ok(())
+    }
+
+    /// Starts on a batch that the CPU looks up in the table that it shares with the GPU.
+    fn start_beside(&mut self, batch: RecordBatch, keys: Keys) {
+        let Some(probe) = &mut self.device else { return };
+        probe.start_beside(keys);
+        let matched = no_matches(&self.spec, &batch);
+        self.current = Some(ProbeBatch { batch, search: Search::Beside, matched, more_passes: false });
     }
 
     /// Starts on the chunk that was collected for the GPU.
@@ -257,8 +279,20 @@ impl<S: SpillStore> Prober<S> {
         let (Some(probe), Some(device)) = (&mut self.device, &self.build.device) else { return Ok(()) };
         let batch = probe.start(&self.spec, device)?;
         let matched = no_matches(&self.spec, &batch);
-        self.current = Some(ProbeBatch { batch, search: Search::Device, matched, more_passes: false });
+        let chunk = ProbeBatch { batch, search: Search::Device, matched, more_passes: false };
+        if probe.is_away() {
+            self.parked = Some(chunk);
+        } else {
+            self.current = Some(chunk);
+        }
         Ok(())
+    }
+
+    /// Goes on with the chunk that the GPU was at work on, for which it waits.
+    fn land(&mut self) {
+        let (Some(probe), Some(device)) = (&mut self.device, &self.build.device) else { return };
+        probe.land(device);
+        self.current = self.parked.take();
     }
 
     /// Starts on a batch of which the CPU looks every key up.
@@ -313,6 +347,10 @@ impl<S: SpillStore> Prober<S> {
     /// Goes on with the current batch, for a time that does not depend on how many pairs it has.
     pub fn step(&mut self) -> Result<Step> {
         let Some(current) = &mut self.current else {
+            if self.parked.is_some() && self.device.as_ref().is_some_and(DeviceProbe::has_landed) {
+                self.land();
+                return Ok(Step::Working);
+            }
             if let Some((batch, keys)) = self.device.as_mut().and_then(DeviceProbe::take_pending) {
                 self.collect(batch, keys)?;
                 return Ok(if self.current.is_some() { Step::Working } else { Step::Finished });
@@ -340,6 +378,10 @@ impl<S: SpillStore> Prober<S> {
     pub fn end(&mut self) -> Result<bool> {
         if self.device.as_ref().is_some_and(DeviceProbe::has_rows) {
             self.start_on_device()?;
+            return Ok(true);
+        }
+        if self.parked.is_some() {
+            self.land();
             return Ok(true);
         }
         Ok(self.radix.as_mut().is_some_and(RadixProbe::end))
@@ -388,6 +430,10 @@ impl<S: SpillStore> Prober<S> {
                         let probe = SideRows::Packed(payload, self.probe_values.lend());
                         return Pairs { build: self.partners.take(build), probe, mark: None }.output(spec).map(Some);
                     }
+                    Found::Away => {
+                        self.parked = self.current.take();
+                        return Ok(None);
+                    }
                     Found::All(None) => {
                         current.search = Search::Done;
                         return Ok(None);
@@ -396,12 +442,27 @@ impl<S: SpillStore> Prober<S> {
                         // The rows that have found their matches find them no more.
                         let mut keys = spec.keys(Side::Probe, &current.batch)?;
                         keys.matchable = NullBuffer::union(keys.matchable.as_ref(), Some(&NullBuffer::new(rest)));
+                        if device.table.shared().is_some() {
+                            probe.start_beside(keys);
+                            current.search = Search::Beside;
+                            return Ok(None);
+                        }
                         build.table(spec)?.start(&keys, &mut self.cursor);
                         self.partners = Partners::none_of(build);
                         current.search = Search::Host(keys);
                         return Ok(None);
                     }
                 }
+            }
+            (Search::Beside, Some(device), Some(probe)) => {
+                let (build_values, probe_values) = (self.build_values.refill(), self.probe_values.refill());
+                if !probe.next_beside(device, spec.batch_size, build_values, probe_values)? {
+                    current.search = Search::Done;
+                }
+                self.partners.take_values(build, &mut self.build_values);
+                let rows = self.probe_rows.refill();
+                rows.clear();
+                rows.extend(self.probe_values.iter().map(|row| *row as u32));
             }
             (Search::Host(keys), ..) => {
                 let is_marking = matches!(join_type, JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark);

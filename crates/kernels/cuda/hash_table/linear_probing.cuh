@@ -19,11 +19,12 @@ struct LinearProbingTable {
     u32 hash_function;
 
     // Returns false if every slot of the walk is taken.
+    template <Claimants kWho = Claimants::kDevice>
     __device__ __forceinline__ bool insert(Key key, u64 value) const {
         const u64 mask = (u64{1} << bits) - 1;
         u64 slot = slot_of(key, hash_function, bits);
         for (u64 step = 0; step <= smaller(mask, kLongestWalk); ++step, slot = (slot + 1) & mask) {
-            if (atomicCAS(&slots[2 * slot + 1], kEmpty, value) == kEmpty) {
+            if (claim<kWho>(&slots[2 * slot + 1], value)) {
                 slots[2 * slot] = key;
                 return true;
             }
@@ -50,12 +51,13 @@ struct LinearProbingTable<u32> {
     u32 bits;
     u32 hash_function;
 
+    template <Claimants kWho = Claimants::kDevice>
     __device__ __forceinline__ bool insert(u32 key, u64 value) const {
         const u64 mask = (u64{1} << bits) - 1;
         const u64 entry = static_cast<u64>(key) << 32 | static_cast<u32>(value);
         u64 slot = slot_of(key, hash_function, bits);
         for (u64 step = 0; step <= smaller(mask, kLongestWalk); ++step, slot = (slot + 1) & mask) {
-            if (atomicCAS(&slots[slot], kEmpty, entry) == kEmpty) return true;
+            if (claim<kWho>(&slots[slot], entry)) return true;
         }
         return false;
     }

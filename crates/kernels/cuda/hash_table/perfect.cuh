@@ -13,9 +13,10 @@ struct PerfectTable {
     u64 smallest_key;
 
     // Returns false if the key is out of range or already there: the caller must choose another table.
+    template <Claimants kWho = Claimants::kDevice>
     __device__ __forceinline__ bool insert(Key key, u64 value) const {
         const u64 slot = static_cast<u64>(key) - smallest_key;
-        return slot < slots && atomicCAS(&values[slot], kEmpty, value) == kEmpty;
+        return slot < slots && claim<kWho>(&values[slot], value);
     }
 
     // Calls `found(value)` for each match of the key.

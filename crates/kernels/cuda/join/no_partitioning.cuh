@@ -32,10 +32,10 @@ __device__ __forceinline__ void for_each_tuple(u64 tuples, Take&& take) {
 }
 
 // Counts in `refused` the tuples that the table could not take: a duplicate or a key out of range (perfect), no room.
-template <typename Key, typename Table>
+template <typename Key, Claimants kWho = Claimants::kDevice, typename Table>
 __device__ __forceinline__ void build(const JoinInput& input, const Table& table, u64* refused) {
     for_each_tuple(input.tuples, [&](u64 at) {
-        if (!table.insert(input.key<Key>(at), input.value(at))) atomicAdd(refused, u64{1});
+        if (!table.template insert<kWho>(input.key<Key>(at), input.value(at))) atomicAdd(refused, u64{1});
     });
 }
 

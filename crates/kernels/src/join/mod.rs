@@ -10,11 +10,13 @@
 //! A tuple is a key of 4 or 8 bytes and a value of 4 or 8, which may be its row id. Results are sums, or pairs of values.
 
 mod arguments;
+mod host_slots;
 mod no_partitioning;
 mod partitioned;
 
 pub(crate) use arguments::{HashTableArguments, JoinInput, JoinOutput};
 pub use arguments::{JoinSide, Pairs, Totals, Values};
-pub use no_partitioning::{HashTable, TableKind, TablePlacement};
+pub use host_slots::{HostSlots, Place, SharedSlots};
+pub use no_partitioning::{HashTable, SharedBuild, TableKind, TablePlacement};
 pub(crate) use partitioned::JoinTask;
 pub use partitioned::{PartitionedJoin, PartitionedSide};

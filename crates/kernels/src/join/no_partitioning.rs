@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use overspill_machine::driver::{Arguments, Device, Function, LaunchShape, Stream};
-use overspill_machine::memory::{DeviceBuffer, Layout, Mapping, SpanningBuffer, SpanningLayout};
+use overspill_machine::memory::{DeviceBuffer, HostBuffer, Layout, Mapping, PageSize, SpanningBuffer, SpanningLayout};
 use overspill_machine::transfer::{Source, TransferPipeline};
 use overspill_machine::{Error, Result};
 
 use super::arguments::{HashTableArguments, JoinInput, JoinOutput, JoinSide, Pairs, Totals, Values};
+use super::host_slots::{HostSlots, SharedSlots, SlotLayout};
 use crate::{HashFunction, Kernels, KeyWidth, PrefixSum};
 
 /// Enough of them to hide latency; each takes tuples until there are none.
@@ -16,6 +17,8 @@ const THREADS: u32 = 256;
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
 /// Of a table that spans two memories.
 const STRIPE: u64 = 2 << 20;
+/// Each byte of an empty slot.
+const EMPTY: u8 = 0xFF;
 
 /// Which table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,12 +61,15 @@ pub enum TablePlacement {
         /// Whether the driver maps CPU pages.
         mapping: Mapping,
     },
+    /// In CPU memory that the CPU reads and writes as well: the shared table of paper 2, section 6.2.
+    Host,
 }
 
 #[derive(Debug)]
 enum Slots {
     Device(DeviceBuffer),
     Spanning(SpanningBuffer),
+    Host(HostBuffer, Arc<Device>),
 }
 
 impl Slots {
@@ -83,6 +89,14 @@ impl Slots {
                 buffer.view()?;
                 Ok(Self::Spanning(buffer))
             }
+            TablePlacement::Host => {
+                let bytes = usize::try_from(bytes).map_err(|_| Error::Invalid(format!("{bytes} bytes of CPU memory")))?;
+                let buffer = match device.properties().coherent {
+                    true => HostBuffer::new(bytes, PageSize::Huge)?,
+                    false => HostBuffer::pinned(device, bytes, PageSize::Huge)?,
+                };
+                Ok(Self::Host(buffer, Arc::clone(device)))
+            }
         }
     }
 
@@ -90,6 +104,10 @@ impl Slots {
         match self {
             Self::Device(buffer) => buffer.fill(stream, byte),
             Self::Spanning(buffer) => buffer.fill(stream, byte),
+            Self::Host(buffer, _) => {
+                buffer.as_mut_slice::<u8>().fill(byte);
+                Ok(())
+            }
         }
     }
 
@@ -97,6 +115,7 @@ impl Slots {
         match self {
             Self::Device(buffer) => Ok(buffer.view().address()),
             Self::Spanning(buffer) => Ok(buffer.view()?.address()),
+            Self::Host(buffer, device) => Ok(buffer.view(device)?.address()),
         }
     }
 }
@@ -218,7 +237,6 @@ impl HashTable {
         if input.tuples() > self.capacity {
             return Err(Error::Invalid(format!("{} tuples for a hash table of {}", input.tuples(), self.capacity)));
         }
-        const EMPTY: u8 = 0xFF;
         self.slots.fill(stream, EMPTY)?;
         self.claims.fill(stream, EMPTY)?;
         self.starts.fill(stream, 0)?;
@@ -242,6 +260,74 @@ impl HashTable {
             stream.synchronize().and(launched)?;
         }
         Ok(refused.read::<u64>(stream, 1)?[0])
+    }
+
+    /// Begins to fill a table in CPU memory, by the CPU and, where the link has system-wide atomics, by kernels at the same time
+    /// (paper 2, section 6.2). What was in it before is gone.
+    ///
+    /// # Errors
+    /// If the table is not in CPU memory, of no kind or width of keys that the CPU knows, or the device has no memory for a
+    /// counter.
+    pub fn build_shared(&mut self) -> Result<SharedBuild<'_>> {
+        let layout = self.slot_layout()?;
+        let (arguments, shape) = (self.arguments()?, self.shape());
+        let kernel = match self.kernels.device().properties().host_native_atomics {
+            true => Some(self.kernels.function(&format!("build_shared_{}_u64", self.kind.name()))?),
+            false => None,
+        };
+        let Slots::Host(buffer, _) = &mut self.slots else { return Err(not_on_host()) };
+        buffer.as_mut_slice::<u8>().fill(EMPTY);
+        let slots = SharedSlots::new(layout, buffer.as_atomic_slice());
+        Ok(SharedBuild { slots, kernel, arguments, shape, key: self.key })
+    }
+
+    /// The slots of a table in CPU memory, for lookups by the CPU.
+    ///
+    /// # Errors
+    /// If the table is not in CPU memory, or of no kind or width of keys that the CPU knows.
+    pub fn host_slots(&self) -> Result<HostSlots<'_>> {
+        match &self.slots {
+            Slots::Host(buffer, _) => Ok(HostSlots::new(self.slot_layout()?, buffer.as_slice())),
+            Slots::Device(_) | Slots::Spanning(_) => Err(not_on_host()),
+        }
+    }
+
+    /// Copies the slots of a table in GPU memory to `words`, as long as [`HashTable::slot_words`] says, and waits for it.
+    ///
+    /// # Errors
+    /// If the table is elsewhere, there is no room for it, or the device fails.
+    pub fn copy_slots(&self, stream: &Stream, words: &mut [u64]) -> Result<()> {
+        match &self.slots {
+            Slots::Device(buffer) => buffer.read_into(stream, words),
+            Slots::Spanning(_) | Slots::Host(..) => {
+                Err(Error::Invalid("a copy of a table that is not in GPU memory alone".to_owned()))
+            }
+        }
+    }
+
+    /// Words of 8 bytes that the slots take.
+    pub fn slot_words(&self) -> u64 {
+        match self.kind {
+            TableKind::Perfect { slots, .. } => slots,
+            TableKind::LinearProbing => self.key.bytes() / 4 << self.bits,
+            TableKind::MultiValue => 0,
+        }
+    }
+
+    /// A copy of the slots, for lookups by the CPU.
+    ///
+    /// # Errors
+    /// If the table is of no kind or width of keys that the CPU knows.
+    pub fn slots_in<'a>(&self, copy: &'a [u64]) -> Result<HostSlots<'a>> {
+        Ok(HostSlots::new(self.slot_layout()?, copy))
+    }
+
+    fn slot_layout(&self) -> Result<SlotLayout> {
+        let layout = SlotLayout::new(self.kind, self.bits, self.hash).filter(|_| self.key == KeyWidth::Eight);
+        layout.ok_or_else(|| {
+            let (kind, bytes) = (self.kind.name(), self.key.bytes());
+            Error::Invalid(format!("a {kind} table of keys of {bytes} bytes, which the CPU does not know"))
+        })
     }
 
     /// Joins and sums.
@@ -361,5 +447,53 @@ impl HashTable {
             bits: self.bits,
             hash_function: self.hash as u32,
         })
+    }
+}
+
+fn not_on_host() -> Error {
+    Error::Invalid("a table in GPU memory, which the CPU does not read".to_owned())
+}
+
+/// A table in CPU memory that is being filled.
+#[derive(Debug)]
+pub struct SharedBuild<'a> {
+    slots: SharedSlots<'a>,
+    /// `None` if the link has no system-wide atomics.
+    kernel: Option<Function>,
+    arguments: HashTableArguments,
+    shape: LaunchShape,
+    key: KeyWidth,
+}
+
+impl<'a> SharedBuild<'a> {
+    /// The slots, which any number of threads may fill.
+    pub fn slots(&self) -> SharedSlots<'a> {
+        self.slots
+    }
+
+    /// Whether kernels may fill it, too.
+    pub fn takes_kernels(&self) -> bool {
+        self.kernel.is_some()
+    }
+
+    /// Fills tuples in by a kernel, while threads of the CPU may do so as well, and waits for it. Returns how many it could not
+    /// take, as [`HashTable::build`] does.
+    ///
+    /// # Errors
+    /// If the link has no system-wide atomics, or the device fails; how many of the tuples are in the table is then unknown.
+    pub fn insert_by_kernel(&self, stream: &Stream, side: &JoinSide<'_>) -> Result<u64> {
+        let Some(kernel) = &self.kernel else {
+            return Err(Error::Invalid("a table that both processors fill, without system-wide atomics".to_owned()));
+        };
+        let input = side.arguments(self.key)?;
+        let mut refused = DeviceBuffer::from_slice(stream, &[0u64])?;
+        let place = refused.view_mut().address();
+        let arguments = Arguments::default().with(&input).with(&self.arguments).with(&place);
+        // SAFETY: the parameters are the kernel's own. It writes slots of the table, which is borrowed for as long as this value
+        // lives and which others see as atomic numbers alone, and it claims them by atomic operations of the whole system. What
+        // is borrowed outlives the stream's work, which is waited for here, also after an error.
+        let launched = unsafe { kernel.launch(stream, self.shape, arguments) };
+        stream.synchronize().and(launched)?;
+        Ok(refused.read::<u64>(stream, 1)?[0])
     }
 }

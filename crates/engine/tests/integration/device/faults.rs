@@ -1,8 +1,6 @@
 //! The n-th call of the driver fails, for every kind of call: the CPU goes on, with the right answer.
 
-use overspill::Strategy;
-
-use super::{MIB, leftovers, start};
+use super::{MIB, STRATEGIES, leftovers, start};
 use crate::emulated::Emulated;
 use crate::harness::fixture::{JOINS, Size, register, settings};
 use crate::harness::rows::Answer;
@@ -32,7 +30,7 @@ async fn whatever_fails_the_answer_is_right() {
     // A device that was lost is another afterwards; so is one with another limit.
     let mut limit = 17 * MIB;
     let mut failed = 0;
-    for strategy in [Strategy::GpuNoPartition, Strategy::Triton, Strategy::CpuPartitioned] {
+    for strategy in STRATEGIES {
         for name in SUBJECTS {
             let (_, sql, _) = JOINS.into_iter().find(|(other, ..)| *other == name).unwrap();
             let expected = expected(sql).await;

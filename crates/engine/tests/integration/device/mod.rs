@@ -5,10 +5,15 @@ mod random;
 mod settings;
 
 use datafusion::prelude::SessionContext;
+use overspill::Strategy;
 
 use crate::emulated::Emulated;
 
 const MIB: usize = 1 << 20;
+
+/// All strategies that a GPU takes part in.
+pub(crate) const STRATEGIES: [Strategy; 5] =
+    [Strategy::GpuNoPartition, Strategy::Triton, Strategy::CpuPartitioned, Strategy::Het, Strategy::GpuHet];
 
 /// The device, with exactly as much memory as joins may use: more than that is refused by the driver, which counts as a failure.
 fn start(memory: usize) -> Emulated {

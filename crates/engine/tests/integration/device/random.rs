@@ -7,7 +7,7 @@ use crate::differential::{run_cases, run_on_device};
 /// From the least there may be to ample.
 const LIMITS: [usize; 3] = [16 * MIB, 20 * MIB, 200 * MIB];
 
-const QUERIES: usize = 30;
+const QUERIES: usize = 40;
 
 #[test]
 fn random_queries_agree() {

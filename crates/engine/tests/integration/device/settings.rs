@@ -4,7 +4,7 @@ use overspill::{DeviceChoice, Strategy, Transfer};
 use overspill_advisor::{PrefixSum, triton_link_bytes};
 use overspill_machine::transfer::TransferMethod;
 
-use super::{MIB, leftovers, rows, start};
+use super::{MIB, STRATEGIES, leftovers, rows, start};
 use crate::harness::fixture::{JOINS, Size, register, settings};
 use crate::harness::rows::Answer;
 use crate::harness::run::Run;
@@ -104,7 +104,7 @@ async fn what_does_not_fit_the_device_is_spilled_or_refused_by_name() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_join_type_runs_on_the_device() {
     let emulated = start(64 * MIB);
-    for strategy in [Strategy::GpuNoPartition, Strategy::Triton, Strategy::CpuPartitioned] {
+    for strategy in STRATEGIES {
         for (name, sql, _) in JOINS {
             let settings = on_device(strategy, Device::with(64 * MIB));
             let run = run_with(Size::SPILLING, Engine::Overspill, &settings, sql).await;
@@ -114,6 +114,75 @@ async fn every_join_type_runs_on_the_device() {
             assert_eq!((report.joins(), report.failures.len()), (1, 0), "{case}");
             assert!(report.probe_rows > 0, "{case}");
         }
+    }
+    assert_eq!(leftovers(&emulated), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_processors_join_and_the_faster_joins_more() {
+    const LARGE: Size = Size { build: 60_000, probe: 600_000 };
+    let emulated = start(64 * MIB);
+    let sparse = "SELECT count(*), sum(a_id), sum(b_id) FROM a JOIN b ON a_id * 1000003 = b_id * 3000009";
+    let text = "SELECT count(*), sum(a_id), sum(b_id) FROM a JOIN b ON concat('key ', a_id) = concat('key ', b_id)";
+    let twice = "SELECT count(*), sum(a_id), sum(b_id) FROM a JOIN b ON a_id / 2 = b_id / 3";
+    for sql in [sparse, text, twice] {
+        let expected = expected(LARGE, sql).await;
+        for (strategy, coherent) in
+            [(Strategy::Het, false), (Strategy::Het, true), (Strategy::GpuHet, false), (Strategy::GpuHet, true)]
+        {
+            emulated.configure(&format!("coherent={}", u8::from(coherent)));
+            overspill::device::release();
+            let settings = on_device(strategy, Device::with(64 * MIB - usize::from(coherent)));
+            let run = run_with(LARGE, Engine::Overspill, &settings, sql).await;
+            let report = run.report.device;
+            let case = format!("{sql} by {strategy}, coherent: {coherent}: {report:?}");
+            assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
+            let joins = (report.het_joins, report.gpu_het_joins);
+            assert_eq!(joins, if strategy == Strategy::Het { (1, 0) } else { (0, 1) }, "{case}");
+            // The emulated device is the slower, and takes part all the same.
+            assert!(report.probe_rows >= 1 << 16 && report.shared_rows > report.probe_rows, "{case}");
+            assert_eq!(report.probe_rows + report.shared_rows + report.returned_rows, LARGE.probe, "{case}");
+            let reason = "het: its build by both processors: the link to the GPU has no system-wide atomics";
+            let is_refused = report.refusals.iter().any(|refusal| refusal.starts_with(reason));
+            assert_eq!(is_refused, strategy == Strategy::Het && !coherent, "{case}");
+            // Where both fill the table the GPU has read its part of the build side.
+            assert_eq!((report.failures.len(), report.returned_rows), (0, 0), "{case}");
+        }
+    }
+    emulated.configure("coherent=0");
+    assert_eq!(leftovers(&emulated), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_that_only_one_processor_can_read_are_refused_by_name() {
+    let emulated = start(16 * MIB);
+    // More than half of the device's memory.
+    let large = Size { build: 600_000, probe: 1_000 };
+    let sql = "SELECT count(*), sum(a_id), sum(b_id) FROM a JOIN b ON a_id * 1000003 = b_id * 3000009";
+    let run = run_with(large, Engine::Overspill, &on_device(Strategy::GpuHet, Device::with(16 * MIB)), sql).await;
+    let report = run.report.device;
+    assert_eq!(run.answer.unwrap().difference(&expected(large, sql).await), None, "{report:?}");
+    let too_small = report.refusals.iter().any(|reason| {
+        reason.starts_with("gpu_het: the hash table of a join") && reason.contains("the half of GPU memory")
+    });
+    assert!(too_small && report.het_joins == 1, "{report:?}");
+    // Keys with more rows than a walk may be long.
+    for strategy in [Strategy::Het, Strategy::GpuHet] {
+        let session = Session::open(Engine::Overspill, &on_device(strategy, Device::with(16 * MIB)), Memory::Ample).unwrap();
+        for table in [
+            "CREATE TABLE r AS SELECT value % 10 AS k, value AS p FROM generate_series(1, 10000)",
+            "CREATE TABLE s AS SELECT value AS k, value AS q FROM generate_series(1, 20000)",
+        ] {
+            session.ctx.sql(table).await.unwrap().collect().await.unwrap();
+        }
+        let sql = "SELECT count(*) AS n, sum(p) AS p, sum(q) AS q FROM r JOIN s ON r.k = s.k";
+        let run = Run::of(&session.ctx, session.ctx.sql(sql).await).await;
+        let expected = "SELECT 9000 AS n, sum(value) AS p, 45000 AS q FROM generate_series(1, 10000) WHERE value % 10 > 0";
+        let expected = Run::of(&session.ctx, session.ctx.sql(expected).await).await.answer.unwrap();
+        let report = run.report.device;
+        assert_eq!(run.answer.unwrap().difference(&expected), None, "{strategy}: {report:?}");
+        let refused = report.refusals.iter().any(|reason| reason.contains("some have hundreds of rows"));
+        assert!(refused && report.no_partition_joins == 1, "{strategy}: {report:?}");
     }
     assert_eq!(leftovers(&emulated), None);
 }

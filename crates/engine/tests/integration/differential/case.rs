@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use datafusion::common::Result;
-use overspill::{Strategy, Transfer};
+use overspill::Transfer;
 use overspill_machine::transfer::TransferMethod;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -15,6 +15,7 @@ use super::duckdb::Export;
 use super::key_types::KeyType;
 use super::queries::{Generator, MOST_PAIRS, Query, pairs_of_all};
 use super::tables::{Shape, Storage, Table};
+use crate::device::STRATEGIES;
 use crate::harness::resident_memory::ResidentMemory;
 use crate::harness::rows::Answer;
 use crate::harness::run::{Run, is_broken, is_out_of_memory};
@@ -112,9 +113,7 @@ impl Case {
     pub fn on_device(self, memory_limit: usize) -> Self {
         let rng = &mut StdRng::seed_from_u64(self.seed ^ 0x6EED);
         let mut settings = self.settings;
-        settings.strategy = *[Strategy::GpuNoPartition, Strategy::Triton, Strategy::Triton, Strategy::CpuPartitioned]
-            .choose(rng)
-            .unwrap();
+        settings.strategy = *STRATEGIES.choose(rng).unwrap();
         let transfer = [None, None].into_iter().chain(TransferMethod::ALL.map(Some)).collect::<Vec<_>>();
         settings.device = Some(Device {
             transfer: Transfer(*transfer.choose(rng).unwrap()),

@@ -14,8 +14,8 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect};
 use futures::StreamExt;
-use overspill::Strategy;
 
+use crate::device::STRATEGIES;
 use crate::emulated::Emulated;
 use crate::harness::fixture::{JOINS, Size, register, settings};
 use crate::harness::rows::Answer;
@@ -249,7 +249,7 @@ async fn streams_on_the_device_are_polled_and_dropped_in_any_order() {
     const MEMORY: usize = 32 << 20;
     let emulated = Emulated::start();
     emulated.configure(&format!("memory={MEMORY}"));
-    for strategy in [Strategy::GpuNoPartition, Strategy::Triton, Strategy::CpuPartitioned] {
+    for strategy in STRATEGIES {
         for name in ["inner", "full", "left semi", "right anti"] {
             let join = JOINS.iter().position(|(other, ..)| *other == name).unwrap();
             let settings = Settings { strategy, device: Some(Device::with(MEMORY)), ..settings(STREAMS, false) };

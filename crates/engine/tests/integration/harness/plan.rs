@@ -31,9 +31,12 @@ pub struct DeviceReport {
     pub no_partition_joins: usize,
     pub triton_joins: usize,
     pub cpu_partitioned_joins: usize,
+    pub het_joins: usize,
+    pub gpu_het_joins: usize,
     pub build_rows: usize,
     pub probe_rows: usize,
     pub returned_rows: usize,
+    pub shared_rows: usize,
     pub link_bytes: usize,
     pub state_bytes: usize,
     pub spilled_bytes: usize,
@@ -48,9 +51,12 @@ impl DeviceReport {
         self.no_partition_joins += total(node, "gpu_no_partition_joins");
         self.triton_joins += total(node, "triton_joins");
         self.cpu_partitioned_joins += total(node, "cpu_partitioned_joins");
+        self.het_joins += total(node, "het_joins");
+        self.gpu_het_joins += total(node, "gpu_het_joins");
         self.build_rows += total(node, "gpu_build_rows");
         self.probe_rows += total(node, "gpu_probe_rows");
         self.returned_rows += total(node, "gpu_returned_rows");
+        self.shared_rows += total(node, "gpu_shared_rows");
         self.link_bytes += total(node, "gpu_link_bytes");
         self.state_bytes += total(node, "gpu_state_bytes");
         self.spilled_bytes += total(node, "gpu_spilled_bytes");
@@ -59,7 +65,7 @@ impl DeviceReport {
     }
 
     pub fn joins(&self) -> usize {
-        self.no_partition_joins + self.triton_joins + self.cpu_partitioned_joins
+        self.no_partition_joins + self.triton_joins + self.cpu_partitioned_joins + self.het_joins + self.gpu_het_joins
     }
 }
 

@@ -1,0 +1,73 @@
+//! Rows of the probe side that the CPU looks up beside a GPU.
+
+use overspill_kernels::{HostSlots, Place};
+
+use crate::device::words;
+use crate::keys::Keys;
+
+/// Keys whose cache misses overlap.
+const TOGETHER: usize = 64;
+
+/// A batch of probe rows whose keys the CPU looks up, in the table that a GPU reads or in a copy of it.
+#[derive(Debug)]
+pub(crate) struct Morsel {
+    pub(crate) keys: Keys,
+    /// The words of keys that are not words themselves.
+    hashes: Option<Vec<u64>>,
+    /// The first row that is not done with.
+    row: usize,
+    /// Where the search for its key goes on, if it has begun.
+    resumed: Option<Place>,
+}
+
+impl Morsel {
+    pub(crate) fn new(keys: Keys) -> Self {
+        let hashes = match words(&keys) {
+            std::borrow::Cow::Owned(hashes) => Some(hashes),
+            std::borrow::Cow::Borrowed(_) => None,
+        };
+        Self { keys, hashes, row: 0, resumed: None }
+    }
+
+    /// Appends pairs to the vectors until they have so many: values of build rows, and the rows that found them. Returns whether
+    /// there may be more. Rows that cannot match find nothing.
+    pub(crate) fn next(
+        &mut self,
+        slots: HostSlots<'_>,
+        limit: usize,
+        build: &mut Vec<u64>,
+        probe: &mut Vec<u64>,
+    ) -> bool {
+        let words = match &self.hashes {
+            Some(hashes) => hashes.into(),
+            None => words(&self.keys),
+        };
+        let mut places: [Place; TOGETHER] = [None; TOGETHER];
+        while self.row < words.len() {
+            let rows = &words[self.row..words.len().min(self.row + TOGETHER)];
+            for (place, key) in places.iter_mut().zip(rows) {
+                *place = slots.first(*key);
+            }
+            if let Some(place) = self.resumed.take() {
+                places[0] = place;
+            }
+            for ((row, key), place) in (self.row..).zip(rows).zip(&places) {
+                if !self.keys.is_matchable(row) {
+                    continue;
+                }
+                let mut place = *place;
+                while let Some((value, next)) = slots.next(*key, place) {
+                    if build.len() >= limit {
+                        (self.row, self.resumed) = (row, Some(place));
+                        return true;
+                    }
+                    build.push(value);
+                    probe.push(row as u64);
+                    place = next;
+                }
+            }
+            self.row += rows.len();
+        }
+        false
+    }
+}

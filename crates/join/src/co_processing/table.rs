@@ -1,0 +1,74 @@
+//! A hash table that CPU and GPU look rows up in.
+
+use std::sync::Arc;
+
+use overspill_kernels::HostSlots;
+use overspill_machine::{Error, Result};
+
+use super::Dispatcher;
+use crate::device::{BuildColumns, DeviceCount, DeviceRequest, GpuStrategy};
+use crate::gpu_no_partition::{GpuTable, Home};
+use crate::memory::{Grant, PageVec};
+
+/// A table that the GPU has, which the CPU reads as well or has a copy of.
+#[derive(Debug)]
+pub(crate) struct SharedTable {
+    pub(crate) table: GpuTable,
+    /// The CPU's copy, if the table is in GPU memory.
+    copy: Option<PageVec<u64>>,
+    pub(crate) dispatcher: Arc<Dispatcher>,
+}
+
+impl SharedTable {
+    /// One table in CPU memory (`het`); `memory` pays for it.
+    pub(crate) fn on_host(
+        request: &DeviceRequest,
+        columns: &BuildColumns,
+        threads: usize,
+        memory: &mut Grant,
+    ) -> Result<Self> {
+        let table = GpuTable::build(request, columns, Home::Host { threads }, memory)?;
+        table.table.host_slots()?;
+        Ok(Self { table, copy: None, dispatcher: Arc::default() })
+    }
+
+    /// A table in GPU memory, and a copy of it (`gpu_het`), for which `memory` pays.
+    pub(crate) fn copied(request: &DeviceRequest, columns: &BuildColumns, memory: &mut Grant) -> Result<Self> {
+        let table = GpuTable::build(request, columns, Home::GpuAlone, memory)?;
+        let (words, needed) = (table.table.slot_words(), table.table.slot_words() * 8);
+        let too_small = Error::TooSmall {
+            what: "the CPU's copy of a hash table",
+            needed,
+            of: "memory",
+            available: 0,
+        };
+        let length = usize::try_from(words).map_err(|_| Error::Invalid(format!("a table of {words} words")))?;
+        if memory.try_grow(length.saturating_mul(8)).is_err() {
+            return Err(too_small);
+        }
+        let copied = PageVec::zeroed(length).map_err(|_| too_small).and_then(|mut copy| {
+            table.table.copy_slots(&request.gpu.turn().stream, &mut copy)?;
+            request.observer.add(DeviceCount::LinkBytes, needed);
+            Ok(copy)
+        });
+        match copied {
+            Ok(copy) => Ok(Self { table, copy: Some(copy), dispatcher: Arc::default() }),
+            Err(error) => {
+                memory.shrink(length * 8);
+                Err(error)
+            }
+        }
+    }
+
+    /// The slots as the CPU reads them.
+    pub(crate) fn slots(&self) -> Result<HostSlots<'_>> {
+        match &self.copy {
+            Some(copy) => self.table.table.slots_in(copy),
+            None => self.table.table.host_slots(),
+        }
+    }
+
+    pub(crate) fn strategy(&self) -> GpuStrategy {
+        if self.copy.is_some() { GpuStrategy::GpuHet } else { GpuStrategy::Het }
+    }
+}
