@@ -54,11 +54,17 @@ pub enum OperatorStrategy {
     /// The CPU partitions both sides for a GPU
     #[value(name = "cpu_partitioned")]
     CpuPartitioned,
+    /// CPU and GPU probe one table in CPU memory
+    #[value(name = "het")]
+    Het,
+    /// CPU and GPU each probe a copy of a table
+    #[value(name = "gpu_het")]
+    GpuHet,
 }
 
 impl OperatorStrategy {
     const OF_CPU: [Self; 2] = [Self::NoPartition, Self::Radix];
-    const OF_GPU: [Self; 3] = [Self::GpuNoPartition, Self::Triton, Self::CpuPartitioned];
+    const OF_GPU: [Self; 5] = [Self::GpuNoPartition, Self::Triton, Self::CpuPartitioned, Self::Het, Self::GpuHet];
 
     fn name(self) -> &'static str {
         match self {
@@ -67,6 +73,8 @@ impl OperatorStrategy {
             Self::GpuNoPartition => "gpu_no_partition",
             Self::Triton => "triton",
             Self::CpuPartitioned => "cpu_partitioned",
+            Self::Het => "het",
+            Self::GpuHet => "gpu_het",
         }
     }
 
@@ -76,6 +84,8 @@ impl OperatorStrategy {
             Self::GpuNoPartition => Some(GpuStrategy::NoPartition),
             Self::Triton => Some(GpuStrategy::Triton),
             Self::CpuPartitioned => Some(GpuStrategy::CpuPartitioned),
+            Self::Het => Some(GpuStrategy::Het),
+            Self::GpuHet => Some(GpuStrategy::GpuHet),
         }
     }
 }

@@ -75,12 +75,9 @@ impl GpuAdvisor {
             Strategy::GpuNoPartition => IN_MEMORY_FIRST,
             Strategy::Triton => &[GpuStrategy::Triton],
             Strategy::CpuPartitioned => &[GpuStrategy::CpuPartitioned],
-            // Keys with hundreds of rows are in no table that both processors read.
             Strategy::Het => &[GpuStrategy::Het, GpuStrategy::NoPartition, GpuStrategy::Triton],
             // A table that GPU memory has no room for is shared (paper 2, figure 11).
-            Strategy::GpuHet => {
-                &[GpuStrategy::GpuHet, GpuStrategy::Het, GpuStrategy::NoPartition, GpuStrategy::Triton]
-            }
+            Strategy::GpuHet => &[GpuStrategy::GpuHet, GpuStrategy::Het, GpuStrategy::NoPartition, GpuStrategy::Triton],
             Strategy::Auto => &[],
             Strategy::NoPartition | Strategy::Radix | Strategy::Hybrid => return None,
         };

@@ -16,8 +16,8 @@ mod share;
 
 pub use hash::{HashFunction, Radix};
 pub use join::{
-    HashTable, HostSlots, JoinSide, Pairs, PartitionedJoin, PartitionedSide, Place, SharedBuild, SharedSlots, TableKind,
-    TablePlacement, Totals, Values,
+    BuildKernel, HashTable, HostSlots, JoinSide, Pairs, PartitionedJoin, PartitionedSide, Place, Position, SharedBuild,
+    SharedLists, SharedSlots, TableKind, TablePlacement, Totals, Values,
 };
 pub use measure::{GpuEffort, measure_gpu};
 pub use memory_access::{AccessPattern, MemoryAccess};

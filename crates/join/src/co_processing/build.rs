@@ -1,11 +1,12 @@
 //! Fills a table that both processors read.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use overspill_kernels::{HashTable, SharedBuild};
+use overspill_kernels::{BuildKernel, HashTable, Place, SharedBuild, SharedLists, SharedSlots};
 use overspill_machine::Result;
 
-use crate::device::{BuildColumns, DeviceCount, DeviceRequest, GpuStrategy};
+use crate::device::{BuildColumns, DeviceCount, DeviceRequest, GpuStrategy, HostColumns};
 use crate::parallel::in_parallel;
 
 /// Rows that a thread of the CPU takes at a time, and the GPU.
@@ -15,15 +16,8 @@ const BATCH: u64 = 1 << 19;
 /// Keys whose cache misses overlap.
 const TOGETHER: usize = 64;
 
-/// Who fills a table.
-#[derive(Debug, Clone, Copy)]
-enum Worker {
-    Thread,
-    Gpu,
-}
-
-/// Fills a table in CPU memory on so many threads, and by the GPU where its link has system-wide atomics. Returns how many rows
-/// the table could not take.
+/// Fills a table in CPU memory on so many threads, and by the GPU where its link has system-wide atomics and keys are not
+/// grouped. Returns how many rows the table could not take.
 ///
 /// # Errors
 /// If the GPU fails.
@@ -33,64 +27,113 @@ pub(crate) fn build_together(
     columns: &BuildColumns,
     threads: usize,
 ) -> Result<u64> {
-    let shared = table.build_shared()?;
-    let mut workers = vec![Worker::Thread; threads.max(1)];
-    if shared.takes_kernels() {
-        workers.push(Worker::Gpu);
-    } else {
-        let reason = "its build by both processors: the link to the GPU has no system-wide atomics, so that the CPU builds";
-        request.observer.refused(GpuStrategy::Het, reason);
+    let refused = |reason: &str| {
+        let reason = format!("its build by both processors: {reason}, so that the CPU builds");
+        request.observer.refused(GpuStrategy::Het, &reason);
+    };
+    match table.build_shared()? {
+        SharedBuild::Slots(slots, kernel) => {
+            if kernel.is_none() {
+                refused("the link to the GPU has no system-wide atomics");
+            }
+            insert(request, slots, kernel.as_ref(), columns, threads)
+        }
+        SharedBuild::Lists(lists) => {
+            refused("keys that repeat are grouped");
+            group(lists, columns.on_host(), threads);
+            Ok(0)
+        }
     }
-    let rows = Rows { request, shared, columns, next: AtomicU64::new(0) };
+}
+
+/// Who fills slots.
+enum Worker<'a> {
+    Thread,
+    Gpu(&'a BuildKernel),
+}
+
+fn insert(
+    request: &DeviceRequest,
+    slots: SharedSlots<'_>,
+    kernel: Option<&BuildKernel>,
+    columns: &BuildColumns,
+    threads: usize,
+) -> Result<u64> {
+    let rows = Rows::new(columns.rows);
+    let host = columns.on_host();
+    let insert_by_thread = || {
+        let mut refused = 0;
+        while let Some(morsel) = rows.take(MORSEL) {
+            in_groups(
+                morsel,
+                |row| slots.first(host.key(row)),
+                |row, place| refused += u64::from(!slots.insert(host.key(row), host.value(row), place)),
+            );
+        }
+        refused
+    };
+    let insert_by_gpu = |kernel: &BuildKernel| {
+        let mut refused = 0;
+        while let Some(batch) = rows.take(BATCH) {
+            let bench = request.gpu.turn();
+            let bytes = columns.link_bytes_of(batch.end - batch.start);
+            refused += kernel.insert(&bench.stream, &columns.side_of(batch)?, slots)?;
+            request.observer.add(DeviceCount::LinkBytes, bytes);
+        }
+        Ok(refused)
+    };
+    let workers: Vec<_> = (0..threads.max(1)).map(|_| Worker::Thread).chain(kernel.map(Worker::Gpu)).collect();
     // Each has a thread, whoever takes fewer rows than others.
     let refused = in_parallel(workers.len(), workers, |worker| match worker {
-        Worker::Thread => Ok(rows.insert_by_thread()),
-        Worker::Gpu => rows.insert_by_gpu(),
+        Worker::Thread => Ok(insert_by_thread()),
+        Worker::Gpu(kernel) => insert_by_gpu(kernel),
     });
     refused.into_iter().sum()
 }
 
-/// The rows that are left.
-struct Rows<'a> {
-    request: &'a DeviceRequest,
-    shared: SharedBuild<'a>,
-    columns: &'a BuildColumns,
-    next: AtomicU64,
+/// Puts the values of each key side by side.
+fn group(lists: SharedLists<'_>, host: HostColumns<'_>, threads: usize) {
+    let all = |work: &(dyn Fn(usize, Place) + Sync)| {
+        let rows = Rows::new(host.rows() as u64);
+        in_parallel(threads, vec![(); threads.max(1)], |()| {
+            while let Some(morsel) = rows.take(MORSEL) {
+                in_groups(morsel, |row| lists.first(host.key(row)), work);
+            }
+        });
+    };
+    all(&|row, place| lists.count(host.keys(), row, place));
+    lists.place();
+    all(&|row, place| lists.fill(host.key(row), host.value(row), place));
 }
 
-impl Rows<'_> {
-    fn take(&self, most: u64) -> Option<std::ops::Range<u64>> {
+/// Asks for the places of some rows at once, and then does the work of each.
+fn in_groups(rows: Range<u64>, first: impl Fn(usize) -> Place, mut work: impl FnMut(usize, Place)) {
+    let (start, end) = (rows.start as usize, rows.end as usize);
+    let mut places = [None; TOGETHER];
+    for start in (start..end).step_by(TOGETHER) {
+        let rows = start..end.min(start + TOGETHER);
+        for (place, row) in places.iter_mut().zip(rows.clone()) {
+            *place = first(row);
+        }
+        for (place, row) in places.iter().zip(rows) {
+            work(row, *place);
+        }
+    }
+}
+
+/// The rows that are left.
+struct Rows {
+    next: AtomicU64,
+    end: u64,
+}
+
+impl Rows {
+    fn new(rows: u64) -> Self {
+        Self { next: AtomicU64::new(0), end: rows }
+    }
+
+    fn take(&self, most: u64) -> Option<Range<u64>> {
         let start = self.next.fetch_add(most, Ordering::Relaxed);
-        (start < self.columns.rows).then(|| start..(start + most).min(self.columns.rows))
-    }
-
-    fn insert_by_thread(&self) -> u64 {
-        let (slots, mut refused) = (self.shared.slots(), 0);
-        let columns = self.columns.on_host();
-        let mut places = [None; TOGETHER];
-        while let Some(rows) = self.take(MORSEL) {
-            let (start, end) = (rows.start as usize, rows.end as usize);
-            for start in (start..end).step_by(TOGETHER) {
-                let rows = start..end.min(start + TOGETHER);
-                for (place, row) in places.iter_mut().zip(rows.clone()) {
-                    *place = slots.first(columns.key(row));
-                }
-                for (place, row) in places.iter().zip(rows) {
-                    refused += u64::from(!slots.insert(columns.key(row), columns.value(row), *place));
-                }
-            }
-        }
-        refused
-    }
-
-    fn insert_by_gpu(&self) -> Result<u64> {
-        let mut refused = 0;
-        while let Some(rows) = self.take(BATCH) {
-            let bench = self.request.gpu.turn();
-            let bytes = self.columns.link_bytes_of(rows.end - rows.start);
-            refused += self.shared.insert_by_kernel(&bench.stream, &self.columns.side_of(rows)?)?;
-            self.request.observer.add(DeviceCount::LinkBytes, bytes);
-        }
-        Ok(refused)
+        (start < self.end).then(|| start..(start + most).min(self.end))
     }
 }

@@ -35,19 +35,14 @@ impl SharedTable {
     /// A table in GPU memory, and a copy of it (`gpu_het`), for which `memory` pays.
     pub(crate) fn copied(request: &DeviceRequest, columns: &BuildColumns, memory: &mut Grant) -> Result<Self> {
         let table = GpuTable::build(request, columns, Home::GpuAlone, memory)?;
-        let (words, needed) = (table.table.slot_words(), table.table.slot_words() * 8);
-        let too_small = Error::TooSmall {
-            what: "the CPU's copy of a hash table",
-            needed,
-            of: "memory",
-            available: 0,
-        };
+        let (words, needed) = (table.table.words(), table.table.words() * 8);
+        let too_small = Error::TooSmall { what: "the CPU's copy of a hash table", needed, of: "memory", available: 0 };
         let length = usize::try_from(words).map_err(|_| Error::Invalid(format!("a table of {words} words")))?;
         if memory.try_grow(length.saturating_mul(8)).is_err() {
             return Err(too_small);
         }
         let copied = PageVec::zeroed(length).map_err(|_| too_small).and_then(|mut copy| {
-            table.table.copy_slots(&request.gpu.turn().stream, &mut copy)?;
+            table.table.copy_to_host(&request.gpu.turn().stream, &mut copy)?;
             request.observer.add(DeviceCount::LinkBytes, needed);
             Ok(copy)
         });

@@ -169,7 +169,15 @@ enum HostValues<'a> {
     Words(&'a [u64]),
 }
 
-impl HostColumns<'_> {
+impl<'a> HostColumns<'a> {
+    pub(crate) fn rows(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(crate) fn keys(&self) -> &'a [u64] {
+        self.keys
+    }
+
     #[inline]
     pub(crate) fn key(&self, row: usize) -> u64 {
         self.keys[row]

@@ -16,7 +16,7 @@ mod pairs;
 mod request;
 mod table;
 
-pub(crate) use columns::{BuildColumns, BuildValues, KEY, ProbeKeys, words};
+pub(crate) use columns::{BuildColumns, BuildValues, HostColumns, KEY, ProbeKeys, words};
 pub use gpu::Gpu;
 pub(crate) use gpu::{Resident, Workbench};
 pub(crate) use host_pool::PooledBuffer;

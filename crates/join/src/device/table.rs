@@ -122,7 +122,9 @@ impl DeviceTable {
     /// Starts on a chunk whose pairs of a unit must be at most so many.
     pub(crate) fn start(&self, request: &DeviceRequest, mut keys: ProbeKeys, most_pairs: u64) -> Result<DeviceChunk> {
         let state = match self {
-            Self::NoPartition(_) | Self::Shared(_) => ChunkState::NoPartition(Box::new(GpuTableChunk::new(keys, most_pairs))),
+            Self::NoPartition(_) | Self::Shared(_) => {
+                ChunkState::NoPartition(Box::new(GpuTableChunk::new(keys, most_pairs)))
+            }
             Self::Triton(table) => ChunkState::Triton(triton::start(table, request, &keys, most_pairs)?),
             Self::CpuPartitioned(table) => {
                 ChunkState::CpuPartitioned(cpu_partitioned::start(table, request, &mut keys, most_pairs)?)

@@ -16,9 +16,9 @@ pub(crate) const HASH: HashFunction = HashFunction::Murmur3;
 pub(crate) enum Home {
     /// In GPU memory as far as that goes.
     Gpu,
-    /// In GPU memory alone, of a kind that the CPU can read.
+    /// In GPU memory alone.
     GpuAlone,
-    /// In CPU memory, of such a kind, filled by so many threads too.
+    /// In CPU memory, filled by so many threads too.
     Host {
         /// Of the CPU.
         threads: usize,
@@ -50,13 +50,7 @@ impl GpuTable {
         let mut refused = None;
         let mut is_unique = true;
         for kind in kinds(columns) {
-            // Duplicates that are far apart are better kept together, where the CPU need not find them.
-            let is_wanted = match kind {
-                TableKind::Perfect { .. } => true,
-                TableKind::LinearProbing => is_unique || home != Home::Gpu,
-                TableKind::MultiValue => home == Home::Gpu,
-            };
-            if !is_wanted {
+            if kind == TableKind::LinearProbing && !is_unique {
                 continue;
             }
             let paid = memory.bytes();
@@ -74,11 +68,7 @@ impl GpuTable {
                 Err(error) => return Err(error),
             }
         }
-        let too_many = Error::Unsupported {
-            device: request.gpu.device().ordinal(),
-            what: "hash table for these keys that the CPU could read too: some have hundreds of rows",
-        };
-        Err(refused.unwrap_or(too_many))
+        Err(refused.unwrap_or_else(|| Error::Invalid("no hash table takes these keys".to_owned())))
     }
 
     /// `None` if the table is not of a kind that takes these keys.
@@ -90,9 +80,12 @@ impl GpuTable {
         memory: &mut Grant,
     ) -> Result<Option<Self>> {
         let gpu = &request.gpu;
-        let Size { slots, others } = Size::of(kind, columns.rows)?;
-        let left = gpu.resident_left();
         let is_on_host = matches!(home, Home::Host { .. });
+        let Size { slots, others } = match Size::of(kind, columns.rows)? {
+            Size { slots, others } if is_on_host => Size { slots: slots + others, others: 0 },
+            size => size,
+        };
+        let left = gpu.resident_left();
         let table_on_device = if is_on_host { 0 } else { slots.min(left.saturating_sub(others)) };
         let too_small = Error::TooSmall {
             what: "the hash table of a join",

@@ -16,7 +16,7 @@ mod partitioned;
 
 pub(crate) use arguments::{HashTableArguments, JoinInput, JoinOutput};
 pub use arguments::{JoinSide, Pairs, Totals, Values};
-pub use host_slots::{HostSlots, Place, SharedSlots};
-pub use no_partitioning::{HashTable, SharedBuild, TableKind, TablePlacement};
+pub use host_slots::{HostSlots, Place, Position, SharedLists, SharedSlots};
+pub use no_partitioning::{BuildKernel, HashTable, SharedBuild, TableKind, TablePlacement};
 pub(crate) use partitioned::JoinTask;
 pub use partitioned::{PartitionedJoin, PartitionedSide};

@@ -4,12 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use overspill_machine::driver::{Arguments, Device, Function, LaunchShape, Stream};
-use overspill_machine::memory::{DeviceBuffer, HostBuffer, Layout, Mapping, PageSize, SpanningBuffer, SpanningLayout};
+use overspill_machine::memory::{
+    AtomicNumber, DeviceBuffer, HostBuffer, Layout, Mapping, PageSize, SpanningBuffer, SpanningLayout,
+};
 use overspill_machine::transfer::{Source, TransferPipeline};
 use overspill_machine::{Error, Result};
 
 use super::arguments::{HashTableArguments, JoinInput, JoinOutput, JoinSide, Pairs, Totals, Values};
-use super::host_slots::{HostSlots, SharedSlots, SlotLayout};
+use super::host_slots::{HostSlots, Lists, SharedLists, SharedSlots, SlotLayout};
 use crate::{HashFunction, Kernels, KeyWidth, PrefixSum};
 
 /// Enough of them to hide latency; each takes tuples until there are none.
@@ -90,7 +92,8 @@ impl Slots {
                 Ok(Self::Spanning(buffer))
             }
             TablePlacement::Host => {
-                let bytes = usize::try_from(bytes).map_err(|_| Error::Invalid(format!("{bytes} bytes of CPU memory")))?;
+                let bytes =
+                    usize::try_from(bytes).map_err(|_| Error::Invalid(format!("{bytes} bytes of CPU memory")))?;
                 let buffer = match device.properties().coherent {
                     true => HostBuffer::new(bytes, PageSize::Huge)?,
                     false => HostBuffer::pinned(device, bytes, PageSize::Huge)?,
@@ -108,6 +111,25 @@ impl Slots {
                 buffer.as_mut_slice::<u8>().fill(byte);
                 Ok(())
             }
+        }
+    }
+
+    /// As words that the CPU reads.
+    fn on_host(&self) -> Result<&[u64]> {
+        match self {
+            Self::Host(buffer, _) => Ok(buffer.as_slice()),
+            Self::Device(_) | Self::Spanning(_) => Err(not_on_host()),
+        }
+    }
+
+    /// As numbers that several threads write, all of whose bytes are this one now.
+    fn shared<A: AtomicNumber>(&mut self, byte: u8) -> Result<&[A]> {
+        match self {
+            Self::Host(buffer, _) => {
+                buffer.as_mut_slice::<u8>().fill(byte);
+                Ok(buffer.as_atomic_slice())
+            }
+            Self::Device(_) | Self::Spanning(_) => Err(not_on_host()),
         }
     }
 
@@ -164,11 +186,11 @@ pub struct HashTable {
     bits: u32,
     hash: HashFunction,
     slots: Slots,
-    claims: DeviceBuffer,
-    slot_keys: DeviceBuffer,
-    starts: DeviceBuffer,
-    filled: DeviceBuffer,
-    values: DeviceBuffer,
+    claims: Slots,
+    slot_keys: Slots,
+    starts: Slots,
+    filled: Slots,
+    values: Slots,
 }
 
 impl HashTable {
@@ -204,8 +226,11 @@ impl HashTable {
             (TableKind::LinearProbing, KeyWidth::Eight) => bytes_of(slot_count, 16)?,
             (TableKind::MultiValue, _) => 0,
         };
+        // Those of kinds that have none, and those that kernels alone use, are the device's.
+        let arrays =
+            if placement == TablePlacement::Host && is_multi_value { placement } else { TablePlacement::Device };
         let buffer = |count: u64, width: u64| {
-            DeviceBuffer::new(device, if is_multi_value { bytes_of(count, width)? } else { 0 })
+            Slots::new(device, arrays, if is_multi_value { bytes_of(count, width)? } else { 0 })
         };
         Ok(Self {
             slots: Slots::new(device, placement, slots)?,
@@ -254,7 +279,10 @@ impl HashTable {
         if let Some(fill) = &self.table_kernels.fill {
             let slots = 1 << self.bits;
             let mut prefix_sum = PrefixSum::new(&self.kernels, slots + 1)?;
-            prefix_sum.run_in_place(stream, self.starts.view_mut())?;
+            let Slots::Device(starts) = &mut self.starts else {
+                return Err(Error::Invalid("a multi-value table in CPU memory, which the CPU fills".to_owned()));
+            };
+            prefix_sum.run_in_place(stream, starts.view_mut())?;
             // SAFETY: as above.
             let launched = unsafe { fill.launch(stream, shape, Arguments::default().with(&input).with(&table)) };
             stream.synchronize().and(launched)?;
@@ -266,68 +294,111 @@ impl HashTable {
     /// (paper 2, section 6.2). What was in it before is gone.
     ///
     /// # Errors
-    /// If the table is not in CPU memory, of no kind or width of keys that the CPU knows, or the device has no memory for a
-    /// counter.
+    /// If the table is not in CPU memory, or of a width of keys that the CPU does not know.
     pub fn build_shared(&mut self) -> Result<SharedBuild<'_>> {
         let layout = self.slot_layout()?;
         let (arguments, shape) = (self.arguments()?, self.shape());
+        if self.kind == TableKind::MultiValue {
+            return Ok(SharedBuild::Lists(SharedLists {
+                layout,
+                claims: self.claims.shared(EMPTY)?,
+                keys: self.slot_keys.shared(EMPTY)?,
+                starts: self.starts.shared(0)?,
+                filled: self.filled.shared(0)?,
+                values: self.values.shared(EMPTY)?,
+            }));
+        }
         let kernel = match self.kernels.device().properties().host_native_atomics {
             true => Some(self.kernels.function(&format!("build_shared_{}_u64", self.kind.name()))?),
             false => None,
         };
-        let Slots::Host(buffer, _) = &mut self.slots else { return Err(not_on_host()) };
-        buffer.as_mut_slice::<u8>().fill(EMPTY);
-        let slots = SharedSlots::new(layout, buffer.as_atomic_slice());
-        Ok(SharedBuild { slots, kernel, arguments, shape, key: self.key })
+        let slots = SharedSlots::new(layout, self.slots.shared(EMPTY)?);
+        Ok(SharedBuild::Slots(slots, kernel.map(|kernel| BuildKernel { kernel, arguments, shape, key: self.key })))
     }
 
     /// The slots of a table in CPU memory, for lookups by the CPU.
     ///
     /// # Errors
-    /// If the table is not in CPU memory, or of no kind or width of keys that the CPU knows.
+    /// If the table is not in CPU memory, or of a width of keys that the CPU does not know.
     pub fn host_slots(&self) -> Result<HostSlots<'_>> {
-        match &self.slots {
-            Slots::Host(buffer, _) => Ok(HostSlots::new(self.slot_layout()?, buffer.as_slice())),
-            Slots::Device(_) | Slots::Spanning(_) => Err(not_on_host()),
-        }
+        let layout = self.slot_layout()?;
+        Ok(match self.kind {
+            TableKind::MultiValue => {
+                let lists = Lists {
+                    keys: self.slot_keys.on_host()?,
+                    starts: self.starts.on_host()?,
+                    values: self.values.on_host()?,
+                };
+                HostSlots::new(layout, self.claims.on_host()?, lists)
+            }
+            _ => HostSlots::new(layout, self.slots.on_host()?, Lists { keys: &[], starts: &[], values: &[] }),
+        })
     }
 
-    /// Copies the slots of a table in GPU memory to `words`, as long as [`HashTable::slot_words`] says, and waits for it.
+    /// Copies a table in GPU memory to `words`, as long as [`HashTable::words`] says, and waits for it.
     ///
     /// # Errors
     /// If the table is elsewhere, there is no room for it, or the device fails.
-    pub fn copy_slots(&self, stream: &Stream, words: &mut [u64]) -> Result<()> {
-        match &self.slots {
-            Slots::Device(buffer) => buffer.read_into(stream, words),
-            Slots::Spanning(_) | Slots::Host(..) => {
-                Err(Error::Invalid("a copy of a table that is not in GPU memory alone".to_owned()))
+    pub fn copy_to_host(&self, stream: &Stream, words: &mut [u64]) -> Result<()> {
+        let mut rest = words;
+        for (array, length) in self.arrays() {
+            let Some((part, others)) =
+                usize::try_from(length).ok().and_then(|length| rest.split_at_mut_checked(length))
+            else {
+                return Err(Error::Invalid("a copy of a hash table without room for it".to_owned()));
+            };
+            match array {
+                Slots::Device(buffer) => buffer.read_into(stream, part)?,
+                Slots::Spanning(_) | Slots::Host(..) => {
+                    return Err(Error::Invalid("a copy of a table that is not in GPU memory alone".to_owned()));
+                }
             }
+            rest = others;
         }
+        Ok(())
     }
 
-    /// Words of 8 bytes that the slots take.
-    pub fn slot_words(&self) -> u64 {
-        match self.kind {
-            TableKind::Perfect { slots, .. } => slots,
-            TableKind::LinearProbing => self.key.bytes() / 4 << self.bits,
-            TableKind::MultiValue => 0,
-        }
+    /// Words of 8 bytes that a copy for the CPU has.
+    pub fn words(&self) -> u64 {
+        self.arrays().into_iter().map(|(_, length)| length).sum()
     }
 
-    /// A copy of the slots, for lookups by the CPU.
+    /// A copy made by [`HashTable::copy_to_host`], for lookups by the CPU.
     ///
     /// # Errors
-    /// If the table is of no kind or width of keys that the CPU knows.
+    /// If the table is of a width of keys that the CPU does not know, or the copy is too short.
     pub fn slots_in<'a>(&self, copy: &'a [u64]) -> Result<HostSlots<'a>> {
-        Ok(HostSlots::new(self.slot_layout()?, copy))
+        let mut parts: [&[u64]; 4] = [&[]; 4];
+        let mut rest = copy;
+        for (part, (_, length)) in parts.iter_mut().zip(self.arrays()) {
+            let split = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length));
+            (*part, rest) = split.ok_or_else(|| Error::Invalid("a copy of another hash table".to_owned()))?;
+        }
+        let [slots, keys, starts, values] = parts;
+        Ok(HostSlots::new(self.slot_layout()?, slots, Lists { keys, starts, values }))
+    }
+
+    /// What lookups read, with the words of each: slots, or claims, keys, starts and values.
+    fn arrays(&self) -> Vec<(&Slots, u64)> {
+        let slot_count = 1 << self.bits;
+        match self.kind {
+            TableKind::Perfect { slots, .. } => vec![(&self.slots, slots)],
+            TableKind::LinearProbing => vec![(&self.slots, 2 * slot_count)],
+            TableKind::MultiValue => vec![
+                (&self.claims, slot_count),
+                (&self.slot_keys, slot_count),
+                (&self.starts, slot_count + 1),
+                (&self.values, self.capacity),
+            ],
+        }
     }
 
     fn slot_layout(&self) -> Result<SlotLayout> {
-        let layout = SlotLayout::new(self.kind, self.bits, self.hash).filter(|_| self.key == KeyWidth::Eight);
-        layout.ok_or_else(|| {
-            let (kind, bytes) = (self.kind.name(), self.key.bytes());
-            Error::Invalid(format!("a {kind} table of keys of {bytes} bytes, which the CPU does not know"))
-        })
+        if self.key != KeyWidth::Eight {
+            let bytes = self.key.bytes();
+            return Err(Error::Invalid(format!("a table of keys of {bytes} bytes, which the CPU does not know")));
+        }
+        Ok(SlotLayout::new(self.kind, self.bits, self.hash))
     }
 
     /// Joins and sums.
@@ -437,11 +508,11 @@ impl HashTable {
         };
         Ok(HashTableArguments {
             slots: self.slots.address()?,
-            claims: self.claims.view().address(),
-            slot_keys: self.slot_keys.view().address(),
-            starts: self.starts.view().address(),
-            filled: self.filled.view().address(),
-            values: self.values.view().address(),
+            claims: self.claims.address()?,
+            slot_keys: self.slot_keys.address()?,
+            starts: self.starts.address()?,
+            filled: self.filled.address()?,
+            values: self.values.address()?,
             slot_count,
             smallest_key,
             bits: self.bits,
@@ -456,43 +527,37 @@ fn not_on_host() -> Error {
 
 /// A table in CPU memory that is being filled.
 #[derive(Debug)]
-pub struct SharedBuild<'a> {
-    slots: SharedSlots<'a>,
-    /// `None` if the link has no system-wide atomics.
-    kernel: Option<Function>,
+pub enum SharedBuild<'a> {
+    /// By any number of threads, and by kernels where the link has system-wide atomics.
+    Slots(SharedSlots<'a>, Option<BuildKernel>),
+    /// Values that lie side by side, by threads of the CPU alone.
+    Lists(SharedLists<'a>),
+}
+
+/// A kernel that fills a table in CPU memory while threads of the CPU may do so as well.
+#[derive(Debug)]
+pub struct BuildKernel {
+    kernel: Function,
     arguments: HashTableArguments,
     shape: LaunchShape,
     key: KeyWidth,
 }
 
-impl<'a> SharedBuild<'a> {
-    /// The slots, which any number of threads may fill.
-    pub fn slots(&self) -> SharedSlots<'a> {
-        self.slots
-    }
-
-    /// Whether kernels may fill it, too.
-    pub fn takes_kernels(&self) -> bool {
-        self.kernel.is_some()
-    }
-
-    /// Fills tuples in by a kernel, while threads of the CPU may do so as well, and waits for it. Returns how many it could not
-    /// take, as [`HashTable::build`] does.
+impl BuildKernel {
+    /// Fills tuples into the table that `_slots` are of, and waits for it. Returns how many it could not take, as
+    /// [`HashTable::build`] does.
     ///
     /// # Errors
-    /// If the link has no system-wide atomics, or the device fails; how many of the tuples are in the table is then unknown.
-    pub fn insert_by_kernel(&self, stream: &Stream, side: &JoinSide<'_>) -> Result<u64> {
-        let Some(kernel) = &self.kernel else {
-            return Err(Error::Invalid("a table that both processors fill, without system-wide atomics".to_owned()));
-        };
+    /// If the device fails; how many of the tuples are in the table is then unknown.
+    pub fn insert(&self, stream: &Stream, side: &JoinSide<'_>, _slots: SharedSlots<'_>) -> Result<u64> {
         let input = side.arguments(self.key)?;
         let mut refused = DeviceBuffer::from_slice(stream, &[0u64])?;
         let place = refused.view_mut().address();
         let arguments = Arguments::default().with(&input).with(&self.arguments).with(&place);
-        // SAFETY: the parameters are the kernel's own. It writes slots of the table, which is borrowed for as long as this value
-        // lives and which others see as atomic numbers alone, and it claims them by atomic operations of the whole system. What
-        // is borrowed outlives the stream's work, which is waited for here, also after an error.
-        let launched = unsafe { kernel.launch(stream, self.shape, arguments) };
+        // SAFETY: the parameters are the kernel's own. It writes slots of the table, which is borrowed for as long as its slots
+        // are, and which others see as atomic numbers alone; it claims them by atomic operations of the whole system. What is
+        // borrowed outlives the stream's work, which is waited for here, also after an error.
+        let launched = unsafe { self.kernel.launch(stream, self.shape, arguments) };
         stream.synchronize().and(launched)?;
         Ok(refused.read::<u64>(stream, 1)?[0])
     }

@@ -1,8 +1,9 @@
 use std::collections::HashMap;
 
 use overspill_kernels::{
-    Algorithm, HashFunction, HashTable, Input, JoinSide, Kernels, KeyWidth, Output, Pairs, PartitionPlan,
-    PartitionedJoin, PartitionedSide, Partitioner, PayloadInput, Radix, TableKind, TablePlacement, Totals, Values,
+    Algorithm, HashFunction, HashTable, HostSlots, Input, JoinSide, Kernels, KeyWidth, Output, Pairs, PartitionPlan,
+    PartitionedJoin, PartitionedSide, Partitioner, PayloadInput, Radix, SharedBuild, TableKind, TablePlacement, Totals,
+    Values,
 };
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::{DeviceBuffer, HostBuffer, Mapping, PageSize};
@@ -168,6 +169,102 @@ fn tables_that_span_gpu_and_cpu_memory() {
             assert_eq!(table.build(&stream, &build_side).unwrap(), 0, "{kind:?}");
             assert_eq!(table.probe_aggregate(&stream, &probe_side).unwrap(), expected, "{kind:?}");
         }
+    }
+}
+
+#[test]
+fn tables_that_both_processors_fill_and_read() {
+    let emulated = Emulated::start();
+    for coherent in [0, 1] {
+        emulated.configure(&format!("coherent={coherent};workers=2"));
+        let kernels = emulated.kernels();
+        let stream = Stream::new(kernels.device()).unwrap();
+        let before = kernels.device().memory_held();
+        let unique = (Relation::dense(5_000, 1, 3), TableKind::Perfect { smallest_key: 1, slots: 6_000 });
+        let sparse = (Relation::dense(5_000, 1, 4), TableKind::LinearProbing);
+        let few = (Relation::drawn(5_000, 1..2_000, 5), TableKind::LinearProbing);
+        let many = (Relation::drawn(5_000, 1..20, 6), TableKind::MultiValue);
+        let none = (Relation::drawn(0, 1..2, 7), TableKind::MultiValue);
+        for (build, kind) in [unique, sparse, few, many, none] {
+            let case = format!("{kind:?}, coherent: {coherent}");
+            let probe = Relation::drawn(3_000, 0..7_000, 8);
+            let expected = reference(&build, &probe);
+            let keys = [&build.keys, &probe.keys].map(|keys| keys_of(keys, KeyWidth::Eight, &stream));
+            let values =
+                [&build.values, &probe.values].map(|values| DeviceBuffer::from_slice(&stream, values).unwrap());
+            let [build_side, probe_side] =
+                [0, 1].map(|side| JoinSide { keys: keys[side].view(), values: Values::Eight(values[side].view()) });
+            let new = |placement| {
+                let capacity = build.keys.len() as u64;
+                HashTable::new(&kernels, kind, KeyWidth::Eight, capacity, HashFunction::Murmur3, placement).unwrap()
+            };
+            let find = |slots: HostSlots<'_>| {
+                let mut pairs = vec![];
+                for (key, value) in probe.keys.iter().zip(&probe.values) {
+                    let mut place = slots.first(*key);
+                    while let Some((found, next)) = slots.next(*key, place) {
+                        pairs.push((found, *value));
+                        place = next;
+                    }
+                }
+                pairs.sort_unstable();
+                pairs
+            };
+            // Filled by two threads, and by a kernel at the same time where that is possible.
+            let mut table = new(TablePlacement::Host);
+            let tuples: Vec<_> = build.keys.iter().copied().zip(build.values.iter().copied()).collect();
+            match table.build_shared().unwrap() {
+                SharedBuild::Slots(slots, kernel) => {
+                    assert_eq!(kernel.is_some(), coherent == 1, "{case}");
+                    let by_kernel = if kernel.is_some() { tuples.len() / 2 } else { 0 };
+                    let part = JoinSide {
+                        keys: keys[0].view().slice(0, by_kernel as u64 * 8).unwrap(),
+                        values: Values::Eight(values[0].view().slice(0, by_kernel as u64 * 8).unwrap()),
+                    };
+                    std::thread::scope(|scope| {
+                        for tuples in tuples[by_kernel..].chunks(1 + tuples.len() / 2) {
+                            scope.spawn(move || {
+                                let is_in = |(key, value)| slots.insert(key, value, slots.first(key));
+                                assert!(tuples.iter().copied().all(is_in));
+                            });
+                        }
+                        if let Some(kernel) = &kernel {
+                            assert_eq!(kernel.insert(&stream, &part, slots).unwrap(), 0, "{case}");
+                        }
+                    });
+                    if let TableKind::Perfect { slots: range, .. } = kind {
+                        // A key that is there, and one that is out of range.
+                        for key in [build.keys[0], range + 1, 0] {
+                            assert!(!slots.insert(key, 1, slots.first(key)), "{case}");
+                        }
+                    }
+                }
+                SharedBuild::Lists(lists) => {
+                    let each = |work: &(dyn Fn(usize) + Sync)| {
+                        std::thread::scope(|scope| {
+                            for rows in [0..tuples.len() / 2, tuples.len() / 2..tuples.len()] {
+                                scope.spawn(move || rows.for_each(work));
+                            }
+                        });
+                    };
+                    each(&|row| lists.count(&build.keys, row, lists.first(build.keys[row])));
+                    lists.place();
+                    each(&|row| lists.fill(tuples[row].0, tuples[row].1, lists.first(tuples[row].0)));
+                }
+            }
+            assert!(find(table.host_slots().unwrap()) == expected, "{case}: lookups by the CPU");
+            assert_eq!(table.probe_aggregate(&stream, &probe_side).unwrap(), totals(&expected), "{case}");
+            // Filled by the device, and copied.
+            let mut table = new(TablePlacement::Device);
+            assert_eq!(table.build(&stream, &build_side).unwrap(), 0, "{case}");
+            assert!(table.host_slots().unwrap_err().to_string().contains("the CPU does not read"), "{case}");
+            assert!(table.build_shared().is_err(), "{case}");
+            let mut copy = vec![0; table.words() as usize];
+            table.copy_to_host(&stream, &mut copy).unwrap();
+            assert!(find(table.slots_in(&copy).unwrap()) == expected, "{case}: lookups in a copy");
+            assert!(table.copy_to_host(&stream, &mut copy[1..]).is_err() && table.slots_in(&copy[1..]).is_err());
+        }
+        assert_eq!(kernels.device().memory_held(), before);
     }
 }
 
