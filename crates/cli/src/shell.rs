@@ -204,10 +204,11 @@ impl Shell {
         let start = Instant::now();
         let timeline =
             debug_span!("statement", group = STATEMENTS, lane = STATEMENTS, title = title(sql), sql, error = Empty);
+        let answering = answer(&self.session, &mut self.output, self.progress, sql).instrument(timeline.clone());
         let outcome = tokio::select! {
             biased;
             signal = self.interrupts.raised() => Err(Failure::Interrupted(signal)),
-            answered = answer(&self.session, &mut self.output, self.progress, sql).instrument(timeline.clone()) => answered,
+            answered = answering => answered,
         };
         if let Err(failure) = &outcome {
             timeline.record("error", display(failure));

@@ -1,7 +1,7 @@
 //! What timelines are made of: a clock, and numbers for lanes.
 //!
-//! Every floor says by spans of the crate `tracing` what it does, which costs one load while nobody listens. Each is something that
-//! threads do from entering it to leaving it. Fields say more of some of them:
+//! Every floor says by spans of the crate `tracing` what it does, which costs one load while nobody listens. Each is
+//! something that threads do from entering it to leaving it. Fields say more of some of them:
 //!
 //! | field | |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! The file: slices on lanes in the trace event format that Chrome and Perfetto read.
 //!
-//! The format calls lanes threads and groups of them processes. Slices are written when they are over, so that little is kept, and the
-//! file is one array, which both also read when its end is missing.
+//! The format calls lanes threads and groups of them processes. Slices are written when they are over, so that little is
+//! kept, and the file is one array, which both also read when its end is missing.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -76,7 +76,7 @@ impl TraceFile {
         Ok(Self { state: Mutex::new(state) })
     }
 
-    /// Nanoseconds of the timelines' clock. No two calls give the same, so that what is within something else begins after it.
+    /// Nanoseconds of the timelines' clock. No two calls give the same, so that what is within something else begins later.
     pub fn now(&self) -> u64 {
         let mut state = self.state.lock();
         state.last = nanoseconds().max(state.last + 1);
@@ -104,7 +104,7 @@ impl TraceFile {
         self.state.lock().slice(place, name, times, figures);
     }
 
-    /// Writes something that was done one after the other with all else on its lane, by a clock that is not quite that of the others.
+    /// Writes something that was done after all else on its lane, by a clock that is not quite that of other lanes.
     pub fn past(&self, group: &str, lane: &str, name: &str, (begin, end): (u64, u64), figures: &Map<String, Value>) {
         let mut state = self.state.lock();
         let place = state.place(group, lane, |_| true);

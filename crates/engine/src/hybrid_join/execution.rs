@@ -82,7 +82,7 @@ impl JoinContext {
         Ok(build)
     }
 
-    /// Reads a build partition back, as part of joining a pair; `depth` counts how often its rows have been partitioned already.
+    /// Reads a build partition back, as part of joining a pair; `depth` counts how often its rows have been partitioned.
     pub async fn read_partition(
         &self,
         input: SendableRecordBatchStream,

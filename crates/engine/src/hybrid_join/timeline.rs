@@ -60,8 +60,8 @@ impl JoinTimeline {
 }
 
 impl Lane {
-    /// Something that begins now, and is over when the span is dropped. Threads enter it while they work on it; else it waits for
-    /// its input or for whoever takes its output.
+    /// Something that begins now, and is over when the span is dropped. Threads enter it while they work on it; else it
+    /// waits for its input or for whoever takes its output.
     pub fn phase(&self, name: &'static str) -> Span {
         let Self { join, name: lane } = self;
         debug_span!(

@@ -1,6 +1,7 @@
 //! When the device began and ended what a stream was asked for, for whoever draws timelines.
 //!
-//! Nothing waits for it: events are recorded before and after a kernel or copy, and read when its user has waited for the stream.
+//! Nothing waits for it: events are recorded before and after a kernel or copy, and read when its user has waited for the
+//! stream.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -15,8 +16,8 @@ use crate::timeline::{Number, Numbers, nanoseconds};
 /// So many are read before anybody has waited, so that a stream that is never waited for keeps few events.
 const MOST_UNREAD: usize = 512;
 
-/// After so many nanoseconds the clock of the device is compared with that of the CPU again: the driver counts milliseconds from
-/// one event to another in 24 bits.
+/// After so many nanoseconds the clock of the device is compared with that of the CPU again: the driver counts
+/// milliseconds from one event to another in 24 bits.
 const COMPARED_FOR: u64 = 10_000_000_000;
 
 /// What a stream has been asked for and is not known to have done.
@@ -55,8 +56,8 @@ pub(super) struct Begun {
 }
 
 impl Timeline {
-    /// Notes that something is about to be asked for; `None` if nobody wants to know, or the driver refuses: what it is asked
-    /// for next will say why.
+    /// Notes that something is about to be asked for; `None` if nobody wants to know, or the driver refuses: what it is
+    /// asked for next will say why.
     pub(super) fn begin(&self, stream: &CudaStream, name: &str, bytes: Option<u64>) -> Option<Begun> {
         if !enabled!(Level::DEBUG) {
             return None;
