@@ -13,6 +13,9 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+/// The number of the first lane: a thread that has the number of its process would be taken for its main thread.
+const FIRST_LANE: usize = 1 << 20;
+
 /// A timeline that is being written.
 pub struct TraceFile {
     state: Mutex<State>,
@@ -55,6 +58,12 @@ struct Slice<'a> {
     dur: f64,
     #[serde(skip_serializing_if = "Map::is_empty")]
     args: &'a Map<String, Value>,
+}
+
+impl Place {
+    fn id(self) -> usize {
+        FIRST_LANE + self.0
+    }
 }
 
 impl TraceFile {
@@ -150,11 +159,11 @@ impl State {
             None => {
                 let pid = self.groups.len() as u64 + 1;
                 self.groups.insert(group.to_owned(), pid);
-                self.name("process", pid, 0, group, pid);
+                self.name("process", pid, place.id(), group, pid);
                 pid
             }
         };
-        self.name("thread", pid, place.0 + 1, &name, place.0 as u64 + 1);
+        self.name("thread", pid, place.id(), &name, place.0 as u64);
         self.tracks.push(Track { group: pid, open: Vec::new(), end: 0 });
         self.lanes.entry(key).or_default().push(place);
         place
@@ -170,7 +179,7 @@ impl State {
 
     fn slice(&mut self, place: Place, name: &str, (begin, end): (u64, u64), args: &Map<String, Value>) {
         let micros = |nanoseconds: u64| nanoseconds as f64 / 1e3;
-        let (pid, tid) = (self.tracks[place.0].group, place.0 + 1);
+        let (pid, tid) = (self.tracks[place.0].group, place.id());
         let (ts, dur) = (micros(begin), micros(end.saturating_sub(begin)));
         self.write(&Slice { ph: "X", name, pid, tid, ts, dur, args });
     }

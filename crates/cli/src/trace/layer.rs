@@ -109,11 +109,16 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
         let mut extensions = span.extensions_mut();
         let Some(open) = extensions.get_mut::<Open>() else { return };
         if let Some((place, since)) = entered {
-            let mut figures = open.fields.figures.clone();
-            let places = [("group", &open.fields.group), ("lane", &open.fields.lane)];
-            let places = places.into_iter().filter_map(|(name, place)| Some((name.to_owned(), place.clone()?.into())));
-            figures.extend(places);
-            self.file.within(place, open.fields.name(span.metadata()), (since, now), &figures);
+            let name = open.fields.name(span.metadata());
+            match (&open.fields.group, &open.fields.lane) {
+                // Its figures are there, once.
+                (Some(group), Some(lane)) => {
+                    let figures = [("group", group), ("lane", lane)];
+                    let figures = figures.into_iter().map(|(name, value)| (name.to_owned(), value.as_str().into()));
+                    self.file.within(place, name, (since, now), &figures.collect());
+                }
+                _ => self.file.within(place, name, (since, now), &open.fields.figures),
+            }
         }
         open.inside = open.inside.saturating_sub(1);
         if let Some(place) = open.place.filter(|_| open.inside == 0) {

@@ -93,7 +93,7 @@ fn sum(slices: &[&Slice], figure: &str) -> u64 {
     slices.iter().map(|slice| slice.figure(figure)).sum()
 }
 
-/// A figure of a join in bytes, as EXPLAIN ANALYZE rounds it.
+/// A figure of a join in bytes, as EXPLAIN ANALYZE rounds it: those of its own metrics as it does counts.
 fn bytes_told(plan: &str, metric: &str) -> f64 {
     let (_, join) = plan.split_once("HybridJoinExec").unwrap_or_else(|| panic!("no join in {plan}"));
     let (_, text) = join.split_once(&format!("{metric}=")).unwrap_or_else(|| panic!("no {metric} in {plan}"));
@@ -103,6 +103,8 @@ fn bytes_told(plan: &str, metric: &str) -> f64 {
         "B" => 1.0,
         "KB" => 1024.0,
         "MB" => 1048576.0,
+        "K" => 1e3,
+        "M" => 1e6,
         other => panic!("{other}"),
     };
     number.parse::<f64>().unwrap() * unit
