@@ -108,6 +108,11 @@ impl TraceFile {
         state.slice(place, name, (begin, end), figures);
     }
 
+    /// What has begun last on a lane and not ended.
+    pub fn innermost(&self, place: Place) -> Option<u64> {
+        self.state.lock().tracks[place.0].open.last().copied()
+    }
+
     /// Writes something within what has begun on a lane.
     pub fn within(&self, place: Place, name: &str, times: (u64, u64), figures: &Map<String, Value>) {
         self.state.lock().slice(place, name, times, figures);

@@ -27,6 +27,8 @@ struct Open {
     /// Threads that are in it, and since when there is one.
     inside: usize,
     since: u64,
+    /// What was innermost on its lane then.
+    within: Option<u64>,
 }
 
 impl TraceLayer {
@@ -71,7 +73,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
             _ => None,
         };
         let begin = self.file.now();
-        span.extensions_mut().insert(Open { fields, begin, place, inside: 0, since: 0 });
+        span.extensions_mut().insert(Open { fields, begin, place, inside: 0, since: 0, within: None });
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
@@ -97,6 +99,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
         if let Some(open) = span.extensions_mut().get_mut::<Open>() {
             if open.inside == 0 {
                 open.since = now;
+                open.within = open.place.and_then(|place| self.file.innermost(place));
             }
             open.inside += 1;
         }
@@ -121,7 +124,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
             }
         }
         open.inside = open.inside.saturating_sub(1);
-        if let Some(place) = open.place.filter(|_| open.inside == 0) {
+        // If a part of it has begun or ended meanwhile, it would only half overlap that.
+        if let Some(place) = open.place.filter(|_| open.inside == 0)
+            && self.file.innermost(place) == open.within
+        {
             self.file.within(place, "running", (open.since, now), &Default::default());
         }
     }

@@ -179,7 +179,7 @@ fn each_join_of_a_query_has_a_group_of_its_own() {
         table("b"),
         table("c")
     );
-    shell.succeed(&["--threads", "2", "--trace", "t.json", "-c", &sql, "-c", "SELECT 1", "-c", &sql]);
+    shell.succeed(&["--threads", "1", "--trace", "t.json", "-c", &sql, "-c", "SELECT 1", "-c", &sql]);
     let slices = timeline(&shell, "t.json");
     let builds: Vec<_> =
         slices.iter().filter(|slice| slice.name.starts_with("build (") && slice.group != "CPU threads").collect();
