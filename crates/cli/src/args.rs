@@ -42,6 +42,10 @@ pub struct SqlArguments {
     #[arg(long, help_heading = "Output")]
     pub timing: bool,
 
+    /// Write a timeline of all queries to this file, for Perfetto (https://ui.perfetto.dev) or chrome://tracing
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub trace: Option<PathBuf>,
+
     /// Leave out the banner, the row counts and the progress bar
     #[arg(short, long, help_heading = "Output")]
     pub quiet: bool,

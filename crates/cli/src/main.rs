@@ -18,6 +18,7 @@ mod session;
 mod shell;
 mod statement;
 mod tool;
+mod trace;
 
 use std::process::ExitCode;
 

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use datafusion::common::config::Dialect;
 use tokio::runtime::{Builder, Runtime};
+use tracing::field::{Empty, display};
+use tracing::{Instrument, debug_span};
 
 use crate::allocator;
 use crate::args::{OnError, Source, SqlArguments};
@@ -16,7 +18,8 @@ use crate::interrupt::{Insistence, Interrupts};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::session::{Limits, Session};
-use crate::statement::{Answer, answer};
+use crate::statement::{Answer, STATEMENTS, answer};
+use crate::trace::Trace;
 use crate::{machine_memory, repl, script};
 
 /// Stack of a worker thread: deep expressions are planned and evaluated by recursion.
@@ -45,13 +48,29 @@ pub struct Shell {
 
 pub fn main(arguments: SqlArguments) -> ExitCode {
     let threads = arguments.threads.unwrap_or_else(processors);
+    let trace = match open_trace(&arguments) {
+        Ok(trace) => trace,
+        Err(failure) => return status_of(Err(failure)),
+    };
     // Tasks that still run may hold spill files: the session, which removes their directory, goes after them.
     let mut session = None;
-    with_runtime(threads, |runtime| {
+    let status = with_runtime(threads, |runtime| {
         let (used, outcome) = run(runtime, arguments, threads);
         session = used;
         outcome
-    })
+    });
+    // Now, as tasks that were stopped have ended what they did.
+    match trace.map_or(Ok(()), Trace::finish) {
+        Ok(()) => status,
+        Err(failure) => status_of(Err(failure)),
+    }
+}
+
+fn open_trace(arguments: &SqlArguments) -> Outcome<Option<Trace>> {
+    if arguments.trace.is_some() && arguments.trace == arguments.output {
+        return Err(Failure::message("--output and --trace are the same file"));
+    }
+    arguments.trace.as_deref().map(Trace::open).transpose()
 }
 
 pub fn processors() -> usize {
@@ -70,6 +89,11 @@ pub fn with_runtime(threads: usize, work: impl FnOnce(&Runtime) -> Outcome<bool>
         }
         Err(error) => Err(Failure::message(format!("cannot start {threads} threads: {error}"))),
     };
+    status_of(outcome)
+}
+
+/// Tells an error that nobody has told, and what the process ends with.
+fn status_of(outcome: Outcome<bool>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) | Err(Failure::Stopped) => ExitCode::FAILURE,
@@ -178,11 +202,18 @@ impl Shell {
     pub async fn statement(&mut self, sql: &str) -> Outcome<()> {
         self.statements += 1;
         let start = Instant::now();
+        let timeline =
+            debug_span!("statement", group = STATEMENTS, lane = STATEMENTS, title = title(sql), sql, error = Empty);
+        let answering = answer(&self.session, &mut self.output, self.progress, sql).instrument(timeline.clone());
         let outcome = tokio::select! {
             biased;
             signal = self.interrupts.raised() => Err(Failure::Interrupted(signal)),
-            answered = answer(&self.session, &mut self.output, self.progress, sql) => answered,
+            answered = answering => answered,
         };
+        if let Err(failure) = &outcome {
+            timeline.record("error", display(failure));
+        }
+        drop(timeline);
         let elapsed = start.elapsed();
         if let (Ok(Answer::Stored(rows)), true, false) = (&outcome, self.interactive, self.quiet) {
             tell(&format!("{rows} {} written", if *rows == 1 { "row" } else { "rows" }));
@@ -253,6 +284,16 @@ impl Shell {
 pub enum Next {
     Statement,
     Quit,
+}
+
+/// The beginning of a statement, on one line.
+fn title(sql: &str) -> String {
+    const CHARACTERS: usize = 120;
+    let line = sql.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(CHARACTERS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
 }
 
 fn complain(text: &str) {

@@ -2,6 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use tracing::Span;
+
 /// Does each task once, on at most `threads` threads at a time, and returns what they gave in the order of the tasks.
 ///
 /// Threads take tasks one by one, so that a few large ones do not hold up the rest.
@@ -20,9 +22,10 @@ pub(crate) fn in_parallel<T: Send, R: Send>(threads: usize, tasks: Vec<T>, work:
             *place = Some(work(task));
         }
     };
+    let doing = Span::current();
     std::thread::scope(|scope| {
         for _ in 0..helpers {
-            scope.spawn(run);
+            scope.spawn(|| doing.in_scope(run));
         }
         run();
     });

@@ -8,6 +8,7 @@ pub mod driver;
 mod error;
 pub mod measure;
 pub mod memory;
+pub mod timeline;
 pub mod topology;
 pub mod transfer;
 pub mod vectors;

@@ -4,5 +4,5 @@ mod run;
 mod splitter;
 mod summarize;
 
-pub use run::{Answer, answer};
+pub use run::{Answer, STATEMENTS, answer};
 pub use splitter::{Splitter, is_complete};

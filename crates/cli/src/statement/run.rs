@@ -16,6 +16,7 @@ use futures::StreamExt;
 use overspill::memory::execute_logical_plan;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
+use tracing::debug_span;
 
 use super::summarize;
 use crate::args::Format;
@@ -23,6 +24,9 @@ use crate::failure::{Failure, Outcome, describe};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::session::Session;
+
+/// The lane of statements in timelines.
+pub const STATEMENTS: &str = "statements";
 
 /// What a statement gave, beside what it wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,10 +57,14 @@ enum Kind {
 pub async fn answer(session: &Session, output: &mut Output, progress: Progress, sql: &str) -> Outcome<Answer> {
     let runtime = session.context.runtime_env();
     let fail = |error| Failure::Message(describe(error, &runtime));
+    // CREATE TABLE AS is done with when it is prepared.
+    let preparing = debug_span!("prepare", group = STATEMENTS, lane = STATEMENTS);
     let prepared = SpawnedTask::spawn(prepare(session.context.clone(), sql.to_string()));
     let Some(prepared) = prepared.join().await.unwrap_or_else(|error| Err(stopped(error))).map_err(fail)? else {
         return Ok(Answer::Done);
     };
+    drop(preparing);
+    let _running = debug_span!("run", group = STATEMENTS, lane = STATEMENTS);
     let Prepared { kind, plan, context } = prepared;
     let watched = progress.watch(&plan, context.memory_pool());
     let mut rows = Rows::of(Arc::clone(&plan), context);

@@ -13,3 +13,4 @@ mod statements;
 mod temporary_files;
 mod timing;
 mod tools;
+mod trace;

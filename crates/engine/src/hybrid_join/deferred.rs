@@ -11,10 +11,12 @@ use overspill_join::hybrid::{BuildEmitter, BuildSide, ChunkBuild, MatchedRows, P
 use overspill_join::memory::{Grant, UnitMemory};
 use overspill_join::spec::Side;
 use overspill_join::spill::Radix;
+use tracing::Span;
 
 use super::disk::DiskStore;
 use super::execution::{FilePartition, JoinContext, ReadBuild};
 use super::expressions::to_datafusion;
+use super::timeline::Lane;
 
 /// A pair of partitions that wait to be joined.
 #[derive(Clone)]
@@ -64,6 +66,10 @@ pub(super) struct Deferred {
     /// A stack, so that the partitions of a partition are done with before its siblings are begun.
     tasks: Vec<Task>,
     current: Option<Current>,
+    lane: Lane,
+    phase: Span,
+    /// What is current, in the phase.
+    pair: Span,
 }
 
 enum Current {
@@ -73,8 +79,9 @@ enum Current {
 }
 
 impl Deferred {
-    pub fn new(context: Arc<JoinContext>, memory: Arc<UnitMemory>, tasks: Vec<Task>) -> Self {
-        Self { context, memory, tasks, current: None }
+    pub fn new(context: Arc<JoinContext>, memory: Arc<UnitMemory>, lane: Lane, tasks: Vec<Task>) -> Self {
+        let phase = if tasks.is_empty() { Span::none() } else { lane.phase("join spilled partitions") };
+        Self { context, memory, tasks, current: None, lane, phase, pair: Span::none() }
     }
 
     /// The next output rows.
@@ -83,30 +90,38 @@ impl Deferred {
             match &mut self.current {
                 None => match self.tasks.last() {
                     Some(task) => {
-                        let current = begin(&self.context, &self.memory, task.clone()).await?;
+                        // What was current before is over.
+                        self.pair = Span::none();
+                        let pair = self.lane.pair(&self.phase, task.depth, task.build.rows);
+                        let current = begin(&self.context, &self.memory, task.clone(), &pair).await?;
+                        self.pair = pair;
                         // Only now: a stream that is dropped while it waits hands its tasks on to another.
                         self.tasks.pop();
                         self.current = Some(current);
                     }
-                    None => return Ok(None),
+                    None => {
+                        (self.pair, self.phase) = (Span::none(), Span::none());
+                        return Ok(None);
+                    }
                 },
                 Some(Current::Hybrid(hybrid)) => {
-                    if let Some(batch) = hybrid.next(&self.context).await? {
+                    if let Some(batch) = hybrid.next(&self.context, &self.pair).await? {
                         return Ok(Some(batch));
                     }
                     let Some(Current::Hybrid(hybrid)) = self.current.take() else { unreachable!("just matched") };
-                    let (tasks, emitter) = hybrid.finish(&self.context)?;
+                    let (tasks, emitter) = self.pair.in_scope(|| hybrid.finish(&self.context))?;
                     self.tasks.extend(tasks);
                     self.current = Some(Current::Emitting(emitter));
                 }
                 Some(Current::Passes(passes)) => {
-                    let batch = passes.next(&self.context, &self.memory).await?;
+                    let batch = passes.next(&self.context, &self.memory, &self.lane, &self.pair).await?;
                     if batch.is_some() {
                         return Ok(batch);
                     }
                     self.current = None;
                 }
                 Some(Current::Emitting(emitter)) => {
+                    let _working = self.pair.enter();
                     let batch = emitter.next_batch().map_err(to_datafusion)?;
                     if batch.is_some() {
                         return Ok(batch);
@@ -119,7 +134,7 @@ impl Deferred {
 }
 
 /// Starts on a pair of partitions.
-async fn begin(context: &JoinContext, memory: &Arc<UnitMemory>, task: Task) -> Result<Current> {
+async fn begin(context: &JoinContext, memory: &Arc<UnitMemory>, task: Task, pair: &Span) -> Result<Current> {
     let tuning = &context.tuning;
     // Partitioning again is in vain if all rows have one hash, and nearly so if the last time has left more than half
     // of the rows together: then a few keys own them.
@@ -132,7 +147,7 @@ async fn begin(context: &JoinContext, memory: &Arc<UnitMemory>, task: Task) -> R
     if !can_split {
         return Ok(Current::Passes(Box::new(Passes::new(memory, input, task.probe))));
     }
-    let build = context.read_partition(input, Arc::clone(memory), task.used_bits, task.depth).await?;
+    let build = context.read_partition(input, Arc::clone(memory), task.used_bits, task.depth, pair).await?;
     let hybrid = Hybrid::try_new(context, memory, build, task.probe, task.depth)?;
     Ok(Current::Hybrid(Box::new(hybrid)))
 }
@@ -182,13 +197,14 @@ impl Hybrid {
         Ok(Self { build, depth, input: ProbeFiles::new(probe), prober })
     }
 
-    async fn next(&mut self, context: &JoinContext) -> Result<Option<RecordBatch>> {
+    async fn next(&mut self, context: &JoinContext, pair: &Span) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some(batch) = steps(context, &mut self.prober).await? {
+            if let Some(batch) = steps(context, &mut self.prober, pair).await? {
                 return Ok(Some(batch));
             }
             let batch = self.input.next(context).await?;
             let _timer = context.metrics.deferred_time.timer();
+            let _working = pair.enter();
             match batch {
                 Some(batch) => self.prober.start(batch).map_err(to_datafusion)?,
                 None if self.prober.end().map_err(to_datafusion)? => {}
@@ -218,6 +234,8 @@ struct Passes {
     /// Pays for `matched`.
     matched_memory: Grant,
     chunks: usize,
+    /// That over the chunk that is read or joined.
+    pass: Span,
     state: PassState,
 }
 
@@ -232,15 +250,22 @@ impl Passes {
     fn new(memory: &Arc<UnitMemory>, build: SendableRecordBatchStream, probe: Vec<FilePartition>) -> Self {
         let matched_memory = memory.grant();
         let state = PassState::Filling;
-        Self { build, chunk: None, pending: None, probe, matched: Vec::new(), matched_memory, chunks: 0, state }
+        let matched = Vec::new();
+        Self { build, chunk: None, pending: None, probe, matched, matched_memory, chunks: 0, pass: Span::none(), state }
     }
 
-    async fn next(&mut self, context: &JoinContext, memory: &Arc<UnitMemory>) -> Result<Option<RecordBatch>> {
+    async fn next(
+        &mut self,
+        context: &JoinContext,
+        memory: &Arc<UnitMemory>,
+        lane: &Lane,
+        pair: &Span,
+    ) -> Result<Option<RecordBatch>> {
         loop {
             match &mut self.state {
-                PassState::Filling => self.state = self.fill(context, memory).await?,
+                PassState::Filling => self.state = self.fill(context, memory, lane, pair).await?,
                 PassState::Scanning { side, prober, input, batch, last } => {
-                    if let Some(output) = steps(context, prober).await? {
+                    if let Some(output) = steps(context, prober, &self.pass).await? {
                         return Ok(Some(output));
                     }
                     if let Some(matched) = prober.finish_pass() {
@@ -255,6 +280,7 @@ impl Passes {
                     match input.next(context).await? {
                         Some(rows) => {
                             let _timer = context.metrics.deferred_time.timer();
+                            let _working = self.pass.enter();
                             prober.start_pass(rows, self.matched.get(*batch), !*last).map_err(to_datafusion)?;
                             *batch += 1;
                         }
@@ -265,6 +291,7 @@ impl Passes {
                     }
                 }
                 PassState::Emitting { emitter, last } => {
+                    let _working = self.pass.enter();
                     let output = emitter.next_batch().map_err(to_datafusion)?;
                     if output.is_some() {
                         return Ok(output);
@@ -277,9 +304,17 @@ impl Passes {
     }
 
     /// Reads the next chunk of the build side.
-    async fn fill(&mut self, context: &JoinContext, memory: &Arc<UnitMemory>) -> Result<PassState> {
+    async fn fill(
+        &mut self,
+        context: &JoinContext,
+        memory: &Arc<UnitMemory>,
+        lane: &Lane,
+        pair: &Span,
+    ) -> Result<PassState> {
         // The memory of the chunk before must be free by now.
         self.state = PassState::Filling;
+        self.pass = Span::none();
+        let pass = lane.pass(pair, self.chunks + 1);
         let chunk = self.chunk.get_or_insert_with(|| ChunkBuild::new(Arc::clone(&context.spec), memory));
         if let Some(batch) = self.pending.take() {
             self.pending = chunk.push(batch).map_err(to_datafusion)?;
@@ -288,15 +323,19 @@ impl Passes {
             && let Some(batch) = self.build.next().await
         {
             let batch = batch?;
+            let _working = pass.enter();
             self.pending = chunk.push(batch).map_err(to_datafusion)?;
         }
         let _timer = context.metrics.deferred_time.timer();
+        let working = pass.enter();
         self.chunks += 1;
         context.metrics.chunk_passes.set_max(self.chunks);
         let chunk = self.chunk.take().unwrap_or_else(|| ChunkBuild::new(Arc::clone(&context.spec), memory));
         let side = Arc::new(chunk.finish().map_err(to_datafusion)?);
         let prober = Box::new(prober(context, &side, memory, None)?);
         let input = ProbeFiles::new(self.probe.iter().cloned());
+        drop(working);
+        self.pass = pass;
         Ok(PassState::Scanning { side, prober, input, batch: 0, last: self.pending.is_none() })
     }
 }
@@ -326,10 +365,11 @@ pub(super) fn finish_spill(prober: Prober<DiskStore>) -> Result<Vec<Option<FileP
 }
 
 /// Goes on with the current batch of a prober until it puts rows out; `None` when it is through.
-async fn steps(context: &JoinContext, prober: &mut Prober<DiskStore>) -> Result<Option<RecordBatch>> {
+async fn steps(context: &JoinContext, prober: &mut Prober<DiskStore>, part: &Span) -> Result<Option<RecordBatch>> {
     loop {
         let step = {
             let _timer = context.metrics.deferred_time.timer();
+            let _working = part.enter();
             prober.step().map_err(to_datafusion)?
         };
         match step {

@@ -14,6 +14,7 @@ use overspill_join::spill::SpillStore;
 
 use super::metrics::JoinMetrics;
 use super::narrow_dictionaries::NarrowDictionaries;
+use super::timeline::JoinTimeline;
 use crate::spill::explain_disk_full;
 
 /// The spill files of one execution of a join.
@@ -23,6 +24,7 @@ pub(super) struct DiskStore {
     build: SpilledSide,
     probe: SpilledSide,
     metrics: JoinMetrics,
+    timeline: Arc<JoinTimeline>,
 }
 
 /// What the files of one side have in common.
@@ -33,7 +35,7 @@ struct SpilledSide {
 }
 
 impl DiskStore {
-    pub fn new(spec: &JoinSpec, metrics: &JoinMetrics, context: &TaskContext) -> Self {
+    pub fn new(spec: &JoinSpec, metrics: &JoinMetrics, context: &TaskContext, timeline: Arc<JoinTimeline>) -> Self {
         let side = |side| {
             let schema = spec.schema(side);
             let manager = SpillManager::new(context.runtime_env(), metrics.spill.clone(), Arc::clone(schema))
@@ -41,7 +43,7 @@ impl DiskStore {
             SpilledSide { manager, dictionaries: Arc::new(NarrowDictionaries::new(schema)) }
         };
         let disk = Arc::clone(&context.runtime_env().disk_manager);
-        Self { disk, build: side(Side::Build), probe: side(Side::Probe), metrics: metrics.clone() }
+        Self { disk, build: side(Side::Build), probe: side(Side::Probe), metrics: metrics.clone(), timeline }
     }
 
     /// Reads a file back, ahead of the consumer by a few batches.
@@ -49,10 +51,13 @@ impl DiskStore {
         let SpilledSide { manager, dictionaries } = self.side(side);
         let dictionaries = Arc::clone(dictionaries);
         let rows = self.metrics.spill_read_rows.clone();
-        self.metrics.spill_read_bytes.add(file.size().unwrap_or(0) as usize);
+        let bytes = file.size().unwrap_or(0);
+        self.metrics.spill_read_bytes.add(bytes as usize);
+        let reading = self.timeline.reading(bytes);
         let batches = manager.read_spill_as_stream(file, None)?;
         let schema = batches.schema();
         let batches = batches.map(move |batch| {
+            let _reading = &reading;
             let batch = batch?;
             rows.add(batch.num_rows());
             Ok(dictionaries.restore(batch)?)
@@ -85,14 +90,25 @@ impl SpillStore for DiskStore {
 
     fn create(&self, side: Side) -> overspill_join::Result<Self::Writer> {
         let SpilledSide { manager, dictionaries } = self.side(side);
+        let timeline = Arc::clone(&self.timeline);
         let mut file = manager.create_in_progress_file("spilling a join").map_err(|error| self.explain(error))?;
         let dictionaries = Arc::clone(dictionaries);
-        Ok(DiskWriter(Box::new(move |batch| match batch {
-            Some(batch) => {
-                dictionaries.note(batch);
-                file.append_batch(batch).map(|_| None)
-            }
-            None => file.finish(),
+        let mut written = 0;
+        Ok(DiskWriter(Box::new(move |batch| {
+            let writing = timeline.writing();
+            let _writing = writing.enter();
+            let disk_file = file.file().cloned();
+            let done = match batch {
+                Some(batch) => {
+                    dictionaries.note(batch);
+                    writing.record("rows", batch.num_rows());
+                    file.append_batch(batch).map(|_| None)
+                }
+                None => file.finish(),
+            };
+            let size = disk_file.and_then(|file| file.size()).unwrap_or(0);
+            writing.record("bytes", size - std::mem::replace(&mut written, size));
+            done
         })))
     }
 

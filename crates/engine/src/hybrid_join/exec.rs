@@ -39,6 +39,7 @@ use super::input::ProbeInputs;
 use super::memory::JoinMemory;
 use super::metrics::{DeviceMetrics, JoinMetrics};
 use super::stream::{HybridJoinStream, Inputs, shares_probe_inputs};
+use super::timeline::JoinTimeline;
 use crate::advisor::{GpuAdvisor, probe_regions};
 use crate::config::{OverspillConfig, Strategy};
 use crate::device;
@@ -252,10 +253,11 @@ impl HybridJoinExec {
             }
             None => None,
         };
-        let store = Arc::new(DiskStore::new(&spec, &metrics, task));
+        let timeline = JoinTimeline::new(self.on_words());
+        let store = Arc::new(DiskStore::new(&spec, &metrics, task, Arc::clone(&timeline)));
         let facts = Arc::new(ProbeFacts::default());
         let join_type = spec.join_type;
-        let context = JoinContext { spec, store, memory, tuning, metrics, facts, bounds, build_keys };
+        let context = JoinContext { spec, store, memory, tuning, metrics, timeline, facts, bounds, build_keys };
         let context = Arc::new(context);
         if !is_collected {
             return Ok(Execution::partitioned(context));
@@ -285,8 +287,12 @@ impl HybridJoinExec {
     }
 
     fn consumer_name(&self) -> String {
+        format!("HybridJoin({})", self.on_words())
+    }
+
+    fn on_words(&self) -> String {
         let on: Vec<_> = self.on().iter().map(|(left, right)| format!("{left} = {right}")).collect();
-        format!("HybridJoin({})", on.join(" AND "))
+        on.join(" AND ")
     }
 }
 

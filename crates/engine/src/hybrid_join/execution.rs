@@ -13,6 +13,7 @@ use overspill_join::memory::UnitMemory;
 use overspill_join::spec::JoinSpec;
 use overspill_join::spill::{SpillTuning, SpilledPartition};
 use parking_lot::Mutex;
+use tracing::Span;
 
 use super::disk::DiskStore;
 use super::dynamic_filter::{BoundsFilter, KeyBounds};
@@ -20,6 +21,7 @@ use super::expressions::to_datafusion;
 use super::input::ProbeInputs;
 use super::memory::JoinMemory;
 use super::metrics::JoinMetrics;
+use super::timeline::{JoinTimeline, Lane, LaneName};
 
 /// A partition in a file.
 pub(super) type FilePartition = SpilledPartition<Arc<dyn SpillFile>>;
@@ -32,6 +34,7 @@ pub(super) struct JoinContext {
     pub memory: Arc<JoinMemory>,
     pub tuning: SpillTuning,
     pub metrics: JoinMetrics,
+    pub timeline: Arc<JoinTimeline>,
     pub facts: Arc<ProbeFacts>,
     /// Tells the scans of the probe side the bounds of the build keys, if they asked for them.
     pub bounds: Option<BoundsFilter>,
@@ -47,7 +50,13 @@ pub(super) struct ReadBuild {
 
 impl JoinContext {
     /// Reads the build side of the join itself.
-    pub async fn read_input(&self, input: SendableRecordBatchStream, memory: Arc<UnitMemory>) -> Result<ReadBuild> {
+    pub async fn read_input(
+        &self,
+        input: SendableRecordBatchStream,
+        memory: Arc<UnitMemory>,
+        lane: &Lane,
+    ) -> Result<ReadBuild> {
+        let phase = lane.phase("build");
         let mut input = input;
         let mut bounds = self.bounds.as_ref().and_then(|_| KeyBounds::new(&self.build_keys, &input.schema()));
         let has_bounds = bounds.is_some();
@@ -55,6 +64,7 @@ impl JoinContext {
         while let Some(batch) = input.next().await {
             let batch = batch?;
             let _timer = self.metrics.build_time.timer();
+            let _working = phase.enter();
             self.metrics.build_input_batches.add(1);
             self.metrics.build_input_rows.add(batch.num_rows());
             if let Some(bounds) = &mut bounds {
@@ -64,29 +74,33 @@ impl JoinContext {
         }
         // The inputs of the join may need the memory and the files of what fed the build side.
         drop(input);
-        let build = self.finish(build, 1)?;
+        let build = phase.in_scope(|| self.finish(build, 1))?;
+        phase.record("rows", build.rows);
         if let Some(filter) = self.bounds.as_ref().filter(|_| has_bounds) {
             filter.report(bounds.map_or(Ok(None), KeyBounds::finish)?)?;
         }
         Ok(build)
     }
 
-    /// Reads a build partition back; `depth` counts how often its rows have been partitioned already.
+    /// Reads a build partition back, as part of joining a pair; `depth` counts how often its rows have been partitioned.
     pub async fn read_partition(
         &self,
         input: SendableRecordBatchStream,
         memory: Arc<UnitMemory>,
         used_bits: u32,
         depth: usize,
+        pair: &Span,
     ) -> Result<ReadBuild> {
         let mut input = input;
         let mut build = self.build(memory, used_bits);
         while let Some(batch) = input.next().await {
             let batch = batch?;
             let _timer = self.metrics.deferred_time.timer();
+            let _working = pair.enter();
             build.push(batch).map_err(to_datafusion)?;
         }
         let _timer = self.metrics.deferred_time.timer();
+        let _working = pair.enter();
         self.finish(build, depth + 1)
     }
 
@@ -142,7 +156,8 @@ impl Execution {
         let reader = Arc::clone(&context);
         let build = async move {
             let memory = reader.memory.unit();
-            reader.read_input(input, memory).await.map(Arc::new).map_err(Arc::new)
+            let lane = reader.timeline.lane(LaneName::BuildSide);
+            reader.read_input(input, memory, &lane).await.map(Arc::new).map_err(Arc::new)
         };
         let collected = Collected { build: Some(build.boxed().shared()), missing: partitions };
         Self { context, collected: Some(Mutex::new(collected)), inputs }

@@ -16,6 +16,7 @@ mod metrics;
 mod narrow_dictionaries;
 mod output;
 mod stream;
+mod timeline;
 
 pub use exec::HybridJoinExec;
 pub(crate) use exec::key_codec;

@@ -12,6 +12,7 @@ use futures::StreamExt;
 use overspill_join::JoinType;
 use overspill_join::hybrid::{Prober, RadixProbe, Step};
 use overspill_join::memory::UnitMemory;
+use tracing::Span;
 
 use super::deferred::{Deferred, emitter, finish_spill, prober, tasks};
 use super::disk::DiskStore;
@@ -19,6 +20,7 @@ use super::execution::{Execution, JoinContext, ReadBuild};
 use super::expressions::to_datafusion;
 use super::input::{Next, ProbeInput, Rest, Work};
 use super::output::OutputBatches;
+use super::timeline::{Lane, LaneName};
 
 /// Where a stream gets its two inputs from.
 pub(super) enum Inputs {
@@ -35,9 +37,12 @@ pub(super) struct HybridJoinStream {
     context: Arc<JoinContext>,
     execution: Option<Arc<Execution>>,
     partition: usize,
+    lane: Lane,
     memory: Arc<UnitMemory>,
     state: State,
     output: OutputBatches,
+    /// The phase in which build rows are put out by whether they have found a match.
+    emitting: Span,
     /// The rows that may still be put out, if there is a limit.
     remaining: Option<usize>,
     baseline: BaselineMetrics,
@@ -56,6 +61,9 @@ struct Probing {
     prober: Prober<DiskStore>,
     /// Whether the input has been taken over from a stream that was given up: its output is not wanted.
     silent: bool,
+    phase: Span,
+    /// Probe rows so far.
+    rows: usize,
 }
 
 impl HybridJoinStream {
@@ -73,8 +81,10 @@ impl HybridJoinStream {
             memory: context.memory.unit(),
             execution: Some(execution),
             partition,
+            lane: context.timeline.lane(LaneName::Stream(partition)),
             state: State::Start(inputs),
             output,
+            emitting: Span::none(),
             remaining: fetch,
             baseline,
             context,
@@ -139,15 +149,18 @@ impl HybridJoinStream {
                 State::Finishing(Work::Emitting(emitter, tasks)) => {
                     let rows = {
                         let _timer = self.baseline.elapsed_compute().timer();
+                        let _working = self.emitting.enter();
                         emitter.next_batch().map_err(to_datafusion)?
                     };
                     if rows.is_some() {
                         return Ok(rows);
                     }
                     let tasks = std::mem::take(tasks);
+                    self.emitting = Span::none();
                     // Frees the build side, whose memory the partitions in files need now.
                     self.state = State::Done;
-                    let deferred = Deferred::new(Arc::clone(&self.context), Arc::clone(&self.memory), tasks);
+                    let deferred =
+                        Deferred::new(Arc::clone(&self.context), Arc::clone(&self.memory), self.lane.clone(), tasks);
                     self.state = State::Finishing(Work::Deferred(Box::new(deferred)));
                 }
                 State::Finishing(Work::Deferred(deferred)) => {
@@ -173,12 +186,15 @@ impl HybridJoinStream {
         };
         let State::Start(inputs) = &mut self.state else { return Ok(()) };
         let build = match execution.shared_build() {
-            Some(build) => build.await.map_err(DataFusionError::Shared)?,
+            Some(build) => {
+                let _waiting = self.lane.phase("wait for build side");
+                build.await.map_err(DataFusionError::Shared)?
+            }
             None => {
                 let Inputs::Own { build, .. } = inputs else { return Ok(()) };
                 let empty = RecordBatchStreamAdapter::new(build.schema(), futures::stream::empty());
                 let input = std::mem::replace(build, Box::pin(empty));
-                Arc::new(self.context.read_input(input, Arc::clone(&self.memory)).await?)
+                Arc::new(self.context.read_input(input, Arc::clone(&self.memory), &self.lane).await?)
             }
         };
         let State::Start(inputs) = std::mem::replace(&mut self.state, State::Done) else { return Ok(()) };
@@ -203,6 +219,7 @@ impl HybridJoinStream {
 
     fn read(&mut self, build: Arc<ReadBuild>, input: ProbeInput) -> Result<()> {
         let silent = input.abandoned.is_some();
+        let phase = self.lane.phase("probe");
         let prober = match input.abandoned {
             Some(prober) => *prober,
             None => {
@@ -211,15 +228,17 @@ impl HybridJoinStream {
                 prober(&self.context, &build.side, &self.memory, radix)?
             }
         };
-        self.state = State::Probing(Box::new(Probing { build, input: input.stream, prober, silent }));
+        self.state = State::Probing(Box::new(Probing { build, input: input.stream, prober, silent, phase, rows: 0 }));
         Ok(())
     }
 
     fn end_input(&mut self) -> Result<()> {
         let State::Probing(probing) = std::mem::replace(&mut self.state, State::Done) else { return Ok(()) };
-        let Probing { build, prober, .. } = *probing;
+        let Probing { build, prober, phase, rows, .. } = *probing;
         self.context.metrics.filtered_streams.add(usize::from(prober.is_filtered()));
-        let spilled = finish_spill(prober)?;
+        let spilled = phase.in_scope(|| finish_spill(prober))?;
+        phase.record("rows", rows);
+        drop(phase);
         let next = match self.execution.as_ref().and_then(|execution| execution.inputs.as_ref()) {
             Some(inputs) => inputs.end(spilled)?,
             None => Next::Finish(vec![spilled]),
@@ -233,6 +252,9 @@ impl HybridJoinStream {
             Next::Finish(spilled) => {
                 let tasks = tasks(&self.context, &build, spilled, 0);
                 let emitter = emitter(&self.context, Arc::clone(&build.side));
+                if self.context.spec.join_type.emits_build_at_end() {
+                    self.emitting = self.lane.phase("put build rows out");
+                }
                 self.state = State::Finishing(Work::Emitting(emitter, tasks));
                 Ok(())
             }
@@ -292,6 +314,7 @@ impl Probing {
             let step = {
                 let _timer = baseline.elapsed_compute().timer();
                 let _phase = context.metrics.join_time.timer();
+                let _working = self.phase.enter();
                 self.prober.step().map_err(to_datafusion)?
             };
             match step {
@@ -305,6 +328,7 @@ impl Probing {
                     let Some(batch) = self.input.next().await else {
                         let _timer = baseline.elapsed_compute().timer();
                         let _phase = context.metrics.join_time.timer();
+                        let _working = self.phase.enter();
                         if self.prober.end().map_err(to_datafusion)? {
                             continue;
                         }
@@ -313,6 +337,8 @@ impl Probing {
                     let batch = batch?;
                     let _timer = baseline.elapsed_compute().timer();
                     let _phase = context.metrics.join_time.timer();
+                    let _working = self.phase.enter();
+                    self.rows += batch.num_rows();
                     context.metrics.input_batches.add(1);
                     context.metrics.input_rows.add(batch.num_rows());
                     self.prober.start(batch).map_err(to_datafusion)?;

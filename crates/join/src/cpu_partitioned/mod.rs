@@ -8,6 +8,7 @@
 mod partitions;
 
 use overspill_machine::{Error, Result};
+use tracing::debug_span;
 
 pub(crate) use partitions::HostPartitions;
 
@@ -49,7 +50,10 @@ pub(crate) fn start(
     };
     let keys = &keys.keys.as_mut_slice::<u64>()?[..rows];
     let (relation, kept) = std::thread::scope(|scope| {
-        let keeping = scope.spawn(|| build.keep_what_fits(request));
+        let keeping = scope.spawn(|| {
+            let _keeping = debug_span!("keep partitions on the GPU").entered();
+            build.keep_what_fits(request)
+        });
         let relation = HostPartitions::new(keys, words, build.plan.first, 1);
         (relation, keeping.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });

@@ -2,6 +2,7 @@
 
 use overspill_kernels::Radix;
 use overspill_machine::{Error, Result};
+use tracing::debug_span;
 
 use crate::device::Gpu;
 use crate::error::JoinError;
@@ -29,6 +30,7 @@ impl HostPartitions {
     /// Partitions keys and their values, or the numbers of their rows, on so many threads.
     pub(crate) fn new(keys: &[u64], values: Option<&[u64]>, radix: Radix, threads: usize) -> Result<Self> {
         let fanout = radix.fanout() as usize;
+        let _partitioning = debug_span!("partition on the CPU", rows = keys.len()).entered();
         let parts = in_parallel(threads, ranges(keys.len(), threads), |range| {
             let mut part = RadixPartitioner::new(PartitionMethod::WriteCombining)?;
             part.begin(fanout, range.len())?;

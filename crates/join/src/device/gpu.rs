@@ -8,6 +8,7 @@ use overspill_machine::driver::{Device, Stream};
 use overspill_machine::memory::Mapping;
 use overspill_machine::transfer::{PipelineShape, TransferMethod, TransferPipeline};
 use overspill_machine::{Error, Result};
+use tracing::debug_span;
 
 use super::host_pool::HostPool;
 
@@ -147,6 +148,7 @@ impl Gpu {
 
     /// Waits for the turn. Whoever has it gives it back before it hands anything on: a join may wait for another.
     pub(crate) fn turn(&self) -> MutexGuard<'_, Workbench> {
+        let _waiting = debug_span!("wait for the turn on the GPU").entered();
         // Whatever a panic left half done was the panicking join's own.
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }

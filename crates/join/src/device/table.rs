@@ -2,6 +2,7 @@
 
 use arrow::buffer::BooleanBuffer;
 use overspill_machine::{Error, Result};
+use tracing::debug_span;
 
 use super::columns::{BuildColumns, ProbeKeys, words};
 use super::pairs::PairBlock;
@@ -36,6 +37,8 @@ impl DeviceTable {
                 request.observer.failed(*strategy, reason);
                 return None;
             }
+            let _building =
+                debug_span!("give build side to the GPU", strategy = strategy.name(), rows = columns.rows).entered();
             let built = match strategy {
                 GpuStrategy::NoPartition => {
                     GpuTable::build(request, &columns, Home::Gpu, memory).map(Self::NoPartition)
@@ -165,6 +168,7 @@ impl DeviceChunk {
     pub(crate) fn next(&mut self, table: &DeviceTable, request: &DeviceRequest, block: &mut PairBlock) -> bool {
         while !self.has_failed {
             block.clear();
+            let _joining = debug_span!("join on the GPU", strategy = table.strategy().name()).entered();
             let joined = match (&mut self.state, table) {
                 (ChunkState::NoPartition(chunk), DeviceTable::NoPartition(table)) => chunk.next(table, request, block),
                 (ChunkState::NoPartition(chunk), DeviceTable::Shared(shared)) => {

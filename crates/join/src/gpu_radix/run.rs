@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::buffer::BooleanBuffer;
 use overspill_machine::{Error, Result};
+use tracing::debug_span;
 
 use super::build::RadixBuild;
 use super::fine::FirstPass;
@@ -211,7 +212,10 @@ impl<R: FirstPass> State<R> {
                 (Ok(Some(ready)), None) => pair.join(gpu.kernels(), stream, &ready, &mut pairs),
                 (Ok(Some(ready)), Some(next)) => std::thread::scope(|scope| {
                     let there = (next.partition == partition).then_some(&ready.build);
-                    let preparing = scope.spawn(move || next.prepare(gpu.half(), second_stream, there));
+                    let preparing = scope.spawn(move || {
+                        let _preparing = debug_span!("second pass", partition = next.partition).entered();
+                        next.prepare(gpu.half(), second_stream, there)
+                    });
                     let joined = pair.join(gpu.half(), stream, &ready, &mut pairs);
                     prepared = Some(preparing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
                     joined

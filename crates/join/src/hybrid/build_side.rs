@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::buffer::NullBuffer;
+use tracing::debug_span;
 
 use super::device_build::DeviceBuild;
 use super::output::{Pairs, Rows, SideRows};
@@ -137,6 +138,8 @@ impl BuildSide {
 
     /// Indexes build rows in CPU memory.
     pub(super) fn on_host(spec: &JoinSpec, batches: Vec<RecordBatch>, memory: Grant) -> Result<Self> {
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        let _indexing = debug_span!("make hash table", rows).entered();
         let Indexed { batch, rows, payload, table, matchable } = match packed(spec, &batches)? {
             Some(indexed) => {
                 drop(batches);
@@ -156,6 +159,7 @@ impl BuildSide {
     /// The hash table in CPU memory, which is made now if a GPU was to join.
     pub(super) fn table(&self, spec: &JoinSpec) -> Result<&JoinTable> {
         self.table.get_or_make(|| {
+            let _indexing = debug_span!("make hash table", rows = self.rows).entered();
             JoinTable::build(spec.keys(Side::Build, &self.batch)?, spec.table_choice, spec.build_threads)
         })
     }

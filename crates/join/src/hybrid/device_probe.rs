@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::buffer::{BooleanBuffer, ScalarBuffer};
 use arrow::datatypes::DataType;
+use tracing::debug_span;
 
 use super::build::add_offset_bytes;
 use super::build_side::BuildSide;
@@ -214,6 +215,7 @@ impl DeviceProbe {
     /// Starts joining what has been collected. Returns its rows, in one batch.
     pub(super) fn start(&mut self, spec: &JoinSpec, device: &DeviceBuild) -> Result<RecordBatch> {
         let request = &device.request;
+        let _giving = debug_span!("give chunk to the GPU", rows = self.rows).entered();
         let keys = std::mem::take(&mut self.keys);
         let batches = std::mem::take(&mut self.batches);
         let words = self.words.take();

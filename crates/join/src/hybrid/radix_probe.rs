@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::buffer::ScalarBuffer;
+use tracing::debug_span;
 
 use super::build_side::BuildSide;
 use super::output::{Pairs, SideRows};
@@ -121,6 +122,7 @@ impl RadixProbe {
     fn collect(&mut self) {
         let Some([keys, words]) = self.waiting.take() else { return };
         let count = keys.len().min(self.partitioner.room());
+        let _partitioning = debug_span!("partition by region", rows = count).entered();
         self.regions.partition([&keys[..count], &words[..count]], &mut self.partitioner);
         if count < keys.len() {
             self.waiting = Some([keys, words].map(|column| column.slice(count, column.len() - count)));
@@ -160,6 +162,7 @@ impl RadixProbe {
         }
         words.truncate(count);
         let keys = &self.keys[..count];
+        let _looking = debug_span!("look up by region", rows = count).entered();
         let lookups = Lookups { first: 0, keys, matchable: None, are_few: false, filter: None };
         match &mut self.partners {
             Partners::Rows(rows) => build.table(spec)?.find_rows(lookups, rows.refill(), &mut self.found),

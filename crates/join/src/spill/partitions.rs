@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::buffer::{BooleanBuffer, ScalarBuffer};
+use tracing::debug_span;
 
 use super::radix::Radix;
 use super::store::SpillStore;
@@ -183,6 +184,7 @@ impl<S: SpillStore> RadixPartitions<S> {
         self.stage.bytes = 0;
         let batches = std::mem::take(&mut self.stage.batches);
         let Some(schema) = batches.first().map(RecordBatch::schema) else { return Ok(()) };
+        let _dealing = debug_span!("partition rows", rows = self.stage.numbers.len()).entered();
         let (rows, ends) = sort_by_number(&self.stage.numbers, self.partitions.len());
         self.stage.numbers.clear();
         // However unevenly the rows are distributed, no piece is more than a small part of the stage.
@@ -257,6 +259,7 @@ impl<S: SpillStore> RadixPartitions<S> {
         if batches.is_empty() {
             return Ok(());
         }
+        let _moving = debug_span!("move partition to disk", partition = number).entered();
         let mut writer = self.store.create(self.side)?;
         for batch in batches {
             self.store.append(&mut writer, &batch)?;

@@ -6,6 +6,7 @@ mod device;
 mod library;
 mod module;
 mod stream;
+mod timeline;
 
 pub use device::{Device, Properties};
 pub use library::{Driver, DriverKind};

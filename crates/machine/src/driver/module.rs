@@ -52,7 +52,7 @@ impl Module {
         // SAFETY: the module is loaded.
         let function = unsafe { result::module::get_function(self.module, text) }
             .map_err(|error| Error::driver("finding a kernel", self.device.ordinal(), error))?;
-        Ok(Function { module: Arc::clone(self), function })
+        Ok(Function { module: Arc::clone(self), name: name.into(), function })
     }
 }
 
@@ -96,6 +96,7 @@ impl<'a> Arguments<'a> {
 #[derive(Debug, Clone)]
 pub struct Function {
     module: Arc<Module>,
+    name: Arc<str>,
     function: CUfunction,
 }
 
@@ -171,17 +172,11 @@ impl Function {
         let scratchpad = u32::try_from(shape.scratchpad).map_err(Error::invalid)?;
         self.allow_scratchpad(shape.scratchpad)?;
         self.device().bind()?;
-        // SAFETY: the function belongs to a loaded module, the arguments are the caller's promise.
-        unsafe {
-            result::launch_kernel(
-                self.function,
-                (shape.blocks, 1, 1),
-                (shape.threads, 1, 1),
-                scratchpad,
-                stream.raw(),
-                &mut arguments.pointers,
-            )
-        }
-        .map_err(|error| Error::driver("launching a kernel", self.device().ordinal(), error))
+        let (grid, block) = ((shape.blocks, 1, 1), (shape.threads, 1, 1));
+        stream.ask(&self.name, None, |stream| {
+            // SAFETY: the function belongs to a loaded module, the arguments are the caller's promise.
+            unsafe { result::launch_kernel(self.function, grid, block, scratchpad, stream, &mut arguments.pointers) }
+                .map_err(|error| Error::driver("launching a kernel", self.device().ordinal(), error))
+        })
     }
 }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{CUevent_flags, CUstream};
 use cudarc::driver::{CudaEvent, CudaStream};
+use tracing::debug_span;
 
 use crate::driver::Device;
+use crate::driver::timeline::Timeline;
 use crate::{Error, Result};
 
 /// Work for a device that is done in the order it was asked for. Two streams know nothing of each other but through events.
@@ -13,6 +15,7 @@ use crate::{Error, Result};
 pub struct Stream {
     device: Arc<Device>,
     stream: Arc<CudaStream>,
+    timeline: Timeline,
 }
 
 impl Stream {
@@ -23,7 +26,7 @@ impl Stream {
     pub fn new(device: &Arc<Device>) -> Result<Self> {
         let stream =
             device.context().new_stream().map_err(|error| Error::driver("making a stream", device.ordinal(), error))?;
-        Ok(Self { device: Arc::clone(device), stream })
+        Ok(Self { device: Arc::clone(device), stream, timeline: Timeline::default() })
     }
 
     /// The device that does the work.
@@ -31,19 +34,34 @@ impl Stream {
         &self.device
     }
 
-    pub(crate) fn raw(&self) -> CUstream {
-        self.stream.cu_stream()
-    }
-
     /// Waits until the stream has nothing left to do.
     ///
     /// # Errors
     /// If any of it failed.
     pub fn synchronize(&self) -> Result<()> {
+        let _waiting = debug_span!("wait for the GPU").entered();
         self.stream.synchronize().map_err(|error| {
             self.device.keep_freed_memory(0);
+            self.timeline.forget();
             Error::driver("waiting for a stream", self.device.ordinal(), error)
-        })
+        })?;
+        self.timeline.tell(&self.stream, self.group());
+        Ok(())
+    }
+
+    /// Asks the stream for something, of which timelines show when the device began and ended it.
+    pub(crate) fn ask<T>(&self, name: &str, bytes: Option<u64>, ask: impl FnOnce(CUstream) -> Result<T>) -> Result<T> {
+        let begun = self.timeline.begin(&self.stream, name, bytes);
+        let asked = ask(self.stream.cu_stream())?;
+        if let Some(begun) = begun {
+            self.timeline.end(&self.stream, self.group(), begun);
+        }
+        Ok(asked)
+    }
+
+    fn group(&self) -> impl std::fmt::Display + use<> {
+        let device = self.device.ordinal();
+        std::fmt::from_fn(move |f| write!(f, "GPU {device}"))
     }
 
     /// Marks the point that the stream has come to.

@@ -9,6 +9,11 @@ use crate::driver::{Device, Stream};
 use crate::memory::{Plain, View, ViewMut};
 use crate::{Error, Result};
 
+/// What timelines call a copy to GPU memory, one from it, and filling it.
+pub(super) const TO_GPU: &str = "copy to GPU";
+pub(super) const TO_CPU: &str = "copy to CPU";
+pub(super) const FILL: &str = "fill";
+
 /// Memory of a device, counted against the device's limit and given back when dropped.
 ///
 /// Dropping waits for the device, so that no kernel is left that uses it; unless the device keeps what is given back
@@ -78,9 +83,11 @@ impl DeviceBuffer {
             return Ok(());
         }
         self.device.bind()?;
-        // SAFETY: fits, as checked, and the stream is done with both before this returns.
-        unsafe { result::memcpy_htod_async(self.address, values, stream.raw()) }
-            .map_err(|error| Error::driver("copying to it", self.device.ordinal(), error))?;
+        stream.ask(TO_GPU, Some(size_of_val(values) as u64), |stream| {
+            // SAFETY: fits, as checked, and the stream is done with both before this returns.
+            unsafe { result::memcpy_htod_async(self.address, values, stream) }
+                .map_err(|error| Error::driver("copying to it", self.device.ordinal(), error))
+        })?;
         stream.synchronize()
     }
 
@@ -104,9 +111,11 @@ impl DeviceBuffer {
             return Ok(());
         }
         self.device.bind()?;
-        // SAFETY: fits, as checked, and the stream is done with both before this returns.
-        let copied = unsafe { result::memcpy_dtoh_async(values, self.address, stream.raw()) }
-            .map_err(|error| Error::driver("copying from it", self.device.ordinal(), error));
+        let copied = stream.ask(TO_CPU, Some(size_of_val(values) as u64), |stream| {
+            // SAFETY: fits, as checked, and the stream is done with both before this returns.
+            unsafe { result::memcpy_dtoh_async(values, self.address, stream) }
+                .map_err(|error| Error::driver("copying from it", self.device.ordinal(), error))
+        });
         stream.synchronize().and(copied)
     }
 
@@ -121,9 +130,11 @@ impl DeviceBuffer {
         self.device.bind()?;
         self.is_idle = false;
         let size = usize::try_from(self.bytes).map_err(Error::invalid)?;
-        // SAFETY: the whole buffer, which is freed only after the device is done.
-        unsafe { result::memset_d8_async(self.address, byte, size, stream.raw()) }
-            .map_err(|error| Error::driver("filling memory", self.device.ordinal(), error))
+        stream.ask(FILL, Some(self.bytes), |stream| {
+            // SAFETY: the whole buffer, which is freed only after the device is done.
+            unsafe { result::memset_d8_async(self.address, byte, size, stream) }
+                .map_err(|error| Error::driver("filling memory", self.device.ordinal(), error))
+        })
     }
 
     /// Asks the stream to copy to the start of the buffer: by DMA if the memory is pinned, and through memory of the
@@ -138,9 +149,11 @@ impl DeviceBuffer {
         self.check(source.len() as u64)?;
         self.device.bind()?;
         self.is_idle = false;
-        // SAFETY: the range is checked; the rest is the caller's promise.
-        unsafe { result::memcpy_htod_async(self.address, source, stream.raw()) }
-            .map_err(|error| Error::driver("copying to it", self.device.ordinal(), error))
+        stream.ask(TO_GPU, Some(source.len() as u64), |stream| {
+            // SAFETY: the range is checked; the rest is the caller's promise.
+            unsafe { result::memcpy_htod_async(self.address, source, stream) }
+                .map_err(|error| Error::driver("copying to it", self.device.ordinal(), error))
+        })
     }
 
     fn check(&self, bytes: u64) -> Result<()> {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use cudarc::driver::sys;
 use serde::{Deserialize, Serialize};
+use tracing::debug_span;
 
 use crate::driver::Device;
 use crate::memory::{View, ViewMut};
@@ -250,6 +251,7 @@ impl Drop for HostBuffer {
 /// # Safety
 /// The range is whole pages that are mapped, and is unregistered before they are not.
 unsafe fn register(device: &Device, start: *mut u8, bytes: usize) -> Result<()> {
+    let _registering = debug_span!("register memory", bytes).entered();
     let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
     // SAFETY: as the caller promises.
     unsafe { sys::cuMemHostRegister_v2(start.cast(), bytes, flags) }

@@ -104,9 +104,11 @@ impl UnifiedBuffer {
     fn move_to(&self, stream: &Stream, part: View<'_>, location: CUmemLocation) -> Result<()> {
         self.device.bind()?;
         let size = usize::try_from(part.bytes()).map_err(Error::invalid)?;
-        // SAFETY: the range lies within unified memory, which is freed only after the device is done.
-        unsafe { result::mem_prefetch_async(part.address(), size, location, stream.raw()) }
-            .map_err(|error| Error::driver("moving unified memory", self.device.ordinal(), error))
+        stream.ask("move unified memory", Some(part.bytes()), |stream| {
+            // SAFETY: the range lies within unified memory, which is freed only after the device is done.
+            unsafe { result::mem_prefetch_async(part.address(), size, location, stream) }
+                .map_err(|error| Error::driver("moving unified memory", self.device.ordinal(), error))
+        })
     }
 }
 

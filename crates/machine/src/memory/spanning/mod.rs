@@ -17,6 +17,7 @@ pub use layout::{Layout, Place, SpanningLayout};
 pub use probe::{Mapping, check_mapping, probe_mapping};
 
 use crate::driver::{Device, Stream};
+use crate::memory::device::{FILL, TO_CPU, TO_GPU};
 use crate::memory::{DeviceBuffer, HostBuffer, PageSize, Plain, View, ViewMut};
 use crate::{Error, Result};
 use mapped::MappedRange;
@@ -200,9 +201,11 @@ impl SpanningBuffer {
         let pieces = self.pieces(offset, bytes.len() as u64)?;
         self.device.bind()?;
         let copied = pieces.into_iter().try_for_each(|(address, from, to)| {
-            // SAFETY: the piece lies within the buffer, and the stream is done with both before this returns.
-            unsafe { result::memcpy_htod_async(address, &bytes[from..to], stream.raw()) }
-                .map_err(|error| Error::driver("copying to it", self.device.ordinal(), error))
+            stream.ask(TO_GPU, Some((to - from) as u64), |stream| {
+                // SAFETY: the piece lies within the buffer, and the stream is done with both before this returns.
+                unsafe { result::memcpy_htod_async(address, &bytes[from..to], stream) }
+                    .map_err(|error| Error::driver("copying to it", self.device.ordinal(), error))
+            })
         });
         stream.synchronize().and(copied)
     }
@@ -217,9 +220,11 @@ impl SpanningBuffer {
         let bytes = as_bytes_mut(&mut values);
         self.device.bind()?;
         let copied = pieces.into_iter().try_for_each(|(address, from, to)| {
-            // SAFETY: the piece lies within the buffer, and the stream is done with both before this returns.
-            unsafe { result::memcpy_dtoh_async(&mut bytes[from..to], address, stream.raw()) }
-                .map_err(|error| Error::driver("copying from it", self.device.ordinal(), error))
+            stream.ask(TO_CPU, Some((to - from) as u64), |stream| {
+                // SAFETY: the piece lies within the buffer, and the stream is done with both before this returns.
+                unsafe { result::memcpy_dtoh_async(&mut bytes[from..to], address, stream) }
+                    .map_err(|error| Error::driver("copying from it", self.device.ordinal(), error))
+            })
         });
         stream.synchronize().and(copied)?;
         Ok(values)
@@ -233,9 +238,11 @@ impl SpanningBuffer {
         self.device.bind()?;
         self.segments.iter().try_for_each(|segment| {
             let size = usize::try_from(segment.bytes).map_err(Error::invalid)?;
-            // SAFETY: the whole stretch, which is freed only after the device is done.
-            unsafe { result::memset_d8_async(segment.address, byte, size, stream.raw()) }
-                .map_err(|error| Error::driver("filling memory", self.device.ordinal(), error))
+            stream.ask(FILL, Some(segment.bytes), |stream| {
+                // SAFETY: the whole stretch, which is freed only after the device is done.
+                unsafe { result::memset_d8_async(segment.address, byte, size, stream) }
+                    .map_err(|error| Error::driver("filling memory", self.device.ordinal(), error))
+            })
         })
     }
 

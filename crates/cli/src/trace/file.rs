@@ -1,0 +1,202 @@
+//! The file: slices on lanes in the trace event format that Chrome and Perfetto read.
+//!
+//! The format calls lanes threads and groups of them processes. Slices are written when they are over, so that little is
+//! kept, and the file is one array, which both also read when its end is missing.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use overspill_machine::timeline::nanoseconds;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+/// The number of the first lane: a thread that has the number of its process would be taken for its main thread.
+const FIRST_LANE: usize = 1 << 20;
+
+/// A timeline that is being written.
+pub struct TraceFile {
+    state: Mutex<State>,
+}
+
+/// A lane that something has a place on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place(usize);
+
+struct State {
+    /// `None` once nothing more is written.
+    out: Option<BufWriter<File>>,
+    /// Why a write has failed.
+    failed: Option<io::Error>,
+    is_first: bool,
+    /// The time that was told last.
+    last: u64,
+    groups: HashMap<String, u64>,
+    /// By group and name: those on which things that overlap lie side by side.
+    lanes: HashMap<(String, String), Vec<Place>>,
+    tracks: Vec<Track>,
+}
+
+struct Track {
+    group: u64,
+    /// The spans that have begun and not ended, each within the one before.
+    open: Vec<u64>,
+    /// When the last that was told of afterwards was over.
+    end: u64,
+}
+
+/// A complete event of the format. Times are in microseconds.
+#[derive(Serialize)]
+struct Slice<'a> {
+    ph: &'static str,
+    name: &'a str,
+    pid: u64,
+    tid: usize,
+    ts: f64,
+    dur: f64,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    args: &'a Map<String, Value>,
+}
+
+impl Place {
+    fn id(self) -> usize {
+        FIRST_LANE + self.0
+    }
+}
+
+impl TraceFile {
+    /// Creates the file, or empties it.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let mut out = BufWriter::with_capacity(1 << 16, File::create(path)?);
+        // Tells of a place that cannot be written to before anything runs.
+        out.write_all(b"[")?;
+        out.flush()?;
+        let state = State {
+            out: Some(out),
+            failed: None,
+            is_first: true,
+            last: 0,
+            groups: HashMap::new(),
+            lanes: HashMap::new(),
+            tracks: Vec::new(),
+        };
+        Ok(Self { state: Mutex::new(state) })
+    }
+
+    /// Nanoseconds of the timelines' clock. No two calls give the same, so that what is within something else begins later.
+    pub fn now(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.last = nanoseconds().max(state.last + 1);
+        state.last
+    }
+
+    /// Begins a span on the first lane of this name on which nothing lies but those of its ancestors that it is within.
+    pub fn begin(&self, group: &str, lane: &str, span: u64, ancestors: &[u64]) -> Place {
+        let mut state = self.state.lock();
+        let is_free = |track: &Track| track.open.last().is_none_or(|open| ancestors.contains(open));
+        let place = state.place(group, lane, is_free);
+        state.tracks[place.0].open.push(span);
+        place
+    }
+
+    /// Ends a span.
+    pub fn end(&self, place: Place, span: u64, name: &str, (begin, end): (u64, u64), figures: &Map<String, Value>) {
+        let mut state = self.state.lock();
+        state.tracks[place.0].open.retain(|open| *open != span);
+        state.slice(place, name, (begin, end), figures);
+    }
+
+    /// What has begun last on a lane and not ended.
+    pub fn innermost(&self, place: Place) -> Option<u64> {
+        self.state.lock().tracks[place.0].open.last().copied()
+    }
+
+    /// Writes something within what has begun on a lane.
+    pub fn within(&self, place: Place, name: &str, times: (u64, u64), figures: &Map<String, Value>) {
+        self.state.lock().slice(place, name, times, figures);
+    }
+
+    /// Writes something that was done after all else on its lane, by a clock that is not quite that of other lanes.
+    pub fn past(&self, group: &str, lane: &str, name: &str, (begin, end): (u64, u64), figures: &Map<String, Value>) {
+        let mut state = self.state.lock();
+        let place = state.place(group, lane, |_| true);
+        let track = &mut state.tracks[place.0];
+        let begin = begin.max(track.end);
+        let end = end.max(begin);
+        track.end = end;
+        state.slice(place, name, (begin, end), figures);
+    }
+
+    /// The lane of a thread.
+    pub fn thread(&self, name: &str) -> Place {
+        self.state.lock().place("CPU threads", name, |_| true)
+    }
+
+    /// Completes the file.
+    pub fn finish(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let out = state.out.take();
+        if let Some(error) = state.failed.take() {
+            return Err(error);
+        }
+        let Some(mut out) = out else { return Ok(()) };
+        out.write_all(b"\n]\n")?;
+        out.flush()
+    }
+}
+
+impl State {
+    fn place(&mut self, group: &str, lane: &str, is_free: impl Fn(&Track) -> bool) -> Place {
+        let key = (group.to_owned(), lane.to_owned());
+        let siblings = self.lanes.get(&key).map_or(&[][..], Vec::as_slice);
+        if let Some(place) = siblings.iter().find(|place| is_free(&self.tracks[place.0])) {
+            return *place;
+        }
+        let name = match siblings.len() {
+            0 => lane.to_owned(),
+            before => format!("{lane} ({})", before + 1),
+        };
+        let place = Place(self.tracks.len());
+        let pid = match self.groups.get(group) {
+            Some(pid) => *pid,
+            None => {
+                let pid = self.groups.len() as u64 + 1;
+                self.groups.insert(group.to_owned(), pid);
+                self.name("process", pid, place.id(), group, pid);
+                pid
+            }
+        };
+        self.name("thread", pid, place.id(), &name, place.0 as u64);
+        self.tracks.push(Track { group: pid, open: Vec::new(), end: 0 });
+        self.lanes.entry(key).or_default().push(place);
+        place
+    }
+
+    /// Names a group or a lane, and says where it stands.
+    fn name(&mut self, what: &str, pid: u64, tid: usize, name: &str, order: u64) {
+        let args = json!({ "name": name });
+        self.write(&json!({ "ph": "M", "name": format!("{what}_name"), "pid": pid, "tid": tid, "args": args }));
+        let args = json!({ "sort_index": order });
+        self.write(&json!({ "ph": "M", "name": format!("{what}_sort_index"), "pid": pid, "tid": tid, "args": args }));
+    }
+
+    fn slice(&mut self, place: Place, name: &str, (begin, end): (u64, u64), args: &Map<String, Value>) {
+        let micros = |nanoseconds: u64| nanoseconds as f64 / 1e3;
+        let (pid, tid) = (self.tracks[place.0].group, place.id());
+        let (ts, dur) = (micros(begin), micros(end.saturating_sub(begin)));
+        self.write(&Slice { ph: "X", name, pid, tid, ts, dur, args });
+    }
+
+    fn write(&mut self, event: &impl Serialize) {
+        let Some(out) = &mut self.out else { return };
+        let separator: &[u8] = if self.is_first { b"\n" } else { b",\n" };
+        self.is_first = false;
+        let written = out.write_all(separator).and_then(|()| Ok(serde_json::to_writer(out, event)?));
+        if let Err(error) = written {
+            self.failed = Some(error);
+            self.out = None;
+        }
+    }
+}
