@@ -19,3 +19,4 @@ mod stream;
 
 pub use exec::HybridJoinExec;
 pub(crate) use exec::key_codec;
+pub(crate) use expressions::to_datafusion;
