@@ -62,6 +62,11 @@ macro_rules! numbers {
 }
 numbers!(i8, i16, i32, i64, u8, u16, u32, u64, i128);
 
+/// A number of any type in the widest.
+pub(super) fn widened(number: impl Into<i128>) -> i128 {
+    number.into()
+}
+
 /// A column of a batch.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
@@ -113,5 +118,5 @@ pub(super) fn is_wide(data_type: &DataType) -> bool {
 /// The number that the first value of an array is; `None` if it is null, or of a type that selections do not take.
 pub fn constant(array: &ArrayRef) -> Option<i128> {
     let column = Column::new(array).filter(|column| column.nulls.is_none())?;
-    with_values!(&column.values, values => values.first().map(|value| (*value).into()))
+    with_values!(&column.values, values => values.first().copied().map(widened))
 }

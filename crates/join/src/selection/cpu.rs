@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 use arrow::buffer::NullBuffer;
 use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 
-use super::column::{Column, Number, Values, with_values};
+use super::column::{Column, Number, Values, widened, with_values};
 use super::state::{SelectionState, Value};
 use super::{Aggregate, Selection};
 
@@ -241,7 +241,7 @@ impl Blocks<'_> {
         let value = match aggregate {
             Aggregate::CountRows | Aggregate::Count(_) => 0,
             Aggregate::Sum(column) => {
-                with_values!(&self.column(column).values, values => selected.sum(block.of(values)).into())
+                with_values!(&self.column(column).values, values => widened(selected.sum(block.of(values))))
             }
             Aggregate::SumOfProducts(left, right) => match (&self.column(left).values, &self.column(right).values) {
                 (Values::I64(left), Values::I64(right)) => {
@@ -259,10 +259,10 @@ impl Blocks<'_> {
                 _ => return None,
             },
             Aggregate::Min(column) => with_values!(&self.column(column).values, values => {
-                selected.best(block.of(values), Number::GREATEST, |a, b| a.min(b)).into()
+                widened(selected.best(block.of(values), Number::GREATEST, |a, b| a.min(b)))
             }),
             Aggregate::Max(column) => with_values!(&self.column(column).values, values => {
-                selected.best(block.of(values), Number::LEAST, |a, b| a.max(b)).into()
+                widened(selected.best(block.of(values), Number::LEAST, |a, b| a.max(b)))
             }),
         };
         Some(Value { rows: selected.count(), value })

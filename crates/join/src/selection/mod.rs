@@ -84,9 +84,10 @@ impl Selection {
 
 /// Whether products of two columns of these types can be summed.
 pub fn takes_product(left: &DataType, right: &DataType) -> bool {
-    match (left, right) {
-        (DataType::Int64, DataType::Int64) | (DataType::UInt64, DataType::UInt64) => true,
-        (DataType::Decimal128(..), DataType::Decimal128(..)) => true,
-        _ => false,
-    }
+    matches!(
+        (left, right),
+        (DataType::Int64, DataType::Int64)
+            | (DataType::UInt64, DataType::UInt64)
+            | (DataType::Decimal128(..), DataType::Decimal128(..))
+    )
 }

@@ -3,6 +3,7 @@
 use overspill::{SelectionChoice, Transfer};
 use overspill_machine::transfer::TransferMethod;
 
+use super::faults::rows_of_nothing;
 use super::{MIB, leftovers, start};
 use crate::harness::run::Run;
 use crate::harness::session::{Device, Engine, Memory, Session, Settings};
@@ -76,9 +77,7 @@ async fn whatever_fails_the_answer_is_right() {
                 let device = Device { transfer: Transfer(method), ..Device::with(limit) };
                 let session = open(Engine::Overspill, Some(device), Memory::Ample).await;
                 // Opening the device is not what is tested.
-                for sql in ["CREATE TABLE e AS SELECT a FROM t LIMIT 0", "SELECT count(*) FROM e WHERE a < 5"] {
-                    session.ctx.sql(sql).await.unwrap().collect().await.unwrap();
-                }
+                rows_of_nothing(&session).await;
                 emulated.configure(&format!("fail={kind}:{place}"));
                 let run = run(&session).await;
                 emulated.configure(&format!("fail={kind}:0"));
