@@ -1,7 +1,8 @@
 """Runs the 22 TPC-H queries on the overspill command line and compares them with DuckDB on the same Parquet files.
 
 Per query and memory limit it checks the rows and their order, that every equi-join ran on HybridJoinExec, that the
-peak resident memory stayed within the limit plus 200 MB, and that nothing is left in the temporary directory.
+filter and the aggregate of Q6 ran as one operator, on the emulated device if there is one, that the peak resident memory
+stayed within the limit plus 200 MB, and that nothing is left in the temporary directory.
 """
 
 import argparse
@@ -27,6 +28,8 @@ TIME_LIMIT = 900
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 # Q1 and Q6 read one table.
 WITHOUT_JOIN = {1, 6}
+# The filter and the aggregate of Q6 are one operator.
+SELECTIONS = {6}
 
 
 def size_in_bytes(text):
@@ -155,10 +158,10 @@ def spilled(plan):
     return total
 
 
-def count(plan, name):
-    """The sum of a metric that counts, over the joins of an analyzed plan."""
+def count(plan, name, operator="HybridJoinExec"):
+    """The sum of a metric that counts, over the joins of an analyzed plan, or over other operators."""
     total = 0
-    for line in re.findall(r"HybridJoinExec:.*", plan):
+    for line in re.findall(rf"\b{operator}:.*", plan):
         metric = re.search(rf"\b{name}=([\d.]+)\s*([KMG]?)", line)
         if metric:
             total += float(metric.group(1)) * {"": 1, "K": 1e3, "M": 1e6, "G": 1e9}[metric.group(2)]
@@ -171,6 +174,19 @@ def on_device(plan):
     rows = count(plan, "build_input_rows") + count(plan, "input_rows")
     joined = count(plan, "gpu_build_rows") + count(plan, "gpu_probe_rows")
     return rows, joined, count(plan, "gpu_spilled_bytes"), count(plan, "gpu_failures")
+
+
+def selection(engine, plan):
+    """Checks that the filter of an analyzed plan runs with its aggregate; gives a line about it."""
+    rows, selected = (count(plan, name, "FilterAggregateExec") for name in ["input_rows", "selected_rows"])
+    if not rows or re.search(r"\bFilterExec:", plan):
+        raise Failure(f"no filter runs with its aggregate\n{plan}")
+    if not engine.on_device:
+        return f"  {selected / rows:.1%} of {rows / 1e6:.2f} M rows selected"
+    taken, failed = (count(plan, name, "FilterAggregateExec") for name in ["gpu_rows", "gpu_failures"])
+    if failed or taken < 0.9 * rows:
+        raise Failure(f"the device selected among {taken / rows:.1%} of the rows\n{plan}")
+    return f"  {taken / rows:6.1%} of {rows / 1e6:.2f} M rows on the device, of which {selected / rows:.1%} were selected"
 
 
 def check(engine, number, sql, theirs):
@@ -189,7 +205,9 @@ def check(engine, number, sql, theirs):
         raise Failure(f"peak resident memory {peak / 1e6:.0f} MB under a limit of {engine.limit}")
     bytes_spilled = spilled(plan)
     line = f"{seconds:6.1f} s  peak {peak / 1e6:5.0f} MB  {ours} joins  {bytes_spilled / 1e6:6.1f} MB spilled"
-    if engine.on_device:
+    if number in SELECTIONS:
+        line += selection(engine, plan)
+    elif engine.on_device:
         rows, joined, spilled_by_device, failed = on_device(plan)
         engine.device_rows += joined
         engine.rows += rows

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigField, ExtensionOptions, Visit};
 use datafusion::common::config_namespace;
 use datafusion::common::{DataFusionError, Result};
+use overspill_join::selection::Evaluation;
 use overspill_machine::transfer::TransferMethod;
 
 /// How joins run in memory.
@@ -157,6 +158,42 @@ named_values!(
     ]
 );
 
+/// How filters below aggregates run.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum SelectionChoice {
+    /// Together, the way that suits the rows that pass.
+    #[default]
+    Auto,
+    /// Each for itself, as DataFusion's operators.
+    Off,
+    /// Together: a row's next column is looked at only if the row is still in.
+    Branching,
+    /// Together: all columns are looked at, and what does not count is masked.
+    Predicated,
+}
+
+impl SelectionChoice {
+    /// The way; of what runs together already `Off` leaves it open.
+    pub(crate) fn evaluation(self) -> Evaluation {
+        match self {
+            Self::Auto | Self::Off => Evaluation::Auto,
+            Self::Branching => Evaluation::Branching,
+            Self::Predicated => Evaluation::Predicated,
+        }
+    }
+}
+
+named_values!(
+    "overspill.selection",
+    SelectionChoice,
+    [
+        (SelectionChoice::Auto, "auto"),
+        (SelectionChoice::Off, "off"),
+        (SelectionChoice::Branching, "branching"),
+        (SelectionChoice::Predicated, "predicated"),
+    ]
+);
+
 config_namespace! {
     /// Settings of the joins, read when a query is planned and when it runs.
     ///
@@ -185,6 +222,9 @@ config_namespace! {
 
         /// The share of a relation partitioned by triton that is cached in GPU memory where there is room for all of it, from 0 to 1.
         pub gpu_cached_share: f64, default = 0.79
+
+        /// How a filter runs with the aggregate above it, where there are no groups and the filter compares columns with constants: in one pass, which looks at a row's next column only if the row is still in (branching) or computes everything and masks what does not count (predicated), or auto, which decides by the share of rows that pass; off leaves both to DataFusion. overspill.device = gpu lets the GPU do it.
+        pub selection: SelectionChoice, default = SelectionChoice::Auto
 
         /// Whether a join may move its state to disk. When false, a join that outgrows its memory fails.
         pub spill: bool, default = true

@@ -1,19 +1,22 @@
 //! Overspill: joins for Apache DataFusion that finish.
 //!
 //! One call, [`OverspillSessionExt::with_overspill`], makes every equi-join of a session run on [`HybridJoinExec`], a
-//! hybrid hash join whose state moves to disk when its memory budget is spent.
+//! hybrid hash join whose state moves to disk when its memory budget is spent, and lets filters run together with the
+//! aggregates above them ([`FilterAggregateExec`]).
 
 #![deny(missing_docs)]
 
 pub mod advisor;
 pub mod config;
 pub mod device;
+pub mod filter_aggregate;
 pub mod hybrid_join;
 pub mod memory;
 pub mod optimizer;
 pub mod session;
 pub mod spill;
 
-pub use config::{DeviceChoice, HashTable, OverspillConfig, Strategy, Transfer};
+pub use config::{DeviceChoice, HashTable, OverspillConfig, SelectionChoice, Strategy, Transfer};
+pub use filter_aggregate::FilterAggregateExec;
 pub use hybrid_join::HybridJoinExec;
 pub use session::OverspillSessionExt;

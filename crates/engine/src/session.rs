@@ -9,7 +9,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 use crate::config::OverspillConfig;
-use crate::optimizer::{HybridJoinSelection, SharedBuild, SortMergeToHashJoin};
+use crate::optimizer::{FilterAggregateFusion, HybridJoinSelection, SharedBuild, SortMergeToHashJoin};
 
 /// Puts Overspill's joins into a DataFusion session.
 ///
@@ -35,7 +35,8 @@ use crate::optimizer::{HybridJoinSelection, SharedBuild, SortMergeToHashJoin};
 /// ```
 pub trait OverspillSessionExt {
     /// Runs every equi-join of the session on [`HybridJoinExec`](crate::HybridJoinExec), over the session's own
-    /// runtime environment and memory pool.
+    /// runtime environment and memory pool, and every filter below an aggregate that allows it on
+    /// [`FilterAggregateExec`](crate::FilterAggregateExec).
     ///
     /// Call it after any call that replaces the session's configuration or its list of physical optimizer rules:
     /// both are kept and added to, not replaced. Call it after the one that sets the runtime environment, too: plans
@@ -57,7 +58,7 @@ impl OverspillSessionExt for SessionStateBuilder {
         let rules = std::mem::take(&mut optimizer.rules);
         let pool = self.runtime_env().as_ref().map(|runtime| Arc::clone(&runtime.memory_pool));
         *self.physical_optimizers().get_or_insert_default() =
-            PhysicalOptimizer::with_rules(with_join_rules(rules, pool));
+            PhysicalOptimizer::with_rules(with_selection_rule(with_join_rules(rules, pool)));
         self
     }
 }
@@ -79,5 +80,12 @@ fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<R
     };
     rules.insert(selected, Arc::new(HybridJoinSelection::new()));
     rules.insert(selected, Arc::new(SharedBuild::new(pool)));
+    rules
+}
+
+/// Adds the rule that fuses filters with aggregates behind all others but the last, which checks the plan.
+fn with_selection_rule(mut rules: Vec<Rule>) -> Vec<Rule> {
+    let position = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
+    rules.insert(position, Arc::new(FilterAggregateFusion::new()));
     rules
 }

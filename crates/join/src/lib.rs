@@ -1,4 +1,4 @@
-//! The join algorithms of Overspill: Arrow in, Arrow out.
+//! The join algorithms of Overspill, and [`selection`]: Arrow in, Arrow out.
 //!
 //! Nothing here knows about queries. Whoever runs a join describes it with a [`JoinSpec`](spec::JoinSpec), lends memory
 //! through [`MemoryHost`](memory::MemoryHost) and files through [`SpillStore`](spill::SpillStore), feeds batches in and
@@ -22,6 +22,7 @@ pub mod memory;
 mod parallel;
 pub mod radix;
 mod rows;
+pub mod selection;
 pub mod spec;
 pub mod spill;
 mod triton;

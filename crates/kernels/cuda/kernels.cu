@@ -13,6 +13,7 @@
 #include "partition/standard.cuh"
 #include "prefix_sum.cuh"
 #include "registry.cuh"
+#include "selection.cuh"
 
 using namespace overspill;
 
@@ -23,6 +24,7 @@ OVERSPILL_KERNEL(sizes_of_arguments, u64* sizes) {
     sizes[2] = sizeof(HashTableArguments);
     sizes[3] = sizeof(JoinOutput);
     sizes[4] = sizeof(JoinTask);
+    sizes[5] = sizeof(SelectionArguments);
 }
 
 // Prefix sums.
@@ -132,6 +134,21 @@ OVERSPILL_KERNEL(schedule_join_tasks, const u64* build_starts, const u64* build_
                  u32 fanout, u64 piece, JoinTask* tasks, u64 capacity, u64* count) {
     schedule_tasks(build_starts, build_totals, probe_starts, probe_totals, fanout, piece, tasks, capacity, count);
 }
+
+// Selection and aggregation, of up to so many aggregates.
+
+#define OVERSPILL_SELECTIONS(aggregates)                                                                                             \
+    OVERSPILL_KERNEL(select_branching_##aggregates, const SelectionArguments arguments) {                                            \
+        select_and_aggregate<aggregates, true>(arguments);                                                                           \
+    }                                                                                                                                \
+    OVERSPILL_KERNEL(select_predicated_##aggregates, const SelectionArguments arguments) {                                           \
+        select_and_aggregate<aggregates, false>(arguments);                                                                          \
+    }
+
+OVERSPILL_SELECTIONS(1)
+OVERSPILL_SELECTIONS(2)
+OVERSPILL_SELECTIONS(4)
+OVERSPILL_SELECTIONS(8)
 
 // Measurements.
 

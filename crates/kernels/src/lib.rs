@@ -12,6 +12,7 @@ mod memory_access;
 mod module;
 mod partition;
 mod prefix_sum;
+mod selection;
 mod share;
 
 pub use hash::{HashFunction, Radix};
@@ -24,5 +25,9 @@ pub use memory_access::{AccessPattern, MemoryAccess};
 pub use module::Kernels;
 pub use partition::{Algorithm, Input, KeyWidth, Output, PartitionPlan, Partitioner, PayloadInput};
 pub use prefix_sum::PrefixSum;
+pub use selection::{
+    Selection, SelectionAggregate, SelectionColumn, SelectionPage, SelectionPlan, SelectionRange, SelectionTotals,
+    SelectionValue,
+};
 
 pub use overspill_machine::{Error, Result};

@@ -8,6 +8,7 @@ use overspill_machine::{Error, Result};
 
 use crate::join::{HashTableArguments, JoinInput, JoinOutput, JoinTask};
 use crate::partition::PartitionArguments;
+use crate::selection::SelectionArguments;
 use crate::share::Share;
 
 /// Compiled for compute capability 7.5, 8.0, 9.0 and 10.0, and as PTX for those that come. `scripts/build-kernels`
@@ -23,12 +24,13 @@ pub struct Kernels {
 }
 
 /// Structures that Rust and CUDA C++ both describe, in the order of the kernel `sizes_of_arguments`.
-const SIZES: [u64; 5] = [
+const SIZES: [u64; 6] = [
     size_of::<PartitionArguments>() as u64,
     size_of::<JoinInput>() as u64,
     size_of::<HashTableArguments>() as u64,
     size_of::<JoinOutput>() as u64,
     size_of::<JoinTask>() as u64,
+    size_of::<SelectionArguments>() as u64,
 ];
 
 impl Kernels {
@@ -70,7 +72,7 @@ impl Kernels {
         let sizes = DeviceBuffer::new(self.device(), size_of_val(&SIZES) as u64)?;
         let address = sizes.view().address();
         let function = self.function("sizes_of_arguments")?;
-        // SAFETY: the kernel writes five numbers of eight bytes, and the buffer is read after the stream is done.
+        // SAFETY: the kernel writes six numbers of eight bytes, and the buffer is read after the stream is done.
         unsafe {
             function.launch(
                 &stream,

@@ -64,7 +64,7 @@ pub(super) fn column_source(column: &ColumnIndex) -> ColumnSource {
 }
 
 /// The host's own error where there is one.
-pub(super) fn to_datafusion(error: JoinError) -> DataFusionError {
+pub(crate) fn to_datafusion(error: JoinError) -> DataFusionError {
     match error {
         JoinError::Arrow(error) => error.into(),
         JoinError::Host(error) => match error.downcast::<DataFusionError>() {

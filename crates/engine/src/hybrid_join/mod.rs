@@ -20,3 +20,4 @@ mod timeline;
 
 pub use exec::HybridJoinExec;
 pub(crate) use exec::key_codec;
+pub(crate) use expressions::to_datafusion;

@@ -4,6 +4,7 @@
 //! - `faults`: reservations, writes and reads that fail, streams that are dropped or never polled.
 //! - `bad_input`: inputs and budgets at the edge of what makes sense.
 //! - `device`: joins on the emulated device, down to its least memory, and with every failure of its driver.
+//! - `selection`: filters with aggregates above them, random ones and which plans are fused.
 //! - `strategies`: how joins are planned to run in memory, and large tables each way.
 
 mod bad_input;
@@ -14,4 +15,5 @@ mod differential;
 mod emulated;
 mod faults;
 mod harness;
+mod selection;
 mod strategies;

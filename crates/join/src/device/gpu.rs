@@ -181,6 +181,11 @@ impl Workbench {
         if method.copies() { shape.chunk_bytes * shape.chunks as u64 } else { 0 }
     }
 
+    /// Bytes of each chunk that such a pipeline hands to kernels.
+    pub(crate) fn chunk_bytes(budget: u64) -> u64 {
+        Self::shape(budget).chunk_bytes
+    }
+
     fn shape(budget: u64) -> PipelineShape {
         const STEP: u64 = 2 << 20;
         let standard = PipelineShape::default();

@@ -112,17 +112,26 @@ impl DeviceRequest {
 
     /// Tells of an error, which is a refusal if it is a matter of room or of what the device has.
     pub(crate) fn report(&self, strategy: GpuStrategy, error: &overspill_machine::Error) {
-        use overspill_machine::Error;
         self.gpu.note(error);
         let reason = error.to_string();
-        match error {
-            Error::OverBudget { .. }
+        if is_refusal(error) {
+            self.observer.refused(strategy, &reason);
+        } else {
+            self.observer.failed(strategy, &reason);
+        }
+    }
+}
+
+/// Whether an error is a matter of room or of what the device has.
+pub(crate) fn is_refusal(error: &overspill_machine::Error) -> bool {
+    use overspill_machine::Error;
+    matches!(
+        error,
+        Error::OverBudget { .. }
             | Error::OutOfDeviceMemory { .. }
             | Error::OutOfHostMemory { .. }
             | Error::TooSmall { .. }
             | Error::Unsupported { .. }
-            | Error::TransferRefused { .. } => self.observer.refused(strategy, &reason),
-            _ => self.observer.failed(strategy, &reason),
-        }
-    }
+            | Error::TransferRefused { .. }
+    )
 }

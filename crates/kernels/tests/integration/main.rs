@@ -12,6 +12,7 @@ mod join;
 mod memory_access;
 mod partition;
 mod prefix_sum;
+mod selection;
 mod share;
 mod spanning;
 mod transfer;

@@ -93,7 +93,7 @@ fn calls(emulated: &Emulated, kind: &str) -> u64 {
 }
 
 /// A join of no rows, which opens the device and does nothing with it.
-async fn rows_of_nothing(session: &Session) {
+pub(super) async fn rows_of_nothing(session: &Session) {
     let sql = "SELECT * FROM (VALUES (1)) a(x) JOIN (VALUES (2)) b(y) ON x = y WHERE x > 5";
     session.ctx.sql(sql).await.unwrap().collect().await.unwrap();
 }

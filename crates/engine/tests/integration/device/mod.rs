@@ -1,7 +1,8 @@
-//! Joins on the emulated device: random queries, failures of its driver, and settings.
+//! Joins and selections on the emulated device: random queries, failures of its driver, and settings.
 
 mod faults;
 mod random;
+mod selection;
 mod settings;
 
 use datafusion::prelude::SessionContext;

@@ -21,6 +21,7 @@ pub struct PlanReport {
     pub recursion_depth: usize,
     pub chunk_passes: usize,
     pub device: DeviceReport,
+    pub selection: SelectionReport,
     /// The documented floors of the joins, in bytes.
     pub floors: Vec<usize>,
 }
@@ -69,6 +70,54 @@ impl DeviceReport {
     }
 }
 
+/// The filters that are fused with their aggregates, and what their metrics add up to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SelectionReport {
+    pub nodes: usize,
+    pub input_rows: usize,
+    pub selected_rows: usize,
+    pub unfused_rows: usize,
+    pub branching_batches: usize,
+    pub predicated_batches: usize,
+    pub gpu_rows: usize,
+    pub returned_rows: usize,
+    pub link_bytes: usize,
+    pub refusals: Vec<String>,
+    pub failures: Vec<String>,
+}
+
+impl SelectionReport {
+    fn of(node: &Arc<dyn ExecutionPlan>) -> Self {
+        Self {
+            nodes: 1,
+            input_rows: total(node, "input_rows"),
+            selected_rows: total(node, "selected_rows"),
+            unfused_rows: total(node, "unfused_rows"),
+            branching_batches: total(node, "branching_batches"),
+            predicated_batches: total(node, "predicated_batches"),
+            gpu_rows: total(node, "gpu_rows"),
+            returned_rows: total(node, "gpu_returned_rows"),
+            link_bytes: total(node, "gpu_link_bytes"),
+            refusals: labels(node, "gpu_refusals"),
+            failures: labels(node, "gpu_failures"),
+        }
+    }
+
+    pub fn merge(&mut self, other: &Self) {
+        self.nodes += other.nodes;
+        self.input_rows += other.input_rows;
+        self.selected_rows += other.selected_rows;
+        self.unfused_rows += other.unfused_rows;
+        self.branching_batches += other.branching_batches;
+        self.predicated_batches += other.predicated_batches;
+        self.gpu_rows += other.gpu_rows;
+        self.returned_rows += other.returned_rows;
+        self.link_bytes += other.link_bytes;
+        self.refusals.extend_from_slice(&other.refusals);
+        self.failures.extend_from_slice(&other.failures);
+    }
+}
+
 impl PlanReport {
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
         let mut report = Self::default();
@@ -94,6 +143,8 @@ impl PlanReport {
             self.recursion_depth = self.recursion_depth.max(highest(node, "recursion_depth"));
             self.device.add(node);
             self.chunk_passes = self.chunk_passes.max(highest(node, "chunk_passes"));
+        } else if node.name() == "FilterAggregateExec" {
+            self.selection.merge(&SelectionReport::of(node));
         } else if FOREIGN_EQUI_JOINS.contains(&node.name()) {
             self.foreign_joins.push(displayable(node.as_ref()).one_line().to_string().trim().to_owned());
         }

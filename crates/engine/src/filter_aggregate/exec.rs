@@ -1,0 +1,236 @@
+//! The plan node.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, Statistics, internal_datafusion_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::execution_plan::{CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, InputDistributionRequirements, PlanProperties,
+};
+use overspill_join::selection::{Aggregate, Selection};
+
+use super::expressions::{aggregate, ranges};
+use super::stream::FilterAggregateStream;
+use crate::config::OverspillConfig;
+
+/// A filter and an aggregate without groups above it, in one pass over the columns.
+///
+/// It keeps the nodes that it was planned as, to ask them about statistics and distribution, and for batches that only they can
+/// take; they are never executed. Its output is theirs: the states of partial aggregates, or their results.
+#[derive(Debug)]
+pub struct FilterAggregateExec {
+    planned: Planned,
+    selection: Arc<Selection>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+/// The nodes that it was planned as, from below.
+#[derive(Debug, Clone)]
+pub(super) struct Planned {
+    pub filter: Arc<dyn ExecutionPlan>,
+    /// Of columns alone.
+    pub projection: Option<Arc<dyn ExecutionPlan>>,
+    pub aggregate: Arc<AggregateExec>,
+}
+
+impl Planned {
+    /// If there are such nodes.
+    fn new(aggregate: &AggregateExec) -> Option<Self> {
+        let above = aggregate.input();
+        let (projection, filter) = match above.downcast_ref::<ProjectionExec>() {
+            Some(projection) => (Some(Arc::clone(above)), projection.input()),
+            None => (None, above),
+        };
+        filter.downcast_ref::<FilterExec>()?;
+        Some(Self { filter: Arc::clone(filter), projection, aggregate: Arc::new(aggregate.clone()) })
+    }
+
+    pub fn filter(&self) -> Result<&FilterExec> {
+        let filter = self.filter.downcast_ref::<FilterExec>();
+        filter.ok_or_else(|| internal_datafusion_err!("FilterAggregateExec without a filter"))
+    }
+
+    fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        // A filter has one.
+        self.filter.children()[0]
+    }
+
+    /// For each column of the aggregate's input, which of the filter's input it is.
+    pub fn columns(&self) -> Option<Vec<usize>> {
+        let filter = self.filter.downcast_ref::<FilterExec>()?;
+        let filtered = match filter.projection() {
+            Some(projection) => projection.to_vec(),
+            None => (0..self.input().schema().fields().len()).collect(),
+        };
+        let Some(projection) = &self.projection else { return Some(filtered) };
+        let columns = projection.downcast_ref::<ProjectionExec>()?.expr().iter();
+        columns.map(|column| filtered.get(column.expr.downcast_ref::<Column>()?.index()).copied()).collect()
+    }
+
+    /// The selection that the nodes are, if they are one.
+    fn selection(&self) -> Option<Selection> {
+        let filter = self.filter.downcast_ref::<FilterExec>()?;
+        let columns = self.columns()?;
+        let place = |column: usize| columns.get(column).copied();
+        let schema = self.aggregate.input().schema();
+        let aggregates = self.aggregate.aggr_expr().iter().map(|planned| {
+            Some(match aggregate(planned, &schema)? {
+                Aggregate::CountRows => Aggregate::CountRows,
+                Aggregate::Count(column) => Aggregate::Count(place(column)?),
+                Aggregate::Sum(column) => Aggregate::Sum(place(column)?),
+                Aggregate::SumOfProducts(left, right) => Aggregate::SumOfProducts(place(left)?, place(right)?),
+                Aggregate::Min(column) => Aggregate::Min(place(column)?),
+                Aggregate::Max(column) => Aggregate::Max(place(column)?),
+            })
+        });
+        Some(Selection {
+            ranges: ranges(filter.predicate(), &self.input().schema())?,
+            aggregates: aggregates.collect::<Option<_>>()?,
+        })
+    }
+}
+
+impl FilterAggregateExec {
+    /// Takes a planned aggregate over a filter over; `None` if it is anything else than a selection, which then stays as it is.
+    ///
+    /// The aggregate has no groups and is the first of its kind (partial or single). The filter compares columns with constants,
+    /// by `<`, `<=`, `>`, `>=`, `=` and `BETWEEN`, all of which must hold. Columns are integers, dates, times, timestamps or
+    /// decimals of up to 38 digits. Aggregates are `count`, `sum` of a column or of the product of two, `min` and `max`. Those
+    /// of `min` and `max` that narrow the scan below them while they run stay DataFusion's.
+    pub fn try_new(aggregate: &AggregateExec) -> Option<Self> {
+        let is_first = matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Single)
+            && aggregate.group_expr().is_true_no_grouping()
+            && aggregate.filter_expr().iter().all(Option::is_none)
+            && aggregate.limit_options().is_none()
+            && aggregate.dynamic_expressions_produced().is_empty();
+        let planned = Planned::new(aggregate).filter(|planned| is_first && planned.filter.fetch().is_none())?;
+        let selection = Arc::new(planned.selection()?);
+        Some(Self { planned, selection, metrics: ExecutionPlanMetricsSet::new() })
+    }
+
+    /// What is filtered.
+    pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        self.planned.input()
+    }
+}
+
+impl DisplayAs for FilterAggregateExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        struct Shown<'a>(&'a dyn DisplayAs, DisplayFormatType);
+        impl fmt::Display for Shown<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                self.0.fmt_as(self.1, f)
+            }
+        }
+        let aggregate = Shown(self.planned.aggregate.as_ref(), format).to_string();
+        let filter = Shown(self.planned.filter.as_ref(), format).to_string();
+        match format {
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                let aggregate = aggregate.strip_prefix("AggregateExec: ").unwrap_or(&aggregate);
+                let filter = filter.strip_prefix("FilterExec: ").unwrap_or(&filter);
+                write!(f, "FilterAggregateExec: {aggregate}, predicate={filter}")
+            }
+            DisplayFormatType::TreeRender => {
+                writeln!(f, "{}", aggregate.trim_end())?;
+                writeln!(f, "{filter}")
+            }
+        }
+    }
+}
+
+impl ExecutionPlan for FilterAggregateExec {
+    fn name(&self) -> &str {
+        "FilterAggregateExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.planned.aggregate.properties()
+    }
+
+    fn required_input_distribution(&self) -> Vec<Distribution> {
+        self.input_distribution_requirements().into_per_child()
+    }
+
+    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
+        self.planned.aggregate.input_distribution_requirements()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![self.input()]
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        // Of the filter alone: the aggregates' are over what it puts out, and not over the input of this node.
+        self.planned.filter.apply_expressions(f)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut node = Arc::clone(&self.planned.filter).replace_children(children, options)?;
+        if let Some(projection) = &self.planned.projection {
+            node = Arc::clone(projection)
+                .replace_children(vec![node], ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))?;
+        }
+        let aggregate: Arc<dyn ExecutionPlan> = Arc::clone(&self.planned.aggregate) as _;
+        let aggregate =
+            aggregate.replace_children(vec![node], ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))?;
+        let fused = aggregate.downcast_ref::<AggregateExec>().and_then(Self::try_new);
+        Ok(fused.map_or(aggregate, |fused| Arc::new(fused) as _))
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let config =
+            context.session_config().options().extensions.get::<OverspillConfig>().cloned().unwrap_or_default();
+        let input = self.input().execute(partition, Arc::clone(&context))?;
+        let stream = FilterAggregateStream::new(
+            &self.planned,
+            &self.selection,
+            input,
+            &config,
+            &context,
+            &self.metrics,
+            partition,
+        )?;
+        Ok(stream.into_stream())
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        let mut statistics = self.planned.filter.statistics_from_inputs(inputs, args)?;
+        if let Some(projection) = &self.planned.projection {
+            statistics = projection.statistics_from_inputs(&[statistics], args)?;
+        }
+        self.planned.aggregate.statistics_from_inputs(&[statistics], args)
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        CardinalityEffect::LowerEqual
+    }
+}

@@ -1,0 +1,81 @@
+//! What EXPLAIN ANALYZE shows of a filter with its aggregate.
+
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory,
+};
+use overspill_join::selection::{DeviceProblem, Evaluation};
+
+/// The metrics of one output stream.
+#[derive(Debug)]
+pub(super) struct FilterAggregateMetrics {
+    pub baseline: BaselineMetrics,
+    /// Rows read from the input.
+    pub input_rows: Count,
+    /// Rows that passed the filter.
+    pub selected_rows: Count,
+    branching_batches: Count,
+    predicated_batches: Count,
+    /// Rows that DataFusion's filter and aggregates took: products of their decimals may not fit 128 bits.
+    pub unfused_rows: Count,
+}
+
+/// Those of a stream that a GPU takes part in.
+#[derive(Debug)]
+pub(super) struct DeviceMetrics {
+    metrics: ExecutionPlanMetricsSet,
+    partition: usize,
+    /// Rows that kernels have looked at.
+    pub rows: Count,
+    /// Rows that were meant for a GPU and that the CPU selected.
+    pub returned_rows: Count,
+    pub link_bytes: Count,
+    /// The most bytes held at any time: batches, and their columns as kernels read them.
+    pub peak_mem_used: Gauge,
+}
+
+impl FilterAggregateMetrics {
+    pub fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let counter = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
+        Self {
+            baseline: BaselineMetrics::new(metrics, partition),
+            input_rows: counter("input_rows"),
+            selected_rows: counter("selected_rows"),
+            branching_batches: counter("branching_batches"),
+            predicated_batches: counter("predicated_batches"),
+            unfused_rows: counter("unfused_rows"),
+        }
+    }
+
+    /// A batch was taken by the CPU.
+    pub fn count_batch(&self, evaluation: Evaluation) {
+        match evaluation {
+            Evaluation::Branching => self.branching_batches.add(1),
+            Evaluation::Predicated | Evaluation::Auto => self.predicated_batches.add(1),
+        }
+    }
+}
+
+impl DeviceMetrics {
+    pub fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let counter = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
+        let link_bytes =
+            MetricBuilder::new(metrics).with_category(MetricCategory::Bytes).counter("gpu_link_bytes", partition);
+        Self {
+            rows: counter("gpu_rows"),
+            returned_rows: counter("gpu_returned_rows"),
+            link_bytes,
+            peak_mem_used: MetricBuilder::new(metrics).gauge("peak_mem_used", partition),
+            metrics: metrics.clone(),
+            partition,
+        }
+    }
+
+    /// The GPU did not select; why is a label.
+    pub fn count_problem(&self, problem: &DeviceProblem) {
+        let (name, reason) = match problem {
+            DeviceProblem::Refused(reason) => ("gpu_refusals", reason),
+            DeviceProblem::Failed(reason) => ("gpu_failures", reason),
+        };
+        MetricBuilder::new(&self.metrics).with_new_label("reason", reason.clone()).counter(name, self.partition).add(1);
+    }
+}

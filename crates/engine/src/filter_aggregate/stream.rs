@@ -1,0 +1,269 @@
+//! One output stream: one row.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::Accumulator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::aggregates::{
+    AggregateExec, AggregateMode, aggregate_expressions, create_accumulators, evaluate_many, finalize_aggregation,
+};
+use datafusion::physical_plan::execution_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::batch_filter;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, RecordOutput};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+use overspill_join::memory::HeldMemory;
+use overspill_join::selection::{CpuSelection, DeviceSelection, Selection};
+
+use super::exec::Planned;
+use super::metrics::{DeviceMetrics, FilterAggregateMetrics};
+use crate::config::{DeviceChoice, OverspillConfig};
+use crate::device;
+use crate::hybrid_join::to_datafusion;
+
+/// Reads a partition of the input and aggregates the rows of it that pass the filter.
+pub(super) struct FilterAggregateStream {
+    input: SendableRecordBatchStream,
+    selection: Arc<Selection>,
+    cpu: CpuSelection,
+    device: Option<Device>,
+    planned: Unfused,
+    metrics: FilterAggregateMetrics,
+}
+
+/// What rows go through that selections do not take, and what the aggregates of all others are merged into.
+struct Unfused {
+    predicate: Arc<dyn PhysicalExpr>,
+    columns: Vec<usize>,
+    aggregate: Arc<AggregateExec>,
+    arguments: Vec<Vec<Arc<dyn PhysicalExpr>>>,
+    accumulators: Vec<Box<dyn Accumulator>>,
+}
+
+/// Rows on their way to a GPU.
+struct Device {
+    selection: DeviceSelection,
+    /// What is collected, should the GPU fail.
+    batches: Vec<RecordBatch>,
+    held: HeldMemory,
+    held_bytes: usize,
+    reservation: MemoryReservation,
+    metrics: DeviceMetrics,
+}
+
+impl FilterAggregateStream {
+    pub fn new(
+        planned: &Planned,
+        selection: &Arc<Selection>,
+        input: SendableRecordBatchStream,
+        config: &OverspillConfig,
+        context: &TaskContext,
+        metrics: &ExecutionPlanMetricsSet,
+        partition: usize,
+    ) -> Result<Self> {
+        let evaluation = config.selection.evaluation();
+        let device = match config.device {
+            DeviceChoice::Auto | DeviceChoice::Cpu => None,
+            DeviceChoice::Gpu | DeviceChoice::Emulated => {
+                let gpu = device::open(config)?;
+                let metrics = DeviceMetrics::new(metrics, partition);
+                let transfer = config.transfer_method.0;
+                let opened = DeviceSelection::new(gpu, Arc::clone(selection), &input.schema(), transfer, evaluation);
+                let opened = opened.inspect_err(|problem| metrics.count_problem(problem)).ok();
+                opened.map(|selection| Device {
+                    selection,
+                    batches: Vec::new(),
+                    held: HeldMemory::default(),
+                    held_bytes: 0,
+                    reservation: MemoryConsumer::new(format!("FilterAggregate[{partition}] rows for the GPU"))
+                        .register(context.memory_pool()),
+                    metrics,
+                })
+            }
+        };
+        Ok(Self {
+            planned: Unfused::new(planned)?,
+            cpu: CpuSelection::new(Arc::clone(selection), evaluation),
+            selection: Arc::clone(selection),
+            metrics: FilterAggregateMetrics::new(metrics, partition),
+            device,
+            input,
+        })
+    }
+
+    /// The stream of its one batch.
+    pub fn into_stream(self) -> SendableRecordBatchStream {
+        let schema = self.planned.aggregate.schema();
+        Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::once(self.run())))
+    }
+
+    async fn run(mut self) -> Result<RecordBatch> {
+        let elapsed = self.metrics.baseline.elapsed_compute().clone();
+        while let Some(batch) = self.input.next().await {
+            let batch = batch?;
+            let _timer = elapsed.timer();
+            self.metrics.input_rows.add(batch.num_rows());
+            match &mut self.device {
+                Some(device) => match device.collect(&batch) {
+                    Collected::Yes => {}
+                    Collected::Full => self.run_device()?,
+                    Collected::AfterOthers => {
+                        self.run_device()?;
+                        self.take_again(batch)?;
+                    }
+                    Collected::No => self.take_returned(&batch)?,
+                },
+                None => self.take(&batch)?,
+            }
+        }
+        let _timer = elapsed.timer();
+        self.run_device()?;
+        self.metrics.selected_rows.add(usize::try_from(self.cpu.state().selected()).unwrap_or(usize::MAX));
+        let state = self.cpu.state();
+        let fields = self.planned.aggregate.aggr_expr().iter().map(|aggregate| aggregate.state_fields());
+        for (number, (fields, accumulator)) in fields.zip(&mut self.planned.accumulators).enumerate() {
+            // Of each of these aggregates the state is one value.
+            let array = state.to_array(&self.selection, number, fields?[0].data_type()).map_err(to_datafusion)?;
+            accumulator.merge_batch(&[array])?;
+        }
+        let aggregate = &self.planned.aggregate;
+        let columns = finalize_aggregation(&mut self.planned.accumulators, aggregate.mode())?;
+        Ok(RecordBatch::try_new(aggregate.schema(), columns)?).record_output(&self.metrics.baseline)
+    }
+
+    /// Selects the rows of a batch on the CPU.
+    fn take(&mut self, batch: &RecordBatch) -> Result<()> {
+        match self.cpu.push(batch) {
+            Some(evaluation) => self.metrics.count_batch(evaluation),
+            None => {
+                self.metrics.unfused_rows.add(batch.num_rows());
+                let selected = self.planned.take(batch)?;
+                self.metrics.selected_rows.add(selected);
+            }
+        }
+        Ok(())
+    }
+
+    /// The same, for a batch that was meant for the GPU.
+    fn take_returned(&mut self, batch: &RecordBatch) -> Result<()> {
+        if let Some(device) = &self.device {
+            device.metrics.returned_rows.add(batch.num_rows());
+        }
+        self.take(batch)
+    }
+
+    /// Takes a batch for which there was no room beside others, which are gone.
+    fn take_again(&mut self, batch: RecordBatch) -> Result<()> {
+        let collected = self.device.as_mut().map(|device| device.collect(&batch));
+        match collected {
+            Some(Collected::Yes) => Ok(()),
+            Some(Collected::Full) => self.run_device(),
+            Some(Collected::AfterOthers | Collected::No) | None => self.take_returned(&batch),
+        }
+    }
+
+    /// Lets the GPU select what is collected; if it does not, the CPU does, and goes on alone.
+    fn run_device(&mut self) -> Result<()> {
+        let Some(device) = self.device.as_mut().filter(|device| !device.batches.is_empty()) else { return Ok(()) };
+        let batches = device.take();
+        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        match device.selection.run() {
+            Ok(found) => {
+                device.metrics.rows.add(rows);
+                device.metrics.link_bytes.add(usize::try_from(found.link_bytes).unwrap_or(usize::MAX));
+                self.cpu.merge(&found.state);
+                device.free();
+            }
+            Err(problem) => {
+                device.metrics.count_problem(&problem);
+                device.metrics.returned_rows.add(rows);
+                // What it holds is given back when the batches are done with.
+                let _device = self.device.take();
+                for batch in &batches {
+                    self.take(batch)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What became of a batch for the GPU.
+enum Collected {
+    /// It was taken, and there is room for more.
+    Yes,
+    /// It was taken, and what is collected is to be selected.
+    Full,
+    /// What is collected is to be selected before there is room for it.
+    AfterOthers,
+    /// It is the CPU's.
+    No,
+}
+
+impl Device {
+    fn collect(&mut self, batch: &RecordBatch) -> Collected {
+        if batch.num_rows() == 0 {
+            return Collected::Yes;
+        }
+        let grown = self.held_bytes + self.held.add(batch);
+        if self.reservation.try_resize(grown + self.selection.host_bytes(batch.num_rows())).is_err() {
+            let is_first = self.batches.is_empty();
+            if is_first {
+                self.free();
+            }
+            return if is_first { Collected::No } else { Collected::AfterOthers };
+        }
+        self.held_bytes = grown;
+        self.metrics.peak_mem_used.set_max(self.reservation.size());
+        if !self.selection.collect(batch) {
+            if self.batches.is_empty() {
+                self.free();
+            }
+            return Collected::No;
+        }
+        self.batches.push(batch.clone());
+        if self.selection.is_full() { Collected::Full } else { Collected::Yes }
+    }
+
+    /// The batches that are collected. Their memory stays reserved.
+    fn take(&mut self) -> Vec<RecordBatch> {
+        std::mem::take(&mut self.batches)
+    }
+
+    fn free(&mut self) {
+        self.held = HeldMemory::default();
+        self.held_bytes = 0;
+        self.reservation.free();
+    }
+}
+
+impl Unfused {
+    fn new(planned: &Planned) -> Result<Self> {
+        let aggregate = Arc::clone(&planned.aggregate);
+        let columns = planned.columns().ok_or_else(|| {
+            DataFusionError::Internal("FilterAggregateExec over a projection of more than columns".to_owned())
+        })?;
+        Ok(Self {
+            predicate: Arc::clone(planned.filter()?.predicate()),
+            columns,
+            // As of rows, whatever they become.
+            arguments: aggregate_expressions(aggregate.aggr_expr(), &AggregateMode::Partial, 0)?,
+            accumulators: create_accumulators(aggregate.aggr_expr())?,
+            aggregate,
+        })
+    }
+
+    /// Filters and aggregates a batch as DataFusion does; returns how many rows passed.
+    fn take(&mut self, batch: &RecordBatch) -> Result<usize> {
+        let filtered = batch_filter(batch, &self.predicate)?.project(&self.columns)?;
+        let values = evaluate_many(&self.arguments, &filtered)?;
+        for (accumulator, values) in self.accumulators.iter_mut().zip(&values) {
+            accumulator.update_batch(values)?;
+        }
+        Ok(filtered.num_rows())
+    }
+}

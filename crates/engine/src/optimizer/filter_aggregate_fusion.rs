@@ -1,0 +1,49 @@
+//! Puts [`FilterAggregateExec`] in the place of aggregates over filters.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+
+use crate::config::{OverspillConfig, SelectionChoice};
+use crate::filter_aggregate::FilterAggregateExec;
+
+/// Replaces every aggregate over a filter that [`FilterAggregateExec::try_new`] takes, unless `overspill.selection` is `off`.
+///
+/// It runs when all other rules are through: filters have then been pushed into scans as far as they go, projections into
+/// filters, and dynamic filters are known to be used or not.
+#[derive(Debug, Default)]
+pub struct FilterAggregateFusion {}
+
+impl FilterAggregateFusion {
+    /// The rule; it has no state.
+    pub fn new() -> Self {
+        Self {}
+    }
+}
+
+impl PhysicalOptimizerRule for FilterAggregateFusion {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let overspill = config.extensions.get::<OverspillConfig>();
+        if !overspill.is_some_and(|config| config.enabled && config.selection != SelectionChoice::Off) {
+            return Ok(plan);
+        }
+        plan.transform_up(|node| match node.downcast_ref::<AggregateExec>().and_then(FilterAggregateExec::try_new) {
+            Some(fused) => Ok(Transformed::yes(Arc::new(fused) as _)),
+            None => Ok(Transformed::no(node)),
+        })
+        .map(|transformed| transformed.data)
+    }
+
+    fn name(&self) -> &str {
+        "filter_aggregate_fusion"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,122 @@
+//! Columns as the numbers that Arrow stores.
+
+use arrow::array::{Array, ArrayRef};
+use arrow::buffer::{NullBuffer, ScalarBuffer};
+use arrow::datatypes::{ArrowNativeType, DataType};
+
+/// The values of a column.
+#[derive(Debug, Clone)]
+pub(super) enum Values {
+    I8(ScalarBuffer<i8>),
+    I16(ScalarBuffer<i16>),
+    I32(ScalarBuffer<i32>),
+    I64(ScalarBuffer<i64>),
+    U8(ScalarBuffer<u8>),
+    U16(ScalarBuffer<u16>),
+    U32(ScalarBuffer<u32>),
+    U64(ScalarBuffer<u64>),
+    I128(ScalarBuffer<i128>),
+}
+
+/// Runs an expression with the values of a column, whatever their type.
+macro_rules! with_values {
+    ($column:expr, $values:ident => $work:expr) => {
+        match $column {
+            $crate::selection::column::Values::I8($values) => $work,
+            $crate::selection::column::Values::I16($values) => $work,
+            $crate::selection::column::Values::I32($values) => $work,
+            $crate::selection::column::Values::I64($values) => $work,
+            $crate::selection::column::Values::U8($values) => $work,
+            $crate::selection::column::Values::U16($values) => $work,
+            $crate::selection::column::Values::U32($values) => $work,
+            $crate::selection::column::Values::U64($values) => $work,
+            $crate::selection::column::Values::I128($values) => $work,
+        }
+    };
+}
+pub(super) use with_values;
+
+/// A number that a column may have.
+pub(super) trait Number: ArrowNativeType + Ord + Into<i128> + TryFrom<i128> {
+    const LEAST: Self;
+    const GREATEST: Self;
+
+    /// The part of a range that values of the type can be in; `None` if they cannot.
+    fn range(lowest: i128, highest: i128) -> Option<(Self, Self)> {
+        let lowest = lowest.max(Self::LEAST.into());
+        let highest = highest.min(Self::GREATEST.into());
+        if lowest > highest {
+            return None;
+        }
+        Some((Self::try_from(lowest).ok()?, Self::try_from(highest).ok()?))
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ty),+) => {
+        $(impl Number for $number {
+            const LEAST: Self = Self::MIN;
+            const GREATEST: Self = Self::MAX;
+        })+
+    };
+}
+numbers!(i8, i16, i32, i64, u8, u16, u32, u64, i128);
+
+/// A number of any type in the widest.
+pub(super) fn widened(number: impl Into<i128>) -> i128 {
+    number.into()
+}
+
+/// A column of a batch.
+#[derive(Debug, Clone)]
+pub(super) struct Column {
+    pub values: Values,
+    /// Only if some are null.
+    pub nulls: Option<NullBuffer>,
+}
+
+/// Whether selections take columns of this type: integers, dates, times, timestamps, durations, and decimals of 128 bits.
+pub fn takes_type(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Date32 | DataType::Date64 | DataType::Decimal128(..) => true,
+        DataType::Time32(_) | DataType::Time64(_) | DataType::Timestamp(..) | DataType::Duration(_) => true,
+        other => other.is_integer(),
+    }
+}
+
+impl Column {
+    /// Of a type that [`takes_type`]; `None` of others.
+    pub(super) fn new(array: &ArrayRef) -> Option<Self> {
+        if !takes_type(array.data_type()) {
+            return None;
+        }
+        let data = array.to_data();
+        let (buffer, offset, length) = (data.buffers().first()?.clone(), data.offset(), data.len());
+        let values = match array.data_type() {
+            DataType::Int8 => Values::I8(ScalarBuffer::new(buffer, offset, length)),
+            DataType::Int16 => Values::I16(ScalarBuffer::new(buffer, offset, length)),
+            DataType::UInt8 => Values::U8(ScalarBuffer::new(buffer, offset, length)),
+            DataType::UInt16 => Values::U16(ScalarBuffer::new(buffer, offset, length)),
+            DataType::UInt32 => Values::U32(ScalarBuffer::new(buffer, offset, length)),
+            DataType::UInt64 => Values::U64(ScalarBuffer::new(buffer, offset, length)),
+            DataType::Decimal128(..) => Values::I128(ScalarBuffer::new(buffer, offset, length)),
+            other if other.primitive_width() == Some(4) => Values::I32(ScalarBuffer::new(buffer, offset, length)),
+            _ => Values::I64(ScalarBuffer::new(buffer, offset, length)),
+        };
+        Some(Self { values, nulls: array.nulls().filter(|nulls| nulls.null_count() > 0).cloned() })
+    }
+}
+
+/// Whether a GPU has columns of this type in 8 bytes; if not, in 4.
+pub(super) fn is_wide(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::UInt32 => true,
+        other => other.primitive_width().is_none_or(|bytes| bytes > 4),
+    }
+}
+
+/// The number that the first value of an array is; `None` if it is null, or of a type that selections do not take.
+pub fn constant(array: &ArrayRef) -> Option<i128> {
+    let column = Column::new(array).filter(|column| column.nulls.is_none())?;
+    with_values!(&column.values, values => values.first().copied().map(widened))
+}

@@ -1,0 +1,442 @@
+//! Selection on the CPU, block by block.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::buffer::NullBuffer;
+use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
+
+use super::column::{Column, Number, Values, widened, with_values};
+use super::state::{SelectionState, Value};
+use super::{Aggregate, Selection};
+
+/// Rows that are done together, so that what is known of them stays in the cache.
+const BLOCK: usize = 1024;
+
+/// Of a batch: with a smaller share of selected rows than this the next one is branched on. Branches are then foreseen mostly, and
+/// few rows are summed. Measured over TPC-H's `lineitem`: sums of integers are faster predicated from an eighth on, sums of products
+/// of decimals, which are no vectors, from a half on.
+const BRANCHING_BELOW: f64 = 0.25;
+
+/// How rows are selected.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Evaluation {
+    /// By the share of rows that were selected of the batch before.
+    #[default]
+    Auto,
+    /// A row's next column is looked at only if the row is still in.
+    Branching,
+    /// All columns of all rows are looked at, and what does not count is masked.
+    Predicated,
+}
+
+/// Selects and aggregates rows of batches on the CPU.
+#[derive(Debug)]
+pub struct CpuSelection {
+    selection: Arc<Selection>,
+    evaluation: Evaluation,
+    state: SelectionState,
+    /// The share of rows of the last batch that were selected.
+    share: f64,
+}
+
+impl CpuSelection {
+    /// Of no rows so far.
+    pub fn new(selection: Arc<Selection>, evaluation: Evaluation) -> Self {
+        Self { state: SelectionState::new(&selection), selection, evaluation, share: 0.0 }
+    }
+
+    /// Takes a batch, in one pass over the columns that are needed, and returns how: [`Evaluation::Branching`] or
+    /// [`Evaluation::Predicated`]. Takes nothing and returns `None` if a column is of another type than
+    /// [`takes_type`](super::takes_type), or the factor of a product of decimals does not fit 64 bits: whether the product
+    /// overflows is then for others to say.
+    pub fn push(&mut self, batch: &RecordBatch) -> Option<Evaluation> {
+        let numbers = self.selection.columns();
+        let columns = numbers.iter().map(|column| Column::new(batch.column(*column))).collect::<Option<Vec<_>>>()?;
+        let branching = match self.evaluation {
+            Evaluation::Auto => self.share < BRANCHING_BELOW,
+            chosen => chosen == Evaluation::Branching,
+        };
+        let rows = batch.num_rows();
+        let work = Blocks { selection: &self.selection, numbers: &numbers, columns: &columns, rows, branching };
+        let found = with_widest_vectors(work)?;
+        self.share = found.selected as f64 / rows.max(1) as f64;
+        self.state.merge(&self.selection, &found);
+        Some(if branching { Evaluation::Branching } else { Evaluation::Predicated })
+    }
+
+    /// Adds what others have found of other rows.
+    pub fn merge(&mut self, other: &SelectionState) {
+        self.state.merge(&self.selection, other);
+    }
+
+    /// What has been found.
+    pub fn state(&self) -> &SelectionState {
+        &self.state
+    }
+}
+
+/// What sums are made of.
+trait Term: Copy + Into<i128> {
+    const ZERO: Self;
+    fn plus(self, other: Self) -> Self;
+    /// Itself if the bit is 1, and 0 if it is 0.
+    fn masked(self, bit: u8) -> Self;
+}
+
+macro_rules! terms {
+    ($($term:ty),+) => {
+        $(impl Term for $term {
+            const ZERO: Self = 0;
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+            #[inline(always)]
+            fn masked(self, bit: u8) -> Self {
+                self & Self::from(bit).wrapping_neg()
+            }
+        })+
+    };
+}
+terms!(i64, i128);
+
+/// A number as a term: results of sums of integers have 64 bits, in which they wrap.
+trait Summand: Number {
+    type Term: Term;
+    fn term(self) -> Self::Term;
+}
+
+macro_rules! summands {
+    ($($number:ty => $term:ty),+) => {
+        $(impl Summand for $number {
+            type Term = $term;
+            #[inline(always)]
+            fn term(self) -> $term {
+                self as $term
+            }
+        })+
+    };
+}
+summands!(i8 => i64, i16 => i64, i32 => i64, i64 => i64, u8 => i64, u16 => i64, u32 => i64, u64 => i64, i128 => i128);
+
+/// A number that is multiplied.
+trait Factor: Summand {
+    /// The product in the type of the result, and whether it is exact there or as wrong as it should be.
+    fn times(self, other: Self) -> (Self::Term, bool);
+}
+
+impl Factor for i64 {
+    #[inline(always)]
+    fn times(self, other: Self) -> (i64, bool) {
+        (self.wrapping_mul(other), true)
+    }
+}
+
+impl Factor for u64 {
+    #[inline(always)]
+    fn times(self, other: Self) -> (i64, bool) {
+        (self.wrapping_mul(other) as i64, true)
+    }
+}
+
+impl Factor for i128 {
+    #[inline(always)]
+    fn times(self, other: Self) -> (i128, bool) {
+        let (left, right) = (self as i64, other as i64);
+        (i128::from(left) * i128::from(right), i128::from(left) == self && i128::from(right) == other)
+    }
+}
+
+/// The rows of a batch.
+struct Blocks<'a> {
+    selection: &'a Selection,
+    /// The number that each of the columns has in the batch.
+    numbers: &'a [usize],
+    columns: &'a [Column],
+    rows: usize,
+    branching: bool,
+}
+
+impl VectorLoop for Blocks<'_> {
+    type Output = Option<SelectionState>;
+
+    #[inline(always)]
+    fn run(self, _: impl Vectors) -> Option<SelectionState> {
+        let mut state = SelectionState::new(self.selection);
+        for start in (0..self.rows).step_by(BLOCK) {
+            let block = Block { start, length: BLOCK.min(self.rows - start) };
+            let fits = if self.branching {
+                self.add(block, &Branching::new(&self, block), &mut state)
+            } else {
+                self.add(block, &Predicated::new(&self, block), &mut state)
+            };
+            if !fits {
+                return None;
+            }
+        }
+        Some(state)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Block {
+    start: usize,
+    length: usize,
+}
+
+impl Block {
+    #[inline(always)]
+    fn of<T>(self, values: &[T]) -> &[T] {
+        &values[self.start..self.start + self.length]
+    }
+}
+
+/// Which rows of a block are selected.
+trait Selected: Clone {
+    /// Leaves out rows that are null.
+    fn without_nulls(&self, block: Block, nulls: &NullBuffer) -> Self;
+    fn count(&self) -> u64;
+    fn sum<T: Summand>(&self, values: &[T]) -> T::Term;
+    /// The sum of products, and whether all are right.
+    fn sum_of_products<T: Factor>(&self, left: &[T], right: &[T]) -> (T::Term, bool);
+    /// The best value, by a function of two that gives the better, which `worst` never is.
+    fn best<T: Number>(&self, values: &[T], worst: T, better: impl Fn(T, T) -> T) -> T;
+}
+
+impl Blocks<'_> {
+    #[inline(always)]
+    fn column(&self, number: usize) -> &Column {
+        // `numbers` is sorted, and has every column that the selection reads.
+        &self.columns[self.numbers.partition_point(|other| *other < number)]
+    }
+
+    /// Aggregates the selected rows of a block; says whether all products were right.
+    #[inline(always)]
+    fn add(&self, block: Block, selected: &impl Selected, state: &mut SelectionState) -> bool {
+        let count = selected.count();
+        if count == 0 {
+            return true;
+        }
+        let mut found = SelectionState { selected: count, values: Vec::with_capacity(state.values.len()) };
+        for aggregate in &self.selection.aggregates {
+            let value = if aggregate.columns().any(|column| self.column(column).nulls.is_some()) {
+                let mut there = selected.clone();
+                for nulls in aggregate.columns().filter_map(|column| self.column(column).nulls.as_ref()) {
+                    there = there.without_nulls(block, nulls);
+                }
+                self.aggregate(*aggregate, block, &there)
+            } else {
+                self.aggregate(*aggregate, block, selected)
+            };
+            let Some(value) = value else { return false };
+            found.values.push(value);
+        }
+        state.merge(self.selection, &found);
+        true
+    }
+
+    #[inline(always)]
+    fn aggregate(&self, aggregate: Aggregate, block: Block, selected: &impl Selected) -> Option<Value> {
+        let value = match aggregate {
+            Aggregate::CountRows | Aggregate::Count(_) => 0,
+            Aggregate::Sum(column) => {
+                with_values!(&self.column(column).values, values => widened(selected.sum(block.of(values))))
+            }
+            Aggregate::SumOfProducts(left, right) => match (&self.column(left).values, &self.column(right).values) {
+                (Values::I64(left), Values::I64(right)) => {
+                    selected.sum_of_products(block.of(left), block.of(right)).0.into()
+                }
+                (Values::U64(left), Values::U64(right)) => {
+                    selected.sum_of_products(block.of(left), block.of(right)).0.into()
+                }
+                (Values::I128(left), Values::I128(right)) => {
+                    match selected.sum_of_products(block.of(left), block.of(right)) {
+                        (sum, true) => sum,
+                        (_, false) => return None,
+                    }
+                }
+                _ => return None,
+            },
+            Aggregate::Min(column) => with_values!(&self.column(column).values, values => {
+                widened(selected.best(block.of(values), Number::GREATEST, |a, b| a.min(b)))
+            }),
+            Aggregate::Max(column) => with_values!(&self.column(column).values, values => {
+                widened(selected.best(block.of(values), Number::LEAST, |a, b| a.max(b)))
+            }),
+        };
+        Some(Value { rows: selected.count(), value })
+    }
+}
+
+/// The numbers of the selected rows.
+#[derive(Clone)]
+struct Branching {
+    rows: [u16; BLOCK],
+    count: usize,
+}
+
+impl Branching {
+    #[inline(always)]
+    fn new(blocks: &Blocks<'_>, block: Block) -> Self {
+        let mut selected = Self { rows: [0; BLOCK], count: 0 };
+        if blocks.selection.ranges.is_empty() {
+            (0..).zip(&mut selected.rows).for_each(|(row, place)| *place = row);
+            selected.count = block.length;
+        }
+        for (number, range) in blocks.selection.ranges.iter().enumerate() {
+            let column = blocks.column(range.column);
+            with_values!(&column.values, values => match Number::range(range.lowest, range.highest) {
+                None => selected.count = 0,
+                Some((lowest, highest)) if number == 0 => selected.first(block.of(values), lowest, highest),
+                Some((lowest, highest)) => {
+                    let values = block.of(values);
+                    selected.keep(|row| lowest <= values[row] && values[row] <= highest);
+                }
+            });
+            if let Some(nulls) = &column.nulls {
+                selected.keep(|row| nulls.is_valid(block.start + row));
+            }
+            if selected.count == 0 {
+                break;
+            }
+        }
+        selected
+    }
+
+    #[inline(always)]
+    fn first<T: Number>(&mut self, values: &[T], lowest: T, highest: T) {
+        for (row, value) in (0..).zip(values) {
+            if lowest <= *value && *value <= highest {
+                self.rows[self.count] = row;
+                self.count += 1;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn keep(&mut self, is_kept: impl Fn(usize) -> bool) {
+        let mut kept = 0;
+        for place in 0..self.count {
+            let row = self.rows[place];
+            if is_kept(usize::from(row)) {
+                self.rows[kept] = row;
+                kept += 1;
+            }
+        }
+        self.count = kept;
+    }
+
+    #[inline(always)]
+    fn each(&self) -> impl Iterator<Item = usize> + '_ {
+        self.rows[..self.count].iter().map(|row| usize::from(*row))
+    }
+}
+
+impl Selected for Branching {
+    #[inline(always)]
+    fn without_nulls(&self, block: Block, nulls: &NullBuffer) -> Self {
+        let mut there = self.clone();
+        there.keep(|row| nulls.is_valid(block.start + row));
+        there
+    }
+
+    #[inline(always)]
+    fn count(&self) -> u64 {
+        self.count as u64
+    }
+
+    #[inline(always)]
+    fn sum<T: Summand>(&self, values: &[T]) -> T::Term {
+        self.each().fold(T::Term::ZERO, |sum, row| sum.plus(values[row].term()))
+    }
+
+    #[inline(always)]
+    fn sum_of_products<T: Factor>(&self, left: &[T], right: &[T]) -> (T::Term, bool) {
+        self.each().fold((T::Term::ZERO, true), |(sum, is_right), row| {
+            let (product, fits) = left[row].times(right[row]);
+            (sum.plus(product), is_right & fits)
+        })
+    }
+
+    #[inline(always)]
+    fn best<T: Number>(&self, values: &[T], worst: T, better: impl Fn(T, T) -> T) -> T {
+        self.each().fold(worst, |best, row| better(best, values[row]))
+    }
+}
+
+/// A bit for each row of the block, in a byte of its own: 1 if it is selected.
+#[derive(Clone)]
+struct Predicated {
+    bits: [u8; BLOCK],
+    length: usize,
+}
+
+impl Predicated {
+    #[inline(always)]
+    fn new(blocks: &Blocks<'_>, block: Block) -> Self {
+        let mut selected = Self { bits: [1; BLOCK], length: block.length };
+        for range in &blocks.selection.ranges {
+            let column = blocks.column(range.column);
+            with_values!(&column.values, values => match Number::range(range.lowest, range.highest) {
+                None => selected.bits.fill(0),
+                Some((lowest, highest)) => {
+                    for (bit, value) in selected.bits.iter_mut().zip(block.of(values)) {
+                        *bit &= u8::from(lowest <= *value) & u8::from(*value <= highest);
+                    }
+                }
+            });
+            if let Some(nulls) = &column.nulls {
+                selected.mask_nulls(block, nulls);
+            }
+        }
+        selected
+    }
+
+    #[inline(always)]
+    fn mask_nulls(&mut self, block: Block, nulls: &NullBuffer) {
+        for (row, bit) in self.bits[..block.length].iter_mut().enumerate() {
+            *bit &= u8::from(nulls.is_valid(block.start + row));
+        }
+    }
+
+    #[inline(always)]
+    fn bits(&self) -> &[u8] {
+        &self.bits[..self.length]
+    }
+}
+
+impl Selected for Predicated {
+    #[inline(always)]
+    fn without_nulls(&self, block: Block, nulls: &NullBuffer) -> Self {
+        let mut there = self.clone();
+        there.mask_nulls(block, nulls);
+        there
+    }
+
+    #[inline(always)]
+    fn count(&self) -> u64 {
+        self.bits().iter().map(|bit| u64::from(*bit)).sum()
+    }
+
+    #[inline(always)]
+    fn sum<T: Summand>(&self, values: &[T]) -> T::Term {
+        let rows = self.bits().iter().zip(values);
+        rows.fold(T::Term::ZERO, |sum, (bit, value)| sum.plus(value.term().masked(*bit)))
+    }
+
+    #[inline(always)]
+    fn sum_of_products<T: Factor>(&self, left: &[T], right: &[T]) -> (T::Term, bool) {
+        let rows = self.bits().iter().zip(left.iter().zip(right));
+        rows.fold((T::Term::ZERO, true), |(sum, is_right), (bit, (left, right))| {
+            let (product, fits) = left.times(*right);
+            (sum.plus(product.masked(*bit)), is_right & (fits | (*bit == 0)))
+        })
+    }
+
+    #[inline(always)]
+    fn best<T: Number>(&self, values: &[T], worst: T, better: impl Fn(T, T) -> T) -> T {
+        let rows = self.bits().iter().zip(values);
+        rows.fold(worst, |best, (bit, value)| better(best, if *bit != 0 { *value } else { worst }))
+    }
+}

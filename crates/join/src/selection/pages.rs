@@ -1,0 +1,93 @@
+//! Batches as pages of columns that kernels read.
+
+use std::ops::Range;
+
+use arrow::array::RecordBatch;
+use arrow::buffer::BooleanBuffer;
+use arrow::util::bit_mask::set_bits;
+use overspill_kernels::SelectionPlan;
+
+use super::column::{Column, Number, Values, with_values};
+
+/// The columns of a batch, in the order of the plan, if kernels can have them: values that do not fit 64 bits are the CPU's, and
+/// so are nulls where the plan has none.
+pub(super) fn columns(plan: &SelectionPlan, numbers: &[usize], batch: &RecordBatch) -> Option<Vec<Column>> {
+    let columns = numbers.iter().zip(&plan.columns).map(|(number, planned)| {
+        let column = Column::new(batch.column(*number))?;
+        let fits = match &column.values {
+            Values::U64(values) => fit(values, &column),
+            Values::I128(values) => fit(values, &column),
+            _ => true,
+        };
+        (fits && (planned.nullable || column.nulls.is_none())).then_some(column)
+    });
+    columns.collect()
+}
+
+/// Whether all values that are not null fit a signed number of 64 bits.
+fn fit<T: Number>(values: &[T], column: &Column) -> bool {
+    let fits = |value: T| i64::try_from(value.into()).is_ok();
+    match &column.nulls {
+        Some(nulls) => nulls.valid_indices().all(|row| fits(values[row])),
+        None => values.iter().fold(true, |all, value| all & fits(*value)),
+    }
+}
+
+/// Writes rows to memory in pages that start at multiples of `chunk` bytes, as the plan has them.
+pub(super) fn write(plan: &SelectionPlan, chunk: u64, batches: &[(usize, Vec<Column>)], memory: &mut [u8]) {
+    let page_rows = plan.page_rows(chunk);
+    let rows = batches.iter().map(|(rows, _)| *rows as u64).sum::<u64>();
+    for (number, first) in (0..rows).step_by(page_rows.max(1) as usize).enumerate() {
+        let page = plan.page(page_rows.min(rows - first));
+        let memory = &mut memory[number * chunk as usize..];
+        let last = first + page_rows.min(rows - first);
+        for (column, (values, validity)) in page.columns.into_iter().enumerate() {
+            let is_wide = plan.columns[column].is_wide;
+            let width = if is_wide { 8 } else { 4 };
+            let of = |range: Range<u64>| range.start as usize..range.end as usize;
+            memory[of(validity.clone())].fill(0);
+            let mut at = 0;
+            for (part, column) in parts(batches, column, first as usize..last as usize) {
+                let places = &mut memory[of(values.clone())][at * width..][..part.len() * width];
+                with_values!(&column.values, values => write_values(&values[part.clone()], places, is_wide));
+                if !validity.is_empty() {
+                    write_validity(column, part.clone(), &mut memory[of(validity.clone())], at);
+                }
+                at += part.len();
+            }
+        }
+    }
+}
+
+/// The rows of a range over all batches, batch by batch.
+fn parts(
+    batches: &[(usize, Vec<Column>)],
+    column: usize,
+    rows: Range<usize>,
+) -> impl Iterator<Item = (Range<usize>, &Column)> {
+    let mut first = 0;
+    batches.iter().filter_map(move |(length, columns)| {
+        let batch = first..first + length;
+        first = batch.end;
+        let (start, end) = (rows.start.max(batch.start), rows.end.min(batch.end));
+        (start < end).then(|| (start - batch.start..end - batch.start, &columns[column]))
+    })
+}
+
+fn write_values<T: Number>(values: &[T], places: &mut [u8], is_wide: bool) {
+    // Truncated values are of nulls, or zeros and signs are all that is lost.
+    if is_wide {
+        let (places, _) = places.as_chunks_mut::<8>();
+        places.iter_mut().zip(values).for_each(|(place, value)| *place = ((*value).into() as i64).to_ne_bytes());
+    } else {
+        let (places, _) = places.as_chunks_mut::<4>();
+        places.iter_mut().zip(values).for_each(|(place, value)| *place = ((*value).into() as i32).to_ne_bytes());
+    }
+}
+
+fn write_validity(column: &Column, rows: Range<usize>, places: &mut [u8], at: usize) {
+    match &column.nulls {
+        Some(nulls) => set_bits(places, nulls.validity(), at, nulls.offset() + rows.start, rows.len()),
+        None => set_bits(places, BooleanBuffer::new_set(rows.len()).values(), at, 0, rows.len()),
+    };
+}

@@ -1,0 +1,81 @@
+//! What has been aggregated so far.
+
+use arrow::array::{ArrayData, ArrayRef, make_array, new_null_array};
+use arrow::buffer::Buffer;
+use arrow::datatypes::DataType;
+
+use super::{Aggregate, Selection};
+use crate::error::Result;
+
+/// An aggregate of the rows so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Value {
+    /// How many rows it is of.
+    pub rows: u64,
+    /// A sum modulo 2^128, or the smallest or largest value; nothing of meaning for a count or without rows.
+    pub value: i128,
+}
+
+impl Value {
+    pub(super) const NONE: Self = Self { rows: 0, value: 0 };
+
+    fn merge(&mut self, aggregate: Aggregate, other: Self) {
+        self.value = match (self.rows, other.rows, aggregate) {
+            (_, 0, _) => self.value,
+            (0, ..) => other.value,
+            (_, _, Aggregate::Min(_)) => self.value.min(other.value),
+            (_, _, Aggregate::Max(_)) => self.value.max(other.value),
+            _ => self.value.wrapping_add(other.value),
+        };
+        self.rows += other.rows;
+    }
+}
+
+/// The aggregates of the rows so far, and how many were selected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SelectionState {
+    pub(super) selected: u64,
+    pub(super) values: Vec<Value>,
+}
+
+impl SelectionState {
+    /// Of no rows.
+    pub fn new(selection: &Selection) -> Self {
+        Self { selected: 0, values: vec![Value::NONE; selection.aggregates.len()] }
+    }
+
+    /// Rows that were selected.
+    pub fn selected(&self) -> u64 {
+        self.selected
+    }
+
+    /// Adds those of other rows, of the same selection.
+    pub fn merge(&mut self, selection: &Selection, other: &Self) {
+        self.selected += other.selected;
+        for ((value, other), aggregate) in self.values.iter_mut().zip(&other.values).zip(&selection.aggregates) {
+            value.merge(*aggregate, *other);
+        }
+    }
+
+    /// An aggregate as an array of one value of this type, to which it is truncated; null if it is of no rows and no count.
+    ///
+    /// # Errors
+    /// If the type is none of numbers of up to 128 bits.
+    pub fn to_array(&self, selection: &Selection, aggregate: usize, data_type: &DataType) -> Result<ArrayRef> {
+        let Value { rows, value } = self.values[aggregate];
+        let value = match selection.aggregates[aggregate] {
+            Aggregate::CountRows => i128::from(self.selected),
+            Aggregate::Count(_) => i128::from(rows),
+            _ if rows == 0 => return Ok(new_null_array(data_type, 1)),
+            _ => value,
+        };
+        let buffer = match data_type.primitive_width() {
+            Some(1) => Buffer::from_vec(vec![value as i8]),
+            Some(2) => Buffer::from_vec(vec![value as i16]),
+            Some(4) => Buffer::from_vec(vec![value as i32]),
+            Some(8) => Buffer::from_vec(vec![value as i64]),
+            _ => Buffer::from_vec(vec![value]),
+        };
+        Ok(make_array(ArrayData::try_new(data_type.clone(), 1, None, 0, vec![buffer], vec![])?))
+    }
+}

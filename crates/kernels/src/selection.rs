@@ -1,0 +1,329 @@
+//! Selection and aggregation in one pass over columns.
+
+use std::ops::Range;
+
+use overspill_machine::driver::{Arguments, Function, Stream};
+use overspill_machine::memory::{DeviceBuffer, View};
+use overspill_machine::transfer::{Source, TransferPipeline};
+use overspill_machine::{Error, Result};
+
+use crate::Kernels;
+use crate::share::Share;
+
+const THREADS: u32 = 256;
+const BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
+/// As `kSelectionColumns` and `kSelectionAggregates` have it.
+const MOST_COLUMNS: usize = 16;
+const MOST_AGGREGATES: usize = 8;
+/// Where a column of a page may start: at a line of CPU memory as GPUs read it.
+const ALIGNMENT: u64 = 128;
+/// Words of the result of an aggregate.
+const RESULT_WORDS: usize = 3;
+
+/// A column, as kernels read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SelectionColumn {
+    /// Whether values have 8 bytes; if not, 4. They are signed.
+    pub is_wide: bool,
+    /// Whether some may be null.
+    pub nullable: bool,
+}
+
+/// Rows whose value of a column lies between two, both included. Nulls do not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SelectionRange {
+    /// Which column.
+    pub column: usize,
+    /// The lowest value.
+    pub lowest: i64,
+    /// The highest value.
+    pub highest: i64,
+}
+
+/// An aggregate over the selected rows whose columns are not null.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SelectionAggregate {
+    /// How many there are.
+    Count(usize),
+    /// The sum, modulo 2^128.
+    Sum(usize),
+    /// The sum of the products of two columns, modulo 2^128.
+    SumOfProducts(usize, usize),
+    /// The smallest value.
+    Min(usize),
+    /// The largest value.
+    Max(usize),
+}
+
+/// What is selected and aggregated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SelectionPlan {
+    /// The columns.
+    pub columns: Vec<SelectionColumn>,
+    /// A row is selected if it is in all of them.
+    pub ranges: Vec<SelectionRange>,
+    /// What selected rows are aggregated to.
+    pub aggregates: Vec<SelectionAggregate>,
+}
+
+/// Where a page of rows has its columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SelectionPage {
+    /// For each column the bytes of its values and, if it is nullable, of its validity, a bit a row from the lowest on.
+    pub columns: Vec<(Range<u64>, Range<u64>)>,
+    /// Bytes of the page.
+    pub bytes: u64,
+}
+
+/// An aggregate of some rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SelectionValue {
+    /// How many rows it is of.
+    pub rows: u64,
+    /// The value; of a count, or if there are no rows, nothing of meaning.
+    pub value: i128,
+}
+
+/// What came of some rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SelectionTotals {
+    /// Rows that were selected.
+    pub selected: u64,
+    /// The aggregates, in the order of the plan.
+    pub values: Vec<SelectionValue>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct ColumnArguments {
+    values: u64,
+    validity: u64,
+    width: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct RangeArguments {
+    lowest: i64,
+    highest: i64,
+    column: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct AggregateArguments {
+    function: u32,
+    left: u32,
+    right: u32,
+    padding: u32,
+}
+
+/// As `selection.cuh` has it.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct SelectionArguments {
+    rows: u64,
+    ranges: u32,
+    aggregates: u32,
+    columns: [ColumnArguments; MOST_COLUMNS],
+    range: [RangeArguments; MOST_COLUMNS],
+    aggregate: [AggregateArguments; MOST_AGGREGATES],
+    results: u64,
+}
+
+impl SelectionPlan {
+    /// Whether kernels can do it; they keep a little of each column, range and aggregate in registers.
+    ///
+    /// # Errors
+    /// If it has more than 16 columns, 16 ranges or 8 aggregates, or names a column that there is not.
+    pub fn check(&self) -> Result<()> {
+        for (name, number, most) in [
+            ("columns", self.columns.len(), MOST_COLUMNS),
+            ("ranges", self.ranges.len(), MOST_COLUMNS),
+            ("aggregates", self.aggregates.len(), MOST_AGGREGATES),
+        ] {
+            if number > most {
+                return Err(Error::Invalid(format!("a selection of {number} {name}: kernels take {most} at most")));
+            }
+        }
+        let aggregated = self.aggregates.iter().flat_map(|aggregate| {
+            let (_, left, right) = aggregate.arguments();
+            [left, right]
+        });
+        let named = self.ranges.iter().map(|range| range.column).chain(aggregated).max();
+        match named {
+            Some(column) if column >= self.columns.len() => {
+                Err(Error::Invalid(format!("column {column} of a selection over {} columns", self.columns.len())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where a page of so many rows has its columns.
+    pub fn page(&self, rows: u64) -> SelectionPage {
+        let mut bytes = 0;
+        let mut place = |length: u64| {
+            let start = bytes;
+            bytes += length.next_multiple_of(ALIGNMENT);
+            start..start + length
+        };
+        let columns = self
+            .columns
+            .iter()
+            .map(|column| {
+                let values = place(rows * if column.is_wide { 8 } else { 4 });
+                (values, place(if column.nullable { rows.div_ceil(32) * 4 } else { 0 }))
+            })
+            .collect();
+        SelectionPage { columns, bytes }
+    }
+
+    /// The most rows of a page of so many bytes.
+    pub fn page_rows(&self, bytes: u64) -> u64 {
+        let bits = |column: &SelectionColumn| (if column.is_wide { 64 } else { 32 }) + u64::from(column.nullable);
+        let bits: u64 = self.columns.iter().map(bits).sum();
+        // What alignment takes of each column and its validity.
+        let spare = (ALIGNMENT + 4) * 2 * self.columns.len() as u64;
+        bytes.saturating_sub(spare) * 8 / bits.max(1)
+    }
+
+    /// Bytes of so many rows in pages that start at multiples of `chunk` bytes.
+    pub fn bytes(&self, rows: u64, chunk: u64) -> u64 {
+        let page_rows = self.page_rows(chunk).max(1);
+        let full = rows.saturating_sub(1) / page_rows;
+        full * chunk + self.page(rows - full * page_rows).bytes
+    }
+}
+
+impl SelectionAggregate {
+    /// The function as kernels know it, and the columns; the second is the first where there is but one.
+    fn arguments(self) -> (u32, usize, usize) {
+        match self {
+            Self::Count(column) => (0, column, column),
+            Self::Sum(column) => (1, column, column),
+            Self::SumOfProducts(left, right) => (2, left, right),
+            Self::Max(column) => (3, column, column),
+            Self::Min(column) => (4, column, column),
+        }
+    }
+
+    /// The words that the result starts with.
+    fn start(self) -> [u64; RESULT_WORDS] {
+        match self {
+            Self::Min(_) | Self::Max(_) => [i64::MIN as u64, 0, 0],
+            Self::Count(_) | Self::Sum(_) | Self::SumOfProducts(..) => [0; RESULT_WORDS],
+        }
+    }
+
+    fn value(self, [low, high, rows]: [u64; RESULT_WORDS]) -> SelectionValue {
+        let value = match self {
+            Self::Count(_) => 0,
+            Self::Sum(_) | Self::SumOfProducts(..) => (u128::from(high) << 64 | u128::from(low)) as i128,
+            Self::Max(_) => i128::from(low as i64),
+            // Kernels look for the largest complement.
+            Self::Min(_) => i128::from(!(low as i64)),
+        };
+        SelectionValue { rows, value }
+    }
+}
+
+/// Selects and aggregates, with the memory that the result needs.
+#[derive(Debug)]
+pub struct Selection {
+    plan: SelectionPlan,
+    function: Function,
+    share: Share,
+    results: DeviceBuffer,
+}
+
+impl Selection {
+    /// Takes some 200 bytes of GPU memory. With branching a row is done with at the first range that it is not in, and what it
+    /// would read further does not cross the link; if not, everything is read and computed, and what does not count is masked
+    /// (predication; paper 2, section 7.2.4).
+    ///
+    /// # Errors
+    /// As [`SelectionPlan::check`], or if there is no memory for it.
+    pub fn new(kernels: &Kernels, plan: SelectionPlan, branching: bool) -> Result<Self> {
+        plan.check()?;
+        let how = if branching { "branching" } else { "predicated" };
+        let aggregates = plan.aggregates.len().next_power_of_two();
+        Ok(Self {
+            function: kernels.function(&format!("select_{how}_{aggregates}"))?,
+            share: kernels.share(),
+            results: DeviceBuffer::new(kernels.device(), ((MOST_AGGREGATES * RESULT_WORDS + 1) * 8) as u64)?,
+            plan,
+        })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &SelectionPlan {
+        &self.plan
+    }
+
+    /// Selects and aggregates `rows` rows, which come by a transfer method. They lie in pages: each starts at a multiple of the
+    /// pipeline's chunk, has as many rows as fit one ([`SelectionPlan::page_rows`]) but for the last, which has the rest, and
+    /// its columns where [`SelectionPlan::page`] says. Reads every column once at most.
+    ///
+    /// # Errors
+    /// If the method cannot read the source, the source is shorter than its pages, or the device fails.
+    pub fn run_transferred(
+        &mut self,
+        pipeline: &mut TransferPipeline,
+        source: Source<'_>,
+        rows: u64,
+    ) -> Result<SelectionTotals> {
+        let result_stream = Stream::new(self.function.device())?;
+        let starts = self.plan.aggregates.iter().flat_map(|aggregate| aggregate.start());
+        self.results.write(&result_stream, &starts.chain([0]).collect::<Vec<u64>>())?;
+        let chunk = pipeline.shape().chunk_bytes;
+        let page_rows = self.plan.page_rows(chunk);
+        if rows > 0 && page_rows == 0 {
+            return Err(Error::Invalid(format!("a page of {chunk} bytes has no room for a row")));
+        }
+        let bytes = self.plan.bytes(rows, chunk);
+        pipeline.run_part(source, 0..bytes, |stream, offset, view| {
+            let before = offset / chunk * page_rows;
+            let arguments = self.arguments(view, page_rows.min(rows - before))?;
+            let blocks = self.share.blocks(BLOCKS_PER_MULTIPROCESSOR);
+            let needed = u32::try_from(arguments.rows.div_ceil(u64::from(THREADS))).unwrap_or(u32::MAX);
+            let shape = self.share.shape(blocks.min(needed), THREADS, 0);
+            // SAFETY: the parameter is the kernel's own; its columns lie within the view, as `arguments` has seen to, and the results
+            // have room for every aggregate; both are there until the pipeline ends, which waits for its streams, also after
+            // an error.
+            unsafe { self.function.launch(stream, shape, Arguments::default().with(&arguments)) }
+        })?;
+        let words: Vec<u64> = self.results.read(&result_stream, self.plan.aggregates.len() * RESULT_WORDS + 1)?;
+        let (values, _) = words.as_chunks::<RESULT_WORDS>();
+        let values =
+            self.plan.aggregates.iter().zip(values).map(|(aggregate, words)| aggregate.value(*words)).collect();
+        Ok(SelectionTotals { selected: words.last().copied().unwrap_or(0), values })
+    }
+
+    /// The columns of a page, checked against its size.
+    fn arguments(&self, page: View<'_>, rows: u64) -> Result<SelectionArguments> {
+        let places = self.plan.page(rows);
+        let mut arguments = SelectionArguments {
+            rows,
+            ranges: self.plan.ranges.len() as u32,
+            aggregates: self.plan.aggregates.len() as u32,
+            results: self.results.view().address(),
+            ..SelectionArguments::default()
+        };
+        for (place, ((values, validity), column)) in
+            arguments.columns.iter_mut().zip(places.columns.into_iter().zip(&self.plan.columns))
+        {
+            let address = |range: Range<u64>| Ok(page.slice(range.start, range.end - range.start)?.address());
+            place.values = address(values)?;
+            place.validity = if column.nullable { address(validity)? } else { 0 };
+            place.width = if column.is_wide { 8 } else { 4 };
+        }
+        for (place, range) in arguments.range.iter_mut().zip(&self.plan.ranges) {
+            *place = RangeArguments { lowest: range.lowest, highest: range.highest, column: range.column as u64 };
+        }
+        for (place, aggregate) in arguments.aggregate.iter_mut().zip(&self.plan.aggregates) {
+            let (function, left, right) = aggregate.arguments();
+            *place = AggregateArguments { function, left: left as u32, right: right as u32, padding: 0 };
+        }
+        Ok(arguments)
+    }
+}
