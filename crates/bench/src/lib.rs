@@ -7,6 +7,7 @@ mod cpu_partition;
 pub mod datagen;
 mod engines;
 mod gpu_join;
+mod operator;
 mod operator_join;
 pub mod peers;
 mod process;

@@ -21,5 +21,5 @@ pub use gpu::Gpu;
 pub(crate) use gpu::{Resident, Workbench};
 pub(crate) use host_pool::PooledBuffer;
 pub(crate) use pairs::{PAIR_BYTES, PairBlock, PairBuffers};
-pub use request::{DeviceCount, DeviceObserver, DeviceRequest, GpuStrategy, StrategyAdvisor};
+pub use request::{DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, GpuStrategy, StrategyAdvisor};
 pub(crate) use table::{DeviceChunk, DeviceTable, Unit};

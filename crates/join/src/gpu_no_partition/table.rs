@@ -61,7 +61,11 @@ impl GpuTable {
         let gpu = &request.gpu;
         let Size { slots, others } = Size::of(kind, columns.rows)?;
         let left = gpu.resident_left();
-        let table_on_device = slots.min(left.saturating_sub(others));
+        let wanted = match request.tuning.table_share {
+            share if share < 1.0 => (slots as f64 * share) as u64,
+            _ => slots,
+        };
+        let table_on_device = wanted.min(left.saturating_sub(others));
         let too_small = Error::TooSmall {
             what: "the hash table of a join",
             needed: slots + others,
