@@ -69,7 +69,9 @@ pub(crate) struct DeviceCounts {
 impl DeviceObserver for DeviceCounts {
     fn add(&self, what: DeviceCount, number: u64) {
         let count = match what {
-            DeviceCount::NoPartitionJoins | DeviceCount::TritonJoins | DeviceCount::CpuPartitionedJoins => &self.build_sides,
+            DeviceCount::NoPartitionJoins | DeviceCount::TritonJoins | DeviceCount::CpuPartitionedJoins => {
+                &self.build_sides
+            }
             DeviceCount::ProbeRows => &self.probe_rows,
             DeviceCount::ReturnedRows => &self.returned_rows,
             DeviceCount::LinkBytes => &self.link_bytes,
@@ -92,7 +94,9 @@ impl DeviceCounts {
     /// Bytes that crossed the link, if the GPU joined every one of so many probe rows; else why it did not.
     pub(crate) fn link_bytes(&self, probe_rows: usize) -> std::result::Result<u64, String> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        if count(&self.build_sides) > 0 && count(&self.returned_rows) == 0 && count(&self.probe_rows) == probe_rows as u64
+        if count(&self.build_sides) > 0
+            && count(&self.returned_rows) == 0
+            && count(&self.probe_rows) == probe_rows as u64
         {
             return Ok(count(&self.link_bytes));
         }

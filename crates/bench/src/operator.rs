@@ -70,7 +70,10 @@ impl Joined {
     /// If the answer is another than that which is expected.
     pub(crate) fn check(&self, expected: Answer) -> Result<()> {
         if self.answer != expected {
-            return exec_err!("A join gave a wrong answer: {:?} rows and sum of payloads, not {expected:?}.", self.answer);
+            return exec_err!(
+                "A join gave a wrong answer: {:?} rows and sum of payloads, not {expected:?}.",
+                self.answer
+            );
         }
         Ok(())
     }
@@ -116,8 +119,7 @@ impl Tables {
         let build_columns = (1..schemas[0].fields().len()).map(ColumnSource::Build);
         let output_columns: Vec<_> =
             build_columns.chain((1..schemas[1].fields().len()).map(ColumnSource::Probe)).collect();
-        let fields: Vec<_> =
-            schemas.iter().flat_map(|schema| schema.fields().iter().skip(1)).map(Arc::clone).collect();
+        let fields: Vec<_> = schemas.iter().flat_map(|schema| schema.fields().iter().skip(1)).map(Arc::clone).collect();
         let [build_schema, probe_schema] = schemas.clone();
         let spec = Arc::new(JoinSpec {
             join_type: JoinType::Inner,

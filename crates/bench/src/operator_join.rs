@@ -77,7 +77,7 @@ pub struct OperatorJoinArgs {
     pub strategy: Option<OperatorStrategy>,
 
     /// What the strategies of a GPU run on
-    #[arg(long, value_enum, default_value = "none")]
+    #[arg(long, value_enum, default_value = "cpu")]
     pub device: DeviceChoice,
 
     /// The most GPU memory that they use [default: nine tenths of it]

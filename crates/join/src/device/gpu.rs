@@ -76,12 +76,7 @@ impl Gpu {
         Self::with_multiprocessors(kernels, multiprocessors, self.mapping, self.node)
     }
 
-    fn with_multiprocessors(
-        kernels: Kernels,
-        multiprocessors: u32,
-        mapping: Mapping,
-        node: u32,
-    ) -> Result<Arc<Self>> {
+    fn with_multiprocessors(kernels: Kernels, multiprocessors: u32, mapping: Mapping, node: u32) -> Result<Arc<Self>> {
         let (stream, second_stream) = (Stream::new(kernels.device())?, Stream::new(kernels.device())?);
         let half = (multiprocessors / 2).max(1);
         Ok(Arc::new(Self {

@@ -11,8 +11,8 @@ mod relation;
 use overspill_machine::Result;
 use overspill_machine::memory::Mapping;
 
-pub(crate) use relation::PartitionedRelation;
 use relation::FirstPassPlan;
+pub(crate) use relation::PartitionedRelation;
 
 use crate::device::{BuildColumns, DeviceCount, DeviceRequest, ProbeKeys, Resident};
 use crate::gpu_radix::{FirstPass, RadixBuild, RadixChunk, RadixPlan};
