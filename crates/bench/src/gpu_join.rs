@@ -105,6 +105,11 @@ impl DeviceCounts {
         Err(complaints.first().cloned().unwrap_or_else(returned))
     }
 
+    /// Bytes of hash tables and partitions that lay in CPU memory.
+    pub(crate) fn spilled_bytes(&self) -> u64 {
+        self.spilled_bytes.load(Ordering::Relaxed)
+    }
+
     /// In words, of a run that took so many seconds.
     pub(crate) fn describe(&self, seconds: f64) -> String {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

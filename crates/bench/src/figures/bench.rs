@@ -25,6 +25,7 @@ const EMULATED_TUPLES: f64 = (1 << 18) as f64;
 
 /// Of the data of experiments below joins, the part that is of toy size.
 const TOY_SCALE: f64 = 1.0 / 4096.0;
+const TOY_SCALE_OF_LATENCY: f64 = 1.0 / 256.0;
 
 /// A map from keys to payloads, by which answers are checked, takes as much as this many times the tables.
 const MEMORY_FOR_ANSWERS: u64 = 2;
@@ -113,9 +114,13 @@ impl Bench {
         self.args.quick
     }
 
-    /// The scale of experiments below joins.
-    pub(super) fn scale_below_joins(&self) -> Option<f64> {
-        if self.args.quick { Some(TOY_SCALE) } else { self.args.scale }
+    /// The scale of experiments below joins; of latency, which is measured from ranges of 1 MiB on.
+    pub(super) fn scale_below_joins(&self, is_latency: bool) -> Option<f64> {
+        match (self.args.quick, is_latency) {
+            (true, false) => Some(TOY_SCALE),
+            (true, true) => Some(TOY_SCALE_OF_LATENCY),
+            (false, _) => self.args.scale,
+        }
     }
 
     /// The scale of joins whose largest pair of tables has so many tuples and bytes at the paper's size.

@@ -153,8 +153,9 @@ impl FigureName {
     /// # Errors
     /// If memory runs out, a device fails, or an answer is wrong.
     fn run(self, bench: &Bench) -> Result<Outcome> {
+        let scale = bench.scale_below_joins(self == Self::Translation);
         let below = |experiment: FigureExperiment| {
-            let figure = experiment.run(&bench.machine, bench.scale_below_joins());
+            let figure = experiment.run(&bench.machine, scale);
             figure.map(Outcome::of).map_err(|error| exec_datafusion_err!("{error}"))
         };
         let sweep: fn(Sizes) -> Sweep = match self {
@@ -162,11 +163,11 @@ impl FigureName {
             Self::Granularity => return below(FigureExperiment::Granularity),
             Self::Translation => return below(FigureExperiment::Translation),
             Self::Partition => {
-                return cpu_partition::figure(&bench.machine, bench.scale_below_joins()).map(Outcome::of);
+                return cpu_partition::figure(&bench.machine, scale).map(Outcome::of);
             }
             Self::PrefixSum => return below(FigureExperiment::PrefixSum),
             Self::HashTable => {
-                let figure = hash_table(&bench.machine, bench.scale_below_joins());
+                let figure = hash_table(&bench.machine, scale);
                 return figure.map(Outcome::of).map_err(|error| exec_datafusion_err!("{error}"));
             }
             Self::Paper2Figure13 => return below(FigureExperiment::RelationLocality),

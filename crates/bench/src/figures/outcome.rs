@@ -22,7 +22,8 @@ impl Outcome {
         if figure.series.iter().any(|series| series.source == SeriesSource::Measured) {
             return Self::Done(vec![figure]);
         }
-        Self::Refused(figure.notes.join("; "))
+        let why = if figure.notes.is_empty() { "nothing was measured".to_owned() } else { figure.notes.join("; ") };
+        Self::Refused(why)
     }
 
     pub(super) fn name(&self) -> &'static str {

@@ -1,5 +1,6 @@
 //! Joins of many sizes and kinds: what a figure of a paper varies, and how it is measured.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
@@ -144,7 +145,16 @@ struct Point {
     build_seconds: f64,
     seconds: f64,
     /// Of the GPU's lines.
-    link_bytes: Option<u64>,
+    moved: Option<Moved>,
+}
+
+/// What a GPU's join did with memory.
+#[derive(Debug, Clone, Copy)]
+struct Moved {
+    /// Bytes that crossed the link.
+    link: u64,
+    /// Bytes of hash tables and partitions that lay in CPU memory.
+    spilled: u64,
 }
 
 /// A line as it grows.
@@ -209,7 +219,8 @@ impl Sweep {
                 None => lines.push(Line { name: line.clone(), is_on_gpu: gpu.is_some(), points: vec![measured] }),
             }
         }
-        refusals.dedup();
+        let mut told = HashSet::new();
+        refusals.retain(|refusal| told.insert(refusal.clone()));
         if lines.is_empty() {
             return Ok(Outcome::Refused(refusals.join("; ")));
         }
@@ -274,21 +285,31 @@ impl Sweep {
                 line.name
             ));
         }
-        let claims: Vec<_> = self.claims.iter().map(|claim| claim.beside(&rates)).collect();
+        if bench.is_toy() {
+            rates.notes.push("toy size: rates mean nothing, and are compared with nothing".to_owned());
+        }
+        let compared = Some(&rates).filter(|_| !bench.is_toy());
+        let claims: Vec<_> = self.claims.iter().map(|claim| claim.beside(compared)).collect();
         rates.notes.extend(claims.into_iter().chain(notes));
         let mut others = Vec::new();
         let mut link = panel("bytes over the link a tuple of both sides");
         for line in lines {
-            let points = of(line, &|point| Some(point.link_bytes? as f64 / point.tuples));
+            let points = of(line, &|point| Some(point.moved?.link as f64 / point.tuples));
             link.add(SeriesSource::Measured, line.name.clone(), points);
         }
         others.push(link);
+        let mut spilled = panel("bytes of hash tables and partitions in CPU memory, a tuple of both sides");
+        for line in lines {
+            let points = of(line, &|point| Some(point.moved?.spilled as f64 / point.tuples));
+            spilled.add(SeriesSource::Measured, line.name.clone(), points);
+        }
+        others.push(spilled);
         if self.detail == Detail::Link
             && let Some(rate) = bench.link_rate()
         {
             let mut used = panel("% of the rate at which a kernel reads CPU memory");
             for line in lines.iter().filter(|line| has_rate(line)) {
-                let points = of(line, &|point| Some(point.link_bytes? as f64 / point.seconds / rate * 100.0));
+                let points = of(line, &|point| Some(point.moved?.link as f64 / point.seconds / rate * 100.0));
                 used.add(SeriesSource::Measured, line.name.clone(), points);
             }
             others.push(used);
@@ -317,7 +338,7 @@ fn measure(
     x: f64,
 ) -> Result<Result<Point, String>> {
     let (mut builds, mut totals) = (vec![], vec![]);
-    let mut link_bytes = None;
+    let mut moved = None;
     for run in 0..bench.runs_of(gpu.is_some()) {
         let counts = Arc::new(DeviceCounts::default());
         let how = match (way, gpu) {
@@ -334,7 +355,7 @@ fn measure(
         }
         if gpu.is_some() {
             match counts.link_bytes(tables.probe_rows) {
-                Ok(bytes) => link_bytes = Some(bytes),
+                Ok(link) => moved = Some(Moved { link, spilled: counts.spilled_bytes() }),
                 Err(reason) => return Ok(Err(reason)),
             }
         }
@@ -348,7 +369,7 @@ fn measure(
         return exec_err!("A join was to run once at least.");
     };
     let tuples = (tables.build_rows + tables.probe_rows) as f64;
-    Ok(Ok(Point { x, tuples, build_seconds, seconds, link_bytes }))
+    Ok(Ok(Point { x, tuples, build_seconds, seconds, moved }))
 }
 
 /// Regions of a core's cache; of a table at toy size, which would be one of them, a part.
@@ -364,9 +385,9 @@ fn regions(bench: &Bench, build_rows: usize) -> ProbeRegions {
 
 impl Claim {
     /// The ratio of the paper and, where both lines were measured, ours.
-    fn beside(&self, figure: &Figure) -> String {
+    fn beside(&self, figure: Option<&Figure>) -> String {
         let line = |name: &str| {
-            let mut series = figure.series.iter();
+            let mut series = figure.into_iter().flat_map(|figure| &figure.series);
             series.find(|series| series.source == SeriesSource::Measured && series.name == name)
         };
         let ratios: Vec<f64> = match self.ratio {
@@ -423,7 +444,7 @@ mod tests {
 
     #[test]
     fn claims_are_compared_where_both_lines_are() {
-        let claim = |ratio| Claim { says: "it is faster", paper: "2 x", ratio }.beside(&figure());
+        let claim = |ratio| Claim { says: "it is faster", paper: "2 x", ratio }.beside(Some(&figure()));
         let lines = |of, to, at| claim(Ratio::Lines { of, to, at });
         assert_eq!(lines("fast", "slow", None), "it is faster: paper 2 x, here 2.00 to 3.00 x");
         assert_eq!(lines("fast", "slow", Some(1.0)), "it is faster: paper 2 x, here 3.00 x");
