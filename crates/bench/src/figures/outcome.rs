@@ -22,8 +22,8 @@ impl Outcome {
         if figure.series.iter().any(|series| series.source == SeriesSource::Measured) {
             return Self::Done(vec![figure]);
         }
-        let why = if figure.notes.is_empty() { "nothing was measured".to_owned() } else { figure.notes.join("; ") };
-        Self::Refused(why)
+        // The last note is why; those before it are about the paper.
+        Self::Refused(figure.notes.into_iter().next_back().unwrap_or_else(|| "nothing was measured".to_owned()))
     }
 
     pub(super) fn name(&self) -> &'static str {

@@ -172,11 +172,12 @@ impl Sweep {
     /// If memory runs out, a setting is out of range, or an answer is wrong.
     pub(super) fn run(self, bench: &Bench, scale: f64) -> Result<Outcome> {
         let mut lines: Vec<Line> = Vec::new();
-        let mut refusals: Vec<String> = Vec::new();
+        // Lines with the reason, each once.
+        let mut refusals: Vec<(String, String)> = Vec::new();
         let mut bounds: Vec<(f64, [f64; 3])> = Vec::new();
         let mut tables: Option<(TablePair, Tables, crate::operator::Answer)> = None;
         for Run { line, x, pair, way } in &self.runs {
-            let refused = |reason: String| format!("{line}: refused, {reason}");
+            let refused = |reason: String| (line.clone(), reason);
             let gpu = match way {
                 Way::NotThere(strategy) => {
                     refusals.push(refused(format!("there is no strategy {strategy} yet")));
@@ -222,9 +223,12 @@ impl Sweep {
         let mut told = HashSet::new();
         refusals.retain(|refusal| told.insert(refusal.clone()));
         if lines.is_empty() {
-            return Ok(Outcome::Refused(refusals.join("; ")));
+            let mut reasons: Vec<_> = refusals.into_iter().map(|(_, reason)| reason).collect();
+            reasons.dedup();
+            return Ok(Outcome::Refused(reasons.join("; ")));
         }
-        let mut notes = refusals;
+        let mut notes: Vec<_> =
+            refusals.into_iter().map(|(line, reason)| format!("{line}: refused, {reason}")).collect();
         notes.extend(self.notes.iter().map(|note| (*note).to_owned()));
         Ok(Outcome::Done(self.panels(&bench.at(scale), &lines, bounds, notes)))
     }

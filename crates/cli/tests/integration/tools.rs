@@ -344,7 +344,7 @@ fn figures_need_no_gpu_where_they_have_lines_of_the_cpu() {
     let run = figure("paper1-16");
     assert_eq!(run.status, 1, "{}", run.out);
     assert!(
-        run.err.contains("The figure paper1-16 cannot be measured here: triton: refused, it needs a GPU"),
+        run.err.contains("The figure paper1-16 cannot be measured here: it needs a GPU: left out by --device cpu"),
         "{}",
         run.err
     );
