@@ -84,7 +84,7 @@ pub(super) fn scaling_the_build_side(sizes: Sizes) -> Sweep {
     }
 }
 
-/// Sections 6.2.2.
+/// Section 6.2.2.
 pub(super) fn interconnect_usage(sizes: Sizes) -> Sweep {
     let mut runs = Vec::new();
     for millions in [128, 512, 1024, 2048] {
@@ -282,9 +282,7 @@ pub(super) fn payload_attributes(sizes: Sizes) -> Sweep {
         ],
         claims: vec![],
         detail: Detail::Rates,
-        notes: vec![
-            "the paper: 16 attributes leave 86 to 88 M tuples/s; 2048 M tuples end at 2 for want of memory, as here",
-        ],
+        notes: vec!["the paper: 16 attributes leave 86 to 88 M tuples/s; 2048 M tuples end at 2 for want of memory"],
     }
 }
 

@@ -14,7 +14,7 @@ use super::bench::{Bench, Scaled};
 use super::outcome::Outcome;
 use crate::datagen::TablePair;
 use crate::gpu_join::{DeviceCounts, request};
-use crate::operator::{How, Tables};
+use crate::operator::{Answer, How, Tables};
 use crate::report::{median, tell};
 
 /// A way to join.
@@ -175,7 +175,7 @@ impl Sweep {
         // Lines with the reason, each once.
         let mut refusals: Vec<(String, String)> = Vec::new();
         let mut bounds: Vec<(f64, [f64; 3])> = Vec::new();
-        let mut tables: Option<(TablePair, Tables, crate::operator::Answer)> = None;
+        let mut tables: Option<(TablePair, Tables, Answer)> = None;
         for Run { line, x, pair, way } in &self.runs {
             let refused = |reason: String| (line.clone(), reason);
             let gpu = match way {
@@ -336,7 +336,7 @@ impl Sweep {
 fn measure(
     bench: &Bench,
     tables: &Tables,
-    expected: crate::operator::Answer,
+    expected: Answer,
     way: Way,
     gpu: Option<&Arc<Gpu>>,
     x: f64,
