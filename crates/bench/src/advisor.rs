@@ -14,7 +14,7 @@ use overspill_machine::topology::Topology;
 use serde_json::{Value, json};
 
 use crate::datagen::TablePair;
-use crate::operator_join::{How, MEMORY_PER_TABLES, Tables};
+use crate::operator::{How, MEMORY_PER_TABLES, Tables};
 use crate::report::{median, slow_build, tell, write_file};
 
 /// What a choice may cost, as a share of the best.
@@ -100,7 +100,7 @@ struct Point {
 /// Measures the grid and writes a table.
 ///
 /// # Errors
-/// If memory runs out, two ways give different answers, or `--check` is given and a choice is not good enough.
+/// If memory runs out, an answer is wrong, or `--check` is given and a choice is not good enough.
 pub(crate) fn run(args: &AdvisorArgs, out: &mut dyn std::io::Write) -> Result<()> {
     let topology = Topology::of_this_machine();
     let threads = args.threads.map_or(topology.cpu.threads.max(1), NonZeroUsize::get);
@@ -190,7 +190,7 @@ fn measure(kind: &Kind, build_rows: u64, probe_rows: u64, threads: usize, runs: 
     let is_advised =
         advised.is_some() && tables.join(threads, How { probe_regions: advised, ..How::default() })?.is_radix;
     let mut seconds = vec![vec![]; FIXED.len()];
-    let mut answers = vec![];
+    let expected = tables.expected(threads)?;
     let mut is_partitioned = [false; FIXED.len()];
     // One run more: the first touches memory that the others find. Each way is first, second and so on in turn.
     for run in 0..=runs {
@@ -199,15 +199,12 @@ fn measure(kind: &Kind, build_rows: u64, probe_rows: u64, threads: usize, runs: 
             let way = &FIXED[number];
             let regions = way.partitions.then(|| ProbeRegions::of_this_machine(0));
             let joined = tables.join(threads, How { probe_regions: regions, table_choice: way.table, device: None })?;
-            answers.push(joined.answer);
+            joined.check(expected)?;
             is_partitioned[number] = joined.is_radix;
             if run > 0 {
                 seconds[number].push(joined.seconds.build + joined.seconds.probe);
             }
         }
-    }
-    if answers.iter().any(|answer| *answer != answers[0]) {
-        return exec_err!("Ways to join {build_rows} x {probe_rows} rows gave different answers: {answers:?}");
     }
     // What came to the same as a way before it is that way.
     let is_other = |number: usize| {

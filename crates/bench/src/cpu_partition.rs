@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use datafusion::common::{Result, exec_datafusion_err};
-use overspill_experiments::{ExperimentArgs, Figure, FigureExperiment, SeriesSource};
+use overspill_experiments::{ExperimentArgs, Figure, FigureExperiment, Machine, SeriesSource};
 use overspill_join::radix::{PartitionCursor, PartitionMethod, RadixPartitioner};
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -24,12 +24,18 @@ type Part = [Vec<u64>; 2];
 /// The figure of the GPU's partitioners, with lines of the CPU's.
 pub(crate) fn run(args: &ExperimentArgs) -> Result<Figure> {
     let failed = |error: overspill_experiments::Error| exec_datafusion_err!("{error}");
-    let machine = args.device.open().map_err(failed)?;
-    let mut figure = FigureExperiment::Partition.run(&machine, args.scale).map_err(failed)?;
-    let threads = machine.topology.cpu.threads.max(1);
-    let tuples = ((TUPLES * machine.scale(args.scale)) as usize / threads).max(1);
-    add(&mut figure, threads, tuples)?;
+    let figure = figure(&args.device.open().map_err(failed)?, args.scale)?;
     figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(failed)?;
+    Ok(figure)
+}
+
+/// The same of a machine that is open.
+pub(crate) fn figure(machine: &Machine, scale: Option<f64>) -> Result<Figure> {
+    let figure = FigureExperiment::Partition.run(machine, scale);
+    let mut figure = figure.map_err(|error| exec_datafusion_err!("{error}"))?;
+    let threads = machine.topology.cpu.threads.max(1);
+    let tuples = ((TUPLES * machine.scale(scale)) as usize / threads).max(1);
+    add(&mut figure, threads, tuples)?;
     Ok(figure)
 }
 

@@ -3,10 +3,34 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use datafusion::common::Result;
 use overspill::OverspillConfig;
-use overspill_join::device::{DeviceCount, DeviceObserver, DeviceRequest, Gpu, GpuStrategy, StrategyAdvisor};
+use overspill_experiments::DeviceChoice;
+use overspill_join::device::{
+    DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, Gpu, GpuStrategy, StrategyAdvisor,
+};
 
 use crate::report::size;
+
+/// The GPU of a choice, of whose memory joins use at most so many bytes, 0 for as much as is usual; `None` if the CPU is chosen.
+///
+/// # Errors
+/// If there is no GPU, or the limit is too small.
+pub(crate) fn open(device: DeviceChoice, memory_limit: u64) -> Result<Option<Arc<Gpu>>> {
+    let device = match device {
+        DeviceChoice::None => return Ok(None),
+        DeviceChoice::Gpu => overspill::DeviceChoice::Gpu,
+        DeviceChoice::Emulated => overspill::DeviceChoice::Emulated,
+    };
+    let config = OverspillConfig {
+        device,
+        gpu_memory_limit: usize::try_from(memory_limit).unwrap_or(usize::MAX),
+        // What the first run registers, the others find.
+        gpu_pinned_memory: usize::MAX,
+        ..OverspillConfig::default()
+    };
+    overspill::device::open(&config).map(Some)
+}
 
 /// The GPU as a join asks for it.
 pub(crate) fn request(gpu: &Arc<Gpu>, strategy: GpuStrategy, counts: &Arc<DeviceCounts>) -> DeviceRequest {
@@ -17,6 +41,7 @@ pub(crate) fn request(gpu: &Arc<Gpu>, strategy: GpuStrategy, counts: &Arc<Device
         transfer: None,
         cached_share: OverspillConfig::default().gpu_cached_share,
         observer: Arc::clone(counts) as _,
+        tuning: DeviceTuning::default(),
     }
 }
 
@@ -33,8 +58,10 @@ impl StrategyAdvisor for One {
 /// What a GPU did of a join.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceCounts {
+    build_sides: AtomicU64,
     probe_rows: AtomicU64,
     returned_rows: AtomicU64,
+    shared_rows: AtomicU64,
     link_bytes: AtomicU64,
     spilled_bytes: AtomicU64,
     complaints: Mutex<Vec<String>>,
@@ -43,8 +70,14 @@ pub(crate) struct DeviceCounts {
 impl DeviceObserver for DeviceCounts {
     fn add(&self, what: DeviceCount, number: u64) {
         let count = match what {
+            DeviceCount::NoPartitionJoins
+            | DeviceCount::TritonJoins
+            | DeviceCount::CpuPartitionedJoins
+            | DeviceCount::HetJoins
+            | DeviceCount::GpuHetJoins => &self.build_sides,
             DeviceCount::ProbeRows => &self.probe_rows,
             DeviceCount::ReturnedRows => &self.returned_rows,
+            DeviceCount::SharedRows => &self.shared_rows,
             DeviceCount::LinkBytes => &self.link_bytes,
             DeviceCount::SpilledBytes => &self.spilled_bytes,
             _ => return,
@@ -62,6 +95,27 @@ impl DeviceObserver for DeviceCounts {
 }
 
 impl DeviceCounts {
+    /// Bytes that crossed the link, if the GPU joined every one of so many probe rows but those that the CPU took as its share;
+    /// else why it did not.
+    pub(crate) fn link_bytes(&self, probe_rows: usize) -> std::result::Result<u64, String> {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        if count(&self.build_sides) > 0
+            && count(&self.returned_rows) == 0
+            && count(&self.probe_rows) > 0
+            && count(&self.probe_rows) + count(&self.shared_rows) == probe_rows as u64
+        {
+            return Ok(count(&self.link_bytes));
+        }
+        let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        let returned = || format!("the CPU joined {} of the rows", count(&self.returned_rows));
+        Err(complaints.first().cloned().unwrap_or_else(returned))
+    }
+
+    /// Bytes of hash tables and partitions that lay in CPU memory.
+    pub(crate) fn spilled_bytes(&self) -> u64 {
+        self.spilled_bytes.load(Ordering::Relaxed)
+    }
+
     /// In words, of a run that took so many seconds.
     pub(crate) fn describe(&self, seconds: f64) -> String {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -69,9 +123,10 @@ impl DeviceCounts {
         let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
         let words = complaints.iter().take(3).map(|complaint| format!("; {complaint}")).collect::<String>();
         format!(
-            "the GPU joined {probed} probe rows and the CPU {} of those meant for it; {} crossed the link, {:.1} GB/s of the \
-             first run; {} of state lay in CPU memory{words}",
+            "the GPU joined {probed} probe rows, the CPU {} of those meant for it and {} as its share; {} crossed the link, \
+             {:.1} GB/s of the first run; {} of state lay in CPU memory{words}",
             count(&self.returned_rows),
+            count(&self.shared_rows),
             size(link),
             link as f64 / seconds / 1e9,
             size(count(&self.spilled_bytes)),

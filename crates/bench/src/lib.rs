@@ -6,7 +6,9 @@ mod advisor;
 mod cpu_partition;
 pub mod datagen;
 mod engines;
+mod figures;
 mod gpu_join;
+mod operator;
 mod operator_join;
 pub mod peers;
 mod process;
@@ -23,6 +25,7 @@ use overspill_experiments::{ExperimentArgs, Figure, FigureExperiment};
 
 pub use advisor::AdvisorArgs;
 pub use engines::CompareArgs;
+pub use figures::{AllArgs, FigureArgs, FigureName, MeasureArgs, OutputArgs};
 pub use operator_join::{OperatorJoinArgs, OperatorStrategy};
 
 /// The arguments of `overspill bench`.
@@ -59,6 +62,10 @@ pub enum Experiment {
     Partition(ExperimentArgs),
     /// Histograms and prefix sums, CPU and GPU (paper 1, figure 20)
     PrefixSum(ExperimentArgs),
+    /// A figure of the papers' evaluations, with the papers' numbers beside those of this machine
+    Figure(FigureArgs),
+    /// All figures, one after the other
+    All(AllArgs),
 }
 
 /// Runs an experiment and prints its table on standard output.
@@ -78,6 +85,8 @@ pub async fn run(args: BenchArgs) -> Result<()> {
         Experiment::Advisor(args) => advisor::run(&args, &mut std::io::stdout()),
         Experiment::Partition(args) => print(&cpu_partition::run(&args)?),
         Experiment::PrefixSum(args) => figure(FigureExperiment::PrefixSum, &args),
+        Experiment::Figure(args) => figures::run(&args, &mut std::io::stdout()),
+        Experiment::All(args) => figures::run_all(&args, &mut std::io::stdout()),
     })
     .await
     .map_err(|error| exec_datafusion_err!("The experiment stopped: {error}"))?

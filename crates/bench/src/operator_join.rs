@@ -1,40 +1,21 @@
 //! The experiment `overspill bench join`: the join operator alone, without SQL, against the bounds of the machine.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::compute::{cast, sum};
-use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
-use overspill::OverspillConfig;
 use overspill_experiments::{Axis, DeviceChoice, Figure, SeriesSource};
-use overspill_join::device::{DeviceRequest, Gpu, GpuStrategy};
-use overspill_join::hash_table::TableChoice;
-use overspill_join::hybrid::{BuildSide, HybridBuild, ProbeFacts, Prober, RadixProbe, Step};
-use overspill_join::keys::KeyCodec;
-use overspill_join::memory::{MemoryHost, Purpose, UnitMemory};
+use overspill_join::device::{Gpu, GpuStrategy};
 use overspill_join::radix::ProbeRegions;
-use overspill_join::spec::{ColumnSource, JoinSpec, KeyExpressions, Side};
-use overspill_join::spill::{SpillStore, SpillTuning};
-use overspill_join::{JoinError, JoinType};
 use overspill_machine::measure::{CpuEffort, measure_bounds};
 use overspill_machine::topology::Topology;
 
 use crate::datagen::{TablePair, Workload, check_scale};
-use crate::gpu_join::{DeviceCounts, request};
+use crate::gpu_join::{DeviceCounts, open, request};
+use crate::operator::{How, MEMORY_PER_TABLES, Seconds, Tables};
 use crate::report::{median, size};
-use crate::threads::on_each;
-
-/// Rows of a batch, as DataFusion has them.
-const BATCH_ROWS: usize = 8192;
-
-/// Joining takes memory for both tables and about as much again.
-pub(crate) const MEMORY_PER_TABLES: u64 = 2;
 
 /// How the operator runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -106,7 +87,7 @@ pub struct OperatorJoinArgs {
     pub strategy: Option<OperatorStrategy>,
 
     /// What the strategies of a GPU run on
-    #[arg(long, value_enum, default_value = "none")]
+    #[arg(long, value_enum, default_value = "cpu")]
     pub device: DeviceChoice,
 
     /// The most GPU memory that they use [default: nine tenths of it]
@@ -151,42 +132,14 @@ impl OperatorJoinArgs {
 
     /// The GPU, if one is asked for.
     fn open(&self) -> Result<Option<Arc<Gpu>>> {
-        let device = match self.device {
-            DeviceChoice::None => return Ok(None),
-            DeviceChoice::Gpu => overspill::DeviceChoice::Gpu,
-            DeviceChoice::Emulated => overspill::DeviceChoice::Emulated,
-        };
-        let config = OverspillConfig {
-            device,
-            gpu_memory_limit: self.gpu_memory_limit.map_or(0, |limit| limit.as_u64() as usize),
-            // What the first run registers, the others find.
-            gpu_pinned_memory: usize::MAX,
-            ..OverspillConfig::default()
-        };
-        overspill::device::open(&config).map(Some)
+        open(self.device, self.gpu_memory_limit.map_or(0, |limit| limit.as_u64()))
     }
-}
-
-/// The seconds of a run.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Seconds {
-    pub(crate) build: f64,
-    pub(crate) probe: f64,
-}
-
-/// What a run came to.
-#[derive(Debug)]
-pub(crate) struct Joined {
-    pub(crate) seconds: Seconds,
-    pub(crate) answer: Answer,
-    /// Whether probe rows were partitioned.
-    pub(crate) is_radix: bool,
 }
 
 /// Joins two tables in memory and gives the figure.
 ///
 /// # Errors
-/// If an argument is out of range, memory runs out, or two runs give different answers.
+/// If an argument is out of range, memory runs out, or an answer is wrong.
 pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
     check_scale(args.scale, 1.0)?;
     // Before GPUs are looked for, which chooses NVIDIA's driver.
@@ -207,7 +160,7 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
     let of_gpu = if gpu.is_some() { &OperatorStrategy::OF_GPU[..] } else { &[] };
     let strategies = args.strategy.map_or([&OperatorStrategy::OF_CPU, of_gpu].concat(), |strategy| vec![strategy]);
     let mut measured: Vec<Vec<Seconds>> = vec![vec![]; strategies.len()];
-    let mut answers = vec![];
+    let expected = tables.expected(threads)?;
     let mut notes = vec![];
     // One run more: the first touches memory that the others find.
     for run in 0..=args.runs.get() {
@@ -223,7 +176,7 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
             };
             let is_on_gpu = device.is_some();
             let joined = tables.join(threads, How { probe_regions: region, device, ..How::default() })?;
-            answers.push(joined.answer);
+            joined.check(expected)?;
             if run > 0 {
                 measured.push(joined.seconds);
             } else if is_on_gpu {
@@ -239,9 +192,6 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
                 );
             }
         }
-    }
-    if answers.iter().any(|answer| *answer != answers[0]) {
-        return exec_err!("Runs of the same join gave different answers: {answers:?}");
     }
     let bounds = measure_bounds(&topology, CpuEffort::for_machine(&topology))
         .map_err(|error| exec_datafusion_err!("The machine's memory could not be measured: {error}"))?;
@@ -297,164 +247,6 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
     Ok(figure)
 }
 
-/// How tables are joined.
-#[derive(Debug, Default)]
-pub(crate) struct How {
-    pub(crate) probe_regions: Option<ProbeRegions>,
-    pub(crate) table_choice: TableChoice,
-    pub(crate) device: Option<DeviceRequest>,
-}
-
-/// Both tables, in memory.
-pub(crate) struct Tables {
-    build: Vec<RecordBatch>,
-    probe: Vec<RecordBatch>,
-    build_rows: usize,
-    probe_rows: usize,
-    tuple: u8,
-}
-
-/// Count and sum of payloads.
-pub(crate) type Answer = (usize, i64);
-
-impl Tables {
-    pub(crate) fn generate(pair: &TablePair, threads: usize) -> Result<Self> {
-        let (build, probe) = pair.in_memory(threads, BATCH_ROWS)?;
-        let rows = |batches: &[RecordBatch]| batches.iter().map(RecordBatch::num_rows).sum();
-        Ok(Self { build_rows: rows(&build), probe_rows: rows(&probe), build, probe, tuple: pair.tuple })
-    }
-
-    /// Joins once.
-    pub(crate) fn join(&self, threads: usize, how: How) -> Result<Joined> {
-        let How { probe_regions, table_choice, device } = how;
-        let failed = |error: JoinError| exec_datafusion_err!("{error}");
-        let schemas = [&self.build, &self.probe].map(|batches| batches[0].schema());
-        let key_type = schemas[0].field(0).data_type().clone();
-        let payload = |name: &str, side: usize| Field::new(name, schemas[side].field(1).data_type().clone(), false);
-        let [build_schema, probe_schema] = schemas.clone();
-        let spec = Arc::new(JoinSpec {
-            join_type: JoinType::Inner,
-            null_aware: false,
-            codec: KeyCodec::try_new(&[key_type], false).map_err(failed)?,
-            build_keys: Arc::new(FirstColumn),
-            probe_keys: Arc::new(FirstColumn),
-            filter: None,
-            build_schema,
-            probe_schema,
-            output_schema: Arc::new(Schema::new(vec![payload("r", 0), payload("s", 1)])),
-            output_columns: vec![ColumnSource::Build(1), ColumnSource::Probe(1)],
-            table_choice,
-            build_threads: threads,
-            probe_regions,
-            device,
-            batch_size: BATCH_ROWS,
-        });
-        let memory = UnitMemory::new(Box::new(Ample));
-        let tuning = SpillTuning { enabled: false, max_fanout: 64, max_depth: 1, probers: threads };
-        let begin = Instant::now();
-        let mut build = HybridBuild::new(Arc::clone(&spec), Arc::new(NoFiles), Arc::clone(&memory), tuning, 0);
-        for batch in &self.build {
-            build.push(batch.clone()).map_err(failed)?;
-        }
-        let side = Arc::new(build.finish().map_err(failed)?.side);
-        let built = begin.elapsed().as_secs_f64();
-        let next = AtomicUsize::new(0);
-        let is_radix = Mutex::new(false);
-        let answers = on_each(vec![(); threads], |()| {
-            let radix = RadixProbe::for_join(&spec, &side, &memory);
-            *is_radix.lock().unwrap_or_else(PoisonError::into_inner) |= radix.is_some();
-            self.probe(&spec, &side, radix, &memory, &next)
-        })?;
-        let probe = begin.elapsed().as_secs_f64() - built;
-        let answer = answers.into_iter().fold((0, 0i64), |all, one| (all.0 + one.0, all.1.wrapping_add(one.1)));
-        let is_radix = is_radix.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Joined { seconds: Seconds { build: built, probe }, answer, is_radix })
-    }
-
-    /// Joins batches as long as there are any that no thread has taken.
-    fn probe(
-        &self,
-        spec: &Arc<JoinSpec>,
-        side: &Arc<BuildSide>,
-        radix: Option<RadixProbe>,
-        memory: &Arc<UnitMemory>,
-        next: &AtomicUsize,
-    ) -> Result<Answer> {
-        let failed = |error: JoinError| exec_datafusion_err!("{error}");
-        let mut prober: Prober<NoFiles> =
-            Prober::new(Arc::clone(spec), Arc::clone(side), Arc::new(ProbeFacts::default()), None, radix)
-                .with_device(memory);
-        let mut answer = (0, 0i64);
-        let mut drain = |prober: &mut Prober<NoFiles>| -> Result<()> {
-            loop {
-                match prober.step().map_err(failed)? {
-                    Step::Output(batch) => {
-                        answer.0 += batch.num_rows();
-                        for column in batch.columns() {
-                            answer.1 = answer.1.wrapping_add(total(column)?);
-                        }
-                    }
-                    Step::Working => {}
-                    Step::Finished => return Ok(()),
-                }
-            }
-        };
-        while let Some(batch) = self.probe.get(next.fetch_add(1, Ordering::Relaxed)) {
-            prober.start(batch.clone()).map_err(failed)?;
-            drain(&mut prober)?;
-        }
-        if prober.end().map_err(failed)? {
-            drain(&mut prober)?;
-        }
-        Ok(answer)
-    }
-}
-
-fn total(column: &ArrayRef) -> Result<i64> {
-    let wide =
-        if column.data_type() == &DataType::Int64 { Arc::clone(column) } else { cast(column, &DataType::Int64)? };
-    Ok(sum(wide.as_primitive::<Int64Type>()).unwrap_or(0))
-}
-
-#[derive(Debug)]
-struct FirstColumn;
-
-impl KeyExpressions for FirstColumn {
-    fn evaluate(&self, batch: &RecordBatch) -> overspill_join::Result<Vec<ArrayRef>> {
-        Ok(vec![Arc::clone(batch.column(0))])
-    }
-}
-
-/// Lends whatever is asked for.
-#[derive(Debug)]
-struct Ample;
-
-impl MemoryHost for Ample {
-    fn try_grow(&self, _: usize, _: usize, _: Purpose) -> overspill_join::Result<()> {
-        Ok(())
-    }
-    fn grow(&self, _: usize) {}
-    fn shrink(&self, _: usize, _: usize) {}
-}
-
-/// Nothing is spilled where memory is ample.
-#[derive(Debug)]
-struct NoFiles;
-
-impl SpillStore for NoFiles {
-    type Writer = std::convert::Infallible;
-    type File = std::convert::Infallible;
-    fn create(&self, _: Side) -> overspill_join::Result<Self::Writer> {
-        Err(JoinError::Limit("The experiment does not spill.".to_owned()))
-    }
-    fn append(&self, writer: &mut Self::Writer, _: &RecordBatch) -> overspill_join::Result<()> {
-        match *writer {}
-    }
-    fn finish(&self, writer: Self::Writer) -> overspill_join::Result<Self::File> {
-        match writer {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -503,17 +295,5 @@ mod tests {
             json: None,
             svg: None,
         }
-    }
-
-    #[test]
-    fn partitioned_probe_rows_find_what_others_find() {
-        let tables = Tables::generate(&arguments(Workload::A, 1.0 / 1024.0).tables(), 2).unwrap();
-        let direct = tables.join(2, How::default()).unwrap();
-        assert!(!direct.is_radix);
-        let probe_regions = Some(ProbeRegions { region: 1 << 19, beyond: 0 });
-        let partitioned = tables.join(2, How { probe_regions, ..How::default() }).unwrap();
-        assert!(partitioned.is_radix);
-        assert_eq!(direct.answer, partitioned.answer);
-        assert_eq!(direct.answer.0, 1 << 21);
     }
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
-use overspill_kernels::Kernels;
+use overspill_kernels::{Kernels, MemoryAccess};
 use overspill_machine::driver::{Driver, DriverKind, Stream};
+use overspill_machine::memory::{HostBuffer, PageSize};
 use overspill_machine::topology::Topology;
 
 use crate::Result;
@@ -19,6 +20,7 @@ pub enum DeviceChoice {
     /// No GPU: the stand-in for its driver, which runs kernels on the CPU. No speed of it means anything
     Emulated,
     /// The CPU alone
+    #[value(name = "cpu", alias = "none")]
     None,
 }
 
@@ -28,7 +30,7 @@ impl DeviceChoice {
         match self {
             Self::Gpu => "gpu",
             Self::Emulated => "emulated",
-            Self::None => "none",
+            Self::None => "cpu",
         }
     }
 }
@@ -86,7 +88,7 @@ impl DeviceArgs {
     /// If the stand-in was asked for and cannot be loaded, or the kernels do not run on the device.
     pub fn open(&self) -> Result<Machine> {
         let gpu = match self.device {
-            DeviceChoice::None => Err("left out by --device none".to_owned()),
+            DeviceChoice::None => Err("left out by --device cpu".to_owned()),
             DeviceChoice::Gpu => match Driver::nvidia() {
                 Ok(driver) => Ok(self.load(driver)?),
                 Err(reason) => Err(reason.to_string()),
@@ -144,6 +146,20 @@ impl Machine {
 }
 
 impl Gpu {
+    /// Bytes a second that a kernel reads of CPU memory, in order, of an array of so many bytes; the best of three runs.
+    ///
+    /// # Errors
+    /// If there is no memory for it, or the device is lost.
+    pub fn link_rate(&self, bytes: usize) -> Result<f64> {
+        let column = HostBuffer::pinned(self.device(), bytes, PageSize::Huge)?;
+        let mut access = MemoryAccess::new(&self.kernels)?;
+        let mut best = 0.0f64;
+        for _ in 0..3 {
+            best = best.max(bytes as f64 / access.timed_read(&self.stream, column.view(self.device())?)?);
+        }
+        Ok(best)
+    }
+
     /// What a line of this device is called.
     pub fn name(&self) -> &'static str {
         if self.emulated { "emulated device" } else { "GPU" }

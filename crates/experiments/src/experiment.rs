@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 
 use crate::device::{DeviceArgs, Machine};
 use crate::figure::Figure;
+use crate::locality::{self, Moved};
 use crate::{Error, Result, granularity, partition, prefix_sum, transfer, translation};
 
 /// An experiment that gives a figure.
@@ -21,6 +22,10 @@ pub enum FigureExperiment {
     Partition,
     /// Histograms and their prefix sum, CPU and GPU (paper 1, fig. 20).
     PrefixSum,
+    /// A join by the memory of its relations (paper 2, fig. 13).
+    RelationLocality,
+    /// A join by the memory of its hash table (paper 2, fig. 14).
+    TableLocality,
 }
 
 /// The arguments of an experiment.
@@ -48,23 +53,34 @@ const MOST_SCALE: f64 = 1000.0;
 
 impl FigureExperiment {
     /// All of them, the most telling first.
-    pub const ALL: [Self; 5] = [Self::Transfer, Self::Partition, Self::Granularity, Self::PrefixSum, Self::Translation];
+    pub const ALL: [Self; 7] = [
+        Self::Transfer,
+        Self::Partition,
+        Self::Granularity,
+        Self::PrefixSum,
+        Self::Translation,
+        Self::RelationLocality,
+        Self::TableLocality,
+    ];
 
-    /// Runs it. `scale` shrinks or grows the data.
+    /// Runs it. The scale that is `asked` for shrinks or grows the data.
     ///
     /// # Errors
     /// If there is no memory for it, the device fails, or an answer is wrong.
-    pub fn run(self, machine: &Machine, scale: Option<f64>) -> Result<Figure> {
-        let scale = machine.scale(scale);
+    pub fn run(self, machine: &Machine, asked: Option<f64>) -> Result<Figure> {
+        let scale = machine.scale(asked);
         if !(scale > 0.0 && scale <= MOST_SCALE) {
             return Err(Error::Scale { scale, most: MOST_SCALE });
         }
         match self {
-            Self::Transfer => transfer::run(machine, scale),
+            // The CPU is measured in earnest whatever the GPU is.
+            Self::Transfer => transfer::run(machine, scale, asked.unwrap_or(1.0)),
             Self::Granularity => granularity::run(machine, scale),
             Self::Translation => translation::run(machine, scale),
             Self::Partition => partition::run(machine, scale),
             Self::PrefixSum => prefix_sum::run(machine, scale),
+            Self::RelationLocality => locality::run(machine, scale, Moved::Relations),
+            Self::TableLocality => locality::run(machine, scale, Moved::Table),
         }
     }
 

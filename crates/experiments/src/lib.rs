@@ -11,6 +11,7 @@ mod experiment;
 mod figure;
 mod granularity;
 mod hash_table;
+mod locality;
 mod partition;
 mod plot;
 mod prefix_sum;

@@ -52,8 +52,8 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
     match &machine.gpu {
         Ok(gpu) => {
             for (from_device, to_device) in [(false, false), (false, true), (true, true)] {
-                // From the first fanout to the largest; the emulated device is not worth all of them.
-                let radixes: &[u32] = if gpu.emulated { &[1, 6, 11] } else { &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12] };
+                // On the emulated device a few: scanning counters takes it longer than partitioning.
+                let radixes: &[u32] = if gpu.emulated { &[1, 6, 9] } else { &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12] };
                 let work = Work { tuples: scaled(1 << 30, scale) / TUPLE, radixes, runs: runs(machine) };
                 measure(gpu, &work, from_device, to_device, &mut figure)?;
             }
@@ -123,6 +123,8 @@ fn measure(gpu: &Gpu, work: &Work<'_>, from_device: bool, to_device: bool, figur
                 }
                 Err(error) => return Err(error.into()),
             };
+            // Whole lines of two, as kernels read them.
+            let written = plan.output_tuples().next_multiple_of(2).min(room) * 8;
             let mut partitioner = Partitioner::new(&gpu.kernels, plan)?;
             let mut best = f64::INFINITY;
             for run in 0..work.runs {
@@ -143,7 +145,7 @@ fn measure(gpu: &Gpu, work: &Work<'_>, from_device: bool, to_device: bool, figur
                 gpu.stream.synchronize()?;
                 best = best.min(before.seconds_until(&after)?);
                 let counted: u64 = partitions.iter().map(|(_, count)| count).sum();
-                let right = counted == tuples && (run > 0 || sum(gpu, &mut access, &output.keys)? == expected);
+                let right = counted == tuples && (run > 0 || sum(gpu, &mut access, &output.keys, written)? == expected);
                 if !right {
                     return Err(Error::Wrong { what: format!("partitioning by {algorithm}") });
                 }
@@ -155,9 +157,9 @@ fn measure(gpu: &Gpu, work: &Work<'_>, from_device: bool, to_device: bool, figur
     Ok(())
 }
 
-/// The sum of a column of which the rest is zeros.
-fn sum(gpu: &Gpu, access: &mut MemoryAccess, column: &Buffer) -> Result<u64> {
+/// The sum of the first bytes of a column, in which nothing but tuples is more than 0.
+fn sum(gpu: &Gpu, access: &mut MemoryAccess, column: &Buffer, bytes: u64) -> Result<u64> {
     access.reset(&gpu.stream)?;
-    access.timed_read(&gpu.stream, column.view(gpu.device())?)?;
+    access.timed_read(&gpu.stream, column.view(gpu.device())?.slice(0, bytes)?)?;
     Ok(access.sum(&gpu.stream)?)
 }

@@ -18,7 +18,7 @@ const PAPER: [(TransferMethod, f64); 5] = [
     (TransferMethod::UnifiedMigration, 12.0 * 0.32),
 ];
 
-pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
+pub(crate) fn run(machine: &Machine, scale: f64, cpu_scale: f64) -> Result<Figure> {
     let names: Vec<&'static str> = TransferMethod::ALL.iter().map(|method| method.name()).collect();
     let place = |method: TransferMethod| {
         TransferMethod::ALL.iter().position(|other| *other == method).unwrap_or_default() as f64
@@ -36,8 +36,6 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
     };
     let everywhere = |value: f64| TransferMethod::ALL.iter().map(|method| (place(*method), value)).collect();
     let effort = CpuEffort { longest_range: 1 << 20, ..CpuEffort::for_machine(&machine.topology) };
-    // The CPU is measured in earnest whatever the GPU is.
-    let cpu_scale = if machine.is_emulated() { 1.0 } else { scale };
     let effort = CpuEffort { array_bytes: scaled(effort.array_bytes, cpu_scale), ..effort };
     let cpu = measure_cpu(&machine.topology, effort)?;
     let read = cpu.rates.iter().map(|rates| rates.read).fold(0.0, f64::max);

@@ -147,7 +147,7 @@ pub(super) fn generate(args: &JoinArgs, out: &mut dyn Write) -> Result<()> {
 }
 
 /// The two tables of a join, however large.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TablePair {
     pub(crate) build_rows: u64,
     pub(crate) probe_rows: u64,

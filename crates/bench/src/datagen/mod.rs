@@ -9,7 +9,7 @@ pub use join::{JoinArgs, Workload};
 pub(crate) use join::{Output, TablePair};
 pub use table_file::{Compression, Format};
 pub use tpch::TpchArgs;
-pub(crate) use tpch::{generate as generate_tpch, names as tpch_tables};
+pub(crate) use tpch::{generate as generate_tpch, lineitem, names as tpch_tables};
 
 use std::io::Write;
 use std::num::NonZeroUsize;

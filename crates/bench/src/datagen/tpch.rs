@@ -19,6 +19,7 @@ use tpchgen_arrow::{
 
 use super::table_file::{Compression, Format, TableFile};
 use super::{create_directory, produce, progress_bar, thread_count};
+use crate::threads::on_each;
 
 /// Rows of a row group: enough for long column chunks, and few enough for several threads to share a table of scale
 /// factor 1.
@@ -146,6 +147,17 @@ impl Table {
 /// The names of the tables.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     Table::ALL.into_iter().map(Table::name)
+}
+
+/// Columns of the table lineitem in memory, in as many partitions as threads.
+pub(crate) fn lineitem(scale: f64, columns: &[&str], threads: usize) -> Result<Vec<Vec<RecordBatch>>> {
+    let schema = Table::LineItem.schema();
+    let places = columns.iter().map(|column| schema.index_of(column)).collect::<Result<Vec<_>, _>>()?;
+    let parts = i32::try_from(threads).unwrap_or(i32::MAX);
+    on_each((1..=parts).collect(), |part| {
+        let batches = Table::LineItem.batches(scale, part, parts);
+        batches.map(|batch| Ok(batch?.project(&places)?)).collect()
+    })
 }
 
 pub(crate) fn generate(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {

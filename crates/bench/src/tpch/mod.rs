@@ -13,7 +13,7 @@ use std::path::Path;
 
 use clap::Args;
 use datafusion::DATAFUSION_VERSION;
-use datafusion::common::{Result, exec_err};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill_machine::topology::Topology;
 
 use crate::datagen::{self, Compression, tpch_tables};
@@ -76,6 +76,15 @@ impl Contender {
     fn new(engine: Engine, queries: usize) -> Self {
         Self { engine, seconds: vec![Ok(vec![]); queries], peak_memory: None }
     }
+}
+
+/// The text of a query.
+///
+/// # Errors
+/// If there is none of this number.
+pub(crate) fn query_text(number: usize) -> Result<String> {
+    let query = query::by_number(&number.to_string()).map_err(|error| exec_datafusion_err!("{error}"))?;
+    Ok(query.sql)
 }
 
 /// Runs the experiment and prints its table.

@@ -157,18 +157,8 @@ fn this_machine_is_advised_once_it_is_measured() {
 #[test]
 fn experiments_run_without_a_gpu() {
     let shell = Shell::new();
-    let run = shell.run(&[
-        "bench",
-        "prefix-sum",
-        "--device",
-        "none",
-        "--scale",
-        "0.01",
-        "--json",
-        "f.json",
-        "--svg",
-        "f.svg",
-    ]);
+    let run =
+        shell.run(&["bench", "prefix-sum", "--device", "cpu", "--scale", "0.01", "--json", "f.json", "--svg", "f.svg"]);
     assert_eq!(run.status, 0, "{}", run.err);
     assert!(run.out.contains("no GPU: left out") && run.out.contains("histogram"), "{}", run.out);
     let figure: serde_json::Value = serde_json::from_str(&shell.read("f.json")).unwrap();
@@ -176,7 +166,7 @@ fn experiments_run_without_a_gpu() {
     assert!(shell.read("f.svg").contains("paper 1, figure 20"));
     let error = shell.fail(&["bench", "transfer", "--device", "emulated", "--emulated-driver", "/no/such.so"]);
     assert!(error.contains("/no/such.so"), "{error}");
-    let error = shell.fail(&["bench", "prefix-sum", "--device", "none", "--scale", "0.01", "--svg", "no/folder/f.svg"]);
+    let error = shell.fail(&["bench", "prefix-sum", "--device", "cpu", "--scale", "0.01", "--svg", "no/folder/f.svg"]);
     assert!(error.contains("no/folder/f.svg"), "{error}");
 }
 
@@ -231,4 +221,138 @@ fn the_emulated_device_is_named_as_no_gpu() {
     assert_eq!(run.status, 0, "{}", run.err);
     assert!(run.out.contains("NO GPU: the emulated device"), "{}", run.out);
     assert!(run.out.contains("emulated device CPU to CPU memory: hierarchical"), "{}", run.out);
+}
+
+/// The experiments of `bench all` by their names.
+fn figures(shell: &Shell, device: &str) -> std::collections::HashMap<String, serde_json::Value> {
+    // Built for the tests of the kernels, and put among the libraries.
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_overspill"));
+    let library = program.with_file_name("deps").join("liboverspill_emulated_driver.so");
+    let words =
+        ["bench", "all", "--quick", "--device", device, "--threads", "2", "--json", "all.json", "--plot", "plots"];
+    let run = shell.command().env("OVERSPILL_EMULATED_DRIVER", library).args(words).output().unwrap();
+    let text = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{text}");
+    let all: serde_json::Value = serde_json::from_str(&shell.read("all.json")).unwrap();
+    let named = all.as_array().unwrap().iter();
+    named.map(|one| (one["experiment"].as_str().unwrap().to_owned(), one.clone())).collect()
+}
+
+/// The lines of an experiment that were measured, of all its panels, with how many points they have.
+fn measured(experiment: &serde_json::Value) -> Vec<(String, usize)> {
+    let panels = experiment["figures"].as_array().unwrap().iter();
+    let lines = panels.flat_map(|figure| figure["series"].as_array().unwrap());
+    lines
+        .filter(|line| line["source"] == "measured")
+        .map(|line| (line["name"].as_str().unwrap().to_owned(), line["points"].as_array().unwrap().len()))
+        .collect()
+}
+
+fn notes(experiment: &serde_json::Value) -> String {
+    let panels = experiment["figures"].as_array().unwrap().iter();
+    panels
+        .flat_map(|figure| figure["notes"].as_array().unwrap())
+        .map(|note| format!("{}\n", note.as_str().unwrap()))
+        .collect()
+}
+
+#[test]
+fn every_figure_of_the_papers_runs_on_the_emulated_device() {
+    let shell = Shell::new();
+    let all = figures(&shell, "emulated");
+    let names = ["transfer", "granularity", "translation", "partition", "prefix-sum", "hash-table"].map(str::to_owned);
+    let of_joins = [13, 14, 15, 16, 17, 19, 21, 22, 23, 24].map(|number| format!("paper1-{number}"));
+    let of_the_other = (13..=21).map(|number| format!("paper2-{number}"));
+    for name in names.into_iter().chain(of_joins).chain(of_the_other) {
+        let experiment = all.get(&name).unwrap_or_else(|| panic!("{name} is missing"));
+        // Whether a machine counts its energy is its own.
+        if name == "paper1-23" && experiment["outcome"] == "refused" {
+            assert!(experiment["reason"].as_str().unwrap().contains("energy"), "{experiment}");
+            continue;
+        }
+        assert_eq!(experiment["outcome"], "done", "{experiment}");
+        assert!(!measured(experiment).is_empty(), "{experiment}");
+        assert!(shell.read(&format!("plots/{name}.svg")).contains("<svg"), "{name}");
+        // The stand-in's rates are nobody's: joins on it have bytes.
+        if name.starts_with("paper") {
+            for figure in experiment["figures"].as_array().unwrap() {
+                assert_eq!(figure["emulated"], true, "{name}");
+                let is_rate = figure["y"]["label"].as_str().unwrap().contains("a second");
+                let lines = figure["series"].as_array().unwrap().iter().filter(|line| line["source"] == "measured");
+                let on_gpu = |line: &serde_json::Value| {
+                    ["gpu", "GPU", "triton", "cpu_partitioned"]
+                        .iter()
+                        .any(|word| line["name"].as_str().unwrap().contains(word))
+                };
+                assert!(!is_rate || lines.clone().all(|line| !on_gpu(line)), "{name}: {figure}");
+            }
+        }
+    }
+    // Each strategy at each size, and each algorithm.
+    let lines = measured(&all["paper1-13"]);
+    for line in ["no_partition", "radix", "radix, linear probing", "gpu_no_partition", "triton"] {
+        assert!(lines.contains(&(line.to_owned(), 5)), "{line} of {lines:?}");
+    }
+    let lines = measured(&all["paper1-17"]);
+    for line in ["standard", "linear", "shared", "hierarchical"] {
+        assert!(lines.contains(&(line.to_owned(), 4)), "{line} of {lines:?}");
+    }
+    // What is not there is refused by its name, with the reason.
+    assert!(notes(&all["paper1-14"]).contains("translation requests a tuple: refused"), "{}", notes(&all["paper1-14"]));
+    assert!(notes(&all["paper2-13"]).contains("two and three hops are refused"), "{}", notes(&all["paper2-13"]));
+    let lines = measured(&all["paper2-21"]);
+    for strategy in ["no_partition", "het", "gpu_het", "gpu_no_partition"] {
+        assert!(lines.contains(&(strategy.to_owned(), 3)), "{strategy} of {lines:?}: {}", notes(&all["paper2-21"]));
+    }
+    // What may not lie in GPU memory lies in the CPU's, and crosses the link.
+    let bytes = |experiment: &str, panel: &str, line: &str| -> Vec<f64> {
+        let panels = all[experiment]["figures"].as_array().unwrap().iter();
+        let panels = panels.filter(|figure| figure["y"]["label"].as_str().unwrap().starts_with(panel));
+        let mut lines = panels.flat_map(|figure| figure["series"].as_array().unwrap());
+        let line = lines.find(|other| other["name"] == line).unwrap();
+        line["points"].as_array().unwrap().iter().map(|point| point[1].as_f64().unwrap()).collect()
+    };
+    let crossed = bytes("paper1-19", "bytes over the link", "triton, 2048 M");
+    assert!(crossed.len() == 4 && crossed[0] > crossed[3], "{crossed:?}");
+    let tables = ["table in GPU memory", "half in GPU memory", "table in CPU memory"]
+        .map(|line| bytes("paper2-19", "bytes of hash tables", &format!("gpu_no_partition, {line}")));
+    assert_eq!(tables.each_ref().map(Vec::len), [5; 3]);
+    assert!(
+        (0..5).all(|zipf| 0.0 == tables[0][zipf] && 0.0 < tables[1][zipf] && tables[1][zipf] < tables[2][zipf]),
+        "{tables:?}"
+    );
+}
+
+#[test]
+fn figures_need_no_gpu_where_they_have_lines_of_the_cpu() {
+    let shell = Shell::new();
+    let figure = |name: &str| {
+        let words = ["bench", "figure", name, "--quick", "--device", "cpu", "--json", "f.json"];
+        shell.run(&words)
+    };
+    let run = figure("paper2-16");
+    assert_eq!((run.status, run.err.as_str()), (0, ""), "{}", run.out);
+    assert!(run.out.contains("gpu_no_partition: refused, it needs a GPU: left out by --device cpu"), "{}", run.out);
+    assert!(
+        run.out.contains("gpu_no_partition of radix: paper 3.2 to 7.3 x with NVLink 2.0, not measured here"),
+        "{}",
+        run.out
+    );
+    let json: serde_json::Value = serde_json::from_str(&shell.read("f.json")).unwrap();
+    assert_eq!(measured(&json[0]), [("no_partition".to_owned(), 4), ("radix".to_owned(), 4)]);
+    let run = figure("paper1-16");
+    assert_eq!(run.status, 1, "{}", run.out);
+    assert!(
+        run.err.contains("The figure paper1-16 cannot be measured here: it needs a GPU: left out by --device cpu"),
+        "{}",
+        run.err
+    );
+    assert_eq!(figure("paper1-99").status, 2);
+    let help = shell.run(&["bench", "figure", "--help"]).out;
+    assert!(help.contains("paper1-13") && help.contains("Scaling the build side"), "{help}");
+    let error = shell.fail(&["bench", "figure", "paper2-16", "--device", "cpu", "--scale", "2"]);
+    assert!(error.contains("The scale must be above 0 and at most 1, not 2."), "{error}");
+    let error =
+        shell.fail(&["bench", "figure", "paper2-16", "--quick", "--device", "cpu", "--json", "no/folder/f.json"]);
+    assert!(error.contains("no/folder/f.json"), "{error}");
 }

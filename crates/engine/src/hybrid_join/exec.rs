@@ -23,7 +23,7 @@ use datafusion::physical_plan::{
     PlanProperties,
 };
 use overspill_join::JoinType;
-use overspill_join::device::{DeviceObserver, DeviceRequest, GpuStrategy};
+use overspill_join::device::{DeviceObserver, DeviceRequest, DeviceTuning, GpuStrategy};
 use overspill_join::hybrid::ProbeFacts;
 use overspill_join::keys::KeyCodec;
 use overspill_join::spec::{JoinSpec, KeyExpressions, ResidualFilter};
@@ -207,7 +207,8 @@ impl HybridJoinExec {
         let tables_may_span = config.strategy == Strategy::GpuNoPartition || advisor.is_measured();
         let transfer = config.transfer_method.0;
         let advisor = Arc::new(advisor);
-        Ok(Some(DeviceRequest { gpu, advisor, tables_may_span, transfer, cached_share, observer }))
+        let tuning = DeviceTuning::default();
+        Ok(Some(DeviceRequest { gpu, advisor, tables_may_span, transfer, cached_share, observer, tuning }))
     }
 
     fn start(&self, task: &Arc<TaskContext>) -> Result<Execution> {

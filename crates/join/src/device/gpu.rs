@@ -63,8 +63,23 @@ impl Gpu {
         }
         // Memory is asked for and given back with every pair of partitions.
         kernels.device().keep_freed_memory(available / RESIDENT_SHARE);
+        let multiprocessors = kernels.device().properties().multiprocessors;
+        Self::with_multiprocessors(kernels, multiprocessors, mapping, node)
+    }
+
+    /// The same GPU for joins whose kernels occupy at most so many multiprocessors. It is not to be used beside this one: each
+    /// counts the memory of its joins alone.
+    ///
+    /// # Errors
+    /// If the GPU has fewer, 0 are asked for, or kernels cannot be confined on it.
+    pub fn confined_to(&self, multiprocessors: u32) -> Result<Arc<Self>> {
+        let kernels = self.kernels.confined_to(multiprocessors)?;
+        Self::with_multiprocessors(kernels, multiprocessors, self.mapping, self.node)
+    }
+
+    fn with_multiprocessors(kernels: Kernels, multiprocessors: u32, mapping: Mapping, node: u32) -> Result<Arc<Self>> {
         let (stream, second_stream) = (Stream::new(kernels.device())?, Stream::new(kernels.device())?);
-        let half = (kernels.device().properties().multiprocessors / 2).max(1);
+        let half = (multiprocessors / 2).max(1);
         Ok(Arc::new(Self {
             host: HostPool::new(kernels.device()),
             // Where kernels cannot be confined they take turns.

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use overspill_kernels::Algorithm;
 use overspill_machine::transfer::TransferMethod;
 
 use super::gpu::Gpu;
@@ -103,6 +104,24 @@ pub struct DeviceRequest {
     pub cached_share: f64,
     /// Who is told.
     pub observer: Arc<dyn DeviceObserver>,
+    /// What experiments vary.
+    pub tuning: DeviceTuning,
+}
+
+/// What of a strategy an experiment varies; everybody else takes the default.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DeviceTuning {
+    /// How the first pass of `triton` partitions; `None` for Hierarchical, and Shared where its second level finds no room.
+    pub first_pass: Option<Algorithm>,
+    /// The share of a hash table that lies in GPU memory where there is room for all of it. What is left takes
+    /// [`DeviceRequest::tables_may_span`].
+    pub table_share: f64,
+}
+
+impl Default for DeviceTuning {
+    fn default() -> Self {
+        Self { first_pass: None, table_share: 1.0 }
+    }
 }
 
 impl DeviceRequest {

@@ -86,7 +86,12 @@ impl GpuTable {
             size => size,
         };
         let left = gpu.resident_left();
-        let table_on_device = if is_on_host { 0 } else { slots.min(left.saturating_sub(others)) };
+        let wanted = match request.tuning.table_share {
+            _ if is_on_host => 0,
+            share if share < 1.0 => (slots as f64 * share) as u64,
+            _ => slots,
+        };
+        let table_on_device = wanted.min(left.saturating_sub(others));
         let too_small = Error::TooSmall {
             what: "the hash table of a join",
             needed: slots + others,

@@ -11,6 +11,7 @@ mod relation;
 use overspill_machine::Result;
 use overspill_machine::memory::Mapping;
 
+use relation::FirstPassPlan;
 pub(crate) use relation::PartitionedRelation;
 
 use crate::device::{BuildColumns, DeviceCount, DeviceRequest, ProbeKeys, Resident};
@@ -23,7 +24,8 @@ pub(crate) fn build(request: &DeviceRequest, columns: &BuildColumns) -> Result<R
     let resident = cache(request, columns.rows, &plan)?;
     let mut bench = gpu.turn();
     bench.drop_pipeline();
-    let relation = PartitionedRelation::new(gpu, &bench.stream, &columns.side()?, plan.first, resident.bytes())?;
+    let pass = first_pass(request, &plan, &resident);
+    let relation = PartitionedRelation::new(gpu, &bench.stream, &columns.side()?, pass)?;
     request.observer.add(DeviceCount::LinkBytes, relation.link_bytes);
     Ok(RadixBuild::new(plan, relation, Some(resident)))
 }
@@ -39,8 +41,8 @@ pub(crate) fn start(
     let resident = cache(request, keys.rows, &plan)?;
     let mut bench = gpu.turn();
     bench.drop_pipeline();
-    let relation =
-        PartitionedRelation::new(gpu, &bench.stream, &keys.side(0..keys.rows)?, plan.first, resident.bytes())?;
+    let pass = first_pass(request, &plan, &resident);
+    let relation = PartitionedRelation::new(gpu, &bench.stream, &keys.side(0..keys.rows)?, pass)?;
     request.observer.add(DeviceCount::LinkBytes, relation.link_bytes);
     request.observer.add(DeviceCount::StateBytes, relation.bytes());
     request.observer.add(DeviceCount::SpilledBytes, relation.spilled_bytes());
@@ -50,6 +52,10 @@ pub(crate) fn start(
 /// Bytes of CPU memory that so many rows of either side take once they are partitioned, if none of them is cached.
 pub(crate) fn host_bytes(rows: usize) -> usize {
     PartitionedRelation::host_bytes(rows)
+}
+
+fn first_pass(request: &DeviceRequest, plan: &RadixPlan, resident: &Resident) -> FirstPassPlan {
+    FirstPassPlan { radix: plan.first, cached: resident.bytes(), algorithm: request.tuning.first_pass }
 }
 
 /// Sets GPU memory aside for the partitions of so many tuples: at most a part of what is left, so that the other side has some,

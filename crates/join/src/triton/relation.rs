@@ -23,6 +23,16 @@ fn payload<'a>(side: &JoinSide<'a>, tuples: u64) -> (u64, PayloadInput<'a>) {
     }
 }
 
+/// How a relation takes its first pass.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FirstPassPlan {
+    pub(super) radix: Radix,
+    /// Bytes of the result that may lie in GPU memory.
+    pub(super) cached: u64,
+    /// `None` for Hierarchical (paper 1, section 4.3), or Shared where its second level finds no room.
+    pub(super) algorithm: Option<Algorithm>,
+}
+
 /// A relation that the first pass has partitioned, in pages of which some lie in GPU memory and the others in CPU memory.
 #[derive(Debug)]
 pub(crate) struct PartitionedRelation {
@@ -36,16 +46,16 @@ pub(crate) struct PartitionedRelation {
 }
 
 impl PartitionedRelation {
-    /// Partitions columns in CPU memory with the Hierarchical algorithm (paper 1, section 4.3), or with Shared where its second
-    /// level finds no room. `cached` bytes of the result may lie in GPU memory.
-    pub(super) fn new(gpu: &Gpu, stream: &Stream, side: &JoinSide<'_>, radix: Radix, cached: u64) -> Result<Self> {
+    /// Partitions columns in CPU memory.
+    pub(super) fn new(gpu: &Gpu, stream: &Stream, side: &JoinSide<'_>, pass: FirstPassPlan) -> Result<Self> {
+        let FirstPassPlan { radix, cached, algorithm } = pass;
         let tuples = side.keys.bytes() / KEY_BYTES;
         let (value_bytes, payload) = payload(side, tuples);
         let plan_with = |algorithm| {
             PartitionPlan::new(gpu.kernels(), algorithm, KEY, &[value_bytes], radix, tuples, gpu.workspace() / 4)
         };
-        let plan = match plan_with(Algorithm::Hierarchical) {
-            Err(Error::TooSmall { .. }) => plan_with(Algorithm::Shared)?,
+        let plan = match plan_with(algorithm.unwrap_or(Algorithm::Hierarchical)) {
+            Err(Error::TooSmall { .. }) if algorithm.is_none() => plan_with(Algorithm::Shared)?,
             plan => plan?,
         };
         let room = plan.output_tuples();

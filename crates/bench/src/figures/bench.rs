@@ -1,0 +1,236 @@
+//! What the figures are measured on: processors, a GPU or its stand-in, and how much of the papers' sizes they are given.
+
+use std::cell::{OnceCell, RefCell};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use bytesize::ByteSize;
+use clap::Args;
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use overspill_experiments::{DeviceArgs, DeviceChoice, Machine};
+use overspill_join::device::Gpu;
+use overspill_machine::measure::{CpuEffort, MemoryBounds, measure_bounds};
+
+use crate::datagen::{TablePair, check_scale};
+use crate::gpu_join::open;
+use crate::operator::MEMORY_PER_TABLES;
+use crate::report::size;
+
+/// GPU memory of the papers' machines.
+const PAPER_GPU_MEMORY: u64 = 16 << 30;
+
+/// Tuples of both tables of a join of toy size, at most, and of one on the emulated device.
+const TOY_TUPLES: f64 = (1 << 15) as f64;
+const EMULATED_TUPLES: f64 = (1 << 18) as f64;
+
+/// Of the data of experiments below joins, the part that is of toy size.
+const TOY_SCALE: f64 = 1.0 / 4096.0;
+const TOY_SCALE_OF_LATENCY: f64 = 1.0 / 256.0;
+
+/// A map from keys to payloads, by which answers are checked, takes as much as this many times the tables.
+const MEMORY_FOR_ANSWERS: u64 = 2;
+
+/// How figures are measured.
+#[derive(Debug, Clone, Args)]
+pub struct MeasureArgs {
+    /// What the GPU's lines are measured on; without one they are refused
+    #[arg(long, value_enum, default_value = "gpu")]
+    pub device: DeviceChoice,
+
+    /// Toy sizes, each way once: whether everything runs and gives right answers
+    #[arg(long)]
+    pub quick: bool,
+
+    /// The part of the paper's sizes [default: what fits this machine, little of it on the emulated device]
+    #[arg(long, value_name = "F", conflicts_with = "quick")]
+    pub scale: Option<f64>,
+
+    /// The most GPU memory that joins use [default: that of the papers' GPUs, 16 GiB, times the scale]
+    #[arg(long, value_name = "SIZE")]
+    pub gpu_memory_limit: Option<ByteSize>,
+
+    /// Threads [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// How often each way is run; the table shows medians
+    #[arg(long, default_value = "3", value_name = "N")]
+    pub runs: NonZeroUsize,
+}
+
+/// The machine, and what was measured of it in this run.
+#[derive(Debug)]
+pub(super) struct Bench {
+    args: MeasureArgs,
+    pub(super) machine: Machine,
+    pub(super) threads: usize,
+    bounds: OnceCell<MemoryBounds>,
+    link_rate: OnceCell<Option<f64>>,
+    /// The GPU that was opened last, by its limit.
+    gpu: RefCell<Option<(u64, Arc<Gpu>)>>,
+}
+
+/// A machine that is given a part of the papers' sizes.
+pub(super) struct Scaled<'a> {
+    pub(super) bench: &'a Bench,
+    scale: f64,
+}
+
+impl Bench {
+    /// # Errors
+    /// If the scale is none, or the emulated device was asked for and is not there.
+    pub(super) fn new(args: &MeasureArgs) -> Result<Self> {
+        if let Some(scale) = args.scale {
+            check_scale(scale, 1.0)?;
+        }
+        let device = DeviceArgs {
+            device: args.device,
+            gpu: 0,
+            gpu_memory_limit: args.gpu_memory_limit,
+            emulated_driver: std::env::var_os(overspill::device::EMULATED_DRIVER).map(Into::into),
+        };
+        let machine = device.open().map_err(|error| exec_datafusion_err!("{error}"))?;
+        let threads = args.threads.map_or(machine.topology.cpu.threads.max(1), NonZeroUsize::get);
+        Ok(Self {
+            args: args.clone(),
+            machine,
+            threads,
+            bounds: OnceCell::new(),
+            link_rate: OnceCell::new(),
+            gpu: RefCell::new(None),
+        })
+    }
+
+    pub(super) fn device(&self) -> DeviceChoice {
+        self.args.device
+    }
+
+    pub(super) fn is_emulated(&self) -> bool {
+        self.machine.is_emulated()
+    }
+
+    /// Whether joins are so small that nothing but their answers means anything.
+    pub(super) fn is_toy(&self) -> bool {
+        self.args.quick
+    }
+
+    /// The scale of experiments below joins; of latency, which is measured from ranges of 1 MiB on.
+    pub(super) fn scale_below_joins(&self, is_latency: bool) -> Option<f64> {
+        match (self.args.quick, is_latency) {
+            (true, false) => Some(TOY_SCALE),
+            (true, true) => Some(TOY_SCALE_OF_LATENCY),
+            (false, _) => self.args.scale,
+        }
+    }
+
+    /// The scale of joins whose largest pair of tables has so many tuples and bytes at the paper's size.
+    pub(super) fn scale_for(&self, tuples: u64, bytes: u64) -> f64 {
+        if self.args.quick {
+            return (TOY_TUPLES / tuples as f64).min(1.0);
+        }
+        if let Some(scale) = self.args.scale {
+            return scale;
+        }
+        let fits = self.machine.topology.memory.bytes.map_or(1.0, |memory| {
+            memory as f64 / (bytes.saturating_mul(MEMORY_PER_TABLES + MEMORY_FOR_ANSWERS)) as f64
+        });
+        let most = if self.is_emulated() { EMULATED_TUPLES / tuples as f64 } else { 1.0 };
+        // Powers of two are easier to read.
+        fits.min(most).min(1.0).log2().floor().exp2()
+    }
+
+    /// How often a way is run, the first run among them.
+    pub(super) fn runs_of(&self, on_gpu: bool) -> usize {
+        if self.args.quick || (on_gpu && self.is_emulated()) { 1 } else { self.args.runs.get() + 1 }
+    }
+
+    /// Refuses tables that do not fit memory together with what a join makes of them.
+    pub(super) fn check_memory(&self, pair: &TablePair) -> Result<()> {
+        let bytes = bytes_of(pair);
+        match self.machine.topology.memory.bytes {
+            Some(memory) if bytes.saturating_mul(MEMORY_PER_TABLES) > memory => exec_err!(
+                "Tables of {} and their join do not fit the {} of this machine; choose a smaller --scale.",
+                size(bytes),
+                size(memory)
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// The GPU for joins at a scale, or why there is none.
+    pub(super) fn gpu(&self, scale: f64) -> Result<Arc<Gpu>, String> {
+        let memory = match &self.machine.gpu {
+            Ok(gpu) => gpu.device().properties().memory,
+            Err(reason) => return Err(format!("it needs a GPU: {reason}")),
+        };
+        let asked = self.args.gpu_memory_limit.map(|limit| limit.as_u64());
+        let scaled = ((PAPER_GPU_MEMORY as f64 * scale) as u64).max(Gpu::MIN_MEMORY);
+        let limit = asked.unwrap_or(scaled.min(memory / 10 * 9));
+        let mut opened = self.gpu.borrow_mut();
+        if let Some((_, gpu)) = opened.as_ref().filter(|(other, _)| *other == limit) {
+            return Ok(Arc::clone(gpu));
+        }
+        let gpu = open(self.args.device, limit).map_err(|error| error.message().into_owned())?;
+        let gpu = gpu.ok_or_else(|| "it needs a GPU: name one by --device".to_owned())?;
+        *opened = Some((limit, Arc::clone(&gpu)));
+        Ok(gpu)
+    }
+
+    /// Bytes a second that all processors read of their memory.
+    pub(super) fn read_rate(&self) -> Result<f64> {
+        Ok(self.bounds()?.read)
+    }
+
+    fn bounds(&self) -> Result<&MemoryBounds> {
+        if let Some(bounds) = self.bounds.get() {
+            return Ok(bounds);
+        }
+        let usual = CpuEffort::for_machine(&self.machine.topology);
+        let quick = CpuEffort { array_bytes: 64 << 20, runs: 1, reads: 1 << 18, ..usual };
+        let measured = measure_bounds(&self.machine.topology, if self.args.quick { quick } else { usual })
+            .map_err(|error| exec_datafusion_err!("The machine's memory could not be measured: {error}"))?;
+        Ok(self.bounds.get_or_init(|| measured))
+    }
+
+    /// Millions of tuples a second: of random reads, one a tuple; of partitioning passes; of the link, 0 if there is none.
+    pub(super) fn bounds_of(&self, pair: &TablePair) -> Result<[f64; 3]> {
+        let bounds = self.bounds()?;
+        let tuple = bytes_of(pair) as f64 / (pair.build_rows + pair.probe_rows) as f64;
+        let passes = 1.0 / (tuple / bounds.copy + tuple / bounds.read);
+        let link = self.link_rate().map_or(0.0, |rate| rate / tuple);
+        Ok([bounds.random_reads, passes, link].map(|rate| rate / 1e6))
+    }
+
+    /// Bytes a second that the GPU reads of CPU memory; `None` without one, or if it cannot be measured.
+    pub(super) fn link_rate(&self) -> Option<f64> {
+        const BYTES: usize = 1 << 30;
+        *self.link_rate.get_or_init(|| {
+            let gpu = self.machine.gpu.as_ref().ok().filter(|gpu| !gpu.emulated)?;
+            gpu.link_rate(BYTES).ok()
+        })
+    }
+
+    pub(super) fn at(&self, scale: f64) -> Scaled<'_> {
+        Scaled { bench: self, scale }
+    }
+}
+
+impl Scaled<'_> {
+    /// The machine in a line, with the scale and the limit of GPU memory.
+    pub(super) fn describe(&self) -> String {
+        let machine = self.bench.machine.describe();
+        let used = self.bench.threads;
+        let gpu = self
+            .bench
+            .gpu(self.scale)
+            .map_or_else(|_| String::new(), |gpu| format!(", {} of GPU memory", size(gpu.device().memory_limit())));
+        format!("{machine}; {used} used; {:.3e} of the paper's tuples{gpu}", self.scale)
+    }
+}
+
+/// Bytes of both tables.
+pub(super) fn bytes_of(pair: &TablePair) -> u64 {
+    let column = u64::from(pair.tuple / 2);
+    let side = |rows: u64, payloads: usize| rows * column * (1 + payloads as u64);
+    side(pair.build_rows, pair.build_payloads) + side(pair.probe_rows, pair.probe_payloads)
+}

@@ -1,0 +1,73 @@
+//! What became of an experiment.
+
+use std::fmt::{Display, Formatter};
+
+use overspill_experiments::{Figure, SeriesSource};
+use serde_json::{Value, json};
+
+/// What became of an experiment.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// Figures, of which the first is the paper's; the notes of it say what was left out.
+    Done(Vec<Figure>),
+    /// Nothing could be measured here, for this reason.
+    Refused(String),
+    /// It was begun and did not come to its end, for this reason.
+    Failed(String),
+}
+
+impl Outcome {
+    /// Of a figure that has measured lines, or says in its notes why it has none.
+    pub(super) fn of(figure: Figure) -> Self {
+        if figure.series.iter().any(|series| series.source == SeriesSource::Measured) {
+            return Self::Done(vec![figure]);
+        }
+        // The last note is why; those before it are about the paper.
+        Self::Refused(figure.notes.into_iter().next_back().unwrap_or_else(|| "nothing was measured".to_owned()))
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Done(_) => "done",
+            Self::Refused(_) => "refused",
+            Self::Failed(_) => "failed",
+        }
+    }
+
+    pub(super) fn figures(&self) -> &[Figure] {
+        match self {
+            Self::Done(figures) => figures,
+            Self::Refused(_) | Self::Failed(_) => &[],
+        }
+    }
+
+    pub(super) fn json(&self, experiment: &str) -> Result<Value, serde_json::Error> {
+        let figures = self.figures().iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+        let reason = match self {
+            Self::Done(_) => None,
+            Self::Refused(reason) | Self::Failed(reason) => Some(reason),
+        };
+        Ok(json!({ "experiment": experiment, "outcome": self.name(), "reason": reason, "figures": figures }))
+    }
+}
+
+impl Display for Outcome {
+    /// One line.
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Done(figures) => {
+                let lines: Vec<_> = figures.iter().flat_map(|figure| &figure.series).collect();
+                let measured = lines.iter().filter(|line| line.source == SeriesSource::Measured);
+                let points: usize = measured.clone().map(|line| line.points.len()).sum();
+                write!(f, "done: {} lines, {points} points", measured.count())?;
+                let refused = figures.iter().flat_map(|figure| &figure.notes).filter(|note| note.contains("refused"));
+                match refused.count() {
+                    0 => Ok(()),
+                    count => write!(f, "; {count} refused, see its notes"),
+                }
+            }
+            Self::Refused(reason) => write!(f, "refused: {reason}"),
+            Self::Failed(reason) => write!(f, "failed: {reason}"),
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! Joins of many sizes and kinds: what a figure of a paper varies, and how it is measured.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use overspill_experiments::{Axis, Figure, SeriesSource};
+use overspill_join::device::{DeviceRequest, DeviceTuning, Gpu, GpuStrategy};
+use overspill_join::hash_table::TableChoice;
+use overspill_join::radix::ProbeRegions;
+use overspill_kernels::Algorithm;
+
+use super::bench::{Bench, Scaled};
+use super::outcome::Outcome;
+use crate::datagen::TablePair;
+use crate::gpu_join::{DeviceCounts, request};
+use crate::operator::{Answer, How, Tables};
+use crate::report::{median, tell};
+
+/// A way to join.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Way {
+    /// All threads look into one hash table.
+    NoPartition,
+    /// Probe rows are partitioned first.
+    Radix(TableChoice),
+    Gpu(OnGpu),
+}
+
+/// How a GPU joins.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct OnGpu {
+    pub(super) strategy: GpuStrategy,
+    /// Of partitions, and of hash tables.
+    pub(super) cached_share: f64,
+    pub(super) first_pass: Option<Algorithm>,
+    /// The share of the multiprocessors that kernels occupy.
+    pub(super) multiprocessors: f64,
+}
+
+impl Way {
+    /// A strategy of a GPU as SQL runs it.
+    pub(super) fn gpu(strategy: GpuStrategy) -> Self {
+        Self::Gpu(OnGpu::new(strategy))
+    }
+}
+
+impl OnGpu {
+    pub(super) fn new(strategy: GpuStrategy) -> Self {
+        // What is worth caching of partitions is less than all (paper 1, section 6.2.7).
+        let cached_share = match strategy {
+            GpuStrategy::NoPartition | GpuStrategy::Het | GpuStrategy::GpuHet => 1.0,
+            _ => overspill::OverspillConfig::default().gpu_cached_share,
+        };
+        Self { strategy, cached_share, first_pass: None, multiprocessors: 1.0 }
+    }
+
+    /// With that share of its partitions or hash table in GPU memory.
+    pub(super) fn cached(self, cached_share: f64) -> Self {
+        Self { cached_share, ..self }
+    }
+
+    fn request(self, gpu: &Arc<Gpu>, counts: &Arc<DeviceCounts>) -> Result<DeviceRequest> {
+        let gpu = if self.multiprocessors < 1.0 {
+            let all = gpu.device().properties().multiprocessors;
+            let some = ((f64::from(all) * self.multiprocessors).round() as u32).max(1);
+            gpu.confined_to(some).map_err(|error| exec_datafusion_err!("{error}"))?
+        } else {
+            Arc::clone(gpu)
+        };
+        let table_share = if self.strategy == GpuStrategy::NoPartition { self.cached_share } else { 1.0 };
+        let tuning = DeviceTuning { first_pass: self.first_pass, table_share };
+        Ok(DeviceRequest { cached_share: self.cached_share, tuning, ..request(&gpu, self.strategy, counts) })
+    }
+}
+
+/// A point of a line, which is to be measured.
+#[derive(Debug, Clone)]
+pub(super) struct Run {
+    pub(super) line: String,
+    pub(super) x: f64,
+    pub(super) pair: TablePair,
+    pub(super) way: Way,
+}
+
+/// What a paper's text says of its machines, beside which ours stand.
+#[derive(Debug, Clone)]
+pub(super) struct Stated {
+    pub(super) name: &'static str,
+    /// Billions of tuples a second, by x.
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// A ratio that a paper's text states, and that can be compared across machines.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claim {
+    pub(super) says: &'static str,
+    /// The ratio in the paper's words.
+    pub(super) paper: &'static str,
+    pub(super) ratio: Ratio,
+}
+
+/// What a claim compares.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ratio {
+    /// Rates of two lines, wherever both have one, or at one x.
+    Lines { of: &'static str, to: &'static str, at: Option<f64> },
+    /// The highest and the lowest rate of a line.
+    Spread { of: &'static str },
+}
+
+/// What else a figure shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// Rates alone.
+    Rates,
+    /// Also how much of the time the build side takes.
+    Phases,
+    /// Also how much of the link's rate is used.
+    Link,
+}
+
+/// A figure of a paper.
+#[derive(Debug, Clone)]
+pub(super) struct Sweep {
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    pub(super) paper: &'static str,
+    pub(super) x: Axis,
+    pub(super) runs: Vec<Run>,
+    pub(super) stated: Vec<Stated>,
+    pub(super) claims: Vec<Claim>,
+    pub(super) detail: Detail,
+    /// What else the text says, and what of the figure is left out and why.
+    pub(super) notes: Vec<&'static str>,
+}
+
+/// What was measured of a line at a point.
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    x: f64,
+    tuples: f64,
+    build_seconds: f64,
+    seconds: f64,
+    /// Of the GPU's lines.
+    moved: Option<Moved>,
+}
+
+/// What a GPU's join did with memory.
+#[derive(Debug, Clone, Copy)]
+struct Moved {
+    /// Bytes that crossed the link.
+    link: u64,
+    /// Bytes of hash tables and partitions that lay in CPU memory.
+    spilled: u64,
+}
+
+/// A line as it grows.
+#[derive(Debug)]
+struct Line {
+    name: String,
+    is_on_gpu: bool,
+    points: Vec<Point>,
+}
+
+impl Sweep {
+    /// Measures it.
+    ///
+    /// # Errors
+    /// If memory runs out, a setting is out of range, or an answer is wrong.
+    pub(super) fn run(self, bench: &Bench, scale: f64) -> Result<Outcome> {
+        let mut lines: Vec<Line> = Vec::new();
+        // Lines with the reason, each once.
+        let mut refusals: Vec<(String, String)> = Vec::new();
+        let mut bounds: Vec<(f64, [f64; 3])> = Vec::new();
+        let mut tables: Option<(TablePair, Tables, Answer)> = None;
+        for Run { line, x, pair, way } in &self.runs {
+            let refused = |reason: String| (line.clone(), reason);
+            let gpu = match way {
+                Way::Gpu(_) => match bench.gpu(scale) {
+                    Ok(gpu) => Some(gpu),
+                    Err(reason) => {
+                        refusals.push(refused(reason));
+                        continue;
+                    }
+                },
+                Way::NoPartition | Way::Radix(_) => None,
+            };
+            let made = match tables.take() {
+                Some(made) if made.0 == *pair => made,
+                other => {
+                    // Both would be too much.
+                    drop(other);
+                    bench.check_memory(pair)?;
+                    tell(&format!("{}: {} x {}", self.name, pair.build_rows, pair.probe_rows));
+                    let tables = Tables::generate(pair, bench.threads)?;
+                    let expected = tables.expected(bench.threads)?;
+                    (pair.clone(), tables, expected)
+                }
+            };
+            let (_, joined, expected) = tables.insert(made);
+            let measured = match measure(bench, joined, *expected, *way, gpu.as_ref(), *x)? {
+                Ok(point) => point,
+                Err(reason) => {
+                    refusals.push(refused(reason));
+                    continue;
+                }
+            };
+            if !bounds.iter().any(|bound| bound.0 == *x) {
+                bounds.push((*x, bench.bounds_of(pair)?));
+            }
+            match lines.iter_mut().find(|other| other.name == *line) {
+                Some(other) => other.points.push(measured),
+                None => lines.push(Line { name: line.clone(), is_on_gpu: gpu.is_some(), points: vec![measured] }),
+            }
+        }
+        let mut told = HashSet::new();
+        refusals.retain(|refusal| told.insert(refusal.clone()));
+        if lines.is_empty() {
+            let mut reasons: Vec<_> = refusals.into_iter().map(|(_, reason)| reason).collect();
+            reasons.dedup();
+            return Ok(Outcome::Refused(reasons.join("; ")));
+        }
+        let mut notes: Vec<_> =
+            refusals.into_iter().map(|(line, reason)| format!("{line}: refused, {reason}")).collect();
+        notes.extend(self.notes.iter().map(|note| (*note).to_owned()));
+        Ok(Outcome::Done(self.panels(&bench.at(scale), &lines, bounds, notes)))
+    }
+
+    /// The figures: rates; bytes over the link; and what else was asked for.
+    fn panels(
+        &self,
+        at: &Scaled<'_>,
+        lines: &[Line],
+        mut bounds: Vec<(f64, [f64; 3])>,
+        notes: Vec<String>,
+    ) -> Vec<Figure> {
+        let bench = at.bench;
+        let panel = |y: &'static str| Figure {
+            name: self.name,
+            title: self.title,
+            paper: self.paper,
+            machine: at.describe(),
+            emulated: bench.is_emulated(),
+            x: self.x.clone(),
+            y: Axis::linear(y),
+            series: vec![],
+            notes: vec![],
+        };
+        let sorted = |points: Vec<(f64, f64)>| {
+            let mut points = points;
+            points.sort_by(|one, other| one.0.total_cmp(&other.0));
+            points
+        };
+        let of = |line: &Line, y: &dyn Fn(&Point) -> Option<f64>| -> Vec<(f64, f64)> {
+            sorted(line.points.iter().filter_map(|point| Some((point.x, y(point)?))).collect())
+        };
+        let has_rate = |line: &Line| !(line.is_on_gpu && bench.is_emulated());
+        let mut rates = panel("million tuples a second of both sides");
+        bounds.sort_by(|one, other| one.0.total_cmp(&other.0));
+        if lines.iter().any(has_rate) {
+            for (place, name) in
+                ["a random read a tuple", "partitioning passes", "the link, each tuple once"].iter().enumerate()
+            {
+                let points = bounds.iter().map(|(x, bounds)| (*x, bounds[place])).filter(|point| point.1 > 0.0);
+                rates.add(SeriesSource::Bound, *name, points.collect());
+            }
+        }
+        for line in lines.iter().filter(|line| has_rate(line)) {
+            let points = of(line, &|point| Some(point.tuples / point.seconds / 1e6));
+            rates.add(SeriesSource::Measured, line.name.clone(), points);
+        }
+        for stated in &self.stated {
+            let points = stated.points.iter().map(|(x, rate)| (*x, rate * 1e3)).collect();
+            rates.add(SeriesSource::Paper, stated.name, sorted(points));
+        }
+        if self.stated.is_empty() {
+            rates.notes.push("rates of the paper: not stated in its text".to_owned());
+        }
+        if let Some(line) = lines.iter().find(|line| !has_rate(line)) {
+            rates.notes.push(format!(
+                "{} and other lines of the GPU: no rates, as the emulated device has no speed",
+                line.name
+            ));
+        }
+        if bench.is_toy() {
+            rates.notes.push("toy size: rates mean nothing, and are compared with nothing".to_owned());
+        }
+        let compared = Some(&rates).filter(|_| !bench.is_toy());
+        let claims: Vec<_> = self.claims.iter().map(|claim| claim.beside(compared)).collect();
+        rates.notes.extend(claims.into_iter().chain(notes));
+        let mut others = Vec::new();
+        let mut link = panel("bytes over the link a tuple of both sides");
+        for line in lines {
+            let points = of(line, &|point| Some(point.moved?.link as f64 / point.tuples));
+            link.add(SeriesSource::Measured, line.name.clone(), points);
+        }
+        others.push(link);
+        let mut spilled = panel("bytes of hash tables and partitions in CPU memory, a tuple of both sides");
+        for line in lines {
+            let points = of(line, &|point| Some(point.moved?.spilled as f64 / point.tuples));
+            spilled.add(SeriesSource::Measured, line.name.clone(), points);
+        }
+        others.push(spilled);
+        if self.detail == Detail::Link
+            && let Some(rate) = bench.link_rate()
+        {
+            let mut used = panel("% of the rate at which a kernel reads CPU memory");
+            for line in lines.iter().filter(|line| has_rate(line)) {
+                let points = of(line, &|point| Some(point.moved?.link as f64 / point.seconds / rate * 100.0));
+                used.add(SeriesSource::Measured, line.name.clone(), points);
+            }
+            others.push(used);
+        }
+        if self.detail == Detail::Phases {
+            let mut phases = panel("% of the time that the build side takes");
+            for line in lines.iter().filter(|line| has_rate(line)) {
+                let points = of(line, &|point| Some(point.build_seconds / point.seconds * 100.0));
+                phases.add(SeriesSource::Measured, line.name.clone(), points);
+            }
+            others.push(phases);
+        }
+        // The first panel tells what was left out, even where nothing of it was measured.
+        others.retain(|panel| !panel.series.is_empty());
+        std::iter::once(rates).chain(others).collect()
+    }
+}
+
+/// Measures a way to join, or says why it is not that way that joined.
+fn measure(
+    bench: &Bench,
+    tables: &Tables,
+    expected: Answer,
+    way: Way,
+    gpu: Option<&Arc<Gpu>>,
+    x: f64,
+) -> Result<Result<Point, String>> {
+    let (mut builds, mut totals) = (vec![], vec![]);
+    let mut moved = None;
+    for run in 0..bench.runs_of(gpu.is_some()) {
+        let counts = Arc::new(DeviceCounts::default());
+        let how = match (way, gpu) {
+            (Way::Gpu(way), Some(gpu)) => How { device: Some(way.request(gpu, &counts)?), ..How::default() },
+            (Way::Radix(table_choice), _) => {
+                How { probe_regions: Some(regions(bench, tables.build_rows)), table_choice, ..How::default() }
+            }
+            _ => How::default(),
+        };
+        let joined = tables.join(bench.threads, how)?;
+        joined.check(expected)?;
+        if matches!(way, Way::Radix(_)) && !joined.is_radix {
+            return Ok(Err(format!("a build side of {} rows was not partitioned", tables.build_rows)));
+        }
+        if gpu.is_some() {
+            match counts.link_bytes(tables.probe_rows) {
+                Ok(link) => moved = Some(Moved { link, spilled: counts.spilled_bytes() }),
+                Err(reason) => return Ok(Err(reason)),
+            }
+        }
+        // The first touches memory that the others find.
+        if run > 0 || bench.runs_of(gpu.is_some()) == 1 {
+            builds.push(joined.seconds.build);
+            totals.push(joined.seconds.build + joined.seconds.probe);
+        }
+    }
+    let (Some(build_seconds), Some(seconds)) = (median(builds), median(totals)) else {
+        return exec_err!("A join was to run once at least.");
+    };
+    let tuples = (tables.build_rows + tables.probe_rows) as f64;
+    Ok(Ok(Point { x, tuples, build_seconds, seconds, moved }))
+}
+
+/// Regions of a core's cache; of a table at toy size, which would be one of them, a part.
+fn regions(bench: &Bench, build_rows: usize) -> ProbeRegions {
+    const PARTS: usize = 8;
+    let regions = ProbeRegions::of_this_machine(0);
+    if !bench.is_toy() {
+        return regions;
+    }
+    let part = (build_rows * size_of::<u64>() / PARTS).max(1);
+    ProbeRegions { region: regions.region.min(part), ..regions }
+}
+
+impl Claim {
+    /// The ratio of the paper and, where both lines were measured, ours.
+    fn beside(&self, figure: Option<&Figure>) -> String {
+        let line = |name: &str| {
+            let mut series = figure.into_iter().flat_map(|figure| &figure.series);
+            series.find(|series| series.source == SeriesSource::Measured && series.name == name)
+        };
+        let ratios: Vec<f64> = match self.ratio {
+            Ratio::Lines { of, to, at } => match (line(of), line(to)) {
+                (Some(of), Some(to)) => of
+                    .points
+                    .iter()
+                    .filter(|point| at.is_none_or(|at| point.0 == at))
+                    .filter_map(|point| Some(point.1 / to.points.iter().find(|other| other.0 == point.0)?.1))
+                    .collect(),
+                _ => vec![],
+            },
+            Ratio::Spread { of } => line(of).map_or(vec![], |of| {
+                let rates = of.points.iter().map(|point| point.1);
+                let (least, most) =
+                    rates.fold((f64::INFINITY, 0.0f64), |(least, most), rate| (least.min(rate), most.max(rate)));
+                if of.points.len() > 1 { vec![most / least] } else { vec![] }
+            }),
+        };
+        let (least, most) = (
+            ratios.iter().copied().fold(f64::INFINITY, f64::min),
+            ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        );
+        let ours = match ratios.len() {
+            0 => "not measured here".to_owned(),
+            1 => format!("here {least:.2} x"),
+            _ => format!("here {least:.2} to {most:.2} x"),
+        };
+        format!("{}: paper {}, {ours}", self.says, self.paper)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure() -> Figure {
+        let mut figure = Figure {
+            name: "example",
+            title: "",
+            paper: "",
+            machine: String::new(),
+            emulated: false,
+            x: Axis::linear("x"),
+            y: Axis::linear("y"),
+            series: vec![],
+            notes: vec![],
+        };
+        figure.add(SeriesSource::Measured, "fast", vec![(1.0, 30.0), (2.0, 20.0), (3.0, 15.0)]);
+        figure.add(SeriesSource::Measured, "slow", vec![(1.0, 10.0), (2.0, 10.0)]);
+        figure.add(SeriesSource::Paper, "other", vec![(1.0, 10.0)]);
+        figure
+    }
+
+    #[test]
+    fn claims_are_compared_where_both_lines_are() {
+        let claim = |ratio| Claim { says: "it is faster", paper: "2 x", ratio }.beside(Some(&figure()));
+        let lines = |of, to, at| claim(Ratio::Lines { of, to, at });
+        assert_eq!(lines("fast", "slow", None), "it is faster: paper 2 x, here 2.00 to 3.00 x");
+        assert_eq!(lines("fast", "slow", Some(1.0)), "it is faster: paper 2 x, here 3.00 x");
+        for (of, to, at) in [("fast", "slow", Some(3.0)), ("fast", "other", None), ("none", "slow", None)] {
+            assert_eq!(lines(of, to, at), "it is faster: paper 2 x, not measured here");
+        }
+        assert_eq!(claim(Ratio::Spread { of: "fast" }), "it is faster: paper 2 x, here 2.00 x");
+        assert_eq!(claim(Ratio::Spread { of: "other" }), "it is faster: paper 2 x, not measured here");
+    }
+}

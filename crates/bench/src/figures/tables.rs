@@ -1,0 +1,41 @@
+//! Tables of the papers' sizes, or a part of them.
+
+use crate::datagen::{TablePair, Workload};
+
+/// Fewer rows of a side are no join.
+const LEAST_ROWS: u64 = 64;
+
+/// The part of the papers' sizes that tables have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Sizes {
+    pub(super) scale: f64,
+}
+
+impl Sizes {
+    /// Tables of so many million tuples of 16 bytes, keys 1, 2, 3 ….
+    pub(super) fn millions(self, build: u64, probe: u64) -> TablePair {
+        self.millions_of(build as f64, probe as f64)
+    }
+
+    /// The same, of parts of a million.
+    pub(super) fn millions_of(self, build: f64, probe: f64) -> TablePair {
+        let rows = |millions: f64| ((millions * 1e6 * self.scale).round() as u64).max(LEAST_ROWS);
+        TablePair {
+            build_rows: rows(build),
+            probe_rows: rows(probe),
+            tuple: 16,
+            ..TablePair::of_workload(Workload::T, self.scale, 0.0, 1.0, false)
+        }
+    }
+
+    /// A workload of paper 2.
+    pub(super) fn workload(self, workload: Workload) -> TablePair {
+        let pair = TablePair::of_workload(workload, self.scale, 0.0, 1.0, false);
+        TablePair { build_rows: pair.build_rows.max(LEAST_ROWS), probe_rows: pair.probe_rows.max(LEAST_ROWS), ..pair }
+    }
+
+    /// The same tables with keys that are spread over 63 bits, for which hash tables probe linearly.
+    pub(super) fn sparse(self, pair: &TablePair) -> TablePair {
+        TablePair { sparse: true, ..pair.clone() }
+    }
+}

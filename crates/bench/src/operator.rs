@@ -1,0 +1,299 @@
+//! The join operator as experiments drive it: tables in memory go in, and what comes out is counted and summed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
+use arrow::compute::{cast, sum};
+use arrow::datatypes::{DataType, Int64Type, Schema};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use overspill_join::device::DeviceRequest;
+use overspill_join::hash_table::TableChoice;
+use overspill_join::hybrid::{BuildSide, HybridBuild, ProbeFacts, Prober, RadixProbe, Step};
+use overspill_join::keys::KeyCodec;
+use overspill_join::memory::{MemoryHost, Purpose, UnitMemory};
+use overspill_join::radix::ProbeRegions;
+use overspill_join::spec::{ColumnSource, JoinSpec, KeyExpressions, Side};
+use overspill_join::spill::{SpillStore, SpillTuning};
+use overspill_join::{JoinError, JoinType};
+
+use crate::datagen::TablePair;
+use crate::threads::on_each;
+
+/// Rows of a batch, as DataFusion has them.
+const BATCH_ROWS: usize = 8192;
+
+/// Joining takes memory for both tables and about as much again.
+pub(crate) const MEMORY_PER_TABLES: u64 = 2;
+
+/// The seconds of a run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seconds {
+    pub(crate) build: f64,
+    pub(crate) probe: f64,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub(crate) seconds: Seconds,
+    pub(crate) answer: Answer,
+    /// Whether probe rows were partitioned.
+    pub(crate) is_radix: bool,
+}
+
+/// How tables are joined.
+#[derive(Debug, Default)]
+pub(crate) struct How {
+    pub(crate) probe_regions: Option<ProbeRegions>,
+    pub(crate) table_choice: TableChoice,
+    pub(crate) device: Option<DeviceRequest>,
+}
+
+/// Both tables, in memory.
+pub(crate) struct Tables {
+    build: Vec<RecordBatch>,
+    probe: Vec<RecordBatch>,
+    pub(crate) build_rows: usize,
+    pub(crate) probe_rows: usize,
+    /// Bytes of a key and a payload.
+    pub(crate) tuple: u8,
+}
+
+/// Count of the rows and sum of their payloads.
+pub(crate) type Answer = (usize, i64);
+
+impl Joined {
+    /// # Errors
+    /// If the answer is another than that which is expected.
+    pub(crate) fn check(&self, expected: Answer) -> Result<()> {
+        if self.answer != expected {
+            return exec_err!(
+                "A join gave a wrong answer: {:?} rows and sum of payloads, not {expected:?}.",
+                self.answer
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Tables {
+    pub(crate) fn generate(pair: &TablePair, threads: usize) -> Result<Self> {
+        let (build, probe) = pair.in_memory(threads, BATCH_ROWS)?;
+        let rows = |batches: &[RecordBatch]| batches.iter().map(RecordBatch::num_rows).sum();
+        Ok(Self { build_rows: rows(&build), probe_rows: rows(&probe), build, probe, tuple: pair.tuple })
+    }
+
+    /// The answer of any join of these tables, by a map from keys to payloads and no join operator.
+    pub(crate) fn expected(&self, threads: usize) -> Result<Answer> {
+        let mut payloads = HashMap::with_capacity(self.build_rows);
+        for batch in &self.build {
+            let (keys, sums) = keys_and_sums(batch)?;
+            payloads.extend(keys.values().iter().copied().zip(sums));
+        }
+        let next = AtomicUsize::new(0);
+        let answers = on_each(vec![(); threads], |()| {
+            let mut answer = (0, 0i64);
+            while let Some(batch) = self.probe.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let (keys, sums) = keys_and_sums(batch)?;
+                for (key, sum) in keys.values().iter().zip(sums) {
+                    if let Some(payload) = payloads.get(key) {
+                        answer = (answer.0 + 1, answer.1.wrapping_add(sum).wrapping_add(*payload));
+                    }
+                }
+            }
+            Ok(answer)
+        })?;
+        Ok(answers.into_iter().fold((0, 0), |all, one| (all.0 + one.0, all.1.wrapping_add(one.1))))
+    }
+
+    /// Joins once.
+    pub(crate) fn join(&self, threads: usize, how: How) -> Result<Joined> {
+        let How { probe_regions, table_choice, device } = how;
+        let failed = |error: JoinError| exec_datafusion_err!("{error}");
+        let schemas = [&self.build, &self.probe].map(|batches| batches[0].schema());
+        let key_type = schemas[0].field(0).data_type().clone();
+        // All payloads of both sides.
+        let build_columns = (1..schemas[0].fields().len()).map(ColumnSource::Build);
+        let output_columns: Vec<_> =
+            build_columns.chain((1..schemas[1].fields().len()).map(ColumnSource::Probe)).collect();
+        let fields: Vec<_> = schemas.iter().flat_map(|schema| schema.fields().iter().skip(1)).map(Arc::clone).collect();
+        let [build_schema, probe_schema] = schemas.clone();
+        let spec = Arc::new(JoinSpec {
+            join_type: JoinType::Inner,
+            null_aware: false,
+            codec: KeyCodec::try_new(&[key_type], false).map_err(failed)?,
+            build_keys: Arc::new(FirstColumn),
+            probe_keys: Arc::new(FirstColumn),
+            filter: None,
+            build_schema,
+            probe_schema,
+            output_schema: Arc::new(Schema::new(fields)),
+            output_columns,
+            table_choice,
+            build_threads: threads,
+            probe_regions,
+            device,
+            batch_size: BATCH_ROWS,
+        });
+        let memory = UnitMemory::new(Box::new(Ample));
+        let tuning = SpillTuning { enabled: false, max_fanout: 64, max_depth: 1, probers: threads };
+        let begin = Instant::now();
+        let mut build = HybridBuild::new(Arc::clone(&spec), Arc::new(NoFiles), Arc::clone(&memory), tuning, 0);
+        for batch in &self.build {
+            build.push(batch.clone()).map_err(failed)?;
+        }
+        let side = Arc::new(build.finish().map_err(failed)?.side);
+        let built = begin.elapsed().as_secs_f64();
+        let next = AtomicUsize::new(0);
+        let is_radix = Mutex::new(false);
+        let answers = on_each(vec![(); threads], |()| {
+            let radix = RadixProbe::for_join(&spec, &side, &memory);
+            *is_radix.lock().unwrap_or_else(PoisonError::into_inner) |= radix.is_some();
+            self.probe(&spec, &side, radix, &memory, &next)
+        })?;
+        let probe = begin.elapsed().as_secs_f64() - built;
+        let answer = answers.into_iter().fold((0, 0i64), |all, one| (all.0 + one.0, all.1.wrapping_add(one.1)));
+        let is_radix = is_radix.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Joined { seconds: Seconds { build: built, probe }, answer, is_radix })
+    }
+
+    /// Joins batches as long as there are any that no thread has taken.
+    fn probe(
+        &self,
+        spec: &Arc<JoinSpec>,
+        side: &Arc<BuildSide>,
+        radix: Option<RadixProbe>,
+        memory: &Arc<UnitMemory>,
+        next: &AtomicUsize,
+    ) -> Result<Answer> {
+        let failed = |error: JoinError| exec_datafusion_err!("{error}");
+        let mut prober: Prober<NoFiles> =
+            Prober::new(Arc::clone(spec), Arc::clone(side), Arc::new(ProbeFacts::default()), None, radix)
+                .with_device(memory);
+        let mut answer = (0, 0i64);
+        let mut drain = |prober: &mut Prober<NoFiles>| -> Result<()> {
+            loop {
+                match prober.step().map_err(failed)? {
+                    Step::Output(batch) => {
+                        answer.0 += batch.num_rows();
+                        for column in batch.columns() {
+                            answer.1 = answer.1.wrapping_add(total(column)?);
+                        }
+                    }
+                    Step::Working => {}
+                    Step::Finished => return Ok(()),
+                }
+            }
+        };
+        while let Some(batch) = self.probe.get(next.fetch_add(1, Ordering::Relaxed)) {
+            prober.start(batch.clone()).map_err(failed)?;
+            drain(&mut prober)?;
+        }
+        if prober.end().map_err(failed)? {
+            drain(&mut prober)?;
+        }
+        Ok(answer)
+    }
+}
+
+fn total(column: &ArrayRef) -> Result<i64> {
+    Ok(sum(wide(column)?.as_primitive::<Int64Type>()).unwrap_or(0))
+}
+
+/// A column in 8 bytes a value.
+fn wide(column: &ArrayRef) -> Result<ArrayRef> {
+    Ok(if column.data_type() == &DataType::Int64 { Arc::clone(column) } else { cast(column, &DataType::Int64)? })
+}
+
+/// Keys of a batch, and of each row the sum of its payloads.
+fn keys_and_sums(batch: &RecordBatch) -> Result<(Int64Array, Vec<i64>)> {
+    let keys = wide(batch.column(0))?.as_primitive::<Int64Type>().clone();
+    let mut sums = vec![0i64; batch.num_rows()];
+    for column in &batch.columns()[1..] {
+        let column = wide(column)?;
+        let values = column.as_primitive::<Int64Type>().values();
+        sums.iter_mut().zip(values).for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
+    }
+    Ok((keys, sums))
+}
+
+#[derive(Debug)]
+struct FirstColumn;
+
+impl KeyExpressions for FirstColumn {
+    fn evaluate(&self, batch: &RecordBatch) -> overspill_join::Result<Vec<ArrayRef>> {
+        Ok(vec![Arc::clone(batch.column(0))])
+    }
+}
+
+/// Lends whatever is asked for.
+#[derive(Debug)]
+struct Ample;
+
+impl MemoryHost for Ample {
+    fn try_grow(&self, _: usize, _: usize, _: Purpose) -> overspill_join::Result<()> {
+        Ok(())
+    }
+    fn grow(&self, _: usize) {}
+    fn shrink(&self, _: usize, _: usize) {}
+}
+
+/// Nothing is spilled where memory is ample.
+#[derive(Debug)]
+struct NoFiles;
+
+impl SpillStore for NoFiles {
+    type Writer = std::convert::Infallible;
+    type File = std::convert::Infallible;
+    fn create(&self, _: Side) -> overspill_join::Result<Self::Writer> {
+        Err(JoinError::Limit("The experiment does not spill.".to_owned()))
+    }
+    fn append(&self, writer: &mut Self::Writer, _: &RecordBatch) -> overspill_join::Result<()> {
+        match *writer {}
+    }
+    fn finish(&self, writer: Self::Writer) -> overspill_join::Result<Self::File> {
+        match writer {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datagen::Workload;
+
+    #[test]
+    fn partitioned_probe_rows_find_what_others_find() {
+        let pair = TablePair::of_workload(Workload::A, 1.0 / 1024.0, 0.0, 1.0, true);
+        let tables = Tables::generate(&pair, 2).unwrap();
+        let expected = tables.expected(2).unwrap();
+        assert_eq!(expected.0, 1 << 21);
+        let direct = tables.join(2, How::default()).unwrap();
+        direct.check(expected).unwrap();
+        assert!(!direct.is_radix);
+        let probe_regions = Some(ProbeRegions { region: 1 << 19, beyond: 0 });
+        let partitioned = tables.join(2, How { probe_regions, ..How::default() }).unwrap();
+        partitioned.check(expected).unwrap();
+        assert!(partitioned.is_radix);
+        let wrong = partitioned.check((expected.0, expected.1 + 1)).unwrap_err().to_string();
+        assert!(wrong.contains("A join gave a wrong answer"), "{wrong}");
+    }
+
+    #[test]
+    fn payloads_of_any_number_are_summed() {
+        for (build_payloads, probe_payloads) in [(1, 0), (1, 5), (3, 2)] {
+            let pair = TablePair {
+                build_payloads,
+                probe_payloads,
+                match_rate: 0.5,
+                ..TablePair::of_workload(Workload::C, 1e-5, 0.0, 1.0, false)
+            };
+            let tables = Tables::generate(&pair, 2).unwrap();
+            let expected = tables.expected(2).unwrap();
+            assert!((4000..6300).contains(&expected.0), "{}", expected.0);
+            tables.join(2, How::default()).unwrap().check(expected).unwrap();
+        }
+    }
+}
