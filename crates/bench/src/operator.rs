@@ -192,7 +192,7 @@ impl Tables {
             prober.start(batch.clone()).map_err(failed)?;
             drain(&mut prober)?;
         }
-        if prober.end().map_err(failed)? {
+        while prober.end().map_err(failed)? {
             drain(&mut prober)?;
         }
         Ok(answer)

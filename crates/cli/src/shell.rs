@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, stdin};
 use std::num::NonZero;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -67,8 +68,15 @@ pub fn main(arguments: SqlArguments) -> ExitCode {
 }
 
 fn open_trace(arguments: &SqlArguments) -> Outcome<Option<Trace>> {
-    if arguments.trace.is_some() && arguments.trace == arguments.output {
-        return Err(Failure::message("--output and --trace are the same file"));
+    if let (Some(trace), Some(output)) = (&arguments.trace, &arguments.output) {
+        // Neither need be there yet, but their folders are.
+        let place = |path: &Path| {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Some((folder.canonicalize().ok()?, path.file_name()?.to_owned()))
+        };
+        if trace == output || (place(trace).is_some() && place(trace) == place(output)) {
+            return Err(Failure::message("--output and --trace are the same file"));
+        }
     }
     arguments.trace.as_deref().map(Trace::open).transpose()
 }

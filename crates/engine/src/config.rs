@@ -199,7 +199,7 @@ config_namespace! {
     ///
     /// In SQL they are spelled `overspill.NAME`, as in `SET overspill.spill = false`.
     pub struct OverspillConfig {
-        /// Whether equi-joins run on Overspill's operator. When false, DataFusion's own join operators are used.
+        /// Whether equi-joins, and filters with aggregates above them, run on Overspill's operators. When false, DataFusion's own are used.
         pub enabled: bool, default = true
 
         /// How joins run in memory: no_partition lets all threads build one hash table and probe it, radix does the same but partitions probe rows by the part of the table that they look into, so that it fits a cache, hybrid partitions both sides and gives each thread partitions of its own, gpu_no_partition lets a GPU build one hash table and streams probe rows past it, triton lets a GPU partition both sides until partitions fit its scratchpad memory, cpu_partitioned does the same but lets the CPU begin, het lets CPU and GPU probe one hash table in CPU memory together, gpu_het gives each of them a copy in memory of its own, and auto decides by the estimated size of the build side, by what the plan does with partitions, and by what was measured of the machine.
@@ -208,16 +208,16 @@ config_namespace! {
         /// Which hash table joins make: perfect takes keys of up to 64 bits that lie close together, linear_probing those of up to 64 bits that are there once, unchained any; auto takes the first of these that keys allow, and so does each of them where they do not allow it.
         pub hash_table: HashTable, default = HashTable::Auto
 
-        /// Where joins run: cpu, gpu, emulated (a stand-in for a GPU that runs its kernels on the CPU, for tests), or auto, which is the CPU unless the strategy is one of a GPU, or a GPU was measured that the cost model prefers. Joins that a GPU cannot take, or in which it fails, go on on the CPU; EXPLAIN ANALYZE VERBOSE says why.
+        /// Where joins and selections run: cpu, gpu, emulated (a stand-in for a GPU that runs its kernels on the CPU, for tests), or auto, which is the CPU unless the strategy is one of a GPU, or a GPU was measured that the cost model prefers, and for selections always. Joins that a GPU cannot take, or in which it fails, go on on the CPU; EXPLAIN ANALYZE VERBOSE says why.
         pub device: DeviceChoice, default = DeviceChoice::Auto
 
-        /// The most GPU memory, in bytes, that joins with this setting use together, 16 MiB at least. 0 is nine tenths of what the GPU has.
+        /// The most GPU memory, in bytes, that joins and selections with this setting use together, 16 MiB at least. 0 is nine tenths of what the GPU has.
         pub gpu_memory_limit: usize, default = 0
 
         /// CPU memory, in bytes, that stays registered with the GPU's driver when a join is done with it, for those that come; registering a few GB takes a second. It counts against no other limit while no join has it.
         pub gpu_pinned_memory: usize, default = 64 << 20
 
-        /// How probe rows reach a hash table on the GPU: pageable-copy, staged-copy, dynamic-pinning, pinned-copy, unified-prefetch, unified-migration, zero-copy, coherence, or auto, which is coherence on links that have it and zero-copy on others.
+        /// How probe rows reach a hash table on the GPU, and columns a selection: pageable-copy, staged-copy, dynamic-pinning, pinned-copy, unified-prefetch, unified-migration, zero-copy, coherence, or auto, which is coherence on links that have it and zero-copy on others.
         pub transfer_method: Transfer, default = Transfer(None)
 
         /// The share of a relation partitioned by triton that is cached in GPU memory where there is room for all of it, from 0 to 1.

@@ -148,7 +148,7 @@ impl Bench {
     pub(super) fn check_memory(&self, pair: &TablePair) -> Result<()> {
         let bytes = bytes_of(pair);
         match self.machine.topology.memory.bytes {
-            Some(memory) if bytes.saturating_mul(MEMORY_PER_TABLES) > memory => exec_err!(
+            Some(memory) if bytes.saturating_mul(MEMORY_PER_TABLES + MEMORY_FOR_ANSWERS) > memory => exec_err!(
                 "Tables of {} and their join do not fit the {} of this machine; choose a smaller --scale.",
                 size(bytes),
                 size(memory)

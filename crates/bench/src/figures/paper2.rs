@@ -73,13 +73,19 @@ pub(super) fn scaling_the_build_side(sizes: Sizes) -> Sweep {
         claims: vec![
             lines(
                 "gpu_no_partition of radix",
-                "3 to 5.8 x with NVLink 2.0 and tables in GPU memory, 0.87 x out of core",
+                "3 to 5.8 x with NVLink 2.0 while the table is in GPU memory",
                 "gpu_no_partition, hybrid table",
                 "radix",
             ),
             lines(
+                "a table in CPU memory of radix",
+                "0.87 x at least, out of core",
+                "gpu_no_partition, table in CPU memory",
+                "radix",
+            ),
+            lines(
                 "a hybrid table of one in CPU memory",
-                "1 to 2.2 x for tables beyond GPU memory",
+                "1 to 2.2 x where the table is beyond GPU memory",
                 "gpu_no_partition, hybrid table",
                 "gpu_no_partition, table in CPU memory",
             ),

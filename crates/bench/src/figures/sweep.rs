@@ -107,6 +107,8 @@ pub(super) enum Ratio {
     Lines { of: &'static str, to: &'static str, at: Option<f64> },
     /// The highest and the lowest rate of a line.
     Spread { of: &'static str },
+    /// Rates of a line at two x: the first by the second.
+    Points { of: &'static str, at: f64, to: f64 },
 }
 
 /// What else a figure shows.
@@ -371,7 +373,7 @@ fn measure(
 }
 
 /// Regions of a core's cache; of a table at toy size, which would be one of them, a part.
-fn regions(bench: &Bench, build_rows: usize) -> ProbeRegions {
+pub(super) fn regions(bench: &Bench, build_rows: usize) -> ProbeRegions {
     const PARTS: usize = 8;
     let regions = ProbeRegions::of_this_machine(0);
     if !bench.is_toy() {
@@ -403,6 +405,10 @@ impl Claim {
                 let (least, most) =
                     rates.fold((f64::INFINITY, 0.0f64), |(least, most), rate| (least.min(rate), most.max(rate)));
                 if of.points.len() > 1 { vec![most / least] } else { vec![] }
+            }),
+            Ratio::Points { of, at, to } => line(of).map_or(vec![], |of| {
+                let rate = |x: f64| of.points.iter().find(|point| point.0 == x).map(|point| point.1);
+                rate(at).zip(rate(to)).map(|(of, to)| of / to).into_iter().collect()
             }),
         };
         let (least, most) = (
@@ -451,5 +457,8 @@ mod tests {
         }
         assert_eq!(claim(Ratio::Spread { of: "fast" }), "it is faster: paper 2 x, here 2.00 x");
         assert_eq!(claim(Ratio::Spread { of: "other" }), "it is faster: paper 2 x, not measured here");
+        let points = |at, to| claim(Ratio::Points { of: "fast", at, to });
+        assert_eq!(points(1.0, 7.0), "it is faster: paper 2 x, not measured here");
+        assert_ne!(points(1.0, 2.0), points(2.0, 1.0));
     }
 }

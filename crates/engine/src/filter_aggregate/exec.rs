@@ -104,7 +104,7 @@ impl FilterAggregateExec {
     /// Takes a planned aggregate over a filter over; `None` if it is anything else than a selection, which then stays as it is.
     ///
     /// The aggregate has no groups and is the first of its kind (partial or single). The filter compares columns with constants,
-    /// by `<`, `<=`, `>`, `>=`, `=` and `BETWEEN`, all of which must hold. Columns are integers, dates, times, timestamps or
+    /// by `<`, `<=`, `>`, `>=`, `=` and `BETWEEN`, all of which must hold. Columns are integers, dates, times, timestamps, durations or
     /// decimals of up to 38 digits. Aggregates are `count`, `sum` of a column or of the product of two, `min` and `max`. Those
     /// of `min` and `max` that narrow the scan below them while they run stay DataFusion's.
     pub fn try_new(aggregate: &AggregateExec) -> Option<Self> {

@@ -20,7 +20,7 @@ pub(super) struct FilterAggregateMetrics {
 }
 
 /// Those of a stream that a GPU takes part in.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct DeviceMetrics {
     metrics: ExecutionPlanMetricsSet,
     partition: usize,

@@ -14,7 +14,7 @@ use datafusion::physical_plan::aggregates::{
 use datafusion::physical_plan::execution_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::batch_filter;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, RecordOutput};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::stream::{EmptyRecordBatchStream, RecordBatchStreamAdapter};
 use futures::StreamExt;
 use overspill_join::memory::HeldMemory;
 use overspill_join::selection::{CpuSelection, DeviceSelection, Selection};
@@ -31,6 +31,8 @@ pub(super) struct FilterAggregateStream {
     selection: Arc<Selection>,
     cpu: CpuSelection,
     device: Option<Device>,
+    /// Of a GPU that was meant to select, also once it does not any more.
+    device_metrics: Option<DeviceMetrics>,
     planned: Unfused,
     metrics: FilterAggregateMetrics,
 }
@@ -66,6 +68,7 @@ impl FilterAggregateStream {
         partition: usize,
     ) -> Result<Self> {
         let evaluation = config.selection.evaluation();
+        let mut device_metrics = None;
         let device = match config.device {
             DeviceChoice::Auto | DeviceChoice::Cpu => None,
             DeviceChoice::Gpu | DeviceChoice::Emulated => {
@@ -74,6 +77,7 @@ impl FilterAggregateStream {
                 let transfer = config.transfer_method.0;
                 let opened = DeviceSelection::new(gpu, Arc::clone(selection), &input.schema(), transfer, evaluation);
                 let opened = opened.inspect_err(|problem| metrics.count_problem(problem)).ok();
+                device_metrics = Some(metrics.clone());
                 opened.map(|selection| Device {
                     selection,
                     batches: Vec::new(),
@@ -91,6 +95,7 @@ impl FilterAggregateStream {
             selection: Arc::clone(selection),
             metrics: FilterAggregateMetrics::new(metrics, partition),
             device,
+            device_metrics,
             input,
         })
     }
@@ -117,9 +122,11 @@ impl FilterAggregateStream {
                     }
                     Collected::No => self.take_returned(&batch)?,
                 },
-                None => self.take(&batch)?,
+                None => self.take_returned(&batch)?,
             }
         }
+        // What is below may give its memory back.
+        self.input = Box::pin(EmptyRecordBatchStream::new(self.input.schema()));
         let _timer = elapsed.timer();
         self.run_device()?;
         self.metrics.selected_rows.add(usize::try_from(self.cpu.state().selected()).unwrap_or(usize::MAX));
@@ -148,10 +155,10 @@ impl FilterAggregateStream {
         Ok(())
     }
 
-    /// The same, for a batch that was meant for the GPU.
+    /// The same, for a batch that was meant for the GPU if there is one.
     fn take_returned(&mut self, batch: &RecordBatch) -> Result<()> {
-        if let Some(device) = &self.device {
-            device.metrics.returned_rows.add(batch.num_rows());
+        if let Some(metrics) = &self.device_metrics {
+            metrics.returned_rows.add(batch.num_rows());
         }
         self.take(batch)
     }
@@ -180,11 +187,10 @@ impl FilterAggregateStream {
             }
             Err(problem) => {
                 device.metrics.count_problem(&problem);
-                device.metrics.returned_rows.add(rows);
                 // What it holds is given back when the batches are done with.
                 let _device = self.device.take();
                 for batch in &batches {
-                    self.take(batch)?;
+                    self.take_returned(batch)?;
                 }
             }
         }
@@ -209,6 +215,7 @@ impl Device {
         if batch.num_rows() == 0 {
             return Collected::Yes;
         }
+        let Some(columns) = self.selection.columns(batch) else { return Collected::No };
         let grown = self.held_bytes + self.held.add(batch);
         if self.reservation.try_resize(grown + self.selection.host_bytes(batch.num_rows())).is_err() {
             let is_first = self.batches.is_empty();
@@ -219,12 +226,7 @@ impl Device {
         }
         self.held_bytes = grown;
         self.metrics.peak_mem_used.set_max(self.reservation.size());
-        if !self.selection.collect(batch) {
-            if self.batches.is_empty() {
-                self.free();
-            }
-            return Collected::No;
-        }
+        self.selection.collect(columns);
         self.batches.push(batch.clone());
         if self.selection.is_full() { Collected::Full } else { Collected::Yes }
     }

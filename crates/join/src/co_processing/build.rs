@@ -33,10 +33,12 @@ pub(crate) fn build_together(
     };
     match table.build_shared()? {
         SharedBuild::Slots(slots, kernel) => {
-            if kernel.is_none() {
+            let left = insert(request, slots, kernel.as_ref(), columns, threads)?;
+            // Of a table that takes other keys there is more to say.
+            if kernel.is_none() && left == 0 {
                 refused("the link to the GPU has no system-wide atomics");
             }
-            insert(request, slots, kernel.as_ref(), columns, threads)
+            Ok(left)
         }
         SharedBuild::Lists(lists) => {
             refused("keys that repeat are grouped");
@@ -49,13 +51,13 @@ pub(crate) fn build_together(
 /// Who fills slots.
 enum Worker<'a> {
     Thread,
-    Gpu(&'a BuildKernel),
+    Gpu(&'a BuildKernel<'a>),
 }
 
 fn insert(
     request: &DeviceRequest,
     slots: SharedSlots<'_>,
-    kernel: Option<&BuildKernel>,
+    kernel: Option<&BuildKernel<'_>>,
     columns: &BuildColumns,
     threads: usize,
 ) -> Result<u64> {
@@ -72,15 +74,16 @@ fn insert(
         }
         refused
     };
-    let insert_by_gpu = |kernel: &BuildKernel| {
+    let insert_by_gpu = |kernel: &BuildKernel<'_>| {
         let mut refused = 0;
-        while let Some(batch) = rows.take(BATCH) {
+        loop {
+            // Rows that wait for the turn could be the CPU's.
             let bench = request.gpu.turn();
+            let Some(batch) = rows.take(BATCH) else { return Ok(refused) };
             let bytes = columns.link_bytes_of(batch.end - batch.start);
-            refused += kernel.insert(&bench.stream, &columns.side_of(batch)?, slots)?;
+            refused += kernel.insert(&bench.stream, &columns.side_of(batch)?)?;
             request.observer.add(DeviceCount::LinkBytes, bytes);
         }
-        Ok(refused)
     };
     let workers: Vec<_> = (0..threads.max(1)).map(|_| Worker::Thread).chain(kernel.map(Worker::Gpu)).collect();
     // Each has a thread, whoever takes fewer rows than others.

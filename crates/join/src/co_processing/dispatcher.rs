@@ -47,8 +47,8 @@ impl Default for BatchSize {
 
 impl BatchSize {
     fn note(&mut self, rows: usize, seconds: f64) {
-        // The last batch of a stream is as small as it happens to be.
-        if rows < self.rows / 2 || seconds <= 0.0 {
+        // The last batch of a stream is as small as it happens to be, and others were begun before the size was doubled.
+        if rows < self.rows / 4 * 3 || seconds <= 0.0 {
             return;
         }
         let rate = rows as f64 / seconds;
@@ -122,7 +122,13 @@ mod tests {
         let mut size = BatchSize::default();
         settle(&mut size, 1e-6, 1e-9);
         assert!(size.is_settled);
-        // Rests of streams tell nothing.
+        // Batches of the size before tell nothing of this one.
+        let mut growing = BatchSize::default();
+        for _ in 0..2 {
+            growing.note(FEWEST_ROWS, 1.0);
+        }
+        assert_eq!((growing.rows, growing.is_settled), (2 * FEWEST_ROWS, false));
+        // Nor do rests of streams.
         size.note(3, 1.0);
         assert!(size.is_settled);
         size.note(size.rows, size.rows as f64 * 1e-8);

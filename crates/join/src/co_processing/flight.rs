@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::device::{DeviceChunk, DeviceRequest, DeviceTable, PairBlock};
 
@@ -77,13 +77,11 @@ fn join(stage: &Mutex<Stage>, table: &DeviceTable, request: &DeviceRequest) {
     let mut stage = stage.lock().unwrap_or_else(PoisonError::into_inner);
     *stage = match std::mem::replace(&mut *stage, Stage::Empty) {
         Stage::Waiting(mut chunk) => {
-            // The time that others have the GPU is not that of the batch.
-            drop(request.gpu.turn());
-            let (started, before) = (Instant::now(), chunk.rows_done());
+            let before = chunk.progress();
             let mut pairs = PairBlock::default();
             let was_joined = chunk.next(table, request, &mut pairs);
-            let rows = chunk.rows_done() - before;
-            Stage::Landed(Landed { chunk, pairs, was_joined, rows, time: started.elapsed() })
+            let now = chunk.progress();
+            Stage::Landed(Landed { chunk, pairs, was_joined, rows: now.0 - before.0, time: now.1 - before.1 })
         }
         other => other,
     };

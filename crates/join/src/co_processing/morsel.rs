@@ -29,12 +29,13 @@ impl Morsel {
         Self { keys, hashes, row: 0, resumed: None }
     }
 
-    /// Appends pairs to the vectors until they have so many: values of build rows, and the rows that found them. Returns whether
-    /// there may be more. Rows that cannot match find nothing.
+    /// Appends pairs to the vectors until they have so many: values of build rows, and the rows that found them, with
+    /// `first_only` one of each row. Returns whether there may be more. Rows that cannot match find nothing.
     pub(crate) fn next(
         &mut self,
         slots: HostSlots<'_>,
         limit: usize,
+        first_only: bool,
         build: &mut Vec<u64>,
         probe: &mut Vec<u64>,
     ) -> bool {
@@ -63,7 +64,7 @@ impl Morsel {
                     }
                     build.push(value);
                     probe.push(row as u64);
-                    place = next;
+                    place = if first_only { None } else { next };
                 }
             }
             self.row += rows.len();

@@ -36,12 +36,13 @@ impl SharedTable {
     pub(crate) fn copied(request: &DeviceRequest, columns: &BuildColumns, memory: &mut Grant) -> Result<Self> {
         let table = GpuTable::build(request, columns, Home::GpuAlone, memory)?;
         let (words, needed) = (table.table.words(), table.table.words() * 8);
-        let too_small = Error::TooSmall { what: "the CPU's copy of a hash table", needed, of: "memory", available: 0 };
+        let no_memory = |reason: String| Error::OutOfHostMemory { bytes: needed, reason };
         let length = usize::try_from(words).map_err(|_| Error::Invalid(format!("a table of {words} words")))?;
         if memory.try_grow(length.saturating_mul(8)).is_err() {
-            return Err(too_small);
+            let reason = "a copy of the hash table for the CPU is more than the session's memory limit leaves";
+            return Err(no_memory(reason.to_owned()));
         }
-        let copied = PageVec::zeroed(length).map_err(|_| too_small).and_then(|mut copy| {
+        let copied = PageVec::zeroed(length).map_err(|error| no_memory(error.to_string())).and_then(|mut copy| {
             table.table.copy_to_host(&request.gpu.turn().stream, &mut copy)?;
             request.observer.add(DeviceCount::LinkBytes, needed);
             Ok(copy)

@@ -55,7 +55,7 @@ pub enum DeviceCount {
     HetJoins,
     /// Build sides in a hash table in GPU memory of which the CPU has a copy.
     GpuHetJoins,
-    /// Build rows that kernels took in.
+    /// Build rows in tables and partitions that kernels read.
     BuildRows,
     /// Probe rows that kernels looked up.
     ProbeRows,

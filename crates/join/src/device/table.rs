@@ -1,5 +1,7 @@
 //! A build side on a GPU, and the chunks of the probe side that are joined with it.
 
+use std::time::Duration;
+
 use arrow::buffer::BooleanBuffer;
 use overspill_machine::{Error, Result};
 use tracing::debug_span;
@@ -212,11 +214,11 @@ impl DeviceChunk {
         (rest.count_set_bits() > 0).then_some(rest)
     }
 
-    /// Rows of the units so far, of a chunk whose units are runs of rows; none of others.
-    pub(crate) fn rows_done(&self) -> u64 {
+    /// Rows of the units so far and how long they took, of a chunk whose units are runs of rows; none of others.
+    pub(crate) fn progress(&self) -> (u64, Duration) {
         match &self.state {
-            ChunkState::NoPartition(chunk) => chunk.rows_done(),
-            ChunkState::Triton(_) | ChunkState::CpuPartitioned(_) => 0,
+            ChunkState::NoPartition(chunk) => chunk.progress(),
+            ChunkState::Triton(_) | ChunkState::CpuPartitioned(_) => (0, Duration::ZERO),
         }
     }
 

@@ -1,6 +1,7 @@
 //! A chunk of the probe side.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use arrow::buffer::BooleanBuffer;
 use overspill_machine::{Error, Result};
@@ -26,12 +27,14 @@ pub(crate) struct GpuTableChunk {
     /// Rows that have been left to the CPU, and why the first of them since it was asked.
     left: Vec<Range<u64>>,
     refused: Option<Error>,
+    /// The time of units, from having the turn on.
+    busy: Duration,
 }
 
 impl GpuTableChunk {
     pub(crate) fn new(keys: ProbeKeys, most_pairs: u64) -> Self {
         let unit = keys.rows.next_multiple_of(PAGE_ROWS);
-        Self { keys, most_pairs, next: 0, unit, left: Vec::new(), refused: None }
+        Self { keys, most_pairs, next: 0, unit, left: Vec::new(), refused: None, busy: Duration::ZERO }
     }
 
     fn unit(&self) -> Range<u64> {
@@ -42,6 +45,7 @@ impl GpuTableChunk {
         let gpu = &request.gpu;
         let method = request.transfer_method();
         let mut bench = gpu.turn();
+        let begin = Instant::now();
         let budget = gpu.workspace() / 8;
         let copies = Workbench::pipeline_bytes(method, budget);
         // Half of what is left, as there is other work memory.
@@ -69,6 +73,7 @@ impl GpuTableChunk {
                     self.unit = (2 * self.unit).min(self.keys.rows.next_multiple_of(PAGE_ROWS));
                 }
                 request.observer.add(DeviceCount::ProbeRows, rows.end - rows.start);
+                self.busy += begin.elapsed();
                 return Ok(Unit::Joined);
             }
             if found <= most {
@@ -95,9 +100,9 @@ impl GpuTableChunk {
         self.refused.take()
     }
 
-    /// The rows of all units so far.
-    pub(crate) fn rows_done(&self) -> u64 {
-        self.next
+    /// The rows of all units so far, and how long the GPU took for them.
+    pub(crate) fn progress(&self) -> (u64, Duration) {
+        (self.next, self.busy)
     }
 
     /// Whether no unit is left.

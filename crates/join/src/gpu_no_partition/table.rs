@@ -11,6 +11,11 @@ use crate::memory::Grant;
 /// The hash of keys that may be anything: floating-point numbers, packed columns, hashes.
 pub(crate) const HASH: HashFunction = HashFunction::Murmur3;
 
+/// Arrays of a table in CPU memory, at most, and the pages that they take whole.
+const ARRAYS: u64 = 5;
+const SMALL_PAGE: u64 = 4 << 10;
+const HUGE_PAGE: u64 = 2 << 20;
+
 /// Where a hash table lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Home {
@@ -113,10 +118,12 @@ impl GpuTable {
             return Err(too_small);
         };
         let spilled = slots - table_on_device;
-        let host_bytes = usize::try_from(spilled).unwrap_or(usize::MAX);
+        // Arrays take whole pages.
+        let pages = if is_on_host { ARRAYS * if spilled < HUGE_PAGE { SMALL_PAGE } else { HUGE_PAGE } } else { 0 };
+        let host_bytes = usize::try_from(spilled + pages).unwrap_or(usize::MAX);
         if memory.try_grow(host_bytes).is_err() {
-            let of = "memory for the part of a hash table that GPU memory has no room for";
-            return Err(Error::TooSmall { what: "the hash table of a join", needed: spilled, of, available: 0 });
+            let reason = "a hash table outside GPU memory is more than the session's memory limit leaves".to_owned();
+            return Err(Error::OutOfHostMemory { bytes: spilled, reason });
         }
         let resident = gpu.reserve_resident(table_on_device + others)?;
         if let Home::Host { threads } = home {

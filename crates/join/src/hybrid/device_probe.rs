@@ -35,6 +35,10 @@ const FEWEST_PAIRS: usize = 1 << 16;
 /// Collects probe rows in chunks, and joins them on a GPU.
 #[derive(Debug)]
 pub(super) struct DeviceProbe {
+    /// Dropped before the memory that pays for it.
+    joining: Option<Joining>,
+    /// Pairs of the chunk that have been found and not handed on.
+    block: PairBlock,
     /// Rows that are collected, and their keys.
     batches: Vec<RecordBatch>,
     keys: Vec<Keys>,
@@ -54,9 +58,6 @@ pub(super) struct DeviceProbe {
     words: Option<Vec<ScalarBuffer<u64>>>,
     /// The batch that did not fit the chunk before.
     pending: Option<(RecordBatch, Keys)>,
-    joining: Option<Joining>,
-    /// Pairs of the chunk that have been found and not handed on.
-    block: PairBlock,
     /// The right to give rows to a GPU that shares the probe side with the CPU.
     reservation: Option<Reservation>,
     /// The rows that the CPU looks up beside the GPU.
@@ -276,6 +277,8 @@ impl DeviceProbe {
                 if landed.was_joined && !landed.chunk.is_done() {
                     ChunkPlace::Here(landed.chunk)
                 } else {
+                    // The GPU is free for others, however long the pairs take.
+                    self.reservation = None;
                     ChunkPlace::Done(landed.chunk)
                 }
             }
@@ -288,19 +291,22 @@ impl DeviceProbe {
         self.morsel = Some(Morsel::new(keys));
     }
 
-    /// Finds at most so many of their pairs, by the numbers of probe rows, which replace what the vectors have. Returns whether
-    /// there may be more.
+    /// Finds at most so many of their pairs, by the numbers of probe rows, which replace what the vectors have; one of each row
+    /// if others need not be found (`first_only`). Returns whether there may be more.
     pub(super) fn next_beside(
         &mut self,
         device: &DeviceBuild,
         limit: usize,
+        first_only: bool,
         build: &mut Vec<u64>,
         probe: &mut Vec<u64>,
     ) -> Result<bool> {
         build.clear();
         probe.clear();
         let (Some(morsel), Some(shared)) = (&mut self.morsel, device.table.shared()) else { return Ok(false) };
-        let more = morsel.next(shared.slots().map_err(JoinError::host)?, limit, build, probe);
+        // Of words that are hashes the first may be another key's.
+        let first_only = first_only && device.keys.is_none();
+        let more = morsel.next(shared.slots().map_err(JoinError::host)?, limit, first_only, build, probe);
         if device.keys.is_some() {
             device.keep_equal(&morsel.keys, build, probe);
         }

@@ -29,14 +29,15 @@ pub type MatchedRows = BooleanBuffer;
 #[derive(Debug)]
 pub struct Prober<S: SpillStore> {
     spec: Arc<JoinSpec>,
+    /// Collects rows for a GPU; `None` if the CPU joins. It is dropped first: it waits for a GPU that is at work on what others
+    /// here pay for.
+    device: Option<DeviceProbe>,
     build: Arc<BuildSide>,
     facts: Arc<ProbeFacts>,
     /// Takes the rows whose build partition is in a file; `None` if all build rows are in memory.
     spill: Option<ProbeSpill<S>>,
     /// Partitions rows before they look into the hash table; `None` if they do so as they come.
     radix: Option<RadixProbe>,
-    /// Collects rows for a GPU; `None` if the CPU joins.
-    device: Option<DeviceProbe>,
     current: Option<ProbeBatch>,
     /// A chunk that a GPU joins while others are looked up.
     parked: Option<ProbeBatch>,
@@ -370,11 +371,11 @@ impl<S: SpillStore> Prober<S> {
             Some(current) => self.by_match(current)?,
             None => None,
         };
-        let waits = self.device.as_ref().is_some_and(DeviceProbe::has_pending);
+        let waits = self.device.as_ref().is_some_and(|device| device.has_pending() || device.has_landed());
         Ok(output.map_or(if waits { Step::Working } else { Step::Finished }, Step::Output))
     }
 
-    /// Says that no batch follows; whether there is still something to do, by [`Prober::step`].
+    /// Says that no batch follows; whether there is still something to do, by [`Prober::step`], after which this is asked again.
     pub fn end(&mut self) -> Result<bool> {
         if self.device.as_ref().is_some_and(DeviceProbe::has_rows) {
             self.start_on_device()?;
@@ -456,7 +457,9 @@ impl<S: SpillStore> Prober<S> {
             }
             (Search::Beside, Some(device), Some(probe)) => {
                 let (build_values, probe_values) = (self.build_values.refill(), self.probe_values.refill());
-                if !probe.next_beside(device, spec.batch_size, build_values, probe_values)? {
+                let marks_build = matches!(join_type, JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark);
+                let first_only = spec.filter.is_none() && !join_type.emits_pairs() && !marks_build;
+                if !probe.next_beside(device, spec.batch_size, first_only, build_values, probe_values)? {
                     current.search = Search::Done;
                 }
                 self.partners.take_values(build, &mut self.build_values);

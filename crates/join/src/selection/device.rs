@@ -50,6 +50,13 @@ pub struct DeviceSelection {
     rows: usize,
 }
 
+/// The columns of a batch as kernels have them.
+#[derive(Debug)]
+pub struct BatchColumns {
+    rows: usize,
+    columns: Vec<Column>,
+}
+
 impl DeviceSelection {
     /// For batches of this schema. Rows come by `transfer`, or by the method that suits the link. [`Evaluation::Auto`] branches
     /// where kernels read across the link, of which it skips lines, and is predicated where everything is copied anyway.
@@ -82,12 +89,16 @@ impl DeviceSelection {
         Ok(Self { gpu, selection, numbers, kernel, method, collected: Vec::new(), rows: 0 })
     }
 
-    /// Takes a batch, if kernels can have its columns; [`DeviceSelection::run`] selects its rows.
-    pub fn collect(&mut self, batch: &RecordBatch) -> bool {
-        let Some(columns) = pages::columns(self.kernel.plan(), &self.numbers, batch) else { return false };
-        self.rows += batch.num_rows();
-        self.collected.push((batch.num_rows(), columns));
-        true
+    /// The columns of a batch, if kernels can have them.
+    pub fn columns(&self, batch: &RecordBatch) -> Option<BatchColumns> {
+        let columns = pages::columns(self.kernel.plan(), &self.numbers, batch)?;
+        Some(BatchColumns { rows: batch.num_rows(), columns })
+    }
+
+    /// Takes a batch, whose rows [`DeviceSelection::run`] selects.
+    pub fn collect(&mut self, BatchColumns { rows, columns }: BatchColumns) {
+        self.rows += rows;
+        self.collected.push((rows, columns));
     }
 
     /// Whether enough rows are collected.

@@ -17,7 +17,7 @@ use arrow::datatypes::DataType;
 
 pub use column::{constant, takes_type};
 pub use cpu::{CpuSelection, Evaluation};
-pub use device::{DeviceProblem, DeviceSelected, DeviceSelection};
+pub use device::{BatchColumns, DeviceProblem, DeviceSelected, DeviceSelection};
 pub use state::SelectionState;
 
 /// Rows whose value of a column lies between two, both included; a null does not. Values are the numbers that Arrow stores:

@@ -19,6 +19,8 @@ const THREADS: u32 = 256;
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
 /// Of a table that spans two memories.
 const STRIPE: u64 = 2 << 20;
+/// Of smaller arrays in CPU memory huge pages would be a waste.
+const HUGE_PAGE: usize = 2 << 20;
 /// Each byte of an empty slot.
 const EMPTY: u8 = 0xFF;
 
@@ -94,9 +96,11 @@ impl Slots {
             TablePlacement::Host => {
                 let bytes =
                     usize::try_from(bytes).map_err(|_| Error::Invalid(format!("{bytes} bytes of CPU memory")))?;
+                // A buffer takes whole pages.
+                let pages = if bytes < HUGE_PAGE { PageSize::Small } else { PageSize::Huge };
                 let buffer = match device.properties().coherent {
-                    true => HostBuffer::new(bytes, PageSize::Huge)?,
-                    false => HostBuffer::pinned(device, bytes, PageSize::Huge)?,
+                    true => HostBuffer::new(bytes, pages)?,
+                    false => HostBuffer::pinned(device, bytes, pages)?,
                 };
                 Ok(Self::Host(buffer, Arc::clone(device)))
             }
@@ -233,7 +237,8 @@ impl HashTable {
             Slots::new(device, arrays, if is_multi_value { bytes_of(count, width)? } else { 0 })
         };
         Ok(Self {
-            slots: Slots::new(device, placement, slots)?,
+            // A multi-value table has none.
+            slots: Slots::new(device, if is_multi_value { TablePlacement::Device } else { placement }, slots)?,
             claims: buffer(slot_count, 8)?,
             slot_keys: buffer(slot_count, key.bytes())?,
             starts: buffer(slot_count + 1, 8)?,
@@ -313,7 +318,8 @@ impl HashTable {
             false => None,
         };
         let slots = SharedSlots::new(layout, self.slots.shared(EMPTY)?);
-        Ok(SharedBuild::Slots(slots, kernel.map(|kernel| BuildKernel { kernel, arguments, shape, key: self.key })))
+        let by_kernel = |kernel| BuildKernel { kernel, arguments, shape, key: self.key, _slots: slots };
+        Ok(SharedBuild::Slots(slots, kernel.map(by_kernel)))
     }
 
     /// The slots of a table in CPU memory, for lookups by the CPU.
@@ -529,33 +535,33 @@ fn not_on_host() -> Error {
 #[derive(Debug)]
 pub enum SharedBuild<'a> {
     /// By any number of threads, and by kernels where the link has system-wide atomics.
-    Slots(SharedSlots<'a>, Option<BuildKernel>),
+    Slots(SharedSlots<'a>, Option<BuildKernel<'a>>),
     /// Values that lie side by side, by threads of the CPU alone.
     Lists(SharedLists<'a>),
 }
 
 /// A kernel that fills a table in CPU memory while threads of the CPU may do so as well.
 #[derive(Debug)]
-pub struct BuildKernel {
+pub struct BuildKernel<'a> {
     kernel: Function,
     arguments: HashTableArguments,
     shape: LaunchShape,
     key: KeyWidth,
+    /// Those that it writes.
+    _slots: SharedSlots<'a>,
 }
 
-impl BuildKernel {
-    /// Fills tuples into the table that `_slots` are of, and waits for it. Returns how many it could not take, as
-    /// [`HashTable::build`] does.
+impl BuildKernel<'_> {
+    /// Fills tuples into the table, and waits for it. Returns how many it could not take, as [`HashTable::build`] does.
     ///
     /// # Errors
     /// If the device fails; how many of the tuples are in the table is then unknown.
-    pub fn insert(&self, stream: &Stream, side: &JoinSide<'_>, _slots: SharedSlots<'_>) -> Result<u64> {
+    pub fn insert(&self, stream: &Stream, side: &JoinSide<'_>) -> Result<u64> {
         let input = side.arguments(self.key)?;
         let mut refused = DeviceBuffer::from_slice(stream, &[0u64])?;
         let place = refused.view_mut().address();
         let arguments = Arguments::default().with(&input).with(&self.arguments).with(&place);
-        // SAFETY: the parameters are the kernel's own. It writes slots of the table, which is borrowed for as long as its slots
-        // are, and which others see as atomic numbers alone; it claims them by atomic operations of the whole system. What is
+        // SAFETY: the parameters are the kernel's own. It writes slots of the table, which this value borrows with them, and which others see as atomic numbers alone; it claims them by atomic operations of the whole system. What is
         // borrowed outlives the stream's work, which is waited for here, also after an error.
         let launched = unsafe { self.kernel.launch(stream, self.shape, arguments) };
         stream.synchronize().and(launched)?;

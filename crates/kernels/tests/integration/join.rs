@@ -229,7 +229,7 @@ fn tables_that_both_processors_fill_and_read() {
                             });
                         }
                         if let Some(kernel) = &kernel {
-                            assert_eq!(kernel.insert(&stream, &part, slots).unwrap(), 0, "{case}");
+                            assert_eq!(kernel.insert(&stream, &part).unwrap(), 0, "{case}");
                         }
                     });
                     if let TableKind::Perfect { slots: range, .. } = kind {

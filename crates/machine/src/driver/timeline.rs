@@ -63,6 +63,15 @@ impl Timeline {
             return None;
         }
         let mut recording = self.recording.lock();
+        // The clocks drift while a stream has nothing to do.
+        let is_old = |recording: &Recording| {
+            recording.unread.is_empty() && nanoseconds().saturating_sub(recording.start.nanoseconds) > COMPARED_FOR
+        };
+        if let Some(known) = recording.as_mut().filter(|recording| is_old(recording))
+            && let Some(start) = Start::now(stream)
+        {
+            known.start = start;
+        }
         if recording.is_none() {
             static STREAMS: Numbers = Numbers::new();
             *recording =

@@ -140,7 +140,7 @@ async fn both_processors_join_and_the_faster_joins_more() {
             let joins = (report.het_joins, report.gpu_het_joins);
             assert_eq!(joins, if strategy == Strategy::Het { (1, 0) } else { (0, 1) }, "{case}");
             // The emulated device is the slower, and takes part all the same.
-            assert!(report.probe_rows >= 1 << 16 && report.shared_rows > report.probe_rows, "{case}");
+            assert!(report.probe_rows >= 3 << 16 && report.shared_rows > 0, "{case}");
             assert_eq!(report.probe_rows + report.shared_rows + report.returned_rows, LARGE.probe, "{case}");
             let reasons = match strategy {
                 Strategy::Het if sql == JOIN || sql == twice => "keys that repeat are grouped, so that the CPU builds",
