@@ -307,7 +307,7 @@ impl Sweep {
         if self.detail == Detail::Link
             && let Some(rate) = bench.link_rate()
         {
-            let mut used = panel("% of the rate at which a kernel reads CPU memory");
+            let mut used = panel("% of the rate at which a kernel reads CPU memory, of columns and pairs");
             for line in lines.iter().filter(|line| has_rate(line)) {
                 let points = of(line, &|point| Some(point.moved?.link as f64 / point.seconds / rate * 100.0));
                 used.add(SeriesSource::Measured, line.name.clone(), points);

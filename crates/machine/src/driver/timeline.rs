@@ -1,7 +1,7 @@
 //! When the device began and ended what a stream was asked for, for whoever draws timelines.
 //!
-//! Nothing waits for it: events are recorded before and after a kernel or copy, and read when its user has waited for the
-//! stream.
+//! No work waits for it: events are recorded before and after a kernel or copy, and read when its user has waited for the
+//! stream. Only to compare clocks is a stream waited for, when it is first used and every ten seconds.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
