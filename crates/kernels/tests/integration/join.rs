@@ -268,6 +268,47 @@ fn tables_that_both_processors_fill_and_read() {
     }
 }
 
+/// Each schedule of the kernels that fill a table while the CPU does.
+#[test]
+fn tables_of_unique_keys_are_filled_beside_the_cpu() {
+    let emulated = Emulated::start();
+    for seed in seeds() {
+        emulated.configure(&format!("coherent=1;seed={seed}"));
+        let kernels = emulated.kernels();
+        let stream = Stream::new(kernels.device()).unwrap();
+        let tuples = scaled(2_000);
+        let build = Relation::dense(tuples, 1, seed);
+        let keys = keys_of(&build.keys, KeyWidth::Eight, &stream);
+        let values = DeviceBuffer::from_slice(&stream, &build.values).unwrap();
+        let half = tuples / 2 * 8;
+        let part = JoinSide {
+            keys: keys.view().slice(0, half).unwrap(),
+            values: Values::Eight(values.view().slice(0, half).unwrap()),
+        };
+        for kind in [TableKind::Perfect { smallest_key: 1, slots: tuples }, TableKind::LinearProbing] {
+            let hash = HashFunction::Murmur3;
+            let mut table =
+                HashTable::new(&kernels, kind, KeyWidth::Eight, tuples, hash, TablePlacement::Host).unwrap();
+            let SharedBuild::Slots(slots, Some(kernel)) = table.build_shared().unwrap() else {
+                panic!("{kind:?} is filled by both")
+            };
+            let (build, half) = (&build, half as usize / 8);
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    for (key, value) in build.keys.iter().zip(&build.values).skip(half) {
+                        assert!(slots.insert(*key, *value, slots.first(*key)));
+                    }
+                });
+                assert_eq!(kernel.insert(&stream, &part).unwrap(), 0, "{kind:?}");
+            });
+            let slots = table.host_slots().unwrap();
+            for (key, value) in build.keys.iter().zip(&build.values) {
+                assert_eq!(slots.next(*key, slots.first(*key)).map(|found| found.0), Some(*value), "{kind:?}, {seed}");
+            }
+        }
+    }
+}
+
 #[test]
 fn ranges_wider_than_any_memory_are_refused() {
     let emulated = Emulated::start();
