@@ -67,7 +67,7 @@ impl GpuTable {
                 Ok(Some(table)) => return Ok(table),
                 Ok(None) => is_unique = false,
                 // A table of another kind may be smaller.
-                Err(error @ (Error::TooSmall { .. } | Error::OverBudget { .. })) => {
+                Err(error @ (Error::TooSmall { .. } | Error::OverBudget { .. } | Error::OutOfHostMemory { .. })) => {
                     refused.get_or_insert(error);
                 }
                 Err(error) => return Err(error),
