@@ -198,7 +198,8 @@ fn measure(kind: &Kind, build_rows: u64, probe_rows: u64, threads: usize, runs: 
             let number = (run + place) % FIXED.len();
             let way = &FIXED[number];
             let regions = way.partitions.then(|| ProbeRegions::of_this_machine(0));
-            let joined = tables.join(threads, How { probe_regions: regions, table_choice: way.table, device: None })?;
+            let joined =
+                tables.join(threads, How { probe_regions: regions, table_choice: way.table, ..How::default() })?;
             joined.check(expected)?;
             is_partitioned[number] = joined.is_radix;
             if run > 0 {

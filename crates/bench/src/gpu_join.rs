@@ -40,6 +40,7 @@ pub(crate) fn request(gpu: &Arc<Gpu>, strategy: GpuStrategy, counts: &Arc<Device
         tables_may_span: true,
         transfer: None,
         cached_share: OverspillConfig::default().gpu_cached_share,
+        aggregation: None,
         observer: Arc::clone(counts) as _,
         tuning: DeviceTuning::default(),
     }

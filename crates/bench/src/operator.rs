@@ -9,12 +9,13 @@ use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::compute::{cast, sum};
 use arrow::datatypes::{DataType, Int64Type, Schema};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
-use overspill_join::device::DeviceRequest;
+use overspill_join::device::{DeviceRequest, PairAggregation};
 use overspill_join::hash_table::TableChoice;
 use overspill_join::hybrid::{BuildSide, HybridBuild, ProbeFacts, Prober, RadixProbe, Step};
 use overspill_join::keys::KeyCodec;
 use overspill_join::memory::{MemoryHost, Purpose, UnitMemory};
 use overspill_join::radix::ProbeRegions;
+use overspill_join::selection::Aggregate;
 use overspill_join::spec::{ColumnSource, JoinSpec, KeyExpressions, Side};
 use overspill_join::spill::{SpillStore, SpillTuning};
 use overspill_join::{JoinError, JoinType};
@@ -50,6 +51,8 @@ pub(crate) struct How {
     pub(crate) probe_regions: Option<ProbeRegions>,
     pub(crate) table_choice: TableChoice,
     pub(crate) device: Option<DeviceRequest>,
+    /// Whether a GPU gives the CPU pairs, which sums their payloads; if not, kernels sum them, as those of the papers do.
+    pub(crate) wants_pairs: bool,
 }
 
 /// Both tables, in memory.
@@ -111,7 +114,7 @@ impl Tables {
 
     /// Joins once.
     pub(crate) fn join(&self, threads: usize, how: How) -> Result<Joined> {
-        let How { probe_regions, table_choice, device } = how;
+        let How { probe_regions, table_choice, mut device, wants_pairs } = how;
         let failed = |error: JoinError| exec_datafusion_err!("{error}");
         let schemas = [&self.build, &self.probe].map(|batches| batches[0].schema());
         let key_type = schemas[0].field(0).data_type().clone();
@@ -119,6 +122,12 @@ impl Tables {
         let build_columns = (1..schemas[0].fields().len()).map(ColumnSource::Build);
         let output_columns: Vec<_> =
             build_columns.chain((1..schemas[1].fields().len()).map(ColumnSource::Probe)).collect();
+        if let Some(request) = device.as_mut().filter(|_| !wants_pairs) {
+            let sums = (0..output_columns.len()).map(Aggregate::Sum);
+            let aggregates = std::iter::once(Aggregate::CountRows).chain(sums).collect();
+            request.aggregation = Some(Arc::new(PairAggregation::new(aggregates)));
+        }
+        let aggregation = device.as_ref().and_then(|request| request.aggregation.clone());
         let fields: Vec<_> = schemas.iter().flat_map(|schema| schema.fields().iter().skip(1)).map(Arc::clone).collect();
         let [build_schema, probe_schema] = schemas.clone();
         let spec = Arc::new(JoinSpec {
@@ -155,7 +164,9 @@ impl Tables {
             self.probe(&spec, &side, radix, &memory, &next)
         })?;
         let probe = begin.elapsed().as_secs_f64() - built;
-        let answer = answers.into_iter().fold((0, 0i64), |all, one| (all.0 + one.0, all.1.wrapping_add(one.1)));
+        let by_kernels = aggregation.map_or(Ok((0, 0)), |aggregation| answer_of(&aggregation))?;
+        let answers = answers.into_iter().chain([by_kernels]);
+        let answer = answers.fold((0, 0i64), |all, one| (all.0 + one.0, all.1.wrapping_add(one.1)));
         let is_radix = is_radix.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(Joined { seconds: Seconds { build: built, probe }, answer, is_radix })
     }
@@ -197,6 +208,18 @@ impl Tables {
         }
         Ok(answer)
     }
+}
+
+/// What kernels have counted and summed.
+fn answer_of(aggregation: &PairAggregation) -> Result<Answer> {
+    let (selection, found) = (aggregation.selection(), aggregation.take());
+    let values = (0..selection.aggregates.len()).map(|number| {
+        let value = found.to_array(selection, number, &DataType::Int64);
+        value.map_err(|error| exec_datafusion_err!("{error}")).and_then(|value| total(&value))
+    });
+    let values = values.collect::<Result<Vec<_>>>()?;
+    let sum = values[1..].iter().fold(0i64, |sum, value| sum.wrapping_add(*value));
+    Ok((usize::try_from(found.selected()).unwrap_or(usize::MAX), sum))
 }
 
 fn total(column: &ArrayRef) -> Result<i64> {

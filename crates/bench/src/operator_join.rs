@@ -114,6 +114,10 @@ pub struct OperatorJoinArgs {
     #[arg(long, default_value_t = 1.0, value_name = "M")]
     pub match_rate: f64,
 
+    /// Let a GPU give the CPU pairs, which sums their payloads; otherwise kernels count and sum them, as those of the papers do
+    #[arg(long)]
+    pub pairs: bool,
+
     /// Write the figure's numbers to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -175,7 +179,8 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
                 (Some(strategy), Some(gpu)) => Some(request(gpu, strategy, &counts)),
             };
             let is_on_gpu = device.is_some();
-            let joined = tables.join(threads, How { probe_regions: region, device, ..How::default() })?;
+            let joined = tables
+                .join(threads, How { probe_regions: region, device, wants_pairs: args.pairs, ..How::default() })?;
             joined.check(expected)?;
             if run > 0 {
                 measured.push(joined.seconds);
@@ -292,6 +297,7 @@ mod tests {
             sparse: true,
             zipf: 0.0,
             match_rate: 1.0,
+            pairs: false,
             json: None,
             svg: None,
         }

@@ -55,6 +55,8 @@ pub(crate) enum GpuAdvisor {
         /// Of the GPU memory that joins may use, the half that tables and cached partitions may have.
         gpu_memory: u64,
         threads: usize,
+        /// Bytes that come back for each match.
+        result_bytes: u64,
         /// Whether the CPU may be chosen.
         or_cpu: bool,
     },
@@ -99,7 +101,8 @@ impl GpuAdvisor {
                     0 => machine.gpu.as_ref()?.memory_bytes,
                     limit => limit as u64,
                 };
-                let advisor = Self::Measured { machine, probe_rows, gpu_memory: limit / 2, threads, or_cpu };
+                let (gpu_memory, result_bytes) = (limit / 2, TUPLE_BYTES);
+                let advisor = Self::Measured { machine, probe_rows, gpu_memory, threads, result_bytes, or_cpu };
                 // Opening a GPU takes longer than most joins: only for those that are expected to gain by it.
                 let gains = !or_cpu || build_rows.is_some_and(|rows| !advisor.strategies(rows, true).is_empty());
                 gains.then_some(advisor)
@@ -116,6 +119,13 @@ impl GpuAdvisor {
         matches!(self, Self::Measured { or_cpu: true, .. })
     }
 
+    /// Takes note that kernels aggregate what they find, where otherwise a pair of values comes back for each match.
+    pub(crate) fn expect_no_results(&mut self) {
+        if let Self::Measured { result_bytes, .. } = self {
+            *result_bytes = 0;
+        }
+    }
+
     /// Whether it knows what a table costs that GPU memory has no room for.
     pub(crate) fn is_measured(&self) -> bool {
         matches!(self, Self::Measured { .. })
@@ -124,10 +134,10 @@ impl GpuAdvisor {
 
 impl StrategyAdvisor for GpuAdvisor {
     fn strategies(&self, build_rows: u64, is_dense: bool) -> Vec<GpuStrategy> {
-        let (machine, probe_rows, limit, threads, or_cpu) = match self {
+        let (machine, probe_rows, limit, threads, result_bytes, or_cpu) = match self {
             Self::Fixed(strategies) => return strategies.to_vec(),
-            Self::Measured { machine, probe_rows, gpu_memory, threads, or_cpu } => {
-                (machine, *probe_rows, *gpu_memory, *threads, *or_cpu)
+            Self::Measured { machine, probe_rows, gpu_memory, threads, result_bytes, or_cpu } => {
+                (machine, *probe_rows, *gpu_memory, *threads, *result_bytes, *or_cpu)
             }
         };
         let hash_table = if is_dense { Layout::Perfect } else { Layout::LinearProbing };
@@ -136,8 +146,7 @@ impl StrategyAdvisor for GpuAdvisor {
             gpu_memory_limit: Some(limit),
             hash_table,
             threads: Some(threads),
-            // A pair of values comes back for each match.
-            result_bytes: TUPLE_BYTES,
+            result_bytes,
             ..Join::new(build_rows, rows, TUPLE_BYTES)
         };
         let advice = machine.advise(&join);
@@ -185,7 +194,8 @@ mod tests {
         let machine: &'static Machine = Box::leak(Box::new(Machine::named(name).unwrap()));
         let gpu_memory = machine.gpu.as_ref().unwrap().memory_bytes / 2;
         let threads = machine.cpu.threads;
-        GpuAdvisor::Measured { machine, probe_rows: Some(probe_rows), gpu_memory, threads, or_cpu }
+        let probe_rows = Some(probe_rows);
+        GpuAdvisor::Measured { machine, probe_rows, gpu_memory, threads, result_bytes: TUPLE_BYTES, or_cpu }
     }
 
     #[test]

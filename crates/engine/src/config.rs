@@ -223,6 +223,9 @@ config_namespace! {
         /// The share of a relation partitioned by triton that is cached in GPU memory where there is room for all of it, from 0 to 1.
         pub gpu_cached_share: f64, default = 0.79
 
+        /// Whether kernels aggregate the pairs of a join themselves (count, sum, min and max of columns of up to 8 bytes, without groups) where a query wants nothing else of them, so that no pairs are written or cross the link. When false, the CPU gets the pairs.
+        pub gpu_aggregates: bool, default = true
+
         /// How a filter runs with the aggregate above it, where there are no groups and the filter compares columns with constants: in one pass, which looks at a row's next column only if the row is still in (branching) or computes everything and masks what does not count (predicated), or auto, which decides by the share of rows that pass; off leaves both to DataFusion. overspill.device = gpu lets the GPU do it.
         pub selection: SelectionChoice, default = SelectionChoice::Auto
 

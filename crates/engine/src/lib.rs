@@ -2,7 +2,7 @@
 //!
 //! One call, [`OverspillSessionExt::with_overspill`], makes every equi-join of a session run on [`HybridJoinExec`], a
 //! hybrid hash join whose state moves to disk when its memory budget is spent, and lets filters run together with the
-//! aggregates above them ([`FilterAggregateExec`]).
+//! aggregates above them ([`FilterAggregateExec`]). Where a GPU joins, it aggregates as well ([`JoinAggregateExec`]).
 
 #![deny(missing_docs)]
 
@@ -11,6 +11,7 @@ pub mod config;
 pub mod device;
 pub mod filter_aggregate;
 pub mod hybrid_join;
+pub mod join_aggregate;
 pub mod memory;
 pub mod optimizer;
 pub mod session;
@@ -19,4 +20,5 @@ pub mod spill;
 pub use config::{DeviceChoice, HashTable, OverspillConfig, SelectionChoice, Strategy, Transfer};
 pub use filter_aggregate::FilterAggregateExec;
 pub use hybrid_join::HybridJoinExec;
+pub use join_aggregate::JoinAggregateExec;
 pub use session::OverspillSessionExt;

@@ -9,7 +9,9 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 use crate::config::OverspillConfig;
-use crate::optimizer::{FilterAggregateFusion, HybridJoinSelection, SharedBuild, SortMergeToHashJoin};
+use crate::optimizer::{
+    FilterAggregateFusion, HybridJoinSelection, JoinAggregateFusion, SharedBuild, SortMergeToHashJoin,
+};
 
 /// Puts Overspill's joins into a DataFusion session.
 ///
@@ -58,7 +60,7 @@ impl OverspillSessionExt for SessionStateBuilder {
         let rules = std::mem::take(&mut optimizer.rules);
         let pool = self.runtime_env().as_ref().map(|runtime| Arc::clone(&runtime.memory_pool));
         *self.physical_optimizers().get_or_insert_default() =
-            PhysicalOptimizer::with_rules(with_selection_rule(with_join_rules(rules, pool)));
+            PhysicalOptimizer::with_rules(with_fusion_rules(with_join_rules(rules, pool)));
         self
     }
 }
@@ -83,9 +85,10 @@ fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<R
     rules
 }
 
-/// Adds the rule that fuses filters with aggregates behind all others but the last, which checks the plan.
-fn with_selection_rule(mut rules: Vec<Rule>) -> Vec<Rule> {
+/// Adds the rules that fuse filters and joins with aggregates behind all others but the last, which checks the plan.
+fn with_fusion_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
+    rules.insert(position, Arc::new(JoinAggregateFusion::new()));
     rules.insert(position, Arc::new(FilterAggregateFusion::new()));
     rules
 }

@@ -1,7 +1,8 @@
 //! Build and probe rates of the hash tables, in GPU memory.
 
 use overspill_kernels::{
-    AccessPattern, HashFunction, HashTable, JoinSide, KeyWidth, MemoryAccess, TableKind, TablePlacement, Values,
+    AccessPattern, HashFunction, HashTable, JoinSide, KeyWidth, MemoryAccess, PairAggregate, TableKind, TablePlacement,
+    Values,
 };
 use overspill_machine::memory::DeviceBuffer;
 use rand::seq::SliceRandom;
@@ -76,12 +77,12 @@ fn measure(gpu: &Gpu, scale: f64, runs: usize, name: &str, figure: &mut Figure) 
             let before = gpu.stream.record()?;
             table.build(&gpu.stream, &build_side)?;
             let between = gpu.stream.record()?;
-            let totals = table.probe_aggregate(&gpu.stream, &probe_side)?;
+            let totals = table.probe_aggregate(&gpu.stream, &probe_side, &PairAggregate::SUMS)?;
             let after = gpu.stream.record()?;
             gpu.stream.synchronize()?;
             build_seconds = build_seconds.min(before.seconds_until(&between)?);
             probe_seconds = probe_seconds.min(between.seconds_until(&after)?);
-            if totals.matches != probes || totals.sum != sum {
+            if totals.matches != probes || totals.sum() != sum {
                 return Err(Error::Wrong { what: format!("the join by a {name} table") });
             }
         }

@@ -1,6 +1,8 @@
 //! Where relations and hash tables lie, and how far a GPU has to reach for them (paper 2, sections 7.2.2 and 7.2.3).
 
-use overspill_kernels::{HashFunction, HashTable, JoinSide, KeyWidth, MemoryAccess, TableKind, TablePlacement, Values};
+use overspill_kernels::{
+    HashFunction, HashTable, JoinSide, KeyWidth, MemoryAccess, PairAggregate, TableKind, TablePlacement, Values,
+};
 use overspill_machine::memory::{Buffer, HostBuffer, Mapping, PageSize, Placement};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -148,11 +150,11 @@ impl Data {
             let mut table = HashTable::new(&gpu.kernels, kind, KeyWidth::Eight, build, hash, table.table())?;
             let before = gpu.stream.record()?;
             table.build(&gpu.stream, &side(0)?)?;
-            let totals = table.probe_aggregate(&gpu.stream, &side(2)?)?;
+            let totals = table.probe_aggregate(&gpu.stream, &side(2)?, &PairAggregate::SUMS)?;
             let after = gpu.stream.record()?;
             gpu.stream.synchronize()?;
             best = best.min(before.seconds_until(&after)?);
-            if totals.matches != probe || totals.sum != self.sum {
+            if totals.matches != probe || totals.sum() != self.sum {
                 return Err(Error::Wrong { what: format!("the join of {build} x {probe} tuples") });
             }
         }

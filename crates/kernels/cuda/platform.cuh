@@ -12,6 +12,7 @@ namespace overspill {
 // Fixed widths under the names that CUDA's own functions are declared with.
 using u32 = unsigned;
 using u64 = unsigned long long;
+using s64 = long long;
 
 // The host build counts what leaves through the flush helper.
 inline void count_flush(const void* destination, u64 bytes) { host::count_flush(destination, bytes); }
@@ -36,6 +37,7 @@ inline void store_among_others(T* to, const T& value) {
 namespace overspill {
 using u32 = unsigned;
 using u64 = unsigned long long;
+using s64 = long long;
 
 __device__ __forceinline__ void count_flush(const void*, u64) {}
 

@@ -1,4 +1,4 @@
-// Exclusive prefix sums of a warp and of a block, by shuffles (no library: these also run in the host build).
+// Exclusive prefix sums of a warp and of a block, and other combinations of a block's values, by shuffles (no library: these also run in the host build).
 #pragma once
 
 #include "platform.cuh"
@@ -35,6 +35,24 @@ __device__ __forceinline__ T block_exclusive_sum(T value, T& total) {
     // The sums are read before the next call writes them.
     __syncthreads();
     return base + inclusive - value;
+}
+
+// The values of all threads of the block combined, in any order, in its first thread. The same is asked of the block and its threads.
+template <typename T, typename Combine>
+__device__ __forceinline__ T block_combine(T value, Combine&& combine) {
+    __shared__ T warp_values[kWarp];
+    for (unsigned distance = kWarp / 2; distance > 0; distance /= 2) {
+        const T other = __shfl_down_sync(kFullMask, value, distance);
+        if (lane_index() + distance < kWarp) value = combine(value, other);
+    }
+    if (lane_index() == 0) warp_values[warp_index()] = value;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (unsigned warp = 1; warp < blockDim.x / kWarp; ++warp) value = combine(value, warp_values[warp]);
+    }
+    // They are read before the next call writes them.
+    __syncthreads();
+    return value;
 }
 
 }  // namespace overspill

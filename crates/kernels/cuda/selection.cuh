@@ -6,8 +6,6 @@
 
 namespace overspill {
 
-using s64 = long long;
-
 constexpr u32 kSelectionColumns = 16;
 constexpr u32 kSelectionAggregates = 8;
 

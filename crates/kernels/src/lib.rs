@@ -17,8 +17,9 @@ mod share;
 
 pub use hash::{HashFunction, Radix};
 pub use join::{
-    BuildKernel, HashTable, HostSlots, JoinSide, Pairs, PartitionedJoin, PartitionedSide, Place, Position, SharedBuild,
-    SharedLists, SharedSlots, TableKind, TablePlacement, Totals, Values,
+    BuildKernel, HashTable, HostSlots, JoinSide, PairAggregate, PairFunction, PairSide, PairTotals, Pairs,
+    PartitionedJoin, PartitionedSide, Place, Position, SharedBuild, SharedLists, SharedSlots, TableKind,
+    TablePlacement, Values,
 };
 pub use measure::{GpuEffort, measure_gpu};
 pub use memory_access::{AccessPattern, MemoryAccess};

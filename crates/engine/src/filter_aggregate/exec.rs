@@ -8,7 +8,7 @@ use datafusion::common::{Result, Statistics, internal_datafusion_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
@@ -19,7 +19,7 @@ use datafusion::physical_plan::{
 };
 use overspill_join::selection::{Aggregate, Selection};
 
-use super::expressions::{aggregate, ranges};
+use super::expressions::{aggregate, is_first_without_groups, ranges};
 use super::stream::FilterAggregateStream;
 use crate::config::OverspillConfig;
 
@@ -108,11 +108,7 @@ impl FilterAggregateExec {
     /// decimals of up to 38 digits. Aggregates are `count`, `sum` of a column or of the product of two, `min` and `max`. Those
     /// of `min` and `max` that narrow the scan below them while they run stay DataFusion's.
     pub fn try_new(aggregate: &AggregateExec) -> Option<Self> {
-        let is_first = matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Single)
-            && aggregate.group_expr().is_true_no_grouping()
-            && aggregate.filter_expr().iter().all(Option::is_none)
-            && aggregate.limit_options().is_none()
-            && aggregate.dynamic_expressions_produced().is_empty();
+        let is_first = is_first_without_groups(aggregate);
         let planned = Planned::new(aggregate).filter(|planned| is_first && planned.filter.fetch().is_none())?;
         let selection = Arc::new(planned.selection()?);
         Some(Self { planned, selection, metrics: ExecutionPlanMetricsSet::new() })

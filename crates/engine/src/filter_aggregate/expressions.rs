@@ -10,6 +10,8 @@ use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Literal};
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use overspill_join::selection::{Aggregate, ColumnRange, constant, takes_product, takes_type};
 
 /// The ranges that a predicate over columns of this schema is: comparisons with constants, all of which must hold. `None` if it is
@@ -53,8 +55,17 @@ fn range(comparison: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<ColumnRa
     Some(ColumnRange { column: column.index(), lowest, highest })
 }
 
+/// Whether rows are what an aggregate aggregates, all of them, to one row for each stream, and nobody watches meanwhile.
+pub(crate) fn is_first_without_groups(aggregate: &AggregateExec) -> bool {
+    matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Single)
+        && aggregate.group_expr().is_true_no_grouping()
+        && aggregate.filter_expr().iter().all(Option::is_none)
+        && aggregate.limit_options().is_none()
+        && aggregate.dynamic_expressions_produced().is_empty()
+}
+
 /// What an aggregate over columns of this schema is; `None` if it is nothing that selections do.
-pub(super) fn aggregate(aggregate: &AggregateFunctionExpr, schema: &Schema) -> Option<Aggregate> {
+pub(crate) fn aggregate(aggregate: &AggregateFunctionExpr, schema: &Schema) -> Option<Aggregate> {
     let is_plain = !aggregate.is_distinct()
         && !aggregate.ignore_nulls()
         && !aggregate.is_reversed()

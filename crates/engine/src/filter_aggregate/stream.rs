@@ -6,12 +6,7 @@ use arrow::array::RecordBatch;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::Accumulator;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::aggregates::{
-    AggregateExec, AggregateMode, aggregate_expressions, create_accumulators, evaluate_many, finalize_aggregation,
-};
-use datafusion::physical_plan::execution_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::batch_filter;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, RecordOutput};
 use datafusion::physical_plan::stream::{EmptyRecordBatchStream, RecordBatchStreamAdapter};
@@ -19,11 +14,11 @@ use futures::StreamExt;
 use overspill_join::memory::HeldMemory;
 use overspill_join::selection::{CpuSelection, DeviceSelection, Selection};
 
+use super::accumulators::Accumulators;
 use super::exec::Planned;
 use super::metrics::{DeviceMetrics, FilterAggregateMetrics};
 use crate::config::{DeviceChoice, OverspillConfig};
 use crate::device;
-use crate::hybrid_join::to_datafusion;
 
 /// Reads a partition of the input and aggregates the rows of it that pass the filter.
 pub(super) struct FilterAggregateStream {
@@ -41,9 +36,7 @@ pub(super) struct FilterAggregateStream {
 struct Unfused {
     predicate: Arc<dyn PhysicalExpr>,
     columns: Vec<usize>,
-    aggregate: Arc<AggregateExec>,
-    arguments: Vec<Vec<Arc<dyn PhysicalExpr>>>,
-    accumulators: Vec<Box<dyn Accumulator>>,
+    accumulators: Accumulators,
 }
 
 /// Rows on their way to a GPU.
@@ -102,7 +95,7 @@ impl FilterAggregateStream {
 
     /// The stream of its one batch.
     pub fn into_stream(self) -> SendableRecordBatchStream {
-        let schema = self.planned.aggregate.schema();
+        let schema = self.planned.accumulators.schema();
         Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::once(self.run())))
     }
 
@@ -130,16 +123,8 @@ impl FilterAggregateStream {
         let _timer = elapsed.timer();
         self.run_device()?;
         self.metrics.selected_rows.add(usize::try_from(self.cpu.state().selected()).unwrap_or(usize::MAX));
-        let state = self.cpu.state();
-        let fields = self.planned.aggregate.aggr_expr().iter().map(|aggregate| aggregate.state_fields());
-        for (number, (fields, accumulator)) in fields.zip(&mut self.planned.accumulators).enumerate() {
-            // Of each of these aggregates the state is one value.
-            let array = state.to_array(&self.selection, number, fields?[0].data_type()).map_err(to_datafusion)?;
-            accumulator.merge_batch(&[array])?;
-        }
-        let aggregate = &self.planned.aggregate;
-        let columns = finalize_aggregation(&mut self.planned.accumulators, aggregate.mode())?;
-        Ok(RecordBatch::try_new(aggregate.schema(), columns)?).record_output(&self.metrics.baseline)
+        self.planned.accumulators.merge(&self.selection, self.cpu.state())?;
+        self.planned.accumulators.finish().record_output(&self.metrics.baseline)
     }
 
     /// Selects the rows of a batch on the CPU.
@@ -245,27 +230,20 @@ impl Device {
 
 impl Unfused {
     fn new(planned: &Planned) -> Result<Self> {
-        let aggregate = Arc::clone(&planned.aggregate);
         let columns = planned.columns().ok_or_else(|| {
             DataFusionError::Internal("FilterAggregateExec over a projection of more than columns".to_owned())
         })?;
         Ok(Self {
             predicate: Arc::clone(planned.filter()?.predicate()),
             columns,
-            // As of rows, whatever they become.
-            arguments: aggregate_expressions(aggregate.aggr_expr(), &AggregateMode::Partial, 0)?,
-            accumulators: create_accumulators(aggregate.aggr_expr())?,
-            aggregate,
+            accumulators: Accumulators::new(&planned.aggregate)?,
         })
     }
 
     /// Filters and aggregates a batch as DataFusion does; returns how many rows passed.
     fn take(&mut self, batch: &RecordBatch) -> Result<usize> {
         let filtered = batch_filter(batch, &self.predicate)?.project(&self.columns)?;
-        let values = evaluate_many(&self.arguments, &filtered)?;
-        for (accumulator, values) in self.accumulators.iter_mut().zip(&values) {
-            accumulator.update_batch(values)?;
-        }
+        self.accumulators.take(&filtered)?;
         Ok(filtered.num_rows())
     }
 }

@@ -23,9 +23,10 @@ use datafusion::physical_plan::{
     PlanProperties,
 };
 use overspill_join::JoinType;
-use overspill_join::device::{DeviceObserver, DeviceRequest, DeviceTuning, GpuStrategy};
+use overspill_join::device::{DeviceObserver, DeviceRequest, DeviceTuning, GpuStrategy, PairAggregation};
 use overspill_join::hybrid::ProbeFacts;
 use overspill_join::keys::KeyCodec;
+use overspill_join::selection::Aggregate;
 use overspill_join::spec::{JoinSpec, KeyExpressions, ResidualFilter};
 use overspill_join::spill::SpillTuning;
 use parking_lot::Mutex;
@@ -145,7 +146,14 @@ impl HybridJoinExec {
         self.right().output_partitioning().partition_count()
     }
 
-    fn spec(&self, batch_size: usize, build_threads: usize, config: &OverspillConfig) -> Result<JoinSpec> {
+    fn spec(
+        &self,
+        batch_size: usize,
+        build_threads: usize,
+        config: &OverspillConfig,
+        aggregates: Option<&[Aggregate]>,
+    ) -> Result<JoinSpec> {
+        let aggregation = aggregates.map(|aggregates| Arc::new(PairAggregation::new(aggregates.to_vec())));
         let plan = &self.plan;
         let (left, right) = (self.left().schema(), self.right().schema());
         let (_, columns) = build_join_schema(&left, &right, plan.join_type());
@@ -171,13 +179,22 @@ impl HybridJoinExec {
             table_choice: table_choice(config.hash_table),
             build_threads,
             probe_regions: probe_regions(config.strategy, self.probe_partitions()),
-            device: self.device_request(config)?,
+            device: self.device_request(config, aggregation)?,
             batch_size,
         })
     }
 
-    /// The GPU that joins, if the settings ask for one.
-    fn device_request(&self, config: &OverspillConfig) -> Result<Option<DeviceRequest>> {
+    /// Whether a GPU that joins could aggregate the pairs that it finds, as nothing else than their keys decides which are put out.
+    pub(crate) fn may_aggregate_pairs(&self) -> bool {
+        let plan = &self.plan;
+        *plan.join_type() == datafusion::common::JoinType::Inner
+            && plan.filter().is_none()
+            && plan.fetch().is_none()
+            && key_codec(plan).is_ok_and(|codec| codec.is_word())
+    }
+
+    /// Who chooses among the strategies of a GPU; `None` if the CPU joins.
+    pub(crate) fn gpu_advisor(&self, config: &OverspillConfig) -> Option<GpuAdvisor> {
         let rows = |input: &Arc<dyn ExecutionPlan>| {
             let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok()?;
             statistics.num_rows.get_value().map(|rows| *rows as u64)
@@ -188,7 +205,19 @@ impl HybridJoinExec {
         let parts = if self.partition_mode() == PartitionMode::Partitioned { partitions.max(1) } else { 1 };
         let rows = rows.map(|rows| rows.map(|rows| rows / parts));
         let threads = if parts > 1 { 1 } else { self.probe_partitions() };
-        let Some(advisor) = GpuAdvisor::new(config, rows, threads) else { return Ok(None) };
+        GpuAdvisor::new(config, rows, threads)
+    }
+
+    /// The GPU that joins, if the settings ask for one, and what kernels may aggregate pairs to.
+    fn device_request(
+        &self,
+        config: &OverspillConfig,
+        aggregation: Option<Arc<PairAggregation>>,
+    ) -> Result<Option<DeviceRequest>> {
+        let Some(mut advisor) = self.gpu_advisor(config) else { return Ok(None) };
+        if aggregation.is_some() {
+            advisor.expect_no_results();
+        }
         let cached_share = config.gpu_cached_share;
         if !(0.0..=1.0).contains(&cached_share) {
             return config_err!("overspill.gpu_cached_share = {cached_share} is not a share: it may be 0 to 1");
@@ -208,17 +237,17 @@ impl HybridJoinExec {
         let transfer = config.transfer_method.0;
         let advisor = Arc::new(advisor);
         let tuning = DeviceTuning::default();
-        Ok(Some(DeviceRequest { gpu, advisor, tables_may_span, transfer, cached_share, observer, tuning }))
+        Ok(Some(DeviceRequest { gpu, advisor, tables_may_span, transfer, cached_share, aggregation, observer, tuning }))
     }
 
-    fn start(&self, task: &Arc<TaskContext>) -> Result<Execution> {
+    fn start(&self, task: &Arc<TaskContext>, aggregates: Option<&[Aggregate]>) -> Result<Execution> {
         let config = task.session_config().options().extensions.get::<OverspillConfig>().cloned().unwrap_or_default();
         let metrics = JoinMetrics::new(&self.metrics);
         let partitions = self.probe_partitions();
         let is_collected = self.partition_mode() == PartitionMode::CollectLeft;
         // Streams that have a build side each make their tables side by side.
         let build_threads = if is_collected { partitions } else { 1 };
-        let spec = Arc::new(self.spec(task.session_config().batch_size(), build_threads, &config)?);
+        let spec = Arc::new(self.spec(task.session_config().batch_size(), build_threads, &config, aggregates)?);
         let tuning = SpillTuning {
             enabled: config.spill && task.runtime_env().disk_manager.tmp_files_enabled(),
             max_fanout: config.max_fanout.clamp(2, 256).next_power_of_two(),
@@ -270,12 +299,17 @@ impl HybridJoinExec {
     }
 
     /// The execution that a partition belongs to.
-    fn execution(&self, partition: usize, task: &Arc<TaskContext>) -> Result<Arc<Execution>> {
+    fn execution(
+        &self,
+        partition: usize,
+        task: &Arc<TaskContext>,
+        aggregates: Option<&[Aggregate]>,
+    ) -> Result<Arc<Execution>> {
         let mut starting = self.starting.lock();
         let mut current = match starting.take().filter(|current| !current.started[partition]) {
             Some(current) => current,
             None => {
-                let execution = Arc::new(self.start(task)?);
+                let execution = Arc::new(self.start(task, aggregates)?);
                 Starting { execution, started: vec![false; self.probe_partitions()] }
             }
         };
@@ -285,6 +319,52 @@ impl HybridJoinExec {
             *starting = Some(current);
         }
         Ok(execution)
+    }
+
+    /// Executes a partition whose output rows are wanted for these aggregates alone, whose columns are those of the output. Pairs
+    /// that kernels have aggregated are among what the second value has when the stream has ended, and are no output rows;
+    /// without it no GPU joins.
+    pub(crate) fn execute_aggregating(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+        aggregates: &[Aggregate],
+    ) -> Result<(SendableRecordBatchStream, Option<Arc<PairAggregation>>)> {
+        self.execute_with(partition, context, Some(aggregates))
+    }
+
+    fn execute_with(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+        aggregates: Option<&[Aggregate]>,
+    ) -> Result<(SendableRecordBatchStream, Option<Arc<PairAggregation>>)> {
+        let (left, right) = (self.left().output_partitioning().partition_count(), self.probe_partitions());
+        let inputs = match self.partition_mode() {
+            PartitionMode::Partitioned if left != right => {
+                return internal_err!("HybridJoinExec over {left} build and {right} probe partitions");
+            }
+            PartitionMode::CollectLeft if left != 1 => {
+                return internal_err!("HybridJoinExec that collects its build side from {left} partitions");
+            }
+            PartitionMode::Auto => return internal_err!("HybridJoinExec without a partition mode"),
+            mode => mode,
+        };
+        let execution = self.execution(partition, &context, aggregates)?;
+        let aggregation = execution.aggregation();
+        let inputs = match (inputs, &execution.inputs) {
+            (PartitionMode::Partitioned, _) => Inputs::Own {
+                build: self.left().execute(partition, Arc::clone(&context))?,
+                probe: self.right().execute(partition, context)?,
+            },
+            (_, None) => Inputs::SharedBuild { probe: self.right().execute(partition, context)? },
+            (_, Some(inputs)) => {
+                inputs.open(partition)?;
+                Inputs::SharedBoth
+            }
+        };
+        let baseline = JoinMetrics::stream(&self.metrics, partition);
+        Ok((HybridJoinStream::new(execution, partition, inputs, self.fetch(), baseline).into_stream(), aggregation))
     }
 
     fn consumer_name(&self) -> String {
@@ -408,31 +488,7 @@ impl ExecutionPlan for HybridJoinExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let (left, right) = (self.left().output_partitioning().partition_count(), self.probe_partitions());
-        let inputs = match self.partition_mode() {
-            PartitionMode::Partitioned if left != right => {
-                return internal_err!("HybridJoinExec over {left} build and {right} probe partitions");
-            }
-            PartitionMode::CollectLeft if left != 1 => {
-                return internal_err!("HybridJoinExec that collects its build side from {left} partitions");
-            }
-            PartitionMode::Auto => return internal_err!("HybridJoinExec without a partition mode"),
-            mode => mode,
-        };
-        let execution = self.execution(partition, &context)?;
-        let inputs = match (inputs, &execution.inputs) {
-            (PartitionMode::Partitioned, _) => Inputs::Own {
-                build: self.left().execute(partition, Arc::clone(&context))?,
-                probe: self.right().execute(partition, context)?,
-            },
-            (_, None) => Inputs::SharedBuild { probe: self.right().execute(partition, context)? },
-            (_, Some(inputs)) => {
-                inputs.open(partition)?;
-                Inputs::SharedBoth
-            }
-        };
-        let baseline = JoinMetrics::stream(&self.metrics, partition);
-        Ok(HybridJoinStream::new(execution, partition, inputs, self.fetch(), baseline).into_stream())
+        self.execute_with(partition, context, None).map(|(stream, _)| stream)
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -12,7 +12,7 @@ use tracing::debug_span;
 
 pub(crate) use partitions::HostPartitions;
 
-use crate::device::{BuildColumns, BuildValues, DeviceCount, DeviceRequest, ProbeKeys};
+use crate::device::{AggregatedPairs, BuildColumns, BuildValues, DeviceCount, DeviceRequest, ProbeKeys};
 use crate::gpu_radix::{FirstPass, RadixBuild, RadixChunk, RadixPlan};
 
 /// Partitions a build side, on so many threads.
@@ -42,6 +42,7 @@ pub(crate) fn start(
     request: &DeviceRequest,
     keys: &mut ProbeKeys,
     most_pairs: u64,
+    aggregated: Option<AggregatedPairs>,
 ) -> Result<RadixChunk<HostPartitions>> {
     let rows = rows_of(keys.rows)?;
     let words = match &mut keys.words {
@@ -65,7 +66,7 @@ pub(crate) fn start(
         Ok(()) | Err(Error::OverBudget { .. } | Error::TooSmall { .. } | Error::OutOfDeviceMemory { .. }) => {}
         Err(error) => return Err(error),
     }
-    Ok(RadixChunk::new(build, relation, most_pairs, None))
+    Ok(RadixChunk::new(build, relation, most_pairs, aggregated, None))
 }
 
 /// Bytes of CPU memory that so many rows of either side take once they are partitioned.

@@ -246,11 +246,19 @@ impl ProbeKeys {
     /// Some rows, for kernels that read them where they are.
     pub(crate) fn side(&self, rows: Range<u64>) -> Result<JoinSide<'_>> {
         let (from, bytes) = (rows.start * 8, (rows.end - rows.start) * 8);
-        let values = match &self.words {
-            Some(words) => Values::Eight(words.view()?.slice(from, bytes)?),
-            None => Values::RowIds(rows.start),
+        let values = match self.values()? {
+            Values::Eight(words) => Values::Eight(words.slice(from, bytes)?),
+            _ => Values::RowIds(rows.start),
         };
         Ok(JoinSide { keys: self.keys.view()?.slice(from, bytes)?, values })
+    }
+
+    /// The values of all rows, where kernels read them: packed columns, or numbers.
+    pub(crate) fn values(&self) -> Result<Values<'_>> {
+        Ok(match &self.words {
+            Some(words) => Values::Eight(words.view()?),
+            None => Values::RowIds(0),
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use overspill_kernels::Algorithm;
 use overspill_machine::transfer::TransferMethod;
 
+use super::aggregates::PairAggregation;
 use super::gpu::Gpu;
 
 /// How a GPU joins.
@@ -59,6 +60,8 @@ pub enum DeviceCount {
     BuildRows,
     /// Probe rows that kernels looked up.
     ProbeRows,
+    /// Of these, rows whose pairs were aggregated by kernels and are no output rows.
+    AggregatedRows,
     /// Probe rows that were meant for a GPU and joined by the CPU, as the GPU could not or failed.
     ReturnedRows,
     /// Probe rows that the CPU joined as its share of a join of both processors.
@@ -102,6 +105,8 @@ pub struct DeviceRequest {
     /// The share of a partitioned relation that is cached in GPU memory where there is room for all of it: a little less than
     /// all is faster, as GPU memory and the link together give more bandwidth (paper 1, section 6.2.7).
     pub cached_share: f64,
+    /// What kernels may aggregate pairs to, where these are wanted for nothing else.
+    pub aggregation: Option<Arc<PairAggregation>>,
     /// Who is told.
     pub observer: Arc<dyn DeviceObserver>,
     /// What experiments vary.

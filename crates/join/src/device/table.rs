@@ -6,6 +6,7 @@ use arrow::buffer::BooleanBuffer;
 use overspill_machine::{Error, Result};
 use tracing::debug_span;
 
+use super::aggregates::AggregatedPairs;
 use super::columns::{BuildColumns, ProbeKeys, words};
 use super::pairs::PairBlock;
 use super::request::{DeviceCount, DeviceRequest, GpuStrategy};
@@ -125,14 +126,21 @@ impl DeviceTable {
     }
 
     /// Starts on a chunk whose pairs of a unit must be at most so many.
-    pub(crate) fn start(&self, request: &DeviceRequest, mut keys: ProbeKeys, most_pairs: u64) -> Result<DeviceChunk> {
+    /// If kernels aggregate them, there are none.
+    pub(crate) fn start(
+        &self,
+        request: &DeviceRequest,
+        mut keys: ProbeKeys,
+        most_pairs: u64,
+        aggregated: Option<AggregatedPairs>,
+    ) -> Result<DeviceChunk> {
         let state = match self {
             Self::NoPartition(_) | Self::Shared(_) => {
-                ChunkState::NoPartition(Box::new(GpuTableChunk::new(keys, most_pairs)))
+                ChunkState::NoPartition(Box::new(GpuTableChunk::new(keys, most_pairs, aggregated)))
             }
-            Self::Triton(table) => ChunkState::Triton(triton::start(table, request, &keys, most_pairs)?),
+            Self::Triton(table) => ChunkState::Triton(triton::start(table, request, &keys, most_pairs, aggregated)?),
             Self::CpuPartitioned(table) => {
-                ChunkState::CpuPartitioned(cpu_partitioned::start(table, request, &mut keys, most_pairs)?)
+                ChunkState::CpuPartitioned(cpu_partitioned::start(table, request, &mut keys, most_pairs, aggregated)?)
             }
         };
         Ok(DeviceChunk { state, has_failed: false, was_refused: false })
@@ -166,7 +174,7 @@ pub(crate) enum Unit {
 
 impl DeviceChunk {
     /// Joins the next unit, whose pairs replace those in the block; false if there is none left. What could not be joined is
-    /// among [`DeviceChunk::rest`].
+    /// among [`DeviceChunk::rest`]. What kernels have aggregated is handed on.
     pub(crate) fn next(&mut self, table: &DeviceTable, request: &DeviceRequest, block: &mut PairBlock) -> bool {
         while !self.has_failed {
             block.clear();

@@ -7,7 +7,9 @@ use arrow::buffer::BooleanBuffer;
 use overspill_machine::{Error, Result};
 
 use super::table::GpuTable;
-use crate::device::{DeviceCount, DeviceRequest, PAIR_BYTES, PairBlock, PairBuffers, ProbeKeys, Unit, Workbench};
+use crate::device::{
+    AggregatedPairs, DeviceCount, DeviceRequest, PAIR_BYTES, PairBlock, PairBuffers, ProbeKeys, Unit, Workbench,
+};
 
 /// A unit is a multiple of so many rows: a page of keys, which some transfer methods pin.
 const PAGE_ROWS: u64 = 512;
@@ -21,6 +23,8 @@ const FEWEST_ROWS: u64 = 32;
 pub(crate) struct GpuTableChunk {
     keys: ProbeKeys,
     most_pairs: u64,
+    /// What kernels aggregate pairs to; `None` if pairs are wanted.
+    aggregated: Option<AggregatedPairs>,
     /// The first row of the next unit.
     next: u64,
     unit: u64,
@@ -32,9 +36,9 @@ pub(crate) struct GpuTableChunk {
 }
 
 impl GpuTableChunk {
-    pub(crate) fn new(keys: ProbeKeys, most_pairs: u64) -> Self {
+    pub(crate) fn new(keys: ProbeKeys, most_pairs: u64, aggregated: Option<AggregatedPairs>) -> Self {
         let unit = keys.rows.next_multiple_of(PAGE_ROWS);
-        Self { keys, most_pairs, next: 0, unit, left: Vec::new(), refused: None, busy: Duration::ZERO }
+        Self { keys, most_pairs, aggregated, next: 0, unit, left: Vec::new(), refused: None, busy: Duration::ZERO }
     }
 
     fn unit(&self) -> Range<u64> {
@@ -47,6 +51,28 @@ impl GpuTableChunk {
         let mut bench = gpu.turn();
         let begin = Instant::now();
         let budget = gpu.workspace() / 8;
+        if let Some(aggregated) = self.aggregated.as_mut().filter(|_| self.next < self.keys.rows) {
+            // No pairs need room: all rows that are left are a unit.
+            let rows = self.next..self.keys.rows;
+            let totals = if method == gpu.fastest_method() {
+                let side = self.keys.side(rows.clone())?;
+                table.table.probe_aggregate(&bench.stream, &side, aggregated.kernels())?
+            } else {
+                let source = self.keys.keys.source().ok_or_else(|| Error::Invalid("keys without memory".to_owned()))?;
+                let (pipeline, part) = (bench.pipeline(method, budget)?, rows.start * 8..rows.end * 8);
+                let values = self.keys.values()?;
+                table.table.probe_aggregate_transferred(pipeline, source, part, values, aggregated.kernels())?
+            };
+            aggregated.add(&totals);
+            aggregated.hand_on();
+            let count = rows.end - rows.start;
+            self.next = rows.end;
+            request.observer.add(DeviceCount::LinkBytes, count * if aggregated.reads_probe() { 16 } else { 8 });
+            request.observer.add(DeviceCount::ProbeRows, count);
+            request.observer.add(DeviceCount::AggregatedRows, count);
+            self.busy += begin.elapsed();
+            return Ok(Unit::Joined);
+        }
         let copies = Workbench::pipeline_bytes(method, budget);
         // Half of what is left, as there is other work memory.
         let most = (gpu.workspace().saturating_sub(copies) / 2 / PAIR_BYTES).min(self.most_pairs);

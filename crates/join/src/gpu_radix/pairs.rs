@@ -9,10 +9,18 @@ use overspill_machine::{Error, Result};
 use super::build::RadixBuild;
 use super::fine::{FinePartitions, FirstPass, Tuples};
 use super::plan::RadixPlan;
-use crate::device::{DeviceCount, DeviceRequest, KEY, PAIR_BYTES, PairBlock, PairBuffers};
+use crate::device::{AggregatedPairs, DeviceCount, DeviceRequest, KEY, PAIR_BYTES, PairBlock, PairBuffers};
 
 /// Tuples of the probe side that have more matches than there is room for are joined in halves, down to so few.
 const FEWEST_TUPLES: u64 = 64;
+
+/// What has been found of a chunk: pairs, or what they are aggregated to.
+#[derive(Debug, Default)]
+pub(super) struct Matches {
+    pub(super) pairs: PairBlock,
+    /// `None` if pairs are wanted.
+    pub(super) aggregated: Option<AggregatedPairs>,
+}
 
 /// A pair of partitions in GPU memory.
 pub(super) struct Ready {
@@ -60,19 +68,13 @@ impl<R: FirstPass> PairJoin<'_, R> {
     }
 
     /// Joins partitions that are in GPU memory; false if they have more matches than there is room for there.
-    pub(super) fn join(
-        &self,
-        kernels: &Kernels,
-        stream: &Stream,
-        ready: &Ready,
-        block: &mut PairBlock,
-    ) -> Result<bool> {
+    pub(super) fn join(&self, kernels: &Kernels, stream: &Stream, ready: &Ready, found: &mut Matches) -> Result<bool> {
         let join = PartitionedJoin::new(kernels, KEY, ready.build.radix)?;
-        self.pairs(stream, &join, [&ready.build, &ready.probe], block).map(|found| found.is_none())
+        self.pairs(stream, &join, [&ready.build, &ready.probe], found).map(|refused| refused.is_none())
     }
 
     /// Joins partitions of which one is larger than was planned, or that have many matches.
-    pub(super) fn join_in_pieces(&self, stream: &Stream, block: &mut PairBlock) -> Result<()> {
+    pub(super) fn join_in_pieces(&self, stream: &Stream, found: &mut Matches) -> Result<()> {
         let (gpu, most) = (&self.request.gpu, self.plan.piece);
         let refine = |tuples: &Tuples<'_>, first, count, radix| {
             self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(count));
@@ -89,11 +91,11 @@ impl<R: FirstPass> PairJoin<'_, R> {
                 let mut waiting = vec![(0, probe_tuples.count)];
                 while let Some((first, count)) = waiting.pop() {
                     let probe = refine(&probe_tuples, first, count, radix)?;
-                    match self.pairs(stream, &join, [&build, &probe], block)? {
+                    match self.pairs(stream, &join, [&build, &probe], found)? {
                         None => {}
-                        Some(found) if count <= FEWEST_TUPLES => {
+                        Some(pairs) if count <= FEWEST_TUPLES => {
                             let available = self.plan.pairs.min(self.most_pairs);
-                            return Err(too_many("the matches of a few probe rows", found, available));
+                            return Err(too_many("the matches of a few probe rows", pairs, available));
                         }
                         Some(_) => {
                             // The columns of a part start where lines do.
@@ -108,14 +110,19 @@ impl<R: FirstPass> PairJoin<'_, R> {
         Ok(())
     }
 
-    /// Appends the pairs of two sides to the block; if they are more than there is room for in GPU memory, tells how many.
+    /// Adds the pairs of two sides to what was found; if they are more than there is room for in GPU memory, tells how many.
     fn pairs(
         &self,
         stream: &Stream,
         join: &PartitionedJoin,
         [build, probe]: [&FinePartitions; 2],
-        block: &mut PairBlock,
+        matches: &mut Matches,
     ) -> Result<Option<u64>> {
+        if let Some(aggregated) = &mut matches.aggregated {
+            aggregated.add(&join.aggregate(stream, &build.side(), &probe.side(), aggregated.kernels())?);
+            return Ok(None);
+        }
+        let block = &mut matches.pairs;
         let most = self.plan.pairs;
         let mut capacity = most.min(probe.tuples());
         loop {

@@ -12,9 +12,9 @@ use tracing::debug_span;
 
 use super::build::RadixBuild;
 use super::fine::FirstPass;
-use super::pairs::{PairJoin, Ready};
+use super::pairs::{Matches, PairJoin, Ready};
 use super::plan::RadixPlan;
-use crate::device::{DeviceCount, DeviceRequest, PairBlock, Resident, Unit, Workbench};
+use crate::device::{AggregatedPairs, DeviceCount, DeviceRequest, PairBlock, Resident, Unit, Workbench};
 
 /// Pairs of partitions that are joined in one turn on the GPU: of so many, the first partitioning alone is not overlapped.
 const GROUP: usize = 8;
@@ -41,8 +41,8 @@ struct State<R> {
 struct Member<R> {
     relation: R,
     most_pairs: u64,
-    /// Pairs that its stream has not taken.
-    pairs: PairBlock,
+    /// What its stream has not taken.
+    found: Matches,
     /// Partitions that have been left to the CPU, and why the first of them since it was asked.
     left: Vec<usize>,
     refused: Option<Error>,
@@ -66,9 +66,17 @@ impl<R> RadixRun<R> {
 
 impl<R: FirstPass> RadixChunk<R> {
     /// A chunk that was partitioned as the build side was, of which at most so many pairs wait to be taken.
-    pub(crate) fn new(build: &RadixBuild<R>, relation: R, most_pairs: u64, resident: Option<Resident>) -> Self {
-        let (pairs, left) = (PairBlock::default(), Vec::new());
-        let member = Member { relation, most_pairs, pairs, left, refused: None, _resident: resident };
+    ///
+    /// If kernels aggregate its pairs, there are none.
+    pub(crate) fn new(
+        build: &RadixBuild<R>,
+        relation: R,
+        most_pairs: u64,
+        aggregated: Option<AggregatedPairs>,
+        resident: Option<Resident>,
+    ) -> Self {
+        let (found, left) = (Matches { pairs: PairBlock::default(), aggregated }, Vec::new());
+        let member = Member { relation, most_pairs, found, left, refused: None, _resident: resident };
         let mut open = build.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(run) = open.as_ref() {
             let mut state = run.state();
@@ -111,9 +119,12 @@ impl<R: FirstPass> RadixChunk<R> {
     fn take(&self, state: &mut State<R>, block: &mut PairBlock) -> Result<Option<Unit>> {
         let is_over = state.next.0 == build_fanout(state, self.number);
         let Some(member) = &mut state.members[self.number] else { return Ok(Some(Unit::None)) };
-        if member.pairs.len() > 0 {
-            std::mem::swap(&mut member.pairs, block);
-            member.pairs.clear();
+        if let Some(aggregated) = &mut member.found.aggregated {
+            aggregated.hand_on();
+        }
+        if member.found.pairs.len() > 0 {
+            std::mem::swap(&mut member.found.pairs, block);
+            member.found.pairs.clear();
             return Ok(Some(Unit::Joined));
         }
         match &state.failed {
@@ -194,10 +205,10 @@ impl<R: FirstPass> State<R> {
         let (group, end) = self.group(build);
         let mut prepared: Option<Result<Option<Ready>>> = None;
         for (place, &(partition, number)) in group.iter().enumerate() {
-            // Its pairs are apart while others of its run are looked at.
+            // What is found of it is apart while others of its run are looked at.
             let Some(member) = &mut self.members[number] else { continue };
-            let mut pairs = std::mem::take(&mut member.pairs);
-            let before = pairs.len();
+            let mut found = std::mem::take(&mut member.found);
+            let (before, aggregated_before) = (found.pairs.len(), found.aggregated.clone());
             let pair_of = |partition, number: usize| {
                 let member = self.members[number].as_ref()?;
                 let (probe, most_pairs) = (&member.relation, member.most_pairs);
@@ -209,30 +220,37 @@ impl<R: FirstPass> State<R> {
             let joined = match (ready, next) {
                 (Err(error), _) => Err(error),
                 (Ok(None), _) => Ok(false),
-                (Ok(Some(ready)), None) => pair.join(gpu.kernels(), stream, &ready, &mut pairs),
+                (Ok(Some(ready)), None) => pair.join(gpu.kernels(), stream, &ready, &mut found),
                 (Ok(Some(ready)), Some(next)) => std::thread::scope(|scope| {
                     let there = (next.partition == partition).then_some(&ready.build);
                     let preparing = scope.spawn(move || {
                         let _preparing = debug_span!("second pass", partition = next.partition).entered();
                         next.prepare(gpu.half(), second_stream, there)
                     });
-                    let joined = pair.join(gpu.half(), stream, &ready, &mut pairs);
+                    let joined = pair.join(gpu.half(), stream, &ready, &mut found);
                     prepared = Some(preparing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
                     joined
                 }),
             };
             let joined = match joined {
-                Ok(false) => pair.join_in_pieces(stream, &mut pairs),
+                Ok(false) => pair.join_in_pieces(stream, &mut found),
                 Ok(true) => Ok(()),
                 Err(error) => Err(error),
             };
             if joined.is_err() {
-                pairs.truncate(before);
+                found.pairs.truncate(before);
+                found.aggregated = aggregated_before;
             }
             let Some(member) = &mut self.members[number] else { continue };
-            member.pairs = pairs;
+            member.found = found;
             match joined {
-                Ok(()) => request.observer.add(DeviceCount::ProbeRows, member.relation.tuples(partition)),
+                Ok(()) => {
+                    let rows = member.relation.tuples(partition);
+                    request.observer.add(DeviceCount::ProbeRows, rows);
+                    if member.found.aggregated.is_some() {
+                        request.observer.add(DeviceCount::AggregatedRows, rows);
+                    }
+                }
                 Err(Error::TooSmall { .. }) if before > 0 && number == own => {
                     self.next = (partition, number);
                     return;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use overspill_kernels::PairSide;
 
 use super::payload::PackedPayload;
-use crate::device::{BuildColumns, DeviceRequest, DeviceTable};
+use crate::device::{BuildColumns, DeviceRequest, DeviceTable, PairAggregates};
 use crate::error::Result;
 use crate::keys::Keys;
 use crate::memory::Grant;
@@ -18,6 +19,8 @@ pub(super) struct DeviceBuild {
     pub(super) table: Arc<DeviceTable>,
     /// How the values of build rows are their columns; `None` if they are the rows' numbers.
     pub(super) payload: Option<PackedPayload>,
+    /// What kernels aggregate pairs to, where nobody wants the pairs.
+    pub(super) aggregates: Option<Arc<PairAggregates>>,
     /// The keys, if the GPU joins their hashes, so that rows whose hashes agree can be told apart.
     pub(super) keys: Option<Keys>,
 }
@@ -61,7 +64,15 @@ impl DeviceBuild {
             if spec.codec.is_word() { 0 } else { rows * spec.codec.packed_bytes().unwrap_or(0) + keys.bytes() };
         memory.shrink(needed.saturating_sub(table.resident_host_bytes() + key_bytes));
         let keys = (!spec.codec.is_word()).then_some(keys);
-        Ok(Some(Self { request: request.clone(), table: Arc::new(table), payload, keys }))
+        let probe = PackedPayload::of(spec, Side::Probe);
+        let aggregates = request.aggregation.as_ref().and_then(|aggregation| {
+            PairAggregates::new(spec, aggregation, |side, index| match side {
+                PairSide::Build => payload.as_ref()?.place(index),
+                PairSide::Probe => probe.as_ref()?.place(index),
+            })
+        });
+        let aggregates = aggregates.map(Arc::new);
+        Ok(Some(Self { request: request.clone(), table: Arc::new(table), payload, aggregates, keys }))
     }
 }
 

@@ -13,7 +13,7 @@ use super::device_build::{DeviceBuild, wants_no_numbers};
 use super::payload::PackedPayload;
 use crate::co_processing::{Flight, Morsel, Reservation};
 use crate::cpu_partitioned;
-use crate::device::{DeviceChunk, DeviceCount, PAIR_BYTES, PairBlock, ProbeKeys};
+use crate::device::{AggregatedPairs, DeviceChunk, DeviceCount, PAIR_BYTES, PairBlock, ProbeKeys};
 use crate::error::{JoinError, Result};
 use crate::join_type::JoinType;
 use crate::keys::Keys;
@@ -54,6 +54,8 @@ pub(super) struct DeviceProbe {
     key_bytes: usize,
     /// How rows of the probe side are packed, if their numbers are not wanted; `None` if the numbers are.
     payload: Option<PackedPayload>,
+    /// Whether they are packed for kernels that aggregate pairs alone.
+    only_aggregates: bool,
     /// The packed columns of the rows that are collected; `None` if a row cannot be packed.
     words: Option<Vec<ScalarBuffer<u64>>>,
     /// The batch that did not fit the chunk before.
@@ -123,6 +125,9 @@ impl DeviceProbe {
             None => (TABLE_CHUNK, None),
             Some(rows) => (rows.min(PARTITIONED_CHUNK), probe_payload(spec, device)),
         };
+        let is_aggregated = device.aggregates.as_ref().is_some_and(|aggregates| aggregates.reads_probe);
+        let only_aggregates = payload.is_none() && is_aggregated;
+        let payload = if only_aggregates { PackedPayload::of(spec, Side::Probe) } else { payload };
         Some(Self {
             batches: Vec::new(),
             keys: Vec::new(),
@@ -135,6 +140,7 @@ impl DeviceProbe {
             is_partitioned: device.table.chunk_rows().is_some(),
             key_bytes: spec.codec.packed_bytes().unwrap_or(0),
             payload,
+            only_aggregates,
             pending: None,
             joining: None,
             block: PairBlock::default(),
@@ -219,8 +225,17 @@ impl DeviceProbe {
         let _giving = debug_span!("give chunk to the GPU", rows = self.rows).entered();
         let keys = std::mem::take(&mut self.keys);
         let batches = std::mem::take(&mut self.batches);
-        let words = self.words.take();
+        let mut words = self.words.take();
         let rows = std::mem::take(&mut self.rows);
+        // Rows that cannot match have a key that others may have: their pairs are looked at.
+        let are_matchable = keys.iter().all(|keys| keys.matchable.is_none());
+        let aggregates = device.aggregates.as_ref();
+        let aggregated = aggregates
+            .filter(|aggregates| are_matchable && (words.is_some() || !aggregates.reads_probe))
+            .map(AggregatedPairs::new);
+        if self.only_aggregates && aggregated.is_none() {
+            words = None;
+        }
         let method = request.transfer_method();
         // Kernels read what is partitioned where it is.
         let is_streamed = device.table.strategy().streams_probe_rows();
@@ -229,8 +244,11 @@ impl DeviceProbe {
             None
         } else {
             let most_pairs = (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) as u64;
+            let start = |keys: ProbeKeys| {
+                Ok((keys.has_unmatchable, device.table.start(request, keys, most_pairs, aggregated)?))
+            };
             ProbeKeys::new(&request.gpu, method, &keys, words.as_deref(), 1)
-                .and_then(|keys| Ok((keys.has_unmatchable, device.table.start(request, keys, most_pairs)?)))
+                .and_then(start)
                 .inspect_err(|error| request.report(device.table.strategy(), error))
                 .ok()
         };

@@ -52,6 +52,12 @@ impl PackedPayload {
         Some(Self { columns, schema: Arc::clone(schema) })
     }
 
+    /// Where a column lies in the word: its lowest bit, and how many there are.
+    pub(super) fn place(&self, index: usize) -> Option<(u32, u32)> {
+        let column = self.columns.iter().find(|column| column.index == index)?;
+        Some((column.shift, 8 * column.width as u32))
+    }
+
     /// Whether no column is needed.
     pub(super) fn is_empty(&self) -> bool {
         self.columns.is_empty()

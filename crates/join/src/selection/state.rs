@@ -44,6 +44,11 @@ impl SelectionState {
         Self { selected: 0, values: vec![Value::NONE; selection.aggregates.len()] }
     }
 
+    /// Of so many rows that were all selected, none of whose values is null, by the values of the aggregates.
+    pub(crate) fn of_rows(rows: u64, values: impl Iterator<Item = i128>) -> Self {
+        Self { selected: rows, values: values.map(|value| Value { rows, value }).collect() }
+    }
+
     /// Rows that were selected.
     pub fn selected(&self) -> u64 {
         self.selected

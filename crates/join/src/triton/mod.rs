@@ -14,7 +14,7 @@ use overspill_machine::memory::Mapping;
 use relation::FirstPassPlan;
 pub(crate) use relation::PartitionedRelation;
 
-use crate::device::{BuildColumns, DeviceCount, DeviceRequest, ProbeKeys, Resident};
+use crate::device::{AggregatedPairs, BuildColumns, DeviceCount, DeviceRequest, ProbeKeys, Resident};
 use crate::gpu_radix::{FirstPass, RadixBuild, RadixChunk, RadixPlan};
 
 /// Partitions a build side.
@@ -36,6 +36,7 @@ pub(crate) fn start(
     request: &DeviceRequest,
     keys: &ProbeKeys,
     most_pairs: u64,
+    aggregated: Option<AggregatedPairs>,
 ) -> Result<RadixChunk<PartitionedRelation>> {
     let (gpu, plan) = (&request.gpu, build.plan);
     let resident = cache(request, keys.rows, &plan)?;
@@ -46,7 +47,7 @@ pub(crate) fn start(
     request.observer.add(DeviceCount::LinkBytes, relation.link_bytes);
     request.observer.add(DeviceCount::StateBytes, relation.bytes());
     request.observer.add(DeviceCount::SpilledBytes, relation.spilled_bytes());
-    Ok(RadixChunk::new(build, relation, most_pairs, Some(resident)))
+    Ok(RadixChunk::new(build, relation, most_pairs, aggregated, Some(resident)))
 }
 
 /// Bytes of CPU memory that so many rows of either side take once they are partitioned, if none of them is cached.

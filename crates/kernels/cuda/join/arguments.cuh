@@ -39,9 +39,35 @@ struct HashTableArguments {
     u32 hash_function;
 };
 
+constexpr u32 kMaxJoinAggregates = 4;
+
+// An aggregate over the values that matches have of one side: of `64 - right` bits of each, `left` bits from the top. Those that are
+// `is_signed` have their sign extended. Sums wrap. The largest value is of those whose bits `flip` has turned: that of the sign,
+// so that they compare as unsigned numbers, and all for the smallest value. Mirrored in Rust.
+struct JoinAggregate {
+    u64 flip;
+    u32 of_build;
+    u32 left;
+    u32 right;
+    u32 is_signed;
+    u32 is_sum;
+    u32 padding;
+
+    __device__ __forceinline__ u64 value(u64 build_value, u64 probe_value) const {
+        const u64 top = (of_build != 0 ? build_value : probe_value) << left;
+        const u64 value = is_signed != 0 ? static_cast<u64>(static_cast<s64>(top) >> right) : top >> right;
+        return value ^ flip;
+    }
+
+    __device__ __forceinline__ u64 combine(u64 one, u64 other) const {
+        if (is_sum != 0) return one + other;
+        return one < other ? other : one;
+    }
+};
+
 // Where matches go. Mirrored in Rust.
 struct JoinOutput {
-    // Aggregation: [0] the number of matches, [1] the sum of both values over all matches.
+    // Aggregation: the number of matches, and then each aggregate. Launches add to what is there, which is zero at first.
     u64* totals;
     // Linear allocator: how many pairs there are; more than the capacity means that the rest was not written.
     u64* cursor;
@@ -50,6 +76,8 @@ struct JoinOutput {
     u64* probe_values;
     // Count, then write: matches per block, and after an exclusive prefix sum where each block writes.
     u64* block_counts;
+    JoinAggregate aggregate[kMaxJoinAggregates];
+    u64 aggregates;
 };
 
 }  // namespace overspill

@@ -8,27 +8,38 @@ namespace overspill {
 
 // Each sink is made by every thread of a block, takes matches in `match`, and is ended by all threads in `finish`.
 
-// Sums in registers, then one atomic addition a block (paper 1, section 5.1).
+// Counts and aggregates in registers, then one atomic operation a block and aggregate (paper 1, section 5.1).
 struct AggregateSink {
     const JoinOutput& output;
     u64 matches = 0;
-    u64 sum = 0;
+    u64 values[kMaxJoinAggregates] = {};
 
     __device__ __forceinline__ explicit AggregateSink(const JoinOutput& output) : output(output) {}
 
     __device__ __forceinline__ void match(u64 build_value, u64 probe_value) {
         ++matches;
-        sum += build_value + probe_value;
+#pragma unroll
+        for (u32 at = 0; at < kMaxJoinAggregates; ++at) {
+            if (at >= output.aggregates) break;
+            const JoinAggregate& aggregate = output.aggregate[at];
+            values[at] = aggregate.combine(values[at], aggregate.value(build_value, probe_value));
+        }
     }
 
     __device__ __forceinline__ void finish() {
-        u64 block_matches;
-        u64 block_sum;
-        block_exclusive_sum(matches, block_matches);
-        block_exclusive_sum(sum, block_sum);
-        if (threadIdx.x == 0 && block_matches != 0) {
-            atomicAdd(&output.totals[0], block_matches);
-            atomicAdd(&output.totals[1], block_sum);
+        const u64 block_matches = block_combine(matches, [](u64 one, u64 other) { return one + other; });
+        if (threadIdx.x == 0 && block_matches != 0) atomicAdd(&output.totals[0], block_matches);
+#pragma unroll
+        for (u32 at = 0; at < kMaxJoinAggregates; ++at) {
+            if (at >= output.aggregates) break;
+            const JoinAggregate& aggregate = output.aggregate[at];
+            const u64 value = block_combine(values[at], [&](u64 one, u64 other) { return aggregate.combine(one, other); });
+            if (threadIdx.x != 0 || block_matches == 0) continue;
+            if (aggregate.is_sum != 0) {
+                atomicAdd(&output.totals[1 + at], value);
+            } else {
+                atomicMax(&output.totals[1 + at], value);
+            }
         }
     }
 };

@@ -3,6 +3,7 @@
 use overspill_machine::memory::{View, ViewMut};
 use overspill_machine::{Error, Result};
 
+use super::aggregates::{AggregateArguments, MOST_AGGREGATES};
 use crate::KeyWidth;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,6 +40,8 @@ pub(crate) struct JoinOutput {
     pub build_values: u64,
     pub probe_values: u64,
     pub block_counts: u64,
+    pub aggregate: [AggregateArguments; MOST_AGGREGATES],
+    pub aggregates: u64,
 }
 
 /// Where the values of a side come from.
@@ -50,6 +53,17 @@ pub enum Values<'a> {
     Eight(View<'a>),
     /// The tuples' numbers, counted from here.
     RowIds(u64),
+}
+
+impl Values<'_> {
+    /// Those of `count` tuples from the `first` on.
+    pub(super) fn slice(&self, first: u64, count: u64) -> Result<Self> {
+        Ok(match self {
+            Self::Four(view) => Self::Four(view.slice(first * 4, count * 4)?),
+            Self::Eight(view) => Self::Eight(view.slice(first * 8, count * 8)?),
+            Self::RowIds(from) => Self::RowIds(from + first),
+        })
+    }
 }
 
 /// One side of a join.
@@ -91,15 +105,6 @@ impl JoinInput {
     pub(super) fn tuples(&self) -> u64 {
         self.tuples
     }
-}
-
-/// The result of a join that sums.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
-    /// How many matches there are.
-    pub matches: u64,
-    /// The sum of both values of every match, modulo 2^64.
-    pub sum: u64,
 }
 
 /// Room for the result of a join that materializes: the value of either side of every match, 8 bytes each.

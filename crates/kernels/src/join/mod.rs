@@ -7,15 +7,17 @@
 //! | multi-value | any; duplicates lie side by side | a walk to the key, then its values in order |
 //! | bucket chaining, in scratchpad memory | any; for partitions | a chain |
 //!
-//! A tuple is a key of 4 or 8 bytes and a value of 4 or 8, which may be its row id. Results are sums, or pairs of values.
+//! A tuple is a key of 4 or 8 bytes and a value of 4 or 8, which may be its row id. Results are aggregates, or pairs of values.
 
+mod aggregates;
 mod arguments;
 mod host_slots;
 mod no_partitioning;
 mod partitioned;
 
+pub use aggregates::{PairAggregate, PairFunction, PairSide, PairTotals};
 pub(crate) use arguments::{HashTableArguments, JoinInput, JoinOutput};
-pub use arguments::{JoinSide, Pairs, Totals, Values};
+pub use arguments::{JoinSide, Pairs, Values};
 pub use host_slots::{HostSlots, Place, Position, SharedLists, SharedSlots};
 pub use no_partitioning::{BuildKernel, HashTable, SharedBuild, TableKind, TablePlacement};
 pub(crate) use partitioned::JoinTask;

@@ -10,7 +10,8 @@ use overspill_machine::memory::{
 use overspill_machine::transfer::{Source, TransferPipeline};
 use overspill_machine::{Error, Result};
 
-use super::arguments::{HashTableArguments, JoinInput, JoinOutput, JoinSide, Pairs, Totals, Values};
+use super::aggregates::{PairAggregate, PairTotals, Totals};
+use super::arguments::{HashTableArguments, JoinInput, JoinOutput, JoinSide, Pairs, Values};
 use super::host_slots::{HostSlots, Lists, SharedLists, SharedSlots, SlotLayout};
 use crate::{HashFunction, Kernels, KeyWidth, PrefixSum};
 
@@ -407,16 +408,39 @@ impl HashTable {
         Ok(SlotLayout::new(self.kind, self.bits, self.hash))
     }
 
-    /// Joins and sums.
+    /// Joins and aggregates, without writing pairs.
     ///
     /// # Errors
-    /// If the device fails or has no memory for 16 bytes.
-    pub fn probe_aggregate(&self, stream: &Stream, side: &JoinSide<'_>) -> Result<Totals> {
-        let mut totals = DeviceBuffer::from_slice(stream, &[0u64; 2])?;
-        let output = JoinOutput { totals: totals.view_mut().address(), ..JoinOutput::default() };
-        self.probe(stream, &self.table_kernels.aggregate, side, output)?;
-        let read: Vec<u64> = totals.read(stream, 2)?;
-        Ok(Totals { matches: read[0], sum: read[1] })
+    /// If the aggregates are more than [`PairAggregate::MOST`], or the device fails or has no memory for 8 bytes for each.
+    pub fn probe_aggregate(
+        &self,
+        stream: &Stream,
+        side: &JoinSide<'_>,
+        aggregates: &[PairAggregate],
+    ) -> Result<PairTotals> {
+        let mut totals = Totals::new(stream, aggregates)?;
+        self.probe(stream, &self.table_kernels.aggregate, side, totals.output()?)?;
+        totals.read(stream)
+    }
+
+    /// The same for keys that lie in CPU memory and come by a transfer method: those in `part` of the source, in bytes. The
+    /// tuples' values lie where kernels read them, from the first of the source on.
+    ///
+    /// # Errors
+    /// If the method cannot read the source, the part is no keys, there are fewer values, or as [`HashTable::probe_aggregate`].
+    pub fn probe_aggregate_transferred(
+        &self,
+        pipeline: &mut TransferPipeline,
+        keys: Source<'_>,
+        part: Range<u64>,
+        values: Values<'_>,
+        aggregates: &[PairAggregate],
+    ) -> Result<PairTotals> {
+        let stream = Stream::new(self.kernels.device())?;
+        let mut totals = Totals::new(&stream, aggregates)?;
+        let output = totals.output()?;
+        self.probe_part(pipeline, keys, part, values, &self.table_kernels.aggregate, output)?;
+        totals.read(&stream)
     }
 
     /// Joins and writes pairs in any order, in one pass over the probe side. Returns how many matches there are; if that is more
@@ -443,23 +467,36 @@ impl HashTable {
         part: Range<u64>,
         pairs: &mut Pairs<'_>,
     ) -> Result<u64> {
+        let cursor_stream = Stream::new(self.kernels.device())?;
+        let mut cursor = DeviceBuffer::from_slice(&cursor_stream, &[0u64])?;
+        let output = pairs.allocated_by(cursor.view_mut().address());
+        self.probe_part(pipeline, keys, part, Values::RowIds(0), &self.table_kernels.allocate, output)?;
+        Ok(cursor.read::<u64>(&cursor_stream, 1)?[0])
+    }
+
+    /// Probes with keys that come by a transfer method, whose values lie where kernels read them.
+    fn probe_part(
+        &self,
+        pipeline: &mut TransferPipeline,
+        keys: Source<'_>,
+        part: Range<u64>,
+        values: Values<'_>,
+        kernel: &Function,
+        output: JoinOutput,
+    ) -> Result<()> {
         let width = self.key.bytes();
         if !part.start.is_multiple_of(width) || !part.end.is_multiple_of(width) {
             return Err(Error::Invalid(format!("keys of {width} bytes in bytes {part:?}")));
         }
-        let cursor_stream = Stream::new(self.kernels.device())?;
-        let mut cursor = DeviceBuffer::from_slice(&cursor_stream, &[0u64])?;
-        let output = pairs.allocated_by(cursor.view_mut().address());
         let table = self.arguments()?;
         pipeline.run_part(keys, part, |stream, offset, view| {
-            let side = JoinSide { keys: view, values: Values::RowIds(offset / width) };
-            let input = side.arguments(self.key)?;
+            let values = values.slice(offset / width, view.bytes() / width)?;
+            let input = JoinSide { keys: view, values }.arguments(self.key)?;
             let arguments = Arguments::default().with(&input).with(&table).with(&output);
-            // SAFETY: the parameters are the kernel's own; what they lead to is borrowed or owned until the pipeline ends, which
-            // waits for its streams, also after an error.
-            unsafe { self.table_kernels.allocate.launch(stream, self.shape(), arguments) }
-        })?;
-        Ok(cursor.read::<u64>(&cursor_stream, 1)?[0])
+            // SAFETY: the parameters are the kernel's own; what they lead to is borrowed or owned by the caller until the pipeline
+            // ends, which waits for its streams, also after an error.
+            unsafe { kernel.launch(stream, self.shape(), arguments) }
+        })
     }
 
     /// Joins twice: first it counts matches, then `room` is asked for memory for just so many pairs, and they are written.

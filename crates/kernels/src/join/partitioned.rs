@@ -4,7 +4,8 @@ use overspill_machine::driver::{Arguments, Function, Stream};
 use overspill_machine::memory::DeviceBuffer;
 use overspill_machine::{Error, Result};
 
-use super::arguments::{JoinOutput, JoinSide, Pairs, Totals};
+use super::aggregates::{PairAggregate, PairTotals, Totals};
+use super::arguments::{JoinOutput, JoinSide, Pairs};
 use crate::{Kernels, KeyWidth, Radix};
 
 /// As `join/scheduler.cuh` has it.
@@ -97,21 +98,20 @@ impl PartitionedJoin {
         self.capacity
     }
 
-    /// Joins and sums.
+    /// Joins and aggregates, without writing pairs.
     ///
     /// # Errors
-    /// If the sides do not fit the partitions, or the device fails.
+    /// If the sides do not fit the partitions, the aggregates are more than [`PairAggregate::MOST`], or the device fails.
     pub fn aggregate(
         &self,
         stream: &Stream,
         build: &PartitionedSide<'_>,
         probe: &PartitionedSide<'_>,
-    ) -> Result<Totals> {
-        let mut totals = DeviceBuffer::from_slice(stream, &[0u64; 2])?;
-        let output = JoinOutput { totals: totals.view_mut().address(), ..JoinOutput::default() };
-        self.run(stream, &self.aggregate, build, probe, output)?;
-        let read: Vec<u64> = totals.read(stream, 2)?;
-        Ok(Totals { matches: read[0], sum: read[1] })
+        aggregates: &[PairAggregate],
+    ) -> Result<PairTotals> {
+        let mut totals = Totals::new(stream, aggregates)?;
+        self.run(stream, &self.aggregate, build, probe, totals.output()?)?;
+        totals.read(stream)
     }
 
     /// Joins and writes pairs in any order. Returns how many matches there are; if that is more than there is room for, the

@@ -1,13 +1,13 @@
 use std::collections::HashMap;
 
 use overspill_kernels::{
-    Algorithm, HashFunction, HashTable, HostSlots, Input, JoinSide, Kernels, KeyWidth, Output, Pairs, PartitionPlan,
-    PartitionedJoin, PartitionedSide, Partitioner, PayloadInput, Radix, SharedBuild, TableKind, TablePlacement, Totals,
-    Values,
+    Algorithm, HashFunction, HashTable, HostSlots, Input, JoinSide, Kernels, KeyWidth, Output, PairAggregate,
+    PairFunction, PairSide, PairTotals, Pairs, PartitionPlan, PartitionedJoin, PartitionedSide, Partitioner,
+    PayloadInput, Radix, SharedBuild, TableKind, TablePlacement, Values,
 };
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::{DeviceBuffer, HostBuffer, Mapping, PageSize};
-use rand::seq::SliceRandom;
+use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -57,9 +57,51 @@ fn reference(build: &Relation, probe: &Relation) -> Vec<(u64, u64)> {
     pairs
 }
 
-fn totals(pairs: &[(u64, u64)]) -> Totals {
-    let sum = pairs.iter().fold(0u64, |sum, (build, probe)| sum.wrapping_add(*build).wrapping_add(*probe));
-    Totals { matches: pairs.len() as u64, sum }
+fn totals(pairs: &[(u64, u64)]) -> PairTotals {
+    aggregated(pairs, &PairAggregate::SUMS)
+}
+
+/// What kernels are to make of pairs.
+fn aggregated(pairs: &[(u64, u64)], aggregates: &[PairAggregate]) -> PairTotals {
+    let value = |aggregate: &PairAggregate| {
+        let numbers = pairs.iter().map(|(build, probe)| {
+            let value = if aggregate.side == PairSide::Build { build } else { probe };
+            let bits = u128::from(*value >> aggregate.shift) & ((1 << aggregate.bits) - 1);
+            let is_negative = aggregate.is_signed && bits >> (aggregate.bits - 1) == 1;
+            bits as i128 - if is_negative { 1 << aggregate.bits } else { 0 }
+        });
+        match aggregate.function {
+            PairFunction::Sum if aggregate.is_signed => i128::from(numbers.sum::<i128>() as i64),
+            PairFunction::Sum => i128::from(numbers.sum::<i128>() as u64),
+            PairFunction::Min => numbers.min().unwrap_or(0),
+            PairFunction::Max => numbers.max().unwrap_or(0),
+        }
+    };
+    PairTotals { matches: pairs.len() as u64, values: aggregates.iter().map(value).collect() }
+}
+
+/// Up to as many aggregates as kernels take, of any bits.
+fn random_aggregates(random: &mut ChaCha8Rng) -> Vec<PairAggregate> {
+    let number = random.random_range(0..=PairAggregate::MOST);
+    let aggregate = |_| {
+        let bits = *[1, 7, 8, 16, 31, 32, 64].choose(random).unwrap();
+        PairAggregate {
+            side: if random.random() { PairSide::Build } else { PairSide::Probe },
+            function: *[PairFunction::Sum, PairFunction::Min, PairFunction::Max].choose(random).unwrap(),
+            shift: random.random_range(0..=64 - bits),
+            bits,
+            is_signed: random.random(),
+        }
+    };
+    (0..number).map(aggregate).collect()
+}
+
+/// What has been found is what was expected; without matches values mean nothing.
+fn check_totals(found: &PairTotals, expected: &PairTotals, name: &str) {
+    assert_eq!(found.matches, expected.matches, "{name}");
+    if expected.matches > 0 {
+        assert_eq!(found.values, expected.values, "{name}");
+    }
 }
 
 fn keys_of(relation: &[u64], key: KeyWidth, stream: &Stream) -> DeviceBuffer {
@@ -101,7 +143,11 @@ fn check_table(kernels: &Kernels, kind: TableKind, key: KeyWidth, build: &Relati
     )
     .unwrap();
     assert_eq!(table.build(&stream, &build_side).unwrap(), 0, "{name}");
-    assert_eq!(table.probe_aggregate(&stream, &probe_side).unwrap(), totals(&expected), "{name}");
+    let mut random = ChaCha8Rng::seed_from_u64(probe.values.first().copied().unwrap_or(0));
+    for aggregates in [PairAggregate::SUMS.to_vec(), random_aggregates(&mut random)] {
+        let found = table.probe_aggregate(&stream, &probe_side, &aggregates).unwrap();
+        check_totals(&found, &aggregated(&expected, &aggregates), &format!("{name}, {aggregates:?}"));
+    }
 
     // With room for all, with room for half, and with room for none.
     for capacity in [expected.len(), expected.len() / 2, 0] {
@@ -157,7 +203,7 @@ fn tables_that_span_gpu_and_cpu_memory() {
         let mut table = new(kind, placement).unwrap();
         assert_eq!(kernels.device().memory_held() - before, 2 << 20, "{kind:?}");
         assert_eq!(table.build(&stream, &build_side).unwrap(), 0, "{kind:?}");
-        assert_eq!(table.probe_aggregate(&stream, &probe_side).unwrap(), expected, "{kind:?}");
+        assert_eq!(table.probe_aggregate(&stream, &probe_side, &PairAggregate::SUMS).unwrap(), expected, "{kind:?}");
         drop(table);
         assert_eq!(kernels.device().memory_held(), before);
         // Without virtual memory management there is no one range, unless one memory holds all.
@@ -167,7 +213,11 @@ fn tables_that_span_gpu_and_cpu_memory() {
         for device_bytes in [0, 64 << 20] {
             let mut table = new(kind, apart(device_bytes)).unwrap();
             assert_eq!(table.build(&stream, &build_side).unwrap(), 0, "{kind:?}");
-            assert_eq!(table.probe_aggregate(&stream, &probe_side).unwrap(), expected, "{kind:?}");
+            assert_eq!(
+                table.probe_aggregate(&stream, &probe_side, &PairAggregate::SUMS).unwrap(),
+                expected,
+                "{kind:?}"
+            );
         }
     }
 }
@@ -253,7 +303,11 @@ fn tables_that_both_processors_fill_and_read() {
                 }
             }
             assert!(find(table.host_slots().unwrap()) == expected, "{case}: lookups by the CPU");
-            assert_eq!(table.probe_aggregate(&stream, &probe_side).unwrap(), totals(&expected), "{case}");
+            assert_eq!(
+                table.probe_aggregate(&stream, &probe_side, &PairAggregate::SUMS).unwrap(),
+                totals(&expected),
+                "{case}"
+            );
             // Filled by the device, and copied.
             let mut table = new(TablePlacement::Device);
             assert_eq!(table.build(&stream, &build_side).unwrap(), 0, "{case}");
@@ -404,8 +458,9 @@ fn empty_sides_and_row_ids() {
     )
     .unwrap();
     table.build(&stream, &JoinSide { keys: keys.view(), values: Values::RowIds(10) }).unwrap();
-    let found = table.probe_aggregate(&stream, &JoinSide { keys: keys.view(), values: Values::RowIds(100) }).unwrap();
-    assert_eq!(found, Totals { matches: 3, sum: 10 + 11 + 12 + 100 + 101 + 102 });
+    let side = JoinSide { keys: keys.view(), values: Values::RowIds(100) };
+    let found = table.probe_aggregate(&stream, &side, &PairAggregate::SUMS).unwrap();
+    assert_eq!(found, PairTotals { matches: 3, values: vec![10 + 11 + 12, 100 + 101 + 102] });
 }
 
 /// 17 GB of addresses, of which no page is ever written: all read the same page of zeros.
@@ -425,10 +480,10 @@ fn more_tuples_than_32_bits_count() {
             HashTable::new(&kernels, kind, KeyWidth::Four, 2, HashFunction::Murmur3, TablePlacement::Device).unwrap();
         table.build(&stream, &JoinSide { keys: build.view(), values: Values::RowIds(0) }).unwrap();
         let side = JoinSide { keys: probe.view(kernels.device()).unwrap(), values: Values::RowIds(0) };
-        let found = table.probe_aggregate(&stream, &side).unwrap();
+        let found = table.probe_aggregate(&stream, &side, &PairAggregate::SUMS).unwrap();
         // The sum of all row ids, and row 1 of the build side for each key but the last.
         let rows = (u128::from(tuples) * u128::from(tuples - 1) / 2) as u64;
-        assert_eq!(found, Totals { matches: tuples, sum: rows.wrapping_add(tuples - 1) }, "{kind:?}");
+        assert_eq!((found.matches, found.sum()), (tuples, rows.wrapping_add(tuples - 1)), "{kind:?}");
     }
 }
 
@@ -482,7 +537,11 @@ fn check_partitioned(kernels: &Kernels, key: KeyWidth, bits: u32, build: &Relati
     let build_side = PartitionedSide { side: side(&built), partitions: &built.2 };
     let probe_side = PartitionedSide { side: side(&probed), partitions: &probed.2 };
     let join = PartitionedJoin::new(kernels, key, radix).unwrap();
-    assert_eq!(join.aggregate(&stream, &build_side, &probe_side).unwrap(), totals(&expected), "{name}");
+    let mut random = ChaCha8Rng::seed_from_u64(build.keys.len() as u64);
+    for aggregates in [PairAggregate::SUMS.to_vec(), random_aggregates(&mut random)] {
+        let found = join.aggregate(&stream, &build_side, &probe_side, &aggregates).unwrap();
+        check_totals(&found, &aggregated(&expected, &aggregates), &format!("{name}, {aggregates:?}"));
+    }
     let mut out_build = DeviceBuffer::new(kernels.device(), expected.len() as u64 * 8).unwrap();
     let mut out_probe = DeviceBuffer::new(kernels.device(), expected.len() as u64 * 8).unwrap();
     let mut pairs = Pairs { build: out_build.view_mut(), probe: out_probe.view_mut() };

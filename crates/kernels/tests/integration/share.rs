@@ -1,8 +1,9 @@
 //! Launches that are confined to some of the multiprocessors.
 
 use overspill_kernels::{
-    Algorithm, HashFunction, HashTable, Input, JoinSide, Kernels, KeyWidth, Output, PartitionPlan, PartitionedJoin,
-    PartitionedSide, Partitioner, PayloadInput, PrefixSum, Radix, TableKind, TablePlacement, Totals, Values,
+    Algorithm, HashFunction, HashTable, Input, JoinSide, Kernels, KeyWidth, Output, PairAggregate, PairTotals,
+    PartitionPlan, PartitionedJoin, PartitionedSide, Partitioner, PayloadInput, PrefixSum, Radix, TableKind,
+    TablePlacement, Values,
 };
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::DeviceBuffer;
@@ -14,7 +15,7 @@ const TUPLES: u64 = 60_000;
 const SCRATCHPAD_PER_MULTIPROCESSOR: u64 = 228 << 10;
 
 /// Partitions the numbers below `TUPLES`, and sums the pairs of the relation's join with itself, partitioned and not.
-fn work(kernels: &Kernels, algorithm: Algorithm) -> Vec<Totals> {
+fn work(kernels: &Kernels, algorithm: Algorithm) -> Vec<PairTotals> {
     let stream = Stream::new(kernels.device()).unwrap();
     let radix = Radix::new(3, 0, HashFunction::MultiplyShift).unwrap();
     let plan = PartitionPlan::new(kernels, algorithm, KeyWidth::Eight, &[8], radix, TUPLES, 8 << 20).unwrap();
@@ -31,13 +32,13 @@ fn work(kernels: &Kernels, algorithm: Algorithm) -> Vec<Totals> {
         partitions: &partitions,
     };
     let join = PartitionedJoin::new(kernels, KeyWidth::Eight, radix).unwrap();
-    let partitioned = join.aggregate(&stream, &side, &side).unwrap();
+    let partitioned = join.aggregate(&stream, &side, &side, &PairAggregate::SUMS).unwrap();
 
     let side = JoinSide { keys: keys.view(), values: Values::RowIds(0) };
     let (kind, place) = (TableKind::MultiValue, TablePlacement::Device);
     let mut table = HashTable::new(kernels, kind, KeyWidth::Eight, TUPLES, HashFunction::MultiplyShift, place).unwrap();
     table.build(&stream, &side).unwrap();
-    let shared = table.probe_aggregate(&stream, &side).unwrap();
+    let shared = table.probe_aggregate(&stream, &side, &PairAggregate::SUMS).unwrap();
 
     let mut ones = DeviceBuffer::from_slice(&stream, &vec![1u64; TUPLES as usize]).unwrap();
     let sum = PrefixSum::new(kernels, TUPLES).unwrap().run_in_place(&stream, ones.view_mut()).unwrap();
@@ -50,11 +51,12 @@ fn confined_launches_leave_the_other_multiprocessors_alone() {
     let emulated = Emulated::start();
     emulated.configure("multiprocessors=8");
     let kernels = emulated.kernels();
-    let expected = Totals { matches: TUPLES, sum: TUPLES * (TUPLES - 1) };
+    let sum = i128::from(TUPLES * (TUPLES - 1) / 2);
+    let expected = [0, 1].map(|_| PairTotals { matches: TUPLES, values: vec![sum; 2] });
     for algorithm in Algorithm::ALL {
         for multiprocessors in [1, 3, 8] {
             let confined = kernels.confined_to(multiprocessors).unwrap();
-            let launches = emulated.launches(|| assert_eq!(work(&confined, algorithm), [expected; 2]));
+            let launches = emulated.launches(|| assert_eq!(work(&confined, algorithm), expected));
             assert!(launches.len() > 10);
             for launch in launches {
                 assert!(launch.blocks <= multiprocessors, "{launch:?} of {multiprocessors}");
@@ -64,7 +66,7 @@ fn confined_launches_leave_the_other_multiprocessors_alone() {
                 );
             }
         }
-        let launches = emulated.launches(|| assert_eq!(work(&kernels, algorithm), [expected; 2]));
+        let launches = emulated.launches(|| assert_eq!(work(&kernels, algorithm), expected));
         assert!(launches.iter().any(|launch| launch.blocks > 8), "nothing confines those of all multiprocessors");
     }
 }

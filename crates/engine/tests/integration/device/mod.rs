@@ -1,5 +1,6 @@
 //! Joins and selections on the emulated device: random queries, failures of its driver, and settings.
 
+mod aggregates;
 mod faults;
 mod random;
 mod selection;

@@ -77,7 +77,8 @@ async fn what_does_not_fit_the_device_is_spilled_or_refused_by_name() {
         (16 * MIB, Strategy::CpuPartitioned, 0.0),
     ] {
         // One stream, whose chunk is joined alone.
-        let settings = on_device(strategy, Device { cached_share, ..Device::with(limit) });
+        // Pairs come back for each match.
+        let settings = on_device(strategy, Device { cached_share, aggregates: false, ..Device::with(limit) });
         let run = run(&Settings { target_partitions: 1, ..settings }, sql).await;
         let report = run.report.device;
         let case = format!("{strategy} with {limit} bytes, {cached_share} cached: {report:?}");

@@ -37,6 +37,7 @@ pub struct DeviceReport {
     pub build_rows: usize,
     pub probe_rows: usize,
     pub returned_rows: usize,
+    pub aggregated_rows: usize,
     pub shared_rows: usize,
     pub link_bytes: usize,
     pub state_bytes: usize,
@@ -57,6 +58,7 @@ impl DeviceReport {
         self.build_rows += total(node, "gpu_build_rows");
         self.probe_rows += total(node, "gpu_probe_rows");
         self.returned_rows += total(node, "gpu_returned_rows");
+        self.aggregated_rows += total(node, "gpu_aggregated_rows");
         self.shared_rows += total(node, "gpu_shared_rows");
         self.link_bytes += total(node, "gpu_link_bytes");
         self.state_bytes += total(node, "gpu_state_bytes");

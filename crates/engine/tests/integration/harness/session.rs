@@ -45,12 +45,13 @@ pub struct Device {
     pub memory_limit: usize,
     pub transfer: Transfer,
     pub cached_share: f64,
+    pub aggregates: bool,
 }
 
 impl Device {
     /// With this much memory.
     pub fn with(memory_limit: usize) -> Self {
-        Self { memory_limit, transfer: Transfer(None), cached_share: 0.79 }
+        Self { memory_limit, transfer: Transfer(None), cached_share: 0.79, aggregates: true }
     }
 }
 
@@ -211,6 +212,7 @@ impl Session {
                 gpu_memory_limit: settings.device.map_or(0, |device| device.memory_limit),
                 transfer_method: settings.device.map_or(Transfer(None), |device| device.transfer),
                 gpu_cached_share: settings.device.map_or(0.79, |device| device.cached_share),
+                gpu_aggregates: settings.device.is_none_or(|device| device.aggregates),
                 spill: engine == Engine::Overspill,
                 join_memory_limit,
                 strategy: settings.strategy,

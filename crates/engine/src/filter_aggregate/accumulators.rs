@@ -1,0 +1,67 @@
+//! DataFusion's own aggregates, without groups.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
+use datafusion::logical_expr::Accumulator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::aggregates::{
+    AggregateExec, AggregateMode, aggregate_expressions, create_accumulators, evaluate_many, finalize_aggregation,
+};
+use datafusion::physical_plan::execution_plan::ExecutionPlan;
+use overspill_join::selection::{Selection, SelectionState};
+
+use crate::hybrid_join::to_datafusion;
+
+/// What rows are aggregated by that nothing else takes, and what the aggregates of all others are merged into: so nobody but
+/// DataFusion needs to know what a result looks like.
+pub(crate) struct Accumulators {
+    aggregate: Arc<AggregateExec>,
+    arguments: Vec<Vec<Arc<dyn PhysicalExpr>>>,
+    accumulators: Vec<Box<dyn Accumulator>>,
+}
+
+impl Accumulators {
+    /// Of no rows, for an aggregate that is the first of its kind (partial or single).
+    pub(crate) fn new(aggregate: &Arc<AggregateExec>) -> Result<Self> {
+        Ok(Self {
+            // As of rows, whatever they become.
+            arguments: aggregate_expressions(aggregate.aggr_expr(), &AggregateMode::Partial, 0)?,
+            accumulators: create_accumulators(aggregate.aggr_expr())?,
+            aggregate: Arc::clone(aggregate),
+        })
+    }
+
+    /// The schema of [`Accumulators::finish`].
+    pub(crate) fn schema(&self) -> SchemaRef {
+        self.aggregate.schema()
+    }
+
+    /// Aggregates rows of the aggregate's input.
+    pub(crate) fn take(&mut self, rows: &RecordBatch) -> Result<()> {
+        let values = evaluate_many(&self.arguments, rows)?;
+        for (accumulator, values) in self.accumulators.iter_mut().zip(&values) {
+            accumulator.update_batch(values)?;
+        }
+        Ok(())
+    }
+
+    /// Adds what other rows were aggregated to.
+    pub(crate) fn merge(&mut self, selection: &Selection, state: &SelectionState) -> Result<()> {
+        let fields = self.aggregate.aggr_expr().iter().map(|aggregate| aggregate.state_fields());
+        for (number, (fields, accumulator)) in fields.zip(&mut self.accumulators).enumerate() {
+            // Of each of these aggregates the state is one value.
+            let array = state.to_array(selection, number, fields?[0].data_type()).map_err(to_datafusion)?;
+            accumulator.merge_batch(&[array])?;
+        }
+        Ok(())
+    }
+
+    /// The one row that the aggregate puts out.
+    pub(crate) fn finish(&mut self) -> Result<RecordBatch> {
+        let columns = finalize_aggregation(&mut self.accumulators, self.aggregate.mode())?;
+        Ok(RecordBatch::try_new(self.aggregate.schema(), columns)?)
+    }
+}

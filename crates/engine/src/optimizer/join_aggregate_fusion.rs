@@ -1,0 +1,52 @@
+//! Puts [`JoinAggregateExec`] in the place of aggregates over joins.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+
+use crate::config::OverspillConfig;
+use crate::join_aggregate::JoinAggregateExec;
+
+/// Replaces every aggregate over a join that [`JoinAggregateExec::try_new`] takes, where a GPU may join and
+/// `overspill.gpu_aggregates` is true.
+///
+/// It runs when all other rules are through: projections have then been pushed into joins.
+#[derive(Debug, Default)]
+pub struct JoinAggregateFusion {}
+
+impl JoinAggregateFusion {
+    /// The rule; it has no state.
+    pub fn new() -> Self {
+        Self {}
+    }
+}
+
+impl PhysicalOptimizerRule for JoinAggregateFusion {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let overspill = config.extensions.get::<OverspillConfig>();
+        let Some(overspill) = overspill.filter(|config| config.enabled && config.gpu_aggregates) else {
+            return Ok(plan);
+        };
+        plan.transform_up(|node| {
+            let fused = node.downcast_ref::<AggregateExec>().and_then(JoinAggregateExec::try_new);
+            Ok(match fused.filter(|fused| fused.may_use_gpu(overspill)) {
+                Some(fused) => Transformed::yes(Arc::new(fused) as _),
+                None => Transformed::no(node),
+            })
+        })
+        .map(|transformed| transformed.data)
+    }
+
+    fn name(&self) -> &str {
+        "join_aggregate_fusion"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}

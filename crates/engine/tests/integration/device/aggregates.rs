@@ -1,0 +1,190 @@
+//! Aggregates without groups over joins: kernels aggregate pairs themselves.
+
+use overspill::{Strategy, Transfer};
+use overspill_machine::transfer::TransferMethod;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+
+use super::faults::rows_of_nothing;
+use super::{MIB, STRATEGIES, leftovers, start};
+use crate::harness::fixture::settings;
+use crate::harness::rows::Answer;
+use crate::harness::run::Run;
+use crate::harness::session::{Device, Engine, Memory, Session, Settings};
+
+/// Columns of both tables, by the expressions that give them.
+const COLUMNS: [(&str, &str, usize); 11] = [
+    ("i8", "CAST(value * 7919 % 251 - 125 AS TINYINT)", 1),
+    ("i16", "CAST(value * 7919 % 65521 - 32768 AS SMALLINT)", 2),
+    ("i32", "CAST(value * 104729 % 4000000007 - 2000000003 AS INT)", 4),
+    ("i64", "value * 982451653 % 9007199254740881 - 4503599627370440", 8),
+    ("u8", "CAST(value * 31 % 256 AS TINYINT UNSIGNED)", 1),
+    ("u16", "CAST(value * 31 % 65536 AS SMALLINT UNSIGNED)", 2),
+    ("u32", "CAST(value * 104729 % 4294967291 AS INT UNSIGNED)", 4),
+    ("u64", "CAST('18446744073709551615' AS BIGINT UNSIGNED) - CAST(value AS BIGINT UNSIGNED)", 8),
+    ("d", "CAST(CAST(value * 37 % 20000 AS INT) AS DATE)", 4),
+    ("t", "CAST(value * 4003 - 77777777 AS TIMESTAMP)", 8),
+    ("n", "CASE WHEN value % 89 = 3 THEN NULL ELSE value END", 8),
+];
+
+/// Two tables of so many rows, whose keys are drawn from so many.
+async fn open(
+    engine: Engine,
+    settings: &Settings,
+    [rows_a, rows_b]: [usize; 2],
+    keys: [usize; 2],
+    null_keys: bool,
+) -> Session {
+    let session = Session::open(engine, settings, Memory::Ample).unwrap();
+    let columns = COLUMNS.map(|(name, expression, _)| format!("{expression} AS {name}")).join(", ");
+    for (table, rows, keys) in [("a", rows_a, keys[0]), ("b", rows_b, keys[1])] {
+        let key = match null_keys {
+            true => format!("CASE WHEN value % 101 = 7 THEN NULL ELSE value * 65537 % {keys} END"),
+            false => format!("value * 65537 % {keys}"),
+        };
+        let table = format!("CREATE TABLE {table} AS SELECT {key} AS k, {columns} FROM generate_series(1, {rows})");
+        session.ctx.sql(&table).await.unwrap().collect().await.unwrap();
+    }
+    session
+}
+
+async fn run(session: &Session, sql: &str) -> Run {
+    Run::of(&session.ctx, session.ctx.sql(sql).await).await
+}
+
+/// Aggregates of either table whose columns fit 8 bytes a row of each, or not, if `is_narrow` is false.
+fn random_query(random: &mut StdRng, is_narrow: bool) -> String {
+    let mut left = if is_narrow { [8usize, 8] } else { [usize::MAX; 2] };
+    let mut chosen: Vec<(usize, &str)> = Vec::new();
+    let aggregates = (0..random.random_range(1..=if is_narrow { 4 } else { 6 })).map(|_| {
+        let side = random.random_range(0..2);
+        let Some((name, _, width)) = COLUMNS.choose(random).copied() else { return "count(*)".to_owned() };
+        // Nulls are not packed.
+        let is_usable = !is_narrow || name != "n";
+        let is_known = chosen.contains(&(side, name));
+        if !is_usable || !is_known && width > left[side] {
+            return "count(*)".to_owned();
+        }
+        if !is_known {
+            left[side] = left[side].saturating_sub(width);
+            chosen.push((side, name));
+        }
+        let functions: &[&str] =
+            if matches!(name, "d" | "t") { &["min", "max", "count"] } else { &["sum", "min", "max", "count"] };
+        format!("{}({}.{name})", functions.choose(random).unwrap(), ["a", "b"][side])
+    });
+    let aggregates: Vec<_> = aggregates.enumerate().map(|(number, sql)| format!("{sql} AS c{number}")).collect();
+    format!("SELECT {} FROM a JOIN b ON a.k = b.k", aggregates.join(", "))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_aggregates_agree() {
+    const CASES: u64 = 60;
+    const METHODS: [TransferMethod; 3] =
+        [TransferMethod::PageableCopy, TransferMethod::PinnedCopy, TransferMethod::UnifiedPrefetch];
+    let limits = [16 * MIB, 64 * MIB];
+    let emulated = start(64 * MIB);
+    let (mut aggregated, mut others, mut fused) = (0, 0, 0);
+    for case in 0..CASES {
+        let random = &mut StdRng::seed_from_u64(case);
+        let is_narrow = random.random_bool(0.7);
+        let null_keys = random.random_bool(0.15);
+        let rows = [0, 1, 900, 5_000, 20_000];
+        let rows = [*rows.choose(random).unwrap(), *rows[2..].choose(random).unwrap()];
+        // Unique keys, some that repeat, and hot ones.
+        let keys = [1, 2].map(|_| *[64, 3_001, 1 << 20].choose(random).unwrap());
+        let sql = random_query(random, is_narrow);
+        let transfer = Transfer(random.random_bool(0.3).then(|| *METHODS.choose(random).unwrap()));
+        let device = Device { transfer, ..Device::with(limits[case as usize % 2]) };
+        let strategy = STRATEGIES[case as usize % STRATEGIES.len()];
+        let stock = settings(2, false);
+        let settings = Settings { strategy, device: Some(device), batch_size: 2048, ..settings(2, false) };
+        let expected = run(&open(Engine::Stock, &stock, rows, keys, null_keys).await, &sql).await.answer.unwrap();
+        let session = open(Engine::Overspill, &settings, rows, keys, null_keys).await;
+        let run = run(&session, &sql).await;
+        let report = run.report.device;
+        let case =
+            format!("case {case}, {sql} over {rows:?} rows by {strategy}, {transfer:?}: {report:?}\n{}", run.plan);
+        assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
+        assert_eq!(report.failures, Vec::<String>::new(), "{case}");
+        fused += usize::from(run.plan.contains("JoinAggregateExec"));
+        if is_narrow && !null_keys {
+            assert!(run.plan.contains("JoinAggregateExec"), "{case}");
+            assert_eq!(report.aggregated_rows, report.probe_rows, "{case}");
+        }
+        aggregated += report.aggregated_rows;
+        others += report.probe_rows - report.aggregated_rows;
+        drop(session);
+        overspill::device::release();
+    }
+    println!("{fused} of {CASES} plans fused, {aggregated} rows aggregated by kernels, {others} joined to pairs");
+    assert!(fused as u64 > CASES / 2 && aggregated > 100_000 && others > 0, "{fused}, {aggregated}, {others}");
+    assert_eq!(leftovers(&emulated), None);
+}
+
+const SQL: &str = "SELECT count(*), sum(a.i32), min(b.i64), max(a.i32) FROM a JOIN b ON a.k = b.k";
+const ROWS: [usize; 2] = [3_000, 4_000];
+const KEYS: [usize; 2] = [3_001, 3_001];
+
+async fn expected() -> Answer {
+    run(&open(Engine::Stock, &settings(2, false), ROWS, KEYS, false).await, SQL).await.answer.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_fails_nothing_is_counted_twice() {
+    let emulated = start(64 * MIB);
+    let expected = expected().await;
+    let (mut limit, mut fired) = (17 * MIB, 0);
+    for strategy in STRATEGIES {
+        for kind in ["allocation", "copy", "launch", "synchronisation", "device_lost"] {
+            let mut place = 1;
+            while place < 60 {
+                limit += 1;
+                let settings = Settings { strategy, device: Some(Device::with(limit)), ..settings(2, false) };
+                let session = open(Engine::Overspill, &settings, ROWS, KEYS, false).await;
+                rows_of_nothing(&session).await;
+                emulated.configure(&format!("fail={kind}:{place}"));
+                let run = run(&session, SQL).await;
+                let report = run.report.device;
+                let case = format!("{kind} {place} failing by {strategy}: {report:?}");
+                assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
+                let has_fired = !report.failures.is_empty() || !report.refusals.is_empty();
+                fired += usize::from(has_fired);
+                emulated.configure(&format!("fail={kind}:0"));
+                drop(session);
+                let left = leftovers(&emulated);
+                if kind == "device_lost" && has_fired {
+                    emulated.configure("reset=1;memory=67108864");
+                } else {
+                    assert_eq!(left, None, "{case}");
+                }
+                place += (place / 2).max(1);
+            }
+        }
+    }
+    println!("{fired} failures, each with the right answer");
+    assert!(fired > 50, "{fired} failures");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pairs_that_nobody_wants_do_not_cross_the_link() {
+    let emulated = start(64 * MIB);
+    let expected = expected().await;
+    for strategy in [Strategy::GpuNoPartition, Strategy::Triton, Strategy::CpuPartitioned] {
+        let mut link_bytes = vec![];
+        for aggregates in [true, false] {
+            let device = Device { aggregates, ..Device::with(64 * MIB) };
+            let settings = Settings { strategy, device: Some(device), ..settings(1, false) };
+            let run = run(&open(Engine::Overspill, &settings, ROWS, KEYS, false).await, SQL).await;
+            let report = run.report.device;
+            let case = format!("{strategy}, {aggregates}: {report:?}\n{}", run.plan);
+            assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
+            assert_eq!(run.plan.contains("JoinAggregateExec"), aggregates, "{case}");
+            assert_eq!(report.aggregated_rows, if aggregates { report.probe_rows } else { 0 }, "{case}");
+            link_bytes.push(report.link_bytes);
+        }
+        assert!(link_bytes[0] < link_bytes[1], "{strategy}: {link_bytes:?}");
+    }
+    assert_eq!(leftovers(&emulated), None);
+}

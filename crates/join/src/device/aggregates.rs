@@ -1,0 +1,141 @@
+//! Aggregates of pairs, which kernels compute where nobody wants the pairs.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use overspill_kernels::{PairAggregate, PairFunction, PairSide, PairTotals};
+
+use crate::join_type::JoinType;
+use crate::selection::{Aggregate, Selection, SelectionState};
+use crate::spec::{ColumnSource, JoinSpec};
+
+/// What the output of a join is aggregated to. Pairs that a GPU aggregates are no output rows: whoever wants the aggregates of all
+/// rows adds those that are taken here to those of the output, once the output has ended.
+#[derive(Debug)]
+pub struct PairAggregation {
+    /// Of all rows; columns are those of the output.
+    selection: Selection,
+    found: Mutex<SelectionState>,
+}
+
+impl PairAggregation {
+    /// Of no pairs.
+    pub fn new(aggregates: Vec<Aggregate>) -> Self {
+        let selection = Selection { ranges: Vec::new(), aggregates };
+        Self { found: Mutex::new(SelectionState::new(&selection)), selection }
+    }
+
+    /// The aggregates.
+    pub fn selection(&self) -> &Selection {
+        &self.selection
+    }
+
+    /// Those of pairs that have been found since they were taken last. A stream's own are there when it has ended.
+    pub fn take(&self) -> SelectionState {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut found, SelectionState::new(&self.selection))
+    }
+
+    pub(crate) fn add(&self, state: &SelectionState) {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.selection, state);
+    }
+}
+
+/// The aggregates of a join as kernels compute them.
+#[derive(Debug)]
+pub(crate) struct PairAggregates {
+    aggregation: Arc<PairAggregation>,
+    kernels: Vec<PairAggregate>,
+    /// For each aggregate its place among those of kernels; `None` if it is the number of pairs.
+    places: Vec<Option<usize>>,
+    /// Whether the values of probe rows must be their packed columns.
+    pub(crate) reads_probe: bool,
+}
+
+impl PairAggregates {
+    /// For a join whose values are packed columns: `place` says where one lies in the values of its side, by its lowest bit and how
+    /// many bits there are. `None` if kernels cannot do it, as pairs must be looked at, a column is not packed, or aggregates are
+    /// too many.
+    pub(crate) fn new(
+        spec: &JoinSpec,
+        aggregation: &Arc<PairAggregation>,
+        place: impl Fn(PairSide, usize) -> Option<(u32, u32)>,
+    ) -> Option<Self> {
+        if spec.join_type != JoinType::Inner || spec.filter.is_some() || !spec.codec.is_word() {
+            return None;
+        }
+        let (mut kernels, mut reads_probe) = (Vec::new(), false);
+        let places = aggregation.selection.aggregates.iter().map(|aggregate| {
+            let (function, column) = match *aggregate {
+                Aggregate::CountRows => return Some(None),
+                // What is packed has no nulls.
+                Aggregate::Count(column) => (None, column),
+                Aggregate::Sum(column) => (Some(PairFunction::Sum), column),
+                Aggregate::Min(column) => (Some(PairFunction::Min), column),
+                Aggregate::Max(column) => (Some(PairFunction::Max), column),
+                Aggregate::SumOfProducts(..) => return None,
+            };
+            let (side, index, schema) = match *spec.output_columns.get(column)? {
+                ColumnSource::Build(index) => (PairSide::Build, index, &spec.build_schema),
+                ColumnSource::Probe(index) => (PairSide::Probe, index, &spec.probe_schema),
+                ColumnSource::Mark => return None,
+            };
+            let (shift, bits) = place(side, index)?;
+            reads_probe |= side == PairSide::Probe;
+            let Some(function) = function else { return Some(None) };
+            let is_signed = !schema.field(index).data_type().is_unsigned_integer();
+            let aggregate = PairAggregate { side, function, shift, bits, is_signed };
+            Some(Some(kernels.iter().position(|other| *other == aggregate).unwrap_or_else(|| {
+                kernels.push(aggregate);
+                kernels.len() - 1
+            })))
+        });
+        let places = places.collect::<Option<_>>()?;
+        (kernels.len() <= PairAggregate::MOST).then(|| Self {
+            aggregation: Arc::clone(aggregation),
+            kernels,
+            places,
+            reads_probe,
+        })
+    }
+
+    fn state(&self, totals: &PairTotals) -> SelectionState {
+        let values = self.places.iter().map(|place| place.map_or(0, |place| totals.values[place]));
+        SelectionState::of_rows(totals.matches, values)
+    }
+}
+
+/// What the pairs of a chunk come to.
+#[derive(Debug, Clone)]
+pub(crate) struct AggregatedPairs {
+    aggregates: Arc<PairAggregates>,
+    found: SelectionState,
+}
+
+impl AggregatedPairs {
+    /// Of no pairs.
+    pub(crate) fn new(aggregates: &Arc<PairAggregates>) -> Self {
+        let found = SelectionState::new(&aggregates.aggregation.selection);
+        Self { aggregates: Arc::clone(aggregates), found }
+    }
+
+    /// What kernels compute.
+    pub(crate) fn kernels(&self) -> &[PairAggregate] {
+        &self.aggregates.kernels
+    }
+
+    /// Whether they read the values of probe rows.
+    pub(crate) fn reads_probe(&self) -> bool {
+        self.aggregates.reads_probe
+    }
+
+    /// Adds those of some more pairs.
+    pub(crate) fn add(&mut self, totals: &PairTotals) {
+        self.found.merge(&self.aggregates.aggregation.selection, &self.aggregates.state(totals));
+    }
+
+    /// Hands on what has been found since this was called last.
+    pub(crate) fn hand_on(&mut self) {
+        let aggregation = &self.aggregates.aggregation;
+        aggregation.add(&std::mem::replace(&mut self.found, SelectionState::new(&aggregation.selection)));
+    }
+}

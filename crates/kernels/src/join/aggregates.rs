@@ -1,0 +1,159 @@
+//! What kernels make of matches where nobody wants the pairs.
+
+use overspill_machine::driver::Stream;
+use overspill_machine::memory::DeviceBuffer;
+use overspill_machine::{Error, Result};
+
+use super::arguments::JoinOutput;
+
+/// As `kMaxJoinAggregates` has it.
+pub(super) const MOST_AGGREGATES: usize = 4;
+
+/// The value of either side of a match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PairSide {
+    /// That of the build side.
+    Build,
+    /// That of the probe side.
+    Probe,
+}
+
+/// What an aggregate makes of numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PairFunction {
+    /// The sum, modulo 2^64.
+    Sum,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+}
+
+/// An aggregate over all matches, of a number that lies in the value of one side (paper 1, section 5.1: results that are
+/// aggregated are not written, and do not cross the link).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PairAggregate {
+    /// Whose value.
+    pub side: PairSide,
+    /// What it makes of the numbers.
+    pub function: PairFunction,
+    /// The lowest bit of the number in the value.
+    pub shift: u32,
+    /// Its bits, from 1 to 64.
+    pub bits: u32,
+    /// Whether its highest bit is that of its sign.
+    pub is_signed: bool,
+}
+
+/// The result of a join that aggregates.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PairTotals {
+    /// How many matches there are.
+    pub matches: u64,
+    /// Each aggregate; of one of no matches, nothing of meaning.
+    pub values: Vec<i128>,
+}
+
+impl PairTotals {
+    /// The sum of the aggregates, modulo 2^64.
+    pub fn sum(&self) -> u64 {
+        self.values.iter().fold(0u64, |sum, value| sum.wrapping_add(*value as u64))
+    }
+}
+
+/// As `join/arguments.cuh` has it.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct AggregateArguments {
+    flip: u64,
+    of_build: u32,
+    left: u32,
+    right: u32,
+    is_signed: u32,
+    is_sum: u32,
+    padding: u32,
+}
+
+impl PairAggregate {
+    /// The most of them that kernels take.
+    pub const MOST: usize = MOST_AGGREGATES;
+
+    /// The sums of the values of either side, as they are: what the joins of the papers compute.
+    pub const SUMS: [Self; 2] = [Self::sum_of(PairSide::Build), Self::sum_of(PairSide::Probe)];
+
+    const fn sum_of(side: PairSide) -> Self {
+        Self { side, function: PairFunction::Sum, shift: 0, bits: 64, is_signed: false }
+    }
+
+    fn arguments(&self) -> Result<AggregateArguments> {
+        let top = self.shift.checked_add(self.bits).filter(|top| *top <= 64 && self.bits > 0);
+        let top = top.ok_or_else(|| {
+            Error::Invalid(format!("an aggregate of {} bits from bit {} of 64 on", self.bits, self.shift))
+        })?;
+        Ok(AggregateArguments {
+            flip: self.flip(),
+            of_build: u32::from(self.side == PairSide::Build),
+            left: 64 - top,
+            right: 64 - self.bits,
+            is_signed: u32::from(self.is_signed),
+            is_sum: u32::from(self.function == PairFunction::Sum),
+            padding: 0,
+        })
+    }
+
+    /// The bits to turn for the largest of unsigned numbers to be what is looked for.
+    fn flip(&self) -> u64 {
+        let sign = if self.is_signed { 1 << 63 } else { 0 };
+        match self.function {
+            PairFunction::Sum => 0,
+            PairFunction::Max => sign,
+            PairFunction::Min => !sign,
+        }
+    }
+
+    fn value(&self, word: u64) -> i128 {
+        let word = word ^ self.flip();
+        if self.is_signed { i128::from(word as i64) } else { i128::from(word) }
+    }
+}
+
+/// Where kernels add what they find.
+pub(super) struct Totals<'a> {
+    aggregates: &'a [PairAggregate],
+    words: DeviceBuffer,
+}
+
+impl<'a> Totals<'a> {
+    /// Of no matches.
+    ///
+    /// # Errors
+    /// If the aggregates are more than kernels take or of bits that there are not, or there is no memory for 8 bytes for each.
+    pub(super) fn new(stream: &Stream, aggregates: &'a [PairAggregate]) -> Result<Self> {
+        if aggregates.len() > MOST_AGGREGATES {
+            let number = aggregates.len();
+            return Err(Error::Invalid(format!("{number} aggregates of a join: kernels take {MOST_AGGREGATES}")));
+        }
+        let words = DeviceBuffer::from_slice(stream, &vec![0u64; 1 + aggregates.len()])?;
+        Ok(Self { aggregates, words })
+    }
+
+    /// For kernels.
+    pub(super) fn output(&mut self) -> Result<JoinOutput> {
+        let mut output = JoinOutput {
+            totals: self.words.view_mut().address(),
+            aggregates: self.aggregates.len() as u64,
+            ..JoinOutput::default()
+        };
+        for (place, aggregate) in output.aggregate.iter_mut().zip(self.aggregates) {
+            *place = aggregate.arguments()?;
+        }
+        Ok(output)
+    }
+
+    /// What there is after what the stream has to do.
+    pub(super) fn read(&self, stream: &Stream) -> Result<PairTotals> {
+        let words: Vec<u64> = self.words.read(stream, 1 + self.aggregates.len())?;
+        let values = self.aggregates.iter().zip(&words[1..]).map(|(aggregate, word)| aggregate.value(*word));
+        Ok(PairTotals { matches: words[0], values: values.collect() })
+    }
+}
