@@ -18,7 +18,7 @@ mod share;
 pub use hash::{HashFunction, Radix};
 pub use join::{
     BuildKernel, HashTable, HostSlots, JoinSide, Pairs, PartitionedJoin, PartitionedSide, Place, Position, SharedBuild,
-    SharedLists, SharedSlots, TableKind, TablePlacement, Totals, Values,
+    SharedLists, SharedSlots, TableKind, TablePlacement, TableShares, Totals, Values,
 };
 pub use measure::{GpuEffort, measure_gpu};
 pub use memory_access::{AccessPattern, MemoryAccess};
