@@ -8,6 +8,7 @@ use tracing::debug_span;
 
 use super::columns::{BuildColumns, ProbeKeys, words};
 use super::pairs::PairBlock;
+use super::peers::Seat;
 use super::request::{DeviceCount, DeviceRequest, GpuStrategy};
 use crate::co_processing::SharedTable;
 use crate::cpu_partitioned::{self, HostPartitions};
@@ -124,11 +125,26 @@ impl DeviceTable {
         }
     }
 
-    /// Starts on a chunk whose pairs of a unit must be at most so many.
-    pub(crate) fn start(&self, request: &DeviceRequest, mut keys: ProbeKeys, most_pairs: u64) -> Result<DeviceChunk> {
+    /// A place for a chunk on a GPU; `None` if none can join it any more.
+    pub(crate) fn seat(&self, request: &DeviceRequest) -> Option<Seat> {
+        match self {
+            Self::NoPartition(table) => table.seat(),
+            Self::Shared(shared) => shared.table.seat(),
+            Self::Triton(_) | Self::CpuPartitioned(_) => Seat::take(std::slice::from_ref(&request.gpu)),
+        }
+    }
+
+    /// Starts on a chunk whose pairs of a unit must be at most so many, with keys that the GPU of its place reads.
+    pub(crate) fn start(
+        &self,
+        request: &DeviceRequest,
+        seat: Seat,
+        mut keys: ProbeKeys,
+        most_pairs: u64,
+    ) -> Result<DeviceChunk> {
         let state = match self {
             Self::NoPartition(_) | Self::Shared(_) => {
-                ChunkState::NoPartition(Box::new(GpuTableChunk::new(keys, most_pairs)))
+                ChunkState::NoPartition(Box::new(GpuTableChunk::new(seat, keys, most_pairs)))
             }
             Self::Triton(table) => ChunkState::Triton(triton::start(table, request, &keys, most_pairs)?),
             Self::CpuPartitioned(table) => {

@@ -7,7 +7,7 @@ use arrow::buffer::BooleanBuffer;
 use overspill_machine::{Error, Result};
 
 use super::table::GpuTable;
-use crate::device::{DeviceCount, DeviceRequest, PAIR_BYTES, PairBlock, PairBuffers, ProbeKeys, Unit, Workbench};
+use crate::device::{DeviceCount, DeviceRequest, PAIR_BYTES, PairBlock, PairBuffers, ProbeKeys, Seat, Unit, Workbench};
 
 /// A unit is a multiple of so many rows: a page of keys, which some transfer methods pin.
 const PAGE_ROWS: u64 = 512;
@@ -19,6 +19,8 @@ const FEWEST_ROWS: u64 = 32;
 /// that there is no room for them.
 #[derive(Debug)]
 pub(crate) struct GpuTableChunk {
+    /// Its place on the GPU that joins all of it.
+    seat: Seat,
     keys: ProbeKeys,
     most_pairs: u64,
     /// The first row of the next unit.
@@ -32,9 +34,10 @@ pub(crate) struct GpuTableChunk {
 }
 
 impl GpuTableChunk {
-    pub(crate) fn new(keys: ProbeKeys, most_pairs: u64) -> Self {
+    /// Of keys in memory that the GPU of the place reads.
+    pub(crate) fn new(seat: Seat, keys: ProbeKeys, most_pairs: u64) -> Self {
         let unit = keys.rows.next_multiple_of(PAGE_ROWS);
-        Self { keys, most_pairs, next: 0, unit, left: Vec::new(), refused: None, busy: Duration::ZERO }
+        Self { seat, keys, most_pairs, next: 0, unit, left: Vec::new(), refused: None, busy: Duration::ZERO }
     }
 
     fn unit(&self) -> Range<u64> {
@@ -42,8 +45,9 @@ impl GpuTableChunk {
     }
 
     pub(crate) fn next(&mut self, table: &GpuTable, request: &DeviceRequest, block: &mut PairBlock) -> Result<Unit> {
-        let gpu = &request.gpu;
-        let method = request.transfer_method();
+        table.check_living()?;
+        let gpu = self.seat.gpu();
+        let method = request.transfer_method(gpu);
         let mut bench = gpu.turn();
         let begin = Instant::now();
         let budget = gpu.workspace() / 8;
@@ -72,7 +76,7 @@ impl GpuTableChunk {
                 if found <= most / 4 {
                     self.unit = (2 * self.unit).min(self.keys.rows.next_multiple_of(PAGE_ROWS));
                 }
-                request.observer.add(DeviceCount::ProbeRows, rows.end - rows.start);
+                request.observer.probed(gpu.device().ordinal(), rows.end - rows.start);
                 self.busy += begin.elapsed();
                 return Ok(Unit::Joined);
             }

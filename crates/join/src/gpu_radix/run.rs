@@ -14,7 +14,7 @@ use super::build::RadixBuild;
 use super::fine::FirstPass;
 use super::pairs::{PairJoin, Ready};
 use super::plan::RadixPlan;
-use crate::device::{DeviceCount, DeviceRequest, PairBlock, Resident, Unit, Workbench};
+use crate::device::{DeviceRequest, PairBlock, Resident, Unit, Workbench};
 
 /// Pairs of partitions that are joined in one turn on the GPU: of so many, the first partitioning alone is not overlapped.
 const GROUP: usize = 8;
@@ -232,7 +232,7 @@ impl<R: FirstPass> State<R> {
             let Some(member) = &mut self.members[number] else { continue };
             member.pairs = pairs;
             match joined {
-                Ok(()) => request.observer.add(DeviceCount::ProbeRows, member.relation.tuples(partition)),
+                Ok(()) => request.observer.probed(gpu.device().ordinal(), member.relation.tuples(partition)),
                 Err(Error::TooSmall { .. }) if before > 0 && number == own => {
                     self.next = (partition, number);
                     return;

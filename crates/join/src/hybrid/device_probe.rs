@@ -221,19 +221,17 @@ impl DeviceProbe {
         let batches = std::mem::take(&mut self.batches);
         let words = self.words.take();
         let rows = std::mem::take(&mut self.rows);
-        let method = request.transfer_method();
-        // Kernels read what is partitioned where it is.
-        let is_streamed = device.table.strategy().streams_probe_rows();
-        let method = if is_streamed { method } else { request.gpu.fastest_method() };
-        let started = if request.gpu.lost_because().is_some() {
-            None
-        } else {
+        let started = device.table.seat(request).and_then(|seat| {
+            let gpu = Arc::clone(seat.gpu());
+            // Kernels read what is partitioned where it is.
+            let is_streamed = device.table.strategy().streams_probe_rows();
+            let method = if is_streamed { request.transfer_method(&gpu) } else { gpu.fastest_method() };
             let most_pairs = (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) as u64;
-            ProbeKeys::new(&request.gpu, method, &keys, words.as_deref(), 1)
-                .and_then(|keys| Ok((keys.has_unmatchable, device.table.start(request, keys, most_pairs)?)))
+            ProbeKeys::new(&gpu, method, &keys, words.as_deref(), 1)
+                .and_then(|keys| Ok((keys.has_unmatchable, device.table.start(request, seat, keys, most_pairs)?)))
                 .inspect_err(|error| request.report(device.table.strategy(), error))
                 .ok()
-        };
+        });
         drop(keys);
         let batch = concat_batches(spec.schema(Side::Probe), batches, 1)?;
         let is_packed = words.is_some();
