@@ -1,10 +1,11 @@
 //! What one may ask of the stand-in beyond what a driver does: how large and how many its devices are, which schedule it
 //! takes, what fails, and what it counted.
 //!
-//! Settings are `name=value`, separated by `;`. They are read from the environment variable `OVERSPILL_EMULATED` when the
-//! driver is initialised, and from [`overspill_emulated_configure`] at any time. `fail=kind:n` makes the n-th call of a kind fail from now
-//! on, `fail=kind:n@device` counting the calls of one device alone, and `reset=1` makes everything as if the process had just begun. `launches=path` writes a line to that file for each
-//! kernel that there is, `kernel NAME`, and from now on for each that has run, `ran NAME BLOCKS THREADS SCRATCHPAD SEED`.
+//! Settings are `name=value`, separated by `;`. They are read from the environment variable `OVERSPILL_EMULATED` when
+//! the driver is initialised, and from [`overspill_emulated_configure`] at any time. `fail=kind:n` makes the n-th call
+//! of a kind fail from now on, `fail=kind:n@device` counting the calls of one device alone, and `reset=1` makes
+//! everything as if the process had just begun. `launches=path` writes a line to that file for each kernel that there
+//! is, `kernel NAME`, and from now on for each that has run, `ran NAME BLOCKS THREADS SCRATCHPAD SEED`.
 
 use std::ffi::{CStr, c_char};
 use std::fs::File;

@@ -11,8 +11,8 @@ use crate::state::State;
 
 pub type Outcome = Result<(), CUresult>;
 
-/// Runs a driver call: with the state locked, an error once its device is lost, and no panic across the C boundary. A call that no
-/// context is current for counts as one of the first device.
+/// Runs a driver call: with the state locked, an error once its device is lost, and no panic across the C boundary. A
+/// call that no context is current for counts as one of the first device.
 pub fn call(body: impl FnOnce(&mut State) -> Outcome) -> CUresult {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut state = State::lock();

@@ -24,8 +24,8 @@ pub struct State {
     /// Bytes of scratchpad memory that a kernel was allowed to ask for, beyond the 48 KiB of all.
     pub shared_limits: HashMap<u64, usize>,
     pub virtual_memory: VirtualMemory,
-    /// Of each device that is lost the error that every call for it returns, as a real driver's do after a failed launch or the
-    /// loss of a device.
+    /// Of each device that is lost the error that every call for it returns, as a real driver's do after a failed
+    /// launch or the loss of a device.
     pub lost: HashMap<usize, CUresult>,
     pub flushes: FlushCounts,
     pub copies_made: u64,

@@ -25,7 +25,8 @@ fn probe_rows(threads: usize) -> Option<ProbeRows> {
     MEASURED.as_ref().map(|cpu| ProbeRows::new(cpu, threads))
 }
 
-/// The machine with its GPU, if both were measured before the first join of the process that asks, and how many GPUs there are.
+/// The machine with its GPU, if both were measured before the first join of the process that asks, and how many GPUs
+/// there are.
 fn measured_gpu() -> Option<(&'static Machine, usize)> {
     static MEASURED: LazyLock<Option<(Machine, usize)>> = LazyLock::new(|| {
         let path = Measurements::path()?;

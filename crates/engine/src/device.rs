@@ -45,8 +45,8 @@ struct Asked {
     gpus: usize,
 }
 
-/// The GPU that a session's settings ask for, with those that join with it, which is opened when it is first asked for and then
-/// stays.
+/// The GPU that a session's settings ask for, with those that join with it, which is opened when it is first asked for
+/// and then stays.
 ///
 /// # Errors
 /// If there are none or not so many, or the memory limit is too small.

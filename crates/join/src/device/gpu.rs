@@ -60,9 +60,9 @@ impl Gpu {
         Self::with_peers(kernels, Vec::new(), mapping, node)
     }
 
-    /// The same with others that hold the hash tables of `gpu_no_partition` together with it and probe them (paper 2, section 6.3);
-    /// whatever else joins do, it does alone. Where GPUs do not reach each other's memory, or do not map its pages, it does that
-    /// alone as well, and each join is told why.
+    /// The same with others that hold the hash tables of `gpu_no_partition` together with it and probe them (paper 2,
+    /// section 6.3); whatever else joins do, it does alone. Where GPUs do not reach each other's memory, or do not map
+    /// its pages, it does that alone as well, and each join is told why.
     ///
     /// # Errors
     /// As [`Gpu::new`], for any of the GPUs.
@@ -84,8 +84,8 @@ impl Gpu {
         Self::with_multiprocessors(kernels, multiprocessors, mapping, node, peers)
     }
 
-    /// The same GPU, alone, for joins whose kernels occupy at most so many multiprocessors. It is not to be used beside this one: each
-    /// counts the memory of its joins alone.
+    /// The same GPU, alone, for joins whose kernels occupy at most so many multiprocessors. It is not to be used beside
+    /// this one: each counts the memory of its joins alone.
     ///
     /// # Errors
     /// If the GPU has fewer, 0 are asked for, or kernels cannot be confined on it.

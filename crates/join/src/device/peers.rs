@@ -51,7 +51,8 @@ impl Peers {
         &self.others
     }
 
-    /// Whether atomic operations on memory of any of them are atomic for all, so that all may fill a table at the same time.
+    /// Whether atomic operations on memory of any of them are atomic for all, so that all may fill a table at the same
+    /// time.
     pub(crate) fn has_atomics(&self) -> bool {
         self.has_atomics
     }

@@ -1,8 +1,8 @@
 //! A hash table in the memory of several GPUs (paper 2, section 6.3).
 //!
-//! Its pages are dealt out to the GPUs in turn, so that each of them serves its part of random accesses, by all links at once. All
-//! arrays of a table lie in one such range, also those of a table of keys that repeat. What no GPU has room for lies in CPU
-//! memory, behind the rest.
+//! Its pages are dealt out to the GPUs in turn, so that each of them serves its part of random accesses, by all links
+//! at once. All arrays of a table lie in one such range, also those of a table of keys that repeat. What no GPU has
+//! room for lies in CPU memory, behind the rest.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::parallel::{in_parallel, ranges};
 /// Of a table.
 const PAGE: u64 = 2 << 20;
 
-/// Makes a table of a kind over these GPUs; `None` if it is not of a kind that takes these keys. `memory` pays for what lies in CPU
-/// memory.
+/// Makes a table of a kind over these GPUs; `None` if it is not of a kind that takes these keys. `memory` pays for what
+/// lies in CPU memory.
 pub(super) fn build(
     request: &DeviceRequest,
     gpus: &[Arc<Gpu>],

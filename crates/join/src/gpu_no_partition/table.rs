@@ -200,7 +200,8 @@ impl GpuTable {
     }
 }
 
-/// Lets the first GPU fill a table, by this stream of whoever has its turn. Returns how many rows the table could not take.
+/// Lets the first GPU fill a table, by this stream of whoever has its turn. Returns how many rows the table could not
+/// take.
 pub(super) fn fill(
     request: &DeviceRequest,
     stream: &Stream,

@@ -37,8 +37,8 @@ pub enum TableKind {
 }
 
 impl TableKind {
-    /// Bytes of the arrays of a table for so many tuples: slots, and of a multi-value table claims, keys, starts, how many values are
-    /// filled in, and values. All are multiples of 8.
+    /// Bytes of the arrays of a table for so many tuples: slots, and of a multi-value table claims, keys, starts, how
+    /// many values are filled in, and values. All are multiples of 8.
     fn arrays(self, key: KeyWidth, capacity: u64) -> Result<[u64; 6]> {
         let slot_count = slot_count(capacity)?;
         // A range of keys may be as wide as keys are: a product that wraps would be a small buffer for a large table.
@@ -163,12 +163,13 @@ impl HashTable {
         Self::of(std::slice::from_ref(kernels), kind, key, capacity, hash, slots, lists)
     }
 
-    /// An empty table for at most `capacity` tuples in the memory of several devices, page by page, and what they have no room for
-    /// in CPU memory (paper 2, section 6.3). Kernels of all of them look tuples up, each by streams of its own device. It takes
-    /// [`HashTable::bytes`].
+    /// An empty table for at most `capacity` tuples in the memory of several devices, page by page, and what they have
+    /// no room for in CPU memory (paper 2, section 6.3). Kernels of all of them look tuples up, each by streams of its
+    /// own device. It takes [`HashTable::bytes`].
     ///
     /// # Errors
-    /// If there is no memory for it, a device does not reach that of another, or the driver lacks virtual memory management.
+    /// If there is no memory for it, a device does not reach that of another, or the driver lacks virtual memory
+    /// management.
     pub fn interleaved(
         kernels: &[Kernels],
         kind: TableKind,
@@ -250,9 +251,9 @@ impl HashTable {
         Ok(refused.read::<u64>(stream, 1)?[0])
     }
 
-    /// Begins to fill a table by kernels of all devices that reach it, at the same time: one for each, in their order. Their links must
-    /// have native atomics ([`overspill_machine::driver::PeerAccess`]), and those to the CPU as well if pages of the table lie
-    /// there. What was in it before is gone.
+    /// Begins to fill a table by kernels of all devices that reach it, at the same time: one for each, in their order.
+    /// Their links must have native atomics ([`overspill_machine::driver::PeerAccess`]), and those to the CPU as well
+    /// if pages of the table lie there. What was in it before is gone.
     ///
     /// # Errors
     /// If it is a multi-value table, whose tuples one device counts and then fills in, or its keys are not of 8 bytes.
@@ -537,9 +538,9 @@ impl BuildKernel<'_> {
         let mut refused = DeviceBuffer::from_slice(stream, &[0u64])?;
         let place = refused.view_mut().address();
         let arguments = Arguments::default().with(&input).with(&self.arguments).with(&place);
-        // SAFETY: the parameters are the kernel's own. It writes slots of the table, which this value borrows and which nobody reads
-        // meanwhile: others claim them as it does, by atomic operations of the whole system. What is borrowed outlives the
-        // stream's work, which is waited for here, also after an error.
+        // SAFETY: the parameters are the kernel's own. It writes slots of the table, which this value borrows and which
+        // nobody reads meanwhile: others claim them as it does, by atomic operations of the whole system. What is
+        // borrowed outlives the stream's work, which is waited for here, also after an error.
         let launched = unsafe { self.kernel.launch(stream, self.shape, arguments) };
         stream.synchronize().and(launched)?;
         Ok(refused.read::<u64>(stream, 1)?[0])

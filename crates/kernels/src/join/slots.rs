@@ -18,8 +18,9 @@ const HUGE_PAGE: usize = 2 << 20;
 pub enum TablePlacement {
     /// In GPU memory.
     Device,
-    /// In GPU memory as far as it goes, and then in the CPU's: the hybrid hash table of paper 2, section 5.3. Kernels see
-    /// one range of addresses, which takes virtual memory management ([`Mapping::Contiguous`]) unless one memory holds all.
+    /// In GPU memory as far as it goes, and then in the CPU's: the hybrid hash table of paper 2, section 5.3. Kernels
+    /// see one range of addresses, which takes virtual memory management ([`Mapping::Contiguous`]) unless one memory
+    /// holds all.
     Spanning {
         /// Bytes of GPU memory for it.
         device_bytes: u64,
@@ -35,7 +36,8 @@ pub enum TablePlacement {
 /// The parts of a table that lie in the memory of several devices. What is left lies in CPU memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableShares {
-    /// Bytes of each device's memory for it, in the order of the devices: as many whole pages of 2 MiB as there is room for in them.
+    /// Bytes of each device's memory for it, in the order of the devices: as many whole pages of 2 MiB as there is room
+    /// for in them.
     pub device_bytes: Vec<u64>,
     /// The NUMA node of the rest.
     pub node: u32,
@@ -80,8 +82,8 @@ impl Slots {
         }
     }
 
-    /// Arrays of so many bytes that follow each other in pages of several devices, which are evenly mixed as far as there is room, and
-    /// then in pages of the CPU. All devices read and write all of them.
+    /// Arrays of so many bytes that follow each other in pages of several devices, which are evenly mixed as far as
+    /// there is room, and then in pages of the CPU. All devices read and write all of them.
     pub fn interleaved<const N: usize>(
         devices: &[Arc<Device>],
         shares: &TableShares,

@@ -12,8 +12,8 @@ use crate::{Error, Result};
 pub struct PeerAccess {
     /// Whether they read and write it.
     pub reads_and_writes: bool,
-    /// Whether atomic operations there are atomic for both devices (NVLink). Without, one device alone may change what others
-    /// read later.
+    /// Whether atomic operations there are atomic for both devices (NVLink). Without, one device alone may change what
+    /// others read later.
     pub native_atomics: bool,
 }
 

@@ -182,7 +182,8 @@ async fn whatever_fails_on_any_of_them_the_answer_is_right() {
     let emulated = start(64 * MIB);
     let small = Size { build: 3_000, probe: 4_000 };
     let of = |name| JOINS.into_iter().find(|(other, ..)| *other == name).unwrap().1;
-    // The table of small joins is the first device's alone, that of the last lies in both; of that not every call fails.
+    // The table of small joins is the first device's alone, that of the last lies in both; of that not every call
+    // fails.
     let subjects =
         [(of("inner"), small, 3), (of("full"), small, 3), (QUERIES[1], Size { build: 100_000, probe: 4_000 }, 1)];
     // Devices that were lost are others afterwards; so are those with another limit.

@@ -109,7 +109,8 @@ impl Case {
         Ok(Self { seed, tables, settings, query, files })
     }
 
-    /// The same tables and query, joined on this emulated device by some method; by the strategy for several if there are.
+    /// The same tables and query, joined on this emulated device by some method; by the strategy for several if there
+    /// are.
     pub fn on_device(self, device: Device) -> Self {
         let rng = &mut StdRng::seed_from_u64(self.seed ^ 0x6EED);
         let mut settings = self.settings;

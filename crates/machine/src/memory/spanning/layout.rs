@@ -13,8 +13,8 @@ pub enum Layout {
     /// GPU and CPU pages in an even mixture, so that reading it in order uses GPU memory and the link all the time (paper 1,
     /// section 5.3).
     Interleaved,
-    /// Pages of all GPUs in an even mixture, then CPU pages (paper 2, section 6.3): greedy between GPU and CPU, interleaved among GPUs,
-    /// so that each of them serves its part of random accesses.
+    /// Pages of all GPUs in an even mixture, then CPU pages (paper 2, section 6.3): greedy between GPU and CPU,
+    /// interleaved among GPUs, so that each of them serves its part of random accesses.
     GreedyInterleaved,
 }
 

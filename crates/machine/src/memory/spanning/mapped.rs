@@ -23,7 +23,8 @@ pub(super) struct MappedRange {
     mapped: Vec<Place>,
 }
 
-/// The stripe size asked for, rounded up to what the driver maps. Of a layout that lies on devices alone CPU pages are not asked for.
+/// The stripe size asked for, rounded up to what the driver maps. Of a layout that lies on devices alone CPU pages are
+/// not asked for.
 pub(super) fn stripe_bytes(devices: &[Arc<Device>], layout: &SpanningLayout) -> Result<u64> {
     let mut stripe = layout.stripe_bytes;
     let host = (layout.host_bytes() > 0).then(|| host_location(layout.node)).transpose()?;
@@ -139,8 +140,8 @@ impl MappedRange {
 impl Drop for MappedRange {
     fn drop(&mut self) {
         if self.reserved > 0 {
-            // Unmapping does not wait for kernels. What a lost device had comes back with its context; addresses are the process's,
-            // and any device that lives gives them back.
+            // Unmapping does not wait for kernels. What a lost device had comes back with its context; addresses are
+            // the process's, and any device that lives gives them back.
             let waited: Vec<_> = self.devices.iter().map(|device| device.synchronize().is_ok()).collect();
             let living = self.devices.iter().zip(waited).find(|(_, is_idle)| *is_idle);
             let _ = living.map_or(&self.devices[0], |(device, _)| device).bind();

@@ -117,8 +117,8 @@ impl SpanningBuffer {
         })
     }
 
-    /// Two buffers in place of this one, of which the first has so many bytes: arrays that share stripes. The pages of both come back
-    /// when the last of them is dropped.
+    /// Two buffers in place of this one, of which the first has so many bytes: arrays that share stripes. The pages of
+    /// both come back when the last of them is dropped.
     ///
     /// # Errors
     /// If it is shorter, or in two arrays.
