@@ -76,7 +76,6 @@ impl DeviceObserver for DeviceCounts {
             | DeviceCount::CpuPartitionedJoins
             | DeviceCount::HetJoins
             | DeviceCount::GpuHetJoins => &self.build_sides,
-            DeviceCount::ProbeRows => &self.probe_rows,
             DeviceCount::ReturnedRows => &self.returned_rows,
             DeviceCount::SharedRows => &self.shared_rows,
             DeviceCount::LinkBytes => &self.link_bytes,
@@ -84,6 +83,10 @@ impl DeviceObserver for DeviceCounts {
             _ => return,
         };
         count.fetch_add(number, Ordering::Relaxed);
+    }
+
+    fn probed(&self, _: usize, rows: u64) {
+        self.probe_rows.fetch_add(rows, Ordering::Relaxed);
     }
 
     fn refused(&self, _: GpuStrategy, reason: &str) {

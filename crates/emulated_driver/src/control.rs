@@ -1,18 +1,20 @@
 //! What one may ask of the stand-in beyond what a driver does: how large and how many its devices are, which schedule it
 //! takes, what fails, and what it counted.
 //!
-//! Settings are `name=value`, separated by `;`. They are read from the environment variable `OVERSPILL_EMULATED` when the
-//! driver is initialised, and from [`overspill_emulated_configure`] at any time. `fail=kind:n` makes the n-th call of a kind fail from now
-//! on, and `reset=1` makes everything as if the process had just begun. `launches=path` writes a line to that file for each
-//! kernel that there is, `kernel NAME`, and from now on for each that has run, `ran NAME BLOCKS THREADS SCRATCHPAD SEED`.
+//! Settings are `name=value`, separated by `;`. They are read from the environment variable `OVERSPILL_EMULATED` when
+//! the driver is initialised, and from [`overspill_emulated_configure`] at any time. `fail=kind:n` makes the n-th call
+//! of a kind fail from now on, `fail=kind:n@device` counting the calls of one device alone, and `reset=1` makes
+//! everything as if the process had just begun. `launches=path` writes a line to that file for each kernel that there
+//! is, `kernel NAME`, and from now on for each that has run, `ran NAME BLOCKS THREADS SCRATCHPAD SEED`.
 
 use std::ffi::{CStr, c_char};
 use std::fs::File;
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::device;
 use crate::kernel::{self, FlushCounts};
 use crate::memory::{self, Kind};
 use crate::state::State;
@@ -36,6 +38,12 @@ pub struct Settings {
     pub coherent: bool,
     /// `granularity`: bytes of the pages of virtual memory management; 0 says that it is not there.
     pub granularity: usize,
+    /// `host_pages`: whether virtual memory management maps CPU pages.
+    pub host_pages: bool,
+    /// `peer_access`: whether devices reach each other's memory.
+    pub peer_access: bool,
+    /// `peer_atomics`: whether their atomic operations there are atomic for the others.
+    pub peer_atomics: bool,
     /// `driver`: the version that the driver says it is.
     pub driver: i32,
 }
@@ -51,6 +59,9 @@ impl Settings {
             workers: 4,
             coherent: false,
             granularity: 2 << 20,
+            host_pages: true,
+            peer_access: true,
+            peer_atomics: true,
             driver: 13000,
         }
     }
@@ -58,20 +69,28 @@ impl Settings {
 
 static SETTINGS: Mutex<Settings> = Mutex::new(Settings::new());
 
-/// What fails: the n-th call of its kind from now on, once. The device, once lost, stays lost.
+/// What fails: the n-th call of its kind from now on, once. A device, once lost, stays lost.
 pub struct Fault {
     name: &'static str,
     /// Calls until it fails; 0 is never.
     remaining: AtomicU64,
+    /// The device whose calls count, or [`ANY_DEVICE`].
+    device: AtomicUsize,
 }
+
+const ANY_DEVICE: usize = usize::MAX;
 
 impl Fault {
     const fn new(name: &'static str) -> Self {
-        Self { name, remaining: AtomicU64::new(0) }
+        Self { name, remaining: AtomicU64::new(0), device: AtomicUsize::new(ANY_DEVICE) }
     }
 
     /// Counts a call of this kind, and tells whether it fails.
     pub fn strikes(&self) -> bool {
+        let device = self.device.load(Ordering::SeqCst);
+        if device != ANY_DEVICE && device::current() != Ok(device) {
+            return false;
+        }
         self.remaining.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) == Ok(1)
     }
 }
@@ -83,7 +102,7 @@ pub static LAUNCH: Fault = Fault::new("launch");
 pub static SYNCHRONISATION: Fault = Fault::new("synchronisation");
 static DEVICE_LOST: Fault = Fault::new("device_lost");
 
-/// Whether this call finds the device lost, because `fail=device_lost:n` said so.
+/// Whether this call finds its device lost, because `fail=device_lost:n` said so.
 pub fn device_is_lost_now() -> bool {
     DEVICE_LOST.strikes()
 }
@@ -167,14 +186,22 @@ fn configure(text: &str) -> Result<(), String> {
             "workers" => settings.workers = number(name, value)?,
             "coherent" => settings.coherent = number::<u8>(name, value)? != 0,
             "granularity" => settings.granularity = number(name, value)?,
+            "host_pages" => settings.host_pages = number::<u8>(name, value)? != 0,
+            "peer_access" => settings.peer_access = number::<u8>(name, value)? != 0,
+            "peer_atomics" => settings.peer_atomics = number::<u8>(name, value)? != 0,
             "driver" => settings.driver = number(name, value)?,
             "fail" => {
                 let (kind, nth) =
                     value.split_once(':').ok_or_else(|| format!("fail={value}: not of the form fail=kind:n"))?;
+                let (nth, device) = match nth.split_once('@') {
+                    Some((nth, device)) => (nth, number(kind, device)?),
+                    None => (nth, ANY_DEVICE),
+                };
                 let fault = [&ALLOCATION, &REGISTRATION, &COPY, &LAUNCH, &SYNCHRONISATION, &DEVICE_LOST]
                     .into_iter()
                     .find(|fault| fault.name == kind)
                     .ok_or_else(|| format!("fail={value}: there is no kind {kind}"))?;
+                fault.device.store(device, Ordering::SeqCst);
                 fault.remaining.store(number(kind, nth)?, Ordering::SeqCst);
             }
             "launches" => log_launches(value).map_err(|error| format!("launches={value}: {error}"))?,

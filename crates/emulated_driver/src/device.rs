@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint};
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdevice_attribute, CUdevice_attribute_enum as Attribute, CUresult, CUuuid,
+    CUcontext, CUdevice, CUdevice_P2PAttribute, CUdevice_attribute, CUdevice_attribute_enum as Attribute, CUresult,
+    CUuuid,
 };
 
 use crate::control;
@@ -172,9 +173,11 @@ fn attribute(attribute: CUdevice_attribute) -> c_int {
         Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS => 1,
         Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH => 0,
         Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED => 0,
-        Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-        | Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-        | Attribute::CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => flag(settings.granularity != 0),
+        Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => flag(settings.granularity != 0),
+        Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+        | Attribute::CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => {
+            flag(settings.granularity != 0 && settings.host_pages)
+        }
         Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS
         | Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES
         | Attribute::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED => flag(settings.coherent),
@@ -199,12 +202,58 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(
     })
 }
 
+/// Two devices, which must be different, of this many.
+fn checked_pair(device: CUdevice, peer: CUdevice) -> Result<(usize, usize), CUresult> {
+    match (checked(device)?, checked(peer)?) {
+        (device, peer) if device == peer => Err(CUresult::CUDA_ERROR_INVALID_DEVICE),
+        pair => Ok(pair),
+    }
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceCanAccessPeer(place: *mut c_int, device: CUdevice, peer: CUdevice) -> CUresult {
+    call(|_| {
+        checked_pair(device, peer)?;
+        // SAFETY: as the caller promises.
+        unsafe { give(place, c_int::from(control::settings().peer_access)) }
+    })
+}
+
+/// # Safety
+/// As in the CUDA driver API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetP2PAttribute(
+    place: *mut c_int,
+    which: CUdevice_P2PAttribute,
+    device: CUdevice,
+    peer: CUdevice,
+) -> CUresult {
+    call(|_| {
+        checked_pair(device, peer)?;
+        let settings = control::settings();
+        let value = match which {
+            CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED => settings.peer_access,
+            CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED => {
+                settings.peer_access && settings.peer_atomics
+            }
+            _ => false,
+        };
+        // SAFETY: as the caller promises.
+        unsafe { give(place, c_int::from(value)) }
+    })
+}
+
 /// # Safety
 /// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(place: *mut CUcontext, device: CUdevice) -> CUresult {
     call(|state| {
         let device = checked(device)?;
+        if let Some(error) = state.lost.get(&device) {
+            return Err(*error);
+        }
         state.contexts[device] += 1;
         // SAFETY: as the caller promises. A context is only ever compared, never read through.
         unsafe { give(place, (device + 1) as CUcontext) }
@@ -222,6 +271,9 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUres
         return CUresult::CUDA_ERROR_INVALID_CONTEXT;
     }
     state.contexts[device] -= 1;
+    if state.contexts[device] == 0 {
+        state.destroy_context(device);
+    }
     if state.contexts.iter().all(|held| *held == 0) {
         state.destroy_contexts();
     }
@@ -259,5 +311,5 @@ pub unsafe extern "C" fn cuCtxGetDevice(place: *mut CUdevice) -> CUresult {
 /// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
-    call(stream::run_all)
+    call(stream::run_current)
 }

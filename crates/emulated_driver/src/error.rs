@@ -6,22 +6,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use cudarc::driver::sys::CUresult;
 
 use crate::control;
+use crate::device;
 use crate::state::State;
 
 pub type Outcome = Result<(), CUresult>;
 
-/// Runs a driver call: with the state locked, an error once the device is lost, and no panic across the C boundary.
+/// Runs a driver call: with the state locked, an error once its device is lost, and no panic across the C boundary. A
+/// call that no context is current for counts as one of the first device.
 pub fn call(body: impl FnOnce(&mut State) -> Outcome) -> CUresult {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut state = State::lock();
         if !state.initialised {
             return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
         }
+        let device = device::current().unwrap_or(0);
         if control::device_is_lost_now() {
-            state.lose_device(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE);
+            state.lose_device(device, CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE);
         }
-        match state.sticky_error {
-            Some(error) => Err(error),
+        match state.lost.get(&device) {
+            Some(error) => Err(*error),
             None => body(&mut state),
         }
     }));

@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use cudarc::driver::sys::{CUevent, CUresult, CUstream};
 
+use crate::device;
 use crate::error::{Outcome, call, give};
 use crate::state::State;
 use crate::stream::{self, Operation};
 
-#[derive(Default)]
 pub struct Event {
+    device: usize,
     /// How often it was recorded, and in which stream last.
     recordings: u64,
     stream: u64,
@@ -20,6 +21,15 @@ pub struct Event {
 }
 
 impl Event {
+    fn of(device: usize) -> Self {
+        Self { device, recordings: 0, stream: 0, reached: 0, at: None }
+    }
+
+    /// The device whose context it belongs to.
+    pub fn device(&self) -> usize {
+        self.device
+    }
+
     pub fn recordings(&self) -> u64 {
         self.recordings
     }
@@ -55,7 +65,7 @@ fn find(state: &State, event: CUevent) -> Result<&Event, CUresult> {
 pub unsafe extern "C" fn cuEventCreate(place: *mut CUevent, _flags: c_uint) -> CUresult {
     call(|state| {
         let handle = state.handle();
-        state.events.insert(handle, Event::default());
+        state.events.insert(handle, Event::of(device::current()?));
         // SAFETY: as the caller promises.
         unsafe { give(place, handle as CUevent) }
     })

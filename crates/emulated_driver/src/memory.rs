@@ -168,6 +168,19 @@ pub fn free_device(address: usize) -> Outcome {
     free(address, |kind| matches!(kind, Kind::Device(_) | Kind::Unified(_)))
 }
 
+/// The end of a device's context.
+pub fn clear_device(device: usize) {
+    let mut memory = MEMORY.write();
+    memory.ranges.retain(|address, range| {
+        let is_gone = matches!(range.kind, Kind::Device(of) | Kind::Unified(of) if of == device);
+        if is_gone {
+            // SAFETY: allocated by `allocate` with this layout, and no longer in the table.
+            unsafe { dealloc(*address as *mut u8, layout(range.bytes)) };
+        }
+        !is_gone
+    });
+}
+
 /// The end of the last context.
 pub fn clear() {
     let mut memory = MEMORY.write();
@@ -196,7 +209,7 @@ pub unsafe extern "C" fn cuMemAlloc_v2(place: *mut CUdeviceptr, bytes: usize) ->
 pub unsafe extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
     call(|state| {
         // Freeing waits for the device.
-        crate::stream::run_all(state)?;
+        crate::stream::run_current(state)?;
         free_device(address as usize)
     })
 }

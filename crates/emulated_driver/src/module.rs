@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_uint, c_void};
 
 use cudarc::driver::sys::{CUfunction, CUjit_option, CUmodule, CUresult};
 
+use crate::device;
 use crate::error::{call, give};
 use crate::kernel;
 
@@ -16,7 +17,7 @@ pub unsafe extern "C" fn cuModuleLoadData(place: *mut CUmodule, image: *const c_
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let handle = state.handle();
-        state.modules.insert(handle);
+        state.modules.insert(handle, device::current()?);
         // SAFETY: as the caller promises.
         unsafe { give(place, handle as CUmodule) }
     })
@@ -45,7 +46,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(
     name: *const c_char,
 ) -> CUresult {
     call(|state| {
-        if !state.modules.contains(&(module as u64)) {
+        if !state.modules.contains_key(&(module as u64)) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         // SAFETY: the caller promises a C string.
@@ -59,5 +60,5 @@ pub unsafe extern "C" fn cuModuleGetFunction(
 /// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleUnload(module: CUmodule) -> CUresult {
-    call(|state| if state.modules.remove(&(module as u64)) { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_HANDLE) })
+    call(|state| state.modules.remove(&(module as u64)).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE))
 }

@@ -1,6 +1,6 @@
 //! What the driver knows between calls.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::CUresult;
@@ -19,12 +19,14 @@ pub struct State {
     pub contexts: Vec<usize>,
     pub streams: HashMap<u64, Stream>,
     pub events: HashMap<u64, Event>,
-    pub modules: HashSet<u64>,
+    /// With the device that each is loaded on.
+    pub modules: HashMap<u64, usize>,
     /// Bytes of scratchpad memory that a kernel was allowed to ask for, beyond the 48 KiB of all.
     pub shared_limits: HashMap<u64, usize>,
     pub virtual_memory: VirtualMemory,
-    /// Once set, every call returns it, as a real driver does after a failed launch or the loss of a device.
-    pub sticky_error: Option<CUresult>,
+    /// Of each device that is lost the error that every call for it returns, as a real driver's do after a failed
+    /// launch or the loss of a device.
+    pub lost: HashMap<usize, CUresult>,
     pub flushes: FlushCounts,
     pub copies_made: u64,
     pub launches_made: u64,
@@ -41,10 +43,10 @@ impl State {
                     contexts: Vec::new(),
                     streams: HashMap::new(),
                     events: HashMap::new(),
-                    modules: HashSet::new(),
+                    modules: HashMap::new(),
                     shared_limits: HashMap::new(),
                     virtual_memory: VirtualMemory::default(),
-                    sticky_error: None,
+                    lost: HashMap::new(),
                     flushes: FlushCounts::default(),
                     copies_made: 0,
                     launches_made: 0,
@@ -61,14 +63,21 @@ impl State {
         self.next_handle
     }
 
-    /// From now on every call fails. What streams still had to do is dropped.
-    pub fn lose_device(&mut self, error: CUresult) {
-        if self.sticky_error.is_none() {
-            self.sticky_error = Some(error);
-            for stream in self.streams.values_mut() {
-                stream.clear();
-            }
+    /// From now on every call for this device fails. What its streams still had to do is dropped.
+    pub fn lose_device(&mut self, device: usize, error: CUresult) {
+        self.lost.entry(device).or_insert(error);
+        for stream in self.streams.values_mut().filter(|stream| stream.device() == device) {
+            stream.clear();
         }
+    }
+
+    /// The end of a device's context: whatever it owned is gone, also after the device was lost.
+    pub fn destroy_context(&mut self, device: usize) {
+        self.streams.retain(|_, stream| stream.device() != device);
+        self.events.retain(|_, event| event.device() != device);
+        self.modules.retain(|_, of| *of != device);
+        memory::clear_device(device);
+        self.lost.remove(&device);
     }
 
     /// The end of the last context: whatever it owned is gone, also after the device was lost.
@@ -79,7 +88,7 @@ impl State {
         self.shared_limits.clear();
         self.virtual_memory.clear();
         memory::clear();
-        self.sticky_error = None;
+        self.lost.clear();
     }
 
     /// As if the process had just begun: also contexts that nobody will ever release are gone.

@@ -42,12 +42,21 @@ pub enum Operation {
     },
 }
 
-#[derive(Default)]
 pub struct Stream {
+    device: usize,
     queue: VecDeque<Operation>,
 }
 
 impl Stream {
+    fn of(device: usize) -> Self {
+        Self { device, queue: VecDeque::new() }
+    }
+
+    /// The device that does the work.
+    pub fn device(&self) -> usize {
+        self.device
+    }
+
     pub fn clear(&mut self) {
         self.queue.clear();
     }
@@ -65,7 +74,7 @@ pub fn name(stream: CUstream) -> Result<u64, CUresult> {
 pub fn enqueue(state: &mut State, stream: CUstream, operation: Operation) -> Outcome {
     let name = name(stream)?;
     if name < 0x1000 {
-        state.streams.entry(name).or_default();
+        state.streams.entry(name).or_insert_with(|| Stream::of(name as usize));
     }
     state.streams.get_mut(&name).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.queue.push_back(operation);
     Ok(())
@@ -74,6 +83,10 @@ pub fn enqueue(state: &mut State, stream: CUstream, operation: Operation) -> Out
 /// Does the work of a stream, up to and with the recording of an event where one is named. What it waits for in other streams
 /// is done first.
 pub fn run(state: &mut State, stream: u64, until: Option<(u64, u64)>) -> Outcome {
+    let Some(device) = state.streams.get(&stream).map(Stream::device) else { return Ok(()) };
+    if let Some(error) = state.lost.get(&device) {
+        return Err(*error);
+    }
     while let Some(operation) = state.streams.get_mut(&stream).and_then(|stream| stream.queue.pop_front()) {
         match operation {
             Operation::Copy { to, from, bytes } => {
@@ -93,7 +106,7 @@ pub fn run(state: &mut State, stream: u64, until: Option<(u64, u64)>) -> Outcome
             }
             Operation::Launch(launch) => {
                 if let Err(error) = launch.run(&mut state.flushes) {
-                    state.lose_device(error);
+                    state.lose_device(device, error);
                     return Err(error);
                 }
             }
@@ -111,9 +124,22 @@ pub fn run(state: &mut State, stream: u64, until: Option<(u64, u64)>) -> Outcome
     Ok(())
 }
 
-pub fn run_all(state: &mut State) -> Outcome {
-    let streams: Vec<u64> = state.streams.keys().copied().collect();
+/// Does all work of the current device.
+pub fn run_current(state: &mut State) -> Outcome {
+    let device = device::current()?;
+    let streams: Vec<u64> =
+        state.streams.iter().filter(|(_, stream)| stream.device == device).map(|(name, _)| *name).collect();
     streams.into_iter().try_for_each(|stream| run(state, stream, None))
+}
+
+/// Does all work of all devices. What fails on another than the current one is told to those who wait for that.
+pub fn run_all(state: &mut State) -> Outcome {
+    let current = device::current()?;
+    let streams: Vec<(u64, usize)> = state.streams.iter().map(|(name, stream)| (*name, stream.device)).collect();
+    streams.into_iter().try_for_each(|(stream, device)| {
+        let ran = run(state, stream, None);
+        if device == current { ran } else { Ok(()) }
+    })
 }
 
 /// # Safety
@@ -122,7 +148,7 @@ pub fn run_all(state: &mut State) -> Outcome {
 pub unsafe extern "C" fn cuStreamCreate(place: *mut CUstream, _flags: c_uint) -> CUresult {
     call(|state| {
         let handle = state.handle();
-        state.streams.insert(handle, Stream::default());
+        state.streams.insert(handle, Stream::of(device::current()?));
         // SAFETY: as the caller promises.
         unsafe { give(place, handle as CUstream) }
     })
@@ -154,7 +180,7 @@ pub unsafe extern "C" fn cuStreamDestroy_v2(stream: CUstream) -> CUresult {
 pub unsafe extern "C" fn cuStreamSynchronize(stream: CUstream) -> CUresult {
     call(|state| {
         if SYNCHRONISATION.strikes() {
-            state.lose_device(CUresult::CUDA_ERROR_LAUNCH_FAILED);
+            state.lose_device(device::current()?, CUresult::CUDA_ERROR_LAUNCH_FAILED);
             return Err(CUresult::CUDA_ERROR_LAUNCH_FAILED);
         }
         let name = name(stream)?;

@@ -241,6 +241,9 @@ pub unsafe extern "C" fn cuMemCreate(
                 Kind::MappedDevice(device)
             }
             CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST => {
+                if !control::settings().host_pages {
+                    return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+                }
                 Kind::MappedHost
             }
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
@@ -382,6 +385,16 @@ pub unsafe extern "C" fn cuMemSetAccess(
             .any(|descriptor| descriptor.flags == CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         if !writable {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let is_peers = |descriptor: &CUmemAccessDesc| {
+            let owner = match memory::kind_of(address) {
+                Some(Kind::MappedDevice(owner)) => i32::try_from(owner).ok(),
+                _ => None,
+            };
+            owner.is_some_and(|owner| owner != descriptor.location.id)
+        };
+        if !control::settings().peer_access && descriptors.iter().any(is_peers) {
+            return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
         }
         // SAFETY: the range is mapped.
         if unsafe { libc::mprotect(address as *mut libc::c_void, bytes, libc::PROT_READ | libc::PROT_WRITE) } != 0 {

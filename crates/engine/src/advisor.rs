@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use overspill_advisor::{Cpu, HashTable as Layout, Join, Machine, ProbeRows, Strategy as Advised};
+use overspill_advisor::{Advice, Cpu, HashTable as Layout, Join, Machine, ProbeRows, Strategy as Advised};
 use overspill_join::device::{GpuStrategy, StrategyAdvisor};
 pub use overspill_join::hybrid::measure_row_work;
 use overspill_join::radix::ProbeRegions;
@@ -25,9 +25,10 @@ fn probe_rows(threads: usize) -> Option<ProbeRows> {
     MEASURED.as_ref().map(|cpu| ProbeRows::new(cpu, threads))
 }
 
-/// The machine with its GPU, if both were measured before the first join of the process that asks.
-fn measured_gpu() -> Option<&'static Machine> {
-    static MEASURED: LazyLock<Option<Machine>> = LazyLock::new(|| {
+/// The machine with its GPU, if both were measured before the first join of the process that asks, and how many GPUs
+/// there are.
+fn measured_gpu() -> Option<(&'static Machine, usize)> {
+    static MEASURED: LazyLock<Option<(Machine, usize)>> = LazyLock::new(|| {
         let path = Measurements::path()?;
         let is_of_gpu = |rates: &MemoryRates| matches!(rates.processor, Processor::Gpu { .. });
         // The driver is looked for only where somebody has measured a GPU.
@@ -37,9 +38,9 @@ fn measured_gpu() -> Option<&'static Machine> {
         }
         let topology = Topology::of_this_machine();
         let machine = Machine::measured(&topology, &Measurements::load(&path, &topology)?)?;
-        machine.gpu.is_some().then_some(machine)
+        machine.gpu.is_some().then_some((machine, topology.gpus.len()))
     });
-    MEASURED.as_ref()
+    MEASURED.as_ref().map(|(machine, gpus)| (machine, *gpus))
 }
 
 /// How the joins of a session use a GPU.
@@ -52,8 +53,10 @@ pub(crate) enum GpuAdvisor {
         machine: &'static Machine,
         /// Rows of the probe side, by the estimate of the plan.
         probe_rows: Option<u64>,
-        /// Of the GPU memory that joins may use, the half that tables and cached partitions may have.
+        /// Of the memory of one GPU that joins may use, the half that tables and cached partitions may have.
         gpu_memory: u64,
+        /// How many GPUs hold hash tables together.
+        gpus: usize,
         threads: usize,
         /// Bytes that come back for each match.
         result_bytes: u64,
@@ -95,14 +98,16 @@ impl GpuAdvisor {
         }
         let or_cpu = config.device == DeviceChoice::Auto;
         match measured_gpu() {
-            Some(machine) => {
+            Some((machine, there)) => {
                 // Of what was measured a tenth is left out already.
                 let limit = match config.gpu_memory_limit {
                     0 => machine.gpu.as_ref()?.memory_bytes,
                     limit => limit as u64,
                 };
+                // More than there are is an error of whoever opens them.
+                let gpus = if config.gpus == 0 { there } else { config.gpus.min(there) };
                 let (gpu_memory, result_bytes) = (limit / 2, TUPLE_BYTES);
-                let advisor = Self::Measured { machine, probe_rows, gpu_memory, threads, result_bytes, or_cpu };
+                let advisor = Self::Measured { machine, probe_rows, gpu_memory, gpus, threads, result_bytes, or_cpu };
                 // Opening a GPU takes longer than most joins: only for those that are expected to gain by it.
                 let gains = !or_cpu || build_rows.is_some_and(|rows| !advisor.strategies(rows, true).is_empty());
                 gains.then_some(advisor)
@@ -134,10 +139,10 @@ impl GpuAdvisor {
 
 impl StrategyAdvisor for GpuAdvisor {
     fn strategies(&self, build_rows: u64, is_dense: bool) -> Vec<GpuStrategy> {
-        let (machine, probe_rows, limit, threads, result_bytes, or_cpu) = match self {
+        let (machine, probe_rows, limit, gpus, threads, result_bytes, or_cpu) = match self {
             Self::Fixed(strategies) => return strategies.to_vec(),
-            Self::Measured { machine, probe_rows, gpu_memory, threads, result_bytes, or_cpu } => {
-                (machine, *probe_rows, *gpu_memory, *threads, *result_bytes, *or_cpu)
+            Self::Measured { machine, probe_rows, gpu_memory, gpus, threads, result_bytes, or_cpu } => {
+                (machine, *probe_rows, *gpu_memory, *gpus, *threads, *result_bytes, *or_cpu)
             }
         };
         let hash_table = if is_dense { Layout::Perfect } else { Layout::LinearProbing };
@@ -150,9 +155,16 @@ impl StrategyAdvisor for GpuAdvisor {
             ..Join::new(build_rows, rows, TUPLE_BYTES)
         };
         let advice = machine.advise(&join);
-        if or_cpu && !advice.choice.uses_gpu() {
+        // A hash table is predicted as one of a GPU that has the memory of all; what their links cost is not known.
+        let together = (gpus > 1).then(|| with_memory_of(machine, gpus).advise(&of_all(&join, gpus)));
+        let is_chosen = |advice: &Advice| advice.choice == Advised::GpuNoPartition;
+        if or_cpu && !advice.choice.uses_gpu() && !together.as_ref().is_some_and(is_chosen) {
             return Vec::new();
         }
+        let of = |advised| match &together {
+            Some(together) if advised == Advised::GpuNoPartition => together.of(advised),
+            _ => advice.of(advised),
+        };
         let of_gpu = [
             (Advised::GpuNoPartition, GpuStrategy::NoPartition),
             (Advised::Triton, GpuStrategy::Triton),
@@ -162,12 +174,27 @@ impl StrategyAdvisor for GpuAdvisor {
         ];
         let mut possible: Vec<_> = of_gpu
             .into_iter()
-            .map(|(advised, strategy)| (advice.of(advised), strategy))
+            .map(|(advised, strategy)| (of(advised), strategy))
             .filter(|(prediction, _)| prediction.refusal.is_none())
             .collect();
         possible.sort_by(|one, other| one.0.seconds.total_cmp(&other.0.seconds));
         possible.into_iter().map(|(_, strategy)| strategy).collect()
     }
+}
+
+/// The machine, whose GPU has the memory of so many.
+fn with_memory_of(machine: &Machine, gpus: usize) -> Machine {
+    let mut machine = machine.clone();
+    if let Some(gpu) = &mut machine.gpu {
+        gpu.memory_bytes = gpu.memory_bytes.saturating_mul(gpus as u64);
+    }
+    machine
+}
+
+/// The join, with the limit of each of so many GPUs.
+fn of_all(join: &Join, gpus: usize) -> Join {
+    let gpu_memory_limit = join.gpu_memory_limit.map(|limit| limit.saturating_mul(gpus as u64));
+    Join { gpu_memory_limit, ..*join }
 }
 
 /// Of a row: a key and a value.
@@ -191,11 +218,16 @@ mod tests {
 
     /// Advice on a machine of a profile, for a probe side of so many rows.
     fn measured(name: &str, probe_rows: u64, or_cpu: bool) -> GpuAdvisor {
+        measured_with(name, probe_rows, or_cpu, 1)
+    }
+
+    /// The same on a machine that has so many such GPUs.
+    fn measured_with(name: &str, probe_rows: u64, or_cpu: bool, gpus: usize) -> GpuAdvisor {
         let machine: &'static Machine = Box::leak(Box::new(Machine::named(name).unwrap()));
         let gpu_memory = machine.gpu.as_ref().unwrap().memory_bytes / 2;
         let threads = machine.cpu.threads;
         let probe_rows = Some(probe_rows);
-        GpuAdvisor::Measured { machine, probe_rows, gpu_memory, threads, result_bytes: TUPLE_BYTES, or_cpu }
+        GpuAdvisor::Measured { machine, probe_rows, gpu_memory, gpus, threads, result_bytes: TUPLE_BYTES, or_cpu }
     }
 
     #[test]
@@ -209,6 +241,14 @@ mod tests {
         assert!(!measured("xeon-v100-pcie3", large, false).strategies(large, true).is_empty());
         // A launch takes longer than such a join.
         assert_eq!(measured("gh200", 1000, true).strategies(1000, true), []);
+    }
+
+    #[test]
+    fn a_table_that_fits_several_gpus_is_tried_first() {
+        let large = 2_048_000_000;
+        let first = |gpus| measured_with("ac922", large, true, gpus).strategies(large, true)[0];
+        // 16 GB of slots, and half of 16 GiB a GPU.
+        assert_eq!([1, 2, 3].map(first), [GpuStrategy::Triton, GpuStrategy::NoPartition, GpuStrategy::NoPartition]);
     }
 
     #[test]

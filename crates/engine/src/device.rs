@@ -1,4 +1,4 @@
-//! The GPU that the joins of this process use.
+//! The GPUs that the joins of this process use.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,7 +8,8 @@ use std::time::Duration;
 use datafusion::common::{DataFusionError, Result};
 use overspill_join::device::Gpu;
 use overspill_kernels::Kernels;
-use overspill_machine::driver::{Driver, DriverKind};
+use overspill_machine::Error;
+use overspill_machine::driver::{Device, Driver, DriverKind};
 use overspill_machine::memory::{Mapping, check_mapping, probe_mapping};
 use overspill_machine::topology::Topology;
 use parking_lot::Mutex;
@@ -28,25 +29,34 @@ type MappingProbe = fn() -> Command;
 
 static MAPPING_PROBE: OnceLock<MappingProbe> = OnceLock::new();
 
-/// The GPU that was opened last, and those before it that are in use.
+/// The GPU that was opened last, with those that join with it, and those before it that are in use.
 static OPENED: Mutex<Opened> = Mutex::new(Opened { last: None, all: Vec::new() });
 
 struct Opened {
     last: Option<Arc<Gpu>>,
-    all: Vec<(DriverKind, usize, Weak<Gpu>)>,
+    all: Vec<(Asked, Weak<Gpu>)>,
 }
 
-/// The GPU that a session's settings ask for, which is opened when it is first asked for and then stays.
+/// What settings ask for: sessions that ask for the same share it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Asked {
+    kind: DriverKind,
+    memory_limit: usize,
+    gpus: usize,
+}
+
+/// The GPU that a session's settings ask for, with those that join with it, which is opened when it is first asked for
+/// and then stays.
 ///
 /// # Errors
-/// If there is none, or its memory limit is too small.
+/// If there are none or not so many, or the memory limit is too small.
 pub fn open(config: &OverspillConfig) -> Result<Arc<Gpu>> {
     let kind = if config.device == DeviceChoice::Emulated { DriverKind::Emulated } else { DriverKind::Nvidia };
-    let limit = config.gpu_memory_limit;
+    let asked = Asked { kind, memory_limit: config.gpu_memory_limit, gpus: config.gpus };
     let mut opened = OPENED.lock();
-    opened.all.retain(|(_, _, gpu)| gpu.strong_count() > 0);
-    let found = opened.all.iter().find(|(other, bytes, _)| *other == kind && *bytes == limit);
-    let gpu = match found.and_then(|(_, _, gpu)| gpu.upgrade()) {
+    opened.all.retain(|(_, gpu)| gpu.strong_count() > 0);
+    let found = opened.all.iter().find(|(other, _)| *other == asked);
+    let gpu = match found.and_then(|(_, gpu)| gpu.upgrade()) {
         Some(gpu) => gpu,
         None => {
             let gpu = open_with(kind, config).map_err(|error| {
@@ -57,7 +67,7 @@ pub fn open(config: &OverspillConfig) -> Result<Arc<Gpu>> {
                 };
                 DataFusionError::Configuration(format!("{setting} SET overspill.device = cpu"))
             })?;
-            opened.all.push((kind, limit, Arc::downgrade(&gpu)));
+            opened.all.push((asked, Arc::downgrade(&gpu)));
             gpu
         }
     };
@@ -76,16 +86,25 @@ fn open_with(kind: DriverKind, config: &OverspillConfig) -> overspill_machine::R
         DriverKind::Nvidia => Driver::nvidia()?,
         DriverKind::Emulated => Driver::emulated(&emulated_library())?,
     };
-    // Opened once to be asked how much it has; what it opens for good is limited.
-    let limit = memory_limit(config, driver.device(0, 0)?.properties().memory);
-    let device = driver.device(0, limit)?;
-    let properties = device.properties();
+    let there = driver.device_count();
+    let number = if config.gpus == 0 { there } else { config.gpus };
+    if number > there {
+        return Err(Error::Invalid(format!("overspill.gpus = {number}, and the machine has {there}")));
+    }
+    let devices = (0..number)
+        .map(|ordinal| {
+            // Opened once to be asked how much it has; what it opens for good is limited.
+            let limit = memory_limit(config, driver.device(ordinal, 0)?.properties().memory);
+            driver.device(ordinal, limit)
+        })
+        .collect::<Result<Vec<_>, Error>>()?;
     let node = match kind {
         // Only now, as looking for GPUs chooses the driver.
         DriverKind::Nvidia => Topology::of_this_machine().gpus.first().and_then(|gpu| gpu.node).unwrap_or(0) as u32,
         DriverKind::Emulated => 0,
     };
-    let can_map = properties.virtual_memory_management && properties.host_pages;
+    let maps = |device: &Arc<Device>| device.properties().virtual_memory_management && device.properties().host_pages;
+    let can_map = devices.iter().all(maps);
     let mapping = match (kind, MAPPING_PROBE.get()) {
         _ if !can_map => Mapping::TwoArrays,
         (DriverKind::Emulated, _) => Mapping::Contiguous,
@@ -93,7 +112,9 @@ fn open_with(kind: DriverKind, config: &OverspillConfig) -> overspill_machine::R
         // Some drivers crash when they are asked to: without a process to find out, it is not tried.
         (DriverKind::Nvidia, None) => Mapping::TwoArrays,
     };
-    Gpu::new(Kernels::load(&device)?, mapping, node)
+    let mut kernels = devices.iter().map(Kernels::load).collect::<Result<Vec<_>, Error>>()?;
+    let first = kernels.remove(0);
+    Gpu::with_peers(first, kernels, mapping, node)
 }
 
 /// Bytes of GPU memory that joins of these settings may use on a GPU that has so many.

@@ -19,7 +19,7 @@ pub use hash::{HashFunction, Radix};
 pub use join::{
     BuildKernel, HashTable, HostSlots, JoinSide, PairAggregate, PairFunction, PairSide, PairTotals, Pairs,
     PartitionedJoin, PartitionedSide, Place, Position, SharedBuild, SharedLists, SharedSlots, TableKind,
-    TablePlacement, Values,
+    TablePlacement, TableShares, Values,
 };
 pub use measure::{GpuEffort, measure_gpu};
 pub use memory_access::{AccessPattern, MemoryAccess};

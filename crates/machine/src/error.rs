@@ -40,6 +40,8 @@ pub enum Error {
     TooSmall { what: &'static str, needed: u64, of: &'static str, available: u64 },
     #[error("GPU {device} has no {what}")]
     Unsupported { device: usize, what: &'static str },
+    #[error("GPU {device} does not reach the memory of GPU {peer}: their link has no peer access")]
+    NoPeerAccess { device: usize, peer: usize },
     #[error("the transfer method {method} does not work here: {reason}")]
     TransferRefused { method: &'static str, reason: String },
     /// A caller broke a rule that is written where it is called.

@@ -1,6 +1,6 @@
 //! What EXPLAIN ANALYZE shows of a join.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use datafusion::physical_plan::metrics::{
@@ -22,12 +22,15 @@ pub(super) struct DeviceMetrics {
     gpu_het_joins: Count,
     build_rows: Count,
     probe_rows: Count,
+    gpus: Count,
     returned_rows: Count,
     aggregated_rows: Count,
     shared_rows: Count,
     link_bytes: Count,
     state_bytes: Count,
     spilled_bytes: Count,
+    /// The GPUs that looked probe rows up.
+    probing: Mutex<HashSet<usize>>,
     /// By the name of the metric, the strategy and the reason.
     reasons: Mutex<HashMap<(&'static str, GpuStrategy, String), Count>>,
 }
@@ -45,12 +48,14 @@ impl DeviceMetrics {
             gpu_het_joins: counter("gpu_het_joins"),
             build_rows: counter("gpu_build_rows"),
             probe_rows: counter("gpu_probe_rows"),
+            gpus: counter("gpus"),
             returned_rows: counter("gpu_returned_rows"),
             aggregated_rows: counter("gpu_aggregated_rows"),
             shared_rows: counter("gpu_shared_rows"),
             link_bytes: bytes("gpu_link_bytes"),
             state_bytes: bytes("gpu_state_bytes"),
             spilled_bytes: bytes("gpu_spilled_bytes"),
+            probing: Mutex::default(),
             reasons: Mutex::default(),
             metrics: metrics.clone(),
         }
@@ -78,7 +83,6 @@ impl DeviceObserver for DeviceMetrics {
             DeviceCount::HetJoins => &self.het_joins,
             DeviceCount::GpuHetJoins => &self.gpu_het_joins,
             DeviceCount::BuildRows => &self.build_rows,
-            DeviceCount::ProbeRows => &self.probe_rows,
             DeviceCount::AggregatedRows => &self.aggregated_rows,
             DeviceCount::ReturnedRows => &self.returned_rows,
             DeviceCount::SharedRows => &self.shared_rows,
@@ -87,6 +91,13 @@ impl DeviceObserver for DeviceMetrics {
             DeviceCount::SpilledBytes => &self.spilled_bytes,
         };
         count.add(number as usize);
+    }
+
+    fn probed(&self, gpu: usize, rows: u64) {
+        self.probe_rows.add(rows as usize);
+        if self.probing.lock().insert(gpu) {
+            self.gpus.add(1);
+        }
     }
 
     fn refused(&self, strategy: GpuStrategy, reason: &str) {

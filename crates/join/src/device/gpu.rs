@@ -1,6 +1,6 @@
 //! A GPU that the joins of a process share.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use overspill_kernels::Kernels;
@@ -11,6 +11,7 @@ use overspill_machine::{Error, Result};
 use tracing::debug_span;
 
 use super::host_pool::HostPool;
+use super::peers::Peers;
 
 /// Of the limit, the part that hash tables and cached partitions may hold for as long as their join lives; the other part is for
 /// whoever's turn it is (paper 1, section 5.1: partitioning takes half of GPU memory, and the results of the next pass the
@@ -31,6 +32,10 @@ pub struct Gpu {
     resident: AtomicU64,
     turn: Mutex<Workbench>,
     lost: OnceLock<String>,
+    /// Chunks of the probe side that it is at work on.
+    chunks: AtomicUsize,
+    /// The GPUs that join with this one.
+    peers: Peers,
 }
 
 /// What whoever has the turn works with.
@@ -52,6 +57,18 @@ impl Gpu {
     /// # Errors
     /// If the memory limit of the device is less than [`Gpu::MIN_MEMORY`], or the device gives no stream.
     pub fn new(kernels: Kernels, mapping: Mapping, node: u32) -> Result<Arc<Self>> {
+        Self::with_peers(kernels, Vec::new(), mapping, node)
+    }
+
+    /// The same with others that hold the hash tables of `gpu_no_partition` together with it and probe them (paper 2,
+    /// section 6.3); whatever else joins do, it does alone. Where GPUs do not reach each other's memory, or do not map
+    /// its pages, it does that alone as well, and each join is told why.
+    ///
+    /// # Errors
+    /// As [`Gpu::new`], for any of the GPUs.
+    pub fn with_peers(kernels: Kernels, others: Vec<Kernels>, mapping: Mapping, node: u32) -> Result<Arc<Self>> {
+        let others = others.into_iter().map(|kernels| Self::new(kernels, mapping, node)).collect::<Result<Vec<_>>>()?;
+        let peers = if others.is_empty() { Peers::default() } else { Peers::of(kernels.device(), others)? };
         let available = kernels.device().memory_limit();
         if available < Self::MIN_MEMORY {
             return Err(Error::TooSmall {
@@ -64,20 +81,26 @@ impl Gpu {
         // Memory is asked for and given back with every pair of partitions.
         kernels.device().keep_freed_memory(available / RESIDENT_SHARE);
         let multiprocessors = kernels.device().properties().multiprocessors;
-        Self::with_multiprocessors(kernels, multiprocessors, mapping, node)
+        Self::with_multiprocessors(kernels, multiprocessors, mapping, node, peers)
     }
 
-    /// The same GPU for joins whose kernels occupy at most so many multiprocessors. It is not to be used beside this one: each
-    /// counts the memory of its joins alone.
+    /// The same GPU, alone, for joins whose kernels occupy at most so many multiprocessors. It is not to be used beside
+    /// this one: each counts the memory of its joins alone.
     ///
     /// # Errors
     /// If the GPU has fewer, 0 are asked for, or kernels cannot be confined on it.
     pub fn confined_to(&self, multiprocessors: u32) -> Result<Arc<Self>> {
         let kernels = self.kernels.confined_to(multiprocessors)?;
-        Self::with_multiprocessors(kernels, multiprocessors, self.mapping, self.node)
+        Self::with_multiprocessors(kernels, multiprocessors, self.mapping, self.node, Peers::default())
     }
 
-    fn with_multiprocessors(kernels: Kernels, multiprocessors: u32, mapping: Mapping, node: u32) -> Result<Arc<Self>> {
+    fn with_multiprocessors(
+        kernels: Kernels,
+        multiprocessors: u32,
+        mapping: Mapping,
+        node: u32,
+        peers: Peers,
+    ) -> Result<Arc<Self>> {
         let (stream, second_stream) = (Stream::new(kernels.device())?, Stream::new(kernels.device())?);
         let half = (multiprocessors / 2).max(1);
         Ok(Arc::new(Self {
@@ -90,13 +113,18 @@ impl Gpu {
             resident: AtomicU64::new(0),
             turn: Mutex::new(Workbench { stream, second_stream, pipeline: None }),
             lost: OnceLock::new(),
+            chunks: AtomicUsize::new(0),
+            peers,
         }))
     }
 
     /// Keeps so many bytes of CPU memory registered with the driver at most when joins are done with it, for those that come: a
-    /// few GB are registered a second.
+    /// few GB are registered a second. GPUs that join together keep an even part each.
     pub fn keep_pinned_memory(&self, most: usize) {
-        self.host.keep(most);
+        let others = self.peers.others();
+        let share = most / (1 + others.len());
+        self.host.keep(share);
+        others.iter().for_each(|gpu| gpu.host.keep(share));
     }
 
     /// The device.
@@ -107,6 +135,21 @@ impl Gpu {
     /// Why the GPU is of no more use to this process, if it is lost.
     pub fn lost_because(&self) -> Option<&str> {
         self.lost.get().map(String::as_str)
+    }
+
+    /// The GPUs that hold tables together and probe them: this one and those of the others that are not lost.
+    pub(crate) fn together(self: &Arc<Self>) -> Vec<Arc<Self>> {
+        let living = self.peers.others().iter().filter(|gpu| gpu.lost_because().is_none());
+        std::iter::once(self).chain(living).cloned().collect()
+    }
+
+    /// What is known of the others.
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    pub(super) fn chunks(&self) -> &AtomicUsize {
+        &self.chunks
     }
 
     pub(crate) fn kernels(&self) -> &Kernels {
@@ -131,11 +174,12 @@ impl Gpu {
         &self.host
     }
 
-    /// Takes note of an error: after some the GPU is not asked again.
+    /// Takes note of an error of this GPU or one that joins with it: after some the GPU is not asked again.
     pub(crate) fn note(&self, error: &Error) {
-        if error.is_device_lost() {
+        if let Error::DeviceLost { device, .. } = error {
+            let lost = self.peers.others().iter().find(|gpu| gpu.device().ordinal() == *device);
             // The first reason stays.
-            let _ = self.lost.set(error.to_string());
+            let _ = lost.map_or(self, Arc::as_ref).lost.set(error.to_string());
         }
     }
 
@@ -224,6 +268,11 @@ pub(crate) struct Resident {
 impl Resident {
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Whose memory it is.
+    pub(crate) fn gpu(&self) -> &Gpu {
+        &self.gpu
     }
 }
 

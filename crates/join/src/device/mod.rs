@@ -14,6 +14,7 @@ mod columns;
 mod gpu;
 mod host_pool;
 mod pairs;
+mod peers;
 mod request;
 mod table;
 
@@ -24,6 +25,7 @@ pub use gpu::Gpu;
 pub(crate) use gpu::{Resident, Workbench};
 pub(crate) use host_pool::{HostPool, PooledBuffer};
 pub(crate) use pairs::{PAIR_BYTES, PairBlock, PairBuffers};
+pub(crate) use peers::Seat;
 pub(crate) use request::is_refusal;
 pub use request::{DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, GpuStrategy, StrategyAdvisor};
 pub(crate) use table::{DeviceChunk, DeviceTable, Unit};

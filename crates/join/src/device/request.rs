@@ -58,9 +58,7 @@ pub enum DeviceCount {
     GpuHetJoins,
     /// Build rows in tables and partitions that kernels read.
     BuildRows,
-    /// Probe rows that kernels looked up.
-    ProbeRows,
-    /// Of these, rows whose pairs were aggregated by kernels and are no output rows.
+    /// Probe rows whose pairs were aggregated by kernels and are no output rows.
     AggregatedRows,
     /// Probe rows that were meant for a GPU and joined by the CPU, as the GPU could not or failed.
     ReturnedRows,
@@ -78,6 +76,8 @@ pub enum DeviceCount {
 pub trait DeviceObserver: Debug + Send + Sync {
     /// So many more.
     fn add(&self, what: DeviceCount, number: u64);
+    /// Kernels of the GPU of this number have looked up so many more probe rows.
+    fn probed(&self, gpu: usize, rows: u64);
     /// A strategy was not possible, for this reason; another is taken.
     fn refused(&self, strategy: GpuStrategy, reason: &str);
     /// The GPU failed, for this reason; the CPU goes on.
@@ -94,7 +94,7 @@ pub trait StrategyAdvisor: Debug + Send + Sync {
 /// What a join asks of a GPU.
 #[derive(Debug, Clone)]
 pub struct DeviceRequest {
-    /// Which.
+    /// Which; it knows those that join with it.
     pub gpu: Arc<Gpu>,
     /// Who chooses how.
     pub advisor: Arc<dyn StrategyAdvisor>,
@@ -130,8 +130,9 @@ impl Default for DeviceTuning {
 }
 
 impl DeviceRequest {
-    pub(crate) fn transfer_method(&self) -> TransferMethod {
-        self.transfer.unwrap_or_else(|| self.gpu.fastest_method())
+    /// How probe rows reach a hash table that this GPU reads.
+    pub(crate) fn transfer_method(&self, gpu: &Gpu) -> TransferMethod {
+        self.transfer.unwrap_or_else(|| gpu.fastest_method())
     }
 
     /// Tells of an error, which is a refusal if it is a matter of room or of what the device has.
@@ -156,6 +157,7 @@ pub(crate) fn is_refusal(error: &overspill_machine::Error) -> bool {
             | Error::OutOfHostMemory { .. }
             | Error::TooSmall { .. }
             | Error::Unsupported { .. }
+            | Error::NoPeerAccess { .. }
             | Error::TransferRefused { .. }
     )
 }

@@ -9,6 +9,7 @@ use tracing::debug_span;
 use super::aggregates::AggregatedPairs;
 use super::columns::{BuildColumns, ProbeKeys, words};
 use super::pairs::PairBlock;
+use super::peers::Seat;
 use super::request::{DeviceCount, DeviceRequest, GpuStrategy};
 use crate::co_processing::SharedTable;
 use crate::cpu_partitioned::{self, HostPartitions};
@@ -125,18 +126,28 @@ impl DeviceTable {
         }
     }
 
-    /// Starts on a chunk whose pairs of a unit must be at most so many.
-    /// If kernels aggregate them, there are none.
+    /// A place for a chunk on a GPU; `None` if none can join it any more.
+    pub(crate) fn seat(&self, request: &DeviceRequest) -> Option<Seat> {
+        match self {
+            Self::NoPartition(table) => table.seat(),
+            Self::Shared(shared) => shared.table.seat(),
+            Self::Triton(_) | Self::CpuPartitioned(_) => Seat::take(std::slice::from_ref(&request.gpu)),
+        }
+    }
+
+    /// Starts on a chunk whose pairs of a unit must be at most so many, with keys that the GPU of its place reads. If kernels
+    /// aggregate them, there are none.
     pub(crate) fn start(
         &self,
         request: &DeviceRequest,
+        seat: Seat,
         mut keys: ProbeKeys,
         most_pairs: u64,
         aggregated: Option<AggregatedPairs>,
     ) -> Result<DeviceChunk> {
         let state = match self {
             Self::NoPartition(_) | Self::Shared(_) => {
-                ChunkState::NoPartition(Box::new(GpuTableChunk::new(keys, most_pairs, aggregated)))
+                ChunkState::NoPartition(Box::new(GpuTableChunk::new(seat, keys, most_pairs, aggregated)))
             }
             Self::Triton(table) => ChunkState::Triton(triton::start(table, request, &keys, most_pairs, aggregated)?),
             Self::CpuPartitioned(table) => {

@@ -8,7 +8,7 @@ use overspill_machine::{Error, Result};
 
 use super::table::GpuTable;
 use crate::device::{
-    AggregatedPairs, DeviceCount, DeviceRequest, PAIR_BYTES, PairBlock, PairBuffers, ProbeKeys, Unit, Workbench,
+    AggregatedPairs, DeviceCount, DeviceRequest, PAIR_BYTES, PairBlock, PairBuffers, ProbeKeys, Seat, Unit, Workbench,
 };
 
 /// A unit is a multiple of so many rows: a page of keys, which some transfer methods pin.
@@ -21,6 +21,8 @@ const FEWEST_ROWS: u64 = 32;
 /// that there is no room for them.
 #[derive(Debug)]
 pub(crate) struct GpuTableChunk {
+    /// Its place on the GPU that joins all of it.
+    seat: Seat,
     keys: ProbeKeys,
     most_pairs: u64,
     /// What kernels aggregate pairs to; `None` if pairs are wanted.
@@ -36,9 +38,11 @@ pub(crate) struct GpuTableChunk {
 }
 
 impl GpuTableChunk {
-    pub(crate) fn new(keys: ProbeKeys, most_pairs: u64, aggregated: Option<AggregatedPairs>) -> Self {
+    /// Of keys in memory that the GPU of the place reads.
+    pub(crate) fn new(seat: Seat, keys: ProbeKeys, most_pairs: u64, aggregated: Option<AggregatedPairs>) -> Self {
         let unit = keys.rows.next_multiple_of(PAGE_ROWS);
-        Self { keys, most_pairs, aggregated, next: 0, unit, left: Vec::new(), refused: None, busy: Duration::ZERO }
+        let (left, busy) = (Vec::new(), Duration::ZERO);
+        Self { seat, keys, most_pairs, aggregated, next: 0, unit, left, refused: None, busy }
     }
 
     fn unit(&self) -> Range<u64> {
@@ -46,8 +50,9 @@ impl GpuTableChunk {
     }
 
     pub(crate) fn next(&mut self, table: &GpuTable, request: &DeviceRequest, block: &mut PairBlock) -> Result<Unit> {
-        let gpu = &request.gpu;
-        let method = request.transfer_method();
+        table.check_living()?;
+        let gpu = self.seat.gpu();
+        let method = request.transfer_method(gpu);
         let mut bench = gpu.turn();
         let begin = Instant::now();
         let budget = gpu.workspace() / 8;
@@ -68,7 +73,7 @@ impl GpuTableChunk {
             let count = rows.end - rows.start;
             self.next = rows.end;
             request.observer.add(DeviceCount::LinkBytes, count * if aggregated.reads_probe() { 16 } else { 8 });
-            request.observer.add(DeviceCount::ProbeRows, count);
+            request.observer.probed(gpu.device().ordinal(), count);
             request.observer.add(DeviceCount::AggregatedRows, count);
             self.busy += begin.elapsed();
             return Ok(Unit::Joined);
@@ -98,7 +103,7 @@ impl GpuTableChunk {
                 if found <= most / 4 {
                     self.unit = (2 * self.unit).min(self.keys.rows.next_multiple_of(PAGE_ROWS));
                 }
-                request.observer.add(DeviceCount::ProbeRows, rows.end - rows.start);
+                request.observer.probed(gpu.device().ordinal(), rows.end - rows.start);
                 self.busy += begin.elapsed();
                 return Ok(Unit::Joined);
             }

@@ -1,11 +1,15 @@
 //! The hash table.
 
+use std::sync::Arc;
+
 use overspill_kernels::{HashFunction, HashTable, TableKind, TablePlacement};
+use overspill_machine::driver::Stream;
 use overspill_machine::memory::Mapping;
 use overspill_machine::{Error, Result};
 
+use super::interleaved;
 use crate::co_processing::build_together;
-use crate::device::{BuildColumns, BuildValues, DeviceCount, DeviceRequest, Resident};
+use crate::device::{BuildColumns, BuildValues, DeviceCount, DeviceRequest, Gpu, GpuStrategy, KEY, Resident, Seat};
 use crate::memory::Grant;
 
 /// The hash of keys that may be anything: floating-point numbers, packed columns, hashes.
@@ -19,9 +23,9 @@ const HUGE_PAGE: u64 = 2 << 20;
 /// Where a hash table lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Home {
-    /// In GPU memory as far as that goes.
+    /// In GPU memory as far as that goes, that of all GPUs that join together.
     Gpu,
-    /// In GPU memory alone.
+    /// In the memory of the first GPU alone.
     GpuAlone,
     /// In CPU memory, filled by so many threads too.
     Host {
@@ -37,7 +41,10 @@ pub(crate) struct GpuTable {
     bytes: u64,
     /// Of them in CPU memory.
     spilled: u64,
-    _resident: Resident,
+    /// The GPUs that look rows up in it.
+    gpus: Vec<Arc<Gpu>>,
+    /// What is set aside on each GPU that has pages of it.
+    resident: Vec<Resident>,
 }
 
 impl GpuTable {
@@ -50,8 +57,18 @@ impl GpuTable {
         home: Home,
         memory: &mut Grant,
     ) -> Result<Self> {
+        let gpus = match home {
+            Home::Gpu => request.gpu.together(),
+            Home::GpuAlone | Home::Host { .. } => vec![Arc::clone(&request.gpu)],
+        };
+        if let Some(error) = request.gpu.peers().refused().filter(|_| home == Home::Gpu) {
+            let reason = format!("several GPUs: {error}, so that GPU {} joins alone", request.gpu.device().ordinal());
+            request.observer.refused(GpuStrategy::NoPartition, &reason);
+        }
         // Refused now, not when the first chunk comes.
-        request.transfer_method().check_device(request.gpu.device().properties())?;
+        for gpu in &gpus {
+            request.transfer_method(gpu).check_device(gpu.device().properties())?;
+        }
         let mut refused = None;
         let mut is_unique = true;
         for kind in kinds(columns) {
@@ -59,7 +76,10 @@ impl GpuTable {
                 continue;
             }
             let paid = memory.bytes();
-            let made = Self::of_kind(request, columns, kind, home, memory);
+            let made = match gpus.as_slice() {
+                [_] => Self::of_kind(request, columns, kind, home, memory),
+                _ => interleaved::build(request, &gpus, columns, kind, memory),
+            };
             if !matches!(made, Ok(Some(_))) {
                 memory.shrink(memory.bytes() - paid);
             }
@@ -76,7 +96,7 @@ impl GpuTable {
         Err(refused.unwrap_or_else(|| Error::Invalid("no hash table takes these keys".to_owned())))
     }
 
-    /// `None` if the table is not of a kind that takes these keys.
+    /// On one GPU, or in CPU memory; `None` if the table is not of a kind that takes these keys.
     fn of_kind(
         request: &DeviceRequest,
         columns: &BuildColumns,
@@ -126,28 +146,49 @@ impl GpuTable {
             return Err(Error::OutOfHostMemory { bytes: spilled, reason });
         }
         let resident = gpu.reserve_resident(table_on_device + others)?;
-        if let Home::Host { threads } = home {
-            let mut table = HashTable::new(gpu.kernels(), kind, crate::device::KEY, columns.rows, HASH, placement)?;
+        let empty = || HashTable::new(gpu.kernels(), kind, KEY, columns.rows, HASH, placement);
+        let (table, refused) = if let Home::Host { threads } = home {
+            let mut table = empty()?;
             let refused = build_together(request, &mut table, columns, threads)?;
-            return Ok((refused == 0).then_some(Self { table, bytes: slots, spilled, _resident: resident }));
-        }
-        let bench = gpu.turn();
-        let mut table = HashTable::new(gpu.kernels(), kind, crate::device::KEY, columns.rows, HASH, placement)?;
-        let mut side = columns.side()?;
-        // Keys that repeat are compared with those of the first row that has them, wherever that is.
-        let copied = match kind {
-            TableKind::MultiValue if columns.rows * 8 <= gpu.workspace() / 2 => Some(columns.copy_keys(&bench.stream)?),
-            _ => None,
+            (table, refused)
+        } else {
+            let bench = gpu.turn();
+            let mut table = empty()?;
+            let refused = fill(request, &bench.stream, &mut table, columns, kind)?;
+            (table, refused)
         };
-        if let Some(keys) = &copied {
-            side.keys = keys.view();
+        let gpus = vec![Arc::clone(gpu)];
+        Ok((refused == 0).then(|| Self::over(table, gpus, vec![resident], slots + others, spilled)))
+    }
+
+    /// A table that has been filled, of so many bytes, of which so many lie in CPU memory.
+    pub(super) fn over(
+        table: HashTable,
+        gpus: Vec<Arc<Gpu>>,
+        resident: Vec<Resident>,
+        bytes: u64,
+        spilled: u64,
+    ) -> Self {
+        Self { table, bytes, spilled, gpus, resident }
+    }
+
+    /// A place for a chunk on one of the GPUs that look rows up in it; `None` if that is not possible any more.
+    pub(crate) fn seat(&self) -> Option<Seat> {
+        self.check_living().ok().and_then(|()| Seat::take(&self.gpus))
+    }
+
+    /// Whether all pages are still there.
+    ///
+    /// # Errors
+    /// If a GPU is lost that has some of them.
+    pub(super) fn check_living(&self) -> Result<()> {
+        match self.resident.iter().find(|part| part.gpu().lost_because().is_some()) {
+            Some(lost) => Err(Error::DeviceLost {
+                device: lost.gpu().device().ordinal(),
+                reason: "with pages of the hash table of a join".to_owned(),
+            }),
+            None => Ok(()),
         }
-        let refused = table.build(&bench.stream, &side)?;
-        request.observer.add(DeviceCount::LinkBytes, columns.link_bytes());
-        if refused > 0 {
-            return Ok(None);
-        }
-        Ok(Some(Self { table, bytes: slots + others, spilled, _resident: resident }))
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -157,6 +198,29 @@ impl GpuTable {
     pub(crate) fn spilled_bytes(&self) -> u64 {
         self.spilled
     }
+}
+
+/// Lets the first GPU fill a table, by this stream of whoever has its turn. Returns how many rows the table could not
+/// take.
+pub(super) fn fill(
+    request: &DeviceRequest,
+    stream: &Stream,
+    table: &mut HashTable,
+    columns: &BuildColumns,
+    kind: TableKind,
+) -> Result<u64> {
+    let mut side = columns.side()?;
+    // Keys that repeat are compared with those of the first row that has them, wherever that is.
+    let copied = match kind {
+        TableKind::MultiValue if columns.rows * 8 <= request.gpu.workspace() / 2 => Some(columns.copy_keys(stream)?),
+        _ => None,
+    };
+    if let Some(keys) = &copied {
+        side.keys = keys.view();
+    }
+    let refused = table.build(stream, &side)?;
+    request.observer.add(DeviceCount::LinkBytes, columns.link_bytes());
+    Ok(refused)
 }
 
 /// The kinds to try, in this order.

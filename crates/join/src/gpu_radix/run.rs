@@ -246,7 +246,7 @@ impl<R: FirstPass> State<R> {
             match joined {
                 Ok(()) => {
                     let rows = member.relation.tuples(partition);
-                    request.observer.add(DeviceCount::ProbeRows, rows);
+                    request.observer.probed(gpu.device().ordinal(), rows);
                     if member.found.aggregated.is_some() {
                         request.observer.add(DeviceCount::AggregatedRows, rows);
                     }

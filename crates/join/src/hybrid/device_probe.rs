@@ -236,22 +236,20 @@ impl DeviceProbe {
         if self.only_aggregates && aggregated.is_none() {
             words = None;
         }
-        let method = request.transfer_method();
-        // Kernels read what is partitioned where it is.
-        let is_streamed = device.table.strategy().streams_probe_rows();
-        let method = if is_streamed { method } else { request.gpu.fastest_method() };
-        let started = if request.gpu.lost_because().is_some() {
-            None
-        } else {
+        let started = device.table.seat(request).and_then(|seat| {
+            let gpu = Arc::clone(seat.gpu());
+            // Kernels read what is partitioned where it is.
+            let is_streamed = device.table.strategy().streams_probe_rows();
+            let method = if is_streamed { request.transfer_method(&gpu) } else { gpu.fastest_method() };
             let most_pairs = (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) as u64;
             let start = |keys: ProbeKeys| {
-                Ok((keys.has_unmatchable, device.table.start(request, keys, most_pairs, aggregated)?))
+                Ok((keys.has_unmatchable, device.table.start(request, seat, keys, most_pairs, aggregated)?))
             };
-            ProbeKeys::new(&request.gpu, method, &keys, words.as_deref(), 1)
+            ProbeKeys::new(&gpu, method, &keys, words.as_deref(), 1)
                 .and_then(start)
                 .inspect_err(|error| request.report(device.table.strategy(), error))
                 .ok()
-        };
+        });
         drop(keys);
         let batch = concat_batches(spec.schema(Side::Probe), batches, 1)?;
         let is_packed = words.is_some();

@@ -14,11 +14,13 @@ mod arguments;
 mod host_slots;
 mod no_partitioning;
 mod partitioned;
+mod slots;
 
 pub use aggregates::{PairAggregate, PairFunction, PairSide, PairTotals};
 pub(crate) use arguments::{HashTableArguments, JoinInput, JoinOutput};
 pub use arguments::{JoinSide, Pairs, Values};
 pub use host_slots::{HostSlots, Place, Position, SharedLists, SharedSlots};
-pub use no_partitioning::{BuildKernel, HashTable, SharedBuild, TableKind, TablePlacement};
+pub use no_partitioning::{BuildKernel, HashTable, SharedBuild, TableKind};
 pub(crate) use partitioned::JoinTask;
 pub use partitioned::{PartitionedJoin, PartitionedSide};
+pub use slots::{TablePlacement, TableShares};

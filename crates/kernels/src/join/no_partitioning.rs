@@ -1,27 +1,23 @@
 //! Tables that all blocks build and probe (paper 2, section 2.1).
 
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
 use overspill_machine::driver::{Arguments, Device, Function, LaunchShape, Stream};
-use overspill_machine::memory::{
-    AtomicNumber, DeviceBuffer, HostBuffer, Layout, Mapping, PageSize, SpanningBuffer, SpanningLayout,
-};
+use overspill_machine::memory::DeviceBuffer;
 use overspill_machine::transfer::{Source, TransferPipeline};
 use overspill_machine::{Error, Result};
 
 use super::aggregates::{PairAggregate, PairTotals, Totals};
 use super::arguments::{HashTableArguments, JoinInput, JoinOutput, JoinSide, Pairs, Values};
 use super::host_slots::{HostSlots, Lists, SharedLists, SharedSlots, SlotLayout};
+use super::slots::{Slots, TablePlacement, TableShares};
 use crate::{HashFunction, Kernels, KeyWidth, PrefixSum};
 
 /// Enough of them to hide latency; each takes tuples until there are none.
 const THREADS: u32 = 256;
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
-/// Of a table that spans two memories.
-const STRIPE: u64 = 2 << 20;
-/// Of smaller arrays in CPU memory huge pages would be a waste.
-const HUGE_PAGE: usize = 2 << 20;
 /// Each byte of an empty slot.
 const EMPTY: u8 = 0xFF;
 
@@ -42,6 +38,31 @@ pub enum TableKind {
 }
 
 impl TableKind {
+    /// Bytes of the arrays of a table for so many tuples: slots, and of a multi-value table claims, keys, starts, how
+    /// many values are filled in, and values. All are multiples of 8.
+    fn arrays(self, key: KeyWidth, capacity: u64) -> Result<[u64; 6]> {
+        let slot_count = slot_count(capacity)?;
+        // A range of keys may be as wide as keys are: a product that wraps would be a small buffer for a large table.
+        let bytes_of = |count: u64, width: u64| {
+            let bytes = count.checked_mul(width);
+            bytes.ok_or_else(|| Error::Invalid(format!("a hash table of {count} slots of {width} bytes")))
+        };
+        let only = |bytes| [bytes, 0, 0, 0, 0, 0];
+        Ok(match (self, key) {
+            (Self::Perfect { slots, .. }, _) => only(bytes_of(slots, 8)?),
+            (Self::LinearProbing, KeyWidth::Four) => only(bytes_of(slot_count, 8)?),
+            (Self::LinearProbing, KeyWidth::Eight) => only(bytes_of(slot_count, 16)?),
+            (Self::MultiValue, _) => [
+                0,
+                bytes_of(slot_count, 8)?,
+                bytes_of(slot_count, key.bytes())?,
+                bytes_of(slot_count + 1, 8)?,
+                bytes_of(slot_count, 4)?,
+                bytes_of(capacity, 8)?,
+            ],
+        })
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Perfect { .. } => "perfect",
@@ -51,106 +72,11 @@ impl TableKind {
     }
 }
 
-/// Where the slots of a table lie. What else a multi-value table has lies in GPU memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TablePlacement {
-    /// In GPU memory.
-    Device,
-    /// In GPU memory as far as it goes, and then in the CPU's: the hybrid hash table of paper 2, section 5.3. Kernels see
-    /// one range of addresses, which takes virtual memory management ([`Mapping::Contiguous`]) unless one memory holds all.
-    Spanning {
-        /// Bytes of GPU memory for it.
-        device_bytes: u64,
-        /// The NUMA node of the rest, that which is nearest the GPU.
-        node: u32,
-        /// Whether the driver maps CPU pages.
-        mapping: Mapping,
-    },
-    /// In CPU memory that the CPU reads and writes as well: the shared table of paper 2, section 6.2.
-    Host,
-}
-
-#[derive(Debug)]
-enum Slots {
-    Device(DeviceBuffer),
-    Spanning(SpanningBuffer),
-    Host(HostBuffer, Arc<Device>),
-}
-
-impl Slots {
-    fn new(device: &Arc<Device>, placement: TablePlacement, bytes: u64) -> Result<Self> {
-        match placement {
-            TablePlacement::Device => DeviceBuffer::new(device, bytes).map(Self::Device),
-            TablePlacement::Spanning { device_bytes, node, mapping } => {
-                let layout = SpanningLayout {
-                    layout: Layout::Greedy,
-                    bytes,
-                    device_bytes: vec![device_bytes],
-                    stripe_bytes: STRIPE,
-                    node,
-                };
-                let buffer = SpanningBuffer::new(std::slice::from_ref(device), &layout, mapping)?;
-                // Two arrays without one range of addresses are refused now, not when the table is built.
-                buffer.view()?;
-                Ok(Self::Spanning(buffer))
-            }
-            TablePlacement::Host => {
-                let bytes =
-                    usize::try_from(bytes).map_err(|_| Error::Invalid(format!("{bytes} bytes of CPU memory")))?;
-                // A buffer takes whole pages.
-                let pages = if bytes < HUGE_PAGE { PageSize::Small } else { PageSize::Huge };
-                let buffer = match device.properties().coherent {
-                    true => HostBuffer::new(bytes, pages)?,
-                    false => HostBuffer::pinned(device, bytes, pages)?,
-                };
-                Ok(Self::Host(buffer, Arc::clone(device)))
-            }
-        }
-    }
-
-    fn fill(&mut self, stream: &Stream, byte: u8) -> Result<()> {
-        match self {
-            Self::Device(buffer) => buffer.fill(stream, byte),
-            Self::Spanning(buffer) => buffer.fill(stream, byte),
-            Self::Host(buffer, _) => {
-                buffer.as_mut_slice::<u8>().fill(byte);
-                Ok(())
-            }
-        }
-    }
-
-    /// As words that the CPU reads.
-    fn on_host(&self) -> Result<&[u64]> {
-        match self {
-            Self::Host(buffer, _) => Ok(buffer.as_slice()),
-            Self::Device(_) | Self::Spanning(_) => Err(not_on_host()),
-        }
-    }
-
-    /// As numbers that several threads write, all of whose bytes are this one now.
-    fn shared<A: AtomicNumber>(&mut self, byte: u8) -> Result<&[A]> {
-        match self {
-            Self::Host(buffer, _) => {
-                buffer.as_mut_slice::<u8>().fill(byte);
-                Ok(buffer.as_atomic_slice())
-            }
-            Self::Device(_) | Self::Spanning(_) => Err(not_on_host()),
-        }
-    }
-
-    fn address(&self) -> Result<u64> {
-        match self {
-            Self::Device(buffer) => Ok(buffer.view().address()),
-            Self::Spanning(buffer) => Ok(buffer.view()?.address()),
-            Self::Host(buffer, device) => Ok(buffer.view(device)?.address()),
-        }
-    }
-}
-
 /// The kernels of a kind of table. They are loaded with it: loading waits for kernels that run, and so would put others that
 /// should run together one after the other.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct TableKernels {
+    kernels: Kernels,
     build: Function,
     /// The second pass of building a multi-value table.
     fill: Option<Function>,
@@ -166,6 +92,7 @@ impl TableKernels {
         let probe = |sink: &str| kernel(&format!("probe_{}_{sink}", kind.name()));
         let is_multi_value = kind == TableKind::MultiValue;
         Ok(Self {
+            kernels: kernels.clone(),
             build: if is_multi_value {
                 kernel("count_multi_value")?
             } else {
@@ -178,13 +105,23 @@ impl TableKernels {
             write: probe("write")?,
         })
     }
+
+    fn shape(&self) -> LaunchShape {
+        self.kernels.share().full(BLOCKS_PER_MULTIPROCESSOR, THREADS)
+    }
+}
+
+/// Slots of a table for so many tuples, of kinds that have a number of them.
+fn slot_count(capacity: u64) -> Result<u64> {
+    let count = capacity.max(1).checked_mul(2).and_then(u64::checked_next_power_of_two);
+    count.ok_or_else(|| Error::Invalid(format!("a hash table of {capacity} tuples")))
 }
 
 /// A hash table.
 #[derive(Debug)]
 pub struct HashTable {
-    kernels: Kernels,
-    table_kernels: TableKernels,
+    /// The kernels on each device that reaches the table.
+    devices: Vec<TableKernels>,
     kind: TableKind,
     key: KeyWidth,
     capacity: u64,
@@ -213,46 +150,68 @@ impl HashTable {
         hash: HashFunction,
         placement: TablePlacement,
     ) -> Result<Self> {
-        let device = kernels.device();
-        let slot_count = capacity
-            .max(1)
-            .checked_mul(2)
-            .and_then(u64::checked_next_power_of_two)
-            .ok_or_else(|| Error::Invalid(format!("a hash table of {capacity} tuples")))?;
-        // A range of keys may be as wide as keys are: a product that wraps would be a small buffer for a large table.
-        let bytes_of = |count: u64, width: u64| {
-            let bytes = count.checked_mul(width);
-            bytes.ok_or_else(|| Error::Invalid(format!("a hash table of {count} slots of {width} bytes")))
-        };
         let is_multi_value = kind == TableKind::MultiValue;
-        let slots = match (kind, key) {
-            (TableKind::Perfect { slots, .. }, _) => bytes_of(slots, 8)?,
-            (TableKind::LinearProbing, KeyWidth::Four) => bytes_of(slot_count, 8)?,
-            (TableKind::LinearProbing, KeyWidth::Eight) => bytes_of(slot_count, 16)?,
-            (TableKind::MultiValue, _) => 0,
-        };
         // Those of kinds that have none, and those that kernels alone use, are the device's.
-        let arrays =
-            if placement == TablePlacement::Host && is_multi_value { placement } else { TablePlacement::Device };
-        let buffer = |count: u64, width: u64| {
-            Slots::new(device, arrays, if is_multi_value { bytes_of(count, width)? } else { 0 })
+        let [near, others] = match placement {
+            _ if !is_multi_value => [placement, TablePlacement::Device],
+            TablePlacement::Host => [TablePlacement::Device, TablePlacement::Host],
+            TablePlacement::Device | TablePlacement::Spanning { .. } => [TablePlacement::Device; 2],
         };
-        Ok(Self {
-            // A multi-value table has none.
-            slots: Slots::new(device, if is_multi_value { TablePlacement::Device } else { placement }, slots)?,
-            claims: buffer(slot_count, 8)?,
-            slot_keys: buffer(slot_count, key.bytes())?,
-            starts: buffer(slot_count + 1, 8)?,
-            filled: buffer(slot_count, 4)?,
-            values: buffer(capacity, 8)?,
-            kernels: kernels.clone(),
-            table_kernels: TableKernels::load(kernels, kind, key)?,
-            kind,
-            key,
-            capacity,
-            bits: slot_count.ilog2(),
-            hash,
-        })
+        let [slots, claims, slot_keys, starts, filled, values] = kind.arrays(key, capacity)?;
+        let other = |bytes| Slots::new(kernels.device(), others, bytes);
+        let slots = Slots::new(kernels.device(), near, slots)?;
+        let lists = [other(claims)?, other(slot_keys)?, other(starts)?, other(filled)?, other(values)?];
+        Self::of(std::slice::from_ref(kernels), kind, key, capacity, hash, slots, lists)
+    }
+
+    /// An empty table for at most `capacity` tuples in the memory of several devices, page by page, and what they have
+    /// no room for in CPU memory (paper 2, section 6.3). Kernels of all of them look tuples up, each by streams of its
+    /// own device. It takes [`HashTable::bytes`].
+    ///
+    /// # Errors
+    /// If there is no memory for it, a device does not reach that of another, or the driver lacks virtual memory
+    /// management.
+    pub fn interleaved(
+        kernels: &[Kernels],
+        kind: TableKind,
+        key: KeyWidth,
+        capacity: u64,
+        hash: HashFunction,
+        shares: &TableShares,
+    ) -> Result<Self> {
+        let devices: Vec<_> = kernels.iter().map(|kernels| Arc::clone(kernels.device())).collect();
+        let [slots, lists @ ..] = Slots::interleaved(&devices, shares, kind.arrays(key, capacity)?)?;
+        Self::of(kernels, kind, key, capacity, hash, slots, lists)
+    }
+
+    /// Bytes of all arrays of a table for so many tuples.
+    ///
+    /// # Errors
+    /// If no table can have so many.
+    pub fn bytes(kind: TableKind, key: KeyWidth, capacity: u64) -> Result<u64> {
+        let arrays = kind.arrays(key, capacity)?;
+        let bytes = arrays.into_iter().try_fold(0u64, u64::checked_add);
+        bytes.ok_or_else(|| Error::Invalid(format!("a hash table of {capacity} tuples")))
+    }
+
+    fn of(
+        kernels: &[Kernels],
+        kind: TableKind,
+        key: KeyWidth,
+        capacity: u64,
+        hash: HashFunction,
+        slots: Slots,
+        [claims, slot_keys, starts, filled, values]: [Slots; 5],
+    ) -> Result<Self> {
+        let devices = kernels.iter().map(|kernels| TableKernels::load(kernels, kind, key)).collect::<Result<_>>()?;
+        let bits = slot_count(capacity)?.ilog2();
+        Ok(Self { devices, kind, key, capacity, bits, hash, slots, claims, slot_keys, starts, filled, values })
+    }
+
+    /// The kernels on a device.
+    fn on(&self, device: &Device) -> Result<&TableKernels> {
+        let found = self.devices.iter().find(|on| on.kernels.device().ordinal() == device.ordinal());
+        found.ok_or_else(|| Error::Invalid(format!("a hash table that GPU {} does not reach", device.ordinal())))
     }
 
     /// Fills the table with the build side, and waits for it. What was in it before is gone.
@@ -275,25 +234,39 @@ impl HashTable {
         let mut refused = DeviceBuffer::from_slice(stream, &[0u64])?;
         let place = refused.view_mut().address();
         let table = self.arguments()?;
-        let shape = self.shape();
+        let on = self.on(stream.device())?.clone();
+        let shape = on.shape();
         let with = Arguments::default();
         // SAFETY: the parameters are the kernel's own; the table was made for as many tuples; everything borrowed outlives the
         // stream's work, which is waited for here, also after an error.
-        let launched =
-            unsafe { self.table_kernels.build.launch(stream, shape, with.with(&input).with(&table).with(&place)) };
+        let launched = unsafe { on.build.launch(stream, shape, with.with(&input).with(&table).with(&place)) };
         stream.synchronize().and(launched)?;
-        if let Some(fill) = &self.table_kernels.fill {
+        if let Some(fill) = &on.fill {
             let slots = 1 << self.bits;
-            let mut prefix_sum = PrefixSum::new(&self.kernels, slots + 1)?;
-            let Slots::Device(starts) = &mut self.starts else {
-                return Err(Error::Invalid("a multi-value table in CPU memory, which the CPU fills".to_owned()));
-            };
-            prefix_sum.run_in_place(stream, starts.view_mut())?;
+            let mut prefix_sum = PrefixSum::new(&on.kernels, slots + 1)?;
+            prefix_sum.run_in_place(stream, self.starts.view_mut()?)?;
             // SAFETY: as above.
             let launched = unsafe { fill.launch(stream, shape, Arguments::default().with(&input).with(&table)) };
             stream.synchronize().and(launched)?;
         }
         Ok(refused.read::<u64>(stream, 1)?[0])
+    }
+
+    /// Begins to fill a table by kernels of all devices that reach it, at the same time: one for each, in their order.
+    /// Their links must have native atomics ([`overspill_machine::driver::PeerAccess`]), and those to the CPU as well
+    /// if pages of the table lie there. What was in it before is gone.
+    ///
+    /// # Errors
+    /// If it is a multi-value table, whose tuples one device counts and then fills in, or its keys are not of 8 bytes.
+    pub fn build_by_all(&mut self, stream: &Stream) -> Result<Vec<BuildKernel<'_>>> {
+        self.slot_layout()?;
+        if self.kind == TableKind::MultiValue {
+            return Err(Error::Invalid("a multi-value table, which one GPU fills".to_owned()));
+        }
+        self.slots.fill(stream, EMPTY)?;
+        stream.synchronize()?;
+        let arguments = self.arguments()?;
+        self.devices.iter().map(|on| BuildKernel::load(on, self.kind, self.key, arguments)).collect()
     }
 
     /// Begins to fill a table in CPU memory, by the CPU and, where the link has system-wide atomics, by kernels at the same time
@@ -303,7 +276,6 @@ impl HashTable {
     /// If the table is not in CPU memory, or of a width of keys that the CPU does not know.
     pub fn build_shared(&mut self) -> Result<SharedBuild<'_>> {
         let layout = self.slot_layout()?;
-        let (arguments, shape) = (self.arguments()?, self.shape());
         if self.kind == TableKind::MultiValue {
             return Ok(SharedBuild::Lists(SharedLists {
                 layout,
@@ -314,13 +286,12 @@ impl HashTable {
                 values: self.values.shared(EMPTY)?,
             }));
         }
-        let kernel = match self.kernels.device().properties().host_native_atomics {
-            true => Some(self.kernels.function(&format!("build_shared_{}_u64", self.kind.name()))?),
-            false => None,
-        };
+        let arguments = self.arguments()?;
+        let is_atomic = |on: &&TableKernels| on.kernels.device().properties().host_native_atomics;
         let slots = SharedSlots::new(layout, self.slots.shared(EMPTY)?);
-        let by_kernel = |kernel| BuildKernel { kernel, arguments, shape, key: self.key, _slots: slots };
-        Ok(SharedBuild::Slots(slots, kernel.map(by_kernel)))
+        let kernel = self.devices.first().filter(is_atomic);
+        let kernel = kernel.map(|on| BuildKernel::load(on, self.kind, self.key, arguments)).transpose()?;
+        Ok(SharedBuild::Slots(slots, kernel))
     }
 
     /// The slots of a table in CPU memory, for lookups by the CPU.
@@ -419,7 +390,7 @@ impl HashTable {
         aggregates: &[PairAggregate],
     ) -> Result<PairTotals> {
         let mut totals = Totals::new(stream, aggregates)?;
-        self.probe(stream, &self.table_kernels.aggregate, side, totals.output()?)?;
+        self.probe(stream, |on| &on.aggregate, side, totals.output()?)?;
         totals.read(stream)
     }
 
@@ -436,10 +407,10 @@ impl HashTable {
         values: Values<'_>,
         aggregates: &[PairAggregate],
     ) -> Result<PairTotals> {
-        let stream = Stream::new(self.kernels.device())?;
+        let stream = Stream::new(pipeline.device())?;
         let mut totals = Totals::new(&stream, aggregates)?;
         let output = totals.output()?;
-        self.probe_part(pipeline, keys, part, values, &self.table_kernels.aggregate, output)?;
+        self.probe_part(pipeline, keys, part, values, |on| &on.aggregate, output)?;
         totals.read(&stream)
     }
 
@@ -451,7 +422,7 @@ impl HashTable {
     pub fn probe_allocate(&self, stream: &Stream, side: &JoinSide<'_>, pairs: &mut Pairs<'_>) -> Result<u64> {
         let mut cursor = DeviceBuffer::from_slice(stream, &[0u64])?;
         let output = pairs.allocated_by(cursor.view_mut().address());
-        self.probe(stream, &self.table_kernels.allocate, side, output)?;
+        self.probe(stream, |on| &on.allocate, side, output)?;
         Ok(cursor.read::<u64>(stream, 1)?[0])
     }
 
@@ -467,10 +438,10 @@ impl HashTable {
         part: Range<u64>,
         pairs: &mut Pairs<'_>,
     ) -> Result<u64> {
-        let cursor_stream = Stream::new(self.kernels.device())?;
+        let cursor_stream = Stream::new(pipeline.device())?;
         let mut cursor = DeviceBuffer::from_slice(&cursor_stream, &[0u64])?;
         let output = pairs.allocated_by(cursor.view_mut().address());
-        self.probe_part(pipeline, keys, part, Values::RowIds(0), &self.table_kernels.allocate, output)?;
+        self.probe_part(pipeline, keys, part, Values::RowIds(0), |on| &on.allocate, output)?;
         Ok(cursor.read::<u64>(&cursor_stream, 1)?[0])
     }
 
@@ -481,13 +452,14 @@ impl HashTable {
         keys: Source<'_>,
         part: Range<u64>,
         values: Values<'_>,
-        kernel: &Function,
+        kernel: impl Fn(&TableKernels) -> &Function,
         output: JoinOutput,
     ) -> Result<()> {
         let width = self.key.bytes();
         if !part.start.is_multiple_of(width) || !part.end.is_multiple_of(width) {
             return Err(Error::Invalid(format!("keys of {width} bytes in bytes {part:?}")));
         }
+        let on = self.on(pipeline.device())?;
         let table = self.arguments()?;
         pipeline.run_part(keys, part, |stream, offset, view| {
             let values = values.slice(offset / width, view.bytes() / width)?;
@@ -495,7 +467,7 @@ impl HashTable {
             let arguments = Arguments::default().with(&input).with(&table).with(&output);
             // SAFETY: the parameters are the kernel's own; what they lead to is borrowed or owned by the caller until the pipeline
             // ends, which waits for its streams, also after an error.
-            unsafe { kernel.launch(stream, self.shape(), arguments) }
+            unsafe { kernel(on).launch(stream, on.shape(), arguments) }
         })
     }
 
@@ -510,11 +482,12 @@ impl HashTable {
         side: &JoinSide<'_>,
         room: impl FnOnce(u64) -> Result<Pairs<'r>>,
     ) -> Result<u64> {
-        let blocks = u64::from(self.shape().blocks);
-        let mut counts = DeviceBuffer::new(self.kernels.device(), blocks * 8)?;
+        let kernels = &self.on(stream.device())?.kernels;
+        let blocks = u64::from(self.on(stream.device())?.shape().blocks);
+        let mut counts = DeviceBuffer::new(kernels.device(), blocks * 8)?;
         let output = JoinOutput { block_counts: counts.view_mut().address(), ..JoinOutput::default() };
-        self.probe(stream, &self.table_kernels.count, side, output)?;
-        let matches = PrefixSum::new(&self.kernels, blocks)?.run_in_place(stream, counts.view_mut())?;
+        self.probe(stream, |on| &on.count, side, output)?;
+        let matches = PrefixSum::new(kernels, blocks)?.run_in_place(stream, counts.view_mut())?;
         let pairs = room(matches)?;
         if pairs.capacity() < matches {
             return Err(Error::Invalid(format!("room for {} pairs, and there are {matches}", pairs.capacity())));
@@ -525,23 +498,26 @@ impl HashTable {
             probe_values: pairs.probe.address(),
             ..JoinOutput::default()
         };
-        self.probe(stream, &self.table_kernels.write, side, output)?;
+        self.probe(stream, |on| &on.write, side, output)?;
         Ok(matches)
     }
 
-    fn probe(&self, stream: &Stream, kernel: &Function, side: &JoinSide<'_>, output: JoinOutput) -> Result<()> {
+    fn probe(
+        &self,
+        stream: &Stream,
+        kernel: impl FnOnce(&TableKernels) -> &Function,
+        side: &JoinSide<'_>,
+        output: JoinOutput,
+    ) -> Result<()> {
         let input: JoinInput = side.arguments(self.key)?;
         let table = self.arguments()?;
+        let on = self.on(stream.device())?;
         // SAFETY: the parameters are the kernel's own; what they lead to is borrowed or owned by the caller until the stream's
         // work is waited for here, also after an error.
         let launched = unsafe {
-            kernel.launch(stream, self.shape(), Arguments::default().with(&input).with(&table).with(&output))
+            kernel(on).launch(stream, on.shape(), Arguments::default().with(&input).with(&table).with(&output))
         };
         stream.synchronize().and(launched)
-    }
-
-    fn shape(&self) -> LaunchShape {
-        self.kernels.share().full(BLOCKS_PER_MULTIPROCESSOR, THREADS)
     }
 
     fn arguments(&self) -> Result<HashTableArguments> {
@@ -564,10 +540,6 @@ impl HashTable {
     }
 }
 
-fn not_on_host() -> Error {
-    Error::Invalid("a table in GPU memory, which the CPU does not read".to_owned())
-}
-
 /// A table in CPU memory that is being filled.
 #[derive(Debug)]
 pub enum SharedBuild<'a> {
@@ -577,18 +549,23 @@ pub enum SharedBuild<'a> {
     Lists(SharedLists<'a>),
 }
 
-/// A kernel that fills a table in CPU memory while threads of the CPU may do so as well.
+/// A kernel that fills a table while kernels of other devices, or threads of the CPU, may do so as well.
 #[derive(Debug)]
 pub struct BuildKernel<'a> {
     kernel: Function,
     arguments: HashTableArguments,
     shape: LaunchShape,
     key: KeyWidth,
-    /// Those that it writes.
-    _slots: SharedSlots<'a>,
+    /// The table that it writes.
+    table: PhantomData<&'a HashTable>,
 }
 
 impl BuildKernel<'_> {
+    fn load(on: &TableKernels, kind: TableKind, key: KeyWidth, arguments: HashTableArguments) -> Result<Self> {
+        let kernel = on.kernels.function(&format!("build_shared_{}_u64", kind.name()))?;
+        Ok(Self { kernel, arguments, shape: on.shape(), key, table: PhantomData })
+    }
+
     /// Fills tuples into the table, and waits for it. Returns how many it could not take, as [`HashTable::build`] does.
     ///
     /// # Errors
@@ -598,7 +575,8 @@ impl BuildKernel<'_> {
         let mut refused = DeviceBuffer::from_slice(stream, &[0u64])?;
         let place = refused.view_mut().address();
         let arguments = Arguments::default().with(&input).with(&self.arguments).with(&place);
-        // SAFETY: the parameters are the kernel's own. It writes slots of the table, which this value borrows with them, and which others see as atomic numbers alone; it claims them by atomic operations of the whole system. What is
+        // SAFETY: the parameters are the kernel's own. It writes slots of the table, which this value borrows and which
+        // nobody reads meanwhile: others claim them as it does, by atomic operations of the whole system. What is
         // borrowed outlives the stream's work, which is waited for here, also after an error.
         let launched = unsafe { self.kernel.launch(stream, self.shape, arguments) };
         stream.synchronize().and(launched)?;

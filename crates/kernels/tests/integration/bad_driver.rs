@@ -85,6 +85,6 @@ fn a_process_keeps_its_driver() {
 #[test]
 fn a_device_that_is_not_there() {
     let emulated = Emulated::start();
-    let error = emulated.driver.device(2, 1 << 20).unwrap_err();
-    assert!(error.to_string().contains("no GPU 2") && error.to_string().contains("has 2"), "{error}");
+    let error = emulated.driver.device(3, 1 << 20).unwrap_err();
+    assert!(error.to_string().contains("no GPU 3") && error.to_string().contains("has 3"), "{error}");
 }

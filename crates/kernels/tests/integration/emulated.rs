@@ -75,13 +75,14 @@ impl Emulated {
         let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         assert!(!library.is_null(), "{path:?}");
         // How many devices there are is asked once, when the driver is loaded.
-        configure(library, "devices=2");
+        configure(library, "devices=3");
         let emulated = Self { driver: Driver::emulated(&path).unwrap(), library, _alone: alone };
         let multiprocessors = std::env::var("OVERSPILL_TEST_MULTIPROCESSORS").unwrap_or_else(|_| "4".to_owned());
         emulated.configure(&format!("multiprocessors={multiprocessors}"));
         let workers = std::env::var("OVERSPILL_TEST_WORKERS").unwrap_or_else(|_| "4".to_owned());
         emulated.configure(&format!("workers={workers}"));
         emulated.configure("memory=268435456;shared=232448;seed=0;coherent=0;granularity=2097152");
+        emulated.configure("host_pages=1;peer_access=1;peer_atomics=1");
         emulated.configure(
             "fail=allocation:0;fail=registration:0;fail=copy:0;fail=launch:0;fail=synchronisation:0;fail=device_lost:0",
         );

@@ -15,9 +15,9 @@ use crate::emulated::{Emulated, scaled, seeds};
 
 /// Keys with a value each.
 #[derive(Clone)]
-struct Relation {
-    keys: Vec<u64>,
-    values: Vec<u64>,
+pub struct Relation {
+    pub keys: Vec<u64>,
+    pub values: Vec<u64>,
 }
 
 impl Relation {
@@ -28,21 +28,21 @@ impl Relation {
     }
 
     /// Unique keys from `smallest` on, shuffled.
-    fn dense(tuples: u64, smallest: u64, seed: u64) -> Self {
+    pub fn dense(tuples: u64, smallest: u64, seed: u64) -> Self {
         let mut keys: Vec<u64> = (smallest..smallest + tuples).collect();
         keys.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
         Self::new(keys, seed)
     }
 
     /// Keys drawn from a range, so that some repeat.
-    fn drawn(tuples: u64, range: std::ops::Range<u64>, seed: u64) -> Self {
+    pub fn drawn(tuples: u64, range: std::ops::Range<u64>, seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         Self::new((0..tuples).map(|_| random.random_range(range.clone())).collect(), seed)
     }
 }
 
 /// The pairs that the join of two relations has, sorted.
-fn reference(build: &Relation, probe: &Relation) -> Vec<(u64, u64)> {
+pub fn reference(build: &Relation, probe: &Relation) -> Vec<(u64, u64)> {
     let mut table: HashMap<u64, Vec<u64>> = HashMap::new();
     for (key, value) in build.keys.iter().zip(&build.values) {
         table.entry(*key).or_default().push(*value);
@@ -57,7 +57,7 @@ fn reference(build: &Relation, probe: &Relation) -> Vec<(u64, u64)> {
     pairs
 }
 
-fn totals(pairs: &[(u64, u64)]) -> PairTotals {
+pub fn totals(pairs: &[(u64, u64)]) -> PairTotals {
     aggregated(pairs, &PairAggregate::SUMS)
 }
 
@@ -104,7 +104,7 @@ fn check_totals(found: &PairTotals, expected: &PairTotals, name: &str) {
     }
 }
 
-fn keys_of(relation: &[u64], key: KeyWidth, stream: &Stream) -> DeviceBuffer {
+pub fn keys_of(relation: &[u64], key: KeyWidth, stream: &Stream) -> DeviceBuffer {
     match key {
         KeyWidth::Four => {
             DeviceBuffer::from_slice(stream, &relation.iter().map(|key| *key as u32).collect::<Vec<_>>()).unwrap()
@@ -113,7 +113,7 @@ fn keys_of(relation: &[u64], key: KeyWidth, stream: &Stream) -> DeviceBuffer {
     }
 }
 
-fn sorted(build: &DeviceBuffer, probe: &DeviceBuffer, stream: &Stream, count: usize) -> Vec<(u64, u64)> {
+pub fn sorted(build: &DeviceBuffer, probe: &DeviceBuffer, stream: &Stream, count: usize) -> Vec<(u64, u64)> {
     let build: Vec<u64> = build.read(stream, count).unwrap();
     let probe: Vec<u64> = probe.read(stream, count).unwrap();
     let mut pairs: Vec<(u64, u64)> = build.into_iter().zip(probe).collect();

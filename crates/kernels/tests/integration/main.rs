@@ -8,6 +8,7 @@ mod bad_driver;
 mod device_memory;
 mod emulated;
 mod faults;
+mod interleaved;
 mod join;
 mod memory_access;
 mod partition;

@@ -38,7 +38,7 @@ fn places(emulated: &Emulated, buffer: &SpanningBuffer) -> String {
 #[test]
 fn pages_lie_as_asked() {
     let emulated = Emulated::start();
-    let devices: Vec<Arc<Device>> = (0..2).map(|ordinal| emulated.driver.device(ordinal, 64 << 20).unwrap()).collect();
+    let devices: Vec<Arc<Device>> = (0..3).map(|ordinal| emulated.driver.device(ordinal, 64 << 20).unwrap()).collect();
     let before = emulated.statistics().held();
     for (asked, expected) in [
         (layout(Layout::Greedy, 6, &[2]), "00hhhh"),
@@ -46,6 +46,8 @@ fn pages_lie_as_asked() {
         (layout(Layout::Interleaved, 8, &[4]), "0h0h0h0h"),
         (layout(Layout::Greedy, 5, &[2, 2]), "0011h"),
         (layout(Layout::Interleaved, 6, &[2, 2]), "01h01h"),
+        (layout(Layout::GreedyInterleaved, 7, &[2, 2]), "0101hhh"),
+        (layout(Layout::GreedyInterleaved, 6, &[2, 2, 2]), "012012"),
         (layout(Layout::Greedy, 2, &[9]), "00"),
         (layout(Layout::Interleaved, 3, &[0]), "hhh"),
     ] {
@@ -62,7 +64,7 @@ fn pages_lie_as_asked() {
             assert_eq!(emulated.place(address + segment.bytes - 1), place);
             assert_eq!(address - buffer.view().unwrap().address(), segment.offset);
         }
-        for (device, digit) in of.iter().zip(["0", "1"]) {
+        for (device, digit) in of.iter().zip(["0", "1", "2"]) {
             assert_eq!(device.memory_held(), expected.matches(digit).count() as u64 * STRIPE);
         }
         drop(buffer);
@@ -117,6 +119,59 @@ fn failures_leave_nothing_mapped() {
         each_fails_once("synchronisation", 5, work);
         each_fails_once("device_lost", 60, work);
     }
+}
+
+#[test]
+fn gpus_share_a_range_where_no_cpu_pages_are_mapped() {
+    let emulated = Emulated::start();
+    emulated.configure("host_pages=0");
+    let devices: Vec<Arc<Device>> = (0..2).map(|ordinal| emulated.driver.device(ordinal, 64 << 20).unwrap()).collect();
+    let new = |stripes| {
+        SpanningBuffer::new(&devices, &layout(Layout::GreedyInterleaved, stripes, &[2, 2]), Mapping::Contiguous)
+    };
+    assert_eq!(places(&emulated, &new(4).unwrap()), "0101");
+    let error = new(5).unwrap_err();
+    assert!(error.to_string().contains("virtual memory management that maps CPU pages"), "{error}");
+    emulated.configure("host_pages=1;peer_access=0");
+    let error = new(4).unwrap_err();
+    assert!(error.to_string().contains("giving access to a stripe failed on GPU 0"), "{error}");
+    assert!(devices.iter().all(|device| device.memory_held() == 0));
+}
+
+#[test]
+fn parts_of_a_range_are_buffers_of_their_own() {
+    let emulated = Emulated::start();
+    let devices: Vec<Arc<Device>> = (0..2).map(|ordinal| emulated.driver.device(ordinal, 64 << 20).unwrap()).collect();
+    let before = emulated.statistics().held();
+    let stream = Stream::new(&devices[1]).unwrap();
+    let asked = layout(Layout::GreedyInterleaved, 4, &[1, 2]);
+    let whole = SpanningBuffer::new(&devices, &asked, Mapping::Contiguous).unwrap();
+    let start = whole.view().unwrap().address();
+    // Within the first stripe, and to its end; of the second part one byte, and the rest.
+    let (mut first, rest) = whole.split_at(STRIPE - 8).unwrap();
+    let (mut second, mut third) = rest.split_at(16).unwrap();
+    for (part, offset, bytes, stretches) in
+        [(&first, 0, STRIPE - 8, 1), (&second, STRIPE - 8, 16, 2), (&third, STRIPE + 8, 3 * STRIPE - 8, 3)]
+    {
+        let view = part.view().unwrap();
+        assert_eq!((view.address() - start, view.bytes(), part.segments().len()), (offset, bytes, stretches));
+        let within: u64 = part.segments().iter().map(|segment| segment.bytes).sum();
+        assert_eq!((within, part.segments()[0].offset), (bytes, 0));
+    }
+    first.fill(&stream, 1).unwrap();
+    third.fill(&stream, 3).unwrap();
+    second.fill(&stream, 2).unwrap();
+    assert!(first.read::<u8>(&stream, 0, STRIPE as usize - 8).unwrap().iter().all(|byte| *byte == 1));
+    assert_eq!(second.read::<u8>(&stream, 0, 16).unwrap(), [2; 16]);
+    assert!(third.read::<u8>(&stream, 0, 3 * STRIPE as usize - 8).unwrap().iter().all(|byte| *byte == 3));
+    let (none, error) = (SpanningBuffer::split_at(second, 0).unwrap(), third.split_at(4 * STRIPE).unwrap_err());
+    assert_eq!((none.0.bytes(), none.0.segments().len(), none.1.bytes()), (0, 0, 16));
+    assert!(error.to_string().contains("do not lie within"), "{error}");
+    // Pages come back with the last part.
+    assert_eq!(devices[0].memory_held() + devices[1].memory_held(), 3 * STRIPE);
+    drop((first, none, stream));
+    assert!(devices.iter().all(|device| device.memory_held() == 0));
+    assert_eq!(emulated.statistics().held(), before);
 }
 
 #[test]

@@ -5,10 +5,12 @@
 mod device;
 mod library;
 mod module;
+mod peers;
 mod stream;
 mod timeline;
 
 pub use device::{Device, Properties};
 pub use library::{Driver, DriverKind};
 pub use module::{Arguments, Function, LaunchShape, Module};
+pub use peers::PeerAccess;
 pub use stream::{Event, Stream};

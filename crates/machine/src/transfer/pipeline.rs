@@ -38,6 +38,7 @@ impl Default for PipelineShape {
 /// pinning pins.
 #[derive(Debug)]
 pub struct TransferPipeline {
+    device: Arc<Device>,
     method: TransferMethod,
     shape: PipelineShape,
     lanes: Vec<Lane>,
@@ -83,7 +84,12 @@ impl TransferPipeline {
                 })
             })
             .collect::<Result<Vec<_>>>()?;
-        Ok(Self { method, shape, lanes })
+        Ok(Self { device: Arc::clone(device), method, shape, lanes })
+    }
+
+    /// The device that it brings data to.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
     }
 
     /// How it is cut.

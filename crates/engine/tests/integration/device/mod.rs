@@ -5,6 +5,7 @@ mod faults;
 mod random;
 mod selection;
 mod settings;
+mod several;
 
 use datafusion::prelude::SessionContext;
 use overspill::Strategy;

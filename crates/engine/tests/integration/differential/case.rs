@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use datafusion::common::Result;
-use overspill::Transfer;
+use overspill::{Strategy, Transfer};
 use overspill_machine::transfer::TransferMethod;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -109,16 +109,20 @@ impl Case {
         Ok(Self { seed, tables, settings, query, files })
     }
 
-    /// The same tables and query, joined on the emulated device with this much memory.
-    pub fn on_device(self, memory_limit: usize) -> Self {
+    /// The same tables and query, joined on this emulated device by some method; by the strategy for several if there
+    /// are.
+    pub fn on_device(self, device: Device) -> Self {
         let rng = &mut StdRng::seed_from_u64(self.seed ^ 0x6EED);
         let mut settings = self.settings;
         settings.strategy = *STRATEGIES.choose(rng).unwrap();
+        if device.gpus > 1 {
+            settings.strategy = Strategy::GpuNoPartition;
+        }
         let transfer = [None, None].into_iter().chain(TransferMethod::ALL.map(Some)).collect::<Vec<_>>();
         settings.device = Some(Device {
             transfer: Transfer(*transfer.choose(rng).unwrap()),
             cached_share: *[0.79, 0.0, 0.5, 1.0].choose(rng).unwrap(),
-            ..Device::with(memory_limit)
+            ..device
         });
         Self { settings, ..self }
     }

@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use case::{Case, Tally};
 use duckdb::Export;
 
+use crate::harness::session::Device;
+
 /// Failures after which more of them say nothing new.
 const MOST_FAILURES: usize = 5;
 
@@ -49,7 +51,13 @@ fn random_queries_agree() {
 /// The n-th case of those on the emulated device, which has this much memory.
 pub fn run_on_device(number: u64, memory_limit: usize) -> Result<Tally, String> {
     let first = number_of("OVERSPILL_FUZZ_SEED").unwrap_or(1);
-    run_case(seed_of(!first, number), Some(memory_limit), None)
+    run_case(seed_of(!first, number), Some(Device::with(memory_limit)), None)
+}
+
+/// The n-th case of those that so many emulated devices join together, each of which has this much memory.
+pub fn run_on_devices(number: u64, gpus: usize, memory_limit: usize) -> Result<Tally, String> {
+    let first = number_of("OVERSPILL_FUZZ_SEED").unwrap_or(1);
+    run_case(seed_of(!first, number), Some(Device { gpus, ..Device::with(memory_limit) }), None)
 }
 
 /// Runs so many cases side by side.
@@ -113,7 +121,7 @@ fn judge(tally: &Tally) {
 }
 
 /// Runs one case on a runtime of its own, and turns a panic into a failure like any other.
-fn run_case(seed: u64, device_memory: Option<usize>, export: Option<&Export>) -> Result<Tally, String> {
+fn run_case(seed: u64, device: Option<Device>, export: Option<&Export>) -> Result<Tally, String> {
     let mut description = String::new();
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -122,8 +130,8 @@ fn run_case(seed: u64, device_memory: Option<usize>, export: Option<&Export>) ->
             .build()
             .map_err(|error| error.to_string())?;
         let case = Case::new(seed).map_err(|error| format!("the case cannot be made: {error}"))?;
-        let case = match device_memory {
-            Some(memory_limit) => case.on_device(memory_limit),
+        let case = match device {
+            Some(device) => case.on_device(device),
             None => case,
         };
         description = case.describe();

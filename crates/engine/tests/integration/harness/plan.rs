@@ -36,6 +36,8 @@ pub struct DeviceReport {
     pub gpu_het_joins: usize,
     pub build_rows: usize,
     pub probe_rows: usize,
+    /// How many GPUs looked probe rows up.
+    pub gpus: usize,
     pub returned_rows: usize,
     pub aggregated_rows: usize,
     pub shared_rows: usize,
@@ -57,6 +59,7 @@ impl DeviceReport {
         self.gpu_het_joins += total(node, "gpu_het_joins");
         self.build_rows += total(node, "gpu_build_rows");
         self.probe_rows += total(node, "gpu_probe_rows");
+        self.gpus = self.gpus.max(total(node, "gpus"));
         self.returned_rows += total(node, "gpu_returned_rows");
         self.aggregated_rows += total(node, "gpu_aggregated_rows");
         self.shared_rows += total(node, "gpu_shared_rows");

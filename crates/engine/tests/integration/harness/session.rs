@@ -42,7 +42,10 @@ pub struct Settings {
 /// How joins use the emulated device.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
+    /// Of each of the devices.
     pub memory_limit: usize,
+    /// How many of them.
+    pub gpus: usize,
     pub transfer: Transfer,
     pub cached_share: f64,
     pub aggregates: bool,
@@ -51,7 +54,7 @@ pub struct Device {
 impl Device {
     /// With this much memory.
     pub fn with(memory_limit: usize) -> Self {
-        Self { memory_limit, transfer: Transfer(None), cached_share: 0.79, aggregates: true }
+        Self { memory_limit, gpus: 1, transfer: Transfer(None), cached_share: 0.79, aggregates: true }
     }
 }
 
@@ -209,6 +212,7 @@ impl Session {
             Engine::Stock => builder,
             Engine::Overspill | Engine::OverspillInMemory => builder.with_overspill(OverspillConfig {
                 device: settings.device.map_or(DeviceChoice::Auto, |_| DeviceChoice::Emulated),
+                gpus: settings.device.map_or(1, |device| device.gpus),
                 gpu_memory_limit: settings.device.map_or(0, |device| device.memory_limit),
                 transfer_method: settings.device.map_or(Transfer(None), |device| device.transfer),
                 gpu_cached_share: settings.device.map_or(0.79, |device| device.cached_share),

@@ -13,6 +13,9 @@ pub enum Layout {
     /// GPU and CPU pages in an even mixture, so that reading it in order uses GPU memory and the link all the time (paper 1,
     /// section 5.3).
     Interleaved,
+    /// Pages of all GPUs in an even mixture, then CPU pages (paper 2, section 6.3): greedy between GPU and CPU,
+    /// interleaved among GPUs, so that each of them serves its part of random accesses.
+    GreedyInterleaved,
 }
 
 /// The memory that a stripe lies in.
@@ -61,15 +64,28 @@ impl SpanningLayout {
             left -= share;
             shares.push((Place::Device(device), share));
         }
-        shares.push((Place::Host, left));
+        let host = (Place::Host, left);
         Ok(match self.layout {
-            Layout::Greedy => shares
-                .into_iter()
-                .flat_map(|(place, share)| std::iter::repeat_n(place, usize::try_from(share).unwrap_or(usize::MAX)))
-                .collect(),
-            Layout::Interleaved => interleave(&shares, stripes),
+            Layout::Greedy => shares.into_iter().chain([host]).flat_map(run).collect(),
+            Layout::Interleaved => {
+                shares.push(host);
+                interleave(&shares, stripes)
+            }
+            Layout::GreedyInterleaved => interleave(&shares, stripes - left).into_iter().chain(run(host)).collect(),
         })
     }
+
+    /// Bytes that no GPU has room for.
+    pub(super) fn host_bytes(&self) -> u64 {
+        let stripe = self.stripe_bytes.max(1);
+        let on_devices = self.device_bytes.iter().map(|bytes| bytes / stripe * stripe).fold(0, u64::saturating_add);
+        self.bytes.saturating_sub(on_devices)
+    }
+}
+
+/// So many stripes of one memory.
+fn run((place, share): (Place, u64)) -> impl Iterator<Item = Place> {
+    std::iter::repeat_n(place, usize::try_from(share).unwrap_or(usize::MAX))
 }
 
 /// Each stripe goes to the memory that is furthest behind its share, so that any stretch holds about the shares of the
@@ -127,6 +143,14 @@ mod tests {
         assert_eq!(letters(&layout(Layout::Interleaved, 6, &[3])), "0h0h0h");
         assert_eq!(letters(&layout(Layout::Interleaved, 6, &[2])), "h0hh0h");
         assert_eq!(letters(&layout(Layout::Interleaved, 4, &[2, 2])), "0101");
+    }
+
+    #[test]
+    fn gpus_are_interleaved_before_the_cpu() {
+        assert_eq!(letters(&layout(Layout::GreedyInterleaved, 6, &[2, 2])), "0101hh");
+        assert_eq!(letters(&layout(Layout::GreedyInterleaved, 6, &[2, 2, 2])), "012012");
+        assert_eq!(letters(&layout(Layout::GreedyInterleaved, 6, &[3])), "000hhh");
+        assert_eq!(letters(&layout(Layout::GreedyInterleaved, 3, &[0, 0])), "hhh");
     }
 
     #[test]

@@ -23,18 +23,21 @@ pub(super) struct MappedRange {
     mapped: Vec<Place>,
 }
 
-/// The stripe size asked for, rounded up to what the driver maps.
+/// The stripe size asked for, rounded up to what the driver maps. Of a layout that lies on devices alone CPU pages are
+/// not asked for.
 pub(super) fn stripe_bytes(devices: &[Arc<Device>], layout: &SpanningLayout) -> Result<u64> {
     let mut stripe = layout.stripe_bytes;
+    let host = (layout.host_bytes() > 0).then(|| host_location(layout.node)).transpose()?;
     for device in devices {
         let properties = device.properties();
-        if !properties.virtual_memory_management || !properties.host_pages {
-            return Err(Error::Unsupported {
-                device: device.ordinal(),
-                what: "virtual memory management that maps CPU pages",
-            });
+        if !properties.virtual_memory_management || (host.is_some() && !properties.host_pages) {
+            let what = match host {
+                Some(_) => "virtual memory management that maps CPU pages",
+                None => "virtual memory management",
+            };
+            return Err(Error::Unsupported { device: device.ordinal(), what });
         }
-        for location in [device_location(device)?, host_location(layout.node)?] {
+        for location in [Some(device_location(device)?), host].into_iter().flatten() {
             let mut granularity = 0;
             device.bind()?;
             let option = Granularity::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
@@ -136,16 +139,12 @@ impl MappedRange {
 
 impl Drop for MappedRange {
     fn drop(&mut self) {
-        let bound = self.devices[0].bind().is_ok();
-        if bound && self.reserved > 0 {
-            for device in &self.devices {
-                // Unmapping does not wait for kernels. After the loss of a device all of this fails, and the memory comes back
-                // with the context.
-                if device.bind().is_ok() {
-                    let _ = device.synchronize();
-                }
-            }
-            let _ = self.devices[0].bind();
+        if self.reserved > 0 {
+            // Unmapping does not wait for kernels. What a lost device had comes back with its context; addresses are
+            // the process's, and any device that lives gives them back.
+            let waited: Vec<_> = self.devices.iter().map(|device| device.synchronize().is_ok()).collect();
+            let living = self.devices.iter().zip(waited).find(|(_, is_idle)| *is_idle);
+            let _ = living.map_or(&self.devices[0], |(device, _)| device).bind();
             for number in 0..self.mapped.len() {
                 let address = self.address + (number * self.stripe) as u64;
                 // SAFETY: mapped by `map_next`, and unmapped once.

@@ -45,12 +45,10 @@ pub struct Segment {
 
 #[derive(Debug)]
 enum Memory {
-    Contiguous(MappedRange),
+    /// From an offset on. Buffers that were one have parts of one range.
+    Contiguous(Arc<MappedRange>, u64),
     /// GPU memory, then CPU memory. The stretches say where; these own it.
-    Split {
-        _near: DeviceBuffer,
-        _far: HostBuffer,
-    },
+    Split { _near: DeviceBuffer, _far: HostBuffer },
 }
 
 impl SpanningBuffer {
@@ -81,7 +79,7 @@ impl SpanningBuffer {
                 let places = layout.places()?;
                 let range = MappedRange::new(devices, &places, &layout)?;
                 let segments = segments(&places, layout.stripe_bytes, layout.bytes, range.address());
-                Ok(Self { device, bytes: layout.bytes, segments, memory: Memory::Contiguous(range) })
+                Ok(Self { device, bytes: layout.bytes, segments, memory: Memory::Contiguous(Arc::new(range), 0) })
             }
             Mapping::TwoArrays => Self::split(device, layout),
         }
@@ -119,6 +117,34 @@ impl SpanningBuffer {
         })
     }
 
+    /// Two buffers in place of this one, of which the first has so many bytes: arrays that share stripes. The pages of
+    /// both come back when the last of them is dropped.
+    ///
+    /// # Errors
+    /// If it is shorter, or in two arrays.
+    pub fn split_at(self, bytes: u64) -> Result<(Self, Self)> {
+        let Memory::Contiguous(range, offset) = self.memory else {
+            return Err(Error::Invalid("a buffer in two arrays is not split further".to_owned()));
+        };
+        View::new(0, self.bytes).slice(0, bytes)?;
+        let part = |from: u64, to: u64| {
+            let cut = |segment: &Segment| {
+                let (start, end) = (segment.offset.max(from), segment.end().min(to));
+                (start < end).then(|| {
+                    let address = segment.address + (start - segment.offset);
+                    Segment { offset: start - from, bytes: end - start, address, ..*segment }
+                })
+            };
+            Self {
+                device: Arc::clone(&self.device),
+                bytes: to - from,
+                segments: self.segments.iter().filter_map(cut).collect(),
+                memory: Memory::Contiguous(Arc::clone(&range), offset + from),
+            }
+        };
+        Ok((part(0, bytes), part(bytes, self.bytes)))
+    }
+
     /// Its size.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -127,7 +153,7 @@ impl SpanningBuffer {
     /// How its addresses are made.
     pub fn mapping(&self) -> Mapping {
         match self.memory {
-            Memory::Contiguous(_) => Mapping::Contiguous,
+            Memory::Contiguous(..) => Mapping::Contiguous,
             Memory::Split { .. } => Mapping::TwoArrays,
         }
     }
@@ -160,7 +186,7 @@ impl SpanningBuffer {
 
     fn address(&self) -> Result<CUdeviceptr> {
         match (&self.memory, self.segments.as_slice()) {
-            (Memory::Contiguous(range), _) => Ok(range.address()),
+            (Memory::Contiguous(range, offset), _) => Ok(range.address() + offset),
             (Memory::Split { .. }, []) => Ok(0),
             (Memory::Split { .. }, [segment]) => Ok(segment.address),
             (Memory::Split { .. }, _) => Err(Error::Unsupported {
@@ -199,12 +225,13 @@ impl SpanningBuffer {
     pub fn write<T: Copy + Plain>(&mut self, stream: &Stream, offset: u64, values: &[T]) -> Result<()> {
         let bytes = as_bytes(values);
         let pieces = self.pieces(offset, bytes.len() as u64)?;
-        self.device.bind()?;
+        stream.device().bind()?;
+        let ordinal = stream.device().ordinal();
         let copied = pieces.into_iter().try_for_each(|(address, from, to)| {
             stream.ask(TO_GPU, Some((to - from) as u64), |stream| {
                 // SAFETY: the piece lies within the buffer, and the stream is done with both before this returns.
                 unsafe { result::memcpy_htod_async(address, &bytes[from..to], stream) }
-                    .map_err(|error| Error::driver("copying to it", self.device.ordinal(), error))
+                    .map_err(|error| Error::driver("copying to it", ordinal, error))
             })
         });
         stream.synchronize().and(copied)
@@ -218,12 +245,13 @@ impl SpanningBuffer {
         let mut values = vec![T::default(); count];
         let pieces = self.pieces(offset, size_of_val(values.as_slice()) as u64)?;
         let bytes = as_bytes_mut(&mut values);
-        self.device.bind()?;
+        stream.device().bind()?;
+        let ordinal = stream.device().ordinal();
         let copied = pieces.into_iter().try_for_each(|(address, from, to)| {
             stream.ask(TO_CPU, Some((to - from) as u64), |stream| {
                 // SAFETY: the piece lies within the buffer, and the stream is done with both before this returns.
                 unsafe { result::memcpy_dtoh_async(&mut bytes[from..to], address, stream) }
-                    .map_err(|error| Error::driver("copying from it", self.device.ordinal(), error))
+                    .map_err(|error| Error::driver("copying from it", ordinal, error))
             })
         });
         stream.synchronize().and(copied)?;
@@ -235,13 +263,14 @@ impl SpanningBuffer {
     /// # Errors
     /// If the device is lost.
     pub fn fill(&mut self, stream: &Stream, byte: u8) -> Result<()> {
-        self.device.bind()?;
+        stream.device().bind()?;
+        let ordinal = stream.device().ordinal();
         self.segments.iter().try_for_each(|segment| {
             let size = usize::try_from(segment.bytes).map_err(Error::invalid)?;
             stream.ask(FILL, Some(segment.bytes), |stream| {
                 // SAFETY: the whole stretch, which is freed only after the device is done.
                 unsafe { result::memset_d8_async(segment.address, byte, size, stream) }
-                    .map_err(|error| Error::driver("filling memory", self.device.ordinal(), error))
+                    .map_err(|error| Error::driver("filling memory", ordinal, error))
             })
         })
     }
