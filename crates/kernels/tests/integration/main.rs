@@ -15,4 +15,5 @@ mod prefix_sum;
 mod selection;
 mod share;
 mod spanning;
+mod timeline;
 mod transfer;
