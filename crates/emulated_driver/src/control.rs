@@ -38,6 +38,8 @@ pub struct Settings {
     pub granularity: usize,
     /// `driver`: the version that the driver says it is.
     pub driver: i32,
+    /// `energy`: whether devices count the energy that they take.
+    pub energy: bool,
 }
 
 impl Settings {
@@ -52,6 +54,7 @@ impl Settings {
             coherent: false,
             granularity: 2 << 20,
             driver: 13000,
+            energy: true,
         }
     }
 }
@@ -168,6 +171,7 @@ fn configure(text: &str) -> Result<(), String> {
             "coherent" => settings.coherent = number::<u8>(name, value)? != 0,
             "granularity" => settings.granularity = number(name, value)?,
             "driver" => settings.driver = number(name, value)?,
+            "energy" => settings.energy = number::<u8>(name, value)? != 0,
             "fail" => {
                 let (kind, nth) =
                     value.split_once(':').ok_or_else(|| format!("fail={value}: not of the form fail=kind:n"))?;
