@@ -43,6 +43,8 @@ pub struct DeviceReport {
     pub spilled_bytes: usize,
     /// Names of strategies with the reasons why they were not possible.
     pub refusals: Vec<String>,
+    /// The same of what was not possible of those that were taken.
+    pub notes: Vec<String>,
     /// The same for which the device failed.
     pub failures: Vec<String>,
 }
@@ -62,6 +64,7 @@ impl DeviceReport {
         self.state_bytes += total(node, "gpu_state_bytes");
         self.spilled_bytes += total(node, "gpu_spilled_bytes");
         self.refusals.extend(labels(node, "gpu_refusals"));
+        self.notes.extend(labels(node, "gpu_notes"));
         self.failures.extend(labels(node, "gpu_failures"));
     }
 
