@@ -166,6 +166,32 @@ async fn both_processors_join_and_the_faster_joins_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_processors_mark_the_rows_of_a_key() {
+    // A third of the build rows have one key, as 1,000 probe rows have, which either processor finds.
+    const LARGE: Size = Size { build: 6_000, probe: 400_000 };
+    let emulated = start(64 * MIB);
+    for sql in [
+        "SELECT a_id FROM a LEFT SEMI JOIN b ON a_k = b_k",
+        "SELECT a_id FROM a LEFT ANTI JOIN b ON a_k = b_k",
+        "SELECT a_id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE a_k = b_k) OR a_id % 3 = 0",
+        // Pairs that must be looked at: of hashes, and with a filter.
+        "SELECT a_id FROM a LEFT SEMI JOIN b ON concat('key ', a_k) = concat('key ', b_k)",
+        "SELECT a_id FROM a LEFT SEMI JOIN b ON a_k = b_k AND a_id > b_id",
+    ] {
+        let expected = expected(LARGE, sql).await;
+        for strategy in [Strategy::Het, Strategy::GpuHet] {
+            let run = run_with(LARGE, Engine::Overspill, &on_device(strategy, Device::with(64 * MIB)), sql).await;
+            let report = run.report.device;
+            let case = format!("{sql} by {strategy}: {report:?}");
+            assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
+            assert!(report.probe_rows > 0 && report.shared_rows > 0, "{case}");
+            assert_eq!((report.joins(), report.failures.len()), (1, 0), "{case}");
+        }
+    }
+    assert_eq!(leftovers(&emulated), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_device_is_given_batch_after_batch() {
     let emulated = start(64 * MIB);
     let build = "CREATE TABLE r AS SELECT value * 1000003 AS k, value AS p FROM generate_series(1, 1000)";
