@@ -30,7 +30,7 @@ pub(crate) fn build_together(
     let note = |reason: &str| {
         request.observer.noted(GpuStrategy::Het, &format!("the CPU builds alone: {reason}"));
     };
-    match table.build_shared()? {
+    match table.build_shared(threads)? {
         SharedBuild::Slots(slots, kernel) => {
             let left = insert(request, slots, kernel.as_ref(), columns, threads)?;
             // Of a table that takes other keys there is more to say.
@@ -104,7 +104,7 @@ fn group(lists: SharedLists<'_>, host: HostColumns<'_>, threads: usize) {
         });
     };
     all(&|row, place| lists.count(host.keys(), row, place));
-    lists.place();
+    lists.place(threads);
     all(&|row, place| lists.fill(host.key(row), host.value(row), place));
 }
 

@@ -11,6 +11,7 @@
 
 mod arguments;
 mod host_slots;
+mod host_threads;
 mod no_partitioning;
 mod partitioned;
 

@@ -12,6 +12,7 @@ use overspill_machine::{Error, Result};
 
 use super::arguments::{HashTableArguments, JoinInput, JoinOutput, JoinSide, Pairs, Totals, Values};
 use super::host_slots::{HostSlots, Lists, SharedLists, SharedSlots, SlotLayout};
+use super::host_threads::fill;
 use crate::{HashFunction, Kernels, KeyWidth, PrefixSum};
 
 /// Enough of them to hide latency; each takes tuples until there are none.
@@ -126,11 +127,11 @@ impl Slots {
         }
     }
 
-    /// As numbers that several threads write, all of whose bytes are this one now.
-    fn shared<A: AtomicNumber>(&mut self, byte: u8) -> Result<&[A]> {
+    /// As numbers that several threads write, all of whose bytes are this one now; so many threads see to that.
+    fn shared<A: AtomicNumber>(&mut self, byte: u8, threads: usize) -> Result<&[A]> {
         match self {
             Self::Host(buffer, _) => {
-                buffer.as_mut_slice::<u8>().fill(byte);
+                fill(buffer.as_mut_slice(), byte, threads);
                 Ok(buffer.as_atomic_slice())
             }
             Self::Device(_) | Self::Spanning(_) => Err(not_on_host()),
@@ -296,28 +297,28 @@ impl HashTable {
     }
 
     /// Begins to fill a table in CPU memory, by the CPU and, where the link has system-wide atomics, by kernels at the same time
-    /// (paper 2, section 6.2). What was in it before is gone.
+    /// (paper 2, section 6.2). What was in it before is gone, which so many threads see to.
     ///
     /// # Errors
     /// If the table is not in CPU memory, or of a width of keys that the CPU does not know.
-    pub fn build_shared(&mut self) -> Result<SharedBuild<'_>> {
+    pub fn build_shared(&mut self, threads: usize) -> Result<SharedBuild<'_>> {
         let layout = self.slot_layout()?;
         let (arguments, shape) = (self.arguments()?, self.shape());
         if self.kind == TableKind::MultiValue {
             return Ok(SharedBuild::Lists(SharedLists {
                 layout,
-                claims: self.claims.shared(EMPTY)?,
-                keys: self.slot_keys.shared(EMPTY)?,
-                starts: self.starts.shared(0)?,
-                filled: self.filled.shared(0)?,
-                values: self.values.shared(EMPTY)?,
+                claims: self.claims.shared(EMPTY, threads)?,
+                keys: self.slot_keys.shared(EMPTY, threads)?,
+                starts: self.starts.shared(0, threads)?,
+                filled: self.filled.shared(0, threads)?,
+                values: self.values.shared(EMPTY, threads)?,
             }));
         }
         let kernel = match self.kernels.device().properties().host_native_atomics {
             true => Some(self.kernels.function(&format!("build_shared_{}_u64", self.kind.name()))?),
             false => None,
         };
-        let slots = SharedSlots::new(layout, self.slots.shared(EMPTY)?);
+        let slots = SharedSlots::new(layout, self.slots.shared(EMPTY, threads)?);
         let by_kernel = |kernel| BuildKernel { kernel, arguments, shape, key: self.key, _slots: slots };
         Ok(SharedBuild::Slots(slots, kernel.map(by_kernel)))
     }
