@@ -85,6 +85,8 @@ pub struct SelectionReport {
     pub gpu_rows: usize,
     pub returned_rows: usize,
     pub link_bytes: usize,
+    /// The most that a stream held for the device.
+    pub peak_bytes: usize,
     pub refusals: Vec<String>,
     pub failures: Vec<String>,
 }
@@ -101,6 +103,7 @@ impl SelectionReport {
             gpu_rows: total(node, "gpu_rows"),
             returned_rows: total(node, "gpu_returned_rows"),
             link_bytes: total(node, "gpu_link_bytes"),
+            peak_bytes: highest(node, "peak_mem_used"),
             refusals: labels(node, "gpu_refusals"),
             failures: labels(node, "gpu_failures"),
         }
@@ -116,6 +119,7 @@ impl SelectionReport {
         self.gpu_rows += other.gpu_rows;
         self.returned_rows += other.returned_rows;
         self.link_bytes += other.link_bytes;
+        self.peak_bytes = self.peak_bytes.max(other.peak_bytes);
         self.refusals.extend_from_slice(&other.refusals);
         self.failures.extend_from_slice(&other.failures);
     }
