@@ -358,7 +358,7 @@ fn kernel_panels(
         }
     }
     seconds.notes.push(
-        "of one more run, in which each kernel was timed; what ran side by side counts each, so that they add up to more than \
+        "of one more run, in which each kernel was timed; what ran side by side counts each, so that they may add up to more than \
          the run took"
             .to_owned(),
     );
