@@ -93,6 +93,9 @@ impl DeviceObserver for DeviceCounts {
         self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(format!("refused: {reason}"));
     }
 
+    // The strategy was taken.
+    fn noted(&self, _: GpuStrategy, _: &str) {}
+
     fn failed(&self, _: GpuStrategy, reason: &str) {
         self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(format!("failed: {reason}"));
     }

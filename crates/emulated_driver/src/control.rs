@@ -46,6 +46,8 @@ pub struct Settings {
     pub peer_atomics: bool,
     /// `driver`: the version that the driver says it is.
     pub driver: i32,
+    /// `energy`: whether devices count the energy that they take.
+    pub energy: bool,
 }
 
 impl Settings {
@@ -63,6 +65,7 @@ impl Settings {
             peer_access: true,
             peer_atomics: true,
             driver: 13000,
+            energy: true,
         }
     }
 }
@@ -190,6 +193,7 @@ fn configure(text: &str) -> Result<(), String> {
             "peer_access" => settings.peer_access = number::<u8>(name, value)? != 0,
             "peer_atomics" => settings.peer_atomics = number::<u8>(name, value)? != 0,
             "driver" => settings.driver = number(name, value)?,
+            "energy" => settings.energy = number::<u8>(name, value)? != 0,
             "fail" => {
                 let (kind, nth) =
                     value.split_once(':').ok_or_else(|| format!("fail={value}: not of the form fail=kind:n"))?;

@@ -34,6 +34,11 @@ pub fn used_bytes(device: usize) -> usize {
     memory::used_bytes(device) + crate::virtual_memory::used_bytes(device)
 }
 
+/// Where a device would be plugged in. No machine has a domain with this number.
+pub fn pci_bus_id(device: usize) -> String {
+    format!("FFFF:{device:02X}:00.0")
+}
+
 fn checked(device: CUdevice) -> Result<usize, CUresult> {
     usize::try_from(device)
         .ok()
@@ -128,8 +133,8 @@ pub unsafe extern "C" fn cuDeviceGetUuid_v2(place: *mut CUuuid, device: CUdevice
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetPCIBusId(place: *mut c_char, length: c_int, device: CUdevice) -> CUresult {
     call(|_| {
-        // SAFETY: the caller promises `length` bytes. No machine has a domain with this number.
-        unsafe { give_text(place, length, &format!("FFFF:{:02X}:00.0", checked(device)?)) }
+        // SAFETY: the caller promises `length` bytes.
+        unsafe { give_text(place, length, &pci_bus_id(checked(device)?)) }
     })
 }
 

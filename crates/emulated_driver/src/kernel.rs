@@ -8,8 +8,8 @@ use cudarc::driver::sys::{
 
 use crate::control::{self, LAUNCH};
 use crate::error::{Outcome, call, give};
-use crate::memory;
 use crate::stream::{self, Operation};
+use crate::{device, memory};
 
 /// Writes that left through the kernels' flush helper for CPU memory, as `host/runtime.hpp` has it.
 #[repr(C)]
@@ -84,6 +84,8 @@ fn of(function: CUfunction) -> Result<Kernel, CUresult> {
 
 /// A launch with its parameters, which the caller may overwrite as soon as the call returns.
 pub struct QueuedLaunch {
+    /// The device, by its number.
+    pub device: usize,
     kernel: Kernel,
     /// The values, each in words of eight bytes so that all are aligned.
     parameters: Vec<Vec<u64>>,
@@ -96,6 +98,11 @@ pub struct QueuedLaunch {
 unsafe impl Send for QueuedLaunch {}
 
 impl QueuedLaunch {
+    /// Threads of all blocks.
+    pub fn threads(&self) -> u64 {
+        self.grid.iter().chain(&self.block).map(|size| u64::from(*size)).product()
+    }
+
     pub fn run(mut self, flushes: &mut FlushCounts) -> Outcome {
         let mut pointers: Vec<*mut c_void> =
             self.parameters.iter_mut().map(|value| value.as_mut_ptr().cast()).collect();
@@ -179,6 +186,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
             })
             .collect();
         let launch = QueuedLaunch {
+            device: device::current()?,
             kernel,
             parameters: values,
             grid,

@@ -14,6 +14,7 @@ mod event;
 mod kernel;
 mod memory;
 mod module;
+mod nvml;
 mod state;
 mod stream;
 mod transfer;

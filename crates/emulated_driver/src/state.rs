@@ -30,6 +30,8 @@ pub struct State {
     pub flushes: FlushCounts,
     pub copies_made: u64,
     pub launches_made: u64,
+    /// The energy that each device has taken.
+    pub millijoules: HashMap<usize, u64>,
     next_handle: u64,
 }
 
@@ -50,6 +52,7 @@ impl State {
                     flushes: FlushCounts::default(),
                     copies_made: 0,
                     launches_made: 0,
+                    millijoules: HashMap::new(),
                     // Far from anything that a null or small pointer could be.
                     next_handle: 0x1000,
                 })

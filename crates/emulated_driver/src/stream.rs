@@ -105,6 +105,7 @@ pub fn run(state: &mut State, stream: u64, until: Option<(u64, u64)>) -> Outcome
                 }
             }
             Operation::Launch(launch) => {
+                *state.millijoules.entry(launch.device).or_default() += launch.threads();
                 if let Err(error) = launch.run(&mut state.flushes) {
                     state.lose_device(device, error);
                     return Err(error);

@@ -100,7 +100,8 @@ impl DeviceArgs {
         Ok(Machine { topology, gpu })
     }
 
-    fn library(&self) -> PathBuf {
+    /// The stand-in's library.
+    pub fn library(&self) -> PathBuf {
         self.emulated_driver.clone().unwrap_or_else(|| {
             let program = std::env::current_exe().unwrap_or_default();
             program.with_file_name(EMULATED_LIBRARY)

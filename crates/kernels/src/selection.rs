@@ -227,32 +227,26 @@ impl SelectionAggregate {
     }
 }
 
-/// Selects and aggregates, with the memory that the result needs.
+/// Selects and aggregates.
 #[derive(Debug)]
 pub struct Selection {
     plan: SelectionPlan,
     function: Function,
     share: Share,
-    results: DeviceBuffer,
 }
 
 impl Selection {
-    /// Takes some 200 bytes of GPU memory. With branching a row is done with at the first range that it is not in, and what it
+    /// With branching a row is done with at the first range that it is not in, and what it
     /// would read further does not cross the link; if not, everything is read and computed, and what does not count is masked
     /// (predication; paper 2, section 7.2.4).
     ///
     /// # Errors
-    /// As [`SelectionPlan::check`], or if there is no memory for it.
+    /// As [`SelectionPlan::check`], or if the device is lost.
     pub fn new(kernels: &Kernels, plan: SelectionPlan, branching: bool) -> Result<Self> {
         plan.check()?;
         let how = if branching { "branching" } else { "predicated" };
         let aggregates = plan.aggregates.len().next_power_of_two();
-        Ok(Self {
-            function: kernels.function(&format!("select_{how}_{aggregates}"))?,
-            share: kernels.share(),
-            results: DeviceBuffer::new(kernels.device(), ((MOST_AGGREGATES * RESULT_WORDS + 1) * 8) as u64)?,
-            plan,
-        })
+        Ok(Self { function: kernels.function(&format!("select_{how}_{aggregates}"))?, share: kernels.share(), plan })
     }
 
     /// The plan.
@@ -262,19 +256,21 @@ impl Selection {
 
     /// Selects and aggregates `rows` rows, which come by a transfer method. They lie in pages: each starts at a multiple of the
     /// pipeline's chunk, has as many rows as fit one ([`SelectionPlan::page_rows`]) but for the last, which has the rest, and
-    /// its columns where [`SelectionPlan::page`] says. Reads every column once at most.
+    /// its columns where [`SelectionPlan::page`] says. Reads every column once at most. Takes some 200 bytes of GPU memory while it
+    /// runs.
     ///
     /// # Errors
-    /// If the method cannot read the source, the source is shorter than its pages, or the device fails.
+    /// If the method cannot read the source, the source is shorter than its pages, there is no memory for the result, or the
+    /// device fails.
     pub fn run_transferred(
-        &mut self,
+        &self,
         pipeline: &mut TransferPipeline,
         source: Source<'_>,
         rows: u64,
     ) -> Result<SelectionTotals> {
         let result_stream = Stream::new(self.function.device())?;
         let starts = self.plan.aggregates.iter().flat_map(|aggregate| aggregate.start());
-        self.results.write(&result_stream, &starts.chain([0]).collect::<Vec<u64>>())?;
+        let results = DeviceBuffer::from_slice(&result_stream, &starts.chain([0]).collect::<Vec<u64>>())?;
         let chunk = pipeline.shape().chunk_bytes;
         let page_rows = self.plan.page_rows(chunk);
         if rows > 0 && page_rows == 0 {
@@ -283,7 +279,7 @@ impl Selection {
         let bytes = self.plan.bytes(rows, chunk);
         pipeline.run_part(source, 0..bytes, |stream, offset, view| {
             let before = offset / chunk * page_rows;
-            let arguments = self.arguments(view, page_rows.min(rows - before))?;
+            let arguments = self.arguments(view, page_rows.min(rows - before), &results)?;
             let blocks = self.share.blocks(BLOCKS_PER_MULTIPROCESSOR);
             let needed = u32::try_from(arguments.rows.div_ceil(u64::from(THREADS))).unwrap_or(u32::MAX);
             let shape = self.share.shape(blocks.min(needed), THREADS, 0);
@@ -292,7 +288,7 @@ impl Selection {
             // an error.
             unsafe { self.function.launch(stream, shape, Arguments::default().with(&arguments)) }
         })?;
-        let words: Vec<u64> = self.results.read(&result_stream, self.plan.aggregates.len() * RESULT_WORDS + 1)?;
+        let words: Vec<u64> = results.read(&result_stream, self.plan.aggregates.len() * RESULT_WORDS + 1)?;
         let (values, _) = words.as_chunks::<RESULT_WORDS>();
         let values =
             self.plan.aggregates.iter().zip(values).map(|(aggregate, words)| aggregate.value(*words)).collect();
@@ -300,13 +296,13 @@ impl Selection {
     }
 
     /// The columns of a page, checked against its size.
-    fn arguments(&self, page: View<'_>, rows: u64) -> Result<SelectionArguments> {
+    fn arguments(&self, page: View<'_>, rows: u64, results: &DeviceBuffer) -> Result<SelectionArguments> {
         let places = self.plan.page(rows);
         let mut arguments = SelectionArguments {
             rows,
             ranges: self.plan.ranges.len() as u32,
             aggregates: self.plan.aggregates.len() as u32,
-            results: self.results.view().address(),
+            results: results.view().address(),
             ..SelectionArguments::default()
         };
         for (place, ((values, validity), column)) in

@@ -10,12 +10,21 @@
 //! | `begin_ns`, `end_ns` | Of an event: it tells of something that is over, by [`nanoseconds`]. |
 //!
 //! All other fields are figures of the span.
+//!
+//! Spans have the level DEBUG. What streams of GPUs did is told by events of the target [`GPU_STREAMS`] at the level TRACE: timing it
+//! costs two events of the driver for each kernel and copy, and now and then a wait, which nobody should pay who only wants the
+//! spans. So a subscriber that takes DEBUG of everything does not ask for it; one that wants it enables that target.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 use std::time::Instant;
 
 use parking_lot::Mutex;
+
+/// The target of the events that tell when streams of GPUs did what they were asked for. Streams are timed only while somebody
+/// listens to it, at the level TRACE. Beside the fields of all timelines an event has `bytes`, if it was a copy, and `asked_in`, the
+/// name of the span, of those that are listened to, in which the stream was asked.
+pub const GPU_STREAMS: &str = "overspill::gpu_streams";
 
 /// Nanoseconds since this process first asked.
 pub fn nanoseconds() -> u64 {

@@ -1,6 +1,7 @@
 //! What the figures are measured on: processors, a GPU or its stand-in, and how much of the papers' sizes they are given.
 
 use std::cell::{OnceCell, RefCell};
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use overspill_experiments::{DeviceArgs, DeviceChoice, Machine};
 use overspill_join::device::Gpu;
 use overspill_machine::measure::{CpuEffort, MemoryBounds, measure_bounds};
 
+use super::energy::{GpuEnergy, NVML};
 use crate::datagen::{TablePair, check_scale};
 use crate::gpu_join::open;
 use crate::operator::MEMORY_PER_TABLES;
@@ -63,6 +65,8 @@ pub struct MeasureArgs {
 pub(super) struct Bench {
     args: MeasureArgs,
     pub(super) machine: Machine,
+    /// The library that tells the energy of GPUs.
+    nvml: OsString,
     pub(super) threads: usize,
     bounds: OnceCell<MemoryBounds>,
     link_rate: OnceCell<Option<f64>>,
@@ -89,11 +93,16 @@ impl Bench {
             gpu_memory_limit: args.gpu_memory_limit,
             emulated_driver: std::env::var_os(overspill::device::EMULATED_DRIVER).map(Into::into),
         };
+        let nvml = match args.device {
+            DeviceChoice::Emulated => device.library().into(),
+            _ => NVML.into(),
+        };
         let machine = device.open().map_err(|error| exec_datafusion_err!("{error}"))?;
         let threads = args.threads.map_or(machine.topology.cpu.threads.max(1), NonZeroUsize::get);
         Ok(Self {
             args: args.clone(),
             machine,
+            nvml,
             threads,
             bounds: OnceCell::new(),
             link_rate: OnceCell::new(),
@@ -174,6 +183,12 @@ impl Bench {
         let gpu = gpu.ok_or_else(|| "it needs a GPU: name one by --device".to_owned())?;
         *opened = Some((limit, Arc::clone(&gpu)));
         Ok(gpu)
+    }
+
+    /// The counter of the energy that the GPU takes, or why there is none.
+    pub(super) fn gpu_energy(&self) -> Result<GpuEnergy, String> {
+        let gpu = self.machine.gpu.as_ref().map_err(|reason| format!("it needs a GPU: {reason}"))?;
+        GpuEnergy::find(&self.nvml, &gpu.device().properties().pci_bus_id)
     }
 
     /// Bytes a second that all processors read of their memory.

@@ -1,6 +1,8 @@
 //! The papers' figures on this machine: `overspill bench figure NAME`, and all of them, `overspill bench all`.
 
 mod bench;
+mod energy;
+mod kernel_times;
 mod outcome;
 mod paper1;
 mod paper2;

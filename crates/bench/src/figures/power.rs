@@ -1,19 +1,18 @@
-//! Tuples a second for each watt of the processors (paper 1, section 6.2.11).
+//! Tuples for each joule of the processors and of the GPU (paper 1, section 6.2.11).
 
-use std::fs::{read_dir, read_to_string};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use datafusion::common::Result;
 use overspill_experiments::{Axis, Figure, SeriesSource};
+use overspill_join::device::GpuStrategy;
+use overspill_join::hash_table::TableChoice;
 
 use super::bench::{Bench, bytes_of};
+use super::energy::{GpuEnergy, POWERCAP, ProcessorEnergy};
 use super::outcome::Outcome;
-use super::sweep::regions;
+use super::sweep::{Attempt, Way};
 use super::tables::Sizes;
-use crate::operator::{How, Tables};
-
-/// Where Linux has the counters of processors (RAPL), of Intel's and AMD's alike.
-const POWERCAP: &str = "/sys/class/powercap";
+use crate::operator::Tables;
 
 /// Joins whose energy is counted together, as in the paper.
 const JOINS: usize = 50;
@@ -22,157 +21,260 @@ const TOY_JOINS: usize = 3;
 /// The largest workload, of so many million tuples a side.
 const LARGEST: u64 = 2048;
 
+/// Counters of energy, or why there are none.
+struct Meters {
+    processors: Result<ProcessorEnergy, String>,
+    gpu: Result<GpuEnergy, String>,
+}
+
+/// Joules that were taken meanwhile; `None` of what has no counter.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Joules {
+    processors: Option<f64>,
+    gpu: Option<f64>,
+}
+
+/// A line of each panel.
+struct Line {
+    name: &'static str,
+    way: Way,
+    /// The million tuples a side, tuples, and their joules.
+    points: Vec<(f64, f64, Joules)>,
+}
+
 pub(super) fn run(bench: &Bench) -> Result<Outcome> {
-    let counters = match Counters::find(Path::new(POWERCAP)) {
-        Ok(counters) => counters,
-        Err(reason) => return Ok(Outcome::Refused(reason)),
-    };
+    let meters = Meters { processors: ProcessorEnergy::find(Path::new(POWERCAP)), gpu: bench.gpu_energy() };
+    measure(bench, &meters)
+}
+
+fn measure(bench: &Bench, meters: &Meters) -> Result<Outcome> {
     let largest = Sizes { scale: 1.0 }.millions(LARGEST, LARGEST);
-    let sizes = Sizes { scale: bench.scale_for(largest.build_rows + largest.probe_rows, bytes_of(&largest)) };
-    let mut points = [vec![], vec![]];
+    let scale = bench.scale_for(largest.build_rows + largest.probe_rows, bytes_of(&largest));
+    let sizes = Sizes { scale };
+    let mut notes = Vec::new();
+    let mut lines = Vec::new();
+    let mut add = |name, way| lines.push(Line { name, way, points: vec![] });
+    match &meters.processors {
+        Ok(_) => {
+            add("no_partition", Way::NoPartition);
+            add("radix", Way::Radix(TableChoice::default()));
+        }
+        Err(reason) => notes.push(format!("no_partition, radix: refused, {reason}")),
+    }
+    let gpu = meters.gpu.as_ref().map_err(Clone::clone).and_then(|_| bench.gpu(scale));
+    match &gpu {
+        Ok(_) => {
+            add("triton", Way::gpu(GpuStrategy::Triton));
+            add("gpu_no_partition", Way::gpu(GpuStrategy::NoPartition));
+        }
+        Err(reason) => notes.push(format!("triton, gpu_no_partition: refused, {reason}")),
+    }
+    if lines.is_empty() {
+        return Ok(Outcome::Refused(notes.join("; ")));
+    }
+    let gpu = gpu.ok();
     for millions in [128, 512, LARGEST] {
         let pair = sizes.millions(millions, millions);
         bench.check_memory(&pair)?;
         let tables = Tables::generate(&pair, bench.threads)?;
         let expected = tables.expected(bench.threads)?;
-        for (radix, points) in [false, true].into_iter().zip(&mut points) {
-            let joins = if bench.is_toy() { TOY_JOINS } else { JOINS };
-            let (mut joules, mut is_radix) = (0.0, true);
-            for _ in 0..joins {
-                // Each join by itself: a counter starts anew after some minutes.
-                let before = match counters.read() {
-                    Ok(before) => before,
-                    Err(reason) => return Ok(Outcome::Refused(reason)),
-                };
-                let probe_regions = radix.then(|| regions(bench, tables.build_rows));
-                let joined = tables.join(bench.threads, How { probe_regions, ..How::default() })?;
-                joined.check(expected)?;
-                is_radix &= joined.is_radix;
-                joules += match counters.joules_since(&before) {
-                    Ok(joules) => joules,
-                    Err(reason) => return Ok(Outcome::Refused(reason)),
-                };
-            }
-            if radix && !is_radix {
-                continue;
-            }
-            let tuples = (tables.build_rows + tables.probe_rows) * joins;
-            // Counters of joins that are too short have not moved.
-            if joules > 0.0 {
-                points.push((millions as f64, tuples as f64 / joules / 1e6));
+        for line in &mut lines {
+            let gpu = gpu.as_ref().filter(|_| matches!(line.way, Way::Gpu(_)));
+            let attempt = Attempt { bench, tables: &tables, expected, way: line.way, gpu };
+            let tuples = (tables.build_rows + tables.probe_rows) as f64;
+            match joules_of(bench, meters, attempt)? {
+                Ok((joins, joules)) => line.points.push((millions as f64, tuples * joins as f64, joules)),
+                Err(reason) => notes.push(format!("{}, {millions} M: refused, {reason}", line.name)),
             }
         }
     }
-    let mut figure = Figure {
-        name: "paper1-23",
-        title: "Tuples for each joule of the processors' packages",
-        paper: "paper 1, figure 23",
-        machine: bench.at(sizes.scale).describe(),
-        emulated: bench.is_emulated(),
-        x: Axis::linear("million tuples a side"),
-        y: Axis::linear("million tuples a second and watt"),
-        series: vec![],
-        notes: vec![
-            "the paper counts the whole system: the CPU's radix join 7 to 9.4; a GPU 62 to 80 W under load, its CPU 58 to 62 W idle"
-                .to_owned(),
-            "triton, gpu_no_partition: refused, the power of a GPU is not read".to_owned(),
-        ],
+    Ok(figures(bench, scale, &lines, notes))
+}
+
+/// Joins many times. Returns how often, and the joules of all.
+fn joules_of(bench: &Bench, meters: &Meters, attempt: Attempt<'_>) -> Result<Result<(usize, Joules), String>> {
+    let joins = if bench.is_toy() || bench.is_emulated() { TOY_JOINS } else { JOINS };
+    let mut joules = Joules::default();
+    for _ in 0..joins {
+        // Each join by itself: a counter of processors starts anew after some minutes.
+        let before = match meters.before(attempt.gpu.is_some()) {
+            Ok(before) => before,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        if let Err(reason) = attempt.join()? {
+            return Ok(Err(reason));
+        }
+        match meters.since(&before) {
+            Ok(more) => joules.add(more),
+            Err(reason) => return Ok(Err(reason)),
+        }
+    }
+    Ok(Ok((joins, joules)))
+}
+
+/// What the counters told.
+struct Readings {
+    processors: Option<Vec<u64>>,
+    gpu: Option<f64>,
+}
+
+impl Meters {
+    /// Reads the counters, the GPU's if it is to join.
+    fn before(&self, on_gpu: bool) -> Result<Readings, String> {
+        let processors = self.processors.as_ref().ok().map(ProcessorEnergy::read).transpose()?;
+        let gpu = self.gpu.as_ref().ok().filter(|_| on_gpu).map(GpuEnergy::joules).transpose()?;
+        Ok(Readings { processors, gpu })
+    }
+
+    fn since(&self, before: &Readings) -> Result<Joules, String> {
+        let processors = self.processors.as_ref().ok().zip(before.processors.as_ref());
+        let gpu = self.gpu.as_ref().ok().zip(before.gpu);
+        Ok(Joules {
+            processors: processors.map(|(energy, before)| energy.joules_since(before)).transpose()?,
+            gpu: gpu.map(|(energy, before)| Ok::<_, String>(energy.joules()? - before)).transpose()?,
+        })
+    }
+}
+
+impl Joules {
+    fn add(&mut self, more: Self) {
+        let sum = |one: Option<f64>, other: Option<f64>| match (one, other) {
+            (None, other) => other,
+            (one, None) => one,
+            (Some(one), Some(other)) => Some(one + other),
+        };
+        *self = Self { processors: sum(self.processors, more.processors), gpu: sum(self.gpu, more.gpu) };
+    }
+
+    /// Those of both, where both are counted.
+    fn together(self) -> Option<f64> {
+        self.processors.zip(self.gpu).map(|(processors, gpu)| processors + gpu)
+    }
+}
+
+fn figures(bench: &Bench, scale: f64, lines: &[Line], notes: Vec<String>) -> Outcome {
+    let panel = |title: &'static str, y: &'static str, joules: fn(&Joules) -> Option<f64>| {
+        let mut figure = Figure {
+            name: "paper1-23",
+            title,
+            paper: "paper 1, figure 23",
+            machine: bench.at(scale).describe(),
+            emulated: bench.is_emulated(),
+            x: Axis::linear("million tuples a side"),
+            y: Axis::linear(y),
+            series: vec![],
+            notes: vec![],
+        };
+        let mut has_stood_still = false;
+        for line in lines {
+            let points = line.points.iter().filter_map(|(x, tuples, all)| Some((*x, *tuples, joules(all)?)));
+            let (moved, still): (Vec<_>, Vec<_>) = points.partition(|(_, _, joules)| *joules > 0.0);
+            has_stood_still |= !still.is_empty();
+            let points = moved.into_iter().map(|(x, tuples, joules)| (x, tuples / joules / 1e6));
+            figure.add(SeriesSource::Measured, line.name, points.collect());
+        }
+        if has_stood_still {
+            figure
+                .notes
+                .push("a counter of energy did not move in some joins, which are left out: too short".to_owned());
+        }
+        figure
     };
-    let [no_partition, radix] = points;
-    figure.add(SeriesSource::Measured, "no_partition", no_partition);
-    figure.add(SeriesSource::Measured, "radix", radix);
-    if figure.series.is_empty() {
-        figure.notes.push("the counters of energy did not move: the joins are too short".to_owned());
+    // A join of the CPU has no GPU beside it, as in the paper, which takes that away.
+    let mut processors = panel(
+        "Tuples for each joule of the processors' packages",
+        "million tuples a second and watt of the processors",
+        |joules| joules.processors.filter(|_| joules.gpu.is_none()),
+    );
+    let mut gpu =
+        panel("Tuples for each joule of the GPU", "million tuples for each joule of the GPU", |joules| joules.gpu);
+    let together = panel(
+        "Tuples for each joule of the processors' packages and the GPU",
+        "million tuples for each joule of both processors",
+        |joules| joules.together(),
+    );
+    let of_paper = "the paper counts the whole system: the CPU's radix join 7 to 9.4 million tuples a second and watt; a GPU 62 to \
+                    80 W under load, its CPU 58 to 62 W idle";
+    processors.notes.push(of_paper.to_owned());
+    processors.notes.extend(notes);
+    if bench.is_emulated() {
+        gpu.notes.push("the emulated device's energy is a number for tests, and means nothing".to_owned());
     }
-    Ok(Outcome::of(figure))
-}
-
-/// The energy counters of the processors, a package each.
-#[derive(Debug)]
-struct Counters {
-    packages: Vec<PathBuf>,
-}
-
-impl Counters {
-    /// Those in a folder, or in a sentence why there are none.
-    fn find(folder: &Path) -> Result<Self, String> {
-        let zones = read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let is_package =
-            |zone: &PathBuf| read_to_string(zone.join("name")).is_ok_and(|name| name.starts_with("package-"));
-        let packages: Vec<_> = zones.filter(is_package).collect();
-        if packages.is_empty() {
-            return Err(format!("this machine tells no energy of its processors in {}", folder.display()));
-        }
-        let counters = Self { packages };
-        counters.read().map(|_| counters)
+    let mut panels = vec![processors, gpu, together];
+    // The first tells what was left out, even where nothing of it was measured.
+    let mut is_first = true;
+    panels.retain(|panel| std::mem::take(&mut is_first) || !panel.series.is_empty());
+    if panels.iter().all(|panel| panel.series.is_empty()) {
+        return Outcome::Refused("the counters of energy did not move: the joins are too short".to_owned());
     }
-
-    /// Microjoules of each package since some time.
-    fn read(&self) -> Result<Vec<u64>, String> {
-        self.packages.iter().map(|package| number(&package.join("energy_uj"))).collect()
-    }
-
-    /// Joules of all packages since they were read. A counter that has started anew since is taken to have done so once.
-    fn joules_since(&self, before: &[u64]) -> Result<f64, String> {
-        let mut microjoules = 0;
-        for ((package, before), now) in self.packages.iter().zip(before).zip(self.read()?) {
-            microjoules += match now.checked_sub(*before) {
-                Some(more) => more,
-                None => number(&package.join("max_energy_range_uj"))?.saturating_sub(*before) + now,
-            };
-        }
-        Ok(microjoules as f64 / 1e6)
-    }
-}
-
-fn number(path: &Path) -> Result<u64, String> {
-    let text = read_to_string(path).map_err(|error| {
-        format!("the energy counter {} cannot be read ({error}), which takes the rights of root", path.display())
-    })?;
-    text.trim().parse().map_err(|_| format!("the energy counter {} tells no number: {:?}", path.display(), text.trim()))
+    Outcome::Done(panels)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{create_dir, write};
+    use std::fs::{create_dir, rename, write};
+    use std::num::NonZeroUsize;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use overspill_experiments::DeviceChoice;
 
     use super::*;
+    use crate::figures::MeasureArgs;
 
-    fn zone(folder: &Path, zone: &str, name: &str, energy: &str) {
-        let zone = folder.join(zone);
+    #[test]
+    fn joules_of_both_are_those_of_all_joins() {
+        let both = Joules { processors: Some(2.0), gpu: Some(0.5) };
+        let mut all = Joules::default();
+        assert_eq!(all.together(), None);
+        all.add(both);
+        all.add(both);
+        assert_eq!((all, all.together()), (Joules { processors: Some(4.0), gpu: Some(1.0) }, Some(5.0)));
+        assert_eq!(Joules { gpu: None, ..both }.together(), None);
+    }
+
+    #[test]
+    fn what_has_a_counter_is_measured_and_the_rest_refused_by_name() {
+        let args = MeasureArgs {
+            device: DeviceChoice::None,
+            quick: true,
+            scale: None,
+            gpu_memory_limit: None,
+            threads: NonZeroUsize::new(2),
+            runs: NonZeroUsize::MIN,
+        };
+        let bench = Bench::new(&args).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let zone = folder.path().join("intel-rapl:0");
         create_dir(&zone).unwrap();
-        write(zone.join("name"), format!("{name}\n")).unwrap();
-        write(zone.join("energy_uj"), energy).unwrap();
-        write(zone.join("max_energy_range_uj"), "1000000000\n").unwrap();
-    }
-
-    #[test]
-    fn joules_of_packages_are_added() {
-        let folder = tempfile::tempdir().unwrap();
-        zone(folder.path(), "intel-rapl:0", "package-0", "1000000\n");
-        zone(folder.path(), "intel-rapl:1", "package-1", "999000000\n");
-        zone(folder.path(), "intel-rapl:0:0", "core", "5\n");
-        let counters = Counters::find(folder.path()).unwrap();
-        let before = counters.read().unwrap();
-        write(folder.path().join("intel-rapl:0/energy_uj"), "3500000\n").unwrap();
-        // It has started anew.
-        write(folder.path().join("intel-rapl:1/energy_uj"), "500000\n").unwrap();
-        write(folder.path().join("intel-rapl:0:0/energy_uj"), "900000\n").unwrap();
-        assert_eq!(counters.joules_since(&before).unwrap(), 2.5 + 1.5);
-    }
-
-    #[test]
-    fn machines_without_counters_are_told() {
-        let folder = tempfile::tempdir().unwrap();
-        for path in [folder.path(), &folder.path().join("nowhere")] {
-            let reason = Counters::find(path).unwrap_err();
-            assert!(reason.contains("tells no energy of its processors"), "{reason}");
-        }
-        zone(folder.path(), "intel-rapl:0", "package-0", "many");
-        let reason = Counters::find(folder.path()).unwrap_err();
-        assert!(reason.contains("tells no number: \"many\""), "{reason}");
-        std::fs::remove_file(folder.path().join("intel-rapl:0/energy_uj")).unwrap();
-        let reason = Counters::find(folder.path()).unwrap_err();
-        assert!(reason.contains("cannot be read") && reason.contains("root"), "{reason}");
+        write(zone.join("name"), "package-0\n").unwrap();
+        let tell = |energy: u64| {
+            write(zone.join("next"), format!("{energy}\n")).unwrap();
+            rename(zone.join("next"), zone.join("energy_uj")).unwrap();
+        };
+        tell(0);
+        let meters =
+            || Meters { processors: ProcessorEnergy::find(folder.path()), gpu: Err("it counts nothing".to_owned()) };
+        let Outcome::Refused(reason) = measure(&bench, &meters()).unwrap() else { panic!("a counter stood still") };
+        assert!(reason.contains("did not move"), "{reason}");
+        let is_done = AtomicBool::new(false);
+        let measured = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for energy in 1.. {
+                    tell(1000 * energy);
+                    if is_done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            let measured = measure(&bench, &meters());
+            is_done.store(true, Ordering::Relaxed);
+            measured.unwrap()
+        });
+        let Outcome::Done(figures) = measured else { panic!("{measured}") };
+        let lines: Vec<_> = figures.iter().flat_map(|figure| &figure.series).map(|line| line.name.as_str()).collect();
+        assert_eq!((figures.len(), lines), (1, vec!["no_partition", "radix"]), "{figures:?}");
+        assert!(figures[0].series.iter().flat_map(|line| &line.points).all(|point| point.1 > 0.0), "{figures:?}");
+        let notes = figures[0].notes.join("\n");
+        assert!(notes.contains("triton, gpu_no_partition: refused, it counts nothing"), "{notes}");
     }
 }

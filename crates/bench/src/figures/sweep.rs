@@ -11,10 +11,11 @@ use overspill_join::radix::ProbeRegions;
 use overspill_kernels::Algorithm;
 
 use super::bench::{Bench, Scaled};
+use super::kernel_times::{KernelGroup, KernelTimes, kernel_times};
 use super::outcome::Outcome;
 use crate::datagen::TablePair;
 use crate::gpu_join::{DeviceCounts, request};
-use crate::operator::{Answer, How, Tables};
+use crate::operator::{Answer, How, Joined, Tables};
 use crate::report::{median, tell};
 
 /// A way to join.
@@ -120,6 +121,8 @@ pub(super) enum Detail {
     Phases,
     /// Also how much of the link's rate is used.
     Link,
+    /// As [`Detail::Phases`], and also how long the GPU took for each kernel.
+    Kernels,
 }
 
 /// A figure of a paper.
@@ -146,11 +149,13 @@ struct Point {
     seconds: f64,
     /// Of the GPU's lines.
     moved: Option<Moved>,
+    /// Of the GPU's lines, if they were asked for.
+    kernels: Option<KernelTimes>,
 }
 
 /// What a GPU's join did with memory.
 #[derive(Debug, Clone, Copy)]
-struct Moved {
+pub(super) struct Moved {
     /// Bytes that crossed the link.
     link: u64,
     /// Bytes of hash tables and partitions that lay in CPU memory.
@@ -201,7 +206,8 @@ impl Sweep {
                 }
             };
             let (_, joined, expected) = tables.insert(made);
-            let measured = match measure(bench, joined, *expected, *way, gpu.as_ref(), *x)? {
+            let attempt = Attempt { bench, tables: joined, expected: *expected, way: *way, gpu: gpu.as_ref() };
+            let measured = match attempt.measure(*x, self.detail == Detail::Kernels)? {
                 Ok(point) => point,
                 Err(reason) => {
                     refusals.push(refused(reason));
@@ -314,7 +320,7 @@ impl Sweep {
             }
             others.push(used);
         }
-        if self.detail == Detail::Phases {
+        if matches!(self.detail, Detail::Phases | Detail::Kernels) {
             let mut phases = panel("% of the time that the build side takes");
             for line in lines.iter().filter(|line| has_rate(line)) {
                 let points = of(line, &|point| Some(point.build_seconds / point.seconds * 100.0));
@@ -322,24 +328,113 @@ impl Sweep {
             }
             others.push(phases);
         }
+        if self.detail == Detail::Kernels {
+            others.extend(kernel_panels(bench, lines, panel, of));
+        }
         // The first panel tells what was left out, even where nothing of it was measured.
         others.retain(|panel| !panel.series.is_empty());
         std::iter::once(rates).chain(others).collect()
     }
 }
 
-/// Measures a way to join, or says why it is not that way that joined.
-fn measure(
+/// Panels of how long the GPU took for each kernel, beside what the text of paper 1 says of it.
+fn kernel_panels(
     bench: &Bench,
-    tables: &Tables,
-    expected: Answer,
-    way: Way,
-    gpu: Option<&Arc<Gpu>>,
-    x: f64,
-) -> Result<Result<Point, String>> {
-    let (mut builds, mut totals) = (vec![], vec![]);
-    let mut moved = None;
-    for run in 0..bench.runs_of(gpu.is_some()) {
+    lines: &[Line],
+    panel: impl Fn(&'static str) -> Figure,
+    of: impl Fn(&Line, &dyn Fn(&Point) -> Option<f64>) -> Vec<(f64, f64)>,
+) -> [Figure; 2] {
+    let mut seconds = panel("seconds of the GPU, added up by kernel");
+    let mut shares = panel("% of the seconds of the GPU, by kernel");
+    for line in lines {
+        for group in KernelGroup::ALL {
+            let of_group = |value: fn(&KernelTimes, KernelGroup) -> f64| {
+                let mut points = of(line, &|point| Some(value(point.kernels.as_ref()?, group)));
+                points.retain(|point| point.1 > 0.0);
+                points
+            };
+            seconds.add(SeriesSource::Measured, group.name(), of_group(KernelTimes::seconds));
+            shares.add(SeriesSource::Measured, group.name(), of_group(KernelTimes::share));
+        }
+    }
+    seconds.notes.push(
+        "of one more run, in which each kernel was timed; what ran side by side counts each, so that they may add up to more than \
+         the run took"
+            .to_owned(),
+    );
+    if bench.is_emulated() {
+        seconds
+            .notes
+            .push("the emulated device has no speed: these are the CPU's seconds, and mean nothing".to_owned());
+    }
+    for (group, paper) in [(KernelGroup::PrefixSum1, "18.9 to 23.4"), (KernelGroup::Partition1, "43.8 to 47.2")] {
+        let ours = shares.series.iter().filter(|line| line.name == group.name()).flat_map(|line| &line.points);
+        let (least, most) = ours
+            .map(|point| point.1)
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), share| (least.min(share), most.max(share)));
+        let here = match (least <= most, bench.is_emulated()) {
+            (true, false) => format!("here {least:.1} to {most:.1} %"),
+            _ => "not measured here".to_owned(),
+        };
+        shares.notes.push(format!("{}: paper {paper} %, {here}", group.name()));
+    }
+    [seconds, shares]
+}
+
+/// A way to join tables.
+#[derive(Clone, Copy)]
+pub(super) struct Attempt<'a> {
+    pub(super) bench: &'a Bench,
+    pub(super) tables: &'a Tables,
+    pub(super) expected: Answer,
+    pub(super) way: Way,
+    /// Where a GPU joins.
+    pub(super) gpu: Option<&'a Arc<Gpu>>,
+}
+
+impl Attempt<'_> {
+    /// Measures it, or says why it is not that way that joined.
+    fn measure(self, x: f64, with_kernels: bool) -> Result<Result<Point, String>> {
+        let (mut builds, mut totals) = (vec![], vec![]);
+        let runs = self.bench.runs_of(self.gpu.is_some());
+        let mut moved = None;
+        for run in 0..runs {
+            let joined = match self.join()? {
+                Ok((joined, by_gpu)) => {
+                    moved = by_gpu;
+                    joined
+                }
+                Err(reason) => return Ok(Err(reason)),
+            };
+            // The first touches memory that the others find.
+            if run > 0 || runs == 1 {
+                builds.push(joined.seconds.build);
+                totals.push(joined.seconds.build + joined.seconds.probe);
+            }
+        }
+        let (Some(build_seconds), Some(seconds)) = (median(builds), median(totals)) else {
+            return exec_err!("A join was to run once at least.");
+        };
+        // By itself, as timing kernels takes time.
+        let kernels = if with_kernels && self.gpu.is_some() {
+            let (joined, times) = match kernel_times(|| self.join()) {
+                Ok(timed) => timed,
+                Err(reason) => return Ok(Err(reason)),
+            };
+            match joined? {
+                Ok(_) => Some(times),
+                Err(reason) => return Ok(Err(reason)),
+            }
+        } else {
+            None
+        };
+        let tuples = (self.tables.build_rows + self.tables.probe_rows) as f64;
+        Ok(Ok(Point { x, tuples, build_seconds, seconds, moved, kernels }))
+    }
+
+    /// Joins once, and checks the answer.
+    pub(super) fn join(self) -> Result<Result<(Joined, Option<Moved>), String>> {
+        let Self { bench, tables, expected, way, gpu } = self;
         let counts = Arc::new(DeviceCounts::default());
         let how = match (way, gpu) {
             (Way::Gpu(way), Some(gpu)) => How { device: Some(way.request(gpu, &counts)?), ..How::default() },
@@ -353,23 +448,12 @@ fn measure(
         if matches!(way, Way::Radix(_)) && !joined.is_radix {
             return Ok(Err(format!("a build side of {} rows was not partitioned", tables.build_rows)));
         }
-        if gpu.is_some() {
-            match counts.link_bytes(tables.probe_rows) {
-                Ok(link) => moved = Some(Moved { link, spilled: counts.spilled_bytes() }),
-                Err(reason) => return Ok(Err(reason)),
-            }
+        if gpu.is_none() {
+            return Ok(Ok((joined, None)));
         }
-        // The first touches memory that the others find.
-        if run > 0 || bench.runs_of(gpu.is_some()) == 1 {
-            builds.push(joined.seconds.build);
-            totals.push(joined.seconds.build + joined.seconds.probe);
-        }
+        let link = counts.link_bytes(tables.probe_rows);
+        Ok(link.map(|link| (joined, Some(Moved { link, spilled: counts.spilled_bytes() }))))
     }
-    let (Some(build_seconds), Some(seconds)) = (median(builds), median(totals)) else {
-        return exec_err!("A join was to run once at least.");
-    };
-    let tuples = (tables.build_rows + tables.probe_rows) as f64;
-    Ok(Ok(Point { x, tuples, build_seconds, seconds, moved }))
 }
 
 /// Regions of a core's cache; of a table at toy size, which would be one of them, a part.

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
 use overspill_machine::timeline::nanoseconds;
@@ -67,8 +67,12 @@ impl Place {
 }
 
 impl TraceFile {
-    /// Creates the file, or empties it.
+    /// Creates the file. One that is there is emptied if it is a timeline: anything else, such as a script or a table of the
+    /// queries that are to be traced, stays as it is, and is an error.
     pub fn create(path: &Path) -> io::Result<Self> {
+        if path.metadata().is_ok_and(|metadata| metadata.is_file()) && !is_timeline(path)? {
+            return Err(io::Error::other("it is there and is no timeline; move it away, or name another file"));
+        }
         let mut out = BufWriter::with_capacity(1 << 16, File::create(path)?);
         // Tells of a place that cannot be written to before anything runs.
         out.write_all(b"[")?;
@@ -145,6 +149,23 @@ impl TraceFile {
         out.write_all(b"\n]\n")?;
         out.flush()
     }
+}
+
+/// Whether a file is one that this has begun to write, or has nothing in it.
+fn is_timeline(path: &Path) -> io::Result<bool> {
+    /// More than the first event has.
+    const BEGINNING: u64 = 4096;
+    let mut text = Vec::new();
+    File::open(path)?.take(BEGINNING).read_to_end(&mut text)?;
+    let text = String::from_utf8_lossy(&text);
+    if text.is_empty() {
+        return Ok(true);
+    }
+    let Some(events) = text.strip_prefix('[') else { return Ok(false) };
+    // The first names a group.
+    let first = events.trim_start().lines().next().unwrap_or_default().trim_end_matches(',');
+    let event: Option<Value> = serde_json::from_str(first).ok();
+    Ok(["", "]"].contains(&first) || event.is_some_and(|event| event["ph"] == "M" && event["name"] == "process_name"))
 }
 
 impl State {

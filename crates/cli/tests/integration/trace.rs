@@ -285,3 +285,38 @@ fn a_timeline_that_cannot_be_written_is_an_error_before_anything_runs() {
     assert!(error.contains("--output and --trace"), "{error}");
     assert!(!shell.folder().join("x.json").exists());
 }
+
+#[test]
+fn nothing_but_a_timeline_is_overwritten_by_one() {
+    let shell = Shell::new();
+    let array = "[{\"a\": 1},\n {\"a\": 2}]\n";
+    let lines = "[\n{\"a\": 1}\n]\n";
+    for (name, text) in
+        [("q.sql", "SELECT 1;\n"), ("t.csv", "a,b\n1,2\n"), ("t.json", array), ("u.json", lines), ("v.json", "[1]\n")]
+    {
+        let path = shell.folder().join(name);
+        std::fs::write(&path, text).unwrap();
+        // By another name, too.
+        let link = shell.folder().join(format!("link-to-{name}"));
+        std::fs::hard_link(&path, &link).unwrap();
+        for file in [&path, &link] {
+            let run = shell.run(&["--trace", file.to_str().unwrap(), "-c", &format!("SELECT * FROM '{name}'")]);
+            assert_eq!((run.status, run.out.as_str()), (1, ""), "{run:?}");
+            assert!(run.err.contains("it is there and is no timeline"), "{run:?}");
+            assert_eq!(shell.read(name), text, "{name}");
+        }
+    }
+    let run = shell.run(&["--trace", "q.sql", "-f", "q.sql"]);
+    assert_eq!((run.status, shell.read("q.sql").as_str()), (1, "SELECT 1;\n"), "{run:?}");
+    // An empty file, a timeline, also one whose end is missing, and one of nothing are.
+    let begun = |length| shell.read("x.json").as_bytes()[..length].to_vec();
+    std::fs::write(shell.folder().join("x.json"), "").unwrap();
+    shell.succeed(&["--trace", "x.json", "-c", "SELECT 1"]);
+    for length in [shell.read("x.json").len(), 400, 1] {
+        std::fs::write(shell.folder().join("x.json"), begun(length)).unwrap();
+        shell.succeed(&["--trace", "x.json", "-c", "SELECT 2"]);
+        statement(&timeline(&shell, "x.json"), "SELECT 2");
+    }
+    std::fs::write(shell.folder().join("x.json"), "[\n]\n").unwrap();
+    shell.succeed(&["--trace", "x.json", "-c", "SELECT 2"]);
+}

@@ -213,7 +213,7 @@ impl Device {
         self.metrics.peak_mem_used.set_max(self.reservation.size());
         self.selection.collect(columns);
         self.batches.push(batch.clone());
-        if self.selection.is_full() { Collected::Full } else { Collected::Yes }
+        if self.selection.is_full(self.held_bytes) { Collected::Full } else { Collected::Yes }
     }
 
     /// The batches that are collected. Their memory stays reserved.

@@ -104,6 +104,10 @@ impl DeviceObserver for DeviceMetrics {
         self.count("gpu_refusals", strategy, reason);
     }
 
+    fn noted(&self, strategy: GpuStrategy, reason: &str) {
+        self.count("gpu_notes", strategy, reason);
+    }
+
     fn failed(&self, strategy: GpuStrategy, reason: &str) {
         self.count("gpu_failures", strategy, reason);
     }

@@ -27,21 +27,20 @@ pub(crate) fn build_together(
     columns: &BuildColumns,
     threads: usize,
 ) -> Result<u64> {
-    let refused = |reason: &str| {
-        let reason = format!("its build by both processors: {reason}, so that the CPU builds");
-        request.observer.refused(GpuStrategy::Het, &reason);
+    let note = |reason: &str| {
+        request.observer.noted(GpuStrategy::Het, &format!("the CPU builds alone: {reason}"));
     };
-    match table.build_shared()? {
+    match table.build_shared(threads)? {
         SharedBuild::Slots(slots, kernel) => {
             let left = insert(request, slots, kernel.as_ref(), columns, threads)?;
             // Of a table that takes other keys there is more to say.
             if kernel.is_none() && left == 0 {
-                refused("the link to the GPU has no system-wide atomics");
+                note("the link to the GPU has no system-wide atomics");
             }
             Ok(left)
         }
         SharedBuild::Lists(lists) => {
-            refused("keys that repeat are grouped");
+            note("keys that repeat are grouped");
             group(lists, columns.on_host(), threads);
             Ok(0)
         }
@@ -105,7 +104,7 @@ fn group(lists: SharedLists<'_>, host: HostColumns<'_>, threads: usize) {
         });
     };
     all(&|row, place| lists.count(host.keys(), row, place));
-    lists.place();
+    lists.place(threads);
     all(&|row, place| lists.fill(host.key(row), host.value(row), place));
 }
 

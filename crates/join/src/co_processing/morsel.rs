@@ -3,6 +3,7 @@
 use overspill_kernels::{HostSlots, Place};
 
 use crate::device::words;
+use crate::hash_table::VisitedRows;
 use crate::keys::Keys;
 
 /// Keys whose cache misses overlap.
@@ -70,5 +71,30 @@ impl Morsel {
             self.row += rows.len();
         }
         false
+    }
+
+    /// Marks every build row that matches, of a table whose words are keys and whose values are numbers of rows.
+    ///
+    /// The rows of one key are always marked together, by whichever processor and in whatever order: whoever finds one that is
+    /// marked leaves the others to whoever has marked it. So the cost is linear even if both sides consist of duplicates.
+    pub(crate) fn mark(&self, slots: HostSlots<'_>, visited: &VisitedRows) {
+        let words = words(&self.keys);
+        let mut places: [Place; TOGETHER] = [None; TOGETHER];
+        for (group, keys) in words.chunks(TOGETHER).enumerate() {
+            for (place, key) in places.iter_mut().zip(keys) {
+                *place = slots.first(*key);
+            }
+            for ((row, key), place) in (group * TOGETHER..).zip(keys).zip(&places) {
+                let mut place = place.filter(|_| self.keys.is_matchable(row));
+                while let Some((value, next)) = slots.next(*key, place) {
+                    let build_row = value as u32;
+                    if visited.get(build_row) {
+                        break;
+                    }
+                    visited.set(build_row);
+                    place = next;
+                }
+            }
+        }
     }
 }

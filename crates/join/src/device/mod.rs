@@ -29,3 +29,5 @@ pub(crate) use peers::Seat;
 pub(crate) use request::is_refusal;
 pub use request::{DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, GpuStrategy, StrategyAdvisor};
 pub(crate) use table::{DeviceChunk, DeviceTable, Unit};
+
+pub use crate::gpu_radix::{FIRST_PASS, SECOND_PASS};

@@ -80,6 +80,8 @@ pub trait DeviceObserver: Debug + Send + Sync {
     fn probed(&self, gpu: usize, rows: u64);
     /// A strategy was not possible, for this reason; another is taken.
     fn refused(&self, strategy: GpuStrategy, reason: &str);
+    /// A strategy was taken, but not all of it was possible, for this reason.
+    fn noted(&self, strategy: GpuStrategy, reason: &str);
     /// The GPU failed, for this reason; the CPU goes on.
     fn failed(&self, strategy: GpuStrategy, reason: &str);
 }

@@ -9,7 +9,9 @@ use overspill_kernels::{
 use overspill_machine::Result;
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::{DeviceBuffer, View};
+use tracing::debug_span;
 
+use super::SECOND_PASS;
 use crate::device::{Gpu, KEY, PooledBuffer};
 
 pub(super) const KEY_BYTES: u64 = 8;
@@ -85,6 +87,7 @@ impl Tuples<'_> {
         tuples: u64,
         radix: Radix,
     ) -> Result<FinePartitions> {
+        let _refining = debug_span!(SECOND_PASS, rows = tuples).entered();
         let value_bytes = self.value_bytes;
         let plan = PartitionPlan::new(kernels, Algorithm::Shared, KEY, &[value_bytes], radix, tuples, 0)?;
         let room = plan.output_tuples();

@@ -15,3 +15,9 @@ pub(crate) use build::RadixBuild;
 pub(crate) use fine::{FirstPass, LINE_TUPLES, TupleMemory, Tuples};
 pub(crate) use plan::RadixPlan;
 pub(crate) use run::RadixChunk;
+
+/// The span in which a GPU makes the first pass over a side.
+pub const FIRST_PASS: &str = "first pass";
+
+/// The span in which a GPU makes the second pass over a partition of a side.
+pub const SECOND_PASS: &str = "second pass";

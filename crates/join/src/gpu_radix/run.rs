@@ -224,7 +224,7 @@ impl<R: FirstPass> State<R> {
                 (Ok(Some(ready)), Some(next)) => std::thread::scope(|scope| {
                     let there = (next.partition == partition).then_some(&ready.build);
                     let preparing = scope.spawn(move || {
-                        let _preparing = debug_span!("second pass", partition = next.partition).entered();
+                        let _preparing = debug_span!("prepare next pair", partition = next.partition).entered();
                         next.prepare(gpu.half(), second_stream, there)
                     });
                     let joined = pair.join(gpu.half(), stream, &ready, &mut found);

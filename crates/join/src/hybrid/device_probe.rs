@@ -15,6 +15,7 @@ use crate::co_processing::{Flight, Morsel, Reservation};
 use crate::cpu_partitioned;
 use crate::device::{AggregatedPairs, DeviceChunk, DeviceCount, PAIR_BYTES, PairBlock, ProbeKeys};
 use crate::error::{JoinError, Result};
+use crate::hash_table::VisitedRows;
 use crate::join_type::JoinType;
 use crate::keys::Keys;
 use crate::memory::{Grant, HeldMemory, UnitMemory};
@@ -330,6 +331,17 @@ impl DeviceProbe {
             self.morsel = None;
         }
         Ok(more)
+    }
+
+    /// Marks the build rows that match them, if words are keys, and is done with them; false if pairs must be looked at.
+    pub(super) fn mark_beside(&mut self, device: &DeviceBuild, visited: &VisitedRows) -> Result<bool> {
+        if device.keys.is_some() {
+            return Ok(false);
+        }
+        if let (Some(morsel), Some(shared)) = (self.morsel.take(), device.table.shared()) {
+            morsel.mark(shared.slots().map_err(JoinError::host)?, visited);
+        }
+        Ok(true)
     }
 
     /// Finds at most so many of the chunk's pairs, which replace what the vectors have. `probe` gets the numbers of probe rows, or

@@ -456,8 +456,12 @@ impl<S: SpillStore> Prober<S> {
                 }
             }
             (Search::Beside, Some(device), Some(probe)) => {
-                let (build_values, probe_values) = (self.build_values.refill(), self.probe_values.refill());
                 let marks_build = matches!(join_type, JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark);
+                if spec.filter.is_none() && marks_build && probe.mark_beside(device, &build.visited)? {
+                    current.search = Search::Done;
+                    return Ok(None);
+                }
+                let (build_values, probe_values) = (self.build_values.refill(), self.probe_values.refill());
                 let first_only = spec.filter.is_none() && !join_type.emits_pairs() && !marks_build;
                 if !probe.next_beside(device, spec.batch_size, first_only, build_values, probe_values)? {
                     current.search = Search::Done;

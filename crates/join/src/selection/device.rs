@@ -18,6 +18,12 @@ use crate::device::{Gpu, HostPool, Workbench, is_refusal};
 /// Rows that are given to a GPU together, about: enough pages for transfers and kernels to overlap.
 const CHUNK_ROWS: usize = 1 << 20;
 
+/// Bytes of their pages, about: of wide rows fewer are that many.
+const CHUNK_BYTES: u64 = 64 << 20;
+
+/// Bytes of the batches that they are in, which may have columns that are not wanted, and others in twice the bytes of a page.
+const CHUNK_BATCHES: usize = 128 << 20;
+
 /// Why a GPU did not select rows; the CPU has to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceProblem {
@@ -62,7 +68,7 @@ impl DeviceSelection {
     /// where kernels read across the link, of which it skips lines, and is predicated where everything is copied anyway.
     ///
     /// # Errors
-    /// If kernels cannot do it, or the GPU has no memory for its result.
+    /// If kernels cannot do it, or the GPU is lost.
     pub fn new(
         gpu: Arc<Gpu>,
         selection: Arc<Selection>,
@@ -101,9 +107,10 @@ impl DeviceSelection {
         self.collected.push((rows, columns));
     }
 
-    /// Whether enough rows are collected.
-    pub fn is_full(&self) -> bool {
-        self.rows >= CHUNK_ROWS
+    /// Whether enough is collected: rows, or bytes of their pages, or of the batches that they are in, which the caller holds.
+    pub fn is_full(&self, held: usize) -> bool {
+        let pages = self.kernel.plan().bytes(self.rows as u64, self.chunk_bytes());
+        self.rows >= CHUNK_ROWS || pages >= CHUNK_BYTES || held >= CHUNK_BATCHES
     }
 
     /// Bytes of CPU memory that [`DeviceSelection::run`] takes for so many rows more than are collected.

@@ -4,9 +4,10 @@ use overspill_kernels::{Algorithm, Input, JoinSide, Output, PartitionPlan, Parti
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::{Layout, Mapping, SpanningBuffer, SpanningLayout};
 use overspill_machine::{Error, Result};
+use tracing::debug_span;
 
 use crate::device::{Gpu, KEY};
-use crate::gpu_radix::{FirstPass, LINE_TUPLES, TupleMemory, Tuples};
+use crate::gpu_radix::{FIRST_PASS, FirstPass, LINE_TUPLES, TupleMemory, Tuples};
 
 /// Bytes of a stretch of pages in one memory.
 const STRIPE: u64 = 2 << 20;
@@ -50,6 +51,7 @@ impl PartitionedRelation {
     pub(super) fn new(gpu: &Gpu, stream: &Stream, side: &JoinSide<'_>, pass: FirstPassPlan) -> Result<Self> {
         let FirstPassPlan { radix, cached, algorithm } = pass;
         let tuples = side.keys.bytes() / KEY_BYTES;
+        let _partitioning = debug_span!(FIRST_PASS, rows = tuples).entered();
         let (value_bytes, payload) = payload(side, tuples);
         let plan_with = |algorithm| {
             PartitionPlan::new(gpu.kernels(), algorithm, KEY, &[value_bytes], radix, tuples, gpu.workspace() / 4)

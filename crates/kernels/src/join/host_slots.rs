@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use overspill_machine::memory::prefetch;
 
+use super::host_threads::prefix_sum;
 use super::no_partitioning::TableKind;
 use crate::HashFunction;
 
@@ -217,14 +218,9 @@ impl SharedLists<'_> {
         panic!("a hash table has more slots than tuples");
     }
 
-    /// Gives the values of each slot a place, once all tuples have been counted. `O(slots)`.
-    pub fn place(&self) {
-        let mut next = 0;
-        for start in self.starts {
-            let count = start.load(Ordering::Relaxed);
-            start.store(next, Ordering::Relaxed);
-            next += count;
-        }
+    /// Gives the values of each slot a place, on so many threads, once all tuples have been counted. `O(slots)`.
+    pub fn place(&self, threads: usize) {
+        prefix_sum(self.starts, threads);
     }
 
     /// Fills a tuple in that was counted, searching from a place on.

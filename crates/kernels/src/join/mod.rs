@@ -12,6 +12,7 @@
 mod aggregates;
 mod arguments;
 mod host_slots;
+mod host_threads;
 mod no_partitioning;
 mod partitioned;
 mod slots;

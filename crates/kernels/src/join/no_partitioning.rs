@@ -270,25 +270,25 @@ impl HashTable {
     }
 
     /// Begins to fill a table in CPU memory, by the CPU and, where the link has system-wide atomics, by kernels at the same time
-    /// (paper 2, section 6.2). What was in it before is gone.
+    /// (paper 2, section 6.2). What was in it before is gone, which so many threads see to.
     ///
     /// # Errors
     /// If the table is not in CPU memory, or of a width of keys that the CPU does not know.
-    pub fn build_shared(&mut self) -> Result<SharedBuild<'_>> {
+    pub fn build_shared(&mut self, threads: usize) -> Result<SharedBuild<'_>> {
         let layout = self.slot_layout()?;
         if self.kind == TableKind::MultiValue {
             return Ok(SharedBuild::Lists(SharedLists {
                 layout,
-                claims: self.claims.shared(EMPTY)?,
-                keys: self.slot_keys.shared(EMPTY)?,
-                starts: self.starts.shared(0)?,
-                filled: self.filled.shared(0)?,
-                values: self.values.shared(EMPTY)?,
+                claims: self.claims.shared(EMPTY, threads)?,
+                keys: self.slot_keys.shared(EMPTY, threads)?,
+                starts: self.starts.shared(0, threads)?,
+                filled: self.filled.shared(0, threads)?,
+                values: self.values.shared(EMPTY, threads)?,
             }));
         }
         let arguments = self.arguments()?;
         let is_atomic = |on: &&TableKernels| on.kernels.device().properties().host_native_atomics;
-        let slots = SharedSlots::new(layout, self.slots.shared(EMPTY)?);
+        let slots = SharedSlots::new(layout, self.slots.shared(EMPTY, threads)?);
         let kernel = self.devices.first().filter(is_atomic);
         let kernel = kernel.map(|on| BuildKernel::load(on, self.kind, self.key, arguments)).transpose()?;
         Ok(SharedBuild::Slots(slots, kernel))

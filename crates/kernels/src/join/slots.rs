@@ -8,6 +8,8 @@ use overspill_machine::memory::{
 };
 use overspill_machine::{Error, Result};
 
+use super::host_threads::fill;
+
 /// Of a table that spans several memories.
 const STRIPE: u64 = 2 << 20;
 /// Of smaller arrays in CPU memory huge pages would be a waste.
@@ -136,11 +138,11 @@ impl Slots {
         }
     }
 
-    /// As numbers that several threads write, all of whose bytes are this one now.
-    pub fn shared<A: AtomicNumber>(&mut self, byte: u8) -> Result<&[A]> {
+    /// As numbers that several threads write, all of whose bytes are this one now; so many threads see to that.
+    pub fn shared<A: AtomicNumber>(&mut self, byte: u8, threads: usize) -> Result<&[A]> {
         match self {
             Self::Host(buffer, _) => {
-                buffer.as_mut_slice::<u8>().fill(byte);
+                fill(buffer.as_mut_slice(), byte, threads);
                 Ok(buffer.as_atomic_slice())
             }
             Self::Device(_) | Self::Spanning(_) => Err(not_on_host()),

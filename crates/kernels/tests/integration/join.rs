@@ -263,7 +263,7 @@ fn tables_that_both_processors_fill_and_read() {
             // Filled by two threads, and by a kernel at the same time where that is possible.
             let mut table = new(TablePlacement::Host);
             let tuples: Vec<_> = build.keys.iter().copied().zip(build.values.iter().copied()).collect();
-            match table.build_shared().unwrap() {
+            match table.build_shared(2).unwrap() {
                 SharedBuild::Slots(slots, kernel) => {
                     assert_eq!(kernel.is_some(), coherent == 1, "{case}");
                     let by_kernel = if kernel.is_some() { tuples.len() / 2 } else { 0 };
@@ -298,7 +298,7 @@ fn tables_that_both_processors_fill_and_read() {
                         });
                     };
                     each(&|row| lists.count(&build.keys, row, lists.first(build.keys[row])));
-                    lists.place();
+                    lists.place(2);
                     each(&|row| lists.fill(tuples[row].0, tuples[row].1, lists.first(tuples[row].0)));
                 }
             }
@@ -312,7 +312,7 @@ fn tables_that_both_processors_fill_and_read() {
             let mut table = new(TablePlacement::Device);
             assert_eq!(table.build(&stream, &build_side).unwrap(), 0, "{case}");
             assert!(table.host_slots().unwrap_err().to_string().contains("the CPU does not read"), "{case}");
-            assert!(table.build_shared().is_err(), "{case}");
+            assert!(table.build_shared(2).is_err(), "{case}");
             let mut copy = vec![0; table.words() as usize];
             table.copy_to_host(&stream, &mut copy).unwrap();
             assert!(find(table.slots_in(&copy).unwrap()) == expected, "{case}: lookups in a copy");
@@ -343,7 +343,7 @@ fn tables_of_unique_keys_are_filled_beside_the_cpu() {
             let hash = HashFunction::Murmur3;
             let mut table =
                 HashTable::new(&kernels, kind, KeyWidth::Eight, tuples, hash, TablePlacement::Host).unwrap();
-            let SharedBuild::Slots(slots, Some(kernel)) = table.build_shared().unwrap() else {
+            let SharedBuild::Slots(slots, Some(kernel)) = table.build_shared(2).unwrap() else {
                 panic!("{kind:?} is filled by both")
             };
             let (build, half) = (&build, half as usize / 8);

@@ -16,4 +16,5 @@ mod prefix_sum;
 mod selection;
 mod share;
 mod spanning;
+mod timeline;
 mod transfer;

@@ -122,7 +122,7 @@ fn select(
     branching: bool,
 ) -> Result<SelectionTotals> {
     let kernels = overspill_kernels::Kernels::load(device)?;
-    let mut selection = Selection::new(&kernels, plan.clone(), branching)?;
+    let selection = Selection::new(&kernels, plan.clone(), branching)?;
     let mut pipeline = TransferPipeline::new(device, method, SHAPE)?;
     let bytes = plan.bytes(rows.len() as u64, CHUNK).max(1);
     let rows_there = rows.len() as u64;
@@ -226,7 +226,7 @@ fn plans_that_kernels_cannot_do_are_refused() {
     let device = emulated.device();
     let source = HostBuffer::pinned(&device, 8 * 99, PageSize::Small).unwrap();
     let mut pipeline = TransferPipeline::new(&device, TransferMethod::ZeroCopy, SHAPE).unwrap();
-    let mut selection = Selection::new(&kernels, plan(1, SelectionAggregate::Sum(0), 1), true).unwrap();
+    let selection = Selection::new(&kernels, plan(1, SelectionAggregate::Sum(0), 1), true).unwrap();
     let rows = source.bytes() as u64 / 8 + 1;
     let error = selection.run_transferred(&mut pipeline, Source::Host(&source), rows).unwrap_err();
     assert!(matches!(error, Error::Invalid(_)), "{error}");

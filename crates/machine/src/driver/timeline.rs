@@ -9,9 +9,9 @@ use std::fmt::Display;
 use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaEvent, CudaStream};
 use parking_lot::Mutex;
-use tracing::{Level, debug, enabled};
+use tracing::{Level, Span, enabled, trace};
 
-use crate::timeline::{Number, Numbers, nanoseconds};
+use crate::timeline::{GPU_STREAMS, Number, Numbers, nanoseconds};
 
 /// So many are read before anybody has waited, so that a stream that is never waited for keeps few events.
 const MOST_UNREAD: usize = 512;
@@ -44,6 +44,7 @@ struct Start {
 struct Slice {
     name: String,
     bytes: Option<u64>,
+    asked_in: Option<&'static str>,
     begin: CudaEvent,
     end: CudaEvent,
 }
@@ -52,6 +53,7 @@ struct Slice {
 pub(super) struct Begun {
     name: String,
     bytes: Option<u64>,
+    asked_in: Option<&'static str>,
     event: CudaEvent,
 }
 
@@ -59,7 +61,7 @@ impl Timeline {
     /// Notes that something is about to be asked for; `None` if nobody wants to know, or the driver refuses: what it is
     /// asked for next will say why.
     pub(super) fn begin(&self, stream: &CudaStream, name: &str, bytes: Option<u64>) -> Option<Begun> {
-        if !enabled!(Level::DEBUG) {
+        if !enabled!(target: GPU_STREAMS, Level::TRACE) {
             return None;
         }
         let mut recording = self.recording.lock();
@@ -77,15 +79,17 @@ impl Timeline {
             *recording =
                 Some(Recording { number: STREAMS.take(), start: Start::now(stream)?, unread: VecDeque::new() });
         }
-        Some(Begun { name: name.to_owned(), bytes, event: record(stream)? })
+        // Its name alone: a span that is kept would not end.
+        let asked_in = Span::current().metadata().map(tracing::Metadata::name);
+        Some(Begun { name: name.to_owned(), bytes, asked_in, event: record(stream)? })
     }
 
     /// Notes that it has been asked for.
     pub(super) fn end(&self, stream: &CudaStream, group: impl Display, begun: Begun) {
         let Some(end) = record(stream) else { return };
         if let Some(recording) = &mut *self.recording.lock() {
-            let Begun { name, bytes, event: begin } = begun;
-            recording.unread.push_back(Slice { name, bytes, begin, end });
+            let Begun { name, bytes, asked_in, event: begin } = begun;
+            recording.unread.push_back(Slice { name, bytes, asked_in, begin, end });
             if recording.unread.len() >= MOST_UNREAD {
                 recording.tell(&group, |slice| slice.end.is_complete());
             }
@@ -116,11 +120,15 @@ impl Recording {
     /// Tells of what was asked for first, as long as it is done.
     fn tell(&mut self, group: &impl Display, is_done: impl Fn(&Slice) -> bool) {
         while let Some(slice) = self.unread.pop_front_if(|slice| is_done(slice)) {
-            let (Some(begin_ns), Some(end_ns)) = (self.start.until(&slice.begin), self.start.until(&slice.end)) else {
+            // What is short is told exactly, however long ago the clocks were compared.
+            let (Some(begin_ns), Some(duration)) = (self.start.until(&slice.begin), between(&slice.begin, &slice.end))
+            else {
                 continue;
             };
             let (lane, title) = (format_args!("stream {}", self.number.get()), slice.name.as_str());
-            debug!(%group, %lane, title, begin_ns, end_ns, bytes = slice.bytes);
+            let Slice { bytes, asked_in, .. } = slice;
+            let end_ns = begin_ns + duration;
+            trace!(target: GPU_STREAMS, %group, %lane, title, begin_ns, end_ns, bytes, asked_in);
         }
     }
 }
@@ -135,9 +143,14 @@ impl Start {
     }
 
     fn until(&self, event: &CudaEvent) -> Option<u64> {
-        let milliseconds = self.event.elapsed_ms(event).ok()?;
-        Some(self.nanoseconds + (f64::from(milliseconds) * 1e6) as u64)
+        Some(self.nanoseconds + between(&self.event, event)?)
     }
+}
+
+/// Nanoseconds from one event to another.
+fn between(begin: &CudaEvent, end: &CudaEvent) -> Option<u64> {
+    let milliseconds = begin.elapsed_ms(end).ok()?;
+    Some((f64::from(milliseconds) * 1e6) as u64)
 }
 
 fn record(stream: &CudaStream) -> Option<CudaEvent> {

@@ -68,6 +68,38 @@ async fn rows_that_find_no_memory_are_the_cpus() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wide_rows_are_selected_in_parts_of_bounded_bytes() {
+    const ROWS: usize = 900_000;
+    let emulated = start(64 * MIB);
+    let columns: Vec<_> = (0..16).map(|column| format!("value + {column} AS c{column}")).collect();
+    let sums: Vec<_> = (0..8).map(|column| format!("sum(c{column}) AS s{column}")).collect();
+    let ranges: Vec<_> = (8..16).map(|column| format!("c{column} > {}", 99_990 + column)).collect();
+    let settings = Settings {
+        target_partitions: 1,
+        device: Some(Device::with(64 * MIB)),
+        batch_size: 8192,
+        ..Settings::default()
+    };
+    let session = Session::open(Engine::Overspill, &settings, Memory::Ample).unwrap();
+    let table = format!("CREATE TABLE t AS SELECT {} FROM generate_series(1, {ROWS})", columns.join(", "));
+    session.ctx.sql(&table).await.unwrap().collect().await.unwrap();
+    let sql = format!("SELECT {} FROM t WHERE {}", sums.join(", "), ranges.join(" AND "));
+    let run = Run::of(&session.ctx, session.ctx.sql(&sql).await).await;
+    // From 99,991 on.
+    let rows: usize = ROWS - 99_990;
+    let sums: Vec<_> = (0..8).map(|more| format!("{} AS s{more}", rows * (99_991 + ROWS) / 2 + more * rows)).collect();
+    let expected = format!("SELECT {}", sums.join(", "));
+    let expected = Run::of(&session.ctx, session.ctx.sql(&expected).await).await.answer.unwrap();
+    let report = run.report.selection;
+    assert_eq!(run.answer.unwrap().difference(&expected), None, "{report:?}");
+    assert_eq!((report.gpu_rows, report.returned_rows), (ROWS, 0), "{report:?}");
+    // All of them take 115 MB in batches, and again in pages.
+    assert!(report.peak_bytes > 100 * MIB && report.peak_bytes < 150 * MIB, "{report:?}");
+    drop(session);
+    assert_eq!(leftovers(&emulated), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_fails_the_answer_is_right() {
     let emulated = start(64 * MIB);
     let expected = run(&open(Engine::Stock, None, Memory::Ample).await).await.answer.unwrap();

@@ -46,6 +46,8 @@ pub struct DeviceReport {
     pub spilled_bytes: usize,
     /// Names of strategies with the reasons why they were not possible.
     pub refusals: Vec<String>,
+    /// The same of what was not possible of those that were taken.
+    pub notes: Vec<String>,
     /// The same for which the device failed.
     pub failures: Vec<String>,
 }
@@ -67,6 +69,7 @@ impl DeviceReport {
         self.state_bytes += total(node, "gpu_state_bytes");
         self.spilled_bytes += total(node, "gpu_spilled_bytes");
         self.refusals.extend(labels(node, "gpu_refusals"));
+        self.notes.extend(labels(node, "gpu_notes"));
         self.failures.extend(labels(node, "gpu_failures"));
     }
 
@@ -87,6 +90,8 @@ pub struct SelectionReport {
     pub gpu_rows: usize,
     pub returned_rows: usize,
     pub link_bytes: usize,
+    /// The most that a stream held for the device.
+    pub peak_bytes: usize,
     pub refusals: Vec<String>,
     pub failures: Vec<String>,
 }
@@ -103,6 +108,7 @@ impl SelectionReport {
             gpu_rows: total(node, "gpu_rows"),
             returned_rows: total(node, "gpu_returned_rows"),
             link_bytes: total(node, "gpu_link_bytes"),
+            peak_bytes: highest(node, "peak_mem_used"),
             refusals: labels(node, "gpu_refusals"),
             failures: labels(node, "gpu_failures"),
         }
@@ -118,6 +124,7 @@ impl SelectionReport {
         self.gpu_rows += other.gpu_rows;
         self.returned_rows += other.returned_rows;
         self.link_bytes += other.link_bytes;
+        self.peak_bytes = self.peak_bytes.max(other.peak_bytes);
         self.refusals.extend_from_slice(&other.refusals);
         self.failures.extend_from_slice(&other.failures);
     }

@@ -1,6 +1,7 @@
 //! Filters with aggregates above them: random columns and queries give the answers of stock DataFusion, each way.
 
 mod case;
+mod nodes;
 mod plans;
 
 use datafusion::common::DataFusionError;

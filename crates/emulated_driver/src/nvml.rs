@@ -1,0 +1,66 @@
+//! What NVIDIA's management library would tell: the energy that a device has taken. It is not in libcuda, but here, so that the
+//! stand-in is one file; whoever asks is given its path.
+//!
+//! A kernel takes a millijoule for each of its threads. Nothing takes that: a test sees by it that the counter was read before and
+//! after what it was to count.
+
+use std::ffi::{CStr, c_char, c_uint, c_ulonglong};
+
+use crate::control;
+use crate::device::pci_bus_id;
+use crate::state::State;
+
+const SUCCESS: c_uint = 0;
+const INVALID_ARGUMENT: c_uint = 2;
+const NOT_SUPPORTED: c_uint = 3;
+const NOT_FOUND: c_uint = 6;
+
+/// Begins nothing: the driver has begun, or tells of no device.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlInit_v2() -> c_uint {
+    SUCCESS
+}
+
+/// Ends nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlShutdown() -> c_uint {
+    SUCCESS
+}
+
+/// # Safety
+/// `id` is a C string, and `place` null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(id: *const c_char, place: *mut usize) -> c_uint {
+    if id.is_null() || place.is_null() {
+        return INVALID_ARGUMENT;
+    }
+    // SAFETY: the caller promises a C string.
+    let id = unsafe { CStr::from_ptr(id) }.to_string_lossy();
+    match (0..control::settings().devices).find(|device| pci_bus_id(*device) == id) {
+        Some(device) => {
+            // SAFETY: not null, and the caller promises that it is valid. Handles are not null either.
+            unsafe { place.write(device + 1) };
+            SUCCESS
+        }
+        None => NOT_FOUND,
+    }
+}
+
+/// # Safety
+/// `place` is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetTotalEnergyConsumption(device: usize, place: *mut c_ulonglong) -> c_uint {
+    let settings = control::settings();
+    match device.checked_sub(1).filter(|device| *device < settings.devices) {
+        Some(device) if !place.is_null() => {
+            if !settings.energy {
+                return NOT_SUPPORTED;
+            }
+            let taken = State::lock().millijoules.get(&device).copied().unwrap_or(0);
+            // SAFETY: not null, and the caller promises that it is valid.
+            unsafe { place.write(taken) };
+            SUCCESS
+        }
+        _ => INVALID_ARGUMENT,
+    }
+}
