@@ -80,7 +80,7 @@ fn insert(
             let bench = request.gpu.turn();
             let Some(batch) = rows.take(BATCH) else { return Ok(refused) };
             let bytes = columns.link_bytes_of(batch.end - batch.start);
-            refused += kernel.insert(&bench.stream, &columns.side_of(batch)?)?;
+            refused += kernel.insert(&bench.stream, &columns.side_of(&request.gpu, batch)?)?;
             request.observer.add(DeviceCount::LinkBytes, bytes);
         }
     };

@@ -106,20 +106,22 @@ impl BuildColumns {
         self.range.is_some_and(|(smallest, largest)| (largest - smallest) / MOST_SPREAD < self.rows)
     }
 
-    /// The rows, for kernels.
-    pub(crate) fn side(&self) -> Result<JoinSide<'_>> {
-        self.side_of(0..self.rows)
+    /// The rows, for kernels of this GPU.
+    pub(crate) fn side(&self, gpu: &Gpu) -> Result<JoinSide<'_>> {
+        self.side_of(gpu, 0..self.rows)
     }
 
-    /// Some of the rows, for kernels.
-    pub(crate) fn side_of(&self, rows: Range<u64>) -> Result<JoinSide<'_>> {
+    /// Some of the rows, for kernels of this GPU, which may be another than the one that the columns were copied for.
+    pub(crate) fn side_of(&self, gpu: &Gpu, rows: Range<u64>) -> Result<JoinSide<'_>> {
         let (start, count) = (rows.start, rows.end - rows.start);
         let values = match &self.values {
             BuildValues::Numbers => Values::RowIds(start),
-            BuildValues::Listed(numbers) => Values::Four(numbers.view()?.slice(start * 4, count * 4)?),
-            BuildValues::Words { words, .. } => Values::Eight(words.view()?.slice(start * 8, count * 8)?),
+            BuildValues::Listed(numbers) => Values::Four(numbers.view_from(gpu.device())?.slice(start * 4, count * 4)?),
+            BuildValues::Words { words, .. } => {
+                Values::Eight(words.view_from(gpu.device())?.slice(start * 8, count * 8)?)
+            }
         };
-        Ok(JoinSide { keys: self.keys.view()?.slice(start * 8, count * 8)?, values })
+        Ok(JoinSide { keys: self.keys.view_from(gpu.device())?.slice(start * 8, count * 8)?, values })
     }
 
     /// The rows, for the CPU.

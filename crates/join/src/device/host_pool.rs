@@ -138,10 +138,15 @@ impl PooledBuffer {
         }
     }
 
-    /// The memory, for kernels that read it.
+    /// The memory, for kernels of its pool's device that read it.
     pub(crate) fn view(&self) -> Result<View<'_>> {
+        self.view_from(&self.pool.device)
+    }
+
+    /// The memory, for kernels of another device that read it.
+    pub(crate) fn view_from(&self, device: &Device) -> Result<View<'_>> {
         match &self.memory {
-            Memory::Host(buffer) => buffer.view(&self.pool.device),
+            Memory::Host(buffer) => buffer.view(device),
             Memory::Unified(buffer) => Ok(buffer.view()),
             Memory::Gone => Ok(View::empty()),
         }

@@ -93,9 +93,9 @@ fn fill_by_all(
     let kernels = table.build_by_all(&request.gpu.turn().stream)?;
     let rows = usize::try_from(columns.rows).map_err(|_| Error::Invalid(format!("{} rows", columns.rows)))?;
     let tasks: Vec<_> = gpus.iter().zip(&kernels).zip(ranges(rows, gpus.len())).collect();
-    // Each has a thread, which waits for its GPU.
+    // Each has a thread, which waits for its GPU. Rows are read where they are: CPU memory is registered for all GPUs.
     let refused = in_parallel(gpus.len(), tasks, |((gpu, kernel), rows)| {
-        let side = columns.side_of(rows.start as u64..rows.end as u64)?;
+        let side = columns.side_of(gpu, rows.start as u64..rows.end as u64)?;
         kernel.insert(&gpu.turn().stream, &side)
     });
     request.observer.add(DeviceCount::LinkBytes, columns.link_bytes());

@@ -209,7 +209,7 @@ pub(super) fn fill(
     columns: &BuildColumns,
     kind: TableKind,
 ) -> Result<u64> {
-    let mut side = columns.side()?;
+    let mut side = columns.side(&request.gpu)?;
     // Keys that repeat are compared with those of the first row that has them, wherever that is.
     let copied = match kind {
         TableKind::MultiValue if columns.rows * 8 <= request.gpu.workspace() / 2 => Some(columns.copy_keys(stream)?),

@@ -25,7 +25,7 @@ pub(crate) fn build(request: &DeviceRequest, columns: &BuildColumns) -> Result<R
     let mut bench = gpu.turn();
     bench.drop_pipeline();
     let pass = first_pass(request, &plan, &resident);
-    let relation = PartitionedRelation::new(gpu, &bench.stream, &columns.side()?, pass)?;
+    let relation = PartitionedRelation::new(gpu, &bench.stream, &columns.side(gpu)?, pass)?;
     request.observer.add(DeviceCount::LinkBytes, relation.link_bytes);
     Ok(RadixBuild::new(plan, relation, Some(resident)))
 }

@@ -131,16 +131,11 @@ impl HostBuffer {
     pub fn pinned(device: &Arc<Device>, bytes: usize, pages: PageSize) -> Result<Self> {
         let mut buffer = Self::new(bytes, pages)?;
         device.bind()?;
-        let failed = |error| Error::driver("pinning memory", device.ordinal(), error);
         // SAFETY: the range is mapped, and is unregistered before it is unmapped.
         unsafe { register(device, buffer.start.as_ptr(), buffer.mapped) }?;
-        let mut address = 0;
         // Set first, so that a failure below unregisters.
         buffer.pinned = Some((Arc::clone(device), 0));
-        // SAFETY: the range was just registered for mapping.
-        unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, buffer.start.as_ptr().cast(), 0) }
-            .result()
-            .map_err(failed)?;
+        let address = buffer.registered_address(device)?;
         buffer.pinned = Some((Arc::clone(device), address));
         Ok(buffer)
     }
@@ -187,9 +182,22 @@ impl HostBuffer {
         self.device_address(device).map(|address| ViewMut::new(address, self.bytes as u64))
     }
 
+    /// Where kernels of a device find memory that is registered.
+    fn registered_address(&self, device: &Device) -> Result<u64> {
+        device.bind()?;
+        let mut address = 0;
+        // SAFETY: the place is valid; of what is not registered for mapping the driver says so.
+        unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, self.start.as_ptr().cast(), 0) }
+            .result()
+            .map_err(|error| Error::driver("pinning memory", device.ordinal(), error))?;
+        Ok(address)
+    }
+
     fn device_address(&self, device: &Device) -> Result<u64> {
         match &self.pinned {
-            Some((_, address)) => Ok(*address),
+            Some((pinned_by, address)) if pinned_by.ordinal() == device.ordinal() => Ok(*address),
+            // It is registered for all devices, and each may find it elsewhere.
+            Some(_) => self.registered_address(device),
             None if device.properties().coherent => Ok(self.start.as_ptr() as u64),
             None => Err(Error::Invalid(format!(
                 "GPU {} cannot read pageable memory across its link: the memory must be pinned, or copied",

@@ -227,6 +227,42 @@ async fn whatever_fails_on_any_of_them_the_answer_is_right() {
     }
 }
 
+/// Joins after the loss of a device, by the devices that are left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_device_is_left_out_afterwards() {
+    let emulated = start(64 * MIB);
+    let sql = QUERIES[1];
+    let expected = expected(SIZE, sql).await;
+    for (lost, place) in [(1, 3), (1, 12), (2, 3), (0, 3)] {
+        let settings = on_devices(3, 64 * MIB);
+        let session = Session::open(Engine::Overspill, &settings, Memory::Ample).unwrap();
+        register(&session.ctx, SIZE, settings.target_partitions).unwrap();
+        rows_of_nothing(&session).await;
+        emulated.configure(&format!("fail=device_lost:{place}@{lost}"));
+        let first = Run::of(&session.ctx, session.ctx.sql(sql).await).await;
+        let second = Run::of(&session.ctx, session.ctx.sql(sql).await).await;
+        let reports = [first.report.device, second.report.device];
+        let case = format!("call {place} of device {lost}: {reports:?}");
+        for answer in [first.answer, second.answer] {
+            assert_eq!(answer.unwrap().difference(&expected), None, "{case}");
+        }
+        let is_told = |reason: &String| reason.contains(&format!("GPU {lost} is lost"));
+        assert!(reports[0].failures.iter().any(is_told), "{case}");
+        let [_, report] = &reports;
+        if lost == 0 {
+            assert!(report.joins() == 0 && report.failures.iter().all(is_told), "{case}");
+        } else {
+            assert_eq!((report.no_partition_joins, report.failures.len()), (1, 0), "{case}");
+            assert_eq!((report.probe_rows, report.returned_rows), (SIZE.probe, 0), "{case}");
+            assert!((1..=2).contains(&report.gpus), "{case}");
+        }
+        drop(session);
+        if leftovers(&emulated).is_some() {
+            emulated.configure("reset=1");
+        }
+    }
+}
+
 #[test]
 fn random_queries_agree() {
     let mut all = Tally::default();
