@@ -40,7 +40,7 @@ use super::memory::JoinMemory;
 use super::metrics::{DeviceMetrics, JoinMetrics};
 use super::stream::{HybridJoinStream, Inputs, shares_probe_inputs};
 use super::timeline::JoinTimeline;
-use crate::advisor::{GpuAdvisor, probe_regions};
+use crate::advisor::{GpuAdvisor, prefix_sum, probe_regions};
 use crate::config::{OverspillConfig, Strategy};
 use crate::device;
 
@@ -207,8 +207,9 @@ impl HybridJoinExec {
         let tables_may_span = config.strategy == Strategy::GpuNoPartition || advisor.is_measured();
         let transfer = config.transfer_method.0;
         let advisor = Arc::new(advisor);
+        let prefix_sum = prefix_sum(config, threads, &gpu);
         let tuning = DeviceTuning::default();
-        Ok(Some(DeviceRequest { gpu, advisor, tables_may_span, transfer, cached_share, observer, tuning }))
+        Ok(Some(DeviceRequest { gpu, advisor, tables_may_span, transfer, cached_share, prefix_sum, observer, tuning }))
     }
 
     fn start(&self, task: &Arc<TaskContext>) -> Result<Execution> {

@@ -22,5 +22,7 @@ pub(crate) use gpu::{Resident, Workbench};
 pub(crate) use host_pool::{HostPool, PooledBuffer};
 pub(crate) use pairs::{PAIR_BYTES, PairBlock, PairBuffers};
 pub(crate) use request::is_refusal;
-pub use request::{DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, GpuStrategy, StrategyAdvisor};
+pub use request::{
+    DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, GpuStrategy, PrefixSumProcessor, StrategyAdvisor,
+};
 pub(crate) use table::{DeviceChunk, DeviceTable, Unit};

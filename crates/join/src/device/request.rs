@@ -42,6 +42,15 @@ impl GpuStrategy {
     }
 }
 
+/// The processor that counts the keys of each partition before the first pass of `triton` (paper 1, section 6.2.8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PrefixSumProcessor {
+    /// The CPU, which reads keys in its own memory while the GPU works for others.
+    Cpu,
+    /// The GPU, to which keys come once more.
+    Gpu,
+}
+
 /// What is counted of joins on a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceCount {
@@ -63,6 +72,8 @@ pub enum DeviceCount {
     ReturnedRows,
     /// Probe rows that the CPU joined as its share of a join of both processors.
     SharedRows,
+    /// Build sides, and chunks of the probe side, whose keys the CPU counted for the first pass of `triton`.
+    CpuPrefixSums,
     /// Bytes that crossed the link between CPU and GPU memory, by the sizes of what was read and written.
     LinkBytes,
     /// Bytes of hash tables and partitions.
@@ -102,6 +113,8 @@ pub struct DeviceRequest {
     /// The share of a partitioned relation that is cached in GPU memory where there is room for all of it: a little less than
     /// all is faster, as GPU memory and the link together give more bandwidth (paper 1, section 6.2.7).
     pub cached_share: f64,
+    /// Who counts keys before the first pass of `triton`.
+    pub prefix_sum: PrefixSumProcessor,
     /// Who is told.
     pub observer: Arc<dyn DeviceObserver>,
     /// What experiments vary.

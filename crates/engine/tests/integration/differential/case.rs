@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use datafusion::common::Result;
-use overspill::Transfer;
+use overspill::{PrefixSumChoice, Transfer};
 use overspill_machine::transfer::TransferMethod;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -118,6 +118,7 @@ impl Case {
         settings.device = Some(Device {
             transfer: Transfer(*transfer.choose(rng).unwrap()),
             cached_share: *[0.79, 0.0, 0.5, 1.0].choose(rng).unwrap(),
+            prefix_sum: *[PrefixSumChoice::Cpu, PrefixSumChoice::Gpu].choose(rng).unwrap(),
             ..Device::with(memory_limit)
         });
         Self { settings, ..self }

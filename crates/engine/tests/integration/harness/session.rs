@@ -11,7 +11,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use overspill::{DeviceChoice, HashTable, OverspillConfig, OverspillSessionExt, Strategy, Transfer};
+use overspill::{DeviceChoice, HashTable, OverspillConfig, OverspillSessionExt, PrefixSumChoice, Strategy, Transfer};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use tempfile::TempDir;
@@ -45,12 +45,13 @@ pub struct Device {
     pub memory_limit: usize,
     pub transfer: Transfer,
     pub cached_share: f64,
+    pub prefix_sum: PrefixSumChoice,
 }
 
 impl Device {
     /// With this much memory.
     pub fn with(memory_limit: usize) -> Self {
-        Self { memory_limit, transfer: Transfer(None), cached_share: 0.79 }
+        Self { memory_limit, transfer: Transfer(None), cached_share: 0.79, prefix_sum: PrefixSumChoice::Auto }
     }
 }
 
@@ -211,6 +212,7 @@ impl Session {
                 gpu_memory_limit: settings.device.map_or(0, |device| device.memory_limit),
                 transfer_method: settings.device.map_or(Transfer(None), |device| device.transfer),
                 gpu_cached_share: settings.device.map_or(0.79, |device| device.cached_share),
+                gpu_prefix_sum: settings.device.map_or(PrefixSumChoice::Auto, |device| device.prefix_sum),
                 spill: engine == Engine::Overspill,
                 join_memory_limit,
                 strategy: settings.strategy,
