@@ -3,11 +3,12 @@
 use crate::cost::cooperative::{gpu_het, het};
 use crate::cost::cpu::{ADVANTAGE, hybrid, no_partition, radix};
 use crate::cost::gpu_no_partition::gpu_no_partition;
-use crate::cost::partitioned::{cpu_partitioned, triton};
+use crate::cost::partitioned::{cpu_partitioned, prefix_sum, triton};
 use crate::cost::{Cost, Site};
 use crate::join::{Join, Strategy};
 use crate::machine::Machine;
 use crate::prediction::{Advice, Prediction, Refusal};
+use crate::triton_traffic::PrefixSum;
 
 impl Machine {
     /// What each strategy would take for a join, and which to take: the one that takes the least time, where
@@ -37,6 +38,16 @@ impl Machine {
             .min_by(|one, other| one.seconds.total_cmp(&other.seconds));
         let choice = best.map_or(Strategy::Hybrid, |prediction| prediction.strategy);
         Advice { choice, strategies }
+    }
+
+    /// Which processor counts keys sooner before the first pass of [`Strategy::Triton`], if so many threads of the CPU would; none
+    /// without a GPU. It is asked of data that do not slow the CPU down ([`Cpu::large_data`](crate::Cpu::large_data)).
+    pub fn prefix_sum(&self, threads: usize) -> Option<PrefixSum> {
+        // Of each byte, whatever the join.
+        const KEY_BYTES: f64 = 1.0;
+        let join = Join { threads: Some(threads), ..Join::new(0, 0, 0) };
+        let site = self.site(&join);
+        Some(prefix_sum(&site, site.gpu().ok()?, KEY_BYTES).0)
     }
 
     fn site<'a>(&'a self, join: &'a Join) -> Site<'a> {

@@ -7,7 +7,7 @@ use datafusion::common::Result;
 use overspill::OverspillConfig;
 use overspill_experiments::DeviceChoice;
 use overspill_join::device::{
-    DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, Gpu, GpuStrategy, StrategyAdvisor,
+    DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, Gpu, GpuStrategy, PrefixSumProcessor, StrategyAdvisor,
 };
 
 use crate::report::size;
@@ -17,23 +17,40 @@ use crate::report::size;
 /// # Errors
 /// If there is no GPU, or the limit is too small.
 pub(crate) fn open(device: DeviceChoice, memory_limit: u64) -> Result<Option<Arc<Gpu>>> {
-    let device = match device {
-        DeviceChoice::None => return Ok(None),
-        DeviceChoice::Gpu => overspill::DeviceChoice::Gpu,
-        DeviceChoice::Emulated => overspill::DeviceChoice::Emulated,
-    };
+    if device == DeviceChoice::None {
+        return Ok(None);
+    }
     let config = OverspillConfig {
-        device,
         gpu_memory_limit: usize::try_from(memory_limit).unwrap_or(usize::MAX),
         // What the first run registers, the others find.
         gpu_pinned_memory: usize::MAX,
-        ..OverspillConfig::default()
+        ..config(device)
     };
     overspill::device::open(&config).map(Some)
 }
 
+/// The settings that ask for a choice.
+fn config(device: DeviceChoice) -> OverspillConfig {
+    let device = match device {
+        DeviceChoice::None => overspill::DeviceChoice::Cpu,
+        DeviceChoice::Gpu => overspill::DeviceChoice::Gpu,
+        DeviceChoice::Emulated => overspill::DeviceChoice::Emulated,
+    };
+    OverspillConfig { device, ..OverspillConfig::default() }
+}
+
+/// The processor that counts keys for `triton` in joins of so many threads, as SQL runs them.
+pub(crate) fn prefix_sum(device: DeviceChoice, threads: usize, gpu: &Gpu) -> PrefixSumProcessor {
+    overspill::advisor::prefix_sum(&config(device), threads, gpu)
+}
+
 /// The GPU as a join asks for it.
-pub(crate) fn request(gpu: &Arc<Gpu>, strategy: GpuStrategy, counts: &Arc<DeviceCounts>) -> DeviceRequest {
+pub(crate) fn request(
+    gpu: &Arc<Gpu>,
+    strategy: GpuStrategy,
+    prefix_sum: PrefixSumProcessor,
+    counts: &Arc<DeviceCounts>,
+) -> DeviceRequest {
     DeviceRequest {
         gpu: Arc::clone(gpu),
         advisor: Arc::new(One(strategy)),
@@ -41,6 +58,7 @@ pub(crate) fn request(gpu: &Arc<Gpu>, strategy: GpuStrategy, counts: &Arc<Device
         transfer: None,
         cached_share: OverspillConfig::default().gpu_cached_share,
         aggregation: None,
+        prefix_sum,
         observer: Arc::clone(counts) as _,
         tuning: DeviceTuning::default(),
     }
@@ -63,6 +81,7 @@ pub(crate) struct DeviceCounts {
     probe_rows: AtomicU64,
     returned_rows: AtomicU64,
     shared_rows: AtomicU64,
+    cpu_prefix_sums: AtomicU64,
     link_bytes: AtomicU64,
     spilled_bytes: AtomicU64,
     complaints: Mutex<Vec<String>>,
@@ -78,6 +97,7 @@ impl DeviceObserver for DeviceCounts {
             | DeviceCount::GpuHetJoins => &self.build_sides,
             DeviceCount::ReturnedRows => &self.returned_rows,
             DeviceCount::SharedRows => &self.shared_rows,
+            DeviceCount::CpuPrefixSums => &self.cpu_prefix_sums,
             DeviceCount::LinkBytes => &self.link_bytes,
             DeviceCount::SpilledBytes => &self.spilled_bytes,
             _ => return,
@@ -116,6 +136,11 @@ impl DeviceCounts {
         let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
         let returned = || format!("the CPU joined {} of the rows", count(&self.returned_rows));
         Err(complaints.first().cloned().unwrap_or_else(returned))
+    }
+
+    /// Build sides and chunks whose keys the CPU counted.
+    pub(crate) fn cpu_prefix_sums(&self) -> u64 {
+        self.cpu_prefix_sums.load(Ordering::Relaxed)
     }
 
     /// Bytes of hash tables and partitions that lay in CPU memory.

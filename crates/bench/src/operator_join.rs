@@ -13,7 +13,7 @@ use overspill_machine::measure::{CpuEffort, measure_bounds};
 use overspill_machine::topology::Topology;
 
 use crate::datagen::{TablePair, Workload, check_scale};
-use crate::gpu_join::{DeviceCounts, open, request};
+use crate::gpu_join::{DeviceCounts, open, prefix_sum, request};
 use crate::operator::{How, MEMORY_PER_TABLES, Seconds, Tables};
 use crate::report::{median, size};
 
@@ -176,7 +176,9 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
                 (Some(_), None) => {
                     return exec_err!("The strategy {} runs on a GPU; name one by --device.", strategy.name());
                 }
-                (Some(strategy), Some(gpu)) => Some(request(gpu, strategy, &counts)),
+                (Some(strategy), Some(gpu)) => {
+                    Some(request(gpu, strategy, prefix_sum(args.device, threads, gpu), &counts))
+                }
             };
             let is_on_gpu = device.is_some();
             let joined = tables

@@ -5,14 +5,14 @@
 
 use std::sync::LazyLock;
 
-use overspill_advisor::{Advice, Cpu, HashTable as Layout, Join, Machine, ProbeRows, Strategy as Advised};
-use overspill_join::device::{GpuStrategy, StrategyAdvisor};
+use overspill_advisor::{Advice, Cpu, HashTable as Layout, Join, Machine, PrefixSum, ProbeRows, Strategy as Advised};
+use overspill_join::device::{Gpu, GpuStrategy, PrefixSumProcessor, StrategyAdvisor};
 pub use overspill_join::hybrid::measure_row_work;
 use overspill_join::radix::ProbeRegions;
 use overspill_machine::measure::{Measurements, MemoryRates, Processor};
 use overspill_machine::topology::Topology;
 
-use crate::config::{DeviceChoice, OverspillConfig, Strategy};
+use crate::config::{DeviceChoice, OverspillConfig, PrefixSumChoice, Strategy};
 
 /// What a probe row costs this machine, if it was measured before the first join of the process.
 fn probe_rows(threads: usize) -> Option<ProbeRows> {
@@ -200,6 +200,36 @@ fn of_all(join: &Join, gpus: usize) -> Join {
 /// Of a row: a key and a value.
 const TUPLE_BYTES: u64 = 16;
 
+/// Which processor counts keys before the first pass of `triton`, in a join of so many threads.
+///
+/// Where nothing was measured it is the CPU. Its processors together read their memory faster than links bring it (paper 1, section
+/// 6.2.8: 1.6 to 2.2 times as fast as NVLink 2.0), keys cross the link once, which other joins need as well, and the GPU is there for
+/// others meanwhile. One thread alone reads no more than PCIe brings, and far less than a coherent link: there the GPU counts.
+pub fn prefix_sum(config: &OverspillConfig, threads: usize, gpu: &Gpu) -> PrefixSumProcessor {
+    // What was measured is not of the emulated device, and looking for it would choose another driver.
+    let is_real = config.device != DeviceChoice::Emulated;
+    let measured = || if is_real { measured_gpu()?.0.prefix_sum(threads) } else { None };
+    processor_of(config.gpu_prefix_sum, threads, gpu.device().properties().coherent, measured)
+}
+
+fn processor_of(
+    choice: PrefixSumChoice,
+    threads: usize,
+    is_coherent: bool,
+    measured: impl FnOnce() -> Option<PrefixSum>,
+) -> PrefixSumProcessor {
+    match choice {
+        PrefixSumChoice::Cpu => PrefixSumProcessor::Cpu,
+        PrefixSumChoice::Gpu => PrefixSumProcessor::Gpu,
+        PrefixSumChoice::Auto => match measured() {
+            Some(PrefixSum::Cpu) => PrefixSumProcessor::Cpu,
+            Some(PrefixSum::Gpu) => PrefixSumProcessor::Gpu,
+            None if threads > 1 || !is_coherent => PrefixSumProcessor::Cpu,
+            None => PrefixSumProcessor::Gpu,
+        },
+    }
+}
+
 /// Of which tables a join of so many threads partitions its probe rows, and for how much of a table at a time; `None`
 /// if of none.
 pub fn probe_regions(strategy: Strategy, threads: usize) -> Option<ProbeRegions> {
@@ -264,6 +294,21 @@ mod tests {
             fixed(advisor(DeviceChoice::Emulated, Strategy::CpuPartitioned)),
             Some(vec![GpuStrategy::CpuPartitioned])
         );
+    }
+
+    #[test]
+    fn the_processor_that_reads_keys_sooner_counts_them() {
+        use PrefixSumProcessor::{Cpu, Gpu};
+        let of = |choice, threads, is_coherent, measured| processor_of(choice, threads, is_coherent, || measured);
+        for (threads, is_coherent, expected) in [(1, false, Cpu), (1, true, Gpu), (2, true, Cpu), (2, false, Cpu)] {
+            assert_eq!(of(PrefixSumChoice::Auto, threads, is_coherent, None), expected, "{threads} {is_coherent}");
+            for measured in [None, Some(PrefixSum::Cpu), Some(PrefixSum::Gpu)] {
+                assert_eq!(of(PrefixSumChoice::Cpu, threads, is_coherent, measured), Cpu);
+                assert_eq!(of(PrefixSumChoice::Gpu, threads, is_coherent, measured), Gpu);
+            }
+            assert_eq!(of(PrefixSumChoice::Auto, threads, is_coherent, Some(PrefixSum::Gpu)), Gpu);
+            assert_eq!(of(PrefixSumChoice::Auto, threads, is_coherent, Some(PrefixSum::Cpu)), Cpu);
+        }
     }
 
     #[test]

@@ -52,6 +52,18 @@ pub enum DeviceChoice {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer(pub Option<TransferMethod>);
 
+/// Which processor counts keys before the first pass of `triton`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum PrefixSumChoice {
+    /// The one that reads them sooner.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// The GPU, to which keys come twice.
+    Gpu,
+}
+
 /// Makes an enum a setting, whose values have names.
 macro_rules! named_values {
     ($setting:literal, $type:ty, [$(($value:expr, $name:literal)),+ $(,)?]) => {
@@ -131,6 +143,12 @@ named_values!(
         (Transfer(Some(TransferMethod::ZeroCopy)), "zero-copy"),
         (Transfer(Some(TransferMethod::Coherence)), "coherence"),
     ]
+);
+
+named_values!(
+    "overspill.gpu_prefix_sum",
+    PrefixSumChoice,
+    [(PrefixSumChoice::Auto, "auto"), (PrefixSumChoice::Cpu, "cpu"), (PrefixSumChoice::Gpu, "gpu")]
 );
 
 /// Which hash table joins make, where keys allow it.
@@ -228,6 +246,9 @@ config_namespace! {
 
         /// Whether kernels aggregate the pairs of a join themselves (count, sum, min and max of columns of up to 8 bytes, without groups) where a query wants nothing else of them, so that no pairs are written or cross the link. When false, the CPU gets the pairs.
         pub gpu_aggregates: bool, default = true
+
+        /// Which processor counts the keys of each partition before the first pass of triton: cpu, while the GPU works for others; gpu, to which keys come twice; or auto, which is the one that reads them sooner by what was measured of the machine, and if nothing was the CPU, unless one thread would have to count for a GPU on a coherent link.
+        pub gpu_prefix_sum: PrefixSumChoice, default = PrefixSumChoice::Auto
 
         /// How a filter runs with the aggregate above it, where there are no groups and the filter compares columns with constants: in one pass, which looks at a row's next column only if the row is still in (branching) or computes everything and masks what does not count (predicated), or auto, which decides by the share of rows that pass; off leaves both to DataFusion. overspill.device = gpu lets the GPU do it.
         pub selection: SelectionChoice, default = SelectionChoice::Auto

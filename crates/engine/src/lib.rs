@@ -17,7 +17,7 @@ pub mod optimizer;
 pub mod session;
 pub mod spill;
 
-pub use config::{DeviceChoice, HashTable, OverspillConfig, SelectionChoice, Strategy, Transfer};
+pub use config::{DeviceChoice, HashTable, OverspillConfig, PrefixSumChoice, SelectionChoice, Strategy, Transfer};
 pub use filter_aggregate::FilterAggregateExec;
 pub use hybrid_join::HybridJoinExec;
 pub use join_aggregate::JoinAggregateExec;

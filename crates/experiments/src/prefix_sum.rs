@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use overspill_kernels::{HashFunction, MemoryAccess, PrefixSum, Radix};
+use overspill_kernels::{HashFunction, Histogram, MemoryAccess, PrefixSum, Radix};
 use overspill_machine::memory::{DeviceBuffer, HostBuffer, PageSize};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -21,7 +21,7 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
     let mut figure = Figure {
         name: "prefix-sum",
         title: "The histogram of a column of 8-byte keys, and the prefix sum of an array",
-        paper: "paper 1, figure 20",
+        paper: "paper 1, figure 20 (b)",
         machine: machine.describe(),
         emulated: machine.is_emulated(),
         x: Axis::logarithmic("million keys"),
@@ -41,7 +41,7 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
     for bytes in &sizes {
         let keys = &column.as_slice::<u64>()[..usize::try_from(bytes / 8).unwrap_or(usize::MAX)];
         let radix = Radix::new(RADIX_BITS, 0, HashFunction::MultiplyShift)?;
-        let counting = best(runs, || histogram(keys, radix, threads));
+        let counting = best(runs, || Histogram::of_column(keys, radix, threads));
         let reading =
             best(runs, || on_threads(keys, threads, |part| part.iter().fold(0u64, |sum, key| sum.wrapping_add(*key))));
         counted.push((millions(*bytes), *bytes as f64 / counting / 1e9));
@@ -82,16 +82,6 @@ fn on_threads<T: Send>(keys: &[u64], threads: usize, work: impl Fn(&[u64]) -> T 
     })
 }
 
-/// How many keys fall into each partition.
-fn histogram(keys: &[u64], radix: Radix, threads: usize) -> Vec<u64> {
-    let counts = on_threads(keys, threads, |part| {
-        let mut counts = vec![0u64; radix.fanout() as usize];
-        part.iter().for_each(|key| counts[radix.partition(*key) as usize] += 1);
-        counts
-    });
-    (0..radix.fanout() as usize).map(|partition| counts.iter().map(|counts| counts[partition]).sum()).collect()
-}
-
 fn measure(gpu: &Gpu, sizes: &[u64], runs: usize, millions: impl Fn(u64) -> f64, figure: &mut Figure) -> Result<()> {
     let (mut read, mut summed) = (Vec::new(), Vec::new());
     for bytes in sizes {
@@ -125,26 +115,4 @@ fn measure(gpu: &Gpu, sizes: &[u64], runs: usize, millions: impl Fn(u64) -> f64,
     figure.add(SeriesSource::Bound, format!("{} reads CPU memory", gpu.name()), read);
     figure.add(SeriesSource::Measured, format!("{}: prefix sum in GPU memory", gpu.name()), summed);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn histograms_of_any_number_of_threads_are_the_same() {
-        let mut random = ChaCha8Rng::seed_from_u64(3);
-        let keys: Vec<u64> = (0..10_007).map(|_| random.random()).collect();
-        let radix = Radix::new(5, 0, HashFunction::MultiplyShift).unwrap();
-        let one = histogram(&keys, radix, 1);
-        assert_eq!(one.iter().sum::<u64>(), 10_007);
-        assert!(one.iter().all(|count| *count > 0));
-        for threads in [2, 3, 16] {
-            assert_eq!(histogram(&keys, radix, threads), one);
-        }
-        for (partition, count) in one.iter().enumerate() {
-            let counted = keys.iter().filter(|key| radix.partition(**key) as usize == partition).count();
-            assert_eq!(counted as u64, *count);
-        }
-    }
 }

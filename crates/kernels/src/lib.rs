@@ -24,7 +24,9 @@ pub use join::{
 pub use measure::{GpuEffort, measure_gpu};
 pub use memory_access::{AccessPattern, MemoryAccess};
 pub use module::Kernels;
-pub use partition::{Algorithm, Input, KeyWidth, Output, PartitionPlan, Partitioner, PayloadInput};
+pub use partition::{
+    Algorithm, CountedKeys, Histogram, Input, KeyWidth, Output, PartitionPlan, Partitioner, PayloadInput,
+};
 pub use prefix_sum::PrefixSum;
 pub use selection::{
     Selection, SelectionAggregate, SelectionColumn, SelectionPage, SelectionPlan, SelectionRange, SelectionTotals,

@@ -191,7 +191,15 @@ impl<'a> Processors<'a> {
     /// Seconds to count the keys of a column by their partition: as long as it takes to read it (paper 1, section
     /// 6.2.8).
     pub(crate) fn histogram(&self, column_bytes: f64) -> f64 {
-        column_bytes / self.cpu.read
+        column_bytes / self.read()
+    }
+
+    /// Bytes a second that the threads read in order. Each reads what its misses bring, or its share of what all read if that is
+    /// more.
+    fn read(&self) -> f64 {
+        let alone = self.cpu.cache_line as f64 / (self.waiting() * self.threads);
+        let share = self.cpu.read / self.cpu.threads.max(1) as f64;
+        self.cpu.read.min(self.threads * alone.max(share))
     }
 }
 

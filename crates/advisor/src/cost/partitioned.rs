@@ -1,7 +1,7 @@
 //! Joins that the GPU does by partitions: `triton` (paper 1, section 5) and `cpu_partitioned` (paper 1, section 3.1).
 //!
 //! ```text
-//! prefix sum           = key columns / CPU memory            or / link, on the faster processor
+//! prefix sum           = key columns / what the threads read or / link, on the faster processor
 //! first pass           = max(transfer of relations in and spilled partitions out, cycles of all rows) / efficiency
 //! second pass and join = max(transfer of spilled partitions in and results out, work + transfer / 2)
 //! ```
@@ -123,9 +123,9 @@ fn pipelined(transfer: f64, work: f64) -> [(Bound, f64); 2] {
 }
 
 /// The processor that counts keys sooner, and the seconds that it takes.
-fn prefix_sum(site: &Site<'_>, gpu: &Gpu, key_bytes: f64) -> (PrefixSum, f64) {
+pub(crate) fn prefix_sum(site: &Site<'_>, gpu: &Gpu, key_bytes: f64) -> (PrefixSum, f64) {
     let on_gpu = link::seconds(&gpu.link, site.memory, key_bytes, 0.0);
-    let on_cpu = key_bytes / site.cpu.read;
+    let on_cpu = Processors::new(&site.cpu, site.threads).histogram(key_bytes);
     if on_gpu < on_cpu { (PrefixSum::Gpu, on_gpu) } else { (PrefixSum::Cpu, on_cpu) }
 }
 

@@ -43,7 +43,7 @@ pub enum FigureName {
     /// Radix partitioners by fanout (paper 1, figures 4 and 18)
     #[value(alias = "paper1-4", alias = "paper1-18")]
     Partition,
-    /// Histograms and prefix sums, CPU and GPU (paper 1, figure 20)
+    /// Histograms and prefix sums, CPU and GPU, and joins with either (paper 1, figure 20)
     #[value(alias = "paper1-20")]
     PrefixSum,
     /// Hash tables in GPU memory, by their size
@@ -167,7 +167,10 @@ impl FigureName {
             Self::Partition => {
                 return cpu_partition::figure(&bench.machine, scale).map(Outcome::of);
             }
-            Self::PrefixSum => return below(FigureExperiment::PrefixSum),
+            Self::PrefixSum => {
+                let joins = run_sweep(bench, paper1::prefix_sum_processor)?;
+                return below(FigureExperiment::PrefixSum).map(|below| below.beside("(a), joins", joins));
+            }
             Self::HashTable => {
                 let figure = hash_table(&bench.machine, scale);
                 return figure.map(Outcome::of).map_err(|error| exec_datafusion_err!("{error}"));
@@ -192,12 +195,17 @@ impl FigureName {
             Self::Paper2Figure20 => paper2::selectivity,
             Self::Paper2Figure21 => paper2::cooperative,
         };
-        let at_full_size = sweep(Sizes { scale: 1.0 });
-        let pairs = || at_full_size.runs.iter().map(|run| &run.pair);
-        let tuples = pairs().map(|pair| pair.build_rows + pair.probe_rows).max().unwrap_or(1);
-        let scale = bench.scale_for(tuples, pairs().map(bytes_of).max().unwrap_or(1));
-        sweep(Sizes { scale }).run(bench, scale)
+        run_sweep(bench, sweep)
     }
+}
+
+/// Runs joins at the part of the paper's sizes that suits the machine.
+fn run_sweep(bench: &Bench, sweep: fn(Sizes) -> Sweep) -> Result<Outcome> {
+    let at_full_size = sweep(Sizes { scale: 1.0 });
+    let pairs = || at_full_size.runs.iter().map(|run| &run.pair);
+    let tuples = pairs().map(|pair| pair.build_rows + pair.probe_rows).max().unwrap_or(1);
+    let scale = bench.scale_for(tuples, pairs().map(bytes_of).max().unwrap_or(1));
+    sweep(Sizes { scale }).run(bench, scale)
 }
 
 /// Runs one figure and writes it.

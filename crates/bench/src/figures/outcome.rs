@@ -26,6 +26,20 @@ impl Outcome {
         Self::Refused(figure.notes.into_iter().next_back().unwrap_or_else(|| "nothing was measured".to_owned()))
     }
 
+    /// With the figures of another part of the same experiment, or in a note why that part has none.
+    pub(super) fn beside(mut self, part: &str, other: Self) -> Self {
+        match (&mut self, other) {
+            (Self::Done(figures), Self::Done(others)) => figures.extend(others),
+            (Self::Done(figures), Self::Refused(reason) | Self::Failed(reason)) => {
+                if let Some(first) = figures.first_mut() {
+                    first.notes.push(format!("{part}: refused, {reason}"));
+                }
+            }
+            (Self::Refused(_) | Self::Failed(_), _) => {}
+        }
+        self
+    }
+
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Done(_) => "done",

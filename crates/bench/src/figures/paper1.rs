@@ -1,7 +1,7 @@
 //! Figures of paper 1, section 6: Lutz et al., *Triton Join*. Rates are those that its text states, of an IBM AC922.
 
 use overspill_experiments::Axis;
-use overspill_join::device::GpuStrategy;
+use overspill_join::device::{GpuStrategy, PrefixSumProcessor};
 use overspill_join::hash_table::TableChoice;
 use overspill_kernels::Algorithm;
 
@@ -14,11 +14,22 @@ const WORKLOADS: [u64; 3] = [128, 512, 2048];
 
 const MILLIONS: &str = "million tuples a side";
 
-const GPU_NO_PARTITION: Way =
-    Way::Gpu(OnGpu { strategy: GpuStrategy::NoPartition, cached_share: 1.0, first_pass: None, multiprocessors: 1.0 });
+const GPU_NO_PARTITION: Way = Way::Gpu(OnGpu {
+    strategy: GpuStrategy::NoPartition,
+    cached_share: 1.0,
+    first_pass: None,
+    prefix_sum: None,
+    multiprocessors: 1.0,
+    wants_pairs: false,
+});
 
 fn triton() -> OnGpu {
     OnGpu::new(GpuStrategy::Triton)
+}
+
+/// With a prefix sum on the GPU, as the paper profiles it (sections 6.2.2 and 6.2.3).
+fn triton_alone() -> OnGpu {
+    triton().counted_by(PrefixSumProcessor::Gpu)
 }
 
 fn run(line: impl Into<String>, x: f64, pair: TablePair, way: Way) -> Run {
@@ -96,7 +107,7 @@ pub(super) fn interconnect_usage(sizes: Sizes) -> Sweep {
         let (x, dense) = (millions as f64, sizes.millions(millions, millions));
         let sparse = sizes.sparse(&dense);
         runs.push(run("gpu_no_partition", x, dense.clone(), GPU_NO_PARTITION));
-        runs.push(run("triton", x, dense, Way::Gpu(triton())));
+        runs.push(run("triton", x, dense, Way::Gpu(triton_alone())));
         runs.push(run("gpu_no_partition, linear probing", x, sparse, GPU_NO_PARTITION));
     }
     Sweep {
@@ -120,7 +131,7 @@ pub(super) fn interconnect_usage(sizes: Sizes) -> Sweep {
 /// Section 6.2.3.
 pub(super) fn time_breakdown(sizes: Sizes) -> Sweep {
     let runs = WORKLOADS
-        .map(|millions| run("triton", millions as f64, sizes.millions(millions, millions), Way::Gpu(triton())));
+        .map(|millions| run("triton", millions as f64, sizes.millions(millions, millions), Way::Gpu(triton_alone())));
     Sweep {
         name: "paper1-15",
         title: "Where the Triton join's time goes",
@@ -240,6 +251,33 @@ pub(super) fn cache_size(sizes: Sizes) -> Sweep {
     }
 }
 
+/// Section 6.2.8, the join.
+pub(super) fn prefix_sum_processor(sizes: Sizes) -> Sweep {
+    const BY_CPU: &str = "triton, prefix sum on the CPU";
+    const BY_GPU: &str = "triton, prefix sum on the GPU";
+    let mut runs = Vec::new();
+    for millions in WORKLOADS {
+        let (x, pair) = (millions as f64, sizes.millions(millions, millions));
+        for (line, processor) in [(BY_CPU, PrefixSumProcessor::Cpu), (BY_GPU, PrefixSumProcessor::Gpu)] {
+            runs.push(run(line, x, pair.clone(), Way::Gpu(triton().counted_by(processor))));
+        }
+    }
+    Sweep {
+        name: "paper1-20",
+        title: "The Triton join by the processor of its prefix sum",
+        paper: "paper 1, figure 20 (a)",
+        x: Axis::linear(MILLIONS),
+        runs,
+        stated: vec![Stated {
+            name: "V100 and POWER9, prefix sum on the CPU",
+            points: vec![(128.0, 2.2), (512.0, 2.2), (2048.0, 1.6)],
+        }],
+        claims: vec![lines("a prefix sum on the CPU of one on the GPU", "1.1 x", BY_CPU, BY_GPU)],
+        detail: Detail::Rates,
+        notes: vec![],
+    }
+}
+
 /// Section 6.2.9: the data stay as large.
 pub(super) fn build_to_probe_ratios(sizes: Sizes) -> Sweep {
     let mut runs = Vec::new();
@@ -285,7 +323,8 @@ pub(super) fn payload_attributes(sizes: Sizes) -> Sweep {
             let pair = TablePair { probe_payloads: payloads, ..sizes.millions(millions, millions) };
             let x = payloads as f64;
             runs.push(run(format!("no_partition, {millions} M"), x, pair.clone(), Way::NoPartition));
-            runs.push(run(format!("triton, {millions} M"), x, pair, Way::Gpu(triton())));
+            let way = OnGpu { wants_pairs: true, ..triton() };
+            runs.push(run(format!("triton, {millions} M"), x, pair, Way::Gpu(way)));
         }
     }
     Sweep {

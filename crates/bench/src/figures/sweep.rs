@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill_experiments::{Axis, Figure, SeriesSource};
-use overspill_join::device::{DeviceRequest, DeviceTuning, Gpu, GpuStrategy};
+use overspill_join::device::{DeviceRequest, DeviceTuning, Gpu, GpuStrategy, PrefixSumProcessor};
 use overspill_join::hash_table::TableChoice;
 use overspill_join::radix::ProbeRegions;
 use overspill_kernels::Algorithm;
@@ -14,7 +14,7 @@ use super::bench::{Bench, Scaled};
 use super::kernel_times::{KernelGroup, KernelTimes, kernel_times};
 use super::outcome::Outcome;
 use crate::datagen::TablePair;
-use crate::gpu_join::{DeviceCounts, request};
+use crate::gpu_join::{DeviceCounts, prefix_sum, request};
 use crate::operator::{Answer, How, Joined, Tables};
 use crate::report::{median, tell};
 
@@ -35,8 +35,12 @@ pub(super) struct OnGpu {
     /// Of partitions, and of hash tables.
     pub(super) cached_share: f64,
     pub(super) first_pass: Option<Algorithm>,
+    /// Who counts keys before the first pass; `None` for whoever does in SQL.
+    pub(super) prefix_sum: Option<PrefixSumProcessor>,
     /// The share of the multiprocessors that kernels occupy.
     pub(super) multiprocessors: f64,
+    /// Whether the CPU gets pairs, to put rows together; if not, kernels sum payloads.
+    pub(super) wants_pairs: bool,
 }
 
 impl Way {
@@ -53,7 +57,7 @@ impl OnGpu {
             GpuStrategy::NoPartition | GpuStrategy::Het | GpuStrategy::GpuHet => 1.0,
             _ => overspill::OverspillConfig::default().gpu_cached_share,
         };
-        Self { strategy, cached_share, first_pass: None, multiprocessors: 1.0 }
+        Self { strategy, cached_share, first_pass: None, prefix_sum: None, multiprocessors: 1.0, wants_pairs: false }
     }
 
     /// With that share of its partitions or hash table in GPU memory.
@@ -61,7 +65,12 @@ impl OnGpu {
         Self { cached_share, ..self }
     }
 
-    fn request(self, gpu: &Arc<Gpu>, counts: &Arc<DeviceCounts>) -> Result<DeviceRequest> {
+    /// With keys that this processor counts.
+    pub(super) fn counted_by(self, processor: PrefixSumProcessor) -> Self {
+        Self { prefix_sum: Some(processor), ..self }
+    }
+
+    fn request(self, bench: &Bench, gpu: &Arc<Gpu>, counts: &Arc<DeviceCounts>) -> Result<DeviceRequest> {
         let gpu = if self.multiprocessors < 1.0 {
             let all = gpu.device().properties().multiprocessors;
             let some = ((f64::from(all) * self.multiprocessors).round() as u32).max(1);
@@ -71,7 +80,9 @@ impl OnGpu {
         };
         let table_share = if self.strategy == GpuStrategy::NoPartition { self.cached_share } else { 1.0 };
         let tuning = DeviceTuning { first_pass: self.first_pass, table_share };
-        Ok(DeviceRequest { cached_share: self.cached_share, tuning, ..request(&gpu, self.strategy, counts) })
+        let processor = self.prefix_sum.unwrap_or_else(|| prefix_sum(bench.device(), bench.threads, &gpu));
+        let request = request(&gpu, self.strategy, processor, counts);
+        Ok(DeviceRequest { cached_share: self.cached_share, tuning, ..request })
     }
 }
 
@@ -437,7 +448,10 @@ impl Attempt<'_> {
         let Self { bench, tables, expected, way, gpu } = self;
         let counts = Arc::new(DeviceCounts::default());
         let how = match (way, gpu) {
-            (Way::Gpu(way), Some(gpu)) => How { device: Some(way.request(gpu, &counts)?), ..How::default() },
+            (Way::Gpu(way), Some(gpu)) => {
+                let device = Some(way.request(bench, gpu, &counts)?);
+                How { device, wants_pairs: way.wants_pairs, ..How::default() }
+            }
             (Way::Radix(table_choice), _) => {
                 How { probe_regions: Some(regions(bench, tables.build_rows)), table_choice, ..How::default() }
             }
@@ -450,6 +464,11 @@ impl Attempt<'_> {
         }
         if gpu.is_none() {
             return Ok(Ok((joined, None)));
+        }
+        if let Way::Gpu(OnGpu { prefix_sum: Some(processor), .. }) = way
+            && (counts.cpu_prefix_sums() > 0) != (processor == PrefixSumProcessor::Cpu)
+        {
+            return Ok(Err("its keys were counted by the other processor".to_owned()));
         }
         let link = counts.link_bytes(tables.probe_rows);
         Ok(link.map(|link| (joined, Some(Moved { link, spilled: counts.spilled_bytes() }))))

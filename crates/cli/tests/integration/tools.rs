@@ -302,6 +302,12 @@ fn every_figure_of_the_papers_runs_on_the_emulated_device() {
     for line in ["standard", "linear", "shared", "hierarchical"] {
         assert!(lines.contains(&(line.to_owned(), 4)), "{line} of {lines:?}");
     }
+    // The first pass with a histogram of either processor.
+    let lines = measured(&all["prefix-sum"]);
+    for line in ["triton, prefix sum on the CPU", "triton, prefix sum on the GPU"] {
+        assert!(lines.contains(&(line.to_owned(), 3)), "{line} of {lines:?}: {}", notes(&all["prefix-sum"]));
+    }
+    assert!(lines.iter().any(|(line, _)| line.starts_with("CPU, ") && line.ends_with(": histogram")), "{lines:?}");
     // What is not there is refused by its name, with the reason.
     assert!(notes(&all["paper1-14"]).contains("translation requests a tuple: refused"), "{}", notes(&all["paper1-14"]));
     // Each kernel of the Triton join was timed, at each size, in both passes.
@@ -348,6 +354,9 @@ fn every_figure_of_the_papers_runs_on_the_emulated_device() {
     };
     let crossed = bytes("paper1-19", "bytes over the link", "triton, 2048 M");
     assert!(crossed.len() == 4 && crossed[0] > crossed[3], "{crossed:?}");
+    let counted =
+        ["CPU", "GPU"].map(|by| bytes("prefix-sum", "bytes over", &format!("triton, prefix sum on the {by}")));
+    assert!((0..3).all(|size| counted[0][size] + 7.0 < counted[1][size]), "{counted:?}");
     let tables = ["table in GPU memory", "half in GPU memory", "table in CPU memory"]
         .map(|line| bytes("paper2-19", "bytes of hash tables", &format!("gpu_no_partition, {line}")));
     assert_eq!(tables.each_ref().map(Vec::len), [5; 3]);
@@ -393,6 +402,9 @@ fn figures_need_no_gpu_where_they_have_lines_of_the_cpu() {
     );
     let json: serde_json::Value = serde_json::from_str(&shell.read("f.json")).unwrap();
     assert_eq!(measured(&json[0]), [("no_partition".to_owned(), 4), ("radix".to_owned(), 4)]);
+    let run = figure("paper1-20");
+    assert_eq!((run.status, run.err.as_str()), (0, ""), "{}", run.out);
+    assert!(run.out.contains("(a), joins: refused, it needs a GPU: left out by --device cpu"), "{}", run.out);
     let run = figure("paper1-16");
     assert_eq!(run.status, 1, "{}", run.out);
     assert!(

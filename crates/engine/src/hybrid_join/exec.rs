@@ -41,7 +41,7 @@ use super::memory::JoinMemory;
 use super::metrics::{DeviceMetrics, JoinMetrics};
 use super::stream::{HybridJoinStream, Inputs, shares_probe_inputs};
 use super::timeline::JoinTimeline;
-use crate::advisor::{GpuAdvisor, probe_regions};
+use crate::advisor::{GpuAdvisor, prefix_sum, probe_regions};
 use crate::config::{OverspillConfig, Strategy};
 use crate::device;
 
@@ -200,12 +200,15 @@ impl HybridJoinExec {
             statistics.num_rows.get_value().map(|rows| *rows as u64)
         };
         let rows = if config.strategy == Strategy::Auto { [rows(self.left()), rows(self.right())] } else { [None; 2] };
-        // In `Partitioned` mode each partition is a join of its own.
-        let partitions = self.probe_partitions() as u64;
-        let parts = if self.partition_mode() == PartitionMode::Partitioned { partitions.max(1) } else { 1 };
-        let rows = rows.map(|rows| rows.map(|rows| rows / parts));
-        let threads = if parts > 1 { 1 } else { self.probe_partitions() };
+        let (parts, threads) = self.parts_and_threads();
+        let rows = rows.map(|rows| rows.map(|rows| rows / parts as u64));
         GpuAdvisor::new(config, rows, threads)
+    }
+
+    /// Of how many joins it is made, and how many threads each has: in `Partitioned` mode each partition is a join of its own.
+    fn parts_and_threads(&self) -> (usize, usize) {
+        let partitions = self.probe_partitions().max(1);
+        if self.partition_mode() == PartitionMode::Partitioned { (partitions, 1) } else { (1, partitions) }
     }
 
     /// The GPU that joins, if the settings ask for one, and what kernels may aggregate pairs to.
@@ -236,8 +239,20 @@ impl HybridJoinExec {
         let tables_may_span = config.strategy == Strategy::GpuNoPartition || advisor.is_measured();
         let transfer = config.transfer_method.0;
         let advisor = Arc::new(advisor);
+        let prefix_sum = prefix_sum(config, self.parts_and_threads().1, &gpu);
         let tuning = DeviceTuning::default();
-        Ok(Some(DeviceRequest { gpu, advisor, tables_may_span, transfer, cached_share, aggregation, observer, tuning }))
+        let request = DeviceRequest {
+            gpu,
+            advisor,
+            tables_may_span,
+            transfer,
+            cached_share,
+            prefix_sum,
+            aggregation,
+            observer,
+            tuning,
+        };
+        Ok(Some(request))
     }
 
     fn start(&self, task: &Arc<TaskContext>, aggregates: Option<&[Aggregate]>) -> Result<Execution> {

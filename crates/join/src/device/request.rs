@@ -43,6 +43,15 @@ impl GpuStrategy {
     }
 }
 
+/// The processor that counts the keys of each partition before the first pass of `triton` (paper 1, section 6.2.8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PrefixSumProcessor {
+    /// The CPU, which reads keys in its own memory while the GPU works for others.
+    Cpu,
+    /// The GPU, to which keys come once more.
+    Gpu,
+}
+
 /// What is counted of joins on a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceCount {
@@ -64,6 +73,8 @@ pub enum DeviceCount {
     ReturnedRows,
     /// Probe rows that the CPU joined as its share of a join of both processors.
     SharedRows,
+    /// Build sides, and chunks of the probe side, whose keys the CPU counted for the first pass of `triton`.
+    CpuPrefixSums,
     /// Bytes that crossed the link between CPU and GPU memory, by the sizes of what was read and written.
     LinkBytes,
     /// Bytes of hash tables and partitions.
@@ -109,6 +120,8 @@ pub struct DeviceRequest {
     pub cached_share: f64,
     /// What kernels may aggregate pairs to, where these are wanted for nothing else.
     pub aggregation: Option<Arc<PairAggregation>>,
+    /// Who counts keys before the first pass of `triton`.
+    pub prefix_sum: PrefixSumProcessor,
     /// Who is told.
     pub observer: Arc<dyn DeviceObserver>,
     /// What experiments vary.

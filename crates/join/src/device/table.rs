@@ -47,7 +47,7 @@ impl DeviceTable {
                 GpuStrategy::NoPartition => {
                     GpuTable::build(request, &columns, Home::Gpu, memory).map(Self::NoPartition)
                 }
-                GpuStrategy::Triton => triton::build(request, &columns).map(Self::Triton),
+                GpuStrategy::Triton => triton::build(request, &columns, threads).map(Self::Triton),
                 GpuStrategy::CpuPartitioned => {
                     cpu_partitioned::build(request, &mut columns, threads).map(Self::CpuPartitioned)
                 }

@@ -8,25 +8,26 @@
 
 mod relation;
 
+use overspill_kernels::JoinSide;
 use overspill_machine::Result;
 use overspill_machine::memory::Mapping;
 
-use relation::FirstPassPlan;
+use relation::BaseRelation;
 pub(crate) use relation::PartitionedRelation;
 
-use crate::device::{AggregatedPairs, BuildColumns, DeviceCount, DeviceRequest, ProbeKeys, Resident};
+use crate::device::{
+    AggregatedPairs, BuildColumns, DeviceCount, DeviceRequest, PooledBuffer, PrefixSumProcessor, ProbeKeys, Resident,
+};
 use crate::gpu_radix::{FirstPass, RadixBuild, RadixChunk, RadixPlan};
 
-/// Partitions a build side.
-pub(crate) fn build(request: &DeviceRequest, columns: &BuildColumns) -> Result<RadixBuild<PartitionedRelation>> {
-    let gpu = &request.gpu;
-    let plan = RadixPlan::new(gpu, columns.rows)?;
-    let resident = cache(request, columns.rows, &plan)?;
-    let mut bench = gpu.turn();
-    bench.drop_pipeline();
-    let pass = first_pass(request, &plan, &resident);
-    let relation = PartitionedRelation::new(gpu, &bench.stream, &columns.side(gpu)?, pass)?;
-    request.observer.add(DeviceCount::LinkBytes, relation.link_bytes);
+/// Partitions a build side, whose keys the CPU, if it does, counts on so many threads.
+pub(crate) fn build(
+    request: &DeviceRequest,
+    columns: &BuildColumns,
+    threads: usize,
+) -> Result<RadixBuild<PartitionedRelation>> {
+    let plan = RadixPlan::new(&request.gpu, columns.rows)?;
+    let (relation, resident) = first_pass(request, &plan, &columns.side(&request.gpu)?, &columns.keys, threads)?;
     Ok(RadixBuild::new(plan, relation, Some(resident)))
 }
 
@@ -38,13 +39,8 @@ pub(crate) fn start(
     most_pairs: u64,
     aggregated: Option<AggregatedPairs>,
 ) -> Result<RadixChunk<PartitionedRelation>> {
-    let (gpu, plan) = (&request.gpu, build.plan);
-    let resident = cache(request, keys.rows, &plan)?;
-    let mut bench = gpu.turn();
-    bench.drop_pipeline();
-    let pass = first_pass(request, &plan, &resident);
-    let relation = PartitionedRelation::new(gpu, &bench.stream, &keys.side(0..keys.rows)?, pass)?;
-    request.observer.add(DeviceCount::LinkBytes, relation.link_bytes);
+    // Other streams have chunks of their own.
+    let (relation, resident) = first_pass(request, &build.plan, &keys.side(0..keys.rows)?, &keys.keys, 1)?;
     request.observer.add(DeviceCount::StateBytes, relation.bytes());
     request.observer.add(DeviceCount::SpilledBytes, relation.spilled_bytes());
     Ok(RadixChunk::new(build, relation, most_pairs, aggregated, Some(resident)))
@@ -55,8 +51,26 @@ pub(crate) fn host_bytes(rows: usize) -> usize {
     PartitionedRelation::host_bytes(rows)
 }
 
-fn first_pass(request: &DeviceRequest, plan: &RadixPlan, resident: &Resident) -> FirstPassPlan {
-    FirstPassPlan { radix: plan.first, cached: resident.bytes(), algorithm: request.tuning.first_pass }
+/// Takes a side through the first pass, in GPU memory that is set aside for it. Its keys are those that `keys` begins with.
+fn first_pass(
+    request: &DeviceRequest,
+    plan: &RadixPlan,
+    side: &JoinSide<'_>,
+    keys: &PooledBuffer,
+    threads: usize,
+) -> Result<(PartitionedRelation, Resident)> {
+    let gpu = &request.gpu;
+    let mut base = BaseRelation::new(gpu, side, plan.first, request.tuning.first_pass)?;
+    // Before the turn: meanwhile the GPU works for others.
+    if request.prefix_sum == PrefixSumProcessor::Cpu && base.count(gpu, keys, threads)? {
+        request.observer.add(DeviceCount::CpuPrefixSums, 1);
+    }
+    let resident = cache(request, base.tuples(), plan)?;
+    let mut bench = gpu.turn();
+    bench.drop_pipeline();
+    let relation = PartitionedRelation::new(gpu, &bench.stream, base, resident.bytes())?;
+    request.observer.add(DeviceCount::LinkBytes, relation.link_bytes);
+    Ok((relation, resident))
 }
 
 /// Sets GPU memory aside for the partitions of so many tuples: at most a part of what is left, so that the other side has some,

@@ -1,12 +1,15 @@
-//! A relation after its first pass.
+//! A relation before and after its first pass.
 
-use overspill_kernels::{Algorithm, Input, JoinSide, Output, PartitionPlan, Partitioner, PayloadInput, Radix, Values};
+use overspill_kernels::{
+    Algorithm, CountedKeys, Input, JoinSide, Output, PartitionPlan, Partitioner, PayloadInput, Radix, Values,
+};
 use overspill_machine::driver::Stream;
-use overspill_machine::memory::{Layout, Mapping, SpanningBuffer, SpanningLayout};
+use overspill_machine::memory::{Layout, Mapping, SpanningBuffer, SpanningLayout, View};
+use overspill_machine::transfer::Source;
 use overspill_machine::{Error, Result};
 use tracing::debug_span;
 
-use crate::device::{Gpu, KEY};
+use crate::device::{Gpu, KEY, PooledBuffer};
 use crate::gpu_radix::{FIRST_PASS, FirstPass, LINE_TUPLES, TupleMemory, Tuples};
 
 /// Bytes of a stretch of pages in one memory.
@@ -24,14 +27,64 @@ fn payload<'a>(side: &JoinSide<'a>, tuples: u64) -> (u64, PayloadInput<'a>) {
     }
 }
 
-/// How a relation takes its first pass.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct FirstPassPlan {
-    pub(super) radix: Radix,
-    /// Bytes of the result that may lie in GPU memory.
-    pub(super) cached: u64,
-    /// `None` for Hierarchical (paper 1, section 4.3), or Shared where its second level finds no room.
-    pub(super) algorithm: Option<Algorithm>,
+/// A relation before its first pass, and how it takes it.
+#[derive(Debug)]
+pub(super) struct BaseRelation<'a> {
+    plan: PartitionPlan,
+    keys: BaseKeys<'a>,
+    payload: PayloadInput<'a>,
+    value_bytes: u64,
+}
+
+/// Its keys, by who counts them.
+#[derive(Debug)]
+enum BaseKeys<'a> {
+    /// A kernel is to, and reads them for it.
+    Uncounted(View<'a>),
+    /// The CPU has.
+    Counted(CountedKeys<'a>),
+}
+
+impl<'a> BaseRelation<'a> {
+    /// Columns in CPU memory. Without an algorithm it is Hierarchical (paper 1, section 4.3), or Shared where its second level
+    /// finds no room.
+    pub(super) fn new(gpu: &Gpu, side: &JoinSide<'a>, radix: Radix, algorithm: Option<Algorithm>) -> Result<Self> {
+        let tuples = side.keys.bytes() / KEY_BYTES;
+        let (value_bytes, payload) = payload(side, tuples);
+        let plan_with = |algorithm| {
+            PartitionPlan::new(gpu.kernels(), algorithm, KEY, &[value_bytes], radix, tuples, gpu.workspace() / 4)
+        };
+        let plan = match plan_with(algorithm.unwrap_or(Algorithm::Hierarchical)) {
+            Err(Error::TooSmall { .. }) if algorithm.is_none() => plan_with(Algorithm::Shared)?,
+            plan => plan?,
+        };
+        Ok(Self { plan, keys: BaseKeys::Uncounted(side.keys), payload, value_bytes })
+    }
+
+    /// Lets the CPU count the keys, which `keys` begins with, on so many threads (paper 1, section 6.2.8); false if it does not
+    /// read such memory.
+    pub(super) fn count(&mut self, gpu: &Gpu, keys: &'a PooledBuffer, threads: usize) -> Result<bool> {
+        let Some(Source::Host(buffer)) = keys.source() else { return Ok(false) };
+        let _counting = debug_span!("count keys", rows = self.plan.tuples()).entered();
+        self.keys = BaseKeys::Counted(CountedKeys::new(gpu.device(), &self.plan, buffer, threads)?);
+        Ok(true)
+    }
+
+    pub(super) fn tuples(&self) -> u64 {
+        self.plan.tuples()
+    }
+
+    /// Bytes that cross the link to be partitioned, but for what is written.
+    fn link_bytes(&self) -> u64 {
+        let tuples = self.plan.tuples();
+        let read = if matches!(self.payload, PayloadInput::Column(_)) { self.value_bytes } else { 0 };
+        // Keys are read once more to be counted (section 6.2.3, PS 1), or their counts are.
+        let counting = match &self.keys {
+            BaseKeys::Uncounted(_) => tuples * KEY_BYTES,
+            BaseKeys::Counted(keys) => keys.count_bytes(),
+        };
+        tuples * (KEY_BYTES + read) + counting
+    }
 }
 
 /// A relation that the first pass has partitioned, in pages of which some lie in GPU memory and the others in CPU memory.
@@ -47,19 +100,11 @@ pub(crate) struct PartitionedRelation {
 }
 
 impl PartitionedRelation {
-    /// Partitions columns in CPU memory.
-    pub(super) fn new(gpu: &Gpu, stream: &Stream, side: &JoinSide<'_>, pass: FirstPassPlan) -> Result<Self> {
-        let FirstPassPlan { radix, cached, algorithm } = pass;
-        let tuples = side.keys.bytes() / KEY_BYTES;
+    /// Partitions a relation in CPU memory; of the result so many bytes may lie in GPU memory.
+    pub(super) fn new(gpu: &Gpu, stream: &Stream, base: BaseRelation<'_>, cached: u64) -> Result<Self> {
+        let (tuples, link_bytes) = (base.plan.tuples(), base.link_bytes());
         let _partitioning = debug_span!(FIRST_PASS, rows = tuples).entered();
-        let (value_bytes, payload) = payload(side, tuples);
-        let plan_with = |algorithm| {
-            PartitionPlan::new(gpu.kernels(), algorithm, KEY, &[value_bytes], radix, tuples, gpu.workspace() / 4)
-        };
-        let plan = match plan_with(algorithm.unwrap_or(Algorithm::Hierarchical)) {
-            Err(Error::TooSmall { .. }) if algorithm.is_none() => plan_with(Algorithm::Shared)?,
-            plan => plan?,
-        };
+        let BaseRelation { plan, keys: base_keys, payload, value_bytes } = base;
         let room = plan.output_tuples();
         let tuple = KEY_BYTES + value_bytes;
         let buffer = |width: u64| {
@@ -80,18 +125,20 @@ impl PartitionedRelation {
             SpanningBuffer::new(std::slice::from_ref(gpu.device()), &layout, gpu.mapping())
         };
         let (mut keys, mut values) = (buffer(KEY_BYTES)?, buffer(value_bytes)?);
-        let input = Input { keys: side.keys, payloads: vec![payload] };
-        let read = if matches!(payload, PayloadInput::Column(_)) { value_bytes } else { 0 };
         let partitions = if tuples == 0 {
-            vec![(0, 0); radix.fanout() as usize]
+            vec![(0, 0); plan.radix().fanout() as usize]
         } else {
             let mut output = Output { keys: keys.view_mut()?, payloads: vec![values.view_mut()?] };
-            Partitioner::new(gpu.kernels(), plan)?.run(stream, &input, &mut output)?
+            let mut partitioner = Partitioner::new(gpu.kernels(), plan)?;
+            match &base_keys {
+                BaseKeys::Counted(keys) => partitioner.run_counted(stream, keys, vec![payload], &mut output)?,
+                BaseKeys::Uncounted(keys) => {
+                    partitioner.run(stream, &Input { keys: *keys, payloads: vec![payload] }, &mut output)?
+                }
+            }
         };
-        let mut relation = Self { keys, values, value_bytes, partitions, link_bytes: 0 };
-        // Keys are read once more to be counted (section 6.2.3, PS 1).
-        let written = (tuples as f64 * tuple as f64 * relation.spilled_share()) as u64;
-        relation.link_bytes = tuples * (2 * KEY_BYTES + read) + written;
+        let mut relation = Self { keys, values, value_bytes, partitions, link_bytes };
+        relation.link_bytes += (tuples as f64 * tuple as f64 * relation.spilled_share()) as u64;
         Ok(relation)
     }
 

@@ -9,9 +9,11 @@
 //!
 //! The output is columnar. Partitions follow each other, each starting at a multiple of [`PartitionPlan::alignment`] tuples.
 
+mod histogram;
 mod plan;
 mod run;
 
+pub use histogram::{CountedKeys, Histogram};
 pub use plan::{Algorithm, KeyWidth, PartitionPlan};
 pub(crate) use run::PartitionArguments;
 pub use run::{Input, Output, Partitioner, PayloadInput};

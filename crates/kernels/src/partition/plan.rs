@@ -223,6 +223,11 @@ impl PartitionPlan {
         self.blocks
     }
 
+    /// Tuples of a block's chunk: the first block has the first so many, and the last what is left, if anything is.
+    pub fn chunk(&self) -> u64 {
+        self.chunk
+    }
+
     /// Whether every buffer that leaves for the output is whole lines, but for the ends of a block's share.
     pub fn writes_whole_lines(&self) -> bool {
         let narrowest = self.payloads.iter().copied().chain([self.key.bytes()]).min().unwrap_or(8);

@@ -4,6 +4,7 @@ use overspill_machine::driver::{Arguments, Function, LaunchShape, Stream};
 use overspill_machine::memory::{DeviceBuffer, View, ViewMut};
 use overspill_machine::{Error, Result};
 
+use super::histogram::{CountedKeys, Histogram};
 use super::plan::{Algorithm, KeyWidth, MAX_PAYLOADS, PartitionPlan};
 use crate::Kernels;
 
@@ -72,6 +73,14 @@ enum Columns {
     Copied,
 }
 
+/// Who counts the keys of each block's chunk by their partition.
+enum Counting<'a> {
+    /// A kernel, with these arguments.
+    ByKernel(Function, PartitionArguments),
+    /// The CPU has done so.
+    ByCpu(&'a Histogram),
+}
+
 /// Threads of the kernels that turn counts into offsets.
 const OFFSET_THREADS: u32 = 256;
 
@@ -131,7 +140,29 @@ impl Partitioner {
         let arguments = self.arguments(input, output, Columns::Partitioned)?;
         // SAFETY: the columns were checked against the plan, which the buffers were made for; the borrows outlive the
         // stream's work, which is waited for below, also after an error.
-        let launched = unsafe { self.launch(stream, &self.histogram.clone(), &arguments, &arguments) };
+        let launched =
+            unsafe { self.launch(stream, Counting::ByKernel(self.histogram.clone(), arguments), &arguments) };
+        stream.synchronize().and(launched)?;
+        self.partitions(stream)
+    }
+
+    /// As [`Partitioner::run`], for keys in CPU memory that the CPU has counted: kernels read them once (paper 1, section 6.2.8).
+    ///
+    /// # Errors
+    /// As [`Partitioner::run`], or if the keys were counted for another plan.
+    pub fn run_counted(
+        &mut self,
+        stream: &Stream,
+        keys: &CountedKeys<'_>,
+        payloads: Vec<PayloadInput<'_>>,
+        output: &mut Output<'_>,
+    ) -> Result<Vec<(u64, u64)>> {
+        if keys.plan != self.plan {
+            return Err(Error::Invalid("keys that were counted for one plan are partitioned by another".to_owned()));
+        }
+        let arguments = self.arguments(&Input { keys: keys.keys, payloads }, output, Columns::Partitioned)?;
+        // SAFETY: as above; and the counts are those of these keys in the chunks of this plan.
+        let launched = unsafe { self.launch(stream, Counting::ByCpu(&keys.histogram), &arguments) };
         stream.synchronize().and(launched)?;
         self.partitions(stream)
     }
@@ -165,7 +196,8 @@ impl Partitioner {
         };
         let partitioning = self.arguments(&copied, output, Columns::Partitioned)?;
         // SAFETY: as above, for both sets of columns.
-        let launched = unsafe { self.launch(stream, &self.histogram_copy.clone(), &counting, &partitioning) };
+        let counting = Counting::ByKernel(self.histogram_copy.clone(), counting);
+        let launched = unsafe { self.launch(stream, counting, &partitioning) };
         stream.synchronize().and(launched)?;
         self.partitions(stream)
     }
@@ -179,14 +211,17 @@ impl Partitioner {
     }
 
     /// # Safety
-    /// The arguments lead to columns of the plan's sizes, valid until the stream has done its work.
+    /// The arguments lead to columns of the plan's sizes, valid until the stream has done its work. What the CPU has counted are
+    /// the keys that are partitioned.
     unsafe fn launch(
         &mut self,
         stream: &Stream,
-        histogram: &Function,
-        counting: &PartitionArguments,
+        counting: Counting<'_>,
         partitioning: &PartitionArguments,
     ) -> Result<()> {
+        if let Counting::ByCpu(histogram) = &counting {
+            self.offsets.write(stream, histogram.counts())?;
+        }
         let plan = &self.plan;
         let (fanout, blocks) = (plan.radix.fanout(), u64::from(plan.blocks));
         let (counts, totals, starts) =
@@ -198,8 +233,10 @@ impl Partitioner {
         let single = plan.share.shape(1, OFFSET_THREADS, 0);
         // SAFETY: the parameters are those of the kernels; the rest is the caller's promise.
         unsafe {
-            let counters = u64::from(fanout) * 4;
-            histogram.launch(stream, each_block(counters), Arguments::default().with(counting).with(&counts))?;
+            if let Counting::ByKernel(histogram, arguments) = &counting {
+                let counters = u64::from(fanout) * 4;
+                histogram.launch(stream, each_block(counters), Arguments::default().with(arguments).with(&counts))?;
+            }
             self.totals_of.launch(
                 stream,
                 each_partition,

@@ -1,7 +1,8 @@
 //! Whatever the driver refuses ends in an error, with all memory given back.
 
 use overspill_kernels::{
-    Algorithm, HashFunction, Input, Kernels, KeyWidth, Output, PartitionPlan, Partitioner, PayloadInput, Radix,
+    Algorithm, CountedKeys, HashFunction, Input, Kernels, KeyWidth, Output, PartitionPlan, Partitioner, PayloadInput,
+    Radix,
 };
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::{DeviceBuffer, HostBuffer, PageSize};
@@ -21,25 +22,32 @@ fn work(emulated: &Emulated) -> Result<()> {
     for (key, place) in (0..).zip(keys.as_mut_slice::<u64>()) {
         *place = key;
     }
-    let mut out_keys = HostBuffer::pinned(&device, (plan.output_tuples() * 8) as usize, PageSize::Small)?;
-    let mut out_rows = DeviceBuffer::new(&device, plan.output_tuples() * 8)?;
-    out_rows.fill(&stream, 0)?;
-    let input = Input { keys: keys.view(&device)?, payloads: vec![PayloadInput::RowIds(0)] };
-    let mut output = Output { keys: out_keys.view_mut(&device)?, payloads: vec![out_rows.view_mut()] };
+    let counted = CountedKeys::new(&device, &plan, &keys, 2)?;
     let mut partitioner = Partitioner::new(&kernels, plan.clone())?;
-    let partitions = partitioner.run(&stream, &input, &mut output)?;
-    let rows: Vec<u64> = out_rows.read(&stream, plan.output_tuples() as usize)?;
-    let mut sum = 0;
-    for (start, count) in partitions {
-        let range = start as usize..(start + count) as usize;
-        assert_eq!(
-            out_keys.as_slice::<u64>()[range.clone()],
-            rows[range.clone()],
-            "a wrong answer instead of an error"
-        );
-        sum += rows[range].iter().sum::<u64>();
+    for by_cpu in [false, true] {
+        let mut out_keys = HostBuffer::pinned(&device, (plan.output_tuples() * 8) as usize, PageSize::Small)?;
+        let mut out_rows = DeviceBuffer::new(&device, plan.output_tuples() * 8)?;
+        out_rows.fill(&stream, 0)?;
+        let mut output = Output { keys: out_keys.view_mut(&device)?, payloads: vec![out_rows.view_mut()] };
+        let payloads = vec![PayloadInput::RowIds(0)];
+        let partitions = if by_cpu {
+            partitioner.run_counted(&stream, &counted, payloads, &mut output)?
+        } else {
+            partitioner.run(&stream, &Input { keys: keys.view(&device)?, payloads }, &mut output)?
+        };
+        let rows: Vec<u64> = out_rows.read(&stream, plan.output_tuples() as usize)?;
+        let mut sum = 0;
+        for (start, count) in partitions {
+            let range = start as usize..(start + count) as usize;
+            assert_eq!(
+                out_keys.as_slice::<u64>()[range.clone()],
+                rows[range.clone()],
+                "a wrong answer instead of an error"
+            );
+            sum += rows[range].iter().sum::<u64>();
+        }
+        assert_eq!(sum, tuples * (tuples - 1) / 2, "a wrong answer instead of an error");
     }
-    assert_eq!(sum, tuples * (tuples - 1) / 2, "a wrong answer instead of an error");
     Ok(())
 }
 

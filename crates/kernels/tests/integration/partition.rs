@@ -1,5 +1,6 @@
 use overspill_kernels::{
-    Algorithm, HashFunction, Input, Kernels, KeyWidth, Output, PartitionPlan, Partitioner, PayloadInput, Radix,
+    Algorithm, CountedKeys, HashFunction, Histogram, Input, Kernels, KeyWidth, Output, PartitionPlan, Partitioner,
+    PayloadInput, Radix,
 };
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::{
@@ -105,6 +106,16 @@ fn column(values: &[u64], width: u64) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()[..width as usize].to_vec()).collect()
 }
 
+/// Who counts the keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counting {
+    Kernel,
+    /// A kernel that copies the input to GPU memory meanwhile.
+    Copying,
+    /// The CPU, on so many threads.
+    Cpu(usize),
+}
+
 /// One case: what is partitioned, and how.
 struct Case {
     algorithm: Algorithm,
@@ -115,8 +126,7 @@ struct Case {
     radix: Radix,
     input: Placement,
     output: Placement,
-    /// Whether the input is copied to GPU memory as it is counted.
-    copying: bool,
+    counting: Counting,
 }
 
 impl Case {
@@ -129,7 +139,7 @@ impl Case {
             radix: Radix::new(bits, 0, HashFunction::MultiplyShift).unwrap(),
             input: Placement::Device,
             output: Placement::Pinned,
-            copying: false,
+            counting: Counting::Kernel,
         }
     }
 
@@ -142,7 +152,7 @@ impl Case {
         let plan =
             PartitionPlan::new(kernels, self.algorithm, self.key, &self.payloads, self.radix, tuples, BUDGET).unwrap();
         let name = format!(
-            "{} {:?} {:?} row ids {} fanout {} {:?} to {:?}, copying {}, {tuples} tuples",
+            "{} {:?} {:?} row ids {} fanout {} {:?} to {:?}, counted by {:?}, {tuples} tuples",
             self.algorithm,
             self.key,
             self.payloads,
@@ -150,7 +160,7 @@ impl Case {
             self.radix.fanout(),
             self.input,
             self.output,
-            self.copying
+            self.counting
         );
         // A payload's value tells which tuple and which column it came from.
         let payload_of = |row: u64, column: usize| match self.payloads[column] {
@@ -187,17 +197,24 @@ impl Case {
             payloads: outputs.iter_mut().map(|memory| memory.view_mut(kernels)).collect(),
         };
         let mut partitioner = Partitioner::new(kernels, plan.clone()).unwrap();
-        let partitions = if self.copying {
-            let buffer = |width: u64| DeviceBuffer::new(kernels.device(), tuples * width).unwrap();
-            let mut copied_keys = buffer(self.key.bytes());
-            let mut copied: Vec<DeviceBuffer> = self.payloads.iter().map(|width| buffer(*width)).collect();
-            let mut copy = Output {
-                keys: copied_keys.view_mut(),
-                payloads: copied.iter_mut().map(DeviceBuffer::view_mut).collect(),
-            };
-            partitioner.run_copying(&stream, &input, &mut copy, &mut output)
-        } else {
-            partitioner.run(&stream, &input, &mut output)
+        let partitions = match self.counting {
+            Counting::Kernel => partitioner.run(&stream, &input, &mut output),
+            Counting::Cpu(threads) => {
+                let Memory::Host(buffer) = &from else { panic!("{name}: the CPU counts what it reads") };
+                let keys = CountedKeys::new(kernels.device(), &plan, buffer, threads).unwrap();
+                assert_eq!(keys.count_bytes(), u64::from(self.radix.fanout()) * u64::from(plan.blocks()) * 8);
+                partitioner.run_counted(&stream, &keys, input.payloads.clone(), &mut output)
+            }
+            Counting::Copying => {
+                let buffer = |width: u64| DeviceBuffer::new(kernels.device(), tuples * width).unwrap();
+                let mut copied_keys = buffer(self.key.bytes());
+                let mut copied: Vec<DeviceBuffer> = self.payloads.iter().map(|width| buffer(*width)).collect();
+                let mut copy = Output {
+                    keys: copied_keys.view_mut(),
+                    payloads: copied.iter_mut().map(DeviceBuffer::view_mut).collect(),
+                };
+                partitioner.run_copying(&stream, &input, &mut copy, &mut output)
+            }
         }
         .unwrap_or_else(|error| panic!("{name}: {error}"));
         drop(output);
@@ -205,10 +222,25 @@ impl Case {
         let out_keys = to.values(&stream, self.key.bytes());
         let out_payloads: Vec<Vec<u64>> =
             outputs.iter_mut().zip(&self.payloads).map(|(memory, width)| memory.values(&stream, *width)).collect();
+        // What the CPU counts says where the tuples of each block are, whoever counted them here.
+        let histogram = match self.key {
+            KeyWidth::Four => Histogram::of_plan(&plan, &keys.iter().map(|key| *key as u32).collect::<Vec<_>>(), 2),
+            KeyWidth::Eight => Histogram::of_plan(&plan, &keys, 2),
+        };
+        let histogram = histogram.unwrap();
+        let blocks = histogram.counts().chunks(plan.blocks() as usize);
+        assert!(
+            blocks.clone().map(|counts| counts.iter().sum::<u64>()).eq(partitions.iter().map(|(_, count)| *count)),
+            "{name}: the CPU counts others"
+        );
+        let blocks_of = |counts: &[u64]| -> Vec<u64> {
+            (0..).zip(counts).flat_map(|(block, count)| std::iter::repeat_n(block, *count as usize)).collect()
+        };
         let mut seen = vec![false; keys.len()];
         let mut end_before = 0;
         let mut found = 0;
-        for (partition, (start, count)) in partitions.iter().enumerate() {
+        for ((partition, (start, count)), counts) in partitions.iter().enumerate().zip(blocks) {
+            let blocks = blocks_of(counts);
             assert!(*start >= end_before, "{name}: partition {partition} starts within the one before");
             assert_eq!(start % plan.alignment(), 0, "{name}: partition {partition} does not start on a line");
             end_before = start + count;
@@ -232,6 +264,8 @@ impl Case {
                     "{name}: row {row} at {at} is there twice"
                 );
                 assert_eq!(keys[row as usize], key, "{name}: the key of row {row}");
+                let block = blocks[at - *start as usize];
+                assert_eq!(row / plan.chunk(), block, "{name}: row {row} is where the CPU counts those of a block");
                 for (number, values) in out_payloads.iter().enumerate() {
                     let expected = if self.row_ids && number + 1 == self.payloads.len() {
                         row + first_row
@@ -323,7 +357,7 @@ fn every_kernel_in_every_schedule() {
                     emulated.configure(&format!("seed={seed}"));
                     let mut case = Case::new(algorithm, 2);
                     (case.key, case.payloads, case.row_ids) = (key, payloads.to_vec(), seed % 3 == 1);
-                    case.copying = algorithm == Algorithm::Linear;
+                    case.counting = if algorithm == Algorithm::Linear { Counting::Copying } else { Counting::Kernel };
                     let tuples = scaled(2_000);
                     case.check(&kernels, &if seed % 2 == 0 { uniform(tuples, seed) } else { skewed(tuples, seed) });
                 }
@@ -401,10 +435,72 @@ fn spilled_input_is_copied_as_it_is_counted() {
         ] {
             let mut case = Case::new(Algorithm::Shared, 5);
             (case.key, case.payloads, case.row_ids) = (key, payloads, row_ids);
-            (case.input, case.output, case.copying) = (Placement::Pinned, Placement::Device, true);
+            (case.input, case.output) = (Placement::Pinned, Placement::Device);
+            case.counting = Counting::Copying;
             case.check(&kernels, &uniform(scaled(5_000), seed));
         }
     }
+}
+
+#[test]
+fn keys_that_the_cpu_has_counted_are_read_once() {
+    let emulated = Emulated::start();
+    emulated.configure("coherent=1");
+    let kernels = emulated.kernels();
+    for algorithm in Algorithm::ALL {
+        for (key, payloads, row_ids) in [
+            (KeyWidth::Eight, vec![8], false),
+            (KeyWidth::Four, vec![], false),
+            (KeyWidth::Four, vec![4, 8], true),
+            (KeyWidth::Eight, vec![4], true),
+        ] {
+            for (number, bits) in [1, 6, 9].into_iter().enumerate() {
+                let mut case = Case::new(algorithm, bits);
+                (case.key, case.payloads, case.row_ids) = (key, payloads.clone(), row_ids);
+                case.input = if number == 1 { Placement::Pageable } else { Placement::Pinned };
+                case.counting = Counting::Cpu([1, 3, 16][number]);
+                for tuples in [0, 1, 33, scaled(20_000)] {
+                    let launches = emulated.launches(|| {
+                        case.check(&kernels, &uniform(tuples, 11));
+                    });
+                    let counting = launches.iter().find(|launch| launch.kernel.contains("histogram"));
+                    assert!(counting.is_none() && launches.len() == 4, "{launches:?}");
+                }
+                case.check(&kernels, &skewed(scaled(5_000), 12));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_counted_for_another_plan_is_refused() {
+    let emulated = Emulated::start();
+    let kernels = emulated.kernels();
+    let (device, stream) = (kernels.device(), Stream::new(kernels.device()).unwrap());
+    let plan = |bits, tuples| {
+        let radix = Radix::new(bits, 0, HashFunction::MultiplyShift).unwrap();
+        PartitionPlan::new(&kernels, Algorithm::Shared, KeyWidth::Eight, &[], radix, tuples, BUDGET).unwrap()
+    };
+    let keys = HostBuffer::pinned(device, 8 * 100, PageSize::Small).unwrap();
+    let mut room = DeviceBuffer::new(device, plan(3, 100).output_tuples() * 8).unwrap();
+    let mut partitioner = Partitioner::new(&kernels, plan(3, 100)).unwrap();
+    for (bits, tuples, fits) in [(3, 100, true), (2, 100, false), (3, 99, false)] {
+        let counted = CountedKeys::new(device, &plan(bits, tuples), &keys, 1).unwrap();
+        let mut output = Output { keys: room.view_mut(), payloads: vec![] };
+        let partitioned = partitioner.run_counted(&stream, &counted, vec![], &mut output);
+        assert_eq!(partitioned.is_ok(), fits, "{bits} bits, {tuples} tuples: {partitioned:?}");
+        if let Err(error) = partitioned {
+            assert!(error.to_string().contains("counted for one plan"), "{error}");
+        }
+    }
+    let error = CountedKeys::new(device, &plan(3, 101), &keys, 1).unwrap_err();
+    assert!(error.to_string().contains("808 bytes from 0 on do not lie within 800"), "{error}");
+    let error = Histogram::of_plan(&plan(3, 100), &[0u32; 100], 1).unwrap_err();
+    assert!(error.to_string().contains("100 keys of 4 bytes to count, planned for 100 of 8"), "{error}");
+    // Pageable memory is none that this device reads.
+    let pageable = HostBuffer::new(8 * 100, PageSize::Small).unwrap();
+    let error = CountedKeys::new(device, &plan(3, 100), &pageable, 1).unwrap_err();
+    assert!(error.to_string().contains("cannot read pageable memory"), "{error}");
 }
 
 #[test]

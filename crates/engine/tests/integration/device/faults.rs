@@ -1,5 +1,7 @@
 //! The n-th call of the driver fails, for every kind of call: the CPU goes on, with the right answer.
 
+use overspill::PrefixSumChoice;
+
 use super::{MIB, STRATEGIES, leftovers, start};
 use crate::emulated::Emulated;
 use crate::harness::fixture::{JOINS, Size, register, settings};
@@ -31,7 +33,7 @@ async fn whatever_fails_the_answer_is_right() {
     let mut limit = 17 * MIB;
     let mut failed = 0;
     for strategy in STRATEGIES {
-        for name in SUBJECTS {
+        for (number, name) in SUBJECTS.into_iter().enumerate() {
             let (_, sql, _) = JOINS.into_iter().find(|(other, ..)| *other == name).unwrap();
             let expected = expected(sql).await;
             for kind in KINDS {
@@ -39,7 +41,8 @@ async fn whatever_fails_the_answer_is_right() {
                 // What is waited for is not counted: there a few in a row that nobody notices are the end.
                 while silent < 3 {
                     limit += 1;
-                    let device = Some(Device::with(limit));
+                    let prefix_sum = [PrefixSumChoice::Cpu, PrefixSumChoice::Gpu][number % 2];
+                    let device = Some(Device { prefix_sum, ..Device::with(limit) });
                     let settings = Settings { strategy, device, ..settings(2, false) };
                     let session = Session::open(Engine::Overspill, &settings, Memory::Ample).unwrap();
                     // Opening the device is not what is tested.

@@ -1,6 +1,6 @@
 //! What users ask for, and what they are told.
 
-use overspill::{DeviceChoice, Strategy, Transfer};
+use overspill::{DeviceChoice, PrefixSumChoice, Strategy, Transfer};
 use overspill_advisor::{PrefixSum, triton_link_bytes};
 use overspill_machine::transfer::TransferMethod;
 
@@ -69,36 +69,48 @@ async fn what_does_not_fit_the_device_is_spilled_or_refused_by_name() {
     const MATCHES: usize = SIZE.build / 3;
     let expected = expected(SIZE, sql).await;
     let mut link_bytes = vec![];
-    for (limit, strategy, cached_share) in [
-        (256 * MIB, Strategy::Triton, 1.0),
-        (256 * MIB, Strategy::Triton, 0.5),
-        (16 * MIB, Strategy::Triton, 0.79),
-        (16 * MIB, Strategy::Triton, 0.0),
-        (16 * MIB, Strategy::CpuPartitioned, 0.0),
+    for (limit, strategy, cached_share, prefix_sum) in [
+        (256 * MIB, Strategy::Triton, 1.0, PrefixSumChoice::Gpu),
+        (256 * MIB, Strategy::Triton, 0.5, PrefixSumChoice::Gpu),
+        (16 * MIB, Strategy::Triton, 0.79, PrefixSumChoice::Gpu),
+        (16 * MIB, Strategy::Triton, 0.0, PrefixSumChoice::Gpu),
+        (256 * MIB, Strategy::Triton, 1.0, PrefixSumChoice::Cpu),
+        (256 * MIB, Strategy::Triton, 0.5, PrefixSumChoice::Cpu),
+        (16 * MIB, Strategy::Triton, 0.79, PrefixSumChoice::Cpu),
+        (16 * MIB, Strategy::Triton, 0.0, PrefixSumChoice::Auto),
+        (16 * MIB, Strategy::CpuPartitioned, 0.0, PrefixSumChoice::Auto),
     ] {
         // One stream, whose chunk is joined alone.
         // Pairs come back for each match.
-        let settings = on_device(strategy, Device { cached_share, aggregates: false, ..Device::with(limit) });
+        let device = Device { cached_share, prefix_sum, aggregates: false, ..Device::with(limit) };
+        let settings = on_device(strategy, device);
         let run = run(&Settings { target_partitions: 1, ..settings }, sql).await;
         let report = run.report.device;
-        let case = format!("{strategy} with {limit} bytes, {cached_share} cached: {report:?}");
+        let case = format!("{strategy} with {limit} bytes, {cached_share} cached, counted by {prefix_sum}: {report:?}");
         assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
         assert_eq!((report.joins(), report.failures.len(), report.returned_rows), (1, 0, 0), "{case}");
         assert_eq!((report.build_rows, report.probe_rows), (SIZE.build, SIZE.probe), "{case}");
         assert_eq!(report.spilled_bytes > 0, cached_share < 1.0, "{case}");
+        // Across a link that is not coherent the CPU counts, also where one thread does.
+        let by_cpu = strategy == Strategy::Triton && prefix_sum != PrefixSumChoice::Gpu;
+        assert_eq!(report.cpu_prefix_sums, if by_cpu { 2 } else { 0 }, "{case}");
         if strategy == Strategy::Triton {
             // A key and a packed column of each row.
             let (bytes, keys) = (|rows: usize| 16.0 * rows as f64, 8.0 * (SIZE.build + SIZE.probe) as f64);
             let cached = 1.0 - report.spilled_bytes as f64 / report.state_bytes as f64;
+            let processor = if by_cpu { PrefixSum::Cpu } else { PrefixSum::Gpu };
             let traffic =
-                triton_link_bytes(bytes(SIZE.build), bytes(SIZE.probe), keys, cached, PrefixSum::Gpu, bytes(MATCHES));
+                triton_link_bytes(bytes(SIZE.build), bytes(SIZE.probe), keys, cached, processor, bytes(MATCHES));
             let off = report.link_bytes as f64 / traffic.link_bytes().total() - 1.0;
             assert!(off.abs() < 0.05, "{case}: {off:.3} off {traffic:?}");
         }
         link_bytes.push(report.link_bytes);
     }
-    // The more is cached, the less crosses the link.
-    assert!(link_bytes[..4].is_sorted() && link_bytes[0] < link_bytes[3], "{link_bytes:?}");
+    // The more is cached, the less crosses the link; and keys cross it once if the CPU counts them.
+    for by_processor in link_bytes[..8].chunks(4) {
+        assert!(by_processor.is_sorted() && by_processor[0] < by_processor[3], "{link_bytes:?}");
+    }
+    assert!((0..4).all(|case| link_bytes[4 + case] < link_bytes[case]), "{link_bytes:?}");
     assert_eq!(leftovers(&emulated), None);
 }
 
@@ -305,6 +317,8 @@ async fn settings_that_cannot_be_are_sentences() {
     assert!(error.contains("overspill.device = 'tpu' is none of: auto, cpu, gpu, emulated"), "{error}");
     let error = session.ctx.sql("SET overspill.transfer_method = fax").await.unwrap_err().to_string();
     assert!(error.contains("pageable-copy, staged-copy"), "{error}");
+    let error = session.ctx.sql("SET overspill.gpu_prefix_sum = both").await.unwrap_err().to_string();
+    assert!(error.contains("overspill.gpu_prefix_sum = 'both' is none of: auto, cpu, gpu"), "{error}");
     // On the CPU nothing is opened.
     assert_eq!(overspill::OverspillConfig::default().device, DeviceChoice::Auto);
     session.ctx.sql("SET overspill.strategy = triton").await.unwrap();

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use datafusion::common::Result;
-use overspill::{Strategy, Transfer};
+use overspill::{PrefixSumChoice, Strategy, Transfer};
 use overspill_machine::transfer::TransferMethod;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -122,6 +122,7 @@ impl Case {
         settings.device = Some(Device {
             transfer: Transfer(*transfer.choose(rng).unwrap()),
             cached_share: *[0.79, 0.0, 0.5, 1.0].choose(rng).unwrap(),
+            prefix_sum: *[PrefixSumChoice::Cpu, PrefixSumChoice::Gpu].choose(rng).unwrap(),
             ..device
         });
         Self { settings, ..self }

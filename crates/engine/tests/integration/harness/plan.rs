@@ -41,6 +41,7 @@ pub struct DeviceReport {
     pub returned_rows: usize,
     pub aggregated_rows: usize,
     pub shared_rows: usize,
+    pub cpu_prefix_sums: usize,
     pub link_bytes: usize,
     pub state_bytes: usize,
     pub spilled_bytes: usize,
@@ -65,6 +66,7 @@ impl DeviceReport {
         self.returned_rows += total(node, "gpu_returned_rows");
         self.aggregated_rows += total(node, "gpu_aggregated_rows");
         self.shared_rows += total(node, "gpu_shared_rows");
+        self.cpu_prefix_sums += total(node, "cpu_prefix_sums");
         self.link_bytes += total(node, "gpu_link_bytes");
         self.state_bytes += total(node, "gpu_state_bytes");
         self.spilled_bytes += total(node, "gpu_spilled_bytes");

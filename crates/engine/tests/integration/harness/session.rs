@@ -11,7 +11,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use overspill::{DeviceChoice, HashTable, OverspillConfig, OverspillSessionExt, Strategy, Transfer};
+use overspill::{DeviceChoice, HashTable, OverspillConfig, OverspillSessionExt, PrefixSumChoice, Strategy, Transfer};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use tempfile::TempDir;
@@ -49,12 +49,14 @@ pub struct Device {
     pub transfer: Transfer,
     pub cached_share: f64,
     pub aggregates: bool,
+    pub prefix_sum: PrefixSumChoice,
 }
 
 impl Device {
     /// With this much memory.
     pub fn with(memory_limit: usize) -> Self {
-        Self { memory_limit, gpus: 1, transfer: Transfer(None), cached_share: 0.79, aggregates: true }
+        let (transfer, prefix_sum) = (Transfer(None), PrefixSumChoice::Auto);
+        Self { memory_limit, gpus: 1, transfer, cached_share: 0.79, aggregates: true, prefix_sum }
     }
 }
 
@@ -217,6 +219,7 @@ impl Session {
                 transfer_method: settings.device.map_or(Transfer(None), |device| device.transfer),
                 gpu_cached_share: settings.device.map_or(0.79, |device| device.cached_share),
                 gpu_aggregates: settings.device.is_none_or(|device| device.aggregates),
+                gpu_prefix_sum: settings.device.map_or(PrefixSumChoice::Auto, |device| device.prefix_sum),
                 spill: engine == Engine::Overspill,
                 join_memory_limit,
                 strategy: settings.strategy,

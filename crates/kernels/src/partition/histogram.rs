@@ -1,0 +1,253 @@
+//! Histograms of keys that the CPU counts, so that keys cross the link once (paper 1, section 6.2.8).
+//!
+//! A kernel that counts keys in CPU memory reads them across the link, and the partitioner reads them once more. The CPU reads its
+//! own memory, most often faster than a link does, and while it counts the GPU is there for others. What goes to the GPU are the
+//! counts, 8 bytes a block and partition.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use overspill_machine::driver::Device;
+use overspill_machine::memory::{HostBuffer, Plain, View};
+use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
+use overspill_machine::{Error, Result};
+
+use super::plan::{KeyWidth, PartitionPlan};
+use crate::{HashFunction, Radix};
+
+/// Counters of a partition that keys take in turn: an increment waits for the one before it of the same counter (paper 1,
+/// section 6.1), which skewed keys meet all the time. More of them would not leave the first-level cache to large fanouts.
+const LANES: usize = 2;
+
+/// Keys that are hashed together: as many as a vector of AVX2 has. Of more the compiler hashes each by itself.
+const TOGETHER: usize = 4;
+
+/// The largest fanout of a [`Radix`]: an index that is masked by it needs no check.
+const MOST_FANOUT: usize = 1 << 12;
+
+/// Parts of the keys that each thread takes, so that one which is held up does not hold up the others.
+const PARTS_PER_THREAD: usize = 4;
+
+/// Keys of a part, at most: a thread counts in 32 bits.
+const MOST_KEYS: usize = 1 << 28;
+
+/// How many keys of each block's chunk fall into each partition, as the CPU has counted them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Histogram {
+    counts: Vec<u64>,
+}
+
+impl Histogram {
+    /// Counts all keys of a column together, on so many threads.
+    pub fn of_column<Key: Plain + Copy + Into<u64> + Sync>(keys: &[Key], radix: Radix, threads: usize) -> Self {
+        Self { counts: count(keys, radix, 1, keys.len(), threads) }
+    }
+
+    /// Counts the keys that a plan partitions, on so many threads.
+    ///
+    /// # Errors
+    /// If they are not as many, or as wide, as the plan says.
+    pub fn of_plan<Key: Plain + Copy + Into<u64> + Sync>(
+        plan: &PartitionPlan,
+        keys: &[Key],
+        threads: usize,
+    ) -> Result<Self> {
+        if KeyWidth::of::<Key>()? != plan.key || keys.len() as u64 != plan.tuples {
+            return Err(Error::Invalid(format!(
+                "{} keys of {} bytes to count, planned for {} of {}",
+                keys.len(),
+                size_of::<Key>(),
+                plan.tuples,
+                plan.key.bytes()
+            )));
+        }
+        let chunk = usize::try_from(plan.chunk).map_err(|_| Error::Invalid(format!("a chunk of {}", plan.chunk)))?;
+        Ok(Self { counts: count(keys, plan.radix, plan.blocks as usize, chunk, threads) })
+    }
+
+    /// The counts, as the kernel leaves them: those of the blocks of the first partition, then of the second, and so on.
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+}
+
+/// Keys in CPU memory that the CPU has counted for a plan.
+///
+/// It borrows them, so that they are the same when they are partitioned: by the counts of other keys tuples would be written
+/// outside of their partitions.
+#[derive(Debug)]
+pub struct CountedKeys<'a> {
+    pub(super) keys: View<'a>,
+    pub(super) plan: PartitionPlan,
+    pub(super) histogram: Histogram,
+}
+
+impl<'a> CountedKeys<'a> {
+    /// Counts as many keys from the start of a buffer as the plan has tuples, on so many threads. Nothing is asked of the device.
+    ///
+    /// # Errors
+    /// If the buffer has fewer, or the device does not read it.
+    pub fn new(device: &Device, plan: &PartitionPlan, keys: &'a HostBuffer, threads: usize) -> Result<Self> {
+        let view = keys.view(device)?.slice(0, plan.tuples * plan.key.bytes())?;
+        let tuples = usize::try_from(plan.tuples).map_err(|_| Error::Invalid(format!("{} keys", plan.tuples)))?;
+        let histogram = match plan.key {
+            KeyWidth::Four => Histogram::of_plan(plan, &keys.as_slice::<u32>()[..tuples], threads)?,
+            KeyWidth::Eight => Histogram::of_plan(plan, &keys.as_slice::<u64>()[..tuples], threads)?,
+        };
+        Ok(Self { keys: view, plan: plan.clone(), histogram })
+    }
+
+    /// The plan that they were counted for.
+    pub fn plan(&self) -> &PartitionPlan {
+        &self.plan
+    }
+
+    /// Bytes of the counts, which go to the GPU.
+    pub fn count_bytes(&self) -> u64 {
+        size_of_val(self.histogram.counts()) as u64
+    }
+}
+
+/// The counts of `blocks` chunks of keys by partition. A thread takes a part of the keys after the other, whatever the chunks.
+fn count<Key: Copy + Into<u64> + Sync>(
+    keys: &[Key],
+    radix: Radix,
+    blocks: usize,
+    chunk: usize,
+    threads: usize,
+) -> Vec<u64> {
+    let fanout = radix.fanout() as usize;
+    let counts: Vec<AtomicU64> = (0..fanout * blocks).map(|_| AtomicU64::new(0)).collect();
+    let part = keys.len().div_ceil(threads.max(1) * PARTS_PER_THREAD).clamp(1, MOST_KEYS);
+    let parts = keys.len().div_ceil(part);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut counters = vec![[0; LANES]; MOST_FANOUT];
+        loop {
+            let begin = next.fetch_add(1, Ordering::Relaxed).saturating_mul(part);
+            let end = keys.len().min(begin.saturating_add(part));
+            let mut at = begin;
+            while at < end {
+                let block = at / chunk;
+                let stop = end.min((block + 1) * chunk);
+                with_widest_vectors(Count { keys: &keys[at..stop], radix, counters: &mut counters });
+                for (partition, counters) in counters[..fanout].iter_mut().enumerate() {
+                    let sum: u64 = std::mem::take(counters).into_iter().map(u64::from).sum();
+                    // Threads are waited for before anybody reads.
+                    counts[partition * blocks + block].fetch_add(sum, Ordering::Relaxed);
+                }
+                at = stop;
+            }
+            if begin >= keys.len() {
+                break;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(parts) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    counts.into_iter().map(AtomicU64::into_inner).collect()
+}
+
+/// Counts keys by their partition, beside what the counters have.
+struct Count<'a, Key> {
+    keys: &'a [Key],
+    radix: Radix,
+    /// Of the most partitions.
+    counters: &'a mut [[u32; LANES]],
+}
+
+impl<Key: Copy + Into<u64>> VectorLoop for Count<'_, Key> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, _: impl Vectors) {
+        // Of a hash that is known to the compiler.
+        match self.radix.hash_function() {
+            hash @ HashFunction::MultiplyShift => self.with(hash),
+            hash @ HashFunction::Murmur3 => self.with(hash),
+        }
+    }
+}
+
+impl<Key: Copy + Into<u64>> Count<'_, Key> {
+    #[inline(always)]
+    fn with(self, hash: HashFunction) {
+        let (bits, shift) = (self.radix.bits(), self.radix.shift());
+        let Ok(counters) = <&mut [[u32; LANES]; MOST_FANOUT]>::try_from(self.counters) else { return };
+        let partition = |key: Key| ((hash.hash(key.into()) << shift) >> (64 - bits)) as usize % MOST_FANOUT;
+        let (together, rest) = self.keys.as_chunks::<TOGETHER>();
+        for keys in together {
+            for (place, partition) in keys.map(partition).into_iter().enumerate() {
+                counters[partition][place % LANES] += 1;
+            }
+        }
+        for key in rest {
+            counters[partition(*key)][0] += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use overspill_machine::vectors::Baseline;
+
+    use super::*;
+
+    /// The n-th key; most of them are the same one.
+    fn key(number: u64) -> u64 {
+        if number % 5 < 3 { 7 } else { HashFunction::Murmur3.hash(number) }
+    }
+
+    fn counted(keys: &[u64], radix: Radix, blocks: usize, chunk: usize) -> Vec<u64> {
+        let mut counts = vec![0; radix.fanout() as usize * blocks];
+        for (place, key) in keys.iter().enumerate() {
+            counts[radix.partition(*key) as usize * blocks + place / chunk] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn keys_are_counted_by_chunk_and_partition_on_any_number_of_threads() {
+        for length in [0, 1, 3, 4, 31, 32, 33, 10_007] {
+            let wide: Vec<u64> = (0..length).map(key).collect();
+            let narrow: Vec<u32> = wide.iter().map(|key| *key as u32).collect();
+            let widened: Vec<u64> = narrow.iter().map(|key| u64::from(*key)).collect();
+            for hash in [HashFunction::MultiplyShift, HashFunction::Murmur3] {
+                for (bits, shift) in [(1, 0), (5, 9), (10, 54), (12, 0)] {
+                    let radix = Radix::new(bits, shift, hash).unwrap();
+                    // Chunks that end within what is hashed together, and blocks that nothing is left for.
+                    for (blocks, chunk) in [(1, 10_016), (3, 3_360), (400, 32), (5, 2_047)] {
+                        if (length as usize) > blocks * chunk {
+                            continue;
+                        }
+                        for threads in [1, 3, 16] {
+                            let case =
+                                format!("{length} keys, {radix:?}, {blocks} chunks of {chunk}, {threads} threads");
+                            let counts = count(&wide, radix, blocks, chunk, threads);
+                            assert!(counts == counted(&wide, radix, blocks, chunk), "{case}");
+                            let counts = count(&narrow, radix, blocks, chunk, threads);
+                            assert!(counts == counted(&widened, radix, blocks, chunk), "{case}, 4 bytes each");
+                        }
+                    }
+                    let column = Histogram::of_column(&wide, radix, 3);
+                    assert!(column.counts() == counted(&wide, radix, 1, usize::MAX), "{length} keys, {radix:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn all_vectors_count_alike() {
+        let keys: Vec<u64> = (0..1003).map(key).collect();
+        for hash in [HashFunction::MultiplyShift, HashFunction::Murmur3] {
+            let radix = Radix::new(6, 3, hash).unwrap();
+            let [mut baseline, mut widest] = [(); 2].map(|()| vec![[0; LANES]; MOST_FANOUT]);
+            Count { keys: &keys, radix, counters: &mut baseline }.run(Baseline);
+            with_widest_vectors(Count { keys: &keys, radix, counters: &mut widest });
+            assert!(baseline == widest && baseline.as_flattened().iter().sum::<u32>() == 1003, "{hash:?}");
+        }
+    }
+}
