@@ -96,7 +96,8 @@ async fn random_aggregates_agree() {
         let keys = [1, 2].map(|_| *[64, 3_001, 1 << 20].choose(random).unwrap());
         let sql = random_query(random, is_narrow);
         let transfer = Transfer(random.random_bool(0.3).then(|| *METHODS.choose(random).unwrap()));
-        let device = Device { transfer, ..Device::with(limits[case as usize % 2]) };
+        let gpus = if random.random_bool(0.5) { 1 } else { 2 };
+        let device = Device { transfer, gpus, aggregates: true, ..Device::with(limits[case as usize % 2]) };
         let strategy = STRATEGIES[case as usize % STRATEGIES.len()];
         let stock = settings(2, false);
         let settings = Settings { strategy, device: Some(device), batch_size: 2048, ..settings(2, false) };
@@ -104,8 +105,7 @@ async fn random_aggregates_agree() {
         let session = open(Engine::Overspill, &settings, rows, keys, null_keys).await;
         let run = run(&session, &sql).await;
         let report = run.report.device;
-        let case =
-            format!("case {case}, {sql} over {rows:?} rows by {strategy}, {transfer:?}: {report:?}\n{}", run.plan);
+        let case = format!("case {case}, {sql} over {rows:?} rows by {strategy}, {device:?}: {report:?}\n{}", run.plan);
         assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
         assert_eq!(report.failures, Vec::<String>::new(), "{case}");
         fused += usize::from(run.plan.contains("JoinAggregateExec"));
@@ -141,7 +141,8 @@ async fn whatever_fails_nothing_is_counted_twice() {
             let mut place = 1;
             while place < 60 {
                 limit += 1;
-                let settings = Settings { strategy, device: Some(Device::with(limit)), ..settings(2, false) };
+                let device = Some(Device { aggregates: true, ..Device::with(limit) });
+                let settings = Settings { strategy, device, ..settings(2, false) };
                 let session = open(Engine::Overspill, &settings, ROWS, KEYS, false).await;
                 rows_of_nothing(&session).await;
                 emulated.configure(&format!("fail={kind}:{place}"));

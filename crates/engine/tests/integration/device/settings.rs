@@ -81,8 +81,7 @@ async fn what_does_not_fit_the_device_is_spilled_or_refused_by_name() {
         (16 * MIB, Strategy::CpuPartitioned, 0.0, PrefixSumChoice::Auto),
     ] {
         // One stream, whose chunk is joined alone.
-        // Pairs come back for each match.
-        let device = Device { cached_share, prefix_sum, aggregates: false, ..Device::with(limit) };
+        let device = Device { cached_share, prefix_sum, ..Device::with(limit) };
         let settings = on_device(strategy, device);
         let run = run(&Settings { target_partitions: 1, ..settings }, sql).await;
         let report = run.report.device;

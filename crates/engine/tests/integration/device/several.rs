@@ -52,7 +52,8 @@ async fn all_of_them_hold_the_table_and_probe_it() {
         let expected = expected(SIZE, sql).await;
         for (gpus, method) in [(2, None), (3, None), (0, None), (2, Some(TransferMethod::PinnedCopy))] {
             let mut settings = on_devices(gpus, 64 * MIB);
-            settings.device.as_mut().unwrap().transfer = Transfer(method);
+            let device = settings.device.as_mut().unwrap();
+            (device.transfer, device.aggregates) = (Transfer(method), gpus == 2);
             let run = run(&settings, SIZE, sql).await;
             let report = run.report.device;
             let case = format!("{sql} on {gpus} devices by {method:?}: {report:?}");

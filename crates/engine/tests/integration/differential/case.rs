@@ -122,6 +122,7 @@ impl Case {
         settings.device = Some(Device {
             transfer: Transfer(*transfer.choose(rng).unwrap()),
             cached_share: *[0.79, 0.0, 0.5, 1.0].choose(rng).unwrap(),
+            aggregates: rng.random_bool(0.5),
             prefix_sum: *[PrefixSumChoice::Cpu, PrefixSumChoice::Gpu].choose(rng).unwrap(),
             ..device
         });

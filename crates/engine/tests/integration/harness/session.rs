@@ -53,10 +53,10 @@ pub struct Device {
 }
 
 impl Device {
-    /// With this much memory.
+    /// With this much memory; kernels hand all pairs on.
     pub fn with(memory_limit: usize) -> Self {
         let (transfer, prefix_sum) = (Transfer(None), PrefixSumChoice::Auto);
-        Self { memory_limit, gpus: 1, transfer, cached_share: 0.79, aggregates: true, prefix_sum }
+        Self { memory_limit, gpus: 1, transfer, cached_share: 0.79, aggregates: false, prefix_sum }
     }
 }
 
