@@ -57,7 +57,7 @@ pub(crate) fn request(
         tables_may_span: true,
         transfer: None,
         cached_share: OverspillConfig::default().gpu_cached_share,
-        aggregation: None,
+        aggregates: None,
         prefix_sum,
         observer: Arc::clone(counts) as _,
         tuning: DeviceTuning::default(),

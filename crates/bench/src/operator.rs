@@ -124,10 +124,11 @@ impl Tables {
             build_columns.chain((1..schemas[1].fields().len()).map(ColumnSource::Probe)).collect();
         if let Some(request) = device.as_mut().filter(|_| !wants_pairs) {
             let sums = (0..output_columns.len()).map(Aggregate::Sum);
-            let aggregates = std::iter::once(Aggregate::CountRows).chain(sums).collect();
-            request.aggregation = Some(Arc::new(PairAggregation::new(aggregates)));
+            request.aggregates = Some(std::iter::once(Aggregate::CountRows).chain(sums).collect());
         }
-        let aggregation = device.as_ref().and_then(|request| request.aggregation.clone());
+        let aggregates = device.as_ref().and_then(|request| request.aggregates.clone());
+        // Of all threads.
+        let aggregation = aggregates.map(|aggregates| Arc::new(PairAggregation::new(&aggregates)));
         let fields: Vec<_> = schemas.iter().flat_map(|schema| schema.fields().iter().skip(1)).map(Arc::clone).collect();
         let [build_schema, probe_schema] = schemas.clone();
         let spec = Arc::new(JoinSpec {
@@ -161,7 +162,7 @@ impl Tables {
         let answers = on_each(vec![(); threads], |()| {
             let radix = RadixProbe::for_join(&spec, &side, &memory);
             *is_radix.lock().unwrap_or_else(PoisonError::into_inner) |= radix.is_some();
-            self.probe(&spec, &side, radix, &memory, &next)
+            self.probe(&spec, &side, radix, (&memory, aggregation.as_ref()), &next)
         })?;
         let probe = begin.elapsed().as_secs_f64() - built;
         let by_kernels = aggregation.map_or(Ok((0, 0)), |aggregation| answer_of(&aggregation))?;
@@ -177,13 +178,13 @@ impl Tables {
         spec: &Arc<JoinSpec>,
         side: &Arc<BuildSide>,
         radix: Option<RadixProbe>,
-        memory: &Arc<UnitMemory>,
+        (memory, aggregation): (&Arc<UnitMemory>, Option<&Arc<PairAggregation>>),
         next: &AtomicUsize,
     ) -> Result<Answer> {
         let failed = |error: JoinError| exec_datafusion_err!("{error}");
         let mut prober: Prober<NoFiles> =
             Prober::new(Arc::clone(spec), Arc::clone(side), Arc::new(ProbeFacts::default()), None, radix)
-                .with_device(memory);
+                .with_device(memory, aggregation);
         let mut answer = (0, 0i64);
         let mut drain = |prober: &mut Prober<NoFiles>| -> Result<()> {
             loop {

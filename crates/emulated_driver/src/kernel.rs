@@ -68,6 +68,17 @@ impl Kernel {
     }
 }
 
+/// Bytes of scratchpad memory that kernels name themselves, as NVIDIA's compiler counts them: those that take as much more as there is.
+const STATIC_SHARED_BYTES: [(&str, usize); 3] =
+    [("join_partitions_aggregate", 640), ("join_partitions_allocate", 128), ("partition_linear", 128)];
+
+impl Kernel {
+    fn static_shared_bytes(&self) -> usize {
+        let name = self.name().to_string_lossy();
+        STATIC_SHARED_BYTES.iter().find(|(start, _)| name.starts_with(start)).map_or(0, |(_, bytes)| *bytes)
+    }
+}
+
 /// The names of all kernels.
 pub fn names() -> impl Iterator<Item = std::borrow::Cow<'static, str>> {
     (0..).map_while(kernel_at).map(|kernel| kernel.name().to_string_lossy())
@@ -206,12 +217,13 @@ pub unsafe extern "C" fn cuFuncGetAttribute(
     function: CUfunction,
 ) -> CUresult {
     call(|state| {
-        of(function)?;
+        let kernel = of(function)?;
         let value = match which {
             Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => 1024,
             Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
                 state.shared_limits.get(&(function as u64)).copied().unwrap_or(48 << 10) as c_int
             }
+            Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => kernel.static_shared_bytes() as c_int,
             // What the compiler would say of a small kernel; only the GPU's compiler knows.
             Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS => 32,
             _ => 0,
@@ -230,9 +242,10 @@ pub unsafe extern "C" fn cuFuncSetAttribute(
     value: c_int,
 ) -> CUresult {
     call(|state| {
-        of(function)?;
+        let kernel = of(function)?;
         if which == Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES {
-            if value < 0 || value > control::settings().shared {
+            let most = control::settings().shared - kernel.static_shared_bytes() as c_int;
+            if value < 0 || value > most {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
             state.shared_limits.insert(function as u64, value as usize);

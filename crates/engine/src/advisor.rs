@@ -75,6 +75,7 @@ impl GpuAdvisor {
         config: &OverspillConfig,
         [build_rows, probe_rows]: [Option<u64>; 2],
         threads: usize,
+        wants_pairs: bool,
     ) -> Option<Self> {
         let fixed = match config.strategy {
             Strategy::GpuNoPartition => IN_MEMORY_FIRST,
@@ -106,7 +107,7 @@ impl GpuAdvisor {
                 };
                 // More than there are is an error of whoever opens them.
                 let gpus = if config.gpus == 0 { there } else { config.gpus.min(there) };
-                let (gpu_memory, result_bytes) = (limit / 2, TUPLE_BYTES);
+                let (gpu_memory, result_bytes) = (limit / 2, if wants_pairs { TUPLE_BYTES } else { 0 });
                 let advisor = Self::Measured { machine, probe_rows, gpu_memory, gpus, threads, result_bytes, or_cpu };
                 // Opening a GPU takes longer than most joins: only for those that are expected to gain by it.
                 let gains = !or_cpu || build_rows.is_some_and(|rows| !advisor.strategies(rows, true).is_empty());
@@ -124,10 +125,10 @@ impl GpuAdvisor {
         matches!(self, Self::Measured { or_cpu: true, .. })
     }
 
-    /// Takes note that kernels aggregate what they find, where otherwise a pair of values comes back for each match.
-    pub(crate) fn expect_no_results(&mut self) {
-        if let Self::Measured { result_bytes, .. } = self {
-            *result_bytes = 0;
+    /// Takes note of how many GPUs hold hash tables together, which may be fewer than the settings ask for.
+    pub(crate) fn expect_gpus(&mut self, joining: usize) {
+        if let Self::Measured { gpus, .. } = self {
+            *gpus = joining;
         }
     }
 
@@ -283,7 +284,7 @@ mod tests {
     #[test]
     fn settings_say_who_joins() {
         let advisor = |device, strategy| {
-            GpuAdvisor::new(&OverspillConfig { device, strategy, ..OverspillConfig::default() }, [None; 2], 2)
+            GpuAdvisor::new(&OverspillConfig { device, strategy, ..OverspillConfig::default() }, [None; 2], 2, true)
         };
         let fixed = |advisor: Option<GpuAdvisor>| advisor.map(|advisor| advisor.strategies(1000, true));
         assert_eq!(fixed(advisor(DeviceChoice::Cpu, Strategy::Triton)), None);

@@ -10,6 +10,7 @@ pub mod advisor;
 pub mod config;
 pub mod device;
 pub mod filter_aggregate;
+mod fused_aggregate;
 pub mod hybrid_join;
 pub mod join_aggregate;
 pub mod memory;

@@ -3,7 +3,7 @@
 use overspill_machine::{Error, Result};
 
 /// The largest fanout of one pass.
-const MAX_BITS: u32 = 12;
+pub(crate) const MAX_BITS: u32 = 12;
 
 /// How a key becomes 64 bits, of which the top ones are used first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

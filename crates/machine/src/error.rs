@@ -48,7 +48,7 @@ pub enum Error {
     #[error("{0}")]
     Invalid(String),
     #[error(
-        "GPU {device} is lost ({reason}); work goes on on the CPU, and the process must be started anew to use the GPU again"
+        "GPU {device} is lost ({reason}); work goes on without it, and the process must be started anew to use it again"
     )]
     DeviceLost { device: usize, reason: String },
     #[error("{what} failed on GPU {device}: {reason}")]

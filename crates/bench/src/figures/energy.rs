@@ -23,8 +23,14 @@ impl ProcessorEnergy {
     /// Those in a folder, or in a sentence why there are none.
     pub(super) fn find(folder: &Path) -> Result<Self, String> {
         let zones = read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let is_package =
-            |zone: &PathBuf| read_to_string(zone.join("name")).is_ok_and(|name| name.starts_with("package-"));
+        // Of two ways to the same counter, some machines have the other too (intel-rapl-mmio).
+        let is_rapl = |zone: &PathBuf| {
+            let name = zone.file_name().map(|name| name.to_string_lossy());
+            name.is_some_and(|name| name.starts_with("intel-rapl:"))
+        };
+        let is_package = |zone: &PathBuf| {
+            is_rapl(zone) && read_to_string(zone.join("name")).is_ok_and(|name| name.starts_with("package-"))
+        };
         let packages: Vec<_> = zones.filter(is_package).collect();
         if packages.is_empty() {
             return Err(format!("this machine tells no energy of its processors in {}", folder.display()));
@@ -107,12 +113,14 @@ mod tests {
         zone(folder.path(), "intel-rapl:0", "package-0", "1000000\n");
         zone(folder.path(), "intel-rapl:1", "package-1", "999000000\n");
         zone(folder.path(), "intel-rapl:0:0", "core", "5\n");
+        zone(folder.path(), "intel-rapl-mmio:0", "package-0", "5\n");
         let counters = ProcessorEnergy::find(folder.path()).unwrap();
         let before = counters.read().unwrap();
         write(folder.path().join("intel-rapl:0/energy_uj"), "3500000\n").unwrap();
         // It has started anew.
         write(folder.path().join("intel-rapl:1/energy_uj"), "500000\n").unwrap();
         write(folder.path().join("intel-rapl:0:0/energy_uj"), "900000\n").unwrap();
+        write(folder.path().join("intel-rapl-mmio:0/energy_uj"), "900000\n").unwrap();
         assert_eq!(counters.joules_since(&before).unwrap(), 2.5 + 1.5);
     }
 

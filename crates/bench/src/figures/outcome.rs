@@ -35,6 +35,13 @@ impl Outcome {
                     first.notes.push(format!("{part}: refused, {reason}"));
                 }
             }
+            // What was measured is shown, and what was not is said.
+            (Self::Refused(reason) | Self::Failed(reason), Self::Done(mut others)) => {
+                if let Some(first) = others.first_mut() {
+                    first.notes.push(format!("the other part: refused, {reason}"));
+                }
+                self = Self::Done(others);
+            }
             (Self::Refused(_) | Self::Failed(_), _) => {}
         }
         self

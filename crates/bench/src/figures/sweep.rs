@@ -428,13 +428,16 @@ impl Attempt<'_> {
         };
         // By itself, as timing kernels takes time.
         let kernels = if with_kernels && self.gpu.is_some() {
-            let (joined, times) = match kernel_times(|| self.join()) {
-                Ok(timed) => timed,
-                Err(reason) => return Ok(Err(reason)),
-            };
-            match joined? {
-                Ok(_) => Some(times),
-                Err(reason) => return Ok(Err(reason)),
+            // A program that is traced already has its rates all the same.
+            match kernel_times(|| self.join()) {
+                Ok((joined, times)) => match joined? {
+                    Ok(_) => Some(times),
+                    Err(reason) => return Ok(Err(reason)),
+                },
+                Err(reason) => {
+                    tell(&format!("kernels are not timed: {reason}"));
+                    None
+                }
             }
         } else {
             None

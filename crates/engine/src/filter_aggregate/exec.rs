@@ -7,21 +7,20 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics, internal_datafusion_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, InputDistributionRequirements, PlanProperties,
 };
-use overspill_join::selection::{Aggregate, Selection};
+use overspill_join::selection::Selection;
 
-use super::expressions::{aggregate, is_first_without_groups, ranges};
+use super::expressions::ranges;
 use super::stream::FilterAggregateStream;
 use crate::config::OverspillConfig;
+use crate::fused_aggregate::{PlannedAggregate, displayed};
 
 /// A filter and an aggregate without groups above it, in one pass over the columns.
 ///
@@ -34,25 +33,19 @@ pub struct FilterAggregateExec {
     metrics: ExecutionPlanMetricsSet,
 }
 
-/// The nodes that it was planned as, from below.
+/// The nodes that it was planned as.
 #[derive(Debug, Clone)]
 pub(super) struct Planned {
     pub filter: Arc<dyn ExecutionPlan>,
-    /// Of columns alone.
-    pub projection: Option<Arc<dyn ExecutionPlan>>,
-    pub aggregate: Arc<AggregateExec>,
+    pub aggregate: PlannedAggregate,
 }
 
 impl Planned {
     /// If there are such nodes.
     fn new(aggregate: &AggregateExec) -> Option<Self> {
-        let above = aggregate.input();
-        let (projection, filter) = match above.downcast_ref::<ProjectionExec>() {
-            Some(projection) => (Some(Arc::clone(above)), projection.input()),
-            None => (None, above),
-        };
+        let (aggregate, filter) = PlannedAggregate::new(aggregate)?;
         filter.downcast_ref::<FilterExec>()?;
-        Some(Self { filter: Arc::clone(filter), projection, aggregate: Arc::new(aggregate.clone()) })
+        Some(Self { filter, aggregate })
     }
 
     pub fn filter(&self) -> Result<&FilterExec> {
@@ -72,30 +65,17 @@ impl Planned {
             Some(projection) => projection.to_vec(),
             None => (0..self.input().schema().fields().len()).collect(),
         };
-        let Some(projection) = &self.projection else { return Some(filtered) };
-        let columns = projection.downcast_ref::<ProjectionExec>()?.expr().iter();
-        columns.map(|column| filtered.get(column.expr.downcast_ref::<Column>()?.index()).copied()).collect()
+        let columns = self.aggregate.columns(filtered.len())?.into_iter();
+        columns.map(|column| filtered.get(column).copied()).collect()
     }
 
     /// The selection that the nodes are, if they are one.
     fn selection(&self) -> Option<Selection> {
         let filter = self.filter.downcast_ref::<FilterExec>()?;
         let columns = self.columns()?;
-        let place = |column: usize| columns.get(column).copied();
-        let schema = self.aggregate.input().schema();
-        let aggregates = self.aggregate.aggr_expr().iter().map(|planned| {
-            Some(match aggregate(planned, &schema)? {
-                Aggregate::CountRows => Aggregate::CountRows,
-                Aggregate::Count(column) => Aggregate::Count(place(column)?),
-                Aggregate::Sum(column) => Aggregate::Sum(place(column)?),
-                Aggregate::SumOfProducts(left, right) => Aggregate::SumOfProducts(place(left)?, place(right)?),
-                Aggregate::Min(column) => Aggregate::Min(place(column)?),
-                Aggregate::Max(column) => Aggregate::Max(place(column)?),
-            })
-        });
         Some(Selection {
             ranges: ranges(filter.predicate(), &self.input().schema())?,
-            aggregates: aggregates.collect::<Option<_>>()?,
+            aggregates: self.aggregate.aggregates(|column| columns.get(column).copied())?,
         })
     }
 }
@@ -108,8 +88,7 @@ impl FilterAggregateExec {
     /// decimals of up to 38 digits. Aggregates are `count`, `sum` of a column or of the product of two, `min` and `max`. Those
     /// of `min` and `max` that narrow the scan below them while they run stay DataFusion's.
     pub fn try_new(aggregate: &AggregateExec) -> Option<Self> {
-        let is_first = is_first_without_groups(aggregate);
-        let planned = Planned::new(aggregate).filter(|planned| is_first && planned.filter.fetch().is_none())?;
+        let planned = Planned::new(aggregate).filter(|planned| planned.filter.fetch().is_none())?;
         let selection = Arc::new(planned.selection()?);
         Some(Self { planned, selection, metrics: ExecutionPlanMetricsSet::new() })
     }
@@ -122,14 +101,8 @@ impl FilterAggregateExec {
 
 impl DisplayAs for FilterAggregateExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        struct Shown<'a>(&'a dyn DisplayAs, DisplayFormatType);
-        impl fmt::Display for Shown<'_> {
-            fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                self.0.fmt_as(self.1, f)
-            }
-        }
-        let aggregate = Shown(self.planned.aggregate.as_ref(), format).to_string();
-        let filter = Shown(self.planned.filter.as_ref(), format).to_string();
+        let aggregate = displayed(self.planned.aggregate.node().as_ref(), format);
+        let filter = displayed(self.planned.filter.as_ref(), format);
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 let aggregate = aggregate.strip_prefix("AggregateExec: ").unwrap_or(&aggregate);
@@ -150,7 +123,7 @@ impl ExecutionPlan for FilterAggregateExec {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.planned.aggregate.properties()
+        self.planned.aggregate.node().properties()
     }
 
     fn required_input_distribution(&self) -> Vec<Distribution> {
@@ -158,7 +131,7 @@ impl ExecutionPlan for FilterAggregateExec {
     }
 
     fn input_distribution_requirements(&self) -> InputDistributionRequirements {
-        self.planned.aggregate.input_distribution_requirements()
+        self.planned.aggregate.node().input_distribution_requirements()
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
@@ -178,14 +151,8 @@ impl ExecutionPlan for FilterAggregateExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
         options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let mut node = Arc::clone(&self.planned.filter).replace_children(children, options)?;
-        if let Some(projection) = &self.planned.projection {
-            node = Arc::clone(projection)
-                .replace_children(vec![node], ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))?;
-        }
-        let aggregate: Arc<dyn ExecutionPlan> = Arc::clone(&self.planned.aggregate) as _;
-        let aggregate =
-            aggregate.replace_children(vec![node], ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))?;
+        let filter = Arc::clone(&self.planned.filter).replace_children(children, options)?;
+        let aggregate = self.planned.aggregate.over(filter)?;
         let fused = aggregate.downcast_ref::<AggregateExec>().and_then(Self::try_new);
         Ok(fused.map_or(aggregate, |fused| Arc::new(fused) as _))
     }
@@ -219,11 +186,7 @@ impl ExecutionPlan for FilterAggregateExec {
     }
 
     fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        let mut statistics = self.planned.filter.statistics_from_inputs(inputs, args)?;
-        if let Some(projection) = &self.planned.projection {
-            statistics = projection.statistics_from_inputs(&[statistics], args)?;
-        }
-        self.planned.aggregate.statistics_from_inputs(&[statistics], args)
+        self.planned.aggregate.statistics(self.planned.filter.statistics_from_inputs(inputs, args)?, args)
     }
 
     fn cardinality_effect(&self) -> CardinalityEffect {

@@ -1,18 +1,12 @@
-//! Which filters and aggregates of DataFusion are selections.
+//! Which predicates of DataFusion are ranges of columns.
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Schema};
-use datafusion::functions_aggregate::count::Count;
-use datafusion::functions_aggregate::min_max::{Max, Min};
-use datafusion::functions_aggregate::sum::Sum;
+use arrow::datatypes::Schema;
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Literal};
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
-use overspill_join::selection::{Aggregate, ColumnRange, constant, takes_product, takes_type};
+use overspill_join::selection::{ColumnRange, constant, takes_type};
 
 /// The ranges that a predicate over columns of this schema is: comparisons with constants, all of which must hold. `None` if it is
 /// anything else.
@@ -53,98 +47,4 @@ fn range(comparison: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<ColumnRa
         _ => return None,
     };
     Some(ColumnRange { column: column.index(), lowest, highest })
-}
-
-/// Whether rows are what an aggregate aggregates, all of them, to one row for each stream, and nobody watches meanwhile.
-pub(crate) fn is_first_without_groups(aggregate: &AggregateExec) -> bool {
-    matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Single)
-        && aggregate.group_expr().is_true_no_grouping()
-        && aggregate.filter_expr().iter().all(Option::is_none)
-        && aggregate.limit_options().is_none()
-        && aggregate.dynamic_expressions_produced().is_empty()
-}
-
-/// What an aggregate over columns of this schema is; `None` if it is nothing that selections do.
-pub(crate) fn aggregate(aggregate: &AggregateFunctionExpr, schema: &Schema) -> Option<Aggregate> {
-    let is_plain = !aggregate.is_distinct()
-        && !aggregate.ignore_nulls()
-        && !aggregate.is_reversed()
-        && aggregate.order_bys().is_empty();
-    let arguments = aggregate.expressions();
-    let ([argument], true) = (arguments.as_slice(), is_plain) else { return None };
-    let function = aggregate.fun().inner();
-    let result = aggregate.field();
-    let column = argument.downcast_ref::<Column>();
-    let field = column.map(|column| schema.field(column.index()));
-    if function.is::<Count>() {
-        return match (column, field) {
-            (Some(_), Some(field)) if !field.is_nullable() => Some(Aggregate::CountRows),
-            (Some(column), Some(field)) if takes_type(field.data_type()) => Some(Aggregate::Count(column.index())),
-            _ => {
-                let literal = argument.downcast_ref::<Literal>()?;
-                (!literal.value().is_null()).then_some(Aggregate::CountRows)
-            }
-        };
-    }
-    if function.is::<Sum>() {
-        return sum(argument, result.data_type(), schema);
-    }
-    let (column, field) = (column?, field?);
-    if !takes_type(field.data_type()) || field.data_type() != result.data_type() {
-        return None;
-    }
-    if function.is::<Min>() {
-        Some(Aggregate::Min(column.index()))
-    } else if function.is::<Max>() {
-        Some(Aggregate::Max(column.index()))
-    } else {
-        None
-    }
-}
-
-fn sum(argument: &Arc<dyn PhysicalExpr>, result: &DataType, schema: &Schema) -> Option<Aggregate> {
-    let type_of = |column: &Column| schema.field(column.index()).data_type().clone();
-    if let Some(column) = argument.downcast_ref::<Column>() {
-        return is_sum(&type_of(column), result).then_some(Aggregate::Sum(column.index()));
-    }
-    if let Some(cast) = argument.downcast_ref::<CastExpr>() {
-        let column = cast.expr().downcast_ref::<Column>()?;
-        let is_wider = cast.cast_type() == result && widens(&type_of(column), result);
-        return is_wider.then_some(Aggregate::Sum(column.index()));
-    }
-    let product = argument.downcast_ref::<BinaryExpr>().filter(|binary| *binary.op() == Operator::Multiply)?;
-    let left = product.left().downcast_ref::<Column>()?;
-    let right = product.right().downcast_ref::<Column>()?;
-    let (left_type, right_type) = (type_of(left), type_of(right));
-    let is_exact = match (&left_type, &right_type, product.data_type(schema).ok()?) {
-        // The product of the numbers, without rescaling.
-        (DataType::Decimal128(_, left), DataType::Decimal128(_, right), DataType::Decimal128(_, scale)) => {
-            left.checked_add(*right) == Some(scale)
-        }
-        _ => true,
-    };
-    // Some products are to fail where they overflow; those that wrap are equal to this one.
-    let wraps =
-        *product == BinaryExpr::new(Arc::clone(product.left()), Operator::Multiply, Arc::clone(product.right()));
-    let is_taken =
-        wraps && is_exact && takes_product(&left_type, &right_type) && is_sum(&product.data_type(schema).ok()?, result);
-    is_taken.then_some(Aggregate::SumOfProducts(left.index(), right.index()))
-}
-
-/// Whether a sum of values of a type is of the other, with the same meaning of its number.
-fn is_sum(of: &DataType, result: &DataType) -> bool {
-    match (of, result) {
-        (DataType::Int64, DataType::Int64) | (DataType::UInt64, DataType::UInt64) => true,
-        (DataType::Decimal128(_, scale), DataType::Decimal128(_, result)) => scale == result,
-        _ => false,
-    }
-}
-
-/// Whether every value of an integer type is one of the other.
-fn widens(from: &DataType, to: &DataType) -> bool {
-    match to {
-        DataType::Int64 => from.is_integer() && *from != DataType::UInt64,
-        DataType::UInt64 => from.is_unsigned_integer(),
-        _ => false,
-    }
 }

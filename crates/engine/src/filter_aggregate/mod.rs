@@ -3,12 +3,9 @@
 //! [`FilterAggregateExec`] takes the place of an aggregate without groups over a filter, as in query 6 of TPC-H. Its streams
 //! drive [`overspill_join::selection`]: no batch of filtered rows is made, and a GPU can do it.
 
-mod accumulators;
 mod exec;
 mod expressions;
 mod metrics;
 mod stream;
 
-pub(crate) use accumulators::Accumulators;
 pub use exec::FilterAggregateExec;
-pub(crate) use expressions::{aggregate, is_first_without_groups};

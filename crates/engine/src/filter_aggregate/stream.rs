@@ -14,11 +14,11 @@ use futures::StreamExt;
 use overspill_join::memory::HeldMemory;
 use overspill_join::selection::{CpuSelection, DeviceSelection, Selection};
 
-use super::accumulators::Accumulators;
 use super::exec::Planned;
 use super::metrics::{DeviceMetrics, FilterAggregateMetrics};
 use crate::config::{DeviceChoice, OverspillConfig};
 use crate::device;
+use crate::fused_aggregate::Accumulators;
 
 /// Reads a partition of the input and aggregates the rows of it that pass the filter.
 pub(super) struct FilterAggregateStream {
@@ -213,7 +213,7 @@ impl Device {
         self.metrics.peak_mem_used.set_max(self.reservation.size());
         self.selection.collect(columns);
         self.batches.push(batch.clone());
-        if self.selection.is_full(self.held_bytes) { Collected::Full } else { Collected::Yes }
+        if self.selection.is_full() { Collected::Full } else { Collected::Yes }
     }
 
     /// The batches that are collected. Their memory stays reserved.
@@ -236,7 +236,7 @@ impl Unfused {
         Ok(Self {
             predicate: Arc::clone(planned.filter()?.predicate()),
             columns,
-            accumulators: Accumulators::new(&planned.aggregate)?,
+            accumulators: Accumulators::new(planned.aggregate.node())?,
         })
     }
 

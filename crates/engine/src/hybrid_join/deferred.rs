@@ -7,6 +7,7 @@ use arrow::array::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
+use overspill_join::device::PairAggregation;
 use overspill_join::hybrid::{BuildEmitter, BuildSide, ChunkBuild, MatchedRows, ProbeSpill, Prober, RadixProbe, Step};
 use overspill_join::memory::{Grant, UnitMemory};
 use overspill_join::spec::Side;
@@ -193,7 +194,7 @@ impl Hybrid {
         probe: Vec<FilePartition>,
         depth: usize,
     ) -> Result<Self> {
-        let prober = prober(context, &build.side, memory, None)?;
+        let prober = prober(context, &build.side, memory, None, None)?;
         Ok(Self { build, depth, input: ProbeFiles::new(probe), prober })
     }
 
@@ -332,7 +333,7 @@ impl Passes {
         context.metrics.chunk_passes.set_max(self.chunks);
         let chunk = self.chunk.take().unwrap_or_else(|| ChunkBuild::new(Arc::clone(&context.spec), memory));
         let side = Arc::new(chunk.finish().map_err(to_datafusion)?);
-        let prober = Box::new(prober(context, &side, memory, None)?);
+        let prober = Box::new(prober(context, &side, memory, None, None)?);
         let input = ProbeFiles::new(self.probe.iter().cloned());
         drop(working);
         self.pass = pass;
@@ -341,17 +342,18 @@ impl Passes {
 }
 
 /// A prober of a build side, with what it needs to spill if part of the build side is in files, and `radix` if it
-/// partitions rows first.
+/// partitions rows first. Kernels may aggregate its pairs for `aggregation`.
 pub(super) fn prober(
     context: &JoinContext,
     build: &Arc<BuildSide>,
     memory: &Arc<UnitMemory>,
     radix: Option<RadixProbe>,
+    aggregation: Option<&Arc<PairAggregation>>,
 ) -> Result<Prober<DiskStore>> {
     let spill = ProbeSpill::try_new(&context.spec, build, Arc::clone(&context.store), memory, context.tuning)
         .map_err(to_datafusion)?;
     let (spec, facts) = (Arc::clone(&context.spec), Arc::clone(&context.facts));
-    Ok(Prober::new(spec, Arc::clone(build), facts, spill, radix).with_device(memory))
+    Ok(Prober::new(spec, Arc::clone(build), facts, spill, radix).with_device(memory, aggregation))
 }
 
 /// What puts the rows of a build side out after all probing.

@@ -27,7 +27,7 @@ use overspill_join::device::{DeviceObserver, DeviceRequest, DeviceTuning, GpuStr
 use overspill_join::hybrid::ProbeFacts;
 use overspill_join::keys::KeyCodec;
 use overspill_join::selection::Aggregate;
-use overspill_join::spec::{JoinSpec, KeyExpressions, ResidualFilter};
+use overspill_join::spec::{ColumnSource, JoinSpec, KeyExpressions, ResidualFilter};
 use overspill_join::spill::SpillTuning;
 use parking_lot::Mutex;
 
@@ -44,6 +44,7 @@ use super::timeline::JoinTimeline;
 use crate::advisor::{GpuAdvisor, prefix_sum, probe_regions};
 use crate::config::{OverspillConfig, Strategy};
 use crate::device;
+use crate::fused_aggregate::displayed;
 
 /// An equi-join that finishes: a hybrid hash join whose state moves to disk when its memory is spent.
 ///
@@ -153,14 +154,8 @@ impl HybridJoinExec {
         config: &OverspillConfig,
         aggregates: Option<&[Aggregate]>,
     ) -> Result<JoinSpec> {
-        let aggregation = aggregates.map(|aggregates| Arc::new(PairAggregation::new(aggregates.to_vec())));
         let plan = &self.plan;
         let (left, right) = (self.left().schema(), self.right().schema());
-        let (_, columns) = build_join_schema(&left, &right, plan.join_type());
-        let output_columns = match &plan.projection {
-            Some(projection) => projection.iter().map(|index| column_source(&columns[*index])).collect(),
-            None => columns.iter().map(column_source).collect(),
-        };
         let (build_keys, probe_keys) = self.on().iter().cloned().unzip();
         let build_keys: Arc<dyn KeyExpressions> = Arc::new(Keys(build_keys));
         let probe_keys: Arc<dyn KeyExpressions> = Arc::new(Keys(probe_keys));
@@ -175,13 +170,23 @@ impl HybridJoinExec {
             build_schema: left,
             probe_schema: right,
             output_schema: self.schema(),
-            output_columns,
+            output_columns: self.output_columns(),
             table_choice: table_choice(config.hash_table),
             build_threads,
             probe_regions: probe_regions(config.strategy, self.probe_partitions()),
-            device: self.device_request(config, aggregation)?,
+            device: self.device_request(config, aggregates)?,
             batch_size,
         })
+    }
+
+    /// Where each column of the output comes from.
+    pub(crate) fn output_columns(&self) -> Vec<ColumnSource> {
+        let (left, right) = (self.left().schema(), self.right().schema());
+        let (_, columns) = build_join_schema(&left, &right, self.plan.join_type());
+        match &self.plan.projection {
+            Some(projection) => projection.iter().map(|index| column_source(&columns[*index])).collect(),
+            None => columns.iter().map(column_source).collect(),
+        }
     }
 
     /// Whether a GPU that joins could aggregate the pairs that it finds, as nothing else than their keys decides which are put out.
@@ -193,8 +198,8 @@ impl HybridJoinExec {
             && key_codec(plan).is_ok_and(|codec| codec.is_word())
     }
 
-    /// Who chooses among the strategies of a GPU; `None` if the CPU joins.
-    pub(crate) fn gpu_advisor(&self, config: &OverspillConfig) -> Option<GpuAdvisor> {
+    /// Who chooses among the strategies of a GPU, from which pairs come back if they are wanted; `None` if the CPU joins.
+    pub(crate) fn gpu_advisor(&self, config: &OverspillConfig, wants_pairs: bool) -> Option<GpuAdvisor> {
         let rows = |input: &Arc<dyn ExecutionPlan>| {
             let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok()?;
             statistics.num_rows.get_value().map(|rows| *rows as u64)
@@ -202,7 +207,7 @@ impl HybridJoinExec {
         let rows = if config.strategy == Strategy::Auto { [rows(self.left()), rows(self.right())] } else { [None; 2] };
         let (parts, threads) = self.parts_and_threads();
         let rows = rows.map(|rows| rows.map(|rows| rows / parts as u64));
-        GpuAdvisor::new(config, rows, threads)
+        GpuAdvisor::new(config, rows, threads, wants_pairs)
     }
 
     /// Of how many joins it is made, and how many threads each has: in `Partitioned` mode each partition is a join of its own.
@@ -215,12 +220,9 @@ impl HybridJoinExec {
     fn device_request(
         &self,
         config: &OverspillConfig,
-        aggregation: Option<Arc<PairAggregation>>,
+        aggregates: Option<&[Aggregate]>,
     ) -> Result<Option<DeviceRequest>> {
-        let Some(mut advisor) = self.gpu_advisor(config) else { return Ok(None) };
-        if aggregation.is_some() {
-            advisor.expect_no_results();
-        }
+        let Some(mut advisor) = self.gpu_advisor(config, aggregates.is_none()) else { return Ok(None) };
         let cached_share = config.gpu_cached_share;
         if !(0.0..=1.0).contains(&cached_share) {
             return config_err!("overspill.gpu_cached_share = {cached_share} is not a share: it may be 0 to 1");
@@ -235,6 +237,7 @@ impl HybridJoinExec {
             }
             Err(error) => return Err(error),
         };
+        advisor.expect_gpus(gpu.joining());
         // Where nothing was measured, partitioning is surely better than reading a table at random across the link.
         let tables_may_span = config.strategy == Strategy::GpuNoPartition || advisor.is_measured();
         let transfer = config.transfer_method.0;
@@ -248,7 +251,7 @@ impl HybridJoinExec {
             transfer,
             cached_share,
             prefix_sum,
-            aggregation,
+            aggregates: aggregates.map(Arc::from),
             observer,
             tuning,
         };
@@ -336,24 +339,25 @@ impl HybridJoinExec {
         Ok(execution)
     }
 
-    /// Executes a partition whose output rows are wanted for these aggregates alone, whose columns are those of the output. Pairs
-    /// that kernels have aggregated are among what the second value has when the stream has ended, and are no output rows;
-    /// without it no GPU joins.
+    /// Executes a partition whose output rows are wanted for these aggregates alone, whose columns are those of the output. What
+    /// kernels have aggregated is no output: the second value has it when the stream has ended.
     pub(crate) fn execute_aggregating(
         &self,
         partition: usize,
         context: Arc<TaskContext>,
         aggregates: &[Aggregate],
-    ) -> Result<(SendableRecordBatchStream, Option<Arc<PairAggregation>>)> {
-        self.execute_with(partition, context, Some(aggregates))
+    ) -> Result<(SendableRecordBatchStream, Arc<PairAggregation>)> {
+        let aggregation = Arc::new(PairAggregation::new(aggregates));
+        let stream = self.execute_with(partition, context, Some(&aggregation))?;
+        Ok((stream, aggregation))
     }
 
     fn execute_with(
         &self,
         partition: usize,
         context: Arc<TaskContext>,
-        aggregates: Option<&[Aggregate]>,
-    ) -> Result<(SendableRecordBatchStream, Option<Arc<PairAggregation>>)> {
+        aggregation: Option<&Arc<PairAggregation>>,
+    ) -> Result<SendableRecordBatchStream> {
         let (left, right) = (self.left().output_partitioning().partition_count(), self.probe_partitions());
         let inputs = match self.partition_mode() {
             PartitionMode::Partitioned if left != right => {
@@ -365,8 +369,8 @@ impl HybridJoinExec {
             PartitionMode::Auto => return internal_err!("HybridJoinExec without a partition mode"),
             mode => mode,
         };
+        let aggregates = aggregation.map(|aggregation| &aggregation.selection().aggregates[..]);
         let execution = self.execution(partition, &context, aggregates)?;
-        let aggregation = execution.aggregation();
         let inputs = match (inputs, &execution.inputs) {
             (PartitionMode::Partitioned, _) => Inputs::Own {
                 build: self.left().execute(partition, Arc::clone(&context))?,
@@ -379,7 +383,8 @@ impl HybridJoinExec {
             }
         };
         let baseline = JoinMetrics::stream(&self.metrics, partition);
-        Ok((HybridJoinStream::new(execution, partition, inputs, self.fetch(), baseline).into_stream(), aggregation))
+        let (fetch, aggregation) = (self.fetch(), aggregation.cloned());
+        Ok(HybridJoinStream::new(execution, partition, inputs, fetch, aggregation, baseline).into_stream())
     }
 
     fn consumer_name(&self) -> String {
@@ -433,13 +438,7 @@ const STRATEGIES: &str = "strategies=[in_memory, hybrid, passes]";
 
 impl DisplayAs for HybridJoinExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        struct Planned<'a>(&'a HashJoinExec, DisplayFormatType);
-        impl fmt::Display for Planned<'_> {
-            fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                self.0.fmt_as(self.1, f)
-            }
-        }
-        let planned = Planned(&self.plan, format).to_string();
+        let planned = displayed(&self.plan, format);
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 let details = planned.strip_prefix("HashJoinExec").unwrap_or(&planned);
@@ -503,7 +502,7 @@ impl ExecutionPlan for HybridJoinExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        self.execute_with(partition, context, None).map(|(stream, _)| stream)
+        self.execute_with(partition, context, None)
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

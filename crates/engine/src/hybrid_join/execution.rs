@@ -8,7 +8,6 @@ use datafusion::execution::{SendableRecordBatchStream, SpillFile};
 use datafusion::physical_expr::PhysicalExprRef;
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt, Shared};
-use overspill_join::device::PairAggregation;
 use overspill_join::hybrid::{BuildSide, HybridBuild, ProbeFacts};
 use overspill_join::memory::UnitMemory;
 use overspill_join::spec::JoinSpec;
@@ -142,11 +141,6 @@ struct Collected {
 }
 
 impl Execution {
-    /// What kernels aggregate pairs to, if a GPU joins and somebody wants nothing else of them.
-    pub fn aggregation(&self) -> Option<Arc<PairAggregation>> {
-        self.context.spec.device.as_ref()?.aggregation.clone()
-    }
-
     /// An execution whose streams read a build side each.
     pub fn partitioned(context: Arc<JoinContext>) -> Self {
         Self { context, collected: None, inputs: None }

@@ -10,6 +10,7 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use overspill_join::JoinType;
+use overspill_join::device::PairAggregation;
 use overspill_join::hybrid::{Prober, RadixProbe, Step};
 use overspill_join::memory::UnitMemory;
 use tracing::Span;
@@ -45,6 +46,8 @@ pub(super) struct HybridJoinStream {
     emitting: Span,
     /// The rows that may still be put out, if there is a limit.
     remaining: Option<usize>,
+    /// Takes what kernels aggregate of pairs with the build side in memory; `None` if all pairs are wanted.
+    aggregation: Option<Arc<PairAggregation>>,
     baseline: BaselineMetrics,
 }
 
@@ -72,6 +75,7 @@ impl HybridJoinStream {
         partition: usize,
         inputs: Inputs,
         fetch: Option<usize>,
+        aggregation: Option<Arc<PairAggregation>>,
         baseline: BaselineMetrics,
     ) -> Self {
         let context = Arc::clone(&execution.context);
@@ -86,6 +90,7 @@ impl HybridJoinStream {
             output,
             emitting: Span::none(),
             remaining: fetch,
+            aggregation,
             baseline,
             context,
         }
@@ -225,7 +230,7 @@ impl HybridJoinStream {
             None => {
                 let radix = RadixProbe::for_join(&self.context.spec, &build.side, &self.memory);
                 self.context.metrics.radix_streams.add(usize::from(radix.is_some()));
-                prober(&self.context, &build.side, &self.memory, radix)?
+                prober(&self.context, &build.side, &self.memory, radix, self.aggregation.as_ref())?
             }
         };
         self.state = State::Probing(Box::new(Probing { build, input: input.stream, prober, silent, phase, rows: 0 }));

@@ -4,23 +4,23 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, Statistics, internal_datafusion_err};
+use datafusion::common::{Result, Statistics, internal_datafusion_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, InputDistributionRequirements, PlanProperties,
 };
+use overspill_join::device::PairAggregation;
 use overspill_join::selection::Aggregate;
+use overspill_join::spec::ColumnSource;
 
 use super::stream::JoinAggregateStream;
 use crate::config::OverspillConfig;
-use crate::filter_aggregate::{aggregate as pair_aggregate, is_first_without_groups};
+use crate::fused_aggregate::{PlannedAggregate, displayed};
 use crate::hybrid_join::HybridJoinExec;
 
 /// An aggregate without groups over a join whose pairs a GPU may aggregate.
@@ -29,10 +29,7 @@ use crate::hybrid_join::HybridJoinExec;
 /// output is that aggregate's: the states of partial aggregates, or their results.
 #[derive(Debug)]
 pub struct JoinAggregateExec {
-    /// Above the join, or above the projection.
-    aggregate: Arc<AggregateExec>,
-    /// Of columns alone, above the join.
-    projection: Option<Arc<dyn ExecutionPlan>>,
+    planned: PlannedAggregate,
     join: Arc<dyn ExecutionPlan>,
     /// For each column of the aggregate's input, which of the join's output it is.
     columns: Vec<usize>,
@@ -48,52 +45,19 @@ impl JoinAggregateExec {
     /// columns of up to 8 bytes: integers, dates, times, timestamps and durations. The join is one that
     /// [`HybridJoinExec::may_aggregate_pairs`].
     pub fn try_new(aggregate: &AggregateExec) -> Option<Self> {
-        let above = aggregate.input();
-        let (projection, join) = match above.downcast_ref::<ProjectionExec>() {
-            Some(projection) => (Some(Arc::clone(above)), projection.input()),
-            None => (None, above),
-        };
-        let may_aggregate = join.downcast_ref::<HybridJoinExec>()?.may_aggregate_pairs();
-        if !is_first_without_groups(aggregate) || !may_aggregate {
+        let (planned, below) = PlannedAggregate::new(aggregate)?;
+        let join = below.downcast_ref::<HybridJoinExec>().filter(|join| join.may_aggregate_pairs())?;
+        let columns = planned.columns(below.schema().fields().len())?;
+        let aggregates = planned.aggregates(|column| columns.get(column).copied())?;
+        if !kernels_take(&aggregates, join) {
             return None;
         }
-        let columns: Vec<usize> = match &projection {
-            Some(projection) => {
-                let columns = projection.downcast_ref::<ProjectionExec>()?.expr().iter();
-                columns.map(|column| Some(column.expr.downcast_ref::<Column>()?.index())).collect::<Option<_>>()?
-            }
-            None => (0..join.schema().fields().len()).collect(),
-        };
-        let (schema, joined) = (above.schema(), join.schema());
-        // Kernels have values of 64 bits.
-        let place = |column: usize| {
-            let column = *columns.get(column)?;
-            let bytes = joined.field(column).data_type().primitive_width()?;
-            (bytes <= size_of::<u64>()).then_some(column)
-        };
-        let aggregates = aggregate.aggr_expr().iter().map(|planned| {
-            Some(match pair_aggregate(planned, &schema)? {
-                Aggregate::CountRows => Aggregate::CountRows,
-                Aggregate::Count(column) => Aggregate::Count(place(column)?),
-                Aggregate::Sum(column) => Aggregate::Sum(place(column)?),
-                Aggregate::Min(column) => Aggregate::Min(place(column)?),
-                Aggregate::Max(column) => Aggregate::Max(place(column)?),
-                Aggregate::SumOfProducts(..) => return None,
-            })
-        });
-        Some(Self {
-            aggregates: aggregates.collect::<Option<_>>()?,
-            columns,
-            aggregate: Arc::new(aggregate.clone()),
-            join: Arc::clone(join),
-            projection,
-            metrics: ExecutionPlanMetricsSet::new(),
-        })
+        Some(Self { planned, join: Arc::clone(&below), columns, aggregates, metrics: ExecutionPlanMetricsSet::new() })
     }
 
     /// Whether a GPU may join, by the settings and the sizes that the plan estimates.
     pub(crate) fn may_use_gpu(&self, config: &OverspillConfig) -> bool {
-        self.join.downcast_ref::<HybridJoinExec>().is_some_and(|join| join.gpu_advisor(config).is_some())
+        self.join.downcast_ref::<HybridJoinExec>().is_some_and(|join| join.gpu_advisor(config, false).is_some())
     }
 
     /// The join.
@@ -102,15 +66,34 @@ impl JoinAggregateExec {
     }
 }
 
+/// Whether kernels can compute these aggregates of a join's output: few enough, and of columns that are packed, which takes all
+/// columns of a side that the join puts out to fit 8 bytes.
+fn kernels_take(aggregates: &[Aggregate], join: &HybridJoinExec) -> bool {
+    let mut distinct: Vec<Aggregate> = Vec::new();
+    for aggregate in aggregates {
+        match aggregate {
+            Aggregate::SumOfProducts(..) => return false,
+            // The number of pairs is found anyway.
+            Aggregate::CountRows | Aggregate::Count(_) => {}
+            other if distinct.contains(other) => {}
+            other => distinct.push(*other),
+        }
+    }
+    let (sources, schema) = (join.output_columns(), join.schema());
+    let is_build = |column: usize| matches!(sources[column], ColumnSource::Build(_));
+    let is_packed = |side: bool| {
+        let columns = (0..sources.len()).filter(|column| is_build(*column) == side);
+        let widths: Option<Vec<usize>> =
+            columns.map(|column| schema.field(column).data_type().primitive_width()).collect();
+        widths.is_some_and(|widths| widths.iter().sum::<usize>() <= size_of::<u64>())
+    };
+    let mut read = aggregates.iter().flat_map(|aggregate| aggregate.columns());
+    distinct.len() <= PairAggregation::MOST && read.all(|column| is_packed(is_build(column)))
+}
+
 impl DisplayAs for JoinAggregateExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        struct Planned<'a>(&'a AggregateExec, DisplayFormatType);
-        impl fmt::Display for Planned<'_> {
-            fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                self.0.fmt_as(self.1, f)
-            }
-        }
-        let planned = Planned(&self.aggregate, format).to_string();
+        let planned = displayed(self.planned.node().as_ref(), format);
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 write!(f, "JoinAggregateExec: {}", planned.strip_prefix("AggregateExec: ").unwrap_or(&planned))
@@ -126,7 +109,7 @@ impl ExecutionPlan for JoinAggregateExec {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.aggregate.properties()
+        self.planned.node().properties()
     }
 
     fn required_input_distribution(&self) -> Vec<Distribution> {
@@ -134,7 +117,7 @@ impl ExecutionPlan for JoinAggregateExec {
     }
 
     fn input_distribution_requirements(&self) -> InputDistributionRequirements {
-        self.aggregate.input_distribution_requirements()
+        self.planned.node().input_distribution_requirements()
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
@@ -145,11 +128,7 @@ impl ExecutionPlan for JoinAggregateExec {
         &self,
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        // With a projection the aggregate's are over what that puts out, and not over the output of the join.
-        match &self.projection {
-            Some(projection) => projection.apply_expressions(f),
-            None => self.aggregate.apply_expressions(f),
-        }
+        self.planned.apply_expressions(f)
     }
 
     fn replace_children(
@@ -157,13 +136,8 @@ impl ExecutionPlan for JoinAggregateExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
         _options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let anew = || ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        let mut children = children;
-        if let Some(projection) = &self.projection {
-            children = vec![Arc::clone(projection).replace_children(children, anew())?];
-        }
-        let aggregate: Arc<dyn ExecutionPlan> = Arc::clone(&self.aggregate) as _;
-        let aggregate = aggregate.replace_children(children, anew())?;
+        let [join] = &children[..] else { return internal_err!("JoinAggregateExec over {} nodes", children.len()) };
+        let aggregate = self.planned.over(Arc::clone(join))?;
         // Over anything but a join it is an aggregate again.
         let fused = aggregate.downcast_ref::<AggregateExec>().and_then(Self::try_new);
         Ok(fused.map_or(aggregate, |fused| Arc::new(fused) as _))
@@ -178,7 +152,7 @@ impl ExecutionPlan for JoinAggregateExec {
         let join = join.ok_or_else(|| internal_datafusion_err!("JoinAggregateExec without a join"))?;
         let (pairs, aggregation) = join.execute_aggregating(partition, context, &self.aggregates)?;
         let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let stream = JoinAggregateStream::new(&self.aggregate, &self.columns, pairs, aggregation, baseline)?;
+        let stream = JoinAggregateStream::new(self.planned.node(), &self.columns, pairs, aggregation, baseline)?;
         Ok(stream.into_stream())
     }
 
@@ -191,13 +165,7 @@ impl ExecutionPlan for JoinAggregateExec {
     }
 
     fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        match &self.projection {
-            Some(projection) => {
-                let projected = projection.statistics_from_inputs(inputs, args)?;
-                self.aggregate.statistics_from_inputs(&[projected], args)
-            }
-            None => self.aggregate.statistics_from_inputs(inputs, args),
-        }
+        self.planned.statistics(Arc::clone(&inputs[0]), args)
     }
 
     fn cardinality_effect(&self) -> CardinalityEffect {

@@ -11,15 +11,15 @@ use datafusion::physical_plan::stream::{EmptyRecordBatchStream, RecordBatchStrea
 use futures::StreamExt;
 use overspill_join::device::PairAggregation;
 
-use crate::filter_aggregate::Accumulators;
+use crate::fused_aggregate::Accumulators;
 
 /// Reads a partition of a join's output and aggregates it, together with the pairs that kernels have aggregated.
 pub(super) struct JoinAggregateStream {
     pairs: SendableRecordBatchStream,
     columns: Vec<usize>,
     accumulators: Accumulators,
-    /// Of all streams of the join; each takes what is there when it ends. `None` if no GPU joins.
-    aggregation: Option<Arc<PairAggregation>>,
+    /// What kernels have aggregated, when the join's stream has ended.
+    aggregation: Arc<PairAggregation>,
     baseline: BaselineMetrics,
 }
 
@@ -28,7 +28,7 @@ impl JoinAggregateStream {
         aggregate: &Arc<AggregateExec>,
         columns: &[usize],
         pairs: SendableRecordBatchStream,
-        aggregation: Option<Arc<PairAggregation>>,
+        aggregation: Arc<PairAggregation>,
         baseline: BaselineMetrics,
     ) -> Result<Self> {
         let (columns, accumulators) = (columns.to_vec(), Accumulators::new(aggregate)?);
@@ -51,9 +51,7 @@ impl JoinAggregateStream {
         // The join may give its memory back.
         self.pairs = Box::pin(EmptyRecordBatchStream::new(self.pairs.schema()));
         let _timer = elapsed.timer();
-        if let Some(aggregation) = &self.aggregation {
-            self.accumulators.merge(aggregation.selection(), &aggregation.take())?;
-        }
+        self.accumulators.merge(self.aggregation.selection(), &self.aggregation.take())?;
         self.accumulators.finish().record_output(&self.baseline)
     }
 }

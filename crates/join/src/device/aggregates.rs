@@ -8,8 +8,8 @@ use crate::join_type::JoinType;
 use crate::selection::{Aggregate, Selection, SelectionState};
 use crate::spec::{ColumnSource, JoinSpec};
 
-/// What the output of a join is aggregated to. Pairs that a GPU aggregates are no output rows: whoever wants the aggregates of all
-/// rows adds those that are taken here to those of the output, once the output has ended.
+/// What the output of a stream of a join is aggregated to. Pairs that a GPU aggregates are no output rows: whoever wants the
+/// aggregates of all rows adds those that are taken here to those of the output, once the stream has ended.
 #[derive(Debug)]
 pub struct PairAggregation {
     /// Of all rows; columns are those of the output.
@@ -18,9 +18,12 @@ pub struct PairAggregation {
 }
 
 impl PairAggregation {
+    /// The most different aggregates that kernels compute besides counts.
+    pub const MOST: usize = PairAggregate::MOST;
+
     /// Of no pairs.
-    pub fn new(aggregates: Vec<Aggregate>) -> Self {
-        let selection = Selection { ranges: Vec::new(), aggregates };
+    pub fn new(aggregates: &[Aggregate]) -> Self {
+        let selection = Selection { ranges: Vec::new(), aggregates: aggregates.to_vec() };
         Self { found: Mutex::new(SelectionState::new(&selection)), selection }
     }
 
@@ -29,7 +32,7 @@ impl PairAggregation {
         &self.selection
     }
 
-    /// Those of pairs that have been found since they were taken last. A stream's own are there when it has ended.
+    /// Those of pairs that have been found since they were taken last; all are there when the stream has ended.
     pub fn take(&self) -> SelectionState {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut found, SelectionState::new(&self.selection))
@@ -43,7 +46,8 @@ impl PairAggregation {
 /// The aggregates of a join as kernels compute them.
 #[derive(Debug)]
 pub(crate) struct PairAggregates {
-    aggregation: Arc<PairAggregation>,
+    /// Of all rows.
+    selection: Selection,
     kernels: Vec<PairAggregate>,
     /// For each aggregate its place among those of kernels; `None` if it is the number of pairs.
     places: Vec<Option<usize>>,
@@ -57,14 +61,14 @@ impl PairAggregates {
     /// too many.
     pub(crate) fn new(
         spec: &JoinSpec,
-        aggregation: &Arc<PairAggregation>,
+        aggregates: &[Aggregate],
         place: impl Fn(PairSide, usize) -> Option<(u32, u32)>,
     ) -> Option<Self> {
         if spec.join_type != JoinType::Inner || spec.filter.is_some() || !spec.codec.is_word() {
             return None;
         }
         let (mut kernels, mut reads_probe) = (Vec::new(), false);
-        let places = aggregation.selection.aggregates.iter().map(|aggregate| {
+        let places = aggregates.iter().map(|aggregate| {
             let (function, column) = match *aggregate {
                 Aggregate::CountRows => return Some(None),
                 // What is packed has no nulls.
@@ -90,8 +94,8 @@ impl PairAggregates {
             })))
         });
         let places = places.collect::<Option<_>>()?;
-        (kernels.len() <= PairAggregate::MOST).then(|| Self {
-            aggregation: Arc::clone(aggregation),
+        (kernels.len() <= PairAggregation::MOST).then(|| Self {
+            selection: Selection { ranges: Vec::new(), aggregates: aggregates.to_vec() },
             kernels,
             places,
             reads_probe,
@@ -109,13 +113,18 @@ impl PairAggregates {
 pub(crate) struct AggregatedPairs {
     aggregates: Arc<PairAggregates>,
     found: SelectionState,
+    /// Of the stream whose chunk it is.
+    aggregation: Arc<PairAggregation>,
 }
 
 impl AggregatedPairs {
-    /// Of no pairs.
-    pub(crate) fn new(aggregates: &Arc<PairAggregates>) -> Self {
-        let found = SelectionState::new(&aggregates.aggregation.selection);
-        Self { aggregates: Arc::clone(aggregates), found }
+    /// Of no pairs; `None` if the stream is asked for other aggregates than its join.
+    pub(crate) fn new(aggregates: &Arc<PairAggregates>, aggregation: &Arc<PairAggregation>) -> Option<Self> {
+        (aggregates.selection == aggregation.selection).then(|| Self {
+            found: SelectionState::new(&aggregates.selection),
+            aggregates: Arc::clone(aggregates),
+            aggregation: Arc::clone(aggregation),
+        })
     }
 
     /// What kernels compute.
@@ -130,12 +139,11 @@ impl AggregatedPairs {
 
     /// Adds those of some more pairs.
     pub(crate) fn add(&mut self, totals: &PairTotals) {
-        self.found.merge(&self.aggregates.aggregation.selection, &self.aggregates.state(totals));
+        self.found.merge(&self.aggregates.selection, &self.aggregates.state(totals));
     }
 
     /// Hands on what has been found since this was called last.
     pub(crate) fn hand_on(&mut self) {
-        let aggregation = &self.aggregates.aggregation;
-        aggregation.add(&std::mem::replace(&mut self.found, SelectionState::new(&aggregation.selection)));
+        self.aggregation.add(&std::mem::replace(&mut self.found, SelectionState::new(&self.aggregates.selection)));
     }
 }

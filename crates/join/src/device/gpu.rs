@@ -143,6 +143,11 @@ impl Gpu {
         std::iter::once(self).chain(living).cloned().collect()
     }
 
+    /// How many GPUs these are.
+    pub fn joining(self: &Arc<Self>) -> usize {
+        self.together().len()
+    }
+
     /// What is known of the others.
     pub(crate) fn peers(&self) -> &Peers {
         &self.peers

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use overspill_kernels::Algorithm;
 use overspill_machine::transfer::TransferMethod;
 
-use super::aggregates::PairAggregation;
 use super::gpu::Gpu;
+use crate::selection::Aggregate;
 
 /// How a GPU joins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -118,8 +118,8 @@ pub struct DeviceRequest {
     /// The share of a partitioned relation that is cached in GPU memory where there is room for all of it: a little less than
     /// all is faster, as GPU memory and the link together give more bandwidth (paper 1, section 6.2.7).
     pub cached_share: f64,
-    /// What kernels may aggregate pairs to, where these are wanted for nothing else.
-    pub aggregation: Option<Arc<PairAggregation>>,
+    /// What kernels may aggregate pairs to, where these are wanted for nothing else: columns are those of the output.
+    pub aggregates: Option<Arc<[Aggregate]>>,
     /// Who counts keys before the first pass of `triton`.
     pub prefix_sum: PrefixSumProcessor,
     /// Who is told.

@@ -78,7 +78,7 @@ pub(super) fn build(
     if let Some(reason) = alone {
         let builder = first.device().ordinal();
         let reason = format!("its build by all GPUs: {reason}, so that GPU {builder} builds");
-        request.observer.refused(GpuStrategy::NoPartition, &reason);
+        request.observer.noted(GpuStrategy::NoPartition, &reason);
     }
     Ok(Some(GpuTable::over(table, gpus.to_vec(), resident, bytes, spilled)))
 }
@@ -102,7 +102,8 @@ fn fill_by_all(
     refused.into_iter().sum()
 }
 
-/// Deals so many pages out, evenly as far as there is room; all together have it.
+/// Deals so many pages out, evenly as far as there is room; all together have it. What does not go even goes to those with the
+/// most room, so that small tables do not all lie on one GPU.
 fn even_shares(pages: u64, room: &[u64]) -> Vec<u64> {
     let mut shares = vec![0; room.len()];
     let mut order: Vec<usize> = (0..room.len()).collect();
@@ -110,7 +111,7 @@ fn even_shares(pages: u64, room: &[u64]) -> Vec<u64> {
     let mut rest = pages;
     // Those with the least room first: what they cannot take is left to the others.
     for (done, at) in order.into_iter().enumerate() {
-        shares[at] = room[at].min(rest.div_ceil((room.len() - done) as u64));
+        shares[at] = room[at].min(rest / (room.len() - done) as u64);
         rest -= shares[at];
     }
     shares
@@ -123,8 +124,8 @@ mod tests {
     #[test]
     fn pages_are_dealt_out_evenly_as_far_as_there_is_room() {
         assert_eq!(even_shares(6, &[10, 10, 10]), [2, 2, 2]);
-        assert_eq!(even_shares(7, &[10, 10, 10]), [3, 2, 2]);
-        assert_eq!(even_shares(1, &[10, 10]), [1, 0]);
+        assert_eq!(even_shares(7, &[10, 10, 10]), [2, 2, 3]);
+        assert_eq!(even_shares(1, &[10, 9]), [1, 0]);
         assert_eq!(even_shares(0, &[10, 0]), [0, 0]);
         assert_eq!(even_shares(10, &[1, 9, 2]), [1, 7, 2]);
         assert_eq!(even_shares(12, &[1, 9, 2]), [1, 9, 2]);

@@ -63,7 +63,7 @@ impl GpuTable {
         };
         if let Some(error) = request.gpu.peers().refused().filter(|_| home == Home::Gpu) {
             let reason = format!("several GPUs: {error}, so that GPU {} joins alone", request.gpu.device().ordinal());
-            request.observer.refused(GpuStrategy::NoPartition, &reason);
+            request.observer.noted(GpuStrategy::NoPartition, &reason);
         }
         // Refused now, not when the first chunk comes.
         for gpu in &gpus {

@@ -65,8 +65,8 @@ impl DeviceBuild {
         memory.shrink(needed.saturating_sub(table.resident_host_bytes() + key_bytes));
         let keys = (!spec.codec.is_word()).then_some(keys);
         let probe = PackedPayload::of(spec, Side::Probe);
-        let aggregates = request.aggregation.as_ref().and_then(|aggregation| {
-            PairAggregates::new(spec, aggregation, |side, index| match side {
+        let aggregates = request.aggregates.as_ref().and_then(|aggregates| {
+            PairAggregates::new(spec, aggregates, |side, index| match side {
                 PairSide::Build => payload.as_ref()?.place(index),
                 PairSide::Probe => probe.as_ref()?.place(index),
             })

@@ -13,7 +13,7 @@ use super::device_build::{DeviceBuild, wants_no_numbers};
 use super::payload::PackedPayload;
 use crate::co_processing::{Flight, Morsel, Reservation};
 use crate::cpu_partitioned;
-use crate::device::{AggregatedPairs, DeviceChunk, DeviceCount, PAIR_BYTES, PairBlock, ProbeKeys};
+use crate::device::{AggregatedPairs, DeviceChunk, DeviceCount, PAIR_BYTES, PairAggregation, PairBlock, ProbeKeys};
 use crate::error::{JoinError, Result};
 use crate::hash_table::VisitedRows;
 use crate::join_type::JoinType;
@@ -57,6 +57,8 @@ pub(super) struct DeviceProbe {
     payload: Option<PackedPayload>,
     /// Whether they are packed for kernels that aggregate pairs alone.
     only_aggregates: bool,
+    /// Takes what kernels aggregate; `None` if the stream gives all its pairs.
+    aggregation: Option<Arc<PairAggregation>>,
     /// The packed columns of the rows that are collected; `None` if a row cannot be packed.
     words: Option<Vec<ScalarBuffer<u64>>>,
     /// The batch that did not fit the chunk before.
@@ -115,7 +117,12 @@ pub(super) enum Taken {
 
 impl DeviceProbe {
     /// For a build side on a GPU; `None` if it is not on one.
-    pub(super) fn for_join(spec: &JoinSpec, build: &BuildSide, memory: &Arc<UnitMemory>) -> Option<Self> {
+    pub(super) fn for_join(
+        spec: &JoinSpec,
+        build: &BuildSide,
+        memory: &Arc<UnitMemory>,
+        aggregation: Option<&Arc<PairAggregation>>,
+    ) -> Option<Self> {
         let device = build.device.as_ref()?;
         // Dictionaries of several batches may have more values together than keys for them.
         if spec.probe_schema.fields().iter().any(|field| has_narrow_dictionary(field.data_type())) {
@@ -126,8 +133,8 @@ impl DeviceProbe {
             None => (TABLE_CHUNK, None),
             Some(rows) => (rows.min(PARTITIONED_CHUNK), probe_payload(spec, device)),
         };
-        let is_aggregated = device.aggregates.as_ref().is_some_and(|aggregates| aggregates.reads_probe);
-        let only_aggregates = payload.is_none() && is_aggregated;
+        let reads_probe = device.aggregates.as_ref().is_some_and(|aggregates| aggregates.reads_probe);
+        let only_aggregates = payload.is_none() && reads_probe && aggregation.is_some();
         let payload = if only_aggregates { PackedPayload::of(spec, Side::Probe) } else { payload };
         Some(Self {
             batches: Vec::new(),
@@ -142,6 +149,7 @@ impl DeviceProbe {
             key_bytes: spec.codec.packed_bytes().unwrap_or(0),
             payload,
             only_aggregates,
+            aggregation: aggregation.cloned(),
             pending: None,
             joining: None,
             block: PairBlock::default(),
@@ -233,7 +241,8 @@ impl DeviceProbe {
         let aggregates = device.aggregates.as_ref();
         let aggregated = aggregates
             .filter(|aggregates| are_matchable && (words.is_some() || !aggregates.reads_probe))
-            .map(AggregatedPairs::new);
+            .zip(self.aggregation.as_ref())
+            .and_then(|(aggregates, aggregation)| AggregatedPairs::new(aggregates, aggregation));
         if self.only_aggregates && aggregated.is_none() {
             words = None;
         }

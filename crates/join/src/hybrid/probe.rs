@@ -10,7 +10,7 @@ use super::build_side::{BuildSide, ProbeFacts, SpilledBuild};
 use super::device_probe::{DeviceProbe, Found, Taken};
 use super::output::{Pairs, Rows, SideRows};
 use super::radix_probe::RadixProbe;
-use crate::device::DeviceCount;
+use crate::device::{DeviceCount, PairAggregation};
 use crate::error::Result;
 use crate::hash_table::MatchCursor;
 use crate::join_type::JoinType;
@@ -211,9 +211,10 @@ impl<S: SpillStore> Prober<S> {
         }
     }
 
-    /// The same, which gives its rows to the GPU that has the build side, if one has, in chunks that `memory` pays for.
-    pub fn with_device(self, memory: &Arc<UnitMemory>) -> Self {
-        let device = DeviceProbe::for_join(&self.spec, &self.build, memory);
+    /// The same, which gives its rows to the GPU that has the build side, if one has, in chunks that `memory` pays for. Pairs that
+    /// kernels aggregate are no output: `aggregation` gets what they come to; without it there are none.
+    pub fn with_device(self, memory: &Arc<UnitMemory>, aggregation: Option<&Arc<PairAggregation>>) -> Self {
+        let device = DeviceProbe::for_join(&self.spec, &self.build, memory, aggregation);
         Self { device, ..self }
     }
 

@@ -14,6 +14,7 @@ use super::column::{Column, is_wide};
 use super::state::{SelectionState, Value};
 use super::{Aggregate, Evaluation, Selection, pages};
 use crate::device::{Gpu, HostPool, Workbench, is_refusal};
+use crate::memory::column_bytes;
 
 /// Rows that are given to a GPU together, about: enough pages for transfers and kernels to overlap.
 const CHUNK_ROWS: usize = 1 << 20;
@@ -54,12 +55,16 @@ pub struct DeviceSelection {
     /// Columns of the batches that are collected, with their rows.
     collected: Vec<(usize, Vec<Column>)>,
     rows: usize,
+    /// Of their batches.
+    bytes: usize,
 }
 
 /// The columns of a batch as kernels have them.
 #[derive(Debug)]
 pub struct BatchColumns {
     rows: usize,
+    /// What the rows of all columns of the batch need, also of those that are not wanted.
+    bytes: usize,
     columns: Vec<Column>,
 }
 
@@ -92,25 +97,28 @@ impl DeviceSelection {
             .check_device(gpu.device().properties())
             .and_then(|()| Kernel::new(gpu.kernels(), plan, branching))
             .map_err(|error| problem(&gpu, &error))?;
-        Ok(Self { gpu, selection, numbers, kernel, method, collected: Vec::new(), rows: 0 })
+        Ok(Self { gpu, selection, numbers, kernel, method, collected: Vec::new(), rows: 0, bytes: 0 })
     }
 
     /// The columns of a batch, if kernels can have them.
     pub fn columns(&self, batch: &RecordBatch) -> Option<BatchColumns> {
         let columns = pages::columns(self.kernel.plan(), &self.numbers, batch)?;
-        Some(BatchColumns { rows: batch.num_rows(), columns })
+        // A batch may be a slice of one that is much larger.
+        let bytes = batch.columns().iter().map(column_bytes).sum();
+        Some(BatchColumns { rows: batch.num_rows(), bytes, columns })
     }
 
     /// Takes a batch, whose rows [`DeviceSelection::run`] selects.
-    pub fn collect(&mut self, BatchColumns { rows, columns }: BatchColumns) {
+    pub fn collect(&mut self, BatchColumns { rows, bytes, columns }: BatchColumns) {
         self.rows += rows;
+        self.bytes += bytes;
         self.collected.push((rows, columns));
     }
 
-    /// Whether enough is collected: rows, or bytes of their pages, or of the batches that they are in, which the caller holds.
-    pub fn is_full(&self, held: usize) -> bool {
+    /// Whether enough is collected: rows, or bytes of their pages, or of the batches that they are in.
+    pub fn is_full(&self) -> bool {
         let pages = self.kernel.plan().bytes(self.rows as u64, self.chunk_bytes());
-        self.rows >= CHUNK_ROWS || pages >= CHUNK_BYTES || held >= CHUNK_BATCHES
+        self.rows >= CHUNK_ROWS || pages >= CHUNK_BYTES || self.bytes >= CHUNK_BATCHES
     }
 
     /// Bytes of CPU memory that [`DeviceSelection::run`] takes for so many rows more than are collected.
@@ -127,6 +135,7 @@ impl DeviceSelection {
     pub fn run(&mut self) -> Result<DeviceSelected, DeviceProblem> {
         let collected = std::mem::take(&mut self.collected);
         let rows = std::mem::take(&mut self.rows) as u64;
+        self.bytes = 0;
         self.select(&collected, rows).map_err(|error| problem(&self.gpu, &error))
     }
 

@@ -62,14 +62,13 @@ fn first_pass(
     let gpu = &request.gpu;
     let mut base = BaseRelation::new(gpu, side, plan.first, request.tuning.first_pass)?;
     // Before the turn: meanwhile the GPU works for others.
-    if request.prefix_sum == PrefixSumProcessor::Cpu && base.count(gpu, keys, threads)? {
-        request.observer.add(DeviceCount::CpuPrefixSums, 1);
-    }
+    let is_counted = request.prefix_sum == PrefixSumProcessor::Cpu && base.count(gpu, keys, threads)?;
     let resident = cache(request, base.tuples(), plan)?;
     let mut bench = gpu.turn();
     bench.drop_pipeline();
     let relation = PartitionedRelation::new(gpu, &bench.stream, base, resident.bytes())?;
     request.observer.add(DeviceCount::LinkBytes, relation.link_bytes);
+    request.observer.add(DeviceCount::CpuPrefixSums, is_counted.into());
     Ok((relation, resident))
 }
 

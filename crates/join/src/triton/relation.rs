@@ -81,6 +81,7 @@ impl<'a> BaseRelation<'a> {
         // Keys are read once more to be counted (section 6.2.3, PS 1), or their counts are.
         let counting = match &self.keys {
             BaseKeys::Uncounted(_) => tuples * KEY_BYTES,
+            BaseKeys::Counted(_) if tuples == 0 => 0,
             BaseKeys::Counted(keys) => keys.count_bytes(),
         };
         tuples * (KEY_BYTES + read) + counting

@@ -23,6 +23,8 @@ const THREADS: u32 = 512;
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 2;
 /// Of the block that writes the tasks.
 const SCHEDULER_THREADS: u32 = 256;
+/// Bytes of scratchpad memory that the driver takes of a multiprocessor for each block, from compute capability 8.0 on.
+const DRIVER_SCRATCHPAD: u64 = 1 << 10;
 /// As `kBuckets` and `kBucketBits` have it.
 const BUCKETS: u64 = 2048;
 const BUCKET_BITS: u32 = 11;
@@ -69,20 +71,22 @@ impl PartitionedJoin {
         let blocks = u64::from(kernels.share().per_multiprocessor(BLOCKS_PER_MULTIPROCESSOR));
         let available = kernels.device().properties().scratchpad_per_block;
         let tuple = 8 + key.bytes() + 4;
-        let capacity = (available / blocks).saturating_sub(BUCKETS * 4) / tuple / 2 * 2;
+        let join = |sink: &str| kernels.function(&format!("join_partitions_{sink}_u{}", key.bytes() * 8));
+        let (aggregate, allocate) = (join("aggregate")?, join("allocate")?);
+        let others = aggregate.static_scratchpad()?.max(allocate.static_scratchpad()?) + DRIVER_SCRATCHPAD;
+        let capacity = (available / blocks).saturating_sub(others + BUCKETS * 4) / tuple / 2 * 2;
         if capacity == 0 {
             return Err(Error::TooSmall {
                 what: "joining in scratchpad memory",
-                needed: blocks * (BUCKETS * 4 + 2 * tuple),
+                needed: blocks * (others + BUCKETS * 4 + 2 * tuple),
                 of: "scratchpad memory a block",
                 available,
             });
         }
-        let join = |sink: &str| kernels.function(&format!("join_partitions_{sink}_u{}", key.bytes() * 8));
         Ok(Self {
             schedule: kernels.function("schedule_join_tasks")?,
-            aggregate: join("aggregate")?,
-            allocate: join("allocate")?,
+            aggregate,
+            allocate,
             kernels: kernels.clone(),
             key,
             radix,

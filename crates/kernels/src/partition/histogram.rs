@@ -12,6 +12,7 @@ use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 use overspill_machine::{Error, Result};
 
 use super::plan::{KeyWidth, PartitionPlan};
+use crate::hash::MAX_BITS;
 use crate::{HashFunction, Radix};
 
 /// Counters of a partition that keys take in turn: an increment waits for the one before it of the same counter (paper 1,
@@ -22,7 +23,7 @@ const LANES: usize = 2;
 const TOGETHER: usize = 4;
 
 /// The largest fanout of a [`Radix`]: an index that is masked by it needs no check.
-const MOST_FANOUT: usize = 1 << 12;
+const MOST_FANOUT: usize = 1 << MAX_BITS;
 
 /// Parts of the keys that each thread takes, so that one which is held up does not hold up the others.
 const PARTS_PER_THREAD: usize = 4;
@@ -79,6 +80,8 @@ pub struct CountedKeys<'a> {
     pub(super) keys: View<'a>,
     pub(super) plan: PartitionPlan,
     pub(super) histogram: Histogram,
+    /// Whose address of the keys it is.
+    pub(super) device: usize,
 }
 
 impl<'a> CountedKeys<'a> {
@@ -93,7 +96,7 @@ impl<'a> CountedKeys<'a> {
             KeyWidth::Four => Histogram::of_plan(plan, &keys.as_slice::<u32>()[..tuples], threads)?,
             KeyWidth::Eight => Histogram::of_plan(plan, &keys.as_slice::<u64>()[..tuples], threads)?,
         };
-        Ok(Self { keys: view, plan: plan.clone(), histogram })
+        Ok(Self { keys: view, plan: plan.clone(), histogram, device: device.ordinal() })
     }
 
     /// The plan that they were counted for.
@@ -176,7 +179,9 @@ impl<Key: Copy + Into<u64>> Count<'_, Key> {
     #[inline(always)]
     fn with(self, hash: HashFunction) {
         let (bits, shift) = (self.radix.bits(), self.radix.shift());
-        let Ok(counters) = <&mut [[u32; LANES]; MOST_FANOUT]>::try_from(self.counters) else { return };
+        let Ok(counters) = <&mut [[u32; LANES]; MOST_FANOUT]>::try_from(self.counters) else {
+            unreachable!("counters of the most partitions")
+        };
         let partition = |key: Key| ((hash.hash(key.into()) << shift) >> (64 - bits)) as usize % MOST_FANOUT;
         let (together, rest) = self.keys.as_chunks::<TOGETHER>();
         for keys in together {

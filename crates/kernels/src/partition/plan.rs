@@ -88,6 +88,11 @@ pub struct PartitionPlan {
     pub(super) share: Share,
 }
 
+/// The name of the kernel that partitions so.
+pub(super) fn kernel_name(algorithm: Algorithm, key: KeyWidth, payloads: usize) -> String {
+    format!("partition_{}_u{}_{payloads}", algorithm.name(), key.bytes() * 8)
+}
+
 impl PartitionPlan {
     /// Plans to partition `tuples` tuples with payload columns of 4 or 8 bytes each. Hierarchical's second level, which lies
     /// in GPU memory, takes at most `second_level_budget` bytes.
@@ -112,7 +117,8 @@ impl PartitionPlan {
         let fanout = u64::from(radix.fanout());
         let tuple = key.bytes() + payloads.iter().sum::<u64>();
         let (properties, share) = (kernels.device().properties(), kernels.share());
-        let available = properties.scratchpad_per_block;
+        let kernel = kernels.function(&kernel_name(algorithm, key, payloads.len()))?;
+        let available = properties.scratchpad_per_block.saturating_sub(kernel.static_scratchpad()?);
         let widest = payloads.iter().copied().chain([key.bytes()]).max().unwrap_or(8);
         // Buffers start at 16 bytes, and the columns in them at 8.
         let (state, smallest, what) = match algorithm {

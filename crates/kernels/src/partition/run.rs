@@ -5,7 +5,7 @@ use overspill_machine::memory::{DeviceBuffer, View, ViewMut};
 use overspill_machine::{Error, Result};
 
 use super::histogram::{CountedKeys, Histogram};
-use super::plan::{Algorithm, KeyWidth, MAX_PAYLOADS, PartitionPlan};
+use super::plan::{Algorithm, KeyWidth, MAX_PAYLOADS, PartitionPlan, kernel_name};
 use crate::Kernels;
 
 /// As `partition/arguments.cuh` has them.
@@ -109,7 +109,7 @@ impl Partitioner {
         let key_bits = plan.key.bytes() * 8;
         let fanout = u64::from(plan.radix.fanout());
         let payloads = plan.payloads.len();
-        let partition = format!("partition_{}_u{key_bits}_{payloads}", plan.algorithm.name());
+        let partition = kernel_name(plan.algorithm, plan.key, payloads);
         Ok(Self {
             histogram: kernels.function(&format!("histogram_u{key_bits}"))?,
             histogram_copy: kernels.function(&format!("histogram_copy_u{key_bits}_{payloads}"))?,
@@ -149,7 +149,7 @@ impl Partitioner {
     /// As [`Partitioner::run`], for keys in CPU memory that the CPU has counted: kernels read them once (paper 1, section 6.2.8).
     ///
     /// # Errors
-    /// As [`Partitioner::run`], or if the keys were counted for another plan.
+    /// As [`Partitioner::run`], or if the keys were counted for another plan or device.
     pub fn run_counted(
         &mut self,
         stream: &Stream,
@@ -157,8 +157,9 @@ impl Partitioner {
         payloads: Vec<PayloadInput<'_>>,
         output: &mut Output<'_>,
     ) -> Result<Vec<(u64, u64)>> {
-        if keys.plan != self.plan {
-            return Err(Error::Invalid("keys that were counted for one plan are partitioned by another".to_owned()));
+        if keys.plan != self.plan || keys.device != stream.device().ordinal() {
+            let reason = "keys that were counted for one plan or device are partitioned by another";
+            return Err(Error::Invalid(reason.to_owned()));
         }
         let arguments = self.arguments(&Input { keys: keys.keys, payloads }, output, Columns::Partitioned)?;
         // SAFETY: as above; and the counts are those of these keys in the chunks of this plan.

@@ -141,6 +141,22 @@ impl Function {
         .map_err(|error| Error::driver("reserving scratchpad memory", self.device().ordinal(), error))
     }
 
+    /// Bytes of scratchpad memory that a block has besides what it asks for when it is launched; both must fit what the device
+    /// allows a block.
+    ///
+    /// # Errors
+    /// If the device is lost.
+    pub fn static_scratchpad(&self) -> Result<u64> {
+        self.device().bind()?;
+        // SAFETY: the function belongs to a loaded module.
+        let bytes = unsafe {
+            result::function::get_function_attribute(self.function, Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)
+        };
+        let bytes =
+            bytes.map_err(|error| Error::driver("asking for its scratchpad memory", self.device().ordinal(), error))?;
+        Ok(u64::try_from(bytes).unwrap_or(0))
+    }
+
     /// How many blocks of this shape run at once on one multiprocessor.
     ///
     /// # Errors

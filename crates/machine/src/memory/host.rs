@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use cudarc::driver::sys;
 use serde::{Deserialize, Serialize};
@@ -35,6 +35,8 @@ pub struct HostBuffer {
     mapped: usize,
     /// The device whose driver knows the memory as pinned, and where kernels find it.
     pinned: Option<(Arc<Device>, u64)>,
+    /// Whether the driver may know some of it as pinned for ever, as a device was lost before it was told otherwise.
+    is_stuck: AtomicBool,
 }
 
 // SAFETY: plain memory that the value owns.
@@ -93,7 +95,7 @@ impl HostBuffer {
             libc::madvise(aligned as *mut c_void, mapped, advice);
         }
         let start = NonNull::new(aligned as *mut u8).ok_or_else(|| Error::invalid("memory was mapped at address 0"))?;
-        Ok(Self { start, bytes, mapped, pinned: None })
+        Ok(Self { start, bytes, mapped, pinned: None, is_stuck: AtomicBool::new(false) })
     }
 
     /// Lets the pages that have not been touched yet come from this NUMA node alone.
@@ -163,7 +165,7 @@ impl HostBuffer {
         device.bind()?;
         // SAFETY: the pages lie within the mapping, which is whole pages and outlives the borrow.
         unsafe { register(device, range.as_ptr().cast_mut(), range.len().next_multiple_of(SMALL_PAGE)) }?;
-        Ok(PinnedPart { device: Arc::clone(device), range })
+        Ok(PinnedPart { device: Arc::clone(device), buffer: self, range })
     }
 
     /// The memory, for kernels that read it.
@@ -243,16 +245,25 @@ impl HostBuffer {
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        if let Some((device, _)) = &self.pinned
-            && device.bind().is_ok()
-        {
-            // The device must be done with it: unregistering alone does not wait. Both fail once the device is lost.
-            let _ = device.synchronize();
+        if let Some((device, _)) = &self.pinned {
+            // The device must be done with it: unregistering alone does not wait.
+            let is_known = device.bind().and_then(|()| device.synchronize()).is_err();
             // SAFETY: registered by `pinned`, at this address.
-            let _ = unsafe { sys::cuMemHostUnregister(self.start.as_ptr().cast()) }.result();
+            let is_known =
+                unsafe { sys::cuMemHostUnregister(self.start.as_ptr().cast()) }.result().is_err() || is_known;
+            *self.is_stuck.get_mut() |= is_known;
         }
-        // SAFETY: mapped by `new` with this length.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped) };
+        let start = self.start.as_ptr().cast();
+        if *self.is_stuck.get_mut() {
+            // The pages are given back, but nobody else is given the addresses: what lies there next would be taken for pinned
+            // where it is not.
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+            // SAFETY: the whole of what `new` mapped with this length, which nobody uses any more.
+            unsafe { libc::mmap(start, self.mapped, libc::PROT_NONE, flags, -1, 0) };
+        } else {
+            // SAFETY: mapped by `new` with this length.
+            unsafe { libc::munmap(start, self.mapped) };
+        }
     }
 }
 
@@ -271,6 +282,7 @@ unsafe fn register(device: &Device, start: *mut u8, bytes: usize) -> Result<()> 
 #[derive(Debug)]
 pub(crate) struct PinnedPart<'a> {
     device: Arc<Device>,
+    buffer: &'a HostBuffer,
     range: &'a [u8],
 }
 
@@ -283,9 +295,11 @@ impl PinnedPart<'_> {
 
 impl Drop for PinnedPart<'_> {
     fn drop(&mut self) {
-        if self.device.bind().is_ok() {
-            // SAFETY: registered by `pin_part`, at this address. It fails once the device is lost, when nothing is registered.
-            let _ = unsafe { sys::cuMemHostUnregister(self.range.as_ptr().cast_mut().cast()) }.result();
+        let start = self.range.as_ptr().cast_mut().cast();
+        // SAFETY: registered by `pin_part`, at this address.
+        let unregister = || unsafe { sys::cuMemHostUnregister(start) }.result().is_ok();
+        if self.device.bind().is_err() || !unregister() {
+            self.buffer.is_stuck.store(true, Ordering::Relaxed);
         }
     }
 }

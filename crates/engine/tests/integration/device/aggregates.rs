@@ -1,5 +1,8 @@
 //! Aggregates without groups over joins: kernels aggregate pairs themselves.
 
+use datafusion::arrow::array::AsArray;
+use datafusion::arrow::datatypes::Int64Type;
+use datafusion::physical_plan::common::collect;
 use overspill::{Strategy, Transfer};
 use overspill_machine::transfer::TransferMethod;
 use rand::rngs::StdRng;
@@ -14,7 +17,7 @@ use crate::harness::run::Run;
 use crate::harness::session::{Device, Engine, Memory, Session, Settings};
 
 /// Columns of both tables, by the expressions that give them.
-const COLUMNS: [(&str, &str, usize); 11] = [
+const COLUMNS: [(&str, &str, usize); 16] = [
     ("i8", "CAST(value * 7919 % 251 - 125 AS TINYINT)", 1),
     ("i16", "CAST(value * 7919 % 65521 - 32768 AS SMALLINT)", 2),
     ("i32", "CAST(value * 104729 % 4000000007 - 2000000003 AS INT)", 4),
@@ -25,6 +28,11 @@ const COLUMNS: [(&str, &str, usize); 11] = [
     ("u64", "CAST('18446744073709551615' AS BIGINT UNSIGNED) - CAST(value AS BIGINT UNSIGNED)", 8),
     ("d", "CAST(CAST(value * 37 % 20000 AS INT) AS DATE)", 4),
     ("t", "CAST(value * 4003 - 77777777 AS TIMESTAMP)", 8),
+    ("z", "arrow_cast(value * 4003 - 77777777, 'Timestamp(Millisecond, Some(\"+02:00\"))')", 8),
+    ("m", "arrow_cast(CAST(value * 11 % 86400 AS INT), 'Time32(Second)')", 4),
+    ("s", "arrow_cast(value * 1000003 % 86400000000000, 'Time64(Nanosecond)')", 8),
+    ("l", "arrow_cast(value * 86400000, 'Date64')", 8),
+    ("y", "arrow_cast(value * 1001 - 5000000, 'Duration(Microsecond)')", 8),
     ("n", "CASE WHEN value % 89 = 3 THEN NULL ELSE value END", 8),
 ];
 
@@ -70,8 +78,11 @@ fn random_query(random: &mut StdRng, is_narrow: bool) -> String {
             left[side] = left[side].saturating_sub(width);
             chosen.push((side, name));
         }
-        let functions: &[&str] =
-            if matches!(name, "d" | "t") { &["min", "max", "count"] } else { &["sum", "min", "max", "count"] };
+        let functions: &[&str] = if matches!(name, "d" | "t" | "z" | "m" | "s" | "l" | "y") {
+            &["min", "max", "count"]
+        } else {
+            &["sum", "min", "max", "count"]
+        };
         format!("{}({}.{name})", functions.choose(random).unwrap(), ["a", "b"][side])
     });
     let aggregates: Vec<_> = aggregates.enumerate().map(|(number, sql)| format!("{sql} AS c{number}")).collect();
@@ -100,7 +111,13 @@ async fn random_aggregates_agree() {
         let device = Device { transfer, gpus, aggregates: true, ..Device::with(limits[case as usize % 2]) };
         let strategy = STRATEGIES[case as usize % STRATEGIES.len()];
         let stock = settings(2, false);
-        let settings = Settings { strategy, device: Some(device), batch_size: 2048, ..settings(2, false) };
+        let partitions = random.random_range(1..=3);
+        let settings = Settings {
+            strategy,
+            device: Some(device),
+            batch_size: 2048,
+            ..settings(partitions, random.random_bool(0.3))
+        };
         let expected = run(&open(Engine::Stock, &stock, rows, keys, null_keys).await, &sql).await.answer.unwrap();
         let session = open(Engine::Overspill, &settings, rows, keys, null_keys).await;
         let run = run(&session, &sql).await;
@@ -188,4 +205,57 @@ async fn pairs_that_nobody_wants_do_not_cross_the_link() {
         assert!(link_bytes[0] < link_bytes[1], "{strategy}: {link_bytes:?}");
     }
     assert_eq!(leftovers(&emulated), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn joins_beside_each_other_count_their_own_pairs() {
+    let emulated = start(64 * MIB);
+    // Both have the same join below; one wants more of it than aggregates.
+    let both = "SELECT count(*) AS c, sum(a.i32) AS s FROM a JOIN b ON a.k = b.k \
+                UNION ALL SELECT count(*), sum(b.i32) FROM a JOIN b ON a.k = b.k";
+    let more = "SELECT count(*) AS c, sum(x) AS s FROM (SELECT a.i32 AS x FROM a JOIN b ON a.k = b.k \
+                UNION ALL SELECT b.i32 FROM a JOIN b ON a.k = b.k WHERE b.i16 > 0)";
+    for sql in [both, more] {
+        let expected =
+            run(&open(Engine::Stock, &settings(2, false), ROWS, KEYS, false).await, sql).await.answer.unwrap();
+        for strategy in STRATEGIES {
+            let device = Some(Device { aggregates: true, ..Device::with(64 * MIB) });
+            let settings = Settings { strategy, device, ..settings(2, false) };
+            let run = run(&open(Engine::Overspill, &settings, ROWS, KEYS, false).await, sql).await;
+            assert_eq!(run.answer.unwrap().difference(&expected), None, "{sql} by {strategy}\n{}", run.plan);
+        }
+    }
+    assert_eq!(leftovers(&emulated), None);
+}
+
+/// The streams of a partition are begun alternately, so that executions of the join have streams of both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_that_is_executed_twice_at_once_counts_its_pairs_twice() {
+    let emulated = start(64 * MIB);
+    let sql = "SELECT count(*) FROM a JOIN b ON a.k = b.k";
+    for strategy in STRATEGIES {
+        let device = Some(Device { aggregates: true, ..Device::with(64 * MIB) });
+        let settings = Settings { strategy, device, batch_size: 256, ..settings(2, false) };
+        let session = open(Engine::Overspill, &settings, ROWS, KEYS, false).await;
+        let batches = session.ctx.sql(sql).await.unwrap().collect().await.unwrap();
+        let expected = batches[0].column(0).as_primitive::<Int64Type>().value(0);
+        for _ in 0..5 {
+            let plan = session.ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+            let mut node = &plan;
+            while node.name() != "JoinAggregateExec" {
+                node = node.children()[0];
+            }
+            let [first, other, second, another] = [0, 0, 1, 1].map(|partition| {
+                let stream = node.execute(partition, session.ctx.task_ctx()).unwrap();
+                tokio::spawn(async move {
+                    let batches = collect(stream).await.unwrap();
+                    batches[0].column(0).as_primitive::<Int64Type>().value(0)
+                })
+            });
+            let counts = (first.await.unwrap() + second.await.unwrap(), other.await.unwrap() + another.await.unwrap());
+            assert_eq!(counts, (expected, expected), "{strategy}");
+        }
+        drop(session);
+        assert_eq!(leftovers(&emulated), None, "{strategy}");
+    }
 }

@@ -75,7 +75,13 @@ impl SpanningBuffer {
                 // Nothing can be mapped on any driver.
                 let stripe_bytes =
                     if layout.bytes == 0 { layout.stripe_bytes } else { mapped::stripe_bytes(devices, layout)? };
-                let layout = SpanningLayout { stripe_bytes, ..layout.clone() };
+                let rounded = SpanningLayout { stripe_bytes, ..layout.clone() };
+                // Nobody has asked whether CPU pages can be mapped, nor paid for them.
+                if layout.host_bytes() == 0 && rounded.host_bytes() > 0 {
+                    let what = "pages as small as the parts of a buffer that lies on GPUs alone";
+                    return Err(Error::Unsupported { device: device.ordinal(), what });
+                }
+                let layout = rounded;
                 let places = layout.places()?;
                 let range = MappedRange::new(devices, &places, &layout)?;
                 let segments = segments(&places, layout.stripe_bytes, layout.bytes, range.address());
