@@ -1,4 +1,5 @@
-// Exclusive prefix sums of a warp and of a block, and other combinations of a block's values, by shuffles (no library: these also run in the host build).
+// Exclusive prefix sums of a warp and of a block, and other combinations of a block's values, by shuffles (no library: these
+// also run in the host build).
 #pragma once
 
 #include "platform.cuh"

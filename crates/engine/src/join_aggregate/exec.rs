@@ -41,9 +41,9 @@ pub struct JoinAggregateExec {
 impl JoinAggregateExec {
     /// Takes a planned aggregate over a join over; `None` if kernels surely cannot compute it, which then stays as it is.
     ///
-    /// The aggregate has no groups and is the first of its kind (partial or single). Aggregates are `count`, `sum`, `min` and `max` of
-    /// columns of up to 8 bytes: integers, dates, times, timestamps and durations. The join is one that
-    /// [`HybridJoinExec::may_aggregate_pairs`].
+    /// The aggregate has no groups and is the first of its kind (partial or single). Aggregates are `count`, `sum`, `min` and
+    /// `max` of integers, dates, times, timestamps and durations, at most four different ones besides counts. The join is inner,
+    /// by keys of up to 64 bits and nothing else, and puts out no more than 8 bytes a row of a side that is aggregated.
     pub fn try_new(aggregate: &AggregateExec) -> Option<Self> {
         let (planned, below) = PlannedAggregate::new(aggregate)?;
         let join = below.downcast_ref::<HybridJoinExec>().filter(|join| join.may_aggregate_pairs())?;

@@ -2,8 +2,9 @@
 //!
 //! A GPU joins words: a key of 64 bits and a value of 64 bits a row. Keys that do not fit a word are joined by their hashes,
 //! and the CPU compares the keys themselves (paper 4, section 3.3); a value is the number of a row, or its columns where they
-//! fit a word (early materialization). What comes back are pairs of values, or their aggregates where nobody wants the pairs. Everything else, join types, residual filters,
-//! nulls, columns of any width, is done with these pairs on the CPU, by the same code that joins there.
+//! fit a word (early materialization). What comes back are pairs of values, or what they are aggregated to where nobody wants
+//! the pairs. Everything else, join types, residual filters, nulls, columns of any width, is done with these pairs on the CPU,
+//! by the same code that joins there.
 //!
 //! The probe side is joined chunk by chunk, and a chunk in units. The pairs of a unit are in CPU memory before the first of
 //! them is handed on, and the rows of both sides stay there until the chunk is done. So whatever fails on the GPU, the CPU
