@@ -575,8 +575,8 @@ fn partitions_join_in_the_scratchpad() {
 #[test]
 fn partitions_larger_than_the_scratchpad_join_in_pieces() {
     let emulated = Emulated::start();
-    // 1 KiB beyond the buckets: some 50 tuples.
-    emulated.configure("shared=18432;seed=4");
+    // 1 KiB beyond the buckets, what kernels name themselves, and what the driver takes: some 50 tuples.
+    emulated.configure("shared=21760;seed=4");
     let kernels = emulated.kernels();
     let tuples = scaled(2_000);
     let mut probe = Relation::drawn(tuples, 0..tuples, 2);
