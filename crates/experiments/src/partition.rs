@@ -47,7 +47,11 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
         x: Axis::logarithmic("fanout"),
         y: Axis::linear("GB/s of tuples read and written again, counted once"),
         series: Vec::new(),
-        notes: Vec::new(),
+        notes: vec![
+            "figure 18 (b) to (f), coalescing, bytes over the link, address translations, issue slots and stalls: refused, they \
+             need hardware counters of the GPU and of the CPU's IOMMU"
+                .to_owned(),
+        ],
     };
     match &machine.gpu {
         Ok(gpu) => {
