@@ -232,7 +232,7 @@ config_namespace! {
         /// How many GPUs hold the hash tables of gpu_no_partition together, page by page, and probe them; 0 is all that there are. They must reach each other's memory, or the first joins alone, and EXPLAIN ANALYZE VERBOSE says why. Everything else is done by the first.
         pub gpus: usize, default = 1
 
-        /// The most GPU memory, in bytes, that joins and selections with this setting use together of each GPU, 16 MiB at least. 0 is nine tenths of what the GPU has.
+        /// The most GPU memory, in bytes, of each GPU, that joins and selections with this limit and the same overspill.gpus use together, 16 MiB at least. 0 is nine tenths of what the GPU has.
         pub gpu_memory_limit: usize, default = 0
 
         /// CPU memory, in bytes, that stays registered with the GPU's driver when a join is done with it, for those that come; registering a few GB takes a second. It counts against no other limit while no join has it.

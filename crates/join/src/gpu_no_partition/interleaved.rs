@@ -125,6 +125,7 @@ mod tests {
     fn pages_are_dealt_out_evenly_as_far_as_there_is_room() {
         assert_eq!(even_shares(6, &[10, 10, 10]), [2, 2, 2]);
         assert_eq!(even_shares(7, &[10, 10, 10]), [2, 2, 3]);
+        assert_eq!(even_shares(1, &[10, 10]), [0, 1]);
         assert_eq!(even_shares(1, &[10, 9]), [1, 0]);
         assert_eq!(even_shares(0, &[10, 0]), [0, 0]);
         assert_eq!(even_shares(10, &[1, 9, 2]), [1, 7, 2]);

@@ -246,12 +246,12 @@ impl HostBuffer {
 impl Drop for HostBuffer {
     fn drop(&mut self) {
         if let Some((device, _)) = &self.pinned {
-            // The device must be done with it: unregistering alone does not wait.
-            let is_known = device.bind().and_then(|()| device.synchronize()).is_err();
+            // The device must be done with it: unregistering alone does not wait. All of this fails once the device is lost.
+            let is_idle = device.bind().and_then(|()| device.synchronize()).is_ok();
             // SAFETY: registered by `pinned`, at this address.
-            let is_known =
-                unsafe { sys::cuMemHostUnregister(self.start.as_ptr().cast()) }.result().is_err() || is_known;
-            *self.is_stuck.get_mut() |= is_known;
+            let unregister = || unsafe { sys::cuMemHostUnregister(self.start.as_ptr().cast()) }.result().is_ok();
+            let is_unregistered = unregister() && is_idle;
+            *self.is_stuck.get_mut() |= !is_unregistered;
         }
         let start = self.start.as_ptr().cast();
         if *self.is_stuck.get_mut() {
