@@ -7,6 +7,7 @@
 #![deny(missing_docs)]
 
 pub mod advisor;
+pub mod analyzer;
 pub mod config;
 pub mod device;
 pub mod filter_aggregate;

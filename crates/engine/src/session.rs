@@ -8,6 +8,7 @@ use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
+use crate::analyzer::with_analyzer_rules;
 use crate::config::OverspillConfig;
 use crate::optimizer::{
     FilterAggregateFusion, HybridJoinSelection, JoinAggregateFusion, SharedBuild, SortMergeToHashJoin,
@@ -56,6 +57,8 @@ impl OverspillSessionExt for SessionStateBuilder {
         let options = self.config().get_or_insert_default().options_mut();
         options.extensions.insert(config);
         options.execution.max_spill_file_size_bytes = ConfigNonZeroUsize::try_new(1).expect("1 is not 0");
+        let analyzer = self.analyzer().get_or_insert_default();
+        analyzer.rules = with_analyzer_rules(std::mem::take(&mut analyzer.rules));
         let optimizer = self.physical_optimizers().get_or_insert_default();
         let rules = std::mem::take(&mut optimizer.rules);
         let pool = self.runtime_env().as_ref().map(|runtime| Arc::clone(&runtime.memory_pool));

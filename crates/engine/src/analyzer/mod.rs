@@ -1,0 +1,26 @@
+//! Logical rules that make right what DataFusion 55 answers wrongly, or refuse it in a sentence.
+//!
+//! Each rule has a file or folder of its own and names the fault it is there for, so that it can be taken out when
+//! DataFusion no longer has it. A test for each says that the rule is still needed.
+
+use std::sync::Arc;
+
+use datafusion::optimizer::AnalyzerRule;
+
+/// A logical rule, shared by the sessions that use it.
+pub type Rule = Arc<dyn AnalyzerRule + Send + Sync>;
+
+/// Adds the rules of this module to the `rules` of a session, which begin with DataFusion's type coercion.
+pub fn with_analyzer_rules(rules: Vec<Rule>) -> Vec<Rule> {
+    [before_coercion(), rules, after_coercion()].concat()
+}
+
+/// Rules that see the plan as the query wrote it, types not yet brought together.
+fn before_coercion() -> Vec<Rule> {
+    vec![]
+}
+
+/// Rules that see operands brought to common types by DataFusion's type coercion.
+fn after_coercion() -> Vec<Rule> {
+    vec![]
+}
