@@ -19,11 +19,12 @@ CARGO_BUILD := $(CARGO) build --workspace --locked --exclude overspill-emulated-
 CARGO_TEST := $(CARGO) test --workspace --locked
 LOOM := --manifest-path tests/loom/Cargo.toml --target-dir "$(TARGET_DIR)/loom" --locked
 
-.PHONY: format help demo build data test test-rust test-tpch check-kernels test-kernels fuzz kernels gpu-bundle lint bench-spill clean-data
+.PHONY: format help demo build data test test-rust test-tpch check-sql check-kernels test-kernels fuzz kernels gpu-bundle lint bench-spill clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
 	@echo "make test              every test: Rust, differential against DataFusion and DuckDB, TPC-H"
+	@echo "make check-sql         the answers in tests/sql against DuckDB"
 	@echo "make check-kernels     the CUDA kernels under sanitizers, and their fatbin against their sources"
 	@echo "make test-kernels      the same with all tests, and the bugs that sanitizers must find"
 	@echo "make kernels           compile the CUDA kernels anew, after a change of crates/kernels/cuda"
@@ -59,6 +60,10 @@ $(VENV)/complete: tests/requirements.txt
 	$(PYTHON) -m venv "$(VENV)"
 	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	@touch "$@"
+
+# Whether DuckDB gives the answers that the files of tests/sql have.
+check-sql: $(VENV)/complete
+	"$(VENV)/bin/python" tests/sql/check_duckdb.py
 
 # Every kernel under sanitizers in several schedules, and whether their fatbin is that of their sources.
 check-kernels:
