@@ -3,9 +3,15 @@
 //! Each rule has a file or folder of its own and names the fault it is there for, so that it can be taken out when
 //! DataFusion no longer has it. A test for each says that the rule is still needed.
 
+mod set_comparison;
+mod set_operation_all;
+
 use std::sync::Arc;
 
 use datafusion::optimizer::AnalyzerRule;
+
+pub use set_comparison::{MembershipComparison, OrderComparison};
+pub use set_operation_all::SetOperationAll;
 
 /// A logical rule, shared by the sessions that use it.
 pub type Rule = Arc<dyn AnalyzerRule + Send + Sync>;
@@ -17,10 +23,10 @@ pub fn with_analyzer_rules(rules: Vec<Rule>) -> Vec<Rule> {
 
 /// Rules that see the plan as the query wrote it, types not yet brought together.
 fn before_coercion() -> Vec<Rule> {
-    vec![]
+    vec![Arc::new(MembershipComparison::new())]
 }
 
 /// Rules that see operands brought to common types by DataFusion's type coercion.
 fn after_coercion() -> Vec<Rule> {
-    vec![]
+    vec![Arc::new(SetOperationAll::new()), Arc::new(OrderComparison::new())]
 }

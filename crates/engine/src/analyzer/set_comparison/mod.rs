@@ -1,0 +1,15 @@
+//! Comparisons with ANY or ALL rows of a subquery.
+//!
+//! DataFusion 55 rewrites them to EXISTS, with the comparison as the condition of the subquery. That goes wrong where the
+//! compared expression and the subquery name the same table: in `i >= ALL (SELECT i FROM t)` both sides become the column
+//! of the subquery, and every row passes. It also evaluates the subquery two or three times. The rules here leave nothing
+//! for that rewrite to do.
+
+mod correlation;
+mod membership;
+mod order;
+mod summary;
+mod summary_field;
+
+pub use membership::MembershipComparison;
+pub use order::OrderComparison;

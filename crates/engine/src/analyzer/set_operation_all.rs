@@ -1,0 +1,175 @@
+//! `EXCEPT ALL` and `INTERSECT ALL` that count: a row of the right side answers for one row of the left side.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, JoinConstraint, JoinType, NullEquality, Result, ScalarValue, plan_err};
+use datafusion::functions::math::expr_fn::{isnan, iszero};
+use datafusion::functions_window::expr_fn::row_number;
+use datafusion::logical_expr::{
+    Distinct, Expr, ExprFunctionExt, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, cast, lit, when,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+/// The column that numbers equal rows of the left side.
+const LEFT_NUMBER: &str = "__overspill_left_number";
+
+/// The column that numbers equal rows of the right side.
+const RIGHT_NUMBER: &str = "__overspill_right_number";
+
+/// Counts duplicates in `EXCEPT ALL` and `INTERSECT ALL`.
+///
+/// DataFusion 55 plans both as a semi or anti join on all columns in which NULL equals NULL, so that one row on the right
+/// answers for every equal row on the left: `(2, 2, 3) EXCEPT ALL (2)` gives 3 alone. This rule numbers the equal rows of
+/// each side and joins on the number too:
+///
+/// ```text
+/// LeftAnti Join: x = y                   LeftAnti Join: x = y AND left number = right number
+///   left                         =>        row_number() OVER (PARTITION BY x)
+///   right                                    left
+///                                          row_number() OVER (PARTITION BY y)
+///                                            right
+/// ```
+///
+/// The n-th row of its kind on the left is taken out, or kept, by the n-th one on the right. Rows are numbered by sorting, which
+/// spills, and no key has more than one row on either side, however frequent a row is.
+///
+/// The rule runs behind type coercion, which has then brought the columns to common types: `1` and `1.0` are one
+/// kind. A set operation is told by its shape: a semi or anti join with `NULL = NULL` of each left column with the right
+/// column at its place, and no filter. A distinct left side counts by itself, and is left alone; so are joins that
+/// DataFusion's optimizer has made of predicates and that are analyzed again.
+#[derive(Debug, Default)]
+pub struct SetOperationAll {}
+
+impl SetOperationAll {
+    /// The rule; it has no state.
+    pub fn new() -> Self {
+        Self {}
+    }
+}
+
+impl AnalyzerRule for SetOperationAll {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Join(join) if is_set_operation_all(&join)? => Ok(Transformed::yes(counting(join)?)),
+            node => Ok(Transformed::no(node)),
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "overspill_set_operation_all"
+    }
+}
+
+fn is_set_operation_all(join: &Join) -> Result<bool> {
+    let shaped = matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
+        && join.null_equality == NullEquality::NullEqualsNull
+        && join.join_constraint == JoinConstraint::On
+        && join.filter.is_none()
+        && joins_all_columns(join);
+    Ok(shaped
+        && !matches!(join.left.as_ref(), LogicalPlan::Distinct(Distinct::All(_)))
+        && !join.left.schema().has_column_with_unqualified_name(LEFT_NUMBER)
+        && !has_been_optimized(&join.left)?
+        && !has_been_optimized(&join.right)?)
+}
+
+/// Whether the keys are the columns of both sides, in their order.
+fn joins_all_columns(join: &Join) -> bool {
+    let (left, right) = (join.left.schema().columns(), join.right.schema().columns());
+    join.on.len() == left.len()
+        && join.on.len() == right.len()
+        && join.on.iter().zip(left.iter().zip(&right)).all(|((left_key, right_key), (left, right))| {
+            column_of(left_key) == Some(left) && column_of(right_key) == Some(right)
+        })
+}
+
+/// The column that a key is, perhaps brought to another type.
+fn column_of(key: &Expr) -> Option<&Column> {
+    match key {
+        Expr::Column(column) => Some(column),
+        Expr::Cast(cast) => column_of(&cast.expr),
+        _ => None,
+    }
+}
+
+/// Whether DataFusion's optimizer has seen the plan: it names the columns of every scan, and subqueries that it has
+/// joined. The set operations of such a plan have been rewritten already; what looks like one compares by IS NOT
+/// DISTINCT FROM.
+fn has_been_optimized(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply(|node| {
+        found |= match node {
+            LogicalPlan::TableScan(scan) => scan.projection.is_some(),
+            LogicalPlan::SubqueryAlias(alias) => alias.alias.table().starts_with("__correlated_sq"),
+            _ => false,
+        };
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+/// The join, on the numbers of equal rows as well.
+fn counting(join: Join) -> Result<LogicalPlan> {
+    let word = if join.join_type == JoinType::LeftAnti { "EXCEPT" } else { "INTERSECT" };
+    if [&join.left, &join.right].into_iter().any(|side| !side.all_out_ref_exprs().is_empty()) {
+        return plan_err!(
+            "{word} ALL whose queries refer to columns of the outer query is not supported: duplicates would be counted \
+             over all rows of the outer query. Without duplicates, write {word}; otherwise join the queries"
+        );
+    }
+    let columns = join.left.schema().columns();
+    let comparable = |side: &LogicalPlan, key: Expr| -> Result<Expr> {
+        let data_type = key.get_type(side.schema())?;
+        comparable(key, &data_type)
+    };
+    let mut on = join
+        .on
+        .into_iter()
+        .map(|(left, right)| Ok((comparable(&join.left, left)?, comparable(&join.right, right)?)))
+        .collect::<Result<Vec<_>>>()?;
+    let (left_keys, right_keys) = on.iter().cloned().unzip();
+    let left = numbered(Arc::unwrap_or_clone(join.left), left_keys, LEFT_NUMBER)?;
+    let right = numbered(Arc::unwrap_or_clone(join.right), right_keys, RIGHT_NUMBER)?;
+    on.push((number(LEFT_NUMBER), number(RIGHT_NUMBER)));
+    let join = Join::try_new(
+        Arc::new(left),
+        Arc::new(right),
+        on,
+        None,
+        join.join_type,
+        join.join_constraint,
+        join.null_equality,
+        join.null_aware,
+    )?;
+    LogicalPlanBuilder::from(LogicalPlan::Join(join)).project(columns.into_iter().map(Expr::Column))?.build()
+}
+
+/// The plan with a further column `name`, which numbers rows with equal keys from 1.
+fn numbered(plan: LogicalPlan, keys: Vec<Expr>, name: &str) -> Result<LogicalPlan> {
+    let columns = plan.schema().columns();
+    let row_number = if keys.is_empty() { row_number() } else { row_number().partition_by(keys).build()? };
+    let number = Column::new_unqualified(row_number.schema_name().to_string());
+    LogicalPlanBuilder::from(plan)
+        .window([row_number])?
+        .project(columns.into_iter().map(Expr::Column).chain([Expr::Column(number).alias(name)]))?
+        .build()
+}
+
+fn number(name: &str) -> Expr {
+    Expr::Column(Column::new_unqualified(name))
+}
+
+/// The key with one zero and one NaN, so that sorting puts those rows into one partition that joins take for equal.
+fn comparable(key: Expr, data_type: &DataType) -> Result<Expr> {
+    if !data_type.is_floating() {
+        return Ok(key);
+    }
+    // These functions know no 16-bit floats, and there is no type coercion behind this rule.
+    let wide = if *data_type == DataType::Float16 { cast(key.clone(), DataType::Float32) } else { key.clone() };
+    let constant = |value: f64| -> Result<Expr> { Ok(lit(ScalarValue::Float64(Some(value)).cast_to(data_type)?)) };
+    when(iszero(wide.clone()), constant(0.0)?).when(isnan(wide), constant(f64::NAN)?).otherwise(key)
+}
