@@ -5,6 +5,7 @@
 //! - `bad_input`: inputs and budgets at the edge of what makes sense.
 //! - `device`: joins on the emulated device, down to its least memory, and with every failure of its driver.
 //! - `selection`: filters with aggregates above them, random ones and which plans are fused.
+//! - `set_operations`, `set_comparisons`: EXCEPT ALL and INTERSECT ALL; ANY and ALL.
 //! - `sql_files`: the plain files of `tests/sql/`, each in ample and little memory and on the emulated device.
 //! - `strategies`: how joins are planned to run in memory, and large tables each way.
 
@@ -17,5 +18,7 @@ mod emulated;
 mod faults;
 mod harness;
 mod selection;
+mod set_comparisons;
+mod set_operations;
 mod sql_files;
 mod strategies;

@@ -1,5 +1,6 @@
 //! One case of the differential test: tables, settings and a query, all drawn from one seed.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use datafusion::common::Result;
@@ -12,8 +13,9 @@ use tempfile::TempDir;
 use tokio::sync::RwLock;
 
 use super::duckdb::Export;
+use super::judged;
 use super::key_types::KeyType;
-use super::queries::{Generator, MOST_PAIRS, Query, pairs_of_all};
+use super::queries::{Generator, MOST_PAIRS, Query, Reference, pairs_of_all};
 use super::tables::{Shape, Storage, Table};
 use crate::device::STRATEGIES;
 use crate::harness::resident_memory::ResidentMemory;
@@ -27,6 +29,9 @@ const OTHERS_SLACK: usize = 256 << 10;
 /// The share of the budgeted runs whose resident memory is measured; nothing else runs meanwhile.
 const MEASURED: f64 = 0.1;
 
+/// The share of the cases whose query DuckDB judges.
+const JUDGED: f64 = 0.4;
+
 /// Bytes: how far a run may exceed its budget with what no budget counts.
 const MOST_BESIDES: usize = 200_000_000;
 
@@ -39,6 +44,10 @@ pub struct Tally {
     pub queries: usize,
     /// Queries that stock DataFusion refuses, with its words.
     pub refused: Vec<String>,
+    /// Queries that DuckDB judges.
+    pub judged: usize,
+    /// Those of them that Overspill refuses, by the construct that they name.
+    pub refused_by_construct: BTreeMap<&'static str, usize>,
     pub equi_joins: usize,
     pub budgeted: usize,
     pub spilled: usize,
@@ -66,6 +75,10 @@ impl Tally {
     pub fn add(&mut self, other: Tally) {
         self.queries += other.queries;
         self.refused.extend(other.refused);
+        self.judged += other.judged;
+        for (construct, count) in other.refused_by_construct {
+            *self.refused_by_construct.entry(construct).or_default() += count;
+        }
         self.equi_joins += other.equi_joins;
         self.budgeted += other.budgeted;
         self.spilled += other.spilled;
@@ -94,10 +107,29 @@ pub struct Case {
 }
 
 impl Case {
+    /// A query of any kind; a share of them is judged by DuckDB.
     pub fn new(seed: u64) -> Result<Self> {
         let mut rng = StdRng::seed_from_u64(seed);
+        if rng.random_bool(JUDGED) {
+            let tables = judged_tables(&mut rng);
+            let query = judged::Generator::new(&mut rng, &tables).query();
+            return Self::of(seed, rng, tables, query);
+        }
+        Self::of_equi_joins_from(seed, rng)
+    }
+
+    /// A query with equi-joins, which stock DataFusion answers too.
+    pub fn of_equi_joins(seed: u64) -> Result<Self> {
+        Self::of_equi_joins_from(seed, StdRng::seed_from_u64(seed))
+    }
+
+    fn of_equi_joins_from(seed: u64, mut rng: StdRng) -> Result<Self> {
         let tables = random_tables(&mut rng);
         let query = Generator::new(&mut rng, &tables).query();
+        Self::of(seed, rng, tables, query)
+    }
+
+    fn of(seed: u64, mut rng: StdRng, tables: Vec<Table>, query: Query) -> Result<Self> {
         let rows = tables.iter().map(Table::rows).max().unwrap_or(0);
         let settings = Settings::random(&mut rng, rows);
         let files = TempDir::new()?;
@@ -155,9 +187,15 @@ impl Case {
                 tally.refused.push(words);
                 return Ok(tally);
             }
+            Expected::ConstructRefused(construct) => {
+                tally.judged += 1;
+                *tally.refused_by_construct.entry(construct).or_default() += 1;
+                return Ok(tally);
+            }
             Expected::Answer { all, limited, equi_joins } => (all, limited, equi_joins),
         };
         tally.equi_joins = equi_joins;
+        tally.judged += usize::from(matches!(self.query.reference, Reference::AmpleMemory { .. }));
         let judge = Judge { query: &self.query, all: &all, limited: ordered_by.as_ref(), equi_joins };
 
         let (session, run) = self.execute(Engine::Overspill, Memory::Ample).await?;
@@ -231,12 +269,24 @@ impl Case {
     }
 
     async fn expected(&self) -> Result<Expected, String> {
-        let (session, run) = self.execute_limited(Engine::Stock, Memory::Ample, None).await?;
+        let engine = match self.query.reference {
+            Reference::Stock => Engine::Stock,
+            Reference::AmpleMemory { .. } => Engine::Overspill,
+        };
+        let (session, run) = self.execute_limited(engine, Memory::Ample, None).await?;
         let equi_joins = run.report.equi_joins();
         drop(session);
-        let all = match run.answer {
-            Ok(answer) => answer,
-            Err(error) => return Ok(Expected::Refused(format!("{error} ({:?})", self.query.source))),
+        let all = match (run.answer, self.query.reference) {
+            (Ok(answer), _) => answer,
+            (Err(error), Reference::AmpleMemory { refusable }) => {
+                return match refusable.filter(|_| error.to_string().contains("not supported")) {
+                    Some(construct) => Ok(Expected::ConstructRefused(construct)),
+                    None => Err(format!("ample memory: {error}")),
+                };
+            }
+            (Err(error), Reference::Stock) => {
+                return Ok(Expected::Refused(format!("{error} ({:?})", self.query.source)));
+            }
         };
         let limited = match self.query.any_of {
             Some(_) if !self.query.order.is_empty() => {
@@ -297,7 +347,7 @@ fn shares(rng: &mut StdRng) -> [f64; 3] {
     [*[0.95, 0.7, 0.5].choose(rng).unwrap(), *[0.3, 0.15, 0.07].choose(rng).unwrap(), 0.0]
 }
 
-/// What stock DataFusion says.
+/// What the reference says.
 enum Expected {
     Answer {
         /// The answer without the LIMIT that leaves rows open.
@@ -307,6 +357,8 @@ enum Expected {
         equi_joins: usize,
     },
     Refused(String),
+    /// What Overspill says: it refuses a construct of this name.
+    ConstructRefused(&'static str),
 }
 
 struct Judge<'a> {
@@ -356,10 +408,15 @@ impl Judge<'_> {
 }
 
 fn random_tables(rng: &mut StdRng) -> Vec<Table> {
+    random_tables_known(rng, false)
+}
+
+/// The same, with columns that DuckDB knows if it shall.
+fn random_tables_known(rng: &mut StdRng, for_duckdb: bool) -> Vec<Table> {
     let three = rng.random_bool(0.18);
     let mut scale = 1.0;
     loop {
-        let tables = tables_of_scale(rng, three, scale);
+        let tables = tables_of_scale(rng, three, scale, for_duckdb);
         if pairs_of_all(&tables, false) <= MOST_PAIRS {
             return tables;
         }
@@ -367,7 +424,7 @@ fn random_tables(rng: &mut StdRng) -> Vec<Table> {
     }
 }
 
-fn tables_of_scale(rng: &mut StdRng, three: bool, scale: f64) -> Vec<Table> {
+fn tables_of_scale(rng: &mut StdRng, three: bool, scale: f64, for_duckdb: bool) -> Vec<Table> {
     let rows: Vec<usize> = (0..if three { 3 } else { 2 })
         .map(|_| {
             let rows = match rng.random_range(0..100) {
@@ -383,10 +440,37 @@ fn tables_of_scale(rng: &mut StdRng, three: bool, scale: f64) -> Vec<Table> {
     let keys = *[1, 1, 1, 2, 2, 3, 4].choose(rng).unwrap();
     let largest = rows.iter().copied().max().unwrap_or(1) as i64;
     let shape = Shape {
-        keys: (0..keys).map(|_| KeyType::random_pair(rng)).collect(),
+        keys: (0..keys).map(|_| KeyType::random_pair(rng, for_duckdb)).collect(),
         domain: *[largest, largest, largest * 3, 1 + largest / 5].choose(rng).unwrap() + 1,
         wide_payload: rng.random_bool(0.03),
+        for_duckdb,
+        nulls: None,
+        small: 10,
     };
+    tables_of_shape(rng, &shape, &rows)
+}
+
+/// Tables for queries that DuckDB judges: mostly small ones with few values and many NULLs, which tell more of logic, and
+/// some that spill.
+fn judged_tables(rng: &mut StdRng) -> Vec<Table> {
+    if rng.random_bool(0.3) {
+        return random_tables_known(rng, true);
+    }
+    let tables = if rng.random_bool(0.3) { 3 } else { 2 };
+    let most = *[3, 12, 60].choose(rng).unwrap();
+    let rows: Vec<usize> = (0..tables).map(|_| rng.random_range(0..=most)).collect();
+    let shape = Shape {
+        keys: (0..rng.random_range(1..=2)).map(|_| KeyType::random_pair(rng, true)).collect(),
+        domain: rng.random_range(1..=8),
+        wide_payload: false,
+        for_duckdb: true,
+        nulls: Some(*[0.0, 0.1, 0.3, 0.5].choose(rng).unwrap()),
+        small: rng.random_range(1..=6),
+    };
+    tables_of_shape(rng, &shape, &rows)
+}
+
+fn tables_of_shape(rng: &mut StdRng, shape: &Shape, rows: &[usize]) -> Vec<Table> {
     let storages = [
         Storage::Memory,
         Storage::Memory,
@@ -395,11 +479,11 @@ fn tables_of_scale(rng: &mut StdRng, three: bool, scale: f64) -> Vec<Table> {
         Storage::Parquet,
         Storage::SortedParquet,
     ];
-    rows.into_iter()
+    rows.iter()
         .zip(['a', 'b', 'c'])
         .map(|(rows, name)| {
             let storage = *storages.choose(rng).unwrap();
-            Table::random(rng, name, &shape, rows, storage)
+            Table::random(rng, name, shape, *rows, storage)
         })
         .collect()
 }

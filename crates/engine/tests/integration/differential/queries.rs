@@ -11,7 +11,7 @@ use super::tables::Table;
 use crate::harness::rows::OrderBy;
 
 /// Pairs of rows that a query may put out one by one; above this it counts them.
-const MOST_ROWS: usize = 40_000;
+pub const MOST_ROWS: usize = 40_000;
 
 /// Pairs of rows beyond which a join only costs time.
 pub const MOST_PAIRS: usize = 1_500_000;
@@ -26,6 +26,16 @@ pub struct Query {
     pub any_of: Option<usize>,
     /// The same in DuckDB's dialect, where it has one.
     pub duckdb: Option<String>,
+    pub reference: Reference,
+}
+
+/// Whose answer the other runs of a query must give.
+#[derive(Clone, Copy, Debug)]
+pub enum Reference {
+    /// Stock DataFusion's.
+    Stock,
+    /// Overspill's in ample memory, which DuckDB checks. `refusable` names the construct for which it may be a refusal.
+    AmpleMemory { refusable: Option<&'static str> },
 }
 
 /// SQL, or a join of the DataFrame API that SQL has no words for.
@@ -119,24 +129,18 @@ impl<'a, R: Rng> Generator<'a, R> {
             if self.null_equal { NullEquality::NullEqualsNull } else { NullEquality::NullEqualsNothing };
         let residual = self.rng.random_bool(0.3);
         let source = Source::Frame { join_type, keys, residual, null_equality };
-        Query { source, order: vec![], any_of: None, duckdb: None }
+        Query { source, order: vec![], any_of: None, duckdb: None, reference: Reference::Stock }
     }
 
-    /// INTERSECT and EXCEPT become semi and anti joins in which NULL equals NULL.
+    /// INTERSECT and EXCEPT become semi and anti joins in which NULL equals NULL. With ALL they are among those that
+    /// DuckDB judges.
     fn set_operation(&mut self) -> Query {
         let keys = self.keys_used();
-        let all = self.rng.random_bool(0.3);
         let word = *["INTERSECT", "EXCEPT"].choose(self.rng).unwrap();
         let columns = |side: char| (0..keys).map(|key| format!("{side}_k{key}")).collect::<Vec<_>>().join(", ");
-        let sql = format!(
-            "SELECT {} FROM a {word}{} SELECT {} FROM b",
-            columns('a'),
-            if all { " ALL" } else { "" },
-            columns('b')
-        );
-        // DataFusion's INTERSECT ALL and EXCEPT ALL keep duplicates as a semi join does, not as the standard says.
-        let duckdb = (!all && self.known_to_duckdb(&['a', 'b'])).then(|| sql.clone());
-        Query { source: Source::Sql(sql), order: vec![], any_of: None, duckdb }
+        let sql = format!("SELECT {} FROM a {word} SELECT {} FROM b", columns('a'), columns('b'));
+        let duckdb = self.known_to_duckdb(&['a', 'b']).then(|| sql.clone());
+        Query { source: Source::Sql(sql), order: vec![], any_of: None, duckdb, reference: Reference::Stock }
     }
 
     fn relation(&mut self) -> Relation {
@@ -328,6 +332,7 @@ impl<'a, R: Rng> Generator<'a, R> {
             order,
             any_of: limit,
             duckdb: relation.duckdb.filter(|_| limit.is_none()).map(|from| sql(&from)),
+            reference: Reference::Stock,
         }
     }
 
@@ -390,7 +395,7 @@ pub fn pairs_of_all(tables: &[Table], null_equal: bool) -> usize {
 }
 
 /// How many pairs of rows of `a` and `b` agree in the first `keys` keys, and about how many rows an outer join adds.
-fn pairs(tables: &[Table], keys: usize, null_equal: bool) -> usize {
+pub fn pairs(tables: &[Table], keys: usize, null_equal: bool) -> usize {
     let right = tables[1].key_counts(keys, null_equal);
     let matches: usize = tables[0]
         .key_counts(keys, null_equal)

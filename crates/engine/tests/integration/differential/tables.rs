@@ -58,6 +58,12 @@ pub struct Shape {
     pub keys: Vec<(KeyType, KeyType)>,
     pub domain: i64,
     pub wide_payload: bool,
+    /// Whether DuckDB shall know all columns.
+    pub for_duckdb: bool,
+    /// The share of keys and small numbers that are NULL, where it is not drawn.
+    pub nulls: Option<f64>,
+    /// How many small numbers there are.
+    pub small: i32,
 }
 
 impl Table {
@@ -68,6 +74,7 @@ impl Table {
         let domains: Vec<i64> = shape.keys.iter().map(|pair| pair.0.domain().min(pair.1.domain())).collect();
         let nulls = *[0.0, 0.0, 0.02, 0.1, 0.5, 1.0].choose(rng).unwrap();
         let nulls = if nulls == 1.0 && rng.random_bool(0.7) { 0.3 } else { nulls };
+        let nulls = shape.nulls.unwrap_or(nulls);
         let mut spread = vec![];
         let mut numbers = vec![];
         for (column, domain) in domains.iter().enumerate() {
@@ -78,7 +85,7 @@ impl Table {
             spread.push(of_column);
         }
         let payload_columns = if shape.wide_payload { 40 } else { *[0, 1, 2, 4].choose(rng).unwrap() };
-        let payload: Vec<KeyType> = (0..payload_columns).map(|_| KeyType::random(rng)).collect();
+        let payload: Vec<KeyType> = (0..payload_columns).map(|_| KeyType::random(rng, shape.for_duckdb)).collect();
 
         let storable = keys.iter().chain(&payload).all(|column| column.known_to_parquet());
         let storage = if storable { storage } else { Storage::Memory };
@@ -88,7 +95,9 @@ impl Table {
         for (number, (key, numbers)) in keys.iter().zip(&numbers).enumerate() {
             columns.push((format!("{name}_k{number}"), key.array(numbers)));
         }
-        let small: Int32Array = (0..rows).map(|_| rng.random_bool(0.95).then(|| rng.random_range(0..10))).collect();
+        let small: Int32Array = (0..rows)
+            .map(|_| rng.random_bool(1.0 - shape.nulls.unwrap_or(0.05)).then(|| rng.random_range(0..shape.small)))
+            .collect();
         columns.push((format!("{name}_v"), Arc::new(small)));
         columns.push((format!("{name}_s"), texts(rng, rows)));
         for (number, payload) in payload.iter().enumerate() {
