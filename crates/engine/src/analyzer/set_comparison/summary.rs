@@ -8,7 +8,8 @@ use datafusion::functions::core::expr_fn::{coalesce, named_struct};
 use datafusion::functions_aggregate::expr_fn::{count, max, min};
 use datafusion::logical_expr::expr::{SetComparison, SetQuantifier};
 use datafusion::logical_expr::{
-    Between, BinaryExpr, Expr, ExprSchemable, LogicalPlanBuilder, Operator, Subquery, cast, lit,
+    Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Projection, Subquery, cast,
+    lit,
 };
 
 use super::summary_field::summary_field;
@@ -23,7 +24,7 @@ const VALUES: &str = "values";
 /// The subquery of a comparison, as a scalar subquery whose value is a structure of the least and the greatest value and
 /// how many rows and values there are.
 pub(super) fn summary_of(comparison: &SetComparison) -> Result<Expr> {
-    let rows = Arc::clone(&comparison.subquery.subquery);
+    let rows = with_name(&comparison.subquery.subquery)?;
     let field = rows.schema().qualified_field(0);
     let data_type = field.1.data_type().clone();
     if data_type.is_nested() {
@@ -50,6 +51,18 @@ pub(super) fn summary_of(comparison: &SetComparison) -> Result<Expr> {
         outer_ref_columns: comparison.subquery.outer_ref_columns.clone(),
         spans: comparison.subquery.spans.clone(),
     }))
+}
+
+/// The subquery with a name of its own for its column: a column that a type is cast to keeps its name, which the columns
+/// that the subquery is correlated by may have as well.
+fn with_name(subquery: &LogicalPlan) -> Result<LogicalPlan> {
+    match subquery {
+        LogicalPlan::Projection(projection) => {
+            let column = projection.expr[0].clone().unalias().alias("value");
+            Ok(LogicalPlan::Projection(Projection::try_new(vec![column], Arc::clone(&projection.input))?))
+        }
+        other => Ok(other.clone()),
+    }
 }
 
 /// The comparison of `value` with all rows of a subquery, of which `summary` is the summary; three-valued.
