@@ -10,6 +10,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 use crate::analyzer::with_analyzer_rules;
 use crate::config::OverspillConfig;
+use crate::mark_join::MarkJoinQueryPlanner;
 use crate::optimizer::{
     FilterAggregateFusion, HybridJoinSelection, JoinAggregateFusion, SharedBuild, SortMergeToHashJoin,
 };
@@ -59,6 +60,8 @@ impl OverspillSessionExt for SessionStateBuilder {
         options.execution.max_spill_file_size_bytes = ConfigNonZeroUsize::try_new(1).expect("1 is not 0");
         let analyzer = self.analyzer().get_or_insert_default();
         analyzer.rules = with_analyzer_rules(std::mem::take(&mut analyzer.rules));
+        let planner = self.query_planner();
+        *planner = Some(Arc::new(MarkJoinQueryPlanner::new(planner.take())));
         let optimizer = self.physical_optimizers().get_or_insert_default();
         let rules = std::mem::take(&mut optimizer.rules);
         let pool = self.runtime_env().as_ref().map(|runtime| Arc::clone(&runtime.memory_pool));

@@ -3,9 +3,13 @@
 //! Each rule has a file or folder of its own and names the fault it is there for, so that it can be taken out when
 //! DataFusion no longer has it. A test for each says that the rule is still needed.
 
+pub mod membership;
+
 use std::sync::Arc;
 
 use datafusion::optimizer::AnalyzerRule;
+
+use membership::MembershipToMarkJoin;
 
 /// A logical rule, shared by the sessions that use it.
 pub type Rule = Arc<dyn AnalyzerRule + Send + Sync>;
@@ -22,5 +26,5 @@ fn before_coercion() -> Vec<Rule> {
 
 /// Rules that see operands brought to common types by DataFusion's type coercion.
 fn after_coercion() -> Vec<Rule> {
-    vec![]
+    vec![Arc::new(MembershipToMarkJoin::new())]
 }
