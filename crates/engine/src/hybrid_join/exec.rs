@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{NullEquality, Result, Statistics, config_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
@@ -156,15 +156,17 @@ impl HybridJoinExec {
         *self.plan.partition_mode()
     }
 
-    /// The same node over another planned join; its metrics stay.
+    /// The same node over another planned join, which may be below a projection; its metrics stay.
     fn rewrap(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(|node| match node.downcast_ref::<HashJoinExec>() {
-            Some(join) if Self::supports(join) => {
-                Ok(Transformed::yes(Arc::new(Self::try_new_with(join, self.null_aware_mark)?) as _))
-            }
-            _ => Ok(Transformed::no(node)),
-        })
-        .map(|transformed| transformed.data)
+        if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+            // Made anew, as the mark that it reads may be null now.
+            let input = self.rewrap(Arc::clone(projection.input()))?;
+            return Ok(Arc::new(ProjectionExec::try_new(projection.expr().iter().cloned(), input)?));
+        }
+        match plan.downcast_ref::<HashJoinExec>() {
+            Some(join) if Self::supports(join) => Ok(Arc::new(Self::try_new_with(join, self.null_aware_mark)?)),
+            _ => Ok(plan),
+        }
     }
 
     fn dynamic_filter(&self) -> Option<Arc<DynamicFilterPhysicalExpr>> {

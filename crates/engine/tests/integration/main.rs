@@ -4,6 +4,7 @@
 //! - `faults`: reservations, writes and reads that fail, streams that are dropped or never polled.
 //! - `bad_input`: inputs and budgets at the edge of what makes sense.
 //! - `device`: joins on the emulated device, down to its least memory, and with every failure of its driver.
+//! - `membership`: IN and NOT IN over subqueries, wherever they stand.
 //! - `selection`: filters with aggregates above them, random ones and which plans are fused.
 //! - `strategies`: how joins are planned to run in memory, and large tables each way.
 
@@ -15,5 +16,6 @@ mod differential;
 mod emulated;
 mod faults;
 mod harness;
+mod membership;
 mod selection;
 mod strategies;

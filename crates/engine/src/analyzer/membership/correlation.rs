@@ -8,7 +8,7 @@ use datafusion::common::{Column, Result, not_impl_err};
 use datafusion::logical_expr::logical_plan::{Aggregate, Distinct, Projection, SubqueryAlias};
 use datafusion::logical_expr::utils::{merge_schema, split_conjunction_owned};
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, Extension, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator,
+    BinaryExpr, Expr, Extension, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, binary_expr,
 };
 
 use super::filtered;
@@ -203,7 +203,9 @@ fn equal_keys(filters: Vec<Expr>, names: &AliasGenerator) -> Result<(Vec<Expr>, 
             equalities.push(filter);
             continue;
         }
-        let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = filter else {
+        let Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Eq | Operator::IsNotDistinctFrom), right }) =
+            filter
+        else {
             return refuse("GROUP BY, and a condition on a column of the query around that is not an equality,");
         };
         let (inner, outer) = if left.contains_outer() { (*right, *left) } else { (*left, *right) };
@@ -212,7 +214,7 @@ fn equal_keys(filters: Vec<Expr>, names: &AliasGenerator) -> Result<(Vec<Expr>, 
         }
         let alias = names.next("__in_key");
         keys.push(inner.alias(&alias));
-        equalities.push(Expr::Column(Column::new_unqualified(alias)).eq(outer));
+        equalities.push(binary_expr(Expr::Column(Column::new_unqualified(alias)), op, outer));
     }
     Ok((keys, equalities))
 }

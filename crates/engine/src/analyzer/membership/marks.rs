@@ -72,8 +72,9 @@ impl<'a> Marks<'a> {
         let mark = if query.all_out_ref_exprs().is_empty() {
             self.mark_uncorrelated(value, query)?
         } else if is_scalar_aggregate(&query) {
-            // There is one row, also for a group without rows, which a join would not find.
-            value.eq(Expr::ScalarSubquery(subquery))
+            // There is one row, also for a group without rows, which a join would not find. Projections and filters are
+            // where DataFusion plans such a subquery.
+            Expr::Column(self.column_of(value.eq(Expr::ScalarSubquery(subquery)))?)
         } else {
             self.mark_correlated(value, &query)?
         };
