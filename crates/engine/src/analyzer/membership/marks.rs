@@ -168,8 +168,8 @@ impl<'a> Marks<'a> {
                 Ok(Transformed::yes(Expr::Column(column)))
             }
             Expr::OuterReferenceColumn(_, column) => not_impl_err!(
-                "IN over a subquery that refers to {column}, of a query further out than the one around it, is not supported; \
-                 join that query's table in the subquery"
+                "IN over a subquery that refers to {column} is not supported where that is a column of a query further out, or \
+                 one that ORDER BY does not see; join its table in the subquery, or select the column"
             ),
             expr => Ok(Transformed::no(expr)),
         })?;

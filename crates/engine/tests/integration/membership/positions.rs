@@ -101,12 +101,12 @@ const POSITIONS: [Position; 11] = [
     ("SELECT t.id FROM t JOIN (VALUES (1)) o(one) ON o.one <= t.id AND (({m}) IS NOT TRUE)", |t, m| {
         when(Some(!is_true(m)), t)
     }),
-    ("SELECT id FROM t ORDER BY ({m}), id LIMIT 1000", |t, _| Some(vec![t[0]])),
+    ("SELECT * FROM t ORDER BY ({m}), id LIMIT 1000", |t, _| Some(t.to_vec())),
 ];
 
 fn random_rows(rng: &mut StdRng, most: i64) -> Vec<Vec<Value>> {
     let nulls = *[0.0, 0.1, 0.5].choose(rng).unwrap();
-    let mut value = |rng: &mut StdRng| (!rng.random_bool(nulls)).then(|| rng.random_range(0..4));
+    let value = |rng: &mut StdRng| (!rng.random_bool(nulls)).then(|| rng.random_range(0..4));
     (0..most).map(|row| vec![Some(row), value(rng), value(rng)]).collect()
 }
 

@@ -39,7 +39,7 @@ async fn what_joins_cannot_compute_is_refused_in_a_sentence() {
         ),
         (
             "SELECT id FROM t WHERE x IN (SELECT u.v FROM u LEFT JOIN (SELECT * FROM u WHERE k = t.id) w ON w.k = u.k)",
-            "Accessing outer reference columns is not allowed",
+            "on the inner side of an outer join",
         ),
         (
             "SELECT id FROM t WHERE (x IN (SELECT v FROM u WHERE u.k = t.id AND random() >= 0)) IS NULL",
