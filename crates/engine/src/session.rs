@@ -46,6 +46,10 @@ pub trait OverspillSessionExt {
     /// both are kept and added to, not replaced. Call it after the one that sets the runtime environment, too: plans
     /// depend on the limit of its memory pool.
     ///
+    /// Logical rules mend what DataFusion answers wrongly, or refuse it (see [`analyzer`](crate::analyzer)). Queries with a
+    /// [`NullAwareMarkJoin`](crate::mark_join::NullAwareMarkJoin) of theirs are planned by DataFusion's planner with an
+    /// extension, all others by the session's. Call this after the one that sets the session's planner.
+    ///
     /// It also sets `datafusion.execution.max_spill_file_size_bytes` to 1, so that DataFusion's repartitioning, when a
     /// join leaves it little memory, moves each batch to a file of its own: in DataFusion 55, inputs that move batches
     /// of one output to larger files at the same time can wait for each other for ever.

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{NullEquality, Result, Statistics, config_err, internal_err};
@@ -14,7 +13,6 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
 };
-use datafusion::physical_plan::joins::utils::build_join_schema;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -36,10 +34,11 @@ use super::choice::table_choice;
 use super::disk::DiskStore;
 use super::dynamic_filter::{BoundsFilter, KeyBounds, is_read};
 use super::execution::{Execution, JoinContext};
-use super::expressions::{Keys, Residual, column_source, to_datafusion};
+use super::expressions::{Keys, Residual, to_datafusion};
 use super::input::ProbeInputs;
 use super::memory::JoinMemory;
 use super::metrics::{DeviceMetrics, JoinMetrics};
+use super::schema::{output_columns, with_nullable_mark};
 use super::stream::{HybridJoinStream, Inputs, shares_probe_inputs};
 use super::timeline::JoinTimeline;
 use crate::advisor::{GpuAdvisor, prefix_sum, probe_regions};
@@ -420,24 +419,6 @@ impl HybridJoinExec {
     fn on_words(&self) -> String {
         let on: Vec<_> = self.on().iter().map(|(left, right)| format!("{left} = {right}")).collect();
         on.join(" AND ")
-    }
-}
-
-/// The output's schema of a mark join, with a mark that may be null.
-fn with_nullable_mark(join: &HashJoinExec) -> SchemaRef {
-    let schema = join.schema();
-    let fields = output_columns(join).into_iter().zip(schema.fields()).map(|(column, field)| match column {
-        ColumnSource::Mark => Arc::new(field.as_ref().clone().with_nullable(true)),
-        _ => Arc::clone(field),
-    });
-    Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
-}
-
-fn output_columns(join: &HashJoinExec) -> Vec<ColumnSource> {
-    let (_, columns) = build_join_schema(&join.left().schema(), &join.right().schema(), join.join_type());
-    match &join.projection {
-        Some(projection) => projection.iter().map(|index| column_source(&columns[*index])).collect(),
-        None => columns.iter().map(column_source).collect(),
     }
 }
 

@@ -81,8 +81,8 @@ impl NullAwareMarkJoin {
 
 impl PartialOrd for NullAwareMarkJoin {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        let parts = |node: &Self| (Arc::clone(&node.input), Arc::clone(&node.members), node.value.clone());
-        parts(self).partial_cmp(&parts(other)).filter(|ordering| *ordering != Ordering::Equal || self == other)
+        let (this, that) = ((&self.input, &self.members, &self.value), (&other.input, &other.members, &other.value));
+        this.partial_cmp(&that).filter(|ordering| *ordering != Ordering::Equal || self == other)
     }
 }
 

@@ -1,10 +1,11 @@
 //! The joins that compute memberships for the rows of a plan.
 
+use std::mem;
 use std::sync::Arc;
 
 use datafusion::common::alias::AliasGenerator;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, ExprSchema, Result, ScalarValue, not_impl_err};
+use datafusion::common::{Column, ExprSchema, Result, ScalarValue, internal_err, not_impl_err};
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{
     Expr, ExprSchemable, Extension, JoinType, LogicalPlan, LogicalPlanBuilder, lit, not, when,
@@ -13,6 +14,14 @@ use datafusion::logical_expr::{
 use super::correlation::{Pulled, deeper_reference, is_scalar_aggregate, pull_up};
 use super::{Membership, filtered};
 use crate::mark_join::NullAwareMarkJoin;
+
+/// What a membership is that is neither true nor false.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unknown {
+    IsNull,
+    /// Where it makes no difference, so that fewer joins will do.
+    IsFalse,
+}
 
 /// A plan, with a column for each membership that was asked for.
 pub(super) struct Marks<'a> {
@@ -40,9 +49,9 @@ impl<'a> Marks<'a> {
     }
 
     /// Replaces the memberships of an expression.
-    pub fn replace(&mut self, expr: Expr) -> Result<Expr> {
+    pub fn replace(&mut self, expr: Expr, unknown: Unknown) -> Result<Expr> {
         let replaced = expr.transform_up(|expr| match Membership::from_expr(expr) {
-            Ok(membership) => self.mark(membership).map(Transformed::yes),
+            Ok(membership) => self.mark(membership, unknown).map(Transformed::yes),
             Err(expr) => Ok(Transformed::no(expr)),
         })?;
         Ok(replaced.data)
@@ -55,38 +64,39 @@ impl<'a> Marks<'a> {
         let is_correlated = !query.all_out_ref_exprs().is_empty();
         let may_be_null = self.value_is_nullable(&membership)? || query.schema().field(0).is_nullable();
         if !is_correlated || is_scalar_aggregate(query) || (membership.negated && may_be_null) {
-            return self.mark(membership).map(Some);
+            return self.mark(membership, Unknown::IsNull).map(Some);
         }
         let pulled = pull_up(query, self.names)?;
         let members = self.members(&pulled, false)?;
         let join_type = if membership.negated { JoinType::LeftAnti } else { JoinType::LeftSemi };
         let on = [membership.value.eq(Expr::Column(members.member))].into_iter().chain(members.on);
-        self.plan = LogicalPlanBuilder::from(self.plan.clone()).join_on(members.plan, join_type, on)?.build()?;
+        self.plan =
+            LogicalPlanBuilder::from(mem::take(&mut self.plan)).join_on(members.plan, join_type, on)?.build()?;
         Ok(None)
     }
 
-    /// An expression for a membership, which may be true, false or null.
-    pub fn mark(&mut self, membership: Membership) -> Result<Expr> {
+    /// An expression for a membership.
+    pub fn mark(&mut self, membership: Membership, unknown: Unknown) -> Result<Expr> {
         let query = self.checked(&membership)?.clone();
         let Membership { value, subquery, negated } = membership;
         let mark = if query.all_out_ref_exprs().is_empty() {
-            self.mark_uncorrelated(value, query)?
+            self.mark_uncorrelated(value, query, unknown)?
         } else if is_scalar_aggregate(&query) {
             // There is one row, also for a group without rows, which a join would not find. Projections and filters are
             // where DataFusion plans such a subquery.
             Expr::Column(self.column_of(value.eq(Expr::ScalarSubquery(subquery)))?)
         } else {
-            self.mark_correlated(value, &query)?
+            self.mark_correlated(value, &query, unknown)?
         };
         Ok(if negated { not(mark) } else { mark })
     }
 
-    fn mark_uncorrelated(&mut self, value: Expr, query: LogicalPlan) -> Result<Expr> {
+    fn mark_uncorrelated(&mut self, value: Expr, query: LogicalPlan, unknown: Unknown) -> Result<Expr> {
         let value = self.column_of(value)?;
         let members = LogicalPlanBuilder::from(query).alias(self.names.next("__in"))?.build()?;
         let may_be_null = self.plan.schema().nullable(&value)? || members.schema().field(0).is_nullable();
-        if may_be_null {
-            let join = NullAwareMarkJoin::try_new(Arc::new(self.plan.clone()), Arc::new(members), value)?;
+        if may_be_null && unknown == Unknown::IsNull {
+            let join = NullAwareMarkJoin::try_new(Arc::new(mem::take(&mut self.plan)), Arc::new(members), value)?;
             let mark = join.mark();
             self.plan = LogicalPlan::Extension(Extension { node: Arc::new(join) });
             return Ok(Expr::Column(mark));
@@ -97,11 +107,11 @@ impl<'a> Marks<'a> {
 
     /// Three joins at most, each with the row's group: one finds a member that is equal, one a member that is null, and one
     /// any member, for the rows whose value is null.
-    fn mark_correlated(&mut self, value: Expr, query: &LogicalPlan) -> Result<Expr> {
+    fn mark_correlated(&mut self, value: Expr, query: &LogicalPlan, unknown: Unknown) -> Result<Expr> {
         let pulled = pull_up(query, self.names)?;
         let value = self.column_of(value)?;
-        let value_is_nullable = self.plan.schema().nullable(&value)?;
-        let member_is_nullable = query.schema().field(0).is_nullable();
+        let value_is_nullable = unknown == Unknown::IsNull && self.plan.schema().nullable(&value)?;
+        let member_is_nullable = unknown == Unknown::IsNull && query.schema().field(0).is_nullable();
         if (value_is_nullable || member_is_nullable) && !is_repeatable(query)? {
             return not_impl_err!(
                 "IN over a correlated subquery with LIMIT or with random values is not supported: it would be evaluated \
@@ -136,9 +146,10 @@ impl<'a> Marks<'a> {
     /// Adds one of DataFusion's mark joins.
     fn mark_join(&mut self, members: LogicalPlan, on: Vec<Expr>) -> Result<Expr> {
         let Some(alias) = members.schema().qualified_field(0).0.cloned() else {
-            return datafusion::common::internal_err!("the members of a mark join have no alias");
+            return internal_err!("the members of a mark join have no alias");
         };
-        self.plan = LogicalPlanBuilder::from(self.plan.clone()).join_on(members, JoinType::LeftMark, on)?.build()?;
+        self.plan =
+            LogicalPlanBuilder::from(mem::take(&mut self.plan)).join_on(members, JoinType::LeftMark, on)?.build()?;
         Ok(Expr::Column(NullAwareMarkJoin::mark_of(alias)))
     }
 
@@ -205,8 +216,10 @@ impl<'a> Marks<'a> {
             return Ok(column);
         }
         let name = self.names.next("__in_value");
-        let columns = self.plan.schema().columns().into_iter().map(Expr::Column).chain([value.alias(name.clone())]);
-        self.plan = LogicalPlanBuilder::from(self.plan.clone()).project(columns.collect::<Vec<_>>())?.build()?;
+        let columns = self.plan.schema().columns().into_iter().map(Expr::Column);
+        let columns = columns.chain([value.alias(name.clone())]);
+        self.plan =
+            LogicalPlanBuilder::from(mem::take(&mut self.plan)).project(columns.collect::<Vec<_>>())?.build()?;
         Ok(Column::new_unqualified(name))
     }
 }

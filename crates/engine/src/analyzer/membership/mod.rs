@@ -8,9 +8,9 @@
 //!
 //! | membership | plan |
 //! |---|---|
-//! | uncorrelated | a [`NullAwareMarkJoin`](crate::mark_join::NullAwareMarkJoin); one of DataFusion's mark joins if no null can occur |
+//! | uncorrelated | a [`NullAwareMarkJoin`](crate::mark_join::NullAwareMarkJoin); one of DataFusion's mark joins if no null can occur, or unknown is as good as false |
 //! | correlated conjunct, `IN`, or `NOT IN` without nulls | a semi or anti join |
-//! | correlated | a mark join that finds an equal member; if nulls can occur, one that finds a null member, and one that finds any, in the row's own group |
+//! | correlated | a mark join that finds an equal member; if nulls can occur and tell, one that finds a null member, and one that finds any, in the row's own group |
 //! | correlated, an aggregate without GROUP BY | a comparison with a scalar subquery |
 
 mod correlation;
@@ -27,11 +27,11 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::logical_plan::Subquery;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    DmlStatement, Expr, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, WriteOp, not,
+    BinaryExpr, DmlStatement, Expr, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, WriteOp, not,
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use marks::Marks;
+use marks::{Marks, Unknown};
 
 /// Plans memberships of subqueries by joins; see the [module](self).
 ///
@@ -82,16 +82,12 @@ impl Membership {
 
     /// The membership that an expression is, or the expression again.
     fn from_expr(expr: Expr) -> Result<Self, Expr> {
+        if !Self::is(&expr) {
+            return Err(expr);
+        }
         match expr {
             Expr::InSubquery(InSubquery { expr, subquery, negated }) => Ok(Self { value: *expr, subquery, negated }),
-            Expr::SetComparison(SetComparison { expr, subquery, op, quantifier })
-                if Self::is(&Expr::SetComparison(SetComparison {
-                    expr: expr.clone(),
-                    subquery: subquery.clone(),
-                    op,
-                    quantifier: quantifier.clone(),
-                })) =>
-            {
+            Expr::SetComparison(SetComparison { expr, subquery, op, .. }) => {
                 Ok(Self { value: *expr, subquery, negated: op == Operator::NotEq })
             }
             other => Err(other),
@@ -193,7 +189,11 @@ impl Rewriter {
         for membership in joined {
             above.extend(marks.filter(membership)?);
         }
-        let above = above.into_iter().map(|conjunct| marks.replace(conjunct)).collect::<Result<Vec<_>>>()?;
+        let replace = |conjunct: Expr| {
+            let unknown = if takes_unknown_for_false(&conjunct) { Unknown::IsFalse } else { Unknown::IsNull };
+            marks.replace(conjunct, unknown)
+        };
+        let above = above.into_iter().map(replace).collect::<Result<Vec<_>>>()?;
         with_columns_of(&schema, filtered(marks.finish()?, above)?).map(Transformed::yes)
     }
 
@@ -214,7 +214,7 @@ impl Rewriter {
         let keeps_names = !matches!(plan, LogicalPlan::Sort(_));
         let rewrite = |expr: Expr| {
             let name = names.save(&expr);
-            let expr = marks.replace(expr)?;
+            let expr = marks.replace(expr, Unknown::IsNull)?;
             Ok(if keeps_names { name.restore(expr) } else { expr })
         };
         let expressions = plan.expressions().into_iter().map(rewrite).collect::<Result<Vec<_>>>()?;
@@ -243,7 +243,7 @@ impl Rewriter {
                     let columns = membership.columns();
                     let side = schemas.iter().position(|side| columns.iter().all(|column| side.has_column(column)));
                     match side {
-                        Some(side) => sides[side].mark(membership).map(Transformed::yes),
+                        Some(side) => sides[side].mark(membership, Unknown::IsNull).map(Transformed::yes),
                         None => not_impl_err!(
                             "IN over a subquery is not supported in the ON clause of an outer join if it reads columns of \
                              both sides ({}); compute one of them in a subquery of the FROM clause",
@@ -268,6 +268,20 @@ impl Rewriter {
             join.null_aware,
         )?;
         with_columns_of(&schema, LogicalPlan::Join(joined)).map(Transformed::yes)
+    }
+}
+
+/// Whether a conjunct is true for the same rows if its memberships are false where they are unknown: AND and OR are true by
+/// operands that are.
+fn takes_unknown_for_false(conjunct: &Expr) -> bool {
+    match conjunct {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And | Operator::Or, right }) => {
+            takes_unknown_for_false(left) && takes_unknown_for_false(right)
+        }
+        expr => match Membership::from_expr(expr.clone()) {
+            Ok(membership) => !membership.negated && !Membership::is_in(&membership.value),
+            Err(expr) => !Membership::is_in(&expr),
+        },
     }
 }
 

@@ -40,7 +40,7 @@ async fn one_pass_marks_rows_of_an_uncorrelated_subquery() {
     register(&session.ctx, "u", &["k", "v"], &rows[..10]);
     register(&session.ctx, "small", &["id", "x"], &rows[..3]);
     for (sql, join_type) in [
-        ("SELECT id FROM t WHERE x IN (SELECT v FROM u) OR id = 3", "RightMark"),
+        ("SELECT id FROM t WHERE x NOT IN (SELECT v FROM u) OR id = 3", "RightMark"),
         ("SELECT id, x IN (SELECT v FROM u ORDER BY k LIMIT 3) AS m FROM t", "RightMark"),
         ("SELECT id, x NOT IN (SELECT x FROM t) AS m FROM small", "LeftMark"),
     ] {
@@ -48,6 +48,25 @@ async fn one_pass_marks_rows_of_an_uncorrelated_subquery() {
         assert!(plan.contains(&format!("HybridJoinExec: mode=CollectLeft, join_type={join_type}")), "{sql}\n{plan}");
         assert_eq!(plan.matches(", null_aware").count(), 1, "{sql}\n{plan}");
         assert_eq!(plan.matches("DataSourceExec").count(), 2, "{sql}\n{plan}");
+    }
+}
+
+#[tokio::test]
+async fn unknown_is_told_from_false_only_where_that_matters() {
+    let session = session(Engine::Overspill);
+    let rows: Vec<_> = (0..100).map(|row| vec![Some(row), Some(row % 7)]).collect();
+    register(&session.ctx, "t", &["id", "x"], &rows);
+    register(&session.ctx, "u", &["k", "v"], &rows[..10]);
+    for (predicate, marks, null_aware) in [
+        ("x IN (SELECT v FROM u) OR id = 3", 1, 0),
+        ("x IN (SELECT v FROM u WHERE u.k = t.id) OR id = 3 AND x = ANY (SELECT k FROM u)", 2, 0),
+        ("x IN (SELECT v FROM u WHERE v IS NOT NULL) IS NULL OR id = 3", 1, 1),
+        ("(x IN (SELECT v FROM u)) IN (SELECT k = 1 FROM u) OR id = 3", 2, 2),
+        ("x NOT IN (SELECT v FROM u WHERE u.k = t.id) OR id = 3", 3, 0),
+    ] {
+        let plan = plan(&session.ctx, &format!("SELECT id FROM t WHERE {predicate}")).await;
+        let counts = (plan.matches("Mark, on=").count(), plan.matches(", null_aware").count());
+        assert_eq!(counts, (marks, null_aware), "{predicate}\n{plan}");
     }
 }
 
