@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Int64Type, Schema};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill_join::device::{DeviceRequest, PairAggregation};
 use overspill_join::hash_table::TableChoice;
-use overspill_join::hybrid::{BuildSide, HybridBuild, ProbeFacts, Prober, RadixProbe, Step};
+use overspill_join::hybrid::{BuildSide, HybridBuild, Prober, RadixProbe, Step, SubqueryFacts};
 use overspill_join::keys::KeyCodec;
 use overspill_join::memory::{MemoryHost, Purpose, UnitMemory};
 use overspill_join::radix::ProbeRegions;
@@ -151,7 +151,8 @@ impl Tables {
         let memory = UnitMemory::new(Box::new(Ample));
         let tuning = SpillTuning { enabled: false, max_fanout: 64, max_depth: 1, probers: threads };
         let begin = Instant::now();
-        let mut build = HybridBuild::new(Arc::clone(&spec), Arc::new(NoFiles), Arc::clone(&memory), tuning, 0);
+        let facts = Arc::default();
+        let mut build = HybridBuild::new(Arc::clone(&spec), Arc::new(NoFiles), Arc::clone(&memory), facts, tuning, 0);
         for batch in &self.build {
             build.push(batch.clone()).map_err(failed)?;
         }
@@ -183,7 +184,7 @@ impl Tables {
     ) -> Result<Answer> {
         let failed = |error: JoinError| exec_datafusion_err!("{error}");
         let mut prober: Prober<NoFiles> =
-            Prober::new(Arc::clone(spec), Arc::clone(side), Arc::new(ProbeFacts::default()), None, radix)
+            Prober::new(Arc::clone(spec), Arc::clone(side), Arc::new(SubqueryFacts::default()), None, radix)
                 .with_device(memory, aggregation);
         let mut answer = (0, 0i64);
         let mut drain = |prober: &mut Prober<NoFiles>| -> Result<()> {

@@ -14,6 +14,7 @@ pub mod filter_aggregate;
 mod fused_aggregate;
 pub mod hybrid_join;
 pub mod join_aggregate;
+pub mod mark_join;
 pub mod memory;
 pub mod optimizer;
 pub mod session;

@@ -10,6 +10,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 use crate::analyzer::with_analyzer_rules;
 use crate::config::OverspillConfig;
+use crate::mark_join::MarkJoinQueryPlanner;
 use crate::optimizer::{
     FilterAggregateFusion, HybridJoinSelection, JoinAggregateFusion, SharedBuild, SortMergeToHashJoin,
 };
@@ -45,6 +46,10 @@ pub trait OverspillSessionExt {
     /// both are kept and added to, not replaced. Call it after the one that sets the runtime environment, too: plans
     /// depend on the limit of its memory pool.
     ///
+    /// Logical rules mend what DataFusion answers wrongly, or refuse it (see [`analyzer`](crate::analyzer)). Queries with a
+    /// [`NullAwareMarkJoin`](crate::mark_join::NullAwareMarkJoin) of theirs are planned by DataFusion's planner with an
+    /// extension, all others by the session's. Call this after the one that sets the session's planner.
+    ///
     /// It also sets `datafusion.execution.max_spill_file_size_bytes` to 1, so that DataFusion's repartitioning, when a
     /// join leaves it little memory, moves each batch to a file of its own: in DataFusion 55, inputs that move batches
     /// of one output to larger files at the same time can wait for each other for ever.
@@ -59,6 +64,8 @@ impl OverspillSessionExt for SessionStateBuilder {
         options.execution.max_spill_file_size_bytes = ConfigNonZeroUsize::try_new(1).expect("1 is not 0");
         let analyzer = self.analyzer().get_or_insert_default();
         analyzer.rules = with_analyzer_rules(std::mem::take(&mut analyzer.rules));
+        let planner = self.query_planner();
+        *planner = Some(Arc::new(MarkJoinQueryPlanner::new(planner.take())));
         let optimizer = self.physical_optimizers().get_or_insert_default();
         let rules = std::mem::take(&mut optimizer.rules);
         let pool = self.runtime_env().as_ref().map(|runtime| Arc::clone(&runtime.memory_pool));

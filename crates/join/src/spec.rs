@@ -53,8 +53,12 @@ pub trait ResidualFilter: fmt::Debug + Send + Sync {
 pub struct JoinSpec {
     /// The kind of join.
     pub join_type: JoinType,
-    /// Whether this is `NOT IN`: a null among the probe keys empties the result, and a build row whose key is null is
-    /// put out only if there are no probe rows at all. Only for [`JoinType::LeftAnti`] with one key.
+    /// Whether nulls count as in SQL's `IN` and `NOT IN`. Only for joins with one key and without a filter.
+    ///
+    /// - [`JoinType::LeftAnti`] is `NOT IN`: a null among the probe keys empties the result, and a build row whose key is
+    ///   null is put out only if there are no probe rows at all.
+    /// - [`JoinType::LeftMark`] and [`JoinType::RightMark`] are `IN`: the mark of a row without a match is null if the
+    ///   other side has rows and the row's key, or a key of the other side, is null.
     pub null_aware: bool,
     /// The layout of the keys of both sides.
     pub codec: KeyCodec,

@@ -3,6 +3,7 @@
 //! Each rule has a file or folder of its own and names the fault it is there for, so that it can be taken out when
 //! DataFusion no longer has it. A test for each says that the rule is still needed.
 
+pub mod membership;
 mod set_comparison;
 mod set_operation_all;
 
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use datafusion::optimizer::AnalyzerRule;
 
+use membership::MembershipToMarkJoin;
 pub use set_comparison::{MembershipComparison, OrderComparison};
 pub use set_operation_all::SetOperationAll;
 
@@ -28,5 +30,9 @@ fn before_coercion() -> Vec<Rule> {
 
 /// Rules that see operands brought to common types by DataFusion's type coercion.
 fn after_coercion() -> Vec<Rule> {
-    vec![Arc::new(SetOperationAll::new()), Arc::new(OrderComparison::new())]
+    vec![
+        Arc::new(SetOperationAll::new()),
+        Arc::new(OrderComparison::new()),
+        Arc::new(MembershipToMarkJoin::new()),
+    ]
 }

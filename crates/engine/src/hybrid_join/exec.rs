@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{NullEquality, Result, Statistics, config_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
@@ -13,7 +13,6 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
 };
-use datafusion::physical_plan::joins::utils::build_join_schema;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -24,7 +23,7 @@ use datafusion::physical_plan::{
 };
 use overspill_join::JoinType;
 use overspill_join::device::{DeviceObserver, DeviceRequest, DeviceTuning, GpuStrategy, PairAggregation};
-use overspill_join::hybrid::ProbeFacts;
+use overspill_join::hybrid::SubqueryFacts;
 use overspill_join::keys::KeyCodec;
 use overspill_join::selection::Aggregate;
 use overspill_join::spec::{ColumnSource, JoinSpec, KeyExpressions, ResidualFilter};
@@ -35,10 +34,11 @@ use super::choice::table_choice;
 use super::disk::DiskStore;
 use super::dynamic_filter::{BoundsFilter, KeyBounds, is_read};
 use super::execution::{Execution, JoinContext};
-use super::expressions::{Keys, Residual, column_source, to_datafusion};
+use super::expressions::{Keys, Residual, to_datafusion};
 use super::input::ProbeInputs;
 use super::memory::JoinMemory;
 use super::metrics::{DeviceMetrics, JoinMetrics};
+use super::schema::{output_columns, with_nullable_mark};
 use super::stream::{HybridJoinStream, Inputs, shares_probe_inputs};
 use super::timeline::JoinTimeline;
 use crate::advisor::{GpuAdvisor, prefix_sum, probe_regions};
@@ -58,6 +58,9 @@ use crate::fused_aggregate::displayed;
 #[derive(Debug)]
 pub struct HybridJoinExec {
     plan: HashJoinExec,
+    /// Whether the mark of a mark join is null where SQL's `IN` is. A [`HashJoinExec`] has no such marks: its flag is for
+    /// `NOT IN` alone.
+    null_aware_mark: bool,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     /// The execution that is being started, until each of its partitions has been: they share it.
@@ -85,10 +88,32 @@ impl HybridJoinExec {
     /// # Errors
     /// Fails if the plan is inconsistent.
     pub fn try_new(join: &HashJoinExec) -> Result<Self> {
+        Self::try_new_with(join, false)
+    }
+
+    /// Takes a planned mark join over whose mark is that of SQL's `IN`: true for a row that has a match; else null, if the
+    /// other side has rows and the row's key or a key of the other side is null; else false.
+    ///
+    /// # Errors
+    /// Fails if the join is not a mark join in mode [`PartitionMode::CollectLeft`] with one key and without a filter.
+    pub fn try_new_null_aware_mark(join: &HashJoinExec) -> Result<Self> {
+        Self::try_new_with(join, true)
+    }
+
+    fn try_new_with(join: &HashJoinExec, null_aware_mark: bool) -> Result<Self> {
+        use datafusion::common::JoinType::{LeftMark, RightMark};
+        let is_mark =
+            matches!(join.join_type(), LeftMark | RightMark) && join.on().len() == 1 && join.filter().is_none();
+        if null_aware_mark && !(is_mark && *join.partition_mode() == PartitionMode::CollectLeft) {
+            return internal_err!("a null-aware mark for a join that is not a mark join of one collected key");
+        }
         let plan = join.builder().build()?;
         let properties = plan.properties();
         let mut equivalences = properties.equivalence_properties().clone();
         equivalences.clear_orderings();
+        if null_aware_mark {
+            equivalences = equivalences.with_new_schema(with_nullable_mark(&plan))?;
+        }
         let properties = PlanProperties::new(
             equivalences,
             properties.output_partitioning().clone(),
@@ -98,6 +123,7 @@ impl HybridJoinExec {
         .with_scheduling_type(SchedulingType::Cooperative);
         Ok(Self {
             plan,
+            null_aware_mark,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
             starting: Mutex::default(),
@@ -129,13 +155,17 @@ impl HybridJoinExec {
         *self.plan.partition_mode()
     }
 
-    /// The same node over another planned join; its metrics stay.
-    fn rewrap(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(|node| match node.downcast_ref::<HashJoinExec>() {
-            Some(join) if Self::supports(join) => Ok(Transformed::yes(Arc::new(Self::try_new(join)?) as _)),
-            _ => Ok(Transformed::no(node)),
-        })
-        .map(|transformed| transformed.data)
+    /// The same node over another planned join, which may be below a projection; its metrics stay.
+    fn rewrap(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+            // Made anew, as the mark that it reads may be null now.
+            let input = self.rewrap(Arc::clone(projection.input()))?;
+            return Ok(Arc::new(ProjectionExec::try_new(projection.expr().iter().cloned(), input)?));
+        }
+        match plan.downcast_ref::<HashJoinExec>() {
+            Some(join) if Self::supports(join) => Ok(Arc::new(Self::try_new_with(join, self.null_aware_mark)?)),
+            _ => Ok(plan),
+        }
     }
 
     fn dynamic_filter(&self) -> Option<Arc<DynamicFilterPhysicalExpr>> {
@@ -162,7 +192,7 @@ impl HybridJoinExec {
         let filter = plan.filter().cloned().map(|filter| Arc::new(Residual::new(filter)) as Arc<dyn ResidualFilter>);
         Ok(JoinSpec {
             join_type: join_type(*plan.join_type()),
-            null_aware: plan.null_aware,
+            null_aware: plan.null_aware || self.null_aware_mark,
             codec: key_codec(plan)?,
             build_keys,
             probe_keys,
@@ -181,12 +211,7 @@ impl HybridJoinExec {
 
     /// Where each column of the output comes from.
     pub(crate) fn output_columns(&self) -> Vec<ColumnSource> {
-        let (left, right) = (self.left().schema(), self.right().schema());
-        let (_, columns) = build_join_schema(&left, &right, self.plan.join_type());
-        match &self.plan.projection {
-            Some(projection) => projection.iter().map(|index| column_source(&columns[*index])).collect(),
-            None => columns.iter().map(column_source).collect(),
-        }
+        output_columns(&self.plan)
     }
 
     /// Whether a GPU that joins could aggregate the pairs that it finds, as nothing else than their keys decides which are put out.
@@ -303,7 +328,7 @@ impl HybridJoinExec {
         };
         let timeline = JoinTimeline::new(self.on_words());
         let store = Arc::new(DiskStore::new(&spec, &metrics, task, Arc::clone(&timeline)));
-        let facts = Arc::new(ProbeFacts::default());
+        let facts = Arc::new(SubqueryFacts::default());
         let join_type = spec.join_type;
         let context = JoinContext { spec, store, memory, tuning, metrics, timeline, facts, bounds, build_keys };
         let context = Arc::new(context);
@@ -442,10 +467,14 @@ impl DisplayAs for HybridJoinExec {
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 let details = planned.strip_prefix("HashJoinExec").unwrap_or(&planned);
-                write!(f, "HybridJoinExec{details}, {STRATEGIES}")
+                let null_aware = if self.null_aware_mark { ", null_aware" } else { "" };
+                write!(f, "HybridJoinExec{details}{null_aware}, {STRATEGIES}")
             }
             DisplayFormatType::TreeRender => {
                 writeln!(f, "{planned}")?;
+                if self.null_aware_mark {
+                    writeln!(f, "null_aware")?;
+                }
                 writeln!(f, "{STRATEGIES}")
             }
         }
@@ -490,7 +519,7 @@ impl ExecutionPlan for HybridJoinExec {
         _options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let plan = self.plan.builder().recompute_properties().with_new_children(children)?.build()?;
-        Ok(Arc::new(Self::try_new(&plan)?))
+        Ok(Arc::new(Self::try_new_with(&plan, self.null_aware_mark)?))
     }
 
     fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -498,7 +527,7 @@ impl ExecutionPlan for HybridJoinExec {
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::try_new(&self.plan)?))
+        Ok(Arc::new(Self::try_new_with(&self.plan, self.null_aware_mark)?))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
@@ -518,7 +547,7 @@ impl ExecutionPlan for HybridJoinExec {
     }
 
     fn try_swapping_with_projection(&self, projection: &ProjectionExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        self.plan.try_swapping_with_projection(projection)?.map(Self::rewrap).transpose()
+        self.plan.try_swapping_with_projection(projection)?.map(|plan| self.rewrap(plan)).transpose()
     }
 
     fn gather_filters_for_pushdown(
@@ -527,7 +556,14 @@ impl ExecutionPlan for HybridJoinExec {
         parent_filters: Vec<Arc<dyn PhysicalExpr>>,
         config: &ConfigOptions,
     ) -> Result<FilterDescription> {
-        self.plan.gather_filters_for_pushdown(phase, parent_filters, config)
+        if !self.null_aware_mark {
+            return self.plan.gather_filters_for_pushdown(phase, parent_filters, config);
+        }
+        // A filter of the build keys would take rows from the probe side that have no match, and yet count: for nulls, and
+        // for there being rows.
+        let mut config = config.clone();
+        config.optimizer.enable_join_dynamic_filter_pushdown = false;
+        self.plan.gather_filters_for_pushdown(phase, parent_filters, &config)
     }
 
     fn handle_child_pushdown_result(
@@ -537,7 +573,7 @@ impl ExecutionPlan for HybridJoinExec {
         config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
         let mut result = self.plan.handle_child_pushdown_result(phase, child_pushdown_result, config)?;
-        result.updated_node = result.updated_node.map(Self::rewrap).transpose()?;
+        result.updated_node = result.updated_node.map(|plan| self.rewrap(plan)).transpose()?;
         Ok(result)
     }
 
@@ -550,6 +586,6 @@ impl ExecutionPlan for HybridJoinExec {
     }
 
     fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
-        self.plan.with_fetch(limit).and_then(|plan| Self::rewrap(plan).ok())
+        self.plan.with_fetch(limit).and_then(|plan| self.rewrap(plan).ok())
     }
 }

@@ -8,7 +8,7 @@ use datafusion::execution::{SendableRecordBatchStream, SpillFile};
 use datafusion::physical_expr::PhysicalExprRef;
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt, Shared};
-use overspill_join::hybrid::{BuildSide, HybridBuild, ProbeFacts};
+use overspill_join::hybrid::{BuildSide, HybridBuild, SubqueryFacts};
 use overspill_join::memory::UnitMemory;
 use overspill_join::spec::JoinSpec;
 use overspill_join::spill::{SpillTuning, SpilledPartition};
@@ -35,7 +35,7 @@ pub(super) struct JoinContext {
     pub tuning: SpillTuning,
     pub metrics: JoinMetrics,
     pub timeline: Arc<JoinTimeline>,
-    pub facts: Arc<ProbeFacts>,
+    pub facts: Arc<SubqueryFacts>,
     /// Tells the scans of the probe side the bounds of the build keys, if they asked for them.
     pub bounds: Option<BoundsFilter>,
     pub build_keys: Vec<PhysicalExprRef>,
@@ -105,7 +105,8 @@ impl JoinContext {
     }
 
     fn build(&self, memory: Arc<UnitMemory>, used_bits: u32) -> HybridBuild<DiskStore> {
-        HybridBuild::new(Arc::clone(&self.spec), Arc::clone(&self.store), memory, self.tuning, used_bits)
+        let (store, facts) = (Arc::clone(&self.store), Arc::clone(&self.facts));
+        HybridBuild::new(Arc::clone(&self.spec), store, memory, facts, self.tuning, used_bits)
     }
 
     fn finish(&self, build: HybridBuild<DiskStore>, depth: usize) -> Result<ReadBuild> {

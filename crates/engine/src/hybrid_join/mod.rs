@@ -15,6 +15,7 @@ mod memory;
 mod metrics;
 mod narrow_dictionaries;
 mod output;
+mod schema;
 mod stream;
 mod timeline;
 

@@ -327,7 +327,8 @@ impl Probing {
                 Step::Output(_) | Step::Working => tokio::task::consume_budget().await,
                 Step::Finished => {
                     // NOT IN puts nothing out once a probe key is null: the rest need not be read.
-                    if context.spec.null_aware && context.facts.has_null() {
+                    let is_not_in = context.spec.null_aware && context.spec.join_type == JoinType::LeftAnti;
+                    if is_not_in && context.facts.has_null() {
                         return Ok(None);
                     }
                     let Some(batch) = self.input.next().await else {

@@ -6,9 +6,10 @@ use arrow::array::{Array, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::DataType;
 
-use super::build_side::{BuildSide, SpilledBuild};
+use super::build_side::{BuildSide, SpilledBuild, SubqueryFacts};
 use crate::error::{JoinError, Result};
 use crate::hash_table::{IndexCost, JoinTable};
+use crate::join_type::JoinType;
 use crate::keys::Keys;
 use crate::memory::{Grant, HeldMemory, UnitMemory, compact};
 use crate::spec::{JoinSpec, Side};
@@ -23,6 +24,7 @@ pub struct HybridBuild<S: SpillStore> {
     spec: Arc<JoinSpec>,
     store: Arc<S>,
     memory: Arc<UnitMemory>,
+    facts: Arc<SubqueryFacts>,
     tuning: SpillTuning,
     /// How many bits of the hash have been used up by the levels above.
     used_bits: u32,
@@ -65,6 +67,7 @@ impl<S: SpillStore> HybridBuild<S> {
         spec: Arc<JoinSpec>,
         store: Arc<S>,
         memory: Arc<UnitMemory>,
+        facts: Arc<SubqueryFacts>,
         tuning: SpillTuning,
         used_bits: u32,
     ) -> Self {
@@ -75,7 +78,7 @@ impl<S: SpillStore> HybridBuild<S> {
             offsets: vec![0; spec.build_schema.fields().len()],
         });
         let index = IndexCost::new(&spec);
-        Self { spec, store, memory, tuning, used_bits, index, rows: 0, state }
+        Self { spec, store, memory, facts, tuning, used_bits, index, rows: 0, state }
     }
 
     /// Adds build rows.
@@ -88,6 +91,9 @@ impl<S: SpillStore> HybridBuild<S> {
         let is_row_format = self.spec.codec.word_bytes().is_none();
         if is_row_format || !self.spec.join_type.keeps_unmatched_build() {
             let all = self.spec.keys(Side::Build, &batch)?;
+            if self.spec.null_aware && self.spec.join_type == JoinType::RightMark {
+                self.facts.note(&all);
+            }
             let fewer = if self.spec.join_type.keeps_unmatched_build() { None } else { matchable_rows(&batch, &all)? };
             match fewer {
                 Some(fewer) => batch = fewer,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arrow::array::{BooleanArray, RecordBatch};
-use arrow::buffer::NullBuffer;
+use arrow::buffer::{BooleanBuffer, NullBuffer};
 use tracing::debug_span;
 
 use super::device_build::DeviceBuild;
@@ -53,15 +53,18 @@ pub(super) struct SpilledBuild {
     pub(super) _buffers: Grant,
 }
 
-/// What has been seen of the whole probe side; shared by all levels of a join.
+/// What has been seen of the keys of the subquery's side of a null-aware join; shared by all levels of the join.
+///
+/// That side is the one whose rows are not put out: the probe side of a `LeftAnti` or `LeftMark` join, the build side of a
+/// `RightMark` join.
 #[derive(Debug, Default)]
-pub struct ProbeFacts {
+pub struct SubqueryFacts {
     has_rows: AtomicBool,
     has_null: AtomicBool,
 }
 
-impl ProbeFacts {
-    /// Takes note of a batch of probe rows.
+impl SubqueryFacts {
+    /// Takes note of a batch of the subquery's rows.
     pub(super) fn note(&self, keys: &Keys) {
         if !keys.is_empty() {
             self.has_rows.store(true, Ordering::Relaxed);
@@ -71,14 +74,28 @@ impl ProbeFacts {
         }
     }
 
-    /// Whether a probe key is null.
+    /// Whether a key of the subquery is null.
     pub fn has_null(&self) -> bool {
         self.has_null.load(Ordering::Relaxed)
     }
 
-    /// Whether there are probe rows.
+    /// Whether the subquery has rows.
     pub fn has_rows(&self) -> bool {
         self.has_rows.load(Ordering::Relaxed)
+    }
+
+    /// The three-valued marks of rows: true where `matched`, else unknown if the subquery has rows and the key of the row,
+    /// which is valid in `keys`, or a key of the subquery is null, else false. For use when the subquery has been read.
+    pub(super) fn marks(&self, matched: BooleanBuffer, keys: Option<&NullBuffer>) -> BooleanArray {
+        if !self.has_rows() {
+            return BooleanArray::new(matched, None);
+        }
+        let known = match keys {
+            _ if self.has_null() => matched.clone(),
+            Some(keys) => &matched | keys.inner(),
+            None => return BooleanArray::new(matched, None),
+        };
+        BooleanArray::new(matched, Some(NullBuffer::new(known)))
     }
 }
 
@@ -244,20 +261,21 @@ fn by_number(spec: &JoinSpec, batches: Vec<RecordBatch>) -> Result<Indexed> {
 pub struct BuildEmitter {
     spec: Arc<JoinSpec>,
     build: Arc<BuildSide>,
-    facts: Arc<ProbeFacts>,
+    facts: Arc<SubqueryFacts>,
     next_row: usize,
 }
 
 impl BuildEmitter {
     /// Starts at the first row.
-    pub fn new(spec: Arc<JoinSpec>, build: Arc<BuildSide>, facts: Arc<ProbeFacts>) -> Self {
+    pub fn new(spec: Arc<JoinSpec>, build: Arc<BuildSide>, facts: Arc<SubqueryFacts>) -> Self {
         Self { spec, build, facts, next_row: 0 }
     }
 
     /// The next batch of at most `batch_size` rows.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         let build = &self.build;
-        if !self.spec.join_type.emits_build_at_end() || (self.spec.null_aware && self.facts.has_null()) {
+        let is_not_in = self.spec.null_aware && self.spec.join_type == JoinType::LeftAnti;
+        if !self.spec.join_type.emits_build_at_end() || (is_not_in && self.facts.has_null()) {
             return Ok(None);
         }
         while self.next_row < build.rows() {
@@ -267,7 +285,14 @@ impl BuildEmitter {
             self.next_row = end;
             let mut mark = None;
             let rows = if self.spec.join_type == JoinType::LeftMark {
-                mark = Some(range.clone().map(|row| Some(build.visited.get(row as u32))).collect::<BooleanArray>());
+                let (first, len) = (range.start, range.len());
+                let matched = BooleanBuffer::collect_bool(len, |row| build.visited.get((first + row) as u32));
+                mark = Some(if self.spec.null_aware {
+                    let keys = build.matchable.as_ref().map(|matchable| matchable.slice(first, len));
+                    self.facts.marks(matched, keys.as_ref())
+                } else {
+                    BooleanArray::new(matched, None)
+                });
                 Rows::Range(range.start, range.len())
             } else {
                 let wanted = self.spec.join_type == JoinType::LeftSemi;

@@ -21,7 +21,7 @@ mod row_work;
 mod tests;
 
 pub use build::{Built, HybridBuild};
-pub use build_side::{BuildEmitter, BuildSide, ProbeFacts};
+pub use build_side::{BuildEmitter, BuildSide, SubqueryFacts};
 pub use chunk::ChunkBuild;
 pub use probe::{MatchedRows, ProbeSpill, Prober, Step};
 pub use radix_probe::RadixProbe;

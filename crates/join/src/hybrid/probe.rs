@@ -6,7 +6,7 @@ use arrow::array::{Array, BooleanArray, BooleanBufferBuilder, RecordBatch, UInt3
 use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use arrow::compute::filter_record_batch;
 
-use super::build_side::{BuildSide, ProbeFacts, SpilledBuild};
+use super::build_side::{BuildSide, SpilledBuild, SubqueryFacts};
 use super::device_probe::{DeviceProbe, Found, Taken};
 use super::output::{Pairs, Rows, SideRows};
 use super::radix_probe::RadixProbe;
@@ -33,7 +33,7 @@ pub struct Prober<S: SpillStore> {
     /// here pay for.
     device: Option<DeviceProbe>,
     build: Arc<BuildSide>,
-    facts: Arc<ProbeFacts>,
+    facts: Arc<SubqueryFacts>,
     /// Takes the rows whose build partition is in a file; `None` if all build rows are in memory.
     spill: Option<ProbeSpill<S>>,
     /// Partitions rows before they look into the hash table; `None` if they do so as they come.
@@ -188,7 +188,7 @@ impl<S: SpillStore> Prober<S> {
     pub fn new(
         spec: Arc<JoinSpec>,
         build: Arc<BuildSide>,
-        facts: Arc<ProbeFacts>,
+        facts: Arc<SubqueryFacts>,
         spill: Option<ProbeSpill<S>>,
         radix: Option<RadixProbe>,
     ) -> Self {
@@ -228,7 +228,7 @@ impl<S: SpillStore> Prober<S> {
     pub fn start_pass(&mut self, batch: RecordBatch, matched: Option<&MatchedRows>, more_passes: bool) -> Result<()> {
         debug_assert!(self.current.is_none(), "one batch at a time");
         let keys = self.spec.keys(Side::Probe, &batch)?;
-        if self.spec.null_aware {
+        if self.spec.null_aware && self.spec.join_type != JoinType::RightMark {
             self.facts.note(&keys);
         }
         let (batch, keys) = self.spill_rows(batch, keys)?;
@@ -535,7 +535,12 @@ impl<S: SpillStore> Prober<S> {
         let mut mark = None;
         let rows = match self.spec.join_type {
             JoinType::RightMark => {
-                mark = Some(BooleanArray::new(matched, None));
+                mark = Some(if self.spec.null_aware {
+                    let keys = self.spec.keys(Side::Probe, &current.batch)?;
+                    self.facts.marks(matched, keys.matchable.as_ref())
+                } else {
+                    BooleanArray::new(matched, None)
+                });
                 Rows::Range(0, current.batch.num_rows())
             }
             JoinType::RightSemi => Rows::from_numbers(matched.set_indices_u32().collect::<Vec<_>>().into()),

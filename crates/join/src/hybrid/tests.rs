@@ -1,6 +1,6 @@
 //! The hybrid join against nested loops, with ample memory and with hardly any.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -87,7 +87,8 @@ impl ResidualFilter for EvenSum {
 }
 
 type Row = (Option<i64>, i64);
-type Output = Vec<(Option<Row>, Option<Row>, Option<bool>)>;
+/// Pairs of rows, with the mark if there is one, which may be unknown.
+type Output = Vec<(Option<Row>, Option<Row>, Option<Option<bool>>)>;
 
 fn side_schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true), Field::new("p", DataType::Int64, true)]))
@@ -145,7 +146,7 @@ struct Run {
     files: Arc<Files>,
     memory: Arc<UnitMemory>,
     tuning: SpillTuning,
-    facts: Arc<ProbeFacts>,
+    facts: Arc<SubqueryFacts>,
     output: Vec<RecordBatch>,
     depth: usize,
     passes: usize,
@@ -174,7 +175,8 @@ impl Run {
     fn join(&mut self, build: Vec<RecordBatch>, probe: Vec<RecordBatch>, used_bits: u32, depth: usize) -> Result<()> {
         self.depth = self.depth.max(depth);
         let (spec, files, memory) = (Arc::clone(&self.spec), Arc::clone(&self.files), Arc::clone(&self.memory));
-        let mut builder = HybridBuild::new(spec, Arc::clone(&files), Arc::clone(&memory), self.tuning, used_bits);
+        let (store, facts) = (Arc::clone(&files), Arc::clone(&self.facts));
+        let mut builder = HybridBuild::new(spec, store, Arc::clone(&memory), facts, self.tuning, used_bits);
         for batch in build {
             builder.push(batch)?;
         }
@@ -281,10 +283,11 @@ fn run(spec: &Arc<JoinSpec>, build: &[Row], probe: &[Row], limit: usize) -> (Out
     let mut output: Output = (0..rows.num_rows())
         .map(|row| {
             let mark = spec.output_columns.iter().position(|column| *column == ColumnSource::Mark);
+            let mark = mark.map(|index| rows.column(index).as_boolean());
             (
                 pair(ColumnSource::Build(0), ColumnSource::Build(1), row),
                 pair(ColumnSource::Probe(0), ColumnSource::Probe(1), row),
-                mark.map(|index| rows.column(index).as_boolean().value(row)),
+                mark.map(|mark| mark.is_valid(row).then(|| mark.value(row))),
             )
         })
         .collect();
@@ -302,7 +305,7 @@ fn nested_loops(join_type: JoinType, null_equal: bool, filtered: bool, build: &[
             JoinType::Left | JoinType::Full if !found => output.push((Some(*b), None, None)),
             JoinType::LeftSemi if found => output.push((Some(*b), None, None)),
             JoinType::LeftAnti if !found => output.push((Some(*b), None, None)),
-            JoinType::LeftMark => output.push((Some(*b), None, Some(found))),
+            JoinType::LeftMark => output.push((Some(*b), None, Some(Some(found)))),
             _ => {}
         }
     }
@@ -319,7 +322,7 @@ fn nested_loops(join_type: JoinType, null_equal: bool, filtered: bool, build: &[
             JoinType::Right | JoinType::Full if !found => output.push((None, Some(*p), None)),
             JoinType::RightSemi if found => output.push((None, Some(*p), None)),
             JoinType::RightAnti if !found => output.push((None, Some(*p), None)),
-            JoinType::RightMark => output.push((None, Some(*p), Some(found))),
+            JoinType::RightMark => output.push((None, Some(*p), Some(Some(found)))),
             _ => {}
         }
     }
@@ -369,6 +372,52 @@ fn every_join_type_agrees_with_nested_loops_under_any_budget() {
             let (scarce, run_spilled) = run(&spec, &build, &probe, 256 * 1024);
             assert!(run_spilled.files.batches.load(Ordering::Relaxed) > 0);
             assert!(scarce == expected, "{join_type:?} spilled");
+        }
+    }
+}
+
+/// What `IN` is for each of the rows.
+fn membership(rows: &[Row], subquery: &[Row]) -> Vec<(Row, Option<bool>)> {
+    let members: HashSet<_> = subquery.iter().map(|row| row.0).collect();
+    let of = |key: Option<i64>| match key {
+        _ if members.is_empty() => Some(false),
+        Some(key) if members.contains(&Some(key)) => Some(true),
+        Some(_) if !members.contains(&None) => Some(false),
+        _ => None,
+    };
+    rows.iter().map(|row| (*row, of(row.0))).collect()
+}
+
+#[test]
+fn null_aware_marks_are_those_of_in_under_any_budget() {
+    let without_nulls = |rows: Vec<Row>| rows.into_iter().filter(|row| row.0.is_some()).collect::<Vec<_>>();
+    let sides = [rows(6_000, 1, 0), rows(6_000, 5, 30)];
+    let sides = [sides.clone(), sides.map(without_nulls)];
+    let nothing = vec![];
+    let nulls = vec![(None, 0); 3];
+    for join_type in [JoinType::LeftMark, JoinType::RightMark] {
+        let spec = Arc::into_inner(spec(join_type, false, false)).unwrap();
+        let spec = Arc::new(JoinSpec { null_aware: true, ..spec });
+        for [first, _] in &sides {
+            for second in [&sides[0][1], &sides[1][1], &nothing, &nulls] {
+                let is_left = join_type == JoinType::LeftMark;
+                let mut expected: Output = membership(first, second)
+                    .into_iter()
+                    .map(
+                        |(row, mark)| {
+                            if is_left { (Some(row), None, Some(mark)) } else { (None, Some(row), Some(mark)) }
+                        },
+                    )
+                    .collect();
+                expected.sort();
+                let (build, probe) = if is_left { (first, second) } else { (second, first) };
+                for limit in [usize::MAX, 256 * 1024] {
+                    let (output, run) = run(&spec, build, probe, limit);
+                    assert!(output == expected, "{join_type:?} in {limit} bytes");
+                    let is_spilled = run.files.batches.load(Ordering::Relaxed) > 0;
+                    assert_eq!(is_spilled, limit < usize::MAX && build.len() > 1_000, "{join_type:?} in {limit} bytes");
+                }
+            }
         }
     }
 }
@@ -480,7 +529,7 @@ fn without_spilling_a_spent_budget_is_an_error() {
     let spec = spec(JoinType::Inner, false, false);
     let memory = UnitMemory::new(Box::new(Budget { limit: 10_000, lent: Arc::default() }));
     let tuning = SpillTuning { enabled: false, max_fanout: 8, max_depth: 3, probers: 1 };
-    let mut build = HybridBuild::new(spec, Arc::new(Files::default()), memory, tuning, 0);
+    let mut build = HybridBuild::new(spec, Arc::new(Files::default()), memory, Arc::default(), tuning, 0);
     let error = batches(&rows(5_000, 1, 0)).into_iter().try_for_each(|batch| build.push(batch)).unwrap_err();
     assert_eq!(error.to_string(), "the budget of the test is spent");
 }

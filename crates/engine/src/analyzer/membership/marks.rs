@@ -1,0 +1,255 @@
+//! The joins that compute memberships for the rows of a plan.
+
+use std::mem;
+use std::sync::Arc;
+
+use datafusion::common::alias::AliasGenerator;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, ExprSchema, Result, ScalarValue, internal_err, not_impl_err};
+use datafusion::logical_expr::utils::split_conjunction_owned;
+use datafusion::logical_expr::{
+    Expr, ExprSchemable, Extension, JoinType, LogicalPlan, LogicalPlanBuilder, lit, not, when,
+};
+
+use super::correlation::{Pulled, deeper_reference, is_scalar_aggregate, pull_up};
+use super::{Membership, filtered};
+use crate::mark_join::NullAwareMarkJoin;
+
+/// What a membership is that is neither true nor false.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unknown {
+    IsNull,
+    /// Where it makes no difference, so that fewer joins will do.
+    IsFalse,
+}
+
+/// A plan, with a column for each membership that was asked for.
+pub(super) struct Marks<'a> {
+    plan: LogicalPlan,
+    /// Conditions of the plan that refer to a query further out. They are put back on top, from where DataFusion can pull
+    /// them up.
+    outer: Vec<Expr>,
+    names: &'a AliasGenerator,
+}
+
+impl<'a> Marks<'a> {
+    pub fn new(plan: LogicalPlan, names: &'a AliasGenerator) -> Self {
+        match plan {
+            LogicalPlan::Filter(filter) if filter.predicate.contains_outer() => {
+                let outer = split_conjunction_owned(filter.predicate);
+                Self { plan: Arc::unwrap_or_clone(filter.input), outer, names }
+            }
+            plan => Self { plan, outer: vec![], names },
+        }
+    }
+
+    /// The plan with all columns.
+    pub fn finish(self) -> Result<LogicalPlan> {
+        filtered(self.plan, self.outer)
+    }
+
+    /// Replaces the memberships of an expression.
+    pub fn replace(&mut self, expr: Expr, unknown: Unknown) -> Result<Expr> {
+        let replaced = expr.transform_up(|expr| match Membership::from_expr(expr) {
+            Ok(membership) => self.mark(membership, unknown).map(Transformed::yes),
+            Err(expr) => Ok(Transformed::no(expr)),
+        })?;
+        Ok(replaced.data)
+    }
+
+    /// Keeps the rows for which a correlated membership is true by a semi or anti join; gives the condition that is left to
+    /// filter them by, if it takes one.
+    pub fn filter(&mut self, membership: Membership) -> Result<Option<Expr>> {
+        let query = self.checked(&membership)?;
+        let is_correlated = !query.all_out_ref_exprs().is_empty();
+        let may_be_null = self.value_is_nullable(&membership)? || query.schema().field(0).is_nullable();
+        if !is_correlated || is_scalar_aggregate(query) || (membership.negated && may_be_null) {
+            return self.mark(membership, Unknown::IsNull).map(Some);
+        }
+        let pulled = pull_up(query, self.names)?;
+        let members = self.members(&pulled, false)?;
+        let join_type = if membership.negated { JoinType::LeftAnti } else { JoinType::LeftSemi };
+        let on = [membership.value.eq(Expr::Column(members.member))].into_iter().chain(members.on);
+        self.plan =
+            LogicalPlanBuilder::from(mem::take(&mut self.plan)).join_on(members.plan, join_type, on)?.build()?;
+        Ok(None)
+    }
+
+    /// An expression for a membership.
+    pub fn mark(&mut self, membership: Membership, unknown: Unknown) -> Result<Expr> {
+        let query = self.checked(&membership)?.clone();
+        let Membership { value, subquery, negated } = membership;
+        let mark = if query.all_out_ref_exprs().is_empty() {
+            self.mark_uncorrelated(value, query, unknown)?
+        } else if is_scalar_aggregate(&query) {
+            // There is one row, also for a group without rows, which a join would not find. Projections and filters are
+            // where DataFusion plans such a subquery.
+            Expr::Column(self.column_of(value.eq(Expr::ScalarSubquery(subquery)))?)
+        } else {
+            self.mark_correlated(value, &query, unknown)?
+        };
+        Ok(if negated { not(mark) } else { mark })
+    }
+
+    fn mark_uncorrelated(&mut self, value: Expr, query: LogicalPlan, unknown: Unknown) -> Result<Expr> {
+        let value = self.column_of(value)?;
+        let members = LogicalPlanBuilder::from(query).alias(self.names.next("__in"))?.build()?;
+        let may_be_null = self.plan.schema().nullable(&value)? || members.schema().field(0).is_nullable();
+        if may_be_null && unknown == Unknown::IsNull {
+            let join = NullAwareMarkJoin::try_new(Arc::new(mem::take(&mut self.plan)), Arc::new(members), value)?;
+            let mark = join.mark();
+            self.plan = LogicalPlan::Extension(Extension { node: Arc::new(join) });
+            return Ok(Expr::Column(mark));
+        }
+        let member = Column::from(members.schema().qualified_field(0));
+        self.mark_join(members, vec![Expr::Column(value).eq(Expr::Column(member))])
+    }
+
+    /// Three joins at most, each with the row's group: one finds a member that is equal, one a member that is null, and one
+    /// any member, for the rows whose value is null.
+    fn mark_correlated(&mut self, value: Expr, query: &LogicalPlan, unknown: Unknown) -> Result<Expr> {
+        let pulled = pull_up(query, self.names)?;
+        let value = self.column_of(value)?;
+        let value_is_nullable = unknown == Unknown::IsNull && self.plan.schema().nullable(&value)?;
+        let member_is_nullable = unknown == Unknown::IsNull && query.schema().field(0).is_nullable();
+        if (value_is_nullable || member_is_nullable) && !is_repeatable(query)? {
+            return not_impl_err!(
+                "IN over a correlated subquery with LIMIT or with random values is not supported: it would be evaluated \
+                 several times, with different rows; put its rows into a table first"
+            );
+        }
+        let value = Expr::Column(value);
+        let members = self.members(&pulled, false)?;
+        let equal = value.clone().eq(Expr::Column(members.member));
+        let equal = self.mark_join(members.plan, [vec![equal], members.on].concat())?;
+        let mut unknown = None;
+        if member_is_nullable {
+            let nulls = self.members(&pulled, true)?;
+            unknown = Some(self.mark_join(nulls.plan, nulls.on)?);
+        }
+        if value_is_nullable {
+            let any = self.members(&pulled, false)?;
+            let any = value.is_null().and(self.mark_join(any.plan, any.on)?);
+            unknown = Some(match unknown {
+                Some(unknown) => unknown.or(any),
+                None => any,
+            });
+        }
+        match unknown {
+            Some(unknown) => {
+                when(equal, lit(true)).when(unknown, lit(ScalarValue::Boolean(None))).otherwise(lit(false))
+            }
+            None => Ok(equal),
+        }
+    }
+
+    /// Adds one of DataFusion's mark joins.
+    fn mark_join(&mut self, members: LogicalPlan, on: Vec<Expr>) -> Result<Expr> {
+        let Some(alias) = members.schema().qualified_field(0).0.cloned() else {
+            return internal_err!("the members of a mark join have no alias");
+        };
+        self.plan =
+            LogicalPlanBuilder::from(mem::take(&mut self.plan)).join_on(members, JoinType::LeftMark, on)?.build()?;
+        Ok(Expr::Column(NullAwareMarkJoin::mark_of(alias)))
+    }
+
+    /// The rows of a subquery, or those that are null, under an alias of their own.
+    fn members(&self, pulled: &Pulled, only_nulls: bool) -> Result<Members> {
+        let member = Expr::Column(pulled.member.clone());
+        let alias = self.names.next("__in");
+        let mut columns = vec![member.clone().alias("member")];
+        let mut filters = pulled.filters.clone();
+        for (number, column) in pulled.inner_columns().into_iter().enumerate() {
+            let name = format!("key_{number}");
+            let key = Column::new(Some(alias.clone()), &name);
+            columns.push(Expr::Column(column.clone()).alias(name));
+            filters = filters.into_iter().map(|filter| replace_column(filter, &column, &key)).collect::<Result<_>>()?;
+        }
+        let rows = LogicalPlanBuilder::from(pulled.plan.clone());
+        let rows = if only_nulls { rows.filter(member.is_null())? } else { rows };
+        let plan = rows.project(columns)?.alias(alias.clone())?.build()?;
+        let on = filters.into_iter().map(|filter| self.with_own_columns(filter)).collect::<Result<_>>()?;
+        Ok(Members { plan, member: Column::new(Some(alias), "member"), on })
+    }
+
+    /// A condition of a subquery as one of a join with it.
+    fn with_own_columns(&self, condition: Expr) -> Result<Expr> {
+        let replaced = condition.transform(|expr| match expr {
+            Expr::OuterReferenceColumn(_, column) if self.plan.schema().has_column(&column) => {
+                Ok(Transformed::yes(Expr::Column(column)))
+            }
+            Expr::OuterReferenceColumn(_, column) => not_impl_err!(
+                "IN over a subquery that refers to {column} is not supported where that is a column of a query further out, or \
+                 one that ORDER BY does not see; join its table in the subquery, or select the column"
+            ),
+            expr => Ok(Transformed::no(expr)),
+        })?;
+        Ok(replaced.data)
+    }
+
+    /// The subquery of a membership, if joins can compute it.
+    fn checked<'m>(&self, membership: &'m Membership) -> Result<&'m LogicalPlan> {
+        let query = membership.subquery.subquery.as_ref();
+        if let Some(column) = deeper_reference(query)? {
+            return not_impl_err!(
+                "IN over a subquery that has a subquery which refers to {column}, of the query around both, is not supported; \
+                 join that query's table in the inner subquery"
+            );
+        }
+        if membership.value.contains_outer() {
+            return not_impl_err!(
+                "{} IN a subquery is not supported where the value is of a query further out; state it in the query of the \
+                 value",
+                membership.value
+            );
+        }
+        Ok(query)
+    }
+
+    fn value_is_nullable(&self, membership: &Membership) -> Result<bool> {
+        membership.value.nullable(self.plan.schema().as_ref())
+    }
+
+    /// A column with the value of an expression.
+    fn column_of(&mut self, value: Expr) -> Result<Column> {
+        if let Expr::Column(column) = value {
+            return Ok(column);
+        }
+        let name = self.names.next("__in_value");
+        let columns = self.plan.schema().columns().into_iter().map(Expr::Column);
+        let columns = columns.chain([value.alias(name.clone())]);
+        self.plan =
+            LogicalPlanBuilder::from(mem::take(&mut self.plan)).project(columns.collect::<Vec<_>>())?.build()?;
+        Ok(Column::new_unqualified(name))
+    }
+}
+
+/// The rows of a subquery as the right side of a join.
+struct Members {
+    plan: LogicalPlan,
+    member: Column,
+    /// The conditions by which it is correlated.
+    on: Vec<Expr>,
+}
+
+fn replace_column(expr: Expr, from: &Column, to: &Column) -> Result<Expr> {
+    let replaced = expr.transform(|expr| match expr {
+        Expr::Column(column) if column == *from => Ok(Transformed::yes(Expr::Column(to.clone()))),
+        expr => Ok(Transformed::no(expr)),
+    })?;
+    Ok(replaced.data)
+}
+
+/// Whether a plan has the same rows each time it is evaluated.
+fn is_repeatable(plan: &LogicalPlan) -> Result<bool> {
+    let mut is_repeatable = true;
+    plan.apply_with_subqueries(|node| {
+        is_repeatable &=
+            !matches!(node, LogicalPlan::Limit(_)) && !matches!(node, LogicalPlan::Sort(sort) if sort.fetch.is_some());
+        node.apply_expressions(|expr| {
+            is_repeatable &= !expr.is_volatile();
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok(is_repeatable)
+}
