@@ -302,7 +302,13 @@ impl HybridJoinExec {
             None => None,
         };
         let timeline = JoinTimeline::new(self.on_words());
-        let store = Arc::new(DiskStore::new(&spec, &metrics, task, Arc::clone(&timeline)));
+        let store = Arc::new(DiskStore::new(
+            &spec.build_schema,
+            &spec.probe_schema,
+            &metrics.disk,
+            task,
+            Arc::clone(&timeline),
+        ));
         let facts = Arc::new(ProbeFacts::default());
         let join_type = spec.join_type;
         let context = JoinContext { spec, store, memory, tuning, metrics, timeline, facts, bounds, build_keys };
@@ -417,7 +423,7 @@ fn key_types(join: &HashJoinExec) -> Option<Vec<arrow::datatypes::DataType>> {
         .collect()
 }
 
-fn join_type(join_type: datafusion::common::JoinType) -> JoinType {
+pub(crate) fn join_type(join_type: datafusion::common::JoinType) -> JoinType {
     use datafusion::common::JoinType as Host;
     match join_type {
         Host::Inner => JoinType::Inner,

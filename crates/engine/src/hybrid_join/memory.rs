@@ -24,7 +24,7 @@ const OTHER_JOINS: usize = 2;
 /// Its state is one spillable consumer of the pool, registered when the join first needs memory; the working buffers
 /// without which it could not even spill are one that is not spillable.
 #[derive(Debug)]
-pub(super) struct JoinMemory {
+pub(crate) struct JoinMemory {
     pool: Arc<dyn MemoryPool>,
     /// The name of the consumers.
     name: String,
