@@ -29,7 +29,6 @@ use overspill_join::keys::KeyCodec;
 use overspill_join::selection::Aggregate;
 use overspill_join::spec::{ColumnSource, JoinSpec, KeyExpressions, ResidualFilter};
 use overspill_join::spill::SpillTuning;
-use parking_lot::Mutex;
 
 use super::choice::table_choice;
 use super::disk::DiskStore;
@@ -39,6 +38,7 @@ use super::expressions::{Keys, Residual, column_source, to_datafusion};
 use super::input::ProbeInputs;
 use super::memory::JoinMemory;
 use super::metrics::{DeviceMetrics, JoinMetrics};
+use super::starting::StartingExecution;
 use super::stream::{HybridJoinStream, Inputs, shares_probe_inputs};
 use super::timeline::JoinTimeline;
 use crate::advisor::{GpuAdvisor, prefix_sum, probe_regions};
@@ -60,14 +60,7 @@ pub struct HybridJoinExec {
     plan: HashJoinExec,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    /// The execution that is being started, until each of its partitions has been: they share it.
-    starting: Mutex<Option<Starting>>,
-}
-
-#[derive(Debug)]
-struct Starting {
-    execution: Arc<Execution>,
-    started: Vec<bool>,
+    starting: StartingExecution<Execution>,
 }
 
 impl HybridJoinExec {
@@ -100,7 +93,7 @@ impl HybridJoinExec {
             plan,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
-            starting: Mutex::default(),
+            starting: StartingExecution::default(),
         })
     }
 
@@ -278,7 +271,7 @@ impl HybridJoinExec {
             task.memory_pool(),
             self.consumer_name(),
             config.join_memory_limit,
-            tuning.floor(columns),
+            SpillTuning::floor(columns),
             units,
             if is_collected { 1 } else { partitions },
             metrics.peak_mem_used.clone(),
@@ -329,20 +322,7 @@ impl HybridJoinExec {
         task: &Arc<TaskContext>,
         aggregates: Option<&[Aggregate]>,
     ) -> Result<Arc<Execution>> {
-        let mut starting = self.starting.lock();
-        let mut current = match starting.take().filter(|current| !current.started[partition]) {
-            Some(current) => current,
-            None => {
-                let execution = Arc::new(self.start(task, aggregates)?);
-                Starting { execution, started: vec![false; self.probe_partitions()] }
-            }
-        };
-        current.started[partition] = true;
-        let execution = Arc::clone(&current.execution);
-        if !current.started.iter().all(|started| *started) {
-            *starting = Some(current);
-        }
-        Ok(execution)
+        self.starting.get(partition, self.probe_partitions(), || self.start(task, aggregates))
     }
 
     /// Executes a partition whose output rows are wanted for these aggregates alone, whose columns are those of the output. What

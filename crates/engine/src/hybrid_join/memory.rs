@@ -84,6 +84,16 @@ impl JoinMemory {
         UnitMemory::new(Box::new(UnitHost { join: Arc::clone(self), floor: Mutex::new(0) }))
     }
 
+    /// The bytes that each of so many units may hold if they are to hold as much as each other.
+    pub fn share(&self, units: usize) -> usize {
+        let used = self.account.lock().used;
+        let total = match self.pool.memory_limit() {
+            MemoryLimit::Finite(limit) => (limit.saturating_sub(self.pool.reserved()) + used) / (SHARE + 1) * SHARE,
+            _ => usize::MAX,
+        };
+        total.min(self.limit) / units.max(1)
+    }
+
     fn state(&self) -> &MemoryReservation {
         self.state.get_or_init(|| MemoryConsumer::new(self.name.clone()).with_can_spill(true).register(&self.pool))
     }

@@ -15,6 +15,7 @@ pub(crate) mod memory;
 pub(crate) mod metrics;
 mod narrow_dictionaries;
 pub(crate) mod output;
+pub(crate) mod starting;
 mod stream;
 pub(crate) mod timeline;
 
