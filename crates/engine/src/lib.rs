@@ -1,7 +1,8 @@
 //! Overspill: joins for Apache DataFusion that finish.
 //!
 //! One call, [`OverspillSessionExt::with_overspill`], makes every equi-join of a session run on [`HybridJoinExec`], a
-//! hybrid hash join whose state moves to disk when its memory budget is spent, and lets filters run together with the
+//! hybrid hash join whose state moves to disk when its memory budget is spent, and every other join on [`ThetaJoinExec`],
+//! which searches by inequalities and moves its build side to disk; it also lets filters run together with the
 //! aggregates above them ([`FilterAggregateExec`]). Where a GPU joins, it aggregates as well ([`JoinAggregateExec`]).
 
 #![deny(missing_docs)]
@@ -19,9 +20,11 @@ pub mod memory;
 pub mod optimizer;
 pub mod session;
 pub mod spill;
+pub mod theta_join;
 
 pub use config::{DeviceChoice, HashTable, OverspillConfig, PrefixSumChoice, SelectionChoice, Strategy, Transfer};
 pub use filter_aggregate::FilterAggregateExec;
 pub use hybrid_join::HybridJoinExec;
 pub use join_aggregate::JoinAggregateExec;
 pub use session::OverspillSessionExt;
+pub use theta_join::ThetaJoinExec;

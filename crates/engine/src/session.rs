@@ -13,6 +13,7 @@ use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
 use crate::optimizer::{
     FilterAggregateFusion, HybridJoinSelection, JoinAggregateFusion, SharedBuild, SortMergeToHashJoin,
+    ThetaJoinSelection,
 };
 
 /// Puts Overspill's joins into a DataFusion session.
@@ -39,7 +40,7 @@ use crate::optimizer::{
 /// ```
 pub trait OverspillSessionExt {
     /// Runs every equi-join of the session on [`HybridJoinExec`](crate::HybridJoinExec), over the session's own
-    /// runtime environment and memory pool, and every filter below an aggregate that allows it on
+    /// runtime environment and memory pool, every other join on [`ThetaJoinExec`](crate::ThetaJoinExec), and every filter below an aggregate that allows it on
     /// [`FilterAggregateExec`](crate::FilterAggregateExec).
     ///
     /// Call it after any call that replaces the session's configuration or its list of physical optimizer rules:
@@ -79,7 +80,8 @@ type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
 /// Adds the join rules around `join_selection`: sort-merge joins become hash joins before it, so that it picks
 /// their sides and partition mode; after it and before the rules that enforce distribution and order, hash joins are
-/// freed of partitioning and become hybrid joins, so that those see the properties of the operator that will run.
+/// freed of partitioning and become hybrid joins, and other joins theta joins, so that those see the properties of the
+/// operator that will run.
 fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "join_selection");
     let mut rules = rules;
@@ -90,6 +92,7 @@ fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<R
         }
         None => 0,
     };
+    rules.insert(selected, Arc::new(ThetaJoinSelection::new()));
     rules.insert(selected, Arc::new(HybridJoinSelection::new()));
     rules.insert(selected, Arc::new(SharedBuild::new(pool)));
     rules

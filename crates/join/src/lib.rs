@@ -25,6 +25,7 @@ mod rows;
 pub mod selection;
 pub mod spec;
 pub mod spill;
+pub mod theta;
 mod triton;
 
 pub use error::{JoinError, Result};

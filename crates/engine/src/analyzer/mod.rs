@@ -30,9 +30,5 @@ fn before_coercion() -> Vec<Rule> {
 
 /// Rules that see operands brought to common types by DataFusion's type coercion.
 fn after_coercion() -> Vec<Rule> {
-    vec![
-        Arc::new(SetOperationAll::new()),
-        Arc::new(OrderComparison::new()),
-        Arc::new(MembershipToMarkJoin::new()),
-    ]
+    vec![Arc::new(SetOperationAll::new()), Arc::new(OrderComparison::new()), Arc::new(MembershipToMarkJoin::new())]
 }

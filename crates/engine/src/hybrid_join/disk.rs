@@ -3,27 +3,28 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::execution::{DiskManager, SendableRecordBatchStream, SpillFile, TaskContext};
 use datafusion::physical_plan::SpillManager;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use overspill_join::JoinError;
-use overspill_join::spec::{JoinSpec, Side};
+use overspill_join::spec::Side;
 use overspill_join::spill::SpillStore;
 
-use super::metrics::JoinMetrics;
+use super::metrics::DiskMetrics;
 use super::narrow_dictionaries::NarrowDictionaries;
 use super::timeline::JoinTimeline;
 use crate::spill::explain_disk_full;
 
 /// The spill files of one execution of a join.
 #[derive(Debug)]
-pub(super) struct DiskStore {
+pub(crate) struct DiskStore {
     disk: Arc<DiskManager>,
     build: SpilledSide,
     probe: SpilledSide,
-    metrics: JoinMetrics,
+    metrics: DiskMetrics,
     timeline: Arc<JoinTimeline>,
 }
 
@@ -35,24 +36,29 @@ struct SpilledSide {
 }
 
 impl DiskStore {
-    pub fn new(spec: &JoinSpec, metrics: &JoinMetrics, context: &TaskContext, timeline: Arc<JoinTimeline>) -> Self {
-        let side = |side| {
-            let schema = spec.schema(side);
+    pub fn new(
+        build: &SchemaRef,
+        probe: &SchemaRef,
+        metrics: &DiskMetrics,
+        context: &TaskContext,
+        timeline: Arc<JoinTimeline>,
+    ) -> Self {
+        let side = |schema: &SchemaRef| {
             let manager = SpillManager::new(context.runtime_env(), metrics.spill.clone(), Arc::clone(schema))
                 .with_compression_type(context.session_config().spill_compression());
             SpilledSide { manager, dictionaries: Arc::new(NarrowDictionaries::new(schema)) }
         };
         let disk = Arc::clone(&context.runtime_env().disk_manager);
-        Self { disk, build: side(Side::Build), probe: side(Side::Probe), metrics: metrics.clone(), timeline }
+        Self { disk, build: side(build), probe: side(probe), metrics: metrics.clone(), timeline }
     }
 
     /// Reads a file back, ahead of the consumer by a few batches.
     pub fn read(&self, side: Side, file: Arc<dyn SpillFile>) -> Result<SendableRecordBatchStream> {
         let SpilledSide { manager, dictionaries } = self.side(side);
         let dictionaries = Arc::clone(dictionaries);
-        let rows = self.metrics.spill_read_rows.clone();
+        let rows = self.metrics.read_rows.clone();
         let bytes = file.size().unwrap_or(0);
-        self.metrics.spill_read_bytes.add(bytes as usize);
+        self.metrics.read_bytes.add(bytes as usize);
         let reading = self.timeline.reading(bytes);
         let batches = manager.read_spill_as_stream(file, None)?;
         let schema = batches.schema();
@@ -80,7 +86,7 @@ impl DiskStore {
 /// A spill file under construction: appends a batch, or, without one, completes the file.
 ///
 /// A closure, because the type of DataFusion's unfinished spill files has no public name.
-pub(super) struct DiskWriter(Box<Append>);
+pub(crate) struct DiskWriter(Box<Append>);
 
 type Append = dyn FnMut(Option<&RecordBatch>) -> Result<Option<Arc<dyn SpillFile>>> + Send;
 

@@ -28,7 +28,6 @@ use overspill_join::keys::KeyCodec;
 use overspill_join::selection::Aggregate;
 use overspill_join::spec::{ColumnSource, JoinSpec, KeyExpressions, ResidualFilter};
 use overspill_join::spill::SpillTuning;
-use parking_lot::Mutex;
 
 use super::choice::table_choice;
 use super::disk::DiskStore;
@@ -39,6 +38,7 @@ use super::input::ProbeInputs;
 use super::memory::JoinMemory;
 use super::metrics::{DeviceMetrics, JoinMetrics};
 use super::schema::{output_columns, with_nullable_mark};
+use super::starting::StartingExecution;
 use super::stream::{HybridJoinStream, Inputs, shares_probe_inputs};
 use super::timeline::JoinTimeline;
 use crate::advisor::{GpuAdvisor, prefix_sum, probe_regions};
@@ -63,14 +63,7 @@ pub struct HybridJoinExec {
     null_aware_mark: bool,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    /// The execution that is being started, until each of its partitions has been: they share it.
-    starting: Mutex<Option<Starting>>,
-}
-
-#[derive(Debug)]
-struct Starting {
-    execution: Arc<Execution>,
-    started: Vec<bool>,
+    starting: StartingExecution<Execution>,
 }
 
 impl HybridJoinExec {
@@ -126,7 +119,7 @@ impl HybridJoinExec {
             null_aware_mark,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
-            starting: Mutex::default(),
+            starting: StartingExecution::default(),
         })
     }
 
@@ -303,7 +296,7 @@ impl HybridJoinExec {
             task.memory_pool(),
             self.consumer_name(),
             config.join_memory_limit,
-            tuning.floor(columns),
+            SpillTuning::floor(columns),
             units,
             if is_collected { 1 } else { partitions },
             metrics.peak_mem_used.clone(),
@@ -327,7 +320,13 @@ impl HybridJoinExec {
             None => None,
         };
         let timeline = JoinTimeline::new(self.on_words());
-        let store = Arc::new(DiskStore::new(&spec, &metrics, task, Arc::clone(&timeline)));
+        let store = Arc::new(DiskStore::new(
+            &spec.build_schema,
+            &spec.probe_schema,
+            &metrics.disk,
+            task,
+            Arc::clone(&timeline),
+        ));
         let facts = Arc::new(SubqueryFacts::default());
         let join_type = spec.join_type;
         let context = JoinContext { spec, store, memory, tuning, metrics, timeline, facts, bounds, build_keys };
@@ -348,20 +347,7 @@ impl HybridJoinExec {
         task: &Arc<TaskContext>,
         aggregates: Option<&[Aggregate]>,
     ) -> Result<Arc<Execution>> {
-        let mut starting = self.starting.lock();
-        let mut current = match starting.take().filter(|current| !current.started[partition]) {
-            Some(current) => current,
-            None => {
-                let execution = Arc::new(self.start(task, aggregates)?);
-                Starting { execution, started: vec![false; self.probe_partitions()] }
-            }
-        };
-        current.started[partition] = true;
-        let execution = Arc::clone(&current.execution);
-        if !current.started.iter().all(|started| *started) {
-            *starting = Some(current);
-        }
-        Ok(execution)
+        self.starting.get(partition, self.probe_partitions(), || self.start(task, aggregates))
     }
 
     /// Executes a partition whose output rows are wanted for these aggregates alone, whose columns are those of the output. What
@@ -442,7 +428,7 @@ fn key_types(join: &HashJoinExec) -> Option<Vec<arrow::datatypes::DataType>> {
         .collect()
 }
 
-fn join_type(join_type: datafusion::common::JoinType) -> JoinType {
+pub(crate) fn join_type(join_type: datafusion::common::JoinType) -> JoinType {
     use datafusion::common::JoinType as Host;
     match join_type {
         Host::Inner => JoinType::Inner,

@@ -21,6 +21,7 @@ use super::expressions::to_datafusion;
 use super::input::ProbeInputs;
 use super::memory::JoinMemory;
 use super::metrics::JoinMetrics;
+use super::stream::HybridProbe;
 use super::timeline::{JoinTimeline, Lane, LaneName};
 
 /// A partition in a file.
@@ -130,7 +131,7 @@ pub(super) struct Execution {
     pub context: Arc<JoinContext>,
     collected: Option<Mutex<Collected>>,
     /// The probe inputs, if the streams share them.
-    pub inputs: Option<Arc<ProbeInputs>>,
+    pub inputs: Option<Arc<ProbeInputs<HybridProbe>>>,
 }
 
 /// The one build side that all streams probe (`CollectLeft`).
@@ -152,7 +153,7 @@ impl Execution {
         context: Arc<JoinContext>,
         input: SendableRecordBatchStream,
         partitions: usize,
-        inputs: Option<Arc<ProbeInputs>>,
+        inputs: Option<Arc<ProbeInputs<HybridProbe>>>,
     ) -> Self {
         let reader = Arc::clone(&context);
         let build = async move {

@@ -12,7 +12,7 @@ use overspill_join::spec::{ColumnSource, KeyExpressions, ResidualFilter};
 
 /// The keys of one side of a join.
 #[derive(Debug)]
-pub(super) struct Keys(pub Vec<PhysicalExprRef>);
+pub(crate) struct Keys(pub Vec<PhysicalExprRef>);
 
 impl KeyExpressions for Keys {
     fn evaluate(&self, batch: &RecordBatch) -> overspill_join::Result<Vec<ArrayRef>> {
@@ -26,7 +26,7 @@ impl KeyExpressions for Keys {
 
 /// The condition of a join besides its keys.
 #[derive(Debug)]
-pub(super) struct Residual {
+pub(crate) struct Residual {
     filter: JoinFilter,
     columns: Vec<ColumnSource>,
 }
@@ -55,7 +55,7 @@ impl ResidualFilter for Residual {
 }
 
 /// Where a column of a join's schema comes from.
-pub(super) fn column_source(column: &ColumnIndex) -> ColumnSource {
+pub(crate) fn column_source(column: &ColumnIndex) -> ColumnSource {
     match column.side {
         JoinSide::Left => ColumnSource::Build(column.index),
         JoinSide::Right => ColumnSource::Probe(column.index),

@@ -11,78 +11,76 @@ use arrow::array::RecordBatch;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
-use overspill_join::hybrid::{BuildEmitter, Prober};
 use parking_lot::Mutex;
 
-use super::deferred::{Deferred, Task};
-use super::disk::DiskStore;
-use super::execution::FilePartition;
+/// What the streams of a kind of join leave to each other.
+pub(crate) trait SharedProbe {
+    /// How far an input has been joined.
+    type Progress;
+    /// What remains of an input that has been read to the end.
+    type Ended;
+    /// What a stream does after the probe side has been read.
+    type Work;
+}
 
 /// A probe input and how far it has been read.
-pub(super) struct ProbeInput {
+pub(crate) struct ProbeInput<J: SharedProbe> {
     pub stream: SendableRecordBatchStream,
-    /// The prober of a stream that was given up on the way. What is left of the input is joined only as far as it
+    /// The progress of a stream that was given up on the way. What is left of the input is joined only as far as it
     /// decides which build rows have matches: nobody wants the rest.
-    pub abandoned: Option<Box<Prober<DiskStore>>>,
+    pub abandoned: Option<Box<J::Progress>>,
 }
 
 /// The probe inputs of all streams.
-pub(super) struct ProbeInputs {
+pub(crate) struct ProbeInputs<J: SharedProbe> {
     plan: Arc<dyn ExecutionPlan>,
     task: Arc<TaskContext>,
-    state: Mutex<State>,
+    state: Mutex<State<J>>,
 }
 
-struct State {
-    inputs: Vec<Slot>,
+struct State<J: SharedProbe> {
+    inputs: Vec<Slot<J>>,
     /// Inputs that have not been read to the end.
     unread: usize,
-    /// The probe partitions in files, of all inputs that have ended.
-    spilled: Vec<Vec<Option<FilePartition>>>,
+    /// What remains of all inputs that have ended.
+    ended: Vec<J::Ended>,
     /// What a stream has left undone that was given up while it put the build rows out.
-    rest: Option<Rest>,
+    rest: Option<Rest<J>>,
     /// Why a stream has failed while it read an input.
     failed: Option<Arc<DataFusionError>>,
 }
 
 /// The work of a stream after the probe side has been read, and rows that it has made and not handed out.
-pub(super) struct Rest {
-    pub work: Work,
+pub(crate) struct Rest<J: SharedProbe> {
+    pub work: J::Work,
     pub rows: Vec<RecordBatch>,
 }
 
-/// What a stream does after the probe side has been read.
-pub(super) enum Work {
-    /// Puts build rows out; then joins these pairs of partitions.
-    Emitting(BuildEmitter, Vec<Task>),
-    Deferred(Box<Deferred>),
-}
-
-enum Slot {
+enum Slot<J: SharedProbe> {
     /// Nobody has asked for the stream of this number.
     Unopened,
-    Waiting(ProbeInput),
+    Waiting(ProbeInput<J>),
     /// Being read, or read.
     Taken,
 }
 
 /// What a stream is to do after it has ended an input.
-pub(super) enum Next {
+pub(crate) enum Next<J: SharedProbe> {
     /// Go on with another input.
-    Read(ProbeInput),
-    /// Put the build rows out; here are the probe partitions of all inputs.
-    Finish(Vec<Vec<Option<FilePartition>>>),
+    Read(ProbeInput<J>),
+    /// Put the build rows out; here is what remains of all inputs.
+    Finish(Vec<J::Ended>),
     /// Go on where a stream was given up that put the build rows out.
-    Resume(Rest),
+    Resume(Rest<J>),
     /// Nothing: other streams still read.
     End,
 }
 
-impl ProbeInputs {
+impl<J: SharedProbe> ProbeInputs<J> {
     pub fn new(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> Self {
         let partitions = plan.properties().output_partitioning().partition_count();
         let inputs = (0..partitions).map(|_| Slot::Unopened).collect();
-        let state = State { inputs, unread: partitions, spilled: Vec::new(), rest: None, failed: None };
+        let state = State { inputs, unread: partitions, ended: Vec::new(), rest: None, failed: None };
         Self { plan, task, state: Mutex::new(state) }
     }
 
@@ -97,7 +95,7 @@ impl ProbeInputs {
     }
 
     /// The first input of a stream: its own if it is still there.
-    pub fn first(&self, partition: usize) -> Result<Next> {
+    pub fn first(&self, partition: usize) -> Result<Next<J>> {
         let mut state = self.state.lock();
         self.check(&state)?;
         if let Slot::Waiting(_) = &state.inputs[partition]
@@ -109,19 +107,19 @@ impl ProbeInputs {
     }
 
     /// Ends an input and tells what to do next.
-    pub fn end(&self, spilled: Vec<Option<FilePartition>>) -> Result<Next> {
+    pub fn end(&self, ended: J::Ended) -> Result<Next<J>> {
         let mut state = self.state.lock();
         self.check(&state)?;
-        state.spilled.push(spilled);
+        state.ended.push(ended);
         state.unread -= 1;
         if state.unread == 0 {
-            return Ok(Next::Finish(std::mem::take(&mut state.spilled)));
+            return Ok(Next::Finish(std::mem::take(&mut state.ended)));
         }
         self.another(&mut state)
     }
 
     /// Gives an input back that its stream has not read to the end.
-    pub fn give_back(&self, input: ProbeInput) {
+    pub fn give_back(&self, input: ProbeInput<J>) {
         let mut state = self.state.lock();
         if let Some(slot) = state.inputs.iter_mut().find(|slot| matches!(slot, Slot::Taken)) {
             *slot = Slot::Waiting(input);
@@ -129,7 +127,7 @@ impl ProbeInputs {
     }
 
     /// Leaves the work of the last stream to whichever is polled next.
-    pub fn hand_over(&self, rest: Rest) {
+    pub fn hand_over(&self, rest: Rest<J>) {
         self.state.lock().rest = Some(rest);
     }
 
@@ -138,14 +136,14 @@ impl ProbeInputs {
         self.state.lock().failed.get_or_insert_with(|| Arc::clone(error));
     }
 
-    fn check(&self, state: &State) -> Result<()> {
+    fn check(&self, state: &State<J>) -> Result<()> {
         match &state.failed {
             Some(error) => Err(DataFusionError::Shared(Arc::clone(error))),
             None => Ok(()),
         }
     }
 
-    fn another(&self, state: &mut State) -> Result<Next> {
+    fn another(&self, state: &mut State<J>) -> Result<Next<J>> {
         if let Some(rest) = state.rest.take() {
             return Ok(Next::Resume(rest));
         }
@@ -163,7 +161,7 @@ impl ProbeInputs {
     }
 }
 
-impl fmt::Debug for ProbeInputs {
+impl<J: SharedProbe> fmt::Debug for ProbeInputs<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProbeInputs").field("unread", &self.state.lock().unread).finish_non_exhaustive()
     }

@@ -24,7 +24,7 @@ const OTHER_JOINS: usize = 2;
 /// Its state is one spillable consumer of the pool, registered when the join first needs memory; the working buffers
 /// without which it could not even spill are one that is not spillable.
 #[derive(Debug)]
-pub(super) struct JoinMemory {
+pub(crate) struct JoinMemory {
     pool: Arc<dyn MemoryPool>,
     /// The name of the consumers.
     name: String,
@@ -82,6 +82,16 @@ impl JoinMemory {
     /// The account of a unit: a hash table, or a stream that probes it.
     pub fn unit(self: &Arc<Self>) -> Arc<UnitMemory> {
         UnitMemory::new(Box::new(UnitHost { join: Arc::clone(self), floor: Mutex::new(0) }))
+    }
+
+    /// The bytes that each of so many units may hold if they are to hold as much as each other.
+    pub fn share(&self, units: usize) -> usize {
+        let used = self.account.lock().used;
+        let total = match self.pool.memory_limit() {
+            MemoryLimit::Finite(limit) => (limit.saturating_sub(self.pool.reserved()) + used) / (SHARE + 1) * SHARE,
+            _ => usize::MAX,
+        };
+        total.min(self.limit) / units.max(1)
     }
 
     fn state(&self) -> &MemoryReservation {

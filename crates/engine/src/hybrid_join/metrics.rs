@@ -122,6 +122,28 @@ impl fmt::Debug for DeviceMetrics {
     }
 }
 
+/// The metrics of the files of one execution of a join.
+#[derive(Debug, Clone)]
+pub(crate) struct DiskMetrics {
+    /// Files and their bytes and rows.
+    pub spill: SpillMetrics,
+    /// Rows read back from files; those that are joined in passes, once a pass.
+    pub read_rows: Count,
+    /// Bytes of the files that were read back.
+    pub read_bytes: Count,
+}
+
+impl DiskMetrics {
+    pub fn new(metrics: &ExecutionPlanMetricsSet) -> Self {
+        let bytes = MetricBuilder::new(metrics).with_category(MetricCategory::Bytes);
+        Self {
+            spill: SpillMetrics::new(metrics, 0),
+            read_rows: MetricBuilder::new(metrics).global_counter("spill_read_rows"),
+            read_bytes: bytes.global_counter("spill_read_bytes"),
+        }
+    }
+}
+
 /// The metrics of one execution of a join, shared by its streams.
 #[derive(Debug, Clone)]
 pub(super) struct JoinMetrics {
@@ -149,18 +171,13 @@ pub(super) struct JoinMetrics {
     pub recursion_depth: Gauge,
     /// Into how many chunks a partition that hashing cannot split was divided, at most.
     pub chunk_passes: Gauge,
-    /// Rows read back from files; those that are joined in passes, once a pass.
-    pub spill_read_rows: Count,
-    /// Bytes of the files that were read back.
-    pub spill_read_bytes: Count,
     /// Taking the build side in, from its first row to the finished hash table, without waiting for input.
     pub build_time: Time,
     /// Looking up probe rows and putting out the result, without waiting for input.
     pub join_time: Time,
     /// Joining what was spilled.
     pub deferred_time: Time,
-    /// Files and their bytes and rows.
-    pub spill: SpillMetrics,
+    pub disk: DiskMetrics,
 }
 
 impl JoinMetrics {
@@ -180,14 +197,10 @@ impl JoinMetrics {
             spilled_partitions: counter("spilled_partitions"),
             recursion_depth: gauge("recursion_depth"),
             chunk_passes: gauge("chunk_passes"),
-            spill_read_rows: counter("spill_read_rows"),
-            spill_read_bytes: MetricBuilder::new(metrics)
-                .with_category(MetricCategory::Bytes)
-                .global_counter("spill_read_bytes"),
             build_time: MetricBuilder::new(metrics).subset_time("build_time", 0),
             join_time: MetricBuilder::new(metrics).subset_time("join_time", 0),
             deferred_time: MetricBuilder::new(metrics).subset_time("deferred_time", 0),
-            spill: SpillMetrics::new(metrics, 0),
+            disk: DiskMetrics::new(metrics),
         }
     }
 

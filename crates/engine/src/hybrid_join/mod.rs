@@ -5,20 +5,21 @@
 
 mod choice;
 mod deferred;
-mod disk;
+pub(crate) mod disk;
 mod dynamic_filter;
 mod exec;
 mod execution;
-mod expressions;
-mod input;
-mod memory;
-mod metrics;
+pub(crate) mod expressions;
+pub(crate) mod input;
+pub(crate) mod memory;
+pub(crate) mod metrics;
 mod narrow_dictionaries;
-mod output;
+pub(crate) mod output;
 mod schema;
+pub(crate) mod starting;
 mod stream;
-mod timeline;
+pub(crate) mod timeline;
 
 pub use exec::HybridJoinExec;
-pub(crate) use exec::key_codec;
+pub(crate) use exec::{join_type, key_codec};
 pub(crate) use expressions::to_datafusion;

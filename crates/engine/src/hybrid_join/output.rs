@@ -13,7 +13,7 @@ const WORTH_HANDING_ON: usize = 8;
 ///
 /// Rows whose dictionaries differ are kept apart: Arrow's kernels join such columns by a cache that may keep a value
 /// twice, and then run out of keys of a narrow type that has keys enough for every batch.
-pub(super) struct OutputBatches {
+pub(crate) struct OutputBatches {
     coalescer: BatchCoalescer,
     /// The columns that are dictionaries, with the values of the rows gathered last.
     dictionaries: Vec<(usize, Option<ArrayData>)>,

@@ -11,15 +11,15 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use overspill_join::JoinType;
 use overspill_join::device::PairAggregation;
-use overspill_join::hybrid::{Prober, RadixProbe, Step};
+use overspill_join::hybrid::{BuildEmitter, Prober, RadixProbe, Step};
 use overspill_join::memory::UnitMemory;
 use tracing::Span;
 
-use super::deferred::{Deferred, emitter, finish_spill, prober, tasks};
+use super::deferred::{Deferred, Task, emitter, finish_spill, prober, tasks};
 use super::disk::DiskStore;
-use super::execution::{Execution, JoinContext, ReadBuild};
+use super::execution::{Execution, FilePartition, JoinContext, ReadBuild};
 use super::expressions::to_datafusion;
-use super::input::{Next, ProbeInput, Rest, Work};
+use super::input::{Next, ProbeInput, Rest, SharedProbe};
 use super::output::OutputBatches;
 use super::timeline::{Lane, LaneName};
 
@@ -31,6 +31,24 @@ pub(super) enum Inputs {
     SharedBuild { probe: SendableRecordBatchStream },
     /// It shares both.
     SharedBoth,
+}
+
+/// What the streams of a hybrid join leave to each other.
+#[derive(Debug)]
+pub(super) struct HybridProbe;
+
+impl SharedProbe for HybridProbe {
+    type Progress = Prober<DiskStore>;
+    /// The probe partitions in files.
+    type Ended = Vec<Option<FilePartition>>;
+    type Work = Work;
+}
+
+/// What a stream does after the probe side has been read.
+pub(super) enum Work {
+    /// Puts build rows out; then joins these pairs of partitions.
+    Emitting(BuildEmitter, Vec<Task>),
+    Deferred(Box<Deferred>),
 }
 
 /// One output stream of a join: reads, joins, and hands on.
@@ -222,7 +240,7 @@ impl HybridJoinStream {
         }
     }
 
-    fn read(&mut self, build: Arc<ReadBuild>, input: ProbeInput) -> Result<()> {
+    fn read(&mut self, build: Arc<ReadBuild>, input: ProbeInput<HybridProbe>) -> Result<()> {
         let silent = input.abandoned.is_some();
         let phase = self.lane.phase("probe");
         let prober = match input.abandoned {
@@ -251,7 +269,7 @@ impl HybridJoinStream {
         self.go_on(build, next)
     }
 
-    fn go_on(&mut self, build: Arc<ReadBuild>, next: Next) -> Result<()> {
+    fn go_on(&mut self, build: Arc<ReadBuild>, next: Next<HybridProbe>) -> Result<()> {
         match next {
             Next::Read(input) => self.read(build, input),
             Next::Finish(spilled) => {

@@ -9,7 +9,7 @@ use tracing::{Span, debug_span};
 
 /// One execution of a join.
 #[derive(Debug)]
-pub(super) struct JoinTimeline {
+pub(crate) struct JoinTimeline {
     number: Number,
     /// What it joins on.
     on: String,
@@ -17,13 +17,13 @@ pub(super) struct JoinTimeline {
 
 /// A lane of it.
 #[derive(Debug, Clone)]
-pub(super) struct Lane {
+pub(crate) struct Lane {
     join: Arc<JoinTimeline>,
     name: LaneName,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum LaneName {
+pub(crate) enum LaneName {
     /// What makes the build side that all streams share.
     BuildSide,
     /// The output stream of a partition.

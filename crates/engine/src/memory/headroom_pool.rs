@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::RAISE_MEMORY_LIMIT;
 
 /// What the names of the consumers of join state start with.
-const JOIN_PREFIX: &str = "HybridJoin";
+const JOIN_PREFIXES: [&str; 2] = ["HybridJoin", "ThetaJoin"];
 
 /// What the names of the consumers of DataFusion's repartitions start with.
 const REPARTITION_PREFIX: &str = "RepartitionExec";
@@ -27,7 +27,7 @@ const NAMED_CONSUMERS: usize = 5;
 
 /// A memory pool with a hard limit in which joins keep clear of the room that other operators need.
 ///
-/// Joins, the spillable consumers whose name starts with `HybridJoin`, grow by a dynamic threshold (Choudhury and
+/// Joins, the spillable consumers whose name starts with `HybridJoin` or `ThetaJoin`, grow by a dynamic threshold (Choudhury and
 /// Hahne, 1998): a join may hold at most four times the memory that is then still free for joins. Free for joins is
 /// the limit, less what joins hold, less the larger of the headroom and what all others hold. The headroom is a
 /// quarter of the limit up to 16 MiB, and never less than a tenth of the limit.
@@ -106,7 +106,7 @@ impl State {
     fn consumer_mut(&mut self, consumer: &MemoryConsumer) -> &mut Consumer {
         self.consumers.entry(consumer.id()).or_insert_with(|| Consumer {
             name: consumer.name().to_owned(),
-            is_join: consumer.can_spill() && consumer.name().starts_with(JOIN_PREFIX),
+            is_join: consumer.can_spill() && JOIN_PREFIXES.iter().any(|prefix| consumer.name().starts_with(prefix)),
             is_repartition: consumer.can_spill() && consumer.name().starts_with(REPARTITION_PREFIX),
             reserved: 0,
         })

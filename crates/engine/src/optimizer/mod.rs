@@ -1,4 +1,4 @@
-//! The physical optimizer rules that put [`HybridJoinExec`](crate::HybridJoinExec),
+//! The physical optimizer rules that put [`HybridJoinExec`](crate::HybridJoinExec), [`ThetaJoinExec`](crate::ThetaJoinExec),
 //! [`FilterAggregateExec`](crate::FilterAggregateExec) and [`JoinAggregateExec`](crate::JoinAggregateExec) into a plan.
 
 mod filter_aggregate_fusion;
@@ -6,9 +6,11 @@ mod hybrid_join_selection;
 mod join_aggregate_fusion;
 mod shared_build;
 mod sort_merge_to_hash_join;
+mod theta_join_selection;
 
 pub use filter_aggregate_fusion::FilterAggregateFusion;
 pub use hybrid_join_selection::HybridJoinSelection;
 pub use join_aggregate_fusion::JoinAggregateFusion;
 pub use shared_build::SharedBuild;
 pub use sort_merge_to_hash_join::SortMergeToHashJoin;
+pub use theta_join_selection::ThetaJoinSelection;

@@ -34,6 +34,21 @@ impl VisitedRows {
         }
     }
 
+    /// Marks all rows of a range as visited.
+    pub fn set_range(&self, rows: std::ops::Range<u32>) {
+        let (mut row, end) = (rows.start as usize, rows.end as usize);
+        while row < end {
+            let word = &self.words[row / 64];
+            let first = row % 64;
+            let bits = (end - row).min(64 - first);
+            let mask = (u64::MAX >> (64 - bits)) << first;
+            if word.load(Ordering::Relaxed) & mask != mask {
+                word.fetch_or(mask, Ordering::Relaxed);
+            }
+            row += bits;
+        }
+    }
+
     /// Whether a row has been visited.
     #[inline]
     pub fn get(&self, row: u32) -> bool {

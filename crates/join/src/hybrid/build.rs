@@ -138,7 +138,7 @@ impl<S: SpillStore> HybridBuild<S> {
         if !self.tuning.enabled {
             return Err(cause.err().unwrap_or_else(too_many_rows));
         }
-        self.memory.raise_floor(self.tuning.floor(columns))?;
+        self.memory.raise_floor(SpillTuning::floor(columns))?;
         let stage = self.tuning.stage(columns, self.memory.used());
         let fanout = self.tuning.fanout(columns, stage);
         let Some(radix) = Radix::new(self.used_bits, fanout) else {

@@ -172,7 +172,7 @@ impl<S: SpillStore> ProbeSpill<S> {
     ) -> Result<Option<Self>> {
         let Some(spilled) = &build.spilled else { return Ok(None) };
         let columns = spec.build_schema.fields().len().max(spec.probe_schema.fields().len());
-        memory.raise_floor(tuning.floor(columns))?;
+        memory.raise_floor(SpillTuning::floor(columns))?;
         let stage = tuning.probe_stage(columns, spilled.stage);
         Ok(Some(Self { partitions: RadixPartitions::in_files(Side::Probe, spilled.radix, store, stage) }))
     }

@@ -35,7 +35,7 @@ impl HeldMemory {
 /// The bytes that one row needs, on average; at least 1.
 ///
 /// Not what the batch keeps alive: a slice may keep a larger array, and the values of a dictionary serve many batches.
-pub(crate) fn row_bytes(batch: &RecordBatch) -> usize {
+pub fn row_bytes(batch: &RecordBatch) -> usize {
     let needed: usize = batch.columns().iter().map(column_bytes).sum();
     (needed / batch.num_rows().max(1)).max(1)
 }

@@ -8,7 +8,7 @@ mod pages;
 
 pub use account::{Grant, MemoryHost, Purpose, UnitMemory};
 pub use compact::compact;
-pub use footprint::HeldMemory;
-pub(crate) use footprint::{column_bytes, row_bytes};
+pub(crate) use footprint::column_bytes;
+pub use footprint::{HeldMemory, row_bytes};
 pub(crate) use lent::LentVec;
 pub(crate) use pages::{HUGE, PageVec, SharedNumber};

@@ -56,18 +56,18 @@ const MIN_FANOUT: usize = 16;
 impl SpillTuning {
     /// The floor for rows of so many columns, in bytes: a stage, the copy of it that is written, and as much again for
     /// a chunk of a partition read back.
-    pub fn floor(&self, columns: usize) -> usize {
-        MIN_FLOOR.max(8 * self.min_stage(columns))
+    pub fn floor(columns: usize) -> usize {
+        MIN_FLOOR.max(8 * Self::min_stage(columns))
     }
 
     /// The bytes of rows to collect before they are written out by partition, given the memory at hand.
     pub(crate) fn stage(&self, columns: usize, memory: usize) -> usize {
-        (memory / STAGE_SHARE).clamp(self.min_stage(columns), MAX_STAGE.max(self.min_stage(columns)))
+        (memory / STAGE_SHARE).clamp(Self::min_stage(columns), MAX_STAGE.max(Self::min_stage(columns)))
     }
 
     /// The stage of each stream that probes, where the build side had one of `stage` bytes: they share its memory.
     pub(crate) fn probe_stage(&self, columns: usize, stage: usize) -> usize {
-        (stage / self.probers.max(1)).max(self.min_stage(columns))
+        (stage / self.probers.max(1)).max(Self::min_stage(columns))
     }
 
     /// What a stage takes with the copies of rows on their way out of it.
@@ -82,7 +82,7 @@ impl SpillTuning {
         fanout.clamp(MIN_FANOUT.min(self.max_fanout), self.max_fanout)
     }
 
-    fn min_stage(&self, columns: usize) -> usize {
+    fn min_stage(columns: usize) -> usize {
         (32 * 1024).max(8 * COLUMN_OVERHEAD * columns)
     }
 }

@@ -18,12 +18,12 @@ fn levels_use_disjoint_bits() {
 #[test]
 fn floors_and_stages_grow_with_the_number_of_columns() {
     let tuning = SpillTuning { enabled: true, max_fanout: 64, max_depth: 8, probers: 1 };
-    assert_eq!(tuning.floor(4), store::MIN_FLOOR);
-    assert!(tuning.floor(5_000) > tuning.floor(500));
+    assert_eq!(SpillTuning::floor(4), store::MIN_FLOOR);
+    assert!(SpillTuning::floor(5_000) > SpillTuning::floor(500));
     for columns in [1, 10, 5_000] {
         for memory in [0, 1 << 20, 64 << 20, 1 << 40] {
             let stage = tuning.stage(columns, memory);
-            assert!(2 * stage <= tuning.floor(columns).max(memory), "{columns} columns, {memory} bytes");
+            assert!(2 * stage <= SpillTuning::floor(columns).max(memory), "{columns} columns, {memory} bytes");
             let fanout = tuning.fanout(columns, stage);
             assert!(fanout.is_power_of_two() && (16..=64).contains(&fanout));
         }

@@ -1,0 +1,40 @@
+//! The execution that the streams of a plan node share.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use parking_lot::Mutex;
+
+/// The execution that is being started, until each of its partitions has been: they share it.
+#[derive(Debug)]
+pub(crate) struct StartingExecution<E>(Mutex<Option<Starting<E>>>);
+
+#[derive(Debug)]
+struct Starting<E> {
+    execution: Arc<E>,
+    started: Vec<bool>,
+}
+
+impl<E> Default for StartingExecution<E> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<E> StartingExecution<E> {
+    /// The execution that a partition, one of `partitions`, belongs to. A partition that has been started begins
+    /// another execution.
+    pub fn get(&self, partition: usize, partitions: usize, start: impl FnOnce() -> Result<E>) -> Result<Arc<E>> {
+        let mut starting = self.0.lock();
+        let mut current = match starting.take().filter(|current| !current.started[partition]) {
+            Some(current) => current,
+            None => Starting { execution: Arc::new(start()?), started: vec![false; partitions] },
+        };
+        current.started[partition] = true;
+        let execution = Arc::clone(&current.execution);
+        if !current.started.iter().all(|started| *started) {
+            *starting = Some(current);
+        }
+        Ok(execution)
+    }
+}

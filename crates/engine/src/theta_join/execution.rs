@@ -1,0 +1,289 @@
+//! One execution of a theta join: what its streams share, first of all the build side.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
+use datafusion::execution::{SendableRecordBatchStream, SpillFile};
+use futures::StreamExt;
+use futures::future::{BoxFuture, FutureExt, Shared};
+use overspill_join::memory::{Grant, UnitMemory, compact, row_bytes};
+use overspill_join::spec::Side;
+use overspill_join::spill::SpillStore;
+use overspill_join::theta::{Block, BlockBuilder, MatchedRows, Pushed, ThetaSpec};
+use parking_lot::Mutex;
+
+use super::metrics::ThetaMetrics;
+use super::stream::ThetaProbe;
+use crate::hybrid_join::disk::{DiskStore, DiskWriter};
+use crate::hybrid_join::input::ProbeInputs;
+use crate::hybrid_join::memory::JoinMemory;
+use crate::hybrid_join::timeline::{JoinTimeline, LaneName};
+use crate::hybrid_join::to_datafusion;
+
+/// Blocks of fewer rows are sorted where they are; more than that keeps a thread of the runtime for too long.
+const SORTED_AT_ONCE: usize = 1 << 15;
+
+/// When memory is refused, rows collected so far are put together first if there are as many as this: a finished block
+/// takes less memory than one that is to be sorted.
+const WORTH_FINISHING: usize = 1 << 15;
+
+/// The part of a floor that rows take that are written or read together.
+const FILE_BATCH_SHARE: usize = 4;
+
+/// A join and the means to run it, shared by all its streams.
+#[derive(Debug)]
+pub(super) struct ThetaContext {
+    pub spec: Arc<ThetaSpec>,
+    pub store: DiskStore,
+    pub memory: Arc<JoinMemory>,
+    pub metrics: ThetaMetrics,
+    pub timeline: Arc<JoinTimeline>,
+    /// Whether the build side may be moved to a file.
+    pub spills: bool,
+    /// The memory that a stream needs to go on, in bytes.
+    pub floor: usize,
+    /// Output streams.
+    pub partitions: usize,
+}
+
+/// A build side that has been read.
+pub(super) enum Build {
+    InMemory(Vec<Arc<Block>>),
+    Spilled(SpilledBuild),
+}
+
+/// A build side in a file.
+pub(super) struct SpilledBuild {
+    pub file: Arc<dyn SpillFile>,
+    /// For each batch of the file the rows that have found a match, if the output depends on them.
+    matched: Vec<Arc<MatchedRows>>,
+    /// Pays for `matched`.
+    _grant: Grant,
+}
+
+impl Build {
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::InMemory(blocks) if blocks.is_empty())
+    }
+}
+
+impl SpilledBuild {
+    /// The rows of the batch of this number that have found a match.
+    pub fn matched(&self, batch: usize) -> Arc<MatchedRows> {
+        self.matched.get(batch).cloned().unwrap_or_default()
+    }
+}
+
+impl ThetaContext {
+    /// Reads the build side: into memory, or, when that is spent, into a file.
+    async fn read_build(&self, input: SendableRecordBatchStream) -> Result<Build> {
+        let phase = self.timeline.lane(LaneName::BuildSide).phase("build");
+        let memory = self.memory.unit();
+        let mut input = input;
+        let mut blocks = Vec::new();
+        let mut builder = self.builder(Side::Build, &memory);
+        let mut rows = 0;
+        while let Some(batch) = input.next().await {
+            let batch = batch?;
+            self.metrics.build_input_batches.add(1);
+            self.metrics.build_input_rows.add(batch.num_rows());
+            rows += batch.num_rows();
+            let mut pending = (batch.num_rows() > 0).then_some(batch);
+            while let Some(batch) = pending.take() {
+                let pushed = {
+                    let _timer = self.metrics.build_time.timer();
+                    builder.push(batch)
+                };
+                let (batch, refusal) = match pushed {
+                    Pushed::Taken => continue,
+                    Pushed::Full(batch) => (batch, None),
+                    Pushed::Refused(batch, _) if builder.rows() >= WORTH_FINISHING => (batch, None),
+                    Pushed::Refused(batch, error) => (batch, Some(error)),
+                };
+                match refusal {
+                    None => {
+                        let full = std::mem::replace(&mut builder, self.builder(Side::Build, &memory));
+                        blocks.push(Arc::new(self.finish(full).await?));
+                        pending = Some(batch);
+                    }
+                    Some(error) if !self.spills => return Err(to_datafusion(error)),
+                    Some(_) => {
+                        self.metrics.spilled_joins.add(1);
+                        return self.spill(memory, blocks, builder, batch, input).await.map(Build::Spilled);
+                    }
+                }
+            }
+        }
+        // The probe side may need the memory and the files of what fed the build side.
+        drop(input);
+        if builder.rows() > 0 {
+            blocks.push(Arc::new(self.finish(builder).await?));
+        }
+        phase.record("rows", rows);
+        self.metrics.in_memory_joins.add(1);
+        Ok(Build::InMemory(blocks))
+    }
+
+    /// Moves a build side to a file: what has been taken in, a batch, and all that is still to come.
+    async fn spill(
+        &self,
+        memory: Arc<UnitMemory>,
+        blocks: Vec<Arc<Block>>,
+        builder: BlockBuilder,
+        batch: RecordBatch,
+        input: SendableRecordBatchStream,
+    ) -> Result<SpilledBuild> {
+        memory.raise_floor(self.floor).map_err(to_datafusion)?;
+        let mut input = input;
+        let mut file = BuildFile::new(self)?;
+        for block in blocks {
+            file.write(block.batch()).await?;
+        }
+        let (batches, grant) = builder.into_batches();
+        for batch in batches {
+            file.write(&batch).await?;
+        }
+        drop(grant);
+        file.write(&batch).await?;
+        while let Some(batch) = input.next().await {
+            let batch = batch?;
+            self.metrics.build_input_batches.add(1);
+            self.metrics.build_input_rows.add(batch.num_rows());
+            file.write(&batch).await?;
+        }
+        drop(input);
+        file.finish()
+    }
+
+    /// An empty block.
+    pub fn builder(&self, side: Side, memory: &Arc<UnitMemory>) -> BlockBuilder {
+        BlockBuilder::new(Arc::clone(&self.spec), side, memory)
+    }
+
+    /// A task that puts a block together; its result is there at once if the block is small.
+    pub fn finishing(&self, builder: BlockBuilder) -> Finishing {
+        let time = self.metrics.build_time.clone();
+        let is_small = builder.rows() <= SORTED_AT_ONCE;
+        let finish = move || {
+            let _timer = time.timer();
+            builder.finish().map_err(to_datafusion)
+        };
+        if is_small { Finishing::Done(Some(finish())) } else { Finishing::Running(SpawnedTask::spawn_blocking(finish)) }
+    }
+
+    async fn finish(&self, builder: BlockBuilder) -> Result<Block> {
+        self.finishing(builder).block().await
+    }
+
+    /// A batch in parts of at most as many rows as an output batch has, and, if they are to be kept in memory or in a
+    /// file beside other rows, of at most a part of the floor.
+    pub fn parts(&self, batch: &RecordBatch, are_kept: bool) -> impl Iterator<Item = RecordBatch> + use<> {
+        let rows = batch.num_rows();
+        let most = match are_kept {
+            true => (self.floor / FILE_BATCH_SHARE / row_bytes(batch)).clamp(1, self.spec.batch_size),
+            false => self.spec.batch_size,
+        };
+        let batch = batch.clone();
+        (0..rows).step_by(most).map(move |start| batch.slice(start, most.min(rows - start)))
+    }
+}
+
+/// A block that is being put together.
+pub(super) enum Finishing {
+    Done(Option<Result<Block>>),
+    Running(SpawnedTask<Result<Block>>),
+}
+
+impl Finishing {
+    /// The block. May be dropped on the way and called again, but not once it has given the block.
+    pub async fn block(&mut self) -> Result<Block> {
+        match self {
+            Self::Done(block) => {
+                block.take().unwrap_or_else(|| Err(internal_datafusion_err!("a block of a join was asked for twice")))
+            }
+            Self::Running(task) => {
+                task.join_unwind_mut().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?
+            }
+        }
+    }
+}
+
+/// The file of a build side under construction.
+struct BuildFile<'a> {
+    context: &'a ThetaContext,
+    writer: DiskWriter,
+    matched: Vec<Arc<MatchedRows>>,
+    grant: Grant,
+}
+
+impl<'a> BuildFile<'a> {
+    fn new(context: &'a ThetaContext) -> Result<Self> {
+        let writer = context.store.create(Side::Build).map_err(to_datafusion)?;
+        Ok(Self { context, writer, matched: Vec::new(), grant: context.memory.unit().grant() })
+    }
+
+    async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        for part in self.context.parts(batch, true) {
+            let part = compact(part)?;
+            if self.context.spec.join_type.emits_build_at_end() {
+                self.grant.grow(MatchedRows::bytes(part.num_rows()) + size_of::<MatchedRows>());
+                self.matched.push(Arc::new(MatchedRows::new(part.num_rows())));
+            }
+            self.context.store.append(&mut self.writer, &part).map_err(to_datafusion)?;
+            tokio::task::consume_budget().await;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<SpilledBuild> {
+        let file = self.context.store.finish(self.writer).map_err(to_datafusion)?;
+        Ok(SpilledBuild { file, matched: self.matched, _grant: self.grant })
+    }
+}
+
+type SharedBuild = Shared<BoxFuture<'static, Result<Arc<Build>, Arc<DataFusionError>>>>;
+
+/// One execution of a join.
+pub(super) struct Execution {
+    pub context: Arc<ThetaContext>,
+    build: Mutex<UnaskedBuild>,
+    /// The probe inputs, if the streams share them.
+    pub inputs: Option<Arc<ProbeInputs<ThetaProbe>>>,
+}
+
+/// The build side, driven by whichever stream polls it; `None` once every stream has asked for it, so that the memory
+/// returns when the last of them is done with it.
+struct UnaskedBuild {
+    build: Option<SharedBuild>,
+    missing: usize,
+}
+
+impl Execution {
+    pub fn new(
+        context: Arc<ThetaContext>,
+        input: SendableRecordBatchStream,
+        inputs: Option<Arc<ProbeInputs<ThetaProbe>>>,
+    ) -> Self {
+        let reader = Arc::clone(&context);
+        let build = async move { reader.read_build(input).await.map(Arc::new).map_err(Arc::new) };
+        let build = UnaskedBuild { build: Some(build.boxed().shared()), missing: context.partitions };
+        Self { context, build: Mutex::new(build), inputs }
+    }
+
+    /// The build side; each stream asks once.
+    pub fn build(&self) -> Option<SharedBuild> {
+        let mut unasked = self.build.lock();
+        unasked.missing = unasked.missing.saturating_sub(1);
+        if unasked.missing == 0 { unasked.build.take() } else { unasked.build.clone() }
+    }
+}
+
+impl fmt::Debug for Execution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Execution").field("context", &self.context).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,50 @@
+//! What EXPLAIN ANALYZE shows of a theta join.
+
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, Time};
+
+use crate::hybrid_join::metrics::DiskMetrics;
+
+/// The metrics of one execution of a join, shared by its streams.
+#[derive(Debug, Clone)]
+pub(super) struct ThetaMetrics {
+    /// Rows read from the build side.
+    pub build_input_rows: Count,
+    /// Batches read from the build side.
+    pub build_input_batches: Count,
+    /// Rows read from the probe side.
+    pub input_rows: Count,
+    /// Batches read from the probe side.
+    pub input_batches: Count,
+    /// The most bytes held at any time, in all streams together.
+    pub peak_mem_used: Gauge,
+    /// Build sides that were wholly in memory.
+    pub in_memory_joins: Count,
+    /// Build sides that were moved to a file.
+    pub spilled_joins: Count,
+    /// How often a build side in a file was read to be joined: once for each chunk of the probe side.
+    pub block_passes: Count,
+    /// Taking the build side in and sorting it, without waiting for input.
+    pub build_time: Time,
+    /// Comparing rows and putting out the result, without waiting for input.
+    pub join_time: Time,
+    pub disk: DiskMetrics,
+}
+
+impl ThetaMetrics {
+    pub fn new(metrics: &ExecutionPlanMetricsSet) -> Self {
+        let counter = |name: &'static str| MetricBuilder::new(metrics).global_counter(name);
+        Self {
+            build_input_rows: counter("build_input_rows"),
+            build_input_batches: counter("build_input_batches"),
+            input_rows: counter("input_rows"),
+            input_batches: counter("input_batches"),
+            peak_mem_used: MetricBuilder::new(metrics).global_gauge("peak_mem_used"),
+            in_memory_joins: counter("in_memory_joins"),
+            spilled_joins: counter("spilled_joins"),
+            block_passes: counter("block_passes"),
+            build_time: MetricBuilder::new(metrics).subset_time("build_time", 0),
+            join_time: MetricBuilder::new(metrics).subset_time("join_time", 0),
+            disk: DiskMetrics::new(metrics),
+        }
+    }
+}

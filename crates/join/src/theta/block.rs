@@ -1,0 +1,265 @@
+//! Rows of one side in memory, in an order in which the matches of a row of the other side are found quickly.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow::buffer::NullBuffer;
+
+use super::keys::{KeyWords, SortedKeys, put_together, take_rows};
+use super::output::MatchedRows;
+use super::ranks::Ranks;
+use super::spec::{BlockSearch, ThetaSpec};
+use crate::error::{JoinError, Result};
+use crate::memory::{Grant, HeldMemory, UnitMemory, column_bytes};
+use crate::rows::scatter_batches;
+use crate::spec::Side;
+
+/// A block has no more rows than this, unless one batch has: sorting more would keep a thread for seconds.
+const MAX_ROWS: usize = 8 << 20;
+
+/// A block has no more bytes than this, unless one batch has: offsets of 32 bits must address the values of a column,
+/// and while a block is put together there is a copy of it.
+const MAX_BYTES: usize = 512 << 20;
+
+/// Bytes that sorting takes for each row and key besides the words of the keys: row numbers, positions and ranks.
+const SORTING_BYTES: usize = 24;
+
+/// How many times the words of a key are there at once while it is sorted.
+const KEY_COPIES: usize = 4;
+
+/// Takes batches in that become a [`Block`].
+///
+/// What putting the block together will take is paid for when a batch is taken in, so that it does not fail for want
+/// of memory.
+#[derive(Debug)]
+pub struct BlockBuilder {
+    spec: Arc<ThetaSpec>,
+    side: Side,
+    batches: Vec<RecordBatch>,
+    /// The block keys of each batch; `None` where the block is not searched.
+    keys: Option<Vec<Vec<ArrayRef>>>,
+    held: HeldMemory,
+    held_bytes: usize,
+    grant: Grant,
+    rows: usize,
+}
+
+/// What became of a batch.
+#[derive(Debug)]
+pub enum Pushed {
+    /// It is in the block.
+    Taken,
+    /// The block has as many rows as a block may have; here is the batch back.
+    Full(RecordBatch),
+    /// There is no memory for the batch; here it is back, with the reason.
+    Refused(RecordBatch, JoinError),
+}
+
+impl BlockBuilder {
+    /// An empty block of rows of a side.
+    pub fn new(spec: Arc<ThetaSpec>, side: Side, memory: &Arc<UnitMemory>) -> Self {
+        let keys = spec.search(side).map(|_| Vec::new());
+        let (batches, held) = (Vec::new(), HeldMemory::default());
+        Self { spec, side, batches, keys, held, held_bytes: 0, grant: memory.grant(), rows: 0 }
+    }
+
+    /// Adds a batch, unless the block is full or the memory is spent.
+    pub fn push(&mut self, batch: RecordBatch) -> Pushed {
+        if self.rows > 0 && (self.rows + batch.num_rows() > MAX_ROWS || self.held_bytes > MAX_BYTES) {
+            return Pushed::Full(batch);
+        }
+        let keys = self.evaluate(&batch);
+        let (bytes, total) = needed(&mut self.held, &batch, keys.as_deref());
+        match self.grant.try_grow(total) {
+            Ok(()) => {
+                self.take(batch, keys, bytes);
+                Pushed::Taken
+            }
+            Err(error) => {
+                // Its buffers may be freed, and their addresses used again.
+                self.held = HeldMemory::default();
+                Pushed::Refused(batch, error)
+            }
+        }
+    }
+
+    /// Adds a batch even if that exceeds the budget: without it the join could not go on.
+    pub fn push_first(&mut self, batch: RecordBatch) {
+        let keys = self.evaluate(&batch);
+        let (bytes, total) = needed(&mut self.held, &batch, keys.as_deref());
+        self.grant.grow(total);
+        self.take(batch, keys, bytes);
+    }
+
+    fn take(&mut self, batch: RecordBatch, keys: Option<Vec<ArrayRef>>, bytes: usize) {
+        self.rows += batch.num_rows();
+        self.held_bytes += bytes;
+        self.batches.push(batch);
+        match (&mut self.keys, keys) {
+            (Some(all), Some(keys)) => all.push(keys),
+            (all, _) => *all = None,
+        }
+    }
+
+    /// The block keys of a batch. Without any for one batch the block is not searched: an expression that cannot be
+    /// computed for a row may be one that the condition asks for no row of this kind.
+    fn evaluate(&self, batch: &RecordBatch) -> Option<Vec<ArrayRef>> {
+        self.keys.as_ref()?;
+        self.spec.search(self.side)?.block_keys.evaluate(batch).ok()
+    }
+
+    /// Rows so far.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Bytes that the block takes until it has been put together.
+    pub fn bytes(&self) -> usize {
+        self.grant.bytes()
+    }
+
+    /// The batches, for whoever cannot keep them in memory; their memory returns when the grant is dropped.
+    pub fn into_batches(self) -> (Vec<RecordBatch>, Grant) {
+        (self.batches, self.grant)
+    }
+
+    /// Sorts the rows and puts them together. Takes up to a second where there are many.
+    ///
+    /// # Errors
+    /// Fails if an Arrow kernel does.
+    pub fn finish(self) -> Result<Block> {
+        let Self { spec, side, batches, keys, rows, mut grant, .. } = self;
+        let search = spec.search(side).zip(keys);
+        let (order, index) = match search {
+            Some((search, keys)) if rows > 0 => {
+                let keys = (0..keys[0].len())
+                    .map(|key| put_together(&keys.iter().map(|keys| Arc::clone(&keys[key])).collect::<Vec<_>>()));
+                let (order, index) = Index::new(search, keys.collect::<Result<_>>()?, rows)?;
+                (order, Some(index))
+            }
+            _ => ((0..rows as u32).collect(), None),
+        };
+        let schema = spec.schema(side);
+        let batch = scatter_batches(schema, batches_or_empty(schema, batches), &[UInt32Array::from(order)])?.remove(0);
+        let matched = MatchedRows::new(if spec.tracks(side) { rows } else { 0 });
+        let bytes = HeldMemory::default().add(&batch)
+            + index.as_ref().map_or(0, Index::bytes)
+            + MatchedRows::bytes(matched.rows());
+        let granted = grant.bytes();
+        if bytes > granted {
+            grant.grow(bytes - granted);
+        } else {
+            grant.shrink(granted - bytes);
+        }
+        Ok(Block { batch, index, matched, _grant: grant })
+    }
+}
+
+fn batches_or_empty(schema: &arrow::datatypes::SchemaRef, batches: Vec<RecordBatch>) -> Vec<RecordBatch> {
+    if batches.is_empty() { vec![RecordBatch::new_empty(Arc::clone(schema))] } else { batches }
+}
+
+/// The bytes that a batch holds, and those with what putting it into a block takes.
+fn needed(held: &mut HeldMemory, batch: &RecordBatch, keys: Option<&[ArrayRef]>) -> (usize, usize) {
+    let bytes = held.add(batch);
+    let sorting = |key: &ArrayRef| SORTING_BYTES * key.len() + KEY_COPIES * column_bytes(key);
+    (bytes, 2 * bytes + keys.unwrap_or_default().iter().map(sorting).sum::<usize>())
+}
+
+/// Rows of one side in memory.
+#[derive(Debug)]
+pub struct Block {
+    batch: RecordBatch,
+    index: Option<Index>,
+    matched: MatchedRows,
+    _grant: Grant,
+}
+
+impl Block {
+    /// The rows, in the order of the block.
+    pub fn batch(&self) -> &RecordBatch {
+        &self.batch
+    }
+
+    /// The rows that have found a match, if the output depends on them.
+    pub fn matched(&self) -> &MatchedRows {
+        &self.matched
+    }
+
+    pub(super) fn index(&self) -> Option<&Index> {
+        self.index.as_ref()
+    }
+}
+
+/// The order of a block's rows: rows whose keys are not null by the first key, then the others.
+#[derive(Debug)]
+pub(super) struct Index {
+    first: SortedKeys,
+    second: Option<Second>,
+}
+
+#[derive(Debug)]
+struct Second {
+    keys: SortedKeys,
+    /// The place in `keys` of each position.
+    ranks: Ranks,
+}
+
+impl Index {
+    /// The numbers of the rows in their new order, and the index of them.
+    fn new(search: &BlockSearch, keys: Vec<ArrayRef>, rows: usize) -> Result<(Vec<u32>, Self)> {
+        debug_assert!(search.bounds.iter().all(|bound| bound.key < keys.len()));
+        let nulls = keys.iter().fold(None, |nulls: Option<NullBuffer>, key| {
+            NullBuffer::union(nulls.as_ref(), key.logical_nulls().as_ref())
+        });
+        let is_null = |row: &u32| nulls.as_ref().is_some_and(|nulls| nulls.is_null(*row as usize));
+        let words = KeyWords::new(&keys[0])?;
+        let mut order = words.sort((0..rows as u32).filter(|row| !is_null(row)));
+        let first = SortedKeys::new(words, &order);
+        let second = match keys.get(1) {
+            Some(key) => {
+                let words = KeyWords::new(&take_rows(key, &UInt32Array::from(order.clone()))?)?;
+                let positions = words.sort(0..order.len() as u32);
+                let mut ranks = vec![0; positions.len()];
+                for (rank, position) in positions.iter().enumerate() {
+                    ranks[*position as usize] = rank as u32;
+                }
+                Some(Second { keys: SortedKeys::new(words, &positions), ranks: Ranks::new(ranks) })
+            }
+            None => None,
+        };
+        order.extend((0..rows as u32).filter(is_null));
+        Ok((order, Self { first, second }))
+    }
+
+    fn bytes(&self) -> usize {
+        self.first.bytes() + self.second.as_ref().map_or(0, |second| second.keys.bytes() + second.ranks.bytes())
+    }
+
+    /// The ranks by the second key, if there is one.
+    pub(super) fn ranks(&self) -> Option<&Ranks> {
+        self.second.as_ref().map(|second| &second.ranks)
+    }
+
+    /// For each stream row the positions that the bounds on the first key leave, and the ranks that those on the
+    /// second key leave; `stream` has the stream key of each bound, with `rows` rows.
+    pub(super) fn candidates(&self, search: &BlockSearch, stream: &[ArrayRef], rows: usize) -> Result<Candidates> {
+        let mut positions = vec![self.first.all(); rows];
+        let mut ranks = self.second.as_ref().map(|second| vec![second.keys.all(); rows]);
+        for (bound, key) in search.bounds.iter().zip(stream) {
+            match (bound.key, &self.second, &mut ranks) {
+                (1, Some(second), Some(ranks)) => second.keys.narrow(ranks, bound.comparison, key)?,
+                _ => self.first.narrow(&mut positions, bound.comparison, key)?,
+            }
+        }
+        Ok(Candidates { positions, ranks })
+    }
+}
+
+/// For each stream row, where its matches in a block may be.
+#[derive(Debug)]
+pub(super) struct Candidates {
+    pub(super) positions: Vec<Range<u32>>,
+    pub(super) ranks: Option<Vec<Range<u32>>>,
+}

@@ -1,0 +1,220 @@
+//! Values of a column as words whose order is that of the SQL comparison.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
+use arrow::compute::take;
+use arrow::datatypes::{
+    DataType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, DurationMicrosecondType,
+    DurationMillisecondType, DurationNanosecondType, DurationSecondType, Float32Type, Float64Type, Int8Type, Int16Type,
+    Int32Type, Int64Type, Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType,
+    TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
+    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow::row::{RowConverter, Rows, SortField};
+
+use super::spec::Comparison;
+use crate::error::Result;
+
+const SIGN: u64 = 1 << 63;
+
+/// Whether `<`, `<=`, `>` and `>=` between values of the type are decided by [`KeyWords`].
+///
+/// Not those of intervals, whose order is not that of their parts, of dictionaries and of nested types.
+pub fn is_ordered(data_type: &DataType) -> bool {
+    use DataType::*;
+    match data_type {
+        Boolean | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 | Float32 | Float64 => true,
+        Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(..) | Duration(_) => true,
+        Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..) => true,
+        Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView | FixedSizeBinary(_) => true,
+        _ => false,
+    }
+}
+
+/// The values of a column, in their own order. Where the column is null, the word means nothing.
+#[derive(Debug)]
+pub(super) enum KeyWords {
+    Narrow(Vec<u64>),
+    Wide(Vec<u128>),
+    Bytes(Rows),
+}
+
+impl KeyWords {
+    /// The values of an array whose type [`is_ordered`].
+    pub(super) fn new(array: &ArrayRef) -> Result<Self> {
+        fn signed<T: ArrowPrimitiveType<Native: Into<i64>>>(array: &ArrayRef) -> KeyWords {
+            let values = array.as_primitive::<T>().values().iter();
+            KeyWords::Narrow(values.map(|value| (*value).into() as u64 ^ SIGN).collect())
+        }
+        fn unsigned<T: ArrowPrimitiveType<Native: Into<u64>>>(array: &ArrayRef) -> KeyWords {
+            KeyWords::Narrow(array.as_primitive::<T>().values().iter().map(|value| (*value).into()).collect())
+        }
+        Ok(match array.data_type() {
+            DataType::Int8 => signed::<Int8Type>(array),
+            DataType::Int16 => signed::<Int16Type>(array),
+            DataType::Int32 => signed::<Int32Type>(array),
+            DataType::Int64 => signed::<Int64Type>(array),
+            DataType::UInt8 => unsigned::<UInt8Type>(array),
+            DataType::UInt16 => unsigned::<UInt16Type>(array),
+            DataType::UInt32 => unsigned::<UInt32Type>(array),
+            DataType::UInt64 => unsigned::<UInt64Type>(array),
+            DataType::Date32 => signed::<Date32Type>(array),
+            DataType::Date64 => signed::<Date64Type>(array),
+            DataType::Time32(TimeUnit::Second) => signed::<Time32SecondType>(array),
+            DataType::Time32(_) => signed::<Time32MillisecondType>(array),
+            DataType::Time64(TimeUnit::Nanosecond) => signed::<Time64NanosecondType>(array),
+            DataType::Time64(_) => signed::<Time64MicrosecondType>(array),
+            DataType::Timestamp(TimeUnit::Second, _) => signed::<TimestampSecondType>(array),
+            DataType::Timestamp(TimeUnit::Millisecond, _) => signed::<TimestampMillisecondType>(array),
+            DataType::Timestamp(TimeUnit::Microsecond, _) => signed::<TimestampMicrosecondType>(array),
+            DataType::Timestamp(TimeUnit::Nanosecond, _) => signed::<TimestampNanosecondType>(array),
+            DataType::Duration(TimeUnit::Second) => signed::<DurationSecondType>(array),
+            DataType::Duration(TimeUnit::Millisecond) => signed::<DurationMillisecondType>(array),
+            DataType::Duration(TimeUnit::Microsecond) => signed::<DurationMicrosecondType>(array),
+            DataType::Duration(TimeUnit::Nanosecond) => signed::<DurationNanosecondType>(array),
+            DataType::Decimal32(..) => signed::<Decimal32Type>(array),
+            DataType::Decimal64(..) => signed::<Decimal64Type>(array),
+            DataType::Float32 => {
+                // Every f32 is an f64, in the same order.
+                let values = array.as_primitive::<Float32Type>().values().iter();
+                Self::Narrow(values.map(|value| total_order(f64::from(*value))).collect())
+            }
+            DataType::Float64 => {
+                Self::Narrow(array.as_primitive::<Float64Type>().values().iter().map(|v| total_order(*v)).collect())
+            }
+            DataType::Decimal128(..) => {
+                const WIDE_SIGN: u128 = 1 << 127;
+                let values = array.as_primitive::<Decimal128Type>().values().iter();
+                Self::Wide(values.map(|value| *value as u128 ^ WIDE_SIGN).collect())
+            }
+            data_type => {
+                let converter = RowConverter::new(vec![SortField::new(data_type.clone())])?;
+                Self::Bytes(converter.convert_columns(&[Arc::clone(array)])?)
+            }
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Narrow(words) => size_of_val(&words[..]),
+            Self::Wide(words) => size_of_val(&words[..]),
+            Self::Bytes(rows) => rows.size(),
+        }
+    }
+
+    /// `rows`, sorted by their values.
+    pub(super) fn sort(&self, rows: impl Iterator<Item = u32>) -> Vec<u32> {
+        fn sorted<T: Copy + Ord>(words: &[T], rows: impl Iterator<Item = u32>) -> Vec<u32> {
+            let mut pairs: Vec<(T, u32)> = rows.map(|row| (words[row as usize], row)).collect();
+            pairs.sort_unstable();
+            pairs.into_iter().map(|(_, row)| row).collect()
+        }
+        match self {
+            Self::Narrow(words) => sorted(words, rows),
+            Self::Wide(words) => sorted(words, rows),
+            Self::Bytes(words) => {
+                let mut rows: Vec<u32> = rows.collect();
+                rows.sort_unstable_by(|a, b| words.row(*a as usize).cmp(&words.row(*b as usize)));
+                rows
+            }
+        }
+    }
+}
+
+/// The order of IEEE 754's totalOrder, as Arrow compares floats, but with one zero, as SQL does.
+fn total_order(value: f64) -> u64 {
+    let bits = if value == 0.0 { 0 } else { value.to_bits() };
+    if bits & SIGN == 0 { bits | SIGN } else { !bits }
+}
+
+/// Values in ascending order, to be bisected.
+#[derive(Debug)]
+pub(super) struct SortedKeys {
+    words: KeyWords,
+    /// Where [`KeyWords::Bytes`] has the value of each position; empty for other words, which are in order.
+    order: Vec<u32>,
+}
+
+impl SortedKeys {
+    /// The values of the rows that are named, in the order in which they are named.
+    pub(super) fn new(words: KeyWords, order: &[u32]) -> Self {
+        let rows = || order.iter().map(|row| *row as usize);
+        match &words {
+            KeyWords::Narrow(words) => {
+                Self { words: KeyWords::Narrow(rows().map(|row| words[row]).collect()), order: vec![] }
+            }
+            KeyWords::Wide(words) => {
+                Self { words: KeyWords::Wide(rows().map(|row| words[row]).collect()), order: vec![] }
+            }
+            KeyWords::Bytes(_) => Self { words, order: order.to_vec() },
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.words.bytes() + size_of_val(&self.order[..])
+    }
+
+    fn len(&self) -> usize {
+        match &self.words {
+            KeyWords::Narrow(words) => words.len(),
+            KeyWords::Wide(words) => words.len(),
+            KeyWords::Bytes(_) => self.order.len(),
+        }
+    }
+
+    /// Narrows, for each stream row, its range of positions down to those whose value compares with the row's as
+    /// asked. Null compares with nothing. The types of both sides are the same.
+    pub(super) fn narrow(&self, ranges: &mut [Range<u32>], comparison: Comparison, stream: &ArrayRef) -> Result<()> {
+        let keys = KeyWords::new(stream)?;
+        let includes_equal = matches!(comparison, Comparison::Less | Comparison::GreaterOrEqual);
+        // The first position that is not less, or that is greater.
+        let cut = |row: usize| match (&self.words, &keys) {
+            (KeyWords::Narrow(words), KeyWords::Narrow(keys)) => cut(words, keys[row], includes_equal),
+            (KeyWords::Wide(words), KeyWords::Wide(keys)) => cut(words, keys[row], includes_equal),
+            (KeyWords::Bytes(words), KeyWords::Bytes(keys)) => {
+                let key = keys.row(row);
+                self.order.partition_point(|position| {
+                    let word = words.row(*position as usize);
+                    if includes_equal { word < key } else { word <= key }
+                })
+            }
+            _ => unreachable!("the keys of both sides are of one type"),
+        };
+        let nulls = stream.logical_nulls();
+        for (row, range) in ranges.iter_mut().enumerate() {
+            if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
+                *range = 0..0;
+            } else if comparison.is_upper_bound() {
+                range.end = range.end.min(cut(row) as u32);
+            } else {
+                range.start = range.start.max(cut(row) as u32);
+            }
+        }
+        Ok(())
+    }
+
+    /// The range of all positions.
+    pub(super) fn all(&self) -> Range<u32> {
+        0..self.len() as u32
+    }
+}
+
+/// The first position whose word is not less than the key, if equal ones count, or greater.
+fn cut<T: Copy + Ord>(words: &[T], key: T, includes_equal: bool) -> usize {
+    if includes_equal { words.partition_point(|word| *word < key) } else { words.partition_point(|word| *word <= key) }
+}
+
+/// The values of a column of several batches, and which rows have one.
+pub(super) fn put_together(arrays: &[ArrayRef]) -> Result<ArrayRef> {
+    match arrays {
+        [array] => Ok(Arc::clone(array)),
+        _ => Ok(arrow::compute::concat(&arrays.iter().map(|array| array.as_ref()).collect::<Vec<_>>())?),
+    }
+}
+
+/// An array of the given rows.
+pub(super) fn take_rows(array: &ArrayRef, rows: &arrow::array::UInt32Array) -> Result<ArrayRef> {
+    Ok(take(array, rows, None)?)
+}

@@ -1,0 +1,86 @@
+//! Finds the positions of a block whose rank by a second key lies in a range.
+
+use std::ops::Range;
+
+/// Entries that share an entry of the level above.
+const FANOUT: usize = 16;
+
+/// A rank for each position, with the lowest and the highest rank of groups of positions.
+///
+/// ```text
+///   levels[1]   of positions 0..256                      of 256..512        …
+///   levels[0]   of 0..16   of 16..32   …   of 240..256   …
+///   ranks       0 1 2 …
+/// ```
+///
+/// A group without a rank in the range that is asked for is skipped by looking at one entry, so that finding the next
+/// of `n` positions takes time logarithmic in `n`.
+#[derive(Debug)]
+pub(super) struct Ranks {
+    ranks: Vec<u32>,
+    /// The lowest and the highest rank of each group of `FANOUT` entries of the level below.
+    levels: Vec<Vec<(u32, u32)>>,
+}
+
+impl Ranks {
+    /// An index of the rank of each position.
+    pub(super) fn new(ranks: Vec<u32>) -> Self {
+        let mut levels: Vec<Vec<(u32, u32)>> = Vec::new();
+        if ranks.len() > FANOUT {
+            let group = |ranks: &[u32]| (*ranks.iter().min().unwrap_or(&0), *ranks.iter().max().unwrap_or(&0));
+            levels.push(ranks.chunks(FANOUT).map(group).collect());
+        }
+        while let Some(level) = levels.last()
+            && level.len() > FANOUT
+        {
+            let group = |entries: &[(u32, u32)]| {
+                entries.iter().fold((u32::MAX, 0), |(low, high), entry| (low.min(entry.0), high.max(entry.1)))
+            };
+            let above = level.chunks(FANOUT).map(group).collect();
+            levels.push(above);
+        }
+        Self { ranks, levels }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&self.ranks[..]) + self.levels.iter().map(|level| size_of_val(&level[..])).sum::<usize>()
+    }
+
+    /// The first of `positions` whose rank is in the range.
+    pub(super) fn next(&self, positions: Range<u32>, ranks: &Range<u32>) -> Option<u32> {
+        let (mut position, end) = (positions.start as usize, positions.end as usize);
+        while position < end {
+            if position.is_multiple_of(FANOUT) {
+                let skipped = self.skip(position, ranks);
+                if skipped > position {
+                    position = skipped;
+                    continue;
+                }
+            }
+            if ranks.contains(&self.ranks[position]) {
+                return Some(position as u32);
+            }
+            position += 1;
+        }
+        None
+    }
+
+    /// The end of the largest group that begins at this position and has no rank in the range; the position itself if
+    /// there is none.
+    fn skip(&self, position: usize, ranks: &Range<u32>) -> usize {
+        let mut group = FANOUT;
+        let mut end = position;
+        for level in &self.levels {
+            if !position.is_multiple_of(group) {
+                break;
+            }
+            let (low, high) = level[position / group];
+            if low < ranks.end && high >= ranks.start {
+                break;
+            }
+            end = position + group;
+            group *= FANOUT;
+        }
+        end
+    }
+}

@@ -1,0 +1,225 @@
+//! Joins batches of the stream side with blocks of the other side.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::{filter, prep_null_mask_filter};
+use arrow::datatypes::DataType;
+
+use super::block::{Block, Candidates, Index};
+use super::output::{MatchedRows, OutputRows};
+use super::spec::ThetaSpec;
+use crate::error::Result;
+use crate::hybrid::Step;
+use crate::spec::{ResidualFilter, Side};
+
+/// How many rows and positions one step may look at without finding a pair.
+const STEP_WORK: usize = 1 << 16;
+
+/// Joins a batch of the stream side with a block, a step at a time.
+#[derive(Debug)]
+pub struct BlockJoin {
+    spec: Arc<ThetaSpec>,
+    /// The side that the blocks are of.
+    side: Side,
+    current: Option<Current>,
+}
+
+/// A batch and how far it has been joined.
+#[derive(Debug)]
+struct Current {
+    block: Arc<Block>,
+    batch: RecordBatch,
+    /// The rows of the batch that have found a match.
+    matched: Arc<MatchedRows>,
+    candidates: Candidates,
+    filter: Option<Arc<dyn ResidualFilter>>,
+    /// The stream row, and the first position of the block that it has not been compared with.
+    row: usize,
+    position: u32,
+    /// Pairs that are to be put out as a number of rows, without columns.
+    counted: u64,
+}
+
+impl BlockJoin {
+    /// Joins blocks of a side with batches of the other.
+    pub fn new(spec: Arc<ThetaSpec>, side: Side) -> Self {
+        Self { spec, side, current: None }
+    }
+
+    fn stream_side(&self) -> Side {
+        match self.side {
+            Side::Build => Side::Probe,
+            Side::Probe => Side::Build,
+        }
+    }
+
+    /// Begins to join a batch with a block; `matched` notes which of its rows find a match.
+    ///
+    /// # Errors
+    /// Fails if an Arrow kernel does.
+    pub fn start(&mut self, block: Arc<Block>, batch: RecordBatch, matched: Arc<MatchedRows>) -> Result<()> {
+        let rows = batch.num_rows();
+        let search = self.spec.search(self.side).zip(block.index());
+        // Expressions that cannot be computed for all rows may be such as the condition asks for none of these.
+        let keys = search.and_then(|(search, _)| search.stream_keys.evaluate(&batch).ok());
+        let (candidates, filter) = match (search, keys) {
+            (Some((search, index)), Some(keys)) => (index.candidates(search, &keys, rows)?, search.residual.clone()),
+            _ => {
+                let positions = vec![0..block.batch().num_rows() as u32; rows];
+                (Candidates { positions, ranks: None }, self.spec.condition.clone())
+            }
+        };
+        let mut current = Current { block, batch, matched, candidates, filter, row: 0, position: 0, counted: 0 };
+        if current.filter.is_none() && current.candidates.ranks.is_none() {
+            self.mark_candidates(&mut current);
+        }
+        self.current = Some(current);
+        Ok(())
+    }
+
+    /// Marks the rows of a batch of which every candidate is a match, and counts their pairs if nothing else is wanted.
+    fn mark_candidates(&self, current: &mut Current) {
+        let positions = &current.candidates.positions;
+        if self.spec.tracks(self.stream_side()) {
+            for (row, _) in positions.iter().enumerate().filter(|(_, range)| !range.is_empty()) {
+                current.matched.set(row as u32);
+            }
+        }
+        if self.spec.tracks(self.side) {
+            let mut ranges: Vec<_> = positions.iter().filter(|range| !range.is_empty()).cloned().collect();
+            ranges.sort_unstable_by_key(|range| range.start);
+            current.block.matched().set_ranges(ranges.into_iter());
+        }
+        if !self.spec.join_type.emits_pairs() {
+            current.row = current.batch.num_rows();
+        } else if self.spec.output_columns.is_empty() {
+            current.counted = positions.iter().map(|range| range.len() as u64).sum();
+            current.row = current.batch.num_rows();
+        }
+    }
+
+    /// Goes on with the batch: compares a bounded number of pairs and puts at most a batch out.
+    ///
+    /// # Errors
+    /// Fails if the condition cannot be evaluated or an Arrow kernel fails.
+    pub fn step(&mut self) -> Result<Step> {
+        let (spec, side) = (Arc::clone(&self.spec), self.side);
+        let Some(current) = &mut self.current else { return Ok(Step::Finished) };
+        if current.counted > 0 {
+            let rows = current.counted.min(spec.batch_size as u64);
+            current.counted -= rows;
+            let options = RecordBatchOptions::new().with_row_count(Some(rows as usize));
+            let output = RecordBatch::try_new_with_options(Arc::clone(&spec.output_schema), vec![], &options)?;
+            return Ok(Step::Output(output));
+        }
+        if current.row == current.batch.num_rows() {
+            self.current = None;
+            return Ok(Step::Finished);
+        }
+        let (positions, rows) = current.next_pairs(&spec, side);
+        if positions.is_empty() {
+            return Ok(Step::Working);
+        }
+        let (mut positions, mut rows) = (UInt32Array::from(positions), UInt32Array::from(rows));
+        if let Some(condition) = &current.filter {
+            let pairs = OutputRows::pairs(side, (current.block.batch(), &positions), (&current.batch, &rows));
+            let columns = pairs.columns(|_| DataType::Null, condition.columns())?;
+            let passed = passed(condition.evaluate(columns, positions.len())?);
+            if passed.true_count() < passed.len() {
+                positions = filter(&positions, &passed)?.as_primitive().clone();
+                rows = filter(&rows, &passed)?.as_primitive().clone();
+            }
+        }
+        if current.filter.is_some() || current.candidates.ranks.is_some() {
+            current.mark(&spec, side, &positions, &rows);
+        }
+        if !spec.join_type.emits_pairs() || positions.is_empty() {
+            return Ok(Step::Working);
+        }
+        let pairs = OutputRows::pairs(side, (current.block.batch(), &positions), (&current.batch, &rows));
+        pairs.output(&spec).map(Step::Output)
+    }
+}
+
+/// A mask without nulls; they count as false.
+fn passed(mask: BooleanArray) -> BooleanArray {
+    if mask.null_count() > 0 { prep_null_mask_filter(&mask) } else { mask }
+}
+
+impl Current {
+    /// The next candidates, at most a batch of them: positions in the block, and the stream row of each. There may be
+    /// none although more are to come.
+    fn next_pairs(&mut self, spec: &ThetaSpec, side: Side) -> (Vec<u32>, Vec<u32>) {
+        // Only matches that are not known yet are looked for where the pairs themselves are not put out.
+        let for_marks = !spec.join_type.emits_pairs();
+        let skips_block_rows = for_marks && spec.tracks(side);
+        let skips_stream_rows = for_marks && !skips_block_rows;
+        let most = spec.batch_size;
+        let (mut positions, mut rows) = (Vec::with_capacity(most), Vec::with_capacity(most));
+        let mut work = 0;
+        while self.row < self.batch.num_rows() && positions.len() < most && work < STEP_WORK {
+            let row = self.row as u32;
+            let Range { start, end } = self.candidates.positions[self.row];
+            let mut position = self.position.max(start);
+            let found = positions.len();
+            if skips_stream_rows && self.matched.get(row) {
+                position = end;
+            } else if let (Some(ranges), Some(ranks)) =
+                (&self.candidates.ranks, self.block.index().and_then(Index::ranks))
+            {
+                let range = &ranges[self.row];
+                while positions.len() < most && work < STEP_WORK {
+                    let Some(next) = ranks.next(position..end, range) else {
+                        position = end;
+                        break;
+                    };
+                    position = next + 1;
+                    work += 1;
+                    if !(skips_block_rows && self.block.matched().get(next)) {
+                        positions.push(next);
+                    }
+                    if skips_stream_rows && self.filter.is_none() {
+                        position = end;
+                        break;
+                    }
+                }
+            } else if skips_block_rows {
+                while position < end && positions.len() < most && work < STEP_WORK {
+                    if !self.block.matched().get(position) {
+                        positions.push(position);
+                    }
+                    position += 1;
+                    work += 1;
+                }
+            } else {
+                let stop = end.min(position.saturating_add((most - positions.len()) as u32));
+                positions.extend(position..stop);
+                position = position.max(stop);
+            }
+            rows.resize(rows.len() + positions.len() - found, row);
+            work += 1;
+            if position >= end {
+                self.row += 1;
+                self.position = 0;
+            } else {
+                self.position = position;
+            }
+        }
+        (positions, rows)
+    }
+
+    fn mark(&self, spec: &ThetaSpec, side: Side, positions: &UInt32Array, rows: &UInt32Array) {
+        let (block_tracked, stream_tracked) = match side {
+            Side::Build => (spec.tracks(Side::Build), spec.tracks(Side::Probe)),
+            Side::Probe => (spec.tracks(Side::Probe), spec.tracks(Side::Build)),
+        };
+        if block_tracked {
+            positions.values().iter().for_each(|position| self.block.matched().set(*position));
+        }
+        if stream_tracked {
+            rows.values().iter().for_each(|row| self.matched.set(*row));
+        }
+    }
+}
