@@ -6,6 +6,7 @@ mod files;
 mod formats;
 mod interactive;
 mod interrupts;
+mod manual;
 mod output_file;
 mod settings;
 mod shell;
