@@ -190,7 +190,7 @@ async fn comparisons_may_stand_anywhere() {
             "SELECT i, row_number() OVER (ORDER BY i < ANY (SELECT i FROM t) NULLS LAST, i DESC) FROM t ORDER BY 2",
             "2 1, 1 2, 3, 3 4",
         ),
-        ("SELECT i FROM t ORDER BY i > ALL (SELECT v FROM c WHERE k = 1) NULLS FIRST, i DESC", "2, 1, 3"),
+        ("SELECT i FROM t ORDER BY i > ALL (SELECT v FROM c WHERE k = 1) NULLS FIRST, i DESC", ", 2, 1, 3"),
         // Subqueries within subqueries.
         ("SELECT i FROM t WHERE i < ANY (SELECT v FROM c WHERE v < ANY (SELECT i FROM t)) ORDER BY i", "1"),
         (
@@ -200,7 +200,7 @@ async fn comparisons_may_stand_anywhere() {
         ("SELECT i FROM t WHERE (SELECT max(v) FROM c) > ANY (SELECT v FROM c WHERE k = i)", "1, 2"),
         // Rows of the subquery are drawn once.
         (
-            "SELECT count(*) FROM t WHERE (random() < ANY (SELECT random() + 1)) AND 7 = ALL (SELECT v FROM c ORDER BY v DESC LIMIT 1)",
+            "SELECT count(*) FROM t WHERE (random() < ANY (SELECT random() + 1)) AND 7 = ALL (SELECT v FROM c ORDER BY v DESC NULLS LAST LIMIT 1)",
             "4",
         ),
         ("SELECT DISTINCT (x > ALL (SELECT x)) OR NOT (x > ALL (SELECT x)) FROM (SELECT random() AS x FROM t)", "true"),
