@@ -58,7 +58,9 @@ const SUBQUERIES: [Subquery; 8] = [
 ];
 
 /// The values, as SQL and as the model has them.
-const VALUES: [(&str, fn(&Row) -> Value); 4] =
+type ValueOf = (&'static str, fn(&Row) -> Value);
+
+const VALUES: [ValueOf; 4] =
     [("t.x", |t| t[1]), ("t.x + 1", |t| t[1].map(|x| x + 1)), ("2", |_| Some(2)), ("CAST(NULL AS BIGINT)", |_| None)];
 
 /// A query about a membership `{m}`, and the columns of its row for a row of `t`, if it has one, by what the membership is.
@@ -99,7 +101,7 @@ const POSITIONS: [Position; 11] = [
         Some(vec![t[0], is_true(m).then_some(1)])
     }),
     ("SELECT t.id FROM t JOIN (VALUES (1)) o(one) ON o.one <= t.id AND (({m}) IS NOT TRUE)", |t, m| {
-        when(Some(!is_true(m)), t)
+        when(Some(!is_true(m) && t[0] >= Some(1)), t)
     }),
     ("SELECT * FROM t ORDER BY ({m}), id LIMIT 1000", |t, _| Some(t.to_vec())),
 ];
