@@ -18,6 +18,7 @@ pub mod join_aggregate;
 pub mod mark_join;
 pub mod memory;
 pub mod optimizer;
+mod row_changes;
 pub mod session;
 pub mod spill;
 pub mod theta_join;

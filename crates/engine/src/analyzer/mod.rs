@@ -4,6 +4,7 @@
 //! DataFusion no longer has it. A test for each says that the rule is still needed.
 
 pub mod membership;
+mod row_changes;
 mod set_comparison;
 mod set_operation_all;
 
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use datafusion::optimizer::AnalyzerRule;
 
 use membership::MembershipToMarkJoin;
+pub use row_changes::RowChanges;
 pub use set_comparison::{MembershipComparison, OrderComparison};
 pub use set_operation_all::SetOperationAll;
 
@@ -25,7 +27,7 @@ pub fn with_analyzer_rules(rules: Vec<Rule>) -> Vec<Rule> {
 
 /// Rules that see the plan as the query wrote it, types not yet brought together.
 fn before_coercion() -> Vec<Rule> {
-    vec![Arc::new(MembershipComparison::new())]
+    vec![Arc::new(RowChanges), Arc::new(MembershipComparison::new())]
 }
 
 /// Rules that see operands brought to common types by DataFusion's type coercion.
