@@ -22,6 +22,7 @@ mod row_changes;
 pub mod session;
 pub mod spill;
 pub mod theta_join;
+mod write_aside;
 
 pub use config::{DeviceChoice, HashTable, OverspillConfig, PrefixSumChoice, SelectionChoice, Strategy, Transfer};
 pub use filter_aggregate::FilterAggregateExec;

@@ -7,6 +7,7 @@ pub mod membership;
 mod row_changes;
 mod set_comparison;
 mod set_operation_all;
+mod write_aside;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use membership::MembershipToMarkJoin;
 pub use row_changes::RowChanges;
 pub use set_comparison::{MembershipComparison, OrderComparison};
 pub use set_operation_all::SetOperationAll;
+pub use write_aside::WriteAside;
 
 /// A logical rule, shared by the sessions that use it.
 pub type Rule = Arc<dyn AnalyzerRule + Send + Sync>;
@@ -27,7 +29,7 @@ pub fn with_analyzer_rules(rules: Vec<Rule>) -> Vec<Rule> {
 
 /// Rules that see the plan as the query wrote it, types not yet brought together.
 fn before_coercion() -> Vec<Rule> {
-    vec![Arc::new(RowChanges), Arc::new(MembershipComparison::new())]
+    vec![Arc::new(RowChanges), Arc::new(WriteAside), Arc::new(MembershipComparison::new())]
 }
 
 /// Rules that see operands brought to common types by DataFusion's type coercion.

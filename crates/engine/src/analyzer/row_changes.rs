@@ -49,7 +49,9 @@ fn rewrite(statement: DmlStatement) -> Result<DmlStatement> {
     }
     let Ok(provider) = source_as_provider(&statement.target) else { return Ok(statement) };
     let Some(table) = ChangeableTable::new(statement.table_name.to_string(), Arc::clone(&provider)) else {
-        refuse_what_is_forgotten(&statement)?;
+        if !matches!(statement.op, WriteOp::Truncate) {
+            refuse_what_is_forgotten(&statement)?;
+        }
         return Ok(statement);
     };
     let rows = Target { provider, rows: NumberedRows::new(table) };
