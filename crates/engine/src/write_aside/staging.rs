@@ -64,8 +64,9 @@ impl Staging {
     /// Remembers why a write failed.
     pub fn remember(&self, error: &io::Error) {
         self.state.lock().failure.get_or_insert_with(|| match error.kind() {
-            ErrorKind::StorageFull => format!("the disk is full ({error})"),
-            ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => format!("a limit on disk space is reached ({error})"),
+            ErrorKind::StorageFull => "the disk is full".to_owned(),
+            ErrorKind::QuotaExceeded => "the quota on disk space is spent".to_owned(),
+            ErrorKind::FileTooLarge => "the limit on the size of files is reached".to_owned(),
             _ => error.to_string(),
         });
     }
