@@ -59,6 +59,36 @@ async fn distinct_of_a_key_gives_each_value_once() {
 }
 
 #[tokio::test]
+async fn keys_that_nothing_enforces_are_not_relied_on() {
+    // `SessionContext::sql` alone makes DataFusion's tables.
+    let session = session();
+    let folder = tempfile::tempdir().unwrap();
+    let statements = [
+        "CREATE TABLE t (a BIGINT PRIMARY KEY, b BIGINT)".to_owned(),
+        "INSERT INTO t VALUES (1, 1), (1, 2), (2, 3)".to_owned(),
+        format!("COPY t TO '{}/t.csv'", folder.path().display()),
+        format!(
+            "CREATE EXTERNAL TABLE f (a BIGINT PRIMARY KEY, b BIGINT) STORED AS CSV LOCATION '{}/'",
+            folder.path().display()
+        ),
+    ];
+    for sql in statements {
+        session.sql(&sql).await.unwrap().collect().await.unwrap();
+    }
+    for table in ["t", "f"] {
+        for (sql, expected) in [
+            (format!("SELECT DISTINCT a FROM {table} ORDER BY a"), vec![1, 2]),
+            (format!("SELECT count(*) FROM (SELECT DISTINCT a FROM {table})"), vec![2]),
+            (format!("SELECT 7 WHERE 2 = (SELECT count(*) FROM (SELECT DISTINCT a FROM {table}))"), vec![7]),
+            (format!("SELECT count(*) FROM (VALUES (1), (2)) v(x) LEFT JOIN {table} ON x = a"), vec![3]),
+            (format!("SELECT b FROM {table} WHERE a = 1 ORDER BY b"), vec![1, 2]),
+        ] {
+            assert_eq!(column(&session, &sql).await, expected, "{sql}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn tables_made_of_queries_are_checked() {
     let session = session();
     for columns in ["a BIGINT PRIMARY KEY, b BIGINT", "a BIGINT, b BIGINT, UNIQUE (a)"] {
