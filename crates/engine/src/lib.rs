@@ -18,9 +18,11 @@ pub mod join_aggregate;
 pub mod mark_join;
 pub mod memory;
 pub mod optimizer;
+mod row_changes;
 pub mod session;
 pub mod spill;
 pub mod theta_join;
+mod write_aside;
 
 pub use config::{DeviceChoice, HashTable, OverspillConfig, PrefixSumChoice, SelectionChoice, Strategy, Transfer};
 pub use filter_aggregate::FilterAggregateExec;

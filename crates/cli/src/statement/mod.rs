@@ -1,5 +1,6 @@
 //! Statements: cutting text into them, and running one.
 
+mod ignored;
 mod run;
 mod splitter;
 mod summarize;

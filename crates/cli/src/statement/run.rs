@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tracing::debug_span;
 
+use super::ignored::refuse_ignored;
 use super::summarize;
 use crate::args::Format;
 use crate::failure::{Failure, Outcome, describe};
@@ -98,6 +99,7 @@ async fn prepare(context: SessionContext, sql: String) -> Result<Option<Prepared
         let state = context.state();
         let dialect = state.config().options().sql_parser.dialect;
         let statement = state.sql_to_statement(&sql, &dialect)?;
+        refuse_ignored(&statement)?;
         let plan = state.statement_to_plan(statement).await?;
         let kind = kind_of(&plan);
         let frame = execute_logical_plan(&context, plan).await?;

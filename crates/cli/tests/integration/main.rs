@@ -1,5 +1,6 @@
 //! The command line, run as a user runs it.
 
+mod copy;
 mod errors;
 mod exit_status;
 mod files;

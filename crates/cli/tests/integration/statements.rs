@@ -110,3 +110,36 @@ fn external_tables_are_read_and_written() {
     );
     assert_eq!(rows, ["{\"k\":1,\"v\":\"x\"}", "{\"k\":2,\"v\":\"x\"}"]);
 }
+
+#[test]
+fn clauses_that_would_be_ignored_are_refused() {
+    let shell = Shell::new();
+    for (sql, reason) in [
+        ("UPDATE t SET b = 1, b = 2", "sets column 'b' more than once"),
+        ("PREPARE p AS UPDATE t SET b = 1, b = 2", "sets column 'b' more than once"),
+        ("CREATE TABLE u (a INT NOT NULL) AS SELECT NULL", "NOT NULL of column 'a'"),
+        ("CREATE TABLE u (a INT GENERATED ALWAYS AS (1) STORED)", "GENERATED"),
+        ("CREATE TABLE u (a INT GENERATED ALWAYS AS IDENTITY)", "GENERATED"),
+        ("CREATE TABLE u (a VARCHAR COLLATE german)", "COLLATE"),
+        ("CREATE TABLE u (a INT, UNIQUE NULLS NOT DISTINCT (a))", "NULLS NOT DISTINCT"),
+        ("CREATE EXTERNAL TABLE u (a INT GENERATED ALWAYS AS IDENTITY) STORED AS CSV LOCATION 'u/'", "GENERATED"),
+        ("CREATE EXTERNAL TABLE u (a INT PRIMARY KEY) STORED AS CSV LOCATION 'u/'", "PRIMARY KEY"),
+        ("CREATE TABLE u (a INT CHECK (a > 0))", "Check"),
+        ("CREATE TABLE u (a INT REFERENCES t(a))", "Foreign key"),
+        ("DELETE FROM t TABLESAMPLE SYSTEM (10)", ""),
+        ("SELECT * FROM u", "u"),
+    ] {
+        let error = shell.fail(&["-c", "CREATE TABLE t (a INT PRIMARY KEY, b INT DEFAULT 7 COMMENT 'x')", "-c", sql]);
+        assert!(error.contains(reason), "{sql}: {error}");
+    }
+}
+
+#[test]
+fn changes_of_rows_are_those_that_were_asked_for() {
+    let rows = Shell::new().rows(
+        "CREATE TABLE t AS SELECT value AS k FROM range(10); CREATE TABLE s AS VALUES (3), (4); \
+         DELETE FROM t WHERE k IN (SELECT column1 FROM s); UPDATE t SET k = k + 100 WHERE k NOT IN (SELECT k FROM t WHERE k < 8); \
+         SELECT count(*) AS c, max(k) AS m FROM t",
+    );
+    assert_eq!(rows, ["{\"c\":8,\"m\":109}"]);
+}

@@ -4,16 +4,22 @@
 //! DataFusion no longer has it. A test for each says that the rule is still needed.
 
 pub mod membership;
+mod row_changes;
 mod set_comparison;
 mod set_operation_all;
+mod unenforced_keys;
+mod write_aside;
 
 use std::sync::Arc;
 
 use datafusion::optimizer::AnalyzerRule;
 
 use membership::MembershipToMarkJoin;
+pub use row_changes::RowChanges;
 pub use set_comparison::{MembershipComparison, OrderComparison};
 pub use set_operation_all::SetOperationAll;
+pub use unenforced_keys::UnenforcedKeys;
+pub use write_aside::WriteAside;
 
 /// A logical rule, shared by the sessions that use it.
 pub type Rule = Arc<dyn AnalyzerRule + Send + Sync>;
@@ -25,7 +31,8 @@ pub fn with_analyzer_rules(rules: Vec<Rule>) -> Vec<Rule> {
 
 /// Rules that see the plan as the query wrote it, types not yet brought together.
 fn before_coercion() -> Vec<Rule> {
-    vec![Arc::new(MembershipComparison::new())]
+    // Changes of rows know tables by what they are, before those with unenforced keys are hidden.
+    vec![Arc::new(RowChanges), Arc::new(WriteAside), Arc::new(UnenforcedKeys), Arc::new(MembershipComparison::new())]
 }
 
 /// Rules that see operands brought to common types by DataFusion's type coercion.

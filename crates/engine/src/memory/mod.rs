@@ -1,11 +1,13 @@
 //! Memory pools and accounting: who may hold how much of the memory limit.
 
 mod headroom_pool;
+mod keys;
 mod statement;
 mod table;
 
 pub use headroom_pool::HeadroomPool;
 pub use statement::execute_logical_plan;
+pub(crate) use table::LockedRows;
 pub use table::ReservedMemTable;
 
 /// How a user raises the memory limit: the last sentence of every error that the limit causes.

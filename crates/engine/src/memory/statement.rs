@@ -13,8 +13,8 @@ use super::{HeadroomPool, ReservedMemTable};
 /// Does what [`SessionContext::execute_logical_plan`] does, with every table in memory counted against the memory
 /// limit of the session.
 ///
-/// `CREATE TABLE`, with `AS` or without, makes a [`ReservedMemTable`]; `OR REPLACE` keeps the old table until the new
-/// one is complete. In a session with a [`HeadroomPool`], `SET datafusion.runtime.memory_limit` changes the limit of
+/// `CREATE TABLE`, with `AS` or without, makes a [`ReservedMemTable`], which enforces `PRIMARY KEY` and `UNIQUE`;
+/// `OR REPLACE` keeps the old table until the new one is complete. `CREATE EXTERNAL TABLE` refuses such constraints. In a session with a [`HeadroomPool`], `SET datafusion.runtime.memory_limit` changes the limit of
 /// that pool, where DataFusion would put another pool in its place; `SET datafusion.runtime.max_temp_directory_size`
 /// keeps the session's temporary directory, which DataFusion would forget. Everything else is DataFusion's.
 ///
@@ -23,6 +23,13 @@ use super::{HeadroomPool, ReservedMemTable};
 pub async fn execute_logical_plan(ctx: &SessionContext, plan: LogicalPlan) -> Result<DataFrame> {
     match plan {
         LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(table)) => create_memory_table(ctx, table).await,
+        LogicalPlan::Ddl(DdlStatement::CreateExternalTable(table)) if table.constraints.iter().len() > 0 => {
+            not_impl_err!(
+                "A PRIMARY KEY or UNIQUE constraint of external table '{}' is not supported: nothing enforces it in files, \
+                 and queries would rely on it. Leave it out",
+                table.name
+            )
+        }
         LogicalPlan::Statement(Statement::SetVariable(set)) if set_limit(ctx, &set.variable, &set.value)? => {
             nothing(ctx)
         }

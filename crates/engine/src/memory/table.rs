@@ -24,14 +24,18 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt;
 use overspill_join::memory::{HeldMemory, compact};
+use tokio::sync::RwLockWriteGuard;
 
 use super::RAISE_MEMORY_LIMIT;
+use super::keys::{KeyChanges, Keys};
 
 /// A table in memory that reserves what it holds in a memory pool, and gives it back when it is dropped.
 ///
-/// It scans and changes like DataFusion's [`MemTable`]. Rows are added as a whole or not at all: when the pool refuses
-/// memory for a batch of an `INSERT`, the table stays as it was. A query that still scans a dropped table keeps its
-/// rows alive, but no longer counted, until it ends.
+/// It scans like DataFusion's [`MemTable`]. Each statement changes it as a whole or not at all: when the pool refuses
+/// memory for a batch of an `INSERT`, or a row breaks a `PRIMARY KEY` or a `UNIQUE` constraint, the table stays as it was.
+/// `DELETE`, `UPDATE` and `TRUNCATE` work in sessions
+/// [with Overspill](crate::OverspillSessionExt), which plan them as queries. A query that still scans a dropped table keeps
+/// its rows alive, but no longer counted, until it ends.
 #[derive(Debug)]
 pub struct ReservedMemTable {
     /// A [`MemTable`]. Behind the trait because it holds expressions: proving anew that those may be shared between threads,
@@ -42,19 +46,53 @@ pub struct ReservedMemTable {
     memory: Arc<TableMemory>,
 }
 
+/// The rows of a table by partition, locked against every other statement.
+pub(crate) type LockedRows<'a> = Vec<RwLockWriteGuard<'a, Vec<RecordBatch>>>;
+
 /// The memory of a table, shared with the statements that add to it.
 #[derive(Debug)]
 struct TableMemory {
     table: String,
     reservation: MemoryReservation,
     pool: Arc<dyn MemoryPool>,
-    /// The part of the reservation, in bytes, that is behind rows of the table and not of an unfinished statement.
+    /// The part of the reservation, in bytes, that is behind rows of the table: not behind those of an unfinished
+    /// statement, nor behind the values of keys.
     committed: AtomicUsize,
+    keys: Keys,
 }
 
 impl TableMemory {
     fn try_grow(&self, bytes: usize) -> Result<()> {
         self.reservation.try_grow(bytes).map_err(|error| self.outgrown(bytes, error))
+    }
+
+    /// Does what [`ReservedMemTable::replace`] says.
+    fn replace(
+        self: &Arc<Self>,
+        locked: LockedRows<'_>,
+        new: Vec<Vec<RecordBatch>>,
+        removed: &[RecordBatch],
+        columns: &[usize],
+    ) -> Result<()> {
+        // Old and new rows are there side by side for a while, but share the arrays that do not change.
+        let mut held = HeldMemory::default();
+        locked.iter().flat_map(|partition| partition.iter()).for_each(|batch| _ = held.add(batch));
+        let mut staged = Staged::new(self);
+        staged.try_grow(new.iter().flatten().map(|batch| held.add(batch)).sum())?;
+        let keys = self.keys.replace(columns, &new.concat())?;
+        staged.try_grow(keys.bytes)?;
+        let removed_keys = self.keys.remove(removed)?;
+        // From here on nothing fails: the memory of the old rows and keys goes, that of the new ones stays.
+        let mut held = HeldMemory::default();
+        let rows = new.iter().flatten().map(|batch| held.add(batch)).sum();
+        for (mut partition, new) in locked.into_iter().zip(new) {
+            *partition = new;
+        }
+        let kept = rows + keys.bytes;
+        let before = self.committed.swap(rows, Ordering::Relaxed);
+        let reserved = before + std::mem::take(&mut staged.bytes) + self.keys.commit(keys) + removed_keys;
+        self.reservation.shrink(reserved.saturating_sub(kept));
+        Ok(())
     }
 
     fn outgrown(&self, bytes: usize, error: DataFusionError) -> DataFusionError {
@@ -95,8 +133,16 @@ impl Staged {
         Ok(())
     }
 
-    fn commit(mut self) {
-        self.memory.committed.fetch_add(std::mem::take(&mut self.bytes), Ordering::Relaxed);
+    /// Takes over what another has reserved.
+    fn take(&mut self, mut other: Self) {
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
+    /// Makes the memory the table's: it stands behind rows, and behind the values of keys that `keys` adds.
+    fn commit(mut self, keys: KeyChanges) {
+        let rows = std::mem::take(&mut self.bytes) - keys.bytes;
+        self.memory.committed.fetch_add(rows, Ordering::Relaxed);
+        self.memory.reservation.shrink(self.memory.keys.commit(keys));
     }
 }
 
@@ -135,33 +181,41 @@ impl ReservedMemTable {
         pool: &Arc<dyn MemoryPool>,
         declare: impl FnOnce(MemTable) -> MemTable,
     ) -> Result<Self> {
+        let declared = declare(MemTable::try_new(Arc::clone(&schema), vec![vec![]; partitions.len().max(1)])?);
         let reservation = MemoryConsumer::new(format!("Table '{name}'")).register(pool);
         let memory = Arc::new(TableMemory {
             table: name.to_owned(),
             reservation,
             pool: Arc::clone(pool),
             committed: AtomicUsize::new(0),
+            keys: Keys::new(name, declared.constraints().unwrap_or(&Constraints::default()), &schema)?,
         });
-        let mut rows = vec![vec![]; partitions.len().max(1)];
+        let mut rows = vec![vec![]; declared.batches.len()];
         let mut tasks = JoinSet::new();
         for (partition, stream) in partitions.into_iter().enumerate() {
             let memory = Arc::clone(&memory);
             tasks.spawn(async move { (partition, collect(stream, memory).await) });
         }
         // All or nothing: what is staged goes when an error drops it, and with the set of tasks those still running.
-        let mut staged = vec![];
+        let mut staged = Staged::new(&memory);
         while let Some(finished) = tasks.join_next().await {
             let (partition, collected) = finished.map_err(|error| match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
                 Err(error) => exec_datafusion_err!("Creating table '{name}' was interrupted: {error}"),
             })?;
             let (batches, memory) = collected?;
+            MemTable::try_new(Arc::clone(&schema), vec![batches.clone()])?;
             rows[partition] = batches;
-            staged.push(memory);
+            staged.take(memory);
         }
-        let table = declare(MemTable::try_new(schema, rows)?);
-        staged.into_iter().for_each(Staged::commit);
-        Ok(Self { partitions: table.batches.clone(), table: Arc::new(table), memory })
+        let keys = memory.keys.add(&rows.concat())?;
+        staged.try_grow(keys.bytes)?;
+        let partitions = declared.batches.clone();
+        for (partition, rows) in partitions.iter().zip(rows) {
+            *partition.write().await = rows;
+        }
+        staged.commit(keys);
+        Ok(Self { partitions, table: Arc::new(declared), memory })
     }
 
     /// The bytes that the table has reserved.
@@ -169,19 +223,26 @@ impl ReservedMemTable {
         self.memory.reservation.size()
     }
 
-    /// Counts the rows anew after a statement that replaced some.
-    async fn recount(&self) {
-        let mut held = HeldMemory::default();
-        let mut bytes = 0;
-        for partition in &self.partitions {
-            bytes += partition.read().await.iter().map(|batch| held.add(batch)).sum::<usize>();
-        }
-        let before = self.memory.committed.swap(bytes, Ordering::Relaxed);
-        match bytes.checked_sub(before) {
-            // The rows are in the table already, so this cannot be refused.
-            Some(more) => self.memory.reservation.grow(more),
-            None => self.memory.reservation.shrink(before - bytes),
-        }
+    /// The rows of the table.
+    pub(crate) fn partitions(&self) -> &[PartitionData] {
+        &self.partitions
+    }
+
+    /// Whether the table has constraints that rows could break.
+    pub(crate) fn has_keys(&self) -> bool {
+        !self.memory.keys.is_empty()
+    }
+
+    /// Puts `new` in the place of all rows, or fails and leaves the table as it is. `removed` are the rows that go without
+    /// another in their place; `columns` are those whose values differ.
+    pub(crate) fn replace(
+        &self,
+        locked: LockedRows<'_>,
+        new: Vec<Vec<RecordBatch>>,
+        removed: &[RecordBatch],
+        columns: &[usize],
+    ) -> Result<()> {
+        self.memory.replace(locked, new, removed, columns)
     }
 }
 
@@ -228,52 +289,19 @@ impl TableProvider for ReservedMemTable {
         op: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         self.schema().logically_equivalent_names_and_types(&input.schema())?;
-        if op != InsertOp::Append {
-            return not_impl_err!("{op} is not supported for table '{}' in memory", self.memory.table);
+        if op == InsertOp::Replace {
+            return not_impl_err!(
+                "REPLACE INTO is not supported for table '{}' in memory. Write a DELETE and an INSERT",
+                self.memory.table
+            );
         }
-        let sink =
-            TableSink { schema: self.schema(), partitions: self.partitions.clone(), memory: Arc::clone(&self.memory) };
+        let sink = TableSink {
+            schema: self.schema(),
+            partitions: self.partitions.clone(),
+            memory: Arc::clone(&self.memory),
+            overwrites: op == InsertOp::Overwrite,
+        };
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
-    }
-
-    fn delete_from<'s, 'session, 'async_trait>(
-        &'s self,
-        state: &'session dyn Session,
-        filters: Vec<Expr>,
-    ) -> Planned<'async_trait>
-    where
-        's: 'async_trait,
-        'session: 'async_trait,
-        Self: 'async_trait,
-    {
-        let delete = self.table.delete_from(state, filters);
-        Box::pin(async move {
-            let deleted = delete.await;
-            self.recount().await;
-            deleted
-        })
-    }
-
-    fn update<'s, 'session, 'async_trait>(
-        &'s self,
-        state: &'session dyn Session,
-        assignments: Vec<(String, Expr)>,
-        filters: Vec<Expr>,
-    ) -> Planned<'async_trait>
-    where
-        's: 'async_trait,
-        'session: 'async_trait,
-        Self: 'async_trait,
-    {
-        let update = self.table.update(state, assignments, filters);
-        Box::pin(async move {
-            // The old and the new rows exist side by side for a while.
-            let mut copy = Staged::new(&self.memory);
-            copy.try_grow(self.memory.committed.load(Ordering::Relaxed))?;
-            let updated = update.await;
-            self.recount().await;
-            updated
-        })
     }
 }
 
@@ -285,6 +313,8 @@ struct TableSink {
     schema: SchemaRef,
     partitions: Vec<PartitionData>,
     memory: Arc<TableMemory>,
+    /// The rows take the place of those that are there.
+    overwrites: bool,
 }
 
 #[async_trait]
@@ -294,21 +324,30 @@ impl DataSink for TableSink {
     }
 
     async fn write_all(&self, rows: SendableRecordBatchStream, _context: &Arc<TaskContext>) -> Result<u64> {
-        let (batches, staged) = collect(rows, Arc::clone(&self.memory)).await?;
+        let (batches, mut staged) = collect(rows, Arc::clone(&self.memory)).await?;
         let count: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let mut shares = vec![vec![]; self.partitions.len()];
         for (number, batch) in batches.into_iter().enumerate() {
             shares[number % self.partitions.len()].push(batch);
         }
         // All locks first: a statement that is cancelled while it waits has added nothing.
-        let mut partitions = Vec::with_capacity(self.partitions.len());
+        let mut locked = Vec::with_capacity(self.partitions.len());
         for partition in &self.partitions {
-            partitions.push(partition.write().await);
+            locked.push(partition.write().await);
         }
-        for (mut partition, mut share) in partitions.into_iter().zip(shares) {
-            partition.append(&mut share);
+        if self.overwrites {
+            // Reserved anew, beside the rows that go.
+            drop(staged);
+            let columns: Vec<usize> = (0..self.schema.fields().len()).collect();
+            self.memory.replace(locked, shares, &[], &columns)?;
+        } else {
+            let keys = self.memory.keys.add(&shares.concat())?;
+            staged.try_grow(keys.bytes)?;
+            for (mut partition, mut share) in locked.into_iter().zip(shares) {
+                partition.append(&mut share);
+            }
+            staged.commit(keys);
         }
-        staged.commit();
         Ok(count as u64)
     }
 }

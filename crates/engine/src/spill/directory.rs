@@ -1,4 +1,5 @@
-//! One directory a process for its spill files, which goes with the process however that ends.
+//! Directories that go with their process however that ends: one for its spill files, and those that files are written in
+//! before they are put in place.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::hash::{BuildHasher, RandomState};
@@ -9,8 +10,11 @@ use std::time::{Duration, SystemTime};
 use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::error::DataFusionError;
 
-/// Directories of running processes are called `overspill-PID-RANDOM`.
+/// Spill directories of running processes are called `overspill-PID-RANDOM`.
 const PREFIX: &str = "overspill-";
+
+/// Directories of files that are not finished are called `.overspill-write-PID-RANDOM`.
+const WRITE_PREFIX: &str = ".overspill-write-";
 
 /// Directories are made under this name and renamed once they hold a locked lock file.
 const UNFINISHED_PREFIX: &str = ".overspill-";
@@ -33,11 +37,7 @@ const UNFINISHED_AGE: Duration = Duration::from_secs(600);
 /// it, and the next process that opens the same root takes the lock and removes the directory. Directories of live
 /// processes, whose lock cannot be taken, and whatever does not carry our name and our lock file are never touched.
 #[derive(Debug)]
-pub struct SpillDirectory {
-    path: PathBuf,
-    /// Holds the lock until everything is removed.
-    _lock: File,
-}
+pub struct SpillDirectory(LockedDirectory);
 
 impl SpillDirectory {
     /// Makes a directory for this process in `root`, which is created if only it is missing, and removes the
@@ -47,19 +47,43 @@ impl SpillDirectory {
     /// When `root` is not a directory, cannot be created, or cannot be written to.
     pub fn open(root: &Path) -> Result<Self> {
         ensure_root(root)?;
-        let directory = Self::create(root).map_err(|error| unusable_root(root, "cannot be written to", &error))?;
-        sweep(root, &directory.path);
-        Ok(directory)
+        let directory = LockedDirectory::create(root, PREFIX)
+            .map_err(|error| unusable_root(root, "cannot be written to", &error))?;
+        sweep(root, &directory.path, PREFIX);
+        Ok(Self(directory))
     }
 
     /// The path of the directory, for [`DiskManagerMode::Directories`].
     ///
     /// [`DiskManagerMode::Directories`]: datafusion::execution::disk_manager::DiskManagerMode::Directories
     pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+}
+
+/// A directory on whose lock file the process holds an advisory lock. It is removed on drop, or by
+/// the next process that opens a directory of its kind in the same place.
+#[derive(Debug)]
+pub(crate) struct LockedDirectory {
+    path: PathBuf,
+    /// Holds the lock until everything is removed.
+    _lock: File,
+}
+
+impl LockedDirectory {
+    /// Makes a hidden directory in `root` for files that are not finished, and removes those that dead processes left
+    /// there.
+    pub fn for_writing(root: &Path) -> io::Result<Self> {
+        let directory = Self::create(root, WRITE_PREFIX)?;
+        sweep(root, &directory.path, WRITE_PREFIX);
+        Ok(directory)
+    }
+
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
-    fn create(root: &Path) -> io::Result<Self> {
+    fn create(root: &Path, prefix: &str) -> io::Result<Self> {
         // Absolute, so that a later change of the working directory does not matter.
         let root = fs::canonicalize(root)?;
         loop {
@@ -71,7 +95,7 @@ impl SpillDirectory {
             }
             // The lock is taken before the directory gets a name that others look at: no other process ever sees
             // it without its lock.
-            let path = root.join(format!("{PREFIX}{name}"));
+            let path = root.join(format!("{prefix}{name}"));
             let locked = locked_file(&unfinished.join(LOCK_FILE)).and_then(|lock| {
                 fs::rename(&unfinished, &path)?;
                 Ok(lock)
@@ -87,7 +111,7 @@ impl SpillDirectory {
     }
 }
 
-impl Drop for SpillDirectory {
+impl Drop for LockedDirectory {
     fn drop(&mut self) {
         // What cannot be removed now is removed by the next process that opens the root.
         _ = remove(&self.path);
@@ -150,8 +174,8 @@ fn random() -> u64 {
     RandomState::new().hash_one(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok())
 }
 
-/// Removes what dead processes left in `root`. Failures are left for another process to try.
-fn sweep(root: &Path, own: &Path) {
+/// Removes what dead processes left in `root` under names with this prefix. Failures are left for another process to try.
+fn sweep(root: &Path, own: &Path, prefix: &str) {
     let (Ok(entries), Ok(own)) = (fs::read_dir(root), fs::symlink_metadata(own)) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
@@ -161,7 +185,7 @@ fn sweep(root: &Path, own: &Path) {
         // files elsewhere.
         match fs::symlink_metadata(&path) {
             Ok(metadata) if metadata.is_dir() && same_owner(&metadata, &own) => {
-                if name.strip_prefix(PREFIX).is_some_and(is_pid_and_random) {
+                if name.strip_prefix(prefix).is_some_and(is_pid_and_random) {
                     _ = remove_abandoned(&path);
                 } else if name.strip_prefix(UNFINISHED_PREFIX).is_some_and(is_pid_and_random) && is_old(&metadata) {
                     // A process died within the moment between making the directory and locking it.

@@ -3,5 +3,6 @@
 mod directory;
 mod disk_full;
 
+pub(crate) use directory::LockedDirectory;
 pub use directory::SpillDirectory;
 pub use disk_full::explain_disk_full;

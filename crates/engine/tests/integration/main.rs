@@ -2,6 +2,7 @@
 //!
 //! - `differential`: random queries give the answers of stock DataFusion and of DuckDB, in ample and in little memory.
 //! - `faults`: reservations, writes and reads that fail, streams that are dropped or never polled.
+//! - `changes`: statements that change tables and files do what they say, or nothing.
 //! - `bad_input`: inputs and budgets at the edge of what makes sense.
 //! - `device`: joins on the emulated device, down to its least memory, and with every failure of its driver.
 //! - `membership`: IN and NOT IN over subqueries, wherever they stand.
@@ -11,6 +12,7 @@
 //! - `strategies`: how joins are planned to run in memory, and large tables each way.
 
 mod bad_input;
+mod changes;
 mod device;
 mod differential;
 #[allow(dead_code)] // The tests of kernels use more of it.

@@ -1,0 +1,206 @@
+//! `DELETE`, `UPDATE` and `TRUNCATE` change the rows that a query with the same filter would give.
+
+use std::sync::Arc;
+
+use datafusion::catalog::TableProvider;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, Result, internal_datafusion_err, not_impl_err};
+use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{
+    DmlStatement, EmptyRelation, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, TableScanBuilder, WriteOp,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+use crate::row_changes::{ChangeableTable, ChangedRows, NumberedRows, ROW_NUMBER, RowChange};
+
+/// Turns `DELETE`, `UPDATE` and `TRUNCATE` of tables in memory into queries for the numbers of the rows to change
+/// (the comment of `row_changes` draws them), and refuses those of other tables that would change other rows than were asked for.
+///
+/// DataFusion 55 hands a table the simple predicates that it finds in the optimized plan, and forgets the rest: with a
+/// subquery, a `LIMIT` or a filter that is never true, every row is deleted or updated. It also changes rows when the
+/// statement is planned, also by `EXPLAIN`, and keeps half of the changes when an expression fails.
+#[derive(Debug, Default)]
+pub struct RowChanges;
+
+impl AnalyzerRule for RowChanges {
+    fn name(&self) -> &str {
+        "row_changes"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let rewritten = plan.transform_down(|node| match node {
+            LogicalPlan::Dml(statement) => {
+                let rewritten = rewrite(statement)?;
+                Ok(Transformed::new(LogicalPlan::Dml(rewritten), true, TreeNodeRecursion::Stop))
+            }
+            // Statements are at the top, or under these.
+            LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => Ok(Transformed::no(node)),
+            node => Ok(Transformed::new(node, false, TreeNodeRecursion::Stop)),
+        })?;
+        Ok(rewritten.data)
+    }
+}
+
+fn rewrite(statement: DmlStatement) -> Result<DmlStatement> {
+    if !matches!(statement.op, WriteOp::Delete | WriteOp::Update | WriteOp::Truncate) {
+        return Ok(statement);
+    }
+    let Ok(provider) = source_as_provider(&statement.target) else { return Ok(statement) };
+    let Some(table) = ChangeableTable::new(statement.table_name.to_string(), Arc::clone(&provider)) else {
+        if !matches!(statement.op, WriteOp::Truncate) {
+            refuse_what_is_forgotten(&statement)?;
+        }
+        return Ok(statement);
+    };
+    let rows = Target { provider, rows: NumberedRows::new(table) };
+    let (change, input) = match &statement.op {
+        WriteOp::Update => update(&statement, &rows)?,
+        WriteOp::Truncate => {
+            let scan = LogicalPlanBuilder::scan(
+                statement.table_name.clone(),
+                provider_as_source(Arc::new(rows.rows.clone())),
+                None,
+            )?;
+            (RowChange::Delete, project(scan.build()?, vec![])?)
+        }
+        _ => (RowChange::Delete, project(rows.numbered(&statement, &statement.input)?, vec![])?),
+    };
+    let target = provider_as_source(Arc::new(ChangedRows::new(rows.rows, change)));
+    Ok(DmlStatement::new(statement.table_name, target, WriteOp::Insert(InsertOp::Overwrite), Arc::new(input)))
+}
+
+/// Takes an `UPDATE` apart, whose input is a projection to the table's columns with their values.
+fn update(statement: &DmlStatement, target: &Target) -> Result<(RowChange, LogicalPlan)> {
+    let schema = statement.target.schema();
+    let projection = match statement.input.as_ref() {
+        LogicalPlan::Projection(projection) if projection.expr.len() == schema.fields().len() => projection,
+        // The optimizer has seen a prepared statement already, and that its filter is never true.
+        LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, .. }) => {
+            let input = target.numbered(statement, &statement.input)?;
+            return Ok((RowChange::Update(vec![]), project(input, vec![])?));
+        }
+        _ => return not_supported(statement),
+    };
+    let input = target.numbered(statement, &projection.input)?;
+    let qualifier = row_number(&input)?.relation;
+    let (mut columns, mut values) = (vec![], vec![]);
+    for (column, (field, value)) in schema.fields().iter().zip(&projection.expr).enumerate() {
+        let unaliased = value.clone().unalias();
+        let is_itself =
+            matches!(&unaliased, Expr::Column(from) if from.name == *field.name() && from.relation == qualifier);
+        if !is_itself {
+            columns.push(column);
+            values.push(unaliased.alias(field.name()));
+        }
+    }
+    Ok((RowChange::Update(columns), project(input, values)?))
+}
+
+/// Projects to `values` and, behind them, the row number.
+fn project(input: LogicalPlan, mut values: Vec<Expr>) -> Result<LogicalPlan> {
+    values.push(Expr::Column(row_number(&input)?));
+    LogicalPlanBuilder::from(input).project(values)?.build()
+}
+
+fn row_number(plan: &LogicalPlan) -> Result<Column> {
+    let found = plan.schema().iter().find(|(_, field)| field.name() == ROW_NUMBER);
+    found.map(Column::from).ok_or_else(|| internal_datafusion_err!("A change of rows without their numbers"))
+}
+
+/// The table whose rows change.
+struct Target {
+    provider: Arc<dyn TableProvider>,
+    rows: NumberedRows,
+}
+
+impl Target {
+    /// The plan with the number of the row of the target behind, or somewhere among, its columns.
+    ///
+    /// The target is the leftmost table of the plan. Plans of prepared statements have been optimized.
+    fn numbered(&self, statement: &DmlStatement, plan: &LogicalPlan) -> Result<LogicalPlan> {
+        match plan {
+            LogicalPlan::TableScan(scan) => {
+                let is_target = source_as_provider(&scan.source).is_ok_and(|table| Arc::ptr_eq(&table, &self.provider));
+                // A table in memory takes no filters.
+                if !is_target || !scan.filters.is_empty() {
+                    return not_supported(statement);
+                }
+                let number = self.provider.schema().fields().len();
+                let projection = scan.projection.clone().map(|columns| [columns, vec![number]].concat());
+                let source = provider_as_source(Arc::new(self.rows.clone()));
+                let scan = TableScanBuilder::new(scan.table_name.clone(), source)
+                    .with_projection(projection)
+                    .with_fetch(scan.fetch)
+                    .build()?;
+                Ok(LogicalPlan::TableScan(scan))
+            }
+            LogicalPlan::Filter(_) | LogicalPlan::Sort(_) | LogicalPlan::Limit(_) | LogicalPlan::SubqueryAlias(_) => {
+                let inputs = plan.inputs().into_iter().map(|input| self.numbered(statement, input));
+                plan.with_new_exprs(plan.expressions(), inputs.collect::<Result<_>>()?)
+            }
+            LogicalPlan::Projection(projection) => {
+                project(self.numbered(statement, &projection.input)?, projection.expr.clone())
+            }
+            LogicalPlan::Join(join) if keeps_left_rows(join.join_type) => {
+                let left = self.numbered(statement, &join.left)?;
+                plan.with_new_exprs(plan.expressions(), vec![left, join.right.as_ref().clone()])
+            }
+            // A filter that the optimizer found to be never true: the plan of no row of the target.
+            LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, .. }) => {
+                let source = provider_as_source(Arc::new(self.rows.clone()));
+                let scan = LogicalPlanBuilder::scan(statement.table_name.clone(), source, None)?.build()?;
+                let schema = Arc::clone(scan.schema());
+                Ok(LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema }))
+            }
+            _ => not_supported(statement),
+        }
+    }
+}
+
+/// Whether the columns of the left side of a join come out of it, and each row of the result has one of its rows.
+fn keeps_left_rows(join: JoinType) -> bool {
+    matches!(join, JoinType::Inner | JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark)
+}
+
+fn not_supported<T>(statement: &DmlStatement) -> Result<T> {
+    not_impl_err!(
+        "This form of {} is not supported for table '{}'. Say which rows it is about in WHERE, as with WHERE k IN (SELECT …)",
+        statement.op.name(),
+        statement.table_name
+    )
+}
+
+/// Refuses changes of a table that DataFusion would tell of no more than a part of the filter.
+fn refuse_what_is_forgotten(statement: &DmlStatement) -> Result<()> {
+    let mut forgotten = None;
+    statement.input.apply(|node| {
+        forgotten = match node {
+            LogicalPlan::Limit(_) => Some("a LIMIT"),
+            LogicalPlan::Join(_) => Some("a join"),
+            _ if has_subquery(node)? => Some("a subquery"),
+            LogicalPlan::EmptyRelation(_) => Some("a filter that is never true"),
+            _ => return Ok(TreeNodeRecursion::Continue),
+        };
+        Ok(TreeNodeRecursion::Stop)
+    })?;
+    match forgotten {
+        Some(forgotten) => not_impl_err!(
+            "{} with {forgotten} is not supported for table '{}', whose rows are not in memory: DataFusion would change every \
+             row. Write the result of a query to new files instead",
+            statement.op.name(),
+            statement.table_name
+        ),
+        None => Ok(()),
+    }
+}
+
+fn has_subquery(node: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    node.apply_subqueries(|_| {
+        found = true;
+        Ok(TreeNodeRecursion::Stop)
+    })?;
+    Ok(found)
+}

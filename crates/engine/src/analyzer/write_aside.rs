@@ -1,0 +1,64 @@
+//! `COPY` and `INSERT` put files in place when all of them are complete.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, not_impl_err};
+use datafusion::datasource::file_format::{file_type_to_format, format_as_file_type};
+use datafusion::datasource::stream::StreamTable;
+use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::logical_expr::dml::{CopyTo, InsertOp};
+use datafusion::logical_expr::{DmlStatement, LogicalPlan, WriteOp};
+use datafusion::optimizer::AnalyzerRule;
+
+use crate::write_aside::{AppendedAside, WrittenAside};
+
+/// Lets `COPY`, and `INSERT` into tables of files, write aside and rename (the comment of `write_aside` tells how).
+///
+/// In DataFusion 55 one that fails leaves a part of its result, in the place of what was there. Unbounded tables, which
+/// are pipes by intent, are appended to as the rows come.
+#[derive(Debug, Default)]
+pub struct WriteAside;
+
+impl AnalyzerRule for WriteAside {
+    fn name(&self) -> &str {
+        "write_aside"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let rewritten = plan.transform_down(|node| match node {
+            LogicalPlan::Copy(copy) => {
+                Ok(Transformed::new(LogicalPlan::Copy(copied_aside(copy)?), true, TreeNodeRecursion::Stop))
+            }
+            LogicalPlan::Dml(statement) => {
+                Ok(Transformed::new(LogicalPlan::Dml(inserted_aside(statement)?), true, TreeNodeRecursion::Stop))
+            }
+            // Statements are at the top, or under these.
+            LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => Ok(Transformed::no(node)),
+            node => Ok(Transformed::new(node, false, TreeNodeRecursion::Stop)),
+        })?;
+        Ok(rewritten.data)
+    }
+}
+
+fn copied_aside(mut copy: CopyTo) -> Result<CopyTo> {
+    let format = file_type_to_format(&copy.file_type)?;
+    if !format.is::<WrittenAside>() {
+        copy.file_type = format_as_file_type(Arc::new(WrittenAside::new(format)));
+    }
+    Ok(copy)
+}
+
+fn inserted_aside(mut statement: DmlStatement) -> Result<DmlStatement> {
+    let WriteOp::Insert(op) = &statement.op else { return Ok(statement) };
+    let Ok(table) = source_as_provider(&statement.target) else { return Ok(statement) };
+    // It would be appended all the same.
+    if table.downcast_ref::<StreamTable>().is_some() && *op != InsertOp::Append {
+        return not_impl_err!("{op} is not supported for unbounded table '{}'", statement.table_name);
+    }
+    if let Some(table) = AppendedAside::new(table) {
+        statement.target = provider_as_source(Arc::new(table));
+    }
+    Ok(statement)
+}

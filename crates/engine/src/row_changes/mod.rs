@@ -1,0 +1,25 @@
+//! `DELETE`, `UPDATE` and `TRUNCATE` of tables in memory, as queries over numbered rows.
+//!
+//! [`RowChanges`](crate::analyzer::RowChanges) turns a statement into a query that gives the numbers of the rows it is
+//! about, and for an `UPDATE` their new values. The query is planned and joined like any other, so that its filter may hold
+//! subqueries. A sink takes its result and puts the table's new rows in place, all at once or not at all:
+//!
+//! ```text
+//!   DELETE FROM t WHERE k IN (SELECT x FROM s)          UPDATE t SET v = v + 1 WHERE k > 7
+//!
+//!   RowChangeSink (delete)                              RowChangeSink (update v)
+//!     Projection: row number                              Projection: v + 1, row number
+//!       Filter: k IN (SELECT x FROM s)                      Filter: k > 7
+//!         NumberedRows of t                                   NumberedRows of t
+//! ```
+//!
+//! The numbers are those of the rows when the statement was planned. If another statement has changed the table before
+//! the sink does, it refuses: the numbers mean other rows then.
+
+mod numbered;
+mod sink;
+mod table;
+
+pub(crate) use numbered::{NumberedRows, ROW_NUMBER};
+pub(crate) use sink::{ChangedRows, RowChange};
+pub(crate) use table::ChangeableTable;

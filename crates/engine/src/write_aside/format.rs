@@ -1,0 +1,135 @@
+//! The file formats of `COPY`, with files that are written aside.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::Session;
+use datafusion::common::{GetExt, Result, Statistics, config_err, plan_err};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSinkConfig, FileSource};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::physical_expr::LexRequirement;
+use datafusion::physical_plan::ExecutionPlan;
+
+use super::destination::Destination;
+use super::exec::WriteAsideExec;
+
+/// The option of `COPY` that lets it replace the files of a folder. DataFusion puts `format.` before options without a dot.
+const OVERWRITE: &str = "format.overwrite";
+
+/// Makes a format whose files are written aside, and takes the option `overwrite`.
+#[derive(Debug)]
+pub(crate) struct WrittenAside {
+    format: Arc<dyn FileFormatFactory>,
+}
+
+impl WrittenAside {
+    pub fn new(format: Arc<dyn FileFormatFactory>) -> Self {
+        Self { format }
+    }
+}
+
+impl GetExt for WrittenAside {
+    fn get_ext(&self) -> String {
+        self.format.get_ext()
+    }
+}
+
+impl FileFormatFactory for WrittenAside {
+    fn create(&self, state: &dyn Session, options: &HashMap<String, String>) -> Result<Arc<dyn FileFormat>> {
+        let mut options = options.clone();
+        let overwrites = match options.remove(OVERWRITE).as_deref().map(str::trim) {
+            None => false,
+            Some(value) if value.eq_ignore_ascii_case("true") => true,
+            Some(value) if value.eq_ignore_ascii_case("false") => false,
+            Some(value) => return config_err!("The option overwrite of COPY is true or false, and not '{value}'"),
+        };
+        Ok(Arc::new(AsideFormat { format: self.format.create(state, &options)?, overwrites }))
+    }
+
+    fn default(&self) -> Arc<dyn FileFormat> {
+        Arc::new(AsideFormat { format: self.format.default(), overwrites: false })
+    }
+}
+
+/// A format that writes files aside, and does everything else as another does.
+#[derive(Debug)]
+struct AsideFormat {
+    format: Arc<dyn FileFormat>,
+    /// Files that are in the folder are replaced.
+    overwrites: bool,
+}
+
+#[async_trait]
+impl FileFormat for AsideFormat {
+    fn get_ext(&self) -> String {
+        self.format.get_ext()
+    }
+
+    fn get_ext_with_compression(&self, compression: &FileCompressionType) -> Result<String> {
+        self.format.get_ext_with_compression(compression)
+    }
+
+    fn compression_type(&self) -> Option<FileCompressionType> {
+        self.format.compression_type()
+    }
+
+    async fn infer_schema(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        objects: &[ObjectMeta],
+    ) -> Result<SchemaRef> {
+        self.format.infer_schema(state, store, objects).await
+    }
+
+    async fn infer_stats(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        schema: SchemaRef,
+        object: &ObjectMeta,
+    ) -> Result<Statistics> {
+        self.format.infer_stats(state, store, schema, object).await
+    }
+
+    async fn create_physical_plan(&self, state: &dyn Session, scan: FileScanConfig) -> Result<Arc<dyn ExecutionPlan>> {
+        self.format.create_physical_plan(state, scan).await
+    }
+
+    async fn create_writer_physical_plan(
+        &self,
+        input: Arc<dyn ExecutionPlan>,
+        state: &dyn Session,
+        sink: FileSinkConfig,
+        order: Option<LexRequirement>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let Some(path) = Destination::local_path(&sink.table_paths[0]) else {
+            return self.format.create_writer_physical_plan(input, state, sink, order).await;
+        };
+        if sink.table_paths[0].get_glob().is_some() {
+            return plan_err!(
+                "COPY cannot write '{}': *, ? and [ match names when files are read, and are no part of a name that is written",
+                sink.original_url
+            );
+        }
+        let is_file =
+            sink.table_partition_cols.is_empty() && sink.file_output_mode.single_file_output(&sink.table_paths[0]);
+        let destination = if is_file {
+            Destination::File(path)
+        } else {
+            let extension = sink.file_extension.clone();
+            Destination::Folder { path, extension, overwrites: self.overwrites }
+        };
+        let plan = self.format.create_writer_physical_plan(input, state, sink, order).await?;
+        Ok(Arc::new(WriteAsideExec::new(plan, destination)))
+    }
+
+    fn file_source(&self, schema: TableSchema) -> Arc<dyn FileSource> {
+        self.format.file_source(schema)
+    }
+}

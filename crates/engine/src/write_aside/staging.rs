@@ -1,0 +1,286 @@
+//! The files of one statement, from the first byte to their places.
+
+use std::fs::{self, DirEntry, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use datafusion::common::{Result, exec_datafusion_err, internal_datafusion_err};
+use datafusion::error::DataFusionError;
+use parking_lot::Mutex;
+
+use super::destination::Destination;
+use crate::spill::LockedDirectory;
+
+/// Files that are written aside.
+#[derive(Debug)]
+pub(super) struct Staging {
+    destination: Destination,
+    /// Where the destination is, once symbolic links are followed.
+    place: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `None` once the files are in place, or given up.
+    directory: Option<LockedDirectory>,
+    /// Where file `N.part` of the directory is to be.
+    files: Vec<PathBuf>,
+    /// What the first write that failed says.
+    failure: Option<String>,
+}
+
+impl Staging {
+    /// Makes a directory for the files of a statement.
+    ///
+    /// # Errors
+    /// When something at the destination must not be replaced, or the directory cannot be made.
+    pub fn open(destination: Destination) -> Result<Self> {
+        destination.check()?;
+        let directory = LockedDirectory::for_writing(&destination.anchor()).map_err(|error| {
+            let anchor = destination.anchor();
+            exec_datafusion_err!(
+                "{destination} cannot be written: a directory for its unfinished files cannot be made in '{}': {error}",
+                anchor.display()
+            )
+        })?;
+        let state = State { directory: Some(directory), files: vec![], failure: None };
+        Ok(Self { place: destination.resolved(), destination, state: Mutex::new(state) })
+    }
+
+    /// Opens a file that is to be at `path`.
+    pub fn create(&self, path: PathBuf) -> io::Result<File> {
+        // Under the lock, so that no file comes into being after the statement was given up.
+        let mut state = self.state.lock();
+        let directory = state.directory.as_ref().ok_or_else(|| io::Error::other("the statement was given up"))?;
+        let known = state.files.iter().position(|file| *file == path);
+        let file = File::create(part(directory, known.unwrap_or(state.files.len())))?;
+        if known.is_none() {
+            state.files.push(path);
+        }
+        Ok(file)
+    }
+
+    /// Remembers why a write failed.
+    pub fn remember(&self, error: &io::Error) {
+        self.state.lock().failure.get_or_insert_with(|| match error.kind() {
+            ErrorKind::StorageFull => "the disk is full".to_owned(),
+            ErrorKind::QuotaExceeded => "the quota on disk space is spent".to_owned(),
+            ErrorKind::FileTooLarge => "the limit on the size of files is reached".to_owned(),
+            _ => error.to_string(),
+        });
+    }
+
+    /// Tells what a failure of the sink comes from.
+    pub fn explain(&self, error: DataFusionError) -> DataFusionError {
+        match &self.state.lock().failure {
+            Some(failure) => {
+                exec_datafusion_err!("{} cannot be written: {failure}. What was there is unchanged", self.destination)
+            }
+            None => error,
+        }
+    }
+
+    /// Removes the files that are not in place.
+    pub fn give_up(&self) {
+        let directory = self.state.lock().directory.take();
+        drop(directory);
+    }
+
+    /// Puts all files in place, or none.
+    pub fn commit(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let directory = state.directory.take();
+        let directory = directory.ok_or_else(|| internal_datafusion_err!("Files are put in place once"))?;
+        let files = std::mem::take(&mut state.files);
+        drop(state);
+        let placed = match &self.destination {
+            Destination::File(_) => self.place_file(&directory, &files),
+            Destination::Table(_) => self.place_each(&directory, &files),
+            Destination::Folder { overwrites, .. } => {
+                // Another statement may have written files in the meantime.
+                self.destination.check()?;
+                self.place_folder(&directory, &files, *overwrites)
+            }
+        };
+        placed.map_err(|error| {
+            exec_datafusion_err!("{} cannot be written: {error}. What was there is unchanged", self.destination)
+        })
+    }
+
+    fn place_file(&self, directory: &LockedDirectory, files: &[PathBuf]) -> io::Result<()> {
+        if files.len() != 1 {
+            return Err(io::Error::other(format!("it would be {} files", files.len())));
+        }
+        let part = part(directory, 0);
+        if let Ok(replaced) = fs::metadata(&self.place) {
+            fs::set_permissions(&part, replaced.permissions())?;
+        }
+        let mut moves = Moves::default();
+        moves.make(parent(&self.place))?;
+        fs::rename(part, &self.place)?;
+        moves.keep();
+        Ok(())
+    }
+
+    /// Moves files into a folder one by one.
+    fn place_each(&self, directory: &LockedDirectory, files: &[PathBuf]) -> io::Result<()> {
+        let mut moves = Moves::default();
+        for (number, file) in files.iter().enumerate() {
+            let place = self.place.join(self.relative(file)?);
+            moves.make(parent(&place))?;
+            moves.move_new(&part(directory, number), &place)?;
+        }
+        moves.keep();
+        Ok(())
+    }
+
+    /// Makes a folder of the files, and puts it in place by a rename.
+    fn place_folder(&self, directory: &LockedDirectory, files: &[PathBuf], overwrites: bool) -> io::Result<()> {
+        let entries =
+            if self.place.is_dir() { fs::read_dir(&self.place)?.collect::<io::Result<Vec<_>>>()? } else { vec![] };
+        let is_hidden = |entry: &DirEntry| entry.file_name().to_string_lossy().starts_with('.');
+        if entries.iter().any(is_hidden) {
+            return self.replace_each(directory, files, entries.iter().filter(|entry| !is_hidden(entry)));
+        }
+        let new = directory.path().join("new");
+        fs::create_dir(&new)?;
+        for (number, file) in files.iter().enumerate() {
+            let place = new.join(self.relative(file)?);
+            fs::create_dir_all(parent(&place))?;
+            fs::rename(part(directory, number), place)?;
+        }
+        if let Ok(replaced) = fs::metadata(&self.place) {
+            fs::set_permissions(&new, replaced.permissions())?;
+        }
+        let mut moves = Moves::default();
+        moves.make(parent(&self.place))?;
+        // A full folder, unless it may be overwritten, is refused by the file system.
+        if entries.is_empty() || !overwrites {
+            fs::rename(&new, &self.place)?;
+        } else {
+            exchange(&new, &self.place, &replaced(directory, parent(&self.place)))?;
+        }
+        moves.keep();
+        Ok(())
+    }
+
+    /// Moves what is in a folder aside and new files in its place, one by one: where something hidden is in the folder, which
+    /// stays. That may be the directory of the new files itself, if the folder is the root of a file system.
+    fn replace_each<'e>(
+        &self,
+        directory: &LockedDirectory,
+        files: &[PathBuf],
+        entries: impl Iterator<Item = &'e DirEntry>,
+    ) -> io::Result<()> {
+        let mut moves = Moves::default();
+        let old = replaced(directory, &self.place);
+        moves.make(&old)?;
+        for entry in entries {
+            moves.move_new(&entry.path(), &old.join(entry.file_name()))?;
+        }
+        for (number, file) in files.iter().enumerate() {
+            let place = self.place.join(self.relative(file)?);
+            moves.make(parent(&place))?;
+            moves.move_new(&part(directory, number), &place)?;
+        }
+        moves.keep();
+        fs::remove_dir_all(old)
+    }
+
+    /// The path of a file below the destination.
+    fn relative<'f>(&self, file: &'f Path) -> io::Result<&'f Path> {
+        file.strip_prefix(self.destination.path())
+            .map_err(|_| io::Error::other(format!("'{}' is not below it", file.display())))
+    }
+}
+
+fn part(directory: &LockedDirectory, number: usize) -> PathBuf {
+    directory.path().join(format!("{number}.part"))
+}
+
+/// Where in `folder` replaced files are for a moment. Should the process be killed then, they are not removed later, as the
+/// directory of unfinished files is.
+fn replaced(directory: &LockedDirectory, folder: &Path) -> PathBuf {
+    let name = directory.path().file_name().unwrap_or_default().to_string_lossy();
+    folder.join(name.replace("-write-", "-replaced-"))
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
+}
+
+/// Changes to the file system that are taken back on drop, the last first, unless they are kept.
+#[derive(Debug, Default)]
+struct Moves {
+    done: Vec<Move>,
+}
+
+#[derive(Debug)]
+enum Move {
+    Made(PathBuf),
+    Renamed { from: PathBuf, to: PathBuf },
+}
+
+impl Moves {
+    /// Makes a directory, and those above it.
+    fn make(&mut self, path: &Path) -> io::Result<()> {
+        let missing: Vec<_> = path.ancestors().take_while(|folder| !folder.exists()).collect();
+        for folder in missing.into_iter().rev() {
+            match fs::create_dir(folder) {
+                Ok(()) => self.done.push(Move::Made(folder.to_path_buf())),
+                // Another statement has made it in the meantime.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Renames a file to a name that is free.
+    fn move_new(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        if fs::symlink_metadata(to).is_ok() {
+            return Err(io::Error::new(ErrorKind::AlreadyExists, format!("'{}' is there already", to.display())));
+        }
+        fs::rename(from, to)?;
+        self.done.push(Move::Renamed { from: from.to_path_buf(), to: to.to_path_buf() });
+        Ok(())
+    }
+
+    fn keep(mut self) {
+        self.done.clear();
+    }
+}
+
+impl Drop for Moves {
+    fn drop(&mut self) {
+        for step in self.done.drain(..).rev() {
+            // Nothing more can be done about one that fails.
+            _ = match step {
+                Move::Made(folder) => fs::remove_dir(folder),
+                Move::Renamed { from, to } => fs::rename(to, from),
+            };
+        }
+    }
+}
+
+/// Puts one folder in the place of another and removes that. `aside` is where the other may be in between.
+fn exchange(new: &Path, old: &Path, aside: &Path) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        use rustix::io::Errno;
+        match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
+            // The file system cannot.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
+            Err(error) => return Err(error.into()),
+            // What was there goes with the directory of unfinished files.
+            Ok(()) => return Ok(()),
+        }
+    }
+    let mut moves = Moves::default();
+    moves.move_new(old, aside)?;
+    moves.move_new(new, old)?;
+    moves.keep();
+    fs::remove_dir_all(aside)
+}
