@@ -193,10 +193,7 @@ fn narrowed(filter: &JoinFilter, expression: PhysicalExprRef) -> Result<JoinFilt
     Ok(JoinFilter::new(expression, columns, Arc::new(filter.schema().project(&used)?)))
 }
 
-fn with_columns(
-    expression: &PhysicalExprRef,
-    index: impl Fn(&Column) -> Result<usize>,
-) -> Result<PhysicalExprRef> {
+fn with_columns(expression: &PhysicalExprRef, index: impl Fn(&Column) -> Result<usize>) -> Result<PhysicalExprRef> {
     let moved = Arc::clone(expression).transform(|node| match node.downcast_ref::<Column>() {
         Some(column) => {
             let moved: Arc<dyn PhysicalExpr> = Arc::new(Column::new(column.name(), index(column)?));

@@ -202,9 +202,9 @@ impl Finishing {
     /// The block. May be dropped on the way and called again, but not once it has given the block.
     pub async fn block(&mut self) -> Result<Block> {
         match self {
-            Self::Done(block) => block
-                .take()
-                .unwrap_or_else(|| Err(internal_datafusion_err!("a block of a join was asked for twice"))),
+            Self::Done(block) => {
+                block.take().unwrap_or_else(|| Err(internal_datafusion_err!("a block of a join was asked for twice")))
+            }
             Self::Running(task) => {
                 task.join_unwind_mut().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?
             }

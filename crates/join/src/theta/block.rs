@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::buffer::NullBuffer;
+use arrow::compute::take;
+use arrow::datatypes::SchemaRef;
 
-use super::keys::{KeyWords, SortedKeys, put_together, take_rows};
+use super::keys::{KeyWords, SortedKeys, StreamKey, put_together};
 use super::output::MatchedRows;
 use super::ranks::Ranks;
 use super::spec::{BlockSearch, ThetaSpec};
@@ -143,8 +145,9 @@ impl BlockBuilder {
         let schema = spec.schema(side);
         let batch = scatter_batches(schema, batches_or_empty(schema, batches), &[UInt32Array::from(order)])?.remove(0);
         let matched = MatchedRows::new(if spec.tracks(side) { rows } else { 0 });
-        let bytes =
-            HeldMemory::default().add(&batch) + index.as_ref().map_or(0, Index::bytes) + MatchedRows::bytes(matched.rows());
+        let bytes = HeldMemory::default().add(&batch)
+            + index.as_ref().map_or(0, Index::bytes)
+            + MatchedRows::bytes(matched.rows());
         let granted = grant.bytes();
         if bytes > granted {
             grant.grow(bytes - granted);
@@ -155,7 +158,7 @@ impl BlockBuilder {
     }
 }
 
-fn batches_or_empty(schema: &arrow::datatypes::SchemaRef, batches: Vec<RecordBatch>) -> Vec<RecordBatch> {
+fn batches_or_empty(schema: &SchemaRef, batches: Vec<RecordBatch>) -> Vec<RecordBatch> {
     if batches.is_empty() { vec![RecordBatch::new_empty(Arc::clone(schema))] } else { batches }
 }
 
@@ -218,7 +221,7 @@ impl Index {
         let first = SortedKeys::new(words, &order);
         let second = match keys.get(1) {
             Some(key) => {
-                let words = KeyWords::new(&take_rows(key, &UInt32Array::from(order.clone()))?)?;
+                let words = KeyWords::new(&take(key, &UInt32Array::from(order.clone()), None)?)?;
                 let positions = words.sort(0..order.len() as u32);
                 let mut ranks = vec![0; positions.len()];
                 for (rank, position) in positions.iter().enumerate() {
@@ -246,13 +249,27 @@ impl Index {
     pub(super) fn candidates(&self, search: &BlockSearch, stream: &[ArrayRef], rows: usize) -> Result<Candidates> {
         let mut positions = vec![self.first.all(); rows];
         let mut ranks = self.second.as_ref().map(|second| vec![second.keys.all(); rows]);
-        for (bound, key) in search.bounds.iter().zip(stream) {
+        let mut keys: Vec<(&ArrayRef, StreamKey)> = Vec::with_capacity(stream.len());
+        let mut order = Vec::new();
+        for (bound, array) in search.bounds.iter().zip(stream) {
+            // A BETWEEN compares one expression twice.
+            let place = match keys.iter().position(|(other, _)| Arc::ptr_eq(other, array)) {
+                Some(place) => place,
+                None => {
+                    keys.push((array, StreamKey::new(array)?));
+                    keys.len() - 1
+                }
+            };
+            let key = &keys[place].1;
             match (bound.key, &self.second, &mut ranks) {
-                (1, Some(second), Some(ranks)) => second.keys.narrow(ranks, bound.comparison, key)?,
-                _ => self.first.narrow(&mut positions, bound.comparison, key)?,
+                (1, Some(second), Some(ranks)) => second.keys.narrow(ranks, bound.comparison, key),
+                _ => {
+                    self.first.narrow(&mut positions, bound.comparison, key);
+                    order.clone_from(&key.order);
+                }
             }
         }
-        Ok(Candidates { positions, ranks })
+        Ok(Candidates { positions, ranks, order })
     }
 }
 
@@ -261,4 +278,6 @@ impl Index {
 pub(super) struct Candidates {
     pub(super) positions: Vec<Range<u32>>,
     pub(super) ranks: Option<Vec<Range<u32>>>,
+    /// The rows that may have matches, in an order in which those of one row are near those of the next.
+    pub(super) order: Vec<u32>,
 }

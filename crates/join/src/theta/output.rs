@@ -86,7 +86,11 @@ impl<'a> OutputRows<'a> {
     }
 
     /// The given columns.
-    pub(super) fn columns(&self, schema: impl Fn(usize) -> DataType, sources: &[ColumnSource]) -> Result<Vec<ArrayRef>> {
+    pub(super) fn columns(
+        &self,
+        schema: impl Fn(usize) -> DataType,
+        sources: &[ColumnSource],
+    ) -> Result<Vec<ArrayRef>> {
         let column = |(place, source): (usize, &ColumnSource)| match source {
             ColumnSource::Build(index) => self.column(&self.build, *index, || schema(place)),
             ColumnSource::Probe(index) => self.column(&self.probe, *index, || schema(place)),
@@ -107,7 +111,8 @@ impl<'a> OutputRows<'a> {
 
     /// The output batch of these rows.
     pub(super) fn output(&self, spec: &ThetaSpec) -> Result<RecordBatch> {
-        let columns = self.columns(|place| spec.output_schema.field(place).data_type().clone(), &spec.output_columns)?;
+        let columns =
+            self.columns(|place| spec.output_schema.field(place).data_type().clone(), &spec.output_columns)?;
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&spec.output_schema), columns, &options)?)
     }
