@@ -12,10 +12,14 @@ use super::output::{MatchedRows, OutputRows};
 use super::spec::ThetaSpec;
 use crate::error::Result;
 use crate::hybrid::Step;
+use crate::memory::row_bytes;
 use crate::spec::{ResidualFilter, Side};
 
 /// How many rows and positions one step may look at without finding a pair.
 const STEP_WORK: usize = 1 << 16;
+
+/// The bytes of the pairs of one step, about: copies of rows that are compared are paid for by no grant.
+const STEP_BYTES: usize = 1 << 20;
 
 /// Joins a batch of the stream side with a block, a step at a time.
 #[derive(Debug)]
@@ -41,6 +45,8 @@ struct Current {
     position: u32,
     /// Pairs that are to be put out as a number of rows, without columns.
     counted: u64,
+    /// The most pairs of a step.
+    most: usize,
 }
 
 impl BlockJoin {
@@ -73,7 +79,8 @@ impl BlockJoin {
                 (Candidates { positions, ranks: None, order }, self.spec.condition.clone())
             }
         };
-        let mut current = Current { block, batch, matched, candidates, filter, done: 0, position: 0, counted: 0 };
+        let most = (STEP_BYTES / (block.row_bytes() + row_bytes(&batch))).clamp(1, self.spec.batch_size);
+        let mut current = Current { block, batch, matched, candidates, filter, done: 0, position: 0, counted: 0, most };
         if current.filter.is_none() && current.candidates.ranks.is_none() {
             self.mark_candidates(&mut current);
         }
@@ -151,14 +158,14 @@ fn passed(mask: BooleanArray) -> BooleanArray {
 }
 
 impl Current {
-    /// The next candidates, at most a batch of them: positions in the block, and the stream row of each. There may be
+    /// The next candidates, at most as many as a step compares: positions in the block, and the stream row of each. There may be
     /// none although more are to come.
     fn next_pairs(&mut self, spec: &ThetaSpec, side: Side) -> (Vec<u32>, Vec<u32>) {
         // Only matches that are not known yet are looked for where the pairs themselves are not put out.
         let for_marks = !spec.join_type.emits_pairs();
         let skips_block_rows = for_marks && spec.tracks(side);
         let skips_stream_rows = for_marks && !skips_block_rows;
-        let most = spec.batch_size;
+        let most = self.most;
         let (mut positions, mut rows) = (Vec::with_capacity(most), Vec::with_capacity(most));
         let mut work = 0;
         while positions.len() < most && work < STEP_WORK {

@@ -167,14 +167,18 @@ async fn a_poll_is_short() {
     let mut planned = Planned::new(&ENDLESS.replace("count(*)", "a_id, b_id"), Memory::Ample, [20_000, 20_000]).await;
     let mut streams = planned.start();
     let stream = streams[0].as_mut().unwrap();
-    let mut longest = Duration::ZERO;
-    for _ in 0..60 {
+    // As long as the build side is read, a poll ends because there is nothing to do.
+    let mut polls: Vec<Duration> = vec![];
+    while polls.iter().filter(|poll| **poll > Duration::from_millis(5)).count() < 20 {
         let polled = Instant::now();
-        let _ = poll_fn(|context| Poll::Ready(stream.poll_next_unpin(context).is_ready())).await;
-        longest = longest.max(polled.elapsed());
+        let ended = poll_fn(|context| Poll::Ready(stream.poll_next_unpin(context).is_ready())).await;
+        assert!(!ended, "the join has ended");
+        polls.push(polled.elapsed());
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    println!("the longest poll took {longest:?}");
-    // Some tens of milliseconds with optimisation, on a machine with nothing else to do.
-    assert!(longest < Duration::from_millis(700), "a poll took {longest:?}");
+    polls.sort_unstable();
+    let median = polls[polls.len() - 10];
+    println!("long polls took {median:?}, the longest {:?}", polls.last());
+    // Half of them, for others use the machine as well.
+    assert!(median < Duration::from_millis(200), "polls took {median:?}");
 }

@@ -13,7 +13,7 @@ use rand::seq::IndexedRandom;
 use crate::harness::session::Settings;
 
 /// Rows of the build side and of the probe side that make every join type spill at its floor.
-pub const SPILLING: [usize; 2] = [1_900, 2_300];
+pub const SPILLING: [usize; 2] = [1_000, 1_300];
 
 /// The memory below which a join of the tables need not run, in bytes, for so many streams.
 pub fn floor(streams: usize) -> usize {
@@ -45,7 +45,7 @@ fn table(name: &str, rows: usize, partitions: usize, rng: &mut StdRng) -> Result
     let s: StringArray = numbers(0, 500).into_iter().map(|value| value.map(|value| format!("{value:03}"))).collect();
     let d: Decimal128Array = numbers(-500, 500).into_iter().map(|value| value.map(i128::from)).collect();
     let hi: Int64Array = i.iter().zip(numbers(0, 40)).map(|(low, length)| Some((*low)? + length?)).collect();
-    let wide: StringArray = (0..rows).map(|row| Some(format!("{name}{row:0300}"))).collect();
+    let wide: StringArray = (0..rows).map(|row| Some(format!("{name}{row:0600}"))).collect();
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("id", Arc::new(Int64Array::from_iter_values(0..rows as i64))),
         ("i", Arc::new(Int64Array::from(i))),

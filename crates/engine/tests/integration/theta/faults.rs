@@ -21,7 +21,7 @@ const STREAMS: usize = 2;
 const QUERIES: [&str; 3] = [
     "SELECT a_id, a_w, b_id, b_w FROM a FULL JOIN b ON a_i BETWEEN b_i AND b_hi AND a_j > 30",
     "SELECT a_id, a_w FROM a LEFT ANTI JOIN b ON a_i < b_i - 500",
-    "SELECT b_id, b_w FROM a RIGHT SEMI JOIN b ON a_i > b_i + 700 AND a_s <> b_s",
+    "SELECT b_id, b_w FROM a RIGHT SEMI JOIN b ON a_i > b_i + 700 AND a_w <> b_w",
 ];
 
 async fn run(session: &Session, sql: &str) -> Run {

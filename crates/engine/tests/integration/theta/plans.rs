@@ -58,9 +58,9 @@ async fn a_join_that_may_not_spill_says_which_settings_help() {
 async fn stock_datafusion_still_answers_wrongly_when_memory_is_short() {
     let sql = "SELECT a_id, a_w, b_id FROM a LEFT JOIN b ON a_i < b_i - 990";
     let expected = run(Engine::Stock, Memory::Ample, sql).await.answer.unwrap();
-    let stock = run(Engine::Stock, Memory::Greedy(500_000), sql).await.answer;
+    let stock = run(Engine::Stock, Memory::Greedy(400_000), sql).await.answer;
     let agrees = stock.is_ok_and(|answer| answer.difference(&expected).is_none());
     assert!(!agrees, "DataFusion's nested loop join spills rightly by now: see ThetaJoinSelection");
-    let ours = run(Engine::Overspill, Memory::JoinLimit(500_000), sql).await.answer.unwrap();
+    let ours = run(Engine::Overspill, Memory::JoinLimit(floor(3)), sql).await.answer.unwrap();
     assert_eq!(ours.difference(&expected), None);
 }
