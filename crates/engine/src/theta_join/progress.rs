@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
@@ -24,6 +25,10 @@ use overspill_join::theta::{Block, BlockBuilder, BlockJoin, MatchedRows, Pushed,
 use super::execution::{Build, Finishing, ThetaContext};
 use crate::hybrid_join::to_datafusion;
 
+/// For how long a stream may keep its thread before it lets others have it, cancellation among them. Batches that are put
+/// out do not count as letting go: whoever takes them may ask for the next at once.
+const TURN: Duration = Duration::from_millis(10);
+
 /// How far a probe input has been joined.
 pub(super) struct Progress {
     memory: Arc<UnitMemory>,
@@ -33,6 +38,8 @@ pub(super) struct Progress {
     pending: VecDeque<RecordBatch>,
     /// Whether the input has ended.
     ended: bool,
+    /// When the thread was let go last.
+    turn: Instant,
 }
 
 enum State {
@@ -69,7 +76,7 @@ impl Progress {
             Build::Spilled(_) => Side::Probe,
         };
         let join = BlockJoin::new(Arc::clone(&context.spec), side);
-        Self { memory, join, state: State::Idle, pending: VecDeque::new(), ended: false }
+        Self { memory, join, state: State::Idle, pending: VecDeque::new(), ended: false, turn: Instant::now() }
     }
 
     /// The next output rows, or `None` when the input has been joined.
@@ -81,6 +88,10 @@ impl Progress {
         baseline: &BaselineMetrics,
     ) -> Result<Option<RecordBatch>> {
         loop {
+            if self.turn.elapsed() > TURN {
+                tokio::task::yield_now().await;
+                self.turn = Instant::now();
+            }
             let step = {
                 let _timer = baseline.elapsed_compute().timer();
                 let _phase = context.metrics.join_time.timer();
@@ -88,10 +99,7 @@ impl Progress {
             };
             match step {
                 Step::Output(rows) => return Ok(Some(rows)),
-                Step::Working => {
-                    tokio::task::consume_budget().await;
-                    continue;
-                }
+                Step::Working => continue,
                 Step::Finished => {}
             }
             let rows = match build {

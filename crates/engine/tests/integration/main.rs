@@ -10,6 +10,7 @@
 //! - `set_operations`, `set_comparisons`: EXCEPT ALL and INTERSECT ALL; ANY and ALL.
 //! - `sql_files`: the plain files of `tests/sql/`, each in ample and little memory and on the emulated device.
 //! - `strategies`: how joins are planned to run in memory, and large tables each way.
+//! - `theta`: joins without an equality, random ones in ample and in little memory, with faults and given up on the way.
 
 mod bad_input;
 mod changes;
@@ -26,3 +27,4 @@ mod set_comparisons;
 mod set_operations;
 mod sql_files;
 mod strategies;
+mod theta;

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::buffer::NullBuffer;
+use arrow::compute::take;
 
-use super::keys::{KeyWords, SortedKeys, put_together, take_rows};
+use super::keys::{KeyWords, SortedKeys, StreamKey, put_together};
 use super::output::MatchedRows;
 use super::ranks::Ranks;
 use super::spec::{BlockSearch, ThetaSpec};
 use crate::error::{JoinError, Result};
-use crate::memory::{Grant, HeldMemory, UnitMemory, column_bytes};
-use crate::rows::scatter_batches;
+use crate::memory::{Grant, HeldMemory, UnitMemory, column_bytes, row_bytes};
+use crate::rows::{concat_batches, scatter_batches};
 use crate::spec::Side;
 
 /// A block has no more rows than this, unless one batch has: sorting more would keep a thread for seconds.
@@ -130,18 +131,16 @@ impl BlockBuilder {
     /// Fails if an Arrow kernel does.
     pub fn finish(self) -> Result<Block> {
         let Self { spec, side, batches, keys, rows, mut grant, .. } = self;
-        let search = spec.search(side).zip(keys);
-        let (order, index) = match search {
+        let schema = spec.schema(side);
+        let (batch, index) = match spec.search(side).zip(keys) {
             Some((search, keys)) if rows > 0 => {
                 let keys = (0..keys[0].len())
                     .map(|key| put_together(&keys.iter().map(|keys| Arc::clone(&keys[key])).collect::<Vec<_>>()));
                 let (order, index) = Index::new(search, keys.collect::<Result<_>>()?, rows)?;
-                (order, Some(index))
+                (scatter_batches(schema, batches, &[UInt32Array::from(order)])?.remove(0), Some(index))
             }
-            _ => ((0..rows as u32).collect(), None),
+            _ => (concat_batches(schema, batches, 1)?, None),
         };
-        let schema = spec.schema(side);
-        let batch = scatter_batches(schema, batches_or_empty(schema, batches), &[UInt32Array::from(order)])?.remove(0);
         let matched = MatchedRows::new(if spec.tracks(side) { rows } else { 0 });
         let bytes = HeldMemory::default().add(&batch)
             + index.as_ref().map_or(0, Index::bytes)
@@ -152,12 +151,8 @@ impl BlockBuilder {
         } else {
             grant.shrink(granted - bytes);
         }
-        Ok(Block { batch, index, matched, _grant: grant })
+        Ok(Block { row_bytes: row_bytes(&batch), batch, index, matched, _grant: grant })
     }
-}
-
-fn batches_or_empty(schema: &arrow::datatypes::SchemaRef, batches: Vec<RecordBatch>) -> Vec<RecordBatch> {
-    if batches.is_empty() { vec![RecordBatch::new_empty(Arc::clone(schema))] } else { batches }
 }
 
 /// The bytes that a batch holds, and those with what putting it into a block takes.
@@ -171,6 +166,8 @@ fn needed(held: &mut HeldMemory, batch: &RecordBatch, keys: Option<&[ArrayRef]>)
 #[derive(Debug)]
 pub struct Block {
     batch: RecordBatch,
+    /// The bytes of a row, on average.
+    row_bytes: usize,
     index: Option<Index>,
     matched: MatchedRows,
     _grant: Grant,
@@ -185,6 +182,10 @@ impl Block {
     /// The rows that have found a match, if the output depends on them.
     pub fn matched(&self) -> &MatchedRows {
         &self.matched
+    }
+
+    pub(super) fn row_bytes(&self) -> usize {
+        self.row_bytes
     }
 
     pub(super) fn index(&self) -> Option<&Index> {
@@ -219,7 +220,7 @@ impl Index {
         let first = SortedKeys::new(words, &order);
         let second = match keys.get(1) {
             Some(key) => {
-                let words = KeyWords::new(&take_rows(key, &UInt32Array::from(order.clone()))?)?;
+                let words = KeyWords::new(&take(key, &UInt32Array::from(order.clone()), None)?)?;
                 let positions = words.sort(0..order.len() as u32);
                 let mut ranks = vec![0; positions.len()];
                 for (rank, position) in positions.iter().enumerate() {
@@ -247,13 +248,27 @@ impl Index {
     pub(super) fn candidates(&self, search: &BlockSearch, stream: &[ArrayRef], rows: usize) -> Result<Candidates> {
         let mut positions = vec![self.first.all(); rows];
         let mut ranks = self.second.as_ref().map(|second| vec![second.keys.all(); rows]);
-        for (bound, key) in search.bounds.iter().zip(stream) {
+        let mut keys: Vec<(&ArrayRef, StreamKey)> = Vec::with_capacity(stream.len());
+        let mut order = Vec::new();
+        for (bound, array) in search.bounds.iter().zip(stream) {
+            // A BETWEEN compares one expression twice.
+            let place = match keys.iter().position(|(other, _)| Arc::ptr_eq(other, array)) {
+                Some(place) => place,
+                None => {
+                    keys.push((array, StreamKey::new(array)?));
+                    keys.len() - 1
+                }
+            };
+            let key = &keys[place].1;
             match (bound.key, &self.second, &mut ranks) {
-                (1, Some(second), Some(ranks)) => second.keys.narrow(ranks, bound.comparison, key)?,
-                _ => self.first.narrow(&mut positions, bound.comparison, key)?,
+                (1, Some(second), Some(ranks)) => second.keys.narrow(ranks, bound.comparison, key),
+                _ => {
+                    self.first.narrow(&mut positions, bound.comparison, key);
+                    order.clone_from(&key.order);
+                }
             }
         }
-        Ok(Candidates { positions, ranks })
+        Ok(Candidates { positions, ranks, order })
     }
 }
 
@@ -262,4 +277,6 @@ impl Index {
 pub(super) struct Candidates {
     pub(super) positions: Vec<Range<u32>>,
     pub(super) ranks: Option<Vec<Range<u32>>>,
+    /// The rows that may have matches, in an order in which those of one row are near those of the next.
+    pub(super) order: Vec<u32>,
 }

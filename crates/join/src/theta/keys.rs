@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
-use arrow::compute::take;
+use arrow::compute::concat;
 use arrow::datatypes::{
     DataType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, DurationMicrosecondType,
     DurationMillisecondType, DurationNanosecondType, DurationSecondType, Float32Type, Float64Type, Int8Type, Int16Type,
@@ -165,34 +165,39 @@ impl SortedKeys {
     }
 
     /// Narrows, for each stream row, its range of positions down to those whose value compares with the row's as
-    /// asked. Null compares with nothing. The types of both sides are the same.
-    pub(super) fn narrow(&self, ranges: &mut [Range<u32>], comparison: Comparison, stream: &ArrayRef) -> Result<()> {
-        let keys = KeyWords::new(stream)?;
-        let includes_equal = matches!(comparison, Comparison::Less | Comparison::GreaterOrEqual);
-        // The first position that is not less, or that is greater.
-        let cut = |row: usize| match (&self.words, &keys) {
-            (KeyWords::Narrow(words), KeyWords::Narrow(keys)) => cut(words, keys[row], includes_equal),
-            (KeyWords::Wide(words), KeyWords::Wide(keys)) => cut(words, keys[row], includes_equal),
-            (KeyWords::Bytes(words), KeyWords::Bytes(keys)) => {
-                let key = keys.row(row);
-                self.order.partition_point(|position| {
-                    let word = words.row(*position as usize);
-                    if includes_equal { word < key } else { word <= key }
-                })
-            }
-            _ => unreachable!("the keys of both sides are of one type"),
-        };
-        let nulls = stream.logical_nulls();
-        for (row, range) in ranges.iter_mut().enumerate() {
-            if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
-                *range = 0..0;
-            } else if comparison.is_upper_bound() {
-                range.end = range.end.min(cut(row) as u32);
+    /// asked. Null compares with nothing.
+    pub(super) fn narrow(&self, ranges: &mut [Range<u32>], comparison: Comparison, stream: &StreamKey) {
+        let counts_equal = matches!(comparison, Comparison::LessOrEqual | Comparison::Greater);
+        // Stream rows come in the order of their keys: each search begins where the one before has ended.
+        let mut position = 0;
+        for row in &stream.order {
+            let row = *row as usize;
+            position = match (&self.words, &stream.words) {
+                (KeyWords::Narrow(words), KeyWords::Narrow(keys)) => {
+                    let key = keys[row];
+                    advance(words.len(), position, |at| is_before(&words[at], &key, counts_equal))
+                }
+                (KeyWords::Wide(words), KeyWords::Wide(keys)) => {
+                    let key = keys[row];
+                    advance(words.len(), position, |at| is_before(&words[at], &key, counts_equal))
+                }
+                (KeyWords::Bytes(words), KeyWords::Bytes(keys)) => {
+                    let key = keys.row(row);
+                    let word = |at: usize| words.row(self.order[at] as usize);
+                    advance(self.order.len(), position, |at| is_before(&word(at), &key, counts_equal))
+                }
+                _ => unreachable!("the keys of both sides are of one type"),
+            };
+            let range = &mut ranges[row];
+            if comparison.is_upper_bound() {
+                range.end = range.end.min(position as u32);
             } else {
-                range.start = range.start.max(cut(row) as u32);
+                range.start = range.start.max(position as u32);
             }
         }
-        Ok(())
+        for row in &stream.nulls {
+            ranges[*row as usize] = 0..0;
+        }
     }
 
     /// The range of all positions.
@@ -201,20 +206,53 @@ impl SortedKeys {
     }
 }
 
-/// The first position whose word is not less than the key, if equal ones count, or greater.
-fn cut<T: Copy + Ord>(words: &[T], key: T, includes_equal: bool) -> usize {
-    if includes_equal { words.partition_point(|word| *word < key) } else { words.partition_point(|word| *word <= key) }
+fn is_before<T: Ord>(word: &T, key: &T, counts_equal: bool) -> bool {
+    if counts_equal { word <= key } else { word < key }
 }
 
-/// The values of a column of several batches, and which rows have one.
-pub(super) fn put_together(arrays: &[ArrayRef]) -> Result<ArrayRef> {
-    match arrays {
-        [array] => Ok(Arc::clone(array)),
-        _ => Ok(arrow::compute::concat(&arrays.iter().map(|array| array.as_ref()).collect::<Vec<_>>())?),
+/// The first position, from `start` on, that is not before what is looked for; close ones are found in fewer steps.
+fn advance(len: usize, start: usize, is_before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut step) = (start, 1);
+    while low + step <= len && is_before(low + step - 1) {
+        low += step;
+        step *= 2;
+    }
+    let mut high = (low + step - 1).min(len);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_before(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// A key of the stream side, for the rows of a batch.
+#[derive(Debug)]
+pub(super) struct StreamKey {
+    words: KeyWords,
+    /// The rows whose key is not null, in the order of their keys.
+    pub(super) order: Vec<u32>,
+    nulls: Vec<u32>,
+}
+
+impl StreamKey {
+    /// The key of an array whose type [`is_ordered`].
+    pub(super) fn new(array: &ArrayRef) -> Result<Self> {
+        let words = KeyWords::new(array)?;
+        let logical_nulls = array.logical_nulls();
+        let is_null = |row: &u32| logical_nulls.as_ref().is_some_and(|nulls| nulls.is_null(*row as usize));
+        let (nulls, rows): (Vec<u32>, Vec<u32>) = (0..array.len() as u32).partition(is_null);
+        Ok(Self { order: words.sort(rows.into_iter()), words, nulls })
     }
 }
 
-/// An array of the given rows.
-pub(super) fn take_rows(array: &ArrayRef, rows: &arrow::array::UInt32Array) -> Result<ArrayRef> {
-    Ok(take(array, rows, None)?)
+/// The arrays of a column, put together.
+pub(super) fn put_together(arrays: &[ArrayRef]) -> Result<ArrayRef> {
+    match arrays {
+        [array] => Ok(Arc::clone(array)),
+        _ => Ok(concat(&arrays.iter().map(|array| array.as_ref()).collect::<Vec<_>>())?),
+    }
 }

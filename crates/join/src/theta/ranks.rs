@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
-/// Entries that share an entry of the level above.
-const FANOUT: usize = 16;
+/// Entries that share an entry of the level above: a power of two.
+const FANOUT: usize = 1 << FANOUT_BITS;
+
+const FANOUT_BITS: usize = 4;
 
 /// A rank for each position, with the lowest and the highest rank of groups of positions.
 ///
@@ -49,38 +51,35 @@ impl Ranks {
     /// The first of `positions` whose rank is in the range.
     pub(super) fn next(&self, positions: Range<u32>, ranks: &Range<u32>) -> Option<u32> {
         let (mut position, end) = (positions.start as usize, positions.end as usize);
+        // At level 0 a position is looked at, above it a group of `FANOUT` to the power of the level that begins there.
+        let mut level = 0;
+        while level < self.levels.len() && begins_group(position, level + 1) {
+            level += 1;
+        }
         while position < end {
-            if position.is_multiple_of(FANOUT) {
-                let skipped = self.skip(position, ranks);
-                if skipped > position {
-                    position = skipped;
-                    continue;
+            let is_in = match level.checked_sub(1) {
+                None => ranks.contains(&self.ranks[position]),
+                Some(above) => {
+                    let (low, high) = self.levels[above][position >> (FANOUT_BITS * level)];
+                    low < ranks.end && high >= ranks.start
+                }
+            };
+            if is_in {
+                if level == 0 {
+                    return Some(position as u32);
+                }
+                level -= 1;
+            } else {
+                position += 1 << (FANOUT_BITS * level);
+                if level < self.levels.len() && begins_group(position, level + 1) {
+                    level += 1;
                 }
             }
-            if ranks.contains(&self.ranks[position]) {
-                return Some(position as u32);
-            }
-            position += 1;
         }
         None
     }
+}
 
-    /// The end of the largest group that begins at this position and has no rank in the range; the position itself if
-    /// there is none.
-    fn skip(&self, position: usize, ranks: &Range<u32>) -> usize {
-        let mut group = FANOUT;
-        let mut end = position;
-        for level in &self.levels {
-            if !position.is_multiple_of(group) {
-                break;
-            }
-            let (low, high) = level[position / group];
-            if low < ranks.end && high >= ranks.start {
-                break;
-            }
-            end = position + group;
-            group *= FANOUT;
-        }
-        end
-    }
+fn begins_group(position: usize, level: usize) -> bool {
+    position.trailing_zeros() as usize >= FANOUT_BITS * level
 }

@@ -12,10 +12,14 @@ use super::output::{MatchedRows, OutputRows};
 use super::spec::ThetaSpec;
 use crate::error::Result;
 use crate::hybrid::Step;
+use crate::memory::row_bytes;
 use crate::spec::{ResidualFilter, Side};
 
 /// How many rows and positions one step may look at without finding a pair.
 const STEP_WORK: usize = 1 << 16;
+
+/// The bytes of the pairs of one step, about: copies of rows that are compared are paid for by no grant.
+const STEP_BYTES: usize = 1 << 20;
 
 /// Joins a batch of the stream side with a block, a step at a time.
 #[derive(Debug)]
@@ -35,11 +39,14 @@ struct Current {
     matched: Arc<MatchedRows>,
     candidates: Candidates,
     filter: Option<Arc<dyn ResidualFilter>>,
-    /// The stream row, and the first position of the block that it has not been compared with.
-    row: usize,
+    /// How many stream rows are done with, and the first position of the block that the next of them has not been
+    /// compared with.
+    done: usize,
     position: u32,
     /// Pairs that are to be put out as a number of rows, without columns.
     counted: u64,
+    /// The most pairs of a step.
+    most: usize,
 }
 
 impl BlockJoin {
@@ -68,10 +75,12 @@ impl BlockJoin {
             (Some((search, index)), Some(keys)) => (index.candidates(search, &keys, rows)?, search.residual.clone()),
             _ => {
                 let positions = vec![0..block.batch().num_rows() as u32; rows];
-                (Candidates { positions, ranks: None }, self.spec.condition.clone())
+                let order = (0..rows as u32).collect();
+                (Candidates { positions, ranks: None, order }, self.spec.condition.clone())
             }
         };
-        let mut current = Current { block, batch, matched, candidates, filter, row: 0, position: 0, counted: 0 };
+        let most = (STEP_BYTES / (block.row_bytes() + row_bytes(&batch))).clamp(1, self.spec.batch_size);
+        let mut current = Current { block, batch, matched, candidates, filter, done: 0, position: 0, counted: 0, most };
         if current.filter.is_none() && current.candidates.ranks.is_none() {
             self.mark_candidates(&mut current);
         }
@@ -93,10 +102,10 @@ impl BlockJoin {
             current.block.matched().set_ranges(ranges.into_iter());
         }
         if !self.spec.join_type.emits_pairs() {
-            current.row = current.batch.num_rows();
+            current.done = current.candidates.order.len();
         } else if self.spec.output_columns.is_empty() {
             current.counted = positions.iter().map(|range| range.len() as u64).sum();
-            current.row = current.batch.num_rows();
+            current.done = current.candidates.order.len();
         }
     }
 
@@ -114,7 +123,7 @@ impl BlockJoin {
             let output = RecordBatch::try_new_with_options(Arc::clone(&spec.output_schema), vec![], &options)?;
             return Ok(Step::Output(output));
         }
-        if current.row == current.batch.num_rows() {
+        if current.done == current.candidates.order.len() {
             self.current = None;
             return Ok(Step::Finished);
         }
@@ -149,19 +158,19 @@ fn passed(mask: BooleanArray) -> BooleanArray {
 }
 
 impl Current {
-    /// The next candidates, at most a batch of them: positions in the block, and the stream row of each. There may be
+    /// The next candidates, at most as many as a step compares: positions in the block, and the stream row of each. There may be
     /// none although more are to come.
     fn next_pairs(&mut self, spec: &ThetaSpec, side: Side) -> (Vec<u32>, Vec<u32>) {
         // Only matches that are not known yet are looked for where the pairs themselves are not put out.
         let for_marks = !spec.join_type.emits_pairs();
         let skips_block_rows = for_marks && spec.tracks(side);
         let skips_stream_rows = for_marks && !skips_block_rows;
-        let most = spec.batch_size;
+        let most = self.most;
         let (mut positions, mut rows) = (Vec::with_capacity(most), Vec::with_capacity(most));
         let mut work = 0;
-        while self.row < self.batch.num_rows() && positions.len() < most && work < STEP_WORK {
-            let row = self.row as u32;
-            let Range { start, end } = self.candidates.positions[self.row];
+        while positions.len() < most && work < STEP_WORK {
+            let Some(row) = self.candidates.order.get(self.done).copied() else { break };
+            let Range { start, end } = self.candidates.positions[row as usize];
             let mut position = self.position.max(start);
             let found = positions.len();
             if skips_stream_rows && self.matched.get(row) {
@@ -169,7 +178,7 @@ impl Current {
             } else if let (Some(ranges), Some(ranks)) =
                 (&self.candidates.ranks, self.block.index().and_then(Index::ranks))
             {
-                let range = &ranges[self.row];
+                let range = &ranges[row as usize];
                 while positions.len() < most && work < STEP_WORK {
                     let Some(next) = ranks.next(position..end, range) else {
                         position = end;
@@ -201,7 +210,7 @@ impl Current {
             rows.resize(rows.len() + positions.len() - found, row);
             work += 1;
             if position >= end {
-                self.row += 1;
+                self.done += 1;
                 self.position = 0;
             } else {
                 self.position = position;

@@ -8,6 +8,9 @@ use datafusion::physical_plan::displayable;
 /// DataFusion's nodes for joins that have key columns.
 const FOREIGN_EQUI_JOINS: [&str; 3] = ["HashJoinExec", "SortMergeJoinExec", "SymmetricHashJoinExec"];
 
+/// DataFusion's nodes for joins that have none.
+const FOREIGN_THETA_JOINS: [&str; 3] = ["NestedLoopJoinExec", "CrossJoinExec", "PiecewiseMergeJoinExec"];
+
 /// The joins of a plan and what their metrics add up to.
 #[derive(Clone, Debug, Default)]
 pub struct PlanReport {
@@ -15,6 +18,7 @@ pub struct PlanReport {
     pub hybrid_joins: usize,
     /// Nodes that are DataFusion's equi-joins, rendered.
     pub foreign_joins: Vec<String>,
+    pub theta: ThetaReport,
     pub spill_count: usize,
     pub spilled_bytes: usize,
     pub spilled_rows: usize,
@@ -24,6 +28,27 @@ pub struct PlanReport {
     pub selection: SelectionReport,
     /// The documented floors of the joins, in bytes.
     pub floors: Vec<usize>,
+}
+
+/// The joins without an equality, and what their metrics add up to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThetaReport {
+    /// Nodes that are Overspill's.
+    pub joins: usize,
+    /// Nodes that are DataFusion's, rendered.
+    pub foreign_joins: Vec<String>,
+    pub spilled_joins: usize,
+    pub block_passes: usize,
+    pub spilled_bytes: usize,
+}
+
+impl ThetaReport {
+    fn add(&mut self, node: &Arc<dyn ExecutionPlan>) {
+        self.joins += 1;
+        self.spilled_joins += total(node, "spilled_joins");
+        self.block_passes += total(node, "block_passes");
+        self.spilled_bytes += total(node, "spilled_bytes");
+    }
 }
 
 /// What a GPU did of the joins.
@@ -157,6 +182,10 @@ impl PlanReport {
             self.recursion_depth = self.recursion_depth.max(highest(node, "recursion_depth"));
             self.device.add(node);
             self.chunk_passes = self.chunk_passes.max(highest(node, "chunk_passes"));
+        } else if node.name() == "ThetaJoinExec" {
+            self.theta.add(node);
+        } else if FOREIGN_THETA_JOINS.contains(&node.name()) {
+            self.theta.foreign_joins.push(displayable(node.as_ref()).one_line().to_string().trim().to_owned());
         } else if node.name() == "FilterAggregateExec" {
             self.selection.merge(&SelectionReport::of(node));
         } else if FOREIGN_EQUI_JOINS.contains(&node.name()) {

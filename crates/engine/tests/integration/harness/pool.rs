@@ -8,7 +8,11 @@ use datafusion::common::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 
 /// Consumers whose name starts so belong to Overspill's joins.
-pub const JOIN_CONSUMER: &str = "HybridJoin";
+const JOIN_CONSUMERS: [&str; 2] = ["HybridJoin", "ThetaJoin"];
+
+fn is_join(consumer: &MemoryConsumer) -> bool {
+    JOIN_CONSUMERS.iter().any(|prefix| consumer.name().starts_with(prefix))
+}
 
 #[derive(Debug, Default)]
 struct Ledger {
@@ -56,7 +60,7 @@ impl RecordingPool {
     fn grown(&self, consumer: &MemoryConsumer, by: usize) {
         let ledger = &mut *self.ledger.lock().unwrap();
         *ledger.held.entry(consumer.id()).or_default() += by;
-        if consumer.name().starts_with(JOIN_CONSUMER) {
+        if is_join(consumer) {
             ledger.join_held += by;
             ledger.join_peak = ledger.join_peak.max(ledger.join_held);
         } else {
@@ -104,7 +108,7 @@ impl MemoryPool for RecordingPool {
         let ledger = &mut *self.ledger.lock().unwrap();
         let held = ledger.held.entry(consumer.id()).or_default();
         *held = held.checked_sub(shrink).expect("a reservation gives back no more than it took");
-        if consumer.name().starts_with(JOIN_CONSUMER) {
+        if is_join(consumer) {
             ledger.join_held -= shrink;
         } else {
             ledger.other_held -= shrink;
