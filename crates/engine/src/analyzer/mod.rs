@@ -3,9 +3,17 @@
 //! Each rule has a file or folder of its own and names the fault it is there for, so that it can be taken out when
 //! DataFusion no longer has it. A test for each says that the rule is still needed.
 
+mod comparisons;
+mod lossy_casts;
+mod using_columns;
+
 use std::sync::Arc;
 
 use datafusion::optimizer::AnalyzerRule;
+
+pub use comparisons::Comparisons;
+pub use lossy_casts::LossyCasts;
+pub use using_columns::UsingColumns;
 
 /// A logical rule, shared by the sessions that use it.
 pub type Rule = Arc<dyn AnalyzerRule + Send + Sync>;
@@ -17,10 +25,10 @@ pub fn with_analyzer_rules(rules: Vec<Rule>) -> Vec<Rule> {
 
 /// Rules that see the plan as the query wrote it, types not yet brought together.
 fn before_coercion() -> Vec<Rule> {
-    vec![]
+    vec![Arc::new(UsingColumns), Arc::new(Comparisons)]
 }
 
 /// Rules that see operands brought to common types by DataFusion's type coercion.
 fn after_coercion() -> Vec<Rule> {
-    vec![]
+    vec![Arc::new(LossyCasts)]
 }

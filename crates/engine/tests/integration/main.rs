@@ -6,6 +6,7 @@
 //! - `device`: joins on the emulated device, down to its least memory, and with every failure of its driver.
 //! - `selection`: filters with aggregates above them, random ones and which plans are fused.
 //! - `strategies`: how joins are planned to run in memory, and large tables each way.
+//! - `types`: what names stand for, and how values of different types meet.
 
 mod bad_input;
 mod device;
@@ -17,3 +18,4 @@ mod faults;
 mod harness;
 mod selection;
 mod strategies;
+mod types;
