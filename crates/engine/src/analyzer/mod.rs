@@ -4,6 +4,7 @@
 //! DataFusion no longer has it. A test for each says that the rule is still needed.
 
 mod comparisons;
+mod integer_overflow;
 mod lossy_casts;
 mod using_columns;
 
@@ -12,6 +13,8 @@ use std::sync::Arc;
 use datafusion::optimizer::AnalyzerRule;
 
 pub use comparisons::Comparisons;
+pub(crate) use integer_overflow::CheckedArithmetic;
+pub use integer_overflow::IntegerOverflow;
 pub use lossy_casts::LossyCasts;
 pub use using_columns::UsingColumns;
 
@@ -30,5 +33,5 @@ fn before_coercion() -> Vec<Rule> {
 
 /// Rules that see operands brought to common types by DataFusion's type coercion.
 fn after_coercion() -> Vec<Rule> {
-    vec![Arc::new(LossyCasts)]
+    vec![Arc::new(LossyCasts), Arc::new(IntegerOverflow)]
 }
