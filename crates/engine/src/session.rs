@@ -62,6 +62,8 @@ impl OverspillSessionExt for SessionStateBuilder {
     fn with_overspill(mut self, config: OverspillConfig) -> Self {
         let options = self.config().get_or_insert_default().options_mut();
         options.extensions.insert(config);
+        // The rule for USING tells by it what a query has written.
+        options.sql_parser.collect_spans = true;
         options.execution.max_spill_file_size_bytes = ConfigNonZeroUsize::try_new(1).expect("1 is not 0");
         let analyzer = self.analyzer().get_or_insert_default();
         analyzer.rules = with_analyzer_rules(std::mem::take(&mut analyzer.rules));

@@ -133,8 +133,10 @@ impl Rows {
                 }
             };
             while let Some(batch) = stream.next().await {
+                // A stream that has failed must not be asked again: some panic.
+                let is_last = batch.is_err();
                 // The output has ended before the query.
-                if sender.send(batch).await.is_err() {
+                if sender.send(batch).await.is_err() || is_last {
                     return;
                 }
             }

@@ -3,22 +3,31 @@
 //! Each rule has a file or folder of its own and names the fault it is there for, so that it can be taken out when
 //! DataFusion no longer has it. A test for each says that the rule is still needed.
 
+mod comparisons;
+mod integer_overflow;
+mod lossy_casts;
 pub mod membership;
 mod row_changes;
 mod set_comparison;
 mod set_operation_all;
 mod unenforced_keys;
+mod using_columns;
 mod write_aside;
 
 use std::sync::Arc;
 
 use datafusion::optimizer::AnalyzerRule;
 
+pub use comparisons::Comparisons;
+pub(crate) use integer_overflow::CheckedArithmetic;
+pub use integer_overflow::IntegerOverflow;
+pub use lossy_casts::LossyCasts;
 use membership::MembershipToMarkJoin;
 pub use row_changes::RowChanges;
 pub use set_comparison::{MembershipComparison, OrderComparison};
 pub use set_operation_all::SetOperationAll;
 pub use unenforced_keys::UnenforcedKeys;
+pub use using_columns::UsingColumns;
 pub use write_aside::WriteAside;
 
 /// A logical rule, shared by the sessions that use it.
@@ -31,11 +40,26 @@ pub fn with_analyzer_rules(rules: Vec<Rule>) -> Vec<Rule> {
 
 /// Rules that see the plan as the query wrote it, types not yet brought together.
 fn before_coercion() -> Vec<Rule> {
-    // Changes of rows know tables by what they are, before those with unenforced keys are hidden.
-    vec![Arc::new(RowChanges), Arc::new(WriteAside), Arc::new(UnenforcedKeys), Arc::new(MembershipComparison::new())]
+    // Changes of rows know tables by what they are, before those with unenforced keys are hidden. Comparisons with ANY and
+    // ALL that are memberships are compared as such.
+    vec![
+        Arc::new(RowChanges),
+        Arc::new(WriteAside),
+        Arc::new(UnenforcedKeys),
+        Arc::new(UsingColumns),
+        Arc::new(MembershipComparison::new()),
+        Arc::new(Comparisons),
+    ]
 }
 
 /// Rules that see operands brought to common types by DataFusion's type coercion.
 fn after_coercion() -> Vec<Rule> {
-    vec![Arc::new(SetOperationAll::new()), Arc::new(OrderComparison::new()), Arc::new(MembershipToMarkJoin::new())]
+    // What changes expressions alone comes before what makes joins of them.
+    vec![
+        Arc::new(LossyCasts),
+        Arc::new(IntegerOverflow),
+        Arc::new(SetOperationAll::new()),
+        Arc::new(OrderComparison::new()),
+        Arc::new(MembershipToMarkJoin::new()),
+    ]
 }

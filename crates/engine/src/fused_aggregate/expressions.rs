@@ -7,12 +7,15 @@ use datafusion::functions_aggregate::count::Count;
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::functions_aggregate::sum::Sum;
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Literal};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use overspill_join::selection::{Aggregate, takes_product, takes_type};
+
+use crate::analyzer::CheckedArithmetic;
+use crate::exact_sum::ExactSum;
 
 /// Whether rows are what an aggregate aggregates, all of them, to one row for each stream, and nobody watches meanwhile.
 pub(super) fn is_first_without_groups(aggregate: &AggregateExec) -> bool {
@@ -45,7 +48,8 @@ pub(super) fn aggregate(aggregate: &AggregateFunctionExpr, schema: &Schema) -> O
             }
         };
     }
-    if function.is::<Sum>() {
+    // DataFusion's of integers wraps, which selections do not.
+    if function.is::<ExactSum>() || (function.is::<Sum>() && result.data_type().is_decimal()) {
         return sum(argument, result.data_type(), schema);
     }
     let (column, field) = (column?, field?);
@@ -71,23 +75,30 @@ fn sum(argument: &Arc<dyn PhysicalExpr>, result: &DataType, schema: &Schema) -> 
         let is_wider = cast.cast_type() == result && widens(&type_of(column), result);
         return is_wider.then_some(Aggregate::Sum(column.index()));
     }
-    let product = argument.downcast_ref::<BinaryExpr>().filter(|binary| *binary.op() == Operator::Multiply)?;
-    let left = product.left().downcast_ref::<Column>()?;
-    let right = product.right().downcast_ref::<Column>()?;
+    let (left, right) = factors(argument)?;
+    let (left, right) = (left.downcast_ref::<Column>()?, right.downcast_ref::<Column>()?);
     let (left_type, right_type) = (type_of(left), type_of(right));
-    let is_exact = match (&left_type, &right_type, product.data_type(schema).ok()?) {
+    let product_type = argument.data_type(schema).ok()?;
+    let is_exact = match (&left_type, &right_type, &product_type) {
         // The product of the numbers, without rescaling.
         (DataType::Decimal128(_, left), DataType::Decimal128(_, right), DataType::Decimal128(_, scale)) => {
-            left.checked_add(*right) == Some(scale)
+            left.checked_add(*right) == Some(*scale)
         }
         _ => true,
     };
-    // Some products are to fail where they overflow; those that wrap are equal to this one.
-    let wraps =
-        *product == BinaryExpr::new(Arc::clone(product.left()), Operator::Multiply, Arc::clone(product.right()));
-    let is_taken =
-        wraps && is_exact && takes_product(&left_type, &right_type) && is_sum(&product.data_type(schema).ok()?, result);
+    let is_taken = is_exact && takes_product(&left_type, &right_type) && is_sum(&product_type, result);
     is_taken.then_some(Aggregate::SumOfProducts(left.index(), right.index()))
+}
+
+/// The operands of a product that is exact or an error: of integers, or of decimals.
+fn factors(product: &Arc<dyn PhysicalExpr>) -> Option<(&Arc<dyn PhysicalExpr>, &Arc<dyn PhysicalExpr>)> {
+    if let Some(function) = product.downcast_ref::<ScalarFunctionExpr>() {
+        let arithmetic = function.fun().inner().downcast_ref::<CheckedArithmetic>()?;
+        let [left, right] = function.args() else { return None };
+        return (arithmetic.operator() == Operator::Multiply).then_some((left, right));
+    }
+    let product = product.downcast_ref::<BinaryExpr>().filter(|binary| *binary.op() == Operator::Multiply)?;
+    Some((product.left(), product.right()))
 }
 
 /// Whether a sum of values of a type is of the other, with the same meaning of its number.

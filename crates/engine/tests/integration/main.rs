@@ -11,6 +11,7 @@
 //! - `sql_files`: the plain files of `tests/sql/`, each in ample and little memory and on the emulated device.
 //! - `strategies`: how joins are planned to run in memory, and large tables each way.
 //! - `theta`: joins without an equality, random ones in ample and in little memory, with faults and given up on the way.
+//! - `types`: what names stand for, and how values of different types meet.
 
 mod bad_input;
 mod changes;
@@ -28,3 +29,4 @@ mod set_operations;
 mod sql_files;
 mod strategies;
 mod theta;
+mod types;

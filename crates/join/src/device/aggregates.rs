@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use overspill_kernels::{PairAggregate, PairFunction, PairSide, PairTotals};
+use overspill_machine::{Error, Result};
 
 use crate::join_type::JoinType;
 use crate::selection::{Aggregate, Selection, SelectionState};
@@ -49,11 +50,28 @@ pub(crate) struct PairAggregates {
     /// Of all rows.
     selection: Selection,
     kernels: Vec<PairAggregate>,
-    /// For each aggregate its place among those of kernels; `None` if it is the number of pairs.
-    places: Vec<Option<usize>>,
+    /// For each aggregate its value among those of kernels.
+    places: Vec<Place>,
     /// Whether the values of probe rows must be their packed columns.
     pub(crate) reads_probe: bool,
 }
+
+/// What an aggregate is made of.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// The number of pairs.
+    Pairs,
+    /// A value of kernels.
+    Value(usize),
+    /// The sums of the upper and the lower 32 bits of a number, which kernels make in 64 bits: 2^31 pairs do not overflow them.
+    Halves { upper: usize, lower: usize },
+}
+
+/// Bits of the lower half of a number that is summed.
+const HALF: u32 = 32;
+
+/// The most pairs of a chunk whose sums are exact.
+const MOST_PAIRS: u64 = 1 << 31;
 
 impl PairAggregates {
     /// For a join whose values are packed columns: `place` says where one lies in the values of its side, by its lowest bit and how
@@ -68,9 +86,15 @@ impl PairAggregates {
             return None;
         }
         let (mut kernels, mut reads_probe) = (Vec::new(), false);
+        let mut number_of = |aggregate: PairAggregate| {
+            kernels.iter().position(|other| *other == aggregate).unwrap_or_else(|| {
+                kernels.push(aggregate);
+                kernels.len() - 1
+            })
+        };
         let places = aggregates.iter().map(|aggregate| {
             let (function, column) = match *aggregate {
-                Aggregate::CountRows => return Some(None),
+                Aggregate::CountRows => return Some(Place::Pairs),
                 // What is packed has no nulls.
                 Aggregate::Count(column) => (None, column),
                 Aggregate::Sum(column) => (Some(PairFunction::Sum), column),
@@ -85,13 +109,16 @@ impl PairAggregates {
             };
             let (shift, bits) = place(side, index)?;
             reads_probe |= side == PairSide::Probe;
-            let Some(function) = function else { return Some(None) };
+            let Some(function) = function else { return Some(Place::Pairs) };
             let is_signed = !schema.field(index).data_type().is_unsigned_integer();
-            let aggregate = PairAggregate { side, function, shift, bits, is_signed };
-            Some(Some(kernels.iter().position(|other| *other == aggregate).unwrap_or_else(|| {
-                kernels.push(aggregate);
-                kernels.len() - 1
-            })))
+            let whole = PairAggregate { side, function, shift, bits, is_signed };
+            if function != PairFunction::Sum || bits <= HALF {
+                return Some(Place::Value(number_of(whole)));
+            }
+            Some(Place::Halves {
+                upper: number_of(PairAggregate { shift: shift + HALF, bits: bits - HALF, ..whole }),
+                lower: number_of(PairAggregate { bits: HALF, is_signed: false, ..whole }),
+            })
         });
         let places = places.collect::<Option<_>>()?;
         (kernels.len() <= PairAggregation::MOST).then(|| Self {
@@ -102,9 +129,20 @@ impl PairAggregates {
         })
     }
 
-    fn state(&self, totals: &PairTotals) -> SelectionState {
-        let values = self.places.iter().map(|place| place.map_or(0, |place| totals.values[place]));
-        SelectionState::of_rows(totals.matches, values)
+    /// # Errors
+    /// If the pairs are so many that sums may have overflowed.
+    fn state(&self, totals: &PairTotals) -> Result<SelectionState> {
+        let is_exact = totals.matches <= MOST_PAIRS;
+        let values = self.places.iter().map(|place| match *place {
+            Place::Pairs => 0,
+            Place::Value(number) => totals.values[number],
+            Place::Halves { upper, lower } => (totals.values[upper] << HALF) + totals.values[lower],
+        });
+        let state = SelectionState::of_rows(totals.matches, values);
+        if !is_exact && self.kernels.iter().any(|kernel| kernel.function == PairFunction::Sum) {
+            return Err(Error::Invalid(format!("{} pairs of a chunk, whose sums may overflow", totals.matches)));
+        }
+        Ok(state)
     }
 }
 
@@ -138,8 +176,12 @@ impl AggregatedPairs {
     }
 
     /// Adds those of some more pairs.
-    pub(crate) fn add(&mut self, totals: &PairTotals) {
-        self.found.merge(&self.aggregates.selection, &self.aggregates.state(totals));
+    ///
+    /// # Errors
+    /// If the pairs are so many that sums may have overflowed.
+    pub(crate) fn add(&mut self, totals: &PairTotals) -> Result<()> {
+        self.found.merge(&self.aggregates.selection, &self.aggregates.state(totals)?);
+        Ok(())
     }
 
     /// Hands on what has been found since this was called last.

@@ -68,7 +68,7 @@ impl GpuTableChunk {
                 let values = self.keys.values()?;
                 table.table.probe_aggregate_transferred(pipeline, source, part, values, aggregated.kernels())?
             };
-            aggregated.add(&totals);
+            aggregated.add(&totals)?;
             aggregated.hand_on();
             let count = rows.end - rows.start;
             self.next = rows.end;

@@ -119,7 +119,7 @@ impl<R: FirstPass> PairJoin<'_, R> {
         matches: &mut Matches,
     ) -> Result<Option<u64>> {
         if let Some(aggregated) = &mut matches.aggregated {
-            aggregated.add(&join.aggregate(stream, &build.side(), &probe.side(), aggregated.kernels())?);
+            aggregated.add(&join.aggregate(stream, &build.side(), &probe.side(), aggregated.kernels())?)?;
             return Ok(None);
         }
         let block = &mut matches.pairs;

@@ -76,7 +76,7 @@ impl CpuSelection {
     }
 }
 
-/// What sums are made of.
+/// What sums are made of: those of the terms of a block are exact.
 trait Term: Copy + Into<i128> {
     const ZERO: Self;
     fn plus(self, other: Self) -> Self;
@@ -101,7 +101,34 @@ macro_rules! terms {
 }
 terms!(i64, i128);
 
-/// A number as a term: results of sums of integers have 64 bits, in which they wrap.
+/// A number of 64 bits as its halves, so that sums of many are made by vectors of 64-bit numbers.
+#[derive(Clone, Copy)]
+struct Halves {
+    upper: i64,
+    lower: i64,
+}
+
+impl Term for Halves {
+    const ZERO: Self = Self { upper: 0, lower: 0 };
+
+    #[inline(always)]
+    fn plus(self, other: Self) -> Self {
+        Self { upper: self.upper.plus(other.upper), lower: self.lower.plus(other.lower) }
+    }
+
+    #[inline(always)]
+    fn masked(self, bit: u8) -> Self {
+        Self { upper: self.upper.masked(bit), lower: self.lower.masked(bit) }
+    }
+}
+
+impl From<Halves> for i128 {
+    fn from(Halves { upper, lower }: Halves) -> Self {
+        (Self::from(upper) << 32) + Self::from(lower)
+    }
+}
+
+/// A number as a term.
 trait Summand: Number {
     type Term: Term;
     fn term(self) -> Self::Term;
@@ -118,27 +145,39 @@ macro_rules! summands {
         })+
     };
 }
-summands!(i8 => i64, i16 => i64, i32 => i64, i64 => i64, u8 => i64, u16 => i64, u32 => i64, u64 => i64, i128 => i128);
+summands!(i8 => i64, i16 => i64, i32 => i64, u8 => i64, u16 => i64, u32 => i64, i128 => i128);
+
+macro_rules! summands_by_halves {
+    ($($number:ty),+) => {
+        $(impl Summand for $number {
+            type Term = Halves;
+            #[inline(always)]
+            fn term(self) -> Halves {
+                Halves { upper: (self >> 32) as i64, lower: (self & 0xffff_ffff) as i64 }
+            }
+        })+
+    };
+}
+summands_by_halves!(i64, u64);
 
 /// A number that is multiplied.
-trait Factor: Summand {
-    /// The product in the type of the result, and whether it is exact there or as wrong as it should be.
-    fn times(self, other: Self) -> (Self::Term, bool);
+trait Factor: Number {
+    /// The product, and whether it is exact: one of integers must fit their type.
+    fn times(self, other: Self) -> (i128, bool);
 }
 
-impl Factor for i64 {
-    #[inline(always)]
-    fn times(self, other: Self) -> (i64, bool) {
-        (self.wrapping_mul(other), true)
-    }
+macro_rules! factors {
+    ($($number:ty),+) => {
+        $(impl Factor for $number {
+            #[inline(always)]
+            fn times(self, other: Self) -> (i128, bool) {
+                let (product, overflows) = self.overflowing_mul(other);
+                (i128::from(product), !overflows)
+            }
+        })+
+    };
 }
-
-impl Factor for u64 {
-    #[inline(always)]
-    fn times(self, other: Self) -> (i64, bool) {
-        (self.wrapping_mul(other) as i64, true)
-    }
-}
+factors!(i64, u64);
 
 impl Factor for i128 {
     #[inline(always)]
@@ -199,7 +238,7 @@ trait Selected: Clone {
     fn count(&self) -> u64;
     fn sum<T: Summand>(&self, values: &[T]) -> T::Term;
     /// The sum of products, and whether all are right.
-    fn sum_of_products<T: Factor>(&self, left: &[T], right: &[T]) -> (T::Term, bool);
+    fn sum_of_products<T: Factor>(&self, left: &[T], right: &[T]) -> (i128, bool);
     /// The best value, by a function of two that gives the better, which `worst` never is.
     fn best<T: Number>(&self, values: &[T], worst: T, better: impl Fn(T, T) -> T) -> T;
 }
@@ -243,21 +282,24 @@ impl Blocks<'_> {
             Aggregate::Sum(column) => {
                 with_values!(&self.column(column).values, values => widened(selected.sum(block.of(values))))
             }
-            Aggregate::SumOfProducts(left, right) => match (&self.column(left).values, &self.column(right).values) {
-                (Values::I64(left), Values::I64(right)) => {
-                    selected.sum_of_products(block.of(left), block.of(right)).0.into()
-                }
-                (Values::U64(left), Values::U64(right)) => {
-                    selected.sum_of_products(block.of(left), block.of(right)).0.into()
-                }
-                (Values::I128(left), Values::I128(right)) => {
-                    match selected.sum_of_products(block.of(left), block.of(right)) {
-                        (sum, true) => sum,
-                        (_, false) => return None,
+            Aggregate::SumOfProducts(left, right) => {
+                let (sum, is_exact) = match (&self.column(left).values, &self.column(right).values) {
+                    (Values::I64(left), Values::I64(right)) => {
+                        selected.sum_of_products(block.of(left), block.of(right))
                     }
+                    (Values::U64(left), Values::U64(right)) => {
+                        selected.sum_of_products(block.of(left), block.of(right))
+                    }
+                    (Values::I128(left), Values::I128(right)) => {
+                        selected.sum_of_products(block.of(left), block.of(right))
+                    }
+                    _ => return None,
+                };
+                if !is_exact {
+                    return None;
                 }
-                _ => return None,
-            },
+                sum
+            }
             Aggregate::Min(column) => with_values!(&self.column(column).values, values => {
                 widened(selected.best(block.of(values), Number::GREATEST, |a, b| a.min(b)))
             }),
@@ -352,8 +394,8 @@ impl Selected for Branching {
     }
 
     #[inline(always)]
-    fn sum_of_products<T: Factor>(&self, left: &[T], right: &[T]) -> (T::Term, bool) {
-        self.each().fold((T::Term::ZERO, true), |(sum, is_right), row| {
+    fn sum_of_products<T: Factor>(&self, left: &[T], right: &[T]) -> (i128, bool) {
+        self.each().fold((0, true), |(sum, is_right), row| {
             let (product, fits) = left[row].times(right[row]);
             (sum.plus(product), is_right & fits)
         })
@@ -426,9 +468,9 @@ impl Selected for Predicated {
     }
 
     #[inline(always)]
-    fn sum_of_products<T: Factor>(&self, left: &[T], right: &[T]) -> (T::Term, bool) {
+    fn sum_of_products<T: Factor>(&self, left: &[T], right: &[T]) -> (i128, bool) {
         let rows = self.bits().iter().zip(left.iter().zip(right));
-        rows.fold((T::Term::ZERO, true), |(sum, is_right), (bit, (left, right))| {
+        rows.fold((0, true), |(sum, is_right), (bit, (left, right))| {
             let (product, fits) = left.times(*right);
             (sum.plus(product.masked(*bit)), is_right & (fits | (*bit == 0)))
         })

@@ -5,12 +5,12 @@ use std::ops::Range;
 use arrow::array::RecordBatch;
 use arrow::buffer::BooleanBuffer;
 use arrow::util::bit_mask::set_bits;
-use overspill_kernels::SelectionPlan;
+use overspill_kernels::{SelectionAggregate, SelectionPlan};
 
 use super::column::{Column, Number, Values, with_values};
 
 /// The columns of a batch, in the order of the plan, if kernels can have them: values that do not fit 64 bits are the CPU's, and
-/// so are nulls where the plan has none.
+/// so are integers whose products might not, and nulls where the plan has none.
 pub(super) fn columns(plan: &SelectionPlan, numbers: &[usize], batch: &RecordBatch) -> Option<Vec<Column>> {
     let columns = numbers.iter().zip(&plan.columns).map(|(number, planned)| {
         let column = Column::new(batch.column(*number))?;
@@ -21,7 +21,24 @@ pub(super) fn columns(plan: &SelectionPlan, numbers: &[usize], batch: &RecordBat
         };
         (fits && (planned.nullable || column.nulls.is_none())).then_some(column)
     });
-    columns.collect()
+    let columns: Vec<Column> = columns.collect::<Option<_>>()?;
+    let are_small = |column: &usize| match &columns[*column].values {
+        Values::I64(values) => are_small(values),
+        Values::U64(values) => are_small(values),
+        // Whether products of decimals overflow is known by their types.
+        _ => true,
+    };
+    let factors = plan.aggregates.iter().filter_map(|aggregate| match aggregate {
+        SelectionAggregate::SumOfProducts(left, right) => Some([left, right]),
+        _ => None,
+    });
+    factors.flatten().all(are_small).then_some(columns)
+}
+
+/// Whether products of integers fit 64 bits, which kernels do not check.
+fn are_small<T: Number>(values: &[T]) -> bool {
+    let limit = i128::from(i32::MAX);
+    values.iter().fold(true, |all, value| all & ((-limit..=limit).contains(&(*value).into())))
 }
 
 /// Whether all values that are not null fit a signed number of 64 bits.

@@ -1,0 +1,223 @@
+//! Gives the columns that `USING` and `NATURAL` merge the value of the side that has the row.
+//!
+//! DataFusion 55 takes the merged column of `a RIGHT JOIN b USING (k)` for `a.k`, which is NULL in rows of `b` without a
+//! partner. In SQL it is `b.k` there, and `coalesce(a.k, b.k)` of a `FULL JOIN`, while `a.k` and `b.k` stay each side's own.
+//!
+//! By the time that rules see a plan, the merged column is written as one of the two. The SQL planner leaves two traces of
+//! what the query said, and both are needed:
+//!
+//! | in the query | span in the text | name of the table |
+//! |---|---|---|
+//! | `k`, `*` | none | shared with the schema of the input |
+//! | `a.k` | its place in the text | shared with the schema of the input |
+//! | `a.*`, and columns that programs build | none | a string of its own |
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRewriter};
+use datafusion::common::{Column, DFSchema, JoinConstraint, JoinType, Result, TableReference, plan_err};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::logical_plan::Join;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::coalesce;
+
+use super::comparisons::{Comparable, common_type};
+
+/// Rewrites references to merged columns of outer joins; see the module.
+#[derive(Debug, Default)]
+pub struct UsingColumns;
+
+impl AnalyzerRule for UsingColumns {
+    fn name(&self) -> &str {
+        "using_columns"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        let mut rewriter = Rewriter { config, frames: vec![vec![]] };
+        plan.rewrite_with_subqueries(&mut rewriter).data()
+    }
+}
+
+/// A column that `USING` has merged from columns of several tables.
+#[derive(Debug, Clone)]
+struct MergedColumn {
+    /// The columns as the schema of the plan has them.
+    members: Vec<Column>,
+    value: Expr,
+    /// Whether all members have the same value in every row, so that any of them may stand for it.
+    is_each_member: bool,
+}
+
+impl MergedColumn {
+    /// A column as it is before any join.
+    fn single(column: &Column, schema: &DFSchema) -> Self {
+        let in_schema = schema.iter().map(Column::from).find(|other| other == column);
+        let column = in_schema.unwrap_or_else(|| column.clone());
+        Self { value: Expr::Column(column.clone()), members: vec![column], is_each_member: true }
+    }
+
+    /// Whether the query means the merged column where the plan has this one.
+    fn is_meant_by(&self, column: &Column) -> bool {
+        let member = self.members.iter().find(|member| *member == column);
+        match member.map(|member| (&member.relation, &column.relation)) {
+            None => false,
+            Some((Some(in_schema), Some(written))) => {
+                column.spans.get_spans().is_empty() && share_their_name(in_schema, written)
+            }
+            // Nothing else than the merged column has a name without a table.
+            Some(_) => true,
+        }
+    }
+}
+
+fn share_their_name(one: &TableReference, other: &TableReference) -> bool {
+    std::ptr::eq(one.table(), other.table())
+}
+
+struct Rewriter<'a> {
+    config: &'a ConfigOptions,
+    /// For each node on the way to the one that is visited, the merged columns of those of its subqueries and inputs that are
+    /// done.
+    frames: Vec<Vec<Vec<MergedColumn>>>,
+}
+
+impl TreeNodeRewriter for Rewriter<'_> {
+    type Node = LogicalPlan;
+
+    fn f_down(&mut self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+        self.frames.push(vec![]);
+        Ok(Transformed::no(plan))
+    }
+
+    fn f_up(&mut self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+        let mut frame = self.frames.pop().unwrap_or_default();
+        // Subqueries come before the inputs.
+        let columns = frame.split_off(frame.len().saturating_sub(plan.inputs().len())).concat();
+        let (rewritten, columns) = match plan {
+            LogicalPlan::Join(join) if join.join_constraint == JoinConstraint::Using => self.merge(join, columns)?,
+            plan => {
+                let rewritten = self.rewrite_references(plan, &columns)?;
+                let columns = if passes_columns(&rewritten.data) { columns } else { vec![] };
+                (rewritten, columns)
+            }
+        };
+        if let Some(parent) = self.frames.last_mut() {
+            parent.push(columns);
+        }
+        Ok(rewritten)
+    }
+}
+
+impl Rewriter<'_> {
+    /// Makes a join compare merged columns, and merges the columns that it names.
+    fn merge(
+        &self,
+        mut join: Join,
+        columns: Vec<MergedColumn>,
+    ) -> Result<(Transformed<LogicalPlan>, Vec<MergedColumn>)> {
+        let mut columns = columns;
+        let mut is_changed = false;
+        for (left_key, right_key) in &mut join.on {
+            let (Expr::Column(left), Expr::Column(right)) = (&*left_key, &*right_key) else { continue };
+            let left = take(&mut columns, left, join.left.schema());
+            let right = take(&mut columns, right, join.right.schema());
+            is_changed |= left.value != *left_key || right.value != *right_key;
+            (*left_key, *right_key) = (left.value.clone(), right.value.clone());
+            let value = match join.join_type {
+                JoinType::Right | JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => right.value,
+                JoinType::Full => self.either(left.value, join.left.schema(), right.value, join.right.schema())?,
+                _ => left.value,
+            };
+            columns.push(MergedColumn {
+                members: [left.members, right.members].concat(),
+                value,
+                is_each_member: left.is_each_member && right.is_each_member && join.join_type == JoinType::Inner,
+            });
+        }
+        if is_changed {
+            // Its keys are no longer the columns that the constraint names.
+            join.join_constraint = JoinConstraint::On;
+        }
+        Ok((Transformed::new_transformed(LogicalPlan::Join(join), is_changed), columns))
+    }
+
+    /// The value of the side that has the row, in the type in which the join compares the two.
+    fn either(&self, left: Expr, left_schema: &DFSchema, right: Expr, right_schema: &DFSchema) -> Result<Expr> {
+        let (left_type, right_type) = (left.get_type(left_schema)?, right.get_type(right_schema)?);
+        let comparable = Comparable::of(&left, &left_type, &right, &right_type, self.config)?;
+        let (left, right) = (comparable.left(left)?, comparable.right(right)?);
+        let common = common_type(&left.get_type(left_schema)?, &right.get_type(right_schema)?)?;
+        Ok(coalesce(vec![left.cast_to(&common, left_schema)?, right.cast_to(&common, right_schema)?]))
+    }
+
+    fn rewrite_references(&self, plan: LogicalPlan, columns: &[MergedColumn]) -> Result<Transformed<LogicalPlan>> {
+        if columns.is_empty() {
+            return Ok(Transformed::no(plan));
+        }
+        let names = NamePreserver::new(&plan);
+        let rewritten = plan.map_expressions(|expr| {
+            let name = names.save(&expr);
+            let rewritten = expr.transform_up(|expr| self.rewrite_reference(expr, columns))?;
+            Ok(rewritten.update_data(|expr| name.restore(expr)))
+        })?;
+        if rewritten.transformed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
+    }
+
+    fn rewrite_reference(&self, expr: Expr, columns: &[MergedColumn]) -> Result<Transformed<Expr>> {
+        let column = match &expr {
+            Expr::Column(column) => column,
+            Expr::OuterReferenceColumn(_, column) => {
+                refuse_outer_column(column, columns)?;
+                return Ok(Transformed::no(expr));
+            }
+            _ => return Ok(Transformed::no(expr)),
+        };
+        let mut columns = columns.iter().filter(|merged| !merged.is_each_member);
+        let Some(merged) = columns.find(|merged| merged.is_meant_by(column)) else { return Ok(Transformed::no(expr)) };
+        if merged.value == expr {
+            return Ok(Transformed::no(expr));
+        }
+        if !self.config.sql_parser.collect_spans {
+            return plan_err!(
+                "The column {column} is merged by an outer join with USING or NATURAL, and whether the query means its side \
+                 of the join or both cannot be told while datafusion.sql_parser.collect_spans is false: set it to true, \
+                 or write ON and coalesce"
+            );
+        }
+        Ok(Transformed::yes(merged.value.clone()))
+    }
+}
+
+/// Refuses a column of the query around a subquery that has the name of a merged column in it: for a merged column without
+/// the name of a table, the SQL planner takes the outer one.
+fn refuse_outer_column(column: &Column, columns: &[MergedColumn]) -> Result<()> {
+    let name = &column.name;
+    if columns.iter().any(|merged| merged.members.iter().any(|member| member.name == *name)) {
+        return plan_err!(
+            "Whether {name} in a subquery means the column that its join with USING or NATURAL merges or {column} of the \
+             query around it cannot be told: write the join of the subquery with ON, and {name} with the name of its table"
+        );
+    }
+    Ok(())
+}
+
+/// Takes the merged column that this one belongs to out of the others.
+fn take(columns: &mut Vec<MergedColumn>, column: &Column, schema: &DFSchema) -> MergedColumn {
+    match columns.iter().position(|merged| merged.members.contains(column)) {
+        Some(position) => columns.swap_remove(position),
+        None => MergedColumn::single(column, schema),
+    }
+}
+
+/// Whether a node puts out the columns of its inputs as they are.
+fn passes_columns(plan: &LogicalPlan) -> bool {
+    matches!(
+        plan,
+        LogicalPlan::Join(_)
+            | LogicalPlan::Filter(_)
+            | LogicalPlan::Window(_)
+            | LogicalPlan::Sort(_)
+            | LogicalPlan::Limit(_)
+            | LogicalPlan::Repartition(_)
+    )
+}
