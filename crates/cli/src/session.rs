@@ -50,7 +50,9 @@ impl Session {
         for (key, value) in settings {
             set(builder.config().get_or_insert_default().options_mut(), key, value)?;
         }
-        let context = with_files_as_tables(SessionContext::new_with_state(builder.build()));
+        let mut state = builder.build();
+        overspill::files::register(&mut state).map_err(failed)?;
+        let context = with_files_as_tables(SessionContext::new_with_state(state));
         Ok(Self { context, _spill: spill })
     }
 }

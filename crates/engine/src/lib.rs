@@ -11,6 +11,7 @@ pub mod advisor;
 pub mod analyzer;
 pub mod config;
 pub mod device;
+pub mod files;
 pub mod filter_aggregate;
 mod fused_aggregate;
 pub mod hybrid_join;
