@@ -29,10 +29,8 @@ impl NamedFormat {
     pub fn of(name: &str) -> Option<Self> {
         let lower = name.to_ascii_lowercase();
         let compressed = COMPRESSIONS.iter().find(|(end, _)| lower.ends_with(end));
-        let (stem, compression) = match compressed {
-            Some((end, compression)) => (&lower[..lower.len() - end.len()], *compression),
-            None => (&lower[..], ""),
-        };
+        let (end, compression) = compressed.copied().unwrap_or_default();
+        let stem = &lower[..lower.len() - end.len()];
         let (_, extension) = stem.rsplit_once('.')?;
         let (known_as, delimiter) = match extension {
             "parquet" | "parq" => ("parquet", None),
@@ -42,12 +40,18 @@ impl NamedFormat {
             "arrow" | "feather" | "ipc" => ("arrow", None),
             _ => return None,
         };
-        if compressed.is_some() && !matches!(known_as, "csv" | "json") {
+        if !compression.is_empty() && !matches!(known_as, "csv" | "json") {
             return None;
         }
-        let length = extension.len() + 1 + compressed.map_or(0, |(end, _)| end.len());
+        let length = extension.len() + 1 + end.len();
         let suffix = name[name.len() - length..].to_string();
         Some(Self { known_as, suffix, delimiter, compression })
+    }
+
+    /// The compression that the end of a name says, as DataFusion's option names it; empty for none.
+    pub fn compression_of(name: &str) -> &'static str {
+        let lower = name.to_ascii_lowercase();
+        COMPRESSIONS.iter().find(|(end, _)| lower.ends_with(end)).map_or("", |(_, compression)| compression)
     }
 
     /// Whether the format is a text, whose reader brings the columns of several files together.

@@ -142,7 +142,10 @@ impl Fields for Columns {
         }
         if self.field != width {
             let has = self.field;
-            let text = format!("has {has} {}, and the file has {width} columns", plural(has, "field"));
+            let hint =
+                if has < width { ": OPTIONS ('format.truncated_rows' 'true') reads missing ones as NULL" } else { "" };
+            let (fields, columns) = (plural(has, "field"), plural(width, "column"));
+            let text = format!("has {has} {fields}, and the file has {width} {columns}{hint}");
             self.fault = Some(Fault { line, text });
         } else if self.longest > i32::MAX as usize {
             self.fault = Some(Fault { line, text: "has a field of more than 2 GiB".to_string() });
@@ -210,7 +213,17 @@ impl Layout {
             .and_then(|cast| (0..lines.len()).find(|row| text.is_valid(*row) && cast.is_null(*row)));
         let Some(row) = bad else { return Err((0, error.to_string())) };
         let value = text.as_any().downcast_ref::<StringArray>().map_or("", |text| text.value(row));
-        Err((row, format!("has '{}' in the column '{}', whose type is {data_type}", shortened(value), field.name())))
+        let column = field.name();
+        Err((
+            row,
+            format!(
+                "has '{}' in the column '{column}', whose type is {data_type}. Types that are not given are those of the \
+                 first rows: CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '…' OPTIONS \
+                 ('format.schema_infer_max_rec' '1000000000') looks at all, or name them in CREATE EXTERNAL TABLE t \
+                 ({column} VARCHAR, …)",
+                shortened(value)
+            ),
+        ))
     }
 }
 

@@ -46,6 +46,12 @@ impl CsvText {
         }
     }
 
+    /// The same text with another delimiter, if one is given.
+    #[must_use]
+    pub fn with_delimiter(self, delimiter: Option<u8>) -> Self {
+        Self { delimiter: delimiter.unwrap_or(self.delimiter), ..self }
+    }
+
     /// Whether text can be written by these options: quotes are doubled, and stand only where they are needed.
     pub fn covers(options: &CsvOptions) -> bool {
         options.quote_style == CsvQuoteStyle::Necessary

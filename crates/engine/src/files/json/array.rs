@@ -1,8 +1,10 @@
-//! Turns an array of objects into objects one after another, as bytes go by.
+//! Turns JSON of any layout into a value a line, as bytes go by.
 
 use std::io::{self, Read};
 
-/// Reads what is in a JSON array as values with blanks between them, and any other JSON as it is.
+/// Reads the values of an array, or values one after another, as a value a line.
+///
+/// No byte is added or taken away: what belongs to the array becomes blank, and so do line breaks within a value.
 pub struct Values<R> {
     reader: R,
     shape: Shape,
@@ -14,7 +16,7 @@ pub struct Values<R> {
 
 /// What the text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+enum Shape {
     /// No byte but blanks so far.
     Unknown,
     /// An array of values.
@@ -31,7 +33,6 @@ impl<R: Read> Values<R> {
         Self { reader, shape: Shape::Unknown, depth: 0, in_string: false, escaped: false }
     }
 
-    /// Follows bytes, and makes blanks of those that belong to the array.
     fn follow(&mut self, bytes: &mut [u8]) -> io::Result<()> {
         for byte in bytes {
             if self.in_string {
@@ -44,31 +45,33 @@ impl<R: Read> Values<R> {
                 continue;
             }
             match (self.shape, *byte) {
-                (_, b' ' | b'\t' | b'\r' | b'\n') => {}
+                (_, b' ' | b'\t' | b'\r' | b'\n') => *byte = if self.depth == 0 { b'\n' } else { b' ' },
                 (Shape::Unknown, b'[') => {
                     self.shape = Shape::Array;
-                    *byte = b' ';
+                    *byte = b'\n';
                 }
-                (Shape::Unknown, _) => {
-                    self.shape = Shape::Values;
-                    return Ok(());
-                }
-                (Shape::Values, _) => return Ok(()),
                 (Shape::EndedArray, _) => {
                     return Err(io::Error::new(
                         io::ErrorKind::InvalidData,
                         "there is more behind the end of the array",
                     ));
                 }
-                (Shape::Array, b'"') => self.in_string = true,
-                (Shape::Array, b'{' | b'[') => self.depth += 1,
                 (Shape::Array, b']') if self.depth == 0 => {
                     self.shape = Shape::EndedArray;
-                    *byte = b' ';
+                    *byte = b'\n';
                 }
-                (Shape::Array, b'}' | b']') => self.depth = self.depth.saturating_sub(1),
-                (Shape::Array, b',') if self.depth == 0 => *byte = b' ',
-                (Shape::Array, _) => {}
+                (Shape::Array, b',') if self.depth == 0 => *byte = b'\n',
+                (shape, byte) => {
+                    if shape == Shape::Unknown {
+                        self.shape = Shape::Values;
+                    }
+                    match byte {
+                        b'"' => self.in_string = true,
+                        b'{' | b'[' => self.depth += 1,
+                        b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                        _ => {}
+                    }
+                }
             }
         }
         Ok(())
@@ -78,11 +81,10 @@ impl<R: Read> Values<R> {
 impl<R: Read> Read for Values<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.reader.read(buffer)?;
-        if self.shape != Shape::Values {
-            self.follow(&mut buffer[..length])?;
-        }
-        if length == 0 && !buffer.is_empty() && self.shape == Shape::Array {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the array has no end: the file is cut short"));
+        self.follow(&mut buffer[..length])?;
+        if length == 0 && !buffer.is_empty() && (self.shape == Shape::Array || self.depth > 0) {
+            let text = "the file is cut short: its last value or array has no end";
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
         }
         Ok(length)
     }
@@ -143,9 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn other_values_stay_as_they_are() {
-        let text = "{\"a\": [1, 2]}\n{\"a\": []}\n";
-        assert_eq!(read(text, 3).unwrap(), text);
+    fn other_values_come_one_a_line() {
+        assert_eq!(read("{\"a\": [1,\n2]} {\"a\":\n\"\n\"}", 3).unwrap(), "{\"a\": [1, 2]}\n{\"a\": \"\n\"}");
     }
 
     #[test]
