@@ -53,11 +53,6 @@ impl NamedFormat {
         let lower = name.to_ascii_lowercase();
         COMPRESSIONS.iter().find(|(end, _)| lower.ends_with(end)).map_or("", |(_, compression)| compression)
     }
-
-    /// Whether the format is a text, whose reader brings the columns of several files together.
-    pub fn is_text(&self) -> bool {
-        matches!(self.known_as, "csv" | "json")
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Files as tables: `FROM 'orders.parquet'`, globs and folders.
 
+mod external;
 mod format;
 mod listing;
 mod local_only;
@@ -9,6 +10,7 @@ mod schema;
 mod statement;
 mod table;
 
+pub use external::ExternalTables;
 pub use format::{KNOWN_NAMES, NamedFormat};
 pub use local_only::LocalFilesOnly;
 pub use statement::{read_names, refuse_equal_names};

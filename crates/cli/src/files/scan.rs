@@ -1,5 +1,6 @@
 //! The table of the files that a path names.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch};
@@ -27,18 +28,14 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use futures::{StreamExt, TryStreamExt};
 
-use super::format::NamedFormat;
 use super::listing::Found;
 use super::partitions;
-use super::table::{find, local_files, one_format};
+use super::table::{Selection, local_files};
 
 /// The files that a path names, looked for again by each scan.
 #[derive(Debug)]
 pub struct FilesTable {
-    /// The path as the user wrote it, and with the home directory spelled out.
-    name: String,
-    path: String,
-    named: NamedFormat,
+    selection: Selection,
     format: Arc<dyn FileFormat>,
     /// The columns that lie in the files.
     file_schema: SchemaRef,
@@ -46,13 +43,12 @@ pub struct FilesTable {
     partition_columns: Vec<FieldRef>,
     /// All columns.
     schema: SchemaRef,
+    definition: Option<String>,
 }
 
 impl FilesTable {
     pub fn new(
-        name: &str,
-        path: String,
-        named: NamedFormat,
+        selection: Selection,
         format: Arc<dyn FileFormat>,
         file_schema: SchemaRef,
         partition_columns: Vec<FieldRef>,
@@ -62,7 +58,12 @@ impl FilesTable {
             all.push(Arc::clone(column));
         }
         let schema = Arc::new(all.finish().with_metadata(file_schema.metadata().clone()));
-        Self { name: name.to_string(), path, named, format, file_schema, partition_columns, schema }
+        Self { selection, format, file_schema, partition_columns, schema, definition: None }
+    }
+
+    /// The SQL that defines the table.
+    pub fn with_definition(self, definition: Option<String>) -> Self {
+        Self { definition, ..self }
     }
 
     fn is_of_partitions(&self, filter: &Expr) -> bool {
@@ -72,11 +73,7 @@ impl FilesTable {
 
     /// The files whose folders pass the filters on the columns that folders give.
     async fn files(&self, state: &dyn Session, filters: &[Expr]) -> Result<Vec<PartitionedFile>> {
-        let is_folder = std::path::Path::new(&self.path).is_dir();
-        let (named, found) = one_format(&self.name, find(self.path.clone()).await?, is_folder)?;
-        if named != self.named {
-            return plan_err!("the files of '{}' have another format than before", self.name);
-        }
+        let found = self.selection.files().await?;
         let files = found.iter().filter(|file| file.object.size > 0).map(|file| self.partitioned(file));
         let files = files.collect::<Result<Vec<_>>>()?;
         let on_folders: Vec<_> = filters.iter().filter(|filter| self.is_of_partitions(filter)).cloned().collect();
@@ -153,6 +150,10 @@ impl TableProvider for FilesTable {
         TableType::Base
     }
 
+    fn get_table_definition(&self) -> Option<&str> {
+        self.definition.as_deref()
+    }
+
     async fn scan(
         &self,
         state: &dyn Session,
@@ -202,15 +203,17 @@ impl TableProvider for FilesTable {
         input: Arc<dyn ExecutionPlan>,
         insert_op: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        if !std::path::Path::new(&self.path).is_dir() || !self.partition_columns.is_empty() {
+        let Selection { name, path, named: Some(named) } = &self.selection else {
+            return plan_err!("rows cannot be inserted into the files of a pattern, '{}'", self.selection.name);
+        };
+        if !Path::new(path).is_dir() || !self.partition_columns.is_empty() {
             return plan_err!(
-                "rows cannot be inserted into '{}': they go to a folder of files without key=value folders, or to a new \
-                 file with COPY … TO",
-                self.name
+                "rows cannot be inserted into '{name}': they go to a folder of files without key=value folders, or to a \
+                 new file with COPY … TO"
             );
         }
-        let options = ListingOptions::new(Arc::clone(&self.format)).with_file_extension(&self.named.suffix);
-        let config = ListingTableConfig::new(ListingTableUrl::parse(&self.path)?)
+        let options = ListingOptions::new(Arc::clone(&self.format)).with_file_extension(&named.suffix);
+        let config = ListingTableConfig::new(ListingTableUrl::parse(path)?)
             .with_listing_options(options)
             .with_schema(Arc::clone(&self.file_schema));
         ListingTable::try_new(config)?.insert_into(state, input, insert_op).await

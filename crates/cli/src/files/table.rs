@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{TableProvider, UrlTableFactory};
 use datafusion::common::{DataFusionError, Result, plan_datafusion_err, plan_err};
@@ -61,26 +61,99 @@ impl UrlTableFactory for FileTables {
     }
 }
 
+/// The files that a path names.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// The path as the user wrote it, and with the home directory spelled out.
+    pub name: String,
+    pub path: String,
+    /// The format that the names of all files tell; none if it is told otherwise.
+    pub named: Option<NamedFormat>,
+}
+
+impl Selection {
+    /// Looks for the files.
+    ///
+    /// # Errors
+    ///
+    /// Refuses files of several formats where their names tell the format, and files that may not be read.
+    pub async fn files(&self) -> Result<Vec<Found>> {
+        let found = find(self.path.clone()).await?;
+        match &self.named {
+            None => Ok(found),
+            Some(named) => {
+                let (format, files) = one_format(&self.name, found, Path::new(&self.path).is_dir())?;
+                if format != *named {
+                    return plan_err!("the files of '{}' have another format than before", self.name);
+                }
+                Ok(files)
+            }
+        }
+    }
+}
+
 async fn table(state: &SessionState, name: &str, path: String) -> Result<Arc<dyn TableProvider>> {
     let is_folder = Path::new(&path).is_dir();
-    let files = find(path.clone()).await?;
-    let (format, files) = one_format(name, files, is_folder)?;
-    let columns = partitions::columns(name, &files)?;
-    let file_format = format.reader(state)?;
-    let schemas = schemas(state, file_format.as_ref(), &format, files).await?;
-    let file_schema = match format.known_as {
-        "parquet" => schema::common(&schemas)?,
-        "arrow" => schema::identical(&schemas)?,
-        // These bring the files together themselves.
-        _ => schemas.first().map_or_else(Schema::empty, |(_, schema)| schema.as_ref().clone()),
+    let (format, _) = one_format(name, find(path.clone()).await?, is_folder)?;
+    let reader = format.reader(state)?;
+    let known_as = format.known_as;
+    let selection = Selection { name: name.to_string(), path, named: Some(format) };
+    let (file_schema, columns) = columns(state, reader.as_ref(), known_as, &selection, None).await?;
+    Ok(Arc::new(FilesTable::new(selection, reader, file_schema, columns)))
+}
+
+/// The columns that lie in files, unless they are declared, and those that their folders give.
+pub async fn columns(
+    state: &SessionState,
+    reader: &dyn FileFormat,
+    known_as: &str,
+    selection: &Selection,
+    declared: Option<SchemaRef>,
+) -> Result<(SchemaRef, Vec<FieldRef>)> {
+    let files = selection.files().await?;
+    let columns = partitions::columns(&selection.name, &files)?;
+    let file_schema = match declared {
+        Some(schema) => schema,
+        None if files.is_empty() => return plan_err!("no file matches '{}'", selection.name),
+        None => Arc::new(file_schema(state, reader, known_as, files).await?),
     };
     // What a file says of itself counts.
-    let columns = columns.into_iter().filter(|column| file_schema.field_with_name(column.name()).is_err()).collect();
-    Ok(Arc::new(FilesTable::new(name, path, format, file_format, Arc::new(file_schema), columns)))
+    let of_folders = columns.into_iter().filter(|column| file_schema.field_with_name(column.name()).is_err());
+    let of_folders = of_folders.collect();
+    Ok((file_schema, of_folders))
+}
+
+async fn file_schema(
+    state: &SessionState,
+    reader: &dyn FileFormat,
+    known_as: &str,
+    files: Vec<Found>,
+) -> Result<Schema> {
+    let store = state.runtime_env().object_store(local_files()?)?;
+    if matches!(known_as, "csv" | "json") {
+        // These bring the files together themselves.
+        let first = files.first().map(|file| file.path.display().to_string()).unwrap_or_default();
+        let objects: Vec<_> = files.into_iter().map(|file| file.object).filter(|object| object.size > 0).collect();
+        let schema = reader.infer_schema(state, &store, &objects).await?;
+        if schema.fields().is_empty() {
+            return plan_err!("{first} is empty: it has no column");
+        }
+        return Ok(schema.as_ref().clone());
+    }
+    let concurrency = state.config_options().execution.meta_fetch_concurrency.get();
+    let schemas: Vec<_> = futures::stream::iter(files)
+        .map(|file| schema_of(state, reader, &store, file))
+        .buffered(concurrency)
+        .try_collect()
+        .await?;
+    match known_as {
+        "arrow" => schema::identical(&schemas),
+        _ => schema::common(&schemas),
+    }
 }
 
 /// The files of a path, by a thread that may wait for the disk.
-pub async fn find(path: String) -> Result<Vec<Found>> {
+async fn find(path: String) -> Result<Vec<Found>> {
     let found = spawn_blocking(move || listing::files(&path)).await;
     found.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?.map_err(DataFusionError::Plan)
 }
@@ -90,7 +163,7 @@ pub async fn find(path: String) -> Result<Vec<Found>> {
 /// # Errors
 ///
 /// Refuses files of several formats, and files that no format reads where a pattern names them.
-pub fn one_format(name: &str, files: Vec<Found>, is_folder: bool) -> Result<(NamedFormat, Vec<Found>)> {
+fn one_format(name: &str, files: Vec<Found>, is_folder: bool) -> Result<(NamedFormat, Vec<Found>)> {
     if files.is_empty() {
         return match is_folder {
             true => {
@@ -126,31 +199,6 @@ pub fn one_format(name: &str, files: Vec<Found>, is_folder: bool) -> Result<(Nam
         Some((format, _)) => Ok((format, read)),
         None => plan_err!("'{name}' is not a table: a file is read by its name, {KNOWN_NAMES}"),
     }
-}
-
-/// The columns of each file, or of all together where the format reads several.
-async fn schemas(
-    state: &SessionState,
-    reader: &dyn FileFormat,
-    format: &NamedFormat,
-    files: Vec<Found>,
-) -> Result<Vec<(Found, SchemaRef)>> {
-    let store = state.runtime_env().object_store(local_files()?)?;
-    let Some(first) = files.first().cloned() else { return Ok(vec![]) };
-    if format.is_text() {
-        let objects: Vec<_> = files.into_iter().map(|file| file.object).filter(|object| object.size > 0).collect();
-        let schema = reader.infer_schema(state, &store, &objects).await?;
-        if schema.fields().is_empty() {
-            return plan_err!("{} is empty: it has no column", first.path.display());
-        }
-        return Ok(vec![(first, schema)]);
-    }
-    let concurrency = state.config_options().execution.meta_fetch_concurrency.get();
-    futures::stream::iter(files)
-        .map(|file| schema_of(state, reader, &store, file))
-        .buffered(concurrency)
-        .try_collect()
-        .await
 }
 
 async fn schema_of(
