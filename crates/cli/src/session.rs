@@ -16,7 +16,7 @@ use overspill::{OverspillConfig, OverspillSessionExt};
 
 use crate::budget::Budget;
 use crate::failure::{Failure, Outcome, plain, tell};
-use crate::files::{FileTables, LocalFilesOnly};
+use crate::files::{ExternalTables, FileTables, LocalFilesOnly};
 
 /// What queries may take.
 #[derive(Debug, Clone)]
@@ -50,7 +50,12 @@ impl Session {
         for (key, value) in settings {
             set(builder.config().get_or_insert_default().options_mut(), key, value)?;
         }
-        let context = with_files_as_tables(SessionContext::new_with_state(builder.build()));
+        let mut state = builder.build();
+        overspill::files::register(&mut state).map_err(failed)?;
+        for factory in state.table_factories_mut().values_mut() {
+            *factory = Arc::new(ExternalTables::default());
+        }
+        let context = with_files_as_tables(SessionContext::new_with_state(state));
         Ok(Self { context, _spill: spill })
     }
 }

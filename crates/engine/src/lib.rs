@@ -12,6 +12,7 @@ pub mod analyzer;
 pub mod config;
 pub mod device;
 mod exact_sum;
+pub mod files;
 pub mod filter_aggregate;
 mod fused_aggregate;
 pub mod hybrid_join;

@@ -1,35 +1,25 @@
 //! What a file's name says about what is in it.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read};
-use std::path::Path;
-
-use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
-
-/// How to read a file, by the end of its name: `.csv`, `.csv.gz`, `.parquet` and so on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How to read or write a file, by the end of its name: `.csv`, `.csv.gz`, `.parquet` and so on.
+#[derive(Debug, Clone)]
 pub struct NamedFormat {
     /// The extension under which DataFusion knows the format.
     pub known_as: &'static str,
-    /// The end that the names of all files of the table have.
+    /// The end of the file's name, as it is written.
     pub suffix: String,
     pub delimiter: Option<char>,
-    pub compression: Compression,
+    /// The compression around the file, as DataFusion's option names it; empty for none.
+    pub compression: &'static str,
 }
 
-/// The compression around the file, as DataFusion's option names it; empty for none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Compression {
-    pub option: &'static str,
-    pub variant: FileCompressionType,
+/// Formats are the same if one reader reads the files of both.
+impl PartialEq for NamedFormat {
+    fn eq(&self, other: &Self) -> bool {
+        (self.known_as, self.delimiter, self.compression) == (other.known_as, other.delimiter, other.compression)
+    }
 }
 
-const COMPRESSIONS: [(&str, Compression); 4] = [
-    (".gz", Compression { option: "gzip", variant: FileCompressionType::GZIP }),
-    (".bz2", Compression { option: "bzip2", variant: FileCompressionType::BZIP2 }),
-    (".xz", Compression { option: "xz", variant: FileCompressionType::XZ }),
-    (".zst", Compression { option: "zstd", variant: FileCompressionType::ZSTD }),
-];
+const COMPRESSIONS: [(&str, &str); 4] = [(".gz", "gzip"), (".bz2", "bzip2"), (".xz", "xz"), (".zst", "zstd")];
 
 /// What the refusal of an unknown file lists.
 pub const KNOWN_NAMES: &str =
@@ -39,10 +29,8 @@ impl NamedFormat {
     pub fn of(name: &str) -> Option<Self> {
         let lower = name.to_ascii_lowercase();
         let compressed = COMPRESSIONS.iter().find(|(end, _)| lower.ends_with(end));
-        let (stem, compression) = match compressed {
-            Some((end, compression)) => (&lower[..lower.len() - end.len()], *compression),
-            None => (&lower[..], Compression { option: "", variant: FileCompressionType::UNCOMPRESSED }),
-        };
+        let (end, compression) = compressed.copied().unwrap_or_default();
+        let stem = &lower[..lower.len() - end.len()];
         let (_, extension) = stem.rsplit_once('.')?;
         let (known_as, delimiter) = match extension {
             "parquet" | "parq" => ("parquet", None),
@@ -52,26 +40,19 @@ impl NamedFormat {
             "arrow" | "feather" | "ipc" => ("arrow", None),
             _ => return None,
         };
-        if compressed.is_some() && !matches!(known_as, "csv" | "json") {
+        if !compression.is_empty() && !matches!(known_as, "csv" | "json") {
             return None;
         }
-        // Listing compares the names as they are written: keep the letters' case.
-        let length = extension.len() + 1 + compressed.map_or(0, |(end, _)| end.len());
+        let length = extension.len() + 1 + end.len();
         let suffix = name[name.len() - length..].to_string();
         Some(Self { known_as, suffix, delimiter, compression })
     }
-}
 
-/// Whether a JSON file holds one array instead of an object a line.
-pub fn holds_json_array(path: &Path, compression: FileCompressionType) -> io::Result<bool> {
-    let reader = compression.convert_read(File::open(path)?).map_err(io::Error::other)?;
-    for byte in BufReader::new(reader).bytes().take(1 << 16) {
-        let byte = byte?;
-        if !byte.is_ascii_whitespace() {
-            return Ok(byte == b'[');
-        }
+    /// The compression that the end of a name says, as DataFusion's option names it; empty for none.
+    pub fn compression_of(name: &str) -> &'static str {
+        let lower = name.to_ascii_lowercase();
+        COMPRESSIONS.iter().find(|(end, _)| lower.ends_with(end)).map_or("", |(_, compression)| compression)
     }
-    Ok(false)
 }
 
 #[cfg(test)]
@@ -79,7 +60,7 @@ mod tests {
     use super::*;
 
     fn known(name: &str) -> Option<(&'static str, String, &'static str)> {
-        NamedFormat::of(name).map(|format| (format.known_as, format.suffix, format.compression.option))
+        NamedFormat::of(name).map(|format| (format.known_as, format.suffix, format.compression))
     }
 
     #[test]

@@ -1,8 +1,17 @@
 //! Files as tables: `FROM 'orders.parquet'`, globs and folders.
 
+mod external;
 mod format;
+mod listing;
 mod local_only;
+mod partitions;
+mod scan;
+mod schema;
+mod statement;
 mod table;
 
+pub use external::ExternalTables;
+pub use format::{KNOWN_NAMES, NamedFormat};
 pub use local_only::LocalFilesOnly;
+pub use statement::{read_names, refuse_equal_names};
 pub use table::FileTables;

@@ -4,18 +4,23 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::Schema;
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{TableProvider, UrlTableFactory};
-use datafusion::common::{Result, plan_datafusion_err, plan_err};
-use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
+use datafusion::common::{DataFusionError, Result, plan_datafusion_err, plan_err};
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::execution::SessionState;
 use datafusion::execution::context::SessionContext;
-use datafusion::object_store::ObjectMeta;
-use futures::TryStreamExt;
+use datafusion::object_store::ObjectStore;
+use futures::{StreamExt, TryStreamExt};
 use parking_lot::RwLock;
+use tokio::task::spawn_blocking;
 
-use super::format::{KNOWN_NAMES, NamedFormat, holds_json_array};
+use super::format::{KNOWN_NAMES, NamedFormat};
+use super::listing::{self, Found};
+use super::scan::FilesTable;
+use super::{partitions, schema};
 
 type State = std::sync::Weak<RwLock<SessionState>>;
 
@@ -41,98 +46,201 @@ impl FileTables {
 impl UrlTableFactory for FileTables {
     async fn try_new(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         let Some(state) = self.state() else { return Ok(None) };
-        let expanded = expand_home(name);
-        let is_file = Path::new(&expanded).exists();
-        if !is_file && !looks_like_files(name) {
+        let path = expand_home(name);
+        if !Path::new(&path).exists() && !looks_like_files(name) {
             return Ok(None);
         }
-        let urls =
-            locations(&expanded).map_err(|reason| plan_datafusion_err!("'{name}' is no usable path: {reason}"))?;
-        let mut files = Vec::new();
-        for url in &urls {
+        if let Some((scheme, rest)) = path.split_once("://") {
+            let url = ListingTableUrl::parse(&path)
+                .map_err(|error| plan_datafusion_err!("'{name}' is no usable path: {}", error.strip_backtrace()))?;
             // Asked first, so that s3:// and its like are refused in the store's words.
-            let store = state.runtime_env().object_store(url)?;
-            if url.get_glob().is_none() && !url_exists(url) {
-                return plan_err!("the file '{name}' does not exist");
+            state.runtime_env().object_store(&url)?;
+            return plan_err!("'{name}' is written as a path, without {scheme}://: '{rest}'");
+        }
+        table(&state, name, path).await.map(Some)
+    }
+}
+
+/// The files that a path names.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// The path as the user wrote it, and with the home directory spelled out.
+    pub name: String,
+    pub path: String,
+    /// The format that the names of all files tell; none if it is told otherwise.
+    pub named: Option<NamedFormat>,
+}
+
+impl Selection {
+    /// Looks for the files.
+    ///
+    /// # Errors
+    ///
+    /// Refuses files of several formats where their names tell the format, and files that may not be read.
+    pub async fn files(&self) -> Result<Vec<Found>> {
+        let found = find(self.path.clone()).await?;
+        match &self.named {
+            None => Ok(found),
+            Some(named) => {
+                let (format, files) = one_format(&self.name, found, Path::new(&self.path).is_dir())?;
+                if format != *named {
+                    return plan_err!("the files of '{}' have another format than before", self.name);
+                }
+                Ok(files)
             }
-            let listed = url.list_all_files(&state, store.as_ref(), "").await?.try_collect::<Vec<ObjectMeta>>().await;
-            files.extend(
-                listed.map_err(|error| plan_datafusion_err!("cannot read '{name}': {}", error.strip_backtrace()))?,
-            );
         }
-        let Some((file, format)) =
-            files.iter().find_map(|file| Some((file, NamedFormat::of(file.location.filename()?)?)))
-        else {
-            return match files.first() {
-                None => plan_err!("no file matches '{name}'"),
-                Some(_) => plan_err!("'{name}' is not a table: a file is read by its name, {KNOWN_NAMES}"),
-            };
-        };
-        read_files(&state, urls, &format, file).await.map(Some)
     }
 }
 
-/// Where the files of a path lie. A glob in folders (`logs/*/*.csv`) becomes the files themselves, because listing only
-/// looks for a glob in the last folder.
-fn locations(path: &str) -> Result<Vec<ListingTableUrl>, String> {
-    let folders = path.rsplit_once('/').map_or("", |(folders, _)| folders);
-    if !path.contains("://") && folders.contains(['*', '?', '[']) {
-        let matches = glob::glob(path).map_err(|error| error.to_string())?;
-        // A folder that may not be read holds nothing that could be.
-        let files = matches.flatten().filter(|file| file.is_file());
-        return files.map(|file| parse(&file.to_string_lossy())).collect();
-    }
-    Ok(vec![parse(path)?])
+async fn table(state: &SessionState, name: &str, path: String) -> Result<Arc<dyn TableProvider>> {
+    let is_folder = Path::new(&path).is_dir();
+    let (format, _) = one_format(name, find(path.clone()).await?, is_folder)?;
+    let reader = format.reader(state)?;
+    let known_as = format.known_as;
+    let selection = Selection { name: name.to_string(), path, named: Some(format) };
+    let (file_schema, columns) = columns(state, reader.as_ref(), known_as, &selection, None).await?;
+    Ok(Arc::new(FilesTable::new(selection, reader, file_schema, columns)))
 }
 
-fn parse(path: &str) -> Result<ListingTableUrl, String> {
-    ListingTableUrl::parse(path).map_err(|error| error.strip_backtrace())
-}
-
-async fn read_files(
+/// The columns that lie in files, unless they are declared, and those that their folders give.
+pub async fn columns(
     state: &SessionState,
-    urls: Vec<ListingTableUrl>,
-    format: &NamedFormat,
-    first: &ObjectMeta,
-) -> Result<Arc<dyn TableProvider>> {
-    let mut options = HashMap::new();
-    if let Some(delimiter) = format.delimiter {
-        options.insert("format.delimiter".to_string(), delimiter.to_string());
-    }
-    if !format.compression.option.is_empty() {
-        options.insert("format.compression".to_string(), format.compression.option.to_string());
-    }
-    if format.known_as == "json" {
-        let path = Path::new("/").join(first.location.as_ref());
-        // A file that cannot be read now fails below with the reader's own words.
-        if holds_json_array(&path, format.compression.variant).unwrap_or(false) {
-            options.insert("format.newline_delimited".to_string(), "false".to_string());
+    reader: &dyn FileFormat,
+    known_as: &str,
+    selection: &Selection,
+    declared: Option<SchemaRef>,
+) -> Result<(SchemaRef, Vec<FieldRef>)> {
+    let files = selection.files().await?;
+    let columns = partitions::columns(&selection.name, &files)?;
+    let file_schema = match declared {
+        Some(schema) => schema,
+        None if files.is_empty() => return plan_err!("no file matches '{}'", selection.name),
+        None => Arc::new(file_schema(state, reader, known_as, files).await?),
+    };
+    // What a file says of itself counts.
+    let of_folders = columns.into_iter().filter(|column| file_schema.field_with_name(column.name()).is_err());
+    let of_folders = of_folders.collect();
+    Ok((file_schema, of_folders))
+}
+
+async fn file_schema(
+    state: &SessionState,
+    reader: &dyn FileFormat,
+    known_as: &str,
+    files: Vec<Found>,
+) -> Result<Schema> {
+    let store = state.runtime_env().object_store(local_files()?)?;
+    if matches!(known_as, "csv" | "json") {
+        // These bring the files together themselves.
+        let first = files.first().map(|file| file.path.display().to_string()).unwrap_or_default();
+        let objects: Vec<_> = files.into_iter().map(|file| file.object).filter(|object| object.size > 0).collect();
+        let schema = reader.infer_schema(state, &store, &objects).await?;
+        if schema.fields().is_empty() {
+            return plan_err!("{first} is empty: it has no column");
         }
+        return Ok(schema.as_ref().clone());
     }
-    let factory = state
-        .get_file_format_factory(format.known_as)
-        .ok_or_else(|| plan_datafusion_err!("this build cannot read {} files", format.known_as))?;
-    let options = ListingOptions::new(factory.create(state, &options)?).with_file_extension(format.suffix.as_str());
-    let mut schemas = Vec::new();
-    for url in &urls {
-        schemas.push(options.infer_schema(state, url).await?.as_ref().clone());
-    }
-    let config = ListingTableConfig::new_with_multi_paths(urls)
-        .with_listing_options(options)
-        .with_schema(Arc::new(Schema::try_merge(schemas)?))
-        .infer_partitions_from_path(state)
+    let concurrency = state.config_options().execution.meta_fetch_concurrency.get();
+    let schemas: Vec<_> = futures::stream::iter(files)
+        .map(|file| schema_of(state, reader, &store, file))
+        .buffered(concurrency)
+        .try_collect()
         .await?;
-    let table = ListingTable::try_new(config)?;
-    Ok(Arc::new(table.with_cache(state.runtime_env().cache_manager.get_file_statistic_cache())))
+    match known_as {
+        "arrow" => schema::identical(&schemas),
+        _ => schema::common(&schemas),
+    }
+}
+
+/// The files of a path, by a thread that may wait for the disk.
+async fn find(path: String) -> Result<Vec<Found>> {
+    let found = spawn_blocking(move || listing::files(&path)).await;
+    found.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?.map_err(DataFusionError::Plan)
+}
+
+/// The format that all files have. Other files in a folder are passed over.
+///
+/// # Errors
+///
+/// Refuses files of several formats, and files that no format reads where a pattern names them.
+fn one_format(name: &str, files: Vec<Found>, is_folder: bool) -> Result<(NamedFormat, Vec<Found>)> {
+    if files.is_empty() {
+        return match is_folder {
+            true => {
+                plan_err!("no file lies in the folder '{name}' (for those in folders below it: '{name}/**/*.parquet')")
+            }
+            false => plan_err!("no file matches '{name}'"),
+        };
+    }
+    let mut known: Option<(NamedFormat, std::path::PathBuf)> = None;
+    let mut read = Vec::new();
+    for file in files {
+        let Some(format) = file.object.location.filename().and_then(NamedFormat::of) else {
+            if is_folder {
+                continue;
+            }
+            return plan_err!("'{}' is not a table: a file is read by its name, {KNOWN_NAMES}", file.path.display());
+        };
+        match &known {
+            None => known = Some((format, file.path.clone())),
+            Some((first, path)) if *first != format => {
+                return plan_err!(
+                    "'{name}' names files of several formats, {} and {}: name those of one, as in '*{}'",
+                    path.display(),
+                    file.path.display(),
+                    first.suffix
+                );
+            }
+            Some(_) => {}
+        }
+        read.push(file);
+    }
+    match known {
+        Some((format, _)) => Ok((format, read)),
+        None => plan_err!("'{name}' is not a table: a file is read by its name, {KNOWN_NAMES}"),
+    }
+}
+
+async fn schema_of(
+    state: &SessionState,
+    reader: &dyn FileFormat,
+    store: &Arc<dyn ObjectStore>,
+    file: Found,
+) -> Result<(Found, SchemaRef)> {
+    if file.object.size == 0 {
+        return plan_err!("cannot read {}: it is empty", file.path.display());
+    }
+    let schema = reader.infer_schema(state, store, std::slice::from_ref(&file.object)).await;
+    let schema = schema
+        .map_err(|error| plan_datafusion_err!("cannot read {}: {}", file.path.display(), error.strip_backtrace()))?;
+    Ok((file, schema))
+}
+
+impl NamedFormat {
+    /// The format as a session reads it.
+    pub fn reader(&self, state: &SessionState) -> Result<Arc<dyn FileFormat>> {
+        let mut options = HashMap::new();
+        if let Some(delimiter) = self.delimiter {
+            options.insert("format.delimiter".to_string(), delimiter.to_string());
+        }
+        if !self.compression.is_empty() {
+            options.insert("format.compression".to_string(), self.compression.to_string());
+        }
+        let factory = state
+            .get_file_format_factory(self.known_as)
+            .ok_or_else(|| plan_datafusion_err!("this build cannot read {} files", self.known_as))?;
+        factory.create(state, &options)
+    }
+}
+
+/// The store of the files of this machine.
+pub fn local_files() -> Result<ListingTableUrl> {
+    ListingTableUrl::parse("file:///")
 }
 
 /// Whether a name that no catalog knows was meant as a path, so that its absence is worth a word about files.
 fn looks_like_files(name: &str) -> bool {
     name.contains(['/', '*', '?', '[']) || NamedFormat::of(name).is_some()
-}
-
-fn url_exists(url: &ListingTableUrl) -> bool {
-    url.get_url().to_file_path().is_ok_and(|path| path.exists())
 }
 
 fn expand_home(name: &str) -> String {

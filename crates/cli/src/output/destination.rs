@@ -4,103 +4,146 @@ use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use arrow::error::ArrowError;
+use parking_lot::Mutex;
 use tempfile::{Builder, NamedTempFile};
 
 use crate::failure::{Failure, Outcome};
+use crate::files::NamedFormat;
 
 /// The place that results go to. It remembers a write's error, which the format writers turn into text.
 pub struct Destination {
     target: Target,
-    failure: Option<io::Error>,
+    /// Gone once everything is written.
+    writer: Option<Box<dyn Write + Send>>,
+    failure: Arc<Mutex<Option<io::Error>>>,
 }
 
 enum Target {
-    StandardOutput(BufWriter<io::Stdout>),
+    StandardOutput,
     /// A device or a pipe, written as it is.
-    Special(BufWriter<fs::File>, PathBuf),
+    Special(PathBuf),
     /// Written beside the path and put in its place at the end, so that a query may read what it replaces and a failure
     /// leaves what was there.
-    File(BufWriter<NamedTempFile>, PathBuf),
+    File(NamedTempFile, PathBuf),
 }
 
 impl Destination {
     pub fn standard_output() -> Self {
-        Self { target: Target::StandardOutput(BufWriter::with_capacity(1 << 16, io::stdout())), failure: None }
+        let failure = Arc::default();
+        let writer = buffered(io::stdout(), &failure);
+        Self { target: Target::StandardOutput, writer: Some(Box::new(writer)), failure }
     }
 
+    /// Opens a file, which is compressed if its name says so.
     pub fn file(path: PathBuf) -> Outcome<Self> {
-        let target = open(&path).map_err(|error| Failure::file("write to", &path, &error))?;
-        Ok(Self { target, failure: None })
+        let compression = path.to_str().map_or("", NamedFormat::compression_of);
+        let failed = |error: &io::Error| Failure::file("write to", &path, error);
+        let failure = Arc::default();
+        let (target, file) = open(&path).map_err(|error| failed(&error))?;
+        let writer = compressed(buffered(file, &failure), compression).map_err(|error| failed(&error))?;
+        Ok(Self { target, writer: Some(writer), failure })
     }
 
     pub fn is_terminal(&self) -> bool {
-        matches!(self.target, Target::StandardOutput(_)) && io::stdout().is_terminal()
+        matches!(self.target, Target::StandardOutput) && io::stdout().is_terminal()
     }
 
     /// Flushes, and tells what the format writer's error comes from.
     pub fn settle(&mut self, written: Result<(), ArrowError>) -> Outcome<()> {
         let flushed = self.flush();
-        if let Some(error) = self.failure.take() {
-            return Err(match &self.target {
-                Target::StandardOutput(_) if error.kind() == io::ErrorKind::BrokenPipe => Failure::ClosedPipe,
-                Target::StandardOutput(_) => Failure::message(format!("cannot write to standard output: {error}")),
-                Target::Special(_, path) | Target::File(_, path) => Failure::file("write to", path, &error),
-            });
-        }
+        self.told_failure()?;
         written.map_err(|error| Failure::message(format!("cannot write the result: {error}")))?;
         flushed.map_err(|error| Failure::message(format!("cannot write the result: {error}")))
     }
 
     pub fn finish(mut self) -> Outcome<()> {
         self.settle(Ok(()))?;
-        if let Target::File(writer, path) = self.target {
-            let file = writer.into_inner().map_err(|error| Failure::file("write to", &path, error.error()))?;
+        // Writes the end of a compressed file.
+        drop(self.writer.take());
+        self.told_failure()?;
+        if let Target::File(file, path) = self.target {
             file.persist(&path).map_err(|error| Failure::file("write to", &path, &error.error))?;
         }
         Ok(())
     }
 
-    fn remember<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
-        result.inspect_err(|error| {
-            // Interrupted writes are tried again by the caller.
-            if error.kind() != io::ErrorKind::Interrupted && self.failure.is_none() {
-                self.failure =
-                    Some(error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error));
-            }
+    fn told_failure(&self) -> Outcome<()> {
+        let Some(error) = self.failure.lock().take() else { return Ok(()) };
+        Err(match &self.target {
+            Target::StandardOutput if error.kind() == io::ErrorKind::BrokenPipe => Failure::ClosedPipe,
+            Target::StandardOutput => Failure::message(format!("cannot write to standard output: {error}")),
+            Target::Special(path) | Target::File(_, path) => Failure::file("write to", path, &error),
         })
     }
 }
 
 impl Write for Destination {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let result = match &mut self.target {
-            Target::StandardOutput(writer) => writer.write(bytes),
-            Target::Special(writer, _) => writer.write(bytes),
-            Target::File(writer, _) => writer.write(bytes),
-        };
-        self.remember(result)
+        self.writer.as_mut().map_or(Ok(0), |writer| writer.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let result = match &mut self.target {
-            Target::StandardOutput(writer) => writer.flush(),
-            Target::Special(writer, _) => writer.flush(),
-            Target::File(writer, _) => writer.flush(),
-        };
-        self.remember(result)
+        self.writer.as_mut().map_or(Ok(()), |writer| writer.flush())
     }
 }
 
-fn open(path: &Path) -> io::Result<Target> {
+/// A writer whose first error is kept.
+struct Watched<W> {
+    writer: W,
+    failure: Arc<Mutex<Option<io::Error>>>,
+}
+
+impl<W> Watched<W> {
+    fn remember<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        result.inspect_err(|error| {
+            // Interrupted writes are tried again by the caller.
+            if error.kind() != io::ErrorKind::Interrupted {
+                self.failure.lock().get_or_insert_with(|| {
+                    error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
+                });
+            }
+        })
+    }
+}
+
+impl<W: Write> Write for Watched<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.writer.write(bytes);
+        self.remember(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.writer.flush();
+        self.remember(flushed)
+    }
+}
+
+fn buffered<W: Write>(writer: W, failure: &Arc<Mutex<Option<io::Error>>>) -> BufWriter<Watched<W>> {
+    BufWriter::with_capacity(1 << 16, Watched { writer, failure: Arc::clone(failure) })
+}
+
+/// A writer that compresses, and ends the compressed text when it is dropped.
+fn compressed(writer: impl Write + Send + 'static, compression: &str) -> io::Result<Box<dyn Write + Send>> {
+    Ok(match compression {
+        "gzip" => Box::new(flate2::write::GzEncoder::new(writer, flate2::Compression::default())),
+        "bzip2" => Box::new(bzip2::write::BzEncoder::new(writer, bzip2::Compression::default())),
+        "xz" => Box::new(liblzma::write::XzEncoder::new(writer, 6)),
+        "zstd" => Box::new(zstd::stream::write::Encoder::new(writer, zstd::DEFAULT_COMPRESSION_LEVEL)?.auto_finish()),
+        _ => Box::new(writer),
+    })
+}
+
+fn open(path: &Path) -> io::Result<(Target, fs::File)> {
     if let Ok(metadata) = fs::metadata(path) {
         if metadata.is_dir() {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
         }
         let writable = fs::OpenOptions::new().write(true).open(path)?;
         if !metadata.is_file() {
-            return Ok(Target::Special(BufWriter::new(writable), path.to_path_buf()));
+            return Ok((Target::Special(path.to_path_buf()), writable));
         }
     }
     // A link is written through, not replaced.
@@ -115,5 +158,6 @@ fn open(path: &Path) -> io::Result<Target> {
         Err(_) => fs::Permissions::from_mode(0o666),
     };
     let file = Builder::new().prefix(".overspill-").suffix(".part").permissions(permissions).tempfile_in(folder)?;
-    Ok(Target::File(BufWriter::with_capacity(1 << 16, file), path))
+    let writable = file.as_file().try_clone()?;
+    Ok((Target::File(file, path), writable))
 }

@@ -5,8 +5,9 @@ mod table;
 mod text;
 mod typed_file;
 
+use std::collections::HashSet;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
@@ -14,7 +15,9 @@ use arrow::record_batch::RecordBatch;
 
 use crate::args::Format;
 use crate::failure::{Failure, Outcome};
+use crate::files::{KNOWN_NAMES, NamedFormat};
 use destination::Destination;
+use overspill::files::csv::CsvText;
 
 /// Writes the rows of one result, batch after batch.
 trait RowWriter {
@@ -28,6 +31,7 @@ trait RowWriter {
 pub struct Output {
     pub format: Format,
     destination: Destination,
+    csv: CsvText,
     /// Whether the row count follows a table.
     count_rows: bool,
     /// The most that a writer may gather before it writes.
@@ -38,7 +42,22 @@ pub struct Output {
 impl Output {
     /// Opens the place that results go to, so that one that cannot be written fails before any work is done.
     pub fn open(format: Option<Format>, path: Option<PathBuf>, count_rows: bool, buffer: usize) -> Outcome<Self> {
-        let format = format.or_else(|| path.as_deref().and_then(format_of_name)).unwrap_or(Format::Table);
+        let named = path.as_deref().and_then(|path| NamedFormat::of(path.to_str()?));
+        let format = match (format, &path) {
+            (Some(format), _) => format,
+            (None, None) => Format::Table,
+            (None, Some(path)) => format_of_name(path, named.as_ref())?,
+        };
+        if is_binary(format)
+            && let Some(path) = &path
+            && !path.to_str().map_or("", NamedFormat::compression_of).is_empty()
+        {
+            return Err(Failure::message(format!(
+                "{} would be compressed twice: parquet and arrow files are compressed within",
+                path.display()
+            )));
+        }
+        let delimiter = named.and_then(|named| named.delimiter);
         if path.is_none() && is_binary(format) && std::io::stdout().is_terminal() {
             return Err(Failure::message(
                 "parquet and arrow results are not for a terminal: give a file with --output, or pipe them on",
@@ -48,7 +67,8 @@ impl Output {
             Some(path) => Destination::file(path)?,
             None => Destination::standard_output(),
         };
-        Ok(Self { format, destination, count_rows, buffer, results: 0 })
+        let csv = CsvText::default().with_delimiter(delimiter.and_then(|delimiter| delimiter.try_into().ok()));
+        Ok(Self { format, destination, csv, count_rows, buffer, results: 0 })
     }
 
     /// Begins a result.
@@ -60,10 +80,13 @@ impl Output {
                  COPY … TO 'FILE' for each",
             ));
         }
-        let Self { format, destination, count_rows, buffer, .. } = self;
+        if self.format != Format::Table {
+            distinct_names(schema.fields().iter().map(|field| field.name())).map_err(Failure::message)?;
+        }
+        let Self { format, destination, csv, count_rows, buffer, .. } = self;
         let writer: Result<Box<dyn RowWriter + '_>, ArrowError> = match format {
             Format::Table => Ok(Box::new(table::TableWriter::new(destination, schema, *count_rows))),
-            Format::Csv => Ok(Box::new(text::CsvWriter::new(destination, schema))),
+            Format::Csv => Ok(Box::new(text::CsvWriter::new(destination, schema, csv.clone()))),
             Format::Json => Ok(Box::new(text::JsonWriter::array(destination, schema))),
             Format::Ndjson => Ok(Box::new(text::JsonWriter::lines(destination, schema))),
             Format::Parquet => {
@@ -116,13 +139,37 @@ fn is_binary(format: Format) -> bool {
     matches!(format, Format::Parquet | Format::Arrow)
 }
 
-fn format_of_name(path: &std::path::Path) -> Option<Format> {
-    match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-        "csv" => Some(Format::Csv),
-        "json" => Some(Format::Json),
-        "ndjson" | "jsonl" => Some(Format::Ndjson),
-        "parquet" => Some(Format::Parquet),
-        "arrow" | "feather" => Some(Format::Arrow),
-        _ => None,
+/// The format of a file by its name; a table where the name says nothing or text.
+fn format_of_name(path: &Path, named: Option<&NamedFormat>) -> Outcome<Format> {
+    let extension = path.extension().and_then(|extension| extension.to_str()).map(str::to_ascii_lowercase);
+    match named.map(|named| named.known_as) {
+        Some("csv") => Ok(Format::Csv),
+        Some("parquet") => Ok(Format::Parquet),
+        Some("arrow") => Ok(Format::Arrow),
+        // A file of lines says so; `.json` is one array.
+        Some(_) if named.is_some_and(|named| named.suffix.to_ascii_lowercase().starts_with(".json.")) => {
+            Ok(Format::Json)
+        }
+        Some(_) if extension.as_deref() == Some("json") => Ok(Format::Json),
+        Some(_) => Ok(Format::Ndjson),
+        None if matches!(extension.as_deref(), None | Some("txt")) => Ok(Format::Table),
+        None => Err(Failure::message(format!(
+            "the name of {} tells no format that results are written in ({KNOWN_NAMES}, or .txt for a table): give one \
+             with --format",
+            path.display()
+        ))),
     }
+}
+
+/// Refuses columns of one name, which files of rows cannot tell apart.
+pub fn distinct_names<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(format!(
+                "two columns of the result are named '{name}', which a file cannot tell apart: rename one with AS"
+            ));
+        }
+    }
+    Ok(())
 }

@@ -4,43 +4,48 @@ use std::io::Write;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, StringBuilder};
-use arrow::csv;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::writer::{JsonArray, JsonFormat, LineDelimited, Writer, WriterBuilder};
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+use overspill::files::csv::CsvText;
 
 use super::RowWriter;
 
 pub struct CsvWriter<W: Write> {
-    writer: csv::Writer<W>,
-    plain: PlainColumns,
+    destination: W,
+    text: CsvText,
+    schema: SchemaRef,
     has_header: bool,
 }
 
 impl<W: Write> CsvWriter<W> {
-    pub fn new(destination: W, schema: &SchemaRef) -> Self {
-        Self {
-            writer: csv::WriterBuilder::new().with_header(true).build(destination),
-            plain: PlainColumns::new(schema, |data_type| data_type.is_nested()),
-            has_header: false,
+    pub fn new(destination: W, schema: &SchemaRef, text: CsvText) -> Self {
+        Self { destination, text, schema: Arc::clone(schema), has_header: false }
+    }
+
+    /// The header, once.
+    fn begin(&mut self) -> Vec<u8> {
+        let mut lines = Vec::new();
+        if !std::mem::replace(&mut self.has_header, true) {
+            self.text.header(&self.schema, &mut lines);
         }
+        lines
     }
 }
 
 impl<W: Write> RowWriter for CsvWriter<W> {
     fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
-        self.has_header = true;
-        self.writer.write(&self.plain.of(batch)?)
+        let mut lines = self.begin();
+        self.text.rows(batch, &mut lines)?;
+        Ok(self.destination.write_all(&lines)?)
     }
 
     fn finish(&mut self) -> Result<(), ArrowError> {
-        if self.has_header {
-            return Ok(());
-        }
         // A result without rows has a header too.
-        self.writer.write(&RecordBatch::new_empty(Arc::clone(&self.plain.schema)))
+        let lines = self.begin();
+        Ok(self.destination.write_all(&lines)?)
     }
 }
 

@@ -22,6 +22,7 @@ use super::ignored::refuse_ignored;
 use super::summarize;
 use crate::args::Format;
 use crate::failure::{Failure, Outcome, describe};
+use crate::files::{read_names, refuse_equal_names};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::session::Session;
@@ -98,9 +99,11 @@ async fn prepare(context: SessionContext, sql: String) -> Result<Option<Prepared
     } else {
         let state = context.state();
         let dialect = state.config().options().sql_parser.dialect;
-        let statement = state.sql_to_statement(&sql, &dialect)?;
+        let mut statement = state.sql_to_statement(&sql, &dialect)?;
         refuse_ignored(&statement)?;
+        read_names(&mut statement)?;
         let plan = state.statement_to_plan(statement).await?;
+        refuse_equal_names(&plan)?;
         let kind = kind_of(&plan);
         let frame = execute_logical_plan(&context, plan).await?;
         if kind == Kind::Nothing {

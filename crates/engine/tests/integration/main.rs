@@ -6,6 +6,7 @@
 //! - `bad_input`: inputs and budgets at the edge of what makes sense.
 //! - `device`: joins on the emulated device, down to its least memory, and with every failure of its driver.
 //! - `membership`: IN and NOT IN over subqueries, wherever they stand.
+//! - `files`: CSV and JSON files that DataFusion reads wrongly.
 //! - `selection`: filters with aggregates above them, random ones and which plans are fused.
 //! - `set_operations`, `set_comparisons`: EXCEPT ALL and INTERSECT ALL; ANY and ALL.
 //! - `sql_files`: the plain files of `tests/sql/`, each in ample and little memory and on the emulated device.
@@ -21,6 +22,7 @@ mod differential;
 #[path = "../../../kernels/tests/integration/emulated.rs"]
 mod emulated;
 mod faults;
+mod files;
 mod harness;
 mod membership;
 mod selection;

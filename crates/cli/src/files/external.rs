@@ -1,0 +1,58 @@
+//! `CREATE EXTERNAL TABLE` over a pattern.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider, TableProviderFactory};
+use datafusion::common::{Result, internal_datafusion_err, plan_datafusion_err, plan_err};
+use datafusion::datasource::provider::DefaultTableFactory;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::CreateExternalTable;
+
+use super::scan::FilesTable;
+use super::table::{self, Selection};
+
+/// Looks for the files of a pattern as FROM does, where DataFusion 55 walks through all folders below its first part;
+/// leaves files and folders to DataFusion.
+#[derive(Debug, Default)]
+pub struct ExternalTables {
+    host: DefaultTableFactory,
+}
+
+#[async_trait]
+impl TableProviderFactory for ExternalTables {
+    async fn create(&self, state: &dyn Session, command: &CreateExternalTable) -> Result<Arc<dyn TableProvider>> {
+        let is_pattern = |location: &String| {
+            location.contains(['*', '?', '[']) && !location.contains("://") && !Path::new(location).exists()
+        };
+        let Some(location) = command.locations.iter().find(|location| is_pattern(location)) else {
+            return self.host.create(state, command).await;
+        };
+        let state = state
+            .as_any()
+            .downcast_ref::<SessionState>()
+            .ok_or_else(|| internal_datafusion_err!("external tables belong to a session"))?;
+        let is_more = command.locations.len() > 1
+            || command.unbounded
+            || !command.order_exprs.is_empty()
+            || !command.table_partition_cols.is_empty()
+            || !command.column_defaults.is_empty();
+        if is_more {
+            return plan_err!(
+                "CREATE EXTERNAL TABLE over the pattern '{location}' takes no other location, and neither PARTITIONED BY, \
+                 WITH ORDER, UNBOUNDED nor DEFAULT: name the folder '…/' instead, or files one by one"
+            );
+        }
+        let format = state
+            .get_file_format_factory(&command.file_type)
+            .ok_or_else(|| plan_datafusion_err!("there is no format {}", command.file_type))?
+            .create(state, &command.options)?;
+        let selection = Selection { name: location.clone(), path: location.clone(), named: None };
+        let declared = (!command.schema.fields().is_empty()).then(|| Arc::clone(command.schema.inner()));
+        let kind = command.file_type.to_ascii_lowercase();
+        let (file_schema, columns) = table::columns(state, format.as_ref(), &kind, &selection, declared).await?;
+        let table = FilesTable::new(selection, format, file_schema, columns);
+        Ok(Arc::new(table.with_definition(command.definition.clone())))
+    }
+}

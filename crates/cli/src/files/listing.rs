@@ -1,0 +1,274 @@
+//! Finds the files that a path, a folder or a pattern names.
+//!
+//! Only folders that can hold matches are read. One that may not be read is an error if it could hold a match.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use datafusion::object_store::{self, ObjectMeta};
+use glob::Pattern;
+
+/// A file that was named.
+#[derive(Debug, Clone)]
+pub struct Found {
+    pub path: PathBuf,
+    pub object: ObjectMeta,
+    /// The `key=value` of its folders that lie within what was named, the outermost first.
+    pub keys: Vec<(String, String)>,
+}
+
+/// The files that a path names, in the order of their paths.
+///
+/// A folder has the files that lie in it and in the folders `key=value` below. `*`, `?` and `[…]` match within a name, and
+/// `**` any folders. Names that begin with a dot or, where they are not spelled out, an underscore are passed over.
+///
+/// # Errors
+///
+/// Returns a sentence if the path is no pattern, or a folder or file that could match may not be read.
+pub fn files(path: &str) -> Result<Vec<Found>, String> {
+    let is_pattern = path.contains(['*', '?', '[']);
+    let mut walk = Walk { pattern: path, found: vec![] };
+    if is_pattern && !Path::new(path).exists() {
+        let (base, rest) = match path.strip_prefix('/') {
+            Some(rest) => (PathBuf::from("/"), rest),
+            None => (PathBuf::new(), path),
+        };
+        let components: Vec<_> = rest.split('/').filter(|component| !component.is_empty()).collect();
+        walk.components(&base, &components, &mut vec![])?;
+    } else {
+        let metadata = fs::metadata(path).map_err(|error| refusal(path, Path::new(path), &error))?;
+        if metadata.is_dir() {
+            let mut keys: Vec<_> =
+                Path::new(path).components().filter_map(|part| key(part.as_os_str().to_str()?)).collect();
+            walk.folder(Path::new(path), &mut keys)?;
+        } else if path.ends_with('/') {
+            return Err(format!("'{path}' is a file and no folder"));
+        } else {
+            walk.file(PathBuf::from(path), &metadata, &[])?;
+        }
+    }
+    walk.found.sort_by(|a, b| a.path.cmp(&b.path));
+    walk.found.dedup_by(|a, b| a.path == b.path);
+    Ok(walk.found)
+}
+
+struct Walk<'a> {
+    pattern: &'a str,
+    found: Vec<Found>,
+}
+
+impl Walk<'_> {
+    /// Follows the components of a pattern below a folder.
+    fn components(&mut self, base: &Path, components: &[&str], keys: &mut Vec<(String, String)>) -> Result<(), String> {
+        let Some((component, rest)) = components.split_first() else { return Ok(()) };
+        if *component == "**" {
+            // No folder, or one more.
+            self.components(base, if rest.is_empty() { &["*"] } else { rest }, keys)?;
+            for (name, path, is_link) in self.entries(base)? {
+                // A link to a folder above would have no end.
+                if !is_link && !is_hidden(&name) && path.is_dir() {
+                    self.within(&name, keys, |walk, keys| walk.components(&path, components, keys))?;
+                }
+            }
+            return Ok(());
+        }
+        if !component.contains(['*', '?', '[']) {
+            return self.matched(component, base.join(component), rest, keys);
+        }
+        let pattern = Pattern::new(component).map_err(|error| format!("'{component}' is no pattern: {error}"))?;
+        for (name, path, _) in self.entries(base)? {
+            let spelled_out = !component.starts_with(['*', '?', '[']);
+            if pattern.matches(&name) && (spelled_out || !is_hidden(&name)) {
+                self.matched(&name, path, rest, keys)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what matched a component: a file at the end of the pattern, a folder before.
+    fn matched(
+        &mut self,
+        name: &str,
+        path: PathBuf,
+        rest: &[&str],
+        keys: &mut Vec<(String, String)>,
+    ) -> Result<(), String> {
+        let metadata = match fs::metadata(&path) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(refusal(self.pattern, &path, &error));
+            }
+            // A link to nothing, a file that has gone, or a folder that does not hold the name.
+            Err(_) => return Ok(()),
+        };
+        if !rest.is_empty() {
+            if metadata.is_dir() {
+                self.within(name, keys, |walk, keys| walk.components(&path, rest, keys))?;
+            }
+            return Ok(());
+        }
+        if metadata.is_file() { self.file(path, &metadata, keys) } else { Ok(()) }
+    }
+
+    fn folder(&mut self, folder: &Path, keys: &mut Vec<(String, String)>) -> Result<(), String> {
+        for (name, path, _) in self.entries(folder)? {
+            if is_hidden(&name) {
+                continue;
+            }
+            let metadata = match fs::metadata(&path) {
+                Ok(metadata) => metadata,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(refusal(self.pattern, &path, &error)),
+            };
+            if metadata.is_dir() && key(&name).is_some() {
+                self.within(&name, keys, |walk, keys| walk.folder(&path, keys))?;
+            } else if metadata.is_file() {
+                self.file(path, &metadata, keys)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn within(
+        &mut self,
+        name: &str,
+        keys: &mut Vec<(String, String)>,
+        visit: impl FnOnce(&mut Self, &mut Vec<(String, String)>) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let outer = keys.len();
+        keys.extend(key(name));
+        let visited = visit(self, keys);
+        keys.truncate(outer);
+        visited
+    }
+
+    fn file(&mut self, path: PathBuf, metadata: &Metadata, keys: &[(String, String)]) -> Result<(), String> {
+        let absolute = std::path::absolute(&path).map_err(|error| refusal(self.pattern, &path, &error))?;
+        let location = object_store::path::Path::from_absolute_path(without_dots(&absolute))
+            .map_err(|error| format!("{} is no usable path: {error}", path.display()))?;
+        let last_modified = metadata.modified().map_err(|error| refusal(self.pattern, &path, &error))?.into();
+        let object = ObjectMeta { location, last_modified, size: metadata.len(), e_tag: None, version: None };
+        self.found.push(Found { path, object, keys: keys.to_vec() });
+        Ok(())
+    }
+
+    /// The names in a folder, their paths, and whether they are links. A folder that is none has no names.
+    fn entries(&self, folder: &Path) -> Result<Vec<(String, PathBuf, bool)>, String> {
+        let shown = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let entries = match fs::read_dir(shown) {
+            Ok(entries) => entries,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(vec![]);
+            }
+            Err(error) => return Err(refusal(self.pattern, shown, &error)),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|error| refusal(self.pattern, shown, &error))?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+            names.push((name.clone(), folder.join(name), is_link));
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+fn is_hidden(name: &str) -> bool {
+    name.starts_with(['.', '_'])
+}
+
+/// The key and value of a folder's name.
+fn key(name: &str) -> Option<(String, String)> {
+    let (key, value) = name.split_once('=')?;
+    (!key.is_empty()).then(|| (key.to_string(), value.to_string()))
+}
+
+fn refusal(pattern: &str, path: &Path, error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::NotFound {
+        return format!("the file '{pattern}' does not exist");
+    }
+    let text = error.to_string();
+    let reason = text.split_once(" (os error").map_or(&text[..], |(reason, _)| reason).to_lowercase();
+    format!("cannot read {}, which '{pattern}' names: {reason}", path.display())
+}
+
+/// An absolute path without `.` and `..`, which object stores do not know.
+fn without_dots(path: &Path) -> PathBuf {
+    // Links make `..` another folder than the one before it.
+    if path.components().any(|part| matches!(part, std::path::Component::ParentDir))
+        && let Ok(path) = fs::canonicalize(path)
+    {
+        return path;
+    }
+    path.components().filter(|part| !matches!(part, std::path::Component::CurDir)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn folder(names: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for name in names {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x").unwrap();
+        }
+        folder
+    }
+
+    fn found(folder: &tempfile::TempDir, pattern: &str) -> Vec<String> {
+        let files = files(&format!("{}/{pattern}", folder.path().display())).unwrap();
+        let name = |file: Found| file.path.strip_prefix(folder.path()).unwrap().to_str().unwrap().to_string();
+        files.into_iter().map(name).collect()
+    }
+
+    #[test]
+    fn patterns_match_name_by_name() {
+        let folder = folder(&["a.csv", "b.csv", ".c.csv", "_d.csv", "x/e.csv", "x/y/f.csv", "x/y=1/g.csv"]);
+        assert_eq!(found(&folder, "*.csv"), ["a.csv", "b.csv"]);
+        assert_eq!(found(&folder, "[bc].csv"), ["b.csv"]);
+        assert_eq!(found(&folder, "*/*.csv"), ["x/e.csv"]);
+        assert_eq!(found(&folder, "**/*.csv"), ["a.csv", "b.csv", "x/e.csv", "x/y/f.csv", "x/y=1/g.csv"]);
+        assert_eq!(found(&folder, "x"), ["x/e.csv", "x/y=1/g.csv"]);
+        assert_eq!(found(&folder, "x/y/"), ["x/y/f.csv"]);
+        assert_eq!(found(&folder, "_d.csv"), ["_d.csv"]);
+        assert_eq!(found(&folder, "z*/*.csv"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn keys_are_those_of_the_folders_that_were_named() {
+        let folder = folder(&["t/year=2020/month=1/a.csv"]);
+        let keys = |pattern: &str| files(&format!("{}/{pattern}", folder.path().display())).unwrap()[0].keys.clone();
+        let both = [("year".to_string(), "2020".to_string()), ("month".to_string(), "1".to_string())];
+        for pattern in ["t", "t/*/*/*.csv", "**/*.csv", "t/year=2020/*/a.csv", "t/year=2020/"] {
+            assert_eq!(keys(pattern), both, "{pattern}");
+        }
+        assert_eq!(keys("t/year=2020/month=1/a.csv"), []);
+    }
+
+    #[test]
+    fn a_link_to_a_folder_above_has_an_end() {
+        let folder = folder(&["x/a.csv"]);
+        symlink(folder.path(), folder.path().join("x/up")).unwrap();
+        assert_eq!(found(&folder, "**/*.csv"), ["x/a.csv"]);
+    }
+
+    #[test]
+    fn only_folders_that_can_match_are_read() {
+        let folder = folder(&["a.csv", "locked/b.csv"]);
+        let locked = folder.path().join("locked");
+        fs::set_permissions(&locked, fs::Permissions::from_mode(0o000)).unwrap();
+        assert_eq!(found(&folder, "*.csv"), ["a.csv"]);
+        // The superuser may read everything.
+        if fs::read_dir(&locked).is_err() {
+            let error = files(&format!("{}/*/*.csv", folder.path().display())).unwrap_err();
+            assert!(error.contains("locked") && error.contains("permission denied"), "{error}");
+        }
+        fs::set_permissions(&locked, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+}

@@ -1,0 +1,209 @@
+//! CSV files that are easily read wrongly.
+
+use std::fmt::Write as _;
+
+use crate::shell::Shell;
+
+/// Cuts small files for several threads as well.
+const CUT: [&str; 2] = ["--set", "datafusion.optimizer.repartition_file_min_size=1000"];
+
+/// A file whose every tenth record has line breaks and quotes in a field.
+fn with_line_breaks(rows: usize) -> String {
+    let mut text = "id,t\n".to_string();
+    for row in 0..rows {
+        if row % 10 == 0 {
+            writeln!(text, "{row},\"first, line\n{row},\"\"second\"\"\r\nthird {row}\"").unwrap();
+        } else {
+            writeln!(text, "{row},a 5\" pipe {row}").unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn line_breaks_in_quotes_end_no_record_whatever_the_threads() {
+    let shell = Shell::new();
+    let rows = 20_000;
+    shell.write("x.csv", with_line_breaks(rows));
+    let sum = (0..rows).sum::<usize>();
+    let sql =
+        "SELECT count(*) AS c, sum(id) AS s, count(DISTINCT t) AS d, count(t) FILTER (WHERE t LIKE '%third%') AS l";
+    let expected = format!("{{\"c\":{rows},\"s\":{sum},\"d\":{rows},\"l\":{}}}\n", rows / 10);
+    for threads in ["1", "2", "7", "32"] {
+        let from_path = format!("{sql} FROM 'x.csv'");
+        let out = shell.succeed(&["--format", "ndjson", "--threads", threads, CUT[0], CUT[1], "-c", &from_path]);
+        assert_eq!(out, expected, "{threads} threads");
+    }
+    let external = format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 'x.csv'; {sql} FROM t");
+    let out = shell.succeed(&["--format", "ndjson", "--threads", "7", CUT[0], CUT[1], "-c", &external]);
+    assert_eq!(out, expected);
+}
+
+#[test]
+fn a_file_stays_cut_for_several_threads() {
+    let shell = Shell::new();
+    shell.write("x.csv", with_line_breaks(20_000));
+    let plan = shell.succeed(&["--threads", "4", CUT[0], CUT[1], "-c", "EXPLAIN SELECT max(t) FROM 'x.csv'"]);
+    assert!(plan.contains("4 groups"), "{plan}");
+}
+
+#[test]
+fn line_breaks_in_quotes_of_the_first_rows_do_not_make_ids_text() {
+    let shell = Shell::new();
+    shell.write("x.csv", "id,t\n1,\"a\nb\nc\"\n2,d\n");
+    assert_eq!(
+        shell.rows("SELECT arrow_typeof(id) AS t, id + 1 AS n FROM 'x.csv' LIMIT 1"),
+        ["{\"t\":\"Int64\",\"n\":2}"]
+    );
+}
+
+#[test]
+fn columns_of_several_files_are_found_by_name() {
+    let shell = Shell::new();
+    shell.write("d/1.csv", "a,b\n1,2\n");
+    shell.write("d/2.csv", "b,a\n20,10\n");
+    for from in ["FROM 'd'", "FROM 'd/*.csv'"] {
+        let rows = shell.rows(&format!("SELECT a, b {from} ORDER BY a"));
+        assert_eq!(rows, ["{\"a\":1,\"b\":2}", "{\"a\":10,\"b\":20}"], "{from}");
+    }
+    let rows = shell.rows("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 'd/'; SELECT a, b FROM t ORDER BY a");
+    assert_eq!(rows, ["{\"a\":1,\"b\":2}", "{\"a\":10,\"b\":20}"]);
+    let declared = "CREATE EXTERNAL TABLE t (b BIGINT, a BIGINT) STORED AS CSV LOCATION 'd/' OPTIONS ('format.has_header' 'true'); \
+                    SELECT a, b FROM t ORDER BY a";
+    assert_eq!(shell.rows(declared), ["{\"a\":1,\"b\":2}", "{\"a\":10,\"b\":20}"]);
+}
+
+#[test]
+fn a_declared_table_may_name_the_columns_anew() {
+    let shell = Shell::new();
+    shell.write("x.csv", "a,b\n1,2\n");
+    let sql = "CREATE EXTERNAL TABLE t (x BIGINT, y VARCHAR) STORED AS CSV LOCATION 'x.csv' OPTIONS ('format.has_header' \
+               'true'); SELECT * FROM t";
+    assert_eq!(shell.rows(sql), ["{\"x\":1,\"y\":\"2\"}"]);
+    let partly = "CREATE EXTERNAL TABLE t (a BIGINT, y VARCHAR) STORED AS CSV LOCATION 'x.csv' OPTIONS ('format.has_header' \
+                  'true'); SELECT * FROM t";
+    assert!(shell.fail(&["-c", partly]).contains("has no column 'y'"));
+}
+
+#[test]
+fn files_with_other_columns_are_refused_or_filled_with_null() {
+    let shell = Shell::new();
+    shell.write("d/1.csv", "a,b\n1,2\n");
+    shell.write("d/2.csv", "a\n10\n");
+    let error = shell.fail(&["-c", "SELECT * FROM 'd'"]);
+    assert!(error.contains("1.csv") && error.contains("2.csv") && error.contains("truncated_rows"), "{error}");
+    let sql = "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 'd/' OPTIONS ('format.truncated_rows' 'true'); \
+               SELECT a, b FROM t ORDER BY a";
+    assert_eq!(shell.rows(sql), ["{\"a\":1,\"b\":2}", "{\"a\":10,\"b\":null}"]);
+}
+
+#[test]
+fn a_file_without_header_is_refused_until_one_says_so() {
+    let shell = Shell::new();
+    shell.write("x.csv", "1,foo\n2,bar\n");
+    shell.write("d/1.csv", "name,city\nx,y\n");
+    shell.write("d/2.csv", "Ann,Rome\nBob,Oslo\n");
+    for path in ["x.csv", "d"] {
+        let error = shell.fail(&["-c", &format!("SELECT * FROM '{path}'")]);
+        assert!(error.contains("format.has_header"), "{error}");
+    }
+    let sql = "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 'x.csv' OPTIONS ('format.has_header' 'false'); \
+               SELECT * FROM t ORDER BY 1";
+    assert_eq!(shell.rows(sql), ["{\"column_1\":1,\"column_2\":\"foo\"}", "{\"column_1\":2,\"column_2\":\"bar\"}"]);
+}
+
+#[test]
+fn null_and_empty_text_are_told_apart_both_ways() {
+    let shell = Shell::new();
+    let sql = "SELECT * FROM (VALUES (1, ''), (2, NULL), (3, 'x'), (4, ' ')) t(k, v) ORDER BY k";
+    let text = "k,v\n1,\"\"\n2,\n3,x\n4, \n";
+    assert_eq!(shell.succeed(&["--format", "csv", "-c", sql]), text);
+    shell.succeed(&["--output", "o.csv", "-c", sql]);
+    shell.succeed(&["-c", &format!("COPY ({sql}) TO 'c.csv'")]);
+    for name in ["o.csv", "c.csv"] {
+        assert_eq!(shell.read(name), text, "{name}");
+        let rows = shell.rows(&format!("SELECT k, v FROM '{name}' EXCEPT SELECT * FROM ({sql})"));
+        assert_eq!(rows, Vec::<String>::new(), "{name}");
+        assert_eq!(shell.rows(&format!("SELECT count(*) AS c FROM '{name}' WHERE v = ''")), ["{\"c\":1}"], "{name}");
+    }
+}
+
+#[test]
+fn a_column_of_nulls_keeps_its_rows() {
+    let shell = Shell::new();
+    shell.succeed(&["-c", "COPY (SELECT * FROM (VALUES ('a'), (NULL), (''), ('b')) t(k)) TO 'x.csv'"]);
+    assert_eq!(shell.read("x.csv"), "k\na\n\n\"\"\nb\n");
+    assert_eq!(shell.rows("SELECT count(*) AS c, count(k) AS k FROM 'x.csv'"), ["{\"c\":4,\"k\":3}"]);
+}
+
+#[test]
+fn a_quoted_number_that_is_empty_is_null() {
+    let shell = Shell::new();
+    shell.write("x.csv", "\"k\",\"n\"\n\"1\",\"10\"\n\"2\",\"\"\n");
+    assert_eq!(shell.rows("SELECT sum(n) AS s, count(n) AS c FROM 'x.csv'"), ["{\"s\":10,\"c\":1}"]);
+}
+
+#[test]
+fn damaged_files_are_named_with_the_line() {
+    let shell = Shell::new();
+    shell.write("ragged.csv", "a,b\n1,2\n\n\"3\n3\",4\n5\n");
+    shell.write("wide.csv", "a,b\n1,2\n3,4,5\n");
+    shell.write("open.csv", "a,b\n1,\"x\n2,3\n");
+    shell.write("latin.csv", b"a,b\n1,x\n2,caf\xe9\n");
+    shell.write("utf16.csv", b"\xff\xfea\0,\0b\0\n\0");
+    shell.write("empty.csv", "");
+    shell.write("semicolons.csv", "a;b\n1;2\n");
+    for (name, words) in [
+        ("ragged.csv", "line 6 of"),
+        ("wide.csv", "line 3 of"),
+        ("open.csv", "line 2 of"),
+        ("latin.csv", "line 3 of"),
+        ("utf16.csv", "UTF-16"),
+        ("empty.csv", "is empty"),
+        ("semicolons.csv", "'format.delimiter' ';'"),
+    ] {
+        let error = shell.fail(&["-c", &format!("SELECT * FROM '{name}'")]);
+        assert!(error.contains(words) && error.contains(name), "{name}: {error}");
+    }
+    let sql = "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 'semicolons.csv' OPTIONS ('format.delimiter' ';'); \
+               SELECT a + b AS s FROM t";
+    assert_eq!(shell.rows(sql), ["{\"s\":3}"]);
+}
+
+#[test]
+fn a_value_that_contradicts_the_first_rows_is_named_with_its_line() {
+    let shell = Shell::new();
+    let mut text = "id,t\n".to_string();
+    (0..40_000).for_each(|row| writeln!(text, "{row},some text").unwrap());
+    text.push_str("abc,x\n");
+    (0..10).for_each(|row| writeln!(text, "{row},x").unwrap());
+    shell.write("x.csv", text);
+    for threads in ["1", "4"] {
+        let error = shell.fail(&["--threads", threads, CUT[0], CUT[1], "-c", "SELECT sum(id) FROM 'x.csv'"]);
+        assert!(error.contains("line 40002 of") && error.contains("x.csv has 'abc' in the column 'id'"), "{error}");
+        assert!(error.contains("schema_infer_max_rec"), "{error}");
+    }
+}
+
+#[test]
+fn byte_order_marks_and_line_ends_of_windows_are_no_values() {
+    let shell = Shell::new();
+    shell.write("x.csv", "\u{feff}a,b\r\n1,x\r\n2,y\r\n");
+    assert_eq!(shell.rows("SELECT a, b FROM 'x.csv' ORDER BY a"), ["{\"a\":1,\"b\":\"x\"}", "{\"a\":2,\"b\":\"y\"}"]);
+    shell.write("header.csv", "a,b\n");
+    assert_eq!(shell.rows("SELECT count(*) AS c FROM 'header.csv'"), ["{\"c\":0}"]);
+}
+
+#[test]
+fn a_compressed_file_that_is_cut_short_is_an_error() {
+    let shell = Shell::new();
+    for end in ["gz", "bz2", "xz", "zst"] {
+        let name = format!("x.csv.{end}");
+        shell.succeed(&["-c", &format!("COPY (SELECT k, k * 7919 % 100003 AS v FROM range(20000) r(k)) TO '{name}'")]);
+        assert_eq!(shell.rows(&format!("SELECT count(v) AS c FROM '{name}'")), ["{\"c\":20000}"]);
+        let bytes = std::fs::read(shell.folder().join(&name)).unwrap();
+        shell.write(&name, &bytes[..bytes.len() * 2 / 3]);
+        let error = shell.fail(&["-c", &format!("SELECT count(v) FROM '{name}'")]);
+        assert!(error.contains(&name), "{error}");
+    }
+}

@@ -1,0 +1,81 @@
+//! Which files a path names.
+
+use std::time::{Duration, Instant};
+
+use crate::shell::Shell;
+
+#[test]
+fn names_of_any_case_are_one_format() {
+    let shell = Shell::new();
+    shell.write("d/A.CSV", "k\n1\n");
+    shell.write("d/b.csv", "k\n2\n");
+    for path in ["d", "d/*", "d/*.[cC]*"] {
+        assert_eq!(shell.rows(&format!("SELECT sum(k) AS s FROM '{path}'")), ["{\"s\":3}"], "{path}");
+    }
+}
+
+#[test]
+fn files_of_several_formats_are_refused_by_two_of_their_names() {
+    let shell = Shell::new();
+    shell.succeed(&["-c", "COPY (SELECT 1 AS k) TO 'd/a.csv'; COPY (SELECT 2 AS k) TO 'd/a.csv.gz'"]);
+    for path in ["d", "d/*.csv*"] {
+        let error = shell.fail(&["-c", &format!("SELECT * FROM '{path}'")]);
+        assert!(error.contains("d/a.csv and d/a.csv.gz"), "{error}");
+    }
+    shell.write("e/a.csv", "k\n1\n");
+    shell.write("e/notes.txt", "k");
+    assert_eq!(shell.rows("SELECT k FROM 'e'"), ["{\"k\":1}"]);
+    assert!(shell.fail(&["-c", "SELECT k FROM 'e/*'"]).contains("e/notes.txt"));
+}
+
+#[test]
+fn a_pattern_reads_only_folders_that_can_match() {
+    let started = Instant::now();
+    let shell = Shell::new();
+    assert!(shell.fail(&["-c", "SELECT * FROM '/no-such-name*.csv'"]).contains("no file matches"));
+    let external = "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '/no-such-name*.csv'";
+    assert!(shell.fail(&["-c", external]).contains("no file matches"));
+    assert!(started.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn parquet_files_of_several_types_have_a_common_one() {
+    let shell = Shell::new();
+    shell.succeed(&[
+        "-c",
+        "COPY (SELECT CAST(1 AS INT) AS k, 'x' AS v) TO 'd/1.parquet'; \
+         COPY (SELECT 3000000000 AS k, 'y' AS v) TO 'd/2.parquet'; \
+         COPY (SELECT CAST(2 AS INT) AS k, 5 AS v) TO 'e/1.parquet'; COPY (SELECT 1 AS k, 'y' AS v) TO 'e/2.parquet'",
+    ]);
+    let sql = "SELECT sum(k) AS s, max(k) AS m, arrow_typeof(max(k)) AS t FROM 'd'";
+    assert_eq!(shell.rows(sql), ["{\"s\":3000000001,\"m\":3000000000,\"t\":\"Int64\"}"]);
+    assert_eq!(shell.rows("SELECT v FROM 'd' WHERE k < 5"), ["{\"v\":\"x\"}"]);
+    let error = shell.fail(&["-c", "SELECT * FROM 'e'"]);
+    assert!(error.contains("e/1.parquet") && error.contains("e/2.parquet") && error.contains("'v'"), "{error}");
+}
+
+#[test]
+fn arrow_files_with_columns_in_another_order_are_refused() {
+    let shell = Shell::new();
+    shell
+        .succeed(&["-c", "COPY (SELECT 1 AS a, 2 AS b) TO 'd/1.arrow'; COPY (SELECT 20 AS b, 10 AS a) TO 'd/2.arrow'"]);
+    let error = shell.fail(&["-c", "SELECT a, b FROM 'd'"]);
+    assert!(error.contains("d/1.arrow") && error.contains("d/2.arrow"), "{error}");
+}
+
+#[test]
+fn damaged_files_are_named() {
+    let shell = Shell::new();
+    for format in ["parquet", "arrow"] {
+        shell.succeed(&["-c", &format!("COPY (SELECT k, k % 7 AS v FROM range(100000) r(k)) TO 'd/good.{format}'")]);
+        let bytes = std::fs::read(shell.folder().join(format!("d/good.{format}"))).unwrap();
+        for (kind, content) in [("cut", bytes[..bytes.len() / 2].to_vec()), ("empty", vec![])] {
+            let name = format!("d/{kind}.{format}");
+            shell.write(&name, content);
+            let error = shell.fail(&["-c", &format!("SELECT count(*), sum(v) FROM 'd/*.{format}'")]);
+            assert!(error.contains(&name), "{name}: {error}");
+            std::fs::remove_file(shell.folder().join(&name)).unwrap();
+        }
+        std::fs::remove_file(shell.folder().join(format!("d/good.{format}"))).unwrap();
+    }
+}

@@ -1,0 +1,211 @@
+//! The first record of a file, and which of its fields are which columns.
+
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::object_store::{ObjectMeta, ObjectStore};
+
+use super::lexer::{Dialect, Fields, Lexer};
+use super::types::Seen;
+use crate::files::local::{PIECE, Source, fill, in_file, name, text_head};
+
+/// The most that the first record of a file may take.
+const LONGEST: usize = 16 << 20;
+
+/// How a file begins.
+#[derive(Debug, Clone)]
+pub struct Head {
+    /// The fields of the first record.
+    pub record: Vec<String>,
+    /// The bytes of a byte order mark.
+    pub mark: usize,
+}
+
+/// Fields of the first record alone.
+#[derive(Default)]
+pub struct First {
+    field: Vec<u8>,
+    record: Vec<Vec<u8>>,
+    ended: bool,
+}
+
+impl First {
+    /// Whether the record is read.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+}
+
+impl Fields for First {
+    fn text(&mut self, bytes: &[u8]) {
+        self.field.extend_from_slice(bytes);
+    }
+
+    fn end_field(&mut self, _quoted: bool) {
+        self.record.push(std::mem::take(&mut self.field));
+    }
+
+    fn end_record(&mut self, _line: u64) -> bool {
+        self.ended = true;
+        false
+    }
+
+    fn blank_line(&mut self, _line: u64) -> bool {
+        true
+    }
+}
+
+impl Head {
+    /// Reads the first record of a file; none if the file has no record.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, is no UTF-8, or whose first record has no end is refused by its name.
+    pub async fn read(
+        store: &dyn ObjectStore,
+        object: &ObjectMeta,
+        compression: FileCompressionType,
+        dialect: Dialect,
+    ) -> Result<Option<Self>> {
+        let mut reader = Source::open(store, object).await?.decompressed(compression)?;
+        let (mut bytes, mark) = text_head(&mut reader, object)?;
+        let mut lexer = Lexer::new(dialect, 0, u64::MAX);
+        let mut first = First::default();
+        let mut read = 0;
+        while !bytes.is_empty() && !first.ended {
+            read += bytes.len();
+            if read > LONGEST {
+                return exec_err!("{} has no end of its first line within 16 MiB", name(object));
+            }
+            lexer.read(&bytes, &mut first);
+            if first.ended {
+                break;
+            }
+            bytes.resize(PIECE, 0);
+            let length = fill(&mut reader, &mut bytes).map_err(|error| in_file(object, error))?;
+            bytes.truncate(length);
+        }
+        if !first.ended {
+            if lexer.unclosed_quote().is_some() {
+                return exec_err!("{} has a quote in its first record that is not closed", name(object));
+            }
+            lexer.finish(&mut first);
+        }
+        if first.record.is_empty() {
+            return Ok(None);
+        }
+        let record =
+            first.record.into_iter().map(String::from_utf8).collect::<Result<_, _>>().map_err(|_| {
+                exec_datafusion_err!("{} is no UTF-8 text: convert it first, as with iconv", name(object))
+            })?;
+        Ok(Some(Self { record, mark }))
+    }
+
+    /// The names of the columns: each once, as a second `a` becomes `a_1`, and none empty.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::with_capacity(self.record.len());
+        for (position, field) in self.record.iter().enumerate() {
+            let wanted = if field.is_empty() { format!("column_{}", position + 1) } else { field.clone() };
+            let taken = |name: &String| names.contains(name) || self.record[position + 1..].contains(name);
+            let name = match names.contains(&wanted) {
+                false => wanted,
+                true => (1..).map(|n| format!("{wanted}_{n}")).find(|name| !taken(name)).unwrap_or(wanted),
+            };
+            names.push(name);
+        }
+        names
+    }
+
+    /// Refuses what is likely another delimiter than the one that is read.
+    pub fn check_delimiter(&self, object: &ObjectMeta, dialect: Dialect) -> Result<()> {
+        let [only] = &self.record[..] else { return Ok(()) };
+        let Some(other) = [';', '\t', '|', ','].into_iter().find(|other| only.contains(*other)) else {
+            return Ok(());
+        };
+        let shown = if other == '\t' { "\\t".to_string() } else { other.to_string() };
+        exec_err!(
+            "the first line of {} has no '{}' and looks separated by '{shown}': name the delimiter with CREATE EXTERNAL \
+             TABLE t STORED AS CSV LOCATION '…' OPTIONS ('format.delimiter' '{shown}')",
+            name(object),
+            char::from(dialect.delimiter)
+        )
+    }
+
+    /// Refuses a header that looks like a row, given what the columns below it hold.
+    pub fn check_header(&self, object: &ObjectMeta, columns: &[Seen]) -> Result<()> {
+        let cells = || self.record.iter().map(|cell| Seen::of(cell));
+        let text = Seen::of("x");
+        let is_text = |seen: &Seen| *seen == text;
+        let like_rows =
+            cells().zip(columns).all(|(cell, column)| cell == *column || (is_text(&cell) && column.is_nothing()));
+        let some_value = cells().any(|cell| !is_text(&cell));
+        if some_value && (like_rows || cells().all(|cell| !is_text(&cell))) {
+            return exec_err!(
+                "the first line of {} looks like a row and not like a header ({}). Say which it is with CREATE EXTERNAL \
+                 TABLE t STORED AS CSV LOCATION '…' OPTIONS ('format.has_header' 'false'), or 'true'",
+                name(object),
+                shown(&self.record)
+            );
+        }
+        Ok(())
+    }
+}
+
+/// For each column of a table the field of a record that holds it, or none if the file has no such column.
+///
+/// # Errors
+///
+/// A file without some of the columns is refused, unless `truncated` says that they are NULL. A header with none of
+/// the columns names them anew if it has as many.
+pub fn fields_of(
+    object: &ObjectMeta,
+    header: &[String],
+    columns: &[&str],
+    truncated: bool,
+) -> Result<Vec<Option<usize>>> {
+    let exact = |column: &str| header.iter().position(|name| name == column);
+    let folded = |column: &str| {
+        let mut found = header.iter().enumerate().filter(|(_, name)| name.eq_ignore_ascii_case(column));
+        match (found.next(), found.next()) {
+            (Some((position, _)), None) => Some(position),
+            _ => None,
+        }
+    };
+    let fields: Vec<_> = columns.iter().map(|column| exact(column).or_else(|| folded(column))).collect();
+    let found = fields.iter().flatten().count();
+    if found == columns.len() || truncated {
+        return Ok(fields);
+    }
+    if found == 0 && header.len() == columns.len() {
+        return Ok((0..columns.len()).map(Some).collect());
+    }
+    let missing = columns.iter().zip(&fields).find(|(_, field)| field.is_none()).map_or("", |(column, _)| *column);
+    exec_err!(
+        "{} has no column '{missing}'; its header is {}. To read columns that a file does not have as NULL: CREATE \
+         EXTERNAL TABLE t STORED AS CSV LOCATION '…' OPTIONS ('format.truncated_rows' 'true')",
+        name(object),
+        shown(header)
+    )
+}
+
+/// Names as a sentence shows them.
+pub fn shown(names: &[String]) -> String {
+    const MOST: usize = 12;
+    let first = names.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > MOST { format!("{first}, … ({} in all)", names.len()) } else { first }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(record: &[&str]) -> Vec<String> {
+        Head { record: record.iter().map(|name| name.to_string()).collect(), mark: 0 }.names()
+    }
+
+    #[test]
+    fn every_column_has_a_name_of_its_own() {
+        assert_eq!(names(&["a", "a", "b"]), ["a", "a_1", "b"]);
+        assert_eq!(names(&["a", "a", "a_1"]), ["a", "a_2", "a_1"]);
+        assert_eq!(names(&["", "b", ""]), ["column_1", "b", "column_3"]);
+    }
+}

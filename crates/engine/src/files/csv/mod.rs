@@ -1,0 +1,234 @@
+//! CSV files, read by records and column names.
+//!
+//! What DataFusion 55 does wrongly and this does not:
+//!
+//! - It cuts a file at line breaks, also at those inside quotes, so that rows are lost, doubled or torn
+//!   ([`split`] finds where records begin).
+//! - It takes the columns of all files of a table in the order of the first ([`header`] finds them by name).
+//! - A column without a value among the first rows is NULL to the end of the file.
+//! - It writes NULL and empty text alike, and reads them alike ([`writer`]).
+//! - Its errors do not say in which file, and in which line.
+
+mod columns;
+mod header;
+mod infer;
+mod lexer;
+mod reader;
+mod source;
+mod split;
+mod types;
+mod writer;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
+use async_trait::async_trait;
+use bytes::Bytes;
+use datafusion::catalog::Session;
+use datafusion::common::config::{ConfigFileType, CsvOptions};
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{GetExt, Result, Statistics, internal_datafusion_err, not_impl_err};
+use datafusion::datasource::file_format::csv::CsvFormat as HostFormat;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::write::BatchSerializer;
+use datafusion::datasource::file_format::write::demux::DemuxedStreamReceiver;
+use datafusion::datasource::file_format::write::orchestration::spawn_writer_tasks_and_join;
+use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
+use datafusion::datasource::physical_plan::{
+    FileScanConfig, FileScanConfigBuilder, FileSink, FileSinkConfig, FileSource,
+};
+use datafusion::datasource::sink::{DataSink, DataSinkExec};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::physical_expr::LexRequirement;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+
+use source::CsvSource;
+pub use writer::CsvText;
+
+/// Makes [`CsvFormat`]s for a session.
+#[derive(Debug, Default)]
+pub struct CsvFormatFactory;
+
+impl FileFormatFactory for CsvFormatFactory {
+    fn create(&self, state: &dyn Session, options: &HashMap<String, String>) -> Result<Arc<dyn FileFormat>> {
+        let mut table_options = state.default_table_options();
+        table_options.set_config_format(ConfigFileType::CSV);
+        table_options.alter_with_string_hash_map(options)?;
+        Ok(Arc::new(CsvFormat { options: table_options.csv }))
+    }
+
+    fn default(&self) -> Arc<dyn FileFormat> {
+        Arc::new(CsvFormat::default())
+    }
+}
+
+impl GetExt for CsvFormatFactory {
+    fn get_ext(&self) -> String {
+        "csv".to_string()
+    }
+}
+
+/// CSV files of one dialect.
+#[derive(Debug, Default)]
+pub struct CsvFormat {
+    options: CsvOptions,
+}
+
+impl CsvFormat {
+    fn has_header(&self, state: &dyn Session) -> bool {
+        self.options.has_header.unwrap_or_else(|| state.config_options().catalog.has_header)
+    }
+
+    fn options_in(&self, state: &dyn Session) -> CsvOptions {
+        CsvOptions { has_header: Some(self.has_header(state)), ..self.options.clone() }
+    }
+}
+
+#[async_trait]
+impl FileFormat for CsvFormat {
+    fn get_ext(&self) -> String {
+        CsvFormatFactory.get_ext()
+    }
+
+    fn get_ext_with_compression(&self, compression: &FileCompressionType) -> Result<String> {
+        Ok(format!("{}{}", self.get_ext(), compression.get_ext()))
+    }
+
+    fn compression_type(&self) -> Option<FileCompressionType> {
+        Some(self.options.compression.into())
+    }
+
+    async fn infer_schema(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        objects: &[ObjectMeta],
+    ) -> Result<SchemaRef> {
+        let has_header = self.has_header(state);
+        infer::infer_schema(store.as_ref(), objects, &self.options, has_header).await.map(Arc::new)
+    }
+
+    async fn infer_stats(
+        &self,
+        _state: &dyn Session,
+        _store: &Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        _object: &ObjectMeta,
+    ) -> Result<Statistics> {
+        Ok(Statistics::new_unknown(&table_schema))
+    }
+
+    async fn create_physical_plan(
+        &self,
+        state: &dyn Session,
+        config: FileScanConfig,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let source = config
+            .file_source
+            .downcast_ref::<CsvSource>()
+            .ok_or_else(|| internal_datafusion_err!("the source of a CSV scan is another format's"))?;
+        let source = Arc::new(source.with_options(self.options_in(state)));
+        let config = FileScanConfigBuilder::from(config)
+            .with_file_compression_type(self.options.compression.into())
+            .with_source(source)
+            .build();
+        Ok(DataSourceExec::from_data_source(config))
+    }
+
+    async fn create_writer_physical_plan(
+        &self,
+        input: Arc<dyn ExecutionPlan>,
+        state: &dyn Session,
+        config: FileSinkConfig,
+        order: Option<LexRequirement>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if !CsvText::covers(&self.options) {
+            let host = HostFormat::default().with_options(self.options.clone());
+            return host.create_writer_physical_plan(input, state, config, order).await;
+        }
+        if config.insert_op != InsertOp::Append {
+            return not_impl_err!("CSV files can only be added to: INSERT OVERWRITE and REPLACE are not supported");
+        }
+        let sink = CsvSink { config, options: self.options_in(state) };
+        Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), order)))
+    }
+
+    fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
+        Arc::new(CsvSource::new(table_schema, self.options.clone()))
+    }
+}
+
+/// Writes CSV files.
+#[derive(Debug)]
+struct CsvSink {
+    config: FileSinkConfig,
+    options: CsvOptions,
+}
+
+impl DisplayAs for CsvSink {
+    fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CsvSink(file={})", self.config.original_url)
+    }
+}
+
+#[async_trait]
+impl DataSink for CsvSink {
+    fn schema(&self) -> &SchemaRef {
+        self.config.output_schema()
+    }
+
+    async fn write_all(&self, data: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
+        FileSink::write_all(self, data, context).await
+    }
+}
+
+#[async_trait]
+impl FileSink for CsvSink {
+    fn config(&self) -> &FileSinkConfig {
+        &self.config
+    }
+
+    async fn spawn_writer_tasks_and_join(
+        &self,
+        context: &Arc<TaskContext>,
+        demux_task: SpawnedTask<Result<()>>,
+        files: DemuxedStreamReceiver,
+        object_store: Arc<dyn ObjectStore>,
+    ) -> Result<u64> {
+        let serializer =
+            CsvSerializer { text: CsvText::of(&self.options), has_header: self.options.has_header.unwrap_or(true) };
+        spawn_writer_tasks_and_join(
+            context,
+            Arc::new(serializer),
+            self.options.compression.into(),
+            self.options.compression_level,
+            object_store,
+            demux_task,
+            files,
+        )
+        .await
+    }
+}
+
+struct CsvSerializer {
+    text: CsvText,
+    has_header: bool,
+}
+
+impl BatchSerializer for CsvSerializer {
+    fn serialize(&self, batch: RecordBatch, initial: bool) -> Result<Bytes> {
+        let mut text = Vec::new();
+        if initial && self.has_header {
+            self.text.header(batch.schema_ref(), &mut text);
+        }
+        self.text.rows(&batch, &mut text)?;
+        Ok(text.into())
+    }
+}

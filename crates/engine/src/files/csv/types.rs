@@ -1,0 +1,180 @@
+//! The types of columns that text is read as.
+
+use arrow::array::{Array, StringArray};
+use arrow::datatypes::{DataType, TimeUnit};
+
+/// What the values of a column that were looked at could all be, in a set of [`Kind`]s.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen(u8);
+
+/// What a value looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Boolean = 1,
+    Integer = 2,
+    Number = 4,
+    Date = 8,
+    /// Date and time, to the second.
+    Time = 16,
+    /// Date and time with parts of a second, up to nine digits.
+    FineTime = 32,
+    Text = 64,
+}
+
+impl Seen {
+    /// What one value looks like.
+    pub fn of(value: &str) -> Self {
+        Self(kind(value) as u8)
+    }
+
+    /// Looks at all values of a column.
+    pub fn add(&mut self, values: &StringArray) {
+        for row in 0..values.len() {
+            // An empty value in quotes is read as NULL where the column is no text.
+            if values.is_valid(row) && !values.value(row).is_empty() {
+                self.0 |= kind(values.value(row)) as u8;
+            }
+        }
+    }
+
+    /// What several columns look like together.
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether no value was seen.
+    pub fn is_nothing(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The type that has all values; text if there was none, so that no later value is lost.
+    pub fn data_type(self) -> DataType {
+        const TIMES: u8 = Kind::Date as u8 | Kind::Time as u8;
+        match self.0 {
+            1 => DataType::Boolean,
+            2 => DataType::Int64,
+            4 | 6 => DataType::Float64,
+            8 => DataType::Date32,
+            seen if seen != 0 && seen & !TIMES == 0 => DataType::Timestamp(TimeUnit::Second, None),
+            seen if seen != 0 && seen & !(TIMES | Kind::FineTime as u8) == 0 => {
+                DataType::Timestamp(TimeUnit::Nanosecond, None)
+            }
+            _ => DataType::Utf8,
+        }
+    }
+}
+
+fn kind(value: &str) -> Kind {
+    let bytes = value.as_bytes();
+    match bytes.first() {
+        Some(b'0'..=b'9' | b'-' | b'.') => number(value).or_else(|| time(bytes)).unwrap_or(Kind::Text),
+        Some(b't' | b'T' | b'f' | b'F')
+            if value.eq_ignore_ascii_case("true") || value.eq_ignore_ascii_case("false") =>
+        {
+            Kind::Boolean
+        }
+        _ => Kind::Text,
+    }
+}
+
+/// `-12`, `1.5`, `.5`, `1.`, `1e9`.
+fn number(value: &str) -> Option<Kind> {
+    let unsigned = value.strip_prefix('-').unwrap_or(value);
+    let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
+        None => (unsigned, None),
+    };
+    if let Some(exponent) = exponent {
+        let digits = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
+        if !is_digits(digits) {
+            return None;
+        }
+    }
+    match (mantissa.split_once('.'), exponent) {
+        (Some((whole, part)), _) => {
+            let some = !whole.is_empty() || !part.is_empty();
+            (some && all_digits(whole) && all_digits(part)).then_some(Kind::Number)
+        }
+        (None, Some(_)) => is_digits(mantissa).then_some(Kind::Number),
+        (None, None) if !is_digits(mantissa) => None,
+        // What no integer holds stays text: a float would lose digits.
+        (None, None) => Some(if value.parse::<i64>().is_ok() { Kind::Integer } else { Kind::Text }),
+    }
+}
+
+/// `2024-01-31`, `2024-01-31 12:30:00`, `2024-01-31T12:30:00.5+02:00`.
+fn time(bytes: &[u8]) -> Option<Kind> {
+    let matches = |text: &[u8], pattern: &[u8]| {
+        let fits = |(byte, wanted): (&u8, &u8)| match wanted {
+            b'0' => byte.is_ascii_digit(),
+            b'T' => matches!(byte, b'T' | b' '),
+            _ => byte == wanted,
+        };
+        text.len() == pattern.len() && text.iter().zip(pattern).all(fits)
+    };
+    if matches(bytes, b"0000-00-00") {
+        return Some(Kind::Date);
+    }
+    let (second, rest) = bytes.split_at_checked(19)?;
+    if !matches(second, b"0000-00-00T00:00:00") {
+        return None;
+    }
+    let (kind, zone) = match rest.strip_prefix(b".") {
+        Some(part) => {
+            let digits = part.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            ((1..=9).contains(&digits).then_some(Kind::FineTime)?, &part[digits..])
+        }
+        None => (Kind::Time, rest),
+    };
+    let zone_fits = match zone {
+        b"" | b"Z" => true,
+        zone => matches!(zone[0], b'+' | b'-') && (matches(&zone[1..], b"00:00") || matches(&zone[1..], b"0000")),
+    };
+    zone_fits.then_some(kind)
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && all_digits(text)
+}
+
+fn all_digits(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn type_of(values: &[&str]) -> DataType {
+        values.iter().fold(Seen::default(), |seen, value| seen.and(Seen::of(value))).data_type()
+    }
+
+    #[test]
+    fn a_type_has_all_values() {
+        assert_eq!(type_of(&["1", "-20"]), DataType::Int64);
+        assert_eq!(type_of(&["1", "2.5", ".5", "1.", "-1e-9"]), DataType::Float64);
+        assert_eq!(type_of(&["true", "FALSE"]), DataType::Boolean);
+        assert_eq!(type_of(&["2024-01-31"]), DataType::Date32);
+        assert_eq!(type_of(&["2024-01-31", "2024-01-31T10:00:00"]), DataType::Timestamp(TimeUnit::Second, None));
+        assert_eq!(type_of(&["2024-01-31 10:00:00.123456789Z"]), DataType::Timestamp(TimeUnit::Nanosecond, None));
+    }
+
+    #[test]
+    fn what_is_no_other_type_is_text() {
+        for values in [
+            &["1", "x"][..],
+            &["true", "1"],
+            &["9223372036854775808"],
+            &["-"],
+            &["."],
+            &["1e"],
+            &["2024-01-31", "1"],
+            &["2024-01-31 10:00:00 in the morning"],
+            &["2024-1-31"],
+            &[],
+        ] {
+            assert_eq!(type_of(values), DataType::Utf8, "{values:?}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The scan of JSON files.
+
+use std::io::{BufReader, Cursor, Read};
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use arrow::json::ReaderBuilder;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, internal_err};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{
+    FileGroupPartitioner, FileOpenFuture, FileOpener, FileScanConfig, FileSource,
+};
+use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
+use datafusion::physical_plan::apply_expression_roots;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use futures::StreamExt;
+
+use super::array::{Values, has_records_in_lines};
+use super::lines::Lines;
+use crate::files::local::{PIECE, Source, in_file, text_head};
+
+/// Reads JSON files of one table.
+#[derive(Clone)]
+pub struct JsonSource {
+    table_schema: TableSchema,
+    projection: SplitProjection,
+    batch_size: Option<usize>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl JsonSource {
+    /// Reads files of a schema.
+    pub fn new(table_schema: TableSchema) -> Self {
+        Self {
+            projection: SplitProjection::unprojected(&table_schema),
+            table_schema,
+            batch_size: None,
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+}
+
+impl FileSource for JsonSource {
+    fn create_file_opener(
+        &self,
+        object_store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        _partition: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        let file_schema = self.table_schema.file_schema();
+        let Some(batch_size) = self.batch_size else {
+            return internal_err!("a JSON file is opened before the size of batches is set");
+        };
+        let opener = JsonOpener {
+            schema: Arc::new(file_schema.project(&self.projection.file_indices)?),
+            batch_size,
+            compression: config.file_compression_type,
+            object_store,
+        };
+        ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), file_schema)
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        &self.table_schema
+    }
+
+    fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
+        Arc::new(Self { batch_size: Some(batch_size), ..self.clone() })
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        Some(&self.projection.source)
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        &self.metrics
+    }
+
+    fn file_type(&self) -> &str {
+        "json"
+    }
+
+    fn repartitioned(
+        &self,
+        target_partitions: usize,
+        repartition_file_min_size: usize,
+        output_ordering: Option<LexOrdering>,
+        config: &FileScanConfig,
+    ) -> Result<Option<FileScanConfig>> {
+        if config.file_compression_type.is_compressed() || !config.object_store_url.as_str().starts_with("file:") {
+            return Ok(None);
+        }
+        let groups = FileGroupPartitioner::new()
+            .with_target_partitions(target_partitions)
+            .with_repartition_file_min_size(repartition_file_min_size)
+            .with_preserve_order_within_groups(output_ordering.is_some())
+            .repartition_file_groups(&config.file_groups);
+        Ok(groups.map(|groups| {
+            let mut config = config.clone();
+            config.file_groups = groups;
+            config
+        }))
+    }
+
+    fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
+        let projection = self.projection.source.try_merge(projection)?;
+        let projection = SplitProjection::new(self.table_schema.file_schema(), &projection);
+        Ok(Some(Arc::new(Self { projection, ..self.clone() })))
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        apply_expression_roots(self.projection.source.iter(), f)
+    }
+}
+
+/// Opens the files of a scan.
+struct JsonOpener {
+    schema: SchemaRef,
+    batch_size: usize,
+    compression: FileCompressionType,
+    object_store: Arc<dyn ObjectStore>,
+}
+
+impl FileOpener for JsonOpener {
+    fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
+        let (schema, batch_size, compression) = (Arc::clone(&self.schema), self.batch_size, self.compression);
+        let store = Arc::clone(&self.object_store);
+        Ok(Box::pin(async move {
+            let object = file.object_meta;
+            let range = file.range.map(|range| {
+                let bound = |offset: i64| u64::try_from(offset).unwrap_or_default();
+                (bound(range.start), bound(range.end))
+            });
+            let Some(values) = values(store.as_ref(), &object, compression, range).await? else {
+                return Ok(futures::stream::empty().boxed());
+            };
+            let reader = BufReader::with_capacity(PIECE, values);
+            let batches = ReaderBuilder::new(schema)
+                .with_batch_size(batch_size)
+                .build(reader)
+                .map_err(|error| in_file(&object, error))?;
+            let batches = batches.map(move |batch| batch.map_err(|error| in_file(&object, error)));
+            Ok(futures::stream::iter(batches).boxed())
+        }))
+    }
+}
+
+/// The values of a file, or those of a range of it: none if the file cannot be cut and the range does not begin it.
+pub async fn values(
+    store: &dyn ObjectStore,
+    object: &ObjectMeta,
+    compression: FileCompressionType,
+    range: Option<(u64, u64)>,
+) -> Result<Option<Box<dyn Read + Send>>> {
+    let mut reader = Source::open(store, object).await?.decompressed(compression)?;
+    let (head, _) = text_head(&mut reader, object)?;
+    match range {
+        Some((start, end)) if has_records_in_lines(&head) => {
+            let lines = Source::open(store, object).await?.from(Lines::<Source>::seek_to(start));
+            let mut lines = Lines::new(lines.map_err(|error| in_file(object, error))?, start, end);
+            if start > 0 {
+                return Ok(Some(Box::new(lines)));
+            }
+            let (head, _) = text_head(&mut lines, object)?;
+            Ok(Some(Box::new(Cursor::new(head).chain(lines))))
+        }
+        Some((start, _)) if start > 0 => Ok(None),
+        _ => Ok(Some(Box::new(Values::new(Cursor::new(head).chain(reader))))),
+    }
+}

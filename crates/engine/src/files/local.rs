@@ -1,0 +1,105 @@
+//! Bytes of a file in an object store, read by blocking calls.
+
+use std::fs::File;
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
+
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::object_store::{GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt};
+
+/// The bytes that are read at once.
+pub const PIECE: usize = 256 << 10;
+
+/// The name of a file as errors give it.
+pub fn name(object: &ObjectMeta) -> String {
+    format!("/{}", object.location)
+}
+
+/// Puts the name of a file before what went wrong with it.
+pub fn in_file(object: &ObjectMeta, error: impl std::fmt::Display) -> DataFusionError {
+    exec_datafusion_err!("cannot read {}: {error}", name(object))
+}
+
+/// A file of an object store.
+pub enum Source {
+    /// A file of this machine.
+    File(File),
+    /// The bytes of a file of another machine, all in memory.
+    Bytes(Cursor<Vec<u8>>),
+}
+
+impl Source {
+    /// Opens an object.
+    pub async fn open(store: &dyn ObjectStore, object: &ObjectMeta) -> Result<Self> {
+        let result = store.get(&object.location).await.map_err(|error| in_file(object, error))?;
+        match result.payload {
+            GetResultPayload::File(file, _) => Ok(Self::File(file)),
+            GetResultPayload::Stream(_) => {
+                let bytes = result.bytes().await.map_err(|error| in_file(object, error))?;
+                Ok(Self::Bytes(Cursor::new(bytes.into())))
+            }
+        }
+    }
+
+    /// Reads from a byte on.
+    pub fn from(mut self, offset: u64) -> io::Result<Self> {
+        match &mut self {
+            Self::File(file) => file.seek(SeekFrom::Start(offset))?,
+            Self::Bytes(bytes) => bytes.seek(SeekFrom::Start(offset))?,
+        };
+        Ok(self)
+    }
+
+    /// The bytes without their compression.
+    pub fn decompressed(self, compression: FileCompressionType) -> Result<Box<dyn Read + Send>> {
+        if compression.is_compressed() { Ok(Box::new(compression.convert_read(self)?)) } else { Ok(Box::new(self)) }
+    }
+}
+
+impl Read for Source {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::File(file) => file.read(buffer),
+            Self::Bytes(bytes) => bytes.read(buffer),
+        }
+    }
+}
+
+/// Fills a buffer as far as the bytes reach.
+pub fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match reader.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// The first bytes of a text, and what follows them.
+///
+/// A byte order mark is taken off.
+///
+/// # Errors
+///
+/// A text that is UTF-16 or UTF-32 is refused, and so is one that cannot be read.
+pub fn text_head(reader: &mut impl Read, object: &ObjectMeta) -> Result<(Vec<u8>, usize)> {
+    let mut head = vec![0; PIECE];
+    let length = fill(reader, &mut head).map_err(|error| in_file(object, error))?;
+    head.truncate(length);
+    let wide = head.starts_with(&[0xff, 0xfe])
+        || head.starts_with(&[0xfe, 0xff])
+        || (head.len() >= 4 && head[..4].contains(&0));
+    if wide {
+        return Err(exec_datafusion_err!(
+            "{} is no UTF-8 text: it looks like UTF-16. Convert it first, as with iconv -f UTF-16 -t UTF-8",
+            name(object)
+        ));
+    }
+    let mark = if head.starts_with(&[0xef, 0xbb, 0xbf]) { 3 } else { 0 };
+    head.drain(..mark);
+    Ok((head, mark))
+}
