@@ -1,4 +1,4 @@
-//! DataFusion's settings for a memory limit: what its sorts and aggregates need to work in a small one.
+//! DataFusion's settings for a memory limit: what its operators need to work in a small one.
 //!
 //! All that follows from `--memory-limit` is decided here; `--set` and `SET` have the last word.
 
@@ -10,7 +10,6 @@ const AMPLE_BYTES_A_PARTITION: usize = 128 << 20;
 
 const DEFAULT_BATCH_ROWS: usize = 8192;
 const DEFAULT_SORT_RESERVATION: usize = 10 << 20;
-const DEFAULT_SORT_IN_PLACE: usize = 1 << 20;
 const DEFAULT_SORT_PUSHDOWN_BUFFER: usize = 1 << 30;
 const DEFAULT_METADATA_CACHE: usize = 50 << 20;
 
@@ -22,9 +21,6 @@ pub struct Budget {
     /// What each sort sets aside to merge its runs. Every sort of every partition takes it at its start and none gives
     /// it back, so that the default of 10 MB alone spends a small limit.
     pub sort_reservation: usize,
-    /// Up to which size a sort of what is in memory joins the batches before it sorts them. The other way, merging
-    /// them, takes as much memory again for its cursors, which in a small limit is refused to it.
-    pub sort_in_place: usize,
     /// The most that a scan in sort order may read ahead.
     pub sort_pushdown_buffer: usize,
     /// The most that the footers of files may take, beside the memory limit.
@@ -44,11 +40,6 @@ impl Budget {
         Self {
             batch_rows: scaled(DEFAULT_BATCH_ROWS, 1024).next_power_of_two().min(DEFAULT_BATCH_ROWS),
             sort_reservation: scaled(DEFAULT_SORT_RESERVATION, 64 << 10),
-            sort_in_place: if share >= AMPLE_BYTES_A_PARTITION {
-                DEFAULT_SORT_IN_PLACE
-            } else {
-                memory_limit.max(DEFAULT_SORT_IN_PLACE)
-            },
             sort_pushdown_buffer: DEFAULT_SORT_PUSHDOWN_BUFFER.min(memory_limit / 8),
             metadata_cache: DEFAULT_METADATA_CACHE.min(memory_limit / 8),
         }
@@ -57,7 +48,6 @@ impl Budget {
     pub fn apply(&self, options: &mut ConfigOptions) -> Result<()> {
         options.set("datafusion.execution.batch_size", &self.batch_rows.to_string())?;
         options.set("datafusion.execution.sort_spill_reservation_bytes", &self.sort_reservation.to_string())?;
-        options.set("datafusion.execution.sort_in_place_threshold_bytes", &self.sort_in_place.to_string())?;
         options.set("datafusion.execution.sort_pushdown_buffer_capacity", &self.sort_pushdown_buffer.to_string())
     }
 }
@@ -71,7 +61,6 @@ mod tests {
         let budget = Budget::of(16 << 30, 8);
         assert_eq!(budget.batch_rows, DEFAULT_BATCH_ROWS);
         assert_eq!(budget.sort_reservation, DEFAULT_SORT_RESERVATION);
-        assert_eq!(budget.sort_in_place, DEFAULT_SORT_IN_PLACE);
         assert_eq!(budget.metadata_cache, DEFAULT_METADATA_CACHE);
     }
 

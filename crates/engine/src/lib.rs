@@ -17,6 +17,7 @@ pub mod join_aggregate;
 pub mod memory;
 pub mod optimizer;
 pub mod session;
+pub mod sort;
 pub mod spill;
 
 pub use config::{DeviceChoice, HashTable, OverspillConfig, PrefixSumChoice, SelectionChoice, Strategy, Transfer};
@@ -24,3 +25,4 @@ pub use filter_aggregate::FilterAggregateExec;
 pub use hybrid_join::HybridJoinExec;
 pub use join_aggregate::JoinAggregateExec;
 pub use session::OverspillSessionExt;
+pub use sort::SpillingSortExec;

@@ -1,14 +1,17 @@
 //! The physical optimizer rules that put [`HybridJoinExec`](crate::HybridJoinExec),
-//! [`FilterAggregateExec`](crate::FilterAggregateExec) and [`JoinAggregateExec`](crate::JoinAggregateExec) into a plan.
+//! [`FilterAggregateExec`](crate::FilterAggregateExec), [`JoinAggregateExec`](crate::JoinAggregateExec) and
+//! [`SpillingSortExec`](crate::SpillingSortExec) into a plan.
 
 mod filter_aggregate_fusion;
 mod hybrid_join_selection;
 mod join_aggregate_fusion;
 mod shared_build;
 mod sort_merge_to_hash_join;
+mod spilling_sort_selection;
 
 pub use filter_aggregate_fusion::FilterAggregateFusion;
 pub use hybrid_join_selection::HybridJoinSelection;
 pub use join_aggregate_fusion::JoinAggregateFusion;
 pub use shared_build::SharedBuild;
 pub use sort_merge_to_hash_join::SortMergeToHashJoin;
+pub use spilling_sort_selection::SpillingSortSelection;
