@@ -19,6 +19,7 @@ pub mod optimizer;
 pub mod session;
 pub mod sort;
 pub mod spill;
+pub mod window;
 
 pub use config::{DeviceChoice, HashTable, OverspillConfig, PrefixSumChoice, SelectionChoice, Strategy, Transfer};
 pub use filter_aggregate::FilterAggregateExec;
@@ -26,3 +27,4 @@ pub use hybrid_join::HybridJoinExec;
 pub use join_aggregate::JoinAggregateExec;
 pub use session::OverspillSessionExt;
 pub use sort::SpillingSortExec;
+pub use window::CountedWindowExec;

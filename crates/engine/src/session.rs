@@ -11,8 +11,8 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use crate::analyzer::with_analyzer_rules;
 use crate::config::OverspillConfig;
 use crate::optimizer::{
-    FilterAggregateFusion, HybridJoinSelection, JoinAggregateFusion, SharedBuild, SortMergeToHashJoin,
-    SpillingSortSelection,
+    FilterAggregateFusion, HybridJoinSelection, JoinAggregateFusion, LimitedMemorySelection, SharedBuild,
+    SortMergeToHashJoin,
 };
 
 /// Puts Overspill's joins into a DataFusion session.
@@ -93,7 +93,7 @@ fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<R
 /// the last, which checks the plan.
 fn with_last_rules(mut rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
-    rules.insert(position, Arc::new(SpillingSortSelection::new(pool)));
+    rules.insert(position, Arc::new(LimitedMemorySelection::new(pool)));
     rules.insert(position, Arc::new(JoinAggregateFusion::new()));
     rules.insert(position, Arc::new(FilterAggregateFusion::new()));
     rules

@@ -5,13 +5,13 @@
 mod filter_aggregate_fusion;
 mod hybrid_join_selection;
 mod join_aggregate_fusion;
+mod limited_memory_selection;
 mod shared_build;
 mod sort_merge_to_hash_join;
-mod spilling_sort_selection;
 
 pub use filter_aggregate_fusion::FilterAggregateFusion;
 pub use hybrid_join_selection::HybridJoinSelection;
 pub use join_aggregate_fusion::JoinAggregateFusion;
+pub use limited_memory_selection::LimitedMemorySelection;
 pub use shared_build::SharedBuild;
 pub use sort_merge_to_hash_join::SortMergeToHashJoin;
-pub use spilling_sort_selection::SpillingSortSelection;

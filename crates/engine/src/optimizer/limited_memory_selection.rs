@@ -1,4 +1,4 @@
-//! Puts [`SpillingSortExec`] in the place of sorts whose memory is limited.
+//! Puts [`SpillingSortExec`] and [`CountedWindowExec`] in the place of sorts and windows whose memory is limited.
 
 use std::sync::Arc;
 
@@ -13,19 +13,20 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use super::shared_build::width;
 use crate::config::OverspillConfig;
 use crate::sort::SpillingSortExec;
+use crate::window::CountedWindowExec;
 
 /// DataFusion keeps the first rows of a sort in memory up to this part of the limit, as a divisor: it cannot spill them,
 /// every partition keeps them, and a node above merges them.
 const KEPT_ROWS_SHARE: usize = 64;
 
-/// Replaces every sort in a session with a memory limit, but those whose `LIMIT` is so small that DataFusion can keep the
-/// rows in memory.
+/// Replaces every sort and every window in a session with a memory limit, but sorts whose `LIMIT` is so small that
+/// DataFusion can keep the rows in memory.
 #[derive(Debug)]
-pub struct SpillingSortSelection {
+pub struct LimitedMemorySelection {
     pool: Option<Arc<dyn MemoryPool>>,
 }
 
-impl SpillingSortSelection {
+impl LimitedMemorySelection {
     /// A rule for sessions that take their memory from a pool, if it is known yet.
     pub fn new(pool: Option<Arc<dyn MemoryPool>>) -> Self {
         Self { pool }
@@ -45,7 +46,7 @@ fn keeps_few(sort: &SortExec, limit: usize) -> bool {
     sort.fetch().is_some_and(|rows| rows.saturating_mul(row) <= limit / KEPT_ROWS_SHARE)
 }
 
-impl PhysicalOptimizerRule for SpillingSortSelection {
+impl PhysicalOptimizerRule for LimitedMemorySelection {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let enabled = config.extensions.get::<OverspillConfig>().is_some_and(|config| config.enabled);
         let Some(limit) = self.limit().filter(|_| enabled) else { return Ok(plan) };
@@ -53,13 +54,16 @@ impl PhysicalOptimizerRule for SpillingSortSelection {
             Some(sort) if !keeps_few(sort, limit) => {
                 Ok(Transformed::yes(Arc::new(SpillingSortExec::new(sort.clone())) as _))
             }
-            _ => Ok(Transformed::no(node)),
+            _ => Ok(match CountedWindowExec::try_new(&node) {
+                Some(window) => Transformed::yes(Arc::new(window) as _),
+                None => Transformed::no(node),
+            }),
         })
         .map(|transformed| transformed.data)
     }
 
     fn name(&self) -> &str {
-        "spilling_sort_selection"
+        "limited_memory_selection"
     }
 
     fn schema_check(&self) -> bool {
