@@ -5,8 +5,29 @@
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 
+/// The least of the memory limit that a thread must have: each has a partition of every operator, with buffers that
+/// cannot spill, and files that it reads and memory that its allocator keeps, which are beside the limit.
+const LEAST_BYTES_A_THREAD: usize = 8_000_000;
+
+/// How many threads, and partitions of a query, work in a memory limit: `wanted`, or as many as it has room for.
+pub fn threads(wanted: usize, memory_limit: usize) -> usize {
+    wanted.min(memory_limit / LEAST_BYTES_A_THREAD).max(1)
+}
+
 /// What a partition of a query can hold before DataFusion's defaults are too large for it.
 const AMPLE_BYTES_A_PARTITION: usize = 128 << 20;
+
+/// The most rows that DataFusion gathers for a row group of a Parquet file, which it cannot spill.
+const DEFAULT_ROW_GROUP_ROWS: usize = 1 << 20;
+
+/// The memory limit, in bytes, for each row of a row group. A COPY to a partitioned folder gathers one for each partition.
+const LIMIT_PER_ROW_GROUP_ROW: usize = 2048;
+
+/// The fewest and the most runs that an aggregate merges at a time, and the memory limit, in bytes, for each: a file
+/// that is read takes some 400 KB that DataFusion does not count, in each partition of each aggregate.
+const LEAST_MERGED_RUNS: usize = 4;
+const MOST_MERGED_RUNS: usize = 64;
+const LIMIT_PER_MERGED_RUN: usize = 16 << 20;
 
 const DEFAULT_BATCH_ROWS: usize = 8192;
 const DEFAULT_SORT_RESERVATION: usize = 10 << 20;
@@ -23,6 +44,10 @@ pub struct Budget {
     pub sort_reservation: usize,
     /// The most that a scan in sort order may read ahead.
     pub sort_pushdown_buffer: usize,
+    /// Rows of a row group of the Parquet files that are written.
+    pub row_group_rows: usize,
+    /// The most runs that DataFusion merges at a time.
+    pub merged_runs: usize,
     /// The most that the footers of files may take, beside the memory limit.
     pub metadata_cache: usize,
 }
@@ -41,12 +66,15 @@ impl Budget {
             batch_rows: scaled(DEFAULT_BATCH_ROWS, 1024).next_power_of_two().min(DEFAULT_BATCH_ROWS),
             sort_reservation: scaled(DEFAULT_SORT_RESERVATION, 64 << 10),
             sort_pushdown_buffer: DEFAULT_SORT_PUSHDOWN_BUFFER.min(memory_limit / 8),
+            row_group_rows: (memory_limit / LIMIT_PER_ROW_GROUP_ROW).clamp(1024, DEFAULT_ROW_GROUP_ROWS),
+            merged_runs: (memory_limit / LIMIT_PER_MERGED_RUN).clamp(LEAST_MERGED_RUNS, MOST_MERGED_RUNS),
             metadata_cache: DEFAULT_METADATA_CACHE.min(memory_limit / 8),
         }
     }
 
     pub fn apply(&self, options: &mut ConfigOptions) -> Result<()> {
         options.set("datafusion.execution.batch_size", &self.batch_rows.to_string())?;
+        options.set("datafusion.execution.parquet.max_row_group_size", &self.row_group_rows.to_string())?;
         options.set("datafusion.execution.sort_spill_reservation_bytes", &self.sort_reservation.to_string())?;
         options.set("datafusion.execution.sort_pushdown_buffer_capacity", &self.sort_pushdown_buffer.to_string())
     }
@@ -61,6 +89,7 @@ mod tests {
         let budget = Budget::of(16 << 30, 8);
         assert_eq!(budget.batch_rows, DEFAULT_BATCH_ROWS);
         assert_eq!(budget.sort_reservation, DEFAULT_SORT_RESERVATION);
+        assert_eq!(budget.row_group_rows, DEFAULT_ROW_GROUP_ROWS);
         assert_eq!(budget.metadata_cache, DEFAULT_METADATA_CACHE);
     }
 
@@ -71,6 +100,12 @@ mod tests {
             assert!(budget.sort_reservation * 2 * 4 <= limit, "{budget:?} of {limit}");
             assert!(budget.batch_rows.is_power_of_two());
         }
+    }
+
+    #[test]
+    fn a_small_limit_has_room_for_few_threads() {
+        assert_eq!([0, 8_000_000, 32_000_000, 64_000_000, 1 << 40].map(|limit| threads(64, limit)), [1, 1, 4, 8, 64]);
+        assert_eq!(threads(2, 16_000_000), 2);
     }
 
     #[test]

@@ -23,9 +23,15 @@ const RUN_BLOCKS: usize = 8;
 /// The most bytes of a run in memory: few large ones merge faster, and take longer to sort.
 const MOST_RUN: usize = 1 << 20;
 
-/// What the working buffers are, in blocks: those of a run that is put together and sorted, or those of a merge of two
-/// runs of rows of usual widths.
+/// What the working buffers are, in blocks, beside those of files: those of a run that is put together and sorted, or
+/// those of a merge of two runs of rows of usual widths.
 const WORKING_BLOCKS: usize = 3 * RUN_BLOCKS;
+
+/// What reading a spilled file takes beside its batches: DataFusion reads pieces of 128 KiB, one ahead.
+pub(super) const FILE_BYTES: usize = 256 << 10;
+
+/// The fewest runs that can be merged, for which the working buffers have room.
+pub(super) const FEWEST_MERGED: usize = 2;
 
 /// What a row of variable width takes in a key beside its bytes: markers and the rest of its last block.
 const KEY_OVERHEAD: usize = 10;
@@ -76,7 +82,7 @@ impl SortMemory {
     /// # Errors
     /// What the pool refuses with, and what a sort needs.
     pub fn secure_working_buffers(&self, sizes: Sizes, bytes: usize) -> Result<()> {
-        let bytes = bytes.max(WORKING_BLOCKS * sizes.block);
+        let bytes = bytes.max(WORKING_BLOCKS * sizes.block + FEWEST_MERGED * FILE_BYTES);
         let Some(missing) = bytes.checked_sub(self.working.size()).filter(|missing| *missing > 0) else {
             return Ok(());
         };

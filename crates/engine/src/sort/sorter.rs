@@ -19,7 +19,7 @@ use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, SpillMana
 use futures::StreamExt;
 use overspill_join::memory::compact;
 
-use super::memory::{Sizes, SortMemory, merged_bytes};
+use super::memory::{FEWEST_MERGED, FILE_BYTES, Sizes, SortMemory, merged_bytes};
 use crate::spill::explain_disk_full;
 
 /// How many batches of a run a merge holds at most: the one that is read, the one that waits, the one that is merged,
@@ -31,9 +31,6 @@ const OUTPUT_BATCHES: usize = 3;
 
 /// The most runs that are merged at a time: each has a file open and a task that reads ahead.
 const MOST_MERGED: usize = 64;
-
-/// The fewest runs that can be merged, for which the working buffers have room.
-const FEWEST_MERGED: usize = 2;
 
 /// Sorts one partition.
 pub(super) struct Sorter {
@@ -69,7 +66,7 @@ struct SpilledRun {
 
 impl SpilledRun {
     fn merged_bytes(&self) -> usize {
-        BATCHES_A_RUN * self.batch_bytes
+        BATCHES_A_RUN * self.batch_bytes + FILE_BYTES
     }
 }
 
