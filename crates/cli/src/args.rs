@@ -62,7 +62,7 @@ pub struct SqlArguments {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Resources")]
     pub temp_limit: Option<usize>,
 
-    /// Worker threads, and partitions a query is cut into [default: one a processor]
+    /// Worker threads, and partitions a query is cut into, at most one for each 8 MB of the memory limit [default: one a processor]
     #[arg(long, value_name = "N", value_parser = parse_threads, help_heading = "Resources")]
     pub threads: Option<usize>,
 

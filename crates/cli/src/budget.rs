@@ -1,16 +1,36 @@
-//! DataFusion's settings for a memory limit: what its sorts and aggregates need to work in a small one.
+//! DataFusion's settings for a memory limit: what its operators need to work in a small one.
 //!
 //! All that follows from `--memory-limit` is decided here; `--set` and `SET` have the last word.
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 
+/// The least of the memory limit that a thread must have: each has a partition of every operator, with buffers that
+/// cannot spill, and files that it reads and memory that its allocator keeps, which are beside the limit.
+const LEAST_BYTES_A_THREAD: usize = 8_000_000;
+
+/// How many threads, and partitions of a query, work in a memory limit: `wanted`, or as many as it has room for.
+pub fn threads(wanted: usize, memory_limit: usize) -> usize {
+    wanted.min(memory_limit / LEAST_BYTES_A_THREAD).max(1)
+}
+
 /// What a partition of a query can hold before DataFusion's defaults are too large for it.
 const AMPLE_BYTES_A_PARTITION: usize = 128 << 20;
 
+/// The most rows that DataFusion gathers for a row group of a Parquet file, which it cannot spill.
+const DEFAULT_ROW_GROUP_ROWS: usize = 1 << 20;
+
+/// The memory limit, in bytes, for each row of a row group. A COPY to a partitioned folder gathers one for each partition.
+const LIMIT_PER_ROW_GROUP_ROW: usize = 2048;
+
+/// The fewest and the most runs that an aggregate merges at a time, and the memory limit, in bytes, for each: a file
+/// that is read takes some 400 KB that DataFusion does not count, in each partition of each aggregate.
+const LEAST_MERGED_RUNS: usize = 4;
+const MOST_MERGED_RUNS: usize = 64;
+const LIMIT_PER_MERGED_RUN: usize = 16 << 20;
+
 const DEFAULT_BATCH_ROWS: usize = 8192;
 const DEFAULT_SORT_RESERVATION: usize = 10 << 20;
-const DEFAULT_SORT_IN_PLACE: usize = 1 << 20;
 const DEFAULT_SORT_PUSHDOWN_BUFFER: usize = 1 << 30;
 const DEFAULT_METADATA_CACHE: usize = 50 << 20;
 
@@ -22,11 +42,12 @@ pub struct Budget {
     /// What each sort sets aside to merge its runs. Every sort of every partition takes it at its start and none gives
     /// it back, so that the default of 10 MB alone spends a small limit.
     pub sort_reservation: usize,
-    /// Up to which size a sort of what is in memory joins the batches before it sorts them. The other way, merging
-    /// them, takes as much memory again for its cursors, which in a small limit is refused to it.
-    pub sort_in_place: usize,
     /// The most that a scan in sort order may read ahead.
     pub sort_pushdown_buffer: usize,
+    /// Rows of a row group of the Parquet files that are written.
+    pub row_group_rows: usize,
+    /// The most runs that DataFusion merges at a time.
+    pub merged_runs: usize,
     /// The most that the footers of files may take, beside the memory limit.
     pub metadata_cache: usize,
 }
@@ -44,20 +65,17 @@ impl Budget {
         Self {
             batch_rows: scaled(DEFAULT_BATCH_ROWS, 1024).next_power_of_two().min(DEFAULT_BATCH_ROWS),
             sort_reservation: scaled(DEFAULT_SORT_RESERVATION, 64 << 10),
-            sort_in_place: if share >= AMPLE_BYTES_A_PARTITION {
-                DEFAULT_SORT_IN_PLACE
-            } else {
-                memory_limit.max(DEFAULT_SORT_IN_PLACE)
-            },
             sort_pushdown_buffer: DEFAULT_SORT_PUSHDOWN_BUFFER.min(memory_limit / 8),
+            row_group_rows: (memory_limit / LIMIT_PER_ROW_GROUP_ROW).clamp(1024, DEFAULT_ROW_GROUP_ROWS),
+            merged_runs: (memory_limit / LIMIT_PER_MERGED_RUN).clamp(LEAST_MERGED_RUNS, MOST_MERGED_RUNS),
             metadata_cache: DEFAULT_METADATA_CACHE.min(memory_limit / 8),
         }
     }
 
     pub fn apply(&self, options: &mut ConfigOptions) -> Result<()> {
         options.set("datafusion.execution.batch_size", &self.batch_rows.to_string())?;
+        options.set("datafusion.execution.parquet.max_row_group_size", &self.row_group_rows.to_string())?;
         options.set("datafusion.execution.sort_spill_reservation_bytes", &self.sort_reservation.to_string())?;
-        options.set("datafusion.execution.sort_in_place_threshold_bytes", &self.sort_in_place.to_string())?;
         options.set("datafusion.execution.sort_pushdown_buffer_capacity", &self.sort_pushdown_buffer.to_string())
     }
 }
@@ -71,7 +89,7 @@ mod tests {
         let budget = Budget::of(16 << 30, 8);
         assert_eq!(budget.batch_rows, DEFAULT_BATCH_ROWS);
         assert_eq!(budget.sort_reservation, DEFAULT_SORT_RESERVATION);
-        assert_eq!(budget.sort_in_place, DEFAULT_SORT_IN_PLACE);
+        assert_eq!(budget.row_group_rows, DEFAULT_ROW_GROUP_ROWS);
         assert_eq!(budget.metadata_cache, DEFAULT_METADATA_CACHE);
     }
 
@@ -82,6 +100,12 @@ mod tests {
             assert!(budget.sort_reservation * 2 * 4 <= limit, "{budget:?} of {limit}");
             assert!(budget.batch_rows.is_power_of_two());
         }
+    }
+
+    #[test]
+    fn a_small_limit_has_room_for_few_threads() {
+        assert_eq!([0, 8_000_000, 32_000_000, 64_000_000, 1 << 40].map(|limit| threads(64, limit)), [1, 1, 4, 8, 64]);
+        assert_eq!(threads(2, 16_000_000), 2);
     }
 
     #[test]

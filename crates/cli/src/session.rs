@@ -76,7 +76,8 @@ fn spill_directory(limits: &Limits) -> Outcome<Option<SpillDirectory>> {
 }
 
 fn runtime(limits: &Limits, budget: &Budget, spill: Option<&SpillDirectory>) -> Outcome<Arc<RuntimeEnv>> {
-    let mut disk = DiskManagerBuilder::default().with_mode(match spill {
+    let disk = DiskManagerBuilder::default().with_max_spill_merge_fan_in(budget.merged_runs);
+    let mut disk = disk.with_mode(match spill {
         Some(directory) => DiskManagerMode::Directories(vec![directory.path().to_path_buf()]),
         None => DiskManagerMode::Disabled,
     });

@@ -21,7 +21,7 @@ use crate::progress::Progress;
 use crate::session::{Limits, Session};
 use crate::statement::{Answer, STATEMENTS, answer};
 use crate::trace::Trace;
-use crate::{machine_memory, repl, script};
+use crate::{budget, machine_memory, repl, script};
 
 /// Stack of a worker thread: deep expressions are planned and evaluated by recursion.
 const STACK_BYTES: usize = 8 << 20;
@@ -48,7 +48,8 @@ pub struct Shell {
 }
 
 pub fn main(arguments: SqlArguments) -> ExitCode {
-    let threads = arguments.threads.unwrap_or_else(processors);
+    let memory = arguments.memory_limit.unwrap_or_else(machine_memory::default_limit);
+    let threads = budget::threads(arguments.threads.unwrap_or_else(processors), memory);
     let trace = match open_trace(&arguments) {
         Ok(trace) => trace,
         Err(failure) => return status_of(Err(failure)),
@@ -56,7 +57,7 @@ pub fn main(arguments: SqlArguments) -> ExitCode {
     // Tasks that still run may hold spill files: the session, which removes their directory, goes after them.
     let mut session = None;
     let status = with_runtime(threads, |runtime| {
-        let (used, outcome) = run(runtime, arguments, threads);
+        let (used, outcome) = run(runtime, arguments, memory, threads);
         session = used;
         outcome
     });
@@ -116,13 +117,8 @@ fn status_of(outcome: Outcome<bool>) -> ExitCode {
 }
 
 /// Runs everything that was asked for. True if every statement succeeded.
-fn run(runtime: &Runtime, arguments: SqlArguments, threads: usize) -> (Option<Session>, Outcome<bool>) {
-    let limits = Limits {
-        memory: arguments.memory_limit.unwrap_or_else(machine_memory::default_limit),
-        temp: arguments.temp_limit,
-        temp_dir: arguments.temp_dir.clone(),
-        threads,
-    };
+fn run(runtime: &Runtime, arguments: SqlArguments, memory: usize, threads: usize) -> (Option<Session>, Outcome<bool>) {
+    let limits = Limits { memory, temp: arguments.temp_limit, temp_dir: arguments.temp_dir.clone(), threads };
     allocator::keep_to(limits.memory);
     let sources = match arguments.sources.is_empty() {
         true if stdin().is_terminal() => None,

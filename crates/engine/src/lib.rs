@@ -22,8 +22,10 @@ pub mod memory;
 pub mod optimizer;
 mod row_changes;
 pub mod session;
+pub mod sort;
 pub mod spill;
 pub mod theta_join;
+pub mod window;
 mod write_aside;
 
 pub use config::{DeviceChoice, HashTable, OverspillConfig, PrefixSumChoice, SelectionChoice, Strategy, Transfer};
@@ -31,4 +33,6 @@ pub use filter_aggregate::FilterAggregateExec;
 pub use hybrid_join::HybridJoinExec;
 pub use join_aggregate::JoinAggregateExec;
 pub use session::OverspillSessionExt;
+pub use sort::SpillingSortExec;
 pub use theta_join::ThetaJoinExec;
+pub use window::CountedWindowExec;

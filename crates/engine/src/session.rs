@@ -12,8 +12,8 @@ use crate::analyzer::with_analyzer_rules;
 use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
 use crate::optimizer::{
-    FilterAggregateFusion, HybridJoinSelection, JoinAggregateFusion, SharedBuild, SortMergeToHashJoin,
-    ThetaJoinSelection,
+    FilterAggregateFusion, HybridJoinSelection, JoinAggregateFusion, LimitedMemorySelection, SharedBuild,
+    SortMergeToHashJoin, ThetaJoinSelection,
 };
 
 /// Puts Overspill's joins into a DataFusion session.
@@ -73,7 +73,7 @@ impl OverspillSessionExt for SessionStateBuilder {
         let rules = std::mem::take(&mut optimizer.rules);
         let pool = self.runtime_env().as_ref().map(|runtime| Arc::clone(&runtime.memory_pool));
         *self.physical_optimizers().get_or_insert_default() =
-            PhysicalOptimizer::with_rules(with_fusion_rules(with_join_rules(rules, pool)));
+            PhysicalOptimizer::with_rules(with_last_rules(with_join_rules(rules, pool.clone()), pool));
         self
     }
 }
@@ -100,9 +100,11 @@ fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<R
     rules
 }
 
-/// Adds the rules that fuse filters and joins with aggregates behind all others but the last, which checks the plan.
-fn with_fusion_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
+/// Adds the rules that fuse filters and joins with aggregates, and the one that replaces sorts, behind all others but
+/// the last, which checks the plan.
+fn with_last_rules(mut rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
+    rules.insert(position, Arc::new(LimitedMemorySelection::new(pool)));
     rules.insert(position, Arc::new(JoinAggregateFusion::new()));
     rules.insert(position, Arc::new(FilterAggregateFusion::new()));
     rules

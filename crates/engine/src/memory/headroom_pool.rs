@@ -1,4 +1,4 @@
-//! A memory pool in which joins leave room for the sorts, aggregates and repartitions of the same query.
+//! A memory pool in which the joins, sorts, aggregates and repartitions of a query leave room for each other.
 
 use std::fmt::{Debug, Display, Formatter};
 
@@ -15,6 +15,17 @@ const JOIN_PREFIXES: [&str; 2] = ["HybridJoin", "ThetaJoin"];
 /// What the names of the consumers of DataFusion's repartitions start with.
 const REPARTITION_PREFIX: &str = "RepartitionExec";
 
+/// What the names of the consumers of sorted and grouped rows start with, which move to disk when they are refused
+/// memory: our sorts, and DataFusion's hash aggregates.
+const STATE_PREFIXES: [&str; 6] = [
+    "SpillingSort",
+    "PartialHashAggregateStream",
+    "PartialReduceHashAggregateStream",
+    "FinalHashAggregateStream",
+    "SingleHashAggregateStream",
+    "GroupedHashAggregateStream",
+];
+
 /// A join may hold at most this many times the memory that is still free for joins: alone it gets 4/5 of the joins'
 /// share, a second one 4/5 of what the first left, and so on, so that the last fifth always goes to newcomers.
 const ALPHA: usize = 4;
@@ -25,12 +36,18 @@ const SMALL_HEADROOM: usize = 16 << 20;
 /// How many consumers an error names.
 const NAMED_CONSUMERS: usize = 5;
 
-/// A memory pool with a hard limit in which joins keep clear of the room that other operators need.
+/// A memory pool with a hard limit in which operators that can spill keep clear of the room that others need.
 ///
 /// Joins, the spillable consumers whose name starts with `HybridJoin` or `ThetaJoin`, grow by a dynamic threshold (Choudhury and
 /// Hahne, 1998): a join may hold at most four times the memory that is then still free for joins. Free for joins is
 /// the limit, less what joins hold, less the larger of the headroom and what all others hold. The headroom is a
 /// quarter of the limit up to 16 MiB, and never less than a tenth of the limit.
+///
+/// A sort and a hash aggregate hold at most as much as is then still free, less the headroom: alone such an operator
+/// gets half of what it may share, two get a third each, and so on. What it asks for while it holds nothing is bounded
+/// by the limit alone, as is what it asks for beside what it holds: an aggregate that merges what it has spilled
+/// reserves the merge, which takes what it gets, and then by another reservation the groups that it is working on,
+/// which cannot spill.
 ///
 /// A repartition, which writes to disk whatever it is refused and never fails, leaves half of the headroom free: else it
 /// takes all, and joins that begin to spill do not find the floor without which they cannot.
@@ -57,6 +74,7 @@ struct Consumer {
     name: String,
     is_join: bool,
     is_repartition: bool,
+    is_state: bool,
     reserved: usize,
 }
 
@@ -66,6 +84,8 @@ enum Refusal {
     Limit,
     /// A join would have exceeded its share.
     Share,
+    /// A sort or an aggregate would have held more than is free.
+    State,
     /// A repartition would have taken what joins need to spill.
     Floors,
 }
@@ -108,6 +128,7 @@ impl State {
             name: consumer.name().to_owned(),
             is_join: consumer.can_spill() && JOIN_PREFIXES.iter().any(|prefix| consumer.name().starts_with(prefix)),
             is_repartition: consumer.can_spill() && consumer.name().starts_with(REPARTITION_PREFIX),
+            is_state: consumer.can_spill() && STATE_PREFIXES.iter().any(|prefix| consumer.name().starts_with(prefix)),
             reserved: 0,
         })
     }
@@ -119,8 +140,15 @@ impl State {
         *total = total.saturating_add(additional);
     }
 
-    fn check_growth(&mut self, consumer: &MemoryConsumer, additional: usize) -> Result<(), Refusal> {
+    /// Bytes that sorts and aggregates may still take.
+    fn free_for_state(&self) -> usize {
+        self.free().saturating_sub(HeadroomPool::headroom(self.limit))
+    }
+
+    fn check_growth(&mut self, reservation: &MemoryReservation, additional: usize) -> Result<(), Refusal> {
+        let consumer = reservation.consumer();
         let free = self.free();
+        let free_for_state = self.free_for_state();
         let free_for_joins = self.free_for_joins();
         let kept_for_floors = self.kept_for_floors();
         let consumer = self.consumer_mut(consumer);
@@ -129,6 +157,13 @@ impl State {
         }
         if consumer.is_repartition && additional > free.saturating_sub(kept_for_floors) {
             return Err(Refusal::Floors);
+        }
+        let held = consumer.reserved;
+        if consumer.is_state && held > 0 && held == reservation.size() {
+            let left = free_for_state.checked_sub(additional).ok_or(Refusal::State)?;
+            if held + additional > left {
+                return Err(Refusal::State);
+            }
         }
         if consumer.is_join {
             let left = free_for_joins.checked_sub(additional).ok_or(Refusal::Share)?;
@@ -150,6 +185,12 @@ impl State {
                  still free for joins to each other",
                 size(self.kept_from_joins()),
                 size(self.free_for_joins()),
+            ),
+            Refusal::State => format!(
+                "of the memory limit of {limit} sorts and aggregates must leave {} to other operators, and a part of the \
+                 {} that are still free for them to each other",
+                size(HeadroomPool::headroom(self.limit)),
+                size(self.free_for_state()),
             ),
             Refusal::Floors => format!(
                 "of the memory limit of {limit} repartitions must leave {} to joins that begin to spill",
@@ -220,7 +261,7 @@ impl MemoryPool for HeadroomPool {
         }
         let mut state = self.state.lock();
         let consumer = reservation.consumer();
-        match state.check_growth(consumer, additional) {
+        match state.check_growth(reservation, additional) {
             Ok(()) => {
                 state.grow(consumer, additional);
                 Ok(())

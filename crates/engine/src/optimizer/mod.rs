@@ -1,9 +1,11 @@
 //! The physical optimizer rules that put [`HybridJoinExec`](crate::HybridJoinExec), [`ThetaJoinExec`](crate::ThetaJoinExec),
-//! [`FilterAggregateExec`](crate::FilterAggregateExec) and [`JoinAggregateExec`](crate::JoinAggregateExec) into a plan.
+//! [`FilterAggregateExec`](crate::FilterAggregateExec), [`JoinAggregateExec`](crate::JoinAggregateExec),
+//! [`SpillingSortExec`](crate::SpillingSortExec) and [`CountedWindowExec`](crate::CountedWindowExec) into a plan.
 
 mod filter_aggregate_fusion;
 mod hybrid_join_selection;
 mod join_aggregate_fusion;
+mod limited_memory_selection;
 mod shared_build;
 mod sort_merge_to_hash_join;
 mod theta_join_selection;
@@ -11,6 +13,7 @@ mod theta_join_selection;
 pub use filter_aggregate_fusion::FilterAggregateFusion;
 pub use hybrid_join_selection::HybridJoinSelection;
 pub use join_aggregate_fusion::JoinAggregateFusion;
+pub use limited_memory_selection::LimitedMemorySelection;
 pub use shared_build::SharedBuild;
 pub use sort_merge_to_hash_join::SortMergeToHashJoin;
 pub use theta_join_selection::ThetaJoinSelection;

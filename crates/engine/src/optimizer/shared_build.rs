@@ -95,7 +95,7 @@ fn row_bytes(statistics: &Statistics, rows: usize, schema: &Schema) -> usize {
 }
 
 /// The bytes of a value.
-fn width(data_type: &DataType) -> usize {
+pub(super) fn width(data_type: &DataType) -> usize {
     match data_type {
         DataType::Boolean => 1,
         DataType::FixedSizeBinary(bytes) => usize::try_from(*bytes).unwrap_or(0),

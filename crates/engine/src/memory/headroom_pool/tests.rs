@@ -293,3 +293,64 @@ fn a_repartition_leaves_room_for_joins_that_begin_to_spill() {
     // Others may take what is left.
     assert_eq!(fill(&sort(&pool), MB / 2), MB + MB / 2);
 }
+
+fn aggregate(pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
+    MemoryConsumer::new("FinalHashAggregateStream[0]").with_can_spill(true).register(pool)
+}
+
+#[test]
+fn sorts_and_aggregates_leave_room_for_each_other() {
+    let pool = pool(64 * MB);
+    let step = MB / 16;
+    let shared = 64 * MB - HeadroomPool::headroom(64 * MB);
+    let first = MemoryConsumer::new("SpillingSort[0]").with_can_spill(true).register(&pool);
+    let held = fill(&first, step);
+    assert!(held <= shared / 2 && held + 2 * step > shared / 2, "{held} of {shared}");
+    let second = aggregate(&pool);
+    assert!(fill(&second, step) > shared / 5, "the second got {}", second.size());
+    // What moves to disk makes room for the others.
+    first.free();
+    assert!(fill(&second, step) > shared * 2 / 5, "the second alone got {}", second.size());
+    let error = second.try_grow(MB).unwrap_err().to_string();
+    assert!(error.contains("sorts and aggregates must leave 16.0 MB to other operators"), "{error}");
+}
+
+#[test]
+fn ten_aggregates_that_grow_together_get_equal_shares_and_leave_the_headroom() {
+    let pool = pool(64 * MB);
+    let all: Vec<MemoryReservation> = (0..10).map(|_| aggregate(&pool)).collect();
+    for _ in 0..1000 {
+        for aggregate in &all {
+            let _ = aggregate.try_grow(MB / 64);
+        }
+    }
+    let share = (64 * MB - HeadroomPool::headroom(64 * MB)) / 11;
+    for aggregate in &all {
+        assert!(aggregate.size().abs_diff(share) <= MB / 16, "{} of {share}", aggregate.size());
+    }
+    let merge = MemoryConsumer::new("SortPreservingMergeExec[0]").register(&pool);
+    merge.try_grow(HeadroomPool::headroom(64 * MB)).unwrap();
+}
+
+#[test]
+fn an_aggregate_that_merges_finds_room_for_its_groups() {
+    let pool = pool(64 * MB);
+    let merge = aggregate(&pool);
+    fill(&merge, MB);
+    merge.try_grow(MB).unwrap_err();
+    // Another reservation of the same consumer cannot spill, so that only the limit bounds it.
+    let groups = merge.new_empty();
+    groups.try_grow(4 * MB).unwrap();
+    groups.try_grow(4 * MB).unwrap();
+    groups.try_grow(64 * MB).unwrap_err();
+}
+
+#[test]
+fn what_a_sort_begins_with_is_bounded_by_the_limit_alone() {
+    let pool = pool(8 * MB);
+    let others = sort(&pool);
+    others.try_grow(6 * MB).unwrap();
+    let batch = aggregate(&pool);
+    batch.try_grow(MB).unwrap();
+    batch.try_grow(MB / 2).unwrap_err();
+}
