@@ -11,12 +11,14 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use overspill::memory::HeadroomPool;
+use overspill::size::setting_in_bytes;
 use overspill::spill::SpillDirectory;
 use overspill::{OverspillConfig, OverspillSessionExt};
 
 use crate::budget::Budget;
 use crate::failure::{Failure, Outcome, plain, tell};
 use crate::files::{FileTables, LocalFilesOnly};
+use crate::settings;
 
 /// What queries may take.
 #[derive(Debug, Clone)]
@@ -96,30 +98,9 @@ fn set(options: &mut ConfigOptions, key: &str, value: &str) -> Outcome<()> {
             "--set {key}: the budgets of the command line are set with --memory-limit, --temp-dir and --temp-limit"
         )));
     }
-    options.set(key, value).map_err(|error| {
-        let text = error.strip_backtrace();
-        // DataFusion tells an unknown key from a bad value in its words alone.
-        if text.contains("not found on") || text.contains("namespace") {
-            Failure::message(format!("--set {key}: there is no setting of that name{}", nearest(options, key)))
-        } else {
-            Failure::message(format!("--set {key}={value}: {text}"))
-        }
-    })
-}
-
-/// Names the settings that end like the one that was not found.
-fn nearest(options: &ConfigOptions, key: &str) -> String {
-    let last = key.rsplit('.').next().unwrap_or(key);
-    let names: Vec<_> = options
-        .entries()
-        .into_iter()
-        .map(|entry| entry.key)
-        .filter(|known| known.rsplit('.').next() == Some(last))
-        .collect();
-    match names.as_slice() {
-        [] => " (SHOW ALL lists them)".to_string(),
-        names => format!(" (did you mean {}?)", names.join(" or ")),
-    }
+    let change = settings::Change { key: key.to_string(), value: value.to_string() };
+    let made = setting_in_bytes(key, value).and_then(|value| options.set(key, &value));
+    made.map_err(|error| Failure::message(format!("--set {key}={value}: {}", plain(&change.refused(&error, options)))))
 }
 
 fn with_files_as_tables(context: SessionContext) -> SessionContext {

@@ -19,7 +19,9 @@ pub mod mark_join;
 pub mod memory;
 pub mod optimizer;
 pub mod session;
+pub mod size;
 pub mod spill;
+pub mod sql;
 pub mod theta_join;
 
 pub use config::{DeviceChoice, HashTable, OverspillConfig, PrefixSumChoice, SelectionChoice, Strategy, Transfer};
