@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
-use datafusion::common::config::ConfigOptions;
+use datafusion::common::config::{ConfigNonZeroUsize, ConfigOptions};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use overspill::cancellation::interruptible;
 use overspill::memory::HeadroomPool;
 use overspill::size::setting_in_bytes;
 use overspill::spill::SpillDirectory;
@@ -19,6 +20,9 @@ use crate::budget::Budget;
 use crate::failure::{Failure, Outcome, plain, tell};
 use crate::files::{FileTables, LocalFilesOnly};
 use crate::settings;
+
+/// How deep parentheses, functions and subqueries may be nested; DataFusion's own limit is 50.
+const NESTING: usize = 300;
 
 /// What queries may take.
 #[derive(Debug, Clone)]
@@ -44,6 +48,10 @@ impl Session {
         let budget = Budget::of(limits.memory, limits.threads);
         let mut config = SessionConfig::new().with_information_schema(true).with_target_partitions(limits.threads);
         budget.apply(config.options_mut()).map_err(failed)?;
+        let parser = &mut config.options_mut().sql_parser;
+        // Errors point at the place they are about.
+        parser.collect_spans = true;
+        parser.recursion_limit = ConfigNonZeroUsize::try_new(NESTING).map_err(failed)?;
         let spill = spill_directory(limits)?;
         let mut builder = SessionStateBuilder::new_with_default_features()
             .with_config(config)
@@ -52,7 +60,7 @@ impl Session {
         for (key, value) in settings {
             set(builder.config().get_or_insert_default().options_mut(), key, value)?;
         }
-        let context = with_files_as_tables(SessionContext::new_with_state(builder.build()));
+        let context = with_files_as_tables(SessionContext::new_with_state(interruptible(builder).build()));
         Ok(Self { context, _spill: spill })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use overspill::cancellation::Cancellation;
 use tokio::runtime::{Builder, EnterGuard, Runtime};
 use tokio::time::{Instant, sleep};
 
@@ -28,6 +29,8 @@ const END_PATIENCE: Duration = Duration::from_millis(500);
 pub struct Workers {
     count: usize,
     runtime: Option<Runtime>,
+    /// Of what runs on these threads.
+    cancellation: Cancellation,
 }
 
 /// What a statement has left behind.
@@ -40,7 +43,8 @@ pub enum Left {
 
 impl Workers {
     pub fn start(count: usize) -> Outcome<Self> {
-        Ok(Self { count, runtime: Some(start(count)?) })
+        let cancellation = Cancellation::default();
+        Ok(Self { count, runtime: Some(start(count, &cancellation)?), cancellation })
     }
 
     /// Makes these the threads that tasks are spawned on, while the guard is there.
@@ -55,15 +59,18 @@ impl Workers {
         while let Some(runtime) = &self.runtime
             && runtime.metrics().num_alive_tasks() > 0
         {
+            // Nobody waits for what is left: what looks for it stops at once.
+            self.cancellation.cancel();
             if start_of_wait.elapsed() > PATIENCE {
-                let next = start(self.count)?;
-                if let Some(busy) = self.runtime.replace(next) {
-                    busy.shutdown_background();
-                }
+                let next = Self::start(self.count)?;
+                // The threads that are left keep their cancellation.
+                let busy = std::mem::replace(self, next);
+                drop(busy);
                 return Ok(Left::Work);
             }
             sleep(GLANCE).await;
         }
+        self.cancellation.resume();
         Ok(Left::Nothing)
     }
 
@@ -84,7 +91,10 @@ impl Drop for Workers {
     }
 }
 
-fn start(count: usize) -> Outcome<Runtime> {
-    let runtime = Builder::new_multi_thread().worker_threads(count).thread_stack_size(STACK_BYTES).enable_all().build();
+fn start(count: usize, cancellation: &Cancellation) -> Outcome<Runtime> {
+    let cancellation = cancellation.clone();
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(count).thread_stack_size(STACK_BYTES).enable_all();
+    let runtime = builder.on_thread_start(move || cancellation.apply_to_thread()).build();
     runtime.map_err(|error| Failure::message(format!("cannot start {count} threads: {error}")))
 }

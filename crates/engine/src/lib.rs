@@ -9,6 +9,7 @@
 
 pub mod advisor;
 pub mod analyzer;
+pub mod cancellation;
 pub mod config;
 pub mod device;
 pub mod filter_aggregate;

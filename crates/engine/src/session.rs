@@ -13,7 +13,7 @@ use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
 use crate::optimizer::{
     FilterAggregateFusion, HybridJoinSelection, JoinAggregateFusion, SharedBuild, SortMergeToHashJoin,
-    ThetaJoinSelection,
+    ThetaJoinSelection, YieldingOperators,
 };
 
 /// Puts Overspill's joins into a DataFusion session.
@@ -98,9 +98,11 @@ fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<R
     rules
 }
 
-/// Adds the rules that fuse filters and joins with aggregates behind all others but the last, which checks the plan.
+/// Adds the rules that fuse filters and joins with aggregates, and then the one that makes operators give way, behind all
+/// others but the last, which checks the plan.
 fn with_fusion_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
+    rules.insert(position, Arc::new(YieldingOperators::new()));
     rules.insert(position, Arc::new(JoinAggregateFusion::new()));
     rules.insert(position, Arc::new(FilterAggregateFusion::new()));
     rules

@@ -1,5 +1,6 @@
 //! The command line, run as a user runs it.
 
+mod cancellation;
 mod errors;
 mod exit_status;
 mod files;
@@ -11,6 +12,7 @@ mod settings;
 mod shell;
 mod statements;
 mod temporary_files;
+mod terminal;
 mod timing;
 mod tools;
 mod trace;

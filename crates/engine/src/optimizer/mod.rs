@@ -7,6 +7,7 @@ mod join_aggregate_fusion;
 mod shared_build;
 mod sort_merge_to_hash_join;
 mod theta_join_selection;
+mod yielding;
 
 pub use filter_aggregate_fusion::FilterAggregateFusion;
 pub use hybrid_join_selection::HybridJoinSelection;
@@ -14,3 +15,4 @@ pub use join_aggregate_fusion::JoinAggregateFusion;
 pub use shared_build::SharedBuild;
 pub use sort_merge_to_hash_join::SortMergeToHashJoin;
 pub use theta_join_selection::ThetaJoinSelection;
+pub use yielding::YieldingOperators;
