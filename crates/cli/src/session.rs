@@ -53,10 +53,12 @@ impl Session {
         parser.collect_spans = true;
         parser.recursion_limit = ConfigNonZeroUsize::try_new(NESTING).map_err(failed)?;
         let spill = spill_directory(limits)?;
+        let runtime = runtime(limits, &budget, spill.as_ref())?;
         let mut builder = SessionStateBuilder::new_with_default_features()
             .with_config(config)
-            .with_runtime_env(runtime(limits, &budget, spill.as_ref())?)
-            .with_overspill(OverspillConfig::default());
+            .with_runtime_env(Arc::clone(&runtime))
+            .with_overspill(OverspillConfig::default())
+            .with_analyzer_rule(Arc::new(settings::ExactLimits { runtime }));
         for (key, value) in settings {
             set(builder.config().get_or_insert_default().options_mut(), key, value)?;
         }

@@ -1,9 +1,16 @@
-//! Why a setting could not be made, in words that name it.
+//! Settings: why one could not be made, in words that name it, and the limits as they were given.
+
+use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::config_datafusion_err;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, Result, config_datafusion_err};
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::{LogicalPlan, Statement};
+use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Statement, TableScan, case, lit};
+use datafusion::optimizer::AnalyzerRule;
+use overspill::size::Size;
 
 use crate::failure::{nearest, plain};
 
@@ -64,4 +71,57 @@ pub fn meant(key: &str, known: &[String]) -> Option<String> {
         return Some(alike.join(" or "));
     }
     nearest(key, known.iter().map(String::as_str)).map(str::to_string)
+}
+
+/// Shows the memory limit and that of the temporary directory to the byte, in the unit they were given in. DataFusion
+/// counts whole MiB, and shows 64MB as 61M.
+#[derive(Debug)]
+pub struct ExactLimits {
+    pub runtime: Arc<RuntimeEnv>,
+}
+
+impl ExactLimits {
+    fn limits(&self) -> [(&'static str, Option<Size>); 2] {
+        let memory = match self.runtime.memory_pool.memory_limit() {
+            MemoryLimit::Finite(bytes) => Some(Size(bytes)),
+            MemoryLimit::Infinite | MemoryLimit::Unknown => None,
+        };
+        let disk = usize::try_from(self.runtime.disk_manager.max_temp_directory_size()).ok().map(Size);
+        [("datafusion.runtime.memory_limit", memory), ("datafusion.runtime.max_temp_directory_size", disk)]
+    }
+
+    /// The table of settings with the values of the limits replaced.
+    fn replaced(&self, scan: &TableScan) -> Result<LogicalPlan> {
+        let column = |name: &str| Expr::Column(Column::new(Some(scan.table_name.clone()), name));
+        let mut value = case(column("name"));
+        for (name, limit) in self.limits() {
+            if let Some(limit) = limit {
+                value = value.when(lit(name), lit(limit.exact()));
+            }
+        }
+        let value = value.otherwise(column("value"))?;
+        let columns = scan.projected_schema.fields().iter().map(|field| match field.name().as_str() {
+            "value" => value.clone().alias_qualified(Some(scan.table_name.clone()), "value"),
+            name => column(name),
+        });
+        LogicalPlanBuilder::from(LogicalPlan::TableScan(scan.clone())).project(columns.collect::<Vec<_>>())?.build()
+    }
+}
+
+impl AnalyzerRule for ExactLimits {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let replaced = plan.transform_up_with_subqueries(|node| match &node {
+            LogicalPlan::TableScan(scan)
+                if scan.table_name.schema() == Some("information_schema") && scan.table_name.table() == "df_settings" =>
+            {
+                self.replaced(scan).map(Transformed::yes)
+            }
+            _ => Ok(Transformed::no(node)),
+        });
+        Ok(replaced?.data)
+    }
+
+    fn name(&self) -> &str {
+        "exact_limits"
+    }
 }

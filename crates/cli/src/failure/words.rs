@@ -8,6 +8,7 @@ use datafusion::error::DataFusionError;
 use datafusion::prelude::SessionContext;
 
 use super::nearest;
+use crate::settings;
 
 /// The most signatures of a function that an error lists.
 const SIGNATURES_LISTED: usize = 8;
@@ -34,6 +35,7 @@ const KINDS: [&str; 9] = [
 pub struct Names {
     functions: Vec<String>,
     tables: Vec<String>,
+    settings: Vec<String>,
 }
 
 impl Names {
@@ -51,7 +53,8 @@ impl Names {
             },
         );
         let tables = schemas.flat_map(|schema| schema.table_names()).collect();
-        Self { functions, tables }
+        let settings = state.config().options().entries().into_iter().map(|entry| entry.key).collect();
+        Self { functions, tables, settings }
     }
 }
 
@@ -76,7 +79,8 @@ pub fn reword(text: &str, names: &Names) -> String {
         unsupported_table(&text),
         unknown_function(&text, names),
         unknown_table(&text, names),
-        unknown_setting(&text),
+        unknown_option(&text),
+        unknown_setting(&text, names),
     ];
     match known.into_iter().flatten().next() {
         Some(words) => words,
@@ -200,8 +204,15 @@ fn unknown_table(text: &str, names: &Names) -> Option<String> {
     Some(format!("Table '{short}' not found.{}", did_you_mean(meant)))
 }
 
+/// `'overspill.stratgy' is not a variable which can be viewed with 'SHOW'`
+fn unknown_setting(text: &str, names: &Names) -> Option<String> {
+    let name = text.strip_suffix("' is not a variable which can be viewed with 'SHOW'")?.strip_prefix('\'')?;
+    let meant = settings::meant(name, &names.settings);
+    Some(format!("There is no setting '{name}'.{}", did_you_mean(meant.as_deref())))
+}
+
 /// `Config value "nope" not found on CsvOptions`
-fn unknown_setting(text: &str) -> Option<String> {
+fn unknown_option(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("Config value \"")?;
     let (name, _) = rest.split_once("\" not found on ")?;
     Some(format!("There is no option '{name}'"))
@@ -299,6 +310,7 @@ mod tests {
         let names = Names {
             functions: ["count", "cot", "sum"].map(str::to_string).to_vec(),
             tables: vec!["orders".to_string()],
+            settings: vec!["overspill.strategy".to_string()],
         };
         reword(text, &names)
     }

@@ -14,7 +14,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
 use overspill::memory::execute_logical_plan;
-use overspill::sql::on_large_stack;
+use overspill::sql::{self, on_large_stack};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tracing::debug_span;
@@ -107,11 +107,14 @@ struct Prepared {
 }
 
 /// Plans the statement. What only changes the session is done here, and leaves nothing to run.
-async fn prepare(context: SessionContext, sql: String) -> Result<Option<Prepared>> {
-    let (kind, frame) = if let Some(subject) = summarize::subject(&sql) {
+async fn prepare(context: SessionContext, text: String) -> Result<Option<Prepared>> {
+    let (kind, frame) = if let Some(subject) = summarize::subject(&text) {
         (Kind::Result, summarize::summary(&context, subject).await?)
     } else {
-        let plan = overspill::sql::plan(&context.state(), &sql).await?;
+        let state = context.state();
+        let statement = sql::parse(&state, &text)?;
+        let plan = state.statement_to_plan(statement).await?;
+        sql::check_depth(&plan)?;
         let kind = kind_of(&plan);
         let set = settings::Change::of(&plan);
         let frame = execute_logical_plan(&context, plan).await;

@@ -1,6 +1,7 @@
 //! The command line, run as a user runs it.
 
 mod cancellation;
+mod deep_statements;
 mod errors;
 mod exit_status;
 mod files;

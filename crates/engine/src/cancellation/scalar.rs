@@ -20,8 +20,8 @@ use super::check;
 /// Batches whose arguments take less memory are not cut: functions are done with them in no time.
 const SMALL_BYTES: usize = 256 << 10;
 
-/// Rows of the first part of a batch; the others follow from the time that it takes.
-const FIRST_ROWS: usize = 16;
+/// How much larger a part may be than the one before, whose time says how many rows it takes. The first is a row.
+const GROWTH: usize = 16;
 
 /// The time that a part should take.
 const PART_TIME: Duration = Duration::from_millis(50);
@@ -71,12 +71,12 @@ impl ScalarUDFImpl for InterruptibleScalar {
             ColumnarValue::Array(array) => array.get_array_memory_size(),
             ColumnarValue::Scalar(_) => 0,
         }).sum();
-        if bytes < SMALL_BYTES || args.number_rows <= FIRST_ROWS {
+        if bytes < SMALL_BYTES || args.number_rows <= 1 {
             return self.function.invoke_with_args(args);
         }
         let mut parts: Vec<ArrayRef> = Vec::new();
         let mut start = 0;
-        let mut rows = FIRST_ROWS;
+        let mut rows = 1;
         while start < args.number_rows {
             check()?;
             let count = rows.min(args.number_rows - start);
@@ -84,7 +84,8 @@ impl ScalarUDFImpl for InterruptibleScalar {
             parts.push(self.call(&args, start, count)?.into_array(count)?);
             start += count;
             let times = PART_TIME.as_nanos() / begin.elapsed().as_nanos().max(1);
-            rows = usize::try_from(count as u128 * times).unwrap_or(usize::MAX).clamp(1, args.number_rows);
+            let suits = usize::try_from(count as u128 * times).unwrap_or(usize::MAX);
+            rows = suits.clamp(1, count * GROWTH);
         }
         let parts: Vec<_> = parts.iter().map(AsRef::as_ref).collect();
         Ok(ColumnarValue::Array(concat(&parts)?))

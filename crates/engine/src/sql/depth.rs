@@ -17,8 +17,11 @@ pub(super) fn too_deep() -> Result<()> {
     )
 }
 
-/// Refuses a plan that is too deep.
-pub(super) fn check_plan(plan: &LogicalPlan) -> Result<()> {
+/// Refuses a plan of a statement that is nested deeper than [`MAX_DEPTH`], as by a chain of common table expressions.
+///
+/// # Errors
+/// A plan error.
+pub fn check_depth(plan: &LogicalPlan) -> Result<()> {
     let mut levels = Levels::default();
     plan.visit_with_subqueries(&mut levels)?;
     if levels.deepest > MAX_DEPTH { too_deep() } else { Ok(()) }

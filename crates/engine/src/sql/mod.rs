@@ -3,7 +3,8 @@
 //! The parser makes a tree as deep as its longest chain of operators: 20,000 `OR`s are 20,000 levels. DataFusion and the
 //! parser walk such trees by recursion, and not every recursion of theirs looks at the stack that is left. So chains of
 //! associative operators are balanced right after parsing ([`parse`]), what stays deeper than [`MAX_DEPTH`] is refused in a
-//! sentence, and everything up to the physical plan runs on a stack that is sure to suffice ([`on_large_stack`]).
+//! sentence, there and once it is planned ([`check_depth`]), and everything up to the physical plan runs on a stack that is
+//! sure to suffice ([`on_large_stack`]).
 
 mod balance;
 mod depth;
@@ -11,10 +12,9 @@ mod stack;
 
 use datafusion::common::Result;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement;
 
-pub use depth::MAX_DEPTH;
+pub use depth::{MAX_DEPTH, check_depth};
 pub use stack::on_large_stack;
 
 /// Parses one statement with the session's dialect.
@@ -30,18 +30,6 @@ pub fn parse(state: &SessionState, text: &str) -> Result<Statement> {
         balance::balance(&mut statement)?;
         Ok(statement)
     })
-}
-
-/// Parses and plans one statement. Poll it [`on_large_stack`], and so what is done with the plan.
-///
-/// # Errors
-/// What [`parse`] and DataFusion's planner fail with, and a plan error where the plan is nested deeper than
-/// [`MAX_DEPTH`], as by a chain of common table expressions.
-pub async fn plan(state: &SessionState, text: &str) -> Result<LogicalPlan> {
-    let statement = parse(state, text)?;
-    let plan = state.statement_to_plan(statement).await?;
-    depth::check_plan(&plan)?;
-    Ok(plan)
 }
 
 #[cfg(test)]

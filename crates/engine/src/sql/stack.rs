@@ -22,7 +22,8 @@ pub(super) fn for_text<T>(text: &str, work: impl FnOnce() -> T) -> T {
     stacker::grow(bytes.clamp(LEAST_PARSING_BYTES, MOST_PARSING_BYTES), work)
 }
 
-/// Polls `work` on a stack that suffices to plan every statement that [`plan`](super::plan) does not refuse. It is
+/// Polls `work` on a stack that suffices to plan every statement that [`parse`](super::parse) and
+/// [`check_depth`](super::check_depth) do not refuse. It is
 /// there only while `work` is polled.
 pub async fn on_large_stack<T>(work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);

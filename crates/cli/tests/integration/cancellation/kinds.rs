@@ -24,14 +24,17 @@ pub const SETUP: [&str; 7] = [
     "CREATE TABLE items AS SELECT value AS k, value % 7 AS g FROM range(1000000)",
     "CREATE TABLE texts AS SELECT repeat(concat('some text ', value, ' '), 2000) AS t FROM range(1000)",
     "CREATE TABLE kept (k BIGINT)",
-    "CREATE TABLE lists AS SELECT range(0, 100000) AS l FROM range(100)",
+    "CREATE TABLE lists AS SELECT range(0, 1000) AS l FROM range(100)",
 ];
 
 /// Kinds that a run of the whole suite tries.
 pub const SOME: [&str; 6] =
     ["nested loop join", "quadratic window frame", "sort", "regular expression", "endless recursion", "planning"];
 
-pub const KINDS: [Kind; 40] = [
+/// What the settings of a kind go back to.
+pub const DEFAULTS: [&str; 2] = ["SET datafusion.runtime.memory_limit = '1GB'", "SET overspill.device = 'auto'"];
+
+pub const KINDS: [Kind; 41] = [
     kind("inner join", "SELECT count(*) FROM items a JOIN items b ON a.g = b.g AND a.k + b.k > 5"),
     kind("left join", "SELECT count(b.k) FROM items a LEFT JOIN items b ON a.g = b.g"),
     kind("full join", "SELECT count(b.k) FROM items a FULL JOIN items b ON a.g = b.g AND a.k % 3 = b.k % 5"),
@@ -70,6 +73,11 @@ pub const KINDS: [Kind; 40] = [
     kind("files", "SELECT count(*) FROM 'rows.csv' a, 'rows.json' b, 'rows.parquet' c WHERE a.k + b.k + c.k = 7"),
     spilling("spilling join", "SELECT sum(a.value) FROM range(30000000) a JOIN range(30000000) b ON a.value = b.value"),
     spilling("spilling sort", "SELECT max(r) FROM (SELECT row_number() OVER (ORDER BY value % 1000003, value) AS r FROM range(60000000))"),
+    Kind {
+        name: "emulated device",
+        sql: "SELECT count(*) FROM items a JOIN items b ON a.k = b.k JOIN items c ON a.k = c.k",
+        settings: &["SET overspill.device = 'emulated'"],
+    },
     kind("planning", "PLANNING"),
     kind("explain analyze", "EXPLAIN ANALYZE SELECT count(*) FROM items a JOIN items b ON a.g = b.g"),
 ];

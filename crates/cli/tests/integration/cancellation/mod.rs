@@ -11,13 +11,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::shell::Shell;
 use crate::terminal::{PROMPT, Terminal};
-use kinds::{KINDS, Kind, SETUP, SOME};
+use kinds::{DEFAULTS, KINDS, Kind, SETUP, SOME};
 
 /// What a user is ready to wait for the prompt, for the next answer, and for the machine to be idle again.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long the end is waited for all the same, to tell how late it was.
-const LATEST: Duration = Duration::from_secs(60);
+const LATEST: Duration = Duration::from_secs(20);
 
 /// The longest that a statement runs before it is interrupted, in milliseconds.
 const LATEST_MOMENT: u64 = 1500;
@@ -87,7 +87,7 @@ fn open(shell: &Shell) -> Terminal {
 
 /// Interrupts a statement at a moment of its life.
 fn interrupt(shell: &Shell, terminal: &mut Terminal, kind: &Kind, moment: Duration) -> Result<Figures, String> {
-    for setting in kind.settings.iter().chain(&["SET datafusion.runtime.memory_limit = '1GB'"]).take(1) {
+    for setting in DEFAULTS.iter().chain(kind.settings) {
         terminal.type_in(&format!("{setting};\r"));
         terminal.expect(PROMPT);
     }
