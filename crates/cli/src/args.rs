@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use bytesize::ByteSize;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use datafusion::error::DataFusionError;
+use overspill::size::Size;
 
 use crate::tool::Tool;
 
@@ -134,11 +135,7 @@ fn sources_in_order(sql: &SqlArguments, matches: &ArgMatches) -> Vec<Source> {
 
 /// Reads a size in bytes: `512MB` and `1.5GB` count by thousands, `512MiB` by 1,024s, a bare number is bytes.
 pub fn parse_size(text: &str) -> Result<usize, String> {
-    let size = text
-        .trim()
-        .parse::<ByteSize>()
-        .map_err(|_| "a size is a number with or without a unit, as in 512MB, 1.5GiB or 1048576".to_string())?;
-    usize::try_from(size.as_u64()).map_err(|_| "the size is larger than this machine can count".to_string())
+    text.parse().map(|Size(bytes)| bytes).map_err(|error: DataFusionError| error.message().into_owned())
 }
 
 fn parse_threads(text: &str) -> Result<usize, String> {

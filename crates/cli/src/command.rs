@@ -65,7 +65,7 @@ pub async fn run(shell: &mut Shell, command: Command) -> Outcome<()> {
         Command::Columns(name) => shell.query(&format!("DESCRIBE {name}")).await,
         Command::Help => shell.write_text(HELP),
         Command::Timer(on) => {
-            shell.timing = on;
+            shell.timer = on;
             Ok(())
         }
         Command::Quit | Command::Read(_) => Ok(()),

@@ -15,10 +15,12 @@ mod progress;
 mod repl;
 mod script;
 mod session;
+mod settings;
 mod shell;
 mod statement;
 mod tool;
 mod trace;
+mod workers;
 
 use std::process::ExitCode;
 

@@ -18,9 +18,12 @@ pub fn run(runtime: &Runtime, shell: &mut Shell, sources: &[Source]) -> Outcome<
     runtime.block_on(async {
         for source in sources {
             let next = match source {
-                Source::Text(text) => lines(shell, io::Cursor::new(text.clone()), Path::new("-c")).await,
-                Source::File(path) => read(shell, path).await,
-                Source::StandardInput => lines(shell, BufReader::new(io::stdin()), Path::new("standard input")).await,
+                Source::Text(text) => lines(shell, io::Cursor::new(text.clone()), "-c").await,
+                Source::File(path) => match open(path) {
+                    Ok(file) => read(shell, file, path).await,
+                    Err(failure) => shell.judge(Err(failure)).map(|()| Next::Statement),
+                },
+                Source::StandardInput => lines(shell, BufReader::new(io::stdin()), "standard input").await,
             };
             match next {
                 Ok(Next::Statement) => {}
@@ -33,24 +36,23 @@ pub fn run(runtime: &Runtime, shell: &mut Shell, sources: &[Source]) -> Outcome<
     })
 }
 
-/// Runs the statements of a file.
-pub async fn read(shell: &mut Shell, path: &Path) -> Outcome<Next> {
+/// Opens a file of statements.
+pub fn open(path: &Path) -> Outcome<File> {
     let file = File::open(path).and_then(|file| match file.metadata()?.is_dir() {
         true => Err(io::Error::from(io::ErrorKind::IsADirectory)),
         false => Ok(file),
     });
-    match file {
-        Ok(file) => lines(shell, BufReader::new(file), path).await,
-        Err(error) => {
-            shell.judge(Err(Failure::file("read", path, &error)))?;
-            Ok(Next::Statement)
-        }
-    }
+    file.map_err(|error| Failure::file("read", path, &error))
+}
+
+/// Runs the statements of a file.
+pub async fn read(shell: &mut Shell, file: File, path: &Path) -> Outcome<Next> {
+    lines(shell, BufReader::new(file), &path.to_string_lossy()).await
 }
 
 /// Runs statements as soon as their last line has come, so that a program may write one and wait for its rows.
-async fn lines(shell: &mut Shell, reader: impl BufRead + Send + 'static, name: &Path) -> Outcome<Next> {
-    let mut splitter = Splitter::default();
+async fn lines(shell: &mut Shell, reader: impl BufRead + Send + 'static, name: &str) -> Outcome<Next> {
+    let mut splitter = Splitter::new();
     let mut lines = read_lines(reader);
     let mut number = 0;
     while let Some(line) = shell.unless_interrupted(lines.recv()).await? {
@@ -59,23 +61,35 @@ async fn lines(shell: &mut Shell, reader: impl BufRead + Send + 'static, name: &
             Ok(line) => line,
             Err(error) => {
                 // What the rest of the text would mean is anybody's guess.
-                shell.judge(Err(Failure::file(&format!("read line {number} of"), name, &error)))?;
+                shell.judge(Err(Failure::file(&format!("read line {number} of"), Path::new(name), &error)))?;
                 return Ok(Next::Statement);
             }
         };
         let line = if number == 1 { line.trim_start_matches('\u{feff}') } else { &line };
-        if splitter.is_blank() && command::is_command(line) {
-            if shell.command(line).await? == Next::Quit {
-                return Ok(Next::Quit);
-            }
-            continue;
-        }
-        for statement in splitter.push(line, shell.dialect()) {
-            shell.statement(&statement).await?;
+        if obey_line(shell, &mut splitter, line, Some(name)).await? == Next::Quit {
+            return Ok(Next::Quit);
         }
     }
     if let Some(statement) = splitter.finish(shell.dialect()) {
-        shell.statement(&statement).await?;
+        shell.statement(&statement, Some(name)).await?;
+    }
+    Ok(Next::Statement)
+}
+
+/// Runs the command that a line is, or the statements that it completes.
+pub async fn obey_line(
+    shell: &mut Shell,
+    splitter: &mut Splitter,
+    line: &str,
+    source: Option<&str>,
+) -> Outcome<Next> {
+    if command::is_command(line) && splitter.is_blank(shell.dialect()) {
+        let begin = splitter.end();
+        splitter.skip(line);
+        return shell.command(line, begin, source).await;
+    }
+    for statement in splitter.push(line, shell.dialect()) {
+        shell.statement(&statement, source).await?;
     }
     Ok(Next::Statement)
 }

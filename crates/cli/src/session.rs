@@ -4,19 +4,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use datafusion::catalog::{DynamicFileCatalog, UrlTableFactory};
-use datafusion::common::config::ConfigOptions;
+use datafusion::common::config::{ConfigNonZeroUsize, ConfigOptions};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use overspill::cancellation::interruptible;
 use overspill::memory::HeadroomPool;
+use overspill::size::setting_in_bytes;
 use overspill::spill::SpillDirectory;
 use overspill::{OverspillConfig, OverspillSessionExt};
 
 use crate::budget::Budget;
 use crate::failure::{Failure, Outcome, plain, tell};
 use crate::files::{ExternalTables, FileTables, LocalFilesOnly};
+use crate::settings;
+
+/// How deep parentheses, functions and subqueries may be nested; DataFusion's own limit is 50.
+const NESTING: usize = 300;
 
 /// What queries may take.
 #[derive(Debug, Clone)]
@@ -42,15 +48,21 @@ impl Session {
         let budget = Budget::of(limits.memory, limits.threads);
         let mut config = SessionConfig::new().with_information_schema(true).with_target_partitions(limits.threads);
         budget.apply(config.options_mut()).map_err(failed)?;
+        let parser = &mut config.options_mut().sql_parser;
+        // Errors point at the place they are about.
+        parser.collect_spans = true;
+        parser.recursion_limit = ConfigNonZeroUsize::try_new(NESTING).map_err(failed)?;
         let spill = spill_directory(limits)?;
+        let runtime = runtime(limits, &budget, spill.as_ref())?;
         let mut builder = SessionStateBuilder::new_with_default_features()
             .with_config(config)
-            .with_runtime_env(runtime(limits, &budget, spill.as_ref())?)
-            .with_overspill(OverspillConfig::default());
+            .with_runtime_env(Arc::clone(&runtime))
+            .with_overspill(OverspillConfig::default())
+            .with_analyzer_rule(Arc::new(settings::ExactLimits { runtime }));
         for (key, value) in settings {
             set(builder.config().get_or_insert_default().options_mut(), key, value)?;
         }
-        let mut state = builder.build();
+        let mut state = interruptible(builder).build();
         overspill::files::register(&mut state).map_err(failed)?;
         for factory in state.table_factories_mut().values_mut() {
             *factory = Arc::new(ExternalTables::default());
@@ -102,30 +114,9 @@ fn set(options: &mut ConfigOptions, key: &str, value: &str) -> Outcome<()> {
             "--set {key}: the budgets of the command line are set with --memory-limit, --temp-dir and --temp-limit"
         )));
     }
-    options.set(key, value).map_err(|error| {
-        let text = error.strip_backtrace();
-        // DataFusion tells an unknown key from a bad value in its words alone.
-        if text.contains("not found on") || text.contains("namespace") {
-            Failure::message(format!("--set {key}: there is no setting of that name{}", nearest(options, key)))
-        } else {
-            Failure::message(format!("--set {key}={value}: {text}"))
-        }
-    })
-}
-
-/// Names the settings that end like the one that was not found.
-fn nearest(options: &ConfigOptions, key: &str) -> String {
-    let last = key.rsplit('.').next().unwrap_or(key);
-    let names: Vec<_> = options
-        .entries()
-        .into_iter()
-        .map(|entry| entry.key)
-        .filter(|known| known.rsplit('.').next() == Some(last))
-        .collect();
-    match names.as_slice() {
-        [] => " (SHOW ALL lists them)".to_string(),
-        names => format!(" (did you mean {}?)", names.join(" or ")),
-    }
+    let change = settings::Change { key: key.to_string(), value: value.to_string() };
+    let made = setting_in_bytes(key, value).and_then(|value| options.set(key, &value));
+    made.map_err(|error| Failure::message(format!("--set {key}={value}: {}", plain(&change.refused(&error, options)))))
 }
 
 fn with_files_as_tables(context: SessionContext) -> SessionContext {

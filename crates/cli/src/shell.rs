@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use datafusion::common::config::Dialect;
+use datafusion::sql::sqlparser::tokenizer::Location;
 use tokio::runtime::{Builder, Runtime};
 use tracing::field::{Empty, display};
 use tracing::{Instrument, debug_span};
@@ -14,19 +15,17 @@ use tracing::{Instrument, debug_span};
 use crate::allocator;
 use crate::args::{OnError, Source, SqlArguments};
 use crate::command::{self, Command};
-use crate::failure::{Failure, Outcome, tell};
+use crate::failure::{Failure, Outcome, Place, tell};
 use crate::interrupt::{Insistence, Interrupts};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::session::{Limits, Session};
-use crate::statement::{Answer, STATEMENTS, answer};
+use crate::statement::{Answer, Piece, STATEMENTS, answer};
 use crate::trace::Trace;
+use crate::workers::{Left, Workers};
 use crate::{budget, machine_memory, repl, script};
 
-/// Stack of a worker thread: deep expressions are planned and evaluated by recursion.
-const STACK_BYTES: usize = 8 << 20;
-
-/// How long the end waits for work on other threads that cannot be stopped at once.
+/// How long the end of a tool waits for work on other threads that cannot be stopped at once.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The most that a writer gathers before it writes, in memory that no budget counts.
@@ -35,11 +34,15 @@ const OUTPUT_BUFFER: usize = 64 << 20;
 /// What is told to the user while statements run, and by which rules they run.
 pub struct Shell {
     pub session: Session,
+    workers: Workers,
     output: Output,
     progress: Progress,
     interrupts: Interrupts,
     on_error: OnError,
-    pub timing: bool,
+    /// Whether `--timing` was given.
+    timing: bool,
+    /// Whether `.timer` is on.
+    pub timer: bool,
     pub interactive: bool,
     quiet: bool,
     /// Statements that have run, for `--timing`.
@@ -55,12 +58,9 @@ pub fn main(arguments: SqlArguments) -> ExitCode {
         Err(failure) => return status_of(Err(failure)),
     };
     // Tasks that still run may hold spill files: the session, which removes their directory, goes after them.
-    let mut session = None;
-    let status = with_runtime(threads, |runtime| {
-        let (used, outcome) = run(runtime, arguments, memory, threads);
-        session = used;
-        outcome
-    });
+    let (session, outcome) = run(arguments, memory, threads);
+    let status = status_of(outcome);
+    drop(session);
     // Now, as tasks that were stopped have ended what they did.
     match trace.map_or(Ok(()), Trace::finish) {
         Ok(()) => status,
@@ -88,9 +88,7 @@ pub fn processors() -> usize {
 
 /// Works on threads of its own, and makes an exit status of what comes of it.
 pub fn with_runtime(threads: usize, work: impl FnOnce(&Runtime) -> Outcome<bool>) -> ExitCode {
-    let runtime =
-        Builder::new_multi_thread().worker_threads(threads).thread_stack_size(STACK_BYTES).enable_all().build();
-    let outcome = match runtime {
+    let outcome = match Builder::new_multi_thread().worker_threads(threads).enable_all().build() {
         Ok(runtime) => {
             let outcome = work(&runtime);
             runtime.shutdown_timeout(END_PATIENCE);
@@ -109,7 +107,7 @@ fn status_of(outcome: Outcome<bool>) -> ExitCode {
         // What a shell reports for a program that the signal of a closed pipe ended.
         Err(Failure::ClosedPipe) => ExitCode::from(128 + 13),
         Err(Failure::Interrupted(signal)) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
-        Err(Failure::Message(text)) => {
+        Err(Failure::Message(text) | Failure::Statement(text, _)) => {
             complain(&text);
             ExitCode::FAILURE
         }
@@ -117,7 +115,7 @@ fn status_of(outcome: Outcome<bool>) -> ExitCode {
 }
 
 /// Runs everything that was asked for. True if every statement succeeded.
-fn run(runtime: &Runtime, arguments: SqlArguments, memory: usize, threads: usize) -> (Option<Session>, Outcome<bool>) {
+fn run(arguments: SqlArguments, memory: usize, threads: usize) -> (Option<Session>, Outcome<bool>) {
     let limits = Limits { memory, temp: arguments.temp_limit, temp_dir: arguments.temp_dir.clone(), threads };
     allocator::keep_to(limits.memory);
     let sources = match arguments.sources.is_empty() {
@@ -125,13 +123,18 @@ fn run(runtime: &Runtime, arguments: SqlArguments, memory: usize, threads: usize
         true => Some(vec![Source::StandardInput]),
         false => Some(arguments.sources.clone()),
     };
+    // Statements run on threads of their own. What is left is to wait for them, and for signals.
+    let front = match Builder::new_current_thread().enable_all().build() {
+        Ok(front) => front,
+        Err(error) => return (None, Err(Failure::message(format!("cannot wait for statements: {error}")))),
+    };
     let mut shell = match Shell::open(arguments, limits, sources.is_none()) {
         Ok(shell) => shell,
         Err(failure) => return (None, Err(failure)),
     };
     let outcome = match sources {
-        Some(sources) => script::run(runtime, &mut shell, &sources),
-        None => repl::run(runtime, &mut shell),
+        Some(sources) => script::run(&front, &mut shell, &sources),
+        None => repl::run(&front, &mut shell),
     };
     shell.close(outcome)
 }
@@ -140,14 +143,17 @@ impl Shell {
     fn open(arguments: SqlArguments, limits: Limits, interactive: bool) -> Outcome<Self> {
         let buffer = OUTPUT_BUFFER.min(limits.memory / 4);
         let session = Session::open(&limits, &arguments.settings)?;
+        let workers = Workers::start(limits.threads)?;
         let output = Output::open(arguments.format, arguments.output, !arguments.quiet, buffer)?;
         let shell = Self {
             session,
+            workers,
             output,
             progress: Progress::new(arguments.quiet),
             interrupts: Interrupts::new(),
             on_error: arguments.on_error.unwrap_or(if interactive { OnError::Continue } else { OnError::Stop }),
             timing: arguments.timing,
+            timer: false,
             interactive,
             quiet: arguments.quiet,
             statements: 0,
@@ -173,6 +179,7 @@ impl Shell {
             Err(_) => false,
         };
         let finished = if keep { self.output.finish() } else { Ok(()) };
+        self.workers.end();
         (Some(self.session), finished.and(outcome))
     }
 
@@ -202,51 +209,82 @@ impl Shell {
         }
     }
 
-    /// Runs a statement. An error is told here; it comes back only when it ends everything.
-    pub async fn statement(&mut self, sql: &str) -> Outcome<()> {
+    /// Runs a statement of a source. An error is told here; it comes back only when it ends everything.
+    pub async fn statement(&mut self, Piece { text: sql, begin }: &Piece, source: Option<&str>) -> Outcome<()> {
         self.statements += 1;
         let start = Instant::now();
         let timeline =
             debug_span!("statement", group = STATEMENTS, lane = STATEMENTS, title = title(sql), sql, error = Empty);
-        let answering = answer(&self.session, &mut self.output, self.progress, sql).instrument(timeline.clone());
+        let outcome = self.answer(sql, true).instrument(timeline.clone()).await;
+        if let Err(failure) = &outcome {
+            timeline.record("error", display(failure));
+        }
+        drop(timeline);
+        let elapsed = start.elapsed().as_secs_f64();
+        if let (Ok(Answer::Stored(rows)), true, false) = (&outcome, self.interactive, self.quiet) {
+            tell(&format!("{rows} {} written", if *rows == 1 { "row" } else { "rows" }));
+        }
+        let outcome = outcome.map(|_| ()).map_err(|failure| self.located(failure, sql, *begin, source));
+        let outcome = self.judge(outcome);
+        if self.timer {
+            tell(&format!("ran in {elapsed:.2} s"));
+        }
+        if self.timing {
+            tell(&format!("time {} {elapsed:.3}", self.statements));
+        }
+        outcome
+    }
+
+    /// Answers a statement, unless a signal comes, and leaves nothing of it running that could be in anyone's way.
+    async fn answer(&mut self, sql: &str, whole_statement: bool) -> Outcome<Answer> {
+        let answering = answer(&self.session, &self.workers, &mut self.output, self.progress, sql);
         let outcome = tokio::select! {
             biased;
             signal = self.interrupts.raised() => Err(Failure::Interrupted(signal)),
             answered = answering => answered,
         };
-        if let Err(failure) = &outcome {
-            timeline.record("error", display(failure));
-        }
-        drop(timeline);
-        let elapsed = start.elapsed();
-        if let (Ok(Answer::Stored(rows)), true, false) = (&outcome, self.interactive, self.quiet) {
-            tell(&format!("{rows} {} written", if *rows == 1 { "row" } else { "rows" }));
-        }
-        let outcome = self.judge(outcome.map(|_| ()).map_err(|failure| self.located(failure)));
-        if self.timing {
-            tell(&format!("time {} {:.3}", self.statements, elapsed.as_secs_f64()));
+        let left = self.workers.settle().await?;
+        if left == Left::Work && whole_statement && self.interactive && matches!(outcome, Err(Failure::Interrupted(_))) {
+            tell("a part of the statement cannot be stopped at once; it goes on beside what follows until it ends");
         }
         outcome
     }
 
-    /// Says which statement of several an error is about.
-    fn located(&self, failure: Failure) -> Failure {
-        match failure {
-            Failure::Message(text) if !self.interactive && self.statements > 1 => {
-                Failure::Message(format!("statement {}: {text}", self.statements))
+    /// Says where an error is: in which statement of several, and in which place of its text.
+    fn located(&self, failure: Failure, sql: &str, begin: Location, source: Option<&str>) -> Failure {
+        let (text, at) = match failure {
+            Failure::Message(text) => (text, None),
+            Failure::Statement(text, at) => (text, at),
+            other => return other,
+        };
+        let at = at.unwrap_or(Location::new(1, 1));
+        let place = Place { source, text: sql, begin, at };
+        match self.interactive {
+            false if self.statements > 1 => {
+                Failure::Message(format!("statement {}: {text}{place}", self.statements))
             }
-            other => other,
+            _ => Failure::Message(format!("{text}{place}")),
         }
     }
 
-    /// Runs a command of the shell, such as `\d`.
-    pub async fn command(&mut self, line: &str) -> Outcome<Next> {
+    /// Runs a command of the shell, such as `\d`, which stands at `begin` in its source.
+    pub async fn command(&mut self, line: &str, begin: Location, source: Option<&str>) -> Outcome<Next> {
         let done = match command::parse(line) {
             Ok(Command::Quit) => return Ok(Next::Quit),
-            Ok(Command::Read(path)) => return Box::pin(script::read(self, &path)).await,
+            Ok(Command::Read(path)) => match script::open(&path) {
+                Ok(file) => return Box::pin(script::read(self, file, &path)).await,
+                Err(failure) => Err(failure),
+            },
             Ok(command) => command::run(self, command).await,
             Err(failure) => Err(failure),
         };
+        let done = done.map_err(|failure| match failure {
+            Failure::Message(text) | Failure::Statement(text, _) if source.is_some() => {
+                let place = Place { source, text: line, begin, at: Location::new(1, 1) };
+                Failure::Message(format!("{text}{place}"))
+            }
+            other => other,
+        });
         self.judge(done).map(|()| Next::Statement)
     }
 
@@ -258,7 +296,7 @@ impl Shell {
         };
         self.failed = true;
         match failure {
-            Failure::Message(text) => {
+            Failure::Message(text) | Failure::Statement(text, _) => {
                 complain(&text);
                 match self.on_error {
                     OnError::Continue => Ok(()),
@@ -279,7 +317,7 @@ impl Shell {
 
     /// Writes the rows of a query that a command of the shell asks.
     pub async fn query(&mut self, sql: &str) -> Outcome<()> {
-        answer(&self.session, &mut self.output, self.progress, sql).await.map(|_| ())
+        self.answer(sql, false).await.map(|_| ())
     }
 }
 

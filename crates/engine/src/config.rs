@@ -10,6 +10,8 @@ use datafusion::common::{DataFusionError, Result};
 use overspill_join::selection::Evaluation;
 use overspill_machine::transfer::TransferMethod;
 
+use crate::size::{Size, is_size, setting_in_bytes};
+
 /// How joins run in memory.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
@@ -271,6 +273,11 @@ impl ConfigExtension for OverspillConfig {
     const PREFIX: &'static str = "overspill";
 }
 
+/// A setting's name with the prefix, which DataFusion takes away before it asks for a change.
+fn setting_name(key: &str) -> String {
+    format!("{}.{key}", OverspillConfig::PREFIX)
+}
+
 /// By hand, because DataFusion's `extensions_options!` lists settings without their prefix, and `SHOW` then does not find
 /// them.
 impl ExtensionOptions for OverspillConfig {
@@ -287,14 +294,19 @@ impl ExtensionOptions for OverspillConfig {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        ConfigField::set(self, key, value)
+        ConfigField::set(self, key, &setting_in_bytes(&setting_name(key), value)?)
     }
 
     fn entries(&self) -> Vec<ConfigEntry> {
         struct Entries(Vec<ConfigEntry>);
         impl Visit for Entries {
             fn some<V: std::fmt::Display>(&mut self, key: &str, value: V, description: &'static str) {
-                self.0.push(ConfigEntry { key: key.to_owned(), value: Some(value.to_string()), description });
+                let value = value.to_string();
+                let value = match value.parse() {
+                    Ok(bytes) if is_size(key) => Size(bytes).exact(),
+                    _ => value,
+                };
+                self.0.push(ConfigEntry { key: key.to_owned(), value: Some(value), description });
             }
             fn none(&mut self, key: &str, description: &'static str) {
                 self.0.push(ConfigEntry { key: key.to_owned(), value: None, description });

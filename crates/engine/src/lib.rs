@@ -9,6 +9,7 @@
 
 pub mod advisor;
 pub mod analyzer;
+pub mod cancellation;
 pub mod config;
 pub mod device;
 mod exact_sum;
@@ -22,8 +23,10 @@ pub mod memory;
 pub mod optimizer;
 mod row_changes;
 pub mod session;
+pub mod size;
 pub mod sort;
 pub mod spill;
+pub mod sql;
 pub mod theta_join;
 pub mod window;
 mod write_aside;

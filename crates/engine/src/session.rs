@@ -13,7 +13,7 @@ use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
 use crate::optimizer::{
     FilterAggregateFusion, HybridJoinSelection, JoinAggregateFusion, LimitedMemorySelection, SharedBuild,
-    SortMergeToHashJoin, ThetaJoinSelection,
+    SortMergeToHashJoin, ThetaJoinSelection, YieldingOperators,
 };
 
 /// Puts Overspill's joins into a DataFusion session.
@@ -100,10 +100,11 @@ fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<R
     rules
 }
 
-/// Adds the rules that fuse filters and joins with aggregates, and the one that replaces sorts, behind all others but
-/// the last, which checks the plan.
+/// Adds the rules that fuse filters and joins with aggregates, then the one that replaces sorts, and then the one that
+/// makes operators give way, behind all others but the last, which checks the plan.
 fn with_last_rules(mut rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
+    rules.insert(position, Arc::new(YieldingOperators::new()));
     rules.insert(position, Arc::new(LimitedMemorySelection::new(pool)));
     rules.insert(position, Arc::new(JoinAggregateFusion::new()));
     rules.insert(position, Arc::new(FilterAggregateFusion::new()));

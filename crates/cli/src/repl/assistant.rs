@@ -10,7 +10,6 @@ use rustyline::hint::Hinter;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Context, Helper};
 
-use crate::command;
 use crate::statement::is_complete;
 
 pub struct Assistant {
@@ -74,8 +73,7 @@ impl Completer for Assistant {
 
 impl Validator for Assistant {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        let text = context.input();
-        let complete = command::is_command(text) || is_complete(text, self.dialect);
+        let complete = is_complete(context.input(), self.dialect);
         Ok(if complete { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
     }
 }

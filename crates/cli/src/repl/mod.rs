@@ -10,7 +10,6 @@ use rustyline::history::FileHistory;
 use rustyline::{CompletionType, Config, Editor};
 use tokio::runtime::Runtime;
 
-use crate::command;
 use crate::failure::{Failure, Outcome, tell};
 use crate::script;
 use crate::shell::{Next, Shell};
@@ -39,7 +38,13 @@ pub fn run(runtime: &Runtime, shell: &mut Shell) -> Outcome<bool> {
         let _ = prompt.load_history(path);
     }
     if let Some(path) = home_file(".overspillrc").filter(|path| path.exists()) {
-        match runtime.block_on(script::read(shell, &path)) {
+        let read = async {
+            match script::open(&path) {
+                Ok(file) => script::read(shell, file, &path).await,
+                Err(failure) => shell.judge(Err(failure)).map(|()| Next::Statement),
+            }
+        };
+        match runtime.block_on(read) {
             Ok(Next::Quit) => return Ok(true),
             Ok(Next::Statement) | Err(Failure::Stopped) => {}
             Err(failure) => return Err(failure),
@@ -83,24 +88,23 @@ fn converse(runtime: &Runtime, shell: &mut Shell, prompt: &mut Prompt) -> Outcom
     }
 }
 
+/// Runs what was typed, which is a command, statements, or both; an error leaves out the rest of it.
 async fn obey(shell: &mut Shell, text: &str) -> Outcome<Next> {
-    if command::is_command(text) {
-        return match shell.command(text).await {
-            Err(Failure::Stopped) => Ok(Next::Statement),
-            next => next,
-        };
-    }
-    let mut splitter = Splitter::default();
-    let mut statements = splitter.push(text, shell.dialect());
-    statements.extend(splitter.finish(shell.dialect()));
-    for statement in statements {
-        match shell.statement(&statement).await {
-            Ok(()) => {}
-            Err(Failure::Stopped) => break,
-            Err(failure) => return Err(failure),
+    let mut splitter = Splitter::new();
+    for line in text.split_inclusive('\n') {
+        match script::obey_line(shell, &mut splitter, line, None).await {
+            Ok(Next::Statement) => {}
+            Err(Failure::Stopped) => return Ok(Next::Statement),
+            end => return end,
         }
     }
-    Ok(Next::Statement)
+    match splitter.finish(shell.dialect()) {
+        Some(statement) => match shell.statement(&statement, None).await {
+            Err(Failure::Stopped) | Ok(()) => Ok(Next::Statement),
+            Err(failure) => Err(failure),
+        },
+        None => Ok(Next::Statement),
+    }
 }
 
 fn home_file(name: &str) -> Option<PathBuf> {

@@ -6,4 +6,4 @@ mod splitter;
 mod summarize;
 
 pub use run::{Answer, STATEMENTS, answer};
-pub use splitter::{Splitter, is_complete};
+pub use splitter::{Piece, Splitter, is_complete, within};

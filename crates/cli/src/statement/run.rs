@@ -14,6 +14,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
 use overspill::memory::execute_logical_plan;
+use overspill::sql::{self, on_large_stack};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tracing::debug_span;
@@ -26,6 +27,8 @@ use crate::files::{read_names, refuse_equal_names};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::session::Session;
+use crate::settings;
+use crate::workers::Workers;
 
 /// The lane of statements in timelines.
 pub const STATEMENTS: &str = "statements";
@@ -54,14 +57,21 @@ enum Kind {
 
 /// Runs one statement. Rows go to the output as they come.
 ///
-/// The work is done by tasks of its own, which dropping this stops: an operator that computes for long without giving
-/// way then holds up neither Ctrl-C nor the shell.
-pub async fn answer(session: &Session, output: &mut Output, progress: Progress, sql: &str) -> Outcome<Answer> {
-    let runtime = session.context.runtime_env();
-    let fail = |error| Failure::Message(describe(error, &runtime));
+/// The work is done by tasks of its own on the threads of `workers`, which dropping this stops: an operator that computes
+/// for long without giving way then holds up neither Ctrl-C nor the shell.
+pub async fn answer(
+    session: &Session,
+    workers: &Workers,
+    output: &mut Output,
+    progress: Progress,
+    sql: &str,
+) -> Outcome<Answer> {
+    let fail = |error| describe(error, sql, &session.context);
     // CREATE TABLE AS is done with when it is prepared.
     let preparing = debug_span!("prepare", group = STATEMENTS, lane = STATEMENTS);
-    let prepared = SpawnedTask::spawn(prepare(session.context.clone(), sql.to_string()));
+    let prepared = on(workers, || {
+        SpawnedTask::spawn(on_large_stack(prepare(session.context.clone(), sql.to_string())))
+    });
     let Some(prepared) = prepared.join().await.unwrap_or_else(|error| Err(stopped(error))).map_err(fail)? else {
         return Ok(Answer::Done);
     };
@@ -69,7 +79,7 @@ pub async fn answer(session: &Session, output: &mut Output, progress: Progress, 
     let _running = debug_span!("run", group = STATEMENTS, lane = STATEMENTS);
     let Prepared { kind, plan, context } = prepared;
     let watched = progress.watch(&plan, context.memory_pool());
-    let mut rows = Rows::of(Arc::clone(&plan), context);
+    let mut rows = on(workers, || Rows::of(Arc::clone(&plan), context));
     match kind {
         Kind::Count => Ok(Answer::Stored(count_in(&rows.all().await.map_err(fail)?))),
         Kind::Explanation if output.format == Format::Table => {
@@ -85,6 +95,12 @@ pub async fn answer(session: &Session, output: &mut Output, progress: Progress, 
     }
 }
 
+/// Does what spawns tasks, so that they run on the workers.
+fn on<T>(workers: &Workers, spawn: impl FnOnce() -> T) -> T {
+    let _entered = workers.enter();
+    spawn()
+}
+
 /// A statement that is ready to give rows.
 struct Prepared {
     kind: Kind,
@@ -93,19 +109,24 @@ struct Prepared {
 }
 
 /// Plans the statement. What only changes the session is done here, and leaves nothing to run.
-async fn prepare(context: SessionContext, sql: String) -> Result<Option<Prepared>> {
-    let (kind, frame) = if let Some(subject) = summarize::subject(&sql) {
+async fn prepare(context: SessionContext, text: String) -> Result<Option<Prepared>> {
+    let (kind, frame) = if let Some(subject) = summarize::subject(&text) {
         (Kind::Result, summarize::summary(&context, subject).await?)
     } else {
         let state = context.state();
-        let dialect = state.config().options().sql_parser.dialect;
-        let mut statement = state.sql_to_statement(&sql, &dialect)?;
+        let mut statement = sql::parse(&state, &text)?;
         refuse_ignored(&statement)?;
         read_names(&mut statement)?;
         let plan = state.statement_to_plan(statement).await?;
+        sql::check_depth(&plan)?;
         refuse_equal_names(&plan)?;
         let kind = kind_of(&plan);
-        let frame = execute_logical_plan(&context, plan).await?;
+        let set = settings::Change::of(&plan);
+        let frame = execute_logical_plan(&context, plan).await;
+        let frame = match set {
+            Some(change) => frame.map_err(|error| change.refused(&error, context.state().config().options()))?,
+            None => frame?,
+        };
         if kind == Kind::Nothing {
             return Ok(None);
         }

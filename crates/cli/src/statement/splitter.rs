@@ -4,101 +4,187 @@ use datafusion::common::config::Dialect;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
 
+use crate::command;
+
 /// Text that has come so far and is not yet a whole statement.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Splitter {
     pending: String,
+    /// Where the text that is pending begins in all that came.
+    begin: Location,
 }
 
-/// A part of the text that ends with a semicolon, or the last one.
-#[derive(Debug, Default)]
+/// A statement, from its first word to what comes before the semicolon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    pub text: String,
+    /// Where its first word stands in all the text that came. Lines and columns count from 1, columns in characters.
+    pub begin: Location,
+}
+
+/// The statements of a text, and what follows the last semicolon.
+#[derive(Debug)]
 struct Pieces {
     /// Whole statements, without their semicolons; none of them blank.
-    statements: Vec<String>,
+    statements: Vec<Piece>,
     /// Where the text begins that belongs to none of them.
-    rest: usize,
-    /// Whether that text holds more than blanks and comments.
-    rest_is_blank: bool,
+    rest: Mark,
+    /// Where its first word begins, if it holds more than blanks and comments.
+    rest_word: Option<Mark>,
     /// Whether a string, a quoted name or a comment is still open at the end of the text.
     rest_is_open: bool,
 }
 
+/// A place in a text, as an offset in bytes and as line and column.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    offset: usize,
+    at: Location,
+}
+
 impl Splitter {
+    pub fn new() -> Self {
+        Self { pending: String::new(), begin: Location::new(1, 1) }
+    }
+
     /// Adds a line (or any text), and takes out the statements that are whole now.
-    pub fn push(&mut self, text: &str, dialect: Dialect) -> Vec<String> {
+    pub fn push(&mut self, text: &str, dialect: Dialect) -> Vec<Piece> {
         self.pending.push_str(text);
         // Cutting looks at all that is pending; only a semicolon can have completed something.
         if !text.contains(';') {
             return Vec::new();
         }
-        let Some(pieces) = cut(&self.pending, dialect) else { return Vec::new() };
-        self.pending.drain(..pieces.rest);
+        let Some(pieces) = cut(&self.pending, self.begin, dialect) else { return Vec::new() };
+        self.pending.drain(..pieces.rest.offset);
+        self.begin = pieces.rest.at;
         pieces.statements
     }
 
     /// The statement that no semicolon ended, at the end of the text.
-    pub fn finish(&mut self, dialect: Dialect) -> Option<String> {
-        let text = std::mem::take(&mut self.pending);
-        // What is open stays for the parser, which says what is wrong with it.
-        let blank = cut(&text, dialect).is_none_or(|pieces| pieces.rest_is_blank && !pieces.rest_is_open);
-        (!blank).then(|| text.trim().to_string())
+    pub fn finish(&mut self, dialect: Dialect) -> Option<Piece> {
+        let (text, begin) = (std::mem::take(&mut self.pending), self.begin);
+        let pieces = cut(&text, begin, dialect)?;
+        match pieces.rest_word {
+            Some(word) => Some(Piece { text: text[word.offset..].trim_end().to_string(), begin: word.at }),
+            // What is open stays for the parser, which says what is wrong with it.
+            None if pieces.rest_is_open => Some(Piece { text, begin }),
+            None => None,
+        }
     }
 
-    /// Whether nothing has begun, so that a line may be a command of the shell.
-    pub fn is_blank(&self) -> bool {
-        self.pending.trim().is_empty()
+    /// Whether no statement has begun, so that a line may be a command of the shell. Comments are no statement.
+    pub fn is_blank(&self, dialect: Dialect) -> bool {
+        is_blank(&self.pending, dialect)
+    }
+
+    /// Passes over a line that is a command, and over the comments before it.
+    pub fn skip(&mut self, line: &str) {
+        let mut cursor = Cursor { text: &self.pending, mark: Mark { offset: 0, at: self.begin } };
+        cursor.walk_to_end();
+        let mut cursor = Cursor { text: line, mark: Mark { offset: 0, at: cursor.mark.at } };
+        cursor.walk_to_end();
+        self.begin = cursor.mark.at;
+        self.pending.clear();
+    }
+
+    /// Where the next line begins.
+    pub fn end(&self) -> Location {
+        let mut cursor = Cursor { text: &self.pending, mark: Mark { offset: 0, at: self.begin } };
+        cursor.walk_to_end();
+        cursor.mark.at
     }
 }
 
-/// Whether the text ends where a statement does: the interactive shell runs it then.
+fn is_blank(text: &str, dialect: Dialect) -> bool {
+    text.trim().is_empty()
+        || cut(text, Location::new(1, 1), dialect)
+            .is_some_and(|pieces| pieces.statements.is_empty() && pieces.rest_word.is_none() && !pieces.rest_is_open)
+}
+
+/// Whether the text ends where a statement or a command of the shell does: the interactive shell runs it then.
 pub fn is_complete(text: &str, dialect: Dialect) -> bool {
-    text.trim().is_empty() || cut(text, dialect).is_some_and(|pieces| pieces.rest_is_blank && !pieces.rest_is_open)
+    let mut splitter = Splitter::new();
+    let mut complete = true;
+    for line in text.split_inclusive('\n') {
+        if command::is_command(line) && splitter.is_blank(dialect) {
+            splitter.skip(line);
+            complete = true;
+        } else {
+            splitter.push(line, dialect);
+            complete = splitter.is_blank(dialect);
+        }
+    }
+    complete
 }
 
-/// Cuts the text. None for a dialect that the tokenizer does not know.
-fn cut(text: &str, dialect: Dialect) -> Option<Pieces> {
+/// Cuts the text, which begins at `begin`. None for a dialect that the tokenizer does not know.
+fn cut(text: &str, begin: Location, dialect: Dialect) -> Option<Pieces> {
     let dialect = dialect_from_str(dialect)?;
     let mut tokens = Vec::new();
     let tokenized =
         Tokenizer::new(dialect.as_ref(), text).with_unescape(false).tokenize_with_location_into_buf(&mut tokens);
-    let mut pieces = Pieces { rest_is_blank: true, rest_is_open: tokenized.is_err(), ..Pieces::default() };
-    let mut cursor = Cursor { text, offset: 0, at: Location { line: 1, column: 1 } };
+    // The tokenizer counts from the beginning of this text.
+    let mut cursor = Cursor { text, mark: Mark { offset: 0, at: Location::new(1, 1) } };
+    let absolute = |mark: Mark| Mark { offset: mark.offset, at: within(begin, mark.at) };
+    let mut pieces = Pieces {
+        statements: Vec::new(),
+        rest: Mark { offset: 0, at: begin },
+        rest_word: None,
+        rest_is_open: tokenized.is_err(),
+    };
     for token in tokens {
         match token.token {
             Token::SemiColon => {
-                let semicolon = cursor.offset_of(token.span.start);
-                if !pieces.rest_is_blank {
-                    pieces.statements.push(text[pieces.rest..semicolon].trim().to_string());
+                let semicolon = cursor.walk_to(token.span.start);
+                if let Some(word) = pieces.rest_word.take() {
+                    let text = text[word.offset..semicolon.offset].trim_end().to_string();
+                    pieces.statements.push(Piece { text, begin: word.at });
                 }
-                pieces.rest = semicolon + 1;
-                pieces.rest_is_blank = true;
+                let end = Location::new(token.span.start.line, token.span.start.column + 1);
+                pieces.rest = absolute(cursor.walk_to(end));
             }
             Token::Whitespace(_) | Token::EOF => {}
-            _ => pieces.rest_is_blank = false,
+            _ if pieces.rest_word.is_none() => pieces.rest_word = Some(absolute(cursor.walk_to(token.span.start))),
+            _ => {}
         }
     }
     Some(pieces)
 }
 
+/// A place in a whole text, given its place in a part that begins at `begin`.
+pub fn within(begin: Location, at: Location) -> Location {
+    match at.line {
+        0 | 1 => Location::new(begin.line, begin.column + at.column.saturating_sub(1)),
+        line => Location::new(begin.line + line - 1, at.column),
+    }
+}
+
 /// Turns the tokenizer's lines and columns, which count characters, into offsets, in one walk over the text.
 struct Cursor<'a> {
     text: &'a str,
-    offset: usize,
-    at: Location,
+    mark: Mark,
 }
 
 impl Cursor<'_> {
-    fn offset_of(&mut self, location: Location) -> usize {
-        while self.at < location {
-            let Some(character) = self.text[self.offset..].chars().next() else { break };
-            self.offset += character.len_utf8();
-            if character == '\n' {
-                self.at = Location { line: self.at.line + 1, column: 1 };
-            } else {
-                self.at.column += 1;
-            }
+    fn walk_to(&mut self, place: Location) -> Mark {
+        while self.mark.at < place && self.step() {}
+        self.mark
+    }
+
+    fn walk_to_end(&mut self) {
+        while self.step() {}
+    }
+
+    /// Goes on by a character; false at the end.
+    fn step(&mut self) -> bool {
+        let Some(character) = self.text[self.mark.offset..].chars().next() else { return false };
+        self.mark.offset += character.len_utf8();
+        if character == '\n' {
+            self.mark.at = Location::new(self.mark.at.line + 1, 1);
+        } else {
+            self.mark.at.column += 1;
         }
-        self.offset
+        true
     }
 }
 
@@ -107,11 +193,15 @@ mod tests {
     use super::*;
 
     fn split(text: &str) -> Vec<String> {
-        let mut splitter = Splitter::default();
-        let mut statements: Vec<_> =
+        pieces(text).into_iter().map(|piece| piece.text).collect()
+    }
+
+    fn pieces(text: &str) -> Vec<Piece> {
+        let mut splitter = Splitter::new();
+        let mut pieces: Vec<_> =
             text.split_inclusive('\n').flat_map(|line| splitter.push(line, Dialect::Generic)).collect();
-        statements.extend(splitter.finish(Dialect::Generic));
-        statements
+        pieces.extend(splitter.finish(Dialect::Generic));
+        pieces
     }
 
     #[test]
@@ -123,7 +213,7 @@ mod tests {
     fn semicolons_in_strings_names_and_comments_do_not() {
         assert_eq!(
             split("select ';' as \"a;b\" -- ; no\n; /* ; \n ; */ select 2;"),
-            ["select ';' as \"a;b\" -- ; no", "/* ; \n ; */ select 2"]
+            ["select ';' as \"a;b\" -- ; no", "select 2"]
         );
     }
 
@@ -138,6 +228,28 @@ mod tests {
             split("select 'žluťoučký 🐎';select 'ö'; select 3"),
             ["select 'žluťoučký 🐎'", "select 'ö'", "select 3"]
         );
+    }
+
+    #[test]
+    fn statements_know_where_they_begin() {
+        let places: Vec<_> = pieces("-- first\n  select 1; select 'é'; select\n3;\n\n select 4")
+            .into_iter()
+            .map(|piece| (piece.begin.line, piece.begin.column))
+            .collect();
+        assert_eq!(places, [(2, 3), (2, 13), (2, 25), (5, 2)]);
+    }
+
+    #[test]
+    fn commands_are_passed_over() {
+        let mut splitter = Splitter::new();
+        assert!(splitter.push("-- about the command\n", Dialect::Generic).is_empty());
+        assert!(splitter.is_blank(Dialect::Generic));
+        assert_eq!(splitter.end(), Location::new(2, 1));
+        splitter.skip(".timer on\n");
+        let pieces = splitter.push("select 1;\n", Dialect::Generic);
+        assert_eq!(pieces, [Piece { text: "select 1".to_string(), begin: Location::new(3, 1) }]);
+        splitter.push("/* open\n", Dialect::Generic);
+        assert!(!splitter.is_blank(Dialect::Generic));
     }
 
     #[test]
@@ -157,5 +269,8 @@ mod tests {
         assert!(is_complete("select 1; -- done", Dialect::Generic));
         assert!(!is_complete("select 1; select", Dialect::Generic));
         assert!(is_complete("  ", Dialect::Generic));
+        assert!(is_complete("-- the timer\n.timer on", Dialect::Generic));
+        assert!(!is_complete("select 1\n.timer on", Dialect::Generic));
+        assert!(!is_complete(".timer on\nselect 1", Dialect::Generic));
     }
 }

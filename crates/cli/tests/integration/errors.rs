@@ -85,3 +85,128 @@ fn a_memory_error_names_the_limit_and_the_setting() {
     }
     assert_eq!(shell.run(&["--memory-limit", "1", "-c", "SELECT 1"]).status, 0);
 }
+
+/// Words that belong to the planner's developers.
+const FOREIGN: [&str; 14] = [
+    "Internal error",
+    "bug report",
+    "bug in DataFusion",
+    "Error during planning",
+    "Schema error",
+    "Execution error",
+    "DFSchema",
+    "ParserError",
+    "Ident {",
+    "BinaryOp {",
+    "Span(",
+    "Field {",
+    "failed to match any signature",
+    "Optimizer rule",
+];
+
+#[test]
+fn errors_are_sentences() {
+    let shell = Shell::new();
+    let wrong: Vec<_> = include_str!("wrong_statements.sql").lines().filter(|line| !line.is_empty()).collect();
+    shell.write("wrong.sql", wrong.join("\n"));
+    shell.write("a.csv", "k\n1\n");
+    let run = shell.run(&["--on-error", "continue", "--format", "ndjson", "-f", "wrong.sql"]);
+    assert_eq!(run.status, 1);
+    for word in FOREIGN {
+        let found: Vec<_> = run.err.lines().filter(|line| line.contains(word)).collect();
+        assert!(found.is_empty(), "{word}: {found:#?}");
+    }
+    // All but the statements that make the tables fail, and each error shows its place.
+    let tables = wrong.iter().filter(|line| line.starts_with("CREATE TABLE ok")).count();
+    let errors = run.err.lines().filter(|line| line.starts_with("error: ")).count();
+    assert_eq!(errors, wrong.len() - tables, "{}", run.err);
+    assert_eq!(run.err.lines().filter(|line| line.starts_with("  --> wrong.sql:")).count(), errors, "{}", run.err);
+}
+
+#[test]
+fn the_facts_stay_in_the_sentence() {
+    let shell = Shell::new();
+    let table = "CREATE TABLE t (a INT, b VARCHAR); ";
+    for (sql, words) in [
+        ("SELECT sum('a')", &["'sum'", "Utf8", "sum(Float64)"][..]),
+        ("SELECT date_trunc('day')", &["date_trunc", "Timestamp"]),
+        ("SELECT * FROM t SEMI JOIN t u ON t.a = u.a", &["LEFT SEMI JOIN"]),
+        ("SELECT * FROM t PIVOT (sum(a) FOR b IN ('x'))", &["PIVOT", "FILTER"]),
+        ("SELECT cout(*) FROM t", &["'cout'", "'count'"]),
+        ("SELECT uper(b) FROM t", &["'upper'"]),
+        ("SELECT aa FROM t", &["aa", "Did you mean t.a?"]),
+        ("SELECT * FROM tt", &["'tt'", "Did you mean 't'?"]),
+        ("SELECT a FROM t WHERE row_number() OVER () = 1", &["QUALIFY"]),
+        ("SELECT count(*) FROM t GROUP BY count(*)", &["aggregate"]),
+        ("SELECT TOP 3 * FROM t", &["TOP", "not supported"]),
+    ] {
+        let error = shell.fail(&["-c", &format!("{table}{sql}")]);
+        for word in words {
+            assert!(error.contains(word), "{sql}: {error}");
+        }
+        for _ in 0..3 {
+            assert_eq!(shell.fail(&["-c", &format!("{table}{sql}")]), error, "the same answer each time");
+        }
+    }
+}
+
+#[test]
+fn errors_of_scripts_show_their_place() {
+    let shell = Shell::new();
+    shell.write(
+        "report.sql",
+        "-- a report\nSELECT 1 AS k;\n.timer off\nSELECT\n  k, nope\nFROM (VALUES (1)) t(k);\nSELECT 2;\n",
+    );
+    let error = shell.fail(&["-f", "report.sql"]);
+    assert!(error.contains("  --> report.sql:5:6\n   |   k, nope\n   |      ^\n"), "{error}");
+    for (sql, place) in [
+        ("SELECT 1; SELECT 2 +* 3", "  --> -c:1:21\n"),
+        ("SELECT 1 FROM", "  --> -c:1:14\n"),
+        ("SELECT 'open", "  --> -c:1:8\n"),
+        ("SELECT 1;\n SELECT cout(1)", "  --> -c:2:9\n"),
+        ("SELECT * FROM nothing_here", "  --> -c:1:15\n"),
+        ("SELECT CAST('x' AS INT)", "  --> -c:1:13\n"),
+    ] {
+        let error = shell.fail(&["-c", sql]);
+        assert!(error.contains(place), "{sql}: {error}");
+    }
+    let run = shell.run_with_input(&[], b"SELECT 1;\n\\nonsense\n");
+    assert!(run.err.contains("  --> standard input:2:1\n"), "{}", run.err);
+    shell.write("outer.sql", "SELECT 1;\n.read report.sql\n");
+    assert!(shell.fail(&["-f", "outer.sql"]).contains("  --> report.sql:5:6\n"));
+}
+
+#[test]
+fn a_place_without_permission_is_not_a_place_that_is_not_there() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+
+    let shell = Shell::new();
+    shell.write("locked/rows.csv", "k\n1\n");
+    shell.write("locked/script.sql", "SELECT 1");
+    let locked = shell.folder().join("locked");
+    std::fs::set_permissions(&locked, PermissionsExt::from_mode(0o600)).unwrap();
+    let folder = shell.folder().to_path_buf();
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+    for arguments in [
+        ["-c", "SELECT * FROM 'locked/rows.csv'"],
+        ["-c", ".read locked/script.sql"],
+        ["-f", "locked/script.sql"],
+        ["--output", "locked/out.csv"],
+    ] {
+        let mut command = shell.command();
+        command.args(arguments);
+        if arguments[0] == "--output" {
+            command.args(["-c", "SELECT 1"]);
+        }
+        if nix::unistd::geteuid().is_root() {
+            // Nothing is locked for root: run as nobody.
+            command.uid(65_534).gid(65_534);
+        }
+        let output = command.output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
+        assert!(error.contains("ermission denied") && !error.contains("not exist"), "{arguments:?}: {error}");
+    }
+    std::fs::set_permissions(&locked, PermissionsExt::from_mode(0o700)).unwrap();
+}

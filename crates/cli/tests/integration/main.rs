@@ -1,6 +1,8 @@
 //! The command line, run as a user runs it.
 
+mod cancellation;
 mod copy;
+mod deep_statements;
 mod errors;
 mod exit_status;
 mod files;
@@ -13,6 +15,7 @@ mod settings;
 mod shell;
 mod statements;
 mod temporary_files;
+mod terminal;
 mod timing;
 mod tools;
 mod trace;

@@ -47,11 +47,64 @@ fn unknown_settings_are_named() {
 #[test]
 fn wrong_values_are_named() {
     let shell = Shell::new();
-    assert!(shell.fail(&["--set", "overspill.spill=maybe", "-c", "SELECT 1"]).contains("overspill.spill=maybe"));
+    let error = shell.fail(&["--set", "overspill.spill=maybe", "-c", "SELECT 1"]);
+    assert!(error.contains("overspill.spill=maybe") && error.contains("true or false"), "{error}");
     assert!(shell.fail(&["--set", "datafusion.runtime.memory_limit=1M"]).contains("--memory-limit"));
 }
 
 #[test]
 fn threads_are_partitions() {
     assert_eq!(value(&Shell::new(), &["--threads", "3"], "datafusion.execution.target_partitions"), "3");
+}
+
+#[test]
+fn sizes_take_units_and_are_shown_as_they_were_given() {
+    let shell = Shell::new();
+    let limit = "overspill.join_memory_limit";
+    assert_eq!(value(&shell, &["--set", "overspill.join_memory_limit=8GiB"], limit), "8GiB");
+    let out = shell.succeed(&[
+        "--format",
+        "csv",
+        "-c",
+        "SET overspill.join_memory_limit = '64MB'; SHOW overspill.join_memory_limit; \
+         SET datafusion.execution.sort_spill_reservation_bytes = '1.5 MiB'; \
+         SHOW datafusion.execution.sort_spill_reservation_bytes; \
+         SET datafusion.runtime.memory_limit = '300MB'; SHOW datafusion.runtime.memory_limit; \
+         SET datafusion.runtime.memory_limit = '2G'; SHOW datafusion.runtime.memory_limit; \
+         SET datafusion.runtime.max_temp_directory_size = '5GB'; SHOW datafusion.runtime.max_temp_directory_size",
+    ]);
+    let shown: Vec<_> = out.lines().filter(|line| *line != "name,value").collect();
+    assert_eq!(
+        shown,
+        [
+            "overspill.join_memory_limit,64MB",
+            "datafusion.execution.sort_spill_reservation_bytes,1572864",
+            "datafusion.runtime.memory_limit,300MB",
+            "datafusion.runtime.memory_limit,2GiB",
+            "datafusion.runtime.max_temp_directory_size,5GB",
+        ]
+    );
+    assert_eq!(value(&shell, &["--memory-limit", "64MB"], "datafusion.runtime.memory_limit"), "64MB");
+    for wrong in ["SET overspill.join_memory_limit = 'much'", "SET datafusion.runtime.memory_limit = '12 parsecs'"] {
+        let error = shell.fail(&["-c", wrong]);
+        assert!(error.contains("is no size") && error.contains("1.5GiB"), "{error}");
+    }
+}
+
+#[test]
+fn a_memory_error_shows_the_limit_as_it_was_given() {
+    let sql = "SELECT count(*) FROM (SELECT array_agg(value) FROM range(40000000))";
+    let error = Shell::new().fail(&["--memory-limit", "64MB", "-c", sql]);
+    assert!(error.contains("64MB") && !error.contains("61.0 MB"), "{error}");
+}
+
+#[test]
+fn a_setting_that_is_not_there_suggests_the_nearest() {
+    let shell = Shell::new();
+    for sql in ["SET overspill.stratgy = 'radix'", "SHOW overspill.stratgy"] {
+        let error = shell.fail(&["-c", sql]);
+        assert!(error.contains("overspill.strategy"), "{sql}: {error}");
+    }
+    let error = shell.fail(&["-c", "SET datafusion.execution.batch_size = 'many'"]);
+    assert!(error.contains("datafusion.execution.batch_size") && error.contains("whole number"), "{error}");
 }

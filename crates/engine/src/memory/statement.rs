@@ -9,6 +9,7 @@ use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan, Log
 use datafusion::prelude::{DataFrame, SessionContext};
 
 use super::{HeadroomPool, ReservedMemTable};
+use crate::size::setting_in_bytes;
 
 /// Does what [`SessionContext::execute_logical_plan`] does, with every table in memory counted against the memory
 /// limit of the session.
@@ -16,7 +17,8 @@ use super::{HeadroomPool, ReservedMemTable};
 /// `CREATE TABLE`, with `AS` or without, makes a [`ReservedMemTable`], which enforces `PRIMARY KEY` and `UNIQUE`;
 /// `OR REPLACE` keeps the old table until the new one is complete. `CREATE EXTERNAL TABLE` refuses such constraints. In a session with a [`HeadroomPool`], `SET datafusion.runtime.memory_limit` changes the limit of
 /// that pool, where DataFusion would put another pool in its place; `SET datafusion.runtime.max_temp_directory_size`
-/// keeps the session's temporary directory, which DataFusion would forget. Everything else is DataFusion's.
+/// keeps the session's temporary directory, which DataFusion would forget. Settings that are sizes take units, as in
+/// `'8GiB'`. Everything else is DataFusion's.
 ///
 /// # Errors
 /// What DataFusion fails with, and [`ResourcesExhausted`](datafusion::error::DataFusionError::ResourcesExhausted) when a table outgrows the memory limit.
@@ -30,8 +32,12 @@ pub async fn execute_logical_plan(ctx: &SessionContext, plan: LogicalPlan) -> Re
                 table.name
             )
         }
-        LogicalPlan::Statement(Statement::SetVariable(set)) if set_limit(ctx, &set.variable, &set.value)? => {
-            nothing(ctx)
+        LogicalPlan::Statement(Statement::SetVariable(mut set)) => {
+            set.value = setting_in_bytes(&set.variable, &set.value)?.into_owned();
+            if set_limit(ctx, &set.variable, &set.value)? {
+                return nothing(ctx);
+            }
+            ctx.execute_logical_plan(LogicalPlan::Statement(Statement::SetVariable(set))).await
         }
         plan => ctx.execute_logical_plan(plan).await,
     }

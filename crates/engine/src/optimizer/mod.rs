@@ -9,6 +9,7 @@ mod limited_memory_selection;
 mod shared_build;
 mod sort_merge_to_hash_join;
 mod theta_join_selection;
+mod yielding;
 
 pub use filter_aggregate_fusion::FilterAggregateFusion;
 pub use hybrid_join_selection::HybridJoinSelection;
@@ -17,3 +18,4 @@ pub use limited_memory_selection::LimitedMemorySelection;
 pub use shared_build::SharedBuild;
 pub use sort_merge_to_hash_join::SortMergeToHashJoin;
 pub use theta_join_selection::ThetaJoinSelection;
+pub use yielding::YieldingOperators;

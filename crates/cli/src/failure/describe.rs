@@ -1,0 +1,201 @@
+//! What a query failed with, in words for the user.
+
+use arrow::error::ArrowError;
+use datafusion::common::{Column, SchemaError};
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::prelude::SessionContext;
+use datafusion::sql::sqlparser::dialect::dialect_from_str;
+use datafusion::sql::sqlparser::parser::ParserError;
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
+use overspill::size::Size;
+use overspill::spill::explain_disk_full;
+
+use super::words::{Names, reword, without_backtrace};
+use super::{Failure, io_reason, nearest};
+
+/// The most columns that an error about one lists.
+const COLUMNS_LISTED: usize = 40;
+
+/// What a statement failed with, and the place in it that the error is about. An error that a budget caused names the
+/// budget and the setting that raises it.
+pub fn describe(error: DataFusionError, sql: &str, context: &SessionContext) -> Failure {
+    let error = explain_disk_full(error, &context.runtime_env().disk_manager);
+    let text = match error.find_root() {
+        DataFusionError::ResourcesExhausted(text) if text.contains("--") => without_backtrace(text),
+        // Overspill's own errors say all of it; DataFusion's only know their pool.
+        DataFusionError::ResourcesExhausted(text) => {
+            let text = without_backtrace(text);
+            let limit = match context.runtime_env().memory_pool.memory_limit() {
+                MemoryLimit::Finite(bytes) => Size(bytes).to_string(),
+                MemoryLimit::Infinite | MemoryLimit::Unknown => "its size".to_string(),
+            };
+            format!(
+                "Not enough memory: {}\nThe memory limit is {limit}; raise it with --memory-limit on the command line \
+                 or with SET datafusion.runtime.memory_limit in SQL.",
+                text.trim_end()
+            )
+        }
+        _ => in_words(&error, &Names::of(context)),
+    };
+    let place = place_of(&error, sql, context);
+    Failure::Statement(text, place)
+}
+
+/// The error's own words, without the names of the layers it passed through.
+pub fn plain(error: &DataFusionError) -> String {
+    in_words(error, &Names::default())
+}
+
+fn in_words(error: &DataFusionError, names: &Names) -> String {
+    let reword = |text: &str| reword(&without_backtrace(text), names);
+    match error {
+        DataFusionError::Context(context, inner) if names_code(context) => in_words(inner, names),
+        DataFusionError::Context(context, inner) => format!("{} ({context})", in_words(inner, names)),
+        DataFusionError::Diagnostic(_, inner) => in_words(inner, names),
+        DataFusionError::Shared(inner) => in_words(inner, names),
+        DataFusionError::SQL(error, _) => parser_words(error),
+        DataFusionError::Plan(text)
+        | DataFusionError::Configuration(text)
+        | DataFusionError::Execution(text)
+        | DataFusionError::Internal(text)
+        | DataFusionError::ResourcesExhausted(text) => reword(text),
+        DataFusionError::NotImplemented(text) => match reword(text).trim() {
+            // Some refusals are only the name of what is refused.
+            name if !name.contains(' ') => format!("{name} is not supported"),
+            text => text.to_string(),
+        },
+        DataFusionError::ArrowError(error, _) => arrow_words(error, names),
+        DataFusionError::SchemaError(error, _) => schema_words(error),
+        DataFusionError::IoError(error) => io_reason(error),
+        DataFusionError::External(error) => match error.downcast_ref::<DataFusionError>() {
+            Some(inner) => in_words(inner, names),
+            None => reword(&error.to_string()),
+        },
+        DataFusionError::Collection(errors) => {
+            let mut texts: Vec<_> = errors.iter().map(|error| in_words(error, names)).collect();
+            texts.dedup();
+            texts.join("\n  ")
+        }
+        other => reword(&other.strip_backtrace()),
+    }
+}
+
+/// Whether a context tells which part of the planner an error passed through, which says nothing to the user.
+fn names_code(context: &str) -> bool {
+    !context.contains(' ')
+        || context.starts_with("Optimizer rule ")
+        || context.starts_with("Invalid (non-executable) plan")
+        || context.starts_with("Error setting config ")
+        || context.starts_with("Error parsing ")
+}
+
+fn parser_words(error: &ParserError) -> String {
+    match error {
+        ParserError::RecursionLimitExceeded => {
+            "Parentheses, functions or subqueries are nested too deep; SET datafusion.sql_parser.recursion_limit \
+             raises the limit"
+                .to_string()
+        }
+        ParserError::ParserError(text) | ParserError::TokenizerError(text) => match text.rsplit_once(" at Line: ") {
+            Some((text, _)) => text.to_string(),
+            None => text.clone(),
+        },
+    }
+}
+
+fn arrow_words(error: &ArrowError, names: &Names) -> String {
+    match error {
+        ArrowError::ExternalError(error) => match error.downcast_ref::<DataFusionError>() {
+            Some(inner) => in_words(inner, names),
+            None => reword(&error.to_string(), names),
+        },
+        ArrowError::CastError(text) | ArrowError::ComputeError(text) | ArrowError::InvalidArgumentError(text) => {
+            reword(text, names)
+        }
+        other => reword(&other.to_string(), names),
+    }
+}
+
+fn schema_words(error: &SchemaError) -> String {
+    let SchemaError::FieldNotFound { field, valid_fields } = error else { return error.to_string() };
+    let mut text = format!("No field named {}.", field.quoted_flat_name());
+    if let Some(meant) = nearest_column(field, valid_fields) {
+        text.push_str(&format!(" Did you mean {}?", meant.quoted_flat_name()));
+        if meant.name != field.name && meant.name.to_lowercase() == field.name.to_lowercase() {
+            text.push_str(" Names in double quotes keep their case, others are read in lower case.");
+        }
+    }
+    let mut columns: Vec<_> = valid_fields.iter().map(Column::quoted_flat_name).collect();
+    columns.dedup();
+    match columns.len() {
+        0 => {}
+        1..=COLUMNS_LISTED => text.push_str(&format!("\nThe columns are {}.", columns.join(", "))),
+        more => text.push_str(&format!(
+            "\nThe columns are {} and {} more.",
+            columns[..COLUMNS_LISTED].join(", "),
+            more - COLUMNS_LISTED
+        )),
+    }
+    text
+}
+
+/// The column that was probably meant: the same name elsewhere, or one that is nearly the same.
+fn nearest_column<'a>(field: &Column, columns: &'a [Column]) -> Option<&'a Column> {
+    let same = columns.iter().find(|column| column.name.eq_ignore_ascii_case(&field.name));
+    same.or_else(|| {
+        let name = nearest(&field.name, columns.iter().map(|column| column.name.as_str()))?;
+        columns.iter().find(|column| column.name == name)
+    })
+}
+
+/// The place in the statement that the error is about: where the parser stopped, what the planner points at, or the
+/// one place that has the name that the error quotes.
+fn place_of(error: &DataFusionError, sql: &str, context: &SessionContext) -> Option<Location> {
+    if let DataFusionError::SQL(error, _) = error.find_root() {
+        return parser_place(error, sql);
+    }
+    if let Some(span) = error.diagnostic().and_then(|diagnostic| diagnostic.span) {
+        return Some(Location::new(span.start.line, span.start.column));
+    }
+    let dialect = dialect_from_str(context.state().config().options().sql_parser.dialect)?;
+    let tokens = Tokenizer::new(dialect.as_ref(), sql).tokenize_with_location().ok()?;
+    quoted_names(&error.strip_backtrace()).into_iter().find_map(|name| {
+        let mut places = tokens.iter().filter(|token| match &token.token {
+            Token::Word(word) => word.value.eq_ignore_ascii_case(&name),
+            Token::SingleQuotedString(text) => *text == name,
+            _ => false,
+        });
+        let place = places.next()?.span.start;
+        places.next().is_none().then_some(place)
+    })
+}
+
+fn parser_place(error: &ParserError, sql: &str) -> Option<Location> {
+    let (ParserError::ParserError(text) | ParserError::TokenizerError(text)) = error else { return None };
+    if let Some((_, place)) = text.rsplit_once(" at Line: ") {
+        let (line, column) = place.split_once(", Column: ")?;
+        return Some(Location::new(line.trim().parse().ok()?, column.trim().parse().ok()?));
+    }
+    if !text.contains("EOF") {
+        return None;
+    }
+    let last = sql.lines().last()?;
+    Some(Location::new(sql.lines().count() as u64, last.chars().count() as u64 + 1))
+}
+
+/// What a text has in quotes, and the last parts of qualified names among it.
+fn quoted_names(text: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for quote in ['\'', '"'] {
+        let parts: Vec<_> = text.split(quote).collect();
+        for name in parts.iter().skip(1).step_by(2).take(8) {
+            names.push((*name).to_string());
+            // The name of a call, as in 'sum(Utf8)', or of a qualified table.
+            let call = name.split('(').next().unwrap_or_default();
+            names.push(call.rsplit('.').next().unwrap_or_default().to_string());
+        }
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}

@@ -1,0 +1,127 @@
+//! Settings: why one could not be made, in words that name it, and the limits as they were given.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, Result, config_datafusion_err};
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Statement, TableScan, case, lit};
+use datafusion::optimizer::AnalyzerRule;
+use overspill::size::Size;
+
+use crate::failure::{nearest, plain};
+
+/// A setting and the value that it is to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    pub key: String,
+    pub value: String,
+}
+
+impl Change {
+    /// What a statement sets, if it is SET.
+    pub fn of(plan: &LogicalPlan) -> Option<Self> {
+        match plan {
+            LogicalPlan::Statement(Statement::SetVariable(set)) => {
+                Some(Self { key: set.variable.clone(), value: set.value.clone() })
+            }
+            _ => None,
+        }
+    }
+
+    /// The error of making the change, with the name of the setting and what it would take.
+    pub fn refused(&self, error: &DataFusionError, options: &ConfigOptions) -> DataFusionError {
+        let Self { key, value } = self;
+        let text = plain(error);
+        let known = options.entries().into_iter().map(|entry| entry.key).collect::<Vec<_>>();
+        // Those of the runtime belong to no namespace; its own error names them.
+        if !known.iter().any(|known| known == key) && !key.starts_with("datafusion.runtime.") {
+            return config_datafusion_err!(
+                "there is no setting '{key}'{}",
+                meant(key, &known).map_or(" (SHOW ALL lists them)".to_string(), |meant| format!(
+                    " (did you mean {meant}?)"
+                ))
+            );
+        }
+        // DataFusion repeats what Rust says of numbers.
+        let reason = match error.strip_backtrace() {
+            text if text.contains("invalid digit") || text.contains("cannot parse integer") => {
+                "a whole number is expected".to_string()
+            }
+            text if text.contains("invalid float") => "a number is expected".to_string(),
+            text if text.contains("not `true` or `false`") => "true or false is expected".to_string(),
+            _ => text,
+        };
+        if reason.contains(key.as_str()) && reason.contains(value.as_str()) {
+            return config_datafusion_err!("{reason}");
+        }
+        config_datafusion_err!("{key} cannot be '{value}': {reason}")
+    }
+}
+
+/// The settings that end like the one that is not known, or else the nearest.
+pub fn meant(key: &str, known: &[String]) -> Option<String> {
+    let last = key.rsplit('.').next().unwrap_or(key);
+    let mut alike: Vec<_> = known.iter().filter(|known| known.rsplit('.').next() == Some(last)).cloned().collect();
+    alike.sort();
+    if !alike.is_empty() {
+        return Some(alike.join(" or "));
+    }
+    nearest(key, known.iter().map(String::as_str)).map(str::to_string)
+}
+
+/// Shows the memory limit and that of the temporary directory to the byte, in the unit they were given in. DataFusion
+/// counts whole MiB, and shows 64MB as 61M.
+#[derive(Debug)]
+pub struct ExactLimits {
+    pub runtime: Arc<RuntimeEnv>,
+}
+
+impl ExactLimits {
+    fn limits(&self) -> [(&'static str, Option<Size>); 2] {
+        let memory = match self.runtime.memory_pool.memory_limit() {
+            MemoryLimit::Finite(bytes) => Some(Size(bytes)),
+            MemoryLimit::Infinite | MemoryLimit::Unknown => None,
+        };
+        let disk = usize::try_from(self.runtime.disk_manager.max_temp_directory_size()).ok().map(Size);
+        [("datafusion.runtime.memory_limit", memory), ("datafusion.runtime.max_temp_directory_size", disk)]
+    }
+
+    /// The table of settings with the values of the limits replaced.
+    fn replaced(&self, scan: &TableScan) -> Result<LogicalPlan> {
+        let column = |name: &str| Expr::Column(Column::new(Some(scan.table_name.clone()), name));
+        let mut value = case(column("name"));
+        for (name, limit) in self.limits() {
+            if let Some(limit) = limit {
+                value = value.when(lit(name), lit(limit.exact()));
+            }
+        }
+        let value = value.otherwise(column("value"))?;
+        let columns = scan.projected_schema.fields().iter().map(|field| match field.name().as_str() {
+            "value" => value.clone().alias_qualified(Some(scan.table_name.clone()), "value"),
+            name => column(name),
+        });
+        LogicalPlanBuilder::from(LogicalPlan::TableScan(scan.clone())).project(columns.collect::<Vec<_>>())?.build()
+    }
+}
+
+impl AnalyzerRule for ExactLimits {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let replaced = plan.transform_up_with_subqueries(|node| match &node {
+            LogicalPlan::TableScan(scan)
+                if scan.table_name.schema() == Some("information_schema") && scan.table_name.table() == "df_settings" =>
+            {
+                self.replaced(scan).map(Transformed::yes)
+            }
+            _ => Ok(Transformed::no(node)),
+        });
+        Ok(replaced?.data)
+    }
+
+    fn name(&self) -> &str {
+        "exact_limits"
+    }
+}

@@ -1,0 +1,51 @@
+//! Statements that are long or deeply nested: they work, or an error says why not. None ends the process.
+
+use crate::shell::Shell;
+
+fn chain(count: usize, between: &str, operand: impl Fn(usize) -> String) -> String {
+    (0..count).map(operand).collect::<Vec<_>>().join(between)
+}
+
+/// Runs a statement from a file: it may be longer than an argument can be.
+fn answer(shell: &Shell, sql: &str) -> String {
+    shell.write("deep.sql", sql);
+    shell.succeed(&["--format", "csv", "-f", "deep.sql"])
+}
+
+#[test]
+fn long_chains_work() {
+    let shell = Shell::new();
+    let ors = chain(20_000, " OR ", |number| format!("value = {number}"));
+    assert_eq!(answer(&shell, &format!("SELECT count(*) AS c FROM range(10) WHERE {ors}")), "c\n10\n");
+    let ands = chain(5_000, " AND ", |number| format!("value <> {number}"));
+    assert_eq!(answer(&shell, &format!("SELECT count(*) AS c FROM range(5010) WHERE {ands}")), "c\n10\n");
+    let unions = chain(3_000, " UNION ALL ", |number| format!("SELECT {number} AS a"));
+    assert_eq!(answer(&shell, &format!("SELECT count(*) AS c, sum(a) AS s FROM ({unions})")), "c,s\n3000,4498500\n");
+}
+
+#[test]
+fn deep_trees_work_up_to_a_limit_and_are_refused_beyond() {
+    let shell = Shell::new();
+    let null_tests = |count: usize| format!("SELECT value{} AS a FROM range(1)", " IS NULL".repeat(count));
+    assert_eq!(answer(&shell, &null_tests(3_000)), "a\nfalse\n");
+    let tables = |count: usize| {
+        let tables = chain(count, ", ", |number| match number {
+            0 => "t0 AS (SELECT 1 AS a)".to_string(),
+            number => format!("t{number} AS (SELECT a FROM t{})", number - 1),
+        });
+        format!("WITH {tables} SELECT a FROM t{}", count - 1)
+    };
+    assert_eq!(answer(&shell, &tables(300)), "a\n1\n");
+    let parentheses = |count: usize| format!("SELECT {}1{} AS a", "(".repeat(count), ")".repeat(count));
+    assert_eq!(answer(&shell, &parentheses(200)), "a\n1\n");
+    for (sql, words) in [
+        (null_tests(100_000), "levels deep"),
+        (format!("SELECT {} FROM range(1)", chain(20_000, " + ", |_| "value".to_string())), "levels deep"),
+        (chain(20_000, " EXCEPT ", |number| format!("SELECT {number}")), "levels deep"),
+        (parentheses(20_000), "recursion_limit"),
+    ] {
+        shell.write("deep.sql", sql);
+        let error = shell.fail(&["-f", "deep.sql"]);
+        assert!(error.contains(words), "{error}");
+    }
+}

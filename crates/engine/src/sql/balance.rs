@@ -1,0 +1,217 @@
+//! Balances chains of associative operators in a parsed statement, and measures how deep it is.
+//!
+//! ```text
+//!           OR                      OR
+//!         OR  d                  OR    OR
+//!       OR  c          →        a  b  c  d
+//!      a  b
+//! ```
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use datafusion::common::Result;
+use datafusion::sql::parser::{CopyToSource, Statement};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, Query, SetExpr, SetOperator, SetQuantifier, Value, ValueWithSpan, Values, VisitMut,
+    VisitorMut,
+};
+
+use super::depth::{MAX_DEPTH, too_deep};
+
+/// Shorter chains stay as they are: DataFusion's names and types of results must not depend on this.
+const LONG_CHAIN: usize = 64;
+
+/// Balances the chains of a statement.
+///
+/// # Errors
+/// A plan error if the statement is deeper than [`MAX_DEPTH`] all the same.
+pub(super) fn balance(statement: &mut Statement) -> Result<()> {
+    let mut balancing = Balancing::default();
+    let depth = match statement {
+        Statement::Statement(statement) => statement.visit(&mut balancing),
+        Statement::Explain(explain) => return balance(&mut explain.statement),
+        Statement::CopyTo(copy) => match &mut copy.source {
+            CopyToSource::Query(query) => query.visit(&mut balancing),
+            CopyToSource::Relation(_) => ControlFlow::Continue(()),
+        },
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
+    };
+    if depth.is_break() { too_deep() } else { Ok(()) }
+}
+
+#[derive(Default)]
+struct Balancing {
+    /// Levels of expressions, queries and set operations around what is visited now.
+    depth: usize,
+    /// Levels that the set operations of each query around it add.
+    set_levels: Vec<usize>,
+    /// The bodies of recursive common table expressions, by address. Their outermost UNION is no set operation like
+    /// others: its operands are where the recursion starts and what it repeats.
+    recursive: HashSet<*const Query>,
+}
+
+impl Balancing {
+    fn enter(&mut self, levels: usize) -> ControlFlow<()> {
+        self.depth += levels;
+        if self.depth > MAX_DEPTH { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl VisitorMut for Balancing {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if let Some(with) = query.with.as_ref().filter(|with| with.recursive) {
+            self.recursive.extend(with.cte_tables.iter().map(|table| &raw const *table.query));
+        }
+        if !self.recursive.contains(&(&raw const *query)) {
+            balance_set_operations(&mut query.body);
+        }
+        let levels = 1 + set_operation_levels(&query.body);
+        self.set_levels.push(levels);
+        self.enter(levels)
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth -= self.set_levels.pop().unwrap_or_default();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::BinaryOp { op: op @ (BinaryOperator::And | BinaryOperator::Or), .. } = expr {
+            let op = op.clone();
+            balance_chain(expr, |expr| split_binary(expr, &op), |left, right| Expr::BinaryOp {
+                left: Box::new(left),
+                op: op.clone(),
+                right: Box::new(right),
+            });
+        }
+        self.enter(1)
+    }
+
+    fn post_visit_expr(&mut self, _: &mut Expr) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+}
+
+/// Something that stands where a tree is while it is taken apart.
+trait Vacant {
+    fn vacant() -> Self;
+}
+
+impl Vacant for Expr {
+    fn vacant() -> Self {
+        Expr::Value(ValueWithSpan::from(Value::Null))
+    }
+}
+
+impl Vacant for SetExpr {
+    fn vacant() -> Self {
+        SetExpr::Values(Values { explicit_row: false, value_keyword: false, rows: vec![] })
+    }
+}
+
+/// The two operands of a tree whose root is of the chain, or the tree.
+type Split<T> = Result<(T, T), T>;
+
+/// Makes a balanced tree of a long chain that leans to the left. The operands keep their order.
+fn balance_chain<T: Vacant>(tree: &mut T, split: impl Fn(T) -> Split<T>, join: impl Fn(T, T) -> T) {
+    let mut operands = vec![];
+    let mut rest = std::mem::replace(tree, T::vacant());
+    loop {
+        match split(rest) {
+            Ok((left, right)) => {
+                operands.push(right);
+                rest = left;
+            }
+            Err(first) => {
+                operands.push(first);
+                break;
+            }
+        }
+    }
+    operands.reverse();
+    let mut operands = operands.into_iter();
+    let count = operands.len();
+    *tree = if count < LONG_CHAIN {
+        // As it was: the first operand lies deepest.
+        let first = operands.next().unwrap_or_else(T::vacant);
+        operands.fold(first, &join)
+    } else {
+        balanced(&mut operands, count, &join)
+    };
+}
+
+/// Joins the next `count` operands, one at least, halves first.
+fn balanced<T: Vacant>(operands: &mut impl Iterator<Item = T>, count: usize, join: &impl Fn(T, T) -> T) -> T {
+    if count <= 1 {
+        return operands.next().unwrap_or_else(T::vacant);
+    }
+    let left = balanced(operands, count / 2, join);
+    let right = balanced(operands, count - count / 2, join);
+    join(left, right)
+}
+
+fn split_binary(expr: Expr, chain: &BinaryOperator) -> Split<Expr> {
+    match expr {
+        Expr::BinaryOp { left, op, right } if op == *chain => Ok((*left, *right)),
+        other => Err(other),
+    }
+}
+
+/// Balances the set operations of a query, and those below them that are of another kind.
+fn balance_set_operations(body: &mut SetExpr) {
+    // Chains of several kinds lie below one another, as in `a UNION ALL b UNION c`: walk down to the left.
+    let mut below = body;
+    while let SetExpr::SetOperation { op, set_quantifier, .. } = below {
+        let (op, set_quantifier) = (*op, *set_quantifier);
+        if is_associative(op, set_quantifier) {
+            balance_chain(below, |tree| split_set_operation(tree, op, set_quantifier), |left, right| {
+                SetExpr::SetOperation { op, set_quantifier, left: Box::new(left), right: Box::new(right) }
+            });
+        }
+        // The end of this chain.
+        let mut first = below;
+        while matches!(first, SetExpr::SetOperation { op: next, set_quantifier: quantifier, .. }
+            if *next == op && *quantifier == set_quantifier)
+        {
+            let SetExpr::SetOperation { left, .. } = first else { return };
+            first = left;
+        }
+        below = first;
+    }
+}
+
+/// Whether operands may be grouped in any way. Those by name are matched by the names of the first.
+fn is_associative(op: SetOperator, quantifier: SetQuantifier) -> bool {
+    matches!(
+        (op, quantifier),
+        (SetOperator::Union, SetQuantifier::All | SetQuantifier::Distinct | SetQuantifier::None)
+            | (SetOperator::Intersect, SetQuantifier::Distinct | SetQuantifier::None)
+    )
+}
+
+fn split_set_operation(tree: SetExpr, chain: SetOperator, quantifier: SetQuantifier) -> Split<SetExpr> {
+    match tree {
+        SetExpr::SetOperation { left, op, set_quantifier, right } if op == chain && set_quantifier == quantifier => {
+            Ok((*left, *right))
+        }
+        other => Err(other),
+    }
+}
+
+/// The levels of set operations in the body of a query. Queries in parentheses below them count for themselves.
+fn set_operation_levels(body: &SetExpr) -> usize {
+    let mut deepest = 0;
+    let mut pending = vec![(body, 0)];
+    while let Some((tree, level)) = pending.pop() {
+        deepest = deepest.max(level);
+        if let SetExpr::SetOperation { left, right, .. } = tree {
+            pending.push((left, level + 1));
+            pending.push((right, level + 1));
+        }
+    }
+    deepest
+}
