@@ -8,7 +8,7 @@ use datafusion::common::{Column, Result, not_impl_err};
 use datafusion::logical_expr::logical_plan::{Aggregate, Distinct, Projection, SubqueryAlias};
 use datafusion::logical_expr::utils::{merge_schema, split_conjunction_owned};
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, Extension, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, binary_expr,
+    BinaryExpr, Expr, Extension, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, binary_expr, lit,
 };
 
 use super::filtered;
@@ -38,8 +38,22 @@ impl Pulled {
 /// Fails if the subquery has a clause between such a condition and its rows that would have other rows without it.
 pub(super) fn pull_up(query: &LogicalPlan, names: &AliasGenerator) -> Result<Pulled> {
     let member = Column::from(query.schema().qualified_field(0));
-    let (plan, filters) = pull(query, names)?;
+    let (plan, filters) = match is_scalar_aggregate(query) {
+        true => pull_from_scalar_aggregate(query, names)?,
+        false => pull(query, names)?,
+    };
     Ok(Pulled { plan, filters, member })
+}
+
+/// A subquery with the rows that it has if no row passes its correlated conditions.
+pub(super) fn of_no_rows(query: LogicalPlan) -> Result<LogicalPlan> {
+    let emptied = query.transform_down(|plan| match plan {
+        LogicalPlan::Filter(filter) if filter.predicate.contains_outer() => {
+            Ok(Transformed::yes(LogicalPlanBuilder::from(filter.input).filter(lit(false))?.build()?))
+        }
+        plan => Ok(Transformed::no(plan)),
+    })?;
+    Ok(emptied.data)
 }
 
 /// Whether a subquery has one row, whatever rows it aggregates.
@@ -87,29 +101,16 @@ fn pull(plan: &LogicalPlan, names: &AliasGenerator) -> Result<(LogicalPlan, Vec<
             filters.extend(outer);
             Ok((filtered(input, inner)?, filters))
         }
-        LogicalPlan::Projection(Projection { expr, input, .. }) => {
-            if expr.iter().any(Expr::contains_outer) {
-                return refuse("a column of the query around in its SELECT list");
-            }
-            let (input, filters) = pull(input, names)?;
-            let (keys, filters) = keys(filters, names)?;
-            Ok((LogicalPlanBuilder::from(input).project(expr.iter().cloned().chain(keys))?.build()?, filters))
-        }
-        LogicalPlan::SubqueryAlias(SubqueryAlias { alias, input, .. }) => {
-            let (input, filters) = pull(input, names)?;
-            let inner = Arc::clone(input.schema());
-            let plan = SubqueryAlias::try_new(Arc::new(input), alias.clone())?;
-            let filters = filters.into_iter().map(|filter| {
-                rename(filter, |column| Ok(Column::from(plan.schema.qualified_field(inner.index_of_column(column)?))))
-            });
-            let filters = filters.collect::<Result<_>>()?;
-            Ok((LogicalPlan::SubqueryAlias(plan), filters))
-        }
+        LogicalPlan::Projection(Projection { expr, input, .. }) => projected(expr, pull(input, names)?, names),
+        LogicalPlan::SubqueryAlias(alias) => aliased(alias, pull(&alias.input, names)?),
         // The order of the rows does not matter.
         LogicalPlan::Sort(sort) if sort.fetch.is_none() => pull(&sort.input, names),
         LogicalPlan::Distinct(Distinct::All(input)) => {
             let (input, filters) = pull(input, names)?;
             Ok((LogicalPlan::Distinct(Distinct::All(Arc::new(input))), filters))
+        }
+        LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => {
+            refuse("an aggregate without GROUP BY below other clauses, such as HAVING")
         }
         LogicalPlan::Aggregate(aggregate) => pull_from_groups(aggregate, names),
         LogicalPlan::Join(join) => pull_from_join(join, names),
@@ -130,12 +131,44 @@ fn pull(plan: &LogicalPlan, names: &AliasGenerator) -> Result<(LogicalPlan, Vec<
     }
 }
 
+/// The aggregates of the rows of each group, for the groups that have rows.
+fn pull_from_scalar_aggregate(query: &LogicalPlan, names: &AliasGenerator) -> Result<(LogicalPlan, Vec<Expr>)> {
+    match query {
+        LogicalPlan::Projection(projection) => {
+            let input = pull_from_scalar_aggregate(&projection.input, names)?;
+            projected(&projection.expr, input, names)
+        }
+        LogicalPlan::SubqueryAlias(alias) => aliased(alias, pull_from_scalar_aggregate(&alias.input, names)?),
+        LogicalPlan::Aggregate(aggregate) => pull_from_groups(aggregate, names),
+        other => pull(other, names),
+    }
+}
+
+fn projected(
+    expr: &[Expr],
+    (input, filters): (LogicalPlan, Vec<Expr>),
+    names: &AliasGenerator,
+) -> Result<(LogicalPlan, Vec<Expr>)> {
+    if expr.iter().any(Expr::contains_outer) {
+        return refuse("a column of the query around in its SELECT list");
+    }
+    let (keys, filters) = keys(filters, names)?;
+    Ok((LogicalPlanBuilder::from(input).project(expr.iter().cloned().chain(keys))?.build()?, filters))
+}
+
+fn aliased(alias: &SubqueryAlias, (input, filters): (LogicalPlan, Vec<Expr>)) -> Result<(LogicalPlan, Vec<Expr>)> {
+    let inner = Arc::clone(input.schema());
+    let plan = SubqueryAlias::try_new(Arc::new(input), alias.alias.clone())?;
+    let filters = filters.into_iter().map(|filter| {
+        rename(filter, |column| Ok(Column::from(plan.schema.qualified_field(inner.index_of_column(column)?))))
+    });
+    let filters = filters.collect::<Result<_>>()?;
+    Ok((LogicalPlan::SubqueryAlias(plan), filters))
+}
+
 /// The groups of all rows of the query around: rows that a condition tells apart are grouped apart.
 fn pull_from_groups(aggregate: &Aggregate, names: &AliasGenerator) -> Result<(LogicalPlan, Vec<Expr>)> {
     let Aggregate { input, group_expr, aggr_expr, .. } = aggregate;
-    if group_expr.is_empty() {
-        return refuse("an aggregate without GROUP BY below other clauses, such as HAVING");
-    }
     if group_expr.iter().any(|expr| matches!(expr, Expr::GroupingSet(_))) {
         return refuse("GROUPING SETS, ROLLUP or CUBE");
     }
@@ -206,11 +239,11 @@ fn equal_keys(filters: Vec<Expr>, names: &AliasGenerator) -> Result<(Vec<Expr>, 
         let Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Eq | Operator::IsNotDistinctFrom), right }) =
             filter
         else {
-            return refuse("GROUP BY, and a condition on a column of the query around that is not an equality,");
+            return refuse("an aggregate, and a condition on a column of the query around that is not an equality,");
         };
         let (inner, outer) = if left.contains_outer() { (*right, *left) } else { (*left, *right) };
         if inner.contains_outer() || outer.any_column_refs() || inner.is_volatile() {
-            return refuse("GROUP BY, and a condition that has columns of both queries on one side,");
+            return refuse("an aggregate, and a condition that has columns of both queries on one side,");
         }
         let alias = names.next("__in_key");
         keys.push(inner.alias(&alias));

@@ -6,14 +6,20 @@ use std::sync::Arc;
 use datafusion::common::alias::AliasGenerator;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, ExprSchema, Result, ScalarValue, internal_err, not_impl_err};
+use datafusion::logical_expr::logical_plan::Subquery;
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{
     Expr, ExprSchemable, Extension, JoinType, LogicalPlan, LogicalPlanBuilder, lit, not, when,
 };
 
-use super::correlation::{Pulled, deeper_reference, is_scalar_aggregate, pull_up};
+use super::correlation::{Pulled, deeper_reference, is_scalar_aggregate, of_no_rows, pull_up};
 use super::{Membership, filtered};
 use crate::mark_join::NullAwareMarkJoin;
+
+/// The column of the members of a correlated subquery.
+const MEMBER: &str = "member";
+/// A column that is true, to tell rows without a partner by.
+const FOUND: &str = "found";
 
 /// What a membership is that is neither true nor false.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,9 +88,7 @@ impl<'a> Marks<'a> {
         let mark = if query.all_out_ref_exprs().is_empty() {
             self.mark_uncorrelated(value, query, unknown)?
         } else if is_scalar_aggregate(&query) {
-            // There is one row, also for a group without rows, which a join would not find. Projections and filters are
-            // where DataFusion plans such a subquery.
-            Expr::Column(self.column_of(value.eq(Expr::ScalarSubquery(subquery)))?)
+            self.equals_aggregate(value, query, subquery)?
         } else {
             self.mark_correlated(value, &query, unknown)?
         };
@@ -143,6 +147,20 @@ impl<'a> Marks<'a> {
         }
     }
 
+    /// A comparison with the one row that an aggregate has, also for a group without rows.
+    fn equals_aggregate(&mut self, value: Expr, query: LogicalPlan, subquery: Subquery) -> Result<Expr> {
+        let members = self.members(&pull_up(&query, self.names)?, false)?;
+        let found = Column::new(members.member.relation.clone(), FOUND);
+        self.plan = LogicalPlanBuilder::from(mem::take(&mut self.plan))
+            .join_on(members.plan, JoinType::Left, members.on)?
+            .build()?;
+        let of_no_rows = Subquery { subquery: Arc::new(of_no_rows(query)?), outer_ref_columns: vec![], ..subquery };
+        let aggregate = when(Expr::Column(found).is_not_null(), Expr::Column(members.member))
+            .otherwise(Expr::ScalarSubquery(of_no_rows))?;
+        // In a projection, where DataFusion plans scalar subqueries.
+        self.column_of(value.eq(aggregate)).map(Expr::Column)
+    }
+
     /// Adds one of DataFusion's mark joins.
     fn mark_join(&mut self, members: LogicalPlan, on: Vec<Expr>) -> Result<Expr> {
         let Some(alias) = members.schema().qualified_field(0).0.cloned() else {
@@ -157,7 +175,7 @@ impl<'a> Marks<'a> {
     fn members(&self, pulled: &Pulled, only_nulls: bool) -> Result<Members> {
         let member = Expr::Column(pulled.member.clone());
         let alias = self.names.next("__in");
-        let mut columns = vec![member.clone().alias("member")];
+        let mut columns = vec![member.clone().alias(MEMBER), lit(true).alias(FOUND)];
         let mut filters = pulled.filters.clone();
         for (number, column) in pulled.inner_columns().into_iter().enumerate() {
             let name = format!("key_{number}");
@@ -169,7 +187,7 @@ impl<'a> Marks<'a> {
         let rows = if only_nulls { rows.filter(member.is_null())? } else { rows };
         let plan = rows.project(columns)?.alias(alias.clone())?.build()?;
         let on = filters.into_iter().map(|filter| self.with_own_columns(filter)).collect::<Result<_>>()?;
-        Ok(Members { plan, member: Column::new(Some(alias), "member"), on })
+        Ok(Members { plan, member: Column::new(Some(alias), MEMBER), on })
     }
 
     /// A condition of a subquery as one of a join with it.

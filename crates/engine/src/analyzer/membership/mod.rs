@@ -1,4 +1,4 @@
-//! `IN`, `NOT IN`, `= ANY` and `<> ALL` over subqueries, wherever they stand.
+//! `IN` and `NOT IN` over subqueries, wherever they stand; `= ANY` and `<> ALL` have become these.
 //!
 //! DataFusion 55 answers them by semi and anti joins as conjuncts of a WHERE or HAVING clause; elsewhere in such a clause
 //! by a mark join, which knows no unknown (its issue 8241); and not at all in other clauses. Correlated `NOT IN` fails
@@ -11,7 +11,7 @@
 //! | uncorrelated | a [`NullAwareMarkJoin`](crate::mark_join::NullAwareMarkJoin); one of DataFusion's mark joins if no null can occur, or unknown is as good as false |
 //! | correlated conjunct, `IN`, or `NOT IN` without nulls | a semi or anti join |
 //! | correlated | a mark join that finds an equal member; if nulls can occur and tell, one that finds a null member, and one that finds any, in the row's own group |
-//! | correlated, an aggregate without GROUP BY | a comparison with a scalar subquery |
+//! | correlated, an aggregate without GROUP BY | a left join with the aggregates of all groups, and a scalar subquery with that of no rows |
 
 mod correlation;
 mod marks;
@@ -22,7 +22,7 @@ use datafusion::common::alias::AliasGenerator;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
 use datafusion::common::{Column, DFSchemaRef, Result, not_impl_err};
-use datafusion::logical_expr::expr::{InSubquery, SetComparison, SetQuantifier};
+use datafusion::logical_expr::expr::InSubquery;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::logical_plan::Subquery;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
@@ -65,31 +65,14 @@ struct Membership {
 }
 
 impl Membership {
-    fn is(expr: &Expr) -> bool {
-        use {Operator::Eq, Operator::NotEq, SetQuantifier::All, SetQuantifier::Any};
-        match expr {
-            Expr::InSubquery(_) => true,
-            Expr::SetComparison(SetComparison { op, quantifier, .. }) => {
-                matches!((op, quantifier), (Eq, Any) | (NotEq, All))
-            }
-            _ => false,
-        }
-    }
-
     fn is_in(expr: &Expr) -> bool {
-        expr.exists(|expr| Ok(Self::is(expr))).unwrap_or_default()
+        expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_)))).unwrap_or_default()
     }
 
     /// The membership that an expression is, or the expression again.
     fn from_expr(expr: Expr) -> Result<Self, Expr> {
-        if !Self::is(&expr) {
-            return Err(expr);
-        }
         match expr {
             Expr::InSubquery(InSubquery { expr, subquery, negated }) => Ok(Self { value: *expr, subquery, negated }),
-            Expr::SetComparison(SetComparison { expr, subquery, op, .. }) => {
-                Ok(Self { value: *expr, subquery, negated: op == Operator::NotEq })
-            }
             other => Err(other),
         }
     }
@@ -97,15 +80,11 @@ impl Membership {
     /// The same of a conjunct, which may be negated; the value is to have no membership itself.
     fn from_conjunct(conjunct: Expr) -> Result<Self, Expr> {
         match conjunct {
-            Expr::Not(inner) if Self::is(&inner) => match Self::from_conjunct(*inner) {
+            Expr::Not(inner) if matches!(*inner, Expr::InSubquery(_)) => match Self::from_conjunct(*inner) {
                 Ok(membership) => Ok(Self { negated: !membership.negated, ..membership }),
                 Err(inner) => Err(not(inner)),
             },
-            Expr::InSubquery(InSubquery { ref expr, .. }) | Expr::SetComparison(SetComparison { ref expr, .. })
-                if !Self::is_in(expr) =>
-            {
-                Self::from_expr(conjunct)
-            }
+            Expr::InSubquery(InSubquery { ref expr, .. }) if !Self::is_in(expr) => Self::from_expr(conjunct),
             other => Err(other),
         }
     }
@@ -168,7 +147,7 @@ impl Rewriter {
     fn filter(&self, filter: Filter) -> Result<Transformed<LogicalPlan>> {
         let schema = Arc::clone(filter.input.schema());
         let is_changed = |conjunct: &Expr| match Membership::from_conjunct(conjunct.clone()) {
-            Ok(membership) => !membership.is_left_to_host() || !matches!(conjunct, Expr::InSubquery(_) | Expr::Not(_)),
+            Ok(membership) => !membership.is_left_to_host(),
             Err(conjunct) => Membership::is_in(&conjunct),
         };
         let conjuncts = split_conjunction_owned(filter.predicate.clone());

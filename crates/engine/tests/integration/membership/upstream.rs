@@ -65,6 +65,10 @@ async fn issue_25480_not_in_correlated_by_the_value() {
 async fn issue_24960_in_a_correlated_aggregate() {
     mended("SELECT i FROM t WHERE 0 IN (SELECT count(*) FROM u WHERE u.k = t.z)", &[Some(3), None]).await;
     mended("SELECT i FROM t WHERE i NOT IN (SELECT max(v) FROM u WHERE u.k = t.z)", &[Some(1)]).await;
+    // Several values of `k` are in one group.
+    mended("SELECT i FROM t WHERE 2 IN (SELECT count(*) FROM u WHERE u.k / 20 = t.z / 20)", &[Some(1)]).await;
+    let sql = "SELECT i FROM t WHERE (0 IN (SELECT coalesce(sum(v), count(*)) FROM u WHERE u.k = t.z)) IS TRUE";
+    mended(sql, &[Some(3), None]).await;
 }
 
 /// A correlated condition is pulled above what numbers or limits the rows.
