@@ -3,6 +3,7 @@
 //! Each rule has a file or folder of its own and names the fault it is there for, so that it can be taken out when
 //! DataFusion no longer has it. A test for each says that the rule is still needed.
 
+mod existence;
 pub mod membership;
 mod row_changes;
 mod set_comparison;
@@ -14,9 +15,10 @@ use std::sync::Arc;
 
 use datafusion::optimizer::AnalyzerRule;
 
+pub use existence::Existence;
 use membership::MembershipToMarkJoin;
 pub use row_changes::RowChanges;
-pub use set_comparison::{MembershipComparison, OrderComparison};
+pub use set_comparison::OrderComparison;
 pub use set_operation_all::SetOperationAll;
 pub use unenforced_keys::UnenforcedKeys;
 pub use write_aside::WriteAside;
@@ -32,10 +34,15 @@ pub fn with_analyzer_rules(rules: Vec<Rule>) -> Vec<Rule> {
 /// Rules that see the plan as the query wrote it, types not yet brought together.
 fn before_coercion() -> Vec<Rule> {
     // Changes of rows know tables by what they are, before those with unenforced keys are hidden.
-    vec![Arc::new(RowChanges), Arc::new(WriteAside), Arc::new(UnenforcedKeys), Arc::new(MembershipComparison::new())]
+    vec![Arc::new(RowChanges), Arc::new(WriteAside), Arc::new(UnenforcedKeys)]
 }
 
 /// Rules that see operands brought to common types by DataFusion's type coercion.
 fn after_coercion() -> Vec<Rule> {
-    vec![Arc::new(SetOperationAll::new()), Arc::new(OrderComparison::new()), Arc::new(MembershipToMarkJoin::new())]
+    vec![
+        Arc::new(SetOperationAll::new()),
+        Arc::new(OrderComparison::new()),
+        Arc::new(Existence::new()),
+        Arc::new(MembershipToMarkJoin::new()),
+    ]
 }
