@@ -4,6 +4,7 @@
 //! DataFusion no longer has it. A test for each says that the rule is still needed.
 
 mod comparisons;
+mod existence;
 mod integer_overflow;
 mod lossy_casts;
 pub mod membership;
@@ -19,12 +20,13 @@ use std::sync::Arc;
 use datafusion::optimizer::AnalyzerRule;
 
 pub use comparisons::Comparisons;
+pub use existence::Existence;
 pub(crate) use integer_overflow::CheckedArithmetic;
 pub use integer_overflow::IntegerOverflow;
 pub use lossy_casts::LossyCasts;
 use membership::MembershipToMarkJoin;
 pub use row_changes::RowChanges;
-pub use set_comparison::{MembershipComparison, OrderComparison};
+pub use set_comparison::OrderComparison;
 pub use set_operation_all::SetOperationAll;
 pub use unenforced_keys::UnenforcedKeys;
 pub use using_columns::UsingColumns;
@@ -40,14 +42,12 @@ pub fn with_analyzer_rules(rules: Vec<Rule>) -> Vec<Rule> {
 
 /// Rules that see the plan as the query wrote it, types not yet brought together.
 fn before_coercion() -> Vec<Rule> {
-    // Changes of rows know tables by what they are, before those with unenforced keys are hidden. Comparisons with ANY and
-    // ALL that are memberships are compared as such.
+    // Changes of rows know tables by what they are, before those with unenforced keys are hidden.
     vec![
         Arc::new(RowChanges),
         Arc::new(WriteAside),
         Arc::new(UnenforcedKeys),
         Arc::new(UsingColumns),
-        Arc::new(MembershipComparison::new()),
         Arc::new(Comparisons),
     ]
 }
@@ -60,6 +60,7 @@ fn after_coercion() -> Vec<Rule> {
         Arc::new(IntegerOverflow),
         Arc::new(SetOperationAll::new()),
         Arc::new(OrderComparison::new()),
+        Arc::new(Existence::new()),
         Arc::new(MembershipToMarkJoin::new()),
     ]
 }

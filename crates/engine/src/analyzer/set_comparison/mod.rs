@@ -2,14 +2,12 @@
 //!
 //! DataFusion 55 rewrites them to EXISTS, with the comparison as the condition of the subquery. That goes wrong where the
 //! compared expression and the subquery name the same table: in `i >= ALL (SELECT i FROM t)` both sides become the column
-//! of the subquery, and every row passes. It also evaluates the subquery two or three times. The rules here leave nothing
-//! for that rewrite to do.
+//! of the subquery, and every row passes. It also evaluates the subquery two or three times. [`OrderComparison`] leaves
+//! nothing for that rewrite to do but `= ANY` and `<> ALL`, which are memberships and planned as such.
 
 mod correlation;
-mod membership;
 mod order;
 mod summary;
 mod summary_field;
 
-pub use membership::MembershipComparison;
 pub use order::OrderComparison;

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
 use datafusion::common::{Column, DFSchema, Result, plan_err};
-use datafusion::logical_expr::expr::SetComparison;
+use datafusion::logical_expr::expr::{SetComparison, SetQuantifier};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
-use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{
+    DmlStatement, Expr, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, WriteOp,
+};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::correlation::obstacle;
@@ -43,16 +45,37 @@ impl OrderComparison {
 
 impl AnalyzerRule for OrderComparison {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut columns = ColumnNames::beyond(&plan)?;
-        plan.transform_up_with_subqueries(|node| match has_comparisons(&node.expressions()) {
-            true => Ok(Transformed::yes(planned(node, &mut columns)?)),
-            false => Ok(Transformed::no(node)),
-        })
-        .data()
+        let mut planner = Planner { columns: ColumnNames::beyond(&plan)? };
+        plan.rewrite_with_subqueries(&mut planner).data()
     }
 
     fn name(&self) -> &str {
         "overspill_order_comparison"
+    }
+}
+
+struct Planner {
+    columns: ColumnNames,
+}
+
+impl TreeNodeRewriter for Planner {
+    type Node = LogicalPlan;
+
+    /// Leaves DELETE, UPDATE and MERGE alone: their conditions are handed to the table, and there is no plan below them.
+    fn f_down(&mut self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+        let is_change_of_rows = matches!(
+            &node,
+            LogicalPlan::Dml(DmlStatement { op: WriteOp::Delete | WriteOp::Update | WriteOp::MergeInto(_), .. })
+        );
+        let recursion = if is_change_of_rows { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue };
+        Ok(Transformed::new(node, false, recursion))
+    }
+
+    fn f_up(&mut self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+        match has_comparisons(&node.expressions()) {
+            true => Ok(Transformed::yes(planned(node, &mut self.columns)?)),
+            false => Ok(Transformed::no(node)),
+        }
     }
 }
 
@@ -88,6 +111,7 @@ fn comparisons_of(expr: &Expr) -> Vec<SetComparison> {
     let mut found: Vec<SetComparison> = vec![];
     expr.apply(|expr| {
         if let Expr::SetComparison(comparison) = expr
+            && !is_membership(comparison)
             && !found.contains(comparison)
         {
             found.push(comparison.clone());
@@ -96,6 +120,14 @@ fn comparisons_of(expr: &Expr) -> Vec<SetComparison> {
     })
     .expect("the closure gives no error");
     found
+}
+
+/// Whether a comparison is IN or NOT IN by other words.
+fn is_membership(comparison: &SetComparison) -> bool {
+    matches!(
+        (comparison.op, &comparison.quantifier),
+        (Operator::Eq, SetQuantifier::Any) | (Operator::NotEq, SetQuantifier::All)
+    )
 }
 
 /// The node without comparisons, its output as it was.
@@ -238,7 +270,9 @@ impl<'a> Comparing<'a> {
     /// The expression with each comparison made of the summary of its subquery.
     fn rewrite(&mut self, expr: Expr) -> Result<Expr> {
         expr.transform_up(|expr| match expr {
-            Expr::SetComparison(comparison) => Ok(Transformed::yes(self.rewrite_comparison(comparison)?)),
+            Expr::SetComparison(comparison) if !is_membership(&comparison) => {
+                Ok(Transformed::yes(self.rewrite_comparison(comparison)?))
+            }
             expr => Ok(Transformed::no(expr)),
         })
         .data()
