@@ -219,7 +219,7 @@ config_namespace! {
     ///
     /// In SQL they are spelled `overspill.NAME`, as in `SET overspill.spill = false`.
     pub struct OverspillConfig {
-        /// Whether equi-joins, and filters with aggregates above them, run on Overspill's operators. When false, DataFusion's own are used.
+        /// Whether joins, and filters with aggregates above them, run on Overspill's operators. When false, DataFusion's own are used.
         pub enabled: bool, default = true
 
         /// How joins run in memory: no_partition lets all threads build one hash table and probe it, radix does the same but partitions probe rows by the part of the table that they look into, so that it fits a cache, hybrid partitions both sides and gives each thread partitions of its own, gpu_no_partition lets a GPU build one hash table and streams probe rows past it, triton lets a GPU partition both sides until partitions fit its scratchpad memory, cpu_partitioned does the same but lets the CPU begin, het lets CPU and GPU probe one hash table in CPU memory together, gpu_het gives each of them a copy in memory of its own, and auto decides by the estimated size of the build side, by what the plan does with partitions, and by what was measured of the machine.

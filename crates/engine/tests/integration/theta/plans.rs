@@ -53,6 +53,19 @@ async fn a_join_that_may_not_spill_says_which_settings_help() {
     assert!(error.to_string().contains("overspill.join_memory_limit"), "{error}");
 }
 
+/// Searching computes an expression for rows that the condition asks for in no pair.
+#[tokio::test]
+async fn an_expression_that_fails_for_rows_without_pairs_does_not_matter() {
+    let sql = "SELECT a_id FROM a LEFT JOIN (SELECT * FROM b WHERE b_id < 0) ON a_i / (a_j - a_j) < b_i";
+    for memory in [Memory::Ample, Memory::JoinLimit(floor(3))] {
+        let answer = run(Engine::Overspill, memory, sql).await.answer.unwrap();
+        assert_eq!(answer.rows(), SPILLING[0], "{memory:?}");
+    }
+    let sql = sql.replace("b_id < 0", "b_id < 1");
+    let error = run(Engine::Overspill, Memory::Ample, &sql).await.answer.map(|answer| answer.rows()).unwrap_err();
+    assert!(error.to_string().contains("Divide by zero"), "{error}");
+}
+
 /// Why [`ThetaJoinExec`](overspill::ThetaJoinExec) takes the place of DataFusion's operator also where that would spill.
 #[tokio::test]
 async fn stock_datafusion_still_answers_wrongly_when_memory_is_short() {

@@ -36,7 +36,8 @@ async fn random_queries_give_the_answers_of_stock_datafusion() {
 async fn check(seed: u64, tally: &mut Tally) {
     let rng = &mut StdRng::seed_from_u64(seed);
     let streams = rng.random_range(1..=3);
-    let settings = settings(streams, *[16, 300, 2_000].choose(rng).unwrap());
+    let mut settings = settings(streams, *[16, 300, 2_000].choose(rng).unwrap());
+    settings.join_reordering = rng.random_bool(0.3);
     let sql = random_query(rng);
     let data = rng.random();
     let rows = match rng.random_range(0..8) {
@@ -66,5 +67,10 @@ async fn run(engine: Engine, memory: Memory, settings: &Settings, sql: &str, row
     register(&session.ctx, rows, settings.target_partitions, &mut StdRng::seed_from_u64(data)).unwrap();
     let run = Run::of(&session.ctx, session.ctx.sql(sql).await).await;
     assert_eq!(session.leftovers().await, None, "{sql}");
+    if let Memory::JoinLimit(limit) = memory {
+        // A floor is about the least that goes on; what is taken without asking must stay small beside it.
+        let peak = session.pool.join_peak();
+        assert!(peak <= limit + limit / 4, "{peak} bytes under a limit of {limit}: {sql}");
+    }
     run
 }
