@@ -1,13 +1,14 @@
 //! What a query failed with, in words for the user.
 
 use arrow::error::ArrowError;
-use datafusion::common::{Column, SchemaError};
+use datafusion::common::{Column, SchemaError, human_readable_size};
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
+use overspill::OverspillConfig;
 use overspill::size::Size;
 use overspill::spill::explain_disk_full;
 
@@ -39,7 +40,26 @@ pub fn describe(error: DataFusionError, sql: &str, context: &SessionContext) -> 
         _ => in_words(&error, &Names::of(context)),
     };
     let place = place_of(&error, sql, context);
-    Failure::Statement(text, place)
+    Failure::Statement(with_limits_as_given(text, context), place)
+}
+
+/// Limits in the unit they were given in: the engine rounds them to what it calls MB, and 64MB is 61.0 there.
+fn with_limits_as_given(text: String, context: &SessionContext) -> String {
+    let runtime = context.runtime_env();
+    let memory = match runtime.memory_pool.memory_limit() {
+        MemoryLimit::Finite(bytes) => Some(bytes),
+        MemoryLimit::Infinite | MemoryLimit::Unknown => None,
+    };
+    let disk = usize::try_from(runtime.disk_manager.max_temp_directory_size()).ok();
+    let state = context.state();
+    let join = state.config().options().extensions.get::<OverspillConfig>().map(|config| config.join_memory_limit);
+    [memory, disk, join].into_iter().flatten().fold(text, |text, limit| {
+        let rounded = human_readable_size(limit);
+        let given = Size(limit).to_string();
+        ["limit of ", "limit is "]
+            .iter()
+            .fold(text, |text, before| text.replace(&format!("{before}{rounded}"), &format!("{before}{given}")))
+    })
 }
 
 /// The error's own words, without the names of the layers it passed through.
