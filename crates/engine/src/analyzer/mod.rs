@@ -4,6 +4,7 @@
 //! DataFusion no longer has it. A test for each says that the rule is still needed.
 
 mod comparisons;
+mod existence;
 mod integer_overflow;
 mod lossy_casts;
 pub mod membership;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use datafusion::optimizer::AnalyzerRule;
 
 pub use comparisons::Comparisons;
+pub use existence::Existence;
 pub(crate) use integer_overflow::CheckedArithmetic;
 pub use integer_overflow::IntegerOverflow;
 pub use lossy_casts::LossyCasts;
@@ -60,6 +62,7 @@ fn after_coercion() -> Vec<Rule> {
         Arc::new(IntegerOverflow),
         Arc::new(SetOperationAll::new()),
         Arc::new(OrderComparison::new()),
+        Arc::new(Existence::new()),
         Arc::new(MembershipToMarkJoin::new()),
     ]
 }

@@ -1,4 +1,4 @@
-//! Comparisons with ANY and ALL rows of a subquery, three-valued, wherever they stand.
+//! Comparisons with ANY and ALL rows of a subquery, three-valued, and EXISTS, wherever they stand.
 
 use std::cmp::Ordering;
 
@@ -218,6 +218,16 @@ async fn comparisons_may_stand_anywhere() {
           0.0::double = ALL (VALUES (-0.0::double), (0.0)), -0.0::double < ANY (VALUES (0.0::double))",
             "true false true false",
         ),
+        // EXISTS where no condition of WHERE or HAVING is.
+        ("SELECT i, EXISTS (SELECT 1 FROM c WHERE k = i) FROM t ORDER BY i", "1 true, 2 true, 3 false, false"),
+        ("SELECT NOT EXISTS (SELECT 1 FROM c) AS a, EXISTS (SELECT 1 FROM c WHERE v > 7) AS b", "false false"),
+        ("SELECT sum(CASE WHEN NOT EXISTS (SELECT 1 FROM c WHERE k = i) THEN 1 ELSE 0 END) FROM t", "2"),
+        ("SELECT c.v FROM t JOIN c ON t.i = c.k AND EXISTS (SELECT 1 FROM t x WHERE x.i < c.v) ORDER BY v", "2, 5"),
+        (
+            "SELECT t.i, c.v FROM t LEFT JOIN c ON t.i = c.k AND NOT EXISTS (SELECT 1 FROM t x WHERE x.i = c.v) ORDER BY 1, 2",
+            "1, 2 5, 2, 3, ",
+        ),
+        ("SELECT i FROM t ORDER BY EXISTS (SELECT 1 FROM c WHERE k = i), i DESC NULLS LAST", "3, , 2, 1"),
         // IN and NOT IN by other words.
         ("SELECT i FROM t WHERE i = ANY (SELECT v FROM c) ORDER BY i", "1, 2"),
         ("SELECT i FROM t WHERE i <> ALL (SELECT v FROM c WHERE v IS NOT NULL) ORDER BY i", "3"),
@@ -249,6 +259,15 @@ async fn what_cannot_be_summarised_is_refused_in_a_sentence() {
         assert!(error.contains(reason) && error.contains("not supported"), "{sql}: {error}");
         assert!(["Write", "Compute", "Let"].iter().any(|way| error.contains(way)), "{sql}: {error}");
     }
+}
+
+/// The rule can go when this fails.
+#[tokio::test]
+async fn datafusion_still_plans_no_existence_in_a_select_list() {
+    let session = Session::open(Engine::Stock, &Settings::default(), Memory::Ample).unwrap();
+    let run = async { session.ctx.sql("SELECT EXISTS (SELECT 1)").await?.collect().await };
+    let error = run.await.unwrap_err().to_string();
+    assert!(error.contains("does not support logical expression Exists"), "{error}");
 }
 
 /// The rule can go when this fails.

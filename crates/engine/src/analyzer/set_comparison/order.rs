@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
 use datafusion::common::{Column, DFSchema, Result, plan_err};
 use datafusion::logical_expr::expr::SetComparison;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
-use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{DmlStatement, Expr, Join, JoinType, LogicalPlan, LogicalPlanBuilder, WriteOp};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::correlation::obstacle;
@@ -43,16 +43,37 @@ impl OrderComparison {
 
 impl AnalyzerRule for OrderComparison {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut columns = ColumnNames::beyond(&plan)?;
-        plan.transform_up_with_subqueries(|node| match has_comparisons(&node.expressions()) {
-            true => Ok(Transformed::yes(planned(node, &mut columns)?)),
-            false => Ok(Transformed::no(node)),
-        })
-        .data()
+        let mut planner = Planner { columns: ColumnNames::beyond(&plan)? };
+        plan.rewrite_with_subqueries(&mut planner).data()
     }
 
     fn name(&self) -> &str {
         "overspill_order_comparison"
+    }
+}
+
+struct Planner {
+    columns: ColumnNames,
+}
+
+impl TreeNodeRewriter for Planner {
+    type Node = LogicalPlan;
+
+    /// Leaves DELETE, UPDATE and MERGE alone: their conditions are handed to the table, and there is no plan below them.
+    fn f_down(&mut self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+        let is_change_of_rows = matches!(
+            &node,
+            LogicalPlan::Dml(DmlStatement { op: WriteOp::Delete | WriteOp::Update | WriteOp::MergeInto(_), .. })
+        );
+        let recursion = if is_change_of_rows { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue };
+        Ok(Transformed::new(node, false, recursion))
+    }
+
+    fn f_up(&mut self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+        match has_comparisons(&node.expressions()) {
+            true => Ok(Transformed::yes(planned(node, &mut self.columns)?)),
+            false => Ok(Transformed::no(node)),
+        }
     }
 }
 
