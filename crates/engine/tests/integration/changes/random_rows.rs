@@ -24,7 +24,15 @@ fn filter(rng: &mut StdRng, depth: usize) -> String {
         7 => format!("k > (SELECT min(x) + {number} FROM s)"),
         _ => format!("{number} = {}", rng.random_range(-2..12)),
     };
-    if depth == 0 { simple } else { format!("{simple} AND {}", filter(rng, depth - 1)) }
+    if depth == 0 {
+        return simple;
+    }
+    let other = filter(rng, depth - 1);
+    match rng.random_range(0..4) {
+        0 => format!("({simple} OR {other})"),
+        1 => format!("NOT ({simple} AND {other})"),
+        _ => format!("{simple} AND {other}"),
+    }
 }
 
 #[tokio::test]
@@ -42,7 +50,7 @@ async fn the_rows_of_a_query_are_changed() {
         )
         .await;
         for _ in 0..3 {
-            let depth = rng.random_range(0..2);
+            let depth = rng.random_range(0..3);
             let filter = filter(rng, depth);
             let before: BTreeMap<i64, Option<i64>> =
                 run(&session, "SELECT id, v FROM t").await.into_iter().map(|row| (row[0].unwrap(), row[1])).collect();
