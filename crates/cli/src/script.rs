@@ -77,12 +77,7 @@ async fn lines(shell: &mut Shell, reader: impl BufRead + Send + 'static, name: &
 }
 
 /// Runs the command that a line is, or the statements that it completes.
-pub async fn obey_line(
-    shell: &mut Shell,
-    splitter: &mut Splitter,
-    line: &str,
-    source: Option<&str>,
-) -> Outcome<Next> {
+pub async fn obey_line(shell: &mut Shell, splitter: &mut Splitter, line: &str, source: Option<&str>) -> Outcome<Next> {
     if command::is_command(line) && splitter.is_blank(shell.dialect()) {
         let begin = splitter.end();
         splitter.skip(line);

@@ -41,9 +41,8 @@ impl Change {
         if !known.iter().any(|known| known == key) && !key.starts_with("datafusion.runtime.") {
             return config_datafusion_err!(
                 "there is no setting '{key}'{}",
-                meant(key, &known).map_or(" (SHOW ALL lists them)".to_string(), |meant| format!(
-                    " (did you mean {meant}?)"
-                ))
+                meant(key, &known)
+                    .map_or(" (SHOW ALL lists them)".to_string(), |meant| format!(" (did you mean {meant}?)"))
             );
         }
         // DataFusion repeats what Rust says of numbers.
@@ -112,7 +111,8 @@ impl AnalyzerRule for ExactLimits {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let replaced = plan.transform_up_with_subqueries(|node| match &node {
             LogicalPlan::TableScan(scan)
-                if scan.table_name.schema() == Some("information_schema") && scan.table_name.table() == "df_settings" =>
+                if scan.table_name.schema() == Some("information_schema")
+                    && scan.table_name.table() == "df_settings" =>
             {
                 self.replaced(scan).map(Transformed::yes)
             }

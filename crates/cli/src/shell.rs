@@ -244,7 +244,8 @@ impl Shell {
             answered = answering => answered,
         };
         let left = self.workers.settle().await?;
-        if left == Left::Work && whole_statement && self.interactive && matches!(outcome, Err(Failure::Interrupted(_))) {
+        if left == Left::Work && whole_statement && self.interactive && matches!(outcome, Err(Failure::Interrupted(_)))
+        {
             tell("a part of the statement cannot be stopped at once; it goes on beside what follows until it ends");
         }
         outcome
@@ -260,9 +261,7 @@ impl Shell {
         let at = at.unwrap_or(Location::new(1, 1));
         let place = Place { source, text: sql, begin, at };
         match self.interactive {
-            false if self.statements > 1 => {
-                Failure::Message(format!("statement {}: {text}{place}", self.statements))
-            }
+            false if self.statements > 1 => Failure::Message(format!("statement {}: {text}{place}", self.statements)),
             _ => Failure::Message(format!("{text}{place}")),
         }
     }

@@ -80,10 +80,7 @@ mod tests {
 
     #[test]
     fn the_caret_stands_under_the_place() {
-        assert_eq!(
-            shown("SELECT a,\n  nope", (4, 3), (2, 3)),
-            "\n  --> x.sql:5:3\n   |   nope\n   |   ^"
-        );
+        assert_eq!(shown("SELECT a,\n  nope", (4, 3), (2, 3)), "\n  --> x.sql:5:3\n   |   nope\n   |   ^");
         assert_eq!(shown("SELECT nope", (4, 3), (1, 8)), "\n  --> x.sql:4:10\n   | SELECT nope\n   |        ^");
     }
 

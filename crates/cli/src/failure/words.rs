@@ -46,12 +46,11 @@ impl Names {
         functions.extend(state.window_functions().keys().cloned());
         functions.extend(state.table_functions().keys().cloned());
         let catalogs = Arc::clone(state.catalog_list());
-        let schemas = catalogs.catalog_names().into_iter().filter_map(|name| catalogs.catalog(&name)).flat_map(
-            |catalog| {
+        let schemas =
+            catalogs.catalog_names().into_iter().filter_map(|name| catalogs.catalog(&name)).flat_map(|catalog| {
                 let names = catalog.schema_names().into_iter().filter(|name| name != "information_schema");
                 names.filter_map(|name| catalog.schema(&name)).collect::<Vec<_>>()
-            },
-        );
+            });
         let tables = schemas.flat_map(|schema| schema.table_names()).collect();
         let settings = state.config().options().entries().into_iter().map(|entry| entry.key).collect();
         Self { functions, tables, settings }
@@ -132,9 +131,11 @@ fn misplaced_expression(text: &str) -> Option<String> {
              join: use HAVING, or compute it in a subquery"
                 .to_string()
         }
-        "WindowFunction" => "A window function stands where it cannot be computed, as in WHERE, GROUP BY or HAVING: use \
+        "WindowFunction" => {
+            "A window function stands where it cannot be computed, as in WHERE, GROUP BY or HAVING: use \
                              QUALIFY, or compute it in a subquery"
-            .to_string(),
+                .to_string()
+        }
         "InSubquery" | "Exists" | "ScalarSubquery" | "SetComparison" | "OuterReferenceColumn" => {
             let of = if columns.is_empty() { String::new() } else { format!(" (of {columns})") };
             format!(
@@ -143,7 +144,9 @@ fn misplaced_expression(text: &str) -> Option<String> {
             )
         }
         "Placeholder" => "A parameter was not given a value".to_string(),
-        "Unnest" => "unnest stands where it cannot be computed: use it in SELECT or FROM, in a subquery if need be".to_string(),
+        "Unnest" => {
+            "unnest stands where it cannot be computed: use it in SELECT or FROM, in a subquery if need be".to_string()
+        }
         other => {
             let of = if columns.is_empty() { String::new() } else { format!(" of {columns}") };
             format!("{other}{of} stands where it cannot be computed; compute it in a subquery first")
@@ -186,7 +189,8 @@ fn unknown_function(text: &str, names: &Names) -> Option<String> {
     let (name, rest) = rest.split_once('\'')?;
     let known = nearest(name, names.functions.iter().map(String::as_str));
     // Without a session the suggestion of the planner stays.
-    let planner = rest.split_once("Did you mean '").and_then(|(_, meant)| meant.split_once('\'')).map(|(meant, _)| meant);
+    let planner =
+        rest.split_once("Did you mean '").and_then(|(_, meant)| meant.split_once('\'')).map(|(meant, _)| meant);
     let meant = if names.functions.is_empty() { planner } else { known };
     Some(format!("There is no function '{name}'.{}", did_you_mean(meant)))
 }
@@ -332,7 +336,9 @@ mod tests {
     #[test]
     fn dumps_become_the_names_in_them() {
         assert_eq!(
-            words("cannot use Wrapped([Ident { value: \"a\", quote_style: None, span: Span(Location(1,2)..Location(1,3)) }]) here"),
+            words(
+                "cannot use Wrapped([Ident { value: \"a\", quote_style: None, span: Span(Location(1,2)..Location(1,3)) }]) here"
+            ),
             "cannot use WRAPPED a here"
         );
         for plain in ["Struct(\"x\": Int32) is no number", "a { b", "f(x) and {\"a\": 1}", "Range { .. }"] {
@@ -343,12 +349,18 @@ mod tests {
     #[test]
     fn joins_are_told_with_their_spelling() {
         assert!(words("Unsupported JOIN operator Semi(On(BinaryOp { left: x }))").contains("LEFT SEMI JOIN"));
-        assert_eq!(words("Unsupported JOIN operator FullOuterFoo"), "Joins of the kind FULL OUTER FOO are not supported");
+        assert_eq!(
+            words("Unsupported JOIN operator FullOuterFoo"),
+            "Joins of the kind FULL OUTER FOO are not supported"
+        );
     }
 
     #[test]
     fn names_nearby_are_suggested() {
-        assert_eq!(words("Invalid function 'cout'.\nDid you mean 'cot'?"), "There is no function 'cout'. Did you mean 'count'?");
+        assert_eq!(
+            words("Invalid function 'cout'.\nDid you mean 'cot'?"),
+            "There is no function 'cout'. Did you mean 'count'?"
+        );
         assert_eq!(
             words("table 'datafusion.public.order' not found"),
             "Table 'order' not found. Did you mean 'orders'?"

@@ -69,9 +69,8 @@ pub async fn answer(
     let fail = |error| describe(error, sql, &session.context);
     // CREATE TABLE AS is done with when it is prepared.
     let preparing = debug_span!("prepare", group = STATEMENTS, lane = STATEMENTS);
-    let prepared = on(workers, || {
-        SpawnedTask::spawn(on_large_stack(prepare(session.context.clone(), sql.to_string())))
-    });
+    let prepared =
+        on(workers, || SpawnedTask::spawn(on_large_stack(prepare(session.context.clone(), sql.to_string()))));
     let Some(prepared) = prepared.join().await.unwrap_or_else(|error| Err(stopped(error))).map_err(fail)? else {
         return Ok(Answer::Done);
     };

@@ -22,7 +22,8 @@ fn a_longer_statement_takes_longer() {
 
 #[test]
 fn the_timer_is_switched_in_a_script() {
-    let script = b"-- how long it takes\n/* in words */ -- and a comment\n.timer on\nSELECT 1;\n.timer off\nSELECT 2;\n";
+    let script =
+        b"-- how long it takes\n/* in words */ -- and a comment\n.timer on\nSELECT 1;\n.timer off\nSELECT 2;\n";
     let run = Shell::new().run_with_input(&[], script);
     assert_eq!(run.err.lines().count(), 1, "{}", run.err);
     assert!(run.err.starts_with("ran in 0.") && run.err.ends_with(" s\n"), "{}", run.err);

@@ -28,7 +28,8 @@ const PART_TIME: Duration = Duration::from_millis(50);
 
 /// The functions whose time grows with the length of a text, by their names.
 static TEXT_FUNCTIONS: LazyLock<HashSet<String>> = LazyLock::new(|| {
-    let functions = [crypto::functions(), encoding::functions(), regex::functions(), string::functions(), unicode::functions()];
+    let functions =
+        [crypto::functions(), encoding::functions(), regex::functions(), string::functions(), unicode::functions()];
     functions.into_iter().flatten().map(|function| function.name().to_string()).collect()
 });
 
@@ -67,10 +68,14 @@ impl InterruptibleScalar {
 impl ScalarUDFImpl for InterruptibleScalar {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         check()?;
-        let bytes: usize = args.args.iter().map(|argument| match argument {
-            ColumnarValue::Array(array) => array.get_array_memory_size(),
-            ColumnarValue::Scalar(_) => 0,
-        }).sum();
+        let bytes: usize = args
+            .args
+            .iter()
+            .map(|argument| match argument {
+                ColumnarValue::Array(array) => array.get_array_memory_size(),
+                ColumnarValue::Scalar(_) => 0,
+            })
+            .sum();
         if bytes < SMALL_BYTES || args.number_rows <= 1 {
             return self.function.invoke_with_args(args);
         }

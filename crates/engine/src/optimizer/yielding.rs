@@ -29,9 +29,12 @@ impl YieldingOperators {
 impl PhysicalOptimizerRule for YieldingOperators {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
-            let multiplies =
-                node.is::<CrossJoinExec>() || node.is::<NestedLoopJoinExec>() || node.is::<UnnestExec>();
-            if multiplies { Ok(Transformed::yes(Arc::new(CooperativeExec::new(node)) as _)) } else { Ok(Transformed::no(node)) }
+            let multiplies = node.is::<CrossJoinExec>() || node.is::<NestedLoopJoinExec>() || node.is::<UnnestExec>();
+            if multiplies {
+                Ok(Transformed::yes(Arc::new(CooperativeExec::new(node)) as _))
+            } else {
+                Ok(Transformed::no(node))
+            }
         })
         .map(|transformed| transformed.data)
     }

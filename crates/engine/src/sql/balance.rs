@@ -81,11 +81,11 @@ impl VisitorMut for Balancing {
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if let Expr::BinaryOp { op: op @ (BinaryOperator::And | BinaryOperator::Or), .. } = expr {
             let op = op.clone();
-            balance_chain(expr, |expr| split_binary(expr, &op), |left, right| Expr::BinaryOp {
-                left: Box::new(left),
-                op: op.clone(),
-                right: Box::new(right),
-            });
+            balance_chain(
+                expr,
+                |expr| split_binary(expr, &op),
+                |left, right| Expr::BinaryOp { left: Box::new(left), op: op.clone(), right: Box::new(right) },
+            );
         }
         self.enter(1)
     }
@@ -168,9 +168,16 @@ fn balance_set_operations(body: &mut SetExpr) {
     while let SetExpr::SetOperation { op, set_quantifier, .. } = below {
         let (op, set_quantifier) = (*op, *set_quantifier);
         if is_associative(op, set_quantifier) {
-            balance_chain(below, |tree| split_set_operation(tree, op, set_quantifier), |left, right| {
-                SetExpr::SetOperation { op, set_quantifier, left: Box::new(left), right: Box::new(right) }
-            });
+            balance_chain(
+                below,
+                |tree| split_set_operation(tree, op, set_quantifier),
+                |left, right| SetExpr::SetOperation {
+                    op,
+                    set_quantifier,
+                    left: Box::new(left),
+                    right: Box::new(right),
+                },
+            );
         }
         // The end of this chain.
         let mut first = below;

@@ -55,7 +55,10 @@ fn ctrl_c_leaves_nothing_behind() {
         let moment = Duration::from_millis(random.next() % LATEST_MOMENT);
         match interrupt(&shell, &mut terminal, kind, moment) {
             Ok(Figures { prompt, answer, idle }) => {
-                println!("{:24} after {moment:6.1?}: prompt {prompt:6.1?}, answer {answer:6.1?}, idle {idle:6.1?}", kind.name);
+                println!(
+                    "{:24} after {moment:6.1?}: prompt {prompt:6.1?}, answer {answer:6.1?}, idle {idle:6.1?}",
+                    kind.name
+                );
                 if prompt > PATIENCE || answer > PATIENCE || idle > PATIENCE {
                     late.push(format!(
                         "{} after {moment:?}: prompt {prompt:?}, answer {answer:?}, idle {idle:?}",
