@@ -48,8 +48,8 @@ impl CpuSelection {
 
     /// Takes a batch, in one pass over the columns that are needed, and returns how: [`Evaluation::Branching`] or
     /// [`Evaluation::Predicated`]. Takes nothing and returns `None` if a column is of another type than
-    /// [`takes_type`](super::takes_type), or the factor of a product of decimals does not fit 64 bits: whether the product
-    /// overflows is then for others to say.
+    /// [`takes_type`](super::takes_type), or a product of integers or the factor of a product of decimals does not fit 64
+    /// bits: whether the product overflows is then for others to say.
     pub fn push(&mut self, batch: &RecordBatch) -> Option<Evaluation> {
         let numbers = self.selection.columns();
         let columns = numbers.iter().map(|column| Column::new(batch.column(*column))).collect::<Option<Vec<_>>>()?;

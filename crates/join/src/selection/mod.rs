@@ -39,9 +39,10 @@ pub enum Aggregate {
     CountRows,
     /// How many values a column has.
     Count(usize),
-    /// The sum of a column; it wraps in the type of the result.
+    /// The sum of a column. Of integers of up to 64 bits it is exact.
     Sum(usize),
-    /// The sum of the products of two columns of one kind: both of 64-bit integers, which wrap, or both of decimals.
+    /// The sum of the products of two columns of one kind: both of 64-bit integers, whose products must fit
+    /// them, or both of decimals.
     SumOfProducts(usize, usize),
     /// The smallest value of a column.
     Min(usize),

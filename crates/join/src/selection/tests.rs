@@ -47,24 +47,31 @@ fn products_of_decimals_are_summed_in_128_bits() {
 }
 
 #[test]
-fn integers_wrap_in_64_bits() {
-    let signed: ArrayRef = Arc::new(Int64Array::from(vec![i64::MAX, 5, i64::MIN, -7]));
+fn sums_of_integers_are_exact() {
+    let signed: ArrayRef = Arc::new(Int64Array::from(vec![i64::MAX, 5, i64::MAX, -7]));
     let unsigned: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX, 3, u64::MAX, 9]));
-    let selection = Selection {
-        ranges: vec![],
-        aggregates: vec![
-            Aggregate::Sum(0),
-            Aggregate::SumOfProducts(0, 0),
-            Aggregate::SumOfProducts(1, 1),
-            Aggregate::Max(1),
-        ],
-    };
-    let types = [DataType::Int64, DataType::Int64, DataType::UInt64, DataType::UInt64];
-    let found = select(&selection, &batch(vec![signed, unsigned]), &types);
-    assert_eq!(found[0].as_primitive::<Int64Type>().value(0), -3);
-    assert_eq!(found[1].as_primitive::<Int64Type>().value(0), 1 + 25 + 49);
-    assert_eq!(found[2].as_primitive::<UInt64Type>().value(0), 1 + 9 + 1 + 81);
-    assert_eq!(found[3].as_primitive::<UInt64Type>().value(0), u64::MAX);
+    let selection =
+        Selection { ranges: vec![], aggregates: vec![Aggregate::Sum(0), Aggregate::Sum(1), Aggregate::Max(1)] };
+    let sum = DataType::Decimal128(38, 0);
+    let found = select(&selection, &batch(vec![signed, unsigned]), &[sum.clone(), sum, DataType::UInt64]);
+    assert_eq!(found[0].as_primitive::<Decimal128Type>().value(0), 2 * i128::from(i64::MAX) - 2);
+    assert_eq!(found[1].as_primitive::<Decimal128Type>().value(0), 2 * i128::from(u64::MAX) + 12);
+    assert_eq!(found[2].as_primitive::<UInt64Type>().value(0), u64::MAX);
+}
+
+#[test]
+fn products_of_integers_that_overflow_are_for_others() {
+    let largest: ArrayRef = Arc::new(Int64Array::from(vec![i64::from(i32::MAX), 3_037_000_499, -7]));
+    let larger: ArrayRef = Arc::new(Int64Array::from(vec![1, 3_037_000_500, 2]));
+    let selection = Selection { ranges: vec![], aggregates: vec![Aggregate::SumOfProducts(0, 0)] };
+    let sum = DataType::Decimal128(38, 0);
+    let found = select(&selection, &batch(vec![Arc::clone(&largest)]), &[sum]);
+    let squares = [i128::from(i32::MAX), 3_037_000_499, 7].map(|factor| factor * factor);
+    assert_eq!(found[0].as_primitive::<Decimal128Type>().value(0), squares.into_iter().sum());
+    for evaluation in [Evaluation::Branching, Evaluation::Predicated] {
+        let mut cpu = CpuSelection::new(Arc::new(selection.clone()), evaluation);
+        assert_eq!(cpu.push(&batch(vec![Arc::clone(&larger)])), None);
+    }
 }
 
 #[test]
