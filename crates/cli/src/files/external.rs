@@ -10,6 +10,8 @@ use datafusion::datasource::provider::DefaultTableFactory;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::CreateExternalTable;
 
+use super::format::NamedFormat;
+use super::listing;
 use super::scan::FilesTable;
 use super::table::{self, Selection};
 
@@ -27,6 +29,9 @@ impl TableProviderFactory for ExternalTables {
             location.contains(['*', '?', '[']) && !location.contains("://") && !Path::new(location).exists()
         };
         let Some(location) = command.locations.iter().find(|location| is_pattern(location)) else {
+            if command.schema.fields().is_empty() {
+                refuse_leaving_out(command)?;
+            }
             return self.host.create(state, command).await;
         };
         let state = state
@@ -55,4 +60,26 @@ impl TableProviderFactory for ExternalTables {
         let table = FilesTable::new(selection, format, file_schema, columns);
         Ok(Arc::new(table.with_definition(command.definition.clone())))
     }
+}
+
+/// Refuses a folder with files of the format whose names end otherwise than the ones that DataFusion reads there.
+fn refuse_leaving_out(command: &CreateExternalTable) -> Result<()> {
+    let kind = command.file_type.to_ascii_lowercase();
+    for location in command.locations.iter().filter(|location| Path::new(location).is_dir()) {
+        let Ok(files) = listing::files(location) else { continue };
+        let named = files.iter().filter_map(|file| Some((file, NamedFormat::of(file.path.to_str()?)?)));
+        let of_kind: Vec<_> = named.filter(|(_, named)| named.known_as == kind).collect();
+        let is_read = |suffix: &str| suffix.starts_with(&format!(".{kind}")) && suffix == suffix.to_ascii_lowercase();
+        let Some((first, of_first)) = of_kind.iter().find(|(_, named)| is_read(&named.suffix)) else { continue };
+        if let Some((other, _)) = of_kind.iter().find(|(_, named)| named.suffix != of_first.suffix) {
+            return plan_err!(
+                "CREATE EXTERNAL TABLE over the folder '{location}' would read {} and leave {} out: name the files of one \
+                 format by a pattern, as in '{}/*'",
+                first.path.display(),
+                other.path.display(),
+                location.trim_end_matches('/')
+            );
+        }
+    }
+    Ok(())
 }

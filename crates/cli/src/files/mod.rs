@@ -13,5 +13,5 @@ mod table;
 pub use external::ExternalTables;
 pub use format::{KNOWN_NAMES, NamedFormat};
 pub use local_only::LocalFilesOnly;
-pub use statement::{read_names, refuse_equal_names};
+pub use statement::{read_names, refuse_equal_names, with_files_named};
 pub use table::FileTables;

@@ -3,10 +3,9 @@
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Result, ScalarValue, plan_err};
 
-use super::listing::Found;
+use overspill::analyzer::NULL_PARTITION;
 
-/// The value of a folder that stands for NULL.
-const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
+use super::listing::Found;
 
 /// The columns of the folders of files: integers or dates if all values are, else text.
 ///
@@ -56,7 +55,7 @@ pub fn values(file: &Found, columns: &[FieldRef]) -> Result<Vec<ScalarValue>> {
 
 /// The value that the name of a folder stands for; none for NULL.
 fn decoded(value: &str) -> Option<String> {
-    if value == NULL {
+    if value == NULL_PARTITION {
         return None;
     }
     let mut bytes = Vec::with_capacity(value.len());
@@ -89,6 +88,6 @@ mod tests {
     fn values_are_decoded_and_null_is_null() {
         assert_eq!(decoded("a%20b%2Fc"), Some("a b/c".to_string()));
         assert_eq!(decoded("100%"), Some("100%".to_string()));
-        assert_eq!(decoded(NULL), None);
+        assert_eq!(decoded(NULL_PARTITION), None);
     }
 }

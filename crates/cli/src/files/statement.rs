@@ -1,13 +1,20 @@
-//! What the names of files in `COPY … TO` and `CREATE EXTERNAL TABLE` say about their format.
+//! Files of statements: what their names say about their format, and which ones an error is about.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use datafusion::common::{Result, plan_err};
+use arrow::error::ArrowError;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err, plan_err};
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::logical_expr::sqlparser::ast::Value;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement;
 
 use super::format::{KNOWN_NAMES, NamedFormat};
+use crate::failure::plain;
 use crate::output::distinct_names;
 
 /// The formats that `STORED AS` may name, and what DataFusion calls them.
@@ -65,6 +72,40 @@ pub fn refuse_equal_names(plan: &LogicalPlan) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Says which files a plan reads where an error is about the content of one and does not name it.
+pub fn with_files_named(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -> DataFusionError {
+    let is_about_content = match error.find_root() {
+        DataFusionError::ParquetError(_) => true,
+        DataFusionError::ArrowError(error, _) => {
+            matches!(**error, ArrowError::ParquetError(_) | ArrowError::IpcError(_) | ArrowError::IoError(_, _))
+        }
+        _ => false,
+    };
+    let mut files = Vec::new();
+    let _ = plan.apply(|node| {
+        let scan = node
+            .downcast_ref::<DataSourceExec>()
+            .and_then(|scan| (scan.data_source().as_ref() as &dyn std::any::Any).downcast_ref::<FileScanConfig>());
+        if let Some(scan) = scan
+            && matches!(scan.file_source().file_type(), "parquet" | "arrow")
+        {
+            files.extend(
+                scan.file_groups.iter().flat_map(|group| group.iter()).map(|file| file.object_meta.location.clone()),
+            );
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    files.sort();
+    files.dedup();
+    if !is_about_content || files.is_empty() {
+        return error;
+    }
+    const MOST: usize = 20;
+    let more = if files.len() > MOST { format!(" and {} more", files.len() - MOST) } else { String::new() };
+    let names: Vec<_> = files.iter().take(MOST).map(|file| format!("/{file}")).collect();
+    exec_datafusion_err!("{}, while these files were read: {}{more}", plain(&error), names.join(", "))
 }
 
 fn known(format: &str) -> Result<&'static str> {

@@ -23,7 +23,7 @@ use super::ignored::refuse_ignored;
 use super::summarize;
 use crate::args::Format;
 use crate::failure::{Failure, Outcome, describe};
-use crate::files::{read_names, refuse_equal_names};
+use crate::files::{read_names, refuse_equal_names, with_files_named};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::session::Session;
@@ -77,6 +77,7 @@ pub async fn answer(
     drop(preparing);
     let _running = debug_span!("run", group = STATEMENTS, lane = STATEMENTS);
     let Prepared { kind, plan, context } = prepared;
+    let fail = |error| fail(with_files_named(error, &plan));
     let watched = progress.watch(&plan, context.memory_pool());
     let mut rows = on(workers, || Rows::of(Arc::clone(&plan), context));
     match kind {

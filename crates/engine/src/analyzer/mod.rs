@@ -8,6 +8,7 @@ mod existence;
 mod integer_overflow;
 mod lossy_casts;
 pub mod membership;
+mod null_partitions;
 mod row_changes;
 mod set_comparison;
 mod set_operation_all;
@@ -25,6 +26,7 @@ pub(crate) use integer_overflow::CheckedArithmetic;
 pub use integer_overflow::IntegerOverflow;
 pub use lossy_casts::LossyCasts;
 use membership::MembershipToMarkJoin;
+pub use null_partitions::{NULL_PARTITION, NullPartitions};
 pub use row_changes::RowChanges;
 pub use set_comparison::OrderComparison;
 pub use set_operation_all::SetOperationAll;
@@ -46,6 +48,7 @@ fn before_coercion() -> Vec<Rule> {
     vec![
         Arc::new(RowChanges),
         Arc::new(WriteAside),
+        Arc::new(NullPartitions),
         Arc::new(UnenforcedKeys),
         Arc::new(UsingColumns),
         Arc::new(Comparisons),

@@ -1,4 +1,4 @@
-//! CSV and JSON files that DataFusion 55 reads wrongly.
+//! Files that DataFusion 55 reads or writes wrongly.
 //!
 //! Each test also asserts that DataFusion does so: where one no longer holds, its part of `overspill::files` can go.
 
@@ -8,6 +8,7 @@ use std::path::Path;
 use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use overspill::{OverspillConfig, OverspillSessionExt};
 use tempfile::TempDir;
 
 const ROWS: usize = 5_000;
@@ -86,4 +87,29 @@ async fn arrays_of_any_size_are_read() {
     let stock = "OPTIONS ('format.newline_delimited' 'false')";
     assert!(answer(false, folder.path(), "JSON", stock, "SELECT sum(k) FROM t").await.is_err());
     assert_needed(&folder, "JSON", "", "SELECT sum(k) FROM t", "| 12497500 ").await;
+}
+
+#[tokio::test]
+async fn rows_of_a_null_partition_have_a_folder_of_their_own() {
+    for ours in [true, false] {
+        let folder = folder(&[]);
+        let mut state = SessionStateBuilder::new_with_default_features();
+        if ours {
+            state = state.with_overspill(OverspillConfig::default());
+        }
+        let context = SessionContext::new_with_state(state.build());
+        let target = folder.path().display();
+        let sql = format!(
+            "COPY (SELECT * FROM (VALUES (1, 5, 'x'), (2, NULL, NULL), (3, 0, '')) t(k, p, q)) TO '{target}/' \
+             STORED AS CSV PARTITIONED BY (p, q)"
+        );
+        context.sql(&sql).await.unwrap().collect().await.unwrap();
+        let mut folders: Vec<_> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        folders.sort();
+        let all = ["p=0", "p=5", "p=__HIVE_DEFAULT_PARTITION__"];
+        assert_eq!(folders == all, ours, "{folders:?}");
+    }
 }

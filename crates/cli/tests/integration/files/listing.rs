@@ -69,7 +69,12 @@ fn damaged_files_are_named() {
     for format in ["parquet", "arrow"] {
         shell.succeed(&["-c", &format!("COPY (SELECT k, k % 7 AS v FROM range(100000) r(k)) TO 'd/good.{format}'")]);
         let bytes = std::fs::read(shell.folder().join(format!("d/good.{format}"))).unwrap();
-        for (kind, content) in [("cut", bytes[..bytes.len() / 2].to_vec()), ("empty", vec![])] {
+        let mut overwritten = bytes.clone();
+        let end = bytes.len() * 3 / 4;
+        overwritten[500..end].iter_mut().for_each(|byte| *byte = byte.wrapping_mul(7).wrapping_add(13));
+        for (kind, content) in
+            [("cut", bytes[..bytes.len() / 2].to_vec()), ("overwritten", overwritten), ("empty", vec![])]
+        {
             let name = format!("d/{kind}.{format}");
             shell.write(&name, content);
             let error = shell.fail(&["-c", &format!("SELECT count(*), sum(v) FROM 'd/*.{format}'")]);
@@ -78,4 +83,15 @@ fn damaged_files_are_named() {
         }
         std::fs::remove_file(shell.folder().join(format!("d/good.{format}"))).unwrap();
     }
+}
+
+#[test]
+fn a_folder_of_which_an_external_table_would_leave_files_out_is_refused() {
+    let shell = Shell::new();
+    shell.write("d/A.CSV", "k\n1\n");
+    shell.write("d/b.csv", "k\n2\n");
+    let error = shell.fail(&["-c", "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 'd/'"]);
+    assert!(error.contains("A.CSV") && error.contains("'d/*'"), "{error}");
+    let sql = "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 'd/*'; SELECT sum(k) AS s FROM t";
+    assert_eq!(shell.rows(sql), ["{\"s\":3}"]);
 }

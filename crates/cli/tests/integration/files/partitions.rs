@@ -55,3 +55,14 @@ fn only_files_of_folders_that_pass_are_read() {
     let plan = shell.succeed(&["-c", "EXPLAIN SELECT k FROM 'p' WHERE y = 2024"]);
     assert!(plan.contains("y=2024") && !plan.contains("y=0"), "{plan}");
 }
+
+#[test]
+fn what_copy_partitions_is_read_back() {
+    let shell = Shell::new();
+    let rows = "SELECT * FROM (VALUES (1, 5, 'x'), (2, NULL, NULL), (3, 0, 'a/b c')) t(k, p, q)";
+    shell.succeed(&["-c", &format!("COPY ({rows}) TO 'd' STORED AS PARQUET PARTITIONED BY (p, q)")]);
+    assert_eq!(
+        shell.rows("SELECT k, p, q FROM 'd' ORDER BY k"),
+        ["{\"k\":1,\"p\":5,\"q\":\"x\"}", "{\"k\":2,\"p\":null,\"q\":null}", "{\"k\":3,\"p\":0,\"q\":\"a/b c\"}"]
+    );
+}

@@ -8,7 +8,8 @@ fn a_compressed_name_is_a_compressed_file() {
     let magic: [(&str, &[u8]); 4] =
         [("gz", b"\x1f\x8b"), ("bz2", b"BZh"), ("xz", b"\xfd7zXZ"), ("zst", b"\x28\xb5\x2f\xfd")];
     for (end, magic) in magic {
-        for kind in ["csv", "ndjson", "json", "tsv"] {
+        let kinds: &[&str] = if end == "gz" { &["csv", "ndjson", "json", "tsv"] } else { &["csv"] };
+        for kind in kinds {
             let (copied, output) = (format!("c.{kind}.{end}"), format!("o.{kind}.{end}"));
             shell.succeed(&["-c", &format!("COPY (SELECT k, k::text AS v FROM range(1000) r(k)) TO '{copied}'")]);
             shell.succeed(&["--output", &output, "-c", "SELECT k, k::text AS v FROM range(1000) r(k)"]);

@@ -3,10 +3,10 @@
 //! What DataFusion 55 does wrongly and this does not:
 //!
 //! - It cuts a file at line breaks, also at those inside quotes, so that rows are lost, doubled or torn
-//!   ([`split`] finds where records begin).
-//! - It takes the columns of all files of a table in the order of the first ([`header`] finds them by name).
+//!   (`split` finds where records begin).
+//! - It takes the columns of all files of a table in the order of the first (`header` finds them by name).
 //! - A column without a value among the first rows is NULL to the end of the file.
-//! - It writes NULL and empty text alike, and reads them alike ([`writer`]).
+//! - It writes NULL and empty text alike, and reads them alike (`writer`).
 //! - Its errors do not say in which file, and in which line.
 
 mod columns;

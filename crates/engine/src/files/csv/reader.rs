@@ -80,8 +80,10 @@ impl Batches {
             }
             let bytes = &self.piece[self.rest.clone()];
             if let Some(header) = &mut self.header {
-                let (read, _) = self.lexer.read(bytes, header);
+                let (read, stop) = self.lexer.read(bytes, header);
                 self.rest.start += read;
+                // Blank lines before the header may reach over the end of the part.
+                self.done = stop == Stop::End;
                 if header.has_ended() {
                     self.header = None;
                 }
