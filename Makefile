@@ -52,6 +52,7 @@ test-rust: $(VENV)/complete
 test-tpch: build $(VENV)/complete
 	"$(OVERSPILL)" datagen tpch --scale 1 --dir "$(DATA)/tpch-sf1"
 	"$(VENV)/bin/python" tests/tpch/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1"
+	"$(VENV)/bin/python" tests/tpch/memory.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf1" --short
 	$(CARGO) build --workspace --locked
 	"$(OVERSPILL)" datagen tpch --scale 0.1 --dir "$(DATA)/tpch-sf0.1"
 	"$(VENV)/bin/python" tests/tpch/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf0.1" --emulated 268435456,16777216

@@ -2,13 +2,16 @@
 query, and compares them with DuckDB on the same Parquet files.
 
 It also checks that the peak resident memory stayed within the limit plus 200 MB, and that nothing is left in the
-temporary directory. The default limit suits scale factor 1; `--limits 256MB` is meant for scale factor 10.
+temporary directory. The default limit suits scale factor 1; `--limits 256MB` is meant for scale factor 10. `--short` runs
+some of the queries, each in a limit and with threads that have been too few for it before, and a COPY to a partitioned
+folder.
 """
 
 import argparse
 import concurrent.futures
 import multiprocessing
 import sys
+import tempfile
 from pathlib import Path
 
 from run import HEADROOM, Failure, Overspill, answers_of_duckdb, compare, size_in_bytes
@@ -73,36 +76,81 @@ QUERIES = {
 }
 
 
+# A query, a memory limit and a number of threads. Each failed, or took more resident memory than it may.
+SHORT = [
+    ("order by one text", "256MB", 2),
+    ("order by text", "32MB", 2),
+    ("numbered table", "32MB", 2),
+    ("sums of partitions", "32MB", 2),
+    ("group by key", "8MB", 2),
+    ("group by text", "32MB", 64),
+]
+# Rows that a COPY writes to a folder for each of their seven ways of shipping.
+COPIED = "SELECT l_orderkey, l_comment, l_quantity, l_shipmode FROM lineitem"
+COPY_LIMIT = "64MB"
+
+
+def summary_of_folder(path):
+    """The rows and a sum of each folder of a partitioned table, by DuckDB."""
+    import duckdb
+
+    files = f"read_parquet('{path}/*/*.parquet', hive_partitioning = true)"
+    return duckdb.sql(f"SELECT l_shipmode, count(*), sum(l_orderkey) FROM {files} GROUP BY ALL ORDER BY ALL").fetchall()
+
+
+def check(engine, sql, theirs):
+    """Checks the rows and the peak memory of a query; gives a line about it."""
+    text, peak, seconds = engine.run(sql)
+    compare(theirs, text)
+    line = f"{seconds:6.1f} s  peak {peak / 1e6:5.0f} MB"
+    if peak > size_in_bytes(engine.limit) + HEADROOM:
+        raise Failure(f"{line} is more than the limit and {HEADROOM / 1e6:.0f} MB")
+    return line
+
+
+def check_copy(engine, process, theirs):
+    """Checks what a COPY to a partitioned folder writes; gives a line about it."""
+    with tempfile.TemporaryDirectory(prefix="overspill-copy-") as folder:
+        table = Path(folder) / "table"
+        line = check(engine, f"COPY ({COPIED}) TO '{table}' STORED AS PARQUET PARTITIONED BY (l_shipmode)", [])
+        written = process.submit(summary_of_folder, table).result()
+    if written != theirs:
+        raise Failure(f"{written} was written, and not {theirs}")
+    return line
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--overspill", required=True, help="the program")
     parser.add_argument("--data", required=True, type=Path, help="the folder of Parquet files")
     parser.add_argument("--limits", default="32MB", help="memory limits, comma-separated [32MB]")
     parser.add_argument("--queries", default="", help="only those whose names contain one of these words, comma-separated")
+    parser.add_argument("--short", action="store_true", help="a few queries, each in a limit of its own, and a COPY")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of the engine")
     arguments = parser.parse_args()
 
     data = arguments.data.resolve()
     words = arguments.queries.split(",")
-    wanted = {name: sql for name, sql in QUERIES.items() if any(word in name for word in words)}
+    runs = [(name, limit, None) for limit in arguments.limits.split(",") for name in QUERIES]
+    runs = [run for run in (SHORT if arguments.short else runs) if any(word in run[0] for word in words)]
     spawn = multiprocessing.get_context("spawn")
+    failures = 0
     with concurrent.futures.ProcessPoolExecutor(max_workers=1, mp_context=spawn) as process:
         tables = {table: f"SELECT count(*) FROM {table}" for table in ["lineitem", "orders"]}
         counts = process.submit(answers_of_duckdb, data, tables).result()
         skipped = {table: rows[0][0] - LAST for table, rows in counts.items()}
-        wanted = {name: sql.format(**skipped) for name, sql in wanted.items()}
-        answers = process.submit(answers_of_duckdb, data, wanted).result()
-
-    failures = 0
-    for limit in arguments.limits.split(","):
-        engine = Overspill(arguments.overspill, data, limit, arguments.set)
-        for name, sql in wanted.items():
+        queries = {name: QUERIES[name].format(**skipped) for name, _, _ in runs}
+        copied = f"SELECT l_shipmode, count(*), sum(l_orderkey) FROM ({COPIED}) GROUP BY ALL ORDER BY ALL"
+        answers = process.submit(answers_of_duckdb, data, {**queries, "copy": copied}).result()
+        checks = [
+            (name, limit, lambda engine, name=name: check(engine, queries[name], answers[name]), threads)
+            for name, limit, threads in runs
+        ]
+        if arguments.short:
+            checks.append(("copy", COPY_LIMIT, lambda engine: check_copy(engine, process, answers["copy"]), 2))
+        for name, limit, run, threads in checks:
             try:
-                text, peak, seconds = engine.run(sql)
-                compare(answers[name], text)
-                line = f"{seconds:6.1f} s  peak {peak / 1e6:5.0f} MB"
-                if peak > size_in_bytes(limit) + HEADROOM:
-                    raise Failure(f"{line} is more than the limit and {HEADROOM / 1e6:.0f} MB")
+                line = run(Overspill(arguments.overspill, data, limit, arguments.set, threads))
             except Failure as failure:
                 failures += 1
                 line = f"FAILED: {failure}"

@@ -46,8 +46,8 @@ def location(data, table):
 class Overspill:
     """The program with one memory limit."""
 
-    def __init__(self, program, data, limit, settings):
-        self.program, self.limit, self.settings = program, limit, settings
+    def __init__(self, program, data, limit, settings, threads=None):
+        self.program, self.limit, self.settings, self.threads = program, limit, settings, threads
         self.on_device = any(setting.startswith("overspill.device=") for setting in settings)
         self.rows = self.device_rows = self.spilled_by_device = 0
         self.tables = [
@@ -59,6 +59,8 @@ class Overspill:
         arguments = [self.program, "--format", "csv", "--quiet"]
         if self.limit != "ample":
             arguments += ["--memory-limit", self.limit]
+        if self.threads is not None:
+            arguments += ["--threads", str(self.threads)]
         for setting in [*self.settings, *settings]:
             arguments += ["--set", setting]
         with tempfile.TemporaryDirectory(prefix="overspill-tpch-") as folder:

@@ -15,10 +15,11 @@ const JOIN_PREFIXES: [&str; 2] = ["HybridJoin", "ThetaJoin"];
 /// What the names of the consumers of DataFusion's repartitions start with.
 const REPARTITION_PREFIX: &str = "RepartitionExec";
 
-/// What the names of the consumers of sorted and grouped rows start with, which move to disk when they are refused
-/// memory: our sorts, and DataFusion's hash aggregates.
-const STATE_PREFIXES: [&str; 6] = [
-    "SpillingSort",
+/// What the names of the consumers of our sorts start with.
+const SORT_PREFIX: &str = "SpillingSort";
+
+/// What the names of the consumers of DataFusion's hash aggregates start with.
+const AGGREGATE_PREFIXES: [&str; 5] = [
     "PartialHashAggregateStream",
     "PartialReduceHashAggregateStream",
     "FinalHashAggregateStream",
@@ -43,14 +44,16 @@ const NAMED_CONSUMERS: usize = 5;
 /// the limit, less what joins hold, less the larger of the headroom and what all others hold. The headroom is a
 /// quarter of the limit up to 16 MiB, and never less than a tenth of the limit.
 ///
-/// A sort and a hash aggregate hold at most as much as is then still free, less the headroom: alone such an operator
-/// gets half of what it may share, two get a third each, and so on. What it asks for while it holds nothing is bounded
+/// A sort and a hash aggregate hold at most as much as is then still free, less the headroom: alone a sort gets half of
+/// what it may share, two get a third each, and so on. What aggregates hold counts twice for that: their tables grow
+/// before they ask, and what they spill or hand on is a copy that they do not reserve. What either asks for while it holds nothing is bounded
 /// by the limit alone, as is what it asks for beside what it holds: an aggregate that merges what it has spilled
 /// reserves the merge, which takes what it gets, and then by another reservation the groups that it is working on,
 /// which cannot spill.
 ///
 /// A repartition, which writes to disk whatever it is refused and never fails, leaves half of the headroom free: else it
-/// takes all, and joins that begin to spill do not find the floor without which they cannot.
+/// takes all, and joins that begin to spill do not find the floor without which they cannot. Beside sorts and aggregates
+/// it is bounded as they are.
 ///
 /// Every other consumer, a join's unspillable working buffers included, is bounded by the limit alone.
 pub struct HeadroomPool {
@@ -65,6 +68,10 @@ struct State {
     joins: usize,
     /// Bytes held by everything else.
     others: usize,
+    /// The part of that which aggregates hold that can spill.
+    aggregates: usize,
+    /// How many sorts and aggregates there are that can spill.
+    state_consumers: usize,
     /// By consumer id; a consumer may have several reservations.
     consumers: HashMap<usize, Consumer>,
 }
@@ -74,7 +81,8 @@ struct Consumer {
     name: String,
     is_join: bool,
     is_repartition: bool,
-    is_state: bool,
+    is_sort: bool,
+    is_aggregate: bool,
     reserved: usize,
 }
 
@@ -93,7 +101,16 @@ enum Refusal {
 impl HeadroomPool {
     /// A pool of `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { state: Mutex::new(State { limit, joins: 0, others: 0, consumers: HashMap::new() }) }
+        Self {
+            state: Mutex::new(State {
+                limit,
+                joins: 0,
+                others: 0,
+                aggregates: 0,
+                state_consumers: 0,
+                consumers: HashMap::new(),
+            }),
+        }
     }
 
     /// Changes the limit to `limit` bytes. Memory that is held beyond it stays held, but nothing grows until enough
@@ -124,31 +141,42 @@ impl State {
     }
 
     fn consumer_mut(&mut self, consumer: &MemoryConsumer) -> &mut Consumer {
-        self.consumers.entry(consumer.id()).or_insert_with(|| Consumer {
-            name: consumer.name().to_owned(),
-            is_join: consumer.can_spill() && JOIN_PREFIXES.iter().any(|prefix| consumer.name().starts_with(prefix)),
-            is_repartition: consumer.can_spill() && consumer.name().starts_with(REPARTITION_PREFIX),
-            is_state: consumer.can_spill() && STATE_PREFIXES.iter().any(|prefix| consumer.name().starts_with(prefix)),
-            reserved: 0,
+        self.consumers.entry(consumer.id()).or_insert_with(|| {
+            let is = |prefix: &str| consumer.can_spill() && consumer.name().starts_with(prefix);
+            let (is_sort, is_aggregate) = (is(SORT_PREFIX), AGGREGATE_PREFIXES.into_iter().any(is));
+            self.state_consumers += usize::from(is_sort || is_aggregate);
+            Consumer {
+                name: consumer.name().to_owned(),
+                is_join: JOIN_PREFIXES.into_iter().any(is),
+                is_repartition: is(REPARTITION_PREFIX),
+                is_sort,
+                is_aggregate,
+                reserved: 0,
+            }
         })
     }
 
     fn grow(&mut self, consumer: &MemoryConsumer, additional: usize) {
         let consumer = self.consumer_mut(consumer);
         consumer.reserved = consumer.reserved.saturating_add(additional);
-        let total = if consumer.is_join { &mut self.joins } else { &mut self.others };
+        let (is_join, is_aggregate) = (consumer.is_join, consumer.is_aggregate);
+        let total = if is_join { &mut self.joins } else { &mut self.others };
         *total = total.saturating_add(additional);
+        if is_aggregate {
+            self.aggregates = self.aggregates.saturating_add(additional);
+        }
     }
 
-    /// Bytes that sorts and aggregates may still take.
+    /// Bytes that sorts and aggregates may still take. What aggregates hold counts twice.
     fn free_for_state(&self) -> usize {
-        self.free().saturating_sub(HeadroomPool::headroom(self.limit))
+        self.free().saturating_sub(HeadroomPool::headroom(self.limit)).saturating_sub(self.aggregates)
     }
 
     fn check_growth(&mut self, reservation: &MemoryReservation, additional: usize) -> Result<(), Refusal> {
         let consumer = reservation.consumer();
         let free = self.free();
         let free_for_state = self.free_for_state();
+        let has_state_consumers = self.state_consumers > 0;
         let free_for_joins = self.free_for_joins();
         let kept_for_floors = self.kept_for_floors();
         let consumer = self.consumer_mut(consumer);
@@ -159,8 +187,10 @@ impl State {
             return Err(Refusal::Floors);
         }
         let held = consumer.reserved;
-        if consumer.is_state && held > 0 && held == reservation.size() {
-            let left = free_for_state.checked_sub(additional).ok_or(Refusal::State)?;
+        let is_bounded = (consumer.is_sort || consumer.is_aggregate) && held > 0 && held == reservation.size();
+        if is_bounded || (consumer.is_repartition && has_state_consumers) {
+            let needed = if consumer.is_aggregate { additional.saturating_mul(2) } else { additional };
+            let left = free_for_state.checked_sub(needed).ok_or(Refusal::State)?;
             if held + additional > left {
                 return Err(Refusal::State);
             }
@@ -187,8 +217,8 @@ impl State {
                 size(self.free_for_joins()),
             ),
             Refusal::State => format!(
-                "of the memory limit of {limit} sorts and aggregates must leave {} to other operators, and a part of the \
-                 {} that are still free for them to each other",
+                "of the memory limit of {limit} operators that can spill must leave {} to others, and a part of the {} \
+                 that are still free for them to each other",
                 size(HeadroomPool::headroom(self.limit)),
                 size(self.free_for_state()),
             ),
@@ -240,7 +270,9 @@ impl MemoryPool for HeadroomPool {
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        self.state.lock().consumers.remove(&consumer.id());
+        let mut state = self.state.lock();
+        let removed = state.consumers.remove(&consumer.id());
+        state.state_consumers -= usize::from(removed.is_some_and(|consumer| consumer.is_sort || consumer.is_aggregate));
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
@@ -251,8 +283,12 @@ impl MemoryPool for HeadroomPool {
         let mut state = self.state.lock();
         let consumer = state.consumer_mut(reservation.consumer());
         consumer.reserved = consumer.reserved.saturating_sub(shrink);
-        let total = if consumer.is_join { &mut state.joins } else { &mut state.others };
+        let (is_join, is_aggregate) = (consumer.is_join, consumer.is_aggregate);
+        let total = if is_join { &mut state.joins } else { &mut state.others };
         *total = total.saturating_sub(shrink);
+        if is_aggregate {
+            state.aggregates = state.aggregates.saturating_sub(shrink);
+        }
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {

@@ -8,6 +8,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
 use super::shared_build::width;
@@ -19,8 +20,11 @@ use crate::window::CountedWindowExec;
 /// every partition keeps them, and a node above merges them.
 const KEPT_ROWS_SHARE: usize = 64;
 
-/// Replaces every sort and every window in a session with a memory limit, but sorts whose `LIMIT` is so small that
-/// DataFusion can keep the rows in memory.
+/// Replaces every sort and every window in a session with a memory limit, but sorts with a `LIMIT` for which DataFusion
+/// keeps few rows in memory, while they narrow the scans below them.
+///
+/// Above an aggregate or a window they do not: these put out slices of large batches, which DataFusion keeps, and counts
+/// as a whole for each slice.
 #[derive(Debug)]
 pub struct LimitedMemorySelection {
     pool: Option<Arc<dyn MemoryPool>>,
@@ -40,10 +44,19 @@ impl LimitedMemorySelection {
     }
 }
 
-/// Whether the rows that a sort keeps are few.
+/// Whether the rows that a sort keeps are few, and in batches of their own.
 fn keeps_few(sort: &SortExec, limit: usize) -> bool {
     let row: usize = sort.schema().fields().iter().map(|field| width(field.data_type())).sum();
     sort.fetch().is_some_and(|rows| rows.saturating_mul(row) <= limit / KEPT_ROWS_SHARE)
+        && !puts_slices_out(sort.input())
+}
+
+/// Whether a node hands on what an aggregate or a window puts out.
+fn puts_slices_out(node: &Arc<dyn ExecutionPlan>) -> bool {
+    if node.is::<AggregateExec>() || node.is::<CountedWindowExec>() {
+        return true;
+    }
+    matches!(node.children().as_slice(), [input] if puts_slices_out(input))
 }
 
 impl PhysicalOptimizerRule for LimitedMemorySelection {

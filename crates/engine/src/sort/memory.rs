@@ -27,8 +27,8 @@ const MOST_RUN: usize = 1 << 20;
 /// those of a merge of two runs of rows of usual widths.
 const WORKING_BLOCKS: usize = 3 * RUN_BLOCKS;
 
-/// What reading a spilled file takes beside its batches: DataFusion reads pieces of 128 KiB, one ahead.
-pub(super) const FILE_BYTES: usize = 256 << 10;
+/// What reading a spilled file takes beside its batches: DataFusion reads pieces of 128 KiB.
+pub(super) const FILE_BYTES: usize = 128 << 10;
 
 /// The fewest runs that can be merged, for which the working buffers have room.
 pub(super) const FEWEST_MERGED: usize = 2;
@@ -87,6 +87,11 @@ impl SortMemory {
             return Ok(());
         };
         self.working.try_grow(missing).map_err(|error| explain(error, bytes))
+    }
+
+    /// Gives back what the last merge does not need of the working buffers.
+    pub fn keep_working_buffers(&self, bytes: usize) {
+        self.working.shrink(self.working.size().saturating_sub(bytes));
     }
 }
 

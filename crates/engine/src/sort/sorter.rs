@@ -146,13 +146,14 @@ impl Sorter {
             self.sort_run()?;
             let runs = std::mem::take(&mut self.runs);
             let sorted = self.merge_in_memory(runs, self.batch_rows, self.metrics.clone())?;
+            self.memory.keep_working_buffers(OUTPUT_BATCHES * self.sizes.block);
             return Ok(self.keep_memory(sorted));
         }
         self.spill(None).await?;
         loop {
             // The smallest runs first, and of them only so many that the last merge can take what is left.
             self.files.sort_by_key(|run| run.file.size());
-            let most = self.reserve_merge()?;
+            let (most, working) = self.reserve_merge()?;
             let count = match self.files.len() - most {
                 0 => most,
                 left => most.min(left + 1).max(FEWEST_MERGED),
@@ -160,6 +161,7 @@ impl Sorter {
             let runs: Vec<SpilledRun> = self.files.drain(..count).collect();
             if self.files.is_empty() {
                 let sorted = self.merge_files(runs, self.metrics.clone())?;
+                self.memory.keep_working_buffers(working);
                 return Ok(self.keep_memory(sorted));
             }
             let merged = self.merge_files(runs, self.metrics.intermediate())?;
@@ -220,8 +222,8 @@ impl Sorter {
         Ok(())
     }
 
-    /// Reserves memory to merge the first files; returns how many.
-    fn reserve_merge(&self) -> Result<usize> {
+    /// Reserves memory to merge the first files; returns how many, and what that needs of the working buffers.
+    fn reserve_merge(&self) -> Result<(usize, usize)> {
         let largest = self.files.iter().map(|run| run.batch_bytes).max().unwrap_or(0);
         let mut needed = OUTPUT_BATCHES * largest;
         let mut count = 0;
@@ -234,7 +236,7 @@ impl Sorter {
             }
             count += 1;
         }
-        Ok(count)
+        Ok((count, needed))
     }
 
     fn merge_files(&self, runs: Vec<SpilledRun>, metrics: BaselineMetrics) -> Result<SendableRecordBatchStream> {

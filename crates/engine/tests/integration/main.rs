@@ -7,6 +7,7 @@
 //! - `device`: joins on the emulated device, down to its least memory, and with every failure of its driver.
 //! - `membership`: IN and NOT IN over subqueries, wherever they stand.
 //! - `files`: CSV and JSON files that DataFusion reads wrongly.
+//! - `limited_memory`: sorts and windows in less memory than their rows take.
 //! - `selection`: filters with aggregates above them, random ones and which plans are fused.
 //! - `set_operations`, `set_comparisons`: EXCEPT ALL and INTERSECT ALL; ANY and ALL.
 //! - `sql_files`: the plain files of `tests/sql/`, each in ample and little memory and on the emulated device.
@@ -25,6 +26,7 @@ mod faults;
 mod files;
 mod harness;
 mod membership;
+mod limited_memory;
 mod selection;
 mod set_comparisons;
 mod set_operations;

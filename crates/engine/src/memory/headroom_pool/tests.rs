@@ -307,16 +307,16 @@ fn sorts_and_aggregates_leave_room_for_each_other() {
     let held = fill(&first, step);
     assert!(held <= shared / 2 && held + 2 * step > shared / 2, "{held} of {shared}");
     let second = aggregate(&pool);
-    assert!(fill(&second, step) > shared / 5, "the second got {}", second.size());
+    assert!(fill(&second, step) > shared / 7, "the second got {}", second.size());
     // What moves to disk makes room for the others.
     first.free();
-    assert!(fill(&second, step) > shared * 2 / 5, "the second alone got {}", second.size());
+    assert!(fill(&second, step) > shared * 3 / 10, "the second alone got {}", second.size());
     let error = second.try_grow(MB).unwrap_err().to_string();
-    assert!(error.contains("sorts and aggregates must leave 16.0 MB to other operators"), "{error}");
+    assert!(error.contains("operators that can spill must leave 16.0 MB to others"), "{error}");
 }
 
 #[test]
-fn ten_aggregates_that_grow_together_get_equal_shares_and_leave_the_headroom() {
+fn ten_aggregates_that_grow_together_get_equal_shares_and_leave_as_much_again() {
     let pool = pool(64 * MB);
     let all: Vec<MemoryReservation> = (0..10).map(|_| aggregate(&pool)).collect();
     for _ in 0..1000 {
@@ -324,12 +324,12 @@ fn ten_aggregates_that_grow_together_get_equal_shares_and_leave_the_headroom() {
             let _ = aggregate.try_grow(MB / 64);
         }
     }
-    let share = (64 * MB - HeadroomPool::headroom(64 * MB)) / 11;
+    let share = (64 * MB - HeadroomPool::headroom(64 * MB)) / 21;
     for aggregate in &all {
         assert!(aggregate.size().abs_diff(share) <= MB / 16, "{} of {share}", aggregate.size());
     }
     let merge = MemoryConsumer::new("SortPreservingMergeExec[0]").register(&pool);
-    merge.try_grow(HeadroomPool::headroom(64 * MB)).unwrap();
+    merge.try_grow(HeadroomPool::headroom(64 * MB) + 10 * share).unwrap();
 }
 
 #[test]
@@ -353,4 +353,15 @@ fn what_a_sort_begins_with_is_bounded_by_the_limit_alone() {
     let batch = aggregate(&pool);
     batch.try_grow(MB).unwrap();
     batch.try_grow(MB / 2).unwrap_err();
+}
+
+#[test]
+fn a_repartition_leaves_room_for_sorts_that_have_not_begun() {
+    let pool = pool(64 * MB);
+    let sort = MemoryConsumer::new("SpillingSort[0]").with_can_spill(true).register(&pool);
+    let repartition = repartition(&pool);
+    let held = fill(&repartition, MB);
+    assert!((22 * MB..=24 * MB).contains(&held), "a repartition got {held}");
+    drop(sort);
+    assert_eq!(fill(&repartition, MB), 56 * MB);
 }
