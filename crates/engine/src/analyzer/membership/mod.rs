@@ -1,4 +1,4 @@
-//! `IN` and `NOT IN` over subqueries, wherever they stand; `= ANY` and `<> ALL` have become these.
+//! `IN`, `NOT IN`, `= ANY` and `<> ALL` over subqueries, wherever they stand.
 //!
 //! DataFusion 55 answers them by semi and anti joins as conjuncts of a WHERE or HAVING clause; elsewhere in such a clause
 //! by a mark join, which knows no unknown (its issue 8241); and not at all in other clauses. Correlated `NOT IN` fails
@@ -22,7 +22,7 @@ use datafusion::common::alias::AliasGenerator;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
 use datafusion::common::{Column, DFSchemaRef, Result, not_impl_err};
-use datafusion::logical_expr::expr::InSubquery;
+use datafusion::logical_expr::expr::{InSubquery, SetComparison, SetQuantifier};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::logical_plan::Subquery;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
@@ -65,14 +65,31 @@ struct Membership {
 }
 
 impl Membership {
+    fn is(expr: &Expr) -> bool {
+        use {Operator::Eq, Operator::NotEq, SetQuantifier::All, SetQuantifier::Any};
+        match expr {
+            Expr::InSubquery(_) => true,
+            Expr::SetComparison(SetComparison { op, quantifier, .. }) => {
+                matches!((op, quantifier), (Eq, Any) | (NotEq, All))
+            }
+            _ => false,
+        }
+    }
+
     fn is_in(expr: &Expr) -> bool {
-        expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_)))).unwrap_or_default()
+        expr.exists(|expr| Ok(Self::is(expr))).unwrap_or_default()
     }
 
     /// The membership that an expression is, or the expression again.
     fn from_expr(expr: Expr) -> Result<Self, Expr> {
+        if !Self::is(&expr) {
+            return Err(expr);
+        }
         match expr {
             Expr::InSubquery(InSubquery { expr, subquery, negated }) => Ok(Self { value: *expr, subquery, negated }),
+            Expr::SetComparison(SetComparison { expr, subquery, op, .. }) => {
+                Ok(Self { value: *expr, subquery, negated: op == Operator::NotEq })
+            }
             other => Err(other),
         }
     }
@@ -80,11 +97,15 @@ impl Membership {
     /// The same of a conjunct, which may be negated; the value is to have no membership itself.
     fn from_conjunct(conjunct: Expr) -> Result<Self, Expr> {
         match conjunct {
-            Expr::Not(inner) if matches!(*inner, Expr::InSubquery(_)) => match Self::from_conjunct(*inner) {
+            Expr::Not(inner) if Self::is(&inner) => match Self::from_conjunct(*inner) {
                 Ok(membership) => Ok(Self { negated: !membership.negated, ..membership }),
                 Err(inner) => Err(not(inner)),
             },
-            Expr::InSubquery(InSubquery { ref expr, .. }) if !Self::is_in(expr) => Self::from_expr(conjunct),
+            Expr::InSubquery(InSubquery { ref expr, .. }) | Expr::SetComparison(SetComparison { ref expr, .. })
+                if !Self::is_in(expr) =>
+            {
+                Self::from_expr(conjunct)
+            }
             other => Err(other),
         }
     }
@@ -147,7 +168,7 @@ impl Rewriter {
     fn filter(&self, filter: Filter) -> Result<Transformed<LogicalPlan>> {
         let schema = Arc::clone(filter.input.schema());
         let is_changed = |conjunct: &Expr| match Membership::from_conjunct(conjunct.clone()) {
-            Ok(membership) => !membership.is_left_to_host(),
+            Ok(membership) => !membership.is_left_to_host() || has_set_comparison(conjunct),
             Err(conjunct) => Membership::is_in(&conjunct),
         };
         let conjuncts = split_conjunction_owned(filter.predicate.clone());
@@ -248,6 +269,11 @@ impl Rewriter {
         )?;
         with_columns_of(&schema, LogicalPlan::Join(joined)).map(Transformed::yes)
     }
+}
+
+/// Whether there is a comparison that DataFusion would plan otherwise than the IN that it is.
+fn has_set_comparison(expr: &Expr) -> bool {
+    expr.exists(|expr| Ok(matches!(expr, Expr::SetComparison(_)))).unwrap_or_default()
 }
 
 /// Whether a conjunct is true for the same rows if its memberships are false where they are unknown: AND and OR are true by

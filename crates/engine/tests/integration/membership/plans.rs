@@ -24,6 +24,7 @@ async fn conjuncts_stay_semi_and_anti_joins() {
         ("SELECT id FROM t WHERE x NOT IN (SELECT v FROM u)", "Anti"),
         ("SELECT id FROM t WHERE NOT (x IN (SELECT v FROM u)) AND id > 3", "Anti"),
         ("SELECT id FROM t WHERE x <> ALL (SELECT v FROM u)", "Anti"),
+        ("SELECT id FROM t WHERE NOT (x = ANY (SELECT v FROM u))", "Anti"),
         ("SELECT id FROM t WHERE coalesce(x, 1) NOT IN (SELECT coalesce(v, 2) FROM u WHERE u.k = t.id)", "Anti"),
         ("SELECT t.id FROM t JOIN u ON t.id = u.k AND t.x IN (SELECT v FROM u)", "Semi"),
     ] {
