@@ -19,20 +19,15 @@ impl<R: Rng> Generator<'_, R> {
         let other = if two { "v" } else { "w" };
         let left = "(SELECT a_k0 AS k, a_v AS v, a_id FROM a) l";
         let right = format!("(SELECT b_k0 AS k, b_v AS {other}, b_id FROM b) r");
-        let mut from = match self.rng.random_bool(0.3) {
+        let from = match self.rng.random_bool(0.3) {
             true => format!("{left} NATURAL {word} {right}"),
             false => format!("{left} {word} {right} USING ({shared})"),
         };
-        let mut rows = pairs(self.tables, 1, false);
-        if self.tables.len() == 3 && rows <= MOST_ROWS && self.rng.random_bool(0.5) {
-            let word = self.choose(&OUTER);
-            from = format!("{from} {word} (SELECT c_k0 AS k, c_id FROM c) z USING (k)");
-            rows = usize::MAX;
-        }
+        let rows = pairs(self.tables, 1, false);
+        // DataFusion 55 finds a shared column ambiguous in WHERE, and behind a second join.
         let condition = match self.rng.random_range(0..10) {
-            0..2 => " WHERE k IS NULL",
-            2..4 => " WHERE k IS NOT NULL",
-            4..5 => " WHERE a_id IS NULL",
+            0..2 => " WHERE a_id IS NULL",
+            2..4 => " WHERE b_id IS NOT NULL",
             _ => "",
         };
         let columns = if rows > MOST_ROWS {
