@@ -58,7 +58,10 @@ fn examples_answer_what_the_page_says() {
             // Lines end where their text does.
             let answer: String = answer.lines().map(|line| format!("{}\n", line.trim_end())).collect();
             if answer != *shown {
-                wrong.push(format!("docs/sql.md, line {}: {}\nanswers\n{answer}not\n{shown}", example.line, example.sql));
+                wrong.push(format!(
+                    "docs/sql.md, line {}: {}\nanswers\n{answer}not\n{shown}",
+                    example.line, example.sql
+                ));
             }
             checked += 1;
         }
