@@ -69,7 +69,10 @@ pub fn meant(key: &str, known: &[String]) -> Option<String> {
     if !alike.is_empty() {
         return Some(alike.join(" or "));
     }
-    nearest(key, known.iter().map(String::as_str)).map(str::to_string)
+    let name = nearest(last, known.iter().filter_map(|known| known.rsplit('.').next()))?;
+    let mut alike: Vec<_> = known.iter().filter(|known| known.rsplit('.').next() == Some(name)).cloned().collect();
+    alike.sort();
+    Some(alike.join(" or "))
 }
 
 /// Shows the memory limit and that of the temporary directory to the byte, in the unit they were given in. DataFusion

@@ -14,7 +14,8 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         let distance = levenshtein(&name, &lower);
         let alike = name.chars().zip(lower.chars()).take_while(|(left, right)| left == right).count();
         let rank = (distance, std::cmp::Reverse(alike), lower.chars().count());
-        (distance <= limit && distance < lower.chars().count()).then_some((rank, candidate))
+        let longer = name.chars().count().max(lower.chars().count());
+        (distance <= limit && distance < longer).then_some((rank, candidate))
     });
     ranked.min().map(|(_, candidate)| candidate)
 }

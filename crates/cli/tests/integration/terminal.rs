@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -41,6 +42,7 @@ impl Terminal {
             .command()
             .args(arguments)
             .env("TERM", kind)
+            .env("OVERSPILL_EMULATED_DRIVER", emulated_driver())
             .stdin(Stdio::from(pty.slave.try_clone().unwrap()))
             .stdout(Stdio::from(pty.slave.try_clone().unwrap()))
             .stderr(Stdio::from(pty.slave))
@@ -116,4 +118,9 @@ impl Drop for Terminal {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The stand-in for a GPU, which cargo builds beside the tests.
+fn emulated_driver() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_overspill")).with_file_name("deps").join("liboverspill_emulated_driver.so")
 }
