@@ -24,13 +24,15 @@ const SIGN: u64 = 1 << 63;
 /// Not those of intervals, whose order is not that of their parts, of dictionaries and of nested types.
 pub fn is_ordered(data_type: &DataType) -> bool {
     use DataType::*;
-    match data_type {
-        Boolean | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 | Float32 | Float64 => true,
-        Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(..) | Duration(_) => true,
-        Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..) => true,
-        Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView | FixedSizeBinary(_) => true,
-        _ => false,
-    }
+    let is_number = matches!(
+        data_type,
+        Boolean | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 | Float32 | Float64
+    );
+    let is_decimal = matches!(data_type, Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..));
+    let is_time = matches!(data_type, Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(..) | Duration(_));
+    let is_text = matches!(data_type, Utf8 | LargeUtf8 | Utf8View);
+    let is_binary = matches!(data_type, Binary | LargeBinary | BinaryView | FixedSizeBinary(_));
+    is_number || is_decimal || is_time || is_text || is_binary
 }
 
 /// The values of a column, in their own order. Where the column is null, the word means nothing.
