@@ -172,7 +172,11 @@ impl ThetaContext {
             let _timer = time.timer();
             builder.finish().map_err(to_datafusion)
         };
-        if is_small { Finishing::Done(Some(finish())) } else { Finishing::Running(SpawnedTask::spawn_blocking(finish)) }
+        if is_small {
+            Finishing::Done(Box::new(Some(finish())))
+        } else {
+            Finishing::Running(SpawnedTask::spawn_blocking(finish))
+        }
     }
 
     async fn finish(&self, builder: BlockBuilder) -> Result<Block> {
@@ -194,7 +198,7 @@ impl ThetaContext {
 
 /// A block that is being put together.
 pub(super) enum Finishing {
-    Done(Option<Result<Block>>),
+    Done(Box<Option<Result<Block>>>),
     Running(SpawnedTask<Result<Block>>),
 }
 
