@@ -184,6 +184,8 @@ impl PlanReport {
             self.chunk_passes = self.chunk_passes.max(highest(node, "chunk_passes"));
         } else if node.name() == "ThetaJoinExec" {
             self.theta.add(node);
+            // Its streams share what they build.
+            self.floors.push(floor(node) + stream_floor(node));
         } else if FOREIGN_THETA_JOINS.contains(&node.name()) {
             self.theta.foreign_joins.push(displayable(node.as_ref()).one_line().to_string().trim().to_owned());
         } else if node.name() == "FilterAggregateExec" {
@@ -200,10 +202,15 @@ impl PlanReport {
 /// The memory below which a join need not run, as the documentation states it: 256 KiB, or 8 KiB a column where that is
 /// more, for each stream, and once more for a build side that the streams share.
 fn floor(node: &Arc<dyn ExecutionPlan>) -> usize {
-    let columns = node.children().iter().map(|child| child.schema().fields().len()).max().unwrap_or(0);
     let streams = node.properties().output_partitioning().partition_count();
     let collected = displayable(node.as_ref()).one_line().to_string().contains("CollectLeft");
-    (streams + usize::from(collected)) * (256 << 10).max((8 << 10) * columns)
+    (streams + usize::from(collected)) * stream_floor(node)
+}
+
+/// The same of one stream.
+fn stream_floor(node: &Arc<dyn ExecutionPlan>) -> usize {
+    let columns = node.children().iter().map(|child| child.schema().fields().len()).max().unwrap_or(0);
+    (256 << 10).max((8 << 10) * columns)
 }
 
 fn values(node: &Arc<dyn ExecutionPlan>, name: &str) -> Vec<usize> {
