@@ -25,8 +25,8 @@ async fn random_selections_agree() {
     .await;
     println!("{report:?}");
     assert_eq!((report.failures.as_slice(), report.refusals.as_slice()), (&[] as &[String], &[] as &[String]));
-    // What does not fit 64 bits is the CPU's.
-    assert!(report.gpu_rows > 8 * report.returned_rows && report.returned_rows > 0, "{report:?}");
+    // What does not fit 64 bits is the CPU's, and so are factors beyond 32 bits.
+    assert!(report.gpu_rows > 3 * report.returned_rows && report.returned_rows > 0, "{report:?}");
     assert_eq!(report.gpu_rows + report.returned_rows, report.input_rows, "{report:?}");
     assert!(report.link_bytes > report.gpu_rows * 4, "{report:?}");
     assert_eq!(leftovers(&emulated), None);
