@@ -17,8 +17,8 @@ const PATIENCE: Duration = Duration::from_millis(300);
 
 const GLANCE: Duration = Duration::from_millis(2);
 
-/// How long the end waits for work that cannot be stopped at once.
-const END_PATIENCE: Duration = Duration::from_millis(500);
+/// How long the end waits for work that cannot be stopped at once. What is dropped meanwhile removes its files.
+const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The threads of the statement that runs.
 ///
@@ -31,6 +31,8 @@ pub struct Workers {
     runtime: Option<Runtime>,
     /// Of what runs on these threads.
     cancellation: Cancellation,
+    /// Threads that cancelled statements have kept.
+    lost: Vec<Runtime>,
 }
 
 /// What a statement has left behind.
@@ -44,7 +46,7 @@ pub enum Left {
 impl Workers {
     pub fn start(count: usize) -> Outcome<Self> {
         let cancellation = Cancellation::default();
-        Ok(Self { count, runtime: Some(start(count, &cancellation)?), cancellation })
+        Ok(Self { count, runtime: Some(start(count, &cancellation)?), cancellation, lost: vec![] })
     }
 
     /// Makes these the threads that tasks are spawned on, while the guard is there.
@@ -62,10 +64,7 @@ impl Workers {
             // Nobody waits for what is left: what looks for it stops at once.
             self.cancellation.cancel();
             if start_of_wait.elapsed() > PATIENCE {
-                let next = Self::start(self.count)?;
-                // The threads that are left keep their cancellation.
-                let busy = std::mem::replace(self, next);
-                drop(busy);
+                self.replace()?;
                 return Ok(Left::Work);
             }
             sleep(GLANCE).await;
@@ -74,10 +73,23 @@ impl Workers {
         Ok(Left::Nothing)
     }
 
-    /// Ends the threads. Not to be called by one of them, nor within a task.
+    /// Takes other threads. Those that are lost keep their cancellation.
+    fn replace(&mut self) -> Outcome<()> {
+        let cancellation = Cancellation::default();
+        let busy = self.runtime.replace(start(self.count, &cancellation)?);
+        self.cancellation = cancellation;
+        let (lost, done): (Vec<_>, Vec<_>) =
+            self.lost.drain(..).partition(|runtime| runtime.metrics().num_alive_tasks() > 0);
+        done.into_iter().for_each(Runtime::shutdown_background);
+        self.lost = lost.into_iter().chain(busy).collect();
+        Ok(())
+    }
+
+    /// Ends the threads, lost ones too. Not to be called by one of them, nor within a task.
     pub fn end(mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(END_PATIENCE);
+        let end = Instant::now() + END_PATIENCE;
+        for runtime in self.lost.drain(..).chain(self.runtime.take()) {
+            runtime.shutdown_timeout(end.saturating_duration_since(Instant::now()));
         }
     }
 }
@@ -85,9 +97,7 @@ impl Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         // Dropping a runtime waits for its threads, which may be busy for ever.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
+        self.lost.drain(..).chain(self.runtime.take()).for_each(Runtime::shutdown_background);
     }
 }
 

@@ -75,7 +75,7 @@ fn sum(argument: &Arc<dyn PhysicalExpr>, result: &DataType, schema: &Schema) -> 
         let is_wider = cast.cast_type() == result && widens(&type_of(column), result);
         return is_wider.then_some(Aggregate::Sum(column.index()));
     }
-    let (left, right) = factors(argument)?;
+    let [left, right] = factors(argument)?;
     let (left, right) = (left.downcast_ref::<Column>()?, right.downcast_ref::<Column>()?);
     let (left_type, right_type) = (type_of(left), type_of(right));
     let product_type = argument.data_type(schema).ok()?;
@@ -91,14 +91,14 @@ fn sum(argument: &Arc<dyn PhysicalExpr>, result: &DataType, schema: &Schema) -> 
 }
 
 /// The operands of a product that is exact or an error: of integers, or of decimals.
-fn factors(product: &Arc<dyn PhysicalExpr>) -> Option<(&Arc<dyn PhysicalExpr>, &Arc<dyn PhysicalExpr>)> {
+fn factors(product: &Arc<dyn PhysicalExpr>) -> Option<[&Arc<dyn PhysicalExpr>; 2]> {
     if let Some(function) = product.downcast_ref::<ScalarFunctionExpr>() {
         let arithmetic = function.fun().inner().downcast_ref::<CheckedArithmetic>()?;
         let [left, right] = function.args() else { return None };
-        return (arithmetic.operator() == Operator::Multiply).then_some((left, right));
+        return (arithmetic.operator() == Operator::Multiply).then_some([left, right]);
     }
     let product = product.downcast_ref::<BinaryExpr>().filter(|binary| *binary.op() == Operator::Multiply)?;
-    Some((product.left(), product.right()))
+    Some([product.left(), product.right()])
 }
 
 /// Whether a sum of values of a type is of the other, with the same meaning of its number.

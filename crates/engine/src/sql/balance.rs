@@ -114,7 +114,7 @@ impl Vacant for SetExpr {
 }
 
 /// The two operands of a tree whose root is of the chain, or the tree.
-type Split<T> = Result<(T, T), T>;
+type Split<T> = Result<(T, T), Box<T>>;
 
 /// Makes a balanced tree of a long chain that leans to the left. The operands keep their order.
 fn balance_chain<T: Vacant>(tree: &mut T, split: impl Fn(T) -> Split<T>, join: impl Fn(T, T) -> T) {
@@ -127,7 +127,7 @@ fn balance_chain<T: Vacant>(tree: &mut T, split: impl Fn(T) -> Split<T>, join: i
                 rest = left;
             }
             Err(first) => {
-                operands.push(first);
+                operands.push(*first);
                 break;
             }
         }
@@ -157,7 +157,7 @@ fn balanced<T: Vacant>(operands: &mut impl Iterator<Item = T>, count: usize, joi
 fn split_binary(expr: Expr, chain: &BinaryOperator) -> Split<Expr> {
     match expr {
         Expr::BinaryOp { left, op, right } if op == *chain => Ok((*left, *right)),
-        other => Err(other),
+        other => Err(Box::new(other)),
     }
 }
 
@@ -205,7 +205,7 @@ fn split_set_operation(tree: SetExpr, chain: SetOperator, quantifier: SetQuantif
         SetExpr::SetOperation { left, op, set_quantifier, right } if op == chain && set_quantifier == quantifier => {
             Ok((*left, *right))
         }
-        other => Err(other),
+        other => Err(Box::new(other)),
     }
 }
 

@@ -129,7 +129,7 @@ async fn comparisons_agree_with_their_definition() {
             VALUES.iter().map(of).sum::<usize>()
         };
         for (condition, wanted) in [
-            (format!("{correlated}"), vec![Some(true)]),
+            (correlated.to_string(), vec![Some(true)]),
             (format!("NOT {correlated}"), vec![Some(false)]),
             (format!("({correlated}) IS NULL"), vec![None]),
             (format!("({correlated}) IS NOT TRUE"), vec![None, Some(false)]),
