@@ -20,8 +20,8 @@ const STATEMENTS: [&str; 4] = [
      GROUP BY n ORDER BY n",
     "SELECT sum(m) FROM (SELECT min(value) OVER (ORDER BY value DESC ROWS BETWEEN 5 PRECEDING AND 3 FOLLOWING) AS m \
      FROM range(3000))",
-    "SELECT first_value(value ORDER BY value DESC) OVER (ORDER BY value ROWS BETWEEN CURRENT ROW AND UNBOUNDED \
-     FOLLOWING) AS f, count(*) OVER () AS c FROM range(20) ORDER BY value LIMIT 3",
+    "SELECT first_value(value) OVER (ORDER BY value ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS f, \
+     count(*) OVER () AS c FROM range(20) ORDER BY value LIMIT 3",
 ];
 
 #[tokio::test]

@@ -4,7 +4,8 @@ use std::io::{self, Read};
 
 /// Reads the values of an array, or values one after another, as a value a line.
 ///
-/// No byte is added or taken away: what belongs to the array becomes blank, and so do line breaks within a value.
+/// No byte is added or taken away: what stands between values becomes line breaks, and line breaks within one become
+/// blanks.
 pub struct Values<R> {
     reader: R,
     shape: Shape,
@@ -138,7 +139,7 @@ mod tests {
         for piece in 1..=text.len() {
             assert_eq!(
                 read(text, piece).unwrap(),
-                "\n {\"a\": [1, 2], \"b\": \"]\\\",\"} \n {\"a\": {}} \n",
+                "\n\n{\"a\": [1, 2], \"b\": \"]\\\",\"}\n\n\n{\"a\": {}}\n\n",
                 "{piece}"
             );
         }
