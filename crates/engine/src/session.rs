@@ -8,7 +8,7 @@ use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
-use crate::analyzer::with_analyzer_rules;
+use crate::analyzer::{Analyzed, with_analyzer_rules};
 use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
 use crate::optimizer::{
@@ -67,6 +67,9 @@ impl OverspillSessionExt for SessionStateBuilder {
         options.execution.max_spill_file_size_bytes = ConfigNonZeroUsize::try_new(1).expect("1 is not 0");
         let analyzer = self.analyzer().get_or_insert_default();
         analyzer.rules = with_analyzer_rules(std::mem::take(&mut analyzer.rules));
+        for rule in &mut self.optimizer().get_or_insert_default().rules {
+            *rule = Arc::new(Analyzed(Arc::clone(rule)));
+        }
         let planner = self.query_planner();
         *planner = Some(Arc::new(MarkJoinQueryPlanner::new(planner.take())));
         let optimizer = self.physical_optimizers().get_or_insert_default();

@@ -30,8 +30,10 @@ fn refuse(statement: &Statement) -> Result<()> {
         Statement::Update(update) => {
             let mut assigned = HashSet::new();
             for assignment in &update.assignments {
+                // The planner knows columns by their last name alone.
                 if let AssignmentTarget::ColumnName(name) = &assignment.target
-                    && !assigned.insert(name.to_string())
+                    && let Some(column) = name.0.last().and_then(|part| part.as_ident())
+                    && !assigned.insert(&column.value)
                 {
                     return plan_err!("UPDATE sets column '{name}' more than once");
                 }

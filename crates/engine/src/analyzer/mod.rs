@@ -9,6 +9,7 @@ mod integer_overflow;
 mod lossy_casts;
 pub mod membership;
 mod null_partitions;
+mod prepared;
 mod row_changes;
 mod set_comparison;
 mod set_operation_all;
@@ -18,6 +19,9 @@ mod write_aside;
 
 use std::sync::Arc;
 
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::utils::merge_schema;
 use datafusion::optimizer::AnalyzerRule;
 
 pub use comparisons::Comparisons;
@@ -27,6 +31,7 @@ pub use integer_overflow::IntegerOverflow;
 pub use lossy_casts::LossyCasts;
 use membership::MembershipToMarkJoin;
 pub use null_partitions::{NULL_PARTITION, NullPartitions};
+pub(crate) use prepared::{Analyzed, is_prepared};
 pub use row_changes::RowChanges;
 pub use set_comparison::OrderComparison;
 pub use set_operation_all::SetOperationAll;
@@ -36,6 +41,16 @@ pub use write_aside::WriteAside;
 
 /// A logical rule, shared by the sessions that use it.
 pub type Rule = Arc<dyn AnalyzerRule + Send + Sync>;
+
+/// The columns that the expressions of a node may name: those of its inputs, and for the filters of a scan, which an
+/// optimized plan that is analyzed again has, those of the table.
+fn input_schema(plan: &LogicalPlan) -> Result<DFSchema> {
+    let mut schema = merge_schema(&plan.inputs());
+    if let LogicalPlan::TableScan(scan) = plan {
+        schema.merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?);
+    }
+    Ok(schema)
+}
 
 /// Adds the rules of this module to the `rules` of a session, which begin with DataFusion's type coercion.
 pub fn with_analyzer_rules(rules: Vec<Rule>) -> Vec<Rule> {

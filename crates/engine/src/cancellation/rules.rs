@@ -16,6 +16,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::check;
 use super::scalar::InterruptibleScalar;
 use super::window::InterruptibleAggregate;
+use crate::analyzer::is_prepared;
 
 /// A rule that looks for a cancellation before it is applied, to each node where it is applied to single ones.
 pub(super) struct Checked<R: ?Sized>(pub(super) Arc<R>);
@@ -89,7 +90,11 @@ impl OptimizerRule for InterruptibleFunctions {
         Some(ApplyOrder::BottomUp)
     }
 
-    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        // The analysis to come knows functions by their types.
+        if is_prepared(config) {
+            return Ok(Transformed::no(plan));
+        }
         plan.map_expressions(|expr| expr.transform_up(|expr| Ok(interruptible(expr))))
     }
 }

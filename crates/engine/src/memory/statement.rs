@@ -6,6 +6,7 @@ use std::sync::Arc;
 use datafusion::common::{Result, SchemaError, exec_err, not_impl_err, schema_err};
 use datafusion::datasource::MemTable;
 use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder, Statement};
+use datafusion::physical_plan::execute_stream_partitioned;
 use datafusion::prelude::{DataFrame, SessionContext};
 
 use super::{HeadroomPool, ReservedMemTable};
@@ -86,7 +87,10 @@ async fn create_memory_table(ctx: &SessionContext, table: CreateMemoryTable) -> 
     ctx.state().schema_for_ref(name.clone())?;
 
     let schema = Arc::clone(input.schema().inner());
-    let rows = DataFrame::new(ctx.state(), input).execute_stream_partitioned().await?;
+    // Planned as it is: a second analysis would take what the optimizer has written for the query's own words.
+    let state = ctx.state();
+    let plan = state.query_planner().create_physical_plan(&input, &state).await?;
+    let rows = execute_stream_partitioned(plan, ctx.task_ctx())?;
     let pool = Arc::clone(&ctx.runtime_env().memory_pool);
     let declare = |table: MemTable| {
         table.with_constraints(constraints).with_column_defaults(column_defaults.into_iter().collect())

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::{
-    Constraints, Result, SchemaExt, exec_datafusion_err, human_readable_size, not_impl_err, resources_datafusion_err,
+    Constraint, Constraints, Result, SchemaExt, exec_datafusion_err, human_readable_size, not_impl_err,
+    resources_datafusion_err,
 };
 use datafusion::datasource::memory::PartitionData;
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
@@ -43,6 +45,8 @@ pub struct ReservedMemTable {
     table: Arc<dyn TableProvider>,
     /// The rows of the table, by partition.
     partitions: Vec<PartitionData>,
+    /// The constraints that the optimizer may rely on.
+    believed: Constraints,
     memory: Arc<TableMemory>,
 }
 
@@ -69,7 +73,7 @@ impl TableMemory {
     /// Does what [`ReservedMemTable::replace`] says.
     fn replace(
         self: &Arc<Self>,
-        locked: LockedRows<'_>,
+        mut locked: LockedRows<'_>,
         new: Vec<Vec<RecordBatch>>,
         removed: &[RecordBatch],
         columns: &[usize],
@@ -85,13 +89,14 @@ impl TableMemory {
         // From here on nothing fails: the memory of the old rows and keys goes, that of the new ones stays.
         let mut held = HeldMemory::default();
         let rows = new.iter().flatten().map(|batch| held.add(batch)).sum();
-        for (mut partition, new) in locked.into_iter().zip(new) {
-            *partition = new;
+        for (partition, new) in locked.iter_mut().zip(new) {
+            **partition = new;
         }
         let kept = rows + keys.bytes;
         let before = self.committed.swap(rows, Ordering::Relaxed);
         let reserved = before + std::mem::take(&mut staged.bytes) + self.keys.commit(keys) + removed_keys;
         self.reservation.shrink(reserved.saturating_sub(kept));
+        drop(locked);
         Ok(())
     }
 
@@ -152,14 +157,34 @@ impl Drop for Staged {
     }
 }
 
+/// The rows in the types of the table. What plans an `INSERT` casts its columns, but rules may give them other types after
+/// that.
+///
+/// # Errors
+/// A value that its column cannot hold.
+fn of_types(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let fields = schema.fields().iter();
+    if batch.columns().iter().zip(fields.clone()).all(|(column, field)| column.data_type() == field.data_type()) {
+        return Ok(batch);
+    }
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let columns = batch.columns().iter().zip(fields);
+    let columns = columns.map(|(column, field)| cast_with_options(column, field.data_type(), &options));
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns.collect::<Result<_, _>>()?)?)
+}
+
 /// Takes a stream's rows in, reserving memory batch by batch.
-async fn collect(mut rows: SendableRecordBatchStream, memory: Arc<TableMemory>) -> Result<(Vec<RecordBatch>, Staged)> {
+async fn collect(
+    mut rows: SendableRecordBatchStream,
+    schema: SchemaRef,
+    memory: Arc<TableMemory>,
+) -> Result<(Vec<RecordBatch>, Staged)> {
     let mut staged = Staged::new(&memory);
     let mut held = HeldMemory::default();
     let mut batches = vec![];
     while let Some(batch) = rows.next().await.transpose()? {
         if batch.num_rows() > 0 {
-            let batch = compact(batch)?;
+            let batch = compact(of_types(batch, &schema)?)?;
             staged.try_grow(held.add(&batch))?;
             batches.push(batch);
         }
@@ -194,7 +219,8 @@ impl ReservedMemTable {
         let mut tasks = JoinSet::new();
         for (partition, stream) in partitions.into_iter().enumerate() {
             let memory = Arc::clone(&memory);
-            tasks.spawn(async move { (partition, collect(stream, memory).await) });
+            let schema = Arc::clone(&schema);
+            tasks.spawn(async move { (partition, collect(stream, schema, memory).await) });
         }
         // All or nothing: what is staged goes when an error drops it, and with the set of tasks those still running.
         let mut staged = Staged::new(&memory);
@@ -215,7 +241,8 @@ impl ReservedMemTable {
             *partition.write().await = rows;
         }
         staged.commit(keys);
-        Ok(Self { partitions, table: Arc::new(declared), memory })
+        let believed = believed(declared.constraints(), &schema);
+        Ok(Self { partitions, table: Arc::new(declared), believed, memory })
     }
 
     /// The bytes that the table has reserved.
@@ -246,6 +273,19 @@ impl ReservedMemTable {
     }
 }
 
+/// The constraints that the optimizer may rely on.
+///
+/// A `UNIQUE` whose columns may be NULL allows any number of equal rows with a NULL. DataFusion 55 leaves out `DISTINCT` over it
+/// all the same.
+fn believed(declared: Option<&Constraints>, schema: &Schema) -> Constraints {
+    let holds = |constraint: &&Constraint| match constraint {
+        Constraint::PrimaryKey(_) => true,
+        Constraint::Unique(columns) => columns.iter().all(|column| !schema.field(*column).is_nullable()),
+    };
+    let declared = declared.into_iter().flat_map(|constraints| constraints.iter());
+    Constraints::new_unverified(declared.filter(holds).cloned().collect())
+}
+
 #[async_trait]
 impl TableProvider for ReservedMemTable {
     fn schema(&self) -> SchemaRef {
@@ -253,7 +293,7 @@ impl TableProvider for ReservedMemTable {
     }
 
     fn constraints(&self) -> Option<&Constraints> {
-        self.table.constraints()
+        Some(&self.believed)
     }
 
     fn table_type(&self) -> TableType {
@@ -324,7 +364,7 @@ impl DataSink for TableSink {
     }
 
     async fn write_all(&self, rows: SendableRecordBatchStream, _context: &Arc<TaskContext>) -> Result<u64> {
-        let (batches, mut staged) = collect(rows, Arc::clone(&self.memory)).await?;
+        let (batches, mut staged) = collect(rows, Arc::clone(&self.schema), Arc::clone(&self.memory)).await?;
         let count: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let mut shares = vec![vec![]; self.partitions.len()];
         for (number, batch) in batches.into_iter().enumerate() {
@@ -343,10 +383,12 @@ impl DataSink for TableSink {
         } else {
             let keys = self.memory.keys.add(&shares.concat())?;
             staged.try_grow(keys.bytes)?;
-            for (mut partition, mut share) in locked.into_iter().zip(shares) {
+            for (partition, mut share) in locked.iter_mut().zip(shares) {
                 partition.append(&mut share);
             }
             staged.commit(keys);
+            // Only now may another statement look at rows and keys.
+            drop(locked);
         }
         Ok(count as u64)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BinaryViewArray, RecordBatch, StringViewArray};
+use arrow::array::{Array, ArrayRef, BinaryViewArray, RecordBatch, RecordBatchOptions, StringViewArray};
 use arrow::compute::concat;
 use arrow::compute::kernels::cmp::distinct;
 use arrow::datatypes::DataType;
@@ -74,7 +74,9 @@ impl LeanColumns {
             Role::Orders { descending } => stand_in(column, *descending, changes),
             Role::Unread => Ok(texts(column, |_| String::new())),
         });
-        Ok(RecordBatch::try_new(batch.schema(), columns.collect::<Result<_>>()?)?)
+        // Without columns there are still rows.
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(batch.schema(), columns.collect::<Result<_>>()?, &options)?)
     }
 }
 

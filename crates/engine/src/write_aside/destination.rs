@@ -86,7 +86,7 @@ impl Destination {
     fn check_files(&self, extension: &str, overwrites: bool) -> Result<()> {
         let suffix = format!(".{extension}");
         let unreadable = |error: io::Error| exec_datafusion_err!("{self} cannot be written: {error}");
-        let find = |wanted: &dyn Fn(&str) -> bool| find_file(self.path(), wanted).map_err(unreadable);
+        let find = |wanted: &dyn Fn(&str) -> bool| find_file(self.path(), 0, wanted).map_err(unreadable);
         if overwrites {
             match find(&|name| !name.ends_with(&suffix))? {
                 Some(foreign) => exec_err!(
@@ -118,18 +118,22 @@ impl Display for Destination {
     }
 }
 
-/// A file in `folder` or below whose name is `wanted`. What is hidden does not count, and symbolic links are files,
-/// wherever they lead.
-fn find_file(folder: &Path, wanted: &dyn Fn(&str) -> bool) -> io::Result<Option<PathBuf>> {
+/// A file in `folder`, which lies `depth` folders below the destination, or below whose name is `wanted`. What is hidden in
+/// the destination itself does not count, as it stays; whatever is hidden further below is found. Symbolic links are
+/// files, wherever they lead.
+fn find_file(folder: &Path, depth: usize, wanted: &dyn Fn(&str) -> bool) -> io::Result<Option<PathBuf>> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if name.starts_with('.') {
-            continue;
+            if depth == 0 {
+                continue;
+            }
+            return Ok(Some(entry.path()));
         }
         let found = if entry.file_type()?.is_dir() {
-            find_file(&entry.path(), wanted)?
+            find_file(&entry.path(), depth + 1, wanted)?
         } else {
             wanted(&name).then(|| entry.path())
         };

@@ -217,8 +217,8 @@ async fn comparisons_may_stand_anywhere() {
         ("SELECT DATE '2024-01-01' < ANY (SELECT TIMESTAMP '2024-01-01 00:00:01')", "true"),
         // NaN is the greatest number, and both zeros are one.
         (
-            "SELECT 'NaN'::double > ALL (VALUES (1.0), ('Infinity'::double)), 'NaN'::double <> ANY (VALUES ('NaN'::double)), \
-          0.0::double = ALL (VALUES (-0.0::double), (0.0)), -0.0::double < ANY (VALUES (0.0::double))",
+            "SELECT 'NaN'::double > ALL (SELECT v FROM (VALUES (1.0), ('Infinity'::double)) AS s(v)), 'NaN'::double <> ANY (SELECT v FROM (VALUES ('NaN'::double)) AS s(v)), \
+          0.0::double = ALL (SELECT v FROM (VALUES (-0.0::double), (0.0)) AS s(v)), -0.0::double < ANY (SELECT v FROM (VALUES (0.0::double)) AS s(v))",
             "true false true false",
         ),
         // EXISTS where no condition of WHERE or HAVING is.

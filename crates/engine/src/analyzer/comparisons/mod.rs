@@ -23,9 +23,11 @@ use datafusion::logical_expr::expr::{Between, Case, InList, InSubquery, ScalarFu
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::expr_schema::cast_subquery;
 use datafusion::logical_expr::logical_plan::{Join, Subquery};
-use datafusion::logical_expr::utils::{conjunction, disjunction, merge_schema};
+use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, binary_expr, not};
 use datafusion::optimizer::AnalyzerRule;
+
+use super::input_schema;
 
 use sides::Side;
 pub(super) use sides::{Comparable, common_type};
@@ -54,7 +56,7 @@ fn rewrite_plan(plan: LogicalPlan, config: &ConfigOptions) -> Result<Transformed
         plan => Ok(Transformed::no(plan)),
     })?;
     plan.transform_data(|plan| {
-        let schema = merge_schema(&plan.inputs());
+        let schema = input_schema(&plan)?;
         let names = NamePreserver::new(&plan);
         let rewritten = plan.map_expressions(|expr| {
             let name = names.save(&expr);

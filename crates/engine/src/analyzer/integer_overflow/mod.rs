@@ -12,12 +12,12 @@ use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::functions_aggregate::sum::Sum;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     AggregateUDF, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, WindowFunctionDefinition, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::input_schema;
 use crate::exact_sum::ExactSum;
 
 pub(crate) use arithmetic::CheckedArithmetic;
@@ -33,7 +33,7 @@ impl AnalyzerRule for IntegerOverflow {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         plan.transform_up_with_subqueries(|plan| {
-            let schema = merge_schema(&plan.inputs());
+            let schema = input_schema(&plan)?;
             let names = NamePreserver::new(&plan);
             plan.map_expressions(|expr| {
                 let name = names.save(&expr);

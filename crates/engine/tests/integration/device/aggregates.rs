@@ -96,7 +96,7 @@ async fn random_aggregates_agree() {
         [TransferMethod::PageableCopy, TransferMethod::PinnedCopy, TransferMethod::UnifiedPrefetch];
     let limits = [16 * MIB, 64 * MIB];
     let emulated = start(64 * MIB);
-    let (mut aggregated, mut others, mut fused) = (0, 0, 0);
+    let (mut aggregated, mut others, mut fused, mut overflowed) = (0, 0, 0, 0);
     for case in 0..CASES {
         let random = &mut StdRng::seed_from_u64(case);
         let is_narrow = random.random_bool(0.7);
@@ -118,11 +118,22 @@ async fn random_aggregates_agree() {
             batch_size: 2048,
             ..settings(partitions, random.random_bool(0.3))
         };
-        let expected = run(&open(Engine::Stock, &stock, rows, keys, null_keys).await, &sql).await.answer.unwrap();
+        // Sums that do not fit are errors on the CPU and on the device; stock DataFusion's wrap.
+        let on_cpu = run(&open(Engine::Overspill, &stock, rows, keys, null_keys).await, &sql).await.answer;
         let session = open(Engine::Overspill, &settings, rows, keys, null_keys).await;
         let run = run(&session, &sql).await;
         let report = run.report.device;
         let case = format!("case {case}, {sql} over {rows:?} rows by {strategy}, {device:?}: {report:?}\n{}", run.plan);
+        if let Err(error) = on_cpu {
+            assert!(error.to_string().contains("beyond the range"), "{case}: {error}");
+            let ours = run.answer.map(|_| ()).unwrap_err().to_string();
+            assert!(ours.contains("beyond the range"), "{case}: {ours}");
+            overflowed += 1;
+            drop(session);
+            overspill::device::release();
+            continue;
+        }
+        let expected = self::run(&open(Engine::Stock, &stock, rows, keys, null_keys).await, &sql).await.answer.unwrap();
         assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
         assert_eq!(report.failures, Vec::<String>::new(), "{case}");
         fused += usize::from(run.plan.contains("JoinAggregateExec"));
@@ -135,7 +146,10 @@ async fn random_aggregates_agree() {
         drop(session);
         overspill::device::release();
     }
-    println!("{fused} of {CASES} plans fused, {aggregated} rows aggregated by kernels, {others} joined to pairs");
+    println!(
+        "{fused} of {CASES} plans fused, {aggregated} rows aggregated by kernels, {others} joined to pairs, {overflowed} overflowed"
+    );
+    assert!(overflowed * 4 < CASES, "{overflowed}");
     assert!(fused as u64 > CASES / 2 && aggregated > 100_000 && others > 0, "{fused}, {aggregated}, {others}");
     assert_eq!(leftovers(&emulated), None);
 }

@@ -7,7 +7,6 @@ use arrow::compute::concat_batches;
 use datafusion::catalog::memory::MemorySourceConfig;
 use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
-use datafusion::functions_aggregate::sum::sum_udaf;
 use datafusion::logical_expr::{AggregateUDF, Operator};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateExprBuilder;
@@ -57,12 +56,10 @@ fn planned(mode: AggregateMode, table: Arc<dyn ExecutionPlan>) -> AggregateExec 
         Arc::new(built.unwrap())
     };
     let column = |name| col(name, &schema).unwrap();
-    let product = binary(column("x"), Operator::Multiply, column("y"), &schema).unwrap();
     let aggregates = vec![
         aggregate(count_udaf(), lit(1i64), "n"),
         aggregate(count_udaf(), column("x"), "c"),
-        aggregate(sum_udaf(), column("y"), "s"),
-        aggregate(sum_udaf(), product, "p"),
+        aggregate(min_udaf(), column("y"), "least"),
         aggregate(min_udaf(), column("t"), "first"),
         aggregate(max_udaf(), column("x"), "last"),
     ];
