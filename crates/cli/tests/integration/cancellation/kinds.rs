@@ -31,9 +31,9 @@ pub const SETUP: [&str; 11] = [
     "SET datafusion.execution.batch_size = 8192",
 ];
 
-/// Kinds that a run of the whole suite tries.
+/// Kinds that a run of the whole suite tries. Planning is not among them: one rule on one huge expression goes on for seconds.
 pub const SOME: [&str; 6] =
-    ["nested loop join", "quadratic window frame", "sort", "regular expression", "endless recursion", "planning"];
+    ["nested loop join", "quadratic window frame", "sort", "regular expression", "endless recursion", "copy to CSV"];
 
 /// What the settings of a kind go back to.
 pub const DEFAULTS: [&str; 2] = ["SET datafusion.runtime.memory_limit = '1GB'", "SET overspill.device = 'auto'"];
