@@ -11,10 +11,23 @@ mod local;
 use std::sync::Arc;
 
 use datafusion::common::Result;
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::physical_plan::FileSinkConfig;
 use datafusion::execution::SessionState;
 
 pub use csv::CsvFormatFactory;
 pub use json::JsonFormatFactory;
+
+/// Makes the names of files that are written say how they are compressed. DataFusion 55 names those of an `INSERT` by their
+/// format alone, and does not find them again.
+fn name_compressed(config: &mut FileSinkConfig, format: &dyn FileFormat) -> Result<()> {
+    if config.file_extension == format.get_ext()
+        && let Some(compression) = format.compression_type()
+    {
+        config.file_extension = format.get_ext_with_compression(&compression)?;
+    }
+    Ok(())
+}
 
 /// Makes a session read and write CSV and JSON files by the formats of this module.
 ///

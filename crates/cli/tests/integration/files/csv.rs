@@ -207,3 +207,28 @@ fn a_compressed_file_that_is_cut_short_is_an_error() {
         assert!(error.contains(&name), "{error}");
     }
 }
+
+#[test]
+fn a_declared_table_does_not_take_a_row_for_a_header() {
+    let shell = Shell::new();
+    shell.write("x.csv", "1,2\n3,4\n");
+    let table = "CREATE EXTERNAL TABLE t (a INT, b INT) STORED AS CSV LOCATION 'x.csv'";
+    let error = shell.fail(&["-c", &format!("{table}; SELECT count(*) FROM t")]);
+    assert!(error.contains("'format.has_header' 'true'") && error.contains("'false'"), "{error}");
+    let sql = format!("{table} OPTIONS ('format.has_header' 'false'); SELECT sum(a) AS s FROM t");
+    assert_eq!(shell.rows(&sql), ["{\"s\":4}"]);
+}
+
+#[test]
+fn what_is_inserted_into_compressed_files_is_found_again() {
+    let shell = Shell::new();
+    for (format, name) in [("CSV", "csv"), ("JSON", "json")] {
+        shell.succeed(&["-c", &format!("COPY (SELECT 1 AS v) TO '{name}/1.{name}.gz'")]);
+        let sql = format!(
+            "CREATE EXTERNAL TABLE t STORED AS {format} LOCATION '{name}/' OPTIONS ('format.compression' 'gzip'); \
+             INSERT INTO t VALUES (2), (3); SELECT sum(v) AS s FROM t"
+        );
+        assert_eq!(shell.rows(&sql), ["{\"s\":6}"], "{format}");
+        assert_eq!(shell.rows(&format!("SELECT sum(v) AS s FROM '{name}'")), ["{\"s\":6}"], "{format}");
+    }
+}

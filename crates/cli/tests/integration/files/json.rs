@@ -54,3 +54,15 @@ fn copy_keeps_the_keys_of_null() {
     shell.succeed(&["-c", "COPY (SELECT 1 AS a, CAST(NULL AS BIGINT) AS b) TO 'x.json'"]);
     assert_eq!(shell.read("x.json"), "{\"a\":1,\"b\":null}\n");
 }
+
+#[test]
+fn a_fraction_is_not_cut_off_where_integers_are_expected() {
+    let shell = Shell::new();
+    shell.write("x.ndjson", "{\"a\":1,\"b\":[2],\"c\":{\"d\":3}}\n{\"a\":1.9,\"b\":[2.5],\"c\":{\"d\":3.5}}\n");
+    for (column, value) in [("a BIGINT", "1.9"), ("b BIGINT[]", "2.5"), ("c STRUCT<d BIGINT>", "3.5")] {
+        let sql = format!("CREATE EXTERNAL TABLE t ({column}) STORED AS JSON LOCATION 'x.ndjson'; SELECT * FROM t");
+        let error = shell.fail(&["-c", &sql]);
+        assert!(error.contains(value) && error.contains("x.ndjson"), "{column}: {error}");
+    }
+    assert_eq!(shell.rows("SELECT sum(a) AS a FROM 'x.ndjson'"), ["{\"a\":2.9}"]);
+}

@@ -155,12 +155,13 @@ impl Head {
 /// # Errors
 ///
 /// A file without some of the columns is refused, unless `truncated` says that they are NULL. A header with none of
-/// the columns names them anew if it has as many.
+/// the columns may name them anew if it has as many, and `renames` says that it is a header: else it could be a row.
 pub fn fields_of(
     object: &ObjectMeta,
     header: &[String],
     columns: &[&str],
     truncated: bool,
+    renames: bool,
 ) -> Result<Vec<Option<usize>>> {
     let exact = |column: &str| header.iter().position(|name| name == column);
     let folded = |column: &str| {
@@ -176,6 +177,14 @@ pub fn fields_of(
         return Ok(fields);
     }
     if found == 0 && header.len() == columns.len() {
+        if !renames {
+            return exec_err!(
+                "the first line of {} ({}) names none of the columns of the table. Say what it is with OPTIONS \
+                 ('format.has_header' 'true'), if it names the columns in another way, or 'false', if it is a row",
+                name(object),
+                shown(header)
+            );
+        }
         return Ok((0..columns.len()).map(Some).collect());
     }
     let missing = columns.iter().zip(&fields).find(|(_, field)| field.is_none()).map_or("", |(column, _)| *column);

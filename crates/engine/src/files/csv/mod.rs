@@ -49,6 +49,7 @@ use datafusion::object_store::{ObjectMeta, ObjectStore};
 use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 
+use super::name_compressed;
 use source::CsvSource;
 pub use writer::CsvText;
 
@@ -146,9 +147,10 @@ impl FileFormat for CsvFormat {
         &self,
         input: Arc<dyn ExecutionPlan>,
         state: &dyn Session,
-        config: FileSinkConfig,
+        mut config: FileSinkConfig,
         order: Option<LexRequirement>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        name_compressed(&mut config, self)?;
         if !CsvText::covers(&self.options) {
             let host = HostFormat::default().with_options(self.options.clone());
             return host.create_writer_physical_plan(input, state, config, order).await;

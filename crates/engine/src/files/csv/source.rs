@@ -32,6 +32,8 @@ use crate::files::local::{Source, in_file};
 #[derive(Debug, Clone)]
 pub struct CsvSource {
     options: CsvOptions,
+    /// Whether the table says that its files begin with a header, and not only the session.
+    header_is_declared: bool,
     table_schema: TableSchema,
     projection: SplitProjection,
     batch_size: Option<usize>,
@@ -43,6 +45,7 @@ impl CsvSource {
     /// Reads files by options that say whether there is a header.
     pub fn new(table_schema: TableSchema, options: CsvOptions) -> Self {
         Self {
+            header_is_declared: options.has_header == Some(true),
             options,
             projection: SplitProjection::unprojected(&table_schema),
             table_schema,
@@ -195,7 +198,7 @@ impl CsvSource {
         let names: Vec<_> = file_schema.fields().iter().map(|field| field.name().as_str()).collect();
         let (fields, width) = if self.has_header() {
             let header = head.names();
-            (fields_of(object, &header, &names, truncated)?, header.len())
+            (fields_of(object, &header, &names, truncated, self.header_is_declared)?, header.len())
         } else {
             ((0..names.len()).map(Some).collect(), names.len())
         };

@@ -41,6 +41,7 @@ use datafusion::object_store::{ObjectMeta, ObjectStore};
 use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 
+use super::name_compressed;
 use crate::files::local::{in_file, name};
 use source::JsonSource;
 
@@ -143,9 +144,10 @@ impl FileFormat for JsonFormat {
         &self,
         input: Arc<dyn ExecutionPlan>,
         _state: &dyn Session,
-        config: FileSinkConfig,
+        mut config: FileSinkConfig,
         order: Option<LexRequirement>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        name_compressed(&mut config, self)?;
         if config.insert_op != InsertOp::Append {
             return not_impl_err!("JSON files can only be added to: INSERT OVERWRITE and REPLACE are not supported");
         }

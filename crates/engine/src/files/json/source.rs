@@ -3,7 +3,10 @@
 use std::io::{BufReader, Cursor, Read};
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::array::RecordBatch;
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, FieldRef, Fields, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_err};
@@ -144,14 +147,43 @@ impl FileOpener for JsonOpener {
                 return Ok(futures::stream::empty().boxed());
             };
             let reader = BufReader::with_capacity(PIECE, values);
-            let batches = ReaderBuilder::new(schema)
+            // Arrow's reader cuts fractions off where it is asked for integers: it is asked for their text, which is cast.
+            let read = Arc::new(Schema::new(schema.fields().iter().map(integers_as_text).collect::<Fields>()));
+            let batches = ReaderBuilder::new(Arc::clone(&read))
                 .with_batch_size(batch_size)
+                .with_coerce_primitive(read != schema)
                 .build(reader)
                 .map_err(|error| in_file(&object, error))?;
-            let batches = batches.map(move |batch| batch.map_err(|error| in_file(&object, error)));
+            let batches = batches.map(move |batch| {
+                let batch = batch.and_then(|batch| of_schema(batch, &schema));
+                batch.map_err(|error| in_file(&object, error))
+            });
             Ok(futures::stream::iter(batches).boxed())
         }))
     }
+}
+
+/// The field with texts in the place of integers, also of those within lists and structures.
+fn integers_as_text(field: &FieldRef) -> FieldRef {
+    let data_type = match field.data_type() {
+        data_type if data_type.is_integer() => DataType::Utf8,
+        DataType::List(item) => DataType::List(integers_as_text(item)),
+        DataType::LargeList(item) => DataType::LargeList(integers_as_text(item)),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(integers_as_text).collect()),
+        _ => return Arc::clone(field),
+    };
+    Arc::new(field.as_ref().clone().with_data_type(data_type))
+}
+
+/// The rows in the types of a schema.
+fn of_schema(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+    if batch.schema_ref() == schema {
+        return Ok(batch);
+    }
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| cast_with_options(column, field.data_type(), &options));
+    RecordBatch::try_new(Arc::clone(schema), columns.collect::<Result<_, _>>()?)
 }
 
 /// The values of a file, or those of a range of it: none if the file cannot be cut and the range does not begin it.
