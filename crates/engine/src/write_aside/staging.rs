@@ -185,7 +185,8 @@ impl Staging {
             moves.move_new(&part(directory, number), &place)?;
         }
         moves.keep();
-        fs::remove_dir_all(old)
+        remove_replaced(&old);
+        Ok(())
     }
 
     /// The path of a file below the destination.
@@ -204,6 +205,13 @@ fn part(directory: &LockedDirectory, number: usize) -> PathBuf {
 fn replaced(directory: &LockedDirectory, folder: &Path) -> PathBuf {
     let name = directory.path().file_name().unwrap_or_default().to_string_lossy();
     folder.join(name.replace("-write-", "-replaced-"))
+}
+
+/// Removes what new files have replaced. They are in place: what cannot be removed is no error of the statement.
+fn remove_replaced(folder: &Path) {
+    if let Err(error) = fs::remove_dir_all(folder) {
+        tracing::warn!("'{}', which has been replaced, cannot be removed: {error}", folder.display());
+    }
 }
 
 fn parent(path: &Path) -> &Path {
@@ -282,5 +290,6 @@ fn exchange(new: &Path, old: &Path, aside: &Path) -> io::Result<()> {
     moves.move_new(old, aside)?;
     moves.move_new(new, old)?;
     moves.keep();
-    fs::remove_dir_all(aside)
+    remove_replaced(aside);
+    Ok(())
 }
