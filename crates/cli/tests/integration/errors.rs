@@ -187,8 +187,12 @@ fn a_place_without_permission_is_not_a_place_that_is_not_there() {
     let folder = shell.folder().to_path_buf();
     let owner = std::fs::metadata(&folder).unwrap().uid();
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+    // The folder of the build may be closed to others.
+    let binary = folder.join("overspill");
+    let built = env!("CARGO_BIN_EXE_overspill");
+    std::fs::hard_link(built, &binary).or_else(|_| std::fs::copy(built, &binary).map(|_| ())).unwrap();
     for arguments in [["-c", ".read locked/script.sql"], ["-f", "locked/script.sql"], ["--output", "locked/out.csv"]] {
-        let mut command = shell.command();
+        let mut command = shell.command_at(&binary);
         command.args(arguments);
         if arguments[0] == "--output" {
             command.args(["-c", "SELECT 1"]);

@@ -39,7 +39,12 @@ impl Shell {
 
     /// The binary in the shell's folder, which is also its home and its place for temporary files.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_overspill"));
+        self.command_at(Path::new(env!("CARGO_BIN_EXE_overspill")))
+    }
+
+    /// The same of the binary at another place.
+    pub fn command_at(&self, binary: &Path) -> Command {
+        let mut command = Command::new(binary);
         command.current_dir(self.folder()).env("HOME", self.folder()).env("TMPDIR", self.folder());
         command.env_remove("XDG_CACHE_HOME");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
