@@ -19,7 +19,7 @@ use crate::error::Result;
 
 const SIGN: u64 = 1 << 63;
 
-/// Whether `<`, `<=`, `>` and `>=` between values of the type are decided by [`KeyWords`].
+/// Whether `<`, `<=`, `>` and `>=` between values of the type are decided by their key words.
 ///
 /// Not those of intervals, whose order is not that of their parts, of dictionaries and of nested types.
 pub fn is_ordered(data_type: &DataType) -> bool {
