@@ -61,7 +61,7 @@ impl Workers {
         while let Some(runtime) = &self.runtime
             && runtime.metrics().num_alive_tasks() > 0
         {
-            // Nobody waits for what is left: what looks for it stops at once.
+            // The statement has ended. Work that checks its cancellation stops at once.
             self.cancellation.cancel();
             if start_of_wait.elapsed() > PATIENCE {
                 self.replace()?;

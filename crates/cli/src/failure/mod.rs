@@ -22,7 +22,7 @@ pub enum Failure {
     Message(String),
     /// A sentence about a statement, and the place in the statement's text that it is about, if that is known.
     Statement(String, Option<Location>),
-    /// Nobody reads what is written any more: the reader of the pipe has gone.
+    /// The reader of the pipe has closed it.
     ClosedPipe,
     /// A signal, by its number, asked for the end.
     Interrupted(i32),
@@ -66,7 +66,7 @@ fn io_reason(error: &io::Error) -> String {
     }
 }
 
-/// Tells the user something on standard error. That nobody reads it is no reason to end.
+/// Writes a line to standard error. A closed standard error does not end the program.
 pub fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -67,7 +67,7 @@ pub struct Selection {
     /// The path as the user wrote it, and with the home directory spelled out.
     pub name: String,
     pub path: String,
-    /// The format that the names of all files tell; none if it is told otherwise.
+    /// The format that the names of all files have in common, or none if the table declares its format.
     pub named: Option<NamedFormat>,
 }
 

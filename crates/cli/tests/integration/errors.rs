@@ -198,7 +198,7 @@ fn a_place_without_permission_is_not_a_place_that_is_not_there() {
             command.args(["-c", "SELECT 1"]);
         }
         if owner == 0 {
-            // Nothing is locked for root: run as nobody.
+            // Root may read everything, so the test runs as the user `nobody`.
             command.uid(65_534).gid(65_534);
         }
         let output = command.output().unwrap();

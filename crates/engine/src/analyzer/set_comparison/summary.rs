@@ -65,7 +65,7 @@ fn with_name(subquery: &LogicalPlan) -> Result<LogicalPlan> {
     }
 }
 
-/// The comparison of `value` with all rows of a subquery, of which `summary` is the summary; three-valued.
+/// Compares `value` with all rows of the subquery that `summary` summarises. The result is three-valued.
 ///
 /// `bound` is the comparison with the least or the greatest value. It is NULL exactly if the value is NULL or no row has one.
 ///
