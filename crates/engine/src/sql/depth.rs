@@ -6,7 +6,10 @@ use datafusion::logical_expr::LogicalPlan;
 
 /// The most levels of operators, functions, queries and plan nodes below one another that a statement may have once its
 /// chains of `AND`, `OR`, `UNION` and `INTERSECT` are balanced.
-pub const MAX_DEPTH: usize = 4000;
+///
+/// The planner asks for the type of each level of an expression from all levels above it: its time grows with the square of
+/// the depth, to some seconds at this one.
+pub const MAX_DEPTH: usize = 1000;
 
 /// Refuses a statement.
 pub(super) fn too_deep() -> Result<()> {
