@@ -11,6 +11,7 @@ pub mod advisor;
 pub mod analyzer;
 pub mod cancellation;
 pub mod config;
+mod decimals;
 pub mod device;
 mod exact_sum;
 pub mod files;

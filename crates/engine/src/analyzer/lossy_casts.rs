@@ -22,6 +22,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::comparisons::is_comparison;
 use super::input_schema;
+use crate::decimals::digits;
 
 /// Makes functions of casts that lose something and are compared; see the module.
 #[derive(Debug, Default)]
@@ -86,28 +87,15 @@ fn keep_cast(operand: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 
 /// Whether values that differ may be the same after the cast, or be others than their numbers say.
 fn loses(from: &DataType, to: &DataType, is_try: bool) -> bool {
-    if from.is_decimal() {
-        return match to {
-            DataType::Decimal32(_, scale)
-            | DataType::Decimal64(_, scale)
-            | DataType::Decimal128(_, scale)
-            | DataType::Decimal256(_, scale) => is_try || scale_of(from) > *scale,
-            to => to.is_integer(),
+    if let Some((_, from)) = digits(from) {
+        return match digits(to) {
+            Some((_, to)) => is_try || from > to,
+            None => to.is_integer(),
         };
     }
     match (from, to) {
         (DataType::Timestamp(_, from), DataType::Timestamp(_, to)) => from.is_some() != to.is_some(),
         (from, to) => is_try && from.is_numeric() && to.is_numeric(),
-    }
-}
-
-fn scale_of(decimal: &DataType) -> i8 {
-    match decimal {
-        DataType::Decimal32(_, scale)
-        | DataType::Decimal64(_, scale)
-        | DataType::Decimal128(_, scale)
-        | DataType::Decimal256(_, scale) => *scale,
-        _ => 0,
     }
 }
 

@@ -5,10 +5,11 @@
 
 mod comparisons;
 mod existence;
-mod integer_overflow;
+mod local_time;
 mod lossy_casts;
 pub mod membership;
 mod null_partitions;
+mod overflow;
 mod prepared;
 mod row_changes;
 mod set_comparison;
@@ -26,11 +27,12 @@ use datafusion::optimizer::AnalyzerRule;
 
 pub use comparisons::Comparisons;
 pub use existence::Existence;
-pub(crate) use integer_overflow::CheckedArithmetic;
-pub use integer_overflow::IntegerOverflow;
+pub use local_time::LocalTime;
 pub use lossy_casts::LossyCasts;
 use membership::MembershipToMarkJoin;
 pub use null_partitions::{NULL_PARTITION, NullPartitions};
+pub(crate) use overflow::CheckedArithmetic;
+pub use overflow::Overflow;
 pub(crate) use prepared::{Analyzed, is_prepared};
 pub use row_changes::RowChanges;
 pub use set_comparison::OrderComparison;
@@ -74,8 +76,9 @@ fn before_coercion() -> Vec<Rule> {
 fn after_coercion() -> Vec<Rule> {
     // What changes expressions alone comes before what makes joins of them.
     vec![
+        Arc::new(LocalTime),
         Arc::new(LossyCasts),
-        Arc::new(IntegerOverflow),
+        Arc::new(Overflow),
         Arc::new(SetOperationAll::new()),
         Arc::new(OrderComparison::new()),
         Arc::new(Existence::new()),

@@ -1,43 +1,44 @@
 //! Sums without groups, and over windows.
 
 use std::collections::HashMap;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
-use arrow::datatypes::Decimal128Type;
+use arrow::compute::sum;
+use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::utils::SingleRowListArrayBuilder;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::Accumulator;
 
-use super::{PARTIAL, Summand};
+use super::{Summand, Total};
 
 /// A sum of values, which also can be taken out again.
 #[derive(Debug)]
-pub(super) struct SumAccumulator<T> {
-    sum: i128,
+pub(super) struct SumAccumulator<T: Summand> {
+    total: Total<T::Native>,
     /// How many values it is of.
     count: usize,
-    summand: PhantomData<T>,
+    /// The type of the result.
+    data_type: DataType,
 }
 
-impl<T> SumAccumulator<T> {
-    pub(super) fn new() -> Self {
-        Self { sum: 0, count: 0, summand: PhantomData }
+impl<T: Summand> SumAccumulator<T> {
+    pub(super) fn new(data_type: DataType) -> Self {
+        Self { total: Total::default(), count: 0, data_type }
     }
 }
 
 impl<T: Summand> Accumulator for SumAccumulator<T> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let values = values[0].as_primitive::<T>();
-        self.sum += T::sum(values);
+        self.total.add(T::sum(values));
         self.count += values.len() - values.null_count();
         Ok(())
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let values = values[0].as_primitive::<T>();
-        self.sum -= T::sum(values);
+        self.total.subtract(T::sum(values));
         self.count -= values.len() - values.null_count();
         Ok(())
     }
@@ -47,19 +48,18 @@ impl<T: Summand> Accumulator for SumAccumulator<T> {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let sum = if self.count == 0 { None } else { Some(T::result(self.sum)?) };
-        ScalarValue::new_primitive::<T>(sum, &T::DATA_TYPE)
+        let sum = if self.count == 0 { None } else { Some(T::result(self.total, &self.data_type)?) };
+        ScalarValue::new_primitive::<T>(sum, &self.data_type)
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        let sum = (self.count > 0).then_some(self.sum);
-        Ok(vec![ScalarValue::new_primitive::<Decimal128Type>(sum, &PARTIAL)?])
+        let sum = (self.count > 0).then_some(self.total.wrapped);
+        Ok(vec![ScalarValue::new_primitive::<T>(sum, &self.data_type)?, ScalarValue::from(self.total.carry)])
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        let sums = states[0].as_primitive::<Decimal128Type>();
-        self.sum += sums.iter().flatten().sum::<i128>();
-        self.count += sums.len() - sums.null_count();
+        self.update_batch(states)?;
+        self.total.carry += carries(&states[1]);
         Ok(())
     }
 
@@ -68,26 +68,31 @@ impl<T: Summand> Accumulator for SumAccumulator<T> {
     }
 }
 
+/// The sum of the carries of partial sums.
+pub(super) fn carries(state: &ArrayRef) -> i64 {
+    sum(state.as_primitive::<Int64Type>()).unwrap_or_default()
+}
+
 /// The sum of different values, which also can be taken out again.
 #[derive(Debug)]
 pub(super) struct DistinctSumAccumulator<T: Summand> {
     /// How often each value is there.
-    counts: HashMap<i128, usize>,
-    sum: i128,
-    summand: PhantomData<T>,
+    counts: HashMap<T::Native, usize>,
+    total: Total<T::Native>,
+    /// The type of the result.
+    data_type: DataType,
 }
 
 impl<T: Summand> DistinctSumAccumulator<T> {
-    pub(super) fn new() -> Self {
-        Self { counts: HashMap::new(), sum: 0, summand: PhantomData }
+    pub(super) fn new(data_type: DataType) -> Self {
+        Self { counts: HashMap::new(), total: Total::default(), data_type }
     }
 
     fn add(&mut self, values: &PrimitiveArray<T>) {
         for value in values.iter().flatten() {
-            let value = value.into();
             let count = self.counts.entry(value).or_default();
             if *count == 0 {
-                self.sum += value;
+                self.total.add_value(value);
             }
             *count += 1;
         }
@@ -102,12 +107,11 @@ impl<T: Summand> Accumulator for DistinctSumAccumulator<T> {
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         for value in values[0].as_primitive::<T>().iter().flatten() {
-            let value = value.into();
             if let Some(count) = self.counts.get_mut(&value) {
                 *count -= 1;
                 if *count == 0 {
                     self.counts.remove(&value);
-                    self.sum -= value;
+                    self.total.subtract_value(value);
                 }
             }
         }
@@ -119,13 +123,13 @@ impl<T: Summand> Accumulator for DistinctSumAccumulator<T> {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let sum = if self.counts.is_empty() { None } else { Some(T::result(self.sum)?) };
-        ScalarValue::new_primitive::<T>(sum, &T::DATA_TYPE)
+        let sum = if self.counts.is_empty() { None } else { Some(T::result(self.total, &self.data_type)?) };
+        ScalarValue::new_primitive::<T>(sum, &self.data_type)
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        let values = self.counts.keys().map(|value| T::result(*value)).collect::<Result<Vec<_>>>()?;
-        let values: ArrayRef = Arc::new(PrimitiveArray::<T>::from_iter_values(values));
+        let values = PrimitiveArray::<T>::from_iter_values(self.counts.keys().copied());
+        let values: ArrayRef = Arc::new(values.with_data_type(self.data_type.clone()));
         Ok(vec![SingleRowListArrayBuilder::new(values).build_list_scalar()])
     }
 
@@ -137,6 +141,6 @@ impl<T: Summand> Accumulator for DistinctSumAccumulator<T> {
     }
 
     fn size(&self) -> usize {
-        size_of_val(self) + self.counts.capacity() * size_of::<(i128, usize)>()
+        size_of_val(self) + self.counts.capacity() * size_of::<(T::Native, usize)>()
     }
 }

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef, Int64Type, UInt64Type};
-use datafusion::common::{Result, ScalarValue};
+use arrow::datatypes::{
+    DataType, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, DurationMicrosecondType,
+    DurationMillisecondType, DurationNanosecondType, DurationSecondType, Field, FieldRef, Int64Type, TimeUnit,
+    UInt64Type,
+};
+use datafusion::common::{Result, ScalarValue, not_impl_err};
 use datafusion::functions_aggregate::sum::Sum;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::{AggregateOrderSensitivity, format_state_name};
@@ -13,9 +17,8 @@ use datafusion::logical_expr::{
 
 use super::accumulators::{DistinctSumAccumulator, SumAccumulator};
 use super::groups::SumGroupsAccumulator;
-use super::{PARTIAL, Summand};
 
-/// `sum` of `BIGINT` or `BIGINT UNSIGNED`, exact or an error. In all else it is DataFusion's.
+/// `sum` of integers, decimals and durations, exact or an error. In all else it is DataFusion's.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub struct ExactSum {
     sum: Sum,
@@ -24,26 +27,34 @@ pub struct ExactSum {
 impl ExactSum {
     /// Whether it takes values of a type.
     pub fn takes(data_type: &DataType) -> bool {
-        matches!(data_type, DataType::Int64 | DataType::UInt64)
+        matches!(data_type, DataType::Int64 | DataType::UInt64 | DataType::Duration(_)) || data_type.is_decimal()
     }
 }
 
-/// Calls a function with the integer type of the result as its first parameter.
-macro_rules! with_summand {
-    ($args:expr, $make:ident) => {
-        match $args.return_type() {
-            DataType::UInt64 => Ok($make::<UInt64Type>(&$args)),
-            _ => Ok($make::<Int64Type>(&$args)),
-        }
-    };
-}
-
-fn accumulator<T: Summand>(args: &AccumulatorArgs) -> Box<dyn Accumulator> {
-    if args.is_distinct { Box::new(DistinctSumAccumulator::<T>::new()) } else { Box::new(SumAccumulator::<T>::new()) }
-}
-
-fn groups_accumulator<T: Summand>(_: &AccumulatorArgs) -> Box<dyn GroupsAccumulator> {
-    Box::new(SumGroupsAccumulator::<T>::new())
+/// An accumulator for sums of the type of the result.
+macro_rules! for_summand {
+    ($args:expr, $accumulator:ident) => {{
+        let data_type = $args.return_type().clone();
+        Ok(match &data_type {
+            DataType::Int64 => Box::new($accumulator::<Int64Type>::new(data_type)),
+            DataType::UInt64 => Box::new($accumulator::<UInt64Type>::new(data_type)),
+            DataType::Decimal32(..) => Box::new($accumulator::<Decimal32Type>::new(data_type)),
+            DataType::Decimal64(..) => Box::new($accumulator::<Decimal64Type>::new(data_type)),
+            DataType::Decimal128(..) => Box::new($accumulator::<Decimal128Type>::new(data_type)),
+            DataType::Decimal256(..) => Box::new($accumulator::<Decimal256Type>::new(data_type)),
+            DataType::Duration(TimeUnit::Second) => Box::new($accumulator::<DurationSecondType>::new(data_type)),
+            DataType::Duration(TimeUnit::Millisecond) => {
+                Box::new($accumulator::<DurationMillisecondType>::new(data_type))
+            }
+            DataType::Duration(TimeUnit::Microsecond) => {
+                Box::new($accumulator::<DurationMicrosecondType>::new(data_type))
+            }
+            DataType::Duration(TimeUnit::Nanosecond) => {
+                Box::new($accumulator::<DurationNanosecondType>::new(data_type))
+            }
+            other => return not_impl_err!("an exact sum of {other}"),
+        })
+    }};
 }
 
 impl AggregateUDFImpl for ExactSum {
@@ -60,18 +71,21 @@ impl AggregateUDFImpl for ExactSum {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        with_summand!(args, accumulator)
+        if args.is_distinct { for_summand!(args, DistinctSumAccumulator) } else { for_summand!(args, SumAccumulator) }
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        with_summand!(args, accumulator)
+        self.accumulator(args)
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
         if args.is_distinct {
             return self.sum.state_fields(args);
         }
-        Ok(vec![Arc::new(Field::new(format_state_name(args.name, "sum"), PARTIAL, true))])
+        Ok(vec![
+            Arc::new(Field::new(format_state_name(args.name, "sum"), args.return_type().clone(), true)),
+            Arc::new(Field::new(format_state_name(args.name, "carry"), DataType::Int64, false)),
+        ])
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
@@ -79,7 +93,7 @@ impl AggregateUDFImpl for ExactSum {
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
-        with_summand!(args, groups_accumulator)
+        for_summand!(args, SumGroupsAccumulator)
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {

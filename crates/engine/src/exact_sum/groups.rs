@@ -1,35 +1,80 @@
 //! Sums of many groups.
 
-use std::marker::PhantomData;
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, PrimitiveArray};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, PrimitiveArray};
 use arrow::buffer::NullBuffer;
-use arrow::datatypes::Decimal128Type;
+use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::Result;
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::accumulate::NullState;
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::nulls::filter_to_nulls;
 
-use super::{PARTIAL, Summand};
+use super::total::Carrying;
+use super::{Summand, Total};
 
-/// The sum of each group.
+/// The sum of each group. It takes the memory of the values' type, as sums that wrap do.
 #[derive(Debug)]
-pub(super) struct SumGroupsAccumulator<T> {
-    sums: Vec<i128>,
+pub(super) struct SumGroupsAccumulator<T: Summand> {
+    wrapped: Vec<T::Native>,
+    /// Carries of the few groups that have one.
+    carries: HashMap<usize, i64>,
     /// Groups without values.
     nulls: NullState,
-    summand: PhantomData<T>,
+    /// The type of the result.
+    data_type: DataType,
 }
 
-impl<T> SumGroupsAccumulator<T> {
-    pub(super) fn new() -> Self {
-        Self { sums: vec![], nulls: NullState::new(), summand: PhantomData }
+/// The sums of groups that are put out.
+struct Emitted<N> {
+    wrapped: Vec<N>,
+    carries: HashMap<usize, i64>,
+    nulls: Option<NullBuffer>,
+}
+
+impl<T: Summand> SumGroupsAccumulator<T> {
+    pub(super) fn new(data_type: DataType) -> Self {
+        Self { wrapped: vec![], carries: HashMap::new(), nulls: NullState::new(), data_type }
     }
 
-    fn take(&mut self, emit_to: EmitTo) -> (Vec<i128>, Option<NullBuffer>) {
-        (emit_to.take_needed(&mut self.sums), self.nulls.build(emit_to))
+    fn add(
+        &mut self,
+        values: &PrimitiveArray<T>,
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        total_groups: usize,
+    ) {
+        self.wrapped.resize(total_groups, T::Native::default());
+        let (wrapped, carries) = (self.wrapped.as_mut_slice(), &mut self.carries);
+        self.nulls.accumulate(groups, values, filter, total_groups, |group, value| {
+            let place = &mut wrapped[group];
+            let (sum, carry) = place.plus(value);
+            *place = sum;
+            if carry != 0 {
+                carry_over(carries, group, carry);
+            }
+        });
     }
+
+    fn take(&mut self, emit_to: EmitTo) -> Emitted<T::Native> {
+        let carries = std::mem::take(&mut self.carries);
+        let carries = match emit_to {
+            EmitTo::All => carries,
+            EmitTo::First(groups) => {
+                let (emitted, kept): (HashMap<_, _>, HashMap<_, _>) =
+                    carries.into_iter().partition(|(group, _)| *group < groups);
+                self.carries = kept.into_iter().map(|(group, carry)| (group - groups, carry)).collect();
+                emitted
+            }
+        };
+        Emitted { wrapped: emit_to.take_needed(&mut self.wrapped), carries, nulls: self.nulls.build(emit_to) }
+    }
+}
+
+#[cold]
+fn carry_over(carries: &mut HashMap<usize, i64>, group: usize, carry: i64) {
+    *carries.entry(group).or_default() += carry;
 }
 
 impl<T: Summand> GroupsAccumulator for SumGroupsAccumulator<T> {
@@ -40,42 +85,49 @@ impl<T: Summand> GroupsAccumulator for SumGroupsAccumulator<T> {
         opt_filter: Option<&BooleanArray>,
         total_num_groups: usize,
     ) -> Result<()> {
-        self.sums.resize(total_num_groups, 0);
-        let sums = self.sums.as_mut_slice();
-        let values = values[0].as_primitive::<T>();
-        self.nulls.accumulate(group_indices, values, opt_filter, total_num_groups, |group, value| {
-            sums[group] += value.into();
-        });
+        self.add(values[0].as_primitive(), group_indices, opt_filter, total_num_groups);
         Ok(())
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef], group_indices: &[usize], total_num_groups: usize) -> Result<()> {
-        self.sums.resize(total_num_groups, 0);
-        let sums = self.sums.as_mut_slice();
-        let partial = states[0].as_primitive::<Decimal128Type>();
-        self.nulls.accumulate(group_indices, partial, None, total_num_groups, |group, sum| sums[group] += sum);
+        self.add(states[0].as_primitive(), group_indices, None, total_num_groups);
+        let carries = states[1].as_primitive::<Int64Type>().values();
+        for (group, carry) in group_indices.iter().zip(carries).filter(|(_, carry)| **carry != 0) {
+            carry_over(&mut self.carries, *group, *carry);
+        }
         Ok(())
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
-        let (sums, nulls) = self.take(emit_to);
-        let sums = sums.into_iter().map(T::result).collect::<Result<Vec<_>>>()?;
-        Ok(Arc::new(PrimitiveArray::<T>::new(sums.into(), nulls)))
+        let Emitted { wrapped, carries, nulls } = self.take(emit_to);
+        for (group, carry) in carries {
+            T::result(Total { wrapped: wrapped[group], carry }, &self.data_type)?;
+        }
+        for sum in &wrapped {
+            T::result(Total::of(*sum), &self.data_type)?;
+        }
+        Ok(Arc::new(PrimitiveArray::<T>::new(wrapped.into(), nulls).with_data_type(self.data_type.clone())))
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        let (sums, nulls) = self.take(emit_to);
-        Ok(vec![Arc::new(Decimal128Array::new(sums.into(), nulls).with_data_type(PARTIAL))])
+        let Emitted { wrapped, carries, nulls } = self.take(emit_to);
+        let mut column = vec![0; wrapped.len()];
+        carries.into_iter().for_each(|(group, carry)| column[group] = carry);
+        let sums = PrimitiveArray::<T>::new(wrapped.into(), nulls).with_data_type(self.data_type.clone());
+        Ok(vec![Arc::new(sums), Arc::new(Int64Array::from(column))])
     }
 
     fn convert_to_state(&self, values: &[ArrayRef], opt_filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
         let values = values[0].as_primitive::<T>();
         let nulls = NullBuffer::union(values.nulls(), opt_filter.map(filter_to_nulls).as_ref());
-        let sums: Vec<i128> = values.values().iter().map(|value| (*value).into()).collect();
-        Ok(vec![Arc::new(Decimal128Array::new(sums.into(), nulls).with_data_type(PARTIAL))])
+        let sums = PrimitiveArray::<T>::new(values.values().clone(), nulls).with_data_type(self.data_type.clone());
+        let carries = Int64Array::from(vec![0; sums.len()]);
+        Ok(vec![Arc::new(sums), Arc::new(carries)])
     }
 
     fn size(&self) -> usize {
-        self.sums.capacity() * size_of::<i128>() + self.nulls.size()
+        self.wrapped.capacity() * size_of::<T::Native>()
+            + self.carries.capacity() * size_of::<(usize, i64)>()
+            + self.nulls.size()
     }
 }

@@ -1,82 +1,131 @@
-//! Sums of 64-bit integers that are exact, or an error that says so.
+//! Sums and averages that are exact, or an error that says that the result does not fit its type.
 //!
-//! DataFusion 55 adds them in 64 bits, in which they wrap. Here they are added in 128 bits, which 2^64 of them do not fill,
-//! partial sums are `DECIMAL(38, 0)`, and only the result must fit its type.
+//! DataFusion 55 adds numbers in their own type, in which they wrap. So does this module, but it counts how often: a sum of
+//! n bits is exact with its [carry](Total::carry), the number of times that it has passed 2^n. Few or no sums have one. The
+//! state of a partial sum is two columns, the wrapped sum and the carry, and only a result must fit its type.
 
 mod accumulators;
+mod average;
 mod function;
 mod groups;
+mod total;
 
 use std::fmt::Debug;
 
-use arrow::array::{Array, PrimitiveArray};
-use arrow::datatypes::{ArrowPrimitiveType, DataType, Int64Type, UInt64Type};
-use datafusion::common::{Result, exec_datafusion_err};
+use arrow::array::{Array, ArrowPrimitiveType, PrimitiveArray};
+use arrow::datatypes::{
+    DataType, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, DecimalType, DurationMicrosecondType,
+    DurationMillisecondType, DurationNanosecondType, DurationSecondType, Int64Type, UInt64Type,
+};
+use datafusion::common::{Result, exec_err};
 
+pub use average::ExactAverage;
 pub use function::ExactSum;
+use total::{Carrying, Total};
 
-/// The type of partial sums.
-const PARTIAL: DataType = DataType::Decimal128(38, 0);
+use crate::decimals::{digits, most_digits_of_wider};
 
-/// An integer type whose sums are exact.
-trait Summand: ArrowPrimitiveType<Native: Into<i128> + TryFrom<i128>> + Send + Sync + Debug + Sized {
-    /// Its name in SQL.
-    const NAME: &str;
+/// A type whose sums are exact.
+trait Summand: ArrowPrimitiveType<Native: Carrying> + Send + Sync + Debug + Sized {
+    /// Checks that a sum without a carry is a value of the result's type.
+    fn fits(_sum: Self::Native, _result: &DataType) -> bool {
+        true
+    }
 
-    /// The sum of values, in terms of which 2^31 do not overflow: the upper and the lower half of each value.
-    fn sum_of_halves(values: &[Self::Native]) -> (i64, u64);
+    /// What to write where a sum does not fit the result's type.
+    fn remedy(result: &DataType) -> String;
 
     /// The sum of the values of an array that are not null.
-    fn sum(array: &PrimitiveArray<Self>) -> i128 {
-        let Some(nulls) = array.nulls().filter(|nulls| nulls.null_count() > 0) else {
-            return sum_of_slice::<Self>(array.values());
-        };
-        nulls.valid_slices().map(|(start, end)| sum_of_slice::<Self>(&array.values()[start..end])).sum()
+    fn sum(array: &PrimitiveArray<Self>) -> Total<Self::Native> {
+        let mut total = Total::default();
+        match array.nulls().filter(|nulls| nulls.null_count() > 0) {
+            Some(nulls) => {
+                for (start, end) in nulls.valid_slices() {
+                    total.add(Self::Native::sum(&array.values()[start..end]));
+                }
+            }
+            None => total.add(Self::Native::sum(array.values())),
+        }
+        total
     }
 
     /// A sum in the type of the result.
     ///
     /// # Errors
     /// If it does not fit.
-    fn result(sum: i128) -> Result<Self::Native> {
-        Self::Native::try_from(sum).map_err(|_| {
-            exec_datafusion_err!(
-                "a sum is {sum}, which is beyond the range of {}: write sum(CAST(x AS DECIMAL(38, 0))) for sum(x)",
-                Self::NAME
-            )
-        })
+    fn result(total: Total<Self::Native>, result: &DataType) -> Result<Self::Native> {
+        match total.value() {
+            Some(sum) if Self::fits(sum, result) => Ok(sum),
+            _ => beyond::<Self, _>(total, result),
+        }
     }
 }
 
-/// Adds in 64 bits, which processors have vectors for.
-fn sum_of_slice<T: Summand>(values: &[T::Native]) -> i128 {
-    let chunks = values.chunks(1 << 31).map(T::sum_of_halves);
-    chunks.map(|(upper, lower)| (i128::from(upper) << 32) + i128::from(lower)).sum()
+#[cold]
+fn beyond<T: Summand, R>(total: Total<T::Native>, result: &DataType) -> Result<R> {
+    let sum = match total.exact() {
+        Some(sum) if !result.is_decimal() => format!("a sum is {sum}, which"),
+        // Without its point the number says little.
+        _ => "a sum".to_owned(),
+    };
+    exec_err!("{sum} is beyond the range of {}: {}", name(result), T::remedy(result))
 }
 
-impl Summand for Int64Type {
-    const NAME: &str = "BIGINT";
-
-    fn sum_of_halves(values: &[i64]) -> (i64, u64) {
-        values
-            .iter()
-            .fold((0, 0), |(upper, lower), value| (upper + (value >> 32), lower + (*value as u64 & LOWER_HALF)))
+/// A type's name in SQL.
+fn name(data_type: &DataType) -> String {
+    match (data_type, digits(data_type)) {
+        (_, Some((precision, scale))) => format!("DECIMAL({precision}, {scale})"),
+        (DataType::Int64, _) => "BIGINT".to_owned(),
+        (DataType::UInt64, _) => "BIGINT UNSIGNED".to_owned(),
+        (other, _) => other.to_string(),
     }
 }
 
-impl Summand for UInt64Type {
-    const NAME: &str = "BIGINT UNSIGNED";
-
-    fn sum_of_halves(values: &[u64]) -> (i64, u64) {
-        values.iter().fold((0, 0), |(upper, lower), value| (upper + (value >> 32) as i64, lower + (value & LOWER_HALF)))
-    }
+macro_rules! integers {
+    ($($data_type:ty),+) => {
+        $(impl Summand for $data_type {
+            fn remedy(_: &DataType) -> String {
+                "write sum(CAST(x AS DECIMAL(38, 0))) for sum(x)".to_owned()
+            }
+        })+
+    };
 }
+integers!(Int64Type, UInt64Type);
 
-const LOWER_HALF: u64 = u32::MAX as u64;
+macro_rules! decimals {
+    ($($data_type:ty),+) => {
+        $(impl Summand for $data_type {
+            fn fits(sum: Self::Native, result: &DataType) -> bool {
+                digits(result).is_none_or(|(precision, _)| Self::is_valid_decimal_precision(sum, precision))
+            }
+
+            fn remedy(result: &DataType) -> String {
+                let scale = digits(result).map_or(0, |(_, scale)| scale);
+                match most_digits_of_wider(result) {
+                    Some(most) => format!("write sum(CAST(x AS DECIMAL({most}, {scale}))) for sum(x)"),
+                    None => "no DECIMAL has more digits; write sum(CAST(x AS DOUBLE)) for sum(x)".to_owned(),
+                }
+            }
+        })+
+    };
+}
+decimals!(Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type);
+
+macro_rules! durations {
+    ($($data_type:ty),+) => {
+        $(impl Summand for $data_type {
+            fn remedy(_: &DataType) -> String {
+                "write sum(arrow_cast(x, 'Duration(s)')) for sum(x), which counts seconds".to_owned()
+            }
+        })+
+    };
+}
+durations!(DurationSecondType, DurationMillisecondType, DurationMicrosecondType, DurationNanosecondType);
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Int64Array, UInt64Array};
+    use arrow::array::{Decimal128Array, Int64Array, UInt64Array};
+    use arrow::datatypes::i256;
 
     use super::*;
 
@@ -84,12 +133,29 @@ mod tests {
     fn sums_of_the_largest_values_are_exact() {
         let signed =
             Int64Array::from(vec![Some(i64::MAX), None, Some(i64::MAX), Some(-1), Some(i64::MIN), Some(i64::MIN)]);
-        assert_eq!(Int64Type::sum(&signed), -3);
-        assert_eq!(Int64Type::sum(&Int64Array::from(vec![i64::MIN; 3])), 3 * i128::from(i64::MIN));
+        assert_eq!(Int64Type::sum(&signed).exact(), Some(i256::from(-3)));
+        let least = i256::from(i64::MIN);
+        let total = Int64Type::sum(&Int64Array::from(vec![i64::MIN; 3]));
+        assert_eq!(total.exact(), Some(least + least + least));
+        assert_eq!(total.value(), None);
         let unsigned = UInt64Array::from(vec![u64::MAX, u64::MAX, 2]);
-        assert_eq!(UInt64Type::sum(&unsigned), i128::from(u64::MAX) * 2 + 2);
-        assert!(UInt64Type::result(i128::from(u64::MAX) + 1).is_err());
-        assert!(UInt64Type::result(-1).is_err());
-        assert_eq!(Int64Type::result(i128::from(i64::MIN)).unwrap(), i64::MIN);
+        assert_eq!(UInt64Type::sum(&unsigned).exact(), Some(i256::from(i128::from(u64::MAX) * 2 + 2)));
+        assert!(UInt64Type::result(UInt64Type::sum(&unsigned), &DataType::UInt64).is_err());
+    }
+
+    #[test]
+    fn sums_of_decimals_carry_and_return() {
+        let most = 10_i128.pow(38) - 1;
+        let rising = Decimal128Type::sum(&Decimal128Array::from(vec![most; 5]));
+        assert_eq!(rising.value(), None);
+        assert_eq!(rising.exact(), Some(i256::from(most) * i256::from(5)));
+        let mut total = rising;
+        total.add(Decimal128Type::sum(&Decimal128Array::from(vec![-most; 4])));
+        assert_eq!(total.value(), Some(most));
+        let result = DataType::Decimal128(38, 0);
+        assert_eq!(Decimal128Type::result(total, &result).unwrap(), most);
+        // 39 digits fit 128 bits, but no DECIMAL(38, 0).
+        total.add(Total::of(1));
+        assert!(Decimal128Type::result(total, &result).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Int64Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::logical_expr::Accumulator;
@@ -52,9 +52,14 @@ impl Accumulators {
     pub(crate) fn merge(&mut self, selection: &Selection, state: &SelectionState) -> Result<()> {
         let fields = self.aggregate.aggr_expr().iter().map(|aggregate| aggregate.state_fields());
         for (number, (fields, accumulator)) in fields.zip(&mut self.accumulators).enumerate() {
-            // Of each of these aggregates the state is one value.
-            let array = state.to_array(selection, number, fields?[0].data_type()).map_err(to_datafusion)?;
-            accumulator.merge_batch(&[array])?;
+            // The state of each of these aggregates is one value, and of a sum its carry.
+            let fields = fields?;
+            let data_type = fields[0].data_type();
+            let mut arrays = vec![state.to_array(selection, number, data_type).map_err(to_datafusion)?];
+            if fields.len() > 1 {
+                arrays.push(Arc::new(Int64Array::from(vec![state.carry(number, data_type)])));
+            }
+            accumulator.merge_batch(&arrays)?;
         }
         Ok(())
     }

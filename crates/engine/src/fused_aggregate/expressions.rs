@@ -5,7 +5,6 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Schema};
 use datafusion::functions_aggregate::count::Count;
 use datafusion::functions_aggregate::min_max::{Max, Min};
-use datafusion::functions_aggregate::sum::Sum;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Literal};
@@ -48,8 +47,8 @@ pub(super) fn aggregate(aggregate: &AggregateFunctionExpr, schema: &Schema) -> O
             }
         };
     }
-    // DataFusion's of integers wraps, which selections do not.
-    if function.is::<ExactSum>() || (function.is::<Sum>() && result.data_type().is_decimal()) {
+    // DataFusion's wraps, which selections do not.
+    if function.is::<ExactSum>() {
         return sum(argument, result.data_type(), schema);
     }
     let (column, field) = (column?, field?);

@@ -49,7 +49,7 @@ impl CpuSelection {
     /// Takes a batch, in one pass over the columns that are needed, and returns how: [`Evaluation::Branching`] or
     /// [`Evaluation::Predicated`]. Takes nothing and returns `None` if a column is of another type than
     /// [`takes_type`](super::takes_type), or a product of integers or the factor of a product of decimals does not fit 64
-    /// bits: whether the product overflows is then for others to say.
+    /// bits, or the decimals of a block have a sum of more than 128: whether there is an overflow is then for others to say.
     pub fn push(&mut self, batch: &RecordBatch) -> Option<Evaluation> {
         let numbers = self.selection.columns();
         let columns = numbers.iter().map(|column| Column::new(batch.column(*column))).collect::<Option<Vec<_>>>()?;
@@ -76,30 +76,61 @@ impl CpuSelection {
     }
 }
 
-/// What sums are made of: those of the terms of a block are exact.
-trait Term: Copy + Into<i128> {
+/// What sums are made of.
+trait Term: Copy {
     const ZERO: Self;
     fn plus(self, other: Self) -> Self;
     /// Itself if the bit is 1, and 0 if it is 0.
     fn masked(self, bit: u8) -> Self;
+    /// The sum of the terms of a block; `None` if it is not exact.
+    fn exact(self) -> Option<i128>;
 }
 
-macro_rules! terms {
-    ($($term:ty),+) => {
-        $(impl Term for $term {
-            const ZERO: Self = 0;
-            #[inline(always)]
-            fn plus(self, other: Self) -> Self {
-                self.wrapping_add(other)
-            }
-            #[inline(always)]
-            fn masked(self, bit: u8) -> Self {
-                self & Self::from(bit).wrapping_neg()
-            }
-        })+
-    };
+impl Term for i64 {
+    const ZERO: Self = 0;
+
+    #[inline(always)]
+    fn plus(self, other: Self) -> Self {
+        self.wrapping_add(other)
+    }
+
+    #[inline(always)]
+    fn masked(self, bit: u8) -> Self {
+        self & Self::from(bit).wrapping_neg()
+    }
+
+    #[inline(always)]
+    fn exact(self) -> Option<i128> {
+        Some(self.into())
+    }
 }
-terms!(i64, i128);
+
+/// A number of 128 bits, and whether it is another than it should be.
+#[derive(Clone, Copy)]
+struct Wide {
+    number: i128,
+    overflows: bool,
+}
+
+impl Term for Wide {
+    const ZERO: Self = Self { number: 0, overflows: false };
+
+    #[inline(always)]
+    fn plus(self, other: Self) -> Self {
+        let (number, overflows) = self.number.overflowing_add(other.number);
+        Self { number, overflows: overflows | self.overflows | other.overflows }
+    }
+
+    #[inline(always)]
+    fn masked(self, bit: u8) -> Self {
+        Self { number: self.number & i128::from(bit).wrapping_neg(), overflows: self.overflows & (bit != 0) }
+    }
+
+    #[inline(always)]
+    fn exact(self) -> Option<i128> {
+        (!self.overflows).then_some(self.number)
+    }
+}
 
 /// A number of 64 bits as its halves, so that sums of many are made by vectors of 64-bit numbers.
 #[derive(Clone, Copy)]
@@ -120,11 +151,10 @@ impl Term for Halves {
     fn masked(self, bit: u8) -> Self {
         Self { upper: self.upper.masked(bit), lower: self.lower.masked(bit) }
     }
-}
 
-impl From<Halves> for i128 {
-    fn from(Halves { upper, lower }: Halves) -> Self {
-        (Self::from(upper) << 32) + Self::from(lower)
+    #[inline(always)]
+    fn exact(self) -> Option<i128> {
+        Some((i128::from(self.upper) << 32) + i128::from(self.lower))
     }
 }
 
@@ -145,7 +175,7 @@ macro_rules! summands {
         })+
     };
 }
-summands!(i8 => i64, i16 => i64, i32 => i64, u8 => i64, u16 => i64, u32 => i64, i128 => i128);
+summands!(i8 => i64, i16 => i64, i32 => i64, u8 => i64, u16 => i64, u32 => i64);
 
 macro_rules! summands_by_halves {
     ($($number:ty),+) => {
@@ -160,19 +190,28 @@ macro_rules! summands_by_halves {
 }
 summands_by_halves!(i64, u64);
 
+impl Summand for i128 {
+    type Term = Wide;
+
+    #[inline(always)]
+    fn term(self) -> Wide {
+        Wide { number: self, overflows: false }
+    }
+}
+
 /// A number that is multiplied.
 trait Factor: Number {
-    /// The product, and whether it is exact: one of integers must fit their type.
-    fn times(self, other: Self) -> (i128, bool);
+    /// The product. One of integers overflows if it does not fit their type.
+    fn times(self, other: Self) -> Wide;
 }
 
 macro_rules! factors {
     ($($number:ty),+) => {
         $(impl Factor for $number {
             #[inline(always)]
-            fn times(self, other: Self) -> (i128, bool) {
+            fn times(self, other: Self) -> Wide {
                 let (product, overflows) = self.overflowing_mul(other);
-                (i128::from(product), !overflows)
+                Wide { number: product.into(), overflows }
             }
         })+
     };
@@ -181,9 +220,10 @@ factors!(i64, u64);
 
 impl Factor for i128 {
     #[inline(always)]
-    fn times(self, other: Self) -> (i128, bool) {
+    fn times(self, other: Self) -> Wide {
         let (left, right) = (self as i64, other as i64);
-        (i128::from(left) * i128::from(right), i128::from(left) == self && i128::from(right) == other)
+        let fits = (i128::from(left) == self) & (i128::from(right) == other);
+        Wide { number: i128::from(left) * i128::from(right), overflows: !fits }
     }
 }
 
@@ -237,8 +277,7 @@ trait Selected: Clone {
     fn without_nulls(&self, block: Block, nulls: &NullBuffer) -> Self;
     fn count(&self) -> u64;
     fn sum<T: Summand>(&self, values: &[T]) -> T::Term;
-    /// The sum of products, and whether all are right.
-    fn sum_of_products<T: Factor>(&self, left: &[T], right: &[T]) -> (i128, bool);
+    fn sum_of_products<T: Factor>(&self, left: &[T], right: &[T]) -> Wide;
     /// The best value, by a function of two that gives the better, which `worst` never is.
     fn best<T: Number>(&self, values: &[T], worst: T, better: impl Fn(T, T) -> T) -> T;
 }
@@ -250,7 +289,7 @@ impl Blocks<'_> {
         &self.columns[self.numbers.partition_point(|other| *other < number)]
     }
 
-    /// Aggregates the selected rows of a block; says whether all products were right.
+    /// Aggregates the selected rows of a block; says whether all sums and products are right.
     #[inline(always)]
     fn add(&self, block: Block, selected: &impl Selected, state: &mut SelectionState) -> bool {
         let count = selected.count();
@@ -280,10 +319,10 @@ impl Blocks<'_> {
         let value = match aggregate {
             Aggregate::CountRows | Aggregate::Count(_) => 0,
             Aggregate::Sum(column) => {
-                with_values!(&self.column(column).values, values => widened(selected.sum(block.of(values))))
+                with_values!(&self.column(column).values, values => selected.sum(block.of(values)).exact()?)
             }
             Aggregate::SumOfProducts(left, right) => {
-                let (sum, is_exact) = match (&self.column(left).values, &self.column(right).values) {
+                let sum = match (&self.column(left).values, &self.column(right).values) {
                     (Values::I64(left), Values::I64(right)) => {
                         selected.sum_of_products(block.of(left), block.of(right))
                     }
@@ -295,10 +334,7 @@ impl Blocks<'_> {
                     }
                     _ => return None,
                 };
-                if !is_exact {
-                    return None;
-                }
-                sum
+                sum.exact()?
             }
             Aggregate::Min(column) => with_values!(&self.column(column).values, values => {
                 widened(selected.best(block.of(values), Number::GREATEST, |a, b| a.min(b)))
@@ -307,7 +343,7 @@ impl Blocks<'_> {
                 widened(selected.best(block.of(values), Number::LEAST, |a, b| a.max(b)))
             }),
         };
-        Some(Value { rows: selected.count(), value })
+        Some(Value::new(selected.count(), value))
     }
 }
 
@@ -394,11 +430,8 @@ impl Selected for Branching {
     }
 
     #[inline(always)]
-    fn sum_of_products<T: Factor>(&self, left: &[T], right: &[T]) -> (i128, bool) {
-        self.each().fold((0, true), |(sum, is_right), row| {
-            let (product, fits) = left[row].times(right[row]);
-            (sum.plus(product), is_right & fits)
-        })
+    fn sum_of_products<T: Factor>(&self, left: &[T], right: &[T]) -> Wide {
+        self.each().fold(Wide::ZERO, |sum, row| sum.plus(left[row].times(right[row])))
     }
 
     #[inline(always)]
@@ -468,12 +501,9 @@ impl Selected for Predicated {
     }
 
     #[inline(always)]
-    fn sum_of_products<T: Factor>(&self, left: &[T], right: &[T]) -> (i128, bool) {
+    fn sum_of_products<T: Factor>(&self, left: &[T], right: &[T]) -> Wide {
         let rows = self.bits().iter().zip(left.iter().zip(right));
-        rows.fold((0, true), |(sum, is_right), (bit, (left, right))| {
-            let (product, fits) = left.times(*right);
-            (sum.plus(product.masked(*bit)), is_right & (fits | (*bit == 0)))
-        })
+        rows.fold(Wide::ZERO, |sum, (bit, (left, right))| sum.plus(left.times(*right).masked(*bit)))
     }
 
     #[inline(always)]

@@ -199,7 +199,7 @@ fn plan(selection: &Selection, numbers: &[usize], schema: &Schema) -> SelectionP
 }
 
 fn state(selection: &Selection, totals: &SelectionTotals) -> SelectionState {
-    let mut found = totals.values.iter().map(|value| Value { rows: value.rows, value: value.value });
+    let mut found = totals.values.iter().map(|value| Value::new(value.rows, value.value));
     let values = selection.aggregates.iter().map(|aggregate| match aggregate {
         Aggregate::CountRows => Value::NONE,
         _ => found.next().unwrap_or(Value::NONE),

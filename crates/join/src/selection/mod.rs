@@ -39,7 +39,7 @@ pub enum Aggregate {
     CountRows,
     /// How many values a column has.
     Count(usize),
-    /// The sum of a column. Of integers of up to 64 bits it is exact.
+    /// The sum of a column, exact.
     Sum(usize),
     /// The sum of the products of two columns of one kind: both of 64-bit integers, whose products must fit
     /// them, or both of decimals.

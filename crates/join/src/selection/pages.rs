@@ -10,7 +10,8 @@ use overspill_kernels::{SelectionAggregate, SelectionPlan};
 use super::column::{Column, Number, Values, with_values};
 
 /// The columns of a batch, in the order of the plan, if kernels can have them: values that do not fit 64 bits are the CPU's, and
-/// so are integers whose products might not, and nulls where the plan has none.
+/// so are integers whose products might not, decimals the sum of whose products might not fit 128, and nulls where the plan has
+/// none.
 pub(super) fn columns(plan: &SelectionPlan, numbers: &[usize], batch: &RecordBatch) -> Option<Vec<Column>> {
     let columns = numbers.iter().zip(&plan.columns).map(|(number, planned)| {
         let column = Column::new(batch.column(*number))?;
@@ -23,9 +24,9 @@ pub(super) fn columns(plan: &SelectionPlan, numbers: &[usize], batch: &RecordBat
     });
     let columns: Vec<Column> = columns.collect::<Option<_>>()?;
     let are_small = |column: &usize| match &columns[*column].values {
-        Values::I64(values) => are_small(values),
-        Values::U64(values) => are_small(values),
-        // Whether products of decimals overflow is known by their types.
+        Values::I64(values) => are_small(values, i32::MAX.into()),
+        Values::U64(values) => are_small(values, i32::MAX.into()),
+        Values::I128(values) => are_small(values, LARGEST_DECIMAL),
         _ => true,
     };
     let factors = plan.aggregates.iter().filter_map(|aggregate| match aggregate {
@@ -35,9 +36,11 @@ pub(super) fn columns(plan: &SelectionPlan, numbers: &[usize], batch: &RecordBat
     factors.flatten().all(are_small).then_some(columns)
 }
 
-/// Whether products of integers fit 64 bits, which kernels do not check.
-fn are_small<T: Number>(values: &[T]) -> bool {
-    let limit = i128::from(i32::MAX);
+/// The largest decimal whose products kernels sum: 2^27 of them, more than rows of a chunk, fit 128 bits. It has 15 digits.
+const LARGEST_DECIMAL: i128 = 1 << 50;
+
+/// Whether values are small enough for the products of a chunk, whose overflow kernels do not check.
+fn are_small<T: Number>(values: &[T], limit: i128) -> bool {
     values.iter().fold(true, |all, value| all & ((-limit..=limit).contains(&(*value).into())))
 }
 

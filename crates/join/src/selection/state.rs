@@ -2,7 +2,7 @@
 
 use arrow::array::{ArrayData, ArrayRef, make_array, new_null_array};
 use arrow::buffer::Buffer;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, i256};
 
 use super::{Aggregate, Selection};
 use crate::error::Result;
@@ -12,12 +12,16 @@ use crate::error::Result;
 pub(super) struct Value {
     /// How many rows it is of.
     pub rows: u64,
-    /// A sum modulo 2^128, or the smallest or largest value; nothing of meaning for a count or without rows.
-    pub value: i128,
+    /// A sum, or the smallest or largest value; nothing of meaning for a count or without rows.
+    pub value: i256,
 }
 
 impl Value {
-    pub(super) const NONE: Self = Self { rows: 0, value: 0 };
+    pub(super) const NONE: Self = Self { rows: 0, value: i256::ZERO };
+
+    pub(super) fn new(rows: u64, value: i128) -> Self {
+        Self { rows, value: i256::from_i128(value) }
+    }
 
     fn merge(&mut self, aggregate: Aggregate, other: Self) {
         self.value = match (self.rows, other.rows, aggregate) {
@@ -46,7 +50,7 @@ impl SelectionState {
 
     /// Of so many rows that were all selected, none of whose values is null, by the values of the aggregates.
     pub(crate) fn of_rows(rows: u64, values: impl Iterator<Item = i128>) -> Self {
-        Self { selected: rows, values: values.map(|value| Value { rows, value }).collect() }
+        Self { selected: rows, values: values.map(|value| Value::new(rows, value)).collect() }
     }
 
     /// Rows that were selected.
@@ -72,7 +76,7 @@ impl SelectionState {
             Aggregate::CountRows => i128::from(self.selected),
             Aggregate::Count(_) => i128::from(rows),
             _ if rows == 0 => return Ok(new_null_array(data_type, 1)),
-            _ => value,
+            _ => value.as_i128(),
         };
         let buffer = match data_type.primitive_width() {
             Some(1) => Buffer::from_vec(vec![value as i8]),
@@ -82,5 +86,14 @@ impl SelectionState {
             _ => Buffer::from_vec(vec![value]),
         };
         Ok(make_array(ArrayData::try_new(data_type.clone(), 1, None, 0, vec![buffer], vec![])?))
+    }
+
+    /// How many 2^n a sum lacks in an array of a type of n bits, to which [`SelectionState::to_array`] truncates it.
+    pub fn carry(&self, aggregate: usize, data_type: &DataType) -> i64 {
+        let bits = u8::try_from(8 * data_type.primitive_width().unwrap_or(16)).unwrap_or(128);
+        let sum = self.values[aggregate].value;
+        // The truncated sum of a signed type begins at -2^(n - 1).
+        let begin = if data_type.is_unsigned_integer() { i256::ZERO } else { i256::ONE << (bits - 1) };
+        (sum.wrapping_add(begin) >> bits).as_i128() as i64
     }
 }

@@ -47,6 +47,27 @@ fn products_of_decimals_are_summed_in_128_bits() {
 }
 
 #[test]
+fn sums_of_decimals_are_exact_or_left_to_others() {
+    let most = 10_i128.pow(38) - 1;
+    let selection = Selection { ranges: vec![], aggregates: vec![Aggregate::Sum(0)] };
+    let decimals = |values: Vec<i128>| batch(vec![Arc::new(Decimal128Array::from(values))]);
+    for evaluation in [Evaluation::Branching, Evaluation::Predicated] {
+        let mut cpu = CpuSelection::new(Arc::new(selection.clone()), evaluation);
+        for _ in 0..4 {
+            assert!(cpu.push(&decimals(vec![most, 1])).is_some());
+        }
+        // Two such numbers in one block are beyond 128 bits.
+        assert!(cpu.push(&decimals(vec![most, most])).is_none());
+        let decimal = DataType::Decimal128(38, 0);
+        let sum = cpu.state().to_array(&selection, 0, &decimal).unwrap();
+        let wrapped = (most + 1).wrapping_mul(4);
+        assert_eq!(sum.as_primitive::<Decimal128Type>().value(0), wrapped);
+        // 4 * 10^38 = 2^128 + 59,717,633,079,061,536,536,625,392,568,231,788,544.
+        assert_eq!((cpu.state().carry(0, &decimal), wrapped), (1, 59_717_633_079_061_536_536_625_392_568_231_788_544));
+    }
+}
+
+#[test]
 fn sums_of_integers_are_exact() {
     let signed: ArrayRef = Arc::new(Int64Array::from(vec![i64::MAX, 5, i64::MAX, -7]));
     let unsigned: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX, 3, u64::MAX, 9]));

@@ -16,6 +16,7 @@ mod branches;
 mod numbers;
 mod sides;
 
+use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result};
@@ -30,7 +31,7 @@ use datafusion::optimizer::AnalyzerRule;
 use super::input_schema;
 
 use sides::Side;
-pub(super) use sides::{Comparable, common_type};
+pub(super) use sides::{Comparable, common_type, time_zone};
 
 /// Brings operands to the types that SQL compares them in; see the module.
 #[derive(Debug, Default)]
@@ -178,11 +179,28 @@ impl Rewriter<'_> {
     fn in_list(&self, mut list: InList) -> Result<Transformed<Expr>> {
         let shared = self.share_a_type(&list.expr, &mut list.list.iter_mut().collect::<Vec<_>>())?;
         if let Shared::No = shared {
-            let equalities = list.list.iter().map(|item| self.compare(&list.expr, Operator::Eq, item));
-            let is_in = disjunction(equalities.collect::<Result<Vec<_>>>()?).unwrap_or(*list.expr);
+            let lists = self.lists_of_one_type(&list.expr, list.list)?;
+            let is_in = disjunction(lists.into_iter().map(Expr::InList)).unwrap_or(*list.expr);
             return Ok(Transformed::yes(if list.negated { not(is_in) } else { is_in }));
         }
         Ok(Transformed::new_transformed(Expr::InList(list), shared.is_changed()))
+    }
+
+    /// A list for each type of items, so that a long list with few types remains as quick as one of a single type.
+    fn lists_of_one_type(&self, value: &Expr, items: Vec<Expr>) -> Result<Vec<InList>> {
+        let mut lists: Vec<(DataType, InList)> = vec![];
+        for item in items {
+            let (value, item) = match self.comparable(value, &item)? {
+                Some(comparable) => (comparable.left(value.clone())?, comparable.right(item)?),
+                None => (value.clone(), item),
+            };
+            let item_type = item.get_type(self.schema)?;
+            match lists.iter_mut().find(|(of, list)| *of == item_type && *list.expr == value) {
+                Some((_, list)) => list.list.push(item),
+                None => lists.push((item_type, InList::new(Box::new(value), vec![item], false))),
+            }
+        }
+        Ok(lists.into_iter().map(|(_, list)| list).collect())
     }
 
     fn case(&self, mut case: Case) -> Result<Transformed<Expr>> {

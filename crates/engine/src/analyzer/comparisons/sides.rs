@@ -165,7 +165,7 @@ fn is_time(data_type: &DataType) -> bool {
 }
 
 /// The zone of the session: UTC unless it is set.
-fn time_zone(config: &ConfigOptions) -> Arc<str> {
+pub(in crate::analyzer) fn time_zone(config: &ConfigOptions) -> Arc<str> {
     config.execution.time_zone.as_deref().unwrap_or("+00:00").into()
 }
 

@@ -3,7 +3,9 @@
 //! Each test also holds stock DataFusion against them: where it has become right, the rule that mends it can go.
 
 mod comparisons;
+mod local_time;
 mod overflow;
+mod prepared;
 mod using_columns;
 
 use arrow::array::RecordBatch;

@@ -1,27 +1,30 @@
-//! Arithmetic of integers that fails where it overflows.
+//! Arithmetic of integers and decimals that fails where it overflows.
 
 use std::sync::Arc;
 
-use arrow::compute::kernels::numeric::{add, mul, sub};
+use arrow::compute::kernels::numeric::{add, div, mul, sub};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use arrow::error::ArrowError;
-use datafusion::common::{Result, exec_datafusion_err, internal_err};
+use datafusion::common::{DataFusionError, Result, exec_err, internal_err};
 use datafusion::logical_expr::interval_arithmetic::{Interval, apply_operator};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
+use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature, Volatility,
 };
 use datafusion::physical_expr_common::datum::apply;
 
-/// `+`, `-` or `*` of two integers of one type.
+use crate::decimals::{digits, fit, most_digits_of_wider};
+
+/// `+`, `-` or `*` of two integers of one type, or those and `/` of two decimals.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CheckedArithmetic {
     operator: Operator,
     signature: Signature,
 }
 
-/// An expression of integers of one type that fails where its result does not fit the type.
+/// An expression of integers of one type, or of decimals, that fails where its result does not fit its type.
 pub(super) fn checked(left: Expr, operator: Operator, right: Expr) -> Expr {
     let signature = Signature::any(2, Volatility::Immutable);
     ScalarUDF::from(CheckedArithmetic { operator, signature }).call(vec![left, right])
@@ -31,6 +34,29 @@ impl CheckedArithmetic {
     /// Which it is.
     pub(crate) fn operator(&self) -> Operator {
         self.operator
+    }
+
+    /// The error of a result that does not fit its type, by what Arrow says of it.
+    fn beyond<T>(&self, data_type: &DataType, overflow: Option<&str>) -> Result<T> {
+        let Some((precision, scale)) = digits(data_type) else {
+            let overflow = overflow.unwrap_or("a result");
+            let operation = overflow.rsplit(": ").next().unwrap_or(overflow);
+            return exec_err!(
+                "{operation} is beyond the range of {data_type}: write CAST(x AS DECIMAL(38, 0)) for an operand x, or a \
+                 wider type"
+            );
+        };
+        let operation = match self.operator {
+            Operator::Plus => "a sum",
+            Operator::Minus => "a difference",
+            Operator::Divide => "a quotient",
+            _ => "a product",
+        };
+        let remedy = match most_digits_of_wider(data_type) {
+            Some(most) => format!("write CAST(x AS DECIMAL({most}, {scale})) for an operand x"),
+            None => "no DECIMAL has more digits; write CAST(x AS DOUBLE) for an operand x".to_owned(),
+        };
+        exec_err!("{operation} of decimals is beyond the range of DECIMAL({precision}, {scale}): {remedy}")
     }
 
     fn as_binary(&self, args: &[Expr]) -> BinaryExpr {
@@ -43,6 +69,7 @@ impl ScalarUDFImpl for CheckedArithmetic {
         match self.operator {
             Operator::Plus => "add",
             Operator::Minus => "subtract",
+            Operator::Divide => "divide",
             _ => "multiply",
         }
     }
@@ -61,11 +88,13 @@ impl ScalarUDFImpl for CheckedArithmetic {
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         let nullable = args.arg_fields.iter().any(|field| field.is_nullable());
-        Ok(Arc::new(Field::new(self.name(), args.arg_fields[0].data_type().clone(), nullable)))
+        let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+        Ok(Arc::new(Field::new(self.name(), self.return_type(&types)?, nullable)))
     }
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
-        Ok(arg_types[0].clone())
+        let [left, right] = arg_types else { return internal_err!("arithmetic of {} values", arg_types.len()) };
+        BinaryTypeCoercer::new(left, &self.operator, right).get_result_type()
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -75,15 +104,26 @@ impl ScalarUDFImpl for CheckedArithmetic {
         let result = match self.operator {
             Operator::Plus => apply(left, right, add),
             Operator::Minus => apply(left, right, sub),
+            Operator::Divide => apply(left, right, div),
             _ => apply(left, right, mul),
         };
-        result.map_err(|error| match error.find_root() {
-            datafusion::error::DataFusionError::ArrowError(arrow, _) => match arrow.as_ref() {
-                ArrowError::ArithmeticOverflow(overflow) => overflows(overflow, args.return_field.data_type()),
-                _ => error,
+        let data_type = args.return_field.data_type();
+        match result {
+            Ok(result) => {
+                let fits = match &result {
+                    ColumnarValue::Array(array) => fit(array),
+                    ColumnarValue::Scalar(scalar) => fit(&scalar.to_array()?),
+                };
+                if fits { Ok(result) } else { self.beyond(data_type, None) }
+            }
+            Err(error) => match error.find_root() {
+                DataFusionError::ArrowError(arrow, _) => match arrow.as_ref() {
+                    ArrowError::ArithmeticOverflow(overflow) => self.beyond(data_type, Some(overflow)),
+                    _ => Err(error),
+                },
+                _ => Err(error),
             },
-            _ => error,
-        })
+        }
     }
 
     fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
@@ -98,11 +138,4 @@ impl ScalarUDFImpl for CheckedArithmetic {
             _ => SortProperties::Unordered,
         })
     }
-}
-
-fn overflows(overflow: &str, data_type: &DataType) -> datafusion::error::DataFusionError {
-    let operation = overflow.rsplit(": ").next().unwrap_or(overflow);
-    exec_datafusion_err!(
-        "{operation} is beyond the range of {data_type}: write CAST(x AS DECIMAL(38, 0)) for an operand x, or a wider type"
-    )
 }

@@ -1,0 +1,81 @@
+//! Casts a `TIMESTAMP WITH TIME ZONE` to local time.
+//!
+//! DataFusion 55 casts it to a `TIMESTAMP` in UTC, whatever its zone, and to a `DATE` or `TIME` in the zone of its type, which is
+//! UTC for those of files. Here, as in PostgreSQL, all three are local time of the session's zone,
+//! `datafusion.execution.time_zone`. A zone other than UTC that the type has, as `AT TIME ZONE` gives it, counts instead.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, TimeUnit};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{DFSchema, Result};
+use datafusion::functions::expr_fn::to_local_time;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast};
+use datafusion::optimizer::AnalyzerRule;
+
+use super::comparisons::time_zone;
+use super::input_schema;
+
+/// Casts to local time; see the module.
+#[derive(Debug, Default)]
+pub struct LocalTime;
+
+impl AnalyzerRule for LocalTime {
+    fn name(&self) -> &str {
+        "local_time"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|plan| {
+            let schema = input_schema(&plan)?;
+            let names = NamePreserver::new(&plan);
+            plan.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let rewritten = expr.transform_up(|expr| rewrite(expr, &schema, config))?;
+                Ok(rewritten.update_data(|expr| name.restore(expr)))
+            })
+        })
+        .data()
+    }
+}
+
+fn rewrite(expr: Expr, schema: &DFSchema, config: &ConfigOptions) -> Result<Transformed<Expr>> {
+    match expr {
+        Expr::Cast(Cast { expr, field }) => {
+            let expr = local(*expr, field.data_type(), schema, config)?;
+            Ok(expr.update_data(|expr| Expr::Cast(Cast { expr: Box::new(expr), field })))
+        }
+        Expr::TryCast(TryCast { expr, field }) => {
+            let expr = local(*expr, field.data_type(), schema, config)?;
+            Ok(expr.update_data(|expr| Expr::TryCast(TryCast { expr: Box::new(expr), field })))
+        }
+        expr => Ok(Transformed::no(expr)),
+    }
+}
+
+/// A `TIMESTAMP WITH TIME ZONE` as local time, if it is cast to a type of local times; anything else as it is.
+fn local(expr: Expr, to: &DataType, schema: &DFSchema, config: &ConfigOptions) -> Result<Transformed<Expr>> {
+    use DataType::{Date32, Date64, Time32, Time64, Timestamp};
+    if !matches!(to, Timestamp(_, None) | Date32 | Date64 | Time32(_) | Time64(_)) {
+        return Ok(Transformed::no(expr));
+    }
+    let Timestamp(unit, Some(zone)) = expr.get_type(schema)? else { return Ok(Transformed::no(expr)) };
+    Ok(Transformed::yes(to_local_time(vec![in_zone(expr, unit, &zone, config)])))
+}
+
+/// The same moment with the zone whose local time counts.
+fn in_zone(expr: Expr, unit: TimeUnit, zone: &str, config: &ConfigOptions) -> Expr {
+    let session = time_zone(config);
+    // `AT TIME ZONE 'UTC'` is a cast.
+    let is_chosen = !is_utc(zone) || (matches!(expr, Expr::Cast(_)) && zone != &*session);
+    if is_chosen || zone == &*session {
+        return expr;
+    }
+    Expr::Cast(Cast::new(Box::new(expr), DataType::Timestamp(unit, Some(Arc::clone(&session)))))
+}
+
+fn is_utc(zone: &str) -> bool {
+    ["UTC", "GMT", "Z", "Etc/UTC", "+00:00", "+0000", "+00"].iter().any(|utc| zone.eq_ignore_ascii_case(utc))
+}

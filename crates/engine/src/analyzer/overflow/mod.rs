@@ -1,0 +1,110 @@
+//! Makes sums, products and differences right, or an error that says that they overflow.
+//!
+//! DataFusion 55 adds, subtracts, multiplies and negates integers in their type, in which they wrap; and so it sums them,
+//! and decimals and durations too. Arithmetic of decimals may have a digit more than their type, which is not shown: `10^38`
+//! is shown as `10^37`.
+
+mod arithmetic;
+
+use std::sync::{Arc, LazyLock};
+
+use arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::functions_aggregate::average::Avg;
+use datafusion::functions_aggregate::sum::Sum;
+use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
+use datafusion::logical_expr::{
+    AggregateUDF, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, WindowFunctionDefinition, lit,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+use super::input_schema;
+use crate::decimals::is_full;
+use crate::exact_sum::{ExactAverage, ExactSum};
+
+pub(crate) use arithmetic::CheckedArithmetic;
+
+/// Replaces arithmetic that overflows; see the module.
+#[derive(Debug, Default)]
+pub struct Overflow;
+
+impl AnalyzerRule for Overflow {
+    fn name(&self) -> &str {
+        "overflow"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|plan| {
+            let schema = input_schema(&plan)?;
+            let names = NamePreserver::new(&plan);
+            plan.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let rewritten = expr.transform_up(|expr| rewrite(expr, &schema))?;
+                Ok(rewritten.update_data(|expr| name.restore(expr)))
+            })
+        })
+        .data()
+    }
+}
+
+fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    Ok(match expr {
+        Expr::AggregateFunction(AggregateFunction { func, params }) => match exact(&func, &params.args, schema)? {
+            Some(func) => Transformed::yes(Expr::AggregateFunction(AggregateFunction { func, params })),
+            None => Transformed::no(Expr::AggregateFunction(AggregateFunction { func, params })),
+        },
+        Expr::WindowFunction(mut window) => {
+            let function = match &window.fun {
+                WindowFunctionDefinition::AggregateUDF(function) => exact(function, &window.params.args, schema)?,
+                WindowFunctionDefinition::WindowUDF(_) => None,
+            };
+            let is_changed = function.is_some();
+            window.fun = function.map_or(window.fun, WindowFunctionDefinition::AggregateUDF);
+            Transformed::new_transformed(Expr::WindowFunction(window), is_changed)
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            if overflows(&left.get_type(schema)?, op, &right.get_type(schema)?) {
+                Transformed::yes(arithmetic::checked(*left, op, *right))
+            } else {
+                Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))
+            }
+        }
+        Expr::Negative(of) if !matches!(*of, Expr::Literal(..)) && of.get_type(schema)?.is_integer() => {
+            let zero = ScalarValue::new_zero(&of.get_type(schema)?)?;
+            Transformed::yes(arithmetic::checked(lit(zero), Operator::Minus, *of))
+        }
+        expr => Transformed::no(expr),
+    })
+}
+
+/// Ours of a function of DataFusion that wraps.
+fn exact(function: &AggregateUDF, args: &[Expr], schema: &DFSchema) -> Result<Option<Arc<AggregateUDF>>> {
+    static SUM: LazyLock<Arc<AggregateUDF>> = LazyLock::new(|| Arc::new(AggregateUDF::from(ExactSum::default())));
+    static AVERAGE: LazyLock<Arc<AggregateUDF>> =
+        LazyLock::new(|| Arc::new(AggregateUDF::from(ExactAverage::default())));
+    let [arg] = args else { return Ok(None) };
+    let function = function.inner();
+    Ok(if function.is::<Sum>() && ExactSum::takes(&arg.get_type(schema)?) {
+        Some(Arc::clone(&SUM))
+    } else if function.is::<Avg>() && ExactAverage::takes(&arg.get_type(schema)?) {
+        Some(Arc::clone(&AVERAGE))
+    } else {
+        None
+    })
+}
+
+/// Whether arithmetic of two types may have results that do not fit and are no error.
+fn overflows(left: &DataType, op: Operator, right: &DataType) -> bool {
+    use Operator::{Divide, Minus, Multiply, Plus};
+    match op {
+        Plus | Minus | Multiply if left.is_integer() => left == right,
+        Plus | Minus | Multiply | Divide if left.is_decimal() && right.is_decimal() => {
+            BinaryTypeCoercer::new(left, &op, right).get_result_type().is_ok_and(|result| is_full(&result))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,132 @@
+//! The function `avg` of durations.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
+use arrow::compute::sum;
+use arrow::datatypes::{
+    DataType, DurationMicrosecondType, DurationMillisecondType, DurationNanosecondType, DurationSecondType, Field,
+    FieldRef, TimeUnit, UInt64Type,
+};
+use datafusion::common::{Result, ScalarValue, not_impl_err};
+use datafusion::functions_aggregate::average::Avg;
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::utils::format_state_name;
+use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, ReversedUDAF, Signature};
+
+use super::accumulators::carries;
+use super::{Summand, Total};
+
+/// `avg` of durations, whose sum may be beyond their range. Decimals DataFusion adds in a type that is wide enough.
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+pub struct ExactAverage {
+    average: Avg,
+}
+
+impl ExactAverage {
+    /// Whether it takes values of a type.
+    pub fn takes(data_type: &DataType) -> bool {
+        matches!(data_type, DataType::Duration(_))
+    }
+}
+
+impl AggregateUDFImpl for ExactAverage {
+    fn name(&self) -> &str {
+        self.average.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.average.signature()
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        self.average.return_type(arg_types)
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if args.is_distinct {
+            return not_impl_err!("avg(DISTINCT …) of durations: write it over a subquery with SELECT DISTINCT");
+        }
+        let data_type = args.return_type().clone();
+        Ok(match data_type {
+            DataType::Duration(TimeUnit::Second) => Box::new(Average::<DurationSecondType>::new(data_type)),
+            DataType::Duration(TimeUnit::Millisecond) => Box::new(Average::<DurationMillisecondType>::new(data_type)),
+            DataType::Duration(TimeUnit::Microsecond) => Box::new(Average::<DurationMicrosecondType>::new(data_type)),
+            DataType::Duration(TimeUnit::Nanosecond) => Box::new(Average::<DurationNanosecondType>::new(data_type)),
+            other => return not_impl_err!("an exact average of {other}"),
+        })
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        Ok(vec![
+            Arc::new(Field::new(format_state_name(args.name, "sum"), args.return_type().clone(), true)),
+            Arc::new(Field::new(format_state_name(args.name, "carry"), DataType::Int64, false)),
+            Arc::new(Field::new(format_state_name(args.name, "count"), DataType::UInt64, false)),
+        ])
+    }
+
+    fn reverse_expr(&self) -> ReversedUDAF {
+        self.average.reverse_expr()
+    }
+}
+
+/// An average of values, which also can be taken out again.
+#[derive(Debug)]
+struct Average<T: ArrowPrimitiveType<Native = i64>> {
+    total: Total<i64>,
+    count: u64,
+    /// The type of the values and of the result.
+    data_type: DataType,
+    values: PhantomData<T>,
+}
+
+impl<T: ArrowPrimitiveType<Native = i64>> Average<T> {
+    fn new(data_type: DataType) -> Self {
+        Self { total: Total::default(), count: 0, data_type, values: PhantomData }
+    }
+}
+
+impl<T: Summand + ArrowPrimitiveType<Native = i64>> Accumulator for Average<T> {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let values = values[0].as_primitive::<T>();
+        self.total.add(T::sum(values));
+        self.count += (values.len() - values.null_count()) as u64;
+        Ok(())
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let values = values[0].as_primitive::<T>();
+        self.total.subtract(T::sum(values));
+        self.count -= (values.len() - values.null_count()) as u64;
+        Ok(())
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let sum = i128::from(self.total.wrapped) + (i128::from(self.total.carry) << i64::BITS);
+        // It lies between the least and the greatest value, and fits as they do.
+        let average = sum.checked_div(i128::from(self.count)).map(|average| average as i64);
+        ScalarValue::new_primitive::<T>(average, &self.data_type)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        let sum = ScalarValue::new_primitive::<T>((self.count > 0).then_some(self.total.wrapped), &self.data_type)?;
+        Ok(vec![sum, ScalarValue::from(self.total.carry), ScalarValue::from(self.count)])
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.total.add(T::sum(states[0].as_primitive::<T>()));
+        self.total.carry += carries(&states[1]);
+        self.count += sum(states[2].as_primitive::<UInt64Type>()).unwrap_or_default();
+        Ok(())
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self)
+    }
+}
