@@ -94,7 +94,7 @@ fn factors(product: &Arc<dyn PhysicalExpr>) -> Option<[&Arc<dyn PhysicalExpr>; 2
     if let Some(function) = product.downcast_ref::<ScalarFunctionExpr>() {
         let arithmetic = function.fun().inner().downcast_ref::<CheckedArithmetic>()?;
         let [left, right] = function.args() else { return None };
-        return (arithmetic.operator() == Operator::Multiply).then_some([left, right]);
+        return arithmetic.is_product().then_some([left, right]);
     }
     let product = product.downcast_ref::<BinaryExpr>().filter(|binary| *binary.op() == Operator::Multiply)?;
     Some([product.left(), product.right()])

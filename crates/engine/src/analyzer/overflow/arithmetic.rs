@@ -10,76 +10,140 @@ use datafusion::logical_expr::interval_arithmetic::{Interval, apply_operator};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility,
+    ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::physical_expr_common::datum::apply;
 
+use crate::cancellation;
 use crate::decimals::{digits, fit, most_digits_of_wider};
 
-/// `+`, `-` or `*` of two integers of one type, or those and `/` of two decimals.
+/// A chain of `+` and `-`, or of `*` and `/`, from left to right: of integers of one type, or of decimals.
+///
+/// A chain is one function, however long it is: each function below another one makes the planner ask for types and names
+/// of all that lies below it once more.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CheckedArithmetic {
-    operator: Operator,
+    /// Those between the arguments, one fewer than these.
+    operators: Vec<Operator>,
     signature: Signature,
 }
 
 /// An expression of integers of one type, or of decimals, that fails where its result does not fit its type.
 pub(super) fn checked(left: Expr, operator: Operator, right: Expr) -> Expr {
-    let signature = Signature::any(2, Volatility::Immutable);
-    ScalarUDF::from(CheckedArithmetic { operator, signature }).call(vec![left, right])
+    let chain = CheckedArithmetic::of(&left).filter(|chain| chain.continues_with(operator));
+    let mut operators = chain.map_or_else(Vec::new, |chain| chain.operators.clone());
+    let mut args = match left {
+        Expr::ScalarFunction(function) if !operators.is_empty() => function.args,
+        left => vec![left],
+    };
+    operators.push(operator);
+    args.push(right);
+    let signature = Signature::any(args.len(), Volatility::Immutable);
+    ScalarUDF::from(CheckedArithmetic { operators, signature }).call(args)
 }
 
 impl CheckedArithmetic {
-    /// Which it is.
-    pub(crate) fn operator(&self) -> Operator {
-        self.operator
+    /// The arithmetic that an expression is.
+    fn of(expr: &Expr) -> Option<&Self> {
+        let Expr::ScalarFunction(function) = expr else { return None };
+        function.func.inner().downcast_ref()
     }
 
-    /// The error of a result that does not fit its type, by what Arrow says of it.
-    fn beyond<T>(&self, data_type: &DataType, overflow: Option<&str>) -> Result<T> {
-        let Some((precision, scale)) = digits(data_type) else {
-            let overflow = overflow.unwrap_or("a result");
-            let operation = overflow.rsplit(": ").next().unwrap_or(overflow);
-            return exec_err!(
-                "{operation} is beyond the range of {data_type}: write CAST(x AS DECIMAL(38, 0)) for an operand x, or a \
-                 wider type"
-            );
-        };
-        let operation = match self.operator {
-            Operator::Plus => "a sum",
-            Operator::Minus => "a difference",
-            Operator::Divide => "a quotient",
-            _ => "a product",
-        };
-        let remedy = match most_digits_of_wider(data_type) {
-            Some(most) => format!("write CAST(x AS DECIMAL({most}, {scale})) for an operand x"),
-            None => "no DECIMAL has more digits; write CAST(x AS DOUBLE) for an operand x".to_owned(),
-        };
-        exec_err!("{operation} of decimals is beyond the range of DECIMAL({precision}, {scale}): {remedy}")
+    /// Whether it is a product of two factors.
+    pub(crate) fn is_product(&self) -> bool {
+        self.operators == [Operator::Multiply]
     }
 
-    fn as_binary(&self, args: &[Expr]) -> BinaryExpr {
-        BinaryExpr::new(Box::new(args[0].clone()), self.operator, Box::new(args[1].clone()))
+    /// Whether an operation on the chain's result and one more operand is part of the chain.
+    fn continues_with(&self, operator: Operator) -> bool {
+        let adds = |operator| matches!(operator, Operator::Plus | Operator::Minus);
+        self.operators.iter().all(|of| adds(*of) == adds(operator))
     }
+
+    /// The chain as text, of operands as text.
+    fn write(&self, operands: impl Iterator<Item = String>) -> String {
+        let operators = self.operators.iter().map(|operator| format!(" {operator} "));
+        std::iter::once(String::new()).chain(operators).zip(operands).flat_map(|(of, operand)| [of, operand]).collect()
+    }
+}
+
+/// One operation of a chain.
+fn apply_checked(left: &ColumnarValue, operator: Operator, right: &ColumnarValue) -> Result<ColumnarValue> {
+    let result = match operator {
+        Operator::Plus => apply(left, right, add),
+        Operator::Minus => apply(left, right, sub),
+        Operator::Divide => apply(left, right, div),
+        _ => apply(left, right, mul),
+    };
+    match result {
+        Ok(result) => {
+            let fits = match &result {
+                ColumnarValue::Array(array) => fit(array),
+                ColumnarValue::Scalar(scalar) => fit(&scalar.to_array()?),
+            };
+            if fits { Ok(result) } else { beyond(operator, &result.data_type(), None) }
+        }
+        Err(error) => match error.find_root() {
+            DataFusionError::ArrowError(arrow, _) => match arrow.as_ref() {
+                ArrowError::ArithmeticOverflow(overflow) => {
+                    let data_type = result_type(&left.data_type(), operator, &right.data_type())?;
+                    beyond(operator, &data_type, Some(overflow))
+                }
+                _ => Err(error),
+            },
+            _ => Err(error),
+        },
+    }
+}
+
+fn result_type(left: &DataType, operator: Operator, right: &DataType) -> Result<DataType> {
+    // What the planner asks for again and again, of integers.
+    if left.is_integer() && left == right {
+        return Ok(left.clone());
+    }
+    BinaryTypeCoercer::new(left, &operator, right).get_result_type()
+}
+
+/// The error of a result that does not fit its type, by what Arrow says of it.
+fn beyond<T>(operator: Operator, data_type: &DataType, overflow: Option<&str>) -> Result<T> {
+    let Some((precision, scale)) = digits(data_type) else {
+        let overflow = overflow.unwrap_or("a result");
+        let operation = overflow.rsplit(": ").next().unwrap_or(overflow);
+        return exec_err!(
+            "{operation} is beyond the range of {data_type}: write CAST(x AS DECIMAL(38, 0)) for an operand x, or a \
+             wider type"
+        );
+    };
+    let operation = match operator {
+        Operator::Plus => "a sum",
+        Operator::Minus => "a difference",
+        Operator::Divide => "a quotient",
+        _ => "a product",
+    };
+    let remedy = match most_digits_of_wider(data_type) {
+        Some(most) => format!("write CAST(x AS DECIMAL({most}, {scale})) for an operand x"),
+        None => "no DECIMAL has more digits; write CAST(x AS DOUBLE) for an operand x".to_owned(),
+    };
+    exec_err!("{operation} of decimals is beyond the range of DECIMAL({precision}, {scale}): {remedy}")
 }
 
 impl ScalarUDFImpl for CheckedArithmetic {
     fn name(&self) -> &str {
-        match self.operator {
-            Operator::Plus => "add",
-            Operator::Minus => "subtract",
-            Operator::Divide => "divide",
+        match self.operators.as_slice() {
+            [first, rest @ ..] if rest.iter().any(|operator| operator != first) => "arithmetic",
+            [Operator::Plus, ..] => "add",
+            [Operator::Minus, ..] => "subtract",
+            [Operator::Divide, ..] => "divide",
             _ => "multiply",
         }
     }
 
     fn display_name(&self, args: &[Expr]) -> Result<String> {
-        Ok(self.as_binary(args).to_string())
+        Ok(self.write(args.iter().map(Expr::to_string)))
     }
 
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
-        Ok(Expr::BinaryExpr(self.as_binary(args)).schema_name().to_string())
+        Ok(self.write(args.iter().map(|arg| arg.schema_name().to_string())))
     }
 
     fn signature(&self) -> &Signature {
@@ -87,55 +151,39 @@ impl ScalarUDFImpl for CheckedArithmetic {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        // Rules ask for the types of deep expressions again and again.
+        cancellation::check()?;
         let nullable = args.arg_fields.iter().any(|field| field.is_nullable());
         let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
         Ok(Arc::new(Field::new(self.name(), self.return_type(&types)?, nullable)))
     }
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
-        let [left, right] = arg_types else { return internal_err!("arithmetic of {} values", arg_types.len()) };
-        BinaryTypeCoercer::new(left, &self.operator, right).get_result_type()
+        let [first, rest @ ..] = arg_types else { return internal_err!("arithmetic of no types") };
+        let mut operands = self.operators.iter().zip(rest);
+        operands.try_fold(first.clone(), |left, (operator, right)| result_type(&left, *operator, right))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let [left, right] = args.args.as_slice() else {
-            return internal_err!("arithmetic of {} values", args.args.len());
-        };
-        let result = match self.operator {
-            Operator::Plus => apply(left, right, add),
-            Operator::Minus => apply(left, right, sub),
-            Operator::Divide => apply(left, right, div),
-            _ => apply(left, right, mul),
-        };
-        let data_type = args.return_field.data_type();
-        match result {
-            Ok(result) => {
-                let fits = match &result {
-                    ColumnarValue::Array(array) => fit(array),
-                    ColumnarValue::Scalar(scalar) => fit(&scalar.to_array()?),
-                };
-                if fits { Ok(result) } else { self.beyond(data_type, None) }
-            }
-            Err(error) => match error.find_root() {
-                DataFusionError::ArrowError(arrow, _) => match arrow.as_ref() {
-                    ArrowError::ArithmeticOverflow(overflow) => self.beyond(data_type, Some(overflow)),
-                    _ => Err(error),
-                },
-                _ => Err(error),
-            },
-        }
+        let mut args = args.args.into_iter();
+        let Some(first) = args.next() else { return internal_err!("arithmetic of no values") };
+        let mut operands = self.operators.iter().zip(args);
+        operands.try_fold(first, |left, (operator, right)| apply_checked(&left, *operator, &right))
     }
 
     fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
-        apply_operator(&self.operator, inputs[0], inputs[1])
+        let [first, rest @ ..] = inputs else { return internal_err!("arithmetic of no intervals") };
+        let mut operands = self.operators.iter().zip(rest);
+        operands.try_fold((*first).clone(), |left, (operator, right)| apply_operator(operator, &left, right))
     }
 
     fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
-        let [left, right] = inputs else { return Ok(SortProperties::Unordered) };
-        Ok(match self.operator {
-            Operator::Plus => left.sort_properties.add(&right.sort_properties),
-            Operator::Minus => left.sort_properties.sub(&right.sort_properties),
+        let [first, rest @ ..] = inputs else { return Ok(SortProperties::Unordered) };
+        let operands = self.operators.iter().zip(rest);
+        Ok(operands.fold(first.sort_properties, |left, (operator, right)| match operator {
+            Operator::Plus => left.add(&right.sort_properties),
+            Operator::Minus => left.sub(&right.sort_properties),
             _ => SortProperties::Unordered,
-        })
+        }))
     }
 }
