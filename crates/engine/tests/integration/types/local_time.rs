@@ -26,6 +26,8 @@ async fn casts_give_local_time_of_the_sessions_zone() {
             mended("SELECT CAST(u AS DATE) AS d, CAST(u AS TIME) FROM z", "2024-03-02 00:30:00"),
             mended("SELECT count(*) FROM z WHERE CAST(t AS TIMESTAMP) = TIMESTAMP '2024-03-02 00:30:00'", "1"),
             mended("SELECT count(*) FROM z WHERE CAST(u AS DATE) = DATE '2024-03-02'", "1"),
+            as_stock("SELECT count(*) FROM z WHERE CAST(t AS DATE) = DATE '2024-03-02'", "1"),
+            as_stock("SELECT count(*) FROM z WHERE CAST(t AS DATE) > DATE '2024-03-01'", "1"),
             mended("SELECT count(*) FROM z WHERE CAST(CAST(t AS TIMESTAMP) AS TIMESTAMP WITH TIME ZONE) = u", "1"),
             mended("SELECT CAST(u AS DATE), count(*) FROM z GROUP BY CAST(u AS DATE)", "2024-03-02 1"),
             mended("SELECT a.m FROM moments a JOIN z ON a.m = CAST(z.u AS TIMESTAMP)", "2024-03-02T00:30:00"),
