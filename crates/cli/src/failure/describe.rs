@@ -43,7 +43,7 @@ pub fn describe(error: DataFusionError, sql: &str, context: &SessionContext) -> 
     Failure::Statement(with_limits_as_given(text, context), place)
 }
 
-/// Limits in the unit they were given in: the engine rounds them to what it calls MB, and 64MB is 61.0 there.
+/// Limits in the unit they were given in: DataFusion rounds them to what it calls MB, and 64MB is 61.0 there.
 fn with_limits_as_given(text: String, context: &SessionContext) -> String {
     let runtime = context.runtime_env();
     let memory = match runtime.memory_pool.memory_limit() {

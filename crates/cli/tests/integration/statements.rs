@@ -116,6 +116,7 @@ fn clauses_that_would_be_ignored_are_refused() {
     let shell = Shell::new();
     for (sql, reason) in [
         ("UPDATE t SET b = 1, b = 2", "sets column 'b' more than once"),
+        ("UPDATE t SET b = 1, \"b\" = 2", "more than once"),
         ("PREPARE p AS UPDATE t SET b = 1, b = 2", "sets column 'b' more than once"),
         ("CREATE TABLE u (a INT NOT NULL) AS SELECT NULL", "NOT NULL of column 'a'"),
         ("CREATE TABLE u (a INT GENERATED ALWAYS AS (1) STORED)", "GENERATED"),

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result};
@@ -55,25 +55,31 @@ fn rewrite(expr: Expr, schema: &DFSchema, config: &ConfigOptions) -> Result<Tran
     }
 }
 
-/// A `TIMESTAMP WITH TIME ZONE` as local time, if it is cast to a type of local times; anything else as it is.
+/// A `TIMESTAMP WITH TIME ZONE` as local time, if it is cast to a type of local times in another zone; anything else as it
+/// is.
 fn local(expr: Expr, to: &DataType, schema: &DFSchema, config: &ConfigOptions) -> Result<Transformed<Expr>> {
     use DataType::{Date32, Date64, Time32, Time64, Timestamp};
     if !matches!(to, Timestamp(_, None) | Date32 | Date64 | Time32(_) | Time64(_)) {
         return Ok(Transformed::no(expr));
     }
-    let Timestamp(unit, Some(zone)) = expr.get_type(schema)? else { return Ok(Transformed::no(expr)) };
-    Ok(Transformed::yes(to_local_time(vec![in_zone(expr, unit, &zone, config)])))
-}
-
-/// The same moment with the zone whose local time counts.
-fn in_zone(expr: Expr, unit: TimeUnit, zone: &str, config: &ConfigOptions) -> Expr {
+    let Timestamp(unit, Some(own)) = expr.get_type(schema)? else { return Ok(Transformed::no(expr)) };
     let session = time_zone(config);
     // `AT TIME ZONE 'UTC'` is a cast.
-    let is_chosen = !is_utc(zone) || (matches!(expr, Expr::Cast(_)) && zone != &*session);
-    if is_chosen || zone == &*session {
-        return expr;
+    let is_chosen = !is_utc(&own) || (matches!(expr, Expr::Cast(_)) && own != session);
+    let zone = if is_chosen { &own } else { &session };
+    let is_right = match to {
+        Date32 | Time32(_) | Time64(_) => own == *zone || is_utc(&own) && is_utc(zone),
+        _ => is_utc(zone),
+    };
+    if is_right {
+        return Ok(Transformed::no(expr));
     }
-    Expr::Cast(Cast::new(Box::new(expr), DataType::Timestamp(unit, Some(Arc::clone(&session)))))
+    let there = if own == *zone {
+        expr
+    } else {
+        Expr::Cast(Cast::new(Box::new(expr), Timestamp(unit, Some(Arc::clone(zone)))))
+    };
+    Ok(Transformed::yes(to_local_time(vec![there])))
 }
 
 fn is_utc(zone: &str) -> bool {

@@ -2,12 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use datafusion::common::{DataFusionError, human_readable_size};
+use datafusion::common::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::physical_plan::metrics::Gauge;
 use overspill_join::JoinError;
 use overspill_join::memory::{MemoryHost, Purpose, UnitMemory};
 use parking_lot::Mutex;
+
+use crate::size::Size;
 
 /// How many times the memory that is still free one join may hold, and of that of a join each of its build sides.
 ///
@@ -117,7 +119,7 @@ impl JoinMemory {
             error.context(format!(
                 "A join that spills needs at least {} for each of its {} partitions; raise the memory limit, or lower \
                  the number of partitions with --threads or datafusion.execution.target_partitions",
-                human_readable_size(self.floor),
+                Size(self.floor),
                 self.units
             ))
         })?;
@@ -152,10 +154,10 @@ impl JoinMemory {
                      operators. Raise the limit with --memory-limit or datafusion.runtime.memory_limit, or let joins \
                      spill with overspill.spill = true",
                     self.name,
-                    human_readable_size(bytes),
-                    human_readable_size(used),
-                    human_readable_size(limit),
-                    human_readable_size(free),
+                    Size(bytes),
+                    Size(used),
+                    Size(limit),
+                    Size(free),
                 )));
             }
             left =
@@ -167,9 +169,9 @@ impl JoinMemory {
                  Raise the memory limit or overspill.join_memory_limit, or let joins spill with overspill.spill = true",
                 self.builders,
                 self.name,
-                human_readable_size(bytes),
-                human_readable_size(held),
-                human_readable_size(left),
+                Size(bytes),
+                Size(held),
+                Size(left),
             )));
         }
         self.state().try_grow(bytes)?;
@@ -184,9 +186,9 @@ impl JoinMemory {
         Err(DataFusionError::ResourcesExhausted(format!(
             "{} may not take {} more: it holds {} of its limit of {} (overspill.join_memory_limit = {})",
             self.name,
-            human_readable_size(bytes),
-            human_readable_size(held),
-            human_readable_size(self.limit),
+            Size(bytes),
+            Size(held),
+            Size(self.limit),
             self.limit,
         )))
     }

@@ -2,12 +2,14 @@
 
 use std::fmt::{Debug, Display, Formatter};
 
-use datafusion::common::{HashMap, Result, human_readable_size, resources_datafusion_err};
+use datafusion::common::{HashMap, Result, resources_datafusion_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use parking_lot::Mutex;
 
 use super::RAISE_MEMORY_LIMIT;
+
+use crate::size::Size;
 
 /// What the names of the consumers of join state start with.
 const JOIN_PREFIXES: [&str; 2] = ["HybridJoin", "ThetaJoin"];
@@ -205,7 +207,7 @@ impl State {
     }
 
     fn refusal(&self, consumer: &MemoryConsumer, additional: usize, refusal: Refusal) -> DataFusionError {
-        let size = human_readable_size;
+        let size = Size;
         let limit = size(self.limit);
         let held = self.consumers.get(&consumer.id()).map_or(0, |consumer| consumer.reserved);
         let reason = match refusal {
@@ -254,7 +256,7 @@ impl State {
         let named: Vec<String> = holders
             .iter()
             .take(NAMED_CONSUMERS)
-            .map(|consumer| format!("{} ({})", consumer.name, human_readable_size(consumer.reserved)))
+            .map(|consumer| format!("{} ({})", consumer.name, Size(consumer.reserved)))
             .collect();
         format!("The largest consumers are {}.", named.join(", "))
     }
@@ -324,7 +326,7 @@ impl Debug for HeadroomPool {
 impl Display for HeadroomPool {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let state = self.state.lock();
-        let size = human_readable_size;
+        let size = Size;
         write!(
             f,
             "{}(used: {}, limit: {}, kept from joins: {})",

@@ -12,8 +12,7 @@ use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::{
-    Constraint, Constraints, Result, SchemaExt, exec_datafusion_err, human_readable_size, not_impl_err,
-    resources_datafusion_err,
+    Constraint, Constraints, Result, SchemaExt, exec_datafusion_err, not_impl_err, resources_datafusion_err,
 };
 use datafusion::datasource::memory::PartitionData;
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
@@ -30,6 +29,8 @@ use tokio::sync::RwLockWriteGuard;
 
 use super::RAISE_MEMORY_LIMIT;
 use super::keys::{KeyChanges, Keys};
+
+use crate::size::Size;
 
 /// A table in memory that reserves what it holds in a memory pool, and gives it back when it is dropped.
 ///
@@ -102,7 +103,7 @@ impl TableMemory {
 
     fn outgrown(&self, bytes: usize, error: DataFusionError) -> DataFusionError {
         let limit = match self.pool.memory_limit() {
-            MemoryLimit::Finite(limit) => format!("the memory limit of {}", human_readable_size(limit)),
+            MemoryLimit::Finite(limit) => format!("the memory limit of {}", Size(limit)),
             MemoryLimit::Infinite | MemoryLimit::Unknown => "the memory limit".to_owned(),
         };
         let cause = match error {
@@ -114,8 +115,8 @@ impl TableMemory {
         let message = format!(
             "Table '{}' does not fit within {limit}: it holds {} and needs {} more. {cause} {remedy}",
             self.table,
-            human_readable_size(self.reservation.size()),
-            human_readable_size(bytes),
+            Size(self.reservation.size()),
+            Size(bytes),
         );
         resources_datafusion_err!("{}", message.trim_end())
     }

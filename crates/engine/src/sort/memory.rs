@@ -5,10 +5,12 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, SortField};
-use datafusion::common::{DataFusionError, Result, human_readable_size};
+use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_plan::spill::get_record_batch_memory_size;
+
+use crate::size::Size;
 
 /// A batch of a spilled run takes this part of the memory limit, as a divisor.
 const BLOCKS: usize = 2048;
@@ -99,7 +101,7 @@ fn explain(error: DataFusionError, bytes: usize) -> DataFusionError {
     error.context(format!(
         "A sort needs at least {} for each of its partitions; raise the memory limit, or lower the number of partitions \
          with --threads or datafusion.execution.target_partitions",
-        human_readable_size(bytes)
+        Size(bytes)
     ))
 }
 

@@ -3,9 +3,11 @@
 use std::error::Error;
 use std::io::{self, ErrorKind};
 
-use datafusion::common::{human_readable_size, resources_datafusion_err};
+use datafusion::common::resources_datafusion_err;
 use datafusion::error::DataFusionError;
 use datafusion::execution::disk_manager::DiskManager;
+
+use crate::size::Size;
 
 /// What DataFusion's disk manager says when its spill files reach their limit; it gives the error no kind of its own.
 const LIMIT_MESSAGE: &str = "exceeded the allowable limit";
@@ -32,8 +34,8 @@ pub fn explain_disk_full(error: DataFusionError, disk: &DiskManager) -> DataFusi
     let directories: Vec<String> =
         disk.temp_dir_paths().iter().map(|directory| format!("'{}'", directory.display())).collect();
     let directory = if directories.is_empty() { "the temporary directory".to_owned() } else { directories.join(", ") };
-    let limit = human_readable_size(usize::try_from(disk.max_temp_directory_size()).unwrap_or(usize::MAX));
-    let used = human_readable_size(usize::try_from(disk.used_disk_space()).unwrap_or(usize::MAX));
+    let limit = Size(usize::try_from(disk.max_temp_directory_size()).unwrap_or(usize::MAX));
+    let used = Size(usize::try_from(disk.used_disk_space()).unwrap_or(usize::MAX));
     match shortage {
         Shortage::Limit => resources_datafusion_err!(
             "Not enough temporary disk space: the spill files in {directory} reached their limit of {limit}. Raise it \
@@ -99,7 +101,7 @@ mod tests {
             exec_datafusion_err!("The used disk space has exceeded the allowable limit of 4 KB"),
         ] {
             let message = explain_disk_full(error.context("while spilling"), &disk).to_string();
-            for part in [&*root.path().to_string_lossy(), "4.0 KB", "--temp-limit", "max_temp_directory_size"] {
+            for part in [&*root.path().to_string_lossy(), "4KiB", "--temp-limit", "max_temp_directory_size"] {
                 assert!(message.contains(part), "{part} is not in: {message}");
             }
         }

@@ -14,8 +14,10 @@ pub use exec::CountedWindowExec;
 
 use std::sync::Arc;
 
-use datafusion::common::{DataFusionError, human_readable_size};
+use datafusion::common::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+
+use crate::size::Size;
 
 /// The reservation of a partition of a window.
 fn reserve(pool: &Arc<dyn MemoryPool>, partition: usize) -> MemoryReservation {
@@ -27,6 +29,6 @@ fn explain(error: DataFusionError, bytes: usize, held: &str) -> DataFusionError 
     error.context(format!(
         "A window function keeps {held} in memory, here {}, and cannot move them to disk; raise the memory limit, select \
          fewer columns below it, or divide its rows by PARTITION BY",
-        human_readable_size(bytes)
+        Size(bytes)
     ))
 }

@@ -172,9 +172,9 @@ fn errors_say_who_asked_the_limit_the_holders_and_the_setting() {
     let sort = sort(&pool);
     let message = sort.try_grow(60 * MB).unwrap_err().to_string();
     for part in [
-        "ExternalSorter[0] holds 0.0 B and asked for 60.0 MB more",
-        "only 36.0 MB of the memory limit of 64.0 MB is free",
-        "Other[7] (7.0 MB), Other[6] (6.0 MB), Other[5] (5.0 MB), Other[4] (4.0 MB), Other[3] (3.0 MB).",
+        "ExternalSorter[0] holds 0 B and asked for 60MiB more",
+        "only 36MiB of the memory limit of 64MiB is free",
+        "Other[7] (7MiB), Other[6] (6MiB), Other[5] (5MiB), Other[4] (4MiB), Other[3] (3MiB).",
         "--memory-limit",
         "datafusion.runtime.memory_limit",
     ] {
@@ -182,8 +182,8 @@ fn errors_say_who_asked_the_limit_the_holders_and_the_setting() {
     }
     drop(others);
     let message = join(&pool, 3).try_grow(48 * MB).unwrap_err().to_string();
-    assert!(message.contains("HybridJoin[3] holds 0.0 B and asked for 48.0 MB more"), "{message}");
-    assert!(message.contains("leave 16.0 MB to other operators"), "{message}");
+    assert!(message.contains("HybridJoin[3] holds 0 B and asked for 48MiB more"), "{message}");
+    assert!(message.contains("leave 16MiB to other operators"), "{message}");
     assert!(message.contains("No consumer holds memory yet."), "{message}");
 }
 
@@ -192,7 +192,7 @@ fn display_shows_use_and_limit() {
     let pool = pool(64 * MB);
     let sort = sort(&pool);
     sort.try_grow(10 * MB).unwrap();
-    assert_eq!(pool.to_string(), "headroom(used: 10.0 MB, limit: 64.0 MB, kept from joins: 16.0 MB)");
+    assert_eq!(pool.to_string(), "headroom(used: 10MiB, limit: 64MiB, kept from joins: 16MiB)");
 }
 
 /// Random requests from several consumers; `check` sees the pool after each.
@@ -284,7 +284,7 @@ fn a_repartition_leaves_room_for_joins_that_begin_to_spill() {
     let repartition = repartition(&pool);
     assert_eq!(fill(&repartition, MB), 56 * MB);
     let error = repartition.try_grow(MB).unwrap_err().to_string();
-    assert!(error.contains("repartitions must leave 8.0 MB to joins that begin to spill"), "{error}");
+    assert!(error.contains("repartitions must leave 8MiB to joins that begin to spill"), "{error}");
     // Of what it leaves, a join may take its share as state, and another finds the buffers that it spills with.
     let state = join(&pool, 0);
     assert_eq!(fill(&state, MB), 6 * MB);
@@ -312,7 +312,7 @@ fn sorts_and_aggregates_leave_room_for_each_other() {
     first.free();
     assert!(fill(&second, step) > shared * 3 / 10, "the second alone got {}", second.size());
     let error = second.try_grow(MB).unwrap_err().to_string();
-    assert!(error.contains("operators that can spill must leave 16.0 MB to others"), "{error}");
+    assert!(error.contains("operators that can spill must leave 16MiB to others"), "{error}");
 }
 
 #[test]

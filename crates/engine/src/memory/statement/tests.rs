@@ -74,7 +74,7 @@ async fn rows_are_inserted_as_a_whole_or_not_at_all() {
         let held = reserved(&ctx);
         assert!(held >= 16_000, "{held}");
         let message = error(&ctx, "INSERT INTO t SELECT value, value + 1 FROM range(1000000)").await;
-        assert!(message.contains("Table 't' does not fit within the memory limit of 4.0 MB"), "{message}");
+        assert!(message.contains("Table 't' does not fit within the memory limit of 4MiB"), "{message}");
         assert!(message.contains("--memory-limit"), "{message}");
         assert_reserved(&ctx, held).await;
         assert_eq!(value(&ctx, "SELECT count(*) FROM t").await, "1000");
@@ -105,7 +105,7 @@ async fn changed_rows_are_counted_anew() {
 async fn a_table_that_does_not_fit_leaves_nothing() {
     for ctx in [session(GreedyMemoryPool::new(4 * MB)), session(HeadroomPool::new(4 * MB))] {
         let message = error(&ctx, "CREATE TABLE big AS SELECT value FROM range(10000000)").await;
-        for part in ["Table 'big'", "4.0 MB", "--memory-limit", "datafusion.runtime.memory_limit"] {
+        for part in ["Table 'big'", "4MiB", "--memory-limit", "datafusion.runtime.memory_limit"] {
             assert!(message.contains(part), "{part} is not in: {message}");
         }
         assert!(!ctx.table_exist("big").unwrap());

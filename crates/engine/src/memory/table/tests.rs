@@ -59,7 +59,7 @@ async fn a_table_that_does_not_fit_names_itself_the_limit_and_the_setting() {
     for pool in [headroom, greedy] {
         let endless = stream((0..1000).map(|_| Ok(batch(8192))).collect());
         let message = table(&pool, vec![endless]).await.unwrap_err().to_string();
-        let part = "Table 'numbers' does not fit within the memory limit of 4.0 MB: it holds 3.9 MB";
+        let part = "Table 'numbers' does not fit within the memory limit of 4MiB: it holds 4.1 MB";
         assert!(message.contains(part), "{part} is not in: {message}");
         assert_eq!(message.matches("--memory-limit").count(), 1, "{message}");
         assert_eq!(message.matches("datafusion.runtime.memory_limit").count(), 1, "{message}");

@@ -1,6 +1,7 @@
 //! Values of different types that are compared, or brought to one type.
 
-use super::{as_stock, check, check_refused, mended};
+use super::{as_stock, check, check_refused, mended, run, session};
+use crate::harness::session::Engine;
 
 const NUMBERS: [&str; 1] = ["CREATE TABLE t AS SELECT * FROM (VALUES \
         (CAST(0.1 AS DOUBLE) + CAST(0.2 AS DOUBLE), CAST(0.30 AS DECIMAL(20, 2)), CAST(16777216 AS REAL), 16777217, \
@@ -177,4 +178,26 @@ async fn dates_beyond_the_range_of_nanoseconds_are_compared() {
     let times = ["CREATE TABLE t AS SELECT DATE '9999-12-31' AS day, \
                   arrow_cast(TIMESTAMP '2024-01-15 00:00:00', 'Timestamp(Microsecond, None)') AS local"];
     check(&times, &[mended("SELECT day > local FROM t", "true")]).await;
+}
+
+#[tokio::test]
+async fn a_long_list_of_two_types_becomes_two_lists() {
+    let ours = session(Engine::Overspill, &["CREATE TABLE t AS SELECT value AS n FROM range(10000)"]).await;
+    let items = (0..3000).map(|item| (3 * item).to_string()).collect::<Vec<_>>().join(", ");
+    let sql = format!("SELECT count(*) FROM t WHERE n IN ({items}, 2.5, 3.0, 4.0)");
+    assert_eq!(run(&ours.ctx, &sql).await.unwrap(), "3001");
+    let plan = run(&ours.ctx, &format!("EXPLAIN {sql}")).await.unwrap();
+    // Each item an equality of its own took seconds to plan.
+    assert!(plan.matches(" OR ").count() < 10, "{plan}");
+    check(
+        &NUMBERS,
+        &[
+            as_stock("SELECT count(*) FROM t WHERE int IN (1, 2.5, 16777217)", "2"),
+            as_stock("SELECT count(*) FROM t WHERE int NOT IN (1, 2.5)", "2"),
+            as_stock("SELECT count(*) FROM t WHERE int NOT IN (1, 2.5, NULL)", "0"),
+            as_stock("SELECT int IN (1, 2.5, NULL) FROM t", "NULL, NULL, true"),
+            mended("SELECT count(*) FROM t WHERE bigint IN (9223372036854775806, 0.5)", "0"),
+        ],
+    )
+    .await;
 }

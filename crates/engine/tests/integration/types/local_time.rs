@@ -19,13 +19,15 @@ async fn casts_give_local_time_of_the_sessions_zone() {
     check(
         &setup,
         &[
-            mended("SELECT CAST(t AS TIMESTAMP), t::timestamp FROM z", "2024-03-02T00:30:00 2024-03-02T00:30:00"),
+            mended("SELECT CAST(t AS TIMESTAMP), t::timestamp AS u FROM z", "2024-03-02T00:30:00 2024-03-02T00:30:00"),
             mended("SELECT TRY_CAST(t AS TIMESTAMP) FROM z", "2024-03-02T00:30:00"),
-            as_stock("SELECT CAST(t AS DATE), CAST(t AS TIME) FROM z", "2024-03-02 00:30:00"),
+            as_stock("SELECT CAST(t AS DATE) AS d, CAST(t AS TIME) FROM z", "2024-03-02 00:30:00"),
             mended("SELECT CAST(u AS TIMESTAMP) FROM z", "2024-03-02T00:30:00"),
-            mended("SELECT CAST(u AS DATE), CAST(u AS TIME) FROM z", "2024-03-02 00:30:00"),
+            mended("SELECT CAST(u AS DATE) AS d, CAST(u AS TIME) FROM z", "2024-03-02 00:30:00"),
             mended("SELECT count(*) FROM z WHERE CAST(t AS TIMESTAMP) = TIMESTAMP '2024-03-02 00:30:00'", "1"),
             mended("SELECT count(*) FROM z WHERE CAST(u AS DATE) = DATE '2024-03-02'", "1"),
+            as_stock("SELECT count(*) FROM z WHERE CAST(t AS DATE) = DATE '2024-03-02'", "1"),
+            as_stock("SELECT count(*) FROM z WHERE CAST(t AS DATE) > DATE '2024-03-01'", "1"),
             mended("SELECT count(*) FROM z WHERE CAST(CAST(t AS TIMESTAMP) AS TIMESTAMP WITH TIME ZONE) = u", "1"),
             mended("SELECT CAST(u AS DATE), count(*) FROM z GROUP BY CAST(u AS DATE)", "2024-03-02 1"),
             mended("SELECT a.m FROM moments a JOIN z ON a.m = CAST(z.u AS TIMESTAMP)", "2024-03-02T00:30:00"),
@@ -53,7 +55,7 @@ async fn a_zone_that_the_query_names_counts() {
     check(
         &[MOMENT],
         &[as_stock(
-            "SELECT CAST(t AS TIMESTAMP), CAST(t AS DATE), CAST(u AS TIMESTAMP) FROM z",
+            "SELECT CAST(t AS TIMESTAMP), CAST(t AS DATE) AS d, CAST(u AS TIMESTAMP) FROM z",
             "2024-03-01T23:30:00 2024-03-01 2024-03-01T23:30:00",
         )],
     )

@@ -146,7 +146,7 @@ async fn sums_of_decimals_are_exact_or_refused() {
                 "-1, -99999999999999999999999999999999999999, 0, NULL",
             ),
             as_stock("SELECT sum(DISTINCT d), count(DISTINCT g) FROM t", "99999999999999999999999999999999999998 3"),
-            as_stock("SELECT avg(d) FROM t WHERE g = 2", "-49999999999999999999999999999999999999.5000") ,
+            as_stock("SELECT avg(CAST(d AS DECIMAL(76, 0))) FROM t WHERE g = 2", "-49999999999999999999999999999999999999.5000"),
             mended("SELECT avg(n) FROM durations WHERE g = 1", "PT9000000000S"),
             mended("SELECT g, avg(n) FROM durations GROUP BY g", "1 PT9000000000S, 2 -PT0.000000005S, 3 NULL"),
             as_stock("SELECT sum(arrow_cast(n, 'Duration(s)')) FROM durations", "PT18000000000S"),

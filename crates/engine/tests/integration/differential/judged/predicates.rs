@@ -77,9 +77,8 @@ impl<R: Rng> Generator<'_, R> {
                 format!("SELECT a_v, count(*) FROM a GROUP BY a_v HAVING {}", self.predicate(&groups, 1))
             }
             _ => {
-                let word = self.choose(&["JOIN", "JOIN", "LEFT JOIN"]);
-                // Only rows of the right side may be left out of a left join.
-                let side = if word == "JOIN" && self.rng.random_bool(0.5) { "a" } else { "b" };
+                let word = self.choose(&["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]);
+                let side = self.choose(&["a", "b"]);
                 let scope = Scope::of(self.table(side.chars().next().expect("a name")), side);
                 let condition = self.predicate(&scope, 0);
                 format!(
