@@ -63,6 +63,42 @@ fn arrow_files_with_columns_in_another_order_are_refused() {
     assert!(error.contains("d/1.arrow") && error.contains("d/2.arrow"), "{error}");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn names_that_are_no_utf_8_are_refused_and_never_passed_over() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let shell = Shell::new();
+    shell.write("d/a.csv", "k\n1\n");
+    shell.write("e/x/a.csv", "k\n1\n");
+    // A file of no format, a hidden one and a folder that no pattern reaches are no part of a table whatever their names.
+    for name in [&b"d/notes-\xe9.txt"[..], b"d/.\xe9.csv", b"d/\xe9/b.csv"] {
+        let path = shell.folder().join(OsStr::from_bytes(name));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "k\n2\n").unwrap();
+    }
+    for path in ["d", "d/*.csv"] {
+        assert_eq!(shell.rows(&format!("SELECT sum(k) AS s FROM '{path}'")), ["{\"s\":1}"], "{path}");
+    }
+    std::fs::write(shell.folder().join(OsStr::from_bytes(b"d/caf\xe9.csv")), "k\n3\n").unwrap();
+    std::fs::create_dir(shell.folder().join(OsStr::from_bytes(b"e/\xe9=1"))).unwrap();
+    std::fs::write(shell.folder().join(OsStr::from_bytes(b"e/\xe9=1/b.csv")), "k\n3\n").unwrap();
+    for (path, name) in [
+        ("d", "caf\u{fffd}.csv"),
+        ("d/*.csv", "caf\u{fffd}.csv"),
+        ("d/caf?.csv", "caf\u{fffd}.csv"),
+        ("**/*.csv", "\u{fffd}"),
+        ("e", "\u{fffd}=1/b.csv"),
+        ("e/*/*.csv", "\u{fffd}=1/b.csv"),
+    ] {
+        let error = shell.fail(&["-c", &format!("SELECT sum(k) AS s FROM '{path}'")]);
+        assert!(error.contains(name) && error.contains("no UTF-8"), "{path}: {error}");
+    }
+    let table = "CREATE EXTERNAL TABLE t (k BIGINT) STORED AS CSV LOCATION 'd/'; SELECT sum(k) FROM t";
+    let error = shell.fail(&["-c", table]);
+    assert!(error.contains("d/"), "{error}");
+}
+
 #[test]
 fn damaged_files_are_named() {
     let shell = Shell::new();
