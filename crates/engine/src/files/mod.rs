@@ -1,8 +1,8 @@
 //! Formats of files that read what DataFusion 55 reads wrongly, or refuse it in a sentence.
 //!
-//! [`CsvFormatFactory`], [`JsonFormatFactory`] and [`ArrowFormatFactory`] take the place of DataFusion's formats of the same names once
-//! [`register`] has put them into a session: in files named by `CREATE EXTERNAL TABLE` and in those that `COPY` writes.
-//! They can be taken out when DataFusion reads such files itself; the tests say what it does now.
+//! [`CsvFormatFactory`], [`JsonFormatFactory`] and [`ArrowFormatFactory`] take the place of DataFusion's formats of the same
+//! names once [`register`] has put them into a session: in files named by `CREATE EXTERNAL TABLE` and in those that `COPY`
+//! writes. They can be taken out when DataFusion reads such files itself; the tests say what it does now.
 
 pub mod arrow;
 pub mod csv;

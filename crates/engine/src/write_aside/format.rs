@@ -87,7 +87,8 @@ impl AsideFormat {
         let compression = self.format.compression_type().map(|compression| compression.get_ext()).unwrap_or_default();
         let names = files.iter().filter_map(|file| file.object_meta.location.filename());
         let mut extensions = names.filter(|name| !name.starts_with(['.', '_'])).map(|name| {
-            let stem = name.strip_suffix(&compression).unwrap_or(name);
+            let stem = name.len().checked_sub(compression.len()).and_then(|end| name.split_at_checked(end));
+            let stem = stem.filter(|(_, end)| end.eq_ignore_ascii_case(&compression)).map_or(name, |(stem, _)| stem);
             stem.rfind('.').map(|dot| &name[dot + 1..])
         });
         let first = extensions.next()??;

@@ -13,7 +13,7 @@ fn names(shell: &Shell, folder: &str) -> Vec<String> {
 #[test]
 fn new_files_are_of_the_format_of_those_that_are_there() {
     let shell = Shell::new();
-    for end in ["csv", "tsv", "CSV", "json", "ndjson", "parquet", "arrow", "csv.gz", "tsv.zst", "jsonl.gz"] {
+    for end in ["csv", "tsv", "CSV", "json", "ndjson", "parquet", "arrow", "CSV.GZ", "tsv.zst", "jsonl.gz"] {
         let folder = format!("d-{end}");
         shell.succeed(&["--output", &format!("x.{end}"), "-c", "SELECT 1 AS k, 'a,b' AS t"]);
         std::fs::create_dir(shell.folder().join(&folder)).unwrap();
