@@ -22,9 +22,11 @@ mod tool;
 mod trace;
 mod workers;
 
+use std::panic;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    report_panics();
     let arguments = args::Arguments::from_command_line();
     match arguments.tool {
         Some(tool) => tool::main(tool),
@@ -33,4 +35,14 @@ fn main() -> ExitCode {
             shell::main(arguments.sql)
         }
     }
+}
+
+/// Leaves panics alone that become errors about a damaged file.
+fn report_panics() {
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        if !overspill::files::panic_is_caught() {
+            report(panic);
+        }
+    }));
 }

@@ -30,7 +30,7 @@ pub mod spill;
 pub mod sql;
 pub mod theta_join;
 pub mod window;
-mod write_aside;
+pub mod write_aside;
 
 pub use config::{DeviceChoice, HashTable, OverspillConfig, PrefixSumChoice, SelectionChoice, Strategy, Transfer};
 pub use filter_aggregate::FilterAggregateExec;

@@ -32,7 +32,7 @@ impl TableProviderFactory for ExternalTables {
             if command.schema.fields().is_empty() {
                 refuse_leaving_out(command)?;
             }
-            return self.host.create(state, command).await;
+            return self.host.create(state, &taken_literally(command)).await;
         };
         let state = state
             .as_any()
@@ -60,6 +60,21 @@ impl TableProviderFactory for ExternalTables {
         let table = FilesTable::new(selection, format, file_schema, columns);
         Ok(Arc::new(table.with_definition(command.definition.clone())))
     }
+}
+
+/// The command with URLs for the paths that the host would take for patterns.
+fn taken_literally(command: &CreateExternalTable) -> CreateExternalTable {
+    let mut command = command.clone();
+    for location in &mut command.locations {
+        let path = Path::new(location);
+        if location.contains(['*', '?', '['])
+            && path.exists()
+            && let Some(url) = listing::literal_url(path)
+        {
+            *location = url.into();
+        }
+    }
+    command
 }
 
 /// Refuses a folder with files of the format whose names end otherwise than the ones that DataFusion reads there.

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 
 use datafusion::object_store::{self, ObjectMeta};
 use glob::Pattern;
+use url::Url;
+
+use super::format::NamedFormat;
 
 /// A file that was named.
 #[derive(Debug, Clone)]
@@ -21,11 +24,13 @@ pub struct Found {
 /// The files that a path names, in the order of their paths.
 ///
 /// A folder has the files that lie in it and in the folders `key=value` below. `*`, `?` and `[…]` match within a name, and
-/// `**` any folders. Names that begin with a dot or, where they are not spelled out, an underscore are passed over.
+/// `**` any folders. A name that exists as it is written is no pattern. Names that begin with a dot or, where they are not
+/// spelled out, an underscore are passed over.
 ///
 /// # Errors
 ///
-/// Returns a sentence if the path is no pattern, or a folder or file that could match may not be read.
+/// Returns a sentence if the path is no pattern, or a folder or file that could match may not be read or has a name that
+/// is no UTF-8.
 pub fn files(path: &str) -> Result<Vec<Found>, String> {
     let is_pattern = path.contains(['*', '?', '[']);
     let mut walk = Walk { pattern: path, found: vec![] };
@@ -73,7 +78,7 @@ impl Walk<'_> {
             }
             return Ok(());
         }
-        if !component.contains(['*', '?', '[']) {
+        if !component.contains(['*', '?', '[']) || base.join(component).exists() {
             return self.matched(component, base.join(component), rest, keys);
         }
         let pattern = Pattern::new(component).map_err(|error| format!("'{component}' is no pattern: {error}"))?;
@@ -123,7 +128,7 @@ impl Walk<'_> {
             };
             if metadata.is_dir() && key(&name).is_some() {
                 self.within(&name, keys, |walk, keys| walk.folder(&path, keys))?;
-            } else if metadata.is_file() {
+            } else if metadata.is_file() && (path.to_str().is_some() || NamedFormat::of(&name).is_some()) {
                 self.file(path, &metadata, keys)?;
             }
         }
@@ -145,6 +150,13 @@ impl Walk<'_> {
 
     fn file(&mut self, path: PathBuf, metadata: &Metadata, keys: &[(String, String)]) -> Result<(), String> {
         let absolute = std::path::absolute(&path).map_err(|error| refusal(self.pattern, &path, &error))?;
+        if absolute.to_str().is_none() {
+            return Err(format!(
+                "cannot read {}, which '{}' names: its path is no UTF-8 text. Rename it first",
+                path.display(),
+                self.pattern
+            ));
+        }
         let location = object_store::path::Path::from_absolute_path(without_dots(&absolute))
             .map_err(|error| format!("{} is no usable path: {error}", path.display()))?;
         let last_modified = metadata.modified().map_err(|error| refusal(self.pattern, &path, &error))?.into();
@@ -153,7 +165,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The names in a folder, their paths, and whether they are links. A folder that is none has no names.
+    /// The names in a folder, their paths, and whether they are links. A folder that is none has no names. What is no UTF-8
+    /// in a name is replaced there, and not in the path.
     fn entries(&self, folder: &Path) -> Result<Vec<(String, PathBuf, bool)>, String> {
         let shown = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         let entries = match fs::read_dir(shown) {
@@ -166,9 +179,9 @@ impl Walk<'_> {
         let mut names = Vec::new();
         for entry in entries {
             let entry = entry.map_err(|error| refusal(self.pattern, shown, &error))?;
-            let Ok(name) = entry.file_name().into_string() else { continue };
             let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
-            names.push((name.clone(), folder.join(name), is_link));
+            let name = entry.file_name();
+            names.push((name.to_string_lossy().into_owned(), folder.join(&name), is_link));
         }
         names.sort();
         Ok(names)
@@ -192,6 +205,13 @@ fn refusal(pattern: &str, path: &Path, error: &io::Error) -> String {
     let text = error.to_string();
     let reason = text.split_once(" (os error").map_or(&text[..], |(reason, _)| reason).to_lowercase();
     format!("cannot read {}, which '{pattern}' names: {reason}", path.display())
+}
+
+/// The URL of a path that is taken as it is written, where `ListingTableUrl::parse` takes `*`, `?` and `[` for a pattern.
+pub fn literal_url(path: &Path) -> Option<Url> {
+    let absolute = without_dots(&std::path::absolute(path).ok()?);
+    let url = if path.is_dir() { Url::from_directory_path(absolute) } else { Url::from_file_path(absolute) };
+    url.ok()
 }
 
 /// An absolute path without `.` and `..`, which object stores do not know.
@@ -249,6 +269,15 @@ mod tests {
             assert_eq!(keys(pattern), both, "{pattern}");
         }
         assert_eq!(keys("t/year=2020/month=1/a.csv"), []);
+    }
+
+    #[test]
+    fn a_name_that_exists_is_no_pattern() {
+        let folder = folder(&["a[1]/x.csv", "a1/y.csv", "b?.csv", "bc.csv"]);
+        assert_eq!(found(&folder, "a[1]"), ["a[1]/x.csv"]);
+        assert_eq!(found(&folder, "a[1]/*.csv"), ["a[1]/x.csv"]);
+        assert_eq!(found(&folder, "b?.csv"), ["b?.csv"]);
+        assert_eq!(found(&folder, "a[12]"), Vec::<String>::new());
     }
 
     #[test]

@@ -10,7 +10,8 @@ use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
 use datafusion::common::{
-    ColumnStatistics, DFSchema, Result, ScalarValue, Statistics, plan_datafusion_err, plan_err, project_schema,
+    ColumnStatistics, DFSchema, Result, ScalarValue, Statistics, internal_datafusion_err, plan_datafusion_err,
+    plan_err, project_schema,
 };
 use datafusion::datasource::TableType;
 use datafusion::datasource::file_format::FileFormat;
@@ -27,8 +28,9 @@ use datafusion::object_store::ObjectStore;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use futures::{StreamExt, TryStreamExt};
+use overspill::write_aside::AppendedAside;
 
-use super::listing::Found;
+use super::listing::{Found, literal_url};
 use super::partitions;
 use super::table::{Selection, local_files};
 
@@ -213,9 +215,12 @@ impl TableProvider for FilesTable {
             );
         }
         let options = ListingOptions::new(Arc::clone(&self.format)).with_file_extension(&named.suffix);
-        let config = ListingTableConfig::new(ListingTableUrl::parse(path)?)
+        let url = literal_url(Path::new(path)).ok_or_else(|| plan_datafusion_err!("'{name}' is no usable path"))?;
+        let config = ListingTableConfig::new(ListingTableUrl::try_new(url, None)?)
             .with_listing_options(options)
             .with_schema(Arc::clone(&self.file_schema));
-        ListingTable::try_new(config)?.insert_into(state, input, insert_op).await
+        let table = AppendedAside::new(Arc::new(ListingTable::try_new(config)?));
+        let table = table.ok_or_else(|| internal_datafusion_err!("'{name}' is no folder of this machine"))?;
+        table.insert_into(state, input, insert_op).await
     }
 }

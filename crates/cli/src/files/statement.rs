@@ -79,7 +79,7 @@ pub fn with_files_named(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -
     let is_about_content = match error.find_root() {
         DataFusionError::ParquetError(_) => true,
         DataFusionError::ArrowError(error, _) => {
-            matches!(**error, ArrowError::ParquetError(_) | ArrowError::IpcError(_) | ArrowError::IoError(_, _))
+            matches!(**error, ArrowError::ParquetError(_) | ArrowError::IoError(_, _))
         }
         _ => false,
     };
@@ -89,7 +89,7 @@ pub fn with_files_named(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -
             .downcast_ref::<DataSourceExec>()
             .and_then(|scan| (scan.data_source().as_ref() as &dyn std::any::Any).downcast_ref::<FileScanConfig>());
         if let Some(scan) = scan
-            && matches!(scan.file_source().file_type(), "parquet" | "arrow")
+            && scan.file_source().file_type() == "parquet"
         {
             files.extend(
                 scan.file_groups.iter().flat_map(|group| group.iter()).map(|file| file.object_meta.location.clone()),

@@ -211,8 +211,11 @@ async fn schema_of(
         return plan_err!("cannot read {}: it is empty", file.path.display());
     }
     let schema = reader.infer_schema(state, store, std::slice::from_ref(&file.object)).await;
-    let schema = schema
-        .map_err(|error| plan_datafusion_err!("cannot read {}: {}", file.path.display(), error.strip_backtrace()))?;
+    let schema = schema.map_err(|error| match reader.get_ext().as_str() {
+        // Its errors name the file.
+        "arrow" => error,
+        _ => plan_datafusion_err!("cannot read {}: {}", file.path.display(), error.strip_backtrace()),
+    })?;
     Ok((file, schema))
 }
 

@@ -14,7 +14,7 @@ use crate::shell::Shell;
 const ENDLESS: &str = "SELECT value AS k, value % 3 AS p, repeat('x', 200) AS s FROM range(1000000000)";
 
 /// The statements that write `ENDLESS` rows, and how the names of what they write begin.
-fn endless() -> [(String, &'static str); 4] {
+fn endless() -> [(String, &'static str); 5] {
     [
         (format!("COPY ({ENDLESS}) TO 'x.csv'"), "x.csv"),
         (format!("COPY ({ENDLESS}) TO 'new/folder/' STORED AS CSV"), "new"),
@@ -26,6 +26,7 @@ fn endless() -> [(String, &'static str); 4] {
             ),
             "table",
         ),
+        (format!("INSERT INTO 'folder[1]' {ENDLESS}"), "folder"),
     ]
 }
 
@@ -49,6 +50,9 @@ fn with_files() -> Shell {
     shell.write("x.csv", "before");
     shell.write("parts/p=0/old.csv", "k,s\n1,x\n");
     shell.write("table/old.csv", "k,p,s\n1,2,x\n");
+    shell.write("folder[1]/old.csv", "k,p,s\n1,2,x\n");
+    // What the name would match as a pattern.
+    shell.write("folder1/old.csv", "k,p,s\n1,2,x\n");
     shell
 }
 

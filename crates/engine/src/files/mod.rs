@@ -1,9 +1,10 @@
-//! Formats of text files that read what DataFusion 55 reads wrongly, or refuse it in a sentence.
+//! Formats of files that read what DataFusion 55 reads wrongly, or refuse it in a sentence.
 //!
-//! [`CsvFormatFactory`] and [`JsonFormatFactory`] take the place of DataFusion's formats of the same names once
-//! [`register`] has put them into a session: in files named by `CREATE EXTERNAL TABLE` and in those that `COPY` writes.
-//! They can be taken out when DataFusion reads such files itself; the tests say what it does now.
+//! [`CsvFormatFactory`], [`JsonFormatFactory`] and [`ArrowFormatFactory`] take the place of DataFusion's formats of the same
+//! names once [`register`] has put them into a session: in files named by `CREATE EXTERNAL TABLE` and in those that `COPY`
+//! writes. They can be taken out when DataFusion reads such files itself; the tests say what it does now.
 
+pub mod arrow;
 pub mod csv;
 pub mod json;
 mod local;
@@ -15,6 +16,7 @@ use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::physical_plan::FileSinkConfig;
 use datafusion::execution::SessionState;
 
+pub use arrow::{ArrowFormatFactory, panic_is_caught};
 pub use csv::CsvFormatFactory;
 pub use json::JsonFormatFactory;
 
@@ -29,12 +31,13 @@ fn name_compressed(config: &mut FileSinkConfig, format: &dyn FileFormat) -> Resu
     Ok(())
 }
 
-/// Makes a session read and write CSV and JSON files by the formats of this module.
+/// Makes a session read and write CSV, JSON and Arrow files by the formats of this module.
 ///
 /// # Errors
 ///
 /// Returns an error if the session does not take the formats.
 pub fn register(state: &mut SessionState) -> Result<()> {
     state.register_file_format(Arc::new(CsvFormatFactory), true)?;
-    state.register_file_format(Arc::new(JsonFormatFactory), true)
+    state.register_file_format(Arc::new(JsonFormatFactory), true)?;
+    state.register_file_format(Arc::new(ArrowFormatFactory), true)
 }

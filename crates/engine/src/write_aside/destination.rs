@@ -82,6 +82,11 @@ impl Destination {
         }
     }
 
+    /// Whether a folder has files, beside those that are hidden in it and stay.
+    pub fn has_files(&self) -> io::Result<bool> {
+        find_file(self.path(), 0, &|_| true).map(|found| found.is_some())
+    }
+
     /// Refuses a folder that has files, unless they may be overwritten and are of the kind that is written.
     fn check_files(&self, extension: &str, overwrites: bool) -> Result<()> {
         let suffix = format!(".{extension}");

@@ -9,7 +9,7 @@ use datafusion::catalog::Session;
 use datafusion::common::{GetExt, Result, Statistics, config_err, plan_err};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
-use datafusion::datasource::physical_plan::{FileScanConfig, FileSinkConfig, FileSource};
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileSinkConfig, FileSource};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
 use datafusion::physical_expr::LexRequirement;
@@ -48,20 +48,52 @@ impl FileFormatFactory for WrittenAside {
             Some(value) if value.eq_ignore_ascii_case("false") => false,
             Some(value) => return config_err!("The option overwrite of COPY is true or false, and not '{value}'"),
         };
-        Ok(Arc::new(AsideFormat { format: self.format.create(state, &options)?, overwrites }))
+        Ok(Arc::new(AsideFormat {
+            format: self.format.create(state, &options)?,
+            statement: Statement::Copy { overwrites },
+        }))
     }
 
     fn default(&self) -> Arc<dyn FileFormat> {
-        Arc::new(AsideFormat { format: self.format.default(), overwrites: false })
+        Arc::new(AsideFormat { format: self.format.default(), statement: Statement::Copy { overwrites: false } })
     }
 }
 
 /// A format that writes files aside, and does everything else as another does.
 #[derive(Debug)]
-struct AsideFormat {
+pub(super) struct AsideFormat {
     format: Arc<dyn FileFormat>,
-    /// Files that are in the folder are replaced.
-    overwrites: bool,
+    statement: Statement,
+}
+
+/// What writes the files.
+#[derive(Debug, Clone, Copy)]
+enum Statement {
+    Copy {
+        /// Files that are in the folder are replaced.
+        overwrites: bool,
+    },
+    Insert,
+}
+
+impl AsideFormat {
+    /// The format of the table that an `INSERT` writes to.
+    pub fn of_table(format: Arc<dyn FileFormat>) -> Self {
+        Self { format, statement: Statement::Insert }
+    }
+
+    /// How the names of a table's files end, if all of them end alike.
+    fn extension_of(&self, files: &FileGroup) -> Option<String> {
+        let compression = self.format.compression_type().map(|compression| compression.get_ext()).unwrap_or_default();
+        let names = files.iter().filter_map(|file| file.object_meta.location.filename());
+        let mut extensions = names.filter(|name| !name.starts_with(['.', '_'])).map(|name| {
+            let stem = name.len().checked_sub(compression.len()).and_then(|end| name.split_at_checked(end));
+            let stem = stem.filter(|(_, end)| end.eq_ignore_ascii_case(&compression)).map_or(name, |(stem, _)| stem);
+            stem.rfind('.').map(|dot| &name[dot + 1..])
+        });
+        let first = extensions.next()??;
+        extensions.all(|extension| extension == Some(first)).then(|| first.to_owned())
+    }
 }
 
 #[async_trait]
@@ -105,11 +137,18 @@ impl FileFormat for AsideFormat {
         &self,
         input: Arc<dyn ExecutionPlan>,
         state: &dyn Session,
-        sink: FileSinkConfig,
+        mut sink: FileSinkConfig,
         order: Option<LexRequirement>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let Some(path) = Destination::local_path(&sink.table_paths[0]) else {
             return self.format.create_writer_physical_plan(input, state, sink, order).await;
+        };
+        let Statement::Copy { overwrites } = self.statement else {
+            if let Some(extension) = self.extension_of(&sink.file_group) {
+                sink.file_extension = extension;
+            }
+            let plan = self.format.create_writer_physical_plan(input, state, sink, order).await?;
+            return Ok(Arc::new(WriteAsideExec::new(plan, Destination::Table(path))));
         };
         if sink.table_paths[0].get_glob().is_some() {
             return plan_err!(
@@ -123,7 +162,7 @@ impl FileFormat for AsideFormat {
             Destination::File(path)
         } else {
             let extension = sink.file_extension.clone();
-            Destination::Folder { path, extension, overwrites: self.overwrites }
+            Destination::Folder { path, extension, overwrites }
         };
         let plan = self.format.create_writer_physical_plan(input, state, sink, order).await?;
         Ok(Arc::new(WriteAsideExec::new(plan, destination)))

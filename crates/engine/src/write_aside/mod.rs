@@ -13,8 +13,8 @@
 //!                                                          1.part
 //! ```
 //!
-//! A file replaces another, and a folder an empty or (with `overwrite`) a full one, by one rename. Files that join others in
-//! the folder of a table are moved one by one, and taken back if one cannot be moved.
+//! A file replaces another, and (with `overwrite`) a folder a full one, by one rename. Files that come into an empty folder,
+//! or join others in the folder of a table, are moved one by one, and taken back if one cannot be moved.
 //! The hidden directory goes with the statement. One of a process that was killed goes with the next statement
 //! that writes beside it.
 
@@ -26,4 +26,4 @@ mod store;
 mod table;
 
 pub(crate) use format::WrittenAside;
-pub(crate) use table::AppendedAside;
+pub use table::AppendedAside;

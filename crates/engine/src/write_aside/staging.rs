@@ -1,8 +1,10 @@
 //! The files of one statement, from the first byte to their places.
 
-use std::fs::{self, DirEntry, File};
+use std::fs::{self, DirEntry, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use datafusion::common::{Result, exec_datafusion_err, internal_datafusion_err};
 use datafusion::error::DataFusionError;
@@ -98,7 +100,8 @@ impl Staging {
             Destination::File(_) => self.place_file(&directory, &files),
             Destination::Table(_) => self.place_each(&directory, &files),
             Destination::Folder { overwrites, .. } => {
-                // Another statement may have written files in the meantime.
+                // Another statement may have written files in the meantime, and may move them there now.
+                let _lock = locked_folder(&self.place);
                 self.destination.check()?;
                 self.place_folder(&directory, &files, *overwrites)
             }
@@ -135,13 +138,20 @@ impl Staging {
         Ok(())
     }
 
-    /// Makes a folder of the files, and puts it in place by a rename.
+    /// Makes a folder of the files, and puts it in place by a rename. A folder without files stays the one that it is, as it
+    /// may be the working directory of a process, and has an owner and rights: the files are moved into it.
     fn place_folder(&self, directory: &LockedDirectory, files: &[PathBuf], overwrites: bool) -> io::Result<()> {
-        let entries =
-            if self.place.is_dir() { fs::read_dir(&self.place)?.collect::<io::Result<Vec<_>>>()? } else { vec![] };
-        let is_hidden = |entry: &DirEntry| entry.file_name().to_string_lossy().starts_with('.');
-        if entries.iter().any(is_hidden) {
-            return self.replace_each(directory, files, entries.iter().filter(|entry| !is_hidden(entry)));
+        let exists = self.place.is_dir();
+        if exists && !self.destination.has_files()? {
+            return self.place_each(directory, files);
+        }
+        let replaces = exists && overwrites;
+        if replaces {
+            let entries = fs::read_dir(&self.place)?.collect::<io::Result<Vec<_>>>()?;
+            let is_hidden = |entry: &DirEntry| entry.file_name().to_string_lossy().starts_with('.');
+            if entries.iter().any(is_hidden) {
+                return self.replace_each(directory, files, entries.iter().filter(|entry| !is_hidden(entry)));
+            }
         }
         let new = directory.path().join("new");
         fs::create_dir(&new)?;
@@ -150,16 +160,14 @@ impl Staging {
             fs::create_dir_all(parent(&place))?;
             fs::rename(part(directory, number), place)?;
         }
-        if let Ok(replaced) = fs::metadata(&self.place) {
-            fs::set_permissions(&new, replaced.permissions())?;
-        }
         let mut moves = Moves::default();
         moves.make(parent(&self.place))?;
-        // A full folder, unless it may be overwritten, is refused by the file system.
-        if entries.is_empty() || !overwrites {
-            fs::rename(&new, &self.place)?;
-        } else {
+        if replaces {
+            fs::set_permissions(&new, fs::metadata(&self.place)?.permissions())?;
             exchange(&new, &self.place, &replaced(directory, parent(&self.place)))?;
+        } else {
+            // Another statement may have made the folder since: a full one is refused by the file system.
+            fs::rename(&new, &self.place)?;
         }
         moves.keep();
         Ok(())
@@ -194,6 +202,19 @@ impl Staging {
         file.strip_prefix(self.destination.path())
             .map_err(|_| io::Error::other(format!("'{}' is not below it", file.display())))
     }
+}
+
+/// A lock on a folder that is there, so that each of several statements that move files into it finds all files of the one
+/// before.
+fn locked_folder(folder: &Path) -> Option<File> {
+    const LONGEST: Duration = Duration::from_secs(5);
+    let folder = File::open(folder).ok()?;
+    let start = Instant::now();
+    // Moves take milliseconds. Who holds the lock for longer is another program, perhaps the one that started this one.
+    while matches!(folder.try_lock(), Err(TryLockError::WouldBlock)) && start.elapsed() < LONGEST {
+        thread::sleep(Duration::from_millis(1));
+    }
+    Some(folder)
 }
 
 fn part(directory: &LockedDirectory, number: usize) -> PathBuf {

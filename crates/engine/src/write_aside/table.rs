@@ -3,32 +3,44 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Result;
 use datafusion::datasource::TableType;
-use datafusion::datasource::listing::ListingTable;
+use datafusion::datasource::listing::{ListingTable, ListingTableConfig};
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::destination::Destination;
-use super::exec::WriteAsideExec;
+use super::format::AsideFormat;
 
-/// A folder of files as the target of an `INSERT`.
+/// A folder of files as the target of an `INSERT`: its new files come to lie there when all of them are complete, and
+/// their names end as those of the files that are there.
 #[derive(Debug)]
-pub(crate) struct AppendedAside {
+pub struct AppendedAside {
     table: Arc<dyn TableProvider>,
-    destination: Destination,
+    /// The same table, whose format writes aside.
+    aside: ListingTable,
 }
 
 impl AppendedAside {
-    /// `None` if the table is no folder of this machine.
+    /// Makes the target of a [`ListingTable`]; `None` if the table is another, or no folder of this machine.
     pub fn new(table: Arc<dyn TableProvider>) -> Option<Self> {
-        let path = table.downcast_ref::<ListingTable>()?.table_paths().first()?;
-        let destination = Destination::Table(Destination::local_path(path)?);
-        Some(Self { table, destination })
+        let listing = table.downcast_ref::<ListingTable>()?;
+        Destination::local_path(listing.table_paths().first()?)?;
+        let mut options = listing.options().clone();
+        options.format = Arc::new(AsideFormat::of_table(options.format));
+        // The last columns are those of the folders.
+        let schema = table.schema();
+        let of_files = schema.fields().len() - options.table_partition_cols.len();
+        let of_files = Schema::new_with_metadata(schema.fields()[..of_files].to_vec(), schema.metadata().clone());
+        let config = ListingTableConfig::new_with_multi_paths(listing.table_paths().clone())
+            .with_listing_options(options)
+            .with_schema(Arc::new(of_files));
+        let aside = ListingTable::try_new(config).ok()?;
+        Some(Self { table, aside })
     }
 }
 
@@ -66,7 +78,6 @@ impl TableProvider for AppendedAside {
         input: Arc<dyn ExecutionPlan>,
         op: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let sink = self.table.insert_into(state, input, op).await?;
-        Ok(Arc::new(WriteAsideExec::new(sink, self.destination.clone())))
+        self.aside.insert_into(state, input, op).await
     }
 }

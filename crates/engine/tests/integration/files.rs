@@ -90,6 +90,22 @@ async fn arrays_of_any_size_are_read() {
 }
 
 #[tokio::test]
+async fn damaged_arrow_files_are_named() {
+    let folder = folder(&[]);
+    let path = folder.path().join("x.arrow");
+    let copy = format!("COPY (SELECT value AS k FROM range(10000)) TO '{}'", path.display());
+    session(true).sql(&copy).await.unwrap().collect().await.unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 100].fill(0x55);
+    std::fs::write(&path, bytes).unwrap();
+    for ours in [true, false] {
+        let error = answer(ours, folder.path(), "ARROW", "", "SELECT sum(k) FROM t").await.unwrap_err().to_string();
+        assert_eq!(error.contains("x.arrow"), ours, "{error}");
+    }
+}
+
+#[tokio::test]
 async fn rows_of_a_null_partition_have_a_folder_of_their_own() {
     for ours in [true, false] {
         let folder = folder(&[]);

@@ -232,3 +232,86 @@ fn what_is_inserted_into_compressed_files_is_found_again() {
         assert_eq!(shell.rows(&format!("SELECT sum(v) AS s FROM '{name}'")), ["{\"s\":6}"], "{format}");
     }
 }
+
+#[test]
+fn empty_lines_of_a_file_without_header_are_rows_of_one_null() {
+    let shell = Shell::new();
+    for (name, rows) in
+        [("one.csv", "(NULL)"), ("three.csv", "(NULL), (NULL), (NULL)"), ("last.csv", "(NULL), (NULL), (7)")]
+    {
+        let count = rows.matches('(').count();
+        let copy = format!(
+            "COPY (SELECT CAST(k AS BIGINT) AS k FROM (VALUES {rows}) t(k)) TO '{name}' OPTIONS ('format.has_header' 'false')"
+        );
+        shell.succeed(&["-c", &copy]);
+        for columns in ["", "(k BIGINT)"] {
+            let sql = format!(
+                "CREATE EXTERNAL TABLE t {columns} STORED AS CSV LOCATION '{name}' OPTIONS ('format.has_header' 'false'); \
+                 SELECT count(*) AS c FROM t"
+            );
+            assert_eq!(shell.rows(&sql), [format!("{{\"c\":{count}}}")], "{name} {columns}");
+        }
+    }
+    // Records of several columns have no empty lines.
+    shell.write("two.csv", "\n\n");
+    let sql = "CREATE EXTERNAL TABLE t (a BIGINT, b BIGINT) STORED AS CSV LOCATION 'two.csv' OPTIONS \
+               ('format.has_header' 'false'); SELECT count(*) AS c FROM t";
+    assert_eq!(shell.rows(sql), ["{\"c\":0}"]);
+}
+
+#[test]
+fn a_file_of_one_column_may_hold_other_delimiters() {
+    let shell = Shell::new();
+    shell.write("name.csv", "price; net\n1\n2\n");
+    shell.write("quoted.csv", "\"a;b|c\"\n\"1;2|3\"\n");
+    for name in ["name.csv", "quoted.csv"] {
+        assert_eq!(shell.rows(&format!("SELECT count(*) AS c FROM '{name}'")).len(), 1, "{name}");
+    }
+    shell.write("texts.csv", "a;b\n1;2\n3;4\n");
+    let error = shell.fail(&["-c", "SELECT * FROM 'texts.csv'"]);
+    assert!(error.contains("'format.delimiter' ';'") && error.contains("or ','"), "{error}");
+    let sql = "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 'texts.csv' OPTIONS ('format.delimiter' ','); \
+               SELECT \"a;b\" AS v FROM t ORDER BY v";
+    assert_eq!(shell.rows(sql), ["{\"v\":\"1;2\"}", "{\"v\":\"3;4\"}"]);
+}
+
+#[test]
+fn dates_that_there_are_not_make_a_column_text() {
+    let shell = Shell::new();
+    for (values, kind) in [
+        (["2024-01-01", "0000-00-00"], "Utf8"),
+        (["2024-02-31", "2024-01-01"], "Utf8"),
+        (["2024-01-01 10:00:00", "2024-01-01 25:00:00"], "Utf8"),
+        (["2300-01-01 10:00:00.5", "2024-01-01 10:00:00.5"], "Utf8"),
+        (["9999-12-31", "2024-01-01 10:00:00.5"], "Utf8"),
+        (["9999-12-31 23:59:59", "2024-01-01"], "Timestamp"),
+        (["9999-12-31", "2024-01-01"], "Date32"),
+    ] {
+        shell.write("x.csv", format!("d\n{}\n", values.join("\n")));
+        let rows = shell.rows("SELECT arrow_typeof(d) AS t, count(*) AS c FROM 'x.csv' GROUP BY 1");
+        assert!(rows.len() == 1 && rows[0].contains(kind) && rows[0].contains("\"c\":2"), "{values:?}: {rows:?}");
+        if kind == "Utf8" {
+            let rows = shell.rows(&format!("SELECT count(*) AS c FROM 'x.csv' WHERE d = '{}'", values[1]));
+            assert_eq!(rows, ["{\"c\":1}"], "{values:?}");
+        }
+    }
+}
+
+#[test]
+fn what_looks_like_a_comment_is_written_so_that_it_is_read_again() {
+    let shell = Shell::new();
+    let rows = "SELECT * FROM (VALUES ('#1', '#2'), ('3', '#4'), (chr(65279) || '5', '6')) t(\"#k\", v)";
+    for (name, header) in [("header.csv", "true"), ("none.csv", "false")] {
+        let options = format!("OPTIONS ('format.comment' '#', 'format.has_header' '{header}')");
+        let sql = format!(
+            "COPY ({rows}) TO '{name}' {options}; \
+             CREATE EXTERNAL TABLE t (\"#k\" VARCHAR, v VARCHAR) STORED AS CSV LOCATION '{name}' {options}; \
+             SELECT count(*) AS c FROM (SELECT * FROM t EXCEPT SELECT * FROM ({rows})); SELECT count(*) AS c FROM t"
+        );
+        assert_eq!(shell.rows(&sql), ["{\"c\":0}", "{\"c\":3}"], "{name}");
+    }
+    for options in ["'format.comment' '#', 'format.null_value' '#N/A'", "'format.null_value' 'a,b'"] {
+        let error = shell.fail(&["-c", &format!("COPY ({rows}) TO 'null.csv' OPTIONS ({options})")]);
+        assert!(error.contains("format.null_value"), "{error}");
+    }
+}

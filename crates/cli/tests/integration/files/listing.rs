@@ -63,6 +63,42 @@ fn arrow_files_with_columns_in_another_order_are_refused() {
     assert!(error.contains("d/1.arrow") && error.contains("d/2.arrow"), "{error}");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn names_that_are_no_utf_8_are_refused_and_never_passed_over() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let shell = Shell::new();
+    shell.write("d/a.csv", "k\n1\n");
+    shell.write("e/x/a.csv", "k\n1\n");
+    // A file of no format, a hidden one and a folder that no pattern reaches are no part of a table whatever their names.
+    for name in [&b"d/notes-\xe9.txt"[..], b"d/.\xe9.csv", b"d/\xe9/b.csv"] {
+        let path = shell.folder().join(OsStr::from_bytes(name));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "k\n2\n").unwrap();
+    }
+    for path in ["d", "d/*.csv"] {
+        assert_eq!(shell.rows(&format!("SELECT sum(k) AS s FROM '{path}'")), ["{\"s\":1}"], "{path}");
+    }
+    std::fs::write(shell.folder().join(OsStr::from_bytes(b"d/caf\xe9.csv")), "k\n3\n").unwrap();
+    std::fs::create_dir(shell.folder().join(OsStr::from_bytes(b"e/\xe9=1"))).unwrap();
+    std::fs::write(shell.folder().join(OsStr::from_bytes(b"e/\xe9=1/b.csv")), "k\n3\n").unwrap();
+    for (path, name) in [
+        ("d", "caf\u{fffd}.csv"),
+        ("d/*.csv", "caf\u{fffd}.csv"),
+        ("d/caf?.csv", "caf\u{fffd}.csv"),
+        ("**/*.csv", "\u{fffd}"),
+        ("e", "\u{fffd}=1/b.csv"),
+        ("e/*/*.csv", "\u{fffd}=1/b.csv"),
+    ] {
+        let error = shell.fail(&["-c", &format!("SELECT sum(k) AS s FROM '{path}'")]);
+        assert!(error.contains(name) && error.contains("no UTF-8"), "{path}: {error}");
+    }
+    let table = "CREATE EXTERNAL TABLE t (k BIGINT) STORED AS CSV LOCATION 'd/'; SELECT sum(k) FROM t";
+    let error = shell.fail(&["-c", table]);
+    assert!(error.contains("d/"), "{error}");
+}
+
 #[test]
 fn damaged_files_are_named() {
     let shell = Shell::new();
@@ -75,10 +111,6 @@ fn damaged_files_are_named() {
         for (kind, content) in
             [("cut", bytes[..bytes.len() / 2].to_vec()), ("overwritten", overwritten), ("empty", vec![])]
         {
-            // The reader of Arrow files believes lengths within one.
-            if (kind, format) == ("overwritten", "arrow") {
-                continue;
-            }
             let name = format!("d/{kind}.{format}");
             shell.write(&name, content);
             let error = shell.fail(&["-c", &format!("SELECT count(*), sum(k), sum(v) FROM 'd/*.{format}'")]);
@@ -87,6 +119,41 @@ fn damaged_files_are_named() {
         }
         std::fs::remove_file(shell.folder().join(format!("d/good.{format}"))).unwrap();
     }
+}
+
+#[test]
+fn no_damaged_arrow_file_ends_the_process() {
+    let shell = Shell::new();
+    shell.succeed(&["-c", "COPY (SELECT value AS k, 'text ' || value % 99 AS t FROM range(2000)) TO 'good.arrow'"]);
+    let good = std::fs::read(shell.folder().join("good.arrow")).unwrap();
+    let mut sql = String::new();
+    let mut random = 1_usize;
+    let mut next = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random >> 33
+    };
+    for number in 0..150 {
+        let mut bytes = good.clone();
+        // Metadata lies at both ends.
+        let length = 1 + next() % 600;
+        let at = if number % 2 == 0 { length } else { bytes.len() - length };
+        (0..1 + next() % 12).for_each(|offset| bytes[(at + offset) % good.len()] = next() as u8);
+        shell.write(&format!("d/{number}.arrow"), bytes);
+        sql += &format!("SELECT count(*) FROM (SELECT DISTINCT * FROM 'd/{number}.arrow');\n");
+    }
+    shell.write("all.sql", sql);
+    let run = shell.run(&["--on-error", "continue", "-f", "all.sql"]);
+    assert!(run.status == 1 && !run.err.contains("panicked"), "{run:?}");
+    let errors: Vec<_> = run.err.lines().filter(|line| line.starts_with("error")).collect();
+    assert!(errors.len() > 30, "{run:?}");
+    assert!(errors.iter().all(|error| error.contains(".arrow")), "{errors:#?}");
+    // So does a table whose columns are declared.
+    let mut bytes = good.clone();
+    bytes[good.len() / 2..].iter_mut().take(200).for_each(|byte| *byte ^= 0x55);
+    shell.write("damaged.arrow", bytes);
+    let table = "CREATE EXTERNAL TABLE t (k BIGINT, t VARCHAR) STORED AS ARROW LOCATION 'damaged.arrow'";
+    let error = shell.fail(&["-c", &format!("{table}; SELECT max(t), max(k) FROM t")]);
+    assert!(error.contains("damaged.arrow"), "{error}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Files as tables, and files that are written.
 
 mod csv;
+mod inserted;
 mod json;
 mod listing;
 mod partitions;

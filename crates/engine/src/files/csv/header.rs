@@ -18,6 +18,8 @@ pub struct Head {
     pub record: Vec<String>,
     /// The bytes of a byte order mark.
     pub mark: usize,
+    /// A delimiter by which all of the first records have several fields, and as many as the first.
+    other_delimiter: Option<u8>,
 }
 
 /// Fields of the first record alone.
@@ -25,6 +27,8 @@ pub struct Head {
 pub struct First {
     field: Vec<u8>,
     record: Vec<Vec<u8>>,
+    /// Whether there were lines without any byte.
+    blank_lines: bool,
     ended: bool,
 }
 
@@ -50,12 +54,14 @@ impl Fields for First {
     }
 
     fn blank_line(&mut self, _line: u64) -> bool {
+        self.blank_lines = true;
         true
     }
 }
 
 impl Head {
-    /// Reads the first record of a file; none if the file has no record.
+    /// Reads the first record of a file; none if the file has no record. Lines without any byte are records of one NULL where
+    /// there is nothing else, neither a header.
     ///
     /// # Errors
     ///
@@ -65,9 +71,11 @@ impl Head {
         object: &ObjectMeta,
         compression: FileCompressionType,
         dialect: Dialect,
+        has_header: bool,
     ) -> Result<Option<Self>> {
         let mut reader = Source::open(store, object).await?.decompressed(compression)?;
         let (mut bytes, mark) = text_head(&mut reader, object)?;
+        let other_delimiter = other_delimiter(&bytes, dialect);
         let mut lexer = Lexer::new(dialect, 0, u64::MAX);
         let mut first = First::default();
         let mut read = 0;
@@ -91,13 +99,16 @@ impl Head {
             lexer.finish(&mut first);
         }
         if first.record.is_empty() {
-            return Ok(None);
+            if has_header || !first.blank_lines {
+                return Ok(None);
+            }
+            first.record.push(vec![]);
         }
         let record =
             first.record.into_iter().map(String::from_utf8).collect::<Result<_, _>>().map_err(|_| {
                 exec_datafusion_err!("{} is no UTF-8 text: convert it first, as with iconv", name(object))
             })?;
-        Ok(Some(Self { record, mark }))
+        Ok(Some(Self { record, mark, other_delimiter }))
     }
 
     /// The names of the columns: each once, as a second `a` becomes `a_1`, and none empty.
@@ -117,16 +128,14 @@ impl Head {
 
     /// Refuses what is likely another delimiter than the one that is read.
     pub fn check_delimiter(&self, object: &ObjectMeta, dialect: Dialect) -> Result<()> {
-        let [only] = &self.record[..] else { return Ok(()) };
-        let Some(other) = [';', '\t', '|', ','].into_iter().find(|other| only.contains(*other)) else {
-            return Ok(());
-        };
-        let shown = if other == '\t' { "\\t".to_string() } else { other.to_string() };
+        let (1, Some(other)) = (self.record.len(), self.other_delimiter) else { return Ok(()) };
+        let other = char::from(other).escape_default();
+        let read = char::from(dialect.delimiter).escape_default();
         exec_err!(
-            "the first line of {} has no '{}' and looks separated by '{shown}': name the delimiter with CREATE EXTERNAL \
-             TABLE t STORED AS CSV LOCATION '…' OPTIONS ('format.delimiter' '{shown}')",
-            name(object),
-            char::from(dialect.delimiter)
+            "the first lines of {} have no '{read}' and look separated by '{other}': name the delimiter with CREATE \
+             EXTERNAL TABLE t STORED AS CSV LOCATION '…' OPTIONS ('format.delimiter' '{other}'), or '{read}' if it is one \
+             column",
+            name(object)
         )
     }
 
@@ -136,7 +145,7 @@ impl Head {
         let text = Seen::of("x");
         let is_text = |seen: &Seen| *seen == text;
         let like_rows =
-            cells().zip(columns).all(|(cell, column)| cell == *column || (is_text(&cell) && column.is_nothing()));
+            cells().zip(columns).all(|(cell, column)| cell.is_like(*column) || (is_text(&cell) && column.is_nothing()));
         let some_value = cells().any(|cell| !is_text(&cell));
         if some_value && (like_rows || cells().all(|cell| !is_text(&cell))) {
             return exec_err!(
@@ -148,6 +157,45 @@ impl Head {
         }
         Ok(())
     }
+}
+
+/// Counts the fields of records.
+#[derive(Default)]
+struct Widths {
+    fields: usize,
+    records: Vec<usize>,
+}
+
+impl Fields for Widths {
+    fn text(&mut self, _bytes: &[u8]) {}
+
+    fn end_field(&mut self, _quoted: bool) {
+        self.fields += 1;
+    }
+
+    fn end_record(&mut self, _line: u64) -> bool {
+        const ENOUGH: usize = 100;
+        self.records.push(std::mem::take(&mut self.fields));
+        self.records.len() < ENOUGH
+    }
+
+    fn blank_line(&mut self, _line: u64) -> bool {
+        true
+    }
+}
+
+/// The delimiter, if there is another, by which all records that begin a text have several fields, and equally many.
+fn other_delimiter(bytes: &[u8], dialect: Dialect) -> Option<u8> {
+    let others = [b';', b'\t', b'|', b','].into_iter().filter(|other| *other != dialect.delimiter);
+    others.into_iter().find(|other| {
+        let mut widths = Widths::default();
+        let mut lexer = Lexer::new(Dialect { delimiter: *other, ..dialect }, 0, u64::MAX);
+        lexer.read(bytes, &mut widths);
+        if bytes.len() < PIECE {
+            lexer.finish(&mut widths);
+        }
+        widths.records.first().is_some_and(|first| *first > 1 && widths.records.iter().all(|record| record == first))
+    })
 }
 
 /// For each column of a table the field of a record that holds it, or none if the file has no such column.
@@ -208,7 +256,26 @@ mod tests {
     use super::*;
 
     fn names(record: &[&str]) -> Vec<String> {
-        Head { record: record.iter().map(|name| name.to_string()).collect(), mark: 0 }.names()
+        let record = record.iter().map(|name| name.to_string()).collect();
+        Head { record, mark: 0, other_delimiter: None }.names()
+    }
+
+    #[test]
+    fn a_text_is_separated_by_what_all_records_have_alike() {
+        let dialect = Dialect { delimiter: b',', quote: b'"', escape: None, comment: None, terminator: None };
+        for (text, expected) in [
+            ("a;b\n1;2\n\n3;4", Some(b';')),
+            ("\"a\"\t\"b;c\"\nd\te\n", Some(b'\t')),
+            ("a|b", Some(b'|')),
+            ("a;b\n1\n2\n", None),
+            ("a;b\n1;2\n1;2;3\n", None),
+            ("\"a;b\"\n\"c;d\"\n", None),
+            ("a,b\n1,2\n", None),
+            ("a\nb\n", None),
+            ("", None),
+        ] {
+            assert_eq!(other_delimiter(text.as_bytes(), dialect), expected, "{text:?}");
+        }
     }
 
     #[test]

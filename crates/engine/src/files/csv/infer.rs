@@ -40,13 +40,16 @@ pub async fn infer_schema(
     objects: &[ObjectMeta],
     options: &CsvOptions,
     has_header: bool,
+    delimiter_is_given: bool,
 ) -> Result<Schema> {
     let mut rows = options.schema_infer_max_rec.unwrap_or(ROWS);
     let all_text = rows == 0;
     let truncated = options.truncated_rows.unwrap_or(false);
     let mut table: Option<Table> = None;
     for object in objects {
-        let Some((columns, read)) = look_at(store, object, options, has_header, rows).await? else { continue };
+        let Some((columns, read)) = look_at(store, object, options, has_header, delimiter_is_given, rows).await? else {
+            continue;
+        };
         rows = rows.saturating_sub(read).max(if all_text { 0 } else { ROWS_OF_EACH });
         match &mut table {
             None => table = Some(Table { object: object.clone(), columns }),
@@ -68,12 +71,16 @@ async fn look_at(
     object: &ObjectMeta,
     options: &CsvOptions,
     has_header: bool,
+    delimiter_is_given: bool,
     rows: usize,
 ) -> Result<Option<(Vec<(String, Seen)>, usize)>> {
     let dialect = Dialect::of(options);
     let compression = FileCompressionType::from(options.compression);
-    let Some(head) = Head::read(store, object, compression, dialect).await? else { return Ok(None) };
-    head.check_delimiter(object, dialect)?;
+    let Some(head) = Head::read(store, object, compression, dialect, has_header).await? else { return Ok(None) };
+    // Whoever names a delimiter is believed.
+    if !delimiter_is_given {
+        head.check_delimiter(object, dialect)?;
+    }
     let names = match has_header {
         true => head.names(),
         false => (1..=head.record.len()).map(|position| format!("column_{position}")).collect(),

@@ -53,6 +53,9 @@ use super::name_compressed;
 use source::CsvSource;
 pub use writer::CsvText;
 
+/// The option that names the delimiter.
+const DELIMITER: &str = "format.delimiter";
+
 /// Makes [`CsvFormat`]s for a session.
 #[derive(Debug, Default)]
 pub struct CsvFormatFactory;
@@ -62,7 +65,10 @@ impl FileFormatFactory for CsvFormatFactory {
         let mut table_options = state.default_table_options();
         table_options.set_config_format(ConfigFileType::CSV);
         table_options.alter_with_string_hash_map(options)?;
-        Ok(Arc::new(CsvFormat { options: table_options.csv }))
+        let options_of_csv = table_options.csv;
+        let delimiter_is_given =
+            options.contains_key(DELIMITER) || options_of_csv.delimiter != CsvOptions::default().delimiter;
+        Ok(Arc::new(CsvFormat { options: options_of_csv, delimiter_is_given }))
     }
 
     fn default(&self) -> Arc<dyn FileFormat> {
@@ -80,6 +86,8 @@ impl GetExt for CsvFormatFactory {
 #[derive(Debug, Default)]
 pub struct CsvFormat {
     options: CsvOptions,
+    /// Whether the delimiter is what a user says, and not the comma that is taken otherwise.
+    delimiter_is_given: bool,
 }
 
 impl CsvFormat {
@@ -113,7 +121,9 @@ impl FileFormat for CsvFormat {
         objects: &[ObjectMeta],
     ) -> Result<SchemaRef> {
         let has_header = self.has_header(state);
-        infer::infer_schema(store.as_ref(), objects, &self.options, has_header).await.map(Arc::new)
+        let schema =
+            infer::infer_schema(store.as_ref(), objects, &self.options, has_header, self.delimiter_is_given).await?;
+        Ok(Arc::new(schema))
     }
 
     async fn infer_stats(
@@ -151,6 +161,7 @@ impl FileFormat for CsvFormat {
         order: Option<LexRequirement>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         name_compressed(&mut config, self)?;
+        CsvText::check(&self.options)?;
         if !CsvText::covers(&self.options) {
             let host = HostFormat::default().with_options(self.options.clone());
             return host.create_writer_physical_plan(input, state, config, order).await;

@@ -157,7 +157,8 @@ impl FileOpener for CsvOpener {
         Ok(Box::pin(async move {
             let object = file.object_meta;
             let dialect = Dialect::of(&source.options);
-            let Some(head) = Head::read(store.as_ref(), &object, compression, dialect).await? else {
+            let Some(head) = Head::read(store.as_ref(), &object, compression, dialect, source.has_header()).await?
+            else {
                 return Ok(futures::stream::empty().boxed());
             };
             let layout = Arc::new(source.layout(&object, &head)?);

@@ -1,9 +1,11 @@
 //! The types of columns that text is read as.
 
+use arrow::array::timezone::Tz;
 use arrow::array::{Array, StringArray};
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::compute::kernels::cast_utils::{Parser, string_to_datetime, string_to_timestamp_nanos};
+use arrow::datatypes::{DataType, Date32Type, TimeUnit};
 
-/// What the values of a column that were looked at could all be, in a set of [`Kind`]s.
+/// What the values of a column that were looked at could all be, in a set of [`Kind`]s, with [`FAR`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen(u8);
 
@@ -22,10 +24,15 @@ enum Kind {
     Text = 64,
 }
 
+/// Set beside [`Kind::Date`] and [`Kind::Time`] if the value is none in nanoseconds since 1970, which reach from 1677 to 2262.
+const FAR: u8 = 128;
+
 impl Seen {
     /// What one value looks like.
     pub fn of(value: &str) -> Self {
-        Self(kind(value) as u8)
+        let kind = kind(value);
+        let is_far = matches!(kind, Kind::Date | Kind::Time) && string_to_timestamp_nanos(value).is_err();
+        Self(kind as u8 | if is_far { FAR } else { 0 })
     }
 
     /// Looks at all values of a column.
@@ -33,7 +40,7 @@ impl Seen {
         for row in 0..values.len() {
             // An empty value in quotes is read as NULL where the column is no text.
             if values.is_valid(row) && !values.value(row).is_empty() {
-                self.0 |= kind(values.value(row)) as u8;
+                *self = self.and(Self::of(values.value(row)));
             }
         }
     }
@@ -41,6 +48,11 @@ impl Seen {
     /// What several columns look like together.
     pub fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// Whether both are of the same kinds.
+    pub fn is_like(self, other: Self) -> bool {
+        self.0 & !FAR == other.0 & !FAR
     }
 
     /// Whether no value was seen.
@@ -51,13 +63,13 @@ impl Seen {
     /// The type that has all values; text if there was none, so that no later value is lost.
     pub fn data_type(self) -> DataType {
         const TIMES: u8 = Kind::Date as u8 | Kind::Time as u8;
-        match self.0 {
+        match self.0 & !FAR {
             1 => DataType::Boolean,
             2 => DataType::Int64,
             4 | 6 => DataType::Float64,
             8 => DataType::Date32,
             seen if seen != 0 && seen & !TIMES == 0 => DataType::Timestamp(TimeUnit::Second, None),
-            seen if seen != 0 && seen & !(TIMES | Kind::FineTime as u8) == 0 => {
+            seen if seen != 0 && seen & !(TIMES | Kind::FineTime as u8) == 0 && self.0 & FAR == 0 => {
                 DataType::Timestamp(TimeUnit::Nanosecond, None)
             }
             _ => DataType::Utf8,
@@ -68,7 +80,7 @@ impl Seen {
 fn kind(value: &str) -> Kind {
     let bytes = value.as_bytes();
     match bytes.first() {
-        Some(b'0'..=b'9' | b'-' | b'.') => number(value).or_else(|| time(bytes)).unwrap_or(Kind::Text),
+        Some(b'0'..=b'9' | b'-' | b'.') => number(value).or_else(|| time(value)).unwrap_or(Kind::Text),
         Some(b't' | b'T' | b'f' | b'F')
             if value.eq_ignore_ascii_case("true") || value.eq_ignore_ascii_case("false") =>
         {
@@ -91,20 +103,34 @@ fn number(value: &str) -> Option<Kind> {
             return None;
         }
     }
+    // What would be infinite stays text.
+    let is_finite = || value.parse::<f64>().is_ok_and(f64::is_finite);
     match (mantissa.split_once('.'), exponent) {
         (Some((whole, part)), _) => {
             let some = !whole.is_empty() || !part.is_empty();
-            (some && all_digits(whole) && all_digits(part)).then_some(Kind::Number)
+            (some && all_digits(whole) && all_digits(part) && is_finite()).then_some(Kind::Number)
         }
-        (None, Some(_)) => is_digits(mantissa).then_some(Kind::Number),
+        (None, Some(_)) => (is_digits(mantissa) && is_finite()).then_some(Kind::Number),
         (None, None) if !is_digits(mantissa) => None,
         // What no integer holds stays text: a float would lose digits.
         (None, None) => Some(if value.parse::<i64>().is_ok() { Kind::Integer } else { Kind::Text }),
     }
 }
 
-/// `2024-01-31`, `2024-01-31 12:30:00`, `2024-01-31T12:30:00.5+02:00`.
-fn time(bytes: &[u8]) -> Option<Kind> {
+/// `2024-01-31`, `2024-01-31 12:30:00`, `2024-01-31T12:30:00.5+02:00`. Days and times that there are not, such as
+/// `2024-02-31`, are none.
+fn time(value: &str) -> Option<Kind> {
+    let kind = shape_of_time(value.as_bytes())?;
+    let is_one = match kind {
+        Kind::Date => Date32Type::parse(value).is_some(),
+        Kind::FineTime => string_to_timestamp_nanos(value).is_ok(),
+        _ => "+00:00".parse::<Tz>().is_ok_and(|utc| string_to_datetime(&utc, value).is_ok()),
+    };
+    is_one.then_some(kind)
+}
+
+/// What a text looks like that has digits where dates and times have them.
+fn shape_of_time(bytes: &[u8]) -> Option<Kind> {
     let matches = |text: &[u8], pattern: &[u8]| {
         let fits = |(byte, wanted): (&u8, &u8)| match wanted {
             b'0' => byte.is_ascii_digit(),
@@ -157,6 +183,8 @@ mod tests {
         assert_eq!(type_of(&["true", "FALSE"]), DataType::Boolean);
         assert_eq!(type_of(&["2024-01-31"]), DataType::Date32);
         assert_eq!(type_of(&["2024-01-31", "2024-01-31T10:00:00"]), DataType::Timestamp(TimeUnit::Second, None));
+        assert_eq!(type_of(&["9999-12-31", "0001-01-01"]), DataType::Date32);
+        assert_eq!(type_of(&["9999-12-31 10:00:00"]), DataType::Timestamp(TimeUnit::Second, None));
         assert_eq!(type_of(&["2024-01-31 10:00:00.123456789Z"]), DataType::Timestamp(TimeUnit::Nanosecond, None));
     }
 
@@ -172,6 +200,15 @@ mod tests {
             &["2024-01-31", "1"],
             &["2024-01-31 10:00:00 in the morning"],
             &["2024-1-31"],
+            &["0000-00-00"],
+            &["2024-02-31"],
+            &["2024-01-31 24:00:01"],
+            &["2024-01-31 10:61:00"],
+            &["2024-01-31 10:00:00+99:00"],
+            &["2263-01-01 10:00:00.5"],
+            &["9999-12-31", "2024-01-31 10:00:00.5"],
+            &["9999-12-31 10:00:00", "2024-01-31 10:00:00.5"],
+            &["1e999"],
             &[],
         ] {
             assert_eq!(type_of(values), DataType::Utf8, "{values:?}");

@@ -11,12 +11,14 @@ use arrow::record_batch::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::config::CsvOptions;
 use datafusion::common::parsers::CsvQuoteStyle;
+use datafusion::common::{Result, plan_err};
 
 /// Turns batches into CSV text.
 #[derive(Debug, Clone)]
 pub struct CsvText {
     delimiter: u8,
     quote: u8,
+    comment: Option<u8>,
     null: String,
     date: Option<String>,
     datetime: Option<String>,
@@ -37,6 +39,7 @@ impl CsvText {
         Self {
             delimiter: options.delimiter,
             quote: options.quote,
+            comment: options.comment,
             null: options.null_value.clone().unwrap_or_default(),
             date: options.date_format.clone(),
             datetime: options.datetime_format.clone(),
@@ -60,6 +63,30 @@ impl CsvText {
             && options.terminator.is_none()
             && options.ignore_leading_whitespace != Some(true)
             && options.ignore_trailing_whitespace != Some(true)
+    }
+
+    /// Refuses options by which NULL would be read as something else than a field of its own. It cannot stand in quotes, as a
+    /// text would then be meant.
+    ///
+    /// # Errors
+    ///
+    /// The text that stands for NULL must hold nothing that ends a field or begins a comment.
+    pub fn check(options: &CsvOptions) -> Result<()> {
+        let Some(null) = &options.null_value else { return Ok(()) };
+        let ends_field = |byte: u8| {
+            byte == options.delimiter
+                || byte == options.quote
+                || matches!(byte, b'\n' | b'\r')
+                || options.terminator == Some(byte)
+        };
+        if null.bytes().any(ends_field) || (options.comment.is_some() && null.bytes().next() == options.comment) {
+            return plan_err!(
+                "CSV files cannot be written with format.null_value '{}': it holds the delimiter, a quote or the end of a \
+                 line, or begins as a comment",
+                null.escape_default()
+            );
+        }
+        Ok(())
     }
 
     /// Appends the names of the columns as a line.
@@ -118,7 +145,10 @@ impl CsvText {
 
     fn field(&self, value: &str, text: &mut Vec<u8>) {
         let special = |byte: u8| byte == self.delimiter || byte == self.quote || byte == b'\n' || byte == b'\r';
-        if !value.is_empty() && value != self.null && !value.bytes().any(special) {
+        // At the start of a line, and of a file, these are no part of a value.
+        let begins_otherwise =
+            (self.comment.is_some() && value.bytes().next() == self.comment) || value.starts_with('\u{feff}');
+        if !value.is_empty() && value != self.null && !begins_otherwise && !value.bytes().any(special) {
             text.extend_from_slice(value.as_bytes());
             return;
         }

@@ -153,6 +153,73 @@ async fn hidden_files_stay_in_a_folder_that_is_overwritten() {
 }
 
 #[tokio::test]
+async fn hidden_files_below_a_folder_are_not_overwritten() {
+    let (session, folder) = (session(), Folder::new());
+    let copy = format!("COPY {SUCCEEDS} TO '{}' STORED AS CSV PARTITIONED BY (p)", folder.path("out"));
+    run(&session, &copy).await;
+    for hidden in ["out/p=0/.keep", "out/p=7/.git/config"] {
+        let hidden = folder.path(hidden);
+        fs::create_dir_all(Path::new(&hidden).parent().unwrap()).unwrap();
+        fs::write(&hidden, "x").unwrap();
+        let before = files_below(folder.0.path());
+        let error = refusal(&session, &format!("{copy} OPTIONS (overwrite true)")).await;
+        assert!(error.contains("/p=") && error.contains("/.") && error.contains("is not overwritten"), "{error}");
+        assert!(files_below(folder.0.path()) == before, "{:?}", folder.names());
+        fs::remove_file(hidden).unwrap();
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn an_empty_folder_stays_the_folder_that_it_is() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let (session, folder) = (session(), Folder::new());
+    for (name, storage) in [
+        ("a", "STORED AS CSV"),
+        ("b", "STORED AS CSV PARTITIONED BY (p)"),
+        ("c", "STORED AS PARQUET OPTIONS (overwrite true)"),
+        ("d", "STORED AS PARQUET PARTITIONED BY (p) OPTIONS (overwrite true)"),
+    ] {
+        let out = folder.path(name);
+        // A folder without files may have folders, also one that is to have files.
+        fs::create_dir_all(format!("{out}/p=0")).unwrap();
+        fs::set_permissions(&out, fs::Permissions::from_mode(0o2751)).unwrap();
+        let before = fs::metadata(&out).unwrap();
+        // As for a process that works there.
+        let inside = fs::File::open(&out).unwrap();
+        run(&session, &format!("COPY {SUCCEEDS} TO '{out}/' {storage}")).await;
+        let after = fs::metadata(&out).unwrap();
+        assert_eq!((after.ino(), after.mode()), (before.ino(), before.mode()), "{name}");
+        assert_eq!(inside.metadata().unwrap().nlink(), after.nlink(), "{name}");
+        let names = files_below(Path::new(&out));
+        let names: Vec<_> = names.into_keys().collect();
+        assert!(names.iter().any(|name| name.ends_with("csv") || name.ends_with("parquet")), "{names:?}");
+        assert!(names.iter().all(|name| !name.contains(".overspill")), "{names:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_inserted_is_named_as_the_files_that_are_there() {
+    let (session, folder) = (session(), Folder::new());
+    for (format, columns, name, text, options) in [
+        ("CSV", "(k BIGINT)", "1.tsv", "k\n1\n", "OPTIONS ('format.has_header' 'true')"),
+        ("CSV", "", "1.v2.csv", "k\n1\n", ""),
+        ("JSON", "(k BIGINT)", "1.ndjson", "{\"k\":1}\n", ""),
+    ] {
+        let out = folder.path(name);
+        fs::create_dir(&out).unwrap();
+        fs::write(format!("{out}/{name}"), text).unwrap();
+        let table = format!("CREATE EXTERNAL TABLE t {columns} STORED AS {format} LOCATION '{out}/' {options}");
+        run(&session, &format!("{table}; INSERT INTO t VALUES (2), (3)")).await;
+        assert_eq!(column(&session, "SELECT sum(k) FROM t").await, [6], "{name}");
+        run(&session, "DROP TABLE t").await;
+        let end = name.rsplit('.').next().unwrap();
+        let names = files_below(Path::new(&out));
+        assert!(names.len() == 2 && names.keys().all(|name| name.ends_with(end)), "{names:?}");
+    }
+}
+
+#[tokio::test]
 async fn inserts_into_a_folder_add_all_files_or_none() {
     let (session, folder) = (session(), Folder::new());
     let (out, parts) = (folder.path("out/"), folder.path("parts/"));
@@ -216,9 +283,15 @@ async fn links_are_written_through_and_devices_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_copies_at_the_same_time_one_is_there_and_whole() {
     let (session, folder) = (session(), Folder::new());
-    for (target, storage) in
-        [("x.csv", ""), ("out/", "STORED AS CSV"), ("out/", "STORED AS CSV OPTIONS (overwrite true)")]
-    {
+    fs::create_dir(folder.path("empty")).unwrap();
+    fs::create_dir(folder.path("also")).unwrap();
+    for (target, storage) in [
+        ("x.csv", ""),
+        ("out/", "STORED AS CSV"),
+        ("out/", "STORED AS CSV OPTIONS (overwrite true)"),
+        ("empty/", "STORED AS CSV"),
+        ("also/", "STORED AS CSV OPTIONS (overwrite true)"),
+    ] {
         let copies = (1..=8).map(|number| {
             let rows = format!("(SELECT {number} AS k FROM range(1000))");
             let (session, sql) = (session.clone(), format!("COPY {rows} TO '{}' {storage}", folder.path(target)));

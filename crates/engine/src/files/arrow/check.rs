@@ -1,0 +1,269 @@
+//! Checks the lengths in an Arrow file.
+//!
+//! Arrow 59's reader allocates what they say, and a process that asks for more memory than there is ends. Whatever else is
+//! damaged it refuses, or panics at, which `caught` makes errors.
+
+use std::hint::black_box;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
+
+use arrow::ipc::reader::read_footer_length;
+use arrow::ipc::{Block, CompressionType, Message, MessageHeader, RecordBatch, root_as_footer, root_as_message};
+
+/// The first bytes of a file that has a footer.
+const MAGIC: &[u8; 6] = b"ARROW1";
+
+/// The length of a footer, and the magic bytes again.
+const TAIL: u64 = 10;
+
+/// Refuses a file whose footer, batches and buffers do not lie where it says, or are said to take more memory than they can.
+///
+/// Batches that begin outside `part` of a file with a footer are not looked at. Only metadata is read.
+///
+/// # Errors
+/// Returns what is damaged, or the error of reading.
+pub fn check(file: &mut (impl Read + Seek), part: Option<Range<u64>>) -> io::Result<()> {
+    let size = file.seek(SeekFrom::End(0))?;
+    let checked = if size >= TAIL && read_at(file, 0, MAGIC.len() as u64)? == MAGIC {
+        check_file(file, size, part)
+    } else {
+        check_stream(file, size)
+    };
+    checked.map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => damaged("it is cut short"),
+        _ => error,
+    })
+}
+
+fn check_file(file: &mut (impl Read + Seek), size: u64, part: Option<Range<u64>>) -> io::Result<()> {
+    let mut tail = [0; TAIL as usize];
+    file.seek(SeekFrom::Start(size - TAIL))?;
+    file.read_exact(&mut tail)?;
+    let length = read_footer_length(tail).map_err(|_| damaged("it does not end as an Arrow file does"))? as u64;
+    let end = (size - TAIL).checked_sub(length).ok_or_else(|| damaged("its footer is longer than the file"))?;
+    let footer = read_at(file, end, length)?;
+    let footer = root_as_footer(&footer).map_err(|error| damaged(format!("its footer: {error}")))?;
+    for block in footer.dictionaries().into_iter().flatten() {
+        check_block(file, end, block, MessageHeader::DictionaryBatch)?;
+    }
+    for block in footer.recordBatches().into_iter().flatten() {
+        let begins = u64::try_from(block.offset()).unwrap_or_default();
+        if part.as_ref().is_none_or(|part| part.contains(&begins)) {
+            check_block(file, end, block, MessageHeader::RecordBatch)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_block(file: &mut (impl Read + Seek), end: u64, block: &Block, kind: MessageHeader) -> io::Result<()> {
+    let start = length(block.offset())?;
+    let body = Some(length(block.metaDataLength().into())?).and_then(|metadata| start.checked_add(metadata));
+    let body = body.filter(|body| *body <= end).ok_or_else(|| damaged("a batch lies behind its end"))?;
+    let body_length = length(block.bodyLength())?;
+    if body_length > end - body {
+        return Err(damaged("a batch lies behind its end"));
+    }
+    let bytes = read_at(file, start, body - start)?;
+    let prefix = if bytes.starts_with(&[0xff; 4]) { 8 } else { 4 };
+    let message = message(bytes.get(prefix..).unwrap_or_default())?;
+    // The reader would take one without a header for the end.
+    if message.header_type() != kind {
+        return Err(damaged("a batch is of another kind than its footer says"));
+    }
+    check_message(file, message, body..body + body_length)
+}
+
+/// A stream of messages, which may end without saying so.
+fn check_stream(file: &mut (impl Read + Seek), size: u64) -> io::Result<()> {
+    let mut at = 0;
+    while at < size {
+        let mut prefix = read_at(file, at, 4)?;
+        at += 4;
+        if prefix == [0xff; 4] {
+            prefix = read_at(file, at, 4)?;
+            at += 4;
+        }
+        let metadata = prefix.try_into().map_or(0, i32::from_le_bytes);
+        if metadata == 0 {
+            return Ok(());
+        }
+        let metadata = length(metadata.into())?;
+        if metadata > size - at {
+            return Err(damaged("it is no Arrow file, or it is cut short"));
+        }
+        let bytes = read_at(file, at, metadata)?;
+        at += metadata;
+        let message = message(&bytes)?;
+        let body = length(message.bodyLength())?;
+        if body > size - at {
+            return Err(damaged("it is cut short, or a batch is longer than the file"));
+        }
+        check_message(file, message, at..at + body)?;
+        at += body;
+    }
+    Ok(())
+}
+
+fn message(bytes: &[u8]) -> io::Result<Message<'_>> {
+    root_as_message(bytes).map_err(|error| damaged(format!("a message: {error}")))
+}
+
+fn check_message(file: &mut (impl Read + Seek), message: Message<'_>, body: Range<u64>) -> io::Result<()> {
+    let batch = match message.header_type() {
+        MessageHeader::RecordBatch => message.header_as_record_batch(),
+        MessageHeader::DictionaryBatch => message.header_as_dictionary_batch().and_then(|batch| batch.data()),
+        _ => return Ok(()),
+    };
+    check_batch(file, batch.ok_or_else(|| damaged("a batch without content"))?, body)
+}
+
+fn check_batch(file: &mut (impl Read + Seek), batch: RecordBatch<'_>, body: Range<u64>) -> io::Result<()> {
+    // Where no column is read, the rows are counted by the length of the batch alone.
+    let rows = length(batch.length())?;
+    if let Some(column) = batch.nodes().into_iter().flatten().next()
+        && length(column.length())? != rows
+    {
+        return Err(damaged("a batch has another number of rows than its first column"));
+    }
+    for buffer in batch.buffers().into_iter().flatten() {
+        let (offset, bytes) = (length(buffer.offset())?, length(buffer.length())?);
+        if offset.checked_add(bytes).is_none_or(|end| end > body.end - body.start) {
+            return Err(damaged("a column lies behind the end of its batch"));
+        }
+        if let Some(compression) = batch.compression()
+            && bytes >= 8
+        {
+            let unpacked = read_at(file, body.start + offset, 8)?.try_into().map_or(0, i64::from_le_bytes);
+            check_unpacked(compression.codec(), bytes, unpacked)?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a length that `packed` bytes cannot have without their compression, or for which there is no memory.
+fn check_unpacked(codec: CompressionType, packed: u64, unpacked: i64) -> io::Result<()> {
+    // -1 says that the bytes are not compressed; the reader refuses other negative lengths.
+    let unpacked = u64::try_from(unpacked).unwrap_or_default();
+    // LZ4 says by each byte at most 255 others, Zstandard by four bytes at most a block of 128 KiB.
+    let ratio = if codec == CompressionType::LZ4_FRAME { 255 } else { 32 << 10 };
+    let is_too_long = unpacked > packed.saturating_mul(ratio).saturating_add(128 << 10);
+    let mut memory = Vec::<u8>::new();
+    let fits = usize::try_from(unpacked).is_ok_and(|length| memory.try_reserve_exact(length).is_ok());
+    // Memory that is not used would not be asked for.
+    black_box(&mut memory);
+    if is_too_long || !fits {
+        return Err(damaged(format!("{packed} compressed bytes of a column are said to be {unpacked}")));
+    }
+    Ok(())
+}
+
+fn length(number: i64) -> io::Result<u64> {
+    u64::try_from(number).map_err(|_| damaged("a length is negative"))
+}
+
+/// Reads bytes that lie within the file.
+fn read_at(file: &mut (impl Read + Seek), offset: u64, length: u64) -> io::Result<Vec<u8>> {
+    file.seek(SeekFrom::Start(offset))?;
+    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    file.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn damaged(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, DictionaryArray, Int64Array, RecordBatch, StringArray};
+    use arrow::datatypes::Int32Type;
+    use arrow::ipc::CompressionType;
+    use arrow::ipc::reader::{FileReader, StreamReader};
+    use arrow::ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+
+    use super::check;
+    use crate::files::arrow::caught::caught;
+
+    fn batch() -> RecordBatch {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter((0..500).map(|row| (row % 7 > 0).then_some(row % 3))));
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..500).map(|row| format!("text {}", row % 10))));
+        let words: ArrayRef = Arc::new((0..500).map(|row| ["a", "b"][row % 2]).collect::<DictionaryArray<Int32Type>>());
+        RecordBatch::try_from_iter([("n", numbers), ("t", texts), ("w", words)]).unwrap()
+    }
+
+    /// The batch as a file or a stream, compressed.
+    fn bytes(with_footer: bool) -> Vec<u8> {
+        let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME)).unwrap();
+        let (batch, mut bytes) = (batch(), vec![]);
+        if with_footer {
+            let mut writer = FileWriter::try_new_with_options(&mut bytes, &batch.schema(), options).unwrap();
+            (0..2).for_each(|_| writer.write(&batch).unwrap());
+            writer.finish().unwrap();
+        } else {
+            let mut writer = StreamWriter::try_new_with_options(&mut bytes, &batch.schema(), options).unwrap();
+            (0..2).for_each(|_| writer.write(&batch).unwrap());
+            writer.finish().unwrap();
+        }
+        bytes
+    }
+
+    fn read(bytes: &[u8], with_footer: bool) {
+        let reader = Cursor::new(bytes);
+        if with_footer {
+            FileReader::try_new(reader, None).into_iter().flatten().for_each(drop);
+        } else {
+            StreamReader::try_new(reader, None).into_iter().flatten().for_each(drop);
+        }
+    }
+
+    /// Whatever passes the check is read, refused or panicked at: the process, and so the test, goes on.
+    #[test]
+    fn no_byte_that_is_overwritten_ends_the_process() {
+        for with_footer in [true, false] {
+            let whole = bytes(with_footer);
+            check(&mut Cursor::new(&whole), None).unwrap();
+            let mut found = 0;
+            for position in 0..whole.len() {
+                for byte in [0x00, 0x7f, 0xff] {
+                    let mut bytes = whole.clone();
+                    bytes[position] = byte;
+                    match check(&mut Cursor::new(&bytes), None) {
+                        Ok(()) => _ = caught(|| read(&bytes, with_footer)),
+                        Err(_) => found += 1,
+                    }
+                }
+            }
+            assert!(found > 100, "{found} of {} bytes", whole.len());
+        }
+    }
+
+    #[test]
+    fn lengths_that_ask_for_too_much_memory_are_refused() {
+        for with_footer in [true, false] {
+            let mut bytes = bytes(with_footer);
+            // The length of the offsets of 500 texts, before they were compressed.
+            let length = (501_i64 * 4).to_le_bytes();
+            let at = bytes.windows(8).position(|window| window == length).unwrap();
+            for wrong in [1_i64 << 62, 1 << 45, 1 << 33] {
+                bytes[at..at + 8].copy_from_slice(&wrong.to_le_bytes());
+                let error = check(&mut Cursor::new(&bytes), None).unwrap_err().to_string();
+                assert!(error.contains(&wrong.to_string()), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn files_that_are_cut_short_are_refused() {
+        for with_footer in [true, false] {
+            let whole = bytes(with_footer);
+            for length in (1..whole.len() - 8).step_by(7) {
+                let cut = check(&mut Cursor::new(&whole[..length]), None);
+                // A stream may end between two messages.
+                assert!(cut.is_err() || !with_footer, "{length} of {}", whole.len());
+            }
+        }
+    }
+}
