@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::hash_table::MatchCursor;
 use crate::join_type::JoinType;
 use crate::keys::Keys;
-use crate::memory::{LentVec, MAX_COPY_BYTES, RowSizes, UnitMemory, fitting_pairs};
+use crate::memory::{LentVec, MAX_COPY_BYTES, RowSizes, SideSizes, UnitMemory, fitting_pairs};
 use crate::spec::{JoinSpec, Side};
 use crate::spill::{RadixPartitions, SpillStore, SpillTuning, SpilledPartition};
 
@@ -85,18 +85,11 @@ impl Partners {
         }
     }
 
-    /// How many of the first pairs may be put out together. `largest` are the bytes that no probe row exceeds, and `of` tells
-    /// those of the probe row of a pair.
-    pub(super) fn fitting(&self, build: &BuildSide, largest: usize, of: impl Fn(usize) -> usize) -> usize {
+    /// How many of the first pairs may be put out together.
+    pub(super) fn fitting(&self, build: &BuildSide, probe: SideSizes<'_>) -> usize {
         match self {
-            Self::Rows(rows) => {
-                let largest = largest.saturating_add(build.sizes.largest());
-                let of_build = |pair: usize| build.sizes.of(rows[pair] as usize..rows[pair] as usize + 1);
-                fitting_pairs(rows.len(), MAX_COPY_BYTES, largest, |pair| of_build(pair).saturating_add(of(pair)))
-            }
-            Self::Payloads(words) => fitting_pairs(words.len(), MAX_COPY_BYTES, largest.saturating_add(WORD), |pair| {
-                of(pair).saturating_add(WORD)
-            }),
+            Self::Rows(rows) => fitting_pairs(rows.len(), MAX_COPY_BYTES, [SideSizes::Rows(&build.sizes, rows), probe]),
+            Self::Payloads(words) => fitting_pairs(words.len(), MAX_COPY_BYTES, [SideSizes::Fixed(WORD), probe]),
         }
     }
 
@@ -563,7 +556,7 @@ impl<S: SpillStore> Prober<S> {
         if self.probe_values.is_empty() {
             return Ok(None);
         }
-        let fitting = self.partners.fitting(&self.build, WORD, |_| WORD);
+        let fitting = self.partners.fitting(&self.build, SideSizes::Fixed(WORD));
         if fitting < self.probe_values.len() {
             let probe = ProbeRows::Packed(self.probe_values.split_off(fitting));
             self.waiting = Some(Waiting { partners: self.partners.split_off(fitting), probe });
@@ -578,10 +571,8 @@ impl<S: SpillStore> Prober<S> {
         let (spec, build) = (&self.spec, &self.build);
         let join_type = spec.join_type;
         if spec.filter.is_some() || join_type.emits_pairs() {
-            let (rows, sizes) = (&self.probe_rows, &current.sizes);
-            let of_probe = |pair: usize| sizes.of(rows[pair] as usize..rows[pair] as usize + 1);
-            let fitting = self.partners.fitting(build, sizes.largest(), of_probe);
-            if fitting < rows.len() {
+            let fitting = self.partners.fitting(build, SideSizes::Rows(&current.sizes, &self.probe_rows));
+            if fitting < self.probe_rows.len() {
                 let probe = ProbeRows::Numbers(self.probe_rows.split_off(fitting));
                 self.waiting = Some(Waiting { partners: self.partners.split_off(fitting), probe });
             }

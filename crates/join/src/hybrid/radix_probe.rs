@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::hash_table::{Lookups, Regions};
 use crate::join_type::JoinType;
 use crate::keys::{KeyData, Keys};
-use crate::memory::{Grant, LentVec, UnitMemory};
+use crate::memory::{Grant, LentVec, SideSizes, UnitMemory};
 use crate::radix::{PartitionCursor, PartitionMethod, ProbeRegions, RadixPartitioner};
 use crate::spec::{JoinSpec, Side};
 
@@ -196,7 +196,7 @@ impl RadixProbe {
 
     /// Puts pairs out: those that fit a batch, while the others wait.
     fn output(&mut self, spec: &JoinSpec, build: &BuildSide) -> Result<RecordBatch> {
-        let fitting = self.partners.fitting(build, ROW_BYTES, |_| ROW_BYTES);
+        let fitting = self.partners.fitting(build, SideSizes::Fixed(size_of::<u64>()));
         if fitting < self.words.len() {
             self.found_before = Some((self.partners.split_off(fitting), self.words.split_off(fitting)));
         }

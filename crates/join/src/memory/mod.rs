@@ -13,5 +13,5 @@ pub(crate) use footprint::column_bytes;
 pub use footprint::{HeldMemory, row_bytes};
 pub(crate) use lent::LentVec;
 pub(crate) use pages::{HUGE, PageVec, SharedNumber};
-pub(crate) use row_sizes::fitting_pairs;
 pub use row_sizes::{MAX_COPY_BYTES, RowSizes, copied_bytes};
+pub(crate) use row_sizes::{SideSizes, fitting_pairs};

@@ -41,11 +41,6 @@ impl RowSizes {
         Self { rows: batch.num_rows(), fixed, variable, largest }
     }
 
-    /// No row takes more bytes than this.
-    pub(crate) fn largest(&self) -> usize {
-        self.largest
-    }
-
     /// The bytes of a row on average, at least 1.
     pub(crate) fn average(&self) -> usize {
         (self.of(0..self.rows) / self.rows.max(1)).max(1)
@@ -83,15 +78,52 @@ pub fn copied_bytes(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(|column| value_bytes(column, 0..batch.num_rows())).sum()
 }
 
-/// How many of the first pairs take at most so many bytes together, at least one of them. `largest` are the bytes that no pair
-/// exceeds, and `of` tells those of a pair.
-pub(crate) fn fitting_pairs(pairs: usize, bytes: usize, largest: usize, of: impl Fn(usize) -> usize) -> usize {
-    if pairs.saturating_mul(largest) <= bytes {
+/// What copies of one side of pairs take.
+#[derive(Clone, Copy)]
+pub(crate) enum SideSizes<'a> {
+    /// Rows by their numbers.
+    Rows(&'a RowSizes, &'a [u32]),
+    /// So many bytes each.
+    Fixed(usize),
+}
+
+impl SideSizes<'_> {
+    /// Bytes that no row of a pair exceeds.
+    fn largest(&self) -> usize {
+        match self {
+            Self::Rows(sizes, _) => sizes.largest,
+            Self::Fixed(bytes) => *bytes,
+        }
+    }
+
+    fn of_pair(&self, pair: usize) -> usize {
+        match self {
+            Self::Rows(sizes, rows) => sizes.of(rows[pair] as usize..rows[pair] as usize + 1),
+            Self::Fixed(bytes) => *bytes,
+        }
+    }
+
+    fn of_all(&self, pairs: usize) -> usize {
+        match self {
+            Self::Rows(sizes, rows) => {
+                let variable = sizes.variable.iter().map(|column| bytes_of_rows(column, rows));
+                variable.fold(sizes.fixed.saturating_mul(pairs), usize::saturating_add)
+            }
+            Self::Fixed(bytes) => bytes.saturating_mul(pairs),
+        }
+    }
+}
+
+/// How many of the first pairs take at most so many bytes together, at least one of them.
+pub(crate) fn fitting_pairs(pairs: usize, bytes: usize, sides: [SideSizes<'_>; 2]) -> usize {
+    let [left, right] = sides;
+    let largest = left.largest().saturating_add(right.largest());
+    if pairs.saturating_mul(largest) <= bytes || left.of_all(pairs).saturating_add(right.of_all(pairs)) <= bytes {
         return pairs;
     }
     let mut total = 0usize;
     let is_too_much = |pair: usize| {
-        total = total.saturating_add(of(pair));
+        total = total.saturating_add(left.of_pair(pair)).saturating_add(right.of_pair(pair));
         total > bytes
     };
     (0..pairs).position(is_too_much).unwrap_or(pairs).max(1)
@@ -179,6 +211,24 @@ fn view_bytes(view: &u128) -> usize {
     size_of::<u128>() + if length > INLINE { length } else { 0 }
 }
 
+/// The bytes of values by their numbers: the most common types without a call for each of them.
+fn bytes_of_rows(array: &ArrayRef, rows: &[u32]) -> usize {
+    fn lengths<O: OffsetSizeTrait>(offsets: &[O], rows: &[u32]) -> usize {
+        let length = |row: &u32| (offsets[*row as usize + 1] - offsets[*row as usize]).as_usize() + size_of::<O>();
+        rows.iter().map(length).sum()
+    }
+    let views = |views: &[u128]| rows.iter().map(|row| view_bytes(&views[*row as usize])).sum();
+    match array.data_type() {
+        DataType::Utf8 => lengths(array.as_string::<i32>().value_offsets(), rows),
+        DataType::LargeUtf8 => lengths(array.as_string::<i64>().value_offsets(), rows),
+        DataType::Binary => lengths(array.as_binary::<i32>().value_offsets(), rows),
+        DataType::LargeBinary => lengths(array.as_binary::<i64>().value_offsets(), rows),
+        DataType::Utf8View => views(array.as_string_view().views()),
+        DataType::BinaryView => views(array.as_binary_view().views()),
+        _ => rows.iter().map(|row| value_bytes(array, *row as usize..*row as usize + 1)).sum(),
+    }
+}
+
 /// The bytes that no value of a column exceeds: the most common types without a step for each of their values.
 fn largest_value(array: &ArrayRef) -> usize {
     fn longest<O: OffsetSizeTrait>(offsets: &[O]) -> usize {
@@ -255,7 +305,7 @@ mod tests {
             for row in 0..rows {
                 let bytes = sizes.of(row..row + 1);
                 assert_eq!(bytes >= LONG, row == large, "{kind}: row {row} takes {bytes} bytes");
-                assert!(bytes < LONG + 200 && bytes <= sizes.largest(), "{kind}: row {row} takes {bytes} bytes");
+                assert!(bytes < LONG + 200 && bytes <= sizes.largest, "{kind}: row {row} takes {bytes} bytes");
             }
             assert_eq!((0..rows).map(|row| sizes.of(row..row + 1)).sum::<usize>(), sizes.of(0..rows), "{kind}");
             // The rows before the large one, it alone, and those behind it.
@@ -276,15 +326,29 @@ mod tests {
         let numbers = Int64Array::from_iter_values(0..40);
         let columns: [(&str, ArrayRef); 2] = [("d", Arc::new(shared)), ("n", Arc::new(numbers))];
         let batch = RecordBatch::try_from_iter(columns).unwrap();
-        assert_eq!(RowSizes::new(&batch, 0..2).largest(), 12);
+        assert_eq!(RowSizes::new(&batch, 0..2).largest, 12);
         assert_eq!(RowSizes::new(&batch, 0..0).end_of_rows(3, 50, 0), 40);
     }
 
     #[test]
     fn pairs_fit_by_the_sum_of_their_sizes() {
-        let sizes = [10, 10, 1_000, 10, 10];
-        let fitting = |from: usize, bytes| fitting_pairs(sizes.len() - from, bytes, 1_000, |pair| sizes[from + pair]);
-        assert_eq!((fitting(0, 100), fitting(2, 100), fitting(3, 100)), (2, 1, 2));
-        assert_eq!(fitting(0, 5_000), 5);
+        for column in [
+            Arc::new(StringArray::from_iter_values(texts())) as ArrayRef,
+            Arc::new(StringViewArray::from_iter_values(texts())),
+            lists(Arc::new(StringArray::from_iter_values(texts())), 1),
+        ] {
+            let kind = column.data_type().clone();
+            let batch = RecordBatch::try_from_iter([("c", column)]).unwrap();
+            let sizes = RowSizes::new(&batch, 0..1);
+            let fitting = |rows: &[u32], bytes| {
+                fitting_pairs(rows.len(), bytes, [SideSizes::Rows(&sizes, rows), SideSizes::Fixed(1_000)])
+            };
+            assert_eq!(fitting(&[1, 2, 17, 4, 5], 10_000), 2, "{kind}");
+            assert_eq!(fitting(&[17, 4, 5], 10_000), 1, "{kind}");
+            assert_eq!(fitting(&[4, 5, 4, 5], 10_000), 4, "{kind}");
+            assert_eq!(fitting(&[17, 4, 17, 5, 17], 3 * LONG), 4, "{kind}");
+            assert_eq!(fitting(&[17, 4, 17, 5, 17], 4 * LONG), 5, "{kind}");
+            assert_eq!(fitting(&[3; 20], 10_000), 9, "{kind}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::output::{MatchedRows, OutputRows};
 use super::spec::ThetaSpec;
 use crate::error::Result;
 use crate::hybrid::Step;
-use crate::memory::{RowSizes, fitting_pairs};
+use crate::memory::{RowSizes, SideSizes, fitting_pairs};
 use crate::spec::{ResidualFilter, Side};
 
 /// How many rows and positions one step may look at without finding a pair.
@@ -235,10 +235,8 @@ impl Current {
     fn fitting(&mut self, positions: Vec<u32>, rows: Vec<u32>) -> (Vec<u32>, Vec<u32>) {
         let (mut positions, mut rows) = (positions, rows);
         let (block, batch) = (self.block.sizes(), &self.sizes);
-        let largest = block.largest().saturating_add(batch.largest());
-        let row_bytes = |sizes: &RowSizes, row: u32| sizes.of(row as usize..row as usize + 1);
-        let pair_bytes = |pair: usize| row_bytes(block, positions[pair]).saturating_add(row_bytes(batch, rows[pair]));
-        let fitting = fitting_pairs(positions.len(), STEP_BYTES, largest, pair_bytes);
+        let sides = [SideSizes::Rows(block, &positions), SideSizes::Rows(batch, &rows)];
+        let fitting = fitting_pairs(positions.len(), STEP_BYTES, sides);
         if fitting < positions.len() {
             self.waiting = Some((positions.split_off(fitting), rows.split_off(fitting)));
         }
