@@ -19,7 +19,7 @@ CARGO_BUILD := $(CARGO) build --workspace --locked --exclude overspill-emulated-
 CARGO_TEST := $(CARGO) test --workspace --locked
 LOOM := --manifest-path tests/loom/Cargo.toml --target-dir "$(TARGET_DIR)/loom" --locked
 
-.PHONY: format help demo build data test test-rust test-tpch check-sql check-kernels test-kernels fuzz interrupts kernels gpu-bundle lint bench-spill clean-data
+.PHONY: format help demo build data test test-rust test-tpch check-sql check-kernels test-kernels fuzz planted-sql-bugs interrupts kernels gpu-bundle lint bench-spill clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
@@ -30,6 +30,7 @@ help:
 	@echo "make kernels           compile the CUDA kernels anew, after a change of crates/kernels/cuda"
 	@echo "make gpu-bundle        what scripts/gpu-check needs to check the kernels on a machine with a GPU"
 	@echo "make fuzz N=5000       random join queries, as many as you like; SEED=… draws the same ones again"
+	@echo "make planted-sql-bugs  plants wrong answers into the engine, each of which the random queries must find"
 	@echo "make interrupts N=200  Ctrl-C at random moments of every kind of statement; SEED=… draws the same moments again"
 	@echo "make lint              formatter, clippy and rustdoc, warnings denied"
 	@echo "make bench-spill       the spilling join against its rivals"
@@ -99,6 +100,10 @@ fuzz: $(VENV)/complete
 	@echo "seed $(SEED)"
 	OVERSPILL_PYTHON="$(abspath $(VENV)/bin/python)" OVERSPILL_FUZZ_QUERIES=$(N) OVERSPILL_FUZZ_SEED=$(SEED) \
 		$(CARGO_TEST) --test integration random_queries_agree -- --nocapture
+
+# Takes half an hour; BUGS=… plants some of them.
+planted-sql-bugs: $(VENV)/complete
+	OVERSPILL_PYTHON="$(abspath $(VENV)/bin/python)" scripts/planted-sql-bugs $(BUGS)
 
 format:
 	$(CARGO) fmt --all --check

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::hash_table::TableChoice;
 use crate::join_type::JoinType;
 use crate::keys::{KeyCodec, Keys};
+use crate::memory::RowSizes;
 use crate::radix::ProbeRegions;
 
 /// A side of a join.
@@ -31,6 +32,16 @@ pub enum ColumnSource {
     Probe(usize),
     /// The flag of a mark join.
     Mark,
+}
+
+impl ColumnSource {
+    /// The number of the column, if it is one of this side.
+    pub(crate) fn of(self, side: Side) -> Option<usize> {
+        match (self, side) {
+            (Self::Build(index), Side::Build) | (Self::Probe(index), Side::Probe) => Some(index),
+            _ => None,
+        }
+    }
 }
 
 /// Computes the join keys of one side.
@@ -97,6 +108,17 @@ impl JoinSpec {
             Side::Probe => &self.probe_keys,
         };
         self.codec.encode(&expressions.evaluate(batch)?)
+    }
+
+    /// The columns of one side that are put out and that the filter reads; those of both are there twice.
+    pub(crate) fn copied_columns(&self, side: Side) -> impl Iterator<Item = usize> {
+        let filtered = self.filter.iter().flat_map(|filter| filter.columns());
+        self.output_columns.iter().chain(filtered).filter_map(move |source| source.of(side))
+    }
+
+    /// What copies of rows of one side take.
+    pub(crate) fn row_sizes(&self, side: Side, batch: &RecordBatch) -> RowSizes {
+        RowSizes::new(batch, self.copied_columns(side))
     }
 
     /// The schema of one side.

@@ -1,20 +1,27 @@
 //! Output rows gathered to batches of the size that the session asks for.
 
+use std::collections::VecDeque;
+
 use arrow::array::{Array, ArrayData, AsArray, RecordBatch};
 use arrow::compute::BatchCoalescer;
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::error::ArrowError;
+use overspill_join::memory::{MAX_COPY_BYTES, copied_bytes};
 
 /// Rows are handed on as they come if they make this part of a full batch: beyond it, what an operator does once a
 /// batch costs less than copying the rows.
 const WORTH_HANDING_ON: usize = 8;
 
-/// Gathers rows.
+/// Gathers rows, up to a number of rows and of bytes.
 ///
 /// Rows whose dictionaries differ are kept apart: Arrow's kernels join such columns by a cache that may keep a value
 /// twice, and then run out of keys of a narrow type that has keys enough for every batch.
 pub(crate) struct OutputBatches {
     coalescer: BatchCoalescer,
+    /// At least as many bytes as the rows have that are being gathered.
+    bytes: usize,
+    /// Full batches, those handed on as they came among them.
+    full: VecDeque<RecordBatch>,
     /// The columns that are dictionaries, with the values of the rows gathered last.
     dictionaries: Vec<(usize, Option<ArrayData>)>,
 }
@@ -25,7 +32,7 @@ impl OutputBatches {
         let dictionaries = (0..schema.fields().len()).filter(is_dictionary).map(|index| (index, None)).collect();
         let coalescer = BatchCoalescer::new(SchemaRef::clone(schema), batch_size)
             .with_biggest_coalesce_batch_size(Some(batch_size / WORTH_HANDING_ON));
-        Self { coalescer, dictionaries }
+        Self { coalescer, bytes: 0, full: VecDeque::new(), dictionaries }
     }
 
     /// Adds rows.
@@ -38,25 +45,41 @@ impl OutputBatches {
                 *last = Some(values);
             }
         }
-        if differs {
-            self.coalescer.finish_buffered_batch()?;
+        let bytes = copied_bytes(&rows);
+        if differs || self.bytes.saturating_add(bytes) > MAX_COPY_BYTES {
+            self.finish()?;
         }
-        self.coalescer.push_batch(rows)
+        if bytes >= MAX_COPY_BYTES / WORTH_HANDING_ON {
+            self.finish()?;
+            self.full.push_back(rows);
+            return Ok(());
+        }
+        self.bytes += bytes;
+        self.coalescer.push_batch(rows)?;
+        while let Some(batch) = self.coalescer.next_completed_batch() {
+            self.full.push_back(batch);
+            // Those that are left came last.
+            self.bytes = bytes;
+        }
+        Ok(())
     }
 
     /// The next full batch.
     pub fn next(&mut self) -> Option<RecordBatch> {
-        self.coalescer.next_completed_batch()
+        self.full.pop_front()
     }
 
     /// Makes a batch of the rows that have been added, even if they are few.
     pub fn finish(&mut self) -> Result<(), ArrowError> {
-        self.coalescer.finish_buffered_batch()
+        self.coalescer.finish_buffered_batch()?;
+        self.full.extend(self.coalescer.next_completed_batch());
+        self.bytes = 0;
+        Ok(())
     }
 
     /// Whether all rows have been taken.
     pub fn is_empty(&self) -> bool {
-        self.coalescer.is_empty()
+        self.full.is_empty() && self.coalescer.is_empty()
     }
 }
 

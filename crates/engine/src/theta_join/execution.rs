@@ -9,7 +9,7 @@ use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::execution::{SendableRecordBatchStream, SpillFile};
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt, Shared};
-use overspill_join::memory::{Grant, UnitMemory, compact, row_bytes};
+use overspill_join::memory::{Grant, RowSizes, UnitMemory, compact, row_bytes};
 use overspill_join::spec::Side;
 use overspill_join::spill::SpillStore;
 use overspill_join::theta::{Block, BlockBuilder, MatchedRows, Pushed, ThetaSpec};
@@ -186,13 +186,22 @@ impl ThetaContext {
     /// A batch in parts of at most as many rows as an output batch has, and, if they are to be kept in memory or in a
     /// file beside other rows, of at most a part of the floor.
     pub fn parts(&self, batch: &RecordBatch, are_kept: bool) -> impl Iterator<Item = RecordBatch> + use<> {
-        let rows = batch.num_rows();
-        let most = match are_kept {
-            true => (self.floor / FILE_BATCH_SHARE / row_bytes(batch)).clamp(1, self.spec.batch_size),
-            false => self.spec.batch_size,
+        let (most_bytes, most_rows) = match are_kept {
+            true => {
+                let bytes = self.floor / FILE_BATCH_SHARE;
+                (bytes, (bytes / row_bytes(batch)).clamp(1, self.spec.batch_size))
+            }
+            false => (usize::MAX, self.spec.batch_size),
         };
+        let sizes = RowSizes::new(batch, 0..batch.num_columns());
         let batch = batch.clone();
-        (0..rows).step_by(most).map(move |start| batch.slice(start, most.min(rows - start)))
+        let mut start = 0;
+        std::iter::from_fn(move || {
+            let end = sizes.end_of_rows(start, most_rows, most_bytes);
+            let part = (end > start).then(|| batch.slice(start, end - start));
+            start = end;
+            part
+        })
     }
 }
 

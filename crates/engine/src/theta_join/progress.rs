@@ -18,7 +18,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::metrics::BaselineMetrics;
 use futures::StreamExt;
 use overspill_join::hybrid::Step;
-use overspill_join::memory::{UnitMemory, compact};
+use overspill_join::memory::{MAX_COPY_BYTES, UnitMemory, compact};
 use overspill_join::spec::Side;
 use overspill_join::theta::{Block, BlockBuilder, BlockJoin, MatchedRows, Pushed, rows_by_match};
 
@@ -234,7 +234,7 @@ impl Progress {
             self.state = State::Idle;
             return Ok(None);
         }
-        let end = (*row + context.spec.batch_size).min(rows);
+        let end = block.sizes().end_of_rows(*row, context.spec.batch_size, MAX_COPY_BYTES);
         let output = rows_by_match(&context.spec, Side::Probe, block.batch(), block.matched(), *row..end);
         *row = end;
         output.map_err(to_datafusion)
@@ -272,7 +272,7 @@ impl BuildRows {
                 (Build::InMemory(blocks), _) => {
                     let Some(block) = blocks.get(self.block) else { return Ok(None) };
                     let rows = block.batch().num_rows();
-                    let end = (self.row + context.spec.batch_size).min(rows);
+                    let end = block.sizes().end_of_rows(self.row, context.spec.batch_size, MAX_COPY_BYTES);
                     let range = self.row..end;
                     (self.block, self.row) = if end < rows { (self.block, end) } else { (self.block + 1, 0) };
                     rows_by_match(&context.spec, Side::Build, block.batch(), block.matched(), range)

@@ -7,6 +7,7 @@
 //! - `device`: joins on the emulated device, down to its least memory, and with every failure of its driver.
 //! - `membership`: IN and NOT IN over subqueries, wherever they stand.
 //! - `files`: CSV and JSON files that DataFusion reads wrongly.
+//! - `large_values`: a single large value among small ones makes no large batch of a join's output.
 //! - `limited_memory`: sorts and windows in less memory than their rows take.
 //! - `selection`: filters with aggregates above them, random ones and which plans are fused.
 //! - `set_operations`, `set_comparisons`: EXCEPT ALL and INTERSECT ALL; ANY and ALL.
@@ -25,6 +26,7 @@ mod emulated;
 mod faults;
 mod files;
 mod harness;
+mod large_values;
 mod limited_memory;
 mod membership;
 mod selection;

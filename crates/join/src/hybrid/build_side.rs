@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::hash_table::{JoinTable, VisitedRows};
 use crate::join_type::JoinType;
 use crate::keys::Keys;
-use crate::memory::{Grant, HeldMemory};
+use crate::memory::{Grant, HeldMemory, MAX_COPY_BYTES, RowSizes};
 use crate::rows::{can_reorder, concat_batches, reorder_batch};
 use crate::spec::{JoinSpec, Side};
 use crate::spill::Radix;
@@ -27,6 +27,8 @@ const WORTH_REORDERING: usize = 64 << 10;
 pub struct BuildSide {
     pub(super) batch: RecordBatch,
     rows: usize,
+    /// What copies of the rows of the batch take.
+    pub(super) sizes: RowSizes,
     /// How the table keeps the columns that are needed, if it does; the batch is then empty.
     pub(super) payload: Option<PackedPayload>,
     table: LazyTable,
@@ -150,7 +152,19 @@ impl BuildSide {
         let visited = VisitedRows::new(if spec.join_type.emits_build_at_end() { rows } else { 0 });
         let matchable = if spec.null_aware { spec.keys(Side::Build, &batch)?.matchable } else { None };
         let (table, device) = (LazyTable::default(), Some(device));
-        Ok(Self { batch, rows, payload: None, table, device, visited, matchable, spilled: None, _memory: memory })
+        let sizes = spec.row_sizes(Side::Build, &batch);
+        Ok(Self {
+            batch,
+            rows,
+            sizes,
+            payload: None,
+            table,
+            device,
+            visited,
+            matchable,
+            spilled: None,
+            _memory: memory,
+        })
     }
 
     /// Indexes build rows in CPU memory.
@@ -170,7 +184,8 @@ impl BuildSide {
         memory.shrink(memory.bytes().saturating_sub(held));
         let visited = VisitedRows::new(visited);
         let (table, device) = (table.into(), None);
-        Ok(Self { batch, rows, payload, table, device, visited, matchable, spilled: None, _memory: memory })
+        let sizes = spec.row_sizes(Side::Build, &batch);
+        Ok(Self { batch, rows, sizes, payload, table, device, visited, matchable, spilled: None, _memory: memory })
     }
 
     /// The hash table in CPU memory, which is made now if a GPU was to join.
@@ -280,7 +295,7 @@ impl BuildEmitter {
         }
         while self.next_row < build.rows() {
             // Whole stretches of rows, whatever share of them is put out.
-            let end = (self.next_row + self.spec.batch_size).min(build.rows());
+            let end = build.sizes.end_of_rows(self.next_row, self.spec.batch_size, MAX_COPY_BYTES);
             let range = self.next_row..end;
             self.next_row = end;
             let mut mark = None;

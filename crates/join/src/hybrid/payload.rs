@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use crate::error::Result;
 use crate::hash_table::{ChunkKeys, PayloadRows};
 use crate::keys::{KeyData, Keys};
-use crate::spec::{ColumnSource, JoinSpec, Side};
+use crate::spec::{JoinSpec, Side};
 
 /// Columns that fit a word together, so that a row moves with its key: a hash table that keeps them costs a probe row one
 /// cache miss, where the number of a row costs another for each column.
@@ -31,14 +31,9 @@ impl PackedPayload {
     /// The columns of one side that the join puts out or filters by, if they are of fixed width and fit.
     pub(super) fn of(spec: &JoinSpec, side: Side) -> Option<Self> {
         let schema = spec.schema(side);
-        let filtered = spec.filter.iter().flat_map(|filter| filter.columns());
         let mut columns: Vec<PackedColumn> = Vec::new();
         let mut bytes = 0;
-        for source in spec.output_columns.iter().chain(filtered) {
-            let index = match (*source, side) {
-                (ColumnSource::Build(index), Side::Build) | (ColumnSource::Probe(index), Side::Probe) => index,
-                _ => continue,
-            };
+        for index in spec.copied_columns(side) {
             if columns.iter().any(|column| column.index == index) {
                 continue;
             }

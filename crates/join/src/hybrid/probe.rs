@@ -15,12 +15,15 @@ use crate::error::Result;
 use crate::hash_table::MatchCursor;
 use crate::join_type::JoinType;
 use crate::keys::Keys;
-use crate::memory::{LentVec, UnitMemory};
+use crate::memory::{LentVec, MAX_COPY_BYTES, RowSizes, SideSizes, UnitMemory, fitting_pairs};
 use crate::spec::{JoinSpec, Side};
 use crate::spill::{RadixPartitions, SpillStore, SpillTuning, SpilledPartition};
 
 /// A batch is staged as it is if at least one in so many of its rows goes to files.
 const MAX_STAGE_WASTE: usize = 2;
+
+/// The bytes of packed columns.
+const WORD: usize = size_of::<u64>();
 
 /// Which rows of a probe batch have found a match, kept from one pass to the next.
 pub type MatchedRows = BooleanBuffer;
@@ -47,6 +50,23 @@ pub struct Prober<S: SpillStore> {
     /// The values of the pairs that a GPU has found last.
     build_values: LentVec<u64>,
     probe_values: LentVec<u64>,
+    waiting: Option<Waiting>,
+}
+
+/// Pairs that have been found and wait for those before them: copies of the rows of all would take too much memory.
+#[derive(Debug)]
+struct Waiting {
+    partners: Partners,
+    probe: ProbeRows,
+}
+
+/// The probe rows of pairs.
+#[derive(Debug)]
+enum ProbeRows {
+    /// By their numbers.
+    Numbers(Vec<u32>),
+    /// As their packed columns.
+    Packed(Vec<u64>),
 }
 
 /// The build rows of the pairs found last, as the hash table tells them.
@@ -62,6 +82,22 @@ impl Partners {
         match build.payload {
             Some(_) => Self::Payloads(LentVec::default()),
             None => Self::Rows(LentVec::default()),
+        }
+    }
+
+    /// How many of the first pairs may be put out together.
+    pub(super) fn fitting(&self, build: &BuildSide, probe: SideSizes<'_>) -> usize {
+        match self {
+            Self::Rows(rows) => fitting_pairs(rows.len(), MAX_COPY_BYTES, [SideSizes::Rows(&build.sizes, rows), probe]),
+            Self::Payloads(words) => fitting_pairs(words.len(), MAX_COPY_BYTES, [SideSizes::Fixed(WORD), probe]),
+        }
+    }
+
+    /// Takes the pairs from this one on away.
+    pub(super) fn split_off(&mut self, pair: usize) -> Self {
+        match self {
+            Self::Rows(rows) => Self::Rows(rows.split_off(pair).into()),
+            Self::Payloads(words) => Self::Payloads(words.split_off(pair).into()),
         }
     }
 
@@ -138,6 +174,8 @@ pub struct ProbeSpill<S: SpillStore> {
 #[derive(Debug)]
 struct ProbeBatch {
     batch: RecordBatch,
+    /// What copies of its rows take.
+    sizes: RowSizes,
     search: Search,
     /// The rows that have found a match so far; only for joins that put out probe rows by it.
     matched: Option<BooleanBufferBuilder>,
@@ -208,6 +246,7 @@ impl<S: SpillStore> Prober<S> {
             probe_rows: LentVec::default(),
             build_values: LentVec::default(),
             probe_values: LentVec::default(),
+            waiting: None,
         }
     }
 
@@ -272,16 +311,14 @@ impl<S: SpillStore> Prober<S> {
     fn start_beside(&mut self, batch: RecordBatch, keys: Keys) {
         let Some(probe) = &mut self.device else { return };
         probe.start_beside(keys);
-        let matched = no_matches(&self.spec, &batch);
-        self.current = Some(ProbeBatch { batch, search: Search::Beside, matched, more_passes: false });
+        self.current = Some(ProbeBatch::new(&self.spec, batch, Search::Beside));
     }
 
     /// Starts on the chunk that was collected for the GPU.
     fn start_on_device(&mut self) -> Result<()> {
         let (Some(probe), Some(device)) = (&mut self.device, &self.build.device) else { return Ok(()) };
         let batch = probe.start(&self.spec, device)?;
-        let matched = no_matches(&self.spec, &batch);
-        let chunk = ProbeBatch { batch, search: Search::Device, matched, more_passes: false };
+        let chunk = ProbeBatch::new(&self.spec, batch, Search::Device);
         if probe.is_away() {
             self.parked = Some(chunk);
         } else {
@@ -305,17 +342,17 @@ impl<S: SpillStore> Prober<S> {
         matched: Option<&MatchedRows>,
         more_passes: bool,
     ) -> Result<()> {
-        let mut bits = no_matches(&self.spec, &batch);
-        if let (Some(bits), Some(matched)) = (&mut bits, matched) {
-            bits.truncate(0);
-            bits.append_buffer(matched);
-        }
         self.build.table(&self.spec)?.start(&keys, &mut self.cursor);
         if self.build.device.is_some() {
             // Those of the chunk before may have been another kind.
             self.partners = Partners::none_of(&self.build);
         }
-        self.current = Some(ProbeBatch { batch, search: Search::Host(keys), matched: bits, more_passes });
+        let mut current = ProbeBatch { more_passes, ..ProbeBatch::new(&self.spec, batch, Search::Host(keys)) };
+        if let (Some(bits), Some(matched)) = (&mut current.matched, matched) {
+            bits.truncate(0);
+            bits.append_buffer(matched);
+        }
+        self.current = Some(current);
         Ok(())
     }
 
@@ -362,7 +399,7 @@ impl<S: SpillStore> Prober<S> {
                 None => Ok(Step::Finished),
             };
         };
-        if !matches!(current.search, Search::Done) {
+        if self.waiting.is_some() || !matches!(current.search, Search::Done) {
             return Ok(self.search()?.map_or(Step::Working, Step::Output));
         }
         if current.more_passes {
@@ -404,14 +441,34 @@ impl<S: SpillStore> Prober<S> {
         self.spill
     }
 
-    /// Finds some more pairs; output rows if the join puts out pairs and there are any.
+    /// Goes on with pairs that wait or finds some more; output rows if the join puts out pairs and there are any.
     fn search(&mut self) -> Result<Option<RecordBatch>> {
-        let Some(current) = &mut self.current else { return Ok(None) };
+        match self.waiting.take() {
+            Some(Waiting { partners, probe }) => {
+                self.partners = partners;
+                match probe {
+                    ProbeRows::Numbers(rows) => *self.probe_rows.refill() = rows,
+                    ProbeRows::Packed(words) => {
+                        *self.probe_values.refill() = words;
+                        return self.packed_pairs();
+                    }
+                }
+            }
+            None if self.find()? => return self.packed_pairs(),
+            None => {}
+        }
+        if self.probe_rows.is_empty() { Ok(None) } else { self.numbered_pairs() }
+    }
+
+    /// Finds some more pairs, of `probe_rows` or, if it says so, of packed columns in `probe_values`.
+    fn find(&mut self) -> Result<bool> {
+        self.probe_rows.refill().clear();
+        let Some(current) = &mut self.current else { return Ok(false) };
         let (spec, build) = (&self.spec, &self.build);
         let join_type = spec.join_type;
         if build.rows() == 0 {
             current.search = Search::Done;
-            return Ok(None);
+            return Ok(false);
         }
         match (&mut current.search, &build.device, &mut self.device) {
             (Search::Device, Some(device), Some(probe)) => {
@@ -425,20 +482,16 @@ impl<S: SpillStore> Prober<S> {
                         rows.extend(self.probe_values.iter().map(|row| *row as u32));
                     }
                     Found::Packed => {
-                        let Some(payload) = probe.payload().filter(|_| !self.probe_values.is_empty()) else {
-                            return Ok(None);
-                        };
                         self.partners.take_values(build, &mut self.build_values);
-                        let probe = SideRows::Packed(payload, self.probe_values.lend());
-                        return Pairs { build: self.partners.take(build), probe, mark: None }.output(spec).map(Some);
+                        return Ok(true);
                     }
                     Found::Away => {
                         self.parked = self.current.take();
-                        return Ok(None);
+                        return Ok(false);
                     }
                     Found::All(None) => {
                         current.search = Search::Done;
-                        return Ok(None);
+                        return Ok(false);
                     }
                     Found::All(Some(rest)) => {
                         // The rows that have found their matches find them no more.
@@ -447,12 +500,12 @@ impl<S: SpillStore> Prober<S> {
                         if device.table.shared().is_some() {
                             probe.start_beside(keys);
                             current.search = Search::Beside;
-                            return Ok(None);
+                            return Ok(false);
                         }
                         build.table(spec)?.start(&keys, &mut self.cursor);
                         self.partners = Partners::none_of(build);
                         current.search = Search::Host(keys);
-                        return Ok(None);
+                        return Ok(false);
                     }
                 }
             }
@@ -460,7 +513,7 @@ impl<S: SpillStore> Prober<S> {
                 let marks_build = matches!(join_type, JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark);
                 if spec.filter.is_none() && marks_build && probe.mark_beside(device, &build.visited)? {
                     current.search = Search::Done;
-                    return Ok(None);
+                    return Ok(false);
                 }
                 let (build_values, probe_values) = (self.build_values.refill(), self.probe_values.refill());
                 let first_only = spec.filter.is_none() && !join_type.emits_pairs() && !marks_build;
@@ -478,7 +531,7 @@ impl<S: SpillStore> Prober<S> {
                 if spec.filter.is_none() && is_marking {
                     table.mark_matches(keys, &mut self.cursor, &build.visited);
                     current.search = Search::Done;
-                    return Ok(None);
+                    return Ok(false);
                 }
                 let first_only = spec.filter.is_none() && !join_type.emits_pairs();
                 let (cursor, limit, probe_rows) = (&mut self.cursor, spec.batch_size, self.probe_rows.refill());
@@ -494,8 +547,35 @@ impl<S: SpillStore> Prober<S> {
             }
             _ => current.search = Search::Done,
         }
-        if self.probe_rows.is_empty() {
+        Ok(false)
+    }
+
+    /// Puts pairs of packed probe rows out: those that fit a batch, while the others wait.
+    fn packed_pairs(&mut self) -> Result<Option<RecordBatch>> {
+        let Some(payload) = self.device.as_ref().and_then(DeviceProbe::payload) else { return Ok(None) };
+        if self.probe_values.is_empty() {
             return Ok(None);
+        }
+        let fitting = self.partners.fitting(&self.build, SideSizes::Fixed(WORD));
+        if fitting < self.probe_values.len() {
+            let probe = ProbeRows::Packed(self.probe_values.split_off(fitting));
+            self.waiting = Some(Waiting { partners: self.partners.split_off(fitting), probe });
+        }
+        let probe = SideRows::Packed(payload, self.probe_values.lend());
+        Pairs { build: self.partners.take(&self.build), probe, mark: None }.output(&self.spec).map(Some)
+    }
+
+    /// Filters pairs of probe rows by number, notes their matches and puts them out: those that fit a batch, while the others wait.
+    fn numbered_pairs(&mut self) -> Result<Option<RecordBatch>> {
+        let Some(current) = &mut self.current else { return Ok(None) };
+        let (spec, build) = (&self.spec, &self.build);
+        let join_type = spec.join_type;
+        if spec.filter.is_some() || join_type.emits_pairs() {
+            let fitting = self.partners.fitting(build, SideSizes::Rows(&current.sizes, &self.probe_rows));
+            if fitting < self.probe_rows.len() {
+                let probe = ProbeRows::Numbers(self.probe_rows.split_off(fitting));
+                self.waiting = Some(Waiting { partners: self.partners.split_off(fitting), probe });
+            }
         }
         if let Some(filter) = &spec.filter {
             let passed = {
@@ -553,6 +633,14 @@ impl<S: SpillStore> Prober<S> {
         let pairs =
             Pairs { build: SideRows::Of(&self.build.batch, nulls), probe: SideRows::Of(&current.batch, rows), mark };
         pairs.output(&self.spec).map(Some)
+    }
+}
+
+impl ProbeBatch {
+    /// A batch of which no row has found a match yet, in the only pass.
+    fn new(spec: &JoinSpec, batch: RecordBatch, search: Search) -> Self {
+        let (sizes, matched) = (spec.row_sizes(Side::Probe, &batch), no_matches(spec, &batch));
+        Self { batch, sizes, search, matched, more_passes: false }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::hash_table::{Lookups, Regions};
 use crate::join_type::JoinType;
 use crate::keys::{KeyData, Keys};
-use crate::memory::{Grant, LentVec, UnitMemory};
+use crate::memory::{Grant, LentVec, SideSizes, UnitMemory};
 use crate::radix::{PartitionCursor, PartitionMethod, ProbeRegions, RadixPartitioner};
 use crate::spec::{JoinSpec, Side};
 
@@ -53,6 +53,8 @@ pub struct RadixProbe {
     keys: Vec<u64>,
     words: LentVec<u64>,
     partners: Partners,
+    /// Pairs that have been found and wait for those before them, as partners and packed columns.
+    found_before: Option<(Partners, Vec<u64>)>,
     /// Which of the keys were found.
     found: Vec<u32>,
     _memory: Grant,
@@ -97,6 +99,7 @@ impl RadixProbe {
             keys: Vec::new(),
             words: LentVec::default(),
             partners: Partners::none_of(build),
+            found_before: None,
             found: Vec::new(),
             _memory: grant,
         })
@@ -146,6 +149,11 @@ impl RadixProbe {
 
     /// Joins some more rows of the chunk that is joined, and then goes on with rows that wait.
     pub(super) fn step(&mut self, spec: &JoinSpec, build: &BuildSide) -> Result<Step> {
+        if let Some((partners, words)) = self.found_before.take() {
+            self.partners = partners;
+            *self.words.refill() = words;
+            return self.output(spec, build).map(Step::Output);
+        }
         let Some(cursor) = &mut self.joining else { return Ok(Step::Finished) };
         self.keys.resize(spec.batch_size, 0);
         let words = self.words.refill();
@@ -183,8 +191,16 @@ impl RadixProbe {
         if self.found.is_empty() {
             return Ok(Step::Working);
         }
+        self.output(spec, build).map(Step::Output)
+    }
+
+    /// Puts pairs out: those that fit a batch, while the others wait.
+    fn output(&mut self, spec: &JoinSpec, build: &BuildSide) -> Result<RecordBatch> {
+        let fitting = self.partners.fitting(build, SideSizes::Fixed(size_of::<u64>()));
+        if fitting < self.words.len() {
+            self.found_before = Some((self.partners.split_off(fitting), self.words.split_off(fitting)));
+        }
         let probe = SideRows::Packed(&self.payload, self.words.lend());
-        let pairs = Pairs { build: self.partners.take(build), probe, mark: None };
-        pairs.output(spec).map(Step::Output)
+        Pairs { build: self.partners.take(build), probe, mark: None }.output(spec)
     }
 }

@@ -23,6 +23,12 @@ impl<T: ArrowNativeType> Default for LentVec<T> {
     }
 }
 
+impl<T: ArrowNativeType> From<Vec<T>> for LentVec<T> {
+    fn from(values: Vec<T>) -> Self {
+        Self { values, lent: VecDeque::new() }
+    }
+}
+
 impl<T: ArrowNativeType> LentVec<T> {
     /// The vector, with anything in it.
     pub(crate) fn refill(&mut self) -> &mut Vec<T> {

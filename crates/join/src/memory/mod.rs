@@ -5,6 +5,7 @@ mod compact;
 mod footprint;
 mod lent;
 mod pages;
+mod row_sizes;
 
 pub use account::{Grant, MemoryHost, Purpose, UnitMemory};
 pub use compact::compact;
@@ -12,3 +13,5 @@ pub(crate) use footprint::column_bytes;
 pub use footprint::{HeldMemory, row_bytes};
 pub(crate) use lent::LentVec;
 pub(crate) use pages::{HUGE, PageVec, SharedNumber};
+pub use row_sizes::{MAX_COPY_BYTES, RowSizes, copied_bytes};
+pub(crate) use row_sizes::{SideSizes, fitting_pairs};

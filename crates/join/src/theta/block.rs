@@ -12,7 +12,7 @@ use super::output::MatchedRows;
 use super::ranks::Ranks;
 use super::spec::{BlockSearch, ThetaSpec};
 use crate::error::{JoinError, Result};
-use crate::memory::{Grant, HeldMemory, UnitMemory, column_bytes, row_bytes};
+use crate::memory::{Grant, HeldMemory, RowSizes, UnitMemory, column_bytes};
 use crate::rows::{concat_batches, scatter_batches};
 use crate::spec::Side;
 
@@ -151,7 +151,7 @@ impl BlockBuilder {
         } else {
             grant.shrink(granted - bytes);
         }
-        Ok(Block { row_bytes: row_bytes(&batch), batch, index, matched, _grant: grant })
+        Ok(Block { sizes: spec.row_sizes(side, &batch), batch, index, matched, _grant: grant })
     }
 }
 
@@ -166,8 +166,8 @@ fn needed(held: &mut HeldMemory, batch: &RecordBatch, keys: Option<&[ArrayRef]>)
 #[derive(Debug)]
 pub struct Block {
     batch: RecordBatch,
-    /// The bytes of a row, on average.
-    row_bytes: usize,
+    /// What copies of its rows take.
+    sizes: RowSizes,
     index: Option<Index>,
     matched: MatchedRows,
     _grant: Grant,
@@ -184,8 +184,9 @@ impl Block {
         &self.matched
     }
 
-    pub(super) fn row_bytes(&self) -> usize {
-        self.row_bytes
+    /// What copies of its rows take that are compared and put out.
+    pub fn sizes(&self) -> &RowSizes {
+        &self.sizes
     }
 
     pub(super) fn index(&self) -> Option<&Index> {

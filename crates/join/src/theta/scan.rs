@@ -12,13 +12,13 @@ use super::output::{MatchedRows, OutputRows};
 use super::spec::ThetaSpec;
 use crate::error::Result;
 use crate::hybrid::Step;
-use crate::memory::row_bytes;
+use crate::memory::{RowSizes, SideSizes, fitting_pairs};
 use crate::spec::{ResidualFilter, Side};
 
 /// How many rows and positions one step may look at without finding a pair.
 const STEP_WORK: usize = 1 << 16;
 
-/// The bytes of the pairs of one step, about: copies of rows that are compared are paid for by no grant.
+/// The bytes of the pairs of one step, unless a pair takes more: copies of rows that are compared are paid for by no grant.
 const STEP_BYTES: usize = 1 << 20;
 
 /// Joins a batch of the stream side with a block, a step at a time.
@@ -45,8 +45,12 @@ struct Current {
     position: u32,
     /// Pairs that are to be put out as a number of rows, without columns.
     counted: u64,
-    /// The most pairs of a step.
+    /// What copies of rows of the batch take.
+    sizes: RowSizes,
+    /// The most pairs of a step: as many as fit one if they are of average size.
     most: usize,
+    /// Pairs that have been chosen and do not fit the step in which they were: positions in the block, and stream rows.
+    waiting: Option<(Vec<u32>, Vec<u32>)>,
 }
 
 impl BlockJoin {
@@ -79,8 +83,11 @@ impl BlockJoin {
                 (Candidates { positions, ranks: None, order }, self.spec.condition.clone())
             }
         };
-        let most = (STEP_BYTES / (block.row_bytes() + row_bytes(&batch))).clamp(1, self.spec.batch_size);
-        let mut current = Current { block, batch, matched, candidates, filter, done: 0, position: 0, counted: 0, most };
+        let sizes = self.spec.row_sizes(self.stream_side(), &batch);
+        let most = (STEP_BYTES / (block.sizes().average() + sizes.average())).clamp(1, self.spec.batch_size);
+        let (done, position, counted, waiting) = (0, 0, 0, None);
+        let mut current =
+            Current { block, batch, matched, candidates, filter, done, position, counted, sizes, most, waiting };
         if current.filter.is_none() && current.candidates.ranks.is_none() {
             self.mark_candidates(&mut current);
         }
@@ -123,14 +130,19 @@ impl BlockJoin {
             let output = RecordBatch::try_new_with_options(Arc::clone(&spec.output_schema), vec![], &options)?;
             return Ok(Step::Output(output));
         }
-        if current.done == current.candidates.order.len() {
+        if current.done == current.candidates.order.len() && current.waiting.is_none() {
             self.current = None;
             return Ok(Step::Finished);
         }
-        let (positions, rows) = current.next_pairs(&spec, side);
+        let (positions, rows) = match current.waiting.take() {
+            Some(pairs) => pairs,
+            None => current.next_pairs(&spec, side),
+        };
         if positions.is_empty() {
             return Ok(Step::Working);
         }
+        let copies = current.filter.is_some() || spec.join_type.emits_pairs();
+        let (positions, rows) = if copies { current.fitting(positions, rows) } else { (positions, rows) };
         let (mut positions, mut rows) = (UInt32Array::from(positions), UInt32Array::from(rows));
         if let Some(condition) = &current.filter {
             let pairs = OutputRows::pairs(side, (current.block.batch(), &positions), (&current.batch, &rows));
@@ -215,6 +227,18 @@ impl Current {
             } else {
                 self.position = position;
             }
+        }
+        (positions, rows)
+    }
+
+    /// The pairs that fit a step, while the others wait.
+    fn fitting(&mut self, positions: Vec<u32>, rows: Vec<u32>) -> (Vec<u32>, Vec<u32>) {
+        let (mut positions, mut rows) = (positions, rows);
+        let (block, batch) = (self.block.sizes(), &self.sizes);
+        let sides = [SideSizes::Rows(block, &positions), SideSizes::Rows(batch, &rows)];
+        let fitting = fitting_pairs(positions.len(), STEP_BYTES, sides);
+        if fitting < positions.len() {
+            self.waiting = Some((positions.split_off(fitting), rows.split_off(fitting)));
         }
         (positions, rows)
     }

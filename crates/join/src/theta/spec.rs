@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use crate::join_type::JoinType;
+use crate::memory::RowSizes;
 use crate::spec::{ColumnSource, KeyExpressions, ResidualFilter, Side};
 
 /// A join on any condition.
@@ -37,6 +39,12 @@ impl ThetaSpec {
             Side::Build => &self.build_schema,
             Side::Probe => &self.probe_schema,
         }
+    }
+
+    /// What copies of rows of one side take that are compared and put out.
+    pub(super) fn row_sizes(&self, side: Side, batch: &RecordBatch) -> RowSizes {
+        let compared = self.condition.iter().flat_map(|condition| condition.columns());
+        RowSizes::new(batch, self.output_columns.iter().chain(compared).filter_map(|source| source.of(side)))
     }
 
     pub(super) fn search(&self, block: Side) -> Option<&BlockSearch> {

@@ -23,7 +23,7 @@ use duckdb::Export;
 use crate::harness::session::Device;
 
 /// Queries whose tables and answers are on disk at a time, for DuckDB to check.
-const EXPORTED: usize = 1000;
+const EXPORTED: usize = 100;
 
 /// Failures after which more of them say nothing new.
 const MOST_FAILURES: usize = 5;

@@ -33,7 +33,8 @@ impl<'a, R: Rng> Generator<'a, R> {
 
     pub fn query(&mut self) -> Query {
         let sql = match self.rng.random_range(0..100) {
-            0..55 => self.with_subqueries(),
+            0..52 => self.with_subqueries(),
+            52..55 => self.large_sums(),
             55..78 => self.set_operations(),
             78..90 => self.sharing_columns(),
             _ => self.without_equality(),
@@ -44,6 +45,17 @@ impl<'a, R: Rng> Generator<'a, R> {
             order: vec![],
             any_of: None,
             reference: Reference::AmpleMemory { refusable: self.refusable },
+        }
+    }
+
+    /// Sums of numbers of which two fit 64 bits and three do not.
+    fn large_sums(&mut self) -> String {
+        self.refusable = Some("a sum beyond its type");
+        let rows = self.rng.random_range(1..6);
+        let summands = "SELECT a_v, a_id + 4000000000000000000 AS large FROM a";
+        match self.rng.random_bool(0.5) {
+            true => format!("SELECT sum(large) FROM ({summands} WHERE a_id < {rows}) t"),
+            false => format!("SELECT a_v, sum(large) FROM ({summands} WHERE a_id < {}) t GROUP BY a_v", 3 * rows),
         }
     }
 
