@@ -117,8 +117,7 @@ async fn prepare(context: SessionContext, text: String) -> Result<Option<Prepare
         let mut statement = sql::parse(&state, &text)?;
         refuse_ignored(&statement)?;
         read_names(&mut statement)?;
-        let plan = state.statement_to_plan(statement).await?;
-        sql::check_depth(&plan)?;
+        let plan = sql::plan(&state, statement).await?;
         refuse_equal_names(&plan)?;
         let kind = kind_of(&plan);
         let set = settings::Change::of(&plan);

@@ -116,12 +116,10 @@ impl Rewriter<'_> {
         columns: Vec<MergedColumn>,
     ) -> Result<(Transformed<LogicalPlan>, Vec<MergedColumn>)> {
         let mut columns = columns;
-        let mut is_changed = false;
         for (left_key, right_key) in &mut join.on {
             let (Expr::Column(left), Expr::Column(right)) = (&*left_key, &*right_key) else { continue };
             let left = take(&mut columns, left, join.left.schema());
             let right = take(&mut columns, right, join.right.schema());
-            is_changed |= left.value != *left_key || right.value != *right_key;
             (*left_key, *right_key) = (left.value.clone(), right.value.clone());
             let value = match join.join_type {
                 JoinType::Right | JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => right.value,
@@ -134,11 +132,10 @@ impl Rewriter<'_> {
                 is_each_member: left.is_each_member && right.is_each_member && join.join_type == JoinType::Inner,
             });
         }
-        if is_changed {
-            // Its keys are no longer the columns that the constraint names.
-            join.join_constraint = JoinConstraint::On;
-        }
-        Ok((Transformed::new_transformed(LogicalPlan::Join(join), is_changed), columns))
+        // Its keys need no longer be the columns that the constraint names. A plan that is analyzed again, as that of a view
+        // may be, names what it means by now.
+        join.join_constraint = JoinConstraint::On;
+        Ok((Transformed::yes(LogicalPlan::Join(join)), columns))
     }
 
     /// The value of the side that has the row, in the type in which the join compares the two.

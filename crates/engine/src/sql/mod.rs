@@ -3,16 +3,39 @@
 //! The parser makes a tree as deep as its longest chain of operators: 20,000 `OR`s are 20,000 levels. DataFusion and the
 //! parser walk such trees by recursion, and not every recursion of theirs looks at the stack that is left. So chains of
 //! associative operators are balanced right after parsing ([`parse`]), what stays deeper than [`MAX_DEPTH`] is refused in a
-//! sentence, there and once it is planned ([`check_depth`]), and everything up to the physical plan runs on a stack that is
-//! sure to suffice ([`on_large_stack`]).
+//! sentence, there and once it is planned ([`plan`]), and everything up to the physical plan runs on a stack that is sure
+//! to suffice ([`on_large_stack`]).
+//!
+//! [`sql`] does all of it, as `SessionContext::sql` does without:
+//!
+//! ```
+//! # use datafusion::prelude::SessionContext;
+//! # use datafusion::error::Result;
+//! # #[tokio::main]
+//! # async fn main() -> Result<()> {
+//! # let context = SessionContext::new();
+//! let long: Vec<_> = (0..20_000).map(|number| format!("value = {number}")).collect();
+//! let text = format!("SELECT count(*) FROM range(10) WHERE {}", long.join(" OR "));
+//! let frame = overspill::sql::sql(&context, &text).await?;
+//! // The optimizer walks the plan, too.
+//! let plan = overspill::sql::on_large_stack(frame.create_physical_plan()).await?;
+//! # let _ = plan;
+//! # Ok(())
+//! # }
+//! ```
 
 mod balance;
 mod depth;
+mod merged_columns;
 mod stack;
 
 use datafusion::common::Result;
 use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::prelude::{DataFrame, SessionContext};
 use datafusion::sql::parser::Statement;
+
+use crate::memory::execute_logical_plan;
 
 pub use depth::{MAX_DEPTH, check_depth};
 pub use stack::on_large_stack;
@@ -30,6 +53,34 @@ pub fn parse(state: &SessionState, text: &str) -> Result<Statement> {
         balance::balance(&mut statement)?;
         Ok(statement)
     })
+}
+
+/// Plans a statement that [`parse`] has parsed.
+///
+/// `USING` and `NATURAL` are planned as `ON`: what they merge has the value of the side that has the row, wherever it is
+/// named, and `a.k` stays the column of `a`.
+///
+/// # Errors
+/// What DataFusion fails with, and a plan error where common table expressions make it deeper than [`MAX_DEPTH`].
+pub async fn plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
+    merged_columns::write_out(state, &mut statement).await?;
+    let plan = state.statement_to_plan(statement).await?;
+    check_depth(&plan)?;
+    Ok(plan)
+}
+
+/// Runs a statement as `SessionContext::sql` does, parsed by [`parse`], planned by [`plan`] and executed by
+/// [`execute_logical_plan`], on a large stack.
+///
+/// # Errors
+/// Theirs.
+pub async fn sql(context: &SessionContext, text: &str) -> Result<DataFrame> {
+    on_large_stack(async {
+        let state = context.state();
+        let plan = plan(&state, parse(&state, text)?).await?;
+        execute_logical_plan(context, plan).await
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -126,7 +126,8 @@ impl AsyncDB for Database<'_> {
 
     async fn run(&mut self, sql: &str) -> Result<DBOutput<Column>> {
         let ctx = &self.0.ctx;
-        let plan = ctx.state().create_logical_plan(sql).await?;
+        let state = ctx.state();
+        let plan = overspill::sql::plan(&state, overspill::sql::parse(&state, sql)?).await?;
         let is_query = !matches!(
             plan,
             LogicalPlan::Ddl(_) | LogicalPlan::Dml(_) | LogicalPlan::Copy(_) | LogicalPlan::Statement(_)

@@ -1,0 +1,220 @@
+//! Writes `USING` and `NATURAL` as `ON`, and the columns that they merge as what they mean.
+//!
+//! | join | its merged column `k` |
+//! |---|---|
+//! | `a JOIN b USING (k)`, `a LEFT JOIN b USING (k)` | `a.k` |
+//! | `a RIGHT JOIN b USING (k)` | `b.k` |
+//! | `a FULL JOIN b USING (k)` | `coalesce(a.k, b.k)` |
+//!
+//! The planner of DataFusion 55 names a merged column by one of the two, which it then takes for the same expression as that
+//! side's own: `SELECT sum(k), sum(a.k)` adds up one column twice. It also takes merged columns in `WHERE` and in further
+//! joins for ambiguous, and shows those of a chain of joins twice for `*`. Where statements do not come this way, the rule
+//! [`UsingColumns`](crate::analyzer::UsingColumns) mends what can be told from a plan.
+//!
+//! What a name without a table means depends on the columns of all tables of `FROM`. So each of them is planned for its
+//! schema first.
+
+mod scope;
+mod select;
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use datafusion::common::{DFSchemaRef, Result};
+use datafusion::execution::SessionState;
+use datafusion::sql::parser::{CopyToSource, Statement};
+use datafusion::sql::planner::IdentNormalizer;
+use datafusion::sql::sqlparser::ast::{
+    self, Query, Select, SetExpr, TableFactor, TableWithJoins, VisitMut, VisitorMut, With,
+};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use scope::merged_tables;
+use select::rewrite_select;
+
+/// Rewrites all queries of a statement that have a join with `USING` or `NATURAL`.
+///
+/// A query stays as it is if a table in its `FROM` cannot be planned alone, because it refers to others (`LATERAL`) or has an
+/// error, which planning the statement then tells.
+pub(super) async fn write_out(state: &SessionState, statement: &mut Statement) -> Result<()> {
+    let normalizer = IdentNormalizer::new(state.config().options().sql_parser.enable_ident_normalization);
+    let mut schemas = Schemas::new();
+    loop {
+        match next_outcome(statement, &normalizer, &schemas) {
+            None => return Ok(()),
+            Some(Outcome::Rewritten) => {}
+            Some(Outcome::Needs(queries)) => {
+                for query in queries {
+                    let text = query.to_string();
+                    let planned =
+                        state.statement_to_plan(Statement::Statement(Box::new(ast::Statement::Query(query)))).await;
+                    schemas.insert(text, planned.ok().map(|plan| plan.schema().clone()));
+                }
+            }
+        }
+    }
+}
+
+/// Walks over a statement up to the first query that has work: inner ones first, as the outer ones are planned with them.
+fn next_outcome(statement: &mut Statement, normalizer: &IdentNormalizer, schemas: &Schemas) -> Option<Outcome> {
+    let mut writing = Writing { normalizer, schemas, queries: vec![], outcome: None };
+    visit(statement, &mut writing);
+    writing.outcome
+}
+
+fn visit(statement: &mut Statement, writing: &mut Writing<'_>) {
+    let _ = match statement {
+        Statement::Statement(statement) => statement.visit(writing),
+        Statement::Explain(explain) => {
+            visit(&mut explain.statement, writing);
+            ControlFlow::Continue(())
+        }
+        Statement::CopyTo(copy) => match &mut copy.source {
+            CopyToSource::Query(query) => query.visit(writing),
+            CopyToSource::Relation(_) => ControlFlow::Continue(()),
+        },
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
+    };
+}
+
+/// The schemas of tables of `FROM`, by the text of the query that asks for all columns of one. None where it has an error.
+type Schemas = HashMap<String, Option<DFSchemaRef>>;
+
+/// What a walk over a statement stops for.
+enum Outcome {
+    /// The schemas that these queries have are wanted.
+    Needs(Vec<Box<Query>>),
+    /// A query is rewritten, so that those around it can be looked at.
+    Rewritten,
+}
+
+/// A walk over a statement up to the first query that has work.
+struct Writing<'a> {
+    normalizer: &'a IdentNormalizer,
+    schemas: &'a Schemas,
+    /// The queries around the one that is visited, and itself.
+    queries: Vec<Enclosing>,
+    outcome: Option<Outcome>,
+}
+
+/// What a query lets those in it name.
+struct Enclosing {
+    with: Option<With>,
+    /// How many of its common table expressions the query that is visited in it may name: an expression those before it.
+    visible: usize,
+    /// Its common table expressions, by address.
+    expressions: Vec<*const Query>,
+}
+
+impl Writing<'_> {
+    /// Rewrites the `SELECT`s of a query.
+    fn write(&self, query: &mut Query) -> Option<Outcome> {
+        let (mut needed, mut is_rewritten) = (vec![], false);
+        let mut written = vec![];
+        for select in selects_of(&mut query.body) {
+            let probes: Vec<_> = merged_tables(&select.from).into_iter().filter_map(|factor| self.probe(factor)).collect();
+            let known: Vec<_> = probes.iter().map(|probe| self.schemas.get(&probe.to_string())).collect();
+            let (unknown, known): (Vec<_>, Vec<_>) =
+                probes.into_iter().zip(known).partition(|(_, schema)| schema.is_none());
+            needed.extend(unknown.into_iter().map(|(probe, _)| probe));
+            let schemas: Option<Vec<_>> = known.into_iter().map(|(_, schema)| schema.cloned().flatten()).collect();
+            written.push((select, schemas.unwrap_or_default()));
+        }
+        if !needed.is_empty() {
+            return Some(Outcome::Needs(needed));
+        }
+        let mut only = None;
+        for (select, schemas) in written {
+            if schemas.is_empty() {
+                continue;
+            }
+            // Left as it is where a name is ambiguous.
+            let mut rewritten = select.clone();
+            if let Some(names) = rewrite_select(&mut rewritten, schemas, self.normalizer) {
+                *select = rewritten;
+                only = Some(names);
+                is_rewritten = true;
+            }
+        }
+        // ORDER BY behind UNION names columns of the result alone.
+        if let (SetExpr::Select(_), Some(names), Some(order)) = (&*query.body, only, &mut query.order_by) {
+            names.write(order);
+        }
+        is_rewritten.then_some(Outcome::Rewritten)
+    }
+
+    /// The query of all columns of a table of the `FROM` that is visited.
+    fn probe(&self, factor: &TableFactor) -> Option<Box<Query>> {
+        let mut probe = all_columns_of(TableWithJoins { relation: factor.clone(), joins: vec![] })?;
+        for enclosing in self.queries.iter().rev() {
+            let Some(with) = enclosing.with.as_ref().filter(|_| enclosing.visible > 0) else { continue };
+            if probe.with.is_some() {
+                let mut around = all_columns_of(TableWithJoins { relation: factor.clone(), joins: vec![] })?;
+                around.body = Box::new(SetExpr::Query(probe));
+                probe = around;
+            }
+            let mut with = with.clone();
+            with.cte_tables.truncate(enclosing.visible);
+            probe.with = Some(with);
+        }
+        Some(probe)
+    }
+}
+
+impl VisitorMut for Writing<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if let Some(parent) = self.queries.last_mut() {
+            let position = parent.expressions.iter().position(|expression| *expression == &raw const *query);
+            parent.visible = position.unwrap_or(parent.expressions.len());
+        }
+        let expressions = query.with.iter().flat_map(|with| &with.cte_tables).map(|table| &raw const *table.query);
+        let expressions: Vec<_> = expressions.collect();
+        self.queries.push(Enclosing { with: query.with.clone(), visible: expressions.len(), expressions });
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if let Some(visited) = self.queries.last_mut() {
+            visited.visible = visited.expressions.len();
+        }
+        self.outcome = self.write(query);
+        self.queries.pop();
+        if self.outcome.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        // A join with a name is a table, which has its merged columns once.
+        if let TableFactor::NestedJoin { table_with_joins, alias: alias @ Some(_) } = factor
+            && let Some(subquery) = all_columns_of((**table_with_joins).clone())
+        {
+            *factor = TableFactor::Derived { lateral: false, subquery, alias: alias.take(), sample: None };
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// `SELECT * FROM` these tables.
+fn all_columns_of(tables: TableWithJoins) -> Option<Box<Query>> {
+    let parsed = Parser::parse_sql(&GenericDialect, "SELECT * FROM t").ok()?;
+    let Some(ast::Statement::Query(mut query)) = parsed.into_iter().next() else { return None };
+    if let SetExpr::Select(select) = query.body.as_mut() {
+        select.from = vec![tables];
+    }
+    Some(query)
+}
+
+/// The `SELECT`s of a query and its set operations. Queries in parentheses are visited on their own.
+fn selects_of(body: &mut SetExpr) -> Vec<&mut Select> {
+    let (mut selects, mut pending) = (vec![], vec![body]);
+    while let Some(tree) = pending.pop() {
+        match tree {
+            SetExpr::Select(select) => selects.push(select.as_mut()),
+            SetExpr::SetOperation { left, right, .. } => pending.extend([left.as_mut(), right.as_mut()]),
+            _ => {}
+        }
+    }
+    selects
+}

@@ -1,0 +1,291 @@
+//! The columns that a `FROM` gives, and what the merged ones are.
+
+use std::ops::ControlFlow;
+
+use datafusion::common::{DFSchemaRef, TableReference};
+use datafusion::sql::planner::IdentNormalizer;
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
+    JoinConstraint, JoinOperator, ObjectName, Query, TableFactor, TableWithJoins, Value, ValueWithSpan, VisitMut,
+    VisitorMut,
+};
+
+/// What names of columns mean in a query.
+#[derive(Debug, Default)]
+pub(super) struct Scope {
+    /// What a name without a table may mean, in the order of `*`.
+    pub columns: Vec<Column>,
+    /// All columns of the tables, each with the name of its table.
+    pub fields: Vec<(Option<TableReference>, String)>,
+}
+
+/// A column that a name without a table may mean.
+#[derive(Debug, Clone)]
+pub(super) struct Column {
+    pub name: String,
+    /// A name with its table, or what a join merges of several.
+    pub value: Expr,
+    pub is_merged: bool,
+}
+
+/// Which rows a join gives, as far as it matters for its columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gives {
+    /// Rows of the left side, with partners or without.
+    Left,
+    /// Rows of the right side, with partners or without.
+    Right,
+    /// Rows of either.
+    Either,
+    /// Columns of the left side alone.
+    OnlyLeft,
+    OnlyRight,
+}
+
+type MakeOperator = fn(JoinConstraint) -> JoinOperator;
+
+/// Takes a join operator apart; none for those that DataFusion does not know.
+fn parts(operator: &JoinOperator) -> Option<(MakeOperator, Gives, &JoinConstraint)> {
+    Some(match operator {
+        JoinOperator::Join(constraint) => (JoinOperator::Join, Gives::Left, constraint),
+        JoinOperator::Inner(constraint) => (JoinOperator::Inner, Gives::Left, constraint),
+        JoinOperator::CrossJoin(constraint) => (JoinOperator::CrossJoin, Gives::Left, constraint),
+        JoinOperator::Left(constraint) => (JoinOperator::Left, Gives::Left, constraint),
+        JoinOperator::LeftOuter(constraint) => (JoinOperator::LeftOuter, Gives::Left, constraint),
+        JoinOperator::Right(constraint) => (JoinOperator::Right, Gives::Right, constraint),
+        JoinOperator::RightOuter(constraint) => (JoinOperator::RightOuter, Gives::Right, constraint),
+        JoinOperator::FullOuter(constraint) => (JoinOperator::FullOuter, Gives::Either, constraint),
+        JoinOperator::LeftSemi(constraint) => (JoinOperator::LeftSemi, Gives::OnlyLeft, constraint),
+        JoinOperator::LeftAnti(constraint) => (JoinOperator::LeftAnti, Gives::OnlyLeft, constraint),
+        JoinOperator::RightSemi(constraint) => (JoinOperator::RightSemi, Gives::OnlyRight, constraint),
+        JoinOperator::RightAnti(constraint) => (JoinOperator::RightAnti, Gives::OnlyRight, constraint),
+        _ => return None,
+    })
+}
+
+/// The tables of a `FROM`, from the left to the right, if `USING` or `NATURAL` joins any of them.
+pub(super) fn merged_tables(from: &[TableWithJoins]) -> Vec<&TableFactor> {
+    let (mut tables, mut merges) = (vec![], false);
+    for joined in from {
+        collect_tables(joined, &mut tables, &mut merges);
+    }
+    if merges { tables } else { vec![] }
+}
+
+fn collect_tables<'t>(joined: &'t TableWithJoins, tables: &mut Vec<&'t TableFactor>, merges: &mut bool) {
+    for factor in std::iter::once(&joined.relation).chain(joined.joins.iter().map(|join| &join.relation)) {
+        match factor {
+            TableFactor::NestedJoin { table_with_joins, .. } => collect_tables(table_with_joins, tables, merges),
+            table => tables.push(table),
+        }
+    }
+    *merges |= joined.joins.iter().filter_map(|join| parts(&join.join_operator)).any(|(_, _, constraint)| {
+        matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural)
+    });
+}
+
+impl Scope {
+    /// Writes the joins of a `FROM` with `ON`. `schemas` are those of its [`merged_tables`]. None where a name is ambiguous
+    /// or not there, or a join is of a kind that is not known.
+    pub fn of(from: &mut [TableWithJoins], schemas: Vec<DFSchemaRef>, normalizer: &IdentNormalizer) -> Option<Self> {
+        let mut schemas = schemas.into_iter();
+        from.iter_mut().try_fold(Self::default(), |scope, joined| {
+            Some(scope.and(Self::of_joins(joined, &mut schemas, normalizer)?))
+        })
+    }
+
+    fn of_joins(
+        joined: &mut TableWithJoins,
+        schemas: &mut dyn Iterator<Item = DFSchemaRef>,
+        normalizer: &IdentNormalizer,
+    ) -> Option<Self> {
+        let mut scope = Self::of_factor(&mut joined.relation, schemas, normalizer)?;
+        for join in &mut joined.joins {
+            let right = Self::of_factor(&mut join.relation, schemas, normalizer)?;
+            scope = scope.join(right, &mut join.join_operator, normalizer)?;
+        }
+        Some(scope)
+    }
+
+    fn of_factor(
+        factor: &mut TableFactor,
+        schemas: &mut dyn Iterator<Item = DFSchemaRef>,
+        normalizer: &IdentNormalizer,
+    ) -> Option<Self> {
+        if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
+            // Recursion as deep as parentheses, which the parser limits.
+            return Self::of_joins(table_with_joins, schemas, normalizer);
+        }
+        let schema = schemas.next()?;
+        let mut scope = Self::default();
+        for (table, field) in schema.iter() {
+            let name = field.name();
+            scope.columns.push(Column { name: name.clone(), value: column(table, name), is_merged: false });
+            scope.fields.push((table.cloned(), name.clone()));
+        }
+        Some(scope)
+    }
+
+    fn and(mut self, other: Self) -> Self {
+        self.columns.extend(other.columns);
+        self.fields.extend(other.fields);
+        self
+    }
+
+    /// The columns of a join, whose constraint is written with `ON`.
+    fn join(self, right: Self, operator: &mut JoinOperator, normalizer: &IdentNormalizer) -> Option<Self> {
+        let (make, gives, constraint) = parts(operator)?;
+        let names: Vec<_> = match constraint {
+            JoinConstraint::None => return Some(self.given(right, gives)),
+            JoinConstraint::On(condition) => {
+                let mut condition = condition.clone();
+                let (columns, fields) = (self.columns.clone(), self.fields.clone());
+                let both = self.and(Self { columns: right.columns.clone(), fields: right.fields.clone() });
+                both.write_names(&mut condition, normalizer, &[]);
+                *operator = make(JoinConstraint::On(condition));
+                return Some(Self { columns, fields }.given(right, gives));
+            }
+            JoinConstraint::Using(names) => {
+                names.iter().map(|name| Some(normalizer.normalize(only_part(name)?))).collect::<Option<_>>()?
+            }
+            JoinConstraint::Natural => {
+                let is_shared = |name: &String| right.columns.iter().any(|column| column.name == *name);
+                self.columns.iter().map(|column| column.name.clone()).filter(is_shared).collect()
+            }
+        };
+        let (mut merged, mut condition) = (vec![], None);
+        for name in &names {
+            let (left_value, right_value) = (self.only(name)?.value.clone(), right.only(name)?.value.clone());
+            // The planner cannot tell a column without a table from another of its name.
+            if [&left_value, &right_value].iter().any(|value| matches!(value, Expr::Identifier(_))) {
+                return None;
+            }
+            condition = Some(and(condition, binary(left_value.clone(), BinaryOperator::Eq, right_value.clone())));
+            let value = match gives {
+                Gives::Left | Gives::OnlyLeft => left_value,
+                Gives::Right | Gives::OnlyRight => right_value,
+                Gives::Either => coalesce(left_value, right_value),
+            };
+            merged.push(Column { name: name.clone(), value, is_merged: true });
+        }
+        // NATURAL without common columns joins every pair.
+        let condition = condition.unwrap_or_else(|| Expr::Value(ValueWithSpan::from(Value::Boolean(true))));
+        *operator = match (gives, names.is_empty()) {
+            (Gives::Left, true) if !matches!(operator, JoinOperator::Left(_) | JoinOperator::LeftOuter(_)) => {
+                JoinOperator::CrossJoin(JoinConstraint::None)
+            }
+            _ => make(JoinConstraint::On(condition)),
+        };
+        if matches!(gives, Gives::OnlyLeft | Gives::OnlyRight) {
+            return Some(self.given(right, gives));
+        }
+        let mut scope = self.given(right, gives);
+        scope.columns.retain(|column| !names.contains(&column.name));
+        scope.columns.splice(0..0, merged);
+        Some(scope)
+    }
+
+    fn given(self, right: Self, gives: Gives) -> Self {
+        match gives {
+            Gives::OnlyLeft => self,
+            Gives::OnlyRight => right,
+            _ => self.and(right),
+        }
+    }
+
+    /// The column that a name without a table means; none if it means no column or several.
+    pub fn only(&self, name: &str) -> Option<&Column> {
+        let mut columns = self.columns.iter().filter(|column| column.name == name);
+        columns.next().filter(|_| columns.next().is_none())
+    }
+
+    /// Writes what names mean that mean merged columns, except for the names in `except`, and those in subqueries, which
+    /// may be their own.
+    pub fn write_names<T: VisitMut>(&self, tree: &mut T, normalizer: &IdentNormalizer, except: &[String]) {
+        let mut names = Names { scope: self, normalizer, except, queries: 0 };
+        let _ = tree.visit(&mut names);
+    }
+}
+
+struct Names<'a> {
+    scope: &'a Scope,
+    normalizer: &'a IdentNormalizer,
+    except: &'a [String],
+    queries: usize,
+}
+
+impl VisitorMut for Names<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.queries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.queries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if self.queries == 0
+            && let Expr::Identifier(name) = expr
+        {
+            let normalized = self.normalizer.normalize(name.clone());
+            if let Some(column) = self.scope.only(&normalized).filter(|column| column.is_merged)
+                && !self.except.contains(&normalized)
+            {
+                *expr = column.value.clone();
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The name of a table without its catalog and schema, or of a column: the only part of a name.
+pub(super) fn only_part(name: &ObjectName) -> Option<Ident> {
+    match name.0.as_slice() {
+        [part] => part.as_ident().cloned(),
+        _ => None,
+    }
+}
+
+/// A name that means itself, whatever its letters.
+pub(super) fn quoted(name: &str) -> Ident {
+    Ident::with_quote('"', name)
+}
+
+fn column(table: Option<&TableReference>, name: &str) -> Expr {
+    match table {
+        None => Expr::Identifier(quoted(name)),
+        Some(table) => {
+            let parts = [table.catalog(), table.schema(), Some(table.table()), Some(name)];
+            Expr::CompoundIdentifier(parts.into_iter().flatten().map(quoted).collect())
+        }
+    }
+}
+
+fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
+}
+
+fn and(conditions: Option<Expr>, condition: Expr) -> Expr {
+    match conditions {
+        None => condition,
+        Some(conditions) => binary(conditions, BinaryOperator::And, condition),
+    }
+}
+
+fn coalesce(left: Expr, right: Expr) -> Expr {
+    let args = [left, right].map(|value| FunctionArg::Unnamed(FunctionArgExpr::Expr(value))).to_vec();
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new("coalesce")]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: vec![] }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: vec![],
+    })
+}

@@ -1,0 +1,127 @@
+//! Names of columns in a `SELECT` and its `ORDER BY`.
+
+use datafusion::common::DFSchemaRef;
+use datafusion::sql::planner::IdentNormalizer;
+use datafusion::sql::sqlparser::ast::{
+    ExcludeSelectItem, Expr, OrderBy, Select, SelectItem, SelectItemQualifiedWildcardKind, WildcardAdditionalOptions,
+};
+
+use super::scope::{Column, Scope, only_part, quoted};
+
+/// What the names in an `ORDER BY` mean.
+pub(super) struct OrderNames<'a> {
+    scope: Scope,
+    /// The names of the columns of the result, which come first.
+    outputs: Vec<String>,
+    normalizer: &'a IdentNormalizer,
+}
+
+impl OrderNames<'_> {
+    pub fn write(&self, order: &mut OrderBy) {
+        self.scope.write_names(order, self.normalizer, &self.outputs);
+    }
+}
+
+/// Rewrites a `SELECT`, whose tables have these schemas. None where it cannot be: it may be changed in part then.
+pub(super) fn rewrite_select<'n>(
+    select: &mut Select,
+    schemas: Vec<DFSchemaRef>,
+    normalizer: &'n IdentNormalizer,
+) -> Option<OrderNames<'n>> {
+    let scope = Scope::of(&mut select.from, schemas, normalizer)?;
+    let mut items = vec![];
+    for item in std::mem::take(&mut select.projection) {
+        match item {
+            SelectItem::Wildcard(options) => items.extend(all_columns(options, &scope, normalizer)?),
+            SelectItem::UnnamedExpr(Expr::Identifier(name)) => {
+                let normalized = normalizer.normalize(name.clone());
+                items.push(match scope.only(&normalized).filter(|column| column.is_merged) {
+                    Some(column) => item_of(column),
+                    None => SelectItem::UnnamedExpr(Expr::Identifier(name)),
+                });
+            }
+            mut item => {
+                scope.write_names(&mut item, normalizer, &[]);
+                items.push(item);
+            }
+        }
+    }
+    let outputs = items.iter().flat_map(|item| output_names(item, &scope, normalizer)).collect();
+    // All that is left has names in the scope of this FROM.
+    let from = std::mem::take(&mut select.from);
+    scope.write_names(select, normalizer, &[]);
+    (select.from, select.projection) = (from, items);
+    Some(OrderNames { scope, outputs, normalizer })
+}
+
+/// The columns of `*`. None for options that are the planner's to refuse.
+fn all_columns(
+    options: WildcardAdditionalOptions,
+    scope: &Scope,
+    normalizer: &IdentNormalizer,
+) -> Option<Vec<SelectItem>> {
+    if options.opt_ilike.is_some() || options.opt_rename.is_some() || options.opt_alias.is_some() {
+        return None;
+    }
+    // The planner compares these names as they are written.
+    let mut excluded: Vec<String> = match &options.opt_exclude {
+        None => vec![],
+        Some(ExcludeSelectItem::Single(name)) => vec![only_part(name)?.value],
+        Some(ExcludeSelectItem::Multiple(names)) => {
+            names.iter().map(|name| Some(only_part(name)?.value)).collect::<Option<_>>()?
+        }
+    };
+    if let Some(except) = &options.opt_except {
+        let names = std::iter::once(&except.first_element).chain(&except.additional_elements);
+        excluded.extend(names.map(|name| name.value.clone()));
+    }
+    let mut columns = scope.columns.clone();
+    for (place, name) in excluded.iter().enumerate() {
+        if excluded[..place].contains(name) || !columns.iter().any(|column| column.name == *name) {
+            return None;
+        }
+        columns.retain(|column| column.name != *name);
+    }
+    let mut replaced = options.opt_replace.map(|replace| replace.items).unwrap_or_default();
+    for item in &mut replaced {
+        scope.write_names(&mut item.expr, normalizer, &[]);
+    }
+    let items = columns.iter().map(|column| {
+        match replaced.iter().find(|replaced| replaced.column_name.value == column.name) {
+            Some(replaced) => SelectItem::ExprWithAlias { expr: replaced.expr.clone(), alias: quoted(&column.name) },
+            None => item_of(column),
+        }
+    });
+    Some(items.collect())
+}
+
+/// A column under its own name.
+fn item_of(column: &Column) -> SelectItem {
+    match &column.value {
+        name @ (Expr::Identifier(_) | Expr::CompoundIdentifier(_)) => SelectItem::UnnamedExpr(name.clone()),
+        value => SelectItem::ExprWithAlias { expr: value.clone(), alias: quoted(&column.name) },
+    }
+}
+
+fn output_names(item: &SelectItem, scope: &Scope, normalizer: &IdentNormalizer) -> Vec<String> {
+    match item {
+        SelectItem::UnnamedExpr(expr) => output_name(expr, normalizer).into_iter().collect(),
+        SelectItem::ExprWithAlias { alias, .. } => vec![normalizer.normalize(alias.clone())],
+        SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
+            let Some(table) = name.0.last().and_then(|part| part.as_ident()) else { return vec![] };
+            let table = normalizer.normalize(table.clone());
+            let fields = scope.fields.iter();
+            let of_table = fields.filter(|(of, _)| of.as_ref().is_some_and(|of| of.table() == table));
+            of_table.map(|(_, name)| name.clone()).collect()
+        }
+        _ => vec![],
+    }
+}
+
+fn output_name(expr: &Expr, normalizer: &IdentNormalizer) -> Option<String> {
+    match expr {
+        Expr::Identifier(name) => Some(normalizer.normalize(name.clone())),
+        Expr::CompoundIdentifier(parts) => parts.last().map(|name| normalizer.normalize(name.clone())),
+        _ => None,
+    }
+}
