@@ -70,7 +70,7 @@ async fn lines(shell: &mut Shell, reader: impl BufRead + Send + 'static, name: &
             return Ok(Next::Quit);
         }
     }
-    if let Some(statement) = splitter.finish(shell.dialect()) {
+    if let Some(statement) = splitter.finish() {
         shell.statement(&statement, Some(name)).await?;
     }
     Ok(Next::Statement)
@@ -78,7 +78,7 @@ async fn lines(shell: &mut Shell, reader: impl BufRead + Send + 'static, name: &
 
 /// Runs the command that a line is, or the statements that it completes.
 pub async fn obey_line(shell: &mut Shell, splitter: &mut Splitter, line: &str, source: Option<&str>) -> Outcome<Next> {
-    if command::is_command(line) && splitter.is_blank(shell.dialect()) {
+    if command::is_command(line) && splitter.is_blank() {
         let begin = splitter.end();
         splitter.skip(line);
         return shell.command(line, begin, source).await;

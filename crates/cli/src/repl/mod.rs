@@ -98,7 +98,7 @@ async fn obey(shell: &mut Shell, text: &str) -> Outcome<Next> {
             end => return end,
         }
     }
-    match splitter.finish(shell.dialect()) {
+    match splitter.finish() {
         Some(statement) => match shell.statement(&statement, None).await {
             Err(Failure::Stopped) | Ok(()) => Ok(Next::Statement),
             Err(failure) => Err(failure),

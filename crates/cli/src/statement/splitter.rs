@@ -1,17 +1,37 @@
 //! Cuts text into statements at the semicolons that are not inside a string, a quoted name or a comment.
 
 use datafusion::common::config::Dialect;
-use datafusion::sql::sqlparser::dialect::dialect_from_str;
-use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
+use datafusion::sql::sqlparser::dialect::{Dialect as Rules, GenericDialect, dialect_from_str};
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer, Whitespace};
 
 use crate::command;
 
 /// Text that has come so far and is not yet a whole statement.
+///
+/// Each part of it is read once, also inside a string of many lines: what is left of an open string is the quote it began
+/// with.
 #[derive(Debug)]
 pub struct Splitter {
     pending: String,
     /// Where the text that is pending begins in all that came.
     begin: Location,
+    /// Where the text begins that is not yet read, or has to be read again as its last token may go on.
+    unread: Mark,
+    open: Open,
+    /// Where the first word of the statement begins.
+    word: Option<Mark>,
+}
+
+/// What the text that is read ends in.
+#[derive(Debug)]
+enum Open {
+    Nothing,
+    /// A string or a quoted name that began with this.
+    Quote(String),
+    /// Something else that is read again from its beginning as soon as this character comes.
+    Until(char),
+    /// Something that is read again with what follows.
+    Part,
 }
 
 /// A statement, from its first word to what comes before the semicolon.
@@ -20,19 +40,6 @@ pub struct Piece {
     pub text: String,
     /// Where its first word stands in all the text that came. Lines and columns count from 1, columns in characters.
     pub begin: Location,
-}
-
-/// The statements of a text, and what follows the last semicolon.
-#[derive(Debug)]
-struct Pieces {
-    /// Whole statements, without their semicolons; none of them blank.
-    statements: Vec<Piece>,
-    /// Where the text begins that belongs to none of them.
-    rest: Mark,
-    /// Where its first word begins, if it holds more than blanks and comments.
-    rest_word: Option<Mark>,
-    /// Whether a string, a quoted name or a comment is still open at the end of the text.
-    rest_is_open: bool,
 }
 
 /// A place in a text, as an offset in bytes and as line and column.
@@ -44,111 +51,156 @@ struct Mark {
 
 impl Splitter {
     pub fn new() -> Self {
-        Self { pending: String::new(), begin: Location::new(1, 1) }
+        Self::beginning(Location::new(1, 1))
+    }
+
+    fn beginning(begin: Location) -> Self {
+        let unread = Mark { offset: 0, at: begin };
+        Self { pending: String::new(), begin, unread, open: Open::Nothing, word: None }
     }
 
     /// Adds a line (or any text), and takes out the statements that are whole now.
     pub fn push(&mut self, text: &str, dialect: Dialect) -> Vec<Piece> {
         self.pending.push_str(text);
-        // Cutting looks at all that is pending; only a semicolon can have completed something.
-        if !text.contains(';') {
-            return Vec::new();
+        match self.open {
+            Open::Until(end) if !text.contains(end) => Vec::new(),
+            _ => self.read(dialect_from_str(dialect).unwrap_or_else(|| Box::new(GenericDialect {})).as_ref()),
         }
-        let Some(pieces) = cut(&self.pending, self.begin, dialect) else { return Vec::new() };
-        self.pending.drain(..pieces.rest.offset);
-        self.begin = pieces.rest.at;
-        pieces.statements
+    }
+
+    /// Reads what is unread.
+    fn read(&mut self, dialect: &dyn Rules) -> Vec<Piece> {
+        let quote = match std::mem::replace(&mut self.open, Open::Nothing) {
+            Open::Quote(quote) => quote,
+            _ => String::new(),
+        };
+        let text = quote.clone() + &self.pending[self.unread.offset..];
+        let mut tokens = Vec::new();
+        let tokenized =
+            Tokenizer::new(dialect, &text).with_unescape(false).tokenize_with_location_into_buf(&mut tokens);
+        // The tokenizer counts from the beginning of this text, and with the quote.
+        let (unread, shift) = (self.unread, quote.chars().count() as u64);
+        let in_pending = |mark: Mark| {
+            let column = if mark.at.line <= 1 { mark.at.column.saturating_sub(shift).max(1) } else { mark.at.column };
+            let offset = unread.offset + mark.offset.saturating_sub(quote.len());
+            Mark { offset, at: within(unread.at, Location::new(mark.at.line, column)) }
+        };
+        let mut cursor = Cursor { text: &text, mark: Mark { offset: 0, at: Location::new(1, 1) } };
+        let (mut pieces, mut end_of_piece, mut certain) = (Vec::new(), None, unread);
+        let mut end = cursor.mark;
+        for token in tokens {
+            let begin = cursor.walk_to(token.span.start);
+            end = cursor.walk_to(token.span.end);
+            match token.token {
+                Token::SemiColon => {
+                    if let Some(word) = self.word.take() {
+                        let text = self.pending[word.offset..in_pending(begin).offset].trim_end().to_string();
+                        pieces.push(Piece { text, begin: word.at });
+                    }
+                    certain = in_pending(end);
+                    end_of_piece = Some(certain);
+                }
+                // A comment to the end of the line may go on.
+                Token::Whitespace(Whitespace::SingleLineComment { .. }) if !text[..end.offset].ends_with('\n') => {}
+                // What follows a blank is a token of its own.
+                Token::Whitespace(_) => certain = in_pending(end),
+                Token::EOF => {}
+                _ if self.word.is_none() => self.word = Some(in_pending(begin)),
+                _ => {}
+            }
+        }
+        self.unread = certain;
+        if tokenized.is_err() {
+            let open = &text[end.offset..];
+            let is_comment = open.starts_with("/*");
+            if !is_comment {
+                self.word = self.word.or(Some(in_pending(end)));
+            }
+            // The quote that was open may be so still.
+            let goes_on = end.offset == 0 && !quote.is_empty();
+            let opening = if goes_on { Some(quote.clone()) } else { opening_quote(open) };
+            self.open = match (opening, open.chars().next()) {
+                (Some(opening), _) if text.ends_with('\n') => {
+                    cursor.walk_to_end();
+                    self.unread = in_pending(cursor.mark);
+                    Open::Quote(opening)
+                }
+                (Some(opening), _) if goes_on => Open::Quote(opening),
+                _ if is_comment => Open::Until('/'),
+                (None, Some('$')) => Open::Until('$'),
+                (None, Some('[')) => Open::Until(']'),
+                _ => Open::Part,
+            };
+        }
+        if let Some(end) = end_of_piece {
+            self.pending.drain(..end.offset);
+            self.begin = end.at;
+            self.unread.offset -= end.offset;
+            if let Some(word) = &mut self.word {
+                word.offset -= end.offset;
+            }
+        }
+        pieces
     }
 
     /// The statement that no semicolon ended, at the end of the text.
-    pub fn finish(&mut self, dialect: Dialect) -> Option<Piece> {
-        let (text, begin) = (std::mem::take(&mut self.pending), self.begin);
-        let pieces = cut(&text, begin, dialect)?;
-        match pieces.rest_word {
-            Some(word) => Some(Piece { text: text[word.offset..].trim_end().to_string(), begin: word.at }),
-            // What is open stays for the parser, which says what is wrong with it.
-            None if pieces.rest_is_open => Some(Piece { text, begin }),
+    pub fn finish(&mut self) -> Option<Piece> {
+        let next = Self::beginning(self.end());
+        let Self { pending, begin, open, word, .. } = std::mem::replace(self, next);
+        match word {
+            Some(word) => Some(Piece { text: pending[word.offset..].trim_end().to_string(), begin: word.at }),
+            // An open comment stays for the parser, which says what is wrong with it.
+            None if !matches!(open, Open::Nothing) => Some(Piece { text: pending, begin }),
             None => None,
         }
     }
 
     /// Whether no statement has begun, so that a line may be a command of the shell. Comments are no statement.
-    pub fn is_blank(&self, dialect: Dialect) -> bool {
-        is_blank(&self.pending, dialect)
+    pub fn is_blank(&self) -> bool {
+        self.word.is_none() && matches!(self.open, Open::Nothing)
     }
 
     /// Passes over a line that is a command, and over the comments before it.
     pub fn skip(&mut self, line: &str) {
-        let mut cursor = Cursor { text: &self.pending, mark: Mark { offset: 0, at: self.begin } };
+        let mut cursor = Cursor { text: line, mark: Mark { offset: 0, at: self.end() } };
         cursor.walk_to_end();
-        let mut cursor = Cursor { text: line, mark: Mark { offset: 0, at: cursor.mark.at } };
-        cursor.walk_to_end();
-        self.begin = cursor.mark.at;
-        self.pending.clear();
+        *self = Self::beginning(cursor.mark.at);
     }
 
     /// Where the next line begins.
     pub fn end(&self) -> Location {
-        let mut cursor = Cursor { text: &self.pending, mark: Mark { offset: 0, at: self.begin } };
+        let unread = &self.pending[self.unread.offset..];
+        let mut cursor = Cursor { text: unread, mark: Mark { offset: 0, at: self.unread.at } };
         cursor.walk_to_end();
         cursor.mark.at
     }
 }
 
-fn is_blank(text: &str, dialect: Dialect) -> bool {
-    text.trim().is_empty()
-        || cut(text, Location::new(1, 1), dialect)
-            .is_some_and(|pieces| pieces.statements.is_empty() && pieces.rest_word.is_none() && !pieces.rest_is_open)
+/// What a string or quoted name of several lines begins with, and a blank, after which its next line means the same as
+/// after the lines before. None for other tokens.
+fn opening_quote(token: &str) -> Option<String> {
+    let start = token.find(['\'', '"', '`'])?;
+    let (prefix, quoted) = token.split_at(start);
+    if !["", "b", "e", "n", "r", "x", "u&"].contains(&prefix.to_ascii_lowercase().as_str()) {
+        return None;
+    }
+    let quote = quoted.chars().next()?;
+    // A pair of quotes stands for one, or three begin a string.
+    let quotes: String = quoted.chars().take_while(|next| *next == quote).collect();
+    Some(format!("{prefix}{quotes} "))
 }
 
 /// Whether the text ends where a statement or a command of the shell does: the interactive shell runs it then.
 pub fn is_complete(text: &str, dialect: Dialect) -> bool {
     let mut splitter = Splitter::new();
-    let mut complete = true;
     for line in text.split_inclusive('\n') {
-        if command::is_command(line) && splitter.is_blank(dialect) {
+        if command::is_command(line) && splitter.is_blank() {
             splitter.skip(line);
-            complete = true;
         } else {
             splitter.push(line, dialect);
-            complete = splitter.is_blank(dialect);
         }
     }
-    complete
-}
-
-/// Cuts the text, which begins at `begin`. None for a dialect that the tokenizer does not know.
-fn cut(text: &str, begin: Location, dialect: Dialect) -> Option<Pieces> {
-    let dialect = dialect_from_str(dialect)?;
-    let mut tokens = Vec::new();
-    let tokenized =
-        Tokenizer::new(dialect.as_ref(), text).with_unescape(false).tokenize_with_location_into_buf(&mut tokens);
-    // The tokenizer counts from the beginning of this text.
-    let mut cursor = Cursor { text, mark: Mark { offset: 0, at: Location::new(1, 1) } };
-    let absolute = |mark: Mark| Mark { offset: mark.offset, at: within(begin, mark.at) };
-    let mut pieces = Pieces {
-        statements: Vec::new(),
-        rest: Mark { offset: 0, at: begin },
-        rest_word: None,
-        rest_is_open: tokenized.is_err(),
-    };
-    for token in tokens {
-        match token.token {
-            Token::SemiColon => {
-                let semicolon = cursor.walk_to(token.span.start);
-                if let Some(word) = pieces.rest_word.take() {
-                    let text = text[word.offset..semicolon.offset].trim_end().to_string();
-                    pieces.statements.push(Piece { text, begin: word.at });
-                }
-                let end = Location::new(token.span.start.line, token.span.start.column + 1);
-                pieces.rest = absolute(cursor.walk_to(end));
-            }
-            Token::Whitespace(_) | Token::EOF => {}
-            _ if pieces.rest_word.is_none() => pieces.rest_word = Some(absolute(cursor.walk_to(token.span.start))),
-            _ => {}
-        }
-    }
-    Some(pieces)
+    splitter.is_blank()
 }
 
 /// A place in a whole text, given its place in a part that begins at `begin`.
@@ -200,7 +252,7 @@ mod tests {
         let mut splitter = Splitter::new();
         let mut pieces: Vec<_> =
             text.split_inclusive('\n').flat_map(|line| splitter.push(line, Dialect::Generic)).collect();
-        pieces.extend(splitter.finish(Dialect::Generic));
+        pieces.extend(splitter.finish());
         pieces
     }
 
@@ -243,13 +295,13 @@ mod tests {
     fn commands_are_passed_over() {
         let mut splitter = Splitter::new();
         assert!(splitter.push("-- about the command\n", Dialect::Generic).is_empty());
-        assert!(splitter.is_blank(Dialect::Generic));
+        assert!(splitter.is_blank());
         assert_eq!(splitter.end(), Location::new(2, 1));
         splitter.skip(".timer on\n");
         let pieces = splitter.push("select 1;\n", Dialect::Generic);
         assert_eq!(pieces, [Piece { text: "select 1".to_string(), begin: Location::new(3, 1) }]);
         splitter.push("/* open\n", Dialect::Generic);
-        assert!(!splitter.is_blank(Dialect::Generic));
+        assert!(!splitter.is_blank());
     }
 
     #[test]
@@ -260,6 +312,31 @@ mod tests {
     #[test]
     fn an_open_string_is_given_to_the_parser_at_the_end() {
         assert_eq!(split("select 1; select 'open;\nselect 2;"), ["select 1", "select 'open;\nselect 2;"]);
+    }
+
+    /// Long enough to take minutes if each line were read with all lines before it.
+    #[test]
+    fn a_long_statement_is_read_once() {
+        let rows: String = (0..50_000).map(|row| format!("({row}, 'a; ''b''; \"c'),\n")).collect();
+        let text = format!("INSERT INTO t VALUES\n{rows}(0, '');\nSELECT 1;");
+        assert_eq!(split(&text).len(), 2);
+        for (open, close) in [("'", "'"), ("E'", "'"), ("\"", "\""), ("/*", "*/ 1"), ("$tag$", "$tag$")] {
+            let text = format!("SELECT {open}{}{close}; SELECT 2;\n", "it; is\n".repeat(50_000));
+            assert_eq!(split(&text).len(), 2, "{open}");
+        }
+    }
+
+    #[test]
+    fn a_string_goes_on_whatever_its_lines_begin_with() {
+        for line in ["';", "'';", "''';", "\\';", "\";", "--;", "/*;", "' '", "''''", "$$;", "E';"] {
+            for begin in ["'", "''' ", "E'", "\"", "N'x''", "--"] {
+                let text = format!("select {begin}\n{line}\n{line} ; 'x' ; select 3;\n");
+                let mut whole = Splitter::new();
+                let mut at_once = whole.push(&text, Dialect::Generic);
+                at_once.extend(whole.finish());
+                assert_eq!(pieces(&text), at_once, "{text}");
+            }
+        }
     }
 
     #[test]
