@@ -12,8 +12,10 @@ mod null_partitions;
 mod overflow;
 mod prepared;
 mod row_changes;
+mod scalar_values;
 mod set_comparison;
 mod set_operation_all;
+mod truth_tests;
 mod unenforced_keys;
 mod using_columns;
 mod write_aside;
@@ -35,8 +37,10 @@ pub(crate) use overflow::CheckedArithmetic;
 pub use overflow::Overflow;
 pub(crate) use prepared::{Analyzed, is_prepared};
 pub use row_changes::RowChanges;
+pub use scalar_values::ScalarValues;
 pub use set_comparison::OrderComparison;
 pub use set_operation_all::SetOperationAll;
+pub use truth_tests::TruthTests;
 pub use unenforced_keys::UnenforcedKeys;
 pub use using_columns::UsingColumns;
 pub use write_aside::WriteAside;
@@ -68,6 +72,7 @@ fn before_coercion() -> Vec<Rule> {
         Arc::new(NullPartitions),
         Arc::new(UnenforcedKeys),
         Arc::new(UsingColumns),
+        Arc::new(ScalarValues),
         Arc::new(Comparisons),
     ]
 }
@@ -83,5 +88,7 @@ fn after_coercion() -> Vec<Rule> {
         Arc::new(OrderComparison::new()),
         Arc::new(Existence::new()),
         Arc::new(MembershipToMarkJoin::new()),
+        // Memberships are told apart by where they stand, and IS TRUE is such a place.
+        Arc::new(TruthTests),
     ]
 }

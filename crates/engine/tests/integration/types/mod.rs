@@ -6,6 +6,7 @@ mod comparisons;
 mod local_time;
 mod overflow;
 mod prepared;
+mod subqueries;
 mod using_columns;
 
 use arrow::array::RecordBatch;

@@ -1,5 +1,7 @@
 //! Columns that USING and NATURAL merge.
 
+use crate::harness::session::Engine;
+
 use super::{as_stock, check, check_refused, mended};
 
 /// Keys of two types; each table has a key that the other two do not have, and a NULL.
@@ -112,4 +114,24 @@ async fn what_cannot_be_told_apart_is_refused() {
     )
     .await;
     check(&setup, &[as_stock("SELECT b.k FROM a RIGHT JOIN b USING (k)", "2, 3, NULL")]).await;
+}
+
+/// What only [`overspill::sql`] mends, which sees the text: DataFusion's plans do not tell it.
+#[tokio::test]
+async fn statements_tell_merged_columns_from_those_of_tables() {
+    let ours = super::session(Engine::Overspill, &TABLES).await;
+    let stock = super::session(Engine::Stock, &TABLES).await;
+    for (sql, right) in [
+        ("SELECT sum(k) AS s, sum(a.k) AS of_a FROM a FULL JOIN b USING (k)", "6 3"),
+        ("SELECT k, y FROM a FULL JOIN b USING (k) WHERE k > 1", "2 200, 3 300"),
+        ("SELECT k, z FROM a FULL JOIN b USING (k) JOIN c USING (k)", "1 1000, 3 3000"),
+        ("SELECT * FROM b LEFT JOIN a USING (k)", "2 200 20, 3 300 NULL, NULL 999 NULL"),
+    ] {
+        let frame = overspill::sql::sql(&ours.ctx, sql).await.unwrap();
+        let mut rows: Vec<_> = frame.collect().await.unwrap().iter().flat_map(super::shown).collect();
+        rows.sort();
+        assert_eq!(rows.join(", "), right, "{sql}");
+        let is_right = super::run(&stock.ctx, sql).await.is_ok_and(|answer| answer == right);
+        assert!(!is_right, "stock DataFusion is right: {sql}");
+    }
 }

@@ -1,0 +1,83 @@
+//! Scalar subqueries without FROM.
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::logical_plan::Subquery;
+use datafusion::logical_expr::{Expr, LogicalPlan, when};
+use datafusion::optimizer::AnalyzerRule;
+
+use super::input_schema;
+
+/// Writes `(SELECT x)` as `x`, and `(SELECT x WHERE c)` as `CASE WHEN c THEN x END`.
+///
+/// DataFusion 55 refuses such a subquery if it names columns of the query around it, and takes one that has no row for an
+/// error where its value has no NULLs.
+#[derive(Debug, Default)]
+pub struct ScalarValues;
+
+impl AnalyzerRule for ScalarValues {
+    fn name(&self) -> &str {
+        "overspill_scalar_values"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let mut is_changed = false;
+        plan.transform_up_with_subqueries(|node| {
+            let schema = input_schema(&node)?;
+            let names = NamePreserver::new(&node);
+            let rewritten = node.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let rewritten = expr.transform_up(|expr| match expr {
+                    Expr::ScalarSubquery(subquery) => value_of(subquery, &schema),
+                    other => Ok(Transformed::no(other)),
+                })?;
+                Ok(rewritten.update_data(|expr| name.restore(expr)))
+            })?;
+            is_changed |= rewritten.transformed;
+            // Columns of the nodes above may be NULL now.
+            if is_changed { Ok(Transformed::yes(rewritten.data.recompute_schema()?)) } else { Ok(rewritten) }
+        })
+        .data()
+    }
+}
+
+/// The value of a subquery without FROM in a node whose inputs have this schema.
+fn value_of(subquery: Subquery, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let Some((value, condition)) = parts(&subquery.subquery) else {
+        return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
+    };
+    // Columns of queries farther out stay what they are.
+    let inner = |expr: &Expr| {
+        let rewritten = expr.clone().transform_up(|expr| match expr {
+            Expr::OuterReferenceColumn(_, column) if schema.has_column(&column) => {
+                Ok(Transformed::yes(Expr::Column(column)))
+            }
+            other => Ok(Transformed::no(other)),
+        });
+        rewritten.data()
+    };
+    let value = inner(value)?;
+    let value = match condition {
+        None => value,
+        Some(condition) => when(inner(condition)?, value).end()?,
+    };
+    Ok(Transformed::yes(value))
+}
+
+/// The expression and the condition of a subquery without FROM.
+fn parts(plan: &LogicalPlan) -> Option<(&Expr, Option<&Expr>)> {
+    let LogicalPlan::Projection(projection) = plan else { return None };
+    let [value] = projection.expr.as_slice() else { return None };
+    let (input, condition) = match projection.input.as_ref() {
+        LogicalPlan::Filter(filter) => (filter.input.as_ref(), Some(&filter.predicate)),
+        input => (input, None),
+    };
+    let is_row = matches!(input, LogicalPlan::EmptyRelation(empty) if empty.produce_one_row);
+    let value = match value {
+        Expr::Alias(alias) => alias.expr.as_ref(),
+        value => value,
+    };
+    is_row.then_some((value, condition))
+}

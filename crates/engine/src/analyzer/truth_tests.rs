@@ -1,0 +1,68 @@
+//! `IS TRUE`, `IS FALSE` and `IS UNKNOWN`.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{Expr, LogicalPlan, Operator, Union, binary_expr, lit};
+use datafusion::optimizer::AnalyzerRule;
+
+/// Writes `b IS TRUE` as `b IS NOT DISTINCT FROM true`, and the others alike.
+///
+/// DataFusion 55 runs them so, but its logical plan says that they are never NULL and its physical one that they may be,
+/// which is an internal error below `DISTINCT` and groups.
+#[derive(Debug, Default)]
+pub struct TruthTests;
+
+impl AnalyzerRule for TruthTests {
+    fn name(&self) -> &str {
+        "overspill_truth_tests"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let mut is_changed = false;
+        plan.transform_up_with_subqueries(|node| {
+            let names = NamePreserver::new(&node);
+            let rewritten = node.map_expressions(|expr| {
+                let name = names.save(&expr);
+                Ok(expr.transform_up(as_distinction)?.update_data(|expr| name.restore(expr)))
+            })?;
+            is_changed |= rewritten.transformed;
+            if !is_changed {
+                return Ok(rewritten);
+            }
+            // The nodes above have columns that may be NULL now.
+            let node = match rewritten.data {
+                LogicalPlan::Union(union) => with_nullable_columns(union)?,
+                node => node.recompute_schema()?,
+            };
+            Ok(Transformed::yes(node))
+        })
+        .data()
+    }
+}
+
+fn as_distinction(expr: Expr) -> Result<Transformed<Expr>> {
+    let (operand, operator, value) = match expr {
+        Expr::IsTrue(operand) => (operand, Operator::IsNotDistinctFrom, true),
+        Expr::IsFalse(operand) => (operand, Operator::IsNotDistinctFrom, false),
+        Expr::IsNotTrue(operand) => (operand, Operator::IsDistinctFrom, true),
+        Expr::IsNotFalse(operand) => (operand, Operator::IsDistinctFrom, false),
+        Expr::IsUnknown(operand) => return Ok(Transformed::yes(operand.is_null())),
+        Expr::IsNotUnknown(operand) => return Ok(Transformed::yes(operand.is_not_null())),
+        other => return Ok(Transformed::no(other)),
+    };
+    Ok(Transformed::yes(binary_expr(*operand, operator, lit(value))))
+}
+
+/// Makes the columns nullable that are so in an input. Recomputing the schema of a UNION leaves it as it is.
+fn with_nullable_columns(union: Union) -> Result<LogicalPlan> {
+    let fields = union.schema.iter().enumerate().map(|(place, (table, field))| {
+        let is_nullable = union.inputs.iter().any(|input| input.schema().field(place).is_nullable());
+        (table.cloned(), Arc::new(field.as_ref().clone().with_nullable(is_nullable)))
+    });
+    let schema = DFSchema::new_with_metadata(fields.collect(), union.schema.metadata().clone())?;
+    Ok(LogicalPlan::Union(Union { schema: Arc::new(schema), ..union }))
+}
