@@ -4,6 +4,9 @@
 //! hybrid hash join whose state moves to disk when its memory budget is spent, and every other join on [`ThetaJoinExec`],
 //! which searches by inequalities and moves its build side to disk; it also lets filters run together with the
 //! aggregates above them ([`FilterAggregateExec`]). Where a GPU joins, it aggregates as well ([`JoinAggregateExec`]).
+//!
+//! [`sql::sql`] takes the place of `SessionContext::sql` for statements that are long or deep, that merge columns by `USING`, or
+//! that have rows of several values on the left of `IN`.
 
 #![deny(missing_docs)]
 

@@ -28,6 +28,12 @@ fn refuse(statement: &Statement) -> Result<()> {
             table.constraints.iter().try_for_each(constraint)
         }
         Statement::Update(update) => {
+            if update.from.is_some() {
+                return plan_err!(
+                    "UPDATE … FROM is not supported. Take the values from subqueries: UPDATE t SET x = (SELECT max(s.x) \
+                     FROM s WHERE s.k = t.k) WHERE k IN (SELECT k FROM s)"
+                );
+            }
             let mut assigned = HashSet::new();
             for assignment in &update.assignments {
                 // The planner knows columns by their last name alone.

@@ -11,10 +11,10 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{LogicalPlan, Statement};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use datafusion::prelude::SessionContext;
+use datafusion::prelude::{DataFrame, SessionContext};
 use futures::StreamExt;
 use overspill::memory::execute_logical_plan;
-use overspill::sql::{self, on_large_stack};
+use overspill::sql::{self, Parsed, on_large_stack};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tracing::debug_span;
@@ -69,8 +69,7 @@ pub async fn answer(
     let fail = |error| describe(error, sql, &session.context);
     // CREATE TABLE AS is done with when it is prepared.
     let preparing = debug_span!("prepare", group = STATEMENTS, lane = STATEMENTS);
-    let prepared =
-        on(workers, || SpawnedTask::spawn(on_large_stack(prepare(session.context.clone(), sql.to_string()))));
+    let prepared = on(workers, || SpawnedTask::spawn(prepare(session.context.clone(), sql.to_string())));
     let Some(prepared) = prepared.join().await.unwrap_or_else(|error| Err(stopped(error))).map_err(fail)? else {
         return Ok(Answer::Done);
     };
@@ -110,31 +109,36 @@ struct Prepared {
 
 /// Plans the statement. What only changes the session is done here, and leaves nothing to run.
 async fn prepare(context: SessionContext, text: String) -> Result<Option<Prepared>> {
-    let (kind, frame) = if let Some(subject) = summarize::subject(&text) {
-        (Kind::Result, summarize::summary(&context, subject).await?)
-    } else {
-        let state = context.state();
-        let mut statement = sql::parse(&state, &text)?;
-        refuse_ignored(&statement)?;
-        read_names(&mut statement)?;
-        let plan = sql::plan(&state, statement).await?;
-        refuse_equal_names(&plan)?;
-        let kind = kind_of(&plan);
-        let set = settings::Change::of(&plan);
-        let frame = execute_logical_plan(&context, plan).await;
-        let frame = match set {
-            Some(change) => frame.map_err(|error| change.refused(&error, context.state().config().options()))?,
-            None => frame?,
-        };
-        if kind == Kind::Nothing {
-            return Ok(None);
-        }
-        // EXECUTE is known by the plan that was prepared.
-        (kind_of(frame.logical_plan()), frame)
+    if let Some(subject) = summarize::subject(&text) {
+        let frame = summarize::summary(&context, subject).await?;
+        return Ok(Some(Prepared::of(Kind::Result, frame).await?));
+    }
+    let state = context.state();
+    let Parsed { mut statement, depth } = sql::parse(&state, &text)?;
+    refuse_ignored(&statement)?;
+    read_names(&mut statement)?;
+    let plan = on_large_stack(depth, sql::plan(&state, statement)).await?;
+    refuse_equal_names(&plan)?;
+    let kind = kind_of(&plan);
+    let set = settings::Change::of(&plan);
+    let frame = on_large_stack(sql::depth(&plan)?, execute_logical_plan(&context, plan)).await;
+    let frame = match set {
+        Some(change) => frame.map_err(|error| change.refused(&error, context.state().config().options()))?,
+        None => frame?,
     };
-    let context = Arc::new(frame.task_ctx());
-    let plan = frame.create_physical_plan().await?;
-    Ok(Some(Prepared { kind, plan, context }))
+    if kind == Kind::Nothing {
+        return Ok(None);
+    }
+    // EXECUTE is known by the plan that was prepared.
+    Ok(Some(Prepared::of(kind_of(frame.logical_plan()), frame).await?))
+}
+
+impl Prepared {
+    async fn of(kind: Kind, frame: DataFrame) -> Result<Self> {
+        let context = Arc::new(frame.task_ctx());
+        let plan = on_large_stack(sql::depth(frame.logical_plan())?, frame.create_physical_plan()).await?;
+        Ok(Self { kind, plan, context })
+    }
 }
 
 /// The rows of a plan that runs in a task of its own.

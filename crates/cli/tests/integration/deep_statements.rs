@@ -51,3 +51,31 @@ fn deep_trees_work_up_to_a_limit_and_are_refused_beyond() {
         assert!(error.contains(words), "{error}");
     }
 }
+
+/// Address space that suffices for the program, but not for the stacks of deep statements.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_process_with_little_address_space_plans_short_statements_and_refuses_deep_ones() {
+    const KIBIBYTES: usize = 900_000;
+    let shell = Shell::new();
+    let run = |sql: &str| {
+        shell.write("limited.sql", sql);
+        let script = format!("ulimit -v {KIBIBYTES} && exec \"$0\" --format csv -f limited.sql");
+        let binary = std::path::Path::new("/bin/sh");
+        shell.command_at(binary).args(["-c", &script, env!("CARGO_BIN_EXE_overspill")]).output().unwrap()
+    };
+    let short = run("SELECT count(*) AS c FROM range(10)");
+    assert_eq!(String::from_utf8_lossy(&short.stdout), "c\n10\n", "{}", String::from_utf8_lossy(&short.stderr));
+    let deep = run(&format!("SELECT value{} AS a FROM range(1)", " IS NULL".repeat(3_000)));
+    let error = String::from_utf8_lossy(&deep.stderr);
+    assert!(deep.status.code() == Some(1) && error.contains("no address space"), "{:?} {error}", deep.status);
+}
+
+/// What a view or a prepared statement holds is as deep as a statement may be, though those that name it are short.
+#[test]
+fn deep_views_and_prepared_statements_work() {
+    let shell = Shell::new();
+    let deep = format!("SELECT value{} AS a FROM range(1)", " IS NULL".repeat(3_000));
+    let sql = format!("CREATE VIEW v AS {deep}; PREPARE p AS {deep}; SELECT * FROM v; EXECUTE p;");
+    assert_eq!(answer(&shell, &sql), "a\nfalse\na\nfalse\n");
+}

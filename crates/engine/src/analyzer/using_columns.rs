@@ -3,6 +3,9 @@
 //! DataFusion 55 takes the merged column of `a RIGHT JOIN b USING (k)` for `a.k`, which is NULL in rows of `b` without a
 //! partner. In SQL it is `b.k` there, and `coalesce(a.k, b.k)` of a `FULL JOIN`, while `a.k` and `b.k` stay each side's own.
 //!
+//! [`sql::plan`](crate::sql::plan) plans statements without such joins. This rule is for plans that come from elsewhere, as from
+//! `SessionContext::sql`, and mends what they tell. `SELECT sum(k), sum(a.k)` is one sum in them.
+//!
 //! By the time that rules see a plan, the merged column is written as one of the two. The SQL planner leaves two traces of
 //! what the query said, and both are needed:
 //!

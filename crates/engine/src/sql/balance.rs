@@ -11,9 +11,9 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::common::Result;
-use datafusion::sql::parser::{CopyToSource, Statement};
+use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Query, SetExpr, SetOperator, SetQuantifier, Value, ValueWithSpan, Values, VisitMut,
+    BinaryOperator, Expr, Query, SetExpr, SetOperator, SetQuantifier, TableFactor, Value, ValueWithSpan, Values,
     VisitorMut,
 };
 
@@ -22,38 +22,51 @@ use super::depth::{MAX_DEPTH, too_deep};
 /// Shorter chains stay as they are: DataFusion's names and types of results must not depend on this.
 const LONG_CHAIN: usize = 64;
 
-/// Balances the chains of a statement.
+/// Nodes below one another that a query may have beside joins: what its clauses become.
+const NODES_OF_A_QUERY: usize = 10;
+
+/// Balances the chains of a statement, and tells how many levels its plan may have.
 ///
 /// # Errors
 /// A plan error if the statement is deeper than [`MAX_DEPTH`] all the same.
-pub(super) fn balance(statement: &mut Statement) -> Result<()> {
+pub(super) fn balance(statement: &mut Statement) -> Result<usize> {
     let mut balancing = Balancing::default();
-    let depth = match statement {
-        Statement::Statement(statement) => statement.visit(&mut balancing),
-        Statement::Explain(explain) => return balance(&mut explain.statement),
-        Statement::CopyTo(copy) => match &mut copy.source {
-            CopyToSource::Query(query) => query.visit(&mut balancing),
-            CopyToSource::Relation(_) => ControlFlow::Continue(()),
-        },
-        Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
-    };
-    if depth.is_break() { too_deep() } else { Ok(()) }
+    let visited = super::visit(statement, &mut balancing);
+    if visited.is_break() { too_deep() } else { Ok(balancing.plan_levels + balancing.deepest) }
 }
 
 #[derive(Default)]
 struct Balancing {
     /// Levels of expressions, queries and set operations around what is visited now.
     depth: usize,
-    /// Levels that the set operations of each query around it add.
-    set_levels: Vec<usize>,
+    /// The queries around it.
+    queries: Vec<Around>,
+    /// The most levels outside any query.
+    deepest: usize,
+    /// The sum of the levels of all queries: common table expressions may read one another.
+    plan_levels: usize,
     /// The bodies of recursive common table expressions, by address. Their outermost UNION is no set operation like
     /// others: its operands are where the recursion starts and what it repeats.
     recursive: HashSet<*const Query>,
 }
 
+/// A query around what is visited.
+struct Around {
+    /// The levels around it.
+    base: usize,
+    /// Levels that its set operations add.
+    set_levels: usize,
+    /// The most levels below it.
+    deepest: usize,
+}
+
 impl Balancing {
     fn enter(&mut self, levels: usize) -> ControlFlow<()> {
         self.depth += levels;
+        match self.queries.last_mut() {
+            Some(query) => query.deepest = query.deepest.max(self.depth - query.base),
+            None => self.deepest = self.deepest.max(self.depth),
+        }
         if self.depth > MAX_DEPTH { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
@@ -69,12 +82,21 @@ impl VisitorMut for Balancing {
             balance_set_operations(&mut query.body);
         }
         let levels = 1 + set_operation_levels(&query.body);
-        self.set_levels.push(levels);
+        self.queries.push(Around { base: self.depth, set_levels: levels, deepest: 0 });
         self.enter(levels)
     }
 
     fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth -= self.set_levels.pop().unwrap_or_default();
+        if let Some(query) = self.queries.pop() {
+            self.depth -= query.set_levels;
+            self.plan_levels += query.deepest + NODES_OF_A_QUERY;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, _: &mut TableFactor) -> ControlFlow<()> {
+        // A join, and the name of the table.
+        self.plan_levels += 2;
         ControlFlow::Continue(())
     }
 

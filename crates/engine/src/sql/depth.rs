@@ -1,8 +1,8 @@
 //! How deep a statement may be.
 
-use datafusion::common::tree_node::{TreeNodeRecursion, TreeNodeVisitor};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor};
 use datafusion::common::{Result, plan_err};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 
 /// The most levels of operators, functions, queries and plan nodes below one another that a statement may have once its
 /// chains of `AND`, `OR`, `UNION` and `INTERSECT` are balanced.
@@ -12,7 +12,7 @@ use datafusion::logical_expr::LogicalPlan;
 pub const MAX_DEPTH: usize = 1000;
 
 /// Refuses a statement.
-pub(super) fn too_deep() -> Result<()> {
+pub(super) fn too_deep<T>() -> Result<T> {
     plan_err!(
         "The statement is nested more than {MAX_DEPTH} levels deep, by operators in a row (a + b + c …), functions, \
          subqueries or common table expressions that read one another. Split it into several statements, or put the \
@@ -24,14 +24,28 @@ pub(super) fn too_deep() -> Result<()> {
 ///
 /// # Errors
 /// A plan error.
-pub fn check_depth(plan: &LogicalPlan) -> Result<()> {
+pub(super) fn check_depth(plan: &LogicalPlan) -> Result<()> {
     let mut levels = Levels::default();
     plan.visit_with_subqueries(&mut levels)?;
-    if levels.deepest > MAX_DEPTH { too_deep() } else { Ok(()) }
+    if levels.most_nodes > MAX_DEPTH { too_deep() } else { Ok(()) }
+}
+
+/// The levels of a plan with its expressions, which the optimizer may put into one another, for
+/// [`on_large_stack`](super::on_large_stack). Those of views and prepared statements are among them.
+///
+/// # Errors
+/// What walking over a plan fails with.
+pub fn depth(plan: &LogicalPlan) -> Result<usize> {
+    let mut levels = Levels::default();
+    plan.visit_with_subqueries(&mut levels)?;
+    Ok(levels.deepest)
 }
 
 #[derive(Default)]
 struct Levels {
+    /// The levels that each node around the one that is visited has with its expressions, and those of this one.
+    nodes: Vec<usize>,
+    most_nodes: usize,
     now: usize,
     deepest: usize,
 }
@@ -39,13 +53,39 @@ struct Levels {
 impl<'n> TreeNodeVisitor<'n> for Levels {
     type Node = LogicalPlan;
 
-    fn f_down(&mut self, _: &'n LogicalPlan) -> Result<TreeNodeRecursion> {
-        self.now += 1;
+    fn f_down(&mut self, node: &'n LogicalPlan) -> Result<TreeNodeRecursion> {
+        let mut expressions = ExpressionLevels::default();
+        node.apply_expressions(|expr| expr.visit(&mut expressions))?;
+        let levels = 1 + expressions.deepest;
+        self.nodes.push(levels);
+        self.most_nodes = self.most_nodes.max(self.nodes.len());
+        self.now += levels;
         self.deepest = self.deepest.max(self.now);
-        Ok(if self.now > MAX_DEPTH { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        Ok(if self.nodes.len() > MAX_DEPTH { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     }
 
     fn f_up(&mut self, _: &'n LogicalPlan) -> Result<TreeNodeRecursion> {
+        self.now -= self.nodes.pop().unwrap_or_default();
+        Ok(TreeNodeRecursion::Continue)
+    }
+}
+
+#[derive(Default)]
+struct ExpressionLevels {
+    now: usize,
+    deepest: usize,
+}
+
+impl<'n> TreeNodeVisitor<'n> for ExpressionLevels {
+    type Node = Expr;
+
+    fn f_down(&mut self, _: &'n Expr) -> Result<TreeNodeRecursion> {
+        self.now += 1;
+        self.deepest = self.deepest.max(self.now);
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn f_up(&mut self, _: &'n Expr) -> Result<TreeNodeRecursion> {
         self.now -= 1;
         Ok(TreeNodeRecursion::Continue)
     }

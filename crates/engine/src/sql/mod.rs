@@ -18,7 +18,8 @@
 //! let text = format!("SELECT count(*) FROM range(10) WHERE {}", long.join(" OR "));
 //! let frame = overspill::sql::sql(&context, &text).await?;
 //! // The optimizer walks the plan, too.
-//! let plan = overspill::sql::on_large_stack(frame.create_physical_plan()).await?;
+//! let depth = overspill::sql::depth(frame.logical_plan())?;
+//! let plan = overspill::sql::on_large_stack(depth, frame.create_physical_plan()).await?;
 //! # let _ = plan;
 //! # Ok(())
 //! # }
@@ -27,45 +28,58 @@
 mod balance;
 mod depth;
 mod merged_columns;
+mod row_membership;
 mod stack;
+
+use std::ops::ControlFlow;
 
 use datafusion::common::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::{DataFrame, SessionContext};
-use datafusion::sql::parser::Statement;
+use datafusion::sql::parser::{CopyToSource, Statement};
+use datafusion::sql::sqlparser::ast::{VisitMut, VisitorMut};
 
 use crate::memory::execute_logical_plan;
 
-pub use depth::{MAX_DEPTH, check_depth};
+pub use depth::{MAX_DEPTH, depth};
 pub use stack::on_large_stack;
+
+/// A statement, and what planning it takes.
+#[derive(Debug)]
+pub struct Parsed {
+    /// The statement. Its chains of `AND`, `OR`, `UNION` and `INTERSECT` are balanced trees, which mean the same.
+    pub statement: Statement,
+    /// Levels that are below one another, for [`on_large_stack`].
+    pub depth: usize,
+}
 
 /// Parses one statement with the session's dialect.
 ///
-/// Chains of `AND`, `OR`, `UNION` and `INTERSECT` come back as balanced trees, which mean the same.
-///
 /// # Errors
-/// What the parser fails with, and a plan error where the statement is nested deeper than [`MAX_DEPTH`].
-pub fn parse(state: &SessionState, text: &str) -> Result<Statement> {
+/// What the parser fails with, a plan error where the statement is nested deeper than [`MAX_DEPTH`], and an execution error
+/// where there is no address space for the stack.
+pub fn parse(state: &SessionState, text: &str) -> Result<Parsed> {
     let dialect = state.config().options().sql_parser.dialect;
     stack::for_text(text, || {
         let mut statement = state.sql_to_statement(text, &dialect)?;
-        balance::balance(&mut statement)?;
-        Ok(statement)
+        let depth = balance::balance(&mut statement)?;
+        Ok(Parsed { statement, depth })
     })
 }
 
-/// Plans a statement that [`parse`] has parsed.
+/// Plans a statement that [`parse`] has parsed, to be polled by [`on_large_stack`].
 ///
 /// `USING` and `NATURAL` are planned as `ON`: what they merge has the value of the side that has the row, wherever it is
-/// named, and `a.k` stays the column of `a`.
+/// named, and `a.k` stays the column of `a`. A row of several values may be on the left of `IN (SELECT …)` in `WHERE`.
 ///
 /// # Errors
 /// What DataFusion fails with, and a plan error where common table expressions make it deeper than [`MAX_DEPTH`].
 pub async fn plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
+    row_membership::write_out(&mut statement)?;
     merged_columns::write_out(state, &mut statement).await?;
     let plan = state.statement_to_plan(statement).await?;
-    check_depth(&plan)?;
+    depth::check_depth(&plan)?;
     Ok(plan)
 }
 
@@ -75,12 +89,23 @@ pub async fn plan(state: &SessionState, mut statement: Statement) -> Result<Logi
 /// # Errors
 /// Theirs.
 pub async fn sql(context: &SessionContext, text: &str) -> Result<DataFrame> {
-    on_large_stack(async {
-        let state = context.state();
-        let plan = plan(&state, parse(&state, text)?).await?;
-        execute_logical_plan(context, plan).await
-    })
-    .await
+    let state = context.state();
+    let Parsed { statement, depth } = parse(&state, text)?;
+    let plan = on_large_stack(depth, plan(&state, statement)).await?;
+    on_large_stack(self::depth(&plan)?, execute_logical_plan(context, plan)).await
+}
+
+/// Visits the expressions and queries of a statement, whichever kind it is of.
+fn visit<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) -> ControlFlow<V::Break> {
+    match statement {
+        Statement::Statement(statement) => statement.visit(visitor),
+        Statement::Explain(explain) => visit(&mut explain.statement, visitor),
+        Statement::CopyTo(copy) => match &mut copy.source {
+            CopyToSource::Query(query) => query.visit(visitor),
+            CopyToSource::Relation(_) => ControlFlow::Continue(()),
+        },
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@ use datafusion::prelude::SessionContext;
 use super::*;
 
 fn parsed(text: &str) -> String {
-    parse(&SessionContext::new().state(), text).unwrap().to_string()
+    parse(&SessionContext::new().state(), text).unwrap().statement.to_string()
 }
 
 /// The statement as text, which must keep the order of operands.
@@ -53,7 +53,9 @@ fn what_is_not_associative_is_refused_when_it_is_too_deep() {
 fn the_body_of_a_recursive_expression_keeps_its_two_operands() {
     let chain = operands(100, " UNION ALL ", |number| format!("SELECT {number} AS a"));
     let text = format!("WITH RECURSIVE r AS ({chain} UNION ALL SELECT a + 1 FROM r WHERE a < 200) SELECT a FROM r");
-    let Statement::Statement(statement) = parse(&SessionContext::new().state(), &text).unwrap() else { panic!() };
+    let Statement::Statement(statement) = parse(&SessionContext::new().state(), &text).unwrap().statement else {
+        panic!()
+    };
     let datafusion::sql::sqlparser::ast::Statement::Query(query) = *statement else { panic!() };
     let body = &query.with.unwrap().cte_tables[0].query.body;
     let datafusion::sql::sqlparser::ast::SetExpr::SetOperation { right, .. } = body.as_ref() else { panic!() };

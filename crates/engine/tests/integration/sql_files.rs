@@ -127,7 +127,7 @@ impl AsyncDB for Database<'_> {
     async fn run(&mut self, sql: &str) -> Result<DBOutput<Column>> {
         let ctx = &self.0.ctx;
         let state = ctx.state();
-        let plan = overspill::sql::plan(&state, overspill::sql::parse(&state, sql)?).await?;
+        let plan = overspill::sql::plan(&state, overspill::sql::parse(&state, sql)?.statement).await?;
         let is_query = !matches!(
             plan,
             LogicalPlan::Ddl(_) | LogicalPlan::Dml(_) | LogicalPlan::Copy(_) | LogicalPlan::Statement(_)

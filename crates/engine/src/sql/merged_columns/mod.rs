@@ -22,11 +22,9 @@ use std::ops::ControlFlow;
 
 use datafusion::common::{DFSchemaRef, Result};
 use datafusion::execution::SessionState;
-use datafusion::sql::parser::{CopyToSource, Statement};
+use datafusion::sql::parser::Statement;
 use datafusion::sql::planner::IdentNormalizer;
-use datafusion::sql::sqlparser::ast::{
-    self, Query, Select, SetExpr, TableFactor, TableWithJoins, VisitMut, VisitorMut, With,
-};
+use datafusion::sql::sqlparser::ast::{self, Query, Select, SetExpr, TableFactor, TableWithJoins, VisitorMut, With};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
@@ -59,23 +57,8 @@ pub(super) async fn write_out(state: &SessionState, statement: &mut Statement) -
 /// Walks over a statement up to the first query that has work: inner ones first, as the outer ones are planned with them.
 fn next_outcome(statement: &mut Statement, normalizer: &IdentNormalizer, schemas: &Schemas) -> Option<Outcome> {
     let mut writing = Writing { normalizer, schemas, queries: vec![], outcome: None };
-    visit(statement, &mut writing);
+    let _ = super::visit(statement, &mut writing);
     writing.outcome
-}
-
-fn visit(statement: &mut Statement, writing: &mut Writing<'_>) {
-    let _ = match statement {
-        Statement::Statement(statement) => statement.visit(writing),
-        Statement::Explain(explain) => {
-            visit(&mut explain.statement, writing);
-            ControlFlow::Continue(())
-        }
-        Statement::CopyTo(copy) => match &mut copy.source {
-            CopyToSource::Query(query) => query.visit(writing),
-            CopyToSource::Relation(_) => ControlFlow::Continue(()),
-        },
-        Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
-    };
 }
 
 /// The schemas of tables of `FROM`, by the text of the query that asks for all columns of one. None where it has an error.
@@ -113,7 +96,8 @@ impl Writing<'_> {
         let (mut needed, mut is_rewritten) = (vec![], false);
         let mut written = vec![];
         for select in selects_of(&mut query.body) {
-            let probes: Vec<_> = merged_tables(&select.from).into_iter().filter_map(|factor| self.probe(factor)).collect();
+            let probes: Vec<_> =
+                merged_tables(&select.from).into_iter().filter_map(|factor| self.probe(factor)).collect();
             let known: Vec<_> = probes.iter().map(|probe| self.schemas.get(&probe.to_string())).collect();
             let (unknown, known): (Vec<_>, Vec<_>) =
                 probes.into_iter().zip(known).partition(|(_, schema)| schema.is_none());

@@ -79,9 +79,11 @@ fn collect_tables<'t>(joined: &'t TableWithJoins, tables: &mut Vec<&'t TableFact
             table => tables.push(table),
         }
     }
-    *merges |= joined.joins.iter().filter_map(|join| parts(&join.join_operator)).any(|(_, _, constraint)| {
-        matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural)
-    });
+    *merges |= joined
+        .joins
+        .iter()
+        .filter_map(|join| parts(&join.join_operator))
+        .any(|(_, _, constraint)| matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural));
 }
 
 impl Scope {

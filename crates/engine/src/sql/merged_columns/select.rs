@@ -86,12 +86,11 @@ fn all_columns(
     for item in &mut replaced {
         scope.write_names(&mut item.expr, normalizer, &[]);
     }
-    let items = columns.iter().map(|column| {
-        match replaced.iter().find(|replaced| replaced.column_name.value == column.name) {
+    let items =
+        columns.iter().map(|column| match replaced.iter().find(|replaced| replaced.column_name.value == column.name) {
             Some(replaced) => SelectItem::ExprWithAlias { expr: replaced.expr.clone(), alias: quoted(&column.name) },
             None => item_of(column),
-        }
-    });
+        });
     Some(items.collect())
 }
 
