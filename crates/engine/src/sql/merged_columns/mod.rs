@@ -45,8 +45,8 @@ pub(super) async fn write_out(state: &SessionState, statement: &mut Statement) -
             Some(Outcome::Needs(queries)) => {
                 for query in queries {
                     let text = query.to_string();
-                    let planned =
-                        state.statement_to_plan(Statement::Statement(Box::new(ast::Statement::Query(query)))).await;
+                    let query = ast::Statement::Query(Box::new(query));
+                    let planned = state.statement_to_plan(Statement::Statement(Box::new(query))).await;
                     schemas.insert(text, planned.ok().map(|plan| plan.schema().clone()));
                 }
             }
@@ -67,7 +67,7 @@ type Schemas = HashMap<String, Option<DFSchemaRef>>;
 /// What a walk over a statement stops for.
 enum Outcome {
     /// The schemas that these queries have are wanted.
-    Needs(Vec<Box<Query>>),
+    Needs(Vec<Query>),
     /// A query is rewritten, so that those around it can be looked at.
     Rewritten,
 }
@@ -129,13 +129,13 @@ impl Writing<'_> {
     }
 
     /// The query of all columns of a table of the `FROM` that is visited.
-    fn probe(&self, factor: &TableFactor) -> Option<Box<Query>> {
+    fn probe(&self, factor: &TableFactor) -> Option<Query> {
         let mut probe = all_columns_of(TableWithJoins { relation: factor.clone(), joins: vec![] })?;
         for enclosing in self.queries.iter().rev() {
             let Some(with) = enclosing.with.as_ref().filter(|_| enclosing.visible > 0) else { continue };
             if probe.with.is_some() {
                 let mut around = all_columns_of(TableWithJoins { relation: factor.clone(), joins: vec![] })?;
-                around.body = Box::new(SetExpr::Query(probe));
+                around.body = Box::new(SetExpr::Query(Box::new(probe)));
                 probe = around;
             }
             let mut with = with.clone();
@@ -174,6 +174,7 @@ impl VisitorMut for Writing<'_> {
         if let TableFactor::NestedJoin { table_with_joins, alias: alias @ Some(_) } = factor
             && let Some(subquery) = all_columns_of((**table_with_joins).clone())
         {
+            let subquery = Box::new(subquery);
             *factor = TableFactor::Derived { lateral: false, subquery, alias: alias.take(), sample: None };
         }
         ControlFlow::Continue(())
@@ -181,13 +182,13 @@ impl VisitorMut for Writing<'_> {
 }
 
 /// `SELECT * FROM` these tables.
-fn all_columns_of(tables: TableWithJoins) -> Option<Box<Query>> {
+fn all_columns_of(tables: TableWithJoins) -> Option<Query> {
     let parsed = Parser::parse_sql(&GenericDialect, "SELECT * FROM t").ok()?;
     let Some(ast::Statement::Query(mut query)) = parsed.into_iter().next() else { return None };
     if let SetExpr::Select(select) = query.body.as_mut() {
         select.from = vec![tables];
     }
-    Some(query)
+    Some(*query)
 }
 
 /// The `SELECT`s of a query and its set operations. Queries in parentheses are visited on their own.
