@@ -60,13 +60,15 @@ fn a_process_with_little_address_space_plans_short_statements_and_refuses_deep_o
     let shell = Shell::new();
     let run = |sql: &str| {
         shell.write("limited.sql", sql);
-        let script = format!("ulimit -v {KIBIBYTES} && exec \"$0\" --format csv -f limited.sql");
+        let script = format!("ulimit -v {KIBIBYTES} && exec \"$0\" --threads 1 --format csv -f limited.sql");
         let binary = std::path::Path::new("/bin/sh");
         shell.command_at(binary).args(["-c", &script, env!("CARGO_BIN_EXE_overspill")]).output().unwrap()
     };
     let short = run("SELECT count(*) AS c FROM range(10)");
     assert_eq!(String::from_utf8_lossy(&short.stdout), "c\n10\n", "{}", String::from_utf8_lossy(&short.stderr));
-    let deep = run(&format!("SELECT value{} AS a FROM range(1)", " IS NULL".repeat(3_000)));
+    let tables =
+        chain(4, ", ", |number| format!("t{number} AS (SELECT value{} FROM range(1))", " IS NULL".repeat(900)));
+    let deep = run(&format!("WITH {tables} SELECT count(*) FROM t0, t1, t2, t3"));
     let error = String::from_utf8_lossy(&deep.stderr);
     assert!(deep.status.code() == Some(1) && error.contains("no address space"), "{:?} {error}", deep.status);
 }
@@ -75,7 +77,7 @@ fn a_process_with_little_address_space_plans_short_statements_and_refuses_deep_o
 #[test]
 fn deep_views_and_prepared_statements_work() {
     let shell = Shell::new();
-    let deep = format!("SELECT value{} AS a FROM range(1)", " IS NULL".repeat(3_000));
+    let deep = format!("SELECT value{} AS a FROM range(1)", " IS NULL".repeat(900));
     let sql = format!("CREATE VIEW v AS {deep}; PREPARE p AS {deep}; SELECT * FROM v; EXECUTE p;");
     assert_eq!(answer(&shell, &sql), "a\nfalse\na\nfalse\n");
 }

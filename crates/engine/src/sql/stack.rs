@@ -7,14 +7,15 @@ use std::task::Poll;
 use bytesize::ByteSize;
 use datafusion::common::{Result, exec_err};
 
-use super::depth::MAX_DEPTH;
-
 /// What planning a statement takes for each of its levels, with room to spare. Pages that are not touched are never there,
 /// but address space is.
 const PLANNING_BYTES_A_LEVEL: usize = 256 << 10;
 
 /// The least that planning gets: views have levels that the statement does not show.
 const LEAST_PLANNING_BYTES: usize = 48 << 20;
+
+/// The most that planning gets: levels of several queries are only together in one tree where these read one another.
+const MOST_PLANNING_BYTES: usize = 1 << 30;
 
 /// What parsing takes for each byte of text up to the parser's own limit of nesting, which it checks in large frames.
 const PARSING_BYTES_A_LEVEL: usize = 256 << 10;
@@ -39,7 +40,7 @@ pub(super) fn for_text<T>(text: &str, work: impl FnOnce() -> Result<T>) -> Resul
 /// # Errors
 /// An execution error if there is no address space for the stack, and those of `work`.
 pub async fn on_large_stack<T>(depth: usize, work: impl Future<Output = Result<T>>) -> Result<T> {
-    let bytes = (depth.min(MAX_DEPTH) * PLANNING_BYTES_A_LEVEL).max(LEAST_PLANNING_BYTES);
+    let bytes = depth.saturating_mul(PLANNING_BYTES_A_LEVEL).clamp(LEAST_PLANNING_BYTES, MOST_PLANNING_BYTES);
     let mut work = pin!(work);
     poll_fn(|context| match on_stack_of(bytes, || Ok(work.as_mut().poll(context))) {
         Ok(polled) => polled,
