@@ -244,8 +244,8 @@ mod tests {
     fn lengths_that_ask_for_too_much_memory_are_refused() {
         for with_footer in [true, false] {
             let mut bytes = bytes(with_footer);
-            // The length of the offsets of 500 texts, before they were compressed.
-            let length = (501_i64 * 4).to_le_bytes();
+            // The length of 500 numbers before they were compressed. Offsets of texts are left as they are: they do not shrink.
+            let length = (500_i64 * 8).to_le_bytes();
             let at = bytes.windows(8).position(|window| window == length).unwrap();
             for wrong in [1_i64 << 62, 1 << 45, 1 << 33] {
                 bytes[at..at + 8].copy_from_slice(&wrong.to_le_bytes());
