@@ -8,6 +8,7 @@ pub mod arrow;
 pub mod csv;
 pub mod json;
 mod local;
+mod text;
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@
 //!   COPY … TO 'out/'                                    out/.. has meanwhile
 //!
 //!   WriteAsideExec: out/            moves files          .overspill-write-PID-RANDOM/
-//!     DataSinkExec: CsvSink         writes files           .overspill.lock
+//!     DataSinkExec: TextSink        writes files           .overspill.lock
 //!       …                                                  0.part
 //!                                                          1.part
 //! ```

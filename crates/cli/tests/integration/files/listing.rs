@@ -124,7 +124,10 @@ fn damaged_files_are_named() {
 #[test]
 fn no_damaged_arrow_file_ends_the_process() {
     let shell = Shell::new();
-    shell.succeed(&["-c", "COPY (SELECT value AS k, concat('text ', value % 99) AS t FROM range(2000)) TO 'good.arrow'"]);
+    shell.succeed(&[
+        "-c",
+        "COPY (SELECT value AS k, concat('text ', value % 99) AS t FROM range(2000)) TO 'good.arrow'",
+    ]);
     let good = std::fs::read(shell.folder().join("good.arrow")).unwrap();
     let mut sql = String::new();
     let mut random = 1_usize;

@@ -39,6 +39,7 @@ use futures::{StreamExt, stream};
 use tokio::task::spawn_blocking;
 
 use super::local::in_file;
+use super::text::part_of;
 use caught::caught;
 pub use caught::panic_is_caught;
 
@@ -212,11 +213,7 @@ impl FileOpener for CheckedOpener {
         let (host, store) = (Arc::clone(&self.host), Arc::clone(&self.object_store));
         Ok(Box::pin(async move {
             let object = file.object_meta.clone();
-            let part = file.range.as_ref().map(|range| {
-                let bound = |offset: i64| u64::try_from(offset).unwrap_or_default();
-                bound(range.start)..bound(range.end)
-            });
-            check_object(store.as_ref(), &object, part).await?;
+            check_object(store.as_ref(), &object, part_of(&file)).await?;
             let batches = without_panic(&object, host.open(file)?).await?;
             Ok(stream_without_panic(object, batches))
         }))

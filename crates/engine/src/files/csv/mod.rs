@@ -20,7 +20,6 @@ mod types;
 mod writer;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -29,27 +28,20 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::catalog::Session;
 use datafusion::common::config::{ConfigFileType, CsvOptions};
-use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::{GetExt, Result, Statistics, internal_datafusion_err, not_impl_err};
+use datafusion::common::{GetExt, Result, Statistics, internal_datafusion_err};
 use datafusion::datasource::file_format::csv::CsvFormat as HostFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::write::BatchSerializer;
-use datafusion::datasource::file_format::write::demux::DemuxedStreamReceiver;
-use datafusion::datasource::file_format::write::orchestration::spawn_writer_tasks_and_join;
 use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
-use datafusion::datasource::physical_plan::{
-    FileScanConfig, FileScanConfigBuilder, FileSink, FileSinkConfig, FileSource,
-};
-use datafusion::datasource::sink::{DataSink, DataSinkExec};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileScanConfigBuilder, FileSinkConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::dml::InsertOp;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
 use datafusion::physical_expr::LexRequirement;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+use datafusion::physical_plan::ExecutionPlan;
 
 use super::name_compressed;
+use super::text::TextSink;
 use source::CsvSource;
 pub use writer::CsvText;
 
@@ -166,11 +158,8 @@ impl FileFormat for CsvFormat {
             let host = HostFormat::default().with_options(self.options.clone());
             return host.create_writer_physical_plan(input, state, config, order).await;
         }
-        if config.insert_op != InsertOp::Append {
-            return not_impl_err!("CSV files can only be added to: INSERT OVERWRITE and REPLACE are not supported");
-        }
-        let sink = CsvSink { config, options: self.options_in(state) };
-        Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), order)))
+        let serializer = CsvSerializer { text: CsvText::of(&self.options), has_header: self.has_header(state) };
+        TextSink::plan(input, config, order, self, Arc::new(serializer), self.options.compression_level)
     }
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
@@ -178,58 +167,7 @@ impl FileFormat for CsvFormat {
     }
 }
 
-/// Writes CSV files.
-#[derive(Debug)]
-struct CsvSink {
-    config: FileSinkConfig,
-    options: CsvOptions,
-}
-
-impl DisplayAs for CsvSink {
-    fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CsvSink(file={})", self.config.original_url)
-    }
-}
-
-#[async_trait]
-impl DataSink for CsvSink {
-    fn schema(&self) -> &SchemaRef {
-        self.config.output_schema()
-    }
-
-    async fn write_all(&self, data: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
-        FileSink::write_all(self, data, context).await
-    }
-}
-
-#[async_trait]
-impl FileSink for CsvSink {
-    fn config(&self) -> &FileSinkConfig {
-        &self.config
-    }
-
-    async fn spawn_writer_tasks_and_join(
-        &self,
-        context: &Arc<TaskContext>,
-        demux_task: SpawnedTask<Result<()>>,
-        files: DemuxedStreamReceiver,
-        object_store: Arc<dyn ObjectStore>,
-    ) -> Result<u64> {
-        let serializer =
-            CsvSerializer { text: CsvText::of(&self.options), has_header: self.options.has_header.unwrap_or(true) };
-        spawn_writer_tasks_and_join(
-            context,
-            Arc::new(serializer),
-            self.options.compression.into(),
-            self.options.compression_level,
-            object_store,
-            demux_task,
-            files,
-        )
-        .await
-    }
-}
-
+/// Makes CSV text of batches.
 struct CsvSerializer {
     text: CsvText,
     has_header: bool,

@@ -9,9 +9,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::{
-    FileGroupPartitioner, FileOpenFuture, FileOpener, FileScanConfig, FileSource,
-};
+use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener, FileScanConfig, FileSource};
 use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
@@ -27,6 +25,7 @@ use super::lexer::Dialect;
 use super::reader::{Batches, Part};
 use super::split::RecordStarts;
 use crate::files::local::{Source, in_file};
+use crate::files::text::{cut_files, part_of};
 
 /// Reads CSV files of one table.
 #[derive(Debug, Clone)]
@@ -112,21 +111,10 @@ impl FileSource for CsvSource {
         output_ordering: Option<LexOrdering>,
         config: &FileScanConfig,
     ) -> Result<Option<FileScanConfig>> {
-        let is_local = config.object_store_url.as_str().starts_with("file:");
-        let stays_whole = self.options.newlines_in_values == Some(true) || !Dialect::of(&self.options).is_plain();
-        if config.file_compression_type.is_compressed() || stays_whole || !is_local {
+        if self.options.newlines_in_values == Some(true) || !Dialect::of(&self.options).is_plain() {
             return Ok(None);
         }
-        let groups = FileGroupPartitioner::new()
-            .with_target_partitions(target_partitions)
-            .with_repartition_file_min_size(repartition_file_min_size)
-            .with_preserve_order_within_groups(output_ordering.is_some())
-            .repartition_file_groups(&config.file_groups);
-        Ok(groups.map(|groups| {
-            let mut config = config.clone();
-            config.file_groups = groups;
-            config
-        }))
+        Ok(cut_files(config, target_partitions, repartition_file_min_size, output_ordering.is_some()))
     }
 
     fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
@@ -155,6 +143,7 @@ impl FileOpener for CsvOpener {
         let Self { source, compression, object_store } = self;
         let (source, compression, store) = (source.clone(), *compression, Arc::clone(object_store));
         Ok(Box::pin(async move {
+            let range = part_of(&file);
             let object = file.object_meta;
             let dialect = Dialect::of(&source.options);
             let Some(head) = Head::read(store.as_ref(), &object, compression, dialect, source.has_header()).await?
@@ -164,11 +153,10 @@ impl FileOpener for CsvOpener {
             let layout = Arc::new(source.layout(&object, &head)?);
             let first = if compression.is_compressed() { 0 } else { head.mark as u64 };
             let mut part = Part { start: first, end: u64::MAX, has_header: source.has_header(), object };
-            if let Some(range) = &file.range {
-                let start = range.start.try_into().unwrap_or_default();
-                part.end = range.end.try_into().unwrap_or_default();
-                if start > first {
-                    part.start = source.first_record(&part.object, dialect, first, start).await?;
+            if let Some(range) = range {
+                part.end = range.end;
+                if range.start > first {
+                    part.start = source.first_record(&part.object, dialect, first, range.start).await?;
                     part.has_header = false;
                 }
             }

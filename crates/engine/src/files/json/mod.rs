@@ -9,7 +9,6 @@ mod lines;
 mod source;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io::BufReader;
 use std::sync::Arc;
 
@@ -22,26 +21,19 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::catalog::Session;
 use datafusion::common::config::{ConfigFileType, JsonOptions};
-use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::{GetExt, Result, Statistics, exec_datafusion_err, not_impl_err};
+use datafusion::common::{GetExt, Result, Statistics, exec_datafusion_err};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::write::BatchSerializer;
-use datafusion::datasource::file_format::write::demux::DemuxedStreamReceiver;
-use datafusion::datasource::file_format::write::orchestration::spawn_writer_tasks_and_join;
 use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
-use datafusion::datasource::physical_plan::{
-    FileScanConfig, FileScanConfigBuilder, FileSink, FileSinkConfig, FileSource,
-};
-use datafusion::datasource::sink::{DataSink, DataSinkExec};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileScanConfigBuilder, FileSinkConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::dml::InsertOp;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
 use datafusion::physical_expr::LexRequirement;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+use datafusion::physical_plan::ExecutionPlan;
 
 use super::name_compressed;
+use super::text::TextSink;
 use crate::files::local::{in_file, name};
 use source::JsonSource;
 
@@ -148,11 +140,7 @@ impl FileFormat for JsonFormat {
         order: Option<LexRequirement>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         name_compressed(&mut config, self)?;
-        if config.insert_op != InsertOp::Append {
-            return not_impl_err!("JSON files can only be added to: INSERT OVERWRITE and REPLACE are not supported");
-        }
-        let sink = JsonSink { config, options: self.options.clone() };
-        Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), order)))
+        TextSink::plan(input, config, order, self, Arc::new(JsonSerializer), self.options.compression_level)
     }
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
@@ -160,56 +148,7 @@ impl FileFormat for JsonFormat {
     }
 }
 
-/// Writes files of an object a line.
-#[derive(Debug)]
-struct JsonSink {
-    config: FileSinkConfig,
-    options: JsonOptions,
-}
-
-impl DisplayAs for JsonSink {
-    fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "JsonSink(file={})", self.config.original_url)
-    }
-}
-
-#[async_trait]
-impl DataSink for JsonSink {
-    fn schema(&self) -> &SchemaRef {
-        self.config.output_schema()
-    }
-
-    async fn write_all(&self, data: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
-        FileSink::write_all(self, data, context).await
-    }
-}
-
-#[async_trait]
-impl FileSink for JsonSink {
-    fn config(&self) -> &FileSinkConfig {
-        &self.config
-    }
-
-    async fn spawn_writer_tasks_and_join(
-        &self,
-        context: &Arc<TaskContext>,
-        demux_task: SpawnedTask<Result<()>>,
-        files: DemuxedStreamReceiver,
-        object_store: Arc<dyn ObjectStore>,
-    ) -> Result<u64> {
-        spawn_writer_tasks_and_join(
-            context,
-            Arc::new(JsonSerializer),
-            self.options.compression.into(),
-            self.options.compression_level,
-            object_store,
-            demux_task,
-            files,
-        )
-        .await
-    }
-}
-
+/// Makes an object a line of batches.
 struct JsonSerializer;
 
 impl BatchSerializer for JsonSerializer {

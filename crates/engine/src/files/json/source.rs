@@ -1,6 +1,7 @@
 //! The scan of JSON files.
 
 use std::io::{BufReader, Cursor, Read};
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -12,9 +13,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_err};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::{
-    FileGroupPartitioner, FileOpenFuture, FileOpener, FileScanConfig, FileSource,
-};
+use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener, FileScanConfig, FileSource};
 use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
@@ -27,6 +26,7 @@ use futures::StreamExt;
 use super::array::{Values, has_records_in_lines};
 use super::lines::Lines;
 use crate::files::local::{PIECE, Source, in_file, text_head};
+use crate::files::text::{cut_files, part_of};
 
 /// Reads JSON files of one table.
 #[derive(Clone)]
@@ -96,19 +96,7 @@ impl FileSource for JsonSource {
         output_ordering: Option<LexOrdering>,
         config: &FileScanConfig,
     ) -> Result<Option<FileScanConfig>> {
-        if config.file_compression_type.is_compressed() || !config.object_store_url.as_str().starts_with("file:") {
-            return Ok(None);
-        }
-        let groups = FileGroupPartitioner::new()
-            .with_target_partitions(target_partitions)
-            .with_repartition_file_min_size(repartition_file_min_size)
-            .with_preserve_order_within_groups(output_ordering.is_some())
-            .repartition_file_groups(&config.file_groups);
-        Ok(groups.map(|groups| {
-            let mut config = config.clone();
-            config.file_groups = groups;
-            config
-        }))
+        Ok(cut_files(config, target_partitions, repartition_file_min_size, output_ordering.is_some()))
     }
 
     fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
@@ -138,11 +126,8 @@ impl FileOpener for JsonOpener {
         let (schema, batch_size, compression) = (Arc::clone(&self.schema), self.batch_size, self.compression);
         let store = Arc::clone(&self.object_store);
         Ok(Box::pin(async move {
+            let range = part_of(&file);
             let object = file.object_meta;
-            let range = file.range.map(|range| {
-                let bound = |offset: i64| u64::try_from(offset).unwrap_or_default();
-                (bound(range.start), bound(range.end))
-            });
             let Some(values) = values(store.as_ref(), &object, compression, range).await? else {
                 return Ok(futures::stream::empty().boxed());
             };
@@ -191,12 +176,12 @@ pub async fn values(
     store: &dyn ObjectStore,
     object: &ObjectMeta,
     compression: FileCompressionType,
-    range: Option<(u64, u64)>,
+    range: Option<Range<u64>>,
 ) -> Result<Option<Box<dyn Read + Send>>> {
     let mut reader = Source::open(store, object).await?.decompressed(compression)?;
     let (head, _) = text_head(&mut reader, object)?;
     match range {
-        Some((start, end)) if has_records_in_lines(&head) => {
+        Some(Range { start, end }) if has_records_in_lines(&head) => {
             let lines = Source::open(store, object).await?.from(Lines::<Source>::seek_to(start));
             let mut lines = Lines::new(lines.map_err(|error| in_file(object, error))?, start, end);
             if start > 0 {
@@ -205,7 +190,7 @@ pub async fn values(
             let (head, _) = text_head(&mut lines, object)?;
             Ok(Some(Box::new(Cursor::new(head).chain(lines))))
         }
-        Some((start, _)) if start > 0 => Ok(None),
+        Some(Range { start, .. }) if start > 0 => Ok(None),
         _ => Ok(Some(Box::new(Values::new(Cursor::new(head).chain(reader))))),
     }
 }

@@ -1,0 +1,127 @@
+//! What the formats of text files have in common: the sink, and how scans are cut for several threads.
+
+use std::fmt::{self, Debug, Formatter};
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{Result, not_impl_err};
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::write::BatchSerializer;
+use datafusion::datasource::file_format::write::demux::DemuxedStreamReceiver;
+use datafusion::datasource::file_format::write::orchestration::spawn_writer_tasks_and_join;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileGroupPartitioner, FileScanConfig, FileSink, FileSinkConfig};
+use datafusion::datasource::sink::{DataSink, DataSinkExec};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::object_store::ObjectStore;
+use datafusion::physical_expr::LexRequirement;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+
+/// Writes files of text.
+pub struct TextSink {
+    config: FileSinkConfig,
+    /// The extension of the format.
+    format: String,
+    serializer: Arc<dyn BatchSerializer>,
+    compression: FileCompressionType,
+    compression_level: Option<u32>,
+}
+
+impl TextSink {
+    /// Plans to write `input` as text that `serializer` makes, compressed as `format` is.
+    ///
+    /// # Errors
+    /// Rows can only be added.
+    pub fn plan(
+        input: Arc<dyn ExecutionPlan>,
+        config: FileSinkConfig,
+        order: Option<LexRequirement>,
+        format: &dyn FileFormat,
+        serializer: Arc<dyn BatchSerializer>,
+        compression_level: Option<u32>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let extension = format.get_ext();
+        if config.insert_op != InsertOp::Append {
+            let name = extension.to_ascii_uppercase();
+            return not_impl_err!("{name} files can only be added to: INSERT OVERWRITE and REPLACE are not supported");
+        }
+        let compression = format.compression_type().unwrap_or(FileCompressionType::UNCOMPRESSED);
+        let sink = Self { config, format: extension, serializer, compression, compression_level };
+        Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), order)))
+    }
+}
+
+impl Debug for TextSink {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TextSink").field("config", &self.config).field("format", &self.format).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for TextSink {
+    fn fmt_as(&self, _format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "TextSink(format={}, file={})", self.format, self.config.original_url)
+    }
+}
+
+#[async_trait]
+impl DataSink for TextSink {
+    fn schema(&self) -> &SchemaRef {
+        self.config.output_schema()
+    }
+
+    async fn write_all(&self, data: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
+        FileSink::write_all(self, data, context).await
+    }
+}
+
+#[async_trait]
+impl FileSink for TextSink {
+    fn config(&self) -> &FileSinkConfig {
+        &self.config
+    }
+
+    async fn spawn_writer_tasks_and_join(
+        &self,
+        context: &Arc<TaskContext>,
+        demux_task: SpawnedTask<Result<()>>,
+        files: DemuxedStreamReceiver,
+        object_store: Arc<dyn ObjectStore>,
+    ) -> Result<u64> {
+        let serializer = Arc::clone(&self.serializer);
+        let (compression, level) = (self.compression, self.compression_level);
+        spawn_writer_tasks_and_join(context, serializer, compression, level, object_store, demux_task, files).await
+    }
+}
+
+/// Cuts the files of a scan for several threads; `None` if they stay as they are. Compressed files, and those of other
+/// machines, cannot be read from the middle.
+pub fn cut_files(
+    config: &FileScanConfig,
+    target_partitions: usize,
+    repartition_file_min_size: usize,
+    keeps_order: bool,
+) -> Option<FileScanConfig> {
+    let is_local = config.object_store_url.as_str().starts_with("file:");
+    if config.file_compression_type.is_compressed() || !is_local {
+        return None;
+    }
+    let groups = FileGroupPartitioner::new()
+        .with_target_partitions(target_partitions)
+        .with_repartition_file_min_size(repartition_file_min_size)
+        .with_preserve_order_within_groups(keeps_order)
+        .repartition_file_groups(&config.file_groups)?;
+    let mut config = config.clone();
+    config.file_groups = groups;
+    Some(config)
+}
+
+/// The bytes of a file that are read, if they are not all.
+pub fn part_of(file: &PartitionedFile) -> Option<Range<u64>> {
+    let bound = |offset: i64| u64::try_from(offset).unwrap_or_default();
+    file.range.as_ref().map(|range| bound(range.start)..bound(range.end))
+}
