@@ -10,6 +10,7 @@ use datafusion::execution::disk_manager::DiskManager;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation, UnboundedMemoryPool};
 use datafusion::execution::{SendableRecordBatchStream, SpillFile, TaskContext};
 use datafusion::physical_expr::LexOrdering;
+use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, SpillMetrics};
 use datafusion::physical_plan::sorts::sort::{SortExec, sort_batch};
 use datafusion::physical_plan::sorts::streaming_merge::StreamingMergeBuilder;
@@ -253,7 +254,8 @@ impl Sorter {
     ) -> Result<SendableRecordBatchStream> {
         let stream = |run| {
             let rows = futures::stream::once(async move { Ok(run) });
-            Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), rows)) as _
+            // A merge asks for the first batch of all runs at once.
+            Box::pin(cooperative(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), Box::pin(rows)))) as _
         };
         self.merge(runs.into_iter().map(stream).collect(), batch_rows, metrics)
     }
@@ -267,7 +269,7 @@ impl Sorter {
         if runs.is_empty() {
             return Ok(Box::pin(EmptyRecordBatchStream::new(Arc::clone(&self.schema))));
         }
-        StreamingMergeBuilder::new()
+        let merged = StreamingMergeBuilder::new()
             .with_streams(runs)
             .with_schema(Arc::clone(&self.schema))
             .with_expressions(&self.ordering)
@@ -275,7 +277,9 @@ impl Sorter {
             .with_batch_size(batch_rows)
             .with_fetch(self.fetch)
             .with_reservation(counted_elsewhere())
-            .build()
+            .build()?;
+        // What comes from memory and goes to a file waits for nothing else.
+        Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), merged))))
     }
 
     /// Holds the memory of the sort until its last row is out, or nobody wants more. Batches are made compact: each

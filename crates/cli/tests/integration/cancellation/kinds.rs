@@ -127,7 +127,7 @@ pub const KINDS: [Kind; 41] = [
     ),
     Kind {
         name: "emulated device",
-        sql: "SELECT count(*) FROM items a JOIN items b ON a.k = b.k JOIN items c ON a.k = c.k",
+        sql: "SELECT count(*) FROM range(20000000) a JOIN range(20000000) b ON a.value = b.value",
         settings: &["SET overspill.device = 'emulated'"],
     },
     kind("planning", "PLANNING"),
