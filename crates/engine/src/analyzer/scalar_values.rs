@@ -79,5 +79,7 @@ fn parts(plan: &LogicalPlan) -> Option<(&Expr, Option<&Expr>)> {
         Expr::Alias(alias) => alias.expr.as_ref(),
         value => value,
     };
-    is_row.then_some((value, condition))
+    // One value for all rows stays one.
+    let is_volatile = value.is_volatile() || condition.is_some_and(Expr::is_volatile);
+    (is_row && !is_volatile).then_some((value, condition))
 }

@@ -119,7 +119,7 @@ impl VisitorMut for Balancing {
 }
 
 /// Something that stands where a tree is while it is taken apart.
-trait Vacant {
+pub(super) trait Vacant {
     fn vacant() -> Self;
 }
 
@@ -167,7 +167,11 @@ fn balance_chain<T: Vacant>(tree: &mut T, split: impl Fn(T) -> Split<T>, join: i
 }
 
 /// Joins the next `count` operands, one at least, halves first.
-fn balanced<T: Vacant>(operands: &mut impl Iterator<Item = T>, count: usize, join: &impl Fn(T, T) -> T) -> T {
+pub(super) fn balanced<T: Vacant>(
+    operands: &mut impl Iterator<Item = T>,
+    count: usize,
+    join: &impl Fn(T, T) -> T,
+) -> T {
     if count <= 1 {
         return operands.next().unwrap_or_else(T::vacant);
     }

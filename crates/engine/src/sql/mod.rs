@@ -76,8 +76,9 @@ pub fn parse(state: &SessionState, text: &str) -> Result<Parsed> {
 /// # Errors
 /// What DataFusion fails with, and a plan error where common table expressions make it deeper than [`MAX_DEPTH`].
 pub async fn plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
-    row_membership::write_out(&mut statement)?;
+    // Values of a row that are merged columns are known before the row is in a subquery.
     merged_columns::write_out(state, &mut statement).await?;
+    row_membership::write_out(&mut statement)?;
     let plan = state.statement_to_plan(statement).await?;
     depth::check_depth(&plan)?;
     Ok(plan)

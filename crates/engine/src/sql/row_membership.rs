@@ -19,6 +19,8 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
+use super::balance::balanced;
+
 /// The name of the subquery as a table, which must not be one of the query's own.
 const ROWS: &str = "rows of IN";
 
@@ -77,11 +79,8 @@ fn existence(membership: &Expr) -> Option<Expr> {
             [ROWS.to_string(), name(number)].map(|part| Ident::with_quote('"', part)).to_vec(),
         )),
     });
-    let is_equal = equalities.reduce(|all, equality| Expr::BinaryOp {
-        left: Box::new(all),
-        op: BinaryOperator::And,
-        right: Box::new(equality),
-    })?;
+    let and = |left, right| Expr::BinaryOp { left: Box::new(left), op: BinaryOperator::And, right: Box::new(right) };
+    let is_equal = balanced(&mut equalities.into_iter(), values.len(), &and);
     let condition = if *negated { Expr::IsNotFalse(Box::new(Expr::Nested(Box::new(is_equal)))) } else { is_equal };
     let columns: Vec<_> = (0..values.len()).map(|number| format!("\"{}\"", name(number))).collect();
     let rows = format!("SELECT 1 FROM (SELECT 1) AS \"{ROWS}\" ({})", columns.join(", "));

@@ -1,7 +1,7 @@
 //! Files of `COPY` and `INSERT` that are written aside and put in place when all of them are complete.
 //!
 //! DataFusion 55 writes files where they will be read: when the query fails, or is cancelled, a part of its result has
-//! taken the place of what was there. Here, [`WriteAsideExec`] runs DataFusion's sink with another object store, which
+//! taken the place of what was there. Here, `WriteAsideExec` runs DataFusion's sink with another object store, which
 //! writes each file under a number into a hidden directory, and then moves all files to where the sink wanted them:
 //!
 //! ```text

@@ -96,37 +96,44 @@ impl SideSizes<'_> {
         }
     }
 
-    fn of_pair(&self, pair: usize) -> usize {
-        match self {
-            Self::Rows(sizes, rows) => sizes.of(rows[pair] as usize..rows[pair] as usize + 1),
-            Self::Fixed(bytes) => *bytes,
-        }
-    }
-
-    fn of_all(&self, pairs: usize) -> usize {
+    fn of(&self, pairs: Range<usize>) -> usize {
         match self {
             Self::Rows(sizes, rows) => {
-                let variable = sizes.variable.iter().map(|column| bytes_of_rows(column, rows));
-                variable.fold(sizes.fixed.saturating_mul(pairs), usize::saturating_add)
+                let variable = sizes.variable.iter().map(|column| bytes_of_rows(column, &rows[pairs.clone()]));
+                variable.fold(sizes.fixed.saturating_mul(pairs.len()), usize::saturating_add)
             }
-            Self::Fixed(bytes) => bytes.saturating_mul(pairs),
+            Self::Fixed(bytes) => bytes.saturating_mul(pairs.len()),
         }
     }
 }
+
+/// Pairs whose bytes are summed at a time: what is looked at in vain is no more than that.
+const SUMMED_PAIRS: usize = 256;
 
 /// How many of the first pairs take at most so many bytes together, at least one of them.
 pub(crate) fn fitting_pairs(pairs: usize, bytes: usize, sides: [SideSizes<'_>; 2]) -> usize {
     let [left, right] = sides;
     let largest = left.largest().saturating_add(right.largest());
-    if pairs.saturating_mul(largest) <= bytes || left.of_all(pairs).saturating_add(right.of_all(pairs)) <= bytes {
+    if pairs.saturating_mul(largest) <= bytes {
         return pairs;
     }
-    let mut total = 0usize;
-    let is_too_much = |pair: usize| {
-        total = total.saturating_add(left.of_pair(pair)).saturating_add(right.of_pair(pair));
-        total > bytes
-    };
-    (0..pairs).position(is_too_much).unwrap_or(pairs).max(1)
+    let of = |pairs: Range<usize>| left.of(pairs.clone()).saturating_add(right.of(pairs));
+    let (mut fitting, mut left_over) = (0, bytes);
+    while fitting < pairs {
+        let end = pairs.min(fitting + SUMMED_PAIRS);
+        match left_over.checked_sub(of(fitting..end)) {
+            Some(less) => (fitting, left_over) = (end, less),
+            None => {
+                while fitting < end
+                    && let Some(less) = left_over.checked_sub(of(fitting..fitting + 1))
+                {
+                    (fitting, left_over) = (fitting + 1, less);
+                }
+                return fitting.max(1);
+            }
+        }
+    }
+    pairs
 }
 
 /// The bytes of each value of a type, if they are the same for all.

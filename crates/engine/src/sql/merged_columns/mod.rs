@@ -24,11 +24,14 @@ use datafusion::common::{DFSchemaRef, Result};
 use datafusion::execution::SessionState;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::planner::IdentNormalizer;
-use datafusion::sql::sqlparser::ast::{self, Query, Select, SetExpr, TableFactor, TableWithJoins, VisitorMut, With};
+use datafusion::sql::sqlparser::ast::{
+    self, Cte, Query, Select, SetExpr, TableFactor, TableWithJoins, VisitorMut, With, visit_relations,
+};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use scope::merged_tables;
+use super::row_membership;
+use scope::{merged_tables, only_part};
 use select::rewrite_select;
 
 /// Rewrites all queries of a statement that have a join with `USING` or `NATURAL`.
@@ -46,7 +49,11 @@ pub(super) async fn write_out(state: &SessionState, statement: &mut Statement) -
                 for query in queries {
                     let text = query.to_string();
                     let query = ast::Statement::Query(Box::new(query));
-                    let planned = state.statement_to_plan(Statement::Statement(Box::new(query))).await;
+                    let mut statement = Statement::Statement(Box::new(query));
+                    let planned = match row_membership::write_out(&mut statement) {
+                        Ok(()) => state.statement_to_plan(statement).await,
+                        Err(refused) => Err(refused),
+                    };
                     schemas.insert(text, planned.ok().map(|plan| plan.schema().clone()));
                 }
             }
@@ -128,11 +135,24 @@ impl Writing<'_> {
         is_rewritten.then_some(Outcome::Rewritten)
     }
 
-    /// The query of all columns of a table of the `FROM` that is visited.
+    /// The query of all columns of a table of the `FROM` that is visited. None for one that reads the recursive expression
+    /// that it is part of.
     fn probe(&self, factor: &TableFactor) -> Option<Query> {
+        let mut named = vec![];
+        let _ = visit_relations(factor, |name| {
+            named.extend(only_part(name).map(|name| self.normalizer.normalize(name)));
+            ControlFlow::<()>::Continue(())
+        });
+        let is_named = |table: &Cte| named.contains(&self.normalizer.normalize(table.alias.name.clone()));
         let mut probe = all_columns_of(TableWithJoins { relation: factor.clone(), joins: vec![] })?;
         for enclosing in self.queries.iter().rev() {
-            let Some(with) = enclosing.with.as_ref().filter(|_| enclosing.visible > 0) else { continue };
+            let Some(with) = enclosing.with.as_ref() else { continue };
+            if with.recursive && with.cte_tables.get(enclosing.visible).is_some_and(is_named) {
+                return None;
+            }
+            if !with.cte_tables[..enclosing.visible].iter().any(is_named) {
+                continue;
+            }
             if probe.with.is_some() {
                 let mut around = all_columns_of(TableWithJoins { relation: factor.clone(), joins: vec![] })?;
                 around.body = Box::new(SetExpr::Query(Box::new(probe)));

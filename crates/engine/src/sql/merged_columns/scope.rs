@@ -10,6 +10,8 @@ use datafusion::sql::sqlparser::ast::{
     VisitorMut,
 };
 
+use crate::sql::balance::balanced;
+
 /// What names of columns mean in a query.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
@@ -155,14 +157,14 @@ impl Scope {
                 self.columns.iter().map(|column| column.name.clone()).filter(is_shared).collect()
             }
         };
-        let (mut merged, mut condition) = (vec![], None);
+        let (mut merged, mut equalities) = (vec![], vec![]);
         for name in &names {
             let (left_value, right_value) = (self.only(name)?.value.clone(), right.only(name)?.value.clone());
             // The planner cannot tell a column without a table from another of its name.
             if [&left_value, &right_value].iter().any(|value| matches!(value, Expr::Identifier(_))) {
                 return None;
             }
-            condition = Some(and(condition, binary(left_value.clone(), BinaryOperator::Eq, right_value.clone())));
+            equalities.push(binary(left_value.clone(), BinaryOperator::Eq, right_value.clone()));
             let value = match gives {
                 Gives::Left | Gives::OnlyLeft => left_value,
                 Gives::Right | Gives::OnlyRight => right_value,
@@ -171,7 +173,11 @@ impl Scope {
             merged.push(Column { name: name.clone(), value, is_merged: true });
         }
         // NATURAL without common columns joins every pair.
-        let condition = condition.unwrap_or_else(|| Expr::Value(ValueWithSpan::from(Value::Boolean(true))));
+        let count = equalities.len();
+        let condition = match count {
+            0 => Expr::Value(ValueWithSpan::from(Value::Boolean(true))),
+            _ => balanced(&mut equalities.into_iter(), count, &|left, right| binary(left, BinaryOperator::And, right)),
+        };
         *operator = match (gives, names.is_empty()) {
             (Gives::Left, true) if !matches!(operator, JoinOperator::Left(_) | JoinOperator::LeftOuter(_)) => {
                 JoinOperator::CrossJoin(JoinConstraint::None)
@@ -271,15 +277,14 @@ fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
     Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
 }
 
-fn and(conditions: Option<Expr>, condition: Expr) -> Expr {
-    match conditions {
-        None => condition,
-        Some(conditions) => binary(conditions, BinaryOperator::And, condition),
-    }
-}
-
+/// The first of the values that is not NULL. Values that are such themselves give theirs: below one another, each would be
+/// planned twice for the one around it.
 fn coalesce(left: Expr, right: Expr) -> Expr {
-    let args = [left, right].map(|value| FunctionArg::Unnamed(FunctionArgExpr::Expr(value))).to_vec();
+    let values = [left, right].into_iter().flat_map(|value| match value {
+        Expr::Function(Function { args: FunctionArguments::List(list), .. }) => list.args,
+        value => vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(value))],
+    });
+    let args = values.collect();
     Expr::Function(Function {
         name: ObjectName::from(vec![Ident::new("coalesce")]),
         uses_odbc_syntax: false,
