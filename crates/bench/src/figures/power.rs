@@ -232,6 +232,10 @@ mod tests {
         assert_eq!(Joules { gpu: None, ..both }.together(), None);
     }
 
+    fn lines(figures: &[Figure]) -> Vec<&str> {
+        figures.iter().flat_map(|figure| &figure.series).map(|line| line.name.as_str()).collect()
+    }
+
     #[test]
     fn what_has_a_counter_is_measured_and_the_rest_refused_by_name() {
         let args = MeasureArgs {
@@ -266,13 +270,14 @@ mod tests {
                     }
                 }
             });
-            let measured = measure(&bench, &meters());
+            // On a busy machine that thread may not run while a join this small does.
+            let has_moved = |outcome: &Outcome| matches!(outcome, Outcome::Done(figures) if lines(figures).len() == 2);
+            let measured = (0..1000).map(|_| measure(&bench, &meters()).unwrap()).find(has_moved);
             is_done.store(true, Ordering::Relaxed);
-            measured.unwrap()
+            measured
         });
-        let Outcome::Done(figures) = measured else { panic!("{measured}") };
-        let lines: Vec<_> = figures.iter().flat_map(|figure| &figure.series).map(|line| line.name.as_str()).collect();
-        assert_eq!((figures.len(), lines), (1, vec!["no_partition", "radix"]), "{figures:?}");
+        let Some(Outcome::Done(figures)) = measured else { panic!("no joules of both joins in 1,000 tries") };
+        assert_eq!((figures.len(), lines(&figures)), (1, vec!["no_partition", "radix"]), "{figures:?}");
         assert!(figures[0].series.iter().flat_map(|line| &line.points).all(|point| point.1 > 0.0), "{figures:?}");
         let notes = figures[0].notes.join("\n");
         assert!(notes.contains("triton, gpu_no_partition: refused, it counts nothing"), "{notes}");

@@ -77,6 +77,10 @@ impl Destination {
             Self::Folder { .. } | Self::Table(_) if !found.is_dir() => {
                 exec_err!("{self} cannot be written: it is a file, and not a folder")
             }
+            // Nor is what is in a folder that must not be written.
+            Self::Folder { .. } | Self::Table(_) if let Err(error) = may_write(path) => {
+                exec_err!("{self} cannot be written: {error}")
+            }
             Self::Table(_) => Ok(()),
             Self::Folder { extension, overwrites, .. } => self.check_files(extension, *overwrites),
         }
@@ -147,6 +151,18 @@ fn find_file(folder: &Path, depth: usize, wanted: &dyn Fn(&str) -> bool) -> io::
         }
     }
     Ok(None)
+}
+
+/// Refuses a folder in which this process must not make files.
+#[cfg(target_os = "linux")]
+fn may_write(folder: &Path) -> io::Result<()> {
+    use rustix::fs::{Access, access};
+    Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn may_write(_: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 #[cfg(unix)]

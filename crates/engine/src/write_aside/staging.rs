@@ -39,8 +39,15 @@ impl Staging {
     /// When something at the destination must not be replaced, or the directory cannot be made.
     pub fn open(destination: Destination) -> Result<Self> {
         destination.check()?;
-        let directory = LockedDirectory::for_writing(&destination.anchor()).map_err(|error| {
-            let anchor = destination.anchor();
+        let anchor = destination.anchor();
+        let directory = LockedDirectory::for_writing(&anchor).or_else(|error| {
+            // Files that come into a folder need no rights above it.
+            let place = destination.resolved();
+            let is_denied = matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem);
+            let is_folder = !matches!(destination, Destination::File(_)) && place.is_dir();
+            if is_denied && is_folder { LockedDirectory::for_writing(&place).map_err(|_| error) } else { Err(error) }
+        });
+        let directory = directory.map_err(|error| {
             exec_datafusion_err!(
                 "{destination} cannot be written: a directory for its unfinished files cannot be made in '{}': {error}",
                 anchor.display()
@@ -98,13 +105,16 @@ impl Staging {
         drop(state);
         let placed = match &self.destination {
             Destination::File(_) => self.place_file(&directory, &files),
-            Destination::Table(_) => self.place_each(&directory, &files),
-            Destination::Folder { overwrites, .. } => {
-                // Another statement may have written files in the meantime, and may move them there now.
-                let _lock = locked_folder(&self.place);
-                self.destination.check()?;
-                self.place_folder(&directory, &files, *overwrites)
-            }
+            // Another statement may move files there now, or a folder to its place.
+            Destination::Table(_) => locked_folder(&self.place).and_then(|_lock| self.place_each(&directory, &files)),
+            Destination::Folder { overwrites, .. } => match locked_folder(&self.place) {
+                Ok(_lock) => {
+                    // It may have written files in the meantime.
+                    self.destination.check()?;
+                    self.place_folder(&directory, &files, *overwrites)
+                }
+                Err(error) => Err(error),
+            },
         };
         placed.map_err(|error| {
             exec_datafusion_err!("{} cannot be written: {error}. What was there is unchanged", self.destination)
@@ -204,17 +214,48 @@ impl Staging {
     }
 }
 
-/// A lock on a folder that is there, so that each of several statements that move files into it finds all files of the one
-/// before.
-fn locked_folder(folder: &Path) -> Option<File> {
+/// A lock on a folder, so that each of several statements that move files into it finds all files of the one before. None if
+/// there is no such folder.
+fn locked_folder(path: &Path) -> io::Result<Option<File>> {
     const LONGEST: Duration = Duration::from_secs(5);
-    let folder = File::open(folder).ok()?;
     let start = Instant::now();
-    // Moves take milliseconds. Who holds the lock for longer is another program, perhaps the one that started this one.
-    while matches!(folder.try_lock(), Err(TryLockError::WouldBlock)) && start.elapsed() < LONGEST {
-        thread::sleep(Duration::from_millis(1));
+    loop {
+        let folder = match File::open(path) {
+            Ok(folder) => folder,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match folder.try_lock() {
+            // A statement that had it may have put another folder in its place.
+            Ok(()) if is_at(&folder, path)? => return Ok(Some(folder)),
+            Ok(()) => continue,
+            // Moves take milliseconds. Who holds the lock for longer is another program, perhaps the one that started this one.
+            Err(TryLockError::WouldBlock) if start.elapsed() < LONGEST => thread::sleep(Duration::from_millis(1)),
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::new(ErrorKind::WouldBlock, "another program holds a lock on the folder"));
+            }
+            // The file system has no locks.
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => return Ok(Some(folder)),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
     }
-    Some(folder)
+}
+
+/// Whether a folder is still the one at `path`.
+#[cfg(unix)]
+fn is_at(folder: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let opened = folder.metadata()?;
+    match fs::metadata(path) {
+        Ok(there) => Ok((opened.dev(), opened.ino()) == (there.dev(), there.ino())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> io::Result<bool> {
+    Ok(true)
 }
 
 fn part(directory: &LockedDirectory, number: usize) -> PathBuf {

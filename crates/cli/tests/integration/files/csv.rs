@@ -186,6 +186,33 @@ fn a_value_that_contradicts_the_first_rows_is_named_with_its_line() {
 }
 
 #[test]
+fn a_value_of_which_its_type_has_only_a_part_is_named_with_its_line() {
+    let shell = Shell::new();
+    for (first, later, data_type) in [
+        ("2024-01-31 10:00:00", "2024-01-31 10:00:00.5", "Timestamp(s)"),
+        ("2024-01-31T10:00:00Z", "2024-01-31T10:00:00.000001Z", "Timestamp(s)"),
+        ("2024-01-31 10:00:00", "2016-12-31 23:59:60", "Timestamp(s)"),
+        ("2024-01-31", "2024-01-31 10:00:00", "Date32"),
+        ("1.5", "1e999", "Float64"),
+    ] {
+        shell.write("x.csv", format!("a,b\n{}9,{later}\n", format!("1,{first}\n").repeat(100)));
+        let sql = "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 'x.csv' OPTIONS ('format.schema_infer_max_rec' '100'); \
+                   SELECT max(b) FROM t";
+        let error = shell.fail(&["-c", sql]);
+        let value = format!("has '{later}' in the column 'b', whose type is {data_type}");
+        assert!(error.contains("line 102 of") && error.contains(&value), "{error}");
+        let all = sql.replace("'100'", "'1000'");
+        let kept = shell.rows(&format!("{all}; SELECT count(*) AS c FROM t WHERE b IS NOT NULL"));
+        assert_eq!(kept.last().unwrap(), "{\"c\":101}", "{later}");
+    }
+    // Nothing is lost.
+    shell.write("x.csv", "a,b,c\n2024-01-31,2024-01-31 10:00:00.123000,inf\n");
+    let sql = "CREATE EXTERNAL TABLE t (a DATE, b TIMESTAMP(3), c DOUBLE) STORED AS CSV LOCATION 'x.csv' OPTIONS \
+               ('format.has_header' 'true'); SELECT CAST(b AS VARCHAR) AS b, c > 1 AS c FROM t";
+    assert_eq!(shell.rows(sql), ["{\"b\":\"2024-01-31T10:00:00.123\",\"c\":true}"]);
+}
+
+#[test]
 fn byte_order_marks_and_line_ends_of_windows_are_no_values() {
     let shell = Shell::new();
     shell.write("x.csv", "\u{feff}a,b\r\n1,x\r\n2,y\r\n");

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, NullBufferBuilder, RecordBatch, StringArray, new_null_array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, NullBufferBuilder, RecordBatch, StringArray, new_null_array,
+};
 use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::kernels::nullif::nullif;
 use arrow::compute::{CastOptions, cast_with_options, regexp_is_match_scalar};
@@ -11,6 +13,7 @@ use arrow::record_batch::RecordBatchOptions;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 
 use super::lexer::Fields;
+use super::types::first_lossy;
 
 /// The most bytes of text that a column of a batch holds.
 const COLUMN_BYTES: usize = 1 << 30;
@@ -202,17 +205,20 @@ impl Layout {
             return Ok(text);
         }
         let strict = CastOptions { safe: false, ..CastOptions::default() };
-        let Err(error) = cast_with_options(&text, data_type, &strict).map(|array| {
-            text = array;
-        }) else {
-            return Ok(text);
+        let row = match cast_with_options(&text, data_type, &strict) {
+            Ok(array) => match first_lossy(text.as_string(), &array) {
+                None => return Ok(array),
+                Some(row) => row,
+            },
+            Err(error) => {
+                let lenient = CastOptions { safe: true, ..CastOptions::default() };
+                cast_with_options(&text, data_type, &lenient)
+                    .ok()
+                    .and_then(|cast| (0..lines.len()).find(|row| text.is_valid(*row) && cast.is_null(*row)))
+                    .ok_or_else(|| (0, error.to_string()))?
+            }
         };
-        let lenient = CastOptions { safe: true, ..CastOptions::default() };
-        let bad = cast_with_options(&text, data_type, &lenient)
-            .ok()
-            .and_then(|cast| (0..lines.len()).find(|row| text.is_valid(*row) && cast.is_null(*row)));
-        let Some(row) = bad else { return Err((0, error.to_string())) };
-        let value = text.as_any().downcast_ref::<StringArray>().map_or("", |text| text.value(row));
+        let value = text.as_string::<i32>().value(row);
         let column = field.name();
         Err((
             row,

@@ -1,9 +1,9 @@
 //! The types of columns that text is read as.
 
 use arrow::array::timezone::Tz;
-use arrow::array::{Array, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use arrow::compute::kernels::cast_utils::{Parser, string_to_datetime, string_to_timestamp_nanos};
-use arrow::datatypes::{DataType, Date32Type, TimeUnit};
+use arrow::datatypes::{DataType, Date32Type, Float32Type, Float64Type, TimeUnit};
 
 /// What the values of a column that were looked at could all be, in a set of [`Kind`]s, with [`FAR`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -123,10 +123,53 @@ fn time(value: &str) -> Option<Kind> {
     let kind = shape_of_time(value.as_bytes())?;
     let is_one = match kind {
         Kind::Date => Date32Type::parse(value).is_some(),
+        _ if has_leap_second(value) => false,
         Kind::FineTime => string_to_timestamp_nanos(value).is_ok(),
         _ => "+00:00".parse::<Tz>().is_ok_and(|utc| string_to_datetime(&utc, value).is_ok()),
     };
     is_one.then_some(kind)
+}
+
+/// The first value that its type has only a part of, though it can be cast: `1e999` as a floating-point number, a time of day as
+/// a date, and parts of a second that are finer than the type.
+pub fn first_lossy(values: &StringArray, array: &ArrayRef) -> Option<usize> {
+    let first = |is_lossy: &dyn Fn(usize, &str) -> bool| {
+        (0..values.len()).find(|row| values.is_valid(*row) && is_lossy(*row, values.value(*row)))
+    };
+    // "inf" is infinite, and no more than that.
+    let is_digit = |value: &str| value.bytes().any(|byte| byte.is_ascii_digit());
+    match array.data_type() {
+        DataType::Float32 => {
+            let numbers = array.as_primitive::<Float32Type>();
+            first(&|row, value| numbers.value(row).is_infinite() && is_digit(value))
+        }
+        DataType::Float64 => {
+            let numbers = array.as_primitive::<Float64Type>();
+            first(&|row, value| numbers.value(row).is_infinite() && is_digit(value))
+        }
+        DataType::Date32 => first(&|_, value| value.len() > 10 && value.contains(':')),
+        DataType::Timestamp(unit, _) => {
+            let digits = match unit {
+                TimeUnit::Second => 0,
+                TimeUnit::Millisecond => 3,
+                TimeUnit::Microsecond => 6,
+                TimeUnit::Nanosecond => 9,
+            };
+            first(&|_, value| has_leap_second(value) || is_finer_than(value, digits))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a time has a second 60, which no type has: it would be read as the second before.
+fn has_leap_second(time: &str) -> bool {
+    time.as_bytes().get(16..19) == Some(b":60")
+}
+
+/// Whether a time has parts of a second that take more than so many digits.
+fn is_finer_than(time: &str, digits: usize) -> bool {
+    let part = time.split_once('.').map_or("", |(_, part)| part);
+    part.bytes().take_while(u8::is_ascii_digit).skip(digits).any(|digit| digit != b'0')
 }
 
 /// What a text looks like that has digits where dates and times have them.
@@ -204,6 +247,7 @@ mod tests {
             &["2024-02-31"],
             &["2024-01-31 24:00:01"],
             &["2024-01-31 10:61:00"],
+            &["2016-12-31 23:59:60"],
             &["2024-01-31 10:00:00+99:00"],
             &["2263-01-01 10:00:00.5"],
             &["9999-12-31", "2024-01-31 10:00:00.5"],

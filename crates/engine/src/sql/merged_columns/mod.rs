@@ -14,13 +14,14 @@
 //! What a name without a table means depends on the columns of all tables of `FROM`. So each of them is planned for its
 //! schema first.
 
+mod names;
 mod scope;
 mod select;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use datafusion::common::{DFSchemaRef, Result};
+use datafusion::common::{DFSchemaRef, Result, plan_err};
 use datafusion::execution::SessionState;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::planner::IdentNormalizer;
@@ -31,10 +32,15 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::row_membership;
+use names::{Findings, Subqueries};
 use scope::{merged_tables, only_part};
 use select::rewrite_select;
 
 /// Rewrites all queries of a statement that have a join with `USING` or `NATURAL`.
+///
+/// # Errors
+/// A plan error where it cannot be told whether a name in a subquery means a merged column, or where a result would have a merged
+/// column beside another of its name.
 ///
 /// A query stays as it is if a table in its `FROM` cannot be planned alone, because it refers to others (`LATERAL`) or has an
 /// error, which planning the statement then tells.
@@ -45,6 +51,7 @@ pub(super) async fn write_out(state: &SessionState, statement: &mut Statement) -
         match next_outcome(statement, &normalizer, &schemas) {
             None => return Ok(()),
             Some(Outcome::Rewritten) => {}
+            Some(Outcome::Refused(reason)) => return plan_err!("{reason}"),
             Some(Outcome::Needs(queries)) => {
                 for query in queries {
                     let text = query.to_string();
@@ -77,6 +84,8 @@ enum Outcome {
     Needs(Vec<Query>),
     /// A query is rewritten, so that those around it can be looked at.
     Rewritten,
+    /// The statement has no plan, for this reason.
+    Refused(String),
 }
 
 /// A walk over a statement up to the first query that has work.
@@ -97,14 +106,33 @@ struct Enclosing {
     expressions: Vec<*const Query>,
 }
 
+impl Enclosing {
+    fn of(query: &Query) -> Self {
+        let expressions = query.with.iter().flat_map(|with| &with.cte_tables).map(|table| &raw const *table.query);
+        let expressions: Vec<_> = expressions.collect();
+        Self { with: query.with.clone(), visible: expressions.len(), expressions }
+    }
+
+    /// Goes on to a query in it.
+    fn enter(&mut self, query: &Query) {
+        let position = self.expressions.iter().position(|expression| std::ptr::eq(*expression, query));
+        self.visible = position.unwrap_or(self.expressions.len());
+    }
+
+    /// Goes on behind its common table expressions.
+    fn leave(&mut self) {
+        self.visible = self.expressions.len();
+    }
+}
+
 impl Writing<'_> {
     /// Rewrites the `SELECT`s of a query.
     fn write(&self, query: &mut Query) -> Option<Outcome> {
-        let (mut needed, mut is_rewritten) = (vec![], false);
+        let mut needed = vec![];
         let mut written = vec![];
         for select in selects_of(&mut query.body) {
-            let probes: Vec<_> =
-                merged_tables(&select.from).into_iter().filter_map(|factor| self.probe(factor)).collect();
+            let tables = merged_tables(&select.from).into_iter();
+            let probes: Vec<_> = tables.filter_map(|factor| self.probe(&[table(factor)], &[])).collect();
             let known: Vec<_> = probes.iter().map(|probe| self.schemas.get(&probe.to_string())).collect();
             let (unknown, known): (Vec<_>, Vec<_>) =
                 probes.into_iter().zip(known).partition(|(_, schema)| schema.is_none());
@@ -115,51 +143,71 @@ impl Writing<'_> {
         if !needed.is_empty() {
             return Some(Outcome::Needs(needed));
         }
-        let mut only = None;
+        let subqueries = Subqueries::new(self);
+        let (mut rewritten, mut order) = (vec![], query.order_by.clone());
+        // ORDER BY behind UNION names columns of the result alone.
+        let is_ordered = matches!(written.as_slice(), [_]);
         for (select, schemas) in written {
             if schemas.is_empty() {
                 continue;
             }
             // Left as it is where a name is ambiguous.
-            let mut rewritten = select.clone();
-            if let Some(names) = rewrite_select(&mut rewritten, schemas, self.normalizer) {
-                *select = rewritten;
-                only = Some(names);
-                is_rewritten = true;
+            let mut new = select.clone();
+            if let Some(names) = rewrite_select(&mut new, schemas, self.normalizer, &subqueries) {
+                rewritten.push((select, new));
+                if let (true, Some(order)) = (is_ordered, &mut order) {
+                    names.write(order, &subqueries);
+                }
             }
         }
-        // ORDER BY behind UNION names columns of the result alone.
-        if let (SetExpr::Select(_), Some(names), Some(order)) = (&*query.body, only, &mut query.order_by) {
-            names.write(order);
+        let Findings { needed, refused } = subqueries.findings();
+        if rewritten.is_empty() {
+            return None;
         }
-        is_rewritten.then_some(Outcome::Rewritten)
+        if !needed.is_empty() {
+            return Some(Outcome::Needs(needed));
+        }
+        if let Some(reason) = refused {
+            return Some(Outcome::Refused(reason));
+        }
+        for (select, new) in rewritten {
+            *select = new;
+        }
+        query.order_by = order;
+        Some(Outcome::Rewritten)
     }
 
-    /// The query of all columns of a table of the `FROM` that is visited. None for one that reads the recursive expression
-    /// that it is part of.
-    fn probe(&self, factor: &TableFactor) -> Option<Query> {
+    /// The query of all columns of tables in the query that is visited, or in queries `inside` it, the outer one first. None
+    /// for tables that it cannot be asked of alone.
+    fn probe(&self, from: &[TableWithJoins], inside: &[&Enclosing]) -> Option<Query> {
         let mut named = vec![];
-        let _ = visit_relations(factor, |name| {
-            named.extend(only_part(name).map(|name| self.normalizer.normalize(name)));
-            ControlFlow::<()>::Continue(())
-        });
+        for tables in from {
+            let _ = visit_relations(tables, |name| {
+                named.extend(only_part(name).map(|name| self.normalizer.normalize(name)));
+                ControlFlow::<()>::Continue(())
+            });
+        }
         let is_named = |table: &Cte| named.contains(&self.normalizer.normalize(table.alias.name.clone()));
-        let mut probe = all_columns_of(TableWithJoins { relation: factor.clone(), joins: vec![] })?;
-        for enclosing in self.queries.iter().rev() {
+        let mut probe = all_columns_of(from.to_vec())?;
+        for enclosing in inside.iter().copied().rev().chain(self.queries.iter().rev()) {
             let Some(with) = enclosing.with.as_ref() else { continue };
-            if with.recursive && with.cte_tables.get(enclosing.visible).is_some_and(is_named) {
-                return None;
-            }
-            if !with.cte_tables[..enclosing.visible].iter().any(is_named) {
+            let itself = with.cte_tables.get(enclosing.visible).filter(|table| with.recursive && is_named(table));
+            let before = &with.cte_tables[..enclosing.visible];
+            if itself.is_none() && !before.iter().any(is_named) {
                 continue;
             }
             if probe.with.is_some() {
-                let mut around = all_columns_of(TableWithJoins { relation: factor.clone(), joins: vec![] })?;
+                let mut around = all_columns_of(from.to_vec())?;
                 around.body = Box::new(SetExpr::Query(Box::new(probe)));
                 probe = around;
             }
-            let mut with = with.clone();
-            with.cte_tables.truncate(enclosing.visible);
+            let mut with = With { cte_tables: before.to_vec(), ..with.clone() };
+            if let Some(table) = itself {
+                // A recursive expression has the columns of the rows that it begins with.
+                let SetExpr::SetOperation { left, .. } = table.query.body.as_ref() else { return None };
+                let query = Query { body: left.clone(), ..(*table.query).clone() };
+                with.cte_tables.push(Cte { query: Box::new(query), ..table.clone() });
+            }
             probe.with = Some(with);
         }
         Some(probe)
@@ -171,18 +219,15 @@ impl VisitorMut for Writing<'_> {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         if let Some(parent) = self.queries.last_mut() {
-            let position = parent.expressions.iter().position(|expression| *expression == &raw const *query);
-            parent.visible = position.unwrap_or(parent.expressions.len());
+            parent.enter(query);
         }
-        let expressions = query.with.iter().flat_map(|with| &with.cte_tables).map(|table| &raw const *table.query);
-        let expressions: Vec<_> = expressions.collect();
-        self.queries.push(Enclosing { with: query.with.clone(), visible: expressions.len(), expressions });
+        self.queries.push(Enclosing::of(query));
         ControlFlow::Continue(())
     }
 
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         if let Some(visited) = self.queries.last_mut() {
-            visited.visible = visited.expressions.len();
+            visited.leave();
         }
         self.outcome = self.write(query);
         self.queries.pop();
@@ -192,7 +237,7 @@ impl VisitorMut for Writing<'_> {
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
         // A join with a name is a table, which has its merged columns once.
         if let TableFactor::NestedJoin { table_with_joins, alias: alias @ Some(_) } = factor
-            && let Some(subquery) = all_columns_of((**table_with_joins).clone())
+            && let Some(subquery) = all_columns_of(vec![(**table_with_joins).clone()])
         {
             let subquery = Box::new(subquery);
             *factor = TableFactor::Derived { lateral: false, subquery, alias: alias.take(), sample: None };
@@ -202,24 +247,36 @@ impl VisitorMut for Writing<'_> {
 }
 
 /// `SELECT * FROM` these tables.
-fn all_columns_of(tables: TableWithJoins) -> Option<Query> {
+fn all_columns_of(tables: Vec<TableWithJoins>) -> Option<Query> {
     let parsed = Parser::parse_sql(&GenericDialect, "SELECT * FROM t").ok()?;
     let Some(ast::Statement::Query(mut query)) = parsed.into_iter().next() else { return None };
     if let SetExpr::Select(select) = query.body.as_mut() {
-        select.from = vec![tables];
+        select.from = tables;
     }
     Some(*query)
 }
 
+fn table(factor: &TableFactor) -> TableWithJoins {
+    TableWithJoins { relation: factor.clone(), joins: vec![] }
+}
+
 /// The `SELECT`s of a query and its set operations. Queries in parentheses are visited on their own.
 fn selects_of(body: &mut SetExpr) -> Vec<&mut Select> {
-    let (mut selects, mut pending) = (vec![], vec![body]);
+    let selects = trees_of(body).into_iter().filter_map(|tree| match tree {
+        SetExpr::Select(select) => Some(select.as_mut()),
+        _ => None,
+    });
+    selects.collect()
+}
+
+/// What set operations combine, or all of a query without one.
+fn trees_of(body: &mut SetExpr) -> Vec<&mut SetExpr> {
+    let (mut trees, mut pending) = (vec![], vec![body]);
     while let Some(tree) = pending.pop() {
         match tree {
-            SetExpr::Select(select) => selects.push(select.as_mut()),
             SetExpr::SetOperation { left, right, .. } => pending.extend([left.as_mut(), right.as_mut()]),
-            _ => {}
+            tree => trees.push(tree),
         }
     }
-    selects
+    trees
 }

@@ -1,15 +1,13 @@
 //! The columns that a `FROM` gives, and what the merged ones are.
 
-use std::ops::ControlFlow;
-
 use datafusion::common::{DFSchemaRef, TableReference};
 use datafusion::sql::planner::IdentNormalizer;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
-    JoinConstraint, JoinOperator, ObjectName, Query, TableFactor, TableWithJoins, Value, ValueWithSpan, VisitMut,
-    VisitorMut,
+    JoinConstraint, JoinOperator, ObjectName, TableFactor, TableWithJoins, Value, ValueWithSpan,
 };
 
+use super::names::Subqueries;
 use crate::sql::balance::balanced;
 
 /// What names of columns mean in a query.
@@ -91,10 +89,15 @@ fn collect_tables<'t>(joined: &'t TableWithJoins, tables: &mut Vec<&'t TableFact
 impl Scope {
     /// Writes the joins of a `FROM` with `ON`. `schemas` are those of its [`merged_tables`]. None where a name is ambiguous
     /// or not there, or a join is of a kind that is not known.
-    pub fn of(from: &mut [TableWithJoins], schemas: Vec<DFSchemaRef>, normalizer: &IdentNormalizer) -> Option<Self> {
+    pub fn of(
+        from: &mut [TableWithJoins],
+        schemas: Vec<DFSchemaRef>,
+        normalizer: &IdentNormalizer,
+        subqueries: &Subqueries<'_>,
+    ) -> Option<Self> {
         let mut schemas = schemas.into_iter();
         from.iter_mut().try_fold(Self::default(), |scope, joined| {
-            Some(scope.and(Self::of_joins(joined, &mut schemas, normalizer)?))
+            Some(scope.and(Self::of_joins(joined, &mut schemas, normalizer, subqueries)?))
         })
     }
 
@@ -102,11 +105,12 @@ impl Scope {
         joined: &mut TableWithJoins,
         schemas: &mut dyn Iterator<Item = DFSchemaRef>,
         normalizer: &IdentNormalizer,
+        subqueries: &Subqueries<'_>,
     ) -> Option<Self> {
-        let mut scope = Self::of_factor(&mut joined.relation, schemas, normalizer)?;
+        let mut scope = Self::of_factor(&mut joined.relation, schemas, normalizer, subqueries)?;
         for join in &mut joined.joins {
-            let right = Self::of_factor(&mut join.relation, schemas, normalizer)?;
-            scope = scope.join(right, &mut join.join_operator, normalizer)?;
+            let right = Self::of_factor(&mut join.relation, schemas, normalizer, subqueries)?;
+            scope = scope.join(right, &mut join.join_operator, normalizer, subqueries)?;
         }
         Some(scope)
     }
@@ -115,10 +119,11 @@ impl Scope {
         factor: &mut TableFactor,
         schemas: &mut dyn Iterator<Item = DFSchemaRef>,
         normalizer: &IdentNormalizer,
+        subqueries: &Subqueries<'_>,
     ) -> Option<Self> {
         if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
             // Recursion as deep as parentheses, which the parser limits.
-            return Self::of_joins(table_with_joins, schemas, normalizer);
+            return Self::of_joins(table_with_joins, schemas, normalizer, subqueries);
         }
         let schema = schemas.next()?;
         let mut scope = Self::default();
@@ -137,7 +142,13 @@ impl Scope {
     }
 
     /// The columns of a join, whose constraint is written with `ON`.
-    fn join(self, right: Self, operator: &mut JoinOperator, normalizer: &IdentNormalizer) -> Option<Self> {
+    fn join(
+        self,
+        right: Self,
+        operator: &mut JoinOperator,
+        normalizer: &IdentNormalizer,
+        subqueries: &Subqueries<'_>,
+    ) -> Option<Self> {
         let (make, gives, constraint) = parts(operator)?;
         let names: Vec<_> = match constraint {
             JoinConstraint::None => return Some(self.given(right, gives)),
@@ -145,7 +156,7 @@ impl Scope {
                 let mut condition = condition.clone();
                 let (columns, fields) = (self.columns.clone(), self.fields.clone());
                 let both = self.and(Self { columns: right.columns.clone(), fields: right.fields.clone() });
-                both.write_names(&mut condition, normalizer, &[]);
+                both.write_names(&mut condition, normalizer, &[], subqueries);
                 *operator = make(JoinConstraint::On(condition));
                 return Some(Self { columns, fields }.given(right, gives));
             }
@@ -206,48 +217,6 @@ impl Scope {
         let mut columns = self.columns.iter().filter(|column| column.name == name);
         columns.next().filter(|_| columns.next().is_none())
     }
-
-    /// Writes what names mean that mean merged columns, except for the names in `except`, and those in subqueries, which
-    /// may be their own.
-    pub fn write_names<T: VisitMut>(&self, tree: &mut T, normalizer: &IdentNormalizer, except: &[String]) {
-        let mut names = Names { scope: self, normalizer, except, queries: 0 };
-        let _ = tree.visit(&mut names);
-    }
-}
-
-struct Names<'a> {
-    scope: &'a Scope,
-    normalizer: &'a IdentNormalizer,
-    except: &'a [String],
-    queries: usize,
-}
-
-impl VisitorMut for Names<'_> {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.queries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.queries -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if self.queries == 0
-            && let Expr::Identifier(name) = expr
-        {
-            let normalized = self.normalizer.normalize(name.clone());
-            if let Some(column) = self.scope.only(&normalized).filter(|column| column.is_merged)
-                && !self.except.contains(&normalized)
-            {
-                *expr = column.value.clone();
-            }
-        }
-        ControlFlow::Continue(())
-    }
 }
 
 /// The name of a table without its catalog and schema, or of a column: the only part of a name.
@@ -275,6 +244,23 @@ fn column(table: Option<&TableReference>, name: &str) -> Expr {
 
 fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
     Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
+}
+
+/// The tables of the columns that a merged column is of.
+pub(super) fn tables_of(value: &Expr) -> Vec<&str> {
+    match value {
+        Expr::CompoundIdentifier(parts) => {
+            parts.iter().rev().nth(1).map(|table| table.value.as_str()).into_iter().collect()
+        }
+        Expr::Function(Function { args: FunctionArguments::List(list), .. }) => {
+            let values = list.args.iter().filter_map(|arg| match arg {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value),
+                _ => None,
+            });
+            values.flat_map(tables_of).collect()
+        }
+        _ => vec![],
+    }
 }
 
 /// The first of the values that is not NULL. Values that are such themselves give theirs: below one another, each would be

@@ -6,6 +6,7 @@ use datafusion::sql::sqlparser::ast::{
     ExcludeSelectItem, Expr, OrderBy, Select, SelectItem, SelectItemQualifiedWildcardKind, WildcardAdditionalOptions,
 };
 
+use super::names::Subqueries;
 use super::scope::{Column, Scope, only_part, quoted};
 
 /// What the names in an `ORDER BY` mean.
@@ -17,8 +18,8 @@ pub(super) struct OrderNames<'a> {
 }
 
 impl OrderNames<'_> {
-    pub fn write(&self, order: &mut OrderBy) {
-        self.scope.write_names(order, self.normalizer, &self.outputs);
+    pub fn write(&self, order: &mut OrderBy, subqueries: &Subqueries<'_>) {
+        self.scope.write_names(order, self.normalizer, &self.outputs, subqueries);
     }
 }
 
@@ -27,12 +28,13 @@ pub(super) fn rewrite_select<'n>(
     select: &mut Select,
     schemas: Vec<DFSchemaRef>,
     normalizer: &'n IdentNormalizer,
+    subqueries: &Subqueries<'_>,
 ) -> Option<OrderNames<'n>> {
-    let scope = Scope::of(&mut select.from, schemas, normalizer)?;
+    let scope = Scope::of(&mut select.from, schemas, normalizer, subqueries)?;
     let mut items = vec![];
     for item in std::mem::take(&mut select.projection) {
         match item {
-            SelectItem::Wildcard(options) => items.extend(all_columns(options, &scope, normalizer)?),
+            SelectItem::Wildcard(options) => items.extend(all_columns(options, &scope, normalizer, subqueries)?),
             SelectItem::UnnamedExpr(Expr::Identifier(name)) => {
                 let normalized = normalizer.normalize(name.clone());
                 items.push(match scope.only(&normalized).filter(|column| column.is_merged) {
@@ -41,15 +43,28 @@ pub(super) fn rewrite_select<'n>(
                 });
             }
             mut item => {
-                scope.write_names(&mut item, normalizer, &[]);
+                scope.write_names(&mut item, normalizer, &[], subqueries);
                 items.push(item);
             }
         }
     }
-    let outputs = items.iter().flat_map(|item| output_names(item, &scope, normalizer)).collect();
+    let outputs: Vec<_> = items.iter().flat_map(|item| output_names(item, &scope, normalizer)).collect();
+    // The planner cannot have a column of no table beside one of a table that has its name.
+    let is_doubled = |column: &&Column| {
+        let is_of_a_table = matches!(column.value, Expr::CompoundIdentifier(_));
+        let has_its_name = |item: &SelectItem| *item == item_of(column);
+        let count = outputs.iter().filter(|output| **output == column.name).count();
+        column.is_merged && !is_of_a_table && count > 1 && items.iter().any(has_its_name)
+    };
+    if let Some(Column { name, .. }) = scope.columns.iter().find(is_doubled) {
+        subqueries.refuse(format!(
+            "The result has the column {name} that a FULL JOIN merges, and another of that name. Name the columns, and give one of \
+             them another name, as in SELECT {name} AS merged_{name}"
+        ));
+    }
     // All that is left has names in the scope of this FROM.
     let from = std::mem::take(&mut select.from);
-    scope.write_names(select, normalizer, &[]);
+    scope.write_names(select, normalizer, &[], subqueries);
     (select.from, select.projection) = (from, items);
     Some(OrderNames { scope, outputs, normalizer })
 }
@@ -59,6 +74,7 @@ fn all_columns(
     options: WildcardAdditionalOptions,
     scope: &Scope,
     normalizer: &IdentNormalizer,
+    subqueries: &Subqueries<'_>,
 ) -> Option<Vec<SelectItem>> {
     if options.opt_ilike.is_some() || options.opt_rename.is_some() || options.opt_alias.is_some() {
         return None;
@@ -84,7 +100,7 @@ fn all_columns(
     }
     let mut replaced = options.opt_replace.map(|replace| replace.items).unwrap_or_default();
     for item in &mut replaced {
-        scope.write_names(&mut item.expr, normalizer, &[]);
+        scope.write_names(&mut item.expr, normalizer, &[], subqueries);
     }
     let items =
         columns.iter().map(|column| match replaced.iter().find(|replaced| replaced.column_name.value == column.name) {

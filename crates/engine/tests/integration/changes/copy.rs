@@ -312,6 +312,38 @@ async fn of_copies_at_the_same_time_one_is_there_and_whole() {
     assert!(folder.names().iter().all(|name| !name.starts_with('.')), "{:?}", folder.names());
 }
 
+/// Rows of an `INSERT` may be overwritten by a `COPY`, all of them or none.
+#[tokio::test(flavor = "multi_thread")]
+async fn inserts_beside_copies_are_whole() {
+    const ROWS: usize = 1000;
+    let (session, folder) = (session(), Folder::new());
+    let out = folder.path("out/");
+    let copied = |number: usize| {
+        format!(
+            "COPY (SELECT {number} AS n, value AS v FROM range({ROWS})) TO '{out}' STORED AS CSV OPTIONS (overwrite true)"
+        )
+    };
+    run(&session, &copied(0)).await;
+    run(&session, &format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{out}'")).await;
+    for round in 0..20 {
+        let statements = (0..4).map(|number| match number {
+            0 => copied(100 * round),
+            number => format!("INSERT INTO t SELECT {}, value FROM range({ROWS})", 100 * round + number),
+        });
+        let running: Vec<_> = statements
+            .map(|sql| {
+                let session = session.clone();
+                tokio::spawn(async move { try_run(&session, &sql).await.map(|_| ()) })
+            })
+            .collect();
+        for statement in running {
+            statement.await.unwrap().unwrap();
+        }
+        let parts = run(&session, &format!("SELECT n, count(*) FROM t GROUP BY n HAVING count(*) <> {ROWS}")).await;
+        assert!(parts.is_empty(), "round {round}: {parts:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_a_killed_process_left_goes_with_the_next_copy() {
     let (session, folder) = (session(), Folder::new());

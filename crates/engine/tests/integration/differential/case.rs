@@ -55,6 +55,8 @@ pub struct Tally {
     pub several_passes: usize,
     /// Budgeted runs in which a sort, an aggregate or a repartition ran out of memory: they say nothing of joins.
     pub others_starved: usize,
+    /// Runs under a budget that is less than what their plan needs.
+    pub below_floors: usize,
     /// Spilled runs that were repeated without spilling, and failed as they must.
     pub failed_without_spilling: usize,
     /// Repeated likewise, and found memory enough.
@@ -85,6 +87,7 @@ impl Tally {
         self.recursed += other.recursed;
         self.several_passes += other.several_passes;
         self.others_starved += other.others_starved;
+        self.below_floors += other.below_floors;
         self.failed_without_spilling += other.failed_without_spilling;
         self.fitted_without_spilling += other.fitted_without_spilling;
         self.device_rows += other.device_rows;
@@ -246,6 +249,18 @@ impl Case {
                 && (!error.to_string().contains("join") || others_took_more)
             {
                 tally.others_starved += 1;
+                continue;
+            }
+            // A join that shares its build side in ample memory may be partitioned in little: its streams have a floor each.
+            let floors = &run.report.floors;
+            let needed = match memory {
+                Memory::Ample => 0,
+                Memory::Greedy(_) => others + floors.iter().sum::<usize>(),
+                Memory::Fair(_) => others + sharers * floors.iter().max().unwrap_or(&0),
+                Memory::JoinLimit(_) => *floors.iter().max().unwrap_or(&0),
+            };
+            if memory.limit() < needed && run.answer.as_ref().is_err_and(is_out_of_memory) {
+                tally.below_floors += 1;
                 continue;
             }
             judge.check(&name, &session, &run).await?;

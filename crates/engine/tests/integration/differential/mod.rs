@@ -98,7 +98,7 @@ pub fn run_cases(queries: usize, run: impl Fn(u64) -> Result<Tally, String> + Sy
 fn judge(tally: &Tally) {
     println!(
         "{} queries with {} equi-joins, {} refused by stock DataFusion; {} runs under a budget, of which {} spilled, {} \
-         recursed, {} took several passes; {} starved elsewhere; with spilling off, {} failed and {} did not; the resident memory of \
+         recursed, {} took several passes; {} starved elsewhere, {} had less than they need; with spilling off, {} failed and {} did not; the resident memory of \
          {} was measured",
         tally.queries,
         tally.equi_joins,
@@ -108,6 +108,7 @@ fn judge(tally: &Tally) {
         tally.recursed,
         tally.several_passes,
         tally.others_starved,
+        tally.below_floors,
         tally.failed_without_spilling,
         tally.fitted_without_spilling,
         tally.measured
@@ -118,6 +119,7 @@ fn judge(tally: &Tally) {
     let sample = tally.refused.iter().take(5).cloned().collect::<Vec<_>>().join("\n");
     assert!(tally.refused.len() * 20 <= tally.queries, "stock DataFusion refuses too many queries:\n{sample}");
     assert!(tally.others_starved * 10 <= tally.budgeted, "too many runs starve outside of their joins");
+    assert!(tally.below_floors * 20 <= tally.budgeted, "too many budgets are less than what joins need");
     assert!(tally.spilled * 2 >= tally.budgeted, "fewer than half of the runs under a budget spilled");
     assert!(tally.recursed * 10 >= tally.budgeted, "fewer than a tenth of the runs under a budget recursed");
     assert!(tally.several_passes > 0, "no run took several passes over a partition");
