@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::tokenizer::Location;
 pub use describe::{describe, plain};
 pub use place::Place;
 pub use suggest::nearest;
+pub use words::missing_table;
 
 /// The end of a statement, or of everything, that is not success.
 #[derive(Debug)]

@@ -195,14 +195,18 @@ fn unknown_function(text: &str, names: &Names) -> Option<String> {
     Some(format!("There is no function '{name}'.{}", did_you_mean(meant)))
 }
 
-/// `table 'datafusion.public.orderz' not found`
-fn unknown_table(text: &str, names: &Names) -> Option<String> {
+/// The name of the table that is missing, by `table 'datafusion.public.orderz' not found`.
+pub fn missing_table(text: &str) -> Option<&str> {
     let (before, rest) = text.split_once("able '")?;
-    let (name, after) = rest.split_once('\'')?;
+    let (name, after) = rest.rsplit_once('\'')?;
     if !(before.is_empty() || before.ends_with(['t', 'T'])) || !(after == " not found" || after == " doesn't exist.") {
         return None;
     }
-    let short = name.strip_prefix("datafusion.public.").unwrap_or(name);
+    Some(name.strip_prefix("datafusion.public.").unwrap_or(name))
+}
+
+fn unknown_table(text: &str, names: &Names) -> Option<String> {
+    let short = missing_table(text)?;
     let last = short.rsplit('.').next().unwrap_or(short);
     let meant = nearest(last, names.tables.iter().map(String::as_str));
     Some(format!("Table '{short}' not found.{}", did_you_mean(meant)))

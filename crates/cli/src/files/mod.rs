@@ -14,4 +14,4 @@ pub use external::ExternalTables;
 pub use format::{KNOWN_NAMES, NamedFormat};
 pub use local_only::LocalFilesOnly;
 pub use statement::{read_names, refuse_equal_names, with_files_named};
-pub use table::FileTables;
+pub use table::{FileTables, why_no_table};

@@ -21,6 +21,7 @@ use super::format::{KNOWN_NAMES, NamedFormat};
 use super::listing::{self, Found};
 use super::scan::FilesTable;
 use super::{partitions, schema};
+use crate::failure::missing_table;
 
 type State = std::sync::Weak<RwLock<SessionState>>;
 
@@ -57,7 +58,27 @@ impl UrlTableFactory for FileTables {
             state.runtime_env().object_store(&url)?;
             return plan_err!("'{name}' is written as a path, without {scheme}://: '{rest}'");
         }
-        table(&state, name, path).await.map(Some)
+        match table(&state, name, path).await {
+            Ok(table) => Ok(Some(table)),
+            // A statement that makes a table asks for its name, too. Who reads one is told by `why_no_table`.
+            Err(_) if !looks_like_files(name) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Says of a table that is not found why the folder or file of its name is none.
+pub async fn why_no_table(state: &SessionState, error: DataFusionError) -> DataFusionError {
+    let DataFusionError::Plan(text) = error.find_root() else { return error };
+    // DROP says that a table does not exist.
+    let Some(name) = missing_table(text).filter(|_| text.ends_with("not found")) else { return error };
+    let path = expand_home(name);
+    if looks_like_files(name) || !Path::new(&path).exists() {
+        return error;
+    }
+    match table(state, name, path).await {
+        Ok(_) => error,
+        Err(reason) => reason,
     }
 }
 

@@ -23,7 +23,7 @@ use super::ignored::refuse_ignored;
 use super::summarize;
 use crate::args::Format;
 use crate::failure::{Failure, Outcome, describe};
-use crate::files::{read_names, refuse_equal_names, with_files_named};
+use crate::files::{read_names, refuse_equal_names, why_no_table, with_files_named};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::session::Session;
@@ -109,8 +109,16 @@ struct Prepared {
 
 /// Plans the statement. What only changes the session is done here, and leaves nothing to run.
 async fn prepare(context: SessionContext, text: String) -> Result<Option<Prepared>> {
+    match prepare_or_miss(&context, text).await {
+        Err(error) => Err(why_no_table(&context.state(), error).await),
+        prepared => prepared,
+    }
+}
+
+/// The same, with errors that do not say why a folder is no table.
+async fn prepare_or_miss(context: &SessionContext, text: String) -> Result<Option<Prepared>> {
     if let Some(subject) = summarize::subject(&text) {
-        let frame = summarize::summary(&context, subject).await?;
+        let frame = summarize::summary(context, subject).await?;
         return Ok(Some(Prepared::of(Kind::Result, frame).await?));
     }
     let state = context.state();
@@ -121,7 +129,7 @@ async fn prepare(context: SessionContext, text: String) -> Result<Option<Prepare
     refuse_equal_names(&plan)?;
     let kind = kind_of(&plan);
     let set = settings::Change::of(&plan);
-    let frame = on_large_stack(sql::depth(&plan)?, execute_logical_plan(&context, plan)).await;
+    let frame = on_large_stack(sql::depth(&plan)?, execute_logical_plan(context, plan)).await;
     let frame = match set {
         Some(change) => frame.map_err(|error| change.refused(&error, context.state().config().options()))?,
         None => frame?,

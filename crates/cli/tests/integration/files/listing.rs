@@ -169,3 +169,31 @@ fn a_folder_of_which_an_external_table_would_leave_files_out_is_refused() {
     let sql = "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 'd/*'; SELECT sum(k) AS s FROM t";
     assert_eq!(shell.rows(sql), ["{\"s\":3}"]);
 }
+
+#[test]
+fn a_table_may_have_the_name_of_a_folder_that_is_none() {
+    let shell = Shell::new();
+    shell.write("d/below/1.csv", "k\n1\n");
+    shell.write("e/1.csv", "k\n1\n");
+    shell.write("e/2.json", "{\"k\":2}\n");
+    for folder in ["d", "e"] {
+        for made in [
+            format!("CREATE TABLE {folder} AS SELECT 7 AS k"),
+            format!("CREATE TABLE IF NOT EXISTS {folder} AS SELECT 7 AS k"),
+            format!("CREATE VIEW {folder} AS SELECT 7 AS k"),
+            format!("CREATE EXTERNAL TABLE {folder} STORED AS CSV LOCATION 'seven.csv'"),
+        ] {
+            shell.write("seven.csv", "k\n7\n");
+            assert_eq!(shell.rows(&format!("{made}; SELECT k FROM {folder}")), ["{\"k\":7}"], "{made}");
+        }
+    }
+    let reason = "no file lies in the folder 'd'";
+    for statement in
+        ["SELECT * FROM d", "SELECT * FROM 'd'", "SUMMARIZE d", "DESCRIBE d", "INSERT INTO e SELECT k FROM d"]
+    {
+        let error = shell.fail(&["-c", statement]);
+        let wanted = if statement.contains(" e ") { "files of several formats" } else { reason };
+        assert!(error.contains(wanted), "{statement}: {error}");
+    }
+    assert!(shell.fail(&["-c", "DROP TABLE d"]).contains("Table 'd' doesn't exist"));
+}
