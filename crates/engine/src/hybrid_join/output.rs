@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use arrow::array::{Array, ArrayData, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayData, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::BatchCoalescer;
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::error::ArrowError;
-use overspill_join::memory::{MAX_COPY_BYTES, copied_bytes};
+use overspill_join::memory::{MAX_COPY_BYTES, compact_column, copied_bytes};
 
 /// Rows are handed on as they come if they make this part of a full batch: beyond it, what an operator does once a
 /// batch costs less than copying the rows.
@@ -24,15 +24,20 @@ pub(crate) struct OutputBatches {
     full: VecDeque<RecordBatch>,
     /// The columns that are dictionaries, with the values of the rows gathered last.
     dictionaries: Vec<(usize, Option<ArrayData>)>,
+    /// The columns whose texts lie in blocks.
+    views: Vec<usize>,
 }
 
 impl OutputBatches {
     pub fn new(schema: &SchemaRef, batch_size: usize) -> Self {
         let is_dictionary = |index: &usize| matches!(schema.field(*index).data_type(), DataType::Dictionary(..));
+        let is_view =
+            |index: &usize| matches!(schema.field(*index).data_type(), DataType::Utf8View | DataType::BinaryView);
+        let views = (0..schema.fields().len()).filter(is_view).collect();
         let dictionaries = (0..schema.fields().len()).filter(is_dictionary).map(|index| (index, None)).collect();
         let coalescer = BatchCoalescer::new(SchemaRef::clone(schema), batch_size)
             .with_biggest_coalesce_batch_size(Some(batch_size / WORTH_HANDING_ON));
-        Self { coalescer, bytes: 0, full: VecDeque::new(), dictionaries }
+        Self { coalescer, bytes: 0, full: VecDeque::new(), dictionaries, views }
     }
 
     /// Adds rows.
@@ -57,7 +62,7 @@ impl OutputBatches {
         self.bytes += bytes;
         self.coalescer.push_batch(rows)?;
         while let Some(batch) = self.coalescer.next_completed_batch() {
-            self.full.push_back(batch);
+            self.full.push_back(self.without_spare_blocks(batch)?);
             // Those that are left came last.
             self.bytes = bytes;
         }
@@ -72,9 +77,24 @@ impl OutputBatches {
     /// Makes a batch of the rows that have been added, even if they are few.
     pub fn finish(&mut self) -> Result<(), ArrowError> {
         self.coalescer.finish_buffered_batch()?;
-        self.full.extend(self.coalescer.next_completed_batch());
+        if let Some(batch) = self.coalescer.next_completed_batch() {
+            self.full.push_back(self.without_spare_blocks(batch)?);
+        }
         self.bytes = 0;
         Ok(())
+    }
+
+    /// Arrow gathers the texts of views in blocks of up to 1 MiB, of which few rows fill only a part.
+    fn without_spare_blocks(&self, batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+        if self.views.is_empty() {
+            return Ok(batch);
+        }
+        let (schema, mut columns, rows) = batch.into_parts();
+        for column in &self.views {
+            columns[*column] = compact_column(&columns[*column])?;
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(schema, columns, &options)
     }
 
     /// Whether all rows have been taken.
@@ -87,7 +107,8 @@ impl OutputBatches {
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{ArrayRef, DictionaryArray, Int8Array, StringArray};
+    use arrow::array::{ArrayRef, DictionaryArray, Int8Array, StringArray, StringViewArray};
+    use datafusion::physical_plan::spill::get_record_batch_memory_size;
 
     use super::*;
 
@@ -96,6 +117,21 @@ mod tests {
         let column: ArrayRef =
             Arc::new(DictionaryArray::new(Int8Array::from_iter_values(from..from + 60), Arc::clone(values)));
         RecordBatch::try_from_iter([("c", column)]).unwrap()
+    }
+
+    #[test]
+    fn texts_take_the_memory_of_their_rows() {
+        let texts =
+            StringViewArray::from_iter_values((0..100).map(|row| format!("a text of some words, in row {row}")));
+        let rows = RecordBatch::try_from_iter([("c", Arc::new(texts) as ArrayRef)]).unwrap();
+        let mut output = OutputBatches::new(&rows.schema(), 1000);
+        for _ in 0..200 {
+            output.push(rows.slice(0, 50)).unwrap();
+            output.finish().unwrap();
+        }
+        let batches: Vec<_> = std::iter::from_fn(|| output.next()).collect();
+        assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 200 * 50);
+        assert!(batches.iter().all(|batch| get_record_batch_memory_size(batch) < 8000));
     }
 
     #[test]

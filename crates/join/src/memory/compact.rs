@@ -16,12 +16,13 @@ const WORTH_COPYING: usize = 2;
 /// Copies the columns that keep much more memory alive than their rows need: slices of larger arrays and views into
 /// buffers of which few bytes are used.
 pub fn compact(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
-    let columns = batch.columns().iter().map(compact_array).collect::<Result<Vec<_>, _>>()?;
+    let columns = batch.columns().iter().map(compact_column).collect::<Result<Vec<_>, _>>()?;
     // Without columns only the row count is left to keep.
     if columns.is_empty() { Ok(batch) } else { RecordBatch::try_new(batch.schema(), columns) }
 }
 
-fn compact_array(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+/// The same of one column.
+pub fn compact_column(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     match array.data_type() {
         DataType::Utf8View => compact_views(array.as_string_view()),
         DataType::BinaryView => compact_views(array.as_binary_view()),
@@ -35,7 +36,7 @@ fn compact_array(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
             let children = data
                 .child_data()
                 .iter()
-                .map(|child| compact_array(&make_array(child.clone())).map(|child| child.to_data()))
+                .map(|child| compact_column(&make_array(child.clone())).map(|child| child.to_data()))
                 .collect::<Result<Vec<_>, _>>()?;
             Ok(make_array(data.into_builder().child_data(children).build()?))
         }

@@ -8,7 +8,7 @@ mod pages;
 mod row_sizes;
 
 pub use account::{Grant, MemoryHost, Purpose, UnitMemory};
-pub use compact::compact;
+pub use compact::{compact, compact_column};
 pub(crate) use footprint::column_bytes;
 pub use footprint::{HeldMemory, row_bytes};
 pub(crate) use lent::LentVec;
