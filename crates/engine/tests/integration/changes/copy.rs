@@ -1,9 +1,10 @@
 //! `COPY`, and `INSERT` into folders: all files or none, and nothing else.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -312,36 +313,29 @@ async fn of_copies_at_the_same_time_one_is_there_and_whole() {
     assert!(folder.names().iter().all(|name| !name.starts_with('.')), "{:?}", folder.names());
 }
 
-/// Rows of an `INSERT` may be overwritten by a `COPY`, all of them or none.
 #[tokio::test(flavor = "multi_thread")]
-async fn inserts_beside_copies_are_whole() {
-    const ROWS: usize = 1000;
+async fn an_insert_waits_for_who_moves_files_and_finds_the_folder_that_is_there_then() {
     let (session, folder) = (session(), Folder::new());
-    let out = folder.path("out/");
-    let copied = |number: usize| {
-        format!(
-            "COPY (SELECT {number} AS n, value AS v FROM range({ROWS})) TO '{out}' STORED AS CSV OPTIONS (overwrite true)"
-        )
-    };
-    run(&session, &copied(0)).await;
-    run(&session, &format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{out}'")).await;
-    for round in 0..20 {
-        let statements = (0..4).map(|number| match number {
-            0 => copied(100 * round),
-            number => format!("INSERT INTO t SELECT {}, value FROM range({ROWS})", 100 * round + number),
-        });
-        let running: Vec<_> = statements
-            .map(|sql| {
-                let session = session.clone();
-                tokio::spawn(async move { try_run(&session, &sql).await.map(|_| ()) })
-            })
-            .collect();
-        for statement in running {
-            statement.await.unwrap().unwrap();
-        }
-        let parts = run(&session, &format!("SELECT n, count(*) FROM t GROUP BY n HAVING count(*) <> {ROWS}")).await;
-        assert!(parts.is_empty(), "round {round}: {parts:?}");
-    }
+    let out = folder.path("out");
+    run(&session, &format!("COPY {SUCCEEDS} TO '{out}/' STORED AS CSV")).await;
+    run(&session, &format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{out}/'")).await;
+    let before = files_below(Path::new(&out));
+    let moving = File::open(&out).unwrap();
+    moving.lock().unwrap();
+    let insert = tokio::spawn({
+        let session = session.clone();
+        async move { try_run(&session, &format!("INSERT INTO t {SUCCEEDS}")).await.map(|_| ()) }
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(files_below(Path::new(&out)), before);
+    assert!(!insert.is_finished());
+    // As COPY with overwrite ends.
+    fs::rename(&out, folder.path("replaced")).unwrap();
+    fs::create_dir(&out).unwrap();
+    drop(moving);
+    insert.await.unwrap().unwrap();
+    assert_eq!(files_below(Path::new(&folder.path("replaced"))), before);
+    assert_eq!(run(&session, "SELECT count(*), sum(k) FROM t").await, [[Some(100), Some(4950)]]);
 }
 
 #[tokio::test]
