@@ -20,6 +20,7 @@ mod exact_sum;
 pub mod files;
 pub mod filter_aggregate;
 mod fused_aggregate;
+mod grouping_sets;
 pub mod hybrid_join;
 pub mod join_aggregate;
 pub mod mark_join;

@@ -12,8 +12,8 @@ use crate::analyzer::{Analyzed, with_analyzer_rules};
 use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
 use crate::optimizer::{
-    FilterAggregateFusion, HybridJoinSelection, JoinAggregateFusion, LimitedMemorySelection, SharedBuild,
-    SortMergeToHashJoin, ThetaJoinSelection, YieldingOperators,
+    FilterAggregateFusion, GroupingSetsInput, HybridJoinSelection, JoinAggregateFusion, LimitedMemorySelection,
+    SharedBuild, SortMergeToHashJoin, ThetaJoinSelection, YieldingOperators,
 };
 
 /// Puts Overspill's joins into a DataFusion session.
@@ -86,7 +86,7 @@ type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 /// Adds the join rules around `join_selection`: sort-merge joins become hash joins before it, so that it picks
 /// their sides and partition mode; after it and before the rules that enforce distribution and order, hash joins are
 /// freed of partitioning and become hybrid joins, and other joins theta joins, so that those see the properties of the
-/// operator that will run.
+/// operator that will run. So does the rule for grouping sets, whose input says too much.
 fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "join_selection");
     let mut rules = rules;
@@ -97,6 +97,7 @@ fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<R
         }
         None => 0,
     };
+    rules.insert(selected, Arc::new(GroupingSetsInput::new()));
     rules.insert(selected, Arc::new(ThetaJoinSelection::new()));
     rules.insert(selected, Arc::new(HybridJoinSelection::new()));
     rules.insert(selected, Arc::new(SharedBuild::new(pool)));

@@ -32,6 +32,7 @@ use overspill_join::spill::SpillTuning;
 use super::choice::table_choice;
 use super::disk::DiskStore;
 use super::dynamic_filter::{BoundsFilter, KeyBounds, is_read};
+use super::equivalences;
 use super::execution::{Execution, JoinContext};
 use super::expressions::{Keys, Residual, to_datafusion};
 use super::input::ProbeInputs;
@@ -102,8 +103,13 @@ impl HybridJoinExec {
         }
         let plan = join.builder().build()?;
         let properties = plan.properties();
-        let mut equivalences = properties.equivalence_properties().clone();
-        equivalences.clear_orderings();
+        let left_columns = plan.left().schema().fields().len();
+        let mut equivalences = equivalences::of_join(
+            properties.equivalence_properties(),
+            *plan.join_type(),
+            left_columns,
+            plan.projection.as_deref(),
+        )?;
         if null_aware_mark {
             equivalences = equivalences.with_new_schema(with_nullable_mark(&plan))?;
         }

@@ -7,6 +7,7 @@ mod choice;
 mod deferred;
 pub(crate) mod disk;
 mod dynamic_filter;
+pub(crate) mod equivalences;
 mod exec;
 mod execution;
 pub(crate) mod expressions;

@@ -3,6 +3,7 @@
 //! [`SpillingSortExec`](crate::SpillingSortExec) and [`CountedWindowExec`](crate::CountedWindowExec) into a plan.
 
 mod filter_aggregate_fusion;
+mod grouping_sets_input;
 mod hybrid_join_selection;
 mod join_aggregate_fusion;
 mod limited_memory_selection;
@@ -12,6 +13,7 @@ mod theta_join_selection;
 mod yielding;
 
 pub use filter_aggregate_fusion::FilterAggregateFusion;
+pub use grouping_sets_input::GroupingSetsInput;
 pub use hybrid_join_selection::HybridJoinSelection;
 pub use join_aggregate_fusion::JoinAggregateFusion;
 pub use limited_memory_selection::LimitedMemorySelection;

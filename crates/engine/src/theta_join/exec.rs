@@ -28,6 +28,7 @@ use super::stream::ThetaJoinStream;
 use crate::config::OverspillConfig;
 use crate::fused_aggregate::displayed;
 use crate::hybrid_join::disk::DiskStore;
+use crate::hybrid_join::equivalences;
 use crate::hybrid_join::expressions::column_source;
 use crate::hybrid_join::input::ProbeInputs;
 use crate::hybrid_join::join_type;
@@ -69,8 +70,13 @@ impl ThetaJoinExec {
             Condition::new(filter, &build, &probe)
         });
         let properties = plan.properties();
-        let mut equivalences = properties.equivalence_properties().clone();
-        equivalences.clear_orderings();
+        let left_columns = plan.left().schema().fields().len();
+        let equivalences = equivalences::of_join(
+            properties.equivalence_properties(),
+            *plan.join_type(),
+            left_columns,
+            plan.projection().as_deref(),
+        )?;
         let properties = PlanProperties::new(
             equivalences,
             properties.output_partitioning().clone(),

@@ -3,6 +3,7 @@
 //! - `differential`: random queries give the answers of stock DataFusion and of DuckDB, in ample and in little memory.
 //! - `faults`: reservations, writes and reads that fail, streams that are dropped or never polled.
 //! - `changes`: statements that change tables and files do what they say, or nothing.
+//! - `constant_columns`: outer joins and grouping sets over columns that are one value.
 //! - `bad_input`: inputs and budgets at the edge of what makes sense.
 //! - `device`: joins on the emulated device, down to its least memory, and with every failure of its driver.
 //! - `membership`: IN and NOT IN over subqueries, wherever they stand.
@@ -18,6 +19,7 @@
 
 mod bad_input;
 mod changes;
+mod constant_columns;
 mod device;
 mod differential;
 #[allow(dead_code)] // The tests of kernels use more of it.
