@@ -14,9 +14,18 @@ fn session(ours: bool) -> SessionContext {
     SessionContext::new_with_state(builder.build())
 }
 
+const TABLES: [&str; 2] = [
+    "CREATE TABLE a AS SELECT value AS k FROM range(4)",
+    "CREATE TABLE b AS SELECT * FROM (VALUES (0, 7, 0), (2, 7, 1), (3, 8, 0)) AS t(k, w, s)",
+];
+
 /// The answer as text.
 async fn answer(ours: bool, sql: &str) -> String {
-    let batches = session(ours).sql(sql).await.unwrap().collect().await.unwrap();
+    let session = session(ours);
+    for table in TABLES {
+        session.sql(table).await.unwrap().collect().await.unwrap();
+    }
+    let batches = session.sql(sql).await.unwrap().collect().await.unwrap();
     pretty_format_batches(&batches).unwrap().to_string()
 }
 
@@ -37,17 +46,14 @@ async fn rows_of_outer_joins_are_sorted_by_columns_that_are_one_value_or_null() 
         "a FULL JOIN (SELECT * FROM b WHERE w = 7) AS b ON a.k = b.k",
         "a LEFT JOIN b ON a.k BETWEEN b.k AND b.k AND b.w = 7",
     ] {
-        let sql = format!(
-            "WITH a AS (SELECT value AS k FROM range(4)), b AS (SELECT value * 2 AS k, 7 + value % 2 * 0 AS w FROM range(2)) \
-             SELECT coalesce(b.w, 0) AS w, a.k FROM {join} ORDER BY b.w, a.k"
-        );
+        let sql = format!("SELECT coalesce(b.w, 0) AS c, a.k FROM {join} ORDER BY b.w, a.k");
         mended(&sql, &["7 0", "7 2", "0 1", "0 3"]).await;
     }
 }
 
 #[tokio::test]
-async fn groups_of_grouping_sets_come_once() {
-    let sql = "SELECT count(*) AS c FROM (SELECT w, k, count(*) FROM (SELECT value % 3 AS w, value AS k FROM range(3000)) AS t \
-               WHERE w = 1 GROUP BY ROLLUP (w, k))";
-    mended(sql, &["1002"]).await;
+async fn groups_of_grouping_sets_are_sorted_by_columns_that_are_one_value_or_null() {
+    let sql = "SELECT coalesce(w, 0) AS c, coalesce(s, 9) AS d, count(*) AS n FROM b WHERE w = 7 GROUP BY ROLLUP (w, s) \
+               ORDER BY w NULLS FIRST, s";
+    mended(sql, &["0 9 2", "7 0 1", "7 1 1", "7 9 2"]).await;
 }
