@@ -198,7 +198,7 @@ fn unknown_function(text: &str, names: &Names) -> Option<String> {
 /// The name of the table that is missing, by `table 'datafusion.public.orderz' not found`.
 pub fn missing_table(text: &str) -> Option<&str> {
     let (before, rest) = text.split_once("able '")?;
-    let (name, after) = rest.rsplit_once('\'')?;
+    let (name, after) = rest.split_once('\'')?;
     if !(before.is_empty() || before.ends_with(['t', 'T'])) || !(after == " not found" || after == " doesn't exist.") {
         return None;
     }

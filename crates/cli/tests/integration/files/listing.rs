@@ -195,5 +195,5 @@ fn a_table_may_have_the_name_of_a_folder_that_is_none() {
         let wanted = if statement.contains(" e ") { "files of several formats" } else { reason };
         assert!(error.contains(wanted), "{statement}: {error}");
     }
-    assert!(shell.fail(&["-c", "DROP TABLE d"]).contains("Table 'd' doesn't exist"));
+    assert!(shell.fail(&["-c", "DROP TABLE d"]).contains("Table 'd' not found"));
 }
