@@ -60,7 +60,7 @@ impl UrlTableFactory for FileTables {
         }
         match table(&state, name, path).await {
             Ok(table) => Ok(Some(table)),
-            // A statement that makes a table asks for its name, too. Who reads one is told by `why_no_table`.
+            // CREATE TABLE looks its own name up, too, and must not fail here. `why_no_table` gives the reason to a query.
             Err(_) if !looks_like_files(name) => Ok(None),
             Err(error) => Err(error),
         }

@@ -1,8 +1,8 @@
 //! Aggregates with several grouping sets (`ROLLUP`, `CUBE`, `GROUPING SETS`).
 //!
-//! Such an aggregate puts out NULL for columns that are not in a set. DataFusion 55 believes all the same that a column which is
-//! one value in the input (`WHERE y = 2020 GROUP BY ROLLUP(y, m)`) is one in the output, and that rows which come in the order of
-//! a column go out in it. It then leaves out what sorts by the column, and gives groups several times.
+//! For each grouping set, the aggregate puts out NULL in the columns that the set leaves out. DataFusion 55 overlooks that. In
+//! `WHERE y = 2020 GROUP BY ROLLUP(y, m)` it takes `y` for constant in the output, as it is in the input. It does the same with
+//! the order of the input. So it drops sorts by such columns, and puts out a group more than once.
 
 mod exec;
 

@@ -8,13 +8,14 @@ use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 
-/// What holds of the rows that an operator of ours puts out for a join, by what DataFusion says of the join.
+/// The equivalence properties of one of our join operators, derived from those that DataFusion gives its own (`planned`).
 ///
-/// They come in no order. DataFusion 55 believes that a column which is the same in all rows of a side is so behind an outer join
-/// that fills it with NULL, and leaves out what sorts and groups by it. So nothing is kept of columns that the join fills but
-/// that two of them are equal.
+/// Our operators keep no order. DataFusion 55 takes a column that is constant in one input for constant in the result, although
+/// an outer join fills it with NULL, and drops sorts by it. So of columns that the join fills, only equalities with one another
+/// are kept.
 ///
-/// `left_columns` is how many columns the left side has, and `projection` which columns of the join the result has.
+/// `left_columns` is the number of columns of the left side. `projection` gives, for each column of the result, its position
+/// among those of both sides.
 pub(crate) fn of_join(
     planned: &EquivalenceProperties,
     join_type: JoinType,
@@ -42,10 +43,10 @@ pub(crate) fn of_join(
         |expr: &Arc<dyn PhysicalExpr>| (fills_left && is_of(expr, true)) || (fills_right && is_of(expr, false));
     let mut classes = vec![];
     for class in planned.eq_group().iter() {
-        // What is the same on both sides, such as a number, is not behind the join.
+        // Columns of both sides that equal the same literal share a class: behind the join they are no longer equal.
         classes.push(EquivalenceClass::new(class.iter().filter(|expr| !is_filled(expr)).cloned()));
         for left in [true, false] {
-            // Where a side is NULL, `y` is, and `coalesce(x, 0)` is not.
+            // In a filled row every column is NULL, but an expression such as `coalesce(x, 0)` need not be.
             let columns = class.iter().filter(|expr| expr.is::<Column>() && is_filled(expr) && is_of(expr, left));
             classes.push(EquivalenceClass::new(columns.cloned()));
         }

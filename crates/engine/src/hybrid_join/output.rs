@@ -84,7 +84,8 @@ impl OutputBatches {
         Ok(())
     }
 
-    /// Arrow gathers the texts of views in blocks of up to 1 MiB, of which few rows fill only a part.
+    /// Copies the texts of view columns out of blocks that are mostly empty: the coalescer allocates blocks of up to 1 MiB for a
+    /// batch, however few its rows are.
     fn without_spare_blocks(&self, batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
         if self.views.is_empty() {
             return Ok(batch);

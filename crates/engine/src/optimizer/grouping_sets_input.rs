@@ -31,7 +31,7 @@ impl PhysicalOptimizerRule for GroupingSetsInput {
         }
         plan.transform_up(|node| {
             let Some(aggregate) = node.downcast_ref::<AggregateExec>() else { return Ok(Transformed::no(node)) };
-            // The others take groups, which know of which set they are.
+            // Aggregates in other modes merge partial groups, and a column of those names the grouping set.
             let takes_rows = matches!(
                 aggregate.mode(),
                 AggregateMode::Partial | AggregateMode::Single | AggregateMode::SinglePartitioned

@@ -130,8 +130,8 @@ fn time(value: &str) -> Option<Kind> {
     is_one.then_some(kind)
 }
 
-/// The first value that its type has only a part of, though it can be cast: `1e999` as a floating-point number, a time of day as
-/// a date, and parts of a second that are finer than the type.
+/// The first row of `values` that lost something when it was cast to `array`: `1e999` became infinite, a date lost its time of day,
+/// or a time lost digits of its fraction of a second.
 pub fn first_lossy(values: &StringArray, array: &ArrayRef) -> Option<usize> {
     let first = |is_lossy: &dyn Fn(usize, &str) -> bool| {
         (0..values.len()).find(|row| values.is_valid(*row) && is_lossy(*row, values.value(*row)))
@@ -166,7 +166,7 @@ fn has_leap_second(time: &str) -> bool {
     time.as_bytes().get(16..19) == Some(b":60")
 }
 
-/// Whether a time has parts of a second that take more than so many digits.
+/// Whether the fraction of a second in `time` has more than `digits` digits, not counting zeros at its end.
 fn is_finer_than(time: &str, digits: usize) -> bool {
     let part = time.split_once('.').map_or("", |(_, part)| part);
     part.bytes().take_while(u8::is_ascii_digit).skip(digits).any(|digit| digit != b'0')
