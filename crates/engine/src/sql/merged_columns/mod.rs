@@ -32,18 +32,18 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::row_membership;
-use names::{Findings, Subqueries};
+use names::Subqueries;
 use scope::{merged_tables, only_part};
 use select::rewrite_select;
 
 /// Rewrites all queries of a statement that have a join with `USING` or `NATURAL`.
 ///
+/// A query stays as it is if a table in its `FROM` cannot be planned alone, because it refers to others (`LATERAL`) or has an
+/// error, which planning the statement then tells.
+///
 /// # Errors
 /// A plan error where it cannot be told whether a name in a subquery means a merged column, or where a result would have a merged
 /// column beside another of its name.
-///
-/// A query stays as it is if a table in its `FROM` cannot be planned alone, because it refers to others (`LATERAL`) or has an
-/// error, which planning the statement then tells.
 pub(super) async fn write_out(state: &SessionState, statement: &mut Statement) -> Result<()> {
     let normalizer = IdentNormalizer::new(state.config().options().sql_parser.enable_ident_normalization);
     let mut schemas = Schemas::new();
@@ -128,6 +128,8 @@ impl Enclosing {
 impl Writing<'_> {
     /// Rewrites the `SELECT`s of a query.
     fn write(&self, query: &mut Query) -> Option<Outcome> {
+        // ORDER BY behind UNION names columns of the result alone.
+        let is_ordered = matches!(*query.body, SetExpr::Select(_));
         let mut needed = vec![];
         let mut written = vec![];
         for select in selects_of(&mut query.body) {
@@ -143,32 +145,31 @@ impl Writing<'_> {
         if !needed.is_empty() {
             return Some(Outcome::Needs(needed));
         }
-        let subqueries = Subqueries::new(self);
-        let (mut rewritten, mut order) = (vec![], query.order_by.clone());
-        // ORDER BY behind UNION names columns of the result alone.
-        let is_ordered = matches!(written.as_slice(), [_]);
+        let (mut rewritten, mut refused, mut order) = (vec![], None, query.order_by.clone());
         for (select, schemas) in written {
             if schemas.is_empty() {
                 continue;
             }
-            // Left as it is where a name is ambiguous.
+            let subqueries = Subqueries::new(self);
             let mut new = select.clone();
-            if let Some(names) = rewrite_select(&mut new, schemas, self.normalizer, &subqueries) {
-                rewritten.push((select, new));
-                if let (true, Some(order)) = (is_ordered, &mut order) {
-                    names.write(order, &subqueries);
-                }
+            // Left as it is where a name is ambiguous.
+            let Some(names) = rewrite_select(&mut new, schemas, self.normalizer, &subqueries) else { continue };
+            if let (true, Some(order)) = (is_ordered, &mut order) {
+                names.write(order, &subqueries);
             }
-        }
-        let Findings { needed, refused } = subqueries.findings();
-        if rewritten.is_empty() {
-            return None;
+            let findings = subqueries.findings();
+            needed.extend(findings.needed);
+            refused = refused.or(findings.refused);
+            rewritten.push((select, new));
         }
         if !needed.is_empty() {
             return Some(Outcome::Needs(needed));
         }
         if let Some(reason) = refused {
             return Some(Outcome::Refused(reason));
+        }
+        if rewritten.is_empty() {
+            return None;
         }
         for (select, new) in rewritten {
             *select = new;
