@@ -225,17 +225,35 @@ fn the_emulated_device_is_named_as_no_gpu() {
 
 /// The experiments of `bench all` by their names.
 fn figures(shell: &Shell, device: &str) -> std::collections::HashMap<String, serde_json::Value> {
-    // Built for the tests of the kernels, and put among the libraries.
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_overspill"));
-    let library = program.with_file_name("deps").join("liboverspill_emulated_driver.so");
-    let words =
-        ["bench", "all", "--quick", "--device", device, "--threads", "2", "--json", "all.json", "--plot", "plots"];
-    let run = shell.command().env("OVERSPILL_EMULATED_DRIVER", library).args(words).output().unwrap();
-    let text = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success(), "{text}");
+    let words = ["all", "--quick", "--device", device, "--threads", "2", "--json", "all.json", "--plot", "plots"];
+    let run = bench_with_the_emulated_driver(shell, "", &words);
+    assert!(run.status.success(), "{}", text(&run));
     let all: serde_json::Value = serde_json::from_str(&shell.read("all.json")).unwrap();
     let named = all.as_array().unwrap().iter();
     named.map(|one| (one["experiment"].as_str().unwrap().to_owned(), one.clone())).collect()
+}
+
+/// What `bench` gives for these words where the emulated device has such settings.
+fn bench_with_the_emulated_driver(shell: &Shell, settings: &str, words: &[&str]) -> std::process::Output {
+    // Built for the tests of the kernels, and put among the libraries.
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_overspill"));
+    let library = program.with_file_name("deps").join("liboverspill_emulated_driver.so");
+    let mut command = shell.command();
+    command.env("OVERSPILL_EMULATED_DRIVER", library).env("OVERSPILL_EMULATED", settings).arg("bench").args(words);
+    command.output().unwrap()
+}
+
+fn text(run: &std::process::Output) -> String {
+    String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr)
+}
+
+/// The points of a line, in the panel whose axis is named so.
+fn points(experiment: &serde_json::Value, panel: &str, line: &str) -> Vec<f64> {
+    let panels = experiment["figures"].as_array().unwrap().iter();
+    let panels = panels.filter(|figure| figure["y"]["label"].as_str().unwrap().starts_with(panel));
+    let mut lines = panels.flat_map(|figure| figure["series"].as_array().unwrap());
+    let line = lines.find(|other| other["name"] == line).unwrap();
+    line["points"].as_array().unwrap().iter().map(|point| point[1].as_f64().unwrap()).collect()
 }
 
 /// The lines of an experiment that were measured, of all its panels, with how many points they have.
@@ -345,20 +363,10 @@ fn every_figure_of_the_papers_runs_on_the_emulated_device() {
         assert!(lines.contains(&(strategy.to_owned(), 3)), "{strategy} of {lines:?}: {}", notes(&all["paper2-21"]));
     }
     // What may not lie in GPU memory lies in the CPU's, and crosses the link.
-    let bytes = |experiment: &str, panel: &str, line: &str| -> Vec<f64> {
-        let panels = all[experiment]["figures"].as_array().unwrap().iter();
-        let panels = panels.filter(|figure| figure["y"]["label"].as_str().unwrap().starts_with(panel));
-        let mut lines = panels.flat_map(|figure| figure["series"].as_array().unwrap());
-        let line = lines.find(|other| other["name"] == line).unwrap();
-        line["points"].as_array().unwrap().iter().map(|point| point[1].as_f64().unwrap()).collect()
-    };
-    let crossed = bytes("paper1-19", "bytes over the link", "triton, 2048 M");
+    let crossed = points(&all["paper1-19"], "bytes over the link", "triton, 2048 M");
     assert!(crossed.len() == 4 && crossed[0] > crossed[3], "{crossed:?}");
-    let counted =
-        ["CPU", "GPU"].map(|by| bytes("prefix-sum", "bytes over", &format!("triton, prefix sum on the {by}")));
-    assert!((0..3).all(|size| counted[0][size] + 7.0 < counted[1][size]), "{counted:?}");
     let tables = ["table in GPU memory", "half in GPU memory", "table in CPU memory"]
-        .map(|line| bytes("paper2-19", "bytes of hash tables", &format!("gpu_no_partition, {line}")));
+        .map(|line| points(&all["paper2-19"], "bytes of hash tables", &format!("gpu_no_partition, {line}")));
     assert_eq!(tables.each_ref().map(Vec::len), [5; 3]);
     assert!(
         (0..5).all(|zipf| 0.0 == tables[0][zipf] && 0.0 < tables[1][zipf] && tables[1][zipf] < tables[2][zipf]),
@@ -367,16 +375,24 @@ fn every_figure_of_the_papers_runs_on_the_emulated_device() {
 }
 
 #[test]
+fn keys_that_the_cpu_counts_cross_the_link_once_less() {
+    let shell = Shell::new();
+    // Threads that join parts of the probe side each read the build side, and how many come to do so is a matter of time.
+    let words = ["figure", "paper1-20", "--quick", "--device", "emulated", "--threads", "1", "--json", "figure.json"];
+    let run = bench_with_the_emulated_driver(&shell, "", &words);
+    assert!(run.status.success(), "{}", text(&run));
+    let figure: serde_json::Value = serde_json::from_str(&shell.read("figure.json")).unwrap();
+    let counted = ["CPU", "GPU"].map(|by| points(&figure[0], "bytes over", &format!("triton, prefix sum on the {by}")));
+    assert_eq!(counted.each_ref().map(Vec::len), [3; 2]);
+    assert!((0..3).all(|size| counted[0][size] + 7.0 < counted[1][size]), "{counted:?}");
+}
+
+#[test]
 fn a_device_that_counts_no_energy_is_refused_by_name() {
     let shell = Shell::new();
     let run = |settings: &str| {
-        let program = std::path::Path::new(env!("CARGO_BIN_EXE_overspill"));
-        let library = program.with_file_name("deps").join("liboverspill_emulated_driver.so");
-        let words = ["bench", "figure", "paper1-23", "--quick", "--device", "emulated", "--threads", "2"];
-        let mut command = shell.command();
-        command.env("OVERSPILL_EMULATED_DRIVER", library).env("OVERSPILL_EMULATED", settings).args(words);
-        let run = command.output().unwrap();
-        String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr)
+        let words = ["figure", "paper1-23", "--quick", "--device", "emulated", "--threads", "2"];
+        text(&bench_with_the_emulated_driver(&shell, settings, &words))
     };
     let reason = "triton, gpu_no_partition: refused, the GPU at FFFF:00:00.0 does not count its energy";
     let refused = run("energy=0");
