@@ -15,7 +15,8 @@ def difference(connection, case):
     """The rows that only one of the two engines has, as text; empty if there are none."""
     folder = Path(case["folder"])
     for table in case["tables"]:
-        connection.execute(f"CREATE OR REPLACE VIEW {table} AS FROM read_parquet('{folder / table}/*.parquet')")
+        # Not a view: DuckDB takes the statistics of Parquet files for bounds of NaN, too, which they leave out.
+        connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM read_parquet('{folder / table}/*.parquet')")
     theirs = case["sql"]
     ours = f"FROM read_parquet('{folder / 'result.parquet'}')"
     found = []

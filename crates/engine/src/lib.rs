@@ -19,6 +19,7 @@ pub mod device;
 mod exact_sum;
 pub mod files;
 pub mod filter_aggregate;
+mod float_extremes;
 mod fused_aggregate;
 mod grouping_sets;
 pub mod hybrid_join;

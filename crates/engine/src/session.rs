@@ -12,8 +12,8 @@ use crate::analyzer::{Analyzed, with_analyzer_rules};
 use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
 use crate::optimizer::{
-    FilterAggregateFusion, GroupingSetsInput, HybridJoinSelection, JoinAggregateFusion, LimitedMemorySelection,
-    SharedBuild, SortMergeToHashJoin, ThetaJoinSelection, YieldingOperators,
+    FilterAggregateFusion, FloatBounds, FloatFilters, GroupingSetsInput, HybridJoinSelection, JoinAggregateFusion,
+    LimitedMemorySelection, SharedBuild, SortMergeToHashJoin, ThetaJoinSelection, YieldingOperators,
 };
 
 /// Puts Overspill's joins into a DataFusion session.
@@ -86,7 +86,8 @@ type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 /// Adds the join rules around `join_selection`: sort-merge joins become hash joins before it, so that it picks
 /// their sides and partition mode; after it and before the rules that enforce distribution and order, hash joins are
 /// freed of partitioning and become hybrid joins, and other joins theta joins, so that those see the properties of the
-/// operator that will run. So does the rule for grouping sets, whose input says too much.
+/// operator that will run. So does the rule for grouping sets, whose input says too much. Before all of them, files lose the
+/// bounds of their floats.
 fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "join_selection");
     let mut rules = rules;
@@ -101,16 +102,18 @@ fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<R
     rules.insert(selected, Arc::new(ThetaJoinSelection::new()));
     rules.insert(selected, Arc::new(HybridJoinSelection::new()));
     rules.insert(selected, Arc::new(SharedBuild::new(pool)));
+    rules.insert(0, Arc::new(FloatBounds::new()));
     rules
 }
 
-/// Adds the rules that fuse filters and joins with aggregates, then the one that replaces sorts, and then the one that
-/// makes operators give way, behind all others but the last, which checks the plan.
+/// Adds the rule for filters of floats, those that fuse filters and joins with aggregates, then the one that replaces sorts, and
+/// then the one that makes operators give way, behind all others but the last, which checks the plan.
 fn with_last_rules(mut rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
     rules.insert(position, Arc::new(YieldingOperators::new()));
     rules.insert(position, Arc::new(LimitedMemorySelection::new(pool)));
     rules.insert(position, Arc::new(JoinAggregateFusion::new()));
     rules.insert(position, Arc::new(FilterAggregateFusion::new()));
+    rules.insert(position, Arc::new(FloatFilters::new()));
     rules
 }

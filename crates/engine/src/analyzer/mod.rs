@@ -5,6 +5,7 @@
 
 mod comparisons;
 mod existence;
+mod float_extremes;
 mod local_time;
 mod lossy_casts;
 pub mod membership;
@@ -29,6 +30,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 pub use comparisons::Comparisons;
 pub use existence::Existence;
+pub use float_extremes::FloatExtremes;
 pub use local_time::LocalTime;
 pub use lossy_casts::LossyCasts;
 use membership::MembershipToMarkJoin;
@@ -90,5 +92,7 @@ fn after_coercion() -> Vec<Rule> {
         Arc::new(MembershipToMarkJoin::new()),
         // Memberships are told apart by where they stand, and IS TRUE is such a place.
         Arc::new(TruthTests),
+        // Comparisons with ANY and ALL have become extremes.
+        Arc::new(FloatExtremes),
     ]
 }

@@ -18,6 +18,8 @@ const WORTH_HANDING_ON: usize = 8;
 /// twice, and then run out of keys of a narrow type that has keys enough for every batch.
 pub(crate) struct OutputBatches {
     coalescer: BatchCoalescer,
+    /// Rows of a full batch.
+    batch_size: usize,
     /// At least as many bytes as the rows have that are being gathered.
     bytes: usize,
     /// Full batches, those handed on as they came among them.
@@ -37,7 +39,7 @@ impl OutputBatches {
         let dictionaries = (0..schema.fields().len()).filter(is_dictionary).map(|index| (index, None)).collect();
         let coalescer = BatchCoalescer::new(SchemaRef::clone(schema), batch_size)
             .with_biggest_coalesce_batch_size(Some(batch_size / WORTH_HANDING_ON));
-        Self { coalescer, bytes: 0, full: VecDeque::new(), dictionaries, views }
+        Self { coalescer, batch_size, bytes: 0, full: VecDeque::new(), dictionaries, views }
     }
 
     /// Adds rows.
@@ -62,7 +64,7 @@ impl OutputBatches {
         self.bytes += bytes;
         self.coalescer.push_batch(rows)?;
         while let Some(batch) = self.coalescer.next_completed_batch() {
-            self.full.push_back(self.without_spare_blocks(batch)?);
+            self.full.push_back(self.without_spare_room(batch)?);
             // Those that are left came last.
             self.bytes = bytes;
         }
@@ -78,21 +80,25 @@ impl OutputBatches {
     pub fn finish(&mut self) -> Result<(), ArrowError> {
         self.coalescer.finish_buffered_batch()?;
         if let Some(batch) = self.coalescer.next_completed_batch() {
-            self.full.push_back(self.without_spare_blocks(batch)?);
+            self.full.push_back(self.without_spare_room(batch)?);
         }
         self.bytes = 0;
         Ok(())
     }
 
-    /// Copies the texts of view columns out of blocks that are mostly empty: the coalescer allocates blocks of up to 1 MiB for a
-    /// batch, however few its rows are.
-    fn without_spare_blocks(&self, batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
-        if self.views.is_empty() {
+    /// Gives back the memory that the coalescer allocates for rows that did not come: room for a full batch in each column of
+    /// fixed width, and blocks of up to 1 MiB for texts of view columns.
+    fn without_spare_room(&self, batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+        let is_small = batch.num_rows() <= self.batch_size / 2;
+        if self.views.is_empty() && !is_small {
             return Ok(batch);
         }
         let (schema, mut columns, rows) = batch.into_parts();
         for column in &self.views {
             columns[*column] = compact_column(&columns[*column])?;
+        }
+        if is_small {
+            columns.iter_mut().for_each(Array::shrink_to_fit);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(schema, columns, &options)
@@ -108,8 +114,7 @@ impl OutputBatches {
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{ArrayRef, DictionaryArray, Int8Array, StringArray, StringViewArray};
-    use datafusion::physical_plan::spill::get_record_batch_memory_size;
+    use arrow::array::{ArrayRef, DictionaryArray, Int8Array, Int64Array, StringArray, StringViewArray};
 
     use super::*;
 
@@ -121,18 +126,20 @@ mod tests {
     }
 
     #[test]
-    fn texts_take_the_memory_of_their_rows() {
+    fn batches_take_the_memory_of_their_rows() {
         let texts =
             StringViewArray::from_iter_values((0..100).map(|row| format!("a text of some words, in row {row}")));
-        let rows = RecordBatch::try_from_iter([("c", Arc::new(texts) as ArrayRef)]).unwrap();
-        let mut output = OutputBatches::new(&rows.schema(), 1000);
+        let numbers = Int64Array::from_iter((0..100).map(|row| (row % 3 > 0).then_some(row)));
+        let rows = RecordBatch::try_from_iter([("c", Arc::new(texts) as ArrayRef), ("d", Arc::new(numbers))]).unwrap();
+        let mut output = OutputBatches::new(&rows.schema(), 8192);
         for _ in 0..200 {
             output.push(rows.slice(0, 50)).unwrap();
             output.finish().unwrap();
         }
         let batches: Vec<_> = std::iter::from_fn(|| output.next()).collect();
         assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 200 * 50);
-        assert!(batches.iter().all(|batch| get_record_batch_memory_size(batch) < 8000));
+        assert!(batches.iter().all(|batch| batch.column(0).get_buffer_memory_size() < 8000));
+        assert!(batches.iter().all(|batch| batch.column(1).get_buffer_memory_size() < 1000));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! [`SpillingSortExec`](crate::SpillingSortExec) and [`CountedWindowExec`](crate::CountedWindowExec) into a plan.
 
 mod filter_aggregate_fusion;
+mod float_statistics;
 mod grouping_sets_input;
 mod hybrid_join_selection;
 mod join_aggregate_fusion;
@@ -13,6 +14,7 @@ mod theta_join_selection;
 mod yielding;
 
 pub use filter_aggregate_fusion::FilterAggregateFusion;
+pub use float_statistics::{FloatBounds, FloatFilters};
 pub use grouping_sets_input::GroupingSetsInput;
 pub use hybrid_join_selection::HybridJoinSelection;
 pub use join_aggregate_fusion::JoinAggregateFusion;

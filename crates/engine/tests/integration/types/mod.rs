@@ -3,6 +3,7 @@
 //! Each test also holds stock DataFusion against them: where it has become right, the rule that mends it can go.
 
 mod comparisons;
+mod floats;
 mod local_time;
 mod overflow;
 mod prepared;

@@ -1,0 +1,67 @@
+//! `min` and `max` of floats.
+
+use std::sync::{Arc, LazyLock};
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{DFSchema, Result};
+use datafusion::functions_aggregate::min_max::{Max, Min};
+use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{AggregateUDF, Expr, ExprSchemable, LogicalPlan};
+use datafusion::optimizer::AnalyzerRule;
+
+use super::input_schema;
+use crate::float_extremes::FloatExtreme;
+
+/// Replaces `min` and `max` of floats, of which DataFusion 55 makes too little or too much; see [`crate::float_extremes`].
+#[derive(Debug, Default)]
+pub struct FloatExtremes;
+
+impl AnalyzerRule for FloatExtremes {
+    fn name(&self) -> &str {
+        "overspill_float_extremes"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|plan| {
+            if !matches!(plan, LogicalPlan::Aggregate(_)) {
+                return Ok(Transformed::no(plan));
+            }
+            let schema = input_schema(&plan)?;
+            let names = NamePreserver::new(&plan);
+            plan.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let rewritten = expr.transform_up(|expr| rewrite(expr, &schema))?;
+                Ok(rewritten.update_data(|expr| name.restore(expr)))
+            })
+        })
+        .data()
+    }
+}
+
+fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let Expr::AggregateFunction(AggregateFunction { func, params }) = expr else { return Ok(Transformed::no(expr)) };
+    let ours = of_floats(&func, &params.args, schema)?;
+    let is_changed = ours.is_some();
+    let function = AggregateFunction { func: ours.unwrap_or(func), params };
+    Ok(Transformed::new_transformed(Expr::AggregateFunction(function), is_changed))
+}
+
+/// Ours of a function of DataFusion, if it takes floats.
+fn of_floats(function: &AggregateUDF, args: &[Expr], schema: &DFSchema) -> Result<Option<Arc<AggregateUDF>>> {
+    static MIN: LazyLock<Arc<AggregateUDF>> =
+        LazyLock::new(|| Arc::new(AggregateUDF::from(FloatExtreme::<Min>::default())));
+    static MAX: LazyLock<Arc<AggregateUDF>> =
+        LazyLock::new(|| Arc::new(AggregateUDF::from(FloatExtreme::<Max>::default())));
+    let function = function.inner();
+    let ours = if function.is::<Min>() {
+        &MIN
+    } else if function.is::<Max>() {
+        &MAX
+    } else {
+        return Ok(None);
+    };
+    let [arg] = args else { return Ok(None) };
+    Ok(arg.get_type(schema)?.is_floating().then(|| Arc::clone(ours)))
+}

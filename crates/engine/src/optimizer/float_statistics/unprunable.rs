@@ -1,0 +1,64 @@
+//! The expression that statistics say nothing of.
+
+use std::fmt::{self, Display, Formatter};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{FieldRef, Schema};
+use datafusion::common::Result;
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::PhysicalExpr;
+
+/// Has the value of its operand. Whoever looks for rows by statistics does not know it, and takes it for true of any.
+#[derive(Debug, Eq)]
+pub(super) struct Unprunable {
+    operand: Arc<dyn PhysicalExpr>,
+}
+
+// Derived, `==` would move the operand (https://github.com/rust-lang/rust/issues/78808).
+impl PartialEq for Unprunable {
+    fn eq(&self, other: &Self) -> bool {
+        self.operand.eq(&other.operand)
+    }
+}
+
+impl Hash for Unprunable {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.operand.hash(state);
+    }
+}
+
+impl Unprunable {
+    pub(super) fn new(operand: Arc<dyn PhysicalExpr>) -> Self {
+        Self { operand }
+    }
+}
+
+impl Display for Unprunable {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "unprunable({})", self.operand)
+    }
+}
+
+impl PhysicalExpr for Unprunable {
+    fn return_field(&self, input_schema: &Schema) -> Result<FieldRef> {
+        self.operand.return_field(input_schema)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        self.operand.evaluate(batch)
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.operand]
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn PhysicalExpr>>) -> Result<Arc<dyn PhysicalExpr>> {
+        Ok(Arc::new(Self::new(Arc::clone(&children[0]))))
+    }
+
+    fn fmt_sql(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.operand.fmt_sql(f)
+    }
+}
