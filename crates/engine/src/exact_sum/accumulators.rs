@@ -1,15 +1,18 @@
 //! Sums without groups, and over windows.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
 use arrow::compute::sum;
-use arrow::datatypes::{DataType, Int64Type};
+use arrow::datatypes::{DataType, Int64Type, IntervalDayTimeType, IntervalMonthDayNanoType, IntervalYearMonthType};
 use datafusion::common::utils::SingleRowListArrayBuilder;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::Accumulator;
 
+use super::intervals::{Interval, total};
 use super::{Summand, Total};
 
 /// A sum of values, which also can be taken out again.
@@ -75,31 +78,54 @@ pub(super) fn carries(state: &ArrayRef) -> i64 {
 
 /// The sum of different values, which also can be taken out again.
 #[derive(Debug)]
-pub(super) struct DistinctSumAccumulator<T: Summand> {
+pub(super) struct DistinctSumAccumulator<T: Summed> {
     /// How often each value is there.
     counts: HashMap<T::Native, usize>,
-    total: Total<T::Native>,
     /// The type of the result.
     data_type: DataType,
 }
 
-impl<T: Summand> DistinctSumAccumulator<T> {
+/// A type whose different values are summed.
+pub(super) trait Summed: ArrowPrimitiveType<Native: Eq + Hash> + Debug {
+    /// The sum of values, in the type of the result.
+    ///
+    /// # Errors
+    /// If it does not fit.
+    fn sum_of(values: impl Iterator<Item = Self::Native>, result: &DataType) -> Result<Self::Native>;
+}
+
+impl<T: Summand> Summed for T {
+    fn sum_of(values: impl Iterator<Item = T::Native>, result: &DataType) -> Result<T::Native> {
+        let mut total = Total::default();
+        values.for_each(|value| total.add_value(value));
+        T::result(total, result)
+    }
+}
+
+macro_rules! intervals {
+    ($($data_type:ty),+) => {
+        $(impl Summed for $data_type {
+            fn sum_of(values: impl Iterator<Item = Self::Native>, _: &DataType) -> Result<Self::Native> {
+                <$data_type>::sum(total::<$data_type>(values))
+            }
+        })+
+    };
+}
+intervals!(IntervalYearMonthType, IntervalDayTimeType, IntervalMonthDayNanoType);
+
+impl<T: Summed> DistinctSumAccumulator<T> {
     pub(super) fn new(data_type: DataType) -> Self {
-        Self { counts: HashMap::new(), total: Total::default(), data_type }
+        Self { counts: HashMap::new(), data_type }
     }
 
     fn add(&mut self, values: &PrimitiveArray<T>) {
         for value in values.iter().flatten() {
-            let count = self.counts.entry(value).or_default();
-            if *count == 0 {
-                self.total.add_value(value);
-            }
-            *count += 1;
+            *self.counts.entry(value).or_default() += 1;
         }
     }
 }
 
-impl<T: Summand> Accumulator for DistinctSumAccumulator<T> {
+impl<T: Summed> Accumulator for DistinctSumAccumulator<T> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.add(values[0].as_primitive::<T>());
         Ok(())
@@ -111,7 +137,6 @@ impl<T: Summand> Accumulator for DistinctSumAccumulator<T> {
                 *count -= 1;
                 if *count == 0 {
                     self.counts.remove(&value);
-                    self.total.subtract_value(value);
                 }
             }
         }
@@ -123,7 +148,8 @@ impl<T: Summand> Accumulator for DistinctSumAccumulator<T> {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let sum = if self.counts.is_empty() { None } else { Some(T::result(self.total, &self.data_type)?) };
+        let sum =
+            if self.counts.is_empty() { None } else { Some(T::sum_of(self.counts.keys().copied(), &self.data_type)?) };
         ScalarValue::new_primitive::<T>(sum, &self.data_type)
     }
 

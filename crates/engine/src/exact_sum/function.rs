@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{
     DataType, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, DurationMicrosecondType,
-    DurationMillisecondType, DurationNanosecondType, DurationSecondType, Field, FieldRef, Int64Type, TimeUnit,
-    UInt64Type,
+    DurationMillisecondType, DurationNanosecondType, DurationSecondType, Field, FieldRef, Int64Type,
+    IntervalDayTimeType, IntervalMonthDayNanoType, IntervalUnit, IntervalYearMonthType, TimeUnit, UInt64Type,
 };
 use datafusion::common::{Result, ScalarValue, not_impl_err};
 use datafusion::functions_aggregate::sum::Sum;
@@ -15,10 +15,11 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
 };
 
-use super::accumulators::{DistinctSumAccumulator, SumAccumulator};
+use super::accumulators::{DistinctSumAccumulator, SumAccumulator, Summed};
 use super::groups::SumGroupsAccumulator;
+use super::intervals::{self, Interval};
 
-/// `sum` of integers, decimals and durations, exact or an error. In all else it is DataFusion's.
+/// `sum` of integers, decimals, durations and intervals, exact or an error. In all else it is DataFusion's.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub struct ExactSum {
     sum: Sum,
@@ -27,7 +28,8 @@ pub struct ExactSum {
 impl ExactSum {
     /// Whether it takes values of a type.
     pub fn takes(data_type: &DataType) -> bool {
-        matches!(data_type, DataType::Int64 | DataType::UInt64 | DataType::Duration(_)) || data_type.is_decimal()
+        matches!(data_type, DataType::Int64 | DataType::UInt64 | DataType::Duration(_) | DataType::Interval(_))
+            || data_type.is_decimal()
     }
 }
 
@@ -57,6 +59,16 @@ macro_rules! for_summand {
     }};
 }
 
+/// An accumulator for sums of intervals.
+fn of_intervals<T: Interval + Summed>(args: &AccumulatorArgs) -> Box<dyn Accumulator> {
+    let data_type = args.return_type().clone();
+    if args.is_distinct {
+        Box::new(DistinctSumAccumulator::<T>::new(data_type))
+    } else {
+        Box::new(intervals::SumAccumulator::<T>::new(data_type))
+    }
+}
+
 impl AggregateUDFImpl for ExactSum {
     fn name(&self) -> &str {
         self.sum.name()
@@ -71,6 +83,13 @@ impl AggregateUDFImpl for ExactSum {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if let DataType::Interval(unit) = args.return_type() {
+            return Ok(match unit {
+                IntervalUnit::YearMonth => of_intervals::<IntervalYearMonthType>(&args),
+                IntervalUnit::DayTime => of_intervals::<IntervalDayTimeType>(&args),
+                IntervalUnit::MonthDayNano => of_intervals::<IntervalMonthDayNanoType>(&args),
+            });
+        }
         if args.is_distinct { for_summand!(args, DistinctSumAccumulator) } else { for_summand!(args, SumAccumulator) }
     }
 
@@ -82,6 +101,9 @@ impl AggregateUDFImpl for ExactSum {
         if args.is_distinct {
             return self.sum.state_fields(args);
         }
+        if let DataType::Interval(_) = args.return_type() {
+            return Ok(intervals::state_fields(args.name));
+        }
         Ok(vec![
             Arc::new(Field::new(format_state_name(args.name, "sum"), args.return_type().clone(), true)),
             Arc::new(Field::new(format_state_name(args.name, "carry"), DataType::Int64, false)),
@@ -89,7 +111,7 @@ impl AggregateUDFImpl for ExactSum {
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        !args.is_distinct
+        !args.is_distinct && !matches!(args.return_type(), DataType::Interval(_))
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {

@@ -2,12 +2,14 @@
 //!
 //! DataFusion 55 adds numbers in their own type, in which they wrap. So does this module, but it counts how often: a sum of
 //! n bits is exact with its [carry](Total::carry), the number of times that it has passed 2^n. Few or no sums have one. The
-//! state of a partial sum is two columns, the wrapped sum and the carry, and only a result must fit its type.
+//! state of a partial sum is two columns, the wrapped sum and the carry, and only a result must fit its type. Intervals, of which
+//! nobody sums many, are summed in wider numbers, part by part.
 
 mod accumulators;
 mod average;
 mod function;
 mod groups;
+mod intervals;
 mod total;
 
 use std::fmt::Debug;

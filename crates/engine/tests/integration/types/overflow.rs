@@ -47,6 +47,40 @@ async fn sums_are_exact_or_refused() {
 }
 
 #[tokio::test]
+async fn sums_of_intervals_are_exact_or_refused() {
+    let setup = ["CREATE TABLE t AS SELECT * FROM (VALUES (1, INTERVAL '2500000 hours', INTERVAL '1 month 2 days'), \
+                  (1, INTERVAL '-2500000 hours', INTERVAL '3 days'), (2, INTERVAL '2500000 hours', INTERVAL '2000000000 days'), \
+                  (2, INTERVAL '2500000 hours', INTERVAL '1 month'), (3, NULL, NULL)) v(g, h, d)"];
+    let sentence = "a sum of intervals is beyond the range of INTERVAL";
+    check_refused(
+        &setup,
+        &[
+            ("SELECT sum(h) FROM t WHERE g = 2", sentence),
+            ("SELECT g, sum(h) FROM t GROUP BY g", sentence),
+            ("SELECT sum(d) FROM (SELECT d FROM t UNION ALL SELECT d FROM t) s", sentence),
+            ("SELECT sum(h) OVER (ORDER BY h ROWS 1 PRECEDING) FROM t", sentence),
+            (
+                "SELECT sum(DISTINCT d), count(DISTINCT g) FROM (SELECT g, d FROM t UNION ALL SELECT g, d + INTERVAL '1 day' FROM t) s",
+                sentence,
+            ),
+        ],
+    )
+    .await;
+    check(
+        &setup,
+        &[
+            as_stock("SELECT sum(h) FROM t WHERE h IS NULL", "NULL"),
+            as_stock("SELECT g, sum(d) FROM t GROUP BY g", "1 1 mons 5 days, 2 1 mons 2000000000 days, 3 NULL"),
+            as_stock("SELECT sum(DISTINCT h), count(DISTINCT g) FROM t", "0 secs 3"),
+            as_stock("SELECT sum(h) FROM t WHERE g < 2", "0 secs"),
+            as_stock("SELECT sum(extract(epoch FROM h)) FROM t", "18000000000.0"),
+            as_stock("SELECT sum(d) OVER (ORDER BY d ROWS 1 PRECEDING) FROM t WHERE g = 1", "1 mons 5 days, 3 days"),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn arithmetic_is_exact_or_refused() {
     let sentence = "is beyond the range of Int64: write CAST(x AS DECIMAL(38, 0))";
     check_refused(
