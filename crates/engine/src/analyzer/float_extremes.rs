@@ -14,7 +14,8 @@ use datafusion::optimizer::AnalyzerRule;
 use super::input_schema;
 use crate::float_extremes::FloatExtreme;
 
-/// Replaces `min` and `max` of floats, of which DataFusion 55 makes too little or too much; see [`crate::float_extremes`].
+/// Replaces `min` and `max` of floats: those of DataFusion 55 depend on the order of rows where there is NaN, and know no group of
+/// infinity.
 #[derive(Debug, Default)]
 pub struct FloatExtremes;
 
