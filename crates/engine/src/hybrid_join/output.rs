@@ -1,8 +1,9 @@
 //! Output rows gathered to batches of the size that the session asks for.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::BatchCoalescer;
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::error::ArrowError;
@@ -25,7 +26,7 @@ pub(crate) struct OutputBatches {
     /// Full batches, those handed on as they came among them.
     full: VecDeque<RecordBatch>,
     /// The columns that are dictionaries, with the values of the rows gathered last.
-    dictionaries: Vec<(usize, Option<ArrayData>)>,
+    dictionaries: Vec<(usize, Option<ArrayRef>)>,
     /// The columns whose texts lie in blocks.
     views: Vec<usize>,
 }
@@ -44,14 +45,7 @@ impl OutputBatches {
 
     /// Adds rows.
     pub fn push(&mut self, rows: RecordBatch) -> Result<(), ArrowError> {
-        let mut differs = false;
-        for (column, last) in &mut self.dictionaries {
-            let values = rows.column(*column).as_any_dictionary().values().to_data();
-            if !last.as_ref().is_some_and(|last| last.ptr_eq(&values)) {
-                differs = true;
-                *last = Some(values);
-            }
-        }
+        let (rows, differs) = self.with_last_dictionaries(rows)?;
         let bytes = copied_bytes(&rows);
         if differs || self.bytes.saturating_add(bytes) > MAX_COPY_BYTES {
             self.finish()?;
@@ -69,6 +63,32 @@ impl OutputBatches {
             self.bytes = bytes;
         }
         Ok(())
+    }
+
+    /// The rows, of which NULLs have the values of the rows gathered last: an outer join gives rows without a partner dictionaries
+    /// of their own. Tells, too, whether others differ from those.
+    fn with_last_dictionaries(&mut self, rows: RecordBatch) -> Result<(RecordBatch, bool), ArrowError> {
+        if self.dictionaries.is_empty() {
+            return Ok((rows, false));
+        }
+        let (schema, mut columns, count) = rows.into_parts();
+        let mut differs = false;
+        for (column, last) in &mut self.dictionaries {
+            let dictionary = columns[*column].as_any_dictionary();
+            let values = dictionary.values();
+            match last {
+                Some(last) if last.to_data().ptr_eq(&values.to_data()) => {}
+                Some(last) if dictionary.null_count() == dictionary.len() && values.len() <= last.len() => {
+                    columns[*column] = dictionary.with_values(Arc::clone(last));
+                }
+                _ => {
+                    differs = true;
+                    *last = Some(Arc::clone(values));
+                }
+            }
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        Ok((RecordBatch::try_new_with_options(schema, columns, &options)?, differs))
     }
 
     /// The next full batch.
@@ -112,9 +132,7 @@ impl OutputBatches {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use arrow::array::{ArrayRef, DictionaryArray, Int8Array, Int64Array, StringArray, StringViewArray};
+    use arrow::array::{DictionaryArray, Int8Array, Int64Array, StringArray, StringViewArray, new_null_array};
 
     use super::*;
 
@@ -122,7 +140,7 @@ mod tests {
     fn rows(values: &ArrayRef, from: i8) -> RecordBatch {
         let column: ArrayRef =
             Arc::new(DictionaryArray::new(Int8Array::from_iter_values(from..from + 60), Arc::clone(values)));
-        RecordBatch::try_from_iter([("c", column)]).unwrap()
+        RecordBatch::try_from_iter_with_nullable([("c", column, true)]).unwrap()
     }
 
     #[test]
@@ -159,6 +177,19 @@ mod tests {
             let column = arrow::compute::cast(batch.column(0), &DataType::Utf8).unwrap();
             column.as_string::<i32>().iter().map(|text| text.unwrap().to_owned()).collect::<Vec<_>>()
         };
+        // Rows without a value lie with any.
+        let null = || {
+            let nulls = new_null_array(rows(&forwards, 0).column(0).data_type(), 1);
+            RecordBatch::try_from_iter_with_nullable([("c", nulls, true)]).unwrap()
+        };
+        for from in 0..3 {
+            output.push(rows(&forwards, from)).unwrap();
+            output.push(null()).unwrap();
+        }
+        output.finish().unwrap();
+        let with_nulls = std::iter::from_fn(|| output.next()).collect::<Vec<_>>();
+        assert_eq!(with_nulls.iter().map(|batch| batch.num_rows()).collect::<Vec<_>>(), [3 * 61]);
+        assert_eq!(with_nulls[0].column(0).logical_null_count(), 3);
         let expected = pushed.iter().flat_map(|(values, from)| texts(&rows(values, *from))).collect::<Vec<_>>();
         assert_eq!(batches.iter().flat_map(texts).collect::<Vec<_>>(), expected);
     }
