@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Int64Type, Schema};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill_join::device::{DeviceRequest, PairAggregation};
 use overspill_join::hash_table::TableChoice;
-use overspill_join::hybrid::{BuildSide, HybridBuild, Prober, RadixProbe, Step, SubqueryFacts};
+use overspill_join::hybrid::{BuildSide, HybridBuild, PairFinder, Prober, Step, SubqueryFacts, pair_finder};
 use overspill_join::keys::KeyCodec;
 use overspill_join::memory::{MemoryHost, Purpose, UnitMemory};
 use overspill_join::radix::ProbeRegions;
@@ -161,9 +161,9 @@ impl Tables {
         let next = AtomicUsize::new(0);
         let is_radix = Mutex::new(false);
         let answers = on_each(vec![(); threads], |()| {
-            let radix = RadixProbe::for_join(&spec, &side, &memory);
-            *is_radix.lock().unwrap_or_else(PoisonError::into_inner) |= radix.is_some();
-            self.probe(&spec, &side, radix, (&memory, aggregation.as_ref()), &next)
+            let finder = pair_finder(&spec, &side, &memory, aggregation.as_ref(), true);
+            *is_radix.lock().unwrap_or_else(PoisonError::into_inner) |= finder.partitions_rows();
+            self.probe(&spec, &side, finder, &next)
         })?;
         let probe = begin.elapsed().as_secs_f64() - built;
         let by_kernels = aggregation.map_or(Ok((0, 0)), |aggregation| answer_of(&aggregation))?;
@@ -178,14 +178,17 @@ impl Tables {
         &self,
         spec: &Arc<JoinSpec>,
         side: &Arc<BuildSide>,
-        radix: Option<RadixProbe>,
-        (memory, aggregation): (&Arc<UnitMemory>, Option<&Arc<PairAggregation>>),
+        finder: Box<dyn PairFinder>,
         next: &AtomicUsize,
     ) -> Result<Answer> {
         let failed = |error: JoinError| exec_datafusion_err!("{error}");
-        let mut prober: Prober<NoFiles> =
-            Prober::new(Arc::clone(spec), Arc::clone(side), Arc::new(SubqueryFacts::default()), None, radix)
-                .with_device(memory, aggregation);
+        let mut prober: Prober<NoFiles> = Prober::new(
+            Arc::clone(spec),
+            Arc::<BuildSide>::clone(side),
+            Arc::new(SubqueryFacts::default()),
+            None,
+            finder,
+        );
         let mut answer = (0, 0i64);
         let mut drain = |prober: &mut Prober<NoFiles>| -> Result<()> {
             loop {

@@ -8,7 +8,7 @@ use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 use overspill_join::device::PairAggregation;
-use overspill_join::hybrid::{BuildEmitter, BuildSide, ChunkBuild, MatchedRows, ProbeSpill, Prober, RadixProbe, Step};
+use overspill_join::hybrid::{BuildEmitter, BuildSide, ChunkBuild, MatchedRows, ProbeSpill, Prober, Step, pair_finder};
 use overspill_join::memory::{Grant, UnitMemory};
 use overspill_join::spec::Side;
 use overspill_join::spill::Radix;
@@ -194,7 +194,7 @@ impl Hybrid {
         probe: Vec<FilePartition>,
         depth: usize,
     ) -> Result<Self> {
-        let prober = prober(context, &build.side, memory, None, None)?;
+        let prober = prober(context, &build.side, memory, false, None)?;
         Ok(Self { build, depth, input: ProbeFiles::new(probe), prober })
     }
 
@@ -333,7 +333,7 @@ impl Passes {
         context.metrics.chunk_passes.set_max(self.chunks);
         let chunk = self.chunk.take().unwrap_or_else(|| ChunkBuild::new(Arc::clone(&context.spec), memory));
         let side = Arc::new(chunk.finish().map_err(to_datafusion)?);
-        let prober = Box::new(prober(context, &side, memory, None, None)?);
+        let prober = Box::new(prober(context, &side, memory, false, None)?);
         let input = ProbeFiles::new(self.probe.iter().cloned());
         drop(working);
         self.pass = pass;
@@ -341,19 +341,21 @@ impl Passes {
     }
 }
 
-/// A prober of a build side, with what it needs to spill if part of the build side is in files, and `radix` if it
-/// partitions rows first. Kernels may aggregate its pairs for `aggregation`.
+/// A prober of a build side, with what it needs to spill if part of the build side is in files. It may partition rows first, and
+/// kernels may aggregate its pairs for `aggregation`.
 pub(super) fn prober(
     context: &JoinContext,
     build: &Arc<BuildSide>,
     memory: &Arc<UnitMemory>,
-    radix: Option<RadixProbe>,
+    may_partition: bool,
     aggregation: Option<&Arc<PairAggregation>>,
 ) -> Result<Prober<DiskStore>> {
     let spill = ProbeSpill::try_new(&context.spec, build, Arc::clone(&context.store), memory, context.tuning)
         .map_err(to_datafusion)?;
     let (spec, facts) = (Arc::clone(&context.spec), Arc::clone(&context.facts));
-    Ok(Prober::new(spec, Arc::clone(build), facts, spill, radix).with_device(memory, aggregation))
+    let finder = pair_finder(&spec, build, memory, aggregation, may_partition);
+    context.metrics.radix_streams.add(usize::from(finder.partitions_rows()));
+    Ok(Prober::new(spec, Arc::<BuildSide>::clone(build), facts, spill, finder))
 }
 
 /// What puts the rows of a build side out after all probing.

@@ -11,7 +11,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use overspill_join::JoinType;
 use overspill_join::device::PairAggregation;
-use overspill_join::hybrid::{BuildEmitter, Prober, RadixProbe, Step};
+use overspill_join::hybrid::{BuildEmitter, Prober, Step};
 use overspill_join::memory::UnitMemory;
 use tracing::Span;
 
@@ -245,11 +245,7 @@ impl HybridJoinStream {
         let phase = self.lane.phase("probe");
         let prober = match input.abandoned {
             Some(prober) => *prober,
-            None => {
-                let radix = RadixProbe::for_join(&self.context.spec, &build.side, &self.memory);
-                self.context.metrics.radix_streams.add(usize::from(radix.is_some()));
-                prober(&self.context, &build.side, &self.memory, radix, self.aggregation.as_ref())?
-            }
+            None => prober(&self.context, &build.side, &self.memory, true, self.aggregation.as_ref())?,
         };
         self.state = State::Probing(Box::new(Probing { build, input: input.stream, prober, silent, phase, rows: 0 }));
         Ok(())

@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use arrow::array::{BooleanArray, RecordBatch};
-use arrow::buffer::{BooleanBuffer, NullBuffer};
+use arrow::array::{BooleanArray, RecordBatch, UInt32Array};
+use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use tracing::debug_span;
 
 use super::device_build::DeviceBuild;
 use super::output::{Pairs, Rows, SideRows};
+use super::pairs::BuildRows;
 use super::payload::{PackedBuild, PackedPayload};
 use crate::error::Result;
 use crate::hash_table::{JoinTable, VisitedRows};
@@ -224,6 +225,32 @@ impl BuildSide {
     /// How rows are assigned to partitions, if part of the build side is in files.
     pub fn radix(&self) -> Option<Radix> {
         self.spilled.as_ref().map(|spilled| spilled.radix)
+    }
+}
+
+impl BuildRows for BuildSide {
+    fn numbered(&self, rows: ScalarBuffer<u32>) -> SideRows<'_> {
+        SideRows::Of(&self.batch, Rows::Numbers(UInt32Array::new(rows, None)))
+    }
+
+    fn packed(&self, words: ScalarBuffer<u64>) -> SideRows<'_> {
+        let on_device = || self.device.as_ref().and_then(|device| device.payload.as_ref());
+        let Some(payload) = self.payload.as_ref().or_else(on_device) else {
+            unreachable!("payloads come from a table that has them")
+        };
+        SideRows::Packed(payload, words)
+    }
+
+    fn nulls(&self, rows: usize) -> SideRows<'_> {
+        SideRows::Of(&self.batch, Rows::Nulls(rows))
+    }
+
+    fn sizes(&self) -> &RowSizes {
+        &self.sizes
+    }
+
+    fn visited(&self) -> &VisitedRows {
+        &self.visited
     }
 }
 

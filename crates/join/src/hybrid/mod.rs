@@ -10,11 +10,10 @@ mod build;
 mod build_side;
 mod chunk;
 mod device_build;
-mod device_probe;
 mod output;
+mod pairs;
 mod payload;
 mod probe;
-mod radix_probe;
 mod row_work;
 
 #[cfg(test)]
@@ -23,6 +22,6 @@ mod tests;
 pub use build::{Built, HybridBuild};
 pub use build_side::{BuildEmitter, BuildSide, SubqueryFacts};
 pub use chunk::ChunkBuild;
+pub use pairs::{BuildRows, PairFinder, pair_finder};
 pub use probe::{MatchedRows, ProbeSpill, Prober, Step};
-pub use radix_probe::RadixProbe;
 pub use row_work::measure_row_work;

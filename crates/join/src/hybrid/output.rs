@@ -13,7 +13,7 @@ use crate::spec::{ColumnSource, JoinSpec};
 
 /// Which rows of a batch go to the output.
 #[derive(Debug)]
-pub(crate) enum Rows {
+pub enum Rows {
     /// Consecutive rows, which need no copy: first row and length.
     Range(usize, usize),
     /// Rows by their numbers.
@@ -54,8 +54,8 @@ impl Rows {
     }
 }
 
-/// Rows of one side.
-pub(super) enum SideRows<'a> {
+/// Rows of one side, as a batch is made of them.
+pub enum SideRows<'a> {
     /// Rows of a batch.
     Of(&'a RecordBatch, Rows),
     /// Rows whose columns came with them.

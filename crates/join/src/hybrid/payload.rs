@@ -14,7 +14,7 @@ use crate::spec::{JoinSpec, Side};
 /// Columns that fit a word together, so that a row moves with its key: a hash table that keeps them costs a probe row one
 /// cache miss, where the number of a row costs another for each column.
 #[derive(Debug)]
-pub(super) struct PackedPayload {
+pub struct PackedPayload {
     columns: Vec<PackedColumn>,
     schema: SchemaRef,
 }

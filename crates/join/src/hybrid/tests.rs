@@ -183,10 +183,11 @@ impl Run {
         let built = builder.finish()?;
         let side = Arc::new(built.side);
         let spill = ProbeSpill::try_new(&self.spec, &side, files, &memory, self.tuning)?;
-        let radix = RadixProbe::for_join(&self.spec, &side, &memory).filter(|_| depth == 0);
-        self.is_radix |= radix.is_some();
+        let finder = pair_finder(&self.spec, &side, &memory, None, depth == 0);
+        self.is_radix |= finder.partitions_rows();
         self.probed = self.probed.max(side.probed_bytes());
-        let mut prober = Prober::new(Arc::clone(&self.spec), Arc::clone(&side), Arc::clone(&self.facts), spill, radix);
+        let mut prober =
+            Prober::new(Arc::clone(&self.spec), Arc::<BuildSide>::clone(&side), Arc::clone(&self.facts), spill, finder);
         for batch in probe {
             prober.start(batch)?;
             self.steps(&mut prober)?;
@@ -230,8 +231,14 @@ impl Run {
                 }
             }
             let side = Arc::new(chunk.finish()?);
-            let mut prober: Prober<Files> =
-                Prober::new(Arc::clone(&self.spec), Arc::clone(&side), Arc::clone(&self.facts), None, None);
+            let finder = pair_finder(&self.spec, &side, &self.memory, None, false);
+            let mut prober: Prober<Files> = Prober::new(
+                Arc::clone(&self.spec),
+                Arc::<BuildSide>::clone(&side),
+                Arc::clone(&self.facts),
+                None,
+                finder,
+            );
             for (batch, matched) in probe.iter().zip(&mut matched) {
                 prober.start_pass(batch.clone(), matched.as_ref(), !build.is_empty())?;
                 self.steps(&mut prober)?;

@@ -1,21 +1,22 @@
-//! Probe rows that a GPU joins, chunk by chunk.
+//! Pairs that a GPU finds, chunk by chunk.
 
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::buffer::{BooleanBuffer, ScalarBuffer};
+use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes::DataType;
 use tracing::debug_span;
 
-use super::build::add_offset_bytes;
-use super::build_side::BuildSide;
-use super::device_build::{DeviceBuild, wants_no_numbers};
-use super::payload::PackedPayload;
-use crate::co_processing::{Flight, Morsel, Reservation};
+use super::block::PairRows;
+use super::{Found, Lane, PairBlock, PairFinder, ProbeRows, Wanted};
+use crate::co_processing::{Flight, Reservation};
 use crate::cpu_partitioned;
-use crate::device::{AggregatedPairs, DeviceChunk, DeviceCount, PAIR_BYTES, PairAggregation, PairBlock, ProbeKeys};
+use crate::device::{self, AggregatedPairs, DeviceChunk, DeviceCount, PAIR_BYTES, PairAggregation, ProbeKeys};
 use crate::error::{JoinError, Result};
-use crate::hash_table::VisitedRows;
+use crate::hybrid::build::add_offset_bytes;
+use crate::hybrid::build_side::BuildSide;
+use crate::hybrid::device_build::{DeviceBuild, wants_no_numbers};
+use crate::hybrid::payload::PackedPayload;
 use crate::join_type::JoinType;
 use crate::keys::Keys;
 use crate::memory::{Grant, HeldMemory, UnitMemory};
@@ -35,11 +36,14 @@ const FEWEST_PAIRS: usize = 1 << 16;
 
 /// Collects probe rows in chunks, and joins them on a GPU.
 #[derive(Debug)]
-pub(super) struct DeviceProbe {
+pub(super) struct DeviceFinder {
     /// Dropped before the memory that pays for it.
     joining: Option<Joining>,
     /// Pairs of the chunk that have been found and not handed on.
-    block: PairBlock,
+    block: device::PairBlock,
+    /// They, while they are handed on.
+    build_values: Vec<u64>,
+    probe_values: Vec<u64>,
     /// Rows that are collected, and their keys.
     batches: Vec<RecordBatch>,
     keys: Vec<Keys>,
@@ -62,17 +66,21 @@ pub(super) struct DeviceProbe {
     /// The packed columns of the rows that are collected; `None` if a row cannot be packed.
     words: Option<Vec<ScalarBuffer<u64>>>,
     /// The batch that did not fit the chunk before.
-    pending: Option<(RecordBatch, Keys)>,
+    pending: Option<ProbeRows>,
     /// The right to give rows to a GPU that shares the probe side with the CPU.
     reservation: Option<Reservation>,
-    /// The rows that the CPU looks up beside the GPU.
-    morsel: Option<Morsel>,
+    spec: Arc<JoinSpec>,
+    build: Arc<BuildSide>,
 }
 
 /// The chunk that is being joined.
 #[derive(Debug)]
 struct Joining {
     chunk: ChunkPlace,
+    /// Its rows.
+    batch: RecordBatch,
+    /// Whether the unit has started.
+    is_told: bool,
     /// Whether its values are packed columns, not numbers of rows.
     is_packed: bool,
     /// The keys of its rows, if pairs must be looked at again.
@@ -87,39 +95,27 @@ enum ChunkPlace {
     Away(Flight),
     /// Done with, up to the rows that were not joined.
     Done(DeviceChunk),
-    /// Only while it changes places.
+    /// It was not taken, or is changing places.
     Nowhere,
 }
 
-/// What a search for pairs came to.
-pub(super) enum Found {
-    /// Pairs, by the numbers of probe rows.
-    Rows,
-    /// Pairs, by the packed columns of probe rows.
-    Packed,
-    /// None yet: the GPU is at work on a chunk that need not be waited for.
-    Away,
-    /// There are no more. These rows were not joined: `None` if all were.
-    All(Option<BooleanBuffer>),
-}
-
 /// Whether a batch was taken into a chunk.
-pub(super) enum Taken {
+enum Taken {
     /// It was, and there is room for more.
     Collected,
     /// It was, or will be; a chunk is full.
     Full,
     /// There is no memory for it: the CPU must join it.
-    No(RecordBatch, Keys),
+    No(ProbeRows),
     /// The GPU has enough to do: the CPU joins it beside.
-    Beside(RecordBatch, Keys),
+    Beside(ProbeRows),
 }
 
-impl DeviceProbe {
+impl DeviceFinder {
     /// For a build side on a GPU; `None` if it is not on one.
     pub(super) fn for_join(
-        spec: &JoinSpec,
-        build: &BuildSide,
+        spec: &Arc<JoinSpec>,
+        build: &Arc<BuildSide>,
         memory: &Arc<UnitMemory>,
         aggregation: Option<&Arc<PairAggregation>>,
     ) -> Option<Self> {
@@ -152,14 +148,18 @@ impl DeviceProbe {
             aggregation: aggregation.cloned(),
             pending: None,
             joining: None,
-            block: PairBlock::default(),
+            block: device::PairBlock::default(),
+            build_values: Vec::new(),
+            probe_values: Vec::new(),
             reservation: None,
-            morsel: None,
+            spec: Arc::clone(spec),
+            build: Arc::clone(build),
         })
     }
 
     /// Takes a batch into the chunk that is collected.
-    pub(super) fn push(&mut self, device: &DeviceBuild, batch: RecordBatch, keys: Keys) -> Taken {
+    fn collect(&mut self, device: &DeviceBuild, probe_rows: ProbeRows) -> Taken {
+        let ProbeRows { batch, keys, .. } = &probe_rows;
         let rows = batch.num_rows();
         if rows == 0 {
             return Taken::Collected;
@@ -170,20 +170,19 @@ impl DeviceProbe {
                 self.most_rows = shared.dispatcher.batch_rows();
             }
             if self.joining.is_some() || self.reservation.is_none() {
-                return Taken::Beside(batch, keys);
+                return Taken::Beside(probe_rows);
             }
         }
         debug_assert!(
             self.pending.is_none() && self.joining.is_none(),
             "a chunk is joined before the next is collected"
         );
-        let is_addressable = add_offset_bytes(&batch, &mut self.offsets);
+        let is_addressable = add_offset_bytes(batch, &mut self.offsets);
         if self.rows > 0 && (self.rows + rows > self.most_rows || !is_addressable) {
-            self.pending = Some((batch, keys));
+            self.pending = Some(probe_rows);
             return Taken::Full;
         }
-        let is_packable =
-            self.payload.as_ref().is_some_and(|payload| keys.matchable.is_none() && payload.takes(&batch));
+        let is_packable = self.payload.as_ref().is_some_and(|payload| keys.matchable.is_none() && payload.takes(batch));
         // The columns are copied once, when the chunk is complete; keys and columns cross the link from memory of their own,
         // and where they are partitioned, partitions are a copy more.
         let partitions = |rows| triton::host_bytes(rows).max(cpu_partitioned::host_bytes(rows));
@@ -195,41 +194,28 @@ impl DeviceProbe {
         // Those that are handed on, and those that are found meanwhile.
         let pairs = |rows: usize| 2 * (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) * PAIR_BYTES as usize;
         let pairs = pairs(self.rows + rows) - if self.rows > 0 { pairs(self.rows) } else { 0 };
-        if self.grant.try_grow(2 * self.held.add(&batch) + 2 * keys.bytes() + packed + copies + pairs).is_err() {
+        if self.grant.try_grow(2 * self.held.add(batch) + 2 * keys.bytes() + packed + copies + pairs).is_err() {
             if self.rows == 0 {
                 self.clear();
-                return Taken::No(batch, keys);
+                return Taken::No(probe_rows);
             }
-            self.pending = Some((batch, keys));
+            self.pending = Some(probe_rows);
             return Taken::Full;
         }
         match (&mut self.words, &self.payload) {
-            (Some(words), Some(payload)) if is_packable => words.push(payload.pack(&batch)),
+            (Some(words), Some(payload)) if is_packable => words.push(payload.pack(batch)),
             (words, _) => *words = None,
         }
         self.rows += rows;
-        self.batches.push(batch);
-        self.keys.push(keys);
+        self.batches.push(probe_rows.batch);
+        self.keys.push(probe_rows.keys);
         if self.rows == self.most_rows { Taken::Full } else { Taken::Collected }
     }
 
-    /// The batch that waits for the next chunk.
-    pub(super) fn take_pending(&mut self) -> Option<(RecordBatch, Keys)> {
-        self.pending.take()
-    }
-
-    /// Whether a batch waits for the next chunk.
-    pub(super) fn has_pending(&self) -> bool {
-        self.pending.is_some()
-    }
-
-    /// Whether rows are collected.
-    pub(super) fn has_rows(&self) -> bool {
-        self.rows > 0
-    }
-
-    /// Starts joining what has been collected. Returns its rows, in one batch.
-    pub(super) fn start(&mut self, spec: &JoinSpec, device: &DeviceBuild) -> Result<RecordBatch> {
+    /// Starts joining what has been collected.
+    fn start(&mut self) -> Result<()> {
+        let build = Arc::clone(&self.build);
+        let Some(device) = &build.device else { return Ok(()) };
         let request = &device.request;
         let _giving = debug_span!("give chunk to the GPU", rows = self.rows).entered();
         let keys = std::mem::take(&mut self.keys);
@@ -261,37 +247,38 @@ impl DeviceProbe {
                 .ok()
         });
         drop(keys);
-        let batch = concat_batches(spec.schema(Side::Probe), batches, 1)?;
+        let batch = concat_batches(self.spec.schema(Side::Probe), batches, 1)?;
         let is_packed = words.is_some();
-        self.joining = match started {
+        let (chunk, keys) = match started {
             Some((has_unmatchable, chunk)) => {
                 let is_looked_at = has_unmatchable || device.keys.is_some();
-                let keys = is_looked_at.then(|| spec.keys(Side::Probe, &batch)).transpose()?;
+                let keys = is_looked_at.then(|| self.spec.keys(Side::Probe, &batch)).transpose()?;
                 let chunk = match device.table.shared() {
                     Some(_) => ChunkPlace::Away(Flight::start(&device.table, request, chunk)),
                     None => ChunkPlace::Here(chunk),
                 };
-                Some(Joining { chunk, is_packed, keys })
+                (chunk, keys)
             }
-            None => None,
+            None => (ChunkPlace::Nowhere, None),
         };
+        self.joining = Some(Joining { chunk, batch, is_told: false, is_packed, keys });
         self.block.clear();
-        Ok(batch)
+        Ok(())
     }
 
     /// Whether the GPU is at work on a chunk that need not be waited for.
-    pub(super) fn is_away(&self) -> bool {
+    fn is_away(&self) -> bool {
         self.joining.as_ref().is_some_and(|joining| matches!(&joining.chunk, ChunkPlace::Away(_)))
     }
 
     /// Whether it is done with it.
-    pub(super) fn has_landed(&self) -> bool {
+    fn has_landed(&self) -> bool {
         let has_landed = |flight: &Flight| flight.has_landed();
         self.joining.as_ref().is_some_and(|joining| matches!(&joining.chunk, ChunkPlace::Away(at) if has_landed(at)))
     }
 
     /// Waits until it is, and takes its pairs.
-    pub(super) fn land(&mut self, device: &DeviceBuild) {
+    fn land(&mut self, device: &DeviceBuild) {
         let Some(joining) = &mut self.joining else { return };
         joining.chunk = match std::mem::replace(&mut joining.chunk, ChunkPlace::Nowhere) {
             ChunkPlace::Away(flight) => {
@@ -312,63 +299,13 @@ impl DeviceProbe {
         };
     }
 
-    /// Starts on rows that the CPU looks up beside the GPU.
-    pub(super) fn start_beside(&mut self, keys: Keys) {
-        self.morsel = Some(Morsel::new(keys));
-    }
-
-    /// Finds at most so many of their pairs, by the numbers of probe rows, which replace what the vectors have; one of each row
-    /// if others need not be found (`first_only`). Returns whether there may be more.
-    pub(super) fn next_beside(
-        &mut self,
-        device: &DeviceBuild,
-        limit: usize,
-        first_only: bool,
-        build: &mut Vec<u64>,
-        probe: &mut Vec<u64>,
-    ) -> Result<bool> {
-        build.clear();
-        probe.clear();
-        let (Some(morsel), Some(shared)) = (&mut self.morsel, device.table.shared()) else { return Ok(false) };
-        // Of words that are hashes the first may be another key's.
-        let first_only = first_only && device.keys.is_none();
-        let more = morsel.next(shared.slots().map_err(JoinError::host)?, limit, first_only, build, probe);
-        if device.keys.is_some() {
-            device.keep_equal(&morsel.keys, build, probe);
+    /// Goes on with the chunk that is here.
+    fn search(&mut self, device: &DeviceBuild, wanted: Wanted, pairs: &mut PairBlock) -> Result<Found> {
+        let Some(joining) = &mut self.joining else { return Ok(Found::Idle) };
+        if !joining.is_told {
+            joining.is_told = true;
+            return Ok(Found::Started(Lane::Main, joining.batch.clone()));
         }
-        if !more {
-            self.morsel = None;
-        }
-        Ok(more)
-    }
-
-    /// Marks the build rows that match them, if words are keys, and is done with them; false if pairs must be looked at.
-    pub(super) fn mark_beside(&mut self, device: &DeviceBuild, visited: &VisitedRows) -> Result<bool> {
-        if device.keys.is_some() {
-            return Ok(false);
-        }
-        if let (Some(morsel), Some(shared)) = (self.morsel.take(), device.table.shared()) {
-            morsel.mark(shared.slots().map_err(JoinError::host)?, visited);
-        }
-        Ok(true)
-    }
-
-    /// Finds at most so many of the chunk's pairs, which replace what the vectors have. `probe` gets the numbers of probe rows, or
-    /// `words` their packed columns.
-    pub(super) fn next_pairs(
-        &mut self,
-        spec: &JoinSpec,
-        device: &DeviceBuild,
-        chunk: &RecordBatch,
-        limit: usize,
-        build: &mut Vec<u64>,
-        probe: &mut Vec<u64>,
-    ) -> Result<Found> {
-        build.clear();
-        probe.clear();
-        let Some(joining) = &mut self.joining else {
-            return Ok(Found::All(self.leave_all(device, chunk.num_rows())));
-        };
         if self.block.len() == 0 {
             let place = std::mem::replace(&mut joining.chunk, ChunkPlace::Nowhere);
             joining.chunk = match place {
@@ -383,33 +320,45 @@ impl DeviceProbe {
             };
             match &joining.chunk {
                 ChunkPlace::Here(_) => {}
-                ChunkPlace::Away(_) => return Ok(Found::Away),
-                ChunkPlace::Done(done) => {
-                    let rest = if done.has_rest() { done.rest(&spec.keys(Side::Probe, chunk)?) } else { None };
-                    let left = rest.as_ref().map_or(0, BooleanBuffer::count_set_bits);
-                    device.request.observer.add(DeviceCount::ReturnedRows, left as u64);
-                    self.clear();
-                    return Ok(Found::All(rest));
-                }
-                ChunkPlace::Nowhere => return Ok(Found::All(self.leave_all(device, chunk.num_rows()))),
+                ChunkPlace::Away(_) => return Ok(Found::Working),
+                ChunkPlace::Done(_) | ChunkPlace::Nowhere => return self.finish(device),
             }
         }
-        self.block.take(limit, build, probe).map_err(JoinError::host)?;
+        let (build, probe) = (&mut self.build_values, &mut self.probe_values);
+        build.clear();
+        probe.clear();
+        self.block.take(wanted.pairs, build, probe).map_err(JoinError::host)?;
         if let Some(keys) = &joining.keys {
             device.keep_equal(keys, build, probe);
         }
-        Ok(if joining.is_packed { Found::Packed } else { Found::Rows })
+        device.take_values(build, &mut pairs.build);
+        if joining.is_packed {
+            std::mem::swap(pairs.probe.packed(), probe);
+        } else {
+            take_numbers(probe, &mut pairs.probe);
+        }
+        Ok(Found::Pairs(Lane::Main))
     }
 
-    /// How the words of [`Found::Packed`] are columns.
-    pub(super) fn payload(&self) -> Option<&PackedPayload> {
-        self.payload.as_ref()
-    }
-
-    fn leave_all(&mut self, device: &DeviceBuild, rows: usize) -> Option<BooleanBuffer> {
-        device.request.observer.add(DeviceCount::ReturnedRows, rows as u64);
+    /// Ends the chunk, of which all pairs have been handed on.
+    fn finish(&mut self, device: &DeviceBuild) -> Result<Found> {
+        let Some(Joining { chunk, batch, .. }) = self.joining.take() else { return Ok(Found::Idle) };
+        let spec = Arc::clone(&self.spec);
+        let keys = |batch: &RecordBatch| spec.keys(Side::Probe, batch);
+        let rest = match &chunk {
+            ChunkPlace::Done(done) if done.has_rest() => done.rest(&keys(&batch)?),
+            ChunkPlace::Done(_) => None,
+            _ => (batch.num_rows() > 0).then(|| BooleanBuffer::new_set(batch.num_rows())),
+        };
+        drop(chunk);
+        let left = rest.as_ref().map_or(0, BooleanBuffer::count_set_bits);
+        device.request.observer.add(DeviceCount::ReturnedRows, left as u64);
         self.clear();
-        (rows > 0).then(|| BooleanBuffer::new_set(rows))
+        let Some(rest) = rest else { return Ok(Found::Done(Lane::Main)) };
+        // The rows that have found their matches find them no more.
+        let mut keys = keys(&batch)?;
+        keys.matchable = NullBuffer::union(keys.matchable.as_ref(), Some(&NullBuffer::new(rest)));
+        Ok(Found::Left(ProbeRows { batch, keys, is_apart: true }))
     }
 
     /// Makes room for the next chunk.
@@ -423,6 +372,79 @@ impl DeviceProbe {
         let bytes = self.grant.bytes();
         self.grant.shrink(bytes);
     }
+}
+
+impl PairFinder for DeviceFinder {
+    fn push(&mut self, rows: ProbeRows) -> Result<Option<ProbeRows>> {
+        let build = Arc::clone(&self.build);
+        let Some(device) = &build.device else { return Ok(Some(rows)) };
+        if rows.is_apart {
+            return Ok(Some(rows));
+        }
+        let (observer, count) = (&device.request.observer, rows.batch.num_rows() as u64);
+        match self.collect(device, rows) {
+            Taken::Collected => {}
+            Taken::Full => self.start()?,
+            Taken::No(rows) => {
+                observer.add(DeviceCount::ReturnedRows, count);
+                return Ok(Some(rows));
+            }
+            Taken::Beside(rows) => {
+                observer.add(DeviceCount::SharedRows, count);
+                return Ok(Some(rows));
+            }
+        }
+        Ok(None)
+    }
+
+    fn next(&mut self, wanted: Wanted, pairs: &mut PairBlock) -> Result<Found> {
+        let build = Arc::clone(&self.build);
+        let Some(device) = &build.device else { return Ok(Found::Idle) };
+        if self.has_landed() {
+            self.land(device);
+        }
+        if self.joining.is_some() && !self.is_away() {
+            return self.search(device, wanted, pairs);
+        }
+        // Beside a chunk that is away the CPU joins it.
+        let Some(pending) = self.pending.take() else { return Ok(Found::Idle) };
+        Ok(self.push(pending)?.map_or(Found::Working, Found::HandedBack))
+    }
+
+    fn end(&mut self) -> Result<bool> {
+        if self.rows > 0 {
+            self.start()?;
+            return Ok(true);
+        }
+        let build = Arc::clone(&self.build);
+        match &build.device {
+            Some(device) if self.is_away() => self.land(device),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn packed_rows(&self) -> Option<&PackedPayload> {
+        self.payload.as_ref()
+    }
+}
+
+impl DeviceBuild {
+    /// Takes the values of the build rows of pairs, as the GPU has them, into a block; anything is left in `values`.
+    pub(super) fn take_values(&self, values: &mut Vec<u64>, build: &mut PairRows) {
+        if self.payload.is_some() {
+            std::mem::swap(build.packed(), values);
+        } else {
+            take_numbers(values, build);
+        }
+    }
+}
+
+/// Takes the numbers of the rows of pairs into a block.
+pub(super) fn take_numbers(values: &[u64], rows: &mut PairRows) {
+    let numbers = rows.numbers();
+    numbers.clear();
+    numbers.extend(values.iter().map(|row| *row as u32));
 }
 
 /// Whether values are numbered by 8 or 16 bits.

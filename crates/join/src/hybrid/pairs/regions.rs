@@ -1,25 +1,23 @@
-//! Probing region by region of the hash table.
+//! Pairs of a hash table, region by region.
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use arrow::buffer::ScalarBuffer;
 use tracing::debug_span;
 
-use super::build_side::BuildSide;
-use super::output::{Pairs, SideRows};
-use super::payload::PackedPayload;
-use super::probe::{Partners, Step};
+use super::{Found, Lane, PairBlock, PairFinder, ProbeRows, Wanted};
 use crate::error::Result;
 use crate::hash_table::{Lookups, Regions};
+use crate::hybrid::build_side::BuildSide;
+use crate::hybrid::payload::PackedPayload;
 use crate::join_type::JoinType;
-use crate::keys::{KeyData, Keys};
-use crate::memory::{Grant, LentVec, SideSizes, UnitMemory};
+use crate::keys::KeyData;
+use crate::memory::{Grant, UnitMemory};
 use crate::radix::{PartitionCursor, PartitionMethod, ProbeRegions, RadixPartitioner};
 use crate::spec::{JoinSpec, Side};
 
 /// More partitions than this miss the TLB and the cache when rows are dealt out, even line by line.
-pub(super) const MAX_FANOUT_BITS: u32 = 11;
+pub(in crate::hybrid) const MAX_FANOUT_BITS: u32 = 11;
 
 /// A chunk has as many bytes as the hash table, which is read once for each chunk; but not fewer rows than this, and not
 /// more.
@@ -39,7 +37,9 @@ const ROW_BYTES: usize = COLUMNS * size_of::<u64>();
 /// look into; a region, with what it takes, fits a cache. A chunk belongs to one stream: whatever the skew, no stream
 /// waits for another.
 #[derive(Debug)]
-pub struct RadixProbe {
+pub(super) struct RegionFinder {
+    spec: Arc<JoinSpec>,
+    build: Arc<BuildSide>,
     regions: Regions,
     fanout: usize,
     payload: PackedPayload,
@@ -49,22 +49,18 @@ pub struct RadixProbe {
     waiting: Option<[ScalarBuffer<u64>; COLUMNS]>,
     /// Where the joining of a chunk stands; `None` while it is collected.
     joining: Option<PartitionCursor>,
-    /// The keys that are looked up together, and the packed columns of their rows.
+    /// The keys that are looked up together.
     keys: Vec<u64>,
-    words: LentVec<u64>,
-    partners: Partners,
-    /// Pairs that have been found and wait for those before them, as partners and packed columns.
-    found_before: Option<(Partners, Vec<u64>)>,
     /// Which of the keys were found.
     found: Vec<u32>,
     _memory: Grant,
 }
 
-impl RadixProbe {
+impl RegionFinder {
     /// For a build side that is larger than the regions and the size asked for, if the join puts out nothing but pairs, without a
     /// residual filter, its build keys are unique and fit a word, as do the columns of the probe side that are needed, and
     /// there is memory for a chunk.
-    pub fn for_join(spec: &JoinSpec, build: &BuildSide, memory: &Arc<UnitMemory>) -> Option<Self> {
+    pub(super) fn for_join(spec: &Arc<JoinSpec>, build: &Arc<BuildSide>, memory: &Arc<UnitMemory>) -> Option<Self> {
         let ProbeRegions { region, beyond } = spec.probe_regions?;
         let bytes = build.probed_bytes();
         let bits = bytes.div_ceil(region.max(1)).next_power_of_two().ilog2().min(MAX_FANOUT_BITS);
@@ -89,6 +85,8 @@ impl RadixProbe {
         }
         let partitioner = RadixPartitioner::new(PartitionMethod::WriteCombining).ok()?;
         Some(Self {
+            spec: Arc::clone(spec),
+            build: Arc::clone(build),
             regions,
             fanout,
             payload,
@@ -97,28 +95,9 @@ impl RadixProbe {
             waiting: None,
             joining: None,
             keys: Vec::new(),
-            words: LentVec::default(),
-            partners: Partners::none_of(build),
-            found_before: None,
             found: Vec::new(),
             _memory: grant,
         })
-    }
-
-    /// Takes rows into the chunk; false if they cannot be packed, as a column has nulls.
-    pub(super) fn push(&mut self, batch: &RecordBatch, keys: &Keys) -> Result<bool> {
-        let KeyData::Word64(words) = &keys.data else { return Ok(false) };
-        if keys.matchable.is_some() || !self.payload.takes(batch) {
-            return Ok(false);
-        }
-        // Rows of which nothing is needed are packed as anything.
-        let packed = if self.payload.is_empty() { words.clone() } else { self.payload.pack(batch) };
-        self.waiting = Some([words.clone(), packed]);
-        if self.partitioner.fanout() == 0 {
-            self.partitioner.begin(self.fanout, self.chunk_rows)?;
-        }
-        self.collect();
-        Ok(true)
     }
 
     /// Takes what is waiting into the chunk, as far as there is room, and starts joining a chunk that is full.
@@ -133,37 +112,45 @@ impl RadixProbe {
         }
     }
 
-    /// Starts joining what has been collected, when no rows follow; whether there is anything.
-    pub(super) fn end(&mut self) -> bool {
-        let is_there = self.partitioner.fanout() > 0 && self.partitioner.room() < self.chunk_rows;
-        if is_there {
-            self.start_joining();
-        }
-        is_there
-    }
-
     fn start_joining(&mut self) {
         self.partitioner.finish();
         self.joining = Some(PartitionCursor::new(&self.partitioner, 0));
     }
+}
+
+impl PairFinder for RegionFinder {
+    /// Takes rows into the chunk, or hands them back if they cannot be packed, as a column has nulls.
+    fn push(&mut self, rows: ProbeRows) -> Result<Option<ProbeRows>> {
+        let words = match &rows.keys.data {
+            KeyData::Word64(words)
+                if !rows.is_apart && rows.keys.matchable.is_none() && self.payload.takes(&rows.batch) =>
+            {
+                words.clone()
+            }
+            _ => return Ok(Some(rows)),
+        };
+        // Rows of which nothing is needed are packed as anything.
+        let packed = if self.payload.is_empty() { words.clone() } else { self.payload.pack(&rows.batch) };
+        self.waiting = Some([words, packed]);
+        if self.partitioner.fanout() == 0 {
+            self.partitioner.begin(self.fanout, self.chunk_rows)?;
+        }
+        self.collect();
+        Ok(None)
+    }
 
     /// Joins some more rows of the chunk that is joined, and then goes on with rows that wait.
-    pub(super) fn step(&mut self, spec: &JoinSpec, build: &BuildSide) -> Result<Step> {
-        if let Some((partners, words)) = self.found_before.take() {
-            self.partners = partners;
-            *self.words.refill() = words;
-            return self.output(spec, build).map(Step::Output);
-        }
-        let Some(cursor) = &mut self.joining else { return Ok(Step::Finished) };
-        self.keys.resize(spec.batch_size, 0);
-        let words = self.words.refill();
-        words.resize(spec.batch_size, 0);
+    fn next(&mut self, wanted: Wanted, pairs: &mut PairBlock) -> Result<Found> {
+        let Some(cursor) = &mut self.joining else { return Ok(Found::Idle) };
+        self.keys.resize(wanted.pairs, 0);
+        let words = pairs.probe.packed();
+        words.resize(wanted.pairs, 0);
         let mut count = 0;
-        // Batches are full: the next region follows in the same.
+        // Blocks are full: the next region follows in the same.
         let mut is_last = false;
-        while !is_last && count < spec.batch_size {
+        while !is_last && count < wanted.pairs {
             count += self.partitioner.read(cursor, [&mut self.keys[count..], &mut words[count..]]);
-            if count < spec.batch_size {
+            if count < wanted.pairs {
                 is_last = cursor.partition() + 1 == self.fanout;
                 *cursor = PartitionCursor::new(&self.partitioner, (cursor.partition() + 1) % self.fanout);
             }
@@ -172,9 +159,11 @@ impl RadixProbe {
         let keys = &self.keys[..count];
         let _looking = debug_span!("look up by region", rows = count).entered();
         let lookups = Lookups { first: 0, keys, matchable: None, are_few: false, filter: None };
-        match &mut self.partners {
-            Partners::Rows(rows) => build.table(spec)?.find_rows(lookups, rows.refill(), &mut self.found),
-            Partners::Payloads(words) => build.table(spec)?.find_payloads(lookups, words.refill(), &mut self.found),
+        let table = self.build.table(&self.spec)?;
+        if self.build.payload.is_some() {
+            table.find_payloads(lookups, pairs.build.packed(), &mut self.found);
+        } else {
+            table.find_rows(lookups, pairs.build.numbers(), &mut self.found);
         }
         if self.found.len() < count {
             for (place, row) in self.found.iter().enumerate() {
@@ -188,19 +177,23 @@ impl RadixProbe {
             self.partitioner.begin(self.fanout, self.chunk_rows)?;
             self.collect();
         }
-        if self.found.is_empty() {
-            return Ok(Step::Working);
-        }
-        self.output(spec, build).map(Step::Output)
+        Ok(Found::Pairs(Lane::Main))
     }
 
-    /// Puts pairs out: those that fit a batch, while the others wait.
-    fn output(&mut self, spec: &JoinSpec, build: &BuildSide) -> Result<RecordBatch> {
-        let fitting = self.partners.fitting(build, SideSizes::Fixed(size_of::<u64>()));
-        if fitting < self.words.len() {
-            self.found_before = Some((self.partners.split_off(fitting), self.words.split_off(fitting)));
+    /// Starts joining what has been collected.
+    fn end(&mut self) -> Result<bool> {
+        let is_there = self.partitioner.fanout() > 0 && self.partitioner.room() < self.chunk_rows;
+        if is_there {
+            self.start_joining();
         }
-        let probe = SideRows::Packed(&self.payload, self.words.lend());
-        Pairs { build: self.partners.take(build), probe, mark: None }.output(spec)
+        Ok(is_there)
+    }
+
+    fn packed_rows(&self) -> Option<&PackedPayload> {
+        Some(&self.payload)
+    }
+
+    fn partitions_rows(&self) -> bool {
+        true
     }
 }

@@ -1,0 +1,133 @@
+//! Blocks of pairs.
+
+use arrow::array::{Array, BooleanArray};
+
+use super::BuildRows;
+use crate::hybrid::output::SideRows;
+use crate::memory::{LentVec, MAX_COPY_BYTES, RowSizes, SideSizes, fitting_pairs};
+
+/// Pairs of one build row and one probe row each.
+#[derive(Debug, Default)]
+pub struct PairBlock {
+    pub(in crate::hybrid) build: PairRows,
+    pub(in crate::hybrid) probe: PairRows,
+}
+
+/// The rows of one side of pairs.
+#[derive(Debug)]
+pub(in crate::hybrid) enum PairRows {
+    /// By their numbers: those of the build side, or of a unit.
+    Numbers(LentVec<u32>),
+    /// As their packed columns.
+    Packed(LentVec<u64>),
+}
+
+impl Default for PairRows {
+    fn default() -> Self {
+        Self::Numbers(LentVec::default())
+    }
+}
+
+impl PairBlock {
+    /// The number of pairs.
+    pub(in crate::hybrid) fn len(&self) -> usize {
+        self.probe.len()
+    }
+
+    /// How many of the first pairs fit one output batch, of build rows and, if those have numbers, probe rows of these sizes.
+    pub(in crate::hybrid) fn fitting(&self, build: &RowSizes, probe: Option<&RowSizes>) -> usize {
+        fitting_pairs(self.len(), MAX_COPY_BYTES, [self.build.sizes(Some(build)), self.probe.sizes(probe)])
+    }
+
+    /// Takes away the pairs from this one on.
+    pub(in crate::hybrid) fn split_off(&mut self, pair: usize) -> Self {
+        Self { build: self.build.split_off(pair), probe: self.probe.split_off(pair) }
+    }
+
+    /// Takes back pairs that were split off. The vectors that were lent stay here.
+    pub(in crate::hybrid) fn restore(&mut self, pairs: Self) {
+        self.build.restore(pairs.build);
+        self.probe.restore(pairs.probe);
+    }
+}
+
+impl PairRows {
+    /// The vector of numbers, to be filled.
+    pub(in crate::hybrid) fn numbers(&mut self) -> &mut Vec<u32> {
+        if !matches!(self, Self::Numbers(_)) {
+            *self = Self::Numbers(LentVec::default());
+        }
+        let Self::Numbers(rows) = self else { unreachable!("replaced above") };
+        rows.refill()
+    }
+
+    /// The vector of packed columns, to be filled.
+    pub(in crate::hybrid) fn packed(&mut self) -> &mut Vec<u64> {
+        if !matches!(self, Self::Packed(_)) {
+            *self = Self::Packed(LentVec::default());
+        }
+        let Self::Packed(words) = self else { unreachable!("replaced above") };
+        words.refill()
+    }
+
+    /// Leaves the rows of pairs that passed a filter.
+    pub(in crate::hybrid) fn retain(&mut self, passed: &BooleanArray) {
+        match self {
+            Self::Numbers(rows) => retain(rows, passed),
+            Self::Packed(words) => retain(words, passed),
+        }
+    }
+
+    /// These rows of the build side; none are left.
+    pub(in crate::hybrid) fn take<'a>(&mut self, build: &'a dyn BuildRows) -> SideRows<'a> {
+        match self {
+            Self::Numbers(rows) => build.numbered(rows.lend()),
+            Self::Packed(words) => build.packed(words.lend()),
+        }
+    }
+
+    /// The same, and they are left.
+    pub(in crate::hybrid) fn copy<'a>(&self, build: &'a dyn BuildRows) -> SideRows<'a> {
+        match self {
+            Self::Numbers(rows) => build.numbered(rows.to_vec().into()),
+            Self::Packed(words) => build.packed(words.to_vec().into()),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Numbers(rows) => rows.len(),
+            Self::Packed(words) => words.len(),
+        }
+    }
+
+    fn sizes<'a>(&'a self, sizes: Option<&'a RowSizes>) -> SideSizes<'a> {
+        match (self, sizes) {
+            (Self::Numbers(rows), Some(sizes)) => SideSizes::Rows(sizes, rows),
+            _ => SideSizes::Fixed(size_of::<u64>()),
+        }
+    }
+
+    fn split_off(&mut self, pair: usize) -> Self {
+        match self {
+            Self::Numbers(rows) => Self::Numbers(rows.split_off(pair).into()),
+            Self::Packed(words) => Self::Packed(words.split_off(pair).into()),
+        }
+    }
+
+    fn restore(&mut self, rows: Self) {
+        match rows {
+            Self::Numbers(mut rows) => *self.numbers() = std::mem::take(&mut *rows),
+            Self::Packed(mut words) => *self.packed() = std::mem::take(&mut *words),
+        }
+    }
+}
+
+/// Leaves the values of pairs that passed a filter.
+pub(in crate::hybrid) fn retain<T>(values: &mut Vec<T>, passed: &BooleanArray) {
+    let mut pair = 0;
+    values.retain(|_| {
+        pair += 1;
+        passed.is_valid(pair - 1) && passed.value(pair - 1)
+    });
+}
