@@ -60,6 +60,10 @@ test-tpch: build $(VENV)/complete
 	"$(VENV)/bin/python" tests/tpch/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf0.1" --emulated 268435456,16777216
 
 $(VENV)/complete: tests/requirements.txt
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "The tests need Python with the module venv: install it (on Debian and Ubuntu: apt install python3-venv)." >&2; \
+		exit 1; \
+	}
 	$(PYTHON) -m venv "$(VENV)"
 	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	@touch "$@"
