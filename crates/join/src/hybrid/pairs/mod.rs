@@ -47,7 +47,7 @@ use crate::spec::JoinSpec;
 /// Finds the build rows that match probe rows.
 ///
 /// The rows of a batch, or of several that it puts together, are a *unit*. Two units may be at work at once, one in each
-/// [`Lane`]. Of each, it gives [`Found::Started`], then pairs, then [`Found::Done`].
+/// `Lane`. Of each, it gives `Found::Started`, then pairs, then `Found::Done`.
 pub trait PairFinder: Debug + Send {
     /// Takes probe rows, or hands them back: then somebody else has to find their pairs. What it took before has been searched,
     /// as far as [`PairFinder::next`] goes.
