@@ -1,4 +1,4 @@
-//! The question that the engine asks.
+//! Predicts all strategies for a join and chooses one.
 
 use crate::cost::cooperative::{gpu_het, het};
 use crate::cost::cpu::{ADVANTAGE, hybrid, no_partition, radix};
@@ -11,13 +11,13 @@ use crate::prediction::{Advice, Prediction, Refusal};
 use crate::triton_traffic::PrefixSum;
 
 impl Machine {
-    /// What each strategy would take for a join, and which to take: the one that takes the least time, where
-    /// partitioning on the CPU must take a tenth less than doing without. Takes tens of microseconds.
+    /// Predicts the time of each strategy for a join, and chooses the fastest. A strategy that partitions on the CPU is
+    /// chosen only if it takes a tenth less time than one that does not partition. Takes tens of microseconds.
     pub fn advise(&self, join: &Join) -> Advice {
         self.advise_among(join, &Strategy::ALL)
     }
 
-    /// The same, with a choice of these strategies alone. `hybrid` is chosen if all of them are refused.
+    /// As `advise`, but chooses among `allowed`. If all of them are refused, `hybrid` is chosen.
     pub fn advise_among(&self, join: &Join, allowed: &[Strategy]) -> Advice {
         let site = self.site(join);
         let strategies: Vec<_> =
@@ -40,10 +40,11 @@ impl Machine {
         Advice { choice, strategies }
     }
 
-    /// Which processor counts keys sooner before the first pass of [`Strategy::Triton`], if so many threads of the CPU would; none
-    /// without a GPU. It is asked of data that do not slow the CPU down ([`Cpu::large_data`](crate::Cpu::large_data)).
+    /// The processor that counts keys faster before the first pass of [`Strategy::Triton`], if `threads` CPU threads count
+    /// them; `None` without a GPU. Assumes data small enough not to slow the CPU down
+    /// ([`Cpu::large_data`](crate::Cpu::large_data)).
     pub fn prefix_sum(&self, threads: usize) -> Option<PrefixSum> {
-        // Of each byte, whatever the join.
+        // The cost per byte, independent of the join.
         const KEY_BYTES: f64 = 1.0;
         let join = Join { threads: Some(threads), ..Join::new(0, 0, 0) };
         let site = self.site(&join);

@@ -1,41 +1,40 @@
-//! A join, by its sizes alone.
+//! A join, described by its sizes alone.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Slots of a table of linear probing for each row, before their number is rounded up to a power of two: 50 % load
-/// (paper 1, section 6.1).
+/// Slots per row of a linear probing table, before rounding up to a power of two: 50 % load (paper 1, section 6.1).
 const SLOTS_PER_ROW: f64 = 2.0;
 
 /// A side of a join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Side {
-    /// Its rows.
+    /// The number of rows.
     pub rows: u64,
-    /// Bytes of a row that the join needs, the key among them.
+    /// Bytes of a row that the join needs, including the key.
     pub tuple_bytes: u64,
-    /// Bytes of its key.
+    /// Bytes of the key.
     pub key_bytes: u64,
 }
 
-/// What is to be joined. Relations lie in CPU memory, column by column.
+/// The join to predict. Relations lie in CPU memory, column by column.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Join {
-    /// The side that the hash table is built of.
+    /// The build side.
     pub build: Side,
-    /// The side that is looked up.
+    /// The probe side.
     pub probe: Side,
-    /// How tables that are not partitioned are laid out.
+    /// The layout of tables that are not partitioned.
     pub hash_table: HashTable,
-    /// The share of probe rows that find a partner, from 0 to 1.
+    /// The share of probe rows with a match, from 0 to 1.
     pub match_rate: f64,
-    /// Bytes of a result row that are written to CPU memory; 0 if results are aggregated where they arise.
+    /// Bytes of a result row written to CPU memory; 0 if results are aggregated immediately.
     pub result_bytes: u64,
-    /// Bytes of GPU memory that the join may have; none if all.
+    /// Bytes of GPU memory that the join may use; `None` for all.
     pub gpu_memory_limit: Option<u64>,
-    /// Threads of the CPU that work for the join; none if all.
+    /// CPU threads that the join may use; `None` for all.
     pub threads: Option<usize>,
 }
 
@@ -43,24 +42,24 @@ pub struct Join {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HashTable {
-    /// A slot for each key.
+    /// One slot per key.
     #[default]
     Perfect,
-    /// Linear probing, at most half full, a power of two slots.
+    /// Linear probing with a power-of-two number of slots, at most half full.
     LinearProbing,
 }
 
-/// A way to join.
+/// A join strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
     /// CPU: one hash table, built and probed by all threads.
     NoPartition,
-    /// CPU: rows of both sides are partitioned to parts of the table that a core's cache has (paper 1's CPU baseline).
+    /// CPU: partitions both sides so that each part of the table fits a core's cache (paper 1's CPU baseline).
     Radix,
-    /// CPU: both sides are partitioned, one partition a thread, each joined by itself; spills to disk where it must.
+    /// CPU: partitions both sides, one partition per thread, and joins each by itself; spills to disk if necessary.
     Hybrid,
-    /// GPU: one hash table in GPU memory, what does not fit of it in CPU memory (paper 2, section 5).
+    /// GPU: one hash table in GPU memory, and in CPU memory where it exceeds it (paper 2, section 5).
     GpuNoPartition,
     /// GPU: the Triton join (paper 1, section 5).
     Triton,
@@ -68,12 +67,12 @@ pub enum Strategy {
     CpuPartitioned,
     /// CPU and GPU share one hash table in CPU memory (paper 2, section 6.2).
     Het,
-    /// The GPU builds, CPU and GPU probe, each in a table of its own (paper 2, section 6.2).
+    /// The GPU builds; CPU and GPU probe, each its own copy of the table (paper 2, section 6.2).
     GpuHet,
 }
 
 impl Strategy {
-    /// All of them, those of the CPU first.
+    /// All strategies, those of the CPU first.
     pub const ALL: [Self; 8] = [
         Self::NoPartition,
         Self::Radix,
@@ -85,7 +84,7 @@ impl Strategy {
         Self::GpuHet,
     ];
 
-    /// Its name in settings and reports.
+    /// The name in settings and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::NoPartition => "no_partition",
@@ -99,7 +98,7 @@ impl Strategy {
         }
     }
 
-    /// Whether it needs a GPU.
+    /// Whether the strategy needs a GPU.
     pub fn uses_gpu(self) -> bool {
         !matches!(self, Self::NoPartition | Self::Radix | Self::Hybrid)
     }
@@ -115,7 +114,7 @@ impl HashTable {
     /// All layouts.
     pub const ALL: [Self; 2] = [Self::Perfect, Self::LinearProbing];
 
-    /// Its name in settings and reports.
+    /// The name in settings and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Perfect => "perfect",
@@ -142,12 +141,12 @@ impl FromStr for HashTable {
 }
 
 impl Side {
-    /// Rows of a key and a payload of equal width, but keys of at most 8 bytes.
+    /// A side with a key and a payload of equal width, but keys of at most 8 bytes.
     pub fn new(rows: u64, tuple_bytes: u64) -> Self {
         Self { rows, tuple_bytes, key_bytes: (tuple_bytes / 2).clamp(1, 8) }
     }
 
-    /// Bytes of all its rows.
+    /// Bytes of all rows.
     pub fn bytes(&self) -> f64 {
         self.rows as f64 * self.tuple_bytes as f64
     }
@@ -156,15 +155,15 @@ impl Side {
         self.rows as f64
     }
 
-    /// Bytes of its key column.
+    /// Bytes of the key column.
     pub(crate) fn key_column(&self) -> f64 {
         self.rows() * self.key_bytes as f64
     }
 }
 
 impl Join {
-    /// A join of tuples of so many bytes, key and payload: perfect hashing, every probe row finds its partner, results
-    /// are aggregated, all of the machine may be used.
+    /// A join of tuples of `tuple_bytes` bytes, key and payload. It uses perfect hashing, every probe row has a match,
+    /// results are aggregated, and the whole machine may be used.
     pub fn new(build_rows: u64, probe_rows: u64, tuple_bytes: u64) -> Self {
         Self {
             build: Side::new(build_rows, tuple_bytes),
@@ -182,7 +181,7 @@ impl Join {
         self.build.bytes() + self.probe.bytes()
     }
 
-    /// Rows of both relations, by which rates are told: the papers count |R| + |S|.
+    /// Rows of both relations. Rates refer to them, as the papers count |R| + |S|.
     pub fn rows(&self) -> f64 {
         self.build.rows() + self.probe.rows()
     }
@@ -209,13 +208,13 @@ impl Join {
         }
     }
 
-    /// Slots that are read for a key that is there, and to insert one that came last: (1 + 1 / (1 - load)) / 2 with
-    /// linear probing (Knuth, volume 3, section 6.4).
+    /// Slots read per lookup of a present key, and per insert of the last key: (1 + 1 / (1 - load)) / 2 with linear probing
+    /// (Knuth, volume 3, section 6.4).
     pub(crate) fn accesses_of_hit(&self) -> f64 {
         self.accesses(|free| (1.0 + 1.0 / free) / 2.0)
     }
 
-    /// Slots that are read for a key that is not there.
+    /// Slots read per lookup of an absent key.
     pub(crate) fn accesses_of_miss(&self) -> f64 {
         self.accesses(|free| (1.0 + 1.0 / (free * free)) / 2.0)
     }

@@ -1,8 +1,8 @@
-//! Which join strategy a machine runs fastest: one cost model for CPUs and GPUs.
+//! Predicts which join strategy is fastest on a machine, by one cost model for CPUs and GPUs.
 //!
-//! A [`Machine`] has figures, from a profile ([`Machine::named`], [`Machine::from_json`]) or as they were measured
-//! ([`Machine::measured`]); a [`Join`] has sizes. [`Machine::advise`] predicts what each [`Strategy`] takes, where the
-//! time goes, and which to take. All is pure logic: nothing is measured, opened or run here.
+//! A [`Machine`] holds figures from a profile ([`Machine::named`], [`Machine::from_json`]) or from measurements
+//! ([`Machine::measured`]). A [`Join`] holds sizes. [`Machine::advise`] predicts the time of each [`Strategy`], what the time
+//! is spent on, and which strategy to take. The crate is pure logic: it measures, opens and runs nothing.
 //!
 //! ```
 //! use overspill_advisor::{Join, Machine, Strategy};
@@ -14,11 +14,11 @@
 //! ```
 //!
 //! Paper 1 is Lutz et al., "Triton Join", SIGMOD 2022; paper 2 is Lutz et al., "Pump Up the Volume", SIGMOD 2020. The
-//! formulas stand at the strategies in the folder `cost`, and together in `docs/advisor.md`. Constants are either
-//! figures of a machine, in its profile, or properties of an algorithm, the same on all machines, with their reason
-//! beside them.
+//! formulas are documented with the strategies in the folder `cost`, and together in `docs/advisor.md`. Constants are either
+//! figures of a machine, in its profile, or properties of an algorithm that hold on all machines, documented with their
+//! reason.
 //!
-//! The model says nothing of disks, of skew, of several GPUs, or of what the queries around a join do with the machine.
+//! The model does not cover disks, skew, several GPUs, or the load of the queries around a join.
 
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]

@@ -1,27 +1,26 @@
-//! What the model knows of a machine: rates of its processors, memories and link. All rates are of all processors
-//! together.
+//! The model's figures of a machine: rates of its processors, memories and link. All rates are for all processors together.
 
 use std::collections::BTreeMap;
 
 use overspill_machine::measure::RowWork;
 use serde::{Deserialize, Serialize};
 
-/// A machine with at most one GPU, as a profile tells it or as it was measured.
+/// A machine with at most one GPU, from a profile or from measurements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// What it is called on the command line.
+    /// The name on the command line.
     pub name: String,
-    /// What it is, in a line.
+    /// A description of one line.
     pub description: String,
-    /// Where figures come from, by their names, such as `gpu.random_writes`.
+    /// The sources of figures, by figure name, such as `gpu.random_writes`.
     #[serde(default)]
     pub sources: BTreeMap<String, String>,
     /// The processors that share the memory next to the GPU.
     pub cpu: Cpu,
-    /// The GPU, with its link.
+    /// The GPU and its link.
     pub gpu: Option<Gpu>,
-    /// Why there is none, or why nothing can be said of it.
+    /// Why there is no GPU, or why its figures are missing.
     #[serde(default)]
     pub no_gpu_because: Option<String>,
 }
@@ -32,77 +31,77 @@ pub struct Machine {
 pub struct Cpu {
     /// The model's name.
     pub model: String,
-    /// Cores.
+    /// The number of cores.
     pub cores: usize,
-    /// Hardware threads of all cores.
+    /// The number of hardware threads of all cores.
     pub threads: usize,
     /// Bytes of a cache line.
     pub cache_line: u64,
-    /// Bytes of the largest cache that a core has to itself, or of its share of one.
+    /// Bytes of the largest cache private to a core, or of its share of a shared one.
     pub core_cache: u64,
     /// Bytes of all caches of the last level.
     pub last_level_cache: u64,
-    /// Bytes of memory; none if it is not known, and then not checked.
+    /// Bytes of memory; `None` if unknown, and then not checked.
     pub memory_bytes: Option<u64>,
-    /// Bytes a second, read in order.
+    /// Bytes read in order, per second.
     pub read: f64,
-    /// Bytes a second that are copied, each counted once.
+    /// Bytes copied per second, each counted once.
     pub copy: f64,
-    /// Independent reads at random places of memory, a second.
+    /// Independent random reads of memory, per second.
     pub random_reads: f64,
-    /// Nanoseconds from one dependent read of memory to the next.
+    /// Nanoseconds between dependent reads of memory.
     pub latency: f64,
-    /// How `read` and `copy` fall with the size of the data that is gone through; none if they do not.
+    /// How `read` and `copy` fall with the size of the data; `None` if they do not.
     #[serde(default)]
     pub large_data: Option<LargeData>,
-    /// Seconds that a row costs a thread that does not wait for memory.
+    /// Seconds per row that a thread takes without waiting for memory.
     pub row_work: RowWork,
-    /// Seconds that a row costs a thread to be looked up in a table that all threads share and that is larger than
-    /// their own caches; none if that is what it costs in their own caches.
+    /// Seconds per row that a thread takes to look it up in a table that all threads share and that exceeds their private
+    /// caches; `None` if it is the same as in their private caches.
     #[serde(default)]
     pub shared_lookup: Option<f64>,
 }
 
-/// A fall of sequential rates with the size of the data (paper 1, section 6.2.8).
+/// The fall of sequential rates with the size of the data (paper 1, section 6.2.8).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LargeData {
-    /// Bytes up to which the rates hold.
+    /// Bytes up to which the full rates hold.
     pub from_bytes: f64,
-    /// Bytes from which on `share` of them is left; between the two the share falls with the logarithm of the size.
+    /// Bytes from which on rates fall to `share`. In between, the share falls with the logarithm of the size.
     pub to_bytes: f64,
-    /// From 0 to 1.
+    /// The remaining share of the rates, from 0 to 1.
     pub share: f64,
 }
 
-/// A GPU and the link that it is reached by.
+/// A GPU and its link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gpu {
     /// The model's name.
     pub model: String,
-    /// Bytes of its memory that a program may have.
+    /// Bytes of GPU memory available to a program.
     pub memory_bytes: u64,
-    /// Bytes a second of its memory, read in order.
+    /// Bytes of GPU memory read in order, per second.
     pub bandwidth: f64,
-    /// Reads of a few bytes at random places of its memory, a second.
+    /// Random reads of a few bytes of GPU memory, per second.
     pub random_reads: f64,
-    /// Writes of the same kind; none if not measured.
+    /// Random writes of a few bytes; `None` if not measured.
     pub random_writes: Option<f64>,
     /// Bytes of its L2 cache.
     pub l2_bytes: u64,
-    /// Random reads a second of what the L2 cache holds; none if not known, and then those of the memory.
+    /// Random reads per second of data in the L2 cache; `None` if unknown, and then the rate of the memory applies.
     #[serde(default)]
     pub l2_random_reads: Option<f64>,
-    /// Multiprocessors.
+    /// The number of multiprocessors.
     pub multiprocessors: u32,
-    /// Their clock, in hertz.
+    /// The clock of the multiprocessors, in hertz.
     pub clock: f64,
-    /// Bytes of scratchpad that a block may have.
+    /// Bytes of scratchpad available to a block.
     pub scratchpad_bytes: u64,
-    /// Seconds from one launch of a kernel to the next; none if not measured.
+    /// Seconds between kernel launches; `None` if not measured.
     pub launch: Option<f64>,
-    /// The way to the CPU's memory.
+    /// The link to CPU memory.
     pub link: Link,
 }
 
@@ -112,24 +111,23 @@ pub struct Gpu {
 pub struct Link {
     /// Its name.
     pub kind: String,
-    /// Bytes a second from the CPU's memory.
+    /// Bytes per second from CPU memory.
     pub read: f64,
-    /// Bytes a second to the CPU's memory.
+    /// Bytes per second to CPU memory.
     pub write: f64,
-    /// Bytes a second of both directions together, when both are busy.
+    /// Bytes per second of both directions together, when both are busy.
     pub both: f64,
-    /// Reads of a few bytes by the GPU at random places of CPU memory, a second.
+    /// Random reads of a few bytes of CPU memory by the GPU, per second.
     pub random_reads: f64,
-    /// Writes of the same kind; none if not measured.
+    /// Random writes of a few bytes; `None` if not measured.
     pub random_writes: Option<f64>,
-    /// Bytes of a transaction on the link: what is brought if a byte of it is read.
+    /// Bytes of a link transaction, which is transferred if any byte of it is read.
     pub transaction_bytes: u64,
-    /// Whether the GPU reads pageable memory, and sees what the CPU writes.
+    /// Whether the GPU reads pageable memory, and sees the CPU's writes.
     pub coherent: bool,
     /// Whether atomic operations on CPU memory are atomic for both processors.
     pub system_atomics: bool,
-    /// How far the GPU's translation buffers reach in CPU memory; none if nothing is known, and then random rates hold
-    /// everywhere.
+    /// The reach of the GPU's translation buffers in CPU memory; `None` if unknown, and then random rates hold everywhere.
     #[serde(default)]
     pub translation: Option<Translation>,
 }
@@ -138,26 +136,26 @@ pub struct Link {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Translation {
-    /// Bytes that random rates hold for.
+    /// Bytes for which random rates hold.
     pub near_bytes: f64,
-    /// How many times as long an access takes that lies beyond `near_bytes`.
+    /// The slowdown of an access beyond `near_bytes`.
     pub far_slowdown: f64,
-    /// Bytes up to which that is so.
+    /// Bytes up to which `far_slowdown` holds.
     pub far_bytes: f64,
-    /// Accesses a second to ranges beyond `far_bytes`, each of which asks the CPU for a translation; none if not known,
-    /// and then nothing is said of such accesses.
+    /// Accesses per second to ranges beyond `far_bytes`, where each access requests a translation from the CPU; `None` if
+    /// unknown, and then such accesses are not predicted.
     pub misses: Option<f64>,
 }
 
 impl Cpu {
-    /// The share of `read` and `copy` that is left for data of so many bytes.
+    /// The remaining share of `read` and `copy` for data of `data_bytes` bytes.
     pub(crate) fn share_for(&self, data_bytes: f64) -> f64 {
         let Some(LargeData { from_bytes, to_bytes, share }) = self.large_data else { return 1.0 };
         let way = ((data_bytes.max(1.0) / from_bytes).ln() / (to_bytes / from_bytes).ln()).clamp(0.0, 1.0);
         1.0 - way * (1.0 - share)
     }
 
-    /// The processors when data of so many bytes is gone through.
+    /// The processors with the rates for data of `data_bytes` bytes.
     pub(crate) fn with_data(&self, data_bytes: f64) -> Self {
         let share = self.share_for(data_bytes);
         Self { read: self.read * share, copy: self.copy * share, ..self.clone() }

@@ -1,4 +1,4 @@
-//! This machine, as far as it was measured.
+//! Builds the model of this machine from measurements.
 
 use overspill_machine::measure::{GpuWork, MeasuredMemory, Measurements, MemoryRates, Processor};
 use overspill_machine::memory::PageSize;
@@ -9,11 +9,11 @@ use crate::machine::{Cpu, Gpu, Link, Machine, Translation};
 /// Bytes of a transaction of a GPU with CPU memory: a line of its cache (paper 1, section 3.4.1).
 const TRANSACTION_BYTES: u64 = 128;
 
-/// Latency may be so many times that of short ranges where a translation buffer still reaches.
+/// A range has the latency of short ranges, and a translation buffer reaches it, up to this ratio of latencies.
 const SAME_LATENCY: f64 = 1.25;
 
 impl Cpu {
-    /// By what was measured; `None` if huge pages of the processors' own memory, or the work of a row, were not.
+    /// The processors from measurements; `None` if huge pages of their own memory, or the work per row, were not measured.
     pub fn measured(cpu: &topology::Cpu, measured: &Measurements) -> Option<Self> {
         let is_own = |processor: Processor, memory: MeasuredMemory| match (processor, memory) {
             (Processor::Cpu { node: own }, MeasuredMemory::Host { node, pages: PageSize::Huge, pinned: false }) => {
@@ -51,8 +51,8 @@ impl Cpu {
 }
 
 impl Machine {
-    /// The machine by what was measured of it, with its first GPU; `None` if its processors were not measured. What was
-    /// not measured of the GPU makes the strategies unavailable that need it.
+    /// The machine from measurements, with its first GPU; `None` if its processors were not measured. A strategy that needs a
+    /// GPU figure that was not measured is unavailable.
     pub fn measured(topology: &Topology, measured: &Measurements) -> Option<Self> {
         let cpu = Cpu { memory_bytes: topology.memory.bytes, ..Cpu::measured(&topology.cpu, measured)? };
         let (gpu, no_gpu_because) = match topology.gpus.first() {
@@ -73,7 +73,7 @@ fn measured_gpu(gpu: &topology::Gpu, measured: &Measurements) -> Option<Gpu> {
     let processor = Processor::Gpu { ordinal: gpu.ordinal };
     let of_gpu = || measured.rates.iter().filter(|rates| rates.processor == processor);
     let own = of_gpu().find(|rates| rates.memory == MeasuredMemory::Gpu { ordinal: gpu.ordinal })?;
-    // Where the GPU reads pageable memory, joins do not pin theirs.
+    // If the GPU reads pageable memory, joins do not pin theirs.
     let is_joined = |memory: MeasuredMemory| match memory {
         MeasuredMemory::Host { pages: PageSize::Huge, pinned, .. } => pinned != properties.coherent,
         _ => false,
@@ -81,7 +81,7 @@ fn measured_gpu(gpu: &topology::Gpu, measured: &Measurements) -> Option<Gpu> {
     let host = of_gpu().find(|rates| is_joined(rates.memory))?;
     let work = measured.gpu_work.iter().find(|work| work.ordinal == gpu.ordinal);
     let curve = measured.latency.iter().find(|curve| curve.processor == processor && is_joined(curve.memory));
-    // The longest range that is not slower than the shortest; what lies beyond was not measured.
+    // The longest range that is not slower than the shortest. Longer ranges were not measured.
     let reach = curve.and_then(|curve| {
         let shortest = curve.points.first()?.nanoseconds;
         let near = curve.points.iter().take_while(|point| point.nanoseconds <= shortest * SAME_LATENCY);
@@ -96,7 +96,7 @@ fn measured_gpu(gpu: &topology::Gpu, measured: &Measurements) -> Option<Gpu> {
             },
         ),
         read: host.read,
-        // What it wrote while it read as much.
+        // The rate at which it wrote while it read at the same rate.
         write: host.copy,
         both: 2.0 * host.copy,
         random_reads: host.random_reads,
@@ -113,7 +113,7 @@ fn measured_gpu(gpu: &topology::Gpu, measured: &Measurements) -> Option<Gpu> {
     };
     Some(Gpu {
         model: properties.name.clone(),
-        // The rest is the driver's, as measuring leaves it.
+        // The rest is left to the driver, as in measurements.
         memory_bytes: properties.memory / 10 * 9,
         bandwidth: own.read,
         random_reads: own.random_reads,

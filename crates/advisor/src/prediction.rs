@@ -1,4 +1,4 @@
-//! What is said of a strategy.
+//! Predictions of the cost of strategies.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use serde::{Serialize, Serializer};
 
 use crate::join::{Join, Strategy};
 
-/// Predictions of all strategies, and which of them to take.
+/// Predictions of all strategies, and the chosen strategy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Advice {
-    /// The strategy to take.
+    /// The chosen strategy.
     pub choice: Strategy,
     /// All strategies, in the order of [`Strategy::ALL`].
     pub strategies: Vec<Prediction>,
 }
 
 impl Advice {
-    /// What is said of a strategy.
+    /// The prediction of a strategy.
     ///
     /// # Panics
     /// Never: every strategy is there.
@@ -25,20 +25,20 @@ impl Advice {
     }
 }
 
-/// What a strategy is expected to take.
+/// The predicted cost of a strategy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prediction {
-    /// Which.
+    /// The strategy.
     pub strategy: Strategy,
-    /// Seconds of the whole join; infinite, and null in JSON, if it is refused.
+    /// Seconds of the whole join; infinite, and null in JSON, if the strategy is refused.
     pub seconds: f64,
-    /// Rows of both sides a second, as the papers count them; 0 if it is refused.
+    /// Rows of both sides per second, as the papers count them; 0 if the strategy is refused.
     pub tuples_per_second: f64,
-    /// Where the time goes: phases that follow one another.
+    /// The sequential phases of the join.
     pub phases: Vec<Phase>,
-    /// What crosses the link.
+    /// Bytes over the link.
     pub link_bytes: LinkBytes,
-    /// Why the strategy cannot be taken, if it cannot.
+    /// Why the strategy is not possible, or `None` if it is.
     pub refusal: Option<Refusal>,
 }
 
@@ -47,33 +47,33 @@ pub struct Prediction {
 pub struct Phase {
     /// Its name.
     pub name: &'static str,
-    /// Seconds that it takes.
+    /// The duration in seconds.
     pub seconds: f64,
-    /// What takes the longest of all that is done at a time in it.
+    /// The longest of the concurrent parts of the phase.
     pub bound: Bound,
 }
 
-/// What a phase waits for.
+/// The resource that limits a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// Data on the link.
+    /// Transfers over the link.
     Transfer,
     /// Random access to GPU memory.
     GpuRandomAccess,
     /// The GPU's random access to CPU memory.
     LinkRandomAccess,
-    /// The multiprocessors, and their memory in order.
+    /// The multiprocessors, and sequential access to GPU memory.
     GpuWork,
-    /// CPU memory in order.
+    /// Sequential access to CPU memory.
     CpuMemory,
-    /// The CPU's random access to its memory.
+    /// The CPU's random access to CPU memory.
     CpuRandomAccess,
     /// The CPU's instructions.
     CpuWork,
-    /// All processors at work together.
+    /// All processors working together.
     BothProcessors,
-    /// Launches of kernels.
+    /// Kernel launches.
     Launches,
 }
 
@@ -109,43 +109,43 @@ impl LinkBytes {
     }
 }
 
-/// Why a strategy cannot be taken. Shown, and in JSON, it is a sentence.
+/// Why a strategy is not possible. `Display` and JSON show it as a sentence.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Refusal {
     /// There is no GPU.
     NoGpu {
-        /// Why not.
+        /// Why there is no GPU.
         because: String,
     },
-    /// A figure is missing without which nothing can be said.
+    /// A required figure is missing.
     NotMeasured {
         /// What was not measured.
         figure: &'static str,
     },
-    /// CPU and GPU cannot share a table that both change.
+    /// CPU and GPU cannot share a table that both modify.
     NoSystemAtomics {
-        /// The link.
+        /// The kind of link.
         link: String,
     },
-    /// It needs more GPU memory than it may have.
+    /// The strategy needs more GPU memory than it may use.
     GpuMemory {
-        /// What for.
+        /// What needs the memory.
         what: &'static str,
-        /// Bytes that it needs at least.
+        /// Bytes needed at least.
         needed: f64,
-        /// Bytes that it may have.
+        /// Bytes allowed.
         limit: f64,
     },
-    /// It needs more CPU memory than there is.
+    /// The strategy needs more CPU memory than there is.
     CpuMemory {
-        /// What for.
+        /// What needs the memory.
         what: &'static str,
-        /// Bytes that it needs.
+        /// Bytes needed.
         needed: f64,
-        /// Bytes that there are.
+        /// Bytes available.
         limit: f64,
     },
-    /// The GPU would read CPU memory at random over a range for which no rate is known.
+    /// The GPU would access CPU memory at random over a range without a known rate.
     RandomRange {
         /// Bytes of the range.
         needed: f64,
@@ -196,7 +196,7 @@ impl Serialize for Refusal {
     }
 }
 
-/// A size in words.
+/// A size in bytes, displayed in words.
 struct Gibibytes(f64);
 
 impl fmt::Display for Gibibytes {
@@ -206,7 +206,7 @@ impl fmt::Display for Gibibytes {
     }
 }
 
-/// What a strategy takes, before it is told as a [`Prediction`].
+/// The cost of a strategy, from which its [`Prediction`] is made.
 #[derive(Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) phases: Vec<Phase>,
@@ -214,7 +214,7 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// Adds a phase that takes as long as the longest of what is done in it at a time.
+    /// Adds a phase that takes as long as the longest of its concurrent parts.
     pub(crate) fn phase(&mut self, name: &'static str, parts: &[(Bound, f64)]) {
         let longest = parts.iter().max_by(|one, other| one.1.total_cmp(&other.1));
         if let Some(&(bound, seconds)) = longest {
@@ -227,7 +227,7 @@ impl Cost {
         self.phases.iter().map(|phase| phase.seconds).sum()
     }
 
-    /// Adds launches of kernels, each of so many seconds.
+    /// Adds a phase of `count` kernel launches of `launch` seconds each.
     pub(crate) fn launches(&mut self, count: f64, launch: f64) {
         self.phase("launches", &[(Bound::Launches, count * launch)]);
     }

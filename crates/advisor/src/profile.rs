@@ -1,10 +1,10 @@
-//! Machines as JSON files: those that come with the crate, and those of users.
+//! Machine profiles in JSON: those included in the crate, and those of users.
 
 use std::fmt;
 
 use crate::machine::{Cpu, Gpu, Machine};
 
-/// Names of machines and their files. Which figure of a file is from where, the file tells under `sources`.
+/// Names of machines and their files. The field `sources` of a file documents the source of each figure.
 const PROFILES: [(&str, &str); 5] = [
     ("ac922", include_str!("../machines/ac922.json")),
     ("xeon-v100-pcie3", include_str!("../machines/xeon-v100-pcie3.json")),
@@ -13,7 +13,7 @@ const PROFILES: [(&str, &str); 5] = [
     ("gh200", include_str!("../machines/gh200.json")),
 ];
 
-/// Why a profile is none, in a sentence for the user.
+/// Why a profile is invalid, as a sentence for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileError(String);
 
@@ -26,15 +26,15 @@ impl fmt::Display for ProfileError {
 impl std::error::Error for ProfileError {}
 
 impl Machine {
-    /// The names that [`named`](Self::named) knows.
+    /// The names that [`named`](Self::named) accepts.
     pub fn names() -> impl Iterator<Item = &'static str> {
         PROFILES.into_iter().map(|(name, _)| name)
     }
 
-    /// A machine that comes with the crate.
+    /// A machine included in the crate.
     ///
     /// # Errors
-    /// If there is none of this name; the error lists those that there are.
+    /// If there is no machine of this name. The error lists the known names.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         match PROFILES.iter().find(|(known, _)| *known == name) {
             Some((_, text)) => Self::from_json(text),
@@ -45,10 +45,10 @@ impl Machine {
         }
     }
 
-    /// A machine as a JSON file describes it: the fields of [`Machine`], in bytes, seconds and counts a second.
+    /// Parses a machine from JSON: the fields of [`Machine`], in bytes, seconds and counts per second.
     ///
     /// # Errors
-    /// If the text is not that of a machine, or a figure cannot be: a rate must be positive.
+    /// If the text does not describe a machine, or a figure is invalid: a rate must be positive.
     pub fn from_json(text: &str) -> Result<Self, ProfileError> {
         let machine: Self = serde_json::from_str(text)
             .map_err(|error| ProfileError(format!("the profile is not that of a machine: {error}")))?;

@@ -1,20 +1,20 @@
-//! What the Triton join moves over the link.
+//! The link traffic of the Triton join.
 
 use serde::Serialize;
 
 use crate::prediction::LinkBytes;
 
-/// Who counts the keys of each partition before the first pass (paper 1, section 6.2.8).
+/// The processor that counts the keys of each partition before the first pass (paper 1, section 6.2.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PrefixSum {
-    /// The CPU, which reads key columns in its own memory.
+    /// The CPU, which reads the key columns in its own memory.
     Cpu,
-    /// The GPU, to which key columns come once more.
+    /// The GPU, which gets the key columns once more.
     Gpu,
 }
 
-/// Bytes that the Triton join moves over the link, by what for.
+/// Bytes that the Triton join moves over the link, by purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct TritonTraffic {
     /// To the GPU: key columns, for a prefix sum on the GPU.
@@ -23,14 +23,14 @@ pub struct TritonTraffic {
     pub base_relations: f64,
     /// To the CPU: partitions that GPU memory does not cache, in the first pass.
     pub spilled: f64,
-    /// To the GPU: the same again, in the second pass.
+    /// To the GPU: spilled partitions, in the second pass.
     pub spilled_again: f64,
     /// To the CPU: results.
     pub results: f64,
 }
 
 impl TritonTraffic {
-    /// By direction.
+    /// The bytes per direction.
     pub fn link_bytes(&self) -> LinkBytes {
         LinkBytes { to_gpu: self.keys + self.base_relations + self.spilled_again, to_cpu: self.spilled + self.results }
     }
@@ -38,11 +38,11 @@ impl TritonTraffic {
 
 /// Bytes that a Triton join (paper 1, section 5) moves over the link.
 ///
-/// Base relations lie in CPU memory by columns. The first pass reads all of both; a prefix sum on the GPU reads the key
-/// columns (`key_bytes` of both sides together) once more before it. Of the partitioned copy the share `cached_share`
-/// (0 to 1) stays in GPU memory, pages of which are interleaved with those of the rest; the rest is written to CPU
-/// memory, and read again in the second pass. Results are written to CPU memory. So without results and with a prefix
-/// sum on the CPU between once and three times the relations are moved.
+/// Base relations lie in CPU memory in columns. The first pass reads all of both. Before it, a prefix sum on the GPU reads
+/// the key columns (`key_bytes` of both sides together) once more. The share `cached_share` (0 to 1) of the partitioned copy
+/// stays in GPU memory, with its pages interleaved with those of the rest. The rest is written to CPU memory, and read again
+/// in the second pass. Results are written to CPU memory. Without results and with a prefix sum on the CPU, the traffic is
+/// between one and three times the size of the relations.
 ///
 /// ```
 /// use overspill_advisor::{PrefixSum, triton_link_bytes};

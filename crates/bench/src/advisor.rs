@@ -1,4 +1,4 @@
-//! The experiment `overspill bench advisor`: whether what `auto` chooses for a join in memory is the best that can be fixed.
+//! The experiment `overspill bench advisor`: compares the choices of `auto` for joins in memory with the best fixed settings.
 
 use std::fmt::Write;
 use std::num::NonZeroUsize;
@@ -17,7 +17,7 @@ use crate::datagen::TablePair;
 use crate::operator::{How, MEMORY_PER_TABLES, Tables};
 use crate::report::{median, slow_build, tell, write_file};
 
-/// What a choice may cost, as a share of the best.
+/// The allowed time of a choice, as a multiple of the best.
 const TOLERANCE: f64 = 1.1;
 
 /// The arguments of `overspill bench advisor`.
@@ -44,7 +44,7 @@ pub struct AdvisorArgs {
     pub json: Option<PathBuf>,
 }
 
-/// A way to join that a user can fix by settings.
+/// A join method that users can select with settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fixed {
     /// `overspill.strategy` and `overspill.hash_table`.
@@ -53,7 +53,7 @@ struct Fixed {
     table: TableChoice,
 }
 
-/// Of the first two one is what `auto` does with a build side that fits memory.
+/// `auto` uses one of the first two for a build side that fits memory.
 const FIXED: [Fixed; 5] = [
     Fixed { name: "no_partition", partitions: false, table: TableChoice::Perfect },
     Fixed { name: "radix", partitions: true, table: TableChoice::Perfect },
@@ -62,7 +62,7 @@ const FIXED: [Fixed; 5] = [
     Fixed { name: "no_partition, unchained", partitions: false, table: TableChoice::Unchained },
 ];
 
-/// What the tables of a join have in common with others of the grid.
+/// Properties shared by several joins of the grid.
 struct Kind {
     name: &'static str,
     tuple: u8,
@@ -80,20 +80,20 @@ const KINDS: [Kind; 6] = [
     Kind { name: "sparse, a tenth matches, Zipf 1.5", tuple: 16, sparse: true, zipf: 1.5, match_rate: 0.1 },
 ];
 
-/// Tuples of r.
+/// Sizes of r in tuples.
 const BUILD: [u64; 7] = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26];
-/// Tuples of s for each of r.
+/// Tuples of s per tuple of r.
 const RATIOS: [u64; 4] = [1, 4, 8, 32];
 
-/// A join of the grid, with the seconds of each way, in the order of [`FIXED`].
+/// A join of the grid, with the seconds of each method in the order of [`FIXED`].
 #[derive(Debug)]
 struct Point {
     kind: &'static str,
     build_rows: u64,
     probe_rows: u64,
-    /// `None` for a way that came to the same as one before it.
+    /// `None` for a method that resolved to an earlier one.
     seconds: Vec<Option<f64>>,
-    /// The seconds of what `auto` chooses, as a multiple of the least.
+    /// The seconds of the choice of `auto`, as a multiple of the best.
     of_best: f64,
 }
 
@@ -192,7 +192,7 @@ fn measure(kind: &Kind, build_rows: u64, probe_rows: u64, threads: usize, runs: 
     let mut seconds = vec![vec![]; FIXED.len()];
     let expected = tables.expected(threads)?;
     let mut is_partitioned = [false; FIXED.len()];
-    // One run more: the first touches memory that the others find. Each way is first, second and so on in turn.
+    // One extra run: the first run faults in memory for the others. The methods take turns in order.
     for run in 0..=runs {
         for place in 0..FIXED.len() {
             let number = (run + place) % FIXED.len();
@@ -207,7 +207,7 @@ fn measure(kind: &Kind, build_rows: u64, probe_rows: u64, threads: usize, runs: 
             }
         }
     }
-    // What came to the same as a way before it is that way.
+    // A method that resolved to an earlier method has the earlier one's measurements.
     let is_other = |number: usize| {
         let Fixed { partitions, table, .. } = FIXED[number];
         is_partitioned[number] == partitions && (!sparse || table != TableChoice::LinearProbing)
@@ -241,11 +241,11 @@ mod tests {
         let text = String::from_utf8(text).unwrap();
         let points: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
         let points = points.as_array().unwrap();
-        // Of each kind 1024 tuples with 1, 4, 8 and 32 times as many, and twice 16384.
+        // Each kind has 1024 tuples with 1, 4, 8 and 32 times as many, and 16384 tuples with as many.
         assert_eq!(points.len(), KINDS.len() * 5);
         for point in points {
             let seconds: Vec<Option<f64>> = FIXED.iter().map(|way| point["seconds"][way.name].as_f64()).collect();
-            // Tables of so few rows fit a cache, and those of sparse keys are linear probing by themselves.
+            // Tables this small fit a cache, and sparse keys always use linear probing.
             let is_sparse = point["kind"].as_str().unwrap().starts_with("sparse");
             let there: Vec<_> = seconds.iter().map(Option::is_some).collect();
             assert_eq!(there, [true, false, !is_sparse, false, true], "{point}");

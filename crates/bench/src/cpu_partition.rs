@@ -1,4 +1,4 @@
-//! The radix partitioner of the CPU by fanout, for the figure of the partitioners (paper 1, figures 4 and 18).
+//! The CPU's radix partitioner by fanout, for the figure of the partitioners (paper 1, figures 4 and 18).
 
 use std::time::Instant;
 
@@ -13,15 +13,15 @@ use crate::threads::on_each;
 /// Tuples of 16 bytes at scale 1.
 const TUPLES: f64 = (1 << 26) as f64;
 
-/// Fanouts, two to the power of these.
+/// Fanouts as powers of two.
 const BITS: std::ops::RangeInclusive<u32> = 1..=14;
 
 const RUNS: usize = 3;
 
-/// Keys and payloads of a thread.
+/// The keys and payloads of a thread.
 type Part = [Vec<u64>; 2];
 
-/// The figure of the GPU's partitioners, with lines of the CPU's.
+/// The figure of the GPU's partitioners, with lines of the CPU's partitioner.
 pub(crate) fn run(args: &ExperimentArgs) -> Result<Figure> {
     let failed = |error: overspill_experiments::Error| exec_datafusion_err!("{error}");
     let figure = figure(&args.device.open().map_err(failed)?, args.scale)?;
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &ExperimentArgs) -> Result<Figure> {
     Ok(figure)
 }
 
-/// The same of a machine that is open.
+/// As `run`, for an opened machine.
 pub(crate) fn figure(machine: &Machine, scale: Option<f64>) -> Result<Figure> {
     let figure = FigureExperiment::Partition.run(machine, scale);
     let mut figure = figure.map_err(|error| exec_datafusion_err!("{error}"))?;
@@ -66,7 +66,7 @@ fn add(figure: &mut Figure, threads: usize, tuples: usize) -> Result<()> {
             let mut partitioners =
                 (0..threads).map(|_| RadixPartitioner::<2>::new(method)).collect::<Result<Vec<_>, _>>();
             let partitioners = partitioners.as_mut().map_err(|error| exec_datafusion_err!("{error}"))?;
-            // The first run touches memory, and is not among the best.
+            // The first run faults in memory, and is never the best.
             let seconds = best(RUNS + 1, || {
                 on_each(parts.iter().zip(&mut *partitioners).collect(), |(part, partitioner): (&Part, &mut _)| {
                     partition(part, bits, partitioner)
@@ -87,7 +87,7 @@ fn add(figure: &mut Figure, threads: usize, tuples: usize) -> Result<()> {
     Ok(())
 }
 
-/// Partitions by the upper bits of keys that are random.
+/// Partitions by the upper bits of random keys.
 fn partition([keys, payloads]: &Part, bits: u32, partitioner: &mut RadixPartitioner<2>) -> Result<()> {
     partitioner.begin(1 << bits, keys.len()).map_err(|error| exec_datafusion_err!("{error}"))?;
     partitioner.push([keys, payloads], |key| (key >> (u64::BITS - bits)) as usize);
@@ -95,7 +95,7 @@ fn partition([keys, payloads]: &Part, bits: u32, partitioner: &mut RadixPartitio
     Ok(())
 }
 
-/// How many rows there are in a partition.
+/// The number of rows in a partition.
 fn rows(partitioner: &RadixPartitioner<2>, partition: usize) -> usize {
     let mut cursor = PartitionCursor::new(partitioner, partition);
     let mut columns = [[0; 1024]; 2];
@@ -106,7 +106,7 @@ fn rows(partitioner: &RadixPartitioner<2>, partition: usize) -> usize {
     .sum()
 }
 
-/// The shortest of a few runs, in seconds.
+/// The shortest time of `runs` runs, in seconds.
 fn best(runs: usize, mut run: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut shortest = f64::INFINITY;
     for _ in 0..runs {

@@ -1,4 +1,4 @@
-//! Joins on a GPU as experiments ask for them, and what became of them.
+//! Joins on a GPU as experiments request them, and what the GPU did.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,8 @@ use overspill_join::device::{
 
 use crate::report::size;
 
-/// The GPU of a choice, of whose memory joins use at most so many bytes, 0 for as much as is usual; `None` if the CPU is chosen.
+/// Opens the chosen GPU, or returns `None` if the CPU is chosen. Joins use at most `memory_limit` bytes of its memory, 0 for
+/// the default.
 ///
 /// # Errors
 /// If there is no GPU, or the limit is too small.
@@ -22,14 +23,14 @@ pub(crate) fn open(device: DeviceChoice, memory_limit: u64) -> Result<Option<Arc
     }
     let config = OverspillConfig {
         gpu_memory_limit: usize::try_from(memory_limit).unwrap_or(usize::MAX),
-        // What the first run registers, the others find.
+        // Memory that the first run pins stays pinned for the later runs.
         gpu_pinned_memory: usize::MAX,
         ..config(device)
     };
     overspill::device::open(&config).map(Some)
 }
 
-/// The settings that ask for a choice.
+/// The settings that select a device.
 fn config(device: DeviceChoice) -> OverspillConfig {
     let device = match device {
         DeviceChoice::None => overspill::DeviceChoice::Cpu,
@@ -39,12 +40,12 @@ fn config(device: DeviceChoice) -> OverspillConfig {
     OverspillConfig { device, ..OverspillConfig::default() }
 }
 
-/// The processor that counts keys for `triton` in joins of so many threads, as SQL runs them.
+/// The processor that counts keys for `triton` in joins with `threads` threads when SQL runs them.
 pub(crate) fn prefix_sum(device: DeviceChoice, threads: usize, gpu: &Gpu) -> PrefixSumProcessor {
     overspill::advisor::prefix_sum(&config(device), threads, gpu)
 }
 
-/// The GPU as a join asks for it.
+/// The device request of a join.
 pub(crate) fn request(
     gpu: &Arc<Gpu>,
     strategy: GpuStrategy,
@@ -64,7 +65,7 @@ pub(crate) fn request(
     }
 }
 
-/// Advises one strategy, whatever the join.
+/// An advisor that always chooses one strategy.
 #[derive(Debug)]
 struct One(GpuStrategy);
 
@@ -74,7 +75,7 @@ impl StrategyAdvisor for One {
     }
 }
 
-/// What a GPU did of a join.
+/// Counters of a GPU's work in a join.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceCounts {
     build_sides: AtomicU64,
@@ -113,7 +114,7 @@ impl DeviceObserver for DeviceCounts {
         self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(format!("refused: {reason}"));
     }
 
-    // The strategy was taken.
+    // The strategy is fixed.
     fn noted(&self, _: GpuStrategy, _: &str) {}
 
     fn failed(&self, _: GpuStrategy, reason: &str) {
@@ -122,8 +123,8 @@ impl DeviceObserver for DeviceCounts {
 }
 
 impl DeviceCounts {
-    /// Bytes that crossed the link, if the GPU joined every one of so many probe rows but those that the CPU took as its share;
-    /// else why it did not.
+    /// Bytes that crossed the link, if the GPU joined all of `probe_rows` probe rows except the CPU's share. Otherwise the
+    /// reason why it did not.
     pub(crate) fn link_bytes(&self, probe_rows: usize) -> std::result::Result<u64, String> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         if count(&self.build_sides) > 0
@@ -138,17 +139,17 @@ impl DeviceCounts {
         Err(complaints.first().cloned().unwrap_or_else(returned))
     }
 
-    /// Build sides and chunks whose keys the CPU counted.
+    /// Build sides and chunks with keys counted by the CPU.
     pub(crate) fn cpu_prefix_sums(&self) -> u64 {
         self.cpu_prefix_sums.load(Ordering::Relaxed)
     }
 
-    /// Bytes of hash tables and partitions that lay in CPU memory.
+    /// Bytes of hash tables and partitions in CPU memory.
     pub(crate) fn spilled_bytes(&self) -> u64 {
         self.spilled_bytes.load(Ordering::Relaxed)
     }
 
-    /// In words, of a run that took so many seconds.
+    /// Describes a run that took `seconds` seconds.
     pub(crate) fn describe(&self, seconds: f64) -> String {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (probed, link) = (count(&self.probe_rows), count(&self.link_bytes));

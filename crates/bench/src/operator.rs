@@ -1,4 +1,4 @@
-//! The join operator as experiments drive it: tables in memory go in, and what comes out is counted and summed.
+//! Runs the join operator for experiments: takes tables in memory, and counts and sums the result.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,10 +23,10 @@ use overspill_join::{JoinError, JoinType};
 use crate::datagen::TablePair;
 use crate::threads::on_each;
 
-/// Rows of a batch, as DataFusion has them.
+/// Rows of a batch, as in DataFusion.
 const BATCH_ROWS: usize = 8192;
 
-/// Joining takes memory for both tables and about as much again.
+/// A join's memory as a multiple of its tables: the tables, and about as much again.
 pub(crate) const MEMORY_PER_TABLES: u64 = 2;
 
 /// The seconds of a run.
@@ -36,7 +36,7 @@ pub(crate) struct Seconds {
     pub(crate) probe: f64,
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Debug)]
 pub(crate) struct Joined {
     pub(crate) seconds: Seconds,
@@ -45,13 +45,13 @@ pub(crate) struct Joined {
     pub(crate) is_radix: bool,
 }
 
-/// How tables are joined.
+/// The parameters of a join.
 #[derive(Debug, Default)]
 pub(crate) struct How {
     pub(crate) probe_regions: Option<ProbeRegions>,
     pub(crate) table_choice: TableChoice,
     pub(crate) device: Option<DeviceRequest>,
-    /// Whether a GPU gives the CPU pairs, which sums their payloads; if not, kernels sum them, as those of the papers do.
+    /// Whether a GPU gives pairs to the CPU, which sums their payloads. If not, kernels sum them, as in the papers.
     pub(crate) wants_pairs: bool,
 }
 
@@ -65,12 +65,12 @@ pub(crate) struct Tables {
     pub(crate) tuple: u8,
 }
 
-/// Count of the rows and sum of their payloads.
+/// The number of rows and the sum of their payloads.
 pub(crate) type Answer = (usize, i64);
 
 impl Joined {
     /// # Errors
-    /// If the answer is another than that which is expected.
+    /// If the answer differs from the expected one.
     pub(crate) fn check(&self, expected: Answer) -> Result<()> {
         if self.answer != expected {
             return exec_err!(
@@ -89,7 +89,7 @@ impl Tables {
         Ok(Self { build_rows: rows(&build), probe_rows: rows(&probe), build, probe, tuple: pair.tuple })
     }
 
-    /// The answer of any join of these tables, by a map from keys to payloads and no join operator.
+    /// The answer of any join of these tables, computed with a map from keys to payloads instead of a join operator.
     pub(crate) fn expected(&self, threads: usize) -> Result<Answer> {
         let mut payloads = HashMap::with_capacity(self.build_rows);
         for batch in &self.build {
@@ -118,7 +118,7 @@ impl Tables {
         let failed = |error: JoinError| exec_datafusion_err!("{error}");
         let schemas = [&self.build, &self.probe].map(|batches| batches[0].schema());
         let key_type = schemas[0].field(0).data_type().clone();
-        // All payloads of both sides.
+        // All payload columns of both sides.
         let build_columns = (1..schemas[0].fields().len()).map(ColumnSource::Build);
         let output_columns: Vec<_> =
             build_columns.chain((1..schemas[1].fields().len()).map(ColumnSource::Probe)).collect();
@@ -127,7 +127,7 @@ impl Tables {
             request.aggregates = Some(std::iter::once(Aggregate::CountRows).chain(sums).collect());
         }
         let aggregates = device.as_ref().and_then(|request| request.aggregates.clone());
-        // Of all threads.
+        // Shared by all threads.
         let aggregation = aggregates.map(|aggregates| Arc::new(PairAggregation::new(&aggregates)));
         let fields: Vec<_> = schemas.iter().flat_map(|schema| schema.fields().iter().skip(1)).map(Arc::clone).collect();
         let [build_schema, probe_schema] = schemas.clone();
@@ -173,7 +173,7 @@ impl Tables {
         Ok(Joined { seconds: Seconds { build: built, probe }, answer, is_radix })
     }
 
-    /// Joins batches as long as there are any that no thread has taken.
+    /// Joins batches until none is left.
     fn probe(
         &self,
         spec: &Arc<JoinSpec>,
@@ -215,7 +215,7 @@ impl Tables {
     }
 }
 
-/// What kernels have counted and summed.
+/// The number of rows and the sum that kernels computed.
 fn answer_of(aggregation: &PairAggregation) -> Result<Answer> {
     let (selection, found) = (aggregation.selection(), aggregation.take());
     let values = (0..selection.aggregates.len()).map(|number| {
@@ -231,12 +231,12 @@ fn total(column: &ArrayRef) -> Result<i64> {
     Ok(sum(wide(column)?.as_primitive::<Int64Type>()).unwrap_or(0))
 }
 
-/// A column in 8 bytes a value.
+/// A column converted to 8-byte values.
 fn wide(column: &ArrayRef) -> Result<ArrayRef> {
     Ok(if column.data_type() == &DataType::Int64 { Arc::clone(column) } else { cast(column, &DataType::Int64)? })
 }
 
-/// Keys of a batch, and of each row the sum of its payloads.
+/// The keys of a batch, and the sum of the payloads of each row.
 fn keys_and_sums(batch: &RecordBatch) -> Result<(Int64Array, Vec<i64>)> {
     let keys = wide(batch.column(0))?.as_primitive::<Int64Type>().clone();
     let mut sums = vec![0i64; batch.num_rows()];
@@ -257,7 +257,7 @@ impl KeyExpressions for FirstColumn {
     }
 }
 
-/// Lends whatever is asked for.
+/// A memory budget that grants every request.
 #[derive(Debug)]
 struct Ample;
 
@@ -269,7 +269,7 @@ impl MemoryHost for Ample {
     fn shrink(&self, _: usize, _: usize) {}
 }
 
-/// Nothing is spilled where memory is ample.
+/// Memory is ample, so that nothing is spilled.
 #[derive(Debug)]
 struct NoFiles;
 

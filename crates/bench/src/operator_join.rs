@@ -128,25 +128,25 @@ pub struct OperatorJoinArgs {
 }
 
 impl OperatorJoinArgs {
-    /// The tables to join; sparse keys have 8 bytes in every workload.
+    /// The tables to join. Sparse keys have 8 bytes in every workload.
     fn tables(&self) -> TablePair {
         let pair = TablePair::of_workload(self.workload, self.scale, self.zipf, self.match_rate, self.sparse);
         TablePair { tuple: if self.sparse { 16 } else { pair.tuple }, ..pair }
     }
 
-    /// The GPU, if one is asked for.
+    /// The GPU, if one is requested.
     fn open(&self) -> Result<Option<Arc<Gpu>>> {
         open(self.device, self.gpu_memory_limit.map_or(0, |limit| limit.as_u64()))
     }
 }
 
-/// Joins two tables in memory and gives the figure.
+/// Joins two tables in memory and returns the figure.
 ///
 /// # Errors
 /// If an argument is out of range, memory runs out, or an answer is wrong.
 pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
     check_scale(args.scale, 1.0)?;
-    // Before GPUs are looked for, which chooses NVIDIA's driver.
+    // Before detecting GPUs, as that would choose NVIDIA's driver.
     let gpu = args.open()?;
     let topology = Topology::of_this_machine();
     let threads = args.threads.map_or(topology.cpu.threads.max(1), std::num::NonZeroUsize::get);
@@ -166,7 +166,7 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
     let mut measured: Vec<Vec<Seconds>> = vec![vec![]; strategies.len()];
     let expected = tables.expected(threads)?;
     let mut notes = vec![];
-    // One run more: the first touches memory that the others find.
+    // One extra run: the first run faults in memory for the others.
     for run in 0..=args.runs.get() {
         for (strategy, measured) in strategies.iter().zip(&mut measured) {
             let region = (*strategy == OperatorStrategy::Radix).then(|| ProbeRegions::of_this_machine(0));

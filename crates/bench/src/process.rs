@@ -1,4 +1,4 @@
-//! What the experiments do with the processes that they measure.
+//! Runs and observes the processes that experiments measure.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -10,13 +10,13 @@ use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::error::DataFusionError;
 use wait4::Wait4;
 
-/// How much of a failed process's error output is repeated, in characters.
+/// The number of characters of a failed process's error output to repeat.
 const ERROR_TAIL: usize = 2000;
 
-/// How often the memory of a running process is looked at.
+/// How often to sample the memory of a running process.
 const POLL: Duration = Duration::from_millis(5);
 
-/// What a finished process left.
+/// The results of a finished process.
 pub(crate) struct Finished {
     pub(crate) output: String,
     pub(crate) errors: String,
@@ -25,11 +25,11 @@ pub(crate) struct Finished {
     pub(crate) peak_memory: u64,
 }
 
-/// Runs a process to its end.
+/// Runs a process until it exits.
 pub(crate) fn finish(command: &mut Command) -> Result<Finished> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failed = |error: std::io::Error| exec_datafusion_err!("'{name}' could not be run: {error}");
-    // Files and not pipes: nobody needs to read while the process runs.
+    // Files instead of pipes, so that no thread must read while the process runs.
     let (mut output, mut errors) = (tempfile::tempfile()?, tempfile::tempfile()?);
     command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(errors.try_clone()?);
     let mut child = command.spawn().map_err(failed)?;
@@ -49,23 +49,23 @@ pub(crate) fn finish(command: &mut Command) -> Result<Finished> {
     Ok(Finished { output, errors, user_seconds: ended.rusage.utime.as_secs_f64(), peak_memory })
 }
 
-/// The most memory, in bytes, that a running process has had resident.
+/// The peak resident memory of a running process, in bytes.
 ///
-/// What the system reports of an ended process is no substitute: on Linux it starts from the parent's own peak.
+/// The system's figure for an ended process is no substitute: on Linux it starts from the parent's own peak.
 pub(crate) fn high_water_mark(process: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|size| size << 10)
 }
 
-/// Lets the high-water mark of a running process start anew from what it has resident now. False where the system does
-/// not do that.
+/// Resets the peak memory of a running process to its current resident memory. Returns false if the system does not support
+/// it.
 pub(crate) fn forget_high_water_mark(process: u32) -> bool {
-    // What 5 means is in proc_pid_clear_refs(5).
+    // proc_pid_clear_refs(5) documents the value 5.
     std::fs::write(format!("/proc/{process}/clear_refs"), "5").is_ok()
 }
 
-/// The end of what a process said of its errors: there it says why.
+/// The end of a process's error output, which states the reason.
 pub(crate) fn tail(errors: &str) -> &str {
     let characters = errors.char_indices().rev().take(ERROR_TAIL);
     characters.last().map_or("", |(start, _)| errors[start..].trim())
@@ -77,7 +77,7 @@ pub(crate) fn time_line(line: &str) -> Option<(usize, f64)> {
     Some((number.parse().ok()?, seconds.trim_end().parse().ok()?))
 }
 
-/// Why an engine that lives in a Python is left out where no Python was named.
+/// Why an engine that needs Python is left out if no Python was given.
 pub(crate) fn no_python(engine: &str, option: &str) -> String {
     format!("{engine} was skipped: name a Python that has it with {option}.")
 }
@@ -87,7 +87,7 @@ pub(crate) fn skipped(engine: &str, error: &DataFusionError) -> String {
     format!("{engine} was skipped: {}", error.message().replace('\n', " "))
 }
 
-/// The program to measure: the one that is named, or this one.
+/// The program to measure: `named`, or this one.
 pub(crate) fn program(named: Option<&Path>) -> Result<PathBuf> {
     match named {
         Some(program) => Ok(program.to_owned()),
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_peak_memory_starts_anew() {
-        // Memory that is given back before the line that it says.
+        // Frees its memory before it prints the line.
         let script = "x=$(head -c 30000000 /dev/zero | tr '\\0' a); x=; echo ok; read -r line";
         let mut child =
             Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! What the reports of the experiments have in common.
+//! Functions shared by the reports of the experiments.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use datafusion::common::{Result, exec_datafusion_err, human_readable_size};
 use overspill_machine::topology::Topology;
 
-/// The value in the middle, or between the two in the middle.
+/// The median. With an even number of values, the mean of the two in the middle.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let upper = *values.get(values.len() / 2)?;
@@ -14,30 +14,30 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((lower + upper) / 2.0)
 }
 
-/// Bytes, for people.
+/// Formats bytes for people.
 pub(crate) fn size(bytes: u64) -> String {
     human_readable_size(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-/// What is measured on, in a line.
+/// Describes the machine on one line.
 pub(crate) fn machine(topology: &Topology) -> String {
     let model = topology.cpu.model.as_deref().unwrap_or("a processor of unknown model");
     format!("{model}, {} processors", topology.cpu.threads)
 }
 
-/// That times of this program are not its best, where they are not.
+/// A note if this build of the program is slower than an optimized one.
 pub(crate) fn slow_build() -> Option<&'static str> {
     cfg!(debug_assertions).then_some("This program was built with debug assertions, which cost time.")
 }
 
-/// Tells a person on a terminal what takes so long.
+/// Reports progress of a slow step, if standard error is a terminal.
 pub(crate) fn tell(what: &str) {
     if std::io::stderr().is_terminal() {
         _ = writeln!(std::io::stderr(), "{what} …");
     }
 }
 
-/// Writes a file that the user asked for.
+/// Writes a file that the user requested.
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text)
         .map_err(|error| exec_datafusion_err!("The file '{}' cannot be written: {error}", path.display()))

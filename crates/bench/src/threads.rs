@@ -1,8 +1,8 @@
-//! Work on threads that are started for it.
+//! Runs work on newly started threads.
 
 use datafusion::common::Result;
 
-/// Does each piece of work on a thread of its own.
+/// Runs each item of work on its own thread.
 pub(crate) fn on_each<T: Send, R: Send>(work: Vec<T>, run: impl Fn(T) -> Result<R> + Sync) -> Result<Vec<R>> {
     std::thread::scope(|scope| {
         let run = &run;

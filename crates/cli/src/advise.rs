@@ -1,4 +1,4 @@
-//! `overspill advise`: what each join strategy would take on a machine, and which to choose.
+//! `overspill advise`: predicts the time of each join strategy on a machine, and which to choose.
 
 use std::fmt::{Display, Formatter};
 use std::io::{self, Write};
@@ -80,7 +80,7 @@ pub fn run(arguments: &AdviseArgs) -> Outcome<()> {
         .map_err(|error| Failure::file("write to", Path::new("standard output"), &error))
 }
 
-/// A machine by its name, or by the file that describes it.
+/// A machine by its name, or by its JSON file.
 fn named(name: &str) -> Outcome<Machine> {
     let path = Path::new(name);
     let is_file = !Machine::names().any(|known| known == name) && (path.components().count() > 1 || path.exists());
@@ -141,7 +141,7 @@ impl Display for Report<'_> {
     }
 }
 
-/// Phases with their share of the time, and what bounds them; not those that do not show.
+/// The phases with their share of the time and their bounds. Phases too short to show are left out.
 fn where_time_goes(phases: &[Phase], seconds: f64) -> String {
     let parts = phases.iter().filter_map(|Phase { name, seconds: part, bound }| {
         let percent = (100.0 * part / seconds).round();

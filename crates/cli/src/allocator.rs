@@ -5,33 +5,33 @@ use libmimalloc_sys::{mi_option_set, mi_option_t};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The number of mimalloc's option `purge_delay`: for how many milliseconds freed pages are kept, in case they are
-/// wanted again. Its bindings name only some of the options.
+/// The number of mimalloc's option `purge_delay`: how many milliseconds freed pages are kept for reuse. The bindings name
+/// only some of the options.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// The longest that freed pages are kept, in milliseconds: mimalloc's default.
+/// The longest time that freed pages are kept, in milliseconds: mimalloc's default.
 const LONGEST_DELAY: usize = 1000;
 
 /// The memory limit, in bytes, for each millisecond that freed pages are kept.
 const LIMIT_PER_MILLISECOND: usize = 3 << 20;
 
-/// The memory limit, in bytes, below which nothing that is free is kept.
+/// The memory limit, in bytes, below which freed pages are returned at once.
 const SMALL_LIMIT: usize = 512 << 20;
 
-/// The memory limit, in bytes, below which memory comes in small pages: a huge one is resident as a whole once a byte of it is
-/// used. What large sorts hold takes a third more in huge ones.
+/// The memory limit, in bytes, below which memory uses small pages. A huge page becomes resident as a whole once a byte of it
+/// is used: large sorts take a third more memory with huge pages.
 const HUGE_PAGES_LIMIT: usize = 4 << 30;
 
-/// The smaller the memory limit, the sooner freed pages return to the system: what the allocator keeps for later is not
-/// in anybody's account, and can exceed a small limit itself.
+/// Sets the time that freed pages are kept: the smaller the memory limit, the sooner they return to the system. Pages that
+/// the allocator keeps are not accounted to any query, and can exceed a small limit by themselves.
 ///
-/// With a small limit they return at once, and memory comes in small pages. At scale factor 1 in 64 MB the 22 queries of TPC-H
-/// then take a third more time, and 125 MB of resident memory instead of 200 on average, 190 instead of 340 at most. A sort of 15
-/// million texts in 256 MB takes 445 MB instead of 555.
+/// With a small limit they return at once, and memory uses small pages. At scale factor 1 in 64 MB, the 22 queries of TPC-H
+/// then take a third more time, and 125 MB of resident memory instead of 200 on average, 190 instead of 340 at most. A sort
+/// of 15 million texts in 256 MB takes 445 MB instead of 555.
 pub fn keep_to(memory_limit: usize) {
     let mut delay = (memory_limit / LIMIT_PER_MILLISECOND).min(LONGEST_DELAY);
     if memory_limit < HUGE_PAGES_LIMIT {
-        // Where the system has no such setting it has no huge pages either.
+        // A system without this setting has no huge pages either.
         let _ = nix::sys::prctl::set_thp_disable(true);
     }
     if memory_limit < SMALL_LIMIT {

@@ -1,4 +1,4 @@
-//! What may be written behind `overspill` on the command line.
+//! The command line arguments of `overspill`.
 
 use std::path::PathBuf;
 
@@ -80,7 +80,7 @@ pub struct SqlArguments {
     pub sources: Vec<Source>,
 }
 
-/// One place that statements come from.
+/// A source of statements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     Text(String),
@@ -111,7 +111,7 @@ pub enum OnError {
 }
 
 impl Arguments {
-    /// Reads the process's arguments; prints usage and ends the process with status 2 where they are wrong.
+    /// Parses the process's arguments. If they are wrong, prints usage and exits with status 2.
     pub fn from_command_line() -> Self {
         let matches = Self::command().get_matches();
         let mut arguments = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -133,7 +133,7 @@ fn sources_in_order(sql: &SqlArguments, matches: &ArgMatches) -> Vec<Source> {
     sources.into_iter().map(|(_, source)| source).collect()
 }
 
-/// Reads a size in bytes: `512MB` and `1.5GB` count by thousands, `512MiB` by 1,024s, a bare number is bytes.
+/// Parses a size in bytes. `512MB` and `1.5GB` are powers of 1,000, `512MiB` powers of 1,024, and a bare number is bytes.
 pub fn parse_size(text: &str) -> Result<usize, String> {
     text.parse().map(|Size(bytes)| bytes).map_err(|error: DataFusionError| error.message().into_owned())
 }

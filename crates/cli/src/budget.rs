@@ -1,30 +1,30 @@
-//! DataFusion's settings for a memory limit: what its operators need to work in a small one.
+//! DataFusion's settings for a memory limit, so that its operators work in a small one.
 //!
-//! All that follows from `--memory-limit` is decided here; `--set` and `SET` have the last word.
+//! All settings derived from `--memory-limit` are decided here; `--set` and `SET` override them.
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 
-/// The least of the memory limit that a thread must have: each has a partition of every operator, with buffers that
-/// cannot spill, and files that it reads and memory that its allocator keeps, which are beside the limit.
+/// The minimum memory limit per thread. Each thread has a partition of every operator, with buffers that cannot spill. The
+/// files that it reads and the memory that its allocator keeps are not counted in the limit.
 const LEAST_BYTES_A_THREAD: usize = 8_000_000;
 
-/// How many threads, and partitions of a query, work in a memory limit: `wanted`, or as many as it has room for.
+/// The number of threads, and of partitions of a query, for a memory limit: `wanted`, or as many as fit.
 pub fn threads(wanted: usize, memory_limit: usize) -> usize {
     wanted.min(memory_limit / LEAST_BYTES_A_THREAD).max(1)
 }
 
-/// What a partition of a query can hold before DataFusion's defaults are too large for it.
+/// The memory per partition of a query below which DataFusion's defaults are too large.
 const AMPLE_BYTES_A_PARTITION: usize = 128 << 20;
 
-/// The most rows that DataFusion gathers for a row group of a Parquet file, which it cannot spill.
+/// DataFusion's default row group size for Parquet files. It cannot spill a row group.
 const DEFAULT_ROW_GROUP_ROWS: usize = 1 << 20;
 
-/// The memory limit, in bytes, for each row of a row group. A COPY to a partitioned folder gathers one for each partition.
+/// The memory limit, in bytes, per row of a row group. A COPY to a partitioned folder buffers one row group per partition.
 const LIMIT_PER_ROW_GROUP_ROW: usize = 2048;
 
-/// The fewest and the most runs that an aggregate merges at a time, and the memory limit, in bytes, for each: a file
-/// that is read takes some 400 KB that DataFusion does not count, in each partition of each aggregate.
+/// The minimum and maximum number of runs that an aggregate merges at a time, and the memory limit, in bytes, per run.
+/// Reading a file takes about 400 KB that DataFusion does not count, in each partition of each aggregate.
 const LEAST_MERGED_RUNS: usize = 4;
 const MOST_MERGED_RUNS: usize = 64;
 const LIMIT_PER_MERGED_RUN: usize = 16 << 20;
@@ -34,21 +34,21 @@ const DEFAULT_SORT_RESERVATION: usize = 10 << 20;
 const DEFAULT_SORT_PUSHDOWN_BUFFER: usize = 1 << 30;
 const DEFAULT_METADATA_CACHE: usize = 50 << 20;
 
-/// Sizes that follow from the memory limit and the number of partitions that share it.
+/// Sizes derived from the memory limit and the number of partitions that share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     /// Rows of a batch. An operator holds several batches that it cannot spill, so they shrink with the limit.
     pub batch_rows: usize,
-    /// What each sort sets aside to merge its runs. Every sort of every partition takes it at its start and none gives
-    /// it back, so that the default of 10 MB alone spends a small limit.
+    /// Memory that each sort reserves to merge its runs. Every sort of every partition reserves it at its start and does not
+    /// release it, so that the default of 10 MB would exhaust a small limit.
     pub sort_reservation: usize,
-    /// The most that a scan in sort order may read ahead.
+    /// The maximum that a scan in sort order reads ahead.
     pub sort_pushdown_buffer: usize,
-    /// Rows of a row group of the Parquet files that are written.
+    /// Rows per row group of written Parquet files.
     pub row_group_rows: usize,
-    /// The most runs that DataFusion merges at a time.
+    /// The maximum number of runs that DataFusion merges at a time.
     pub merged_runs: usize,
-    /// The most that the footers of files may take, beside the memory limit.
+    /// The maximum memory for file footers, which the memory limit does not include.
     pub metadata_cache: usize,
 }
 

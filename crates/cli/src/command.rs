@@ -1,4 +1,4 @@
-//! The commands of the shell that are not SQL: a line that begins with a backslash or a dot.
+//! The shell's commands that are not SQL: lines that begin with a backslash or a dot.
 
 use std::path::PathBuf;
 
@@ -26,14 +26,14 @@ pub enum Command {
     Timer(bool),
 }
 
-/// Whether a line, at the place where a statement may begin, is a command.
+/// Whether a line is a command, if a statement may begin there.
 pub fn is_command(line: &str) -> bool {
     let line = line.trim_start();
     line.starts_with('\\') || (line.starts_with('.') && line[1..].starts_with(|next: char| next.is_ascii_alphabetic()))
 }
 
 pub fn parse(line: &str) -> Outcome<Command> {
-    // A semicolon out of habit does no harm.
+    // Accept a trailing semicolon.
     let line = line.trim().trim_end_matches(';').trim_end();
     let (name, argument) = match line.split_once(char::is_whitespace) {
         Some((name, argument)) => (name, argument.trim()),
@@ -53,7 +53,7 @@ pub fn parse(line: &str) -> Outcome<Command> {
     }
 }
 
-/// Runs a command that is about the shell itself. [`Command::Quit`] and [`Command::Read`] are the script's.
+/// Runs a command about the shell itself. The caller handles [`Command::Quit`] and [`Command::Read`].
 pub async fn run(shell: &mut Shell, command: Command) -> Outcome<()> {
     match command {
         Command::Tables => {

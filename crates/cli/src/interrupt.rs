@@ -1,4 +1,4 @@
-//! Ctrl-C and the request to terminate: they end the query that runs, and a script with it.
+//! Ctrl-C and termination signals. They end the running query, and a script with it.
 
 use std::io;
 
@@ -7,18 +7,18 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-/// The signals that have come since the last [`Interrupts::forget`].
+/// The signals received since the last [`Interrupts::forget`].
 #[derive(Debug)]
 pub struct Interrupts {
     raised: watch::Sender<Option<i32>>,
 }
 
-/// What a second signal does while the first is still being obeyed.
+/// The effect of a second signal while the first is being handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Insistence {
-    /// A script ends at once; what it leaves in the temporary directory goes at the next start.
+    /// A script ends at once. The next start removes what it leaves in the temporary directory.
     Ends,
-    /// The interactive shell stays.
+    /// The interactive shell continues.
     Waits,
 }
 
@@ -27,15 +27,15 @@ impl Interrupts {
         Self { raised: watch::Sender::new(None) }
     }
 
-    /// Listens from now on, on a thread of its own: a query that computes without giving way may hold up every task of
-    /// the runtime it runs in.
+    /// Starts to listen on a separate thread, as a query that computes without yielding may block every task of its runtime.
     ///
-    /// What was installed for the signals before goes on being told of them; what is installed after is not aware of
-    /// this: whoever uses a line editor with handlers of its own listens after it is made.
+    /// Handlers that were installed before still receive the signals. Handlers that are installed later do not call this one.
+    /// A caller whose line editor installs handlers must create the editor first.
     pub fn listen(&self, insistence: Insistence) -> io::Result<()> {
         let mut kinds = vec![SignalKind::interrupt()];
         if insistence == Insistence::Ends {
-            // At the prompt of an interactive shell nothing could obey it, so there it keeps its default: the end.
+            // The prompt of an interactive shell could not handle it, so there it keeps the default action, which ends the
+            // process.
             kinds.push(SignalKind::terminate());
         }
         let runtime = Builder::new_current_thread().enable_io().build()?;
@@ -53,17 +53,17 @@ impl Interrupts {
         Ok(())
     }
 
-    /// Ends when a signal has come, with its number.
+    /// Waits for a signal, and returns its number.
     pub async fn raised(&self) -> i32 {
         let mut receiver = self.raised.subscribe();
         match receiver.wait_for(Option::is_some).await {
             Ok(number) => number.unwrap_or_default(),
-            // The sender lives in self: the channel cannot close.
+            // `self` owns the sender, so that the channel cannot close.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Forgets the signals that have come, before the next statement of an interactive shell.
+    /// Forgets the received signals, before the next statement of an interactive shell.
     pub fn forget(&self) {
         self.raised.send_replace(None);
     }

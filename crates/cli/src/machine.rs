@@ -1,4 +1,4 @@
-//! `overspill machine`: what the machine is made of.
+//! `overspill machine`: shows the machine's hardware.
 
 use std::fmt::{Display, Formatter};
 use std::io::{self, Write};
@@ -35,7 +35,7 @@ pub struct MachineArgs {
     check_mapping: bool,
 }
 
-/// Lets a process of its own find out whether the GPU's driver maps pages of CPU memory.
+/// Registers a probe that runs in a separate process to find out whether the GPU's driver maps pages of CPU memory.
 pub fn probe_mappings_apart() {
     overspill::device::probe_mappings_by(|| {
         let mut command = Command::new(std::env::current_exe().unwrap_or_default());
@@ -71,7 +71,7 @@ pub fn run(arguments: &MachineArgs) -> Outcome<()> {
         .map_err(|error| Failure::file("write to", Path::new("standard output"), &error))
 }
 
-/// The CPU's memories, and those that each GPU uses.
+/// Measures the CPU's memories, and those that each GPU uses.
 fn measure(topology: &Topology) -> Outcome<Measurements> {
     let failed = |error: overspill_machine::Error| Failure::message(error.to_string());
     let mut measured = measure_cpu(topology, CpuEffort::for_machine(topology)).map_err(failed)?;
@@ -91,7 +91,7 @@ fn measure(topology: &Topology) -> Outcome<Measurements> {
     Ok(measured)
 }
 
-/// The machine as lines of a name and what there is.
+/// The machine as lines of names and values.
 #[derive(Serialize)]
 struct Report<'a> {
     #[serde(flatten)]
@@ -100,13 +100,13 @@ struct Report<'a> {
     joins: Option<Joins>,
 }
 
-/// What joins in memory make of what was measured.
+/// The rates of joins in memory derived from the measurements.
 #[derive(Debug, Serialize)]
 struct Joins {
-    /// Nanoseconds of a probe row, of all processors together: as it comes, and partitioned first.
+    /// Nanoseconds per probe row over all processors, without and with partitioning.
     no_partition_nanoseconds: f64,
     radix_nanoseconds: f64,
-    /// Bytes of a hash table beyond which probe rows are partitioned.
+    /// The size in bytes of a hash table beyond which probe rows are partitioned.
     partitioned_beyond: Option<u64>,
 }
 
@@ -292,7 +292,7 @@ fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A size as people write it, in powers of 1024.
+/// Formats a size in powers of 1024.
 fn size(bytes: u64) -> String {
     bytesize::ByteSize::b(bytes).display().iec().to_string()
 }

@@ -1,13 +1,13 @@
-//! How much memory this process may take: the machine's, or less where a control group says so.
+//! The memory available to this process: the machine's, or a control group's limit if that is smaller.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// 80 % of the machine's memory or of its control group's, whichever is smaller; the rest is for what no query
+/// 80 % of the machine's memory or of its control group's, whichever is smaller. The rest is for memory that no query
 /// reserves: the program, the allocator's slack and the pages being read.
 pub fn default_limit() -> usize {
     let available = total_memory().into_iter().chain(control_group_limit(Path::new("/"))).min();
-    // A machine that tells nothing gets a limit that a small one survives.
+    // If the memory is unknown, the limit is small enough for a small machine.
     available.map_or(1 << 30, |bytes| bytes / 5 * 4)
 }
 
@@ -18,14 +18,14 @@ fn total_memory() -> Option<usize> {
     kilobytes.checked_mul(1024)
 }
 
-/// The smallest limit of the process's control group and the groups around it, version 2 or 1.
+/// The smallest limit of the process's control group and its ancestors, version 2 or 1.
 fn control_group_limit(root: &Path) -> Option<usize> {
     let membership = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let files = membership.lines().flat_map(|line| limit_files(root, line));
     files.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok()).min()
 }
 
-/// The files that may hold a limit for one line of /proc/self/cgroup, `ID:CONTROLLERS:PATH`.
+/// The files that may contain a limit for a line `ID:CONTROLLERS:PATH` of /proc/self/cgroup.
 fn limit_files(root: &Path, line: &str) -> Vec<PathBuf> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { return Vec::new() };
@@ -36,7 +36,7 @@ fn limit_files(root: &Path, line: &str) -> Vec<PathBuf> {
         }
         _ => return Vec::new(),
     };
-    // In a container the path is often the host's, and the limit lies at the mount's root: the ancestors include it.
+    // In a container the path is often the host's, while the limit is at the mount's root, which the ancestors include.
     let groups = Path::new(group.trim_start_matches('/')).ancestors();
     groups.map(|group| root.join(mount).join(group).join(name)).collect()
 }

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Leaves panics alone that become errors about a damaged file.
+/// Suppresses the report of panics that become errors about a damaged file.
 fn report_panics() {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! A line on the terminal about the query that runs, from the metrics of its plan.
+//! A progress line on the terminal about the running query, from the metrics of its plan.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::MetricsSet;
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Shorter queries show nothing.
+/// Queries that finish sooner show nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const REFRESH: Duration = Duration::from_millis(200);
 
-/// Joins beyond these are only counted.
+/// The maximum number of joins to show. Further joins are only counted.
 const JOINS_SHOWN: usize = 4;
 
 /// Whether queries show their progress.
@@ -26,12 +26,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Shows progress where somebody can see it.
+    /// Shows progress if standard error is a terminal, unless `quiet`.
     pub fn new(quiet: bool) -> Self {
         Self { shown: !quiet && stderr().is_terminal() }
     }
 
-    /// Follows the plan until the result is dropped.
+    /// Follows the plan until the returned value is dropped.
     pub fn watch(self, plan: &Arc<dyn ExecutionPlan>, pool: &Arc<dyn MemoryPool>) -> Watched {
         if !self.shown {
             return Watched { drawing: None };
@@ -43,19 +43,19 @@ impl Progress {
         let drawing = std::thread::Builder::new().name("progress".to_string());
         match drawing.spawn(move || draw(&line, &plan, pool.as_ref(), &ended)) {
             Ok(_) => Watched { drawing: Some((bar, end)) },
-            // A machine without threads to spare has other worries than a line on the terminal.
+            // Without a thread the query runs without a progress line.
             Err(_) => Watched { drawing: None },
         }
     }
 }
 
-/// A plan that is followed.
+/// A followed plan.
 pub struct Watched {
     drawing: Option<(ProgressBar, Sender<()>)>,
 }
 
 impl Watched {
-    /// Takes the line away for good, before rows are printed over it.
+    /// Removes the line for good, before rows are printed over it.
     pub fn hide(&self) {
         if let Some((bar, end)) = &self.drawing {
             bar.finish_and_clear();
@@ -71,7 +71,7 @@ impl Drop for Watched {
     }
 }
 
-/// Draws until the end is told, or whoever would tell it has gone.
+/// Draws until it receives the end, or the sender is dropped.
 fn draw(bar: &ProgressBar, plan: &Arc<dyn ExecutionPlan>, pool: &dyn MemoryPool, ended: &Receiver<()>) {
     let start = Instant::now();
     let mut wait = PATIENCE;
@@ -82,7 +82,7 @@ fn draw(bar: &ProgressBar, plan: &Arc<dyn ExecutionPlan>, pool: &dyn MemoryPool,
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        // A finished bar stays hidden whatever is set on it.
+        // A finished bar stays hidden.
         if bar.is_finished() {
             return;
         }
@@ -91,7 +91,7 @@ fn draw(bar: &ProgressBar, plan: &Arc<dyn ExecutionPlan>, pool: &dyn MemoryPool,
     }
 }
 
-/// One line: the time, the rows read, the memory held, and what each join has done.
+/// One line: the time, the rows read, the memory held, and the work of each join.
 fn describe(plan: &Arc<dyn ExecutionPlan>, reserved: usize, elapsed: Duration) -> String {
     let mut sums = Sums::default();
     visit(plan, &mut sums);

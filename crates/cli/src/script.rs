@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome};
 use crate::shell::{Next, Shell};
 use crate::statement::Splitter;
 
-/// Runs the sources one after another. True if every statement succeeded.
+/// Runs the sources in order. Returns true if every statement succeeded.
 pub fn run(runtime: &Runtime, shell: &mut Shell, sources: &[Source]) -> Outcome<bool> {
     runtime.block_on(async {
         for source in sources {
@@ -36,7 +36,7 @@ pub fn run(runtime: &Runtime, shell: &mut Shell, sources: &[Source]) -> Outcome<
     })
 }
 
-/// Opens a file of statements.
+/// Opens a file with statements.
 pub fn open(path: &Path) -> Outcome<File> {
     let file = File::open(path).and_then(|file| match file.metadata()?.is_dir() {
         true => Err(io::Error::from(io::ErrorKind::IsADirectory)),
@@ -45,12 +45,12 @@ pub fn open(path: &Path) -> Outcome<File> {
     file.map_err(|error| Failure::file("read", path, &error))
 }
 
-/// Runs the statements of a file.
+/// Runs the statements in a file.
 pub async fn read(shell: &mut Shell, file: File, path: &Path) -> Outcome<Next> {
     lines(shell, BufReader::new(file), &path.to_string_lossy()).await
 }
 
-/// Runs statements as soon as their last line has come, so that a program may write one and wait for its rows.
+/// Runs each statement as soon as its last line arrives, so that a program may write one and wait for its rows.
 async fn lines(shell: &mut Shell, reader: impl BufRead + Send + 'static, name: &str) -> Outcome<Next> {
     let mut splitter = Splitter::new();
     let mut lines = read_lines(reader);
@@ -60,7 +60,7 @@ async fn lines(shell: &mut Shell, reader: impl BufRead + Send + 'static, name: &
         let line = match line {
             Ok(line) => line,
             Err(error) => {
-                // What the rest of the text would mean is anybody's guess.
+                // The meaning of the rest of the text is unknown.
                 shell.judge(Err(Failure::file(&format!("read line {number} of"), Path::new(name), &error)))?;
                 return Ok(Next::Statement);
             }
@@ -76,7 +76,7 @@ async fn lines(shell: &mut Shell, reader: impl BufRead + Send + 'static, name: &
     Ok(Next::Statement)
 }
 
-/// Runs the command that a line is, or the statements that it completes.
+/// Runs a line that is a command, or the statements that the line completes.
 pub async fn obey_line(shell: &mut Shell, splitter: &mut Splitter, line: &str, source: Option<&str>) -> Outcome<Next> {
     if command::is_command(line) && splitter.is_blank() {
         let begin = splitter.end();
@@ -89,7 +89,7 @@ pub async fn obey_line(shell: &mut Shell, splitter: &mut Splitter, line: &str, s
     Ok(Next::Statement)
 }
 
-/// Reads lines on a thread of its own: a read of a pipe cannot be cancelled, and the thread ends with the process.
+/// Reads lines on a separate thread: a read of a pipe cannot be cancelled, and the thread ends with the process.
 fn read_lines(mut reader: impl BufRead + Send + 'static) -> mpsc::Receiver<io::Result<String>> {
     let (sender, receiver) = mpsc::channel(64);
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! The DataFusion session behind the command line: Overspill's joins, the memory and disk budgets, files as tables.
+//! The DataFusion session of the command line, with Overspill's joins, the memory and disk budgets, and files as tables.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,25 +21,25 @@ use crate::failure::{Failure, Outcome, plain, tell};
 use crate::files::{ExternalTables, FileTables, LocalFilesOnly};
 use crate::settings;
 
-/// How deep parentheses, functions and subqueries may be nested; DataFusion's own limit is 50.
+/// The maximum nesting depth of parentheses, functions and subqueries; DataFusion's own limit is 50.
 const NESTING: usize = 300;
 
-/// What queries may take.
+/// The resource limits of queries.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Bytes of memory.
     pub memory: usize,
-    /// Bytes in the temporary directory at a time; DataFusion's limit where it is not given.
+    /// Bytes in the temporary directory at a time; `None` for DataFusion's limit.
     pub temp: Option<usize>,
-    /// The temporary directory the user named.
+    /// The temporary directory that the user specified.
     pub temp_dir: Option<PathBuf>,
     pub threads: usize,
 }
 
-/// A session and what must outlive it.
+/// A session and its spill directory, which must outlive it.
 pub struct Session {
     pub context: SessionContext,
-    /// Declared last, dropped last: the session's disk manager removes its own files in it first.
+    /// Declared last and thus dropped last: the session's disk manager first removes its own files in it.
     _spill: Option<SpillDirectory>,
 }
 
@@ -49,7 +49,7 @@ impl Session {
         let mut config = SessionConfig::new().with_information_schema(true).with_target_partitions(limits.threads);
         budget.apply(config.options_mut()).map_err(failed)?;
         let parser = &mut config.options_mut().sql_parser;
-        // Errors point at the place they are about.
+        // Record spans, so that errors point to their place.
         parser.collect_spans = true;
         parser.recursion_limit = ConfigNonZeroUsize::try_new(NESTING).map_err(failed)?;
         let spill = spill_directory(limits)?;
@@ -76,8 +76,8 @@ fn failed(error: DataFusionError) -> Failure {
     Failure::Message(plain(&error))
 }
 
-/// The directory for this process's spill files. Without one that was named, a machine that has no place for temporary
-/// files can still run what fits in memory.
+/// The directory for this process's spill files. If none was specified, a machine without a place for temporary files can
+/// still run queries that fit in memory.
 fn spill_directory(limits: &Limits) -> Outcome<Option<SpillDirectory>> {
     let Some(root) = &limits.temp_dir else {
         let opened = SpillDirectory::open(&std::env::temp_dir());
@@ -101,13 +101,13 @@ fn runtime(limits: &Limits, budget: &Budget, spill: Option<&SpillDirectory>) -> 
         .with_disk_manager_builder(disk)
         .with_object_store_registry(Arc::new(LocalFilesOnly::default()))
         .with_metadata_cache_limit(budget.metadata_cache)
-        // A listing that is remembered hides the files that other programs, or COPY, add to a folder.
+        // A cached listing would hide files that other programs, or COPY, add to a folder.
         .with_object_list_cache_limit(0)
         .build_arc()
         .map_err(failed)
 }
 
-/// Makes one `--set`, with errors that name the key.
+/// Applies one `--set`. Errors name the key.
 fn set(options: &mut ConfigOptions, key: &str, value: &str) -> Outcome<()> {
     if key.starts_with("datafusion.runtime.") {
         return Err(Failure::message(format!(

@@ -1,4 +1,4 @@
-//! Settings: why one could not be made, in words that name it, and the limits as they were given.
+//! Settings: errors that name the setting, and the exact limits.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use overspill::size::Size;
 
 use crate::failure::{nearest, plain};
 
-/// A setting and the value that it is to have.
+/// A setting and its new value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub key: String,
@@ -22,7 +22,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// What a statement sets, if it is SET.
+    /// The change made by a statement, if it is SET.
     pub fn of(plan: &LogicalPlan) -> Option<Self> {
         match plan {
             LogicalPlan::Statement(Statement::SetVariable(set)) => {
@@ -32,12 +32,12 @@ impl Change {
         }
     }
 
-    /// The error of making the change, with the name of the setting and what it would take.
+    /// The error of the change, with the name of the setting and its valid values.
     pub fn refused(&self, error: &DataFusionError, options: &ConfigOptions) -> DataFusionError {
         let Self { key, value } = self;
         let text = plain(error);
         let known = options.entries().into_iter().map(|entry| entry.key).collect::<Vec<_>>();
-        // Those of the runtime belong to no namespace; its own error names them.
+        // Runtime settings belong to no namespace; their own error names them.
         if !known.iter().any(|known| known == key) && !key.starts_with("datafusion.runtime.") {
             return config_datafusion_err!(
                 "there is no setting '{key}'{}",
@@ -45,7 +45,7 @@ impl Change {
                     .map_or(" (SHOW ALL lists them)".to_string(), |meant| format!(" (did you mean {meant}?)"))
             );
         }
-        // DataFusion repeats what Rust says of numbers.
+        // DataFusion repeats Rust's messages about numbers.
         let reason = match error.strip_backtrace() {
             text if text.contains("invalid digit") || text.contains("cannot parse integer") => {
                 "a whole number is expected".to_string()
@@ -61,7 +61,7 @@ impl Change {
     }
 }
 
-/// The settings that end like the one that is not known, or else the nearest.
+/// The settings with the same last part as an unknown one, or else the nearest.
 pub fn meant(key: &str, known: &[String]) -> Option<String> {
     let last = key.rsplit('.').next().unwrap_or(key);
     let mut alike: Vec<_> = known.iter().filter(|known| known.rsplit('.').next() == Some(last)).cloned().collect();
@@ -75,8 +75,8 @@ pub fn meant(key: &str, known: &[String]) -> Option<String> {
     Some(alike.join(" or "))
 }
 
-/// Shows the memory limit and that of the temporary directory to the byte, in the unit they were given in. DataFusion
-/// counts whole MiB, and shows 64MB as 61M.
+/// Shows the memory limit and the limit of the temporary directory exactly, in the unit they were given in. DataFusion counts
+/// whole MiB, and shows 64MB as 61M.
 #[derive(Debug)]
 pub struct ExactLimits {
     pub runtime: Arc<RuntimeEnv>,
@@ -92,7 +92,7 @@ impl ExactLimits {
         [("datafusion.runtime.memory_limit", memory), ("datafusion.runtime.max_temp_directory_size", disk)]
     }
 
-    /// The table of settings with the values of the limits replaced.
+    /// The table of settings with replaced values of the limits.
     fn replaced(&self, scan: &TableScan) -> Result<LogicalPlan> {
         let column = |name: &str| Expr::Column(Column::new(Some(scan.table_name.clone()), name));
         let mut value = case(column("name"));

@@ -1,4 +1,4 @@
-//! One run of the command line, from its arguments to its exit status.
+//! A run of the command line from its arguments to its exit status.
 
 use std::io::{IsTerminal, stdin};
 use std::num::NonZero;
@@ -28,10 +28,10 @@ use crate::{budget, machine_memory, repl, script};
 /// How long the end of a tool waits for work on other threads that cannot be stopped at once.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The most that a writer gathers before it writes, in memory that no budget counts.
+/// The maximum number of bytes that a writer buffers, which no budget counts.
 const OUTPUT_BUFFER: usize = 64 << 20;
 
-/// What is told to the user while statements run, and by which rules they run.
+/// The state of the command line: the session, the output, and the options that control how statements run.
 pub struct Shell {
     pub session: Session,
     workers: Workers,
@@ -45,7 +45,7 @@ pub struct Shell {
     pub timer: bool,
     pub interactive: bool,
     quiet: bool,
-    /// Statements that have run, for `--timing`.
+    /// The number of statements run, for `--timing`.
     statements: usize,
     failed: bool,
 }
@@ -57,11 +57,11 @@ pub fn main(arguments: SqlArguments) -> ExitCode {
         Ok(trace) => trace,
         Err(failure) => return status_of(Err(failure)),
     };
-    // Tasks that still run may hold spill files: the session, which removes their directory, goes after them.
+    // Running tasks may hold spill files, so drop the session, which removes their directory, after them.
     let (session, outcome) = run(arguments, memory, threads);
     let status = status_of(outcome);
     drop(session);
-    // Now, as tasks that were stopped have ended what they did.
+    // Only now, as stopped tasks have ended their spans.
     match trace.map_or(Ok(()), Trace::finish) {
         Ok(()) => status,
         Err(failure) => status_of(Err(failure)),
@@ -70,7 +70,7 @@ pub fn main(arguments: SqlArguments) -> ExitCode {
 
 fn open_trace(arguments: &SqlArguments) -> Outcome<Option<Trace>> {
     if let (Some(trace), Some(output)) = (&arguments.trace, &arguments.output) {
-        // Neither need be there yet, but their folders are.
+        // The files need not exist yet, but their folders do.
         let place = |path: &Path| {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             Some((folder.canonicalize().ok()?, path.file_name()?.to_owned()))
@@ -86,7 +86,7 @@ pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Works on threads of its own, and makes an exit status of what comes of it.
+/// Runs work on a new runtime, and converts its outcome to an exit status.
 pub fn with_runtime(threads: usize, work: impl FnOnce(&Runtime) -> Outcome<bool>) -> ExitCode {
     let outcome = match Builder::new_multi_thread().worker_threads(threads).enable_all().build() {
         Ok(runtime) => {
@@ -99,12 +99,12 @@ pub fn with_runtime(threads: usize, work: impl FnOnce(&Runtime) -> Outcome<bool>
     status_of(outcome)
 }
 
-/// Tells an error that nobody has told, and what the process ends with.
+/// Reports an error that has not been reported yet, and returns the exit status.
 fn status_of(outcome: Outcome<bool>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) | Err(Failure::Stopped) => ExitCode::FAILURE,
-        // What a shell reports for a program that the signal of a closed pipe ended.
+        // The status that a shell reports for a program ended by SIGPIPE.
         Err(Failure::ClosedPipe) => ExitCode::from(128 + 13),
         Err(Failure::Interrupted(signal)) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
         Err(Failure::Message(text) | Failure::Statement(text, _)) => {
@@ -114,7 +114,7 @@ fn status_of(outcome: Outcome<bool>) -> ExitCode {
     }
 }
 
-/// Runs everything that was asked for. True if every statement succeeded.
+/// Runs all sources. Returns true if every statement succeeded.
 fn run(arguments: SqlArguments, memory: usize, threads: usize) -> (Option<Session>, Outcome<bool>) {
     let limits = Limits { memory, temp: arguments.temp_limit, temp_dir: arguments.temp_dir.clone(), threads };
     allocator::keep_to(limits.memory);
@@ -123,7 +123,7 @@ fn run(arguments: SqlArguments, memory: usize, threads: usize) -> (Option<Sessio
         true => Some(vec![Source::StandardInput]),
         false => Some(arguments.sources.clone()),
     };
-    // Statements run on threads of their own. What is left is to wait for them, and for signals.
+    // Statements run on their own threads. This runtime only waits for them and for signals.
     let front = match Builder::new_current_thread().enable_all().build() {
         Ok(front) => front,
         Err(error) => return (None, Err(Failure::message(format!("cannot wait for statements: {error}")))),
@@ -165,14 +165,14 @@ impl Shell {
         Ok(shell)
     }
 
-    /// Obeys Ctrl-C from now on. The interactive shell calls it once its line editor has taken the signal.
+    /// Handles Ctrl-C from now on. The interactive shell calls it after its line editor has installed its handlers.
     pub fn listen(&self) -> Outcome<()> {
         let insistence = if self.interactive { Insistence::Waits } else { Insistence::Ends };
         let listening = self.interrupts.listen(insistence);
         listening.map_err(|error| Failure::message(format!("cannot listen for Ctrl-C: {error}")))
     }
 
-    /// Puts the output in place, unless what should fill it failed.
+    /// Moves the output to its final path, unless a failure stopped the run.
     fn close(self, outcome: Outcome<bool>) -> (Option<Session>, Outcome<bool>) {
         let keep = match &outcome {
             Ok(succeeded) => *succeeded || self.on_error == OnError::Continue,
@@ -195,12 +195,12 @@ impl Shell {
         self.quiet
     }
 
-    /// Forgets the signals that ended what ran before.
+    /// Forgets the signals that ended earlier work.
     pub fn forget_interrupts(&self) {
         self.interrupts.forget();
     }
 
-    /// Waits for something that a signal ends.
+    /// Waits for `work`, or until a signal arrives.
     pub async fn unless_interrupted<T>(&self, work: impl Future<Output = T>) -> Outcome<T> {
         tokio::select! {
             biased;
@@ -209,7 +209,7 @@ impl Shell {
         }
     }
 
-    /// Runs a statement of a source. An error is told here; it comes back only when it ends everything.
+    /// Runs a statement of a source and reports its error. Returns the error only if it ends the process or the script.
     pub async fn statement(&mut self, Piece { text: sql, begin }: &Piece, source: Option<&str>) -> Outcome<()> {
         self.statements += 1;
         let start = Instant::now();
@@ -235,7 +235,7 @@ impl Shell {
         outcome
     }
 
-    /// Answers a statement, unless a signal comes, and leaves nothing of it running that could be in anyone's way.
+    /// Runs a statement, unless a signal arrives. Stops all of its work that could disturb later statements.
     async fn answer(&mut self, sql: &str, whole_statement: bool) -> Outcome<Answer> {
         let answering = answer(&self.session, &self.workers, &mut self.output, self.progress, sql);
         let outcome = tokio::select! {
@@ -251,7 +251,7 @@ impl Shell {
         outcome
     }
 
-    /// Says where an error is: in which statement of several, and in which place of its text.
+    /// Adds the place of an error: the statement among several, and the place in its text.
     fn located(&self, failure: Failure, sql: &str, begin: Location, source: Option<&str>) -> Failure {
         let (text, at) = match failure {
             Failure::Message(text) => (text, None),
@@ -266,7 +266,7 @@ impl Shell {
         }
     }
 
-    /// Runs a command of the shell, such as `\d`, which stands at `begin` in its source.
+    /// Runs a command of the shell, such as `\d`, at position `begin` of its source.
     pub async fn command(&mut self, line: &str, begin: Location, source: Option<&str>) -> Outcome<Next> {
         let done = match command::parse(line) {
             Ok(Command::Quit) => return Ok(Next::Quit),
@@ -287,7 +287,7 @@ impl Shell {
         self.judge(done).map(|()| Next::Statement)
     }
 
-    /// Tells an error, and decides whether it ends everything.
+    /// Reports an error, and decides whether it ends the script or the process.
     pub fn judge(&mut self, outcome: Outcome<()>) -> Outcome<()> {
         let failure = match outcome {
             Ok(()) => return Ok(()),
@@ -314,20 +314,20 @@ impl Shell {
         self.output.text(text)
     }
 
-    /// Writes the rows of a query that a command of the shell asks.
+    /// Writes the rows of a query that a shell command issues.
     pub async fn query(&mut self, sql: &str) -> Outcome<()> {
         self.answer(sql, false).await.map(|_| ())
     }
 }
 
-/// What follows a line of a script.
+/// The action after a line of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     Statement,
     Quit,
 }
 
-/// The beginning of a statement, on one line.
+/// The beginning of a statement on one line.
 fn title(sql: &str) -> String {
     const CHARACTERS: usize = 120;
     let line = sql.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,4 +1,4 @@
-//! `overspill datagen`, `bench`, `machine` and `advise`: what there is beside SQL.
+//! `overspill datagen`, `bench`, `machine` and `advise`: the tools beside SQL.
 
 use std::process::ExitCode;
 
@@ -38,7 +38,7 @@ async fn run(tool: Tool) -> Outcome<()> {
         .map_err(|error| Failure::message(format!("cannot listen for Ctrl-C: {error}")))?;
     let work = async {
         let done = match tool {
-            // Measuring takes seconds, in which Ctrl-C is listened to.
+            // Measuring takes seconds, during which Ctrl-C is handled.
             Tool::Machine(arguments) => {
                 return match spawn_blocking(move || machine::run(&arguments)).await {
                     Ok(done) => done,
@@ -51,7 +51,7 @@ async fn run(tool: Tool) -> Outcome<()> {
                     Err(error) => Err(Failure::message(format!("the prediction failed: {error}"))),
                 };
             }
-            // The generators keep a thread busy from their start to their end.
+            // The generators keep a thread busy from start to end.
             Tool::Datagen(arguments) => match spawn_blocking(move || datagen::run(&arguments)).await {
                 Ok(done) => done,
                 Err(error) => Err(DataFusionError::ExecutionJoin(Box::new(error))),

@@ -8,38 +8,38 @@ use tokio::time::{Instant, sleep};
 
 use crate::failure::{Failure, Outcome};
 
-/// Stack of a thread: deep expressions are evaluated, and deep plans dropped, by recursion. Pages that are not touched
-/// are never there.
+/// The stack size of a thread. Deep expressions are evaluated, and deep plans dropped, by recursion. Untouched pages take no
+/// memory.
 const STACK_BYTES: usize = 64 << 20;
 
-/// How long what a statement has left running may take to end before it loses its claim on the threads.
+/// How long the remaining work of a statement may take to end before it loses its claim on the threads.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 const GLANCE: Duration = Duration::from_millis(2);
 
-/// How long the end waits for work that cannot be stopped at once. What is dropped meanwhile removes its files.
+/// How long the end waits for work that cannot be stopped at once. Work that is dropped meanwhile removes its files.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The threads of the statement that runs.
+/// The threads of the running statement.
 ///
-/// A task can only be stopped where it gives way. An operator that computes on without doing so keeps its thread when its
-/// statement has been cancelled, and with as many of them as there are threads nothing else would ever run. So once a
-/// statement has ended, what is left of it gets a moment; if it runs on, it keeps those threads until it ends, and
-/// the next statement gets others.
+/// A task can only be stopped where it yields. An operator that computes without yielding keeps its thread after its
+/// statement was cancelled; with as many such operators as threads, nothing else could run. After a statement has ended, its
+/// remaining work therefore gets a moment. If it continues, it keeps those threads until it ends, and the next statement gets
+/// new threads.
 pub struct Workers {
     count: usize,
     runtime: Option<Runtime>,
-    /// Of what runs on these threads.
+    /// The cancellation of the work on these threads.
     cancellation: Cancellation,
-    /// Threads that cancelled statements have kept.
+    /// Threads kept by cancelled statements.
     lost: Vec<Runtime>,
 }
 
-/// What a statement has left behind.
+/// What a statement has left running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     Nothing,
-    /// Work that goes on by itself, on threads that no statement gets again.
+    /// Work that continues on threads that no later statement gets.
     Work,
 }
 
@@ -49,13 +49,12 @@ impl Workers {
         Ok(Self { count, runtime: Some(start(count, &cancellation)?), cancellation, lost: vec![] })
     }
 
-    /// Makes these the threads that tasks are spawned on, while the guard is there.
+    /// Tasks are spawned on these threads while the guard lives.
     pub fn enter(&self) -> Option<EnterGuard<'_>> {
         self.runtime.as_ref().map(Runtime::enter)
     }
 
-    /// Waits for the end of what a statement has left running, a moment only, and sees to it that the next statement
-    /// finds threads.
+    /// Waits briefly for the remaining work of a statement, and ensures that the next statement has threads.
     pub async fn settle(&mut self) -> Outcome<Left> {
         let start_of_wait = Instant::now();
         while let Some(runtime) = &self.runtime
@@ -73,7 +72,7 @@ impl Workers {
         Ok(Left::Nothing)
     }
 
-    /// Takes other threads. Those that are lost keep their cancellation.
+    /// Starts new threads. Lost threads keep their cancellation.
     fn replace(&mut self) -> Outcome<()> {
         let cancellation = Cancellation::default();
         let busy = self.runtime.replace(start(self.count, &cancellation)?);
@@ -85,7 +84,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Ends the threads, lost ones too. Not to be called by one of them, nor within a task.
+    /// Ends all threads, including lost ones. Must not be called from one of them or from a task.
     pub fn end(mut self) {
         let end = Instant::now() + END_PATIENCE;
         for runtime in self.lost.drain(..).chain(self.runtime.take()) {
@@ -96,7 +95,7 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        // Dropping a runtime waits for its threads, which may be busy for ever.
+        // Dropping a runtime waits for its threads, which may be busy forever.
         self.lost.drain(..).chain(self.runtime.take()).for_each(Runtime::shutdown_background);
     }
 }

@@ -1,11 +1,11 @@
-//! What one may ask of the stand-in beyond what a driver does: how large and how many its devices are, which schedule it
-//! takes, what fails, and what it counted.
+//! Controls of the stand-in beyond a driver's functions: the size and number of its devices, the schedule of threads,
+//! injected failures, and counters.
 //!
-//! Settings are `name=value`, separated by `;`. They are read from the environment variable `OVERSPILL_EMULATED` when
-//! the driver is initialised, and from [`overspill_emulated_configure`] at any time. `fail=kind:n` makes the n-th call
-//! of a kind fail from now on, `fail=kind:n@device` counting the calls of one device alone, and `reset=1` makes
-//! everything as if the process had just begun. `launches=path` writes a line to that file for each kernel that there
-//! is, `kernel NAME`, and from now on for each that has run, `ran NAME BLOCKS THREADS SCRATCHPAD SEED`.
+//! Settings are `name=value`, separated by `;`. They are read from the environment variable `OVERSPILL_EMULATED` when the
+//! driver is initialised, and from [`overspill_emulated_configure`] at any time. `fail=kind:n` makes the n-th call of a kind
+//! fail from now on. `fail=kind:n@device` counts only the calls of one device. `reset=1` restores the state of a new process.
+//! `launches=path` writes a line `kernel NAME` to that file for each kernel that exists, and from now on a line
+//! `ran NAME BLOCKS THREADS SCRATCHPAD SEED` for each kernel that has run.
 
 use std::ffi::{CStr, c_char};
 use std::fs::File;
@@ -19,34 +19,34 @@ use crate::kernel::{self, FlushCounts};
 use crate::memory::{self, Kind};
 use crate::state::State;
 
-/// What a caller may set.
+/// The settings of the stand-in.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// `devices`: how many there are.
+    /// `devices`: the number of devices.
     pub devices: usize,
     /// `memory`: bytes of memory of each device.
     pub memory: usize,
     /// `multiprocessors` of each device.
     pub multiprocessors: i32,
-    /// `shared`: bytes of scratchpad memory that a block may ask for.
+    /// `shared`: bytes of scratchpad memory that a block may request.
     pub shared: i32,
-    /// `seed`: which schedule the threads of a block take. 0 runs them first come, first served.
+    /// `seed`: the schedule of the threads of a block. 0 runs them in order of arrival.
     pub seed: u64,
-    /// `workers`: how many blocks run at once.
+    /// `workers`: the number of blocks that run concurrently.
     pub workers: u32,
     /// `coherent`: whether devices read pageable memory through the host's page tables.
     pub coherent: bool,
-    /// `granularity`: bytes of the pages of virtual memory management; 0 says that it is not there.
+    /// `granularity`: the page size of virtual memory management in bytes; 0 reports it as unsupported.
     pub granularity: usize,
     /// `host_pages`: whether virtual memory management maps CPU pages.
     pub host_pages: bool,
-    /// `peer_access`: whether devices reach each other's memory.
+    /// `peer_access`: whether devices can access each other's memory.
     pub peer_access: bool,
-    /// `peer_atomics`: whether their atomic operations there are atomic for the others.
+    /// `peer_atomics`: whether atomic operations on another device's memory are atomic for all devices.
     pub peer_atomics: bool,
-    /// `driver`: the version that the driver says it is.
+    /// `driver`: the version that the driver reports.
     pub driver: i32,
-    /// `energy`: whether devices count the energy that they take.
+    /// `energy`: whether devices count their energy.
     pub energy: bool,
 }
 
@@ -72,10 +72,10 @@ impl Settings {
 
 static SETTINGS: Mutex<Settings> = Mutex::new(Settings::new());
 
-/// What fails: the n-th call of its kind from now on, once. A device, once lost, stays lost.
+/// An injected failure: the n-th call of its kind from now on fails, once. A lost device stays lost.
 pub struct Fault {
     name: &'static str,
-    /// Calls until it fails; 0 is never.
+    /// The calls until one fails; 0 for never.
     remaining: AtomicU64,
     /// The device whose calls count, or [`ANY_DEVICE`].
     device: AtomicUsize,
@@ -88,7 +88,7 @@ impl Fault {
         Self { name, remaining: AtomicU64::new(0), device: AtomicUsize::new(ANY_DEVICE) }
     }
 
-    /// Counts a call of this kind, and tells whether it fails.
+    /// Counts a call of this kind, and returns whether it fails.
     pub fn strikes(&self) -> bool {
         let device = self.device.load(Ordering::SeqCst);
         if device != ANY_DEVICE && device::current() != Ok(device) {
@@ -105,7 +105,7 @@ pub static LAUNCH: Fault = Fault::new("launch");
 pub static SYNCHRONISATION: Fault = Fault::new("synchronisation");
 static DEVICE_LOST: Fault = Fault::new("device_lost");
 
-/// Whether this call finds its device lost, because `fail=device_lost:n` said so.
+/// Whether this call finds its device lost because of `fail=device_lost:n`.
 pub fn device_is_lost_now() -> bool {
     DEVICE_LOST.strikes()
 }
@@ -114,23 +114,23 @@ pub fn settings() -> Settings {
     SETTINGS.lock().clone()
 }
 
-/// What the stand-in counted since it was loaded.
+/// Counters of the stand-in since it was loaded.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Statistics {
-    /// Allocations and bytes that are held now: of devices, of unified memory, of pinned host memory.
+    /// Current allocations and bytes: device memory, unified memory, pinned host memory.
     pub device_allocations: u64,
     pub device_bytes: u64,
     pub pinned_allocations: u64,
     pub pinned_bytes: u64,
-    /// Physical pieces and address ranges of virtual memory management that are held now.
+    /// Current physical pieces and address ranges of virtual memory management.
     pub physical_pieces: u64,
     pub address_ranges: u64,
     pub streams: u64,
     pub events: u64,
     pub modules: u64,
     pub contexts: u64,
-    /// Calls so far.
+    /// The number of calls so far.
     pub allocations_made: u64,
     pub registrations_made: u64,
     pub copies_made: u64,
@@ -140,7 +140,7 @@ pub struct Statistics {
 
 static READ_ENVIRONMENT: AtomicBool = AtomicBool::new(false);
 
-/// Takes the environment's settings, once.
+/// Reads the settings from the environment, once.
 pub fn read_environment() {
     if !READ_ENVIRONMENT.swap(true, Ordering::SeqCst)
         && let Ok(text) = std::env::var("OVERSPILL_EMULATED")
@@ -154,7 +154,7 @@ fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {
     value.trim().parse().map_err(|_| format!("{name}={value}: not a number"))
 }
 
-/// Where launches are written, if they are.
+/// The file that launches are written to, if any.
 static LAUNCHES: Mutex<Option<File>> = Mutex::new(None);
 
 fn log_launches(path: &str) -> std::io::Result<()> {
@@ -166,7 +166,7 @@ fn log_launches(path: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Writes down that a kernel has run.
+/// Records that a kernel has run.
 pub fn log_launch(name: &str, blocks: u32, threads: u32, scratchpad: usize, seed: u64) {
     if let Some(file) = LAUNCHES.lock().as_mut()
         && let Err(error) = writeln!(file, "ran {name} {blocks} {threads} {scratchpad} {seed}")
@@ -220,7 +220,7 @@ fn configure(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Sets what `text` says. Returns 0, or 1 and a line on standard error if it says something else.
+/// Applies the settings in `text`. Returns 0, or 1 with a line on standard error if a setting is invalid.
 ///
 /// # Safety
 /// `text` is a C string.
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn overspill_emulated_configure(text: *const c_char) -> i3
     }
 }
 
-/// Writes what was counted.
+/// Writes the counters to `place`.
 ///
 /// # Safety
 /// `place` is valid for a write of [`Statistics`].
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn overspill_emulated_statistics(place: *mut Statistics) {
     unsafe { place.write(statistics) };
 }
 
-/// Where an address lies: the number of the device, -1 for CPU memory that the driver knows of, -2 for what it does not.
+/// The location of an address: the device's number, -1 for CPU memory known to the driver, -2 for unknown memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn overspill_emulated_place(address: usize) -> i32 {
     match memory::kind_of(address) {

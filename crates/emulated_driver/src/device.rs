@@ -13,11 +13,11 @@ use crate::error::{Outcome, call, give};
 use crate::state::State;
 use crate::{memory, stream};
 
-/// What the product shows as the name of the device. It must not be taken for a GPU.
+/// The device name that the product shows. Users must not mistake it for a GPU.
 const NAME: &str = "Overspill emulated device (no GPU)";
 
 thread_local! {
-    /// The current context of this thread: a device's number plus one, or none.
+    /// The current context of this thread: the device's number plus one, or 0 for none.
     static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -29,12 +29,12 @@ pub fn current() -> Result<usize, CUresult> {
     }
 }
 
-/// All bytes in use on a device. Takes the state's lock only through what it is given by the virtual memory's own counter.
+/// All bytes in use on a device.
 pub fn used_bytes(device: usize) -> usize {
     memory::used_bytes(device) + crate::virtual_memory::used_bytes(device)
 }
 
-/// Where a device would be plugged in. No machine has a domain with this number.
+/// The PCI bus id of a device. No machine has a domain with this number.
 pub fn pci_bus_id(device: usize) -> String {
     format!("FFFF:{device:02X}:00.0")
 }
@@ -108,7 +108,7 @@ unsafe fn give_text(place: *mut c_char, length: c_int, text: &str) -> Outcome {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     };
     let bytes = &text.as_bytes()[..text.len().min(room)];
-    // SAFETY: fits, with the end of the string.
+    // SAFETY: the text and its terminator fit.
     unsafe {
         place.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         place.add(bytes.len()).write(0);
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn cuDeviceTotalMem_v2(place: *mut usize, device: CUdevice
     })
 }
 
-/// The attributes that Overspill asks for, of a device like those of the ninth generation, but small.
+/// The attributes that Overspill queries, for a small device of the ninth generation.
 fn attribute(attribute: CUdevice_attribute) -> c_int {
     let settings = control::settings();
     let flag = |on: bool| c_int::from(on);
@@ -186,7 +186,7 @@ fn attribute(attribute: CUdevice_attribute) -> c_int {
         Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS
         | Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES
         | Attribute::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED => flag(settings.coherent),
-        // No slot, and no node that it is near to.
+        // Also no PCI slot, and no nearest NUMA node.
         Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID => 0,
         _ => 0,
     }
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(
     })
 }
 
-/// Two devices, which must be different, of this many.
+/// Checks two devices, which must exist and differ.
 fn checked_pair(device: CUdevice, peer: CUdevice) -> Result<(usize, usize), CUresult> {
     match (checked(device)?, checked(peer)?) {
         (device, peer) if device == peer => Err(CUresult::CUDA_ERROR_INVALID_DEVICE),
@@ -269,7 +269,7 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(place: *mut CUcontext, device:
 /// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult {
-    // Also after the device was lost: this is how its memory comes back.
+    // Works also after the device was lost, as this releases its memory.
     let mut state = State::lock();
     let Ok(device) = checked(device) else { return CUresult::CUDA_ERROR_INVALID_DEVICE };
     if state.contexts[device] == 0 {

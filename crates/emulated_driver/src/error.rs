@@ -1,4 +1,4 @@
-//! How calls end.
+//! Errors of driver calls.
 
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,8 +11,8 @@ use crate::state::State;
 
 pub type Outcome = Result<(), CUresult>;
 
-/// Runs a driver call: with the state locked, an error once its device is lost, and no panic across the C boundary. A
-/// call that no context is current for counts as one of the first device.
+/// Runs a driver call with the state locked. Returns an error once the call's device is lost, and lets no panic cross the C
+/// boundary. A call without a current context counts as a call of the first device.
 pub fn call(body: impl FnOnce(&mut State) -> Outcome) -> CUresult {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut state = State::lock();
@@ -35,7 +35,7 @@ pub fn call(body: impl FnOnce(&mut State) -> Outcome) -> CUresult {
     }
 }
 
-/// Writes a result where the caller asked for it.
+/// Writes a result to the caller's place.
 ///
 /// # Safety
 /// `place` is null or valid for a write of `T`.
@@ -43,7 +43,7 @@ pub unsafe fn give<T>(place: *mut T, value: T) -> Outcome {
     if place.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: not null, and the caller promises that it is valid.
+    // SAFETY: `place` is not null, and the caller promises that it is valid.
     unsafe { place.write(value) };
     Ok(())
 }
@@ -81,7 +81,7 @@ fn text(error: CUresult) -> (&'static CStr, &'static CStr) {
 /// `place` is null or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorName(error: CUresult, place: *mut *const c_char) -> CUresult {
-    // SAFETY: passed on.
+    // SAFETY: the caller promises the same to this function.
     match unsafe { give(place, text(error).0.as_ptr()) } {
         Ok(()) => CUresult::CUDA_SUCCESS,
         Err(error) => error,
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn cuGetErrorName(error: CUresult, place: *mut *const c_ch
 /// `place` is null or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(error: CUresult, place: *mut *const c_char) -> CUresult {
-    // SAFETY: passed on.
+    // SAFETY: the caller promises the same to this function.
     match unsafe { give(place, text(error).1.as_ptr()) } {
         Ok(()) => CUresult::CUDA_SUCCESS,
         Err(error) => error,

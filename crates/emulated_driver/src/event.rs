@@ -12,10 +12,10 @@ use crate::stream::{self, Operation};
 
 pub struct Event {
     device: usize,
-    /// How often it was recorded, and in which stream last.
+    /// The number of recordings, and the stream of the last.
     recordings: u64,
     stream: u64,
-    /// The last recording that its stream has come to, and when.
+    /// The last recording that its stream has reached, and its time.
     reached: u64,
     at: Option<Instant>,
 }
@@ -25,7 +25,7 @@ impl Event {
         Self { device, recordings: 0, stream: 0, reached: 0, at: None }
     }
 
-    /// The device whose context it belongs to.
+    /// The device of the event's context.
     pub fn device(&self) -> usize {
         self.device
     }
@@ -44,7 +44,7 @@ impl Event {
     }
 }
 
-/// Does what comes before a recording of an event.
+/// Does the work that precedes a recording of an event.
 pub fn run_until_recorded(state: &mut State, event: u64, recording: u64) -> Outcome {
     match state.events.get(&event) {
         Some(found) if found.reached < recording => {
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn cuEventQuery(event: CUevent) -> CUresult {
             return Ok(());
         }
         let recordings = found.recordings;
-        // Whoever only asks gets an answer in the end.
+        // Do the work now, so that a caller that only polls eventually sees the event reached.
         run_until_recorded(state, event as u64, recordings)?;
         Err(CUresult::CUDA_ERROR_NOT_READY)
     })
@@ -138,6 +138,6 @@ pub unsafe extern "C" fn cuEventElapsedTime_v2(place: *mut f32, start: CUevent, 
 /// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventElapsedTime(place: *mut f32, start: CUevent, end: CUevent) -> CUresult {
-    // SAFETY: passed on.
+    // SAFETY: the caller promises the same to this function.
     unsafe { cuEventElapsedTime_v2(place, start, end) }
 }

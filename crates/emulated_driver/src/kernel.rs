@@ -1,4 +1,4 @@
-//! Kernels: how they are found, and how they run.
+//! Finds and runs kernels.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -11,7 +11,7 @@ use crate::error::{Outcome, call, give};
 use crate::stream::{self, Operation};
 use crate::{device, memory};
 
-/// Writes that left through the kernels' flush helper for CPU memory, as `host/runtime.hpp` has it.
+/// Writes through the kernels' flush helper for CPU memory, with the layout in `host/runtime.hpp`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FlushCounts {
@@ -57,7 +57,7 @@ unsafe extern "C" {
 
 fn kernel_at(number: usize) -> Option<Kernel> {
     let mut kernel = Kernel { name: std::ptr::null(), thunk: None, parameter_sizes: std::ptr::null(), parameters: 0 };
-    // SAFETY: the kernel's place is valid.
+    // SAFETY: `kernel` is valid for the write.
     unsafe { overspill_host_kernel_at(number, &mut kernel) }.then_some(kernel)
 }
 
@@ -68,7 +68,8 @@ impl Kernel {
     }
 }
 
-/// Bytes of scratchpad memory that kernels name themselves, as NVIDIA's compiler counts them: those that take as much more as there is.
+/// Bytes of static scratchpad memory by the beginning of a kernel's name, as NVIDIA's compiler reports them. Only kernels
+/// that otherwise use all available scratchpad memory are listed.
 const STATIC_SHARED_BYTES: [(&str, usize); 3] =
     [("join_partitions_aggregate", 640), ("join_partitions_allocate", 128), ("partition_linear", 128)];
 
@@ -84,7 +85,7 @@ pub fn names() -> impl Iterator<Item = std::borrow::Cow<'static, str>> {
     (0..).map_while(kernel_at).map(|kernel| kernel.name().to_string_lossy())
 }
 
-/// The handle of the kernel of this name: its number plus one.
+/// The handle of the kernel `name`: its number plus one.
 pub fn find(name: &CStr) -> Option<CUfunction> {
     (0..).map_while(kernel_at).position(|kernel| kernel.name() == name).map(|number| (number + 1) as CUfunction)
 }
@@ -93,23 +94,23 @@ fn of(function: CUfunction) -> Result<Kernel, CUresult> {
     (function as usize).checked_sub(1).and_then(kernel_at).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// A launch with its parameters, which the caller may overwrite as soon as the call returns.
+/// A launch with copies of its parameters, as the caller may overwrite them when the call returns.
 pub struct QueuedLaunch {
-    /// The device, by its number.
+    /// The number of the device.
     pub device: usize,
     kernel: Kernel,
-    /// The values, each in words of eight bytes so that all are aligned.
+    /// The parameter values, each in 8-byte words so that all are aligned.
     parameters: Vec<Vec<u64>>,
     grid: [c_uint; 3],
     block: [c_uint; 3],
     dynamic_shared_bytes: usize,
 }
 
-// SAFETY: the pointers of a kernel are to static, constant memory.
+// SAFETY: the kernel's pointers refer to static, constant memory.
 unsafe impl Send for QueuedLaunch {}
 
 impl QueuedLaunch {
-    /// Threads of all blocks.
+    /// The number of threads of all blocks.
     pub fn threads(&self) -> u64 {
         self.grid.iter().chain(&self.block).map(|size| u64::from(*size)).product()
     }
@@ -130,7 +131,7 @@ impl QueuedLaunch {
         };
         let mut counts = FlushCounts::default();
         let mut error = [0 as c_char; 1024];
-        // SAFETY: the parameters were copied by the sizes that the kernel has, and everything lives until the call returns.
+        // SAFETY: the parameters were copied with the kernel's sizes, and everything lives until the call returns.
         let ran = unsafe { overspill_host_run(&launch, &mut counts, error.as_mut_ptr(), error.len()) };
         flushes.flushes += counts.flushes;
         flushes.full_lines += counts.full_lines;
@@ -143,7 +144,7 @@ impl QueuedLaunch {
             control::log_launch(&name, blocks, threads, self.dynamic_shared_bytes, settings.seed);
             return Ok(());
         }
-        // SAFETY: the runtime ends the text within the capacity.
+        // SAFETY: the runtime terminates the text within the capacity.
         let reason = unsafe { CStr::from_ptr(error.as_ptr()) };
         eprintln!("emulated kernel {name}: {}", reason.to_string_lossy());
         Err(CUresult::CUDA_ERROR_LAUNCH_FAILED)
@@ -183,7 +184,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
         }
         let values = (0..kernel.parameters)
             .map(|index| {
-                // SAFETY: the sizes are the kernel's own, and the caller promises a pointer to a value for each.
+                // SAFETY: the sizes are the kernel's, and the caller promises a pointer to a value for each.
                 unsafe {
                     let bytes = *kernel.parameter_sizes.add(index);
                     let mut words = vec![0u64; bytes.div_ceil(8)];
@@ -224,7 +225,7 @@ pub unsafe extern "C" fn cuFuncGetAttribute(
                 state.shared_limits.get(&(function as u64)).copied().unwrap_or(48 << 10) as c_int
             }
             Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => kernel.static_shared_bytes() as c_int,
-            // What the compiler would say of a small kernel; only the GPU's compiler knows.
+            // A value typical of a small kernel; only the GPU's compiler knows the real one.
             Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS => 32,
             _ => 0,
         };

@@ -1,6 +1,6 @@
 //! Memory of devices, unified memory, and pinned host memory.
 //!
-//! All of it is host memory. It is kept outside the driver's state because kernels ask, while they run, where an address lies.
+//! All of it is host memory. It is kept outside the driver's state because running kernels query the location of addresses.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::BTreeMap;
@@ -13,19 +13,19 @@ use crate::control::{self, ALLOCATION, REGISTRATION};
 use crate::device;
 use crate::error::{Outcome, call, give};
 
-/// What fresh memory holds, so that nobody counts on zeros.
+/// The content of fresh memory, so that code that relies on zeros fails.
 const POISON: u8 = 0xA5;
-/// As `cuMemAlloc` aligns.
+/// The alignment of `cuMemAlloc`.
 const ALIGNMENT: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Of the device with this number.
+    /// Memory of the device with this number.
     Device(usize),
     Unified(usize),
-    /// Allocated pinned.
+    /// Allocated as pinned memory.
     Pinned,
-    /// The caller's own memory, registered.
+    /// The caller's memory, registered.
     Registered,
     /// Host pages of virtual memory management.
     MappedHost,
@@ -83,7 +83,7 @@ pub fn held() -> Held {
     held
 }
 
-/// Bytes in use on a device, apart from virtual memory management.
+/// Bytes in use on a device, without virtual memory management.
 pub fn used_bytes(device: usize) -> usize {
     let memory = MEMORY.read();
     memory
@@ -94,20 +94,20 @@ pub fn used_bytes(device: usize) -> usize {
         .sum()
 }
 
-/// What the driver knows of an address.
+/// The kind of memory at an address, if the driver knows it.
 pub fn kind_of(address: usize) -> Option<Kind> {
     let memory = MEMORY.read();
     let (start, range) = memory.ranges.range(..=address).next_back()?;
     (address < start + range.bytes).then_some(range.kind)
 }
 
-/// Whether `bytes` from `address` on lie in one range.
+/// Whether `bytes` bytes from `address` on lie in one range.
 pub fn contains(address: usize, bytes: usize) -> bool {
     let memory = MEMORY.read();
     memory.ranges.range(..=address).next_back().is_some_and(|(start, range)| address + bytes <= start + range.bytes)
 }
 
-/// Whether an address is CPU memory: whatever the driver does not know is.
+/// Whether an address is CPU memory. Addresses that the driver does not know are.
 pub extern "C" fn is_cpu_memory(address: usize) -> bool {
     !matches!(kind_of(address), Some(Kind::Device(_) | Kind::Unified(_) | Kind::MappedDevice(_)))
 }
@@ -149,7 +149,7 @@ fn allocate(bytes: usize, kind: Kind) -> Result<usize, CUresult> {
     Ok(address as usize)
 }
 
-/// Gives memory back. `of` says which kinds the function that was called may free.
+/// Frees memory. `of` selects the kinds that the called function may free.
 pub fn free(address: usize, of: fn(Kind) -> bool) -> Outcome {
     let mut memory = MEMORY.write();
     match memory.ranges.get(&address) {
@@ -168,7 +168,7 @@ pub fn free_device(address: usize) -> Outcome {
     free(address, |kind| matches!(kind, Kind::Device(_) | Kind::Unified(_)))
 }
 
-/// The end of a device's context.
+/// Frees the memory of a device at the end of its context.
 pub fn clear_device(device: usize) {
     let mut memory = MEMORY.write();
     memory.ranges.retain(|address, range| {
@@ -181,7 +181,7 @@ pub fn clear_device(device: usize) {
     });
 }
 
-/// The end of the last context.
+/// Frees all memory at the end of the last context.
 pub fn clear() {
     let mut memory = MEMORY.write();
     for (address, range) in std::mem::take(&mut memory.ranges) {
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn cuMemAlloc_v2(place: *mut CUdeviceptr, bytes: usize) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
     call(|state| {
-        // Freeing waits for the device.
+        // Freeing waits for the device's work.
         crate::stream::run_current(state)?;
         free_device(address as usize)
     })

@@ -1,4 +1,4 @@
-//! Modules. Whatever image is loaded, the kernels are those that this library was built with.
+//! Modules. Loading any image gives the kernels that this library was built with.
 
 use std::ffi::{CStr, c_char, c_uint, c_void};
 
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn cuModuleLoadDataEx(
     _names: *mut CUjit_option,
     _values: *mut *mut c_void,
 ) -> CUresult {
-    // SAFETY: passed on.
+    // SAFETY: the caller promises the same to this function.
     unsafe { cuModuleLoadData(place, image) }
 }
 

@@ -1,8 +1,8 @@
-//! What NVIDIA's management library would tell: the energy that a device has taken. It is not in libcuda, but here, so that the
-//! stand-in is one file; whoever asks is given its path.
+//! Emulates the energy counter of NVIDIA's management library. That library is separate from libcuda, but is included here so
+//! that the stand-in is one file; callers are given its path.
 //!
-//! A kernel takes a millijoule for each of its threads. Nothing takes that: a test sees by it that the counter was read before and
-//! after what it was to count.
+//! A kernel takes a millijoule for each of its threads. The value is artificial: it lets tests check that the counter is read
+//! before and after the measured work.
 
 use std::ffi::{CStr, c_char, c_uint, c_ulonglong};
 
@@ -15,13 +15,13 @@ const INVALID_ARGUMENT: c_uint = 2;
 const NOT_SUPPORTED: c_uint = 3;
 const NOT_FOUND: c_uint = 6;
 
-/// Begins nothing: the driver has begun, or tells of no device.
+/// Does nothing: the driver is already initialised, or reports no devices.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit_v2() -> c_uint {
     SUCCESS
 }
 
-/// Ends nothing.
+/// Does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlShutdown() -> c_uint {
     SUCCESS
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(id: *const c_char, pla
     let id = unsafe { CStr::from_ptr(id) }.to_string_lossy();
     match (0..control::settings().devices).find(|device| pci_bus_id(*device) == id) {
         Some(device) => {
-            // SAFETY: not null, and the caller promises that it is valid. Handles are not null either.
+            // SAFETY: `place` is not null, and the caller promises that it is valid. Handles are not null either.
             unsafe { place.write(device + 1) };
             SUCCESS
         }
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn nvmlDeviceGetTotalEnergyConsumption(device: usize, plac
                 return NOT_SUPPORTED;
             }
             let taken = State::lock().millijoules.get(&device).copied().unwrap_or(0);
-            // SAFETY: not null, and the caller promises that it is valid.
+            // SAFETY: `place` is not null, and the caller promises that it is valid.
             unsafe { place.write(taken) };
             SUCCESS
         }

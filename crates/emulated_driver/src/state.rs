@@ -1,4 +1,4 @@
-//! What the driver knows between calls.
+//! The state of the driver between calls.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -15,22 +15,22 @@ use crate::virtual_memory::VirtualMemory;
 
 pub struct State {
     pub initialised: bool,
-    /// How often each device's primary context is held.
+    /// The number of times each device's primary context is retained.
     pub contexts: Vec<usize>,
     pub streams: HashMap<u64, Stream>,
     pub events: HashMap<u64, Event>,
-    /// With the device that each is loaded on.
+    /// The device that each module is loaded on.
     pub modules: HashMap<u64, usize>,
-    /// Bytes of scratchpad memory that a kernel was allowed to ask for, beyond the 48 KiB of all.
+    /// The scratchpad bytes that a kernel may request beyond the 48 KiB that all kernels have.
     pub shared_limits: HashMap<u64, usize>,
     pub virtual_memory: VirtualMemory,
-    /// Of each device that is lost the error that every call for it returns, as a real driver's do after a failed
-    /// launch or the loss of a device.
+    /// The error of each lost device. Every call for the device returns it, as real drivers do after a failed launch or the
+    /// loss of a device.
     pub lost: HashMap<usize, CUresult>,
     pub flushes: FlushCounts,
     pub copies_made: u64,
     pub launches_made: u64,
-    /// The energy that each device has taken.
+    /// The energy that each device has taken, in millijoules.
     pub millijoules: HashMap<usize, u64>,
     next_handle: u64,
 }
@@ -53,20 +53,20 @@ impl State {
                     copies_made: 0,
                     launches_made: 0,
                     millijoules: HashMap::new(),
-                    // Far from anything that a null or small pointer could be.
+                    // Larger than any null or small pointer.
                     next_handle: 0x1000,
                 })
             })
             .lock()
     }
 
-    /// A name for something new.
+    /// A new unique handle.
     pub fn handle(&mut self) -> u64 {
         self.next_handle += 16;
         self.next_handle
     }
 
-    /// From now on every call for this device fails. What its streams still had to do is dropped.
+    /// Makes every further call for this device fail. Drops the pending work of its streams.
     pub fn lose_device(&mut self, device: usize, error: CUresult) {
         self.lost.entry(device).or_insert(error);
         for stream in self.streams.values_mut().filter(|stream| stream.device() == device) {
@@ -74,7 +74,7 @@ impl State {
         }
     }
 
-    /// The end of a device's context: whatever it owned is gone, also after the device was lost.
+    /// Ends a device's context and releases everything it owned, also after the device was lost.
     pub fn destroy_context(&mut self, device: usize) {
         self.streams.retain(|_, stream| stream.device() != device);
         self.events.retain(|_, event| event.device() != device);
@@ -83,7 +83,7 @@ impl State {
         self.lost.remove(&device);
     }
 
-    /// The end of the last context: whatever it owned is gone, also after the device was lost.
+    /// Ends the last context and releases everything it owned, also after a device was lost.
     pub fn destroy_contexts(&mut self) {
         self.streams.clear();
         self.events.clear();
@@ -94,7 +94,7 @@ impl State {
         self.lost.clear();
     }
 
-    /// As if the process had just begun: also contexts that nobody will ever release are gone.
+    /// Restores the state of a new process. Also discards contexts that no caller will release.
     pub fn reset(&mut self) {
         self.contexts.fill(0);
         self.destroy_contexts();

@@ -1,6 +1,6 @@
-//! Streams: queues whose work is done when somebody waits for it, and not before.
+//! Streams: queues that do their work only when a caller waits for it.
 //!
-//! Code that forgets to wait sees old data here every time, where on a GPU it might see it once a year.
+//! Code that forgets to wait sees old data here every time, while on a GPU it would see it rarely.
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint};
@@ -13,14 +13,14 @@ use crate::error::{Outcome, call, give};
 use crate::kernel::QueuedLaunch;
 use crate::state::State;
 
-/// What a stream has to do.
+/// An operation in a stream's queue.
 pub enum Operation {
     Copy {
         to: usize,
         from: usize,
         bytes: usize,
     },
-    /// From pageable memory, which the driver has read when the call returns.
+    /// A copy from pageable memory, which the driver has read when the call returns.
     CopyStaged {
         to: usize,
         data: Vec<u8>,
@@ -31,7 +31,7 @@ pub enum Operation {
         pattern: [u8; 4],
     },
     Launch(QueuedLaunch),
-    /// The event's recording with this number.
+    /// The recording of an event with this number.
     Record {
         event: u64,
         recording: u64,
@@ -52,7 +52,7 @@ impl Stream {
         Self { device, queue: VecDeque::new() }
     }
 
-    /// The device that does the work.
+    /// The device that does the stream's work.
     pub fn device(&self) -> usize {
         self.device
     }
@@ -62,10 +62,10 @@ impl Stream {
     }
 }
 
-/// The name of a stream: the default stream of a context is its device's number.
+/// The internal handle of a stream. The default stream of a context has its device's number.
 pub fn name(stream: CUstream) -> Result<u64, CUresult> {
     match stream as usize {
-        // The legacy default stream, and the one of the thread.
+        // Null, the legacy default stream, and the per-thread default stream.
         0..=2 => Ok(device::current()? as u64),
         handle => Ok(handle as u64),
     }
@@ -80,8 +80,8 @@ pub fn enqueue(state: &mut State, stream: CUstream, operation: Operation) -> Out
     Ok(())
 }
 
-/// Does the work of a stream, up to and with the recording of an event where one is named. What it waits for in other streams
-/// is done first.
+/// Does the work of a stream, up to and including the recording of an event if `until` names one. Work in other streams that
+/// it waits for is done first.
 pub fn run(state: &mut State, stream: u64, until: Option<(u64, u64)>) -> Outcome {
     let Some(device) = state.streams.get(&stream).map(Stream::device) else { return Ok(()) };
     if let Some(error) = state.lost.get(&device) {
@@ -125,7 +125,7 @@ pub fn run(state: &mut State, stream: u64, until: Option<(u64, u64)>) -> Outcome
     Ok(())
 }
 
-/// Does all work of the current device.
+/// Does all pending work of the current device.
 pub fn run_current(state: &mut State) -> Outcome {
     let device = device::current()?;
     let streams: Vec<u64> =
@@ -133,7 +133,8 @@ pub fn run_current(state: &mut State) -> Outcome {
     streams.into_iter().try_for_each(|stream| run(state, stream, None))
 }
 
-/// Does all work of all devices. What fails on another than the current one is told to those who wait for that.
+/// Does all pending work of all devices. Only errors of the current device are returned; calls for another device return its
+/// error.
 pub fn run_all(state: &mut State) -> Outcome {
     let current = device::current()?;
     let streams: Vec<(u64, usize)> = state.streams.iter().map(|(name, stream)| (*name, stream.device)).collect();
@@ -168,7 +169,7 @@ pub unsafe extern "C" fn cuStreamCreateWithPriority(place: *mut CUstream, flags:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamDestroy_v2(stream: CUstream) -> CUresult {
     call(|state| {
-        // What was asked for is still done.
+        // Pending work is still done.
         let name = name(stream)?;
         run(state, name, None)?;
         state.streams.remove(&name).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
@@ -196,7 +197,7 @@ pub unsafe extern "C" fn cuStreamQuery(stream: CUstream) -> CUresult {
     call(|state| {
         let name = name(stream)?;
         let idle = state.streams.get(&name).is_none_or(|stream| stream.queue.is_empty());
-        // Whoever only asks gets an answer in the end.
+        // Do the work now, so that a caller that only polls eventually sees the stream idle.
         run(state, name, None)?;
         if idle { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
     })
@@ -209,7 +210,7 @@ pub unsafe extern "C" fn cuStreamWaitEvent(stream: CUstream, event: CUevent, _fl
     call(|state| {
         let handle = event as u64;
         let recording = state.events.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.recordings();
-        // An event that was never recorded is waited for by nobody.
+        // Waiting for an event that was never recorded returns at once.
         if recording == 0 {
             return Ok(());
         }

@@ -10,13 +10,13 @@ use crate::memory::{self, Kind};
 use crate::state::State;
 use crate::stream::{self, Operation};
 
-/// Whether asynchronous copies may use this host memory when they run, instead of when they are asked for.
+/// Whether an asynchronous copy may access this host memory when it runs, instead of when it is enqueued.
 fn is_pinned(address: usize, bytes: usize) -> bool {
     matches!(memory::kind_of(address), Some(Kind::Pinned | Kind::Registered | Kind::MappedHost))
         && memory::contains(address, bytes)
 }
 
-/// Whether the driver knows the range. A copy to device memory that ends past its allocation is an error on a GPU, too.
+/// Checks that the driver knows the range. On a GPU, too, a copy past the end of an allocation is an error.
 fn check_device_range(address: usize, bytes: usize) -> Outcome {
     if memory::contains(address, bytes) || crate::virtual_memory::is_mapped(address, bytes) {
         Ok(())

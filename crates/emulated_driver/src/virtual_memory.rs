@@ -1,7 +1,7 @@
-//! Virtual memory management: address ranges, physical pieces, and what is mapped where.
+//! Virtual memory management: address ranges, physical pieces, and their mappings.
 //!
-//! A piece is an anonymous file, a range is reserved address space, and mapping maps the file there: so a piece mapped twice
-//! is one memory, and an access to what is not mapped, or not made accessible, faults.
+//! A piece is an anonymous file, a range is reserved address space, and mapping a piece maps its file there. A piece that is
+//! mapped twice is thus one memory, and an access to memory that is not mapped or not made accessible faults.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_ulonglong;
@@ -17,11 +17,11 @@ use crate::control::{self, ALLOCATION};
 use crate::error::{call, give};
 use crate::memory::{self, Kind};
 
-/// Enough devices for any test.
+/// The maximum number of devices, enough for any test.
 const DEVICES: usize = 16;
 static USED: [AtomicUsize; DEVICES] = [const { AtomicUsize::new(0) }; DEVICES];
 
-/// Bytes of a device's memory that pieces hold.
+/// Bytes of a device's memory held by pieces.
 pub fn used_bytes(device: usize) -> usize {
     USED.get(device).map_or(0, |used| used.load(Ordering::SeqCst))
 }
@@ -30,7 +30,7 @@ struct Piece {
     file: i32,
     bytes: usize,
     kind: Kind,
-    /// Released by its owner; it goes when the last mapping does.
+    /// Whether the owner has released the piece. It is freed with its last mapping.
     released: bool,
     mappings: usize,
 }
@@ -49,7 +49,7 @@ pub struct VirtualMemory {
 
 static MAPPED: RwLock<BTreeMap<usize, usize>> = RwLock::new(BTreeMap::new());
 
-/// Whether every byte of a range is mapped, by whatever pieces.
+/// Whether every byte of a range is mapped, by any pieces.
 pub fn is_mapped(address: usize, bytes: usize) -> bool {
     let mapped = MAPPED.read();
     let mut at = address;
@@ -81,7 +81,7 @@ impl VirtualMemory {
 
     fn unmap(&mut self, address: usize) {
         if let Some(mapping) = self.mappings.remove(&address) {
-            // SAFETY: the range is reserved by `cuMemAddressReserve`; it goes back to being so.
+            // SAFETY: the range was reserved by `cuMemAddressReserve`, and becomes reserved again.
             unsafe {
                 libc::mmap(
                     address as *mut libc::c_void,
@@ -107,7 +107,7 @@ impl VirtualMemory {
             if let Kind::MappedDevice(device) = piece.kind {
                 USED[device].fetch_sub(piece.bytes, Ordering::SeqCst);
             }
-            // SAFETY: the file is the piece's own.
+            // SAFETY: the piece owns the file.
             unsafe { libc::close(piece.file) };
         }
     }
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn cuMemAddressReserve(
         if bytes == 0 || !bytes.is_multiple_of(granularity) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: a new mapping at any place; a little more, so that its start can be aligned.
+        // SAFETY: creates a new mapping at any address, slightly larger so that its start can be aligned.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn cuMemCreate(
         if file < 0 {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
-        // SAFETY: the file was just made.
+        // SAFETY: the file was just created.
         if unsafe { libc::ftruncate(file, bytes as libc::off_t) } != 0 {
             // SAFETY: as above.
             unsafe { libc::close(file) };
@@ -315,7 +315,7 @@ pub unsafe extern "C" fn cuMemMap(
             .range(..address + bytes)
             .next_back()
             .is_some_and(|(start, other)| start + other.bytes > address);
-        // Some drivers refuse offsets, and so does this one.
+        // Some drivers refuse offsets, so this one does, too.
         let Some(piece) = memory.pieces.get_mut(&handle) else {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         };

@@ -1,7 +1,7 @@
-//! What `auto` chooses: the cost model of [`overspill_advisor`], asked about this machine.
+//! The choices of `auto`, made by the cost model of [`overspill_advisor`] for this machine.
 //!
-//! What `overspill machine --measure` has found is loaded once, before the first join of the process; on a machine that
-//! was not measured nothing is partitioned in memory. A table that fits the last-level caches is left as it is.
+//! The results of `overspill machine --measure` are loaded once, before the first join of the process. Without measurements
+//! no rows are partitioned in memory. A table that fits the last-level caches is not partitioned.
 
 use std::sync::LazyLock;
 
@@ -14,10 +14,10 @@ use overspill_machine::topology::Topology;
 
 use crate::config::{DeviceChoice, OverspillConfig, PrefixSumChoice, Strategy};
 
-/// What a probe row costs this machine, if it was measured before the first join of the process.
+/// The cost of a probe row on this machine, if it was measured before the first join of the process.
 fn probe_rows(threads: usize) -> Option<ProbeRows> {
     static MEASURED: LazyLock<Option<Cpu>> = LazyLock::new(|| {
-        // Its GPUs do not matter, and looking for them would open them.
+        // The GPUs of the machine do not matter here, and looking for them would open them.
         let topology = Topology::without_gpus();
         let measured = Measurements::load_for_processors(&Measurements::path()?, &topology)?;
         Cpu::measured(&topology.cpu, &measured)
@@ -25,13 +25,13 @@ fn probe_rows(threads: usize) -> Option<ProbeRows> {
     MEASURED.as_ref().map(|cpu| ProbeRows::new(cpu, threads))
 }
 
-/// The machine with its GPU, if both were measured before the first join of the process that asks, and how many GPUs
-/// there are.
+/// The machine with its GPU, if both were measured before the process's first join that asks for them, and the number of
+/// GPUs.
 fn measured_gpu() -> Option<(&'static Machine, usize)> {
     static MEASURED: LazyLock<Option<(Machine, usize)>> = LazyLock::new(|| {
         let path = Measurements::path()?;
         let is_of_gpu = |rates: &MemoryRates| matches!(rates.processor, Processor::Gpu { .. });
-        // The driver is looked for only where somebody has measured a GPU.
+        // The driver is loaded only if a GPU has been measured.
         let known = Measurements::load_for_processors(&path, &Topology::without_gpus())?;
         if !known.rates.iter().any(is_of_gpu) {
             return None;
@@ -46,31 +46,31 @@ fn measured_gpu() -> Option<(&'static Machine, usize)> {
 /// How the joins of a session use a GPU.
 #[derive(Debug)]
 pub(crate) enum GpuAdvisor {
-    /// In this order.
+    /// Tries these strategies in order.
     Fixed(&'static [GpuStrategy]),
-    /// As the cost model says.
+    /// Orders the strategies by the cost model.
     Measured {
         machine: &'static Machine,
-        /// Rows of the probe side, by the estimate of the plan.
+        /// Rows of the probe side, as estimated by the plan.
         probe_rows: Option<u64>,
-        /// Of the memory of one GPU that joins may use, the half that tables and cached partitions may have.
+        /// Bytes for tables and cached partitions: half of the memory of one GPU that joins may use.
         gpu_memory: u64,
-        /// How many GPUs hold hash tables together.
+        /// The number of GPUs that hold hash tables together.
         gpus: usize,
         threads: usize,
-        /// Bytes that come back for each match.
+        /// Bytes that the GPU returns for each match.
         result_bytes: u64,
         /// Whether the CPU may be chosen.
         or_cpu: bool,
     },
 }
 
-/// What is tried where nothing was measured: a hash table is faster while it fits GPU memory.
+/// The order without measurements: a hash table is faster while it fits GPU memory.
 const IN_MEMORY_FIRST: &[GpuStrategy] = &[GpuStrategy::NoPartition, GpuStrategy::Triton];
 
 impl GpuAdvisor {
-    /// For a join whose sides have so many rows by the estimates of the plan, and that has so many threads; `None` if it runs on
-    /// the CPU whatever the rows.
+    /// The advisor of a join with these estimated rows of its sides and this many threads. `None` if the join runs on the CPU
+    /// whatever its rows.
     pub(crate) fn new(
         config: &OverspillConfig,
         [build_rows, probe_rows]: [Option<u64>; 2],
@@ -82,7 +82,7 @@ impl GpuAdvisor {
             Strategy::Triton => &[GpuStrategy::Triton],
             Strategy::CpuPartitioned => &[GpuStrategy::CpuPartitioned],
             Strategy::Het => &[GpuStrategy::Het, GpuStrategy::NoPartition, GpuStrategy::Triton],
-            // A table that GPU memory has no room for is shared (paper 2, figure 11).
+            // The processors share a table that does not fit GPU memory (paper 2, figure 11).
             Strategy::GpuHet => &[GpuStrategy::GpuHet, GpuStrategy::Het, GpuStrategy::NoPartition, GpuStrategy::Triton],
             Strategy::Auto => &[],
             Strategy::NoPartition | Strategy::Radix | Strategy::Hybrid => return None,
@@ -93,23 +93,23 @@ impl GpuAdvisor {
         if !fixed.is_empty() {
             return Some(Self::Fixed(fixed));
         }
-        // What was measured is not of the emulated device.
+        // Measurements do not apply to the emulated device.
         if config.device == DeviceChoice::Emulated {
             return Some(Self::Fixed(IN_MEMORY_FIRST));
         }
         let or_cpu = config.device == DeviceChoice::Auto;
         match measured_gpu() {
             Some((machine, there)) => {
-                // Of what was measured a tenth is left out already.
+                // The measured memory already excludes a tenth.
                 let limit = match config.gpu_memory_limit {
                     0 => machine.gpu.as_ref()?.memory_bytes,
                     limit => limit as u64,
                 };
-                // More than there are is an error of whoever opens them.
+                // If there are fewer GPUs than the setting asks for, opening them returns the error.
                 let gpus = if config.gpus == 0 { there } else { config.gpus.min(there) };
                 let (gpu_memory, result_bytes) = (limit / 2, if wants_pairs { TUPLE_BYTES } else { 0 });
                 let advisor = Self::Measured { machine, probe_rows, gpu_memory, gpus, threads, result_bytes, or_cpu };
-                // Opening a GPU takes longer than most joins: only for those that are expected to gain by it.
+                // Opening a GPU takes longer than most joins, so it is done only for joins that are expected to gain by it.
                 let gains = !or_cpu || build_rows.is_some_and(|rows| !advisor.strategies(rows, true).is_empty());
                 gains.then_some(advisor)
             }
@@ -120,19 +120,19 @@ impl GpuAdvisor {
 }
 
 impl GpuAdvisor {
-    /// Whether nobody asked for a GPU by name.
+    /// Whether the user did not ask for a GPU by name, so that the CPU may be chosen.
     pub(crate) fn may_choose_cpu(&self) -> bool {
         matches!(self, Self::Measured { or_cpu: true, .. })
     }
 
-    /// Takes note of how many GPUs hold hash tables together, which may be fewer than the settings ask for.
+    /// Sets the number of GPUs that hold hash tables together. It may be lower than the setting.
     pub(crate) fn expect_gpus(&mut self, joining: usize) {
         if let Self::Measured { gpus, .. } = self {
             *gpus = joining;
         }
     }
 
-    /// Whether it knows what a table costs that GPU memory has no room for.
+    /// Whether it knows the cost of a table that does not fit GPU memory.
     pub(crate) fn is_measured(&self) -> bool {
         matches!(self, Self::Measured { .. })
     }
@@ -156,7 +156,7 @@ impl StrategyAdvisor for GpuAdvisor {
             ..Join::new(build_rows, rows, TUPLE_BYTES)
         };
         let advice = machine.advise(&join);
-        // A hash table is predicted as one of a GPU that has the memory of all; what their links cost is not known.
+        // A hash table on several GPUs is predicted as if one GPU had the memory of all; the cost of their links is unknown.
         let together = (gpus > 1).then(|| with_memory_of(machine, gpus).advise(&of_all(&join, gpus)));
         let is_chosen = |advice: &Advice| advice.choice == Advised::GpuNoPartition;
         if or_cpu && !advice.choice.uses_gpu() && !together.as_ref().is_some_and(is_chosen) {
@@ -183,7 +183,7 @@ impl StrategyAdvisor for GpuAdvisor {
     }
 }
 
-/// The machine, whose GPU has the memory of so many.
+/// The machine, with the memory of `gpus` GPUs as its GPU's memory.
 fn with_memory_of(machine: &Machine, gpus: usize) -> Machine {
     let mut machine = machine.clone();
     if let Some(gpu) = &mut machine.gpu {
@@ -192,22 +192,23 @@ fn with_memory_of(machine: &Machine, gpus: usize) -> Machine {
     machine
 }
 
-/// The join, with the limit of each of so many GPUs.
+/// The join, with its GPU memory limit multiplied by `gpus`.
 fn of_all(join: &Join, gpus: usize) -> Join {
     let gpu_memory_limit = join.gpu_memory_limit.map(|limit| limit.saturating_mul(gpus as u64));
     Join { gpu_memory_limit, ..*join }
 }
 
-/// Of a row: a key and a value.
+/// The bytes of a row: a key and a value.
 const TUPLE_BYTES: u64 = 16;
 
-/// Which processor counts keys before the first pass of `triton`, in a join of so many threads.
+/// Chooses the processor that counts keys before the first pass of `triton`, in a join of `threads` threads.
 ///
-/// Where nothing was measured it is the CPU. Its processors together read their memory faster than links bring it (paper 1, section
-/// 6.2.8: 1.6 to 2.2 times as fast as NVLink 2.0), keys cross the link once, which other joins need as well, and the GPU is there for
-/// others meanwhile. One thread alone reads no more than PCIe brings, and far less than a coherent link: there the GPU counts.
+/// Without measurements it is the CPU. All CPU threads together read their memory faster than links transfer it (paper 1,
+/// section 6.2.8: 1.6 to 2.2 times as fast as NVLink 2.0), keys then cross the link only once, which leaves the link to other
+/// joins, and the GPU is free for others meanwhile. A single thread reads no more than PCIe transfers, and far less than a
+/// coherent link: with one thread and a coherent link, the GPU counts.
 pub fn prefix_sum(config: &OverspillConfig, threads: usize, gpu: &Gpu) -> PrefixSumProcessor {
-    // What was measured is not of the emulated device, and looking for it would choose another driver.
+    // Measurements do not apply to the emulated device, and looking them up would select another driver.
     let is_real = config.device != DeviceChoice::Emulated;
     let measured = || if is_real { measured_gpu()?.0.prefix_sum(threads) } else { None };
     processor_of(config.gpu_prefix_sum, threads, gpu.device().properties().coherent, measured)
@@ -231,13 +232,13 @@ fn processor_of(
     }
 }
 
-/// Of which tables a join of so many threads partitions its probe rows, and for how much of a table at a time; `None`
-/// if of none.
+/// The hash tables for which a join of `threads` threads partitions its probe rows, and the part of a table that it looks up
+/// at a time. `None` if it never partitions them.
 pub fn probe_regions(strategy: Strategy, threads: usize) -> Option<ProbeRegions> {
     let beyond = match strategy {
         Strategy::Radix => 0,
         Strategy::Auto => probe_rows(threads)?.partitioned_beyond?,
-        // Of the CPU's others, and of a GPU.
+        // The other strategies of the CPU, and those of a GPU.
         _ => return None,
     };
     Some(ProbeRegions::of_this_machine(usize::try_from(beyond).unwrap_or(usize::MAX)))
@@ -247,12 +248,12 @@ pub fn probe_regions(strategy: Strategy, threads: usize) -> Option<ProbeRegions>
 mod tests {
     use super::*;
 
-    /// Advice on a machine of a profile, for a probe side of so many rows.
+    /// The advisor of a machine with this profile, for a probe side of `probe_rows` rows.
     fn measured(name: &str, probe_rows: u64, or_cpu: bool) -> GpuAdvisor {
         measured_with(name, probe_rows, or_cpu, 1)
     }
 
-    /// The same on a machine that has so many such GPUs.
+    /// The same on a machine with `gpus` such GPUs.
     fn measured_with(name: &str, probe_rows: u64, or_cpu: bool, gpus: usize) -> GpuAdvisor {
         let machine: &'static Machine = Box::leak(Box::new(Machine::named(name).unwrap()));
         let gpu_memory = machine.gpu.as_ref().unwrap().memory_bytes / 2;
@@ -264,20 +265,20 @@ mod tests {
     #[test]
     fn what_was_measured_orders_strategies_by_the_size_of_the_join() {
         let large = 2_048_000_000;
-        // A large hash table would be read across the link, a small one is not.
+        // A large hash table would be read across the link; a small one is not.
         assert_eq!(measured("ac922", large, true).strategies(large, true)[0], GpuStrategy::Triton);
         assert_eq!(measured("ac922", large, true).strategies(100_000_000, true)[0], GpuStrategy::NoPartition);
-        // Across PCIe 3.0 the CPU is faster; who asked for a GPU gets one all the same.
+        // Across PCIe 3.0 the CPU is faster; a user who asks for a GPU still gets one.
         assert_eq!(measured("xeon-v100-pcie3", large, true).strategies(large, true), []);
         assert!(!measured("xeon-v100-pcie3", large, false).strategies(large, true).is_empty());
-        // A launch takes longer than such a join.
+        // A kernel launch takes longer than such a join.
         assert_eq!(measured("gh200", 1000, true).strategies(1000, true), []);
     }
 
     #[test]
     fn a_table_that_fits_several_gpus_is_tried_first() {
         let first = |gpus| measured_with("ac922", 2_048_000_000, true, gpus).strategies(700_000_000, true)[0];
-        // By the model 11 GB of slots, and half of 16 GB a GPU.
+        // In the model: 11 GB of slots, and half of 16 GB per GPU.
         assert_eq!([1, 2, 3].map(first), [GpuStrategy::Triton, GpuStrategy::NoPartition, GpuStrategy::NoPartition]);
     }
 

@@ -1,6 +1,6 @@
-//! Decimals whose values have more digits than their type.
+//! Decimals with values that have more digits than their type.
 //!
-//! Arrow checks that arithmetic of decimals fits their bits, not that it fits their digits.
+//! Arrow checks that decimal results fit the bits of their type, not that they fit its digits.
 
 use arrow::array::{Array, AsArray, PrimitiveArray};
 use arrow::datatypes::{DataType, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, DecimalType};
@@ -16,7 +16,7 @@ pub(crate) fn digits(data_type: &DataType) -> Option<(u8, i8)> {
     }
 }
 
-/// Whether a decimal type has the most digits that its bits can hold, so that the results of arithmetic may have more.
+/// Whether a decimal type has the most digits that its bits allow, so that results of arithmetic may have more digits.
 pub(crate) fn is_full(data_type: &DataType) -> bool {
     match data_type {
         DataType::Decimal32(precision, _) => *precision == Decimal32Type::MAX_PRECISION,
@@ -27,7 +27,7 @@ pub(crate) fn is_full(data_type: &DataType) -> bool {
     }
 }
 
-/// The most digits of decimals that are wider than those of a type; `None` if there are none.
+/// The maximum precision of a wider decimal type; `None` if there is no such type.
 pub(crate) fn most_digits_of_wider(data_type: &DataType) -> Option<u8> {
     match data_type {
         DataType::Decimal32(..) | DataType::Decimal64(..) => Some(Decimal128Type::MAX_PRECISION),
@@ -36,7 +36,7 @@ pub(crate) fn most_digits_of_wider(data_type: &DataType) -> Option<u8> {
     }
 }
 
-/// Whether all values of an array have no more digits than its type; so have those of other types.
+/// Whether no value of an array has more digits than its type. Always true for other types.
 pub(crate) fn fit(array: &dyn Array) -> bool {
     match array.data_type() {
         DataType::Decimal32(precision, _) => fit_digits::<Decimal32Type>(array.as_primitive(), *precision),
@@ -49,6 +49,6 @@ pub(crate) fn fit(array: &dyn Array) -> bool {
 
 fn fit_digits<T: DecimalType>(array: &PrimitiveArray<T>, precision: u8) -> bool {
     let fits = |value| T::is_valid_decimal_precision(value, precision);
-    // The values of nulls may be any.
+    // The values behind nulls are arbitrary.
     array.values().iter().fold(true, |all, value| all & fits(*value)) || array.iter().flatten().all(fits)
 }

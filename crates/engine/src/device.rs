@@ -16,12 +16,12 @@ use parking_lot::Mutex;
 
 use crate::config::{DeviceChoice, OverspillConfig};
 
-/// The environment variable that names the library of the emulated device, if it does not lie beside the program.
+/// The environment variable with the path of the emulated device's library, if the library is not next to the program.
 pub const EMULATED_DRIVER: &str = "OVERSPILL_EMULATED_DRIVER";
 
 const EMULATED_LIBRARY: &str = "liboverspill_emulated_driver.so";
 
-/// A process that maps memory should be done by then, or never will.
+/// A process that maps memory should be finished by then, or it never will be.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Makes the command that calls [`check_driver`].
@@ -29,7 +29,7 @@ type MappingProbe = fn() -> Command;
 
 static MAPPING_PROBE: OnceLock<MappingProbe> = OnceLock::new();
 
-/// The GPU that was opened last, with those that join with it, and those before it that are in use.
+/// The last opened GPU, with the GPUs that join with it, and the previous ones that are still in use.
 static OPENED: Mutex<Opened> = Mutex::new(Opened { last: None, all: Vec::new() });
 
 struct Opened {
@@ -37,7 +37,7 @@ struct Opened {
     all: Vec<(Asked, Weak<Gpu>)>,
 }
 
-/// What settings ask for: sessions that ask for the same share it.
+/// The relevant settings: sessions with the same settings share the GPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Asked {
     kind: DriverKind,
@@ -45,11 +45,10 @@ struct Asked {
     gpus: usize,
 }
 
-/// The GPU that a session's settings ask for, with those that join with it, which is opened when it is first asked for
-/// and then stays.
+/// The GPU that a session's settings ask for, with those that join with it. The first call opens it, and it stays open.
 ///
 /// # Errors
-/// If there are none or not so many, or the memory limit is too small.
+/// Fails if there is no GPU or not enough of them, or if the memory limit is too small.
 pub fn open(config: &OverspillConfig) -> Result<Arc<Gpu>> {
     let kind = if config.device == DeviceChoice::Emulated { DriverKind::Emulated } else { DriverKind::Nvidia };
     let asked = Asked { kind, memory_limit: config.gpu_memory_limit, gpus: config.gpus };
@@ -76,7 +75,8 @@ pub fn open(config: &OverspillConfig) -> Result<Arc<Gpu>> {
     Ok(gpu)
 }
 
-/// Lets go of the GPU, with the memory that was kept for the next join, as soon as no join uses it. The next one opens it anew.
+/// Releases the GPU, with the memory that was kept for the next join, as soon as no join uses it. The next join opens it
+/// again.
 pub fn release() {
     OPENED.lock().last = None;
 }
@@ -93,13 +93,13 @@ fn open_with(kind: DriverKind, config: &OverspillConfig) -> overspill_machine::R
     }
     let devices = (0..number)
         .map(|ordinal| {
-            // Opened once to be asked how much it has; what it opens for good is limited.
+            // Opened once to read its memory size; the permanent one is opened with a limit.
             let limit = memory_limit(config, driver.device(ordinal, 0)?.properties().memory);
             driver.device(ordinal, limit)
         })
         .collect::<Result<Vec<_>, Error>>()?;
     let node = match kind {
-        // Only now, as looking for GPUs chooses the driver.
+        // Not earlier, as looking for GPUs selects the driver.
         DriverKind::Nvidia => Topology::of_this_machine().gpus.first().and_then(|gpu| gpu.node).unwrap_or(0) as u32,
         DriverKind::Emulated => 0,
     };
@@ -109,7 +109,7 @@ fn open_with(kind: DriverKind, config: &OverspillConfig) -> overspill_machine::R
         _ if !can_map => Mapping::TwoArrays,
         (DriverKind::Emulated, _) => Mapping::Contiguous,
         (DriverKind::Nvidia, Some(probe)) => probe_mapping(&mut probe(), PATIENCE),
-        // Some drivers crash when they are asked to: without a process to find out, it is not tried.
+        // Some drivers crash when they are asked for it: without a separate process to test it, it is not tried.
         (DriverKind::Nvidia, None) => Mapping::TwoArrays,
     };
     let mut kernels = devices.iter().map(Kernels::load).collect::<Result<Vec<_>, Error>>()?;
@@ -117,7 +117,7 @@ fn open_with(kind: DriverKind, config: &OverspillConfig) -> overspill_machine::R
     Gpu::with_peers(first, kernels, mapping, node)
 }
 
-/// Bytes of GPU memory that joins of these settings may use on a GPU that has so many.
+/// Bytes of GPU memory that joins with these settings may use on a GPU with `memory` bytes.
 fn memory_limit(config: &OverspillConfig, memory: u64) -> u64 {
     match config.gpu_memory_limit as u64 {
         0 => memory / 10 * 9,
@@ -125,24 +125,24 @@ fn memory_limit(config: &OverspillConfig, memory: u64) -> u64 {
     }
 }
 
-/// Beside the program, unless the environment says otherwise.
+/// The path of the emulated device's library: next to the program, unless the environment variable is set.
 fn emulated_library() -> PathBuf {
     std::env::var_os(EMULATED_DRIVER)
         .map_or_else(|| std::env::current_exe().unwrap_or_default().with_file_name(EMULATED_LIBRARY), PathBuf::from)
 }
 
-/// Lets a process of its own find out whether the driver maps pages of CPU memory beside those of the GPU, which triton and large
-/// hash tables gain by. The command is to call [`check_driver`] and to end with success if that does. To be called once, before
-/// the first query.
+/// Sets the command of a separate process that tests whether the driver maps pages of CPU memory next to those of the GPU.
+/// Triton and large hash tables gain by such mappings. The command must call [`check_driver`] and exit successfully if it
+/// does. Call this function once, before the first query.
 pub fn probe_mappings_by(command: fn() -> Command) {
-    // The first caller decides.
+    // The first call wins.
     let _ = MAPPING_PROBE.set(command);
 }
 
 /// Maps memory as joins do, and checks it. A faulty driver may end the process.
 ///
 /// # Errors
-/// If there is no GPU, or the driver refuses.
+/// Fails if there is no GPU, or if the driver refuses.
 pub fn check_driver() -> overspill_machine::Result<()> {
     check_mapping(&Driver::nvidia()?.device(0, 64 << 20)?, 0)
 }

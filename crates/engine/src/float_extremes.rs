@@ -1,11 +1,11 @@
 //! `min` and `max` of floats.
 //!
-//! DataFusion 55 compares the floats of groups by `partial_cmp`, which has no answer for NaN: whether the result is NaN depends on
-//! the order of the rows. It starts with the least or greatest finite number, and gives that for a group of infinities. Without
-//! groups it takes the result from the statistics of Parquet files, which leave NaN out.
+//! DataFusion 55 compares the floats of groups by `partial_cmp`, which does not order NaN, so whether the result is NaN
+//! depends on the order of the rows. It starts with the least or greatest finite number, and returns that number for a group
+//! of infinities. Without groups it takes the result from the statistics of Parquet files, which ignore NaN.
 //!
-//! The functions of this module compare by the total order of IEEE 754, as `<` and `ORDER BY` do: NaN is greater than all numbers,
-//! and NaN with a sign bit is less.
+//! The functions of this module compare by the total order of IEEE 754, as `<` and `ORDER BY` do: NaN is greater than all
+//! numbers, and NaN with a sign bit is less.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -21,7 +21,7 @@ use datafusion::logical_expr::{
 };
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
 
-/// DataFusion's function that a function of this module takes the place of.
+/// A DataFusion function that a function of this module replaces.
 pub trait Extreme: AggregateUDFImpl + Default + Debug + Hash + Eq {
     /// The extremes of groups of floats.
     fn of_groups<T: ArrowPrimitiveType<Native: ArrowNativeTypeOp> + Send>(
@@ -57,8 +57,8 @@ impl Extreme for Max {
     }
 }
 
-/// `min` or `max` of floats. It does not tell whether its result descends (`is_descending`): DataFusion's groups of `ORDER BY
-/// max(x) LIMIT n` compare by `partial_cmp`, too.
+/// `min` or `max` of floats. It does not implement `is_descending`: DataFusion's groups of `ORDER BY max(x) LIMIT n` also
+/// compare by `partial_cmp`.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub struct FloatExtreme<F> {
     function: F,

@@ -5,8 +5,8 @@
 //! which searches by inequalities and moves its build side to disk; it also lets filters run together with the
 //! aggregates above them ([`FilterAggregateExec`]). Where a GPU joins, it aggregates as well ([`JoinAggregateExec`]).
 //!
-//! [`sql::sql`] takes the place of `SessionContext::sql` for statements that are long or deep, that merge columns by `USING`, or
-//! that have rows of several values on the left of `IN`.
+//! [`sql::sql`] replaces `SessionContext::sql` for statements that are long or deep, that merge columns by `USING`, or that
+//! have rows of several values on the left of `IN`.
 
 #![deny(missing_docs)]
 

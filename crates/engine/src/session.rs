@@ -39,17 +39,18 @@ use crate::optimizer::{
 /// # }
 /// ```
 pub trait OverspillSessionExt {
-    /// Runs every equi-join of the session on [`HybridJoinExec`](crate::HybridJoinExec), over the session's own
-    /// runtime environment and memory pool, every other join on [`ThetaJoinExec`](crate::ThetaJoinExec), and every filter below an aggregate that allows it on
-    /// [`FilterAggregateExec`](crate::FilterAggregateExec).
+    /// Runs every equi-join of the session on [`HybridJoinExec`](crate::HybridJoinExec), over the session's own runtime
+    /// environment and memory pool, every other join on [`ThetaJoinExec`](crate::ThetaJoinExec), and every filter below an
+    /// aggregate that allows it on [`FilterAggregateExec`](crate::FilterAggregateExec).
     ///
-    /// Call it after any call that replaces the session's configuration or its list of physical optimizer rules:
-    /// both are kept and added to, not replaced. Call it after the one that sets the runtime environment, too: plans
-    /// depend on the limit of its memory pool.
+    /// Call it after any call that replaces the session's configuration or its list of physical optimizer rules: it keeps
+    /// both and adds to them. Also call it after the runtime environment is set: plans depend on the limit of its memory
+    /// pool.
     ///
-    /// Logical rules mend what DataFusion answers wrongly, or refuse it (see [`analyzer`](crate::analyzer)). Queries with a
-    /// [`NullAwareMarkJoin`](crate::mark_join::NullAwareMarkJoin) of theirs are planned by DataFusion's planner with an
-    /// extension, all others by the session's. Call this after the one that sets the session's planner.
+    /// Logical rules correct wrong answers of DataFusion, or refuse such queries (see [`analyzer`](crate::analyzer)).
+    /// DataFusion's planner with an extension plans queries to which these rules have added a
+    /// [`NullAwareMarkJoin`](crate::mark_join::NullAwareMarkJoin); the session's planner plans all others. Call this after
+    /// the session's planner is set.
     ///
     /// It also sets `datafusion.execution.max_spill_file_size_bytes` to 1, so that DataFusion's repartitioning, when a
     /// join leaves it little memory, moves each batch to a file of its own: in DataFusion 55, inputs that move batches
@@ -62,7 +63,7 @@ impl OverspillSessionExt for SessionStateBuilder {
     fn with_overspill(mut self, config: OverspillConfig) -> Self {
         let options = self.config().get_or_insert_default().options_mut();
         options.extensions.insert(config);
-        // The rule for USING tells by it what a query has written.
+        // The rule for USING needs the spans to recognize what a query has written.
         options.sql_parser.collect_spans = true;
         options.execution.max_spill_file_size_bytes = ConfigNonZeroUsize::try_new(1).expect("1 is not 0");
         let analyzer = self.analyzer().get_or_insert_default();
@@ -83,11 +84,11 @@ impl OverspillSessionExt for SessionStateBuilder {
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// Adds the join rules around `join_selection`: sort-merge joins become hash joins before it, so that it picks
-/// their sides and partition mode; after it and before the rules that enforce distribution and order, hash joins are
-/// freed of partitioning and become hybrid joins, and other joins theta joins, so that those see the properties of the
-/// operator that will run. So does the rule for grouping sets, whose input says too much. Before all of them, files lose the
-/// bounds of their floats.
+/// Adds the join rules around `join_selection`. Before it, sort-merge joins become hash joins, so that it picks their sides
+/// and partition mode. After it, and before the rules that enforce distribution and order, hash joins that need no
+/// partitioning lose it, hash joins become hybrid joins, and other joins become theta joins, so that those rules see the
+/// properties of the operator that will run. The rule for grouping sets is there for the same reason: the aggregate's input
+/// declares too much. Before all of these, the rule for float bounds drops the bounds from files.
 fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "join_selection");
     let mut rules = rules;
@@ -106,8 +107,9 @@ fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<R
     rules
 }
 
-/// Adds the rule for filters of floats, those that fuse filters and joins with aggregates, then the one that replaces sorts, and
-/// then the one that makes operators give way, behind all others but the last, which checks the plan.
+/// Adds the rule for filters of floats, the rules that fuse filters and joins with aggregates, the rule that replaces sorts,
+/// and the rule that makes operators yield. They run in this order after all others except the last one, which checks the
+/// plan.
 fn with_last_rules(mut rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
     rules.insert(position, Arc::new(YieldingOperators::new()));

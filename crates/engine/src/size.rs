@@ -1,4 +1,4 @@
-//! Sizes in bytes, with units, as settings take them and messages show them.
+//! Byte sizes with units, as settings accept them and messages show them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -35,10 +35,10 @@ const SIZE_SETTINGS: [&str; 24] = [
     "datafusion.runtime.metadata_cache_limit",
 ];
 
-/// What settings of DataFusion's runtime begin with; their `K`, `M` and `G` count by 1,024s, as DataFusion reads them.
+/// The prefix of the settings of DataFusion's runtime. DataFusion reads their `K`, `M` and `G` as multiples of 1,024.
 const RUNTIME: &str = "datafusion.runtime.";
 
-/// Units, the largest first; of two that are nearly the same, the one that counts by 1,024s.
+/// Units, the largest first. Of two nearly equal ones, the multiple of 1,024 comes first.
 const UNITS: [(&str, usize); 8] = [
     ("TiB", 1 << 40),
     ("TB", 1_000_000_000_000),
@@ -50,17 +50,18 @@ const UNITS: [(&str, usize); 8] = [
     ("kB", 1_000),
 ];
 
-/// The longest number before a unit that is shown as it is; longer ones are measured, not given, and are rounded.
+/// The longest number before a unit that is shown exactly. Longer ones come from measurements, not from users, and are
+/// rounded.
 const EXACT_BELOW: usize = 10_000;
 
-/// A number of bytes. It is read with or without a unit: `KB`, `MB`, `GB` and `TB` count by thousands, `KiB`, `MiB`,
-/// `GiB` and `TiB` by 1,024s. It is shown in the unit it was given in: 64,000,000 bytes are `64MB`, and what no unit
-/// tells exactly is rounded.
+/// A number of bytes. It is read with or without a unit: `KB`, `MB`, `GB` and `TB` are powers of 1,000, `KiB`, `MiB`, `GiB`
+/// and `TiB` are powers of 1,024. It is shown in the largest unit that expresses it exactly: 64,000,000 bytes are `64MB`. A
+/// size that no unit expresses exactly with a short number is rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub usize);
 
 impl Size {
-    /// The size in the unit that tells it exactly with the shortest number; plain bytes where there is none.
+    /// The size in the unit that expresses it exactly with the shortest number; plain bytes if there is none.
     pub fn exact(self) -> String {
         self.in_unit(usize::MAX).unwrap_or_else(|| self.0.to_string())
     }
@@ -99,17 +100,18 @@ pub(crate) fn is_size(key: &str) -> bool {
     SIZE_SETTINGS.contains(&key)
 }
 
-/// The value of a setting as DataFusion takes it: a size with a unit becomes a number of bytes, everything else stays.
+/// The value of a setting in the form that DataFusion reads: a size with a unit becomes a number of bytes, other values are
+/// unchanged.
 ///
 /// # Errors
-/// A configuration error where the setting is a size and the value is none.
+/// A configuration error if the setting is a size and the value is not.
 pub fn setting_in_bytes<'a>(key: &str, value: &'a str) -> Result<Cow<'a, str>> {
     let key = key.to_ascii_lowercase();
     if !is_size(&key) {
         return Ok(Cow::Borrowed(value));
     }
     let value = value.trim();
-    // Those without a limit say so by a word or by nothing.
+    // Settings without a limit use a word or an empty value for that.
     if value.is_empty() || value.eq_ignore_ascii_case("null") || value.eq_ignore_ascii_case("default") {
         return Ok(Cow::Borrowed(value));
     }
@@ -122,7 +124,7 @@ pub fn setting_in_bytes<'a>(key: &str, value: &'a str) -> Result<Cow<'a, str>> {
     Ok(Cow::Owned(value.parse::<Size>()?.0.to_string()))
 }
 
-/// A size for DataFusion's runtime, whose parser wants a unit and reads fractions of it.
+/// A size for DataFusion's runtime. Its parser requires a unit and accepts fractions of it.
 fn runtime_size(Size(bytes): Size) -> String {
     match bytes {
         0 => "0".to_string(),

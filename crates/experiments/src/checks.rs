@@ -1,7 +1,7 @@
-//! Kernels against plain references on a real device: what no test without one can see.
+//! Compares kernels with plain references on a real device, for errors that tests without a device cannot find.
 //!
-//! Outputs are poisoned before each run and runs are repeated, as an answer that depends on the order of memory operations
-//! is wrong only sometimes.
+//! Outputs are poisoned before each run and runs are repeated, as a result that depends on the order of memory operations is
+//! wrong only sometimes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,37 +22,37 @@ use serde::Serialize;
 use crate::device::Gpu;
 use crate::{Error, Result};
 
-/// How a check went.
+/// The outcome of a check.
 #[derive(Debug, Clone, Serialize)]
 pub struct CheckOutcome {
     /// What was checked.
     pub name: String,
-    /// What was wrong; nothing if all was well.
+    /// What was wrong; `None` if the check passed.
     pub failure: Option<String>,
-    /// How long it took.
+    /// The duration in seconds.
     pub seconds: f64,
 }
 
-/// How much is checked.
+/// The extent of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckEffort {
-    /// Tuples of a relation.
+    /// The number of tuples of a relation.
     pub tuples: u64,
-    /// Runs of what is partitioned.
+    /// The number of runs of each partitioner.
     pub repeats: u64,
 }
 
 impl CheckEffort {
-    /// For a device at its own speed.
+    /// For a device at full speed.
     pub const FULL: Self = Self { tuples: 4_000_000, repeats: 20 };
-    /// For a device that a checker slows down, or that is emulated.
+    /// For an emulated device, or one that a checker slows down.
     pub const SMALL: Self = Self { tuples: 20_000, repeats: 2 };
 }
 
-/// What fresh and poisoned memory holds.
+/// The content of fresh and poisoned memory.
 const POISON: u8 = 0xA5;
 
-/// Runs every check. A device that is lost fails those that follow.
+/// Runs every check. If the device is lost, all following checks fail.
 pub fn check_kernels(gpu: &Gpu, effort: CheckEffort) -> Vec<CheckOutcome> {
     let mut outcomes = Vec::new();
     let mut run = |name: String, check: &dyn Fn() -> Result<()>| {
@@ -112,7 +112,7 @@ fn prefix_sums(gpu: &Gpu, effort: CheckEffort) -> Result<()> {
     Ok(())
 }
 
-/// A column of values of 8 bytes.
+/// A column of 8-byte values.
 fn column(gpu: &Gpu, pinned: bool, values: u64) -> Result<Buffer> {
     let placement = if pinned { Placement::Host { pages: PageSize::Huge, pinned } } else { Placement::Device };
     Ok(Buffer::new(gpu.device(), placement, values * 8)?)
@@ -128,7 +128,7 @@ fn partitions(gpu: &Gpu, effort: CheckEffort, algorithm: Algorithm, pinned: bool
         let plan =
             match PartitionPlan::new(&gpu.kernels, algorithm, KeyWidth::Eight, &[8], radix, effort.tuples, budget) {
                 Ok(plan) => plan,
-                // Another device's scratchpad holds fewer partitions.
+                // The scratchpad of some devices holds fewer partitions.
                 Err(MachineError::TooSmall { .. }) => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -161,7 +161,7 @@ fn partitions(gpu: &Gpu, effort: CheckEffort, algorithm: Algorithm, pinned: bool
     Ok(())
 }
 
-/// Partitions in two threads, each with its own stream, confined to half of the device.
+/// Partitions in two threads, each with its own stream and confined to half of the device.
 fn halves(gpu: &Gpu, effort: CheckEffort) -> Result<()> {
     let half = (gpu.device().properties().multiprocessors / 2).max(1);
     std::thread::scope(|scope| {
@@ -178,7 +178,7 @@ fn halves(gpu: &Gpu, effort: CheckEffort) -> Result<()> {
     })
 }
 
-/// Unique keys in no order, from 1 on.
+/// Unique keys from 1 on in random order.
 fn unique_keys(count: u64) -> Vec<u64> {
     use rand::seq::SliceRandom;
     let mut keys: Vec<u64> = (1..=count).collect();
@@ -240,7 +240,7 @@ fn partitioned_join(gpu: &Gpu, effort: CheckEffort) -> Result<()> {
     let probe: Vec<u64> = random_values(effort.tuples, 8).iter().map(|key| key % build_tuples + 1).collect();
     let rows = |count: u64| (0..count).collect::<Vec<u64>>();
     let expected = totals(&build, &rows(build_tuples), &probe, &rows(effort.tuples));
-    // About a thousand tuples of the build side a partition.
+    // About a thousand build tuples per partition.
     let bits = (build_tuples / 1024).max(2).ilog2().clamp(1, 11);
     let radix = Radix::new(bits, 0, HashFunction::MultiplyShift)?;
     let partition = |keys: &[u64]| -> Result<_> {

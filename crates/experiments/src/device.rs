@@ -25,7 +25,7 @@ pub enum DeviceChoice {
 }
 
 impl DeviceChoice {
-    /// As it is written on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Gpu => "gpu",
@@ -62,27 +62,27 @@ pub struct Gpu {
     pub kernels: Kernels,
     /// A stream of its own.
     pub stream: Stream,
-    /// Whether it is the stand-in.
+    /// Whether the device is the stand-in.
     pub emulated: bool,
 }
 
-/// What the emulated device is given of the data: it runs on the CPU, thread by thread.
+/// The share of the data that the emulated device gets, as it runs thread by thread on the CPU.
 const EMULATED_SCALE: f64 = 1.0 / 4096.0;
 
 /// The machine that experiments run on.
 #[derive(Debug)]
 pub struct Machine {
-    /// What it is made of.
+    /// The machine's hardware.
     pub topology: Topology,
-    /// Its GPU, or why it has none.
+    /// The GPU, or why the machine has none.
     pub gpu: std::result::Result<Gpu, String>,
 }
 
-/// The name of the stand-in's library.
+/// The file name of the stand-in's library.
 const EMULATED_LIBRARY: &str = "liboverspill_emulated_driver.so";
 
 impl DeviceArgs {
-    /// Opens the device. That there is no GPU is told, not an error: the CPU's lines can still be measured.
+    /// Opens the device. A missing GPU is recorded in the result and is no error, as the CPU's lines can still be measured.
     ///
     /// # Errors
     /// If the stand-in was asked for and cannot be loaded, or the kernels do not run on the device.
@@ -95,12 +95,12 @@ impl DeviceArgs {
             },
             DeviceChoice::Emulated => Ok(self.load(Driver::emulated(&self.library())?)?),
         };
-        // After the driver was chosen: looking for GPUs would choose NVIDIA's.
+        // Only after the driver was chosen: looking for GPUs would choose NVIDIA's.
         let topology = Topology::of_this_machine();
         Ok(Machine { topology, gpu })
     }
 
-    /// The stand-in's library.
+    /// The path of the stand-in's library.
     pub fn library(&self) -> PathBuf {
         self.emulated_driver.clone().unwrap_or_else(|| {
             let program = std::env::current_exe().unwrap_or_default();
@@ -111,7 +111,7 @@ impl DeviceArgs {
     fn load(&self, driver: &'static Driver) -> Result<Gpu> {
         let limit = match self.gpu_memory_limit {
             Some(limit) => limit.as_u64(),
-            // Opened once to be asked how much it has; what it opens for good is limited.
+            // Open the device once to query its memory; the second device has the limit.
             None => driver.device(self.gpu, 0)?.properties().memory / 10 * 9,
         };
         let device = driver.device(self.gpu, limit)?;
@@ -122,7 +122,7 @@ impl DeviceArgs {
 }
 
 impl Machine {
-    /// The processors and the GPU in a line, that says so if the GPU is none.
+    /// Describes the processors and the GPU on one line, which says if the GPU is emulated.
     pub fn describe(&self) -> String {
         let cpu = self.topology.cpu.model.as_deref().unwrap_or("a CPU of unknown model");
         let threads = self.topology.cpu.threads;
@@ -135,19 +135,20 @@ impl Machine {
         }
     }
 
-    /// Whether sizes should be small, as kernels run on the CPU.
+    /// Whether kernels run on the CPU, so that sizes should be small.
     pub fn is_emulated(&self) -> bool {
         self.gpu.as_ref().is_ok_and(|gpu| gpu.emulated)
     }
 
-    /// The scale of an experiment: what was asked for, or all of its data, of which an emulated device is given a small part.
+    /// The scale of an experiment: `asked` if given, a small part for an emulated device, or all data.
     pub fn scale(&self, asked: Option<f64>) -> f64 {
         asked.unwrap_or(if self.is_emulated() { EMULATED_SCALE } else { 1.0 })
     }
 }
 
 impl Gpu {
-    /// Bytes a second that a kernel reads of CPU memory, in order, of an array of so many bytes; the best of three runs.
+    /// Bytes per second that a kernel reads sequentially from an array of `bytes` bytes in CPU memory; the best of three
+    /// runs.
     ///
     /// # Errors
     /// If there is no memory for it, or the device is lost.
@@ -161,7 +162,7 @@ impl Gpu {
         Ok(best)
     }
 
-    /// What a line of this device is called.
+    /// The name of this device in a figure's lines.
     pub fn name(&self) -> &'static str {
         if self.emulated { "emulated device" } else { "GPU" }
     }

@@ -1,9 +1,9 @@
 use std::path::PathBuf;
 
-/// What an experiment returns.
+/// The result of an experiment.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an experiment gives no figure, as a sentence for the user.
+/// Why an experiment yields no figure, as a sentence for the user.
 #[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -20,7 +20,7 @@ pub enum Error {
     NoDevice(String),
     #[error("left out, as the time was up")]
     NoTime,
-    /// An answer that an experiment checks on the way is wrong.
+    /// A result that an experiment verifies is wrong.
     #[error("{what} gave a wrong answer")]
     Wrong { what: String },
 }

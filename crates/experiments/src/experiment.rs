@@ -1,4 +1,4 @@
-//! Running an experiment from a command line.
+//! Runs an experiment from the command line.
 
 use std::path::{Path, PathBuf};
 
@@ -48,11 +48,11 @@ pub struct ExperimentArgs {
     pub svg: Option<PathBuf>,
 }
 
-/// A thousand times the data of the experiments is more than any memory.
+/// The largest scale. A thousand times the experiments' data exceeds any memory.
 const MOST_SCALE: f64 = 1000.0;
 
 impl FigureExperiment {
-    /// All of them, the most telling first.
+    /// All experiments, the most informative first.
     pub const ALL: [Self; 7] = [
         Self::Transfer,
         Self::Partition,
@@ -63,7 +63,7 @@ impl FigureExperiment {
         Self::TableLocality,
     ];
 
-    /// Runs it. The scale that is `asked` for shrinks or grows the data.
+    /// Runs the experiment. `asked` scales the data.
     ///
     /// # Errors
     /// If there is no memory for it, the device fails, or an answer is wrong.
@@ -73,7 +73,7 @@ impl FigureExperiment {
             return Err(Error::Scale { scale, most: MOST_SCALE });
         }
         match self {
-            // The CPU is measured in earnest whatever the GPU is.
+            // The CPU runs at the requested scale, even if the GPU is emulated.
             Self::Transfer => transfer::run(machine, scale, asked.unwrap_or(1.0)),
             Self::Granularity => granularity::run(machine, scale),
             Self::Translation => translation::run(machine, scale),
@@ -84,7 +84,7 @@ impl FigureExperiment {
         }
     }
 
-    /// Runs it as the arguments say, and writes the files they ask for.
+    /// Runs the experiment with the given arguments, and writes the requested files.
     ///
     /// # Errors
     /// As [`FigureExperiment::run`], or if a file cannot be written.
@@ -96,10 +96,10 @@ impl FigureExperiment {
 }
 
 impl Figure {
-    /// Writes its numbers and its plot to the files that are named.
+    /// Writes the figure's numbers and plot to the given files.
     ///
     /// # Errors
-    /// If one cannot be written.
+    /// If a file cannot be written.
     pub fn write(&self, json: Option<&Path>, svg: Option<&Path>) -> Result<()> {
         if let Some(path) = json {
             let json = serde_json::to_string_pretty(self)
@@ -117,12 +117,12 @@ fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|error| Error::Write { path: path.to_owned(), reason: error.to_string() })
 }
 
-/// How often something is measured; the best counts. A device that is emulated is not measured at all.
+/// The number of runs of a measurement; the best run counts. An emulated device runs once, as it is not measured.
 pub(crate) fn runs(machine: &Machine) -> usize {
     if machine.is_emulated() { 1 } else { 3 }
 }
 
-/// Bytes of a size at a scale: whole multiples of 64 KiB, one at least.
+/// Scales a size in bytes to a positive multiple of 64 KiB.
 pub(crate) fn scaled(bytes: u64, scale: f64) -> u64 {
     const UNIT: u64 = 64 << 10;
     ((bytes as f64 * scale) as u64).next_multiple_of(UNIT).max(UNIT)

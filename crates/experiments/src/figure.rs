@@ -1,50 +1,50 @@
-//! What an experiment gives: lines over an axis, ours and the paper's.
+//! The result of an experiment: our lines and the paper's over an axis.
 
 use std::fmt::{Display, Formatter};
 
 use serde::Serialize;
 
-/// Where a line comes from.
+/// The source of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SeriesSource {
     /// Measured in this run.
     Measured,
-    /// What bounds the others, measured in this run.
+    /// A bound on the other lines, measured in this run.
     Bound,
-    /// Told in the paper's text, of its machines.
+    /// Stated in the paper's text for its machines.
     Paper,
 }
 
-/// A line.
+/// A line of a figure.
 #[derive(Debug, Clone, Serialize)]
 pub struct Series {
     /// Its name.
     pub name: String,
-    /// Where it comes from.
+    /// The source.
     pub source: SeriesSource,
-    /// Points by growing x.
+    /// Points by increasing x.
     pub points: Vec<(f64, f64)>,
 }
 
-/// An axis.
+/// An axis of a figure.
 #[derive(Debug, Clone, Serialize)]
 pub struct Axis {
-    /// What it shows, with the unit.
+    /// The quantity with its unit.
     pub label: &'static str,
-    /// Whether distances on it are ratios.
+    /// Whether the axis is logarithmic.
     pub logarithmic: bool,
-    /// Names of the values 0, 1, … where these are not numbers.
+    /// Names of the values 0, 1, … if they are not numbers.
     pub names: Vec<&'static str>,
 }
 
 impl Axis {
-    /// An axis whose distances are ratios.
+    /// A logarithmic axis.
     pub fn logarithmic(label: &'static str) -> Self {
         Self { label, logarithmic: true, names: Vec::new() }
     }
 
-    /// An axis from 0 on.
+    /// A linear axis that starts at 0.
     pub fn linear(label: &'static str) -> Self {
         Self { label, logarithmic: false, names: Vec::new() }
     }
@@ -55,17 +55,17 @@ impl Axis {
 pub struct Figure {
     /// The experiment.
     pub name: &'static str,
-    /// What it shows.
+    /// The title.
     pub title: &'static str,
-    /// The figure of a paper that it is an experiment of.
+    /// The paper's figure that the experiment reproduces.
     pub paper: &'static str,
-    /// What it ran on.
+    /// The machine that it ran on.
     pub machine: String,
-    /// Whether what is told of a GPU comes from the stand-in.
+    /// Whether the GPU's lines come from the stand-in.
     pub emulated: bool,
-    /// What was varied.
+    /// The varied quantity.
     pub x: Axis,
-    /// What was measured.
+    /// The measured quantity.
     pub y: Axis,
     /// The lines.
     pub series: Vec<Series>,
@@ -74,7 +74,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Adds a line, unless it has no points.
+    /// Adds a line unless it has no points.
     pub fn add(&mut self, source: SeriesSource, name: impl Into<String>, points: Vec<(f64, f64)>) {
         if !points.is_empty() {
             self.series.push(Series { name: name.into(), source, points });
@@ -89,7 +89,7 @@ impl Figure {
     }
 }
 
-/// Four digits, and no more zeros than it needs.
+/// Formats a number with four digits and without trailing zeros.
 fn number(value: f64) -> String {
     let digits = if value >= 1000.0 || value == value.trunc() { 0 } else { 3 - value.abs().max(1.0).log10() as usize };
     format!("{value:.digits$}")

@@ -8,9 +8,9 @@ use crate::device::{Gpu, Machine};
 use crate::experiment::{runs, scaled};
 use crate::figure::{Axis, Figure, SeriesSource};
 
-/// Bytes off a multiple of the granularity, where accesses are not aligned (as in paper 1, fig. 6b).
+/// The offset in bytes of misaligned accesses (as in paper 1, fig. 6b).
 const MISALIGNMENT: u64 = 16;
-/// What a group of threads accesses; as many as pass one array of a GiB at 512 bytes.
+/// Accesses per thread group: enough to cover an array of a GiB once at 512 bytes.
 const ACCESSES: u64 = 1 << 10;
 
 pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
@@ -50,7 +50,7 @@ fn measure(gpu: &Gpu, scale: f64, runs: usize, figure: &mut Figure) -> Result<()
     let mut target = HostBuffer::pinned(gpu.device(), size, PageSize::Huge)?;
     target.as_mut_slice::<u64>().fill(1);
 
-    // The bounds: all of it in order, one way and both ways.
+    // The bounds: sequential accesses to the whole array, one way and both ways.
     let mut read = f64::INFINITY;
     let mut copy = f64::INFINITY;
     for _ in 0..runs {
@@ -74,7 +74,7 @@ fn measure(gpu: &Gpu, scale: f64, runs: usize, figure: &mut Figure) -> Result<()
         (true, true, 0, "writes to GPU memory"),
     ] {
         let mut points = Vec::new();
-        // A misaligned access is off by less than itself, by whole units of its threads.
+        // The offset of a misaligned access is less than its size, and a multiple of the threads' unit.
         for granularity in granularities().filter(|bytes| misalignment == 0 || *bytes > misalignment) {
             let pattern = AccessPattern { write, granularity, misalignment, accesses: scaled_accesses(scale) };
             let mut best = 0.0f64;

@@ -14,7 +14,7 @@ use crate::experiment::{runs, scaled};
 use crate::figure::{Axis, Figure, SeriesSource};
 use crate::{Error, Result};
 
-/// Build and probe rates by the size of the build side, 8-byte keys and values, each probe with one match.
+/// Build and probe rates by the size of the build side, for 8-byte keys and values. Each probe row has one match.
 ///
 /// # Errors
 /// If there is no memory for it, the device fails, or an answer is wrong.
@@ -54,7 +54,8 @@ fn measure(gpu: &Gpu, scale: f64, runs: usize, name: &str, figure: &mut Figure) 
         let probe: Vec<u64> = (0..probes).map(|_| generator.random_range(1..=tuples)).collect();
         let device = |values: &[u64]| DeviceBuffer::from_slice(&gpu.stream, values);
         let (build_keys, probe_keys) = (device(&keys)?, device(&probe)?);
-        // The value of a key is the key, and that of a probe 0, so that the sum of the matches is that of the probes.
+        // A build tuple's value is its key, and a probe tuple's is 0, so that the matches and the probe keys have the same
+        // sum.
         let zeros = device(&vec![0; probe.len()])?;
         let build_side = JoinSide { keys: build_keys.view(), values: Values::Eight(build_keys.view()) };
         let probe_side = JoinSide { keys: probe_keys.view(), values: Values::Eight(zeros.view()) };
@@ -89,7 +90,7 @@ fn measure(gpu: &Gpu, scale: f64, runs: usize, name: &str, figure: &mut Figure) 
         let millions = tuples as f64 / 1e6;
         built.push((millions, tuples as f64 / build_seconds / 1e6));
         probed.push((millions, probes as f64 / probe_seconds / 1e6));
-        // The bound: random reads of an array as large as a perfect table.
+        // The bound: random reads of an array of the size of a perfect table.
         let mut array = DeviceBuffer::new(gpu.device(), tuples * 8)?;
         array.fill(&gpu.stream, 1)?;
         let accesses = if gpu.emulated { 2 } else { 256 };

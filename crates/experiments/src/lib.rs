@@ -1,6 +1,7 @@
-//! Experiments on processors, memories and links: one a figure of the papers, with the paper's own figures beside ours.
+//! Experiments on processors, memories and links. Each reproduces a figure of the papers and shows the paper's values beside
+//! ours.
 //!
-//! They know nothing of SQL or DataFusion, so that `gpu-check` can carry them to a machine that has a GPU and nothing else.
+//! They do not depend on SQL or DataFusion, so that `gpu-check` can run them on a machine that has only a GPU and its driver.
 
 #![deny(missing_docs)]
 

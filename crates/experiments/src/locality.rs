@@ -1,4 +1,4 @@
-//! Where relations and hash tables lie, and how far a GPU has to reach for them (paper 2, sections 7.2.2 and 7.2.3).
+//! Joins by the memory of their relations and hash tables, and its distance from the GPU (paper 2, sections 7.2.2 and 7.2.3).
 
 use overspill_kernels::{
     HashFunction, HashTable, JoinSide, KeyWidth, MemoryAccess, PairAggregate, TableKind, TablePlacement, Values,
@@ -13,7 +13,7 @@ use crate::experiment::{runs, scaled};
 use crate::figure::{Axis, Figure, SeriesSource};
 use crate::{Error, Result};
 
-/// What is moved away from the GPU.
+/// The data that is placed in different memories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moved {
     /// Both relations; the hash table lies in GPU memory.
@@ -22,7 +22,7 @@ pub(crate) enum Moved {
     Table,
 }
 
-/// A memory, by how many links lie before it.
+/// A memory, ordered by the number of links between it and the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Gpu,
@@ -46,7 +46,7 @@ impl Place {
     }
 }
 
-/// The workloads at scale 1, a part of the papers': bytes of a column of r and of s.
+/// The workloads at scale 1, a fraction of the papers': bytes of a column of r and of s.
 const WORKLOADS: [(&str, u64, u64); 3] =
     [("A", 128 << 20, 2 << 30), ("B", 2 << 20, 2 << 30), ("C, 16-byte tuples", 1 << 30, 1 << 30)];
 
@@ -107,7 +107,7 @@ pub(crate) fn run(machine: &Machine, scale: f64, moved: Moved) -> Result<Figure>
     Ok(figure)
 }
 
-/// A join of unique keys with such that each have a partner, and its answer.
+/// A join of unique build keys with probe keys that each have a match, and its answer.
 struct Data {
     build: HostBuffer,
     probe: HostBuffer,
@@ -128,10 +128,10 @@ impl Data {
         Ok(Self { build: build_keys, probe: probe_keys, tuples: [build, probe], sum })
     }
 
-    /// Joins, and gives the fewest seconds of a few runs.
+    /// Joins `runs` times, and returns the shortest time in seconds.
     fn join(&self, gpu: &Gpu, relations: Place, table: Place, runs: usize) -> Result<f64> {
         let mut access = MemoryAccess::new(&gpu.kernels)?;
-        // Keys and values are columns of their own, so that both are read.
+        // Keys and values are separate columns, so that both are read.
         let mut columns = Vec::new();
         for source in [&self.build, &self.build, &self.probe, &self.probe] {
             let mut column = relations.buffer(gpu, source.bytes() as u64)?;

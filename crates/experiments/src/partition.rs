@@ -29,7 +29,7 @@ impl Columns {
             if on_device { Placement::Device } else { Placement::Host { pages: PageSize::Huge, pinned: true } };
         let column = || -> Result<Buffer> {
             let mut buffer = Buffer::new(gpu.device(), placement, bytes)?;
-            // Memory is touched before anything is measured.
+            // Touch the memory before anything is measured.
             buffer.fill(&gpu.stream, 0)?;
             Ok(buffer)
         };
@@ -56,7 +56,7 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
     match &machine.gpu {
         Ok(gpu) => {
             for (from_device, to_device) in [(false, false), (false, true), (true, true)] {
-                // On the emulated device a few: scanning counters takes it longer than partitioning.
+                // Only a few on the emulated device, where scanning counters takes longer than partitioning.
                 let radixes: &[u32] = if gpu.emulated { &[1, 6, 9] } else { &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12] };
                 let work = Work { tuples: scaled(1 << 30, scale) / TUPLE, radixes, runs: runs(machine) };
                 measure(gpu, &work, from_device, to_device, &mut figure)?;
@@ -72,7 +72,7 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
     Ok(figure)
 }
 
-/// What is partitioned, and how often.
+/// The tuples to partition, the fanouts and the number of runs.
 struct Work<'a> {
     tuples: u64,
     radixes: &'a [u32],
@@ -89,12 +89,12 @@ fn measure(gpu: &Gpu, work: &Work<'_>, from_device: bool, to_device: bool, figur
     let mut input = Columns::new(gpu, from_device, tuples * 8)?;
     input.keys.write(&gpu.stream, &keys)?;
     drop(keys);
-    // Room for the largest of all outputs.
+    // Room for the largest output.
     let most_bits = work.radixes.iter().max().map_or(0, |bits| *bits);
     let room = tuples + (1024 << most_bits);
     let mut output = Columns::new(gpu, to_device, room * 8)?;
 
-    // The bound: a kernel that copies as many bytes, which is partitioning at fanout 1.
+    // The bound: a kernel that copies as many bytes, which corresponds to partitioning at fanout 1.
     let mut access = MemoryAccess::new(&gpu.kernels)?;
     let mut copied = f64::INFINITY;
     for _ in 0..work.runs {
@@ -127,7 +127,7 @@ fn measure(gpu: &Gpu, work: &Work<'_>, from_device: bool, to_device: bool, figur
                 }
                 Err(error) => return Err(error.into()),
             };
-            // Whole lines of two, as kernels read them.
+            // Kernels read the columns in units of two values.
             let written = plan.output_tuples().next_multiple_of(2).min(room) * 8;
             let mut partitioner = Partitioner::new(&gpu.kernels, plan)?;
             let mut best = f64::INFINITY;
@@ -161,7 +161,7 @@ fn measure(gpu: &Gpu, work: &Work<'_>, from_device: bool, to_device: bool, figur
     Ok(())
 }
 
-/// The sum of the first bytes of a column, in which nothing but tuples is more than 0.
+/// The sum of the first `bytes` bytes of a column, where everything but tuples is 0.
 fn sum(gpu: &Gpu, access: &mut MemoryAccess, column: &Buffer, bytes: u64) -> Result<u64> {
     access.reset(&gpu.stream)?;
     access.timed_read(&gpu.stream, column.view(gpu.device())?.slice(0, bytes)?)?;

@@ -10,16 +10,16 @@ use crate::{Error, Result};
 const SIZE: (u32, u32) = (960, 600);
 
 impl Figure {
-    /// The figure as an SVG picture. The paper's lines are grey, bounds are dashed by being thin.
+    /// The figure as an SVG picture. The paper's lines are grey, and bounds are thin.
     ///
     /// # Errors
-    /// If the drawing library refuses.
+    /// If the drawing library fails.
     pub fn to_svg(&self) -> Result<String> {
         let mut svg = String::new();
         {
             let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
             area.fill(&WHITE).map_err(failed)?;
-            // Everything is drawn on linear axes, of logarithms where an axis shows ratios.
+            // All axes are drawn linearly, with logarithms of the values for logarithmic axes.
             let (xs, ys) = (self.range(|point| self.x_position(point.0)), self.range(|point| self.y_position(point.1)));
             let caption = format!("{} ({})", self.title, self.paper);
             let mut chart = ChartBuilder::on(&area)
@@ -75,7 +75,7 @@ impl Figure {
         if self.y.logarithmic { y.max(f64::MIN_POSITIVE).log2() } else { y }
     }
 
-    /// From the least to the greatest value, a little wider, and from 0 on where the axis is linear.
+    /// The slightly widened range of values, starting at 0 if the axis is linear.
     fn range(&self, position: impl Fn(&(f64, f64)) -> f64) -> Range<f64> {
         let values: Vec<f64> = self.series.iter().flat_map(|series| series.points.iter().map(&position)).collect();
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -100,7 +100,7 @@ impl Figure {
     }
 }
 
-/// A number of few characters, in powers of 1024 if it is one.
+/// Formats a number with few characters, as a power of 1024 if it is one.
 fn label(value: f64) -> String {
     let units = ["", "Ki", "Mi", "Gi", "Ti"];
     let mut scaled = value;

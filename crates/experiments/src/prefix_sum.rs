@@ -13,7 +13,7 @@ use crate::experiment::{runs, scaled};
 use crate::figure::{Axis, Figure, SeriesSource};
 use crate::{Error, Result};
 
-/// As many partitions as the paper's first pass at most.
+/// The paper's maximum number of radix bits in the first pass.
 const RADIX_BITS: u32 = 11;
 const GIB_PER_SECOND: f64 = 1.073_741_824;
 
@@ -59,7 +59,7 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
     Ok(figure)
 }
 
-/// The shortest of a few runs, in seconds.
+/// The shortest time of `runs` runs, in seconds.
 fn best<T>(runs: usize, mut run: impl FnMut() -> T) -> f64 {
     (0..runs)
         .map(|_| {

@@ -9,7 +9,8 @@ use crate::device::Machine;
 use crate::experiment::{runs, scaled};
 use crate::figure::{Axis, Figure, SeriesSource};
 
-/// What the text of paper 2, section 7.2.1, says of PCIe 3.0: a peak of 12 GB/s, and how far the others are from zero-copy.
+/// Values from the text of paper 2, section 7.2.1, for PCIe 3.0: a peak of 12 GB/s, and the other methods relative to
+/// zero-copy.
 const PAPER: [(TransferMethod, f64); 5] = [
     (TransferMethod::ZeroCopy, 12.0),
     (TransferMethod::PinnedCopy, 12.0),

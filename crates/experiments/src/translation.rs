@@ -34,7 +34,7 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
             let stride = if machine.is_emulated() { 64 << 10 } else { 2 << 20 };
             let effort = GpuEffort {
                 array_bytes: scaled(64 << 20, scale),
-                // Beyond 32 GiB the paper finds the reach of NVLink's translation; memory is pinned for it at once.
+                // The paper finds that NVLink's translation reaches 32 GiB. The whole range is pinned at once.
                 longest_range: scaled(
                     (32u64 << 30)
                         .min(gpu.device().memory_limit() / 2)

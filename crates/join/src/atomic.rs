@@ -1,3 +1,3 @@
-//! The atomic types of what several threads share without locks. `tests/loom` puts a model checker's in their place.
+//! The atomic types for state that threads share without locks. `tests/loom` replaces them with a model checker's types.
 
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};

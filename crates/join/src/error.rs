@@ -1,4 +1,4 @@
-//! The error of the join algorithms.
+//! The error type of the join algorithms.
 
 use std::error::Error;
 use std::fmt;
@@ -8,14 +8,14 @@ use arrow::error::ArrowError;
 /// The result of a join algorithm.
 pub type Result<T, E = JoinError> = std::result::Result<T, E>;
 
-/// Why a join could not go on.
+/// The reason why a join could not continue.
 #[derive(Debug)]
 pub enum JoinError {
     /// An Arrow kernel refused its input.
     Arrow(ArrowError),
-    /// The host could not evaluate an expression, write a spill file or give memory; the cause is the host's own.
+    /// The host could not evaluate an expression, write a spill file or provide memory; the cause is the host's error.
     Host(Box<dyn Error + Send + Sync>),
-    /// The limits of this implementation were passed; the text says which.
+    /// A limit of this implementation was exceeded; the text states which.
     Limit(String),
 }
 

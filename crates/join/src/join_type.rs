@@ -1,4 +1,4 @@
-//! The kinds of join, and what each asks of the algorithm.
+//! The kinds of join, and their requirements on the algorithm.
 
 /// The kind of a join; *left* is the build side and *right* the probe side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,13 +15,13 @@ pub enum JoinType {
     LeftSemi,
     /// Build rows without a match.
     LeftAnti,
-    /// All build rows, each with a flag that tells whether it has a match.
+    /// All build rows, each with a flag whether it has a match.
     LeftMark,
     /// Probe rows with a match.
     RightSemi,
     /// Probe rows without a match.
     RightAnti,
-    /// All probe rows, each with a flag that tells whether it has a match.
+    /// All probe rows, each with a flag whether it has a match.
     RightMark,
 }
 
@@ -31,7 +31,7 @@ impl JoinType {
         matches!(self, Self::Inner | Self::Left | Self::Right | Self::Full)
     }
 
-    /// Whether build rows are put out after the whole probe side has been seen, by whether they found a match.
+    /// Whether build rows are emitted at the end of the probe side, depending on whether they matched.
     pub fn emits_build_at_end(self) -> bool {
         matches!(self, Self::Left | Self::Full | Self::LeftSemi | Self::LeftAnti | Self::LeftMark)
     }
@@ -41,7 +41,7 @@ impl JoinType {
         matches!(self, Self::Left | Self::Full | Self::LeftAnti | Self::LeftMark)
     }
 
-    /// Whether probe rows are put out by whether they found a match.
+    /// Whether probe rows are emitted depending on whether they matched.
     pub fn emits_probe_by_match(self) -> bool {
         matches!(self, Self::Right | Self::Full | Self::RightSemi | Self::RightAnti | Self::RightMark)
     }

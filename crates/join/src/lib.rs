@@ -1,8 +1,8 @@
 //! The join algorithms of Overspill, and [`selection`]: Arrow in, Arrow out.
 //!
-//! Nothing here knows about queries. Whoever runs a join describes it with a [`JoinSpec`](spec::JoinSpec), lends memory
-//! through [`MemoryHost`](memory::MemoryHost) and files through [`SpillStore`](spill::SpillStore), feeds batches in and
-//! takes batches out; it also decides when to read what has been spilled.
+//! Nothing here knows about queries. The caller describes a join with a [`JoinSpec`](spec::JoinSpec), lends memory through
+//! [`MemoryHost`](memory::MemoryHost) and files through [`SpillStore`](spill::SpillStore), pushes input batches and receives
+//! output batches. The caller also decides when to read what has been spilled.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]

@@ -1,10 +1,10 @@
-//! Work that several threads share.
+//! Distributes work over several threads.
 
 use std::sync::{Mutex, PoisonError};
 
 use tracing::Span;
 
-/// Does each task once, on at most `threads` threads at a time, and returns what they gave in the order of the tasks.
+/// Runs each task once, on at most `threads` threads at a time, and returns the results in the order of the tasks.
 ///
 /// Threads take tasks one by one, so that a few large ones do not hold up the rest.
 pub(crate) fn in_parallel<T: Send, R: Send>(threads: usize, tasks: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
@@ -16,7 +16,7 @@ pub(crate) fn in_parallel<T: Send, R: Send>(threads: usize, tasks: Vec<T>, work:
     let queue = Mutex::new(tasks.into_iter().zip(&mut results));
     let run = || {
         loop {
-            // A panic of another thread ends this one when the scope ends, not here.
+            // A panic in another thread ends this one when the scope ends, not here.
             let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some((task, place)) = next else { break };
             *place = Some(work(task));
@@ -33,7 +33,7 @@ pub(crate) fn in_parallel<T: Send, R: Send>(threads: usize, tasks: Vec<T>, work:
     results.into_iter().flatten().collect()
 }
 
-/// Consecutive ranges that cover `rows`, about as many as there are threads.
+/// Consecutive ranges that cover `rows`, about one per thread.
 pub(crate) fn ranges(rows: usize, threads: usize) -> Vec<std::ops::Range<usize>> {
     let length = rows.div_ceil(threads.max(1)).max(1);
     (0..rows).step_by(length).map(|start| start..(start + length).min(rows)).collect()

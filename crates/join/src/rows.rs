@@ -1,8 +1,8 @@
-//! Rows of several batches put together into one.
+//! Concatenates and redistributes the rows of several batches.
 //!
-//! Arrow's kernels do it, but for columns of dictionaries: where the dictionaries differ, those merge them by a cache
-//! that may keep a value twice, and then run out of keys of a narrow type that has keys enough. Such columns are
-//! joined by their values.
+//! Arrow's kernels do this, except for dictionary columns. If the dictionaries differ, the kernels merge them with a cache that
+//! may keep a value twice, and then run out of keys of a narrow type that has enough keys. Such columns are concatenated by
+//! their values.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::error::{JoinError, Result};
 use crate::memory::{HUGE, PageVec};
 use crate::parallel::in_parallel;
 
-/// Deals the rows of all batches out: for each piece a batch of the rows of those numbers, which count through all
-/// batches. Each column of the input is freed as soon as it has been dealt out.
+/// Distributes the rows of all batches to pieces. For each piece, returns a batch of the rows that it numbers; numbers count
+/// through all batches. Frees each column of the input once it has been distributed.
 ///
-/// Column by column, so that the rows of a piece, which lie far apart, come from no more memory than a cache holds.
+/// Works column by column: the rows of a piece are far apart, and this way they come from no more memory than fits a cache.
 pub(crate) fn scatter_batches(
     schema: &SchemaRef,
     batches: Vec<RecordBatch>,
@@ -37,8 +37,7 @@ pub(crate) fn scatter_batches(
     dealt.into_iter().zip(pieces).map(|(columns, rows)| batch_of(schema, columns, rows.len())).collect()
 }
 
-/// All rows of all batches, put together by so many threads; each column of the input is freed as soon as it has been
-/// copied.
+/// Concatenates all rows of all batches on `threads` threads. Frees each column of the input once it has been copied.
 pub(crate) fn concat_batches(schema: &SchemaRef, batches: Vec<RecordBatch>, threads: usize) -> Result<RecordBatch> {
     let rows = batches.iter().map(RecordBatch::num_rows).sum();
     if rows == 0 {
@@ -94,7 +93,7 @@ fn concat_arrays(arrays: &[ArrayRef], threads: usize) -> Result<ArrayRef> {
     })
 }
 
-/// Arrays without nulls of values of so many bytes each, in huge pages: they are going to be read at random.
+/// Concatenates arrays of `width`-byte values without nulls into huge pages, because they will be read at random.
 fn concat_values(arrays: &[ArrayRef], width: usize, bytes: usize, threads: usize) -> Result<ArrayRef> {
     let mut values = PageVec::<u8>::zeroed(bytes)?;
     let mut rest: &mut [u8] = &mut values;
@@ -116,20 +115,20 @@ fn array_of(data_type: &DataType, rows: usize, values: Buffer) -> Result<ArrayRe
     Ok(make_array(ArrayData::builder(data_type.clone()).len(rows).add_buffer(values).build()?))
 }
 
-/// Columns that reordering a batch copies, at most: a wide row costs more to move than to be looked up where it is.
+/// Maximum columns of a batch that is reordered: a wide row costs more to move than to look up in its place.
 const MAX_REORDERED: usize = 4;
 
-/// Rows that a thread moves at a time.
+/// Rows that a thread moves at once.
 const REORDERED_TOGETHER: usize = 64 << 10;
 
-/// Whether [`reorder_batch`] takes the batch: few columns of fixed width without nulls.
+/// Whether [`reorder_batch`] supports the batch: few columns of fixed width without nulls.
 pub(crate) fn can_reorder(batch: &RecordBatch) -> bool {
     let is_narrow =
         |column: &ArrayRef| matches!(column.data_type().primitive_width(), Some(4 | 8)) && column.null_count() == 0;
     batch.num_columns() <= MAX_REORDERED && batch.columns().iter().all(is_narrow)
 }
 
-/// The rows of a batch in another order: for each place, the number of its row plus one.
+/// Reorders the rows of a batch. `order` has the row number plus one for each place.
 pub(crate) fn reorder_batch(batch: &RecordBatch, order: &[u32], threads: usize) -> Result<RecordBatch> {
     let columns = batch.columns().iter().map(|column| {
         let data = column.to_data();
@@ -154,7 +153,7 @@ fn reorder<T: Plain + Copy + Default + Send + Sync>(values: &[T], order: &[u32],
     Ok(reordered)
 }
 
-/// A dictionary with more values than there are rows costs more than the rows, in memory and in a file.
+/// Drops the unused values of a dictionary with more values than rows: they cost more than the rows, in memory and in a file.
 fn drop_unused_values(column: ArrayRef) -> Result<ArrayRef> {
     match column.as_any_dictionary_opt() {
         Some(dictionary) if dictionary.values().len() > column.len().max(FEW_VALUES) => {
@@ -164,8 +163,8 @@ fn drop_unused_values(column: ArrayRef) -> Result<ArrayRef> {
     }
 }
 
-/// Dictionaries whose keys may have 8 bits stay as they are: there are few keys to spare for values that different
-/// dictionaries have in common.
+/// Dictionaries of at most this many values stay as they are, because their keys may have 8 bits: such keys have little room
+/// for values that several dictionaries share.
 const FEW_VALUES: usize = 1 << 8;
 
 #[cfg(test)]

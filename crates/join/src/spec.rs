@@ -1,4 +1,4 @@
-//! What is joined with what, and what comes out.
+//! The inputs and the output of a join.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use crate::radix::ProbeRegions;
 /// A side of a join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// The left side, which is hashed (R in the papers).
+    /// The left side, with the hash table (R in the papers).
     Build,
-    /// The right side, which looks up its keys (S in the papers).
+    /// The right side, which probes the hash table (S in the papers).
     Probe,
 }
 
-/// Where a column of the output, or of the input of a residual filter, comes from.
+/// The source of a column of the output, or of the input of a residual filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnSource {
-    /// The column of this number of the build side.
+    /// The column with this index on the build side.
     Build(usize),
-    /// The column of this number of the probe side.
+    /// The column with this index on the probe side.
     Probe(usize),
-    /// The flag of a mark join.
+    /// The mark of a mark join.
     Mark,
 }
 
 impl ColumnSource {
-    /// The number of the column, if it is one of this side.
+    /// The index of the column, if it belongs to this side.
     pub(crate) fn of(self, side: Side) -> Option<usize> {
         match (self, side) {
             (Self::Build(index), Side::Build) | (Self::Probe(index), Side::Probe) => Some(index),
@@ -64,10 +64,10 @@ pub trait ResidualFilter: fmt::Debug + Send + Sync {
 pub struct JoinSpec {
     /// The kind of join.
     pub join_type: JoinType,
-    /// Whether nulls count as in SQL's `IN` and `NOT IN`. Only for joins with one key and without a filter.
+    /// Whether nulls are treated as in SQL's `IN` and `NOT IN`. Only for joins with one key and without a filter.
     ///
-    /// - [`JoinType::LeftAnti`] is `NOT IN`: a null among the probe keys empties the result, and a build row whose key is
-    ///   null is put out only if there are no probe rows at all.
+    /// - [`JoinType::LeftAnti`] is `NOT IN`: a null among the probe keys empties the result, and a build row with a null key
+    ///   is emitted only if there are no probe rows at all.
     /// - [`JoinType::LeftMark`] and [`JoinType::RightMark`] are `IN`: the mark of a row without a match is null if the
     ///   other side has rows and the row's key, or a key of the other side, is null.
     pub null_aware: bool,
@@ -77,7 +77,7 @@ pub struct JoinSpec {
     pub build_keys: Arc<dyn KeyExpressions>,
     /// The keys of the probe side.
     pub probe_keys: Arc<dyn KeyExpressions>,
-    /// The condition besides the keys.
+    /// The condition besides the equality of keys.
     pub filter: Option<Arc<dyn ResidualFilter>>,
     /// The schema of the build side.
     pub build_schema: SchemaRef,
@@ -87,16 +87,16 @@ pub struct JoinSpec {
     pub output_schema: SchemaRef,
     /// The source of each column of the output.
     pub output_columns: Vec<ColumnSource>,
-    /// Which hash table is made.
+    /// The hash table to build.
     pub table_choice: TableChoice,
-    /// How many threads make a hash table.
+    /// The number of threads that build a hash table.
     pub build_threads: usize,
-    /// How probe rows are partitioned, so that they look into a part of the hash table at a time; `None` if they look into all of
-    /// it as they come.
+    /// How probe rows are partitioned, so that they probe one region of the hash table at a time; `None` if they probe the
+    /// whole table in their original order.
     pub probe_regions: Option<ProbeRegions>,
-    /// The GPU that is to join; `None` if the CPU does.
+    /// The GPU for the join; `None` to join on the CPU.
     pub device: Option<DeviceRequest>,
-    /// The most rows of an output batch.
+    /// Maximum rows of an output batch.
     pub batch_size: usize,
 }
 
@@ -110,13 +110,13 @@ impl JoinSpec {
         self.codec.encode(&expressions.evaluate(batch)?)
     }
 
-    /// The columns of one side that are put out and that the filter reads; those of both are there twice.
+    /// The columns of one side that the join emits and that the filter reads; columns in both are repeated.
     pub(crate) fn copied_columns(&self, side: Side) -> impl Iterator<Item = usize> {
         let filtered = self.filter.iter().flat_map(|filter| filter.columns());
         self.output_columns.iter().chain(filtered).filter_map(move |source| source.of(side))
     }
 
-    /// What copies of rows of one side take.
+    /// Bytes that copies of rows of one side take.
     pub(crate) fn row_sizes(&self, side: Side, batch: &RecordBatch) -> RowSizes {
         RowSizes::new(batch, self.copied_columns(side))
     }

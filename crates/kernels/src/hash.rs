@@ -5,14 +5,14 @@ use overspill_machine::{Error, Result};
 /// The largest fanout of one pass.
 pub(crate) const MAX_BITS: u32 = 12;
 
-/// How a key becomes 64 bits, of which the top ones are used first.
+/// How a key is hashed to 64 bits. Partitioning uses the top bits first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u32)]
 pub enum HashFunction {
-    /// One multiplication; its top bits are the hash (paper 1, section 6.1).
+    /// One multiplication. The top bits of the product are the hash (paper 1, section 6.1).
     #[default]
     MultiplyShift = 0,
-    /// The finalizer of MurmurHash3: for keys whose low bits carry little.
+    /// The finalizer of MurmurHash3, for keys whose low bits carry little information.
     Murmur3 = 1,
 }
 
@@ -30,7 +30,7 @@ impl HashFunction {
     }
 }
 
-/// Which bits of the hash choose the partition.
+/// The bits of the hash that choose the partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Radix {
     bits: u32,
@@ -39,10 +39,10 @@ pub struct Radix {
 }
 
 impl Radix {
-    /// `bits` bits, below the `shift` top bits that earlier passes have used.
+    /// Uses `bits` bits below the top `shift` bits, which earlier passes have used.
     ///
     /// # Errors
-    /// If the fanout, 2 to the power of `bits`, is not between 2 and 4096, or the hash has not that many bits.
+    /// If the fanout, 2 to the power of `bits`, is not between 2 and 4096, or the hash has fewer than `shift + bits` bits.
     pub fn new(bits: u32, shift: u32, hash: HashFunction) -> Result<Self> {
         if !(1..=MAX_BITS).contains(&bits) || shift + bits > 64 {
             return Err(Error::Invalid(format!(
@@ -53,22 +53,22 @@ impl Radix {
         Ok(Self { bits, shift, hash })
     }
 
-    /// Bits that choose the partition.
+    /// The number of bits that choose the partition.
     pub fn bits(self) -> u32 {
         self.bits
     }
 
-    /// Bits above them, which earlier passes have used.
+    /// The number of higher bits, which earlier passes have used.
     pub fn shift(self) -> u32 {
         self.shift
     }
 
-    /// The hash they are taken from.
+    /// The hash function.
     pub fn hash_function(self) -> HashFunction {
         self.hash
     }
 
-    /// How many partitions there are.
+    /// The number of partitions.
     pub fn fanout(self) -> u32 {
         1 << self.bits
     }

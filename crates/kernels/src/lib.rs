@@ -1,5 +1,5 @@
-//! Device code and its launchers. The sources lie in `cuda/`, one header a concern; `cuda/kernels.cu` gives each kernel its
-//! name. A launcher here knows what a kernel asks of its arguments, and refuses by name what it cannot do.
+//! Device code and its launchers. The sources are in `cuda/`, one header per concern; `cuda/kernels.cu` names the kernels.
+//! The launchers check each kernel's requirements on its arguments, and return an error that names what a kernel cannot do.
 //!
 //! Counts of tuples are 64 bits wide throughout.
 

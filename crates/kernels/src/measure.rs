@@ -1,4 +1,4 @@
-//! How fast a GPU uses its memory and the CPU's, and which transfer method is the fastest.
+//! Measures the speed of a GPU's accesses to its own memory and to CPU memory, and the speed of each transfer method.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,38 +15,39 @@ use overspill_machine::{Error, Result};
 
 use crate::{AccessPattern, Kernels, MemoryAccess};
 
-/// How much is measured.
+/// The extent of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GpuEffort {
-    /// Bytes of the array that is read and copied, of which there are two in each memory.
+    /// Bytes of the array that is read and copied. Each memory holds two such arrays.
     pub array_bytes: u64,
     /// Bytes of the longest range whose latency is measured.
     pub longest_range: u64,
-    /// Bytes from place to place in that range (paper 1, section 3.4.2, has 16 to 64 MiB).
+    /// Bytes between neighbouring places in that range (paper 1, section 3.4.2, uses 16 to 64 MiB).
     pub stride: u64,
-    /// Runs, of which the best counts.
+    /// The number of runs. The fastest counts.
     pub runs: usize,
-    /// Reads of a group of threads at random places.
+    /// Random reads of each group of threads.
     pub reads: u64,
-    /// Whether unified memory is used, too: at most `array_bytes` of it.
+    /// Whether to measure unified memory as well, with at most `array_bytes` of it.
     pub unified: bool,
 }
 
 impl Default for GpuEffort {
-    /// Some ten seconds on PCIe.
+    /// Takes about ten seconds on PCIe.
     fn default() -> Self {
         Self { array_bytes: 1 << 30, longest_range: 8 << 30, stride: 2 << 20, runs: 3, reads: 1 << 10, unified: false }
     }
 }
 
-/// Steps along a chain, about half a second on PCIe.
+/// The maximum number of steps along a chain, about half a second on PCIe.
 const MOST_STEPS: u64 = 1 << 18;
 
-/// Measures the GPU of these kernels with its own memory and with the CPU's, pinned in small and in huge pages, and pageable
-/// where the GPU reads it. `node` is where the system places memory that this thread touches; it is told with the figures.
+/// Measures the GPU of these kernels with its own memory and with CPU memory: pinned in small and in huge pages, and pageable
+/// if the GPU can read it. `node` is the NUMA node on which the system places memory that this thread touches; the result
+/// records it.
 ///
 /// # Errors
-/// If there is no memory for it, or the device fails.
+/// If memory is not available, or the device fails.
 pub fn measure_gpu(kernels: &Kernels, node: usize, effort: GpuEffort) -> Result<Measurements> {
     let device = kernels.device();
     let mut gpu = Gpu {
@@ -88,7 +89,7 @@ impl Gpu<'_> {
         Ok(buffer)
     }
 
-    /// The shortest of the runs, in seconds.
+    /// The time of the fastest run, in seconds.
     fn best(&self, mut run: impl FnMut() -> Result<f64>) -> Result<f64> {
         (0..self.effort.runs.max(1)).try_fold(f64::INFINITY, |best, _| Ok(best.min(run()?)))
     }
@@ -109,7 +110,7 @@ impl Gpu<'_> {
             (reads, random) = (count, random.min(seconds));
         }
         drop(to);
-        // Lines enough to outgrow any cache of a GPU.
+        // Enough cache lines to exceed any cache of a GPU.
         let latency = self.chase(memory, Chain { range: bytes, stride: 512.min(bytes) })?;
         Ok(MemoryRates {
             processor: self.processor,
@@ -121,7 +122,7 @@ impl Gpu<'_> {
         })
     }
 
-    /// What joins need besides: writes at random places, and how long a launch takes.
+    /// Further costs of joins: random writes and kernel launches.
     fn work(&mut self, node: usize) -> Result<GpuWork> {
         let ordinal = self.device.ordinal();
         let pinned = !self.device.properties().coherent;
@@ -133,7 +134,7 @@ impl Gpu<'_> {
         })
     }
 
-    /// Independent writes of 8 bytes at random places, a second.
+    /// Independent 8-byte writes at random places, per second.
     fn random_writes(&mut self, memory: MeasuredMemory) -> Result<f64> {
         let mut buffer = self.buffer(memory, self.effort.array_bytes)?;
         let pattern = AccessPattern { write: true, granularity: 8, misalignment: 0, accesses: self.effort.reads };
@@ -146,7 +147,7 @@ impl Gpu<'_> {
         Ok(rate)
     }
 
-    /// Seconds from one launch of a kernel that does next to nothing to the next.
+    /// Seconds between launches of a nearly empty kernel.
     fn launch(&mut self) -> Result<f64> {
         const LAUNCHES: u32 = 1000;
         let buffer = self.buffer(MeasuredMemory::Gpu { ordinal: self.device.ordinal() }, 64)?;
@@ -173,9 +174,9 @@ impl Gpu<'_> {
         Ok(LatencyCurve { processor, memory, stride: effort.stride, points })
     }
 
-    /// Nanoseconds of a step of the chain.
+    /// Nanoseconds per step of the chain.
     fn chase(&mut self, memory: MeasuredMemory, chain: Chain) -> Result<f64> {
-        // Once around, so that every place is come by, or as far as is worth the time.
+        // One round, so that every place is visited, limited to `MOST_STEPS`.
         let steps = chain.places().clamp(1 << 10, MOST_STEPS);
         let size = usize::try_from(chain.range).map_err(|error| Error::Invalid(error.to_string()))?;
         let mut buffer = Buffer::new(self.device, memory.placement(), chain.range)?;
@@ -192,9 +193,9 @@ impl Gpu<'_> {
         let (stream, access) = (&self.stream, &mut self.access);
         let mut best = f64::INFINITY;
         let mut at = start;
-        // A run goes on where the last one ended, so that what it finds in a cache was not put there by the run before.
+        // Each run continues where the last one ended, so that it does not find data that the last run cached.
         for _ in 0..self.effort.runs.max(1) {
-            // SAFETY: the chain leads only to places of its own.
+            // SAFETY: the chain's indices lie within the array.
             let (end, seconds) = unsafe { access.chase(stream, view, at, steps) }?;
             at = end;
             best = best.min(seconds);
@@ -202,7 +203,7 @@ impl Gpu<'_> {
         Ok(best * 1e9 / steps as f64)
     }
 
-    /// Each method that the device has, over a relation of `array_bytes` that a kernel sums.
+    /// Measures each method that the device supports, over a relation of `array_bytes` that a kernel sums.
     fn transfers(&mut self) -> Result<TransferRates> {
         let mut rates = Vec::new();
         for method in TransferMethod::ALL {
@@ -232,7 +233,7 @@ impl Gpu<'_> {
         let stream = Stream::new(self.device)?;
         self.best(|| {
             if let Some(buffer) = &mut unified {
-                // Each run finds the pages where the CPU left them.
+                // Each run starts with the pages where the CPU wrote them.
                 if self.device.properties().concurrent_unified_access {
                     buffer.evict(&stream)?;
                 }

@@ -1,4 +1,4 @@
-//! Kernels that measure memory, and their bounds on what they are given.
+//! Kernels that measure memory, and the checks of their arguments.
 
 use overspill_machine::driver::{Arguments, Function, LaunchShape, Stream};
 use overspill_machine::memory::{DeviceBuffer, View, ViewMut};
@@ -7,20 +7,20 @@ use overspill_machine::{Error, Result};
 use crate::Kernels;
 
 const THREADS: u32 = 512;
-/// Blocks of a multiprocessor: with 512 threads each, all that it holds.
+/// Blocks per multiprocessor. With 512 threads each, they fill it.
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 4;
 
-/// How groups of threads touch an array (paper 1, section 3.4.1).
+/// The access pattern of thread groups on an array (paper 1, section 3.4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessPattern {
-    /// Whether they write.
+    /// Whether the threads write.
     pub write: bool,
-    /// Bytes that neighbouring threads touch together: 4 to 512, a power of two.
+    /// Bytes that neighbouring threads access together: 4 to 512, a power of two.
     pub granularity: u64,
-    /// Bytes by which every access is off a multiple of the granularity: a multiple of the unit, which is 4 bytes up to a
-    /// granularity of 128, 8 at 256 and 16 at 512.
+    /// The offset in bytes of every access from a multiple of the granularity. It must be a multiple of the unit: 4 bytes up
+    /// to a granularity of 128, 8 at 256 and 16 at 512.
     pub misalignment: u64,
-    /// Accesses of each group.
+    /// The number of accesses of each group.
     pub accesses: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct MemoryAccess {
 
 impl MemoryAccess {
     /// # Errors
-    /// If there are not 16 bytes of GPU memory.
+    /// If 16 bytes of GPU memory are not available.
     pub fn new(kernels: &Kernels) -> Result<Self> {
         let units = |direction: &str| -> Result<[Function; 3]> {
             let function = |bytes: u32| kernels.function(&format!("measure_random_{direction}_{bytes}"));
@@ -59,7 +59,7 @@ impl MemoryAccess {
         })
     }
 
-    /// Forgets the sum of the values read so far.
+    /// Resets the sum of the values read.
     ///
     /// # Errors
     /// If the device is lost.
@@ -76,25 +76,25 @@ impl MemoryAccess {
         Ok(self.result.read::<u64>(stream, 1)?[0])
     }
 
-    /// Asks the stream to read values of 8 bytes in order and to add them to the sum.
+    /// Enqueues a kernel that reads 8-byte values in order and adds them to the sum.
     ///
     /// # Errors
     /// If the values are misaligned, or the device is lost.
     ///
     /// # Safety
-    /// The values stay until the stream has done it, and so does this.
+    /// The values and `self` must stay valid until the stream has finished the work.
     pub unsafe fn read(&self, stream: &Stream, values: View<'_>) -> Result<()> {
         let (address, length) = (aligned(values.address(), 8)?, values.bytes() / 8);
         let result = self.result.view().address();
-        // SAFETY: the parameters are the kernel's, the view holds `length` values and the result two; the rest is the caller's
-        // promise.
+        // SAFETY: the parameters match the kernel, the view holds `length` values and the result two; the caller promises the
+        // rest.
         unsafe {
             let arguments = Arguments::default().with(&address).with(&length).with(&result);
             self.read.launch(stream, self.shape, arguments)
         }
     }
 
-    /// Reads values of 8 bytes in order, adds them to the sum, and returns how long it took in seconds.
+    /// Reads 8-byte values in order, adds them to the sum, and returns the time taken in seconds.
     ///
     /// # Errors
     /// As [`MemoryAccess::read`].
@@ -103,25 +103,25 @@ impl MemoryAccess {
         self.timed(stream, |this| unsafe { this.read(stream, values) })
     }
 
-    /// Copies as much as `from` has, and returns how long it took in seconds.
+    /// Copies all bytes of `from`, and returns the time taken in seconds.
     ///
     /// # Errors
-    /// If `to` is shorter, one is misaligned to 16 bytes, or the device is lost.
+    /// If `to` is shorter, one of them is not aligned to 16 bytes, or the device is lost.
     pub fn copy(&mut self, stream: &Stream, from: View<'_>, to: &mut ViewMut<'_>) -> Result<f64> {
         let to = to.slice(0, from.bytes())?;
         let (source, target, length) = (aligned(from.address(), 16)?, aligned(to.address(), 16)?, from.bytes() / 16);
         self.timed(stream, |this| {
             let arguments = Arguments::default().with(&target).with(&source).with(&length);
-            // SAFETY: the parameters are the kernel's, both views hold `length` values, and `timed` waits for the stream.
+            // SAFETY: the parameters match the kernel, both views hold `length` values, and `timed` waits for the stream.
             unsafe { this.copy.launch(stream, this.shape, arguments) }
         })
     }
 
-    /// Touches an array at random, and returns how many accesses there were, over all groups of threads, and how long they
-    /// took in seconds.
+    /// Accesses an array at random places. Returns the number of accesses of all thread groups and the time taken in seconds.
     ///
     /// # Errors
-    /// If the pattern is none, or the array holds less than two accesses of it, or the device is lost.
+    /// If the pattern is invalid, the array is misaligned, holds fewer than two accesses or more than 2^32 - 1, or the device
+    /// is lost.
     pub fn access_randomly(
         &mut self,
         stream: &Stream,
@@ -157,22 +157,22 @@ impl MemoryAccess {
                 .with(&misalignment)
                 .with(&pattern.accesses)
                 .with(&result);
-            // SAFETY: the parameters are the kernel's; it touches `units` groups of units from the misalignment on, which the
-            // array holds, and `timed` waits for the stream.
+            // SAFETY: the parameters match the kernel; it accesses `units` groups of units starting at the misalignment,
+            // which the array holds, and `timed` waits for the stream.
             unsafe { function.launch(stream, this.shape, arguments) }
         })?;
         let groups = u64::from(self.shape.blocks) * u64::from(self.shape.threads / threads);
         Ok((groups * pattern.accesses, seconds))
     }
 
-    /// Follows indices of 8 bytes from `start` on by one thread, `steps` times. Returns where it ended and the seconds it
-    /// took.
+    /// Follows 8-byte indices from `start` with one thread, for `steps` steps. Returns the last index and the time taken in
+    /// seconds.
     ///
     /// # Errors
     /// If `start` lies outside, or the device is lost.
     ///
     /// # Safety
-    /// Every index that is come by lies within the array.
+    /// Every index visited must lie within the array.
     pub unsafe fn chase(&mut self, stream: &Stream, next: View<'_>, start: u64, steps: u64) -> Result<(u64, f64)> {
         let address = aligned(next.address(), 8)?;
         if start >= next.bytes() / 8 {
@@ -182,13 +182,13 @@ impl MemoryAccess {
         let seconds = self.timed(stream, |this| {
             let arguments = Arguments::default().with(&address).with(&start).with(&steps).with(&result);
             let single = LaunchShape { blocks: 1, threads: 1, scratchpad: 0 };
-            // SAFETY: the parameters are the kernel's, and `timed` waits for the stream; the indices are the caller's promise.
+            // SAFETY: the parameters match the kernel, and `timed` waits for the stream; the caller promises valid indices.
             unsafe { this.chase.launch(stream, single, arguments) }
         })?;
         Ok((self.sum(stream)?, seconds))
     }
 
-    /// How long the stream works at what `launch` asks of it.
+    /// Seconds that the stream spends on the work that `launch` enqueues.
     fn timed(&mut self, stream: &Stream, launch: impl FnOnce(&Self) -> Result<()>) -> Result<f64> {
         let before = stream.record()?;
         let launched = launch(self);

@@ -8,12 +8,12 @@ use crate::Kernels;
 use crate::share::Share;
 
 const THREADS: u32 = 256;
-/// As `kScanValuesPerThread` has it.
+/// Equals `kScanValuesPerThread`.
 const TILE: u64 = THREADS as u64 * 8;
-/// Blocks of a launch: each takes tiles until there are none.
+/// The maximum number of blocks of a launch. Each block takes tiles until none are left.
 const MAX_BLOCKS: u64 = 4096;
 
-/// Prefix sums of arrays up to a length, with the memory they need.
+/// Exclusive prefix sums of arrays up to a maximum length, with the memory they need.
 #[derive(Debug)]
 pub struct PrefixSum {
     sum_tiles: Function,
@@ -26,10 +26,10 @@ pub struct PrefixSum {
 }
 
 impl PrefixSum {
-    /// Takes 8 bytes of GPU memory for every 2048 values of `capacity`, and 8 more.
+    /// Takes 8 bytes of GPU memory for every 2048 values of `capacity`, and 8 bytes more.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// If memory is not available.
     pub fn new(kernels: &Kernels, capacity: u64) -> Result<Self> {
         Ok(Self {
             sum_tiles: kernels.function("prefix_sum_sum_tiles")?,
@@ -42,8 +42,8 @@ impl PrefixSum {
         })
     }
 
-    /// Writes to `sums` the sum of the values before each, and returns the sum of all. Sums wrap at 2^64. Reads the values
-    /// twice and writes them once.
+    /// Writes to `sums` the sum of the values before each value, and returns the total. Sums wrap at 2^64. Reads the values
+    /// twice and writes the sums once.
     ///
     /// # Errors
     /// If there are more values than the capacity, `sums` is shorter, or the device fails.
@@ -58,7 +58,7 @@ impl PrefixSum {
         self.launch(stream, values.address(), values.bytes() / 8, sums.address())
     }
 
-    /// Replaces each value by the sum of those before, and returns the sum of all.
+    /// Replaces each value by the sum of the values before it, and returns the total.
     ///
     /// # Errors
     /// If there are more values than the capacity, or the device fails.
@@ -66,7 +66,7 @@ impl PrefixSum {
         self.launch(stream, values.address(), values.bytes() / 8, values.address())
     }
 
-    /// `from` and `to` are `length` values each, borrowed by the caller.
+    /// `from` and `to` are the addresses of `length` values each, borrowed by the caller.
     fn launch(&mut self, stream: &Stream, from: u64, length: u64, to: u64) -> Result<u64> {
         if length > self.capacity {
             return Err(Error::Invalid(format!("a prefix sum of {length} values, made for {} at most", self.capacity)));
@@ -75,7 +75,7 @@ impl PrefixSum {
         let blocks = u32::try_from(tiles.min(MAX_BLOCKS)).unwrap_or(u32::MAX);
         let (shape, single) = (self.share.shape(blocks, THREADS, 0), self.share.shape(1, THREADS, 0));
         let (tile_sums, total) = (self.tile_sums.view_mut().address(), self.total.view_mut().address());
-        // SAFETY: the parameters are the kernels' own, `tile_sums` has room for every tile and `to` for every value, and the
+        // SAFETY: the parameters match the kernels, `tile_sums` has room for every tile and `to` for every value, and the
         // callers' borrows outlive the stream's work, which is waited for below, also after an error.
         let launched = unsafe {
             self.sum_tiles

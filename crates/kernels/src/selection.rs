@@ -12,27 +12,27 @@ use crate::share::Share;
 
 const THREADS: u32 = 256;
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
-/// As `kSelectionColumns` and `kSelectionAggregates` have it.
+/// Equal to `kSelectionColumns` and `kSelectionAggregates`.
 const MOST_COLUMNS: usize = 16;
 const MOST_AGGREGATES: usize = 8;
-/// Where a column of a page may start: at a line of CPU memory as GPUs read it.
+/// The alignment of a page's columns in bytes: a line of CPU memory, as GPUs read it.
 const ALIGNMENT: u64 = 128;
-/// Words of the result of an aggregate.
+/// Words in the result of an aggregate.
 const RESULT_WORDS: usize = 3;
 
-/// A column, as kernels read it.
+/// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SelectionColumn {
-    /// Whether values have 8 bytes; if not, 4. They are signed.
+    /// Whether values are 8 bytes wide instead of 4. They are signed.
     pub is_wide: bool,
-    /// Whether some may be null.
+    /// Whether values may be null.
     pub nullable: bool,
 }
 
-/// Rows whose value of a column lies between two, both included. Nulls do not.
+/// A filter on a column's values, with inclusive bounds. Nulls do not pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SelectionRange {
-    /// Which column.
+    /// The index of the column.
     pub column: usize,
     /// The lowest value.
     pub lowest: i64,
@@ -43,7 +43,7 @@ pub struct SelectionRange {
 /// An aggregate over the selected rows whose columns are not null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SelectionAggregate {
-    /// How many there are.
+    /// The number of rows.
     Count(usize),
     /// The sum, modulo 2^128.
     Sum(usize),
@@ -55,41 +55,42 @@ pub enum SelectionAggregate {
     Max(usize),
 }
 
-/// What is selected and aggregated.
+/// Filters and aggregates over a set of columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelectionPlan {
     /// The columns.
     pub columns: Vec<SelectionColumn>,
-    /// A row is selected if it is in all of them.
+    /// The filters. A row is selected if it passes all of them.
     pub ranges: Vec<SelectionRange>,
-    /// What selected rows are aggregated to.
+    /// The aggregates over the selected rows.
     pub aggregates: Vec<SelectionAggregate>,
 }
 
-/// Where a page of rows has its columns.
+/// The layout of the columns in a page of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelectionPage {
-    /// For each column the bytes of its values and, if it is nullable, of its validity, a bit a row from the lowest on.
+    /// For each column the byte range of its values and, if it is nullable, of its validity bitmap, one bit per row from the
+    /// lowest on.
     pub columns: Vec<(Range<u64>, Range<u64>)>,
     /// Bytes of the page.
     pub bytes: u64,
 }
 
-/// An aggregate of some rows.
+/// The result of an aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SelectionValue {
-    /// How many rows it is of.
+    /// The number of rows aggregated.
     pub rows: u64,
-    /// The value; of a count, or if there are no rows, nothing of meaning.
+    /// The value. Unspecified for a count, or if there are no rows.
     pub value: i128,
 }
 
-/// What came of some rows.
+/// The results of a selection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelectionTotals {
-    /// Rows that were selected.
+    /// The number of selected rows.
     pub selected: u64,
-    /// The aggregates, in the order of the plan.
+    /// The aggregate values, in the order of the plan.
     pub values: Vec<SelectionValue>,
 }
 
@@ -118,7 +119,7 @@ struct AggregateArguments {
     padding: u32,
 }
 
-/// As `selection.cuh` has it.
+/// The layout of `selection.cuh`.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct SelectionArguments {
@@ -132,10 +133,10 @@ pub(crate) struct SelectionArguments {
 }
 
 impl SelectionPlan {
-    /// Whether kernels can do it; they keep a little of each column, range and aggregate in registers.
+    /// Checks that kernels support the plan. They keep state of each column, range and aggregate in registers.
     ///
     /// # Errors
-    /// If it has more than 16 columns, 16 ranges or 8 aggregates, or names a column that there is not.
+    /// If it has more than 16 columns, 16 ranges or 8 aggregates, or refers to a column that does not exist.
     pub fn check(&self) -> Result<()> {
         for (name, number, most) in [
             ("columns", self.columns.len(), MOST_COLUMNS),
@@ -159,7 +160,7 @@ impl SelectionPlan {
         }
     }
 
-    /// Where a page of so many rows has its columns.
+    /// The layout of the columns in a page of `rows` rows.
     pub fn page(&self, rows: u64) -> SelectionPage {
         let mut bytes = 0;
         let mut place = |length: u64| {
@@ -178,16 +179,16 @@ impl SelectionPlan {
         SelectionPage { columns, bytes }
     }
 
-    /// The most rows of a page of so many bytes.
+    /// The maximum number of rows in a page of `bytes` bytes.
     pub fn page_rows(&self, bytes: u64) -> u64 {
         let bits = |column: &SelectionColumn| (if column.is_wide { 64 } else { 32 }) + u64::from(column.nullable);
         let bits: u64 = self.columns.iter().map(bits).sum();
-        // What alignment takes of each column and its validity.
+        // Padding that alignment may add for each column and its validity bitmap.
         let spare = (ALIGNMENT + 4) * 2 * self.columns.len() as u64;
         bytes.saturating_sub(spare) * 8 / bits.max(1)
     }
 
-    /// Bytes of so many rows in pages that start at multiples of `chunk` bytes.
+    /// Bytes of `rows` rows in pages that start at multiples of `chunk` bytes.
     pub fn bytes(&self, rows: u64, chunk: u64) -> u64 {
         let page_rows = self.page_rows(chunk).max(1);
         let full = rows.saturating_sub(1) / page_rows;
@@ -196,7 +197,7 @@ impl SelectionPlan {
 }
 
 impl SelectionAggregate {
-    /// The function as kernels know it, and the columns; the second is the first where there is but one.
+    /// The kernels' number of the function, and its columns. With one column, both are the same.
     fn arguments(self) -> (u32, usize, usize) {
         match self {
             Self::Count(column) => (0, column, column),
@@ -207,7 +208,7 @@ impl SelectionAggregate {
         }
     }
 
-    /// The words that the result starts with.
+    /// The initial words of the result.
     fn start(self) -> [u64; RESULT_WORDS] {
         match self {
             Self::Min(_) | Self::Max(_) => [i64::MIN as u64, 0, 0],
@@ -220,14 +221,14 @@ impl SelectionAggregate {
             Self::Count(_) => 0,
             Self::Sum(_) | Self::SumOfProducts(..) => (u128::from(high) << 64 | u128::from(low)) as i128,
             Self::Max(_) => i128::from(low as i64),
-            // Kernels look for the largest complement.
+            // Kernels compute the maximum of the complements.
             Self::Min(_) => i128::from(!(low as i64)),
         };
         SelectionValue { rows, value }
     }
 }
 
-/// Selects and aggregates.
+/// A kernel that selects and aggregates.
 #[derive(Debug)]
 pub struct Selection {
     plan: SelectionPlan,
@@ -236,9 +237,9 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// With branching a row is done with at the first range that it is not in, and what it
-    /// would read further does not cross the link; if not, everything is read and computed, and what does not count is masked
-    /// (predication; paper 2, section 7.2.4).
+    /// Loads the kernel for a plan. With `branching`, a row is skipped at the first range that it does not pass, and its
+    /// remaining values need not cross the link. Otherwise all values are read and computed, and those of rows not selected
+    /// are masked (predication; paper 2, section 7.2.4).
     ///
     /// # Errors
     /// As [`SelectionPlan::check`], or if the device is lost.
@@ -254,14 +255,14 @@ impl Selection {
         &self.plan
     }
 
-    /// Selects and aggregates `rows` rows, which come by a transfer method. They lie in pages: each starts at a multiple of the
-    /// pipeline's chunk, has as many rows as fit one ([`SelectionPlan::page_rows`]) but for the last, which has the rest, and
-    /// its columns where [`SelectionPlan::page`] says. Reads every column once at most. Takes some 200 bytes of GPU memory while it
-    /// runs.
+    /// Selects and aggregates `rows` rows, which a transfer method brings to the GPU. They are stored in pages. Each page
+    /// starts at a multiple of the pipeline's chunk and has the layout of [`SelectionPlan::page`]. Each page is full
+    /// ([`SelectionPlan::page_rows`]), except the last, which has the remaining rows. Reads every column at most once. Takes
+    /// about 200 bytes of GPU memory during the run.
     ///
     /// # Errors
-    /// If the method cannot read the source, the source is shorter than its pages, there is no memory for the result, or the
-    /// device fails.
+    /// If the method cannot read the source, the source is shorter than its pages, memory for the result is not available, or
+    /// the device fails.
     pub fn run_transferred(
         &self,
         pipeline: &mut TransferPipeline,
@@ -283,9 +284,9 @@ impl Selection {
             let blocks = self.share.blocks(BLOCKS_PER_MULTIPROCESSOR);
             let needed = u32::try_from(arguments.rows.div_ceil(u64::from(THREADS))).unwrap_or(u32::MAX);
             let shape = self.share.shape(blocks.min(needed), THREADS, 0);
-            // SAFETY: the parameter is the kernel's own; its columns lie within the view, as `arguments` has seen to, and the results
-            // have room for every aggregate; both are there until the pipeline ends, which waits for its streams, also after
-            // an error.
+            // SAFETY: the parameter matches the kernel; `arguments` has checked that its columns lie within the view, and the
+            // results have room for every aggregate; both are valid until the pipeline ends, which waits for its streams,
+            // also after an error.
             unsafe { self.function.launch(stream, shape, Arguments::default().with(&arguments)) }
         })?;
         let words: Vec<u64> = results.read(&result_stream, self.plan.aggregates.len() * RESULT_WORDS + 1)?;
@@ -295,7 +296,7 @@ impl Selection {
         Ok(SelectionTotals { selected: words.last().copied().unwrap_or(0), values })
     }
 
-    /// The columns of a page, checked against its size.
+    /// The kernel arguments for a page, checked against its size.
     fn arguments(&self, page: View<'_>, rows: u64, results: &DeviceBuffer) -> Result<SelectionArguments> {
         let places = self.plan.page(rows);
         let mut arguments = SelectionArguments {

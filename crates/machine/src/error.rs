@@ -3,11 +3,11 @@ use std::fmt::Display;
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
 
-/// What calls of this crate return.
+/// The result of calls of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something about the machine failed, as a sentence for the user.
-// Each variant's message says what it is, with the fields it has.
+/// An error of the machine, as a sentence for the user.
+// The message of each variant documents the variant and its fields.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -44,7 +44,7 @@ pub enum Error {
     NoPeerAccess { device: usize, peer: usize },
     #[error("the transfer method {method} does not work here: {reason}")]
     TransferRefused { method: &'static str, reason: String },
-    /// A caller broke a rule that is written where it is called.
+    /// The caller violated a documented precondition.
     #[error("{0}")]
     Invalid(String),
     #[error(
@@ -56,11 +56,11 @@ pub enum Error {
 }
 
 impl Error {
-    /// What a driver call returned, told with what was being done.
+    /// Converts the error of a driver call. `what` names the operation that failed.
     pub(crate) fn driver(what: &'static str, device: usize, error: DriverError) -> Self {
         let reason = reason(error);
         match error.0 {
-            // After these the context is of no more use, whatever is called.
+            // After these errors the context is unusable, whatever is called.
             CUresult::CUDA_ERROR_LAUNCH_FAILED
             | CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
             | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
@@ -76,7 +76,7 @@ impl Error {
         }
     }
 
-    /// Whether the GPU is of no more use to this process.
+    /// Whether this process can no longer use the GPU.
     pub fn is_device_lost(&self) -> bool {
         matches!(self, Self::DeviceLost { .. })
     }

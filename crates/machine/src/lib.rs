@@ -1,6 +1,6 @@
-//! The floor below all others: which processors, memories and links there are, and memory with a placement.
+//! The lowest layer: the processors, memories and links of the machine, and memory with a placement.
 //!
-//! This is the only crate that calls the CUDA driver. It knows nothing of keys or joins.
+//! This is the only crate that calls the CUDA driver. It has no notion of keys or joins.
 
 #![deny(missing_docs)]
 

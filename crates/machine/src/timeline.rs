@@ -1,19 +1,20 @@
-//! What timelines are made of: a clock, and numbers for lanes.
+//! Building blocks of timelines: a clock, and numbers for lanes.
 //!
-//! Every floor says by spans of the crate `tracing` what it does, which costs one load while nobody listens. Each is
-//! something that threads do from entering it to leaving it. Fields say more of some of them:
+//! Every layer reports its work as spans of the crate `tracing`, which costs one load while no subscriber listens. A span is work
+//! that a thread does from entering it to leaving it. Some fields add information:
 //!
 //! | field | |
 //! |---|---|
-//! | `group`, `lane` | The span is also drawn there, from its beginning to its end, and when it was entered. |
-//! | `title` | Its name, if that is not the same for all of its kind. |
-//! | `begin_ns`, `end_ns` | Of an event: it tells of something that is over, by [`nanoseconds`]. |
+//! | `group`, `lane` | The span is also drawn in this lane of this group, from beginning to end, and when it was entered. |
+//! | `title` | The span's title, if it is not the same for all spans of its kind. |
+//! | `begin_ns`, `end_ns` | Only for events: the event describes work that began and ended at these times, by [`nanoseconds`]. |
 //!
-//! All other fields are figures of the span.
+//! All other fields are values that describe the span.
 //!
-//! Spans have the level DEBUG. What streams of GPUs did is told by events of the target [`GPU_STREAMS`] at the level TRACE: timing it
-//! costs two events of the driver for each kernel and copy, and now and then a wait, which nobody should pay who only wants the
-//! spans. So a subscriber that takes DEBUG of everything does not ask for it; one that wants it enables that target.
+//! Spans have the level DEBUG. Work of GPU streams is reported as events of the target [`GPU_STREAMS`] at the level TRACE.
+//! Timing it costs two driver events for each kernel and copy, and an occasional wait, which subscribers that only want the
+//! spans should not pay. A subscriber to DEBUG of all targets therefore does not enable it; one that wants it must enable that
+//! target.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -21,24 +22,24 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-/// The target of the events that tell when streams of GPUs did what they were asked for. Streams are timed only while somebody
-/// listens to it, at the level TRACE. Beside the fields of all timelines an event has `bytes`, if it was a copy, and `asked_in`, the
-/// name of the span, of those that are listened to, in which the stream was asked.
+/// The target of events that report when GPU streams did their work. Streams are timed only while a subscriber listens to it at
+/// the level TRACE. Besides the fields of all timelines, an event has `bytes` if it was a copy, and `asked_in`, the name of the
+/// enabled span in which the work was queued.
 pub const GPU_STREAMS: &str = "overspill::gpu_streams";
 
-/// Nanoseconds since this process first asked.
+/// Nanoseconds since the first call in this process.
 pub fn nanoseconds() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Numbers for what comes and goes, so that few lanes do for many streams, joins and threads.
+/// Reusable numbers for short-lived objects, so that a few lanes serve many streams, joins and threads.
 #[derive(Debug, Default)]
 pub struct Numbers {
     taken: Mutex<BTreeSet<u64>>,
 }
 
-/// A number that nobody else has until it is dropped.
+/// A number that is reserved until this is dropped.
 #[derive(Debug)]
 pub struct Number {
     number: u64,
@@ -46,12 +47,12 @@ pub struct Number {
 }
 
 impl Numbers {
-    /// None is taken.
+    /// Creates the set with all numbers free.
     pub const fn new() -> Self {
         Self { taken: Mutex::new(BTreeSet::new()) }
     }
 
-    /// The smallest number from 1 on that nobody has.
+    /// Takes the smallest free number, from 1 on.
     pub fn take(&'static self) -> Number {
         let mut taken = self.taken.lock();
         let mut number = 1;

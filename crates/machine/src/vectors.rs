@@ -1,26 +1,26 @@
-//! Vector instructions that not every processor of an architecture has, chosen while the program runs.
+//! Vector instructions that not every processor of an architecture has, selected at run time.
 
 use crate::memory::CacheLine;
 
-/// Vector instructions that a loop is compiled for. To have a value is to know that this processor has them.
+/// Vector instructions that a loop is compiled for. A value of the type proves that this processor has them.
 pub trait Vectors: Copy {
-    /// Which of the first four words of a line are equal to `word`: a bit for each, from the lowest on.
+    /// Compares the first four words of a line with `word`. Returns one bit for each equal word, from the lowest bit on.
     fn equal_to(self, line: &CacheLine, word: u64) -> u32;
-    /// Stores a line without reading it first and without keeping it in the cache (non-temporal), where the processor can.
+    /// Stores a line without reading it first and without keeping it in the cache (non-temporal), if the processor supports that.
     ///
     /// # Safety
-    /// Before anybody reads or writes the line again, this thread must wait for its stores, as
+    /// Before any thread reads or writes the line again, this thread must wait for its stores, as
     /// [`write_past_cache`](crate::memory::write_past_cache) does.
     unsafe fn store_past_cache(self, to: &mut CacheLine, line: &CacheLine);
 }
 
 /// A loop that is compiled for each kind of [`Vectors`].
 ///
-/// Its `run` and what that calls must be inlined always, or they are compiled for every processor alike.
+/// `run` and the functions it calls must always be inlined; otherwise they are compiled without the vector instructions.
 pub trait VectorLoop {
-    /// What the loop gives.
+    /// The result of the loop.
     type Output;
-    /// Runs it with the instructions of `vectors`.
+    /// Runs the loop with the instructions of `vectors`.
     fn run(self, vectors: impl Vectors) -> Self::Output;
 }
 
@@ -34,7 +34,7 @@ pub fn with_widest_vectors<L: VectorLoop>(work: L) -> L::Output {
     work.run(Baseline)
 }
 
-/// What every processor of the architecture has.
+/// The instructions that every processor of the architecture has.
 #[derive(Debug, Clone, Copy)]
 pub struct Baseline;
 
@@ -53,7 +53,7 @@ impl Vectors for Baseline {
                 let word = _mm_set1_epi64x(word as i64);
                 let equal = |low: u64, high: u64| {
                     let halves: __m128i = _mm_cmpeq_epi32(_mm_set_epi64x(high as i64, low as i64), word);
-                    // Both halves of a word must be.
+                    // Both halves of a word must be equal.
                     let swapped = _mm_shuffle_epi32::<0b10_11_00_01>(halves);
                     _mm_movemask_pd(_mm_castsi128_pd(_mm_and_si128(halves, swapped))) as u32
                 };
@@ -75,7 +75,7 @@ impl Vectors for Baseline {
             let (to, from): (*mut __m128i, *const __m128i) =
                 (std::ptr::from_mut(to).cast(), std::ptr::from_ref(line).cast());
             for part in 0..size_of::<CacheLine>() / size_of::<__m128i>() {
-                // SAFETY: within lines that are borrowed, and aligned as they are; every processor of this architecture has SSE2.
+                // SAFETY: within borrowed lines, and aligned like them. Every processor of this architecture has SSE2.
                 unsafe { _mm_stream_si128(to.add(part), _mm_load_si128(from.add(part))) };
             }
         }
@@ -95,7 +95,7 @@ mod avx2 {
 
     use super::{CacheLine, VectorLoop, Vectors};
 
-    /// Four words at a time, and instructions on bits that leave no flags behind: of x86-64-v3, what loops over keys use.
+    /// Four words at a time, and bit instructions that do not set flags: the part of x86-64-v3 that loops over keys use.
     #[derive(Debug, Clone, Copy)]
     pub(super) struct Avx2(());
 
@@ -114,7 +114,7 @@ mod avx2 {
             fn run<L: VectorLoop>(vectors: Avx2, work: L) -> L::Output {
                 work.run(vectors)
             }
-            // SAFETY: `self` is made only where the processor has all of these.
+            // SAFETY: `self` is created only if the processor has all of these features.
             unsafe { run(self, work) }
         }
     }
@@ -125,12 +125,12 @@ mod avx2 {
             #[target_feature(enable = "avx2")]
             #[inline]
             fn equal_to(line: &CacheLine, word: u64) -> u32 {
-                // SAFETY: a line has 64 bytes and is aligned to as many.
+                // SAFETY: a line has 64 bytes and is aligned to 64 bytes.
                 let words = unsafe { _mm256_load_si256(std::ptr::from_ref(line).cast()) };
                 let equal = _mm256_cmpeq_epi64(words, _mm256_set1_epi64x(word as i64));
                 _mm256_movemask_pd(_mm256_castsi256_pd(equal)) as u32
             }
-            // SAFETY: `self` is made only where the processor has it.
+            // SAFETY: `self` is created only if the processor has AVX2.
             unsafe { equal_to(line, word) }
         }
 
@@ -142,11 +142,11 @@ mod avx2 {
                 let (to, from): (*mut __m256i, *const __m256i) =
                     (std::ptr::from_mut(to).cast(), std::ptr::from_ref(line).cast());
                 for part in 0..size_of::<CacheLine>() / size_of::<__m256i>() {
-                    // SAFETY: within lines that are borrowed, and aligned as they are.
+                    // SAFETY: within borrowed lines, and aligned like them.
                     unsafe { _mm256_stream_si256(to.add(part), _mm256_load_si256(from.add(part))) };
                 }
             }
-            // SAFETY: `self` is made only where the processor has it.
+            // SAFETY: `self` is created only if the processor has AVX2.
             unsafe { store(to, line) }
         }
     }
@@ -156,7 +156,7 @@ mod avx2 {
 mod tests {
     use super::*;
 
-    /// Compares a line with some words.
+    /// Compares a line with each word of a slice.
     struct Compared<'a>(&'a CacheLine, &'a [u64]);
 
     impl VectorLoop for Compared<'_> {

@@ -1,8 +1,9 @@
 //! Joins of CPU and GPU together (paper 2, section 6).
 //!
-//! Morsels give each processor what it manages, so that rates add up until CPU memory has no time left. A row takes of
-//! it `bytes / read + random accesses / random reads`, whoever works on it; where it does not suffice the GPU is served
-//! first, which asks for less of it. So a second processor never slows the first, which the papers' scheduler aims at.
+//! Each processor takes morsels as fast as it can, so that rates add up until CPU memory is fully used. A row takes CPU
+//! memory `bytes / read + random accesses / random reads`, on either processor. If CPU memory does not suffice, the GPU is
+//! served first, as it needs less of it per row. A second processor so never slows the first, which is the goal of the
+//! papers' scheduler.
 
 use super::cpu::Processors;
 use super::gpu_no_partition::{self, probe_bytes, slots_of_probe};
@@ -11,20 +12,20 @@ use super::{Site, launch, longest};
 use crate::machine::{Cpu, Gpu};
 use crate::prediction::{Bound, Cost, LinkBytes, Refusal};
 
-/// Cores that stage what is copied between pageable memory and a GPU (paper 2, section 7.2.1).
+/// Cores that stage copies between pageable memory and a GPU (paper 2, section 7.2.1).
 const STAGING_CORES: f64 = 4.0;
 
-/// Kernels that the GPU is given for its batches of morsels, more than which hide their launches behind work.
+/// Launches that the GPU waits for. It processes batches of morsels, and the launches of further batches overlap with work.
 const LAUNCHES: f64 = 2.0;
 
-/// A processor at a phase: seconds that it takes for a row alone, and seconds that CPU memory takes for it.
+/// A processor in a phase: the seconds per row that it takes alone, and the seconds per row of CPU memory.
 #[derive(Debug, Clone, Copy)]
 struct Worker {
     row: f64,
     memory: f64,
 }
 
-/// `het`: one table in CPU memory.
+/// `het`: one shared table in CPU memory.
 pub(crate) fn het(site: &Site<'_>) -> Result<Cost, Refusal> {
     let (gpu, join) = (site.gpu()?, site.join);
     if !gpu.link.system_atomics {
@@ -53,7 +54,7 @@ pub(crate) fn het(site: &Site<'_>) -> Result<Cost, Refusal> {
     Ok(cost)
 }
 
-/// `gpu_het`: the GPU builds a table in its memory, of which the CPU gets a copy.
+/// `gpu_het`: the GPU builds a table in its memory, and the CPU gets a copy.
 pub(crate) fn gpu_het(site: &Site<'_>) -> Result<Cost, Refusal> {
     let (gpu, join) = (site.gpu()?, site.join);
     let launch = launch(gpu)?;
@@ -86,7 +87,7 @@ fn cpu_probe(site: &Site<'_>, processors: &Processors<'_>, table: &HybridTable) 
     }
 }
 
-/// Seconds of a row of which so many bytes cross the link and for which so many slots are accessed.
+/// Seconds per row, with `row_bytes` bytes over the link and `slots` slot accesses.
 fn gpu_row(
     site: &Site<'_>,
     gpu: &Gpu,
@@ -99,24 +100,24 @@ fn gpu_row(
     Ok(link::seconds(&gpu.link, site.memory, row_bytes, 0.0).max(near.1 + far.1))
 }
 
-/// Bytes a second from GPU memory to pageable CPU memory.
+/// Bytes per second from GPU memory to pageable CPU memory.
 fn copy_rate(cpu: &Cpu, gpu: &Gpu) -> f64 {
     gpu.link.write.min(cpu.copy * (STAGING_CORES / cpu.cores.max(1) as f64).min(1.0))
 }
 
-/// What both manage of a phase.
+/// The combined throughput of both processors in a phase.
 #[derive(Debug, Clone, Copy)]
 struct Team {
-    /// Rows a second.
+    /// Rows per second.
     rate: f64,
-    /// The share of rows that the GPU takes.
+    /// The share of rows that the GPU processes.
     gpu_share: f64,
-    /// Whether CPU memory holds them up.
+    /// Whether CPU memory limits the CPU.
     waits: bool,
 }
 
 impl Team {
-    /// Each as fast as it is alone, while CPU memory has time; the GPU first, which takes less of it for a row.
+    /// Each processor runs at its own rate while CPU memory suffices. The GPU comes first, as it needs less of it per row.
     fn new(cpu: Worker, gpu: Worker) -> Self {
         let by_gpu = (1.0 / gpu.row).min(1.0 / gpu.memory);
         let left = (1.0 - by_gpu * gpu.memory).max(0.0);

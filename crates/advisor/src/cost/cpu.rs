@@ -1,6 +1,6 @@
 //! The strategies of the CPU.
 //!
-//! A row of so many bytes takes all threads together, in seconds, beyond the caches:
+//! The seconds per row of `row` bytes, over all threads together, for data beyond the caches:
 //!
 //! ```text
 //! lookup    = max(1 / random reads, latency / (misses * threads), lookup work / threads, row / read)
@@ -9,9 +9,9 @@
 //! radix     = max(row / copied + row / read,       (partition work + lookup work) / threads)
 //! ```
 //!
-//! Threads are those of the join, of which few do not get all the random reads that the memories give: each has its
-//! misses outstanding at once, as many as were outstanding when all processors read, 10 at least. Lookups go to memory
-//! for the share of the table that the last-level caches do not hold.
+//! Threads are the join's. A few threads do not reach the random read rate of memory: each has a limited number of misses
+//! outstanding, as many as when all processors read, and at least 10. Lookups access memory for the share of the table that
+//! the last-level caches do not hold.
 
 use overspill_machine::measure::RowWork;
 use serde::{Deserialize, Serialize};
@@ -21,59 +21,60 @@ use crate::join::Side;
 use crate::machine::Cpu;
 use crate::prediction::{Bound, Cost, Refusal};
 
-/// The bytes that `radix` moves of a probe row: its key, and the columns that are needed.
+/// Bytes that `radix` moves per probe row: its key and the required columns.
 const ROW_BYTES: f64 = 16.0;
 
-/// Cache misses that a thread has outstanding at once, at least.
+/// The minimum number of cache misses that a thread has outstanding.
 const MISSES: f64 = 10.0;
 
-/// Partitioning must promise so much less to be chosen: it takes memory, and is given up where columns have nulls.
+/// Partitioning is chosen only if it takes at most this share of the time without: it takes memory, and is given up if
+/// columns have nulls.
 pub(crate) const ADVANTAGE: f64 = 0.9;
 
-/// Memory accesses of a random write: the line is read, and written back.
+/// Memory accesses per random write: the line is read and written back.
 const ACCESSES_OF_WRITE: f64 = 2.0;
 
-/// What a probe row of 16 bytes costs the processors of a machine when the hash table is far larger than the caches.
+/// The costs of a 16-byte probe row on a machine's processors when the hash table is far larger than the caches.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ProbeRows {
-    /// Seconds of a probe row that looks into the table as it comes, of all processors together.
+    /// Seconds per probe row that is looked up without partitioning, over all processors.
     pub no_partition: f64,
-    /// The same of one that is partitioned first.
+    /// Seconds per probe row that is partitioned first.
     pub radix: f64,
-    /// Probe rows are partitioned if the table has more bytes, those of the last-level caches; `None` if they never
-    /// are.
+    /// Probe rows are partitioned if the table is larger than this number of bytes, the size of the last-level caches. `None`
+    /// if they are never partitioned.
     pub partitioned_beyond: Option<u64>,
 }
 
 impl ProbeRows {
-    /// For joins of so many threads.
+    /// The costs for joins with `threads` threads.
     pub fn new(cpu: &Cpu, threads: usize) -> Self {
         let processors = Processors::new(cpu, threads);
         let no_partition = longest(&processors.lookups(ROW_BYTES, f64::INFINITY).map(|(_, seconds)| seconds));
         let radix = processors.partitioned_row(ROW_BYTES, Partitioning { passes: 1.0, efficiency: 1.0 });
-        // Not so if a rate is missing.
+        // False if a rate is missing.
         let is_better = radix.total() < no_partition * ADVANTAGE && no_partition.is_finite();
         Self { no_partition, radix: radix.total(), partitioned_beyond: is_better.then_some(cpu.last_level_cache) }
     }
 }
 
-/// The threads of a join on the processors of a machine.
+/// The threads of a join on a machine's processors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Processors<'a> {
     cpu: &'a Cpu,
     threads: f64,
 }
 
-/// How a side is partitioned.
+/// The partitioning of a side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Partitioning {
-    /// Over all rows.
+    /// The number of passes over all rows.
     pub(crate) passes: f64,
-    /// Of the partitioner's instructions, at this fanout.
+    /// The efficiency of the partitioner's instructions at this fanout.
     pub(crate) efficiency: f64,
 }
 
-/// Seconds of a row that is partitioned and then joined, and what they are spent for.
+/// Seconds per row to partition and then join it, each with its bound.
 struct PartitionedRow {
     partition: (Bound, f64),
     join: (Bound, f64),
@@ -91,17 +92,17 @@ impl<'a> Processors<'a> {
         Self { cpu, threads: (threads.max(1) as f64).min(processors) }
     }
 
-    /// Seconds of a read at a random place of memory.
+    /// Seconds per random read of memory.
     fn random_read(&self) -> f64 {
         self.waiting().max(1.0 / self.cpu.random_reads)
     }
 
-    /// Seconds of a write at a random place of memory.
+    /// Seconds per random write of memory.
     fn random_write(&self) -> f64 {
         self.waiting().max(self.memory_of_write())
     }
 
-    /// Seconds of a miss, if so many are outstanding as the threads have.
+    /// Seconds per cache miss, with as many misses outstanding as the threads have.
     fn waiting(&self) -> f64 {
         let latency = self.cpu.latency * 1e-9;
         let misses = (self.cpu.random_reads * latency / self.cpu.threads.max(1) as f64).max(MISSES);
@@ -112,18 +113,18 @@ impl<'a> Processors<'a> {
         ACCESSES_OF_WRITE / self.cpu.random_reads
     }
 
-    /// The share of a table that the last-level caches do not hold.
+    /// The share of a table that exceeds the last-level caches.
     fn uncached(&self, table_bytes: f64) -> f64 {
         let cached = self.cpu.last_level_cache as f64;
         if table_bytes > cached { 1.0 - cached / table_bytes } else { 0.0 }
     }
 
-    /// What a lookup takes at a time in a table of so many bytes that all threads share.
+    /// The concurrent costs of a lookup in a table of `table_bytes` bytes that all threads share.
     pub(crate) fn lookups(&self, row_bytes: f64, table_bytes: f64) -> [(Bound, f64); 3] {
         self.accesses(row_bytes, table_bytes, self.random_read())
     }
 
-    /// The same of an insert.
+    /// As `lookups`, for an insert.
     pub(crate) fn inserts(&self, row_bytes: f64, table_bytes: f64) -> [(Bound, f64); 3] {
         self.accesses(row_bytes, table_bytes, self.random_write())
     }
@@ -139,18 +140,18 @@ impl<'a> Processors<'a> {
         ]
     }
 
-    /// Seconds of the memory, whoever asks, to read a row in order and to look it up in a table.
+    /// Seconds of CPU memory, for either processor, to read a row in order and look it up in a table.
     pub(crate) fn memory_of_lookup(&self, row_bytes: f64, table_bytes: f64) -> f64 {
         row_bytes / self.cpu.read + self.uncached(table_bytes) / self.cpu.random_reads
     }
 
-    /// The same to insert it.
+    /// As `memory_of_lookup`, for an insert.
     pub(crate) fn memory_of_insert(&self, row_bytes: f64, table_bytes: f64) -> f64 {
         row_bytes / self.cpu.read + self.uncached(table_bytes) * self.memory_of_write()
     }
 
-    /// The partitions that are looked up one by one in a core's cache, or in its share of the last level if the buffers
-    /// of so many partitions would not fit; in two passes if neither does (paper 1, section 6.2.1, the Xeon).
+    /// Partitions that fit a core's cache. If the buffers of that many partitions would not fit the core's share of the last
+    /// level, partitions that fit this share; two passes if these would not fit either (paper 1, section 6.2.1, the Xeon).
     pub(crate) fn partitioning(&self, build_bytes: f64) -> Partitioning {
         let own = self.cpu.core_cache as f64;
         let share = own.max(self.cpu.last_level_cache as f64 / self.cpu.cores.max(1) as f64);
@@ -164,7 +165,7 @@ impl<'a> Processors<'a> {
         Partitioning { passes, efficiency: self.efficiency(bits) }
     }
 
-    /// Of partitioning by so many bits: a buffer of a cache line for each partition in a core's cache.
+    /// The efficiency of partitioning by `bits` bits, with a buffer of one cache line per partition in a core's cache.
     pub(crate) fn efficiency(&self, bits: f64) -> f64 {
         buffering_efficiency((bits.exp2() * self.cpu.cache_line as f64 / self.cpu.core_cache as f64).log2())
     }
@@ -181,21 +182,20 @@ impl<'a> Processors<'a> {
         PartitionedRow { partition: (bound, partition), join: (bound, join) }
     }
 
-    /// Seconds to partition a side once, its histogram first; results go to other memory.
+    /// Seconds to partition a side once after its histogram. Results are written to other memory.
     pub(crate) fn partition_side(&self, side: &Side, efficiency: f64) -> [(Bound, f64); 2] {
         let histogram = self.histogram(side.key_column());
         let work = side.rows() * self.cpu.row_work.partition / efficiency / self.threads;
         [(Bound::CpuMemory, histogram + side.bytes() / self.cpu.copy), (Bound::CpuWork, histogram + work)]
     }
 
-    /// Seconds to count the keys of a column by their partition: as long as it takes to read it (paper 1, section
-    /// 6.2.8).
+    /// Seconds to count the keys of a column by partition, which is the time to read it (paper 1, section 6.2.8).
     pub(crate) fn histogram(&self, column_bytes: f64) -> f64 {
         column_bytes / self.read()
     }
 
-    /// Bytes a second that the threads read in order. Each reads what its misses bring, or its share of what all read if that is
-    /// more.
+    /// Bytes per second that the threads read in order. Each thread reads what its misses allow, or its share of the total
+    /// rate if that is more.
     fn read(&self) -> f64 {
         let alone = self.cpu.cache_line as f64 / (self.waiting() * self.threads);
         let share = self.cpu.read / self.cpu.threads.max(1) as f64;
@@ -203,7 +203,7 @@ impl<'a> Processors<'a> {
     }
 }
 
-/// `no_partition`.
+/// The cost of `no_partition`.
 pub(crate) fn no_partition(site: &Site<'_>) -> Result<Cost, Refusal> {
     let join = site.join;
     site.check_cpu_memory("the hash table would", join.table_bytes())?;
@@ -213,7 +213,7 @@ pub(crate) fn no_partition(site: &Site<'_>) -> Result<Cost, Refusal> {
     Ok(cost)
 }
 
-/// Both sides at a table of so many bytes.
+/// Build and probe of a shared table of `table_bytes` bytes.
 fn shared_table(cost: &mut Cost, site: &Site<'_>, processors: &Processors<'_>, table_bytes: f64) {
     let all = |rows: f64, parts: [(Bound, f64); 3]| parts.map(|(bound, seconds)| (bound, rows * seconds));
     let [build, probe] = [site.join.build, site.join.probe];
@@ -221,7 +221,7 @@ fn shared_table(cost: &mut Cost, site: &Site<'_>, processors: &Processors<'_>, t
     cost.phase("probe", &all(probe.rows(), processors.lookups(probe.tuple_bytes as f64, table_bytes)));
 }
 
-/// `radix`.
+/// The cost of `radix`.
 pub(crate) fn radix(site: &Site<'_>) -> Result<Cost, Refusal> {
     let join = site.join;
     site.check_cpu_memory("the hash table would", join.table_bytes())?;
@@ -240,10 +240,10 @@ pub(crate) fn radix(site: &Site<'_>) -> Result<Cost, Refusal> {
     Ok(cost)
 }
 
-/// `hybrid`: never refused, as it spills; disks are not in the model.
+/// The cost of `hybrid`. It is never refused, as it spills. The model does not include disks.
 pub(crate) fn hybrid(site: &Site<'_>) -> Result<Cost, Refusal> {
     let join = site.join;
-    // Tables are the threads' own.
+    // Each thread has its own table.
     let own_tables = Cpu { shared_lookup: None, ..site.cpu.clone() };
     let processors = Processors::new(&own_tables, site.threads);
     let partition = |side: &Side| {

@@ -3,11 +3,11 @@
 //! ```text
 //! build = max(transfer of the build side, rows * slots * (g / random writes + (1 - g) / random writes on the link))
 //! probe = max(transfer of the probe side, the same with reads)
-//! g     = share of memory requests that find all their slots in GPU memory
+//! g     = share of memory requests with all slots in GPU memory
 //! ```
 //!
-//! Build and probe have rates of their own: random reads of GPU memory are 3.2 to 6 times as fast as writes (paper 1,
-//! section 6.2.9).
+//! Build and probe have separate rates: random reads of GPU memory are 3.2 to 6 times as fast as writes (paper 1, section
+//! 6.2.9).
 
 use super::link::{self, Access, HybridTable, SECTOR_BYTES};
 use super::{Site, launch};
@@ -15,10 +15,10 @@ use crate::join::Join;
 use crate::machine::Gpu;
 use crate::prediction::{Bound, Cost, LinkBytes, Refusal};
 
-/// Kernels that are launched: one a side.
+/// Kernel launches: one per side.
 const LAUNCHES: f64 = 2.0;
 
-/// `gpu_no_partition`.
+/// The cost of `gpu_no_partition`.
 pub(crate) fn gpu_no_partition(site: &Site<'_>) -> Result<Cost, Refusal> {
     let (gpu, join) = (site.gpu()?, site.join);
     let launch = launch(gpu)?;
@@ -39,7 +39,7 @@ pub(crate) fn gpu_no_partition(site: &Site<'_>) -> Result<Cost, Refusal> {
     Ok(cost)
 }
 
-/// The GPU builds a table.
+/// Adds the GPU's build of a table.
 pub(crate) fn build(cost: &mut Cost, site: &Site<'_>, gpu: &Gpu, table: &HybridTable) -> Result<(), Refusal> {
     let join = site.join;
     let transfer = link::seconds(&gpu.link, site.memory, join.build.bytes(), 0.0);
@@ -48,7 +48,7 @@ pub(crate) fn build(cost: &mut Cost, site: &Site<'_>, gpu: &Gpu, table: &HybridT
     Ok(())
 }
 
-/// Slots that are read for a probe row, on average.
+/// The average number of slots read per probe row.
 pub(crate) fn slots_of_probe(join: &Join) -> f64 {
     let rate = join.match_rate();
     rate * join.accesses_of_hit() + (1.0 - rate) * join.accesses_of_miss()
@@ -60,7 +60,7 @@ pub(crate) fn probe_bytes(gpu: &Gpu, join: &Join) -> f64 {
     link::probe_bytes(&gpu.link, probe.rows(), probe.tuple_bytes, probe.key_bytes, join.match_rate())
 }
 
-/// Accesses to both memories follow one another for a row; the transfer of rows runs beside them.
+/// Accesses to both memories are sequential for a row; the transfer of rows overlaps with them.
 fn with_transfer(transfer: f64, rows: f64, [near, far]: [(Bound, f64); 2]) -> [(Bound, f64); 2] {
     let bound = if near.1 > far.1 { near.0 } else { far.0 };
     [(Bound::Transfer, transfer), (bound, rows * (near.1 + far.1))]

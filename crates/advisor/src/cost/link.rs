@@ -1,37 +1,36 @@
-//! Seconds of the link, and of what the GPU does at random places over it.
+//! The cost of the link, and of the GPU's random accesses over it.
 
 use crate::machine::{Gpu, Link, Translation};
 use crate::prediction::{Bound, Refusal};
 
-/// Bytes of keys that a GPU takes in one memory request: a group of so many bytes of threads waits for the slowest of
-/// its accesses. Half the table cached is then as slow as none of it, and 4 % outside halve the gain, as in paper 1,
+/// Bytes of keys per memory request of a GPU. The threads that load these keys together wait for the slowest of their
+/// accesses. A table that is half cached is then as slow as an uncached one, and 4 % outside halve the gain, as in paper 1,
 /// section 6.2.7.
 const REQUEST_BYTES: f64 = 128.0;
 
-/// Bytes that a small read brings over a link, or from GPU memory (paper 1, sections 2.1 and 3.4.1).
+/// Bytes that a small read transfers over a link or from GPU memory (paper 1, sections 2.1 and 3.4.1).
 pub(crate) const SECTOR_BYTES: f64 = 32.0;
 
-/// Seconds to bring so many bytes to the GPU and so many back at the same time, where CPU memory gives and takes
-/// `memory` bytes a second.
+/// Seconds to transfer `to_gpu` bytes to the GPU and `to_cpu` bytes to the CPU at the same time. CPU memory reads and writes
+/// `memory` bytes per second.
 pub(crate) fn seconds(link: &Link, memory: f64, to_gpu: f64, to_cpu: f64) -> f64 {
     let both = to_gpu + to_cpu;
     super::longest(&[to_gpu / link.read, to_cpu / link.write, both / link.both, both / memory])
 }
 
-/// What is done at random places.
+/// A kind of random access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
 }
 
-/// A hash table that lies in GPU memory as far as it fits, and for the rest in CPU memory: the greedy layout of paper
-/// 2, section 5.3.
+/// A hash table in GPU memory up to a limit, and in CPU memory beyond it: the greedy layout of paper 2, section 5.3.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HybridTable {
-    /// Bytes of all of it.
+    /// Bytes of the table.
     pub(crate) bytes: f64,
-    /// Of them in GPU memory.
+    /// Bytes of the table in GPU memory.
     pub(crate) cached: f64,
     /// Bytes of a key.
     pub(crate) key_bytes: f64,
@@ -51,16 +50,16 @@ impl HybridTable {
         if self.bytes > 0.0 { self.cached / self.bytes } else { 1.0 }
     }
 
-    /// The share of memory requests all of whose slots lie in GPU memory.
+    /// The share of memory requests with all slots in GPU memory.
     ///
-    /// Times add up by this share: paper 2 (section 5.3) takes the mean of the throughputs of GPU and CPU memory by the
-    /// share of slots, and so promises half of the speed where half of the table is outside, which the paper's own
-    /// figures (17) and those of paper 1 (19) do not show.
+    /// Times are weighted by this share. Paper 2 (section 5.3) instead averages the throughputs of GPU and CPU memory,
+    /// weighted by the share of slots, and so predicts half the speed if half of the table is outside. Neither that paper's
+    /// figure 17 nor figure 19 of paper 1 shows this.
     pub(crate) fn cached_requests(&self) -> f64 {
         self.cached_share().powf((REQUEST_BYTES / self.key_bytes).max(1.0))
     }
 
-    /// Seconds of an access, of GPU memory and of CPU memory. `times` of them are needed for a row.
+    /// Seconds per row of accesses to GPU memory and to CPU memory, with `times` accesses per row.
     pub(crate) fn access(&self, gpu: &Gpu, access: Access, times: f64) -> Result<[(Bound, f64); 2], Refusal> {
         let requests = self.cached_requests();
         let near = if requests > 0.0 { times * requests / gpu_rate(gpu, access, self.bytes)? } else { 0.0 };
@@ -70,7 +69,7 @@ impl HybridTable {
     }
 }
 
-/// Accesses a second to GPU memory, or to the L2 cache if the table fits it.
+/// Accesses per second to GPU memory, or to the L2 cache if the table fits it.
 fn gpu_rate(gpu: &Gpu, access: Access, table_bytes: f64) -> Result<f64, Refusal> {
     match access {
         Access::Read if table_bytes <= gpu.l2_bytes as f64 => Ok(gpu.l2_random_reads.unwrap_or(gpu.random_reads)),
@@ -81,7 +80,7 @@ fn gpu_rate(gpu: &Gpu, access: Access, table_bytes: f64) -> Result<f64, Refusal>
     }
 }
 
-/// Seconds of an access of the GPU to CPU memory, within a range of so many bytes.
+/// Seconds per access of the GPU to a range of `range` bytes of CPU memory.
 pub(crate) fn over_link(link: &Link, access: Access, range: f64) -> Result<f64, Refusal> {
     let rate = match access {
         Access::Read => link.random_reads,
@@ -97,13 +96,13 @@ pub(crate) fn over_link(link: &Link, access: Access, range: f64) -> Result<f64, 
     if range <= far_bytes {
         return Ok(translated);
     }
-    // The pages of such a range drive one another out, so that nearly every access misses.
+    // Pages of such a range evict each other from the translation buffers, so that nearly every access misses.
     let misses = misses.ok_or(Refusal::RandomRange { needed: range, known: far_bytes })?;
     Ok(translated.max(1.0 / misses))
 }
 
-/// Bytes of the probe side that are read: all keys, and the transactions of the payload columns in which a row has a
-/// partner (paper 2, section 7.2.9).
+/// Bytes read of the probe side: all keys, and the transactions of payload columns with at least one matching row (paper 2,
+/// section 7.2.9).
 pub(crate) fn probe_bytes(link: &Link, rows: f64, tuple_bytes: u64, key_bytes: u64, match_rate: f64) -> f64 {
     let payload = tuple_bytes.saturating_sub(key_bytes) as f64;
     let rows_of_transaction = (link.transaction_bytes as f64 / payload.max(1.0)).max(1.0);

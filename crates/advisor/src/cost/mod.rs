@@ -1,4 +1,4 @@
-//! What each strategy costs on a machine.
+//! The cost of each strategy on a machine.
 
 pub(crate) mod cooperative;
 pub(crate) mod cpu;
@@ -11,13 +11,12 @@ use crate::machine::{Cpu, Gpu};
 pub(crate) use crate::prediction::Cost;
 use crate::prediction::Refusal;
 
-/// A machine at a join: its processors as fast as the size of the data leaves them, and what the join may have of the
-/// GPU.
+/// A machine during a join: its processors, slowed by the size of the data, and the join's share of the GPU.
 #[derive(Debug)]
 pub(crate) struct Site<'a> {
     pub(crate) cpu: Cpu,
-    /// Bytes a second of CPU memory, whose size does not slow the GPU (paper 1, section 6.2.6: 55.9 GiB/s each way of
-    /// 60 GiB).
+    /// CPU memory bandwidth in bytes per second. The size of the data does not reduce it for the GPU (paper 1, section 6.2.6:
+    /// 55.9 GiB/s each way of 60 GiB).
     pub(crate) memory: f64,
     pub(crate) threads: usize,
     pub(crate) gpu: Result<&'a Gpu, Refusal>,
@@ -29,12 +28,12 @@ impl Site<'_> {
         self.gpu.clone()
     }
 
-    /// Bytes of GPU memory that the join may have.
+    /// Bytes of GPU memory available to the join.
     pub(crate) fn gpu_memory(&self, gpu: &Gpu) -> f64 {
         self.join.gpu_memory_limit.map_or(gpu.memory_bytes, |limit| limit.min(gpu.memory_bytes)) as f64
     }
 
-    /// Refuses what CPU memory does not hold.
+    /// Refuses a strategy that needs more CPU memory than the machine has.
     pub(crate) fn check_cpu_memory(&self, what: &'static str, needed: f64) -> Result<(), Refusal> {
         match self.cpu.memory_bytes.map(|bytes| bytes as f64) {
             Some(limit) if needed > limit => Err(Refusal::CpuMemory { what, needed, limit }),
@@ -48,17 +47,17 @@ pub(crate) fn launch(gpu: &Gpu) -> Result<f64, Refusal> {
     gpu.launch.ok_or(Refusal::NotMeasured { figure: "how long the GPU takes to launch a kernel" })
 }
 
-/// The largest of some times.
+/// The maximum of `times`.
 pub(crate) fn longest(times: &[f64]) -> f64 {
     times.iter().copied().fold(0.0, f64::max)
 }
 
-/// How fast a partitioner that combines writes still is when its buffers are `doublings` times doubled past what the
-/// memory that holds them is good for: each doubling costs 8.2 %.
+/// The efficiency of a write-combining partitioner with `doublings` doublings of the fanout beyond what the memory for its
+/// buffers supports. Each doubling costs 8.2 %.
 ///
-/// Hierarchical partitions at 54 GiB/s up to the fanout at which a buffer still has a warp of tuples, and at 38.3 GiB/s
-/// when it has two (paper 1, section 6.2.6): (38.3 / 54)^(1/4) = 0.918. The CPU's partitioner loses as much in its
-/// caches: 22 % from fanout 2^12 to 2^14 (paper 1, section 6.2.1), of which partitioning is about half.
+/// Hierarchical partitions at 54 GiB/s up to the fanout at which a buffer still holds a warp of tuples, and at 38.3 GiB/s
+/// when it holds two (paper 1, section 6.2.6): (38.3 / 54)^(1/4) = 0.918. The CPU's partitioner loses as much in its caches:
+/// 22 % from fanout 2^12 to 2^14 (paper 1, section 6.2.1), about half of it due to partitioning.
 pub(crate) fn buffering_efficiency(doublings: f64) -> f64 {
     0.918f64.powf(doublings.max(0.0))
 }

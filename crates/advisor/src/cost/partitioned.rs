@@ -1,14 +1,13 @@
-//! Joins that the GPU does by partitions: `triton` (paper 1, section 5) and `cpu_partitioned` (paper 1, section 3.1).
+//! GPU joins of partitions: `triton` (paper 1, section 5) and `cpu_partitioned` (paper 1, section 3.1).
 //!
 //! ```text
-//! prefix sum           = key columns / what the threads read or / link, on the faster processor
+//! prefix sum           = key columns / read rate of the threads or / link, on the faster processor
 //! first pass           = max(transfer of relations in and spilled partitions out, cycles of all rows) / efficiency
 //! second pass and join = max(transfer of spilled partitions in and results out, work + transfer / 2)
 //! ```
 //!
-//! Transfers take `max(in / read, out / write, (in + out) / both)`. While the second pass waits for the link it holds
-//! half of the multiprocessors, so that the join goes on at half its speed (paper 1, section 5.2): hence `work +
-//! transfer / 2`.
+//! Transfers take `max(in / read, out / write, (in + out) / both)`. While the second pass waits for the link, it occupies
+//! half of the multiprocessors, and the join runs at half its speed (paper 1, section 5.2): hence `work + transfer / 2`.
 
 use super::cpu::Processors;
 use super::{Site, buffering_efficiency, launch, link};
@@ -20,53 +19,52 @@ use crate::triton_traffic::{PrefixSum, TritonTraffic, triton_link_bytes};
 /// Radix bits of a pass in GPU memory (paper 1, section 6.1).
 const SECOND_PASS_BITS: f64 = 9.0;
 
-/// The most radix bits of the first pass: the largest fanout that the paper measures Hierarchical with (paper 1,
+/// The maximum number of radix bits of the first pass: the largest fanout that the paper measures for Hierarchical (paper 1,
 /// section 6.2.6).
 const MOST_FIRST_PASS_BITS: f64 = 11.0;
 
-/// Tuples of a warp: a buffer that is flushed with fewer does not keep a warp busy (paper 1, section 6.2.6).
+/// Tuples per warp. Flushing a buffer with fewer tuples does not keep a warp busy (paper 1, section 6.2.6).
 const WARP: f64 = 32.0;
 
-/// Copies of a pair of partitions in GPU memory, of two pairs: as it was read, and partitioned again (paper 1, section
-/// 5.1).
+/// Copies of a pair of partitions in GPU memory: two pairs, each as read and as partitioned again (paper 1, section 5.1).
 const PIPELINE_COPIES: f64 = 4.0;
 
-/// The share of GPU memory that the pipeline of the second pass may have (paper 1, section 5.1: half of it).
+/// The share of GPU memory for the pipeline of the second pass (paper 1, section 5.1: half of it).
 const PIPELINE_SHARE: f64 = 0.5;
 
-/// Cycles of a multiprocessor for a row in a pass; the last pass with the join after it. The first pass is bound by its
-/// instructions below 25 multiprocessors of the V100, and by the link, at 4.2 G rows/s, above them: 25 * 1.53 GHz / 4.2
-/// G = 9; and 9 are what the join phase has left beside its memory traffic (paper 1, sections 6.2.3 and 6.2.12).
+/// Cycles of a multiprocessor per row and pass; those of the last pass include the join. In the first pass, instructions are
+/// the bound below 25 multiprocessors of the V100, and the link above, at 4.2 G rows/s: 25 * 1.53 GHz / 4.2 G = 9. The join
+/// phase also has 9 left beside its memory traffic (paper 1, sections 6.2.3 and 6.2.12).
 const CYCLES: f64 = 9.0;
 
-/// Kernels of a pair of partitions: prefix sum, partitioner, scheduler, join (paper 1, section 6.2.3).
+/// Kernels per pair of partitions: prefix sum, partitioner, scheduler, join (paper 1, section 6.2.3).
 const LAUNCHES_OF_PAIR: f64 = 4.0;
 
-/// Steps of the search for what is brought ahead, each of which leaves two thirds.
+/// Steps of the search for the share to bring ahead. Each step keeps two thirds of the interval.
 const SEARCH_STEPS: usize = 48;
 
-/// Kernels of the first pass: one a side.
+/// Kernels of the first pass: one per side.
 const LAUNCHES_OF_FIRST_PASS: f64 = 2.0;
 
-/// How a join is cut, and what is left of GPU memory.
+/// The parameters of a partitioned join.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     /// Radix bits of the first pass.
     first_bits: f64,
-    /// Passes in GPU memory, before the join.
+    /// Passes in GPU memory before the join.
     passes: f64,
-    /// Bytes of GPU memory that cache partitions.
+    /// Bytes of GPU memory for caching partitions.
     cache: f64,
-    /// Of the GPU's partitioner in the first pass.
+    /// The efficiency of the GPU's partitioner in the first pass.
     efficiency: f64,
 }
 
 impl Plan {
-    /// The plan that costs the least.
+    /// Returns the cost of the cheapest plan.
     ///
-    /// Partitions of the build side are to end up as large as a scratchpad: by 9 bits in the second pass, and the
-    /// others in the first, which takes more if two pairs of its partitions would not fit half the GPU memory, or where
-    /// smaller pairs leave enough memory to the cache.
+    /// Build partitions are finally to fit a scratchpad. The second pass uses 9 bits and the first pass the others. The first
+    /// pass uses more bits if two pairs of its partitions would not fit half of the GPU memory, or if smaller pairs leave
+    /// enough memory for the cache to pay off.
     fn cheapest(site: &Site<'_>, gpu: &Gpu, cost_of: impl Fn(&Self) -> Result<Cost, Refusal>) -> Result<Cost, Refusal> {
         let join = site.join;
         let gpu_memory = site.gpu_memory(gpu);
@@ -104,8 +102,8 @@ impl Plan {
         self.first_bits.exp2()
     }
 
-    /// Seconds of the GPU for a side in its own memory: a prefix sum reads the keys of a pass, the partitioner reads
-    /// and writes rows, the join reads them; and instructions.
+    /// Seconds of the GPU for a side in its own memory. In each pass a prefix sum reads the keys, and the partitioner reads
+    /// and writes the rows; the join then reads them. The cost of instructions is added.
     fn work(&self, gpu: &Gpu, side: &Side) -> f64 {
         let moved = self.passes * (side.key_column() + 2.0 * side.bytes()) + side.bytes();
         moved / gpu.bandwidth + self.passes * cycles(gpu, side.rows())
@@ -117,19 +115,19 @@ fn cycles(gpu: &Gpu, rows: f64) -> f64 {
     rows * CYCLES / (f64::from(gpu.multiprocessors) * gpu.clock)
 }
 
-/// Seconds of transfers in the second pass, and of its work beside them.
+/// Seconds of transfers in the second pass, and of the concurrent work.
 fn pipelined(transfer: f64, work: f64) -> [(Bound, f64); 2] {
     [(Bound::Transfer, transfer), (Bound::GpuWork, work + transfer / 2.0)]
 }
 
-/// The processor that counts keys sooner, and the seconds that it takes.
+/// The processor that counts the keys faster, and its time in seconds.
 pub(crate) fn prefix_sum(site: &Site<'_>, gpu: &Gpu, key_bytes: f64) -> (PrefixSum, f64) {
     let on_gpu = link::seconds(&gpu.link, site.memory, key_bytes, 0.0);
     let on_cpu = Processors::new(&site.cpu, site.threads).histogram(key_bytes);
     if on_gpu < on_cpu { (PrefixSum::Gpu, on_gpu) } else { (PrefixSum::Cpu, on_cpu) }
 }
 
-/// `triton`.
+/// The cost of `triton`.
 pub(crate) fn triton(site: &Site<'_>) -> Result<Cost, Refusal> {
     let gpu = site.gpu()?;
     let launch = launch(gpu)?;
@@ -171,8 +169,8 @@ fn triton_by(site: &Site<'_>, gpu: &Gpu, launch: f64, plan: &Plan) -> Result<Cos
     Ok(cost)
 }
 
-/// `cpu_partitioned`: the CPU partitions the build side; while it partitions the probe side, as much of the build side
-/// as GPU memory caches, and as pays, is brought there and partitioned again; then the GPU gets the rest, and joins.
+/// The cost of `cpu_partitioned`. The CPU partitions the build side, then the probe side. Meanwhile the GPU gets part of the
+/// build side and partitions it again: as much as GPU memory caches and as saves time. Then the GPU gets the rest, and joins.
 pub(crate) fn cpu_partitioned(site: &Site<'_>) -> Result<Cost, Refusal> {
     let gpu = site.gpu()?;
     let launch = launch(gpu)?;
@@ -184,14 +182,14 @@ pub(crate) fn cpu_partitioned(site: &Site<'_>) -> Result<Cost, Refusal> {
     })
 }
 
-/// The cheapest of costs whose second phase grows with a share from 0 to `most`, where the third falls.
+/// The cheapest cost over shares from 0 to `most`. The second phase grows with the share, and the third shrinks.
 fn with_best_share(most: f64, cost_of: impl Fn(f64) -> Cost) -> Cost {
     let [all, none] = [cost_of(most), cost_of(0.0)];
-    // The CPU takes longer than what goes on beside it, as it usually does.
+    // The CPU takes longer than the concurrent work, as is usual.
     if all.phases[1].seconds <= none.phases[1].seconds {
         return all;
     }
-    // Time is convex in the share: the two thirds that hold the lower end close in on the least of it.
+    // Time is convex in the share, so a ternary search converges to its minimum.
     let (mut from, mut to) = (0.0, most);
     for _ in 0..SEARCH_STEPS {
         let [one, other] = [from + (to - from) / 3.0, to - (to - from) / 3.0];
@@ -204,7 +202,7 @@ fn with_best_share(most: f64, cost_of: impl Fn(f64) -> Cost) -> Cost {
     [cost_of(to), none].into_iter().fold(all, |best, cost| if cost.seconds() < best.seconds() { cost } else { best })
 }
 
-/// With a share of the build side brought ahead.
+/// The cost with a share of the build side brought ahead.
 fn cpu_partitioned_by(site: &Site<'_>, gpu: &Gpu, plan: &Plan, launch: f64, share_ahead: f64) -> Cost {
     let join = site.join;
     let processors = Processors::new(&site.cpu, site.threads);
@@ -215,7 +213,7 @@ fn cpu_partitioned_by(site: &Site<'_>, gpu: &Gpu, plan: &Plan, launch: f64, shar
     let build_work = plan.work(gpu, &join.build);
     let mut cost = Cost::default();
     cost.phase("partition build side", &processors.partition_side(&join.build, efficiency));
-    // Memory serves the processors, which read and write each byte, and the link.
+    // CPU memory serves the processors, which read and write each byte, and the link.
     let memory = (join.probe.key_column() + 2.0 * join.probe.bytes() + ahead) / site.memory;
     let [moved, worked] = processors.partition_side(&join.probe, efficiency);
     let [transferred, partitioned] = on_gpu(ahead, 0.0, build_work * share_ahead);

@@ -1,4 +1,4 @@
-//! The join workloads of the papers: two tables, r with unique keys and s that refers to them.
+//! The join workloads of the papers: table r with unique keys, and table s with keys of r.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -20,7 +20,7 @@ use super::table_file::{Compression, Format, TableFile};
 use super::{check_scale, create_directory, produce, progress_bar, scaled, thread_count};
 use crate::threads::on_each;
 
-/// Rows that are generated from one seed; also a row group of a Parquet file.
+/// Rows generated from one seed; also the row group size of a Parquet file.
 const PART_ROWS: u64 = 1 << 20;
 
 /// Rows of a batch.
@@ -32,7 +32,7 @@ const M: u64 = 1_000_000;
 /// Payloads lie below this bound, so that the sum of 2^31 of them is still a 64-bit integer.
 const PAYLOAD_BOUND: u64 = 1 << 31;
 
-/// The most columns beside the key.
+/// The maximum number of columns beside the key.
 const MAX_PAYLOADS: usize = 1000;
 
 /// A workload of the papers.
@@ -146,7 +146,7 @@ pub(super) fn generate(args: &JoinArgs, out: &mut dyn Write) -> Result<()> {
     pair.generate(&output, out)
 }
 
-/// The two tables of a join, however large.
+/// The two tables of a join, of any size.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TablePair {
     pub(crate) build_rows: u64,
@@ -155,13 +155,13 @@ pub(crate) struct TablePair {
     pub(crate) match_rate: f64,
     pub(crate) sparse: bool,
     pub(crate) seed: u64,
-    /// Bytes of a key and a payload together.
+    /// Bytes of a key and a payload.
     pub(crate) tuple: u8,
     pub(crate) build_payloads: usize,
     pub(crate) probe_payloads: usize,
 }
 
-/// Where and how the two tables are written.
+/// The destination and the format of the two tables.
 #[derive(Debug, Clone)]
 pub(crate) struct Output<'a> {
     pub(crate) dir: &'a Path,
@@ -179,10 +179,10 @@ enum Side {
 }
 
 impl TablePair {
-    /// The names of the tables, which are those of their files; the build side is first.
+    /// The names of the tables and their files, build side first.
     pub(crate) const NAMES: [&str; 2] = ["r", "s"];
 
-    /// The tables of a workload, with keys spread over 63 bits if they are to be sparse: that takes tuples of 16 bytes.
+    /// The tables of a workload. If `sparse`, keys are spread over 63 bits, which requires tuples of 16 bytes.
     pub(crate) fn of_workload(workload: Workload, scale: f64, zipf: f64, match_rate: f64, sparse: bool) -> Self {
         let (build_rows, probe_rows) = workload.rows();
         Self {
@@ -198,7 +198,7 @@ impl TablePair {
         }
     }
 
-    /// The two tables, in batches of so many rows.
+    /// The two tables, in batches of `batch_rows` rows.
     pub(crate) fn in_memory(&self, threads: usize, batch_rows: usize) -> Result<(Vec<RecordBatch>, Vec<RecordBatch>)> {
         let keys = self.check()?;
         let side = |side| -> Result<Vec<RecordBatch>> {
@@ -224,7 +224,7 @@ impl TablePair {
         Ok((side(Side::Build)?, side(Side::Probe)?))
     }
 
-    /// Writes the two files, unless they are there, and a line on `out` for each.
+    /// Writes the two files unless they exist, and a line on `out` for each.
     pub(crate) fn generate(&self, output: &Output, out: &mut dyn Write) -> Result<()> {
         let keys = self.check()?;
         create_directory(output.dir)?;
@@ -248,7 +248,7 @@ impl TablePair {
         Ok(())
     }
 
-    /// The keys, if the arguments make sense.
+    /// Returns the keys if the arguments are valid.
     fn check(&self) -> Result<Keys> {
         if !(0.0..=1.0).contains(&self.match_rate) {
             return exec_err!("The match rate must be from 0 to 1, not {}.", self.match_rate);
@@ -262,7 +262,7 @@ impl TablePair {
         if self.tuple == 8 && self.sparse {
             return exec_err!("Keys of 4 bytes cannot be spread over 63 bits: add --tuple 16 or leave out --sparse.");
         }
-        // Keys without a partner follow those of r.
+        // Keys without a match follow those of r.
         let largest = if self.match_rate < 1.0 { 2 * self.build_rows } else { self.build_rows };
         if self.tuple == 8 && i32::try_from(largest).is_err() {
             return exec_err!(
@@ -295,7 +295,7 @@ impl TablePair {
         Arc::new(Schema::new(names.map(|name| Field::new(name, data_type.clone(), false)).collect::<Vec<_>>()))
     }
 
-    /// Everything that the content of a side depends on.
+    /// Everything that determines the content of a side.
     fn describe(&self, side: Side) -> String {
         let Self { build_rows, tuple, seed, .. } = self;
         let sparse = if self.sparse { " --sparse" } else { "" };
@@ -310,7 +310,7 @@ impl TablePair {
         )
     }
 
-    /// The batches of a part, from a seed of its own.
+    /// The batches of a part, which has its own seed.
     fn part<'a>(
         &'a self,
         keys: &'a Keys,
@@ -334,7 +334,7 @@ impl TablePair {
         })
     }
 
-    /// A column of numbers that were checked to fit its type.
+    /// A column of numbers that are known to fit its type.
     fn column(&self, numbers: impl Iterator<Item = u64>) -> ArrayRef {
         if self.tuple == 8 {
             Arc::new(Int32Array::from_iter_values(numbers.map(|number| number as i32)))

@@ -1,21 +1,21 @@
-//! Keys of join workloads: shuffled, spread and drawn without tables, so that memory does not grow with their number.
+//! Keys of join workloads, shuffled, spread and drawn without tables, so that memory does not grow with the number of keys.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 
-/// Bits of sparse keys: those of a signed 64-bit integer that is not negative.
+/// Bits of sparse keys: the non-negative range of a signed 64-bit integer.
 pub(super) const SPARSE_BITS: u32 = 63;
 
-/// How often bits are mixed.
+/// The number of mixing rounds.
 const ROUNDS: usize = 4;
 
-/// A seeded permutation of the numbers below a bound, computed number by number.
+/// A seeded permutation of the numbers below a bound, computed per number.
 ///
-/// Each round multiplies by an odd number, adds, and folds the upper half of the bits onto the lower: each step can be
-/// undone, so that the rounds permute the numbers of as many bits as the bound needs. A number that lands beyond the
-/// bound is sent through again (cycle walking), which happens less than once on average.
+/// Each round multiplies by an odd number, adds, and folds the upper half of the bits onto the lower. Each step is
+/// invertible, so that the rounds permute the numbers of as many bits as the bound needs. A number beyond the bound is
+/// permuted again (cycle walking), which happens less than once on average.
 #[derive(Debug, Clone)]
 pub(super) struct Permutation {
     bound: u64,
@@ -32,7 +32,7 @@ impl Permutation {
         Self { bound, mask: u64::MAX >> (u64::BITS - bits), shift: bits.div_ceil(2), rounds }
     }
 
-    /// Where the permutation sends `number`, which is below the bound.
+    /// The image of `number`, which is below the bound.
     pub(super) fn apply(&self, number: u64) -> u64 {
         let mut number = number;
         loop {
@@ -54,7 +54,7 @@ pub(super) struct Keys {
     count: u64,
     /// The order of the build side.
     shuffle: Permutation,
-    /// From the rank of a key in a skewed distribution to the key, so that the frequent keys are no neighbours.
+    /// Maps the rank of a key in a skewed distribution to the key, so that frequent keys are not adjacent.
     ranks: Permutation,
     /// Spreads the keys over 63 bits.
     spread: Option<Permutation>,
@@ -69,8 +69,8 @@ enum Draw {
 }
 
 impl Keys {
-    /// `count` keys, drawn with Zipf exponent `zipf`, of which a share of `match_rate` has a partner. None if `zipf`
-    /// is no exponent.
+    /// Draws from `count` keys with Zipf exponent `zipf`; a share of `match_rate` of them has a match. `None` if `zipf` is
+    /// not a valid exponent.
     pub(super) fn new(count: u64, zipf: f64, match_rate: f64, sparse: bool, seed: u64) -> Option<Self> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let shuffle = Permutation::new(count, &mut random);
@@ -89,14 +89,14 @@ impl Keys {
     pub(super) fn probe(&self, random: &mut ChaCha8Rng) -> u64 {
         let number = match &self.draw {
             Draw::Uniform => random.random_range(0..self.count),
-            // Ranks start at 1, and rounding could carry the last one beyond the count.
+            // Ranks start at 1, and rounding could exceed the count.
             Draw::Zipf(zipf) => self.ranks.apply((zipf.sample(random) as u64).clamp(1, self.count) - 1),
         };
         let matches = self.match_rate >= 1.0 || random.random::<f64>() < self.match_rate;
         self.value(if matches { number } else { self.count + number })
     }
 
-    /// The numbers below the count are the keys of the build side, as many more are keys that have no partner.
+    /// Numbers below the count are keys of the build side; the next `count` numbers are keys without a match.
     fn value(&self, number: u64) -> u64 {
         self.spread.as_ref().map_or(number + 1, |spread| spread.apply(number))
     }

@@ -1,4 +1,4 @@
-//! Generators of the data that the examples and experiments need.
+//! Generators of the data for the examples and experiments.
 
 mod join;
 mod keys;
@@ -54,15 +54,15 @@ pub fn run(args: &DatagenArgs) -> Result<()> {
     }
 }
 
-/// The number of threads to use: what the user says, or as many as there are processors.
+/// The number of threads to use: `asked`, or the number of processors.
 pub(crate) fn thread_count(asked: Option<NonZeroUsize>) -> usize {
     asked.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }
 
-/// The largest scale of an experiment's tables: beyond it they are nobody's.
+/// The largest allowed scale of an experiment's tables.
 pub(crate) const MOST_SCALE: f64 = 100.0;
 
-/// Refuses a scale that is no scale, or beyond `most`.
+/// Refuses a scale that is not positive or exceeds `most`.
 pub(crate) fn check_scale(scale: f64, most: f64) -> Result<()> {
     if scale > 0.0 && scale <= most {
         return Ok(());
@@ -70,18 +70,18 @@ pub(crate) fn check_scale(scale: f64, most: f64) -> Result<()> {
     exec_err!("The scale must be above 0 and at most {most}, not {scale}.")
 }
 
-/// Rows of a table at a scale, one at least.
+/// Rows of a table at a scale, at least one.
 pub(crate) fn scaled(rows: u64, scale: f64) -> u64 {
     ((rows as f64 * scale).round() as u64).max(1)
 }
 
-/// Creates the directory that the files go to, with its parents.
+/// Creates the directory of the files, with its parents.
 pub(crate) fn create_directory(path: &Path) -> Result<()> {
     std::fs::create_dir_all(path)
         .map_err(|error| exec_datafusion_err!("The directory '{}' cannot be created: {error}", path.display()))
 }
 
-/// A bar over `rows` rows on standard error, which shows itself on a terminal only.
+/// A progress bar over `rows` rows on standard error, visible only on a terminal.
 fn progress_bar(rows: u64) -> ProgressBar {
     let bar = ProgressBar::new(rows);
     if let Ok(style) = ProgressStyle::with_template("{msg:10} {wide_bar} {human_pos}/{human_len} rows, {eta} left") {
@@ -90,7 +90,7 @@ fn progress_bar(rows: u64) -> ProgressBar {
     bar
 }
 
-/// Writes a file, or keeps the one there is, and says so on `out`.
+/// Writes a file or keeps the existing one, and reports it on `out`.
 fn produce<I>(
     file: &TableFile,
     force: bool,
@@ -108,7 +108,7 @@ where
         Outcome::Written { rows } => ("wrote", rows),
     };
     let bytes = std::fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
-    // Nobody may be listening any more.
+    // Ignore write errors, as the reader may have closed `out`.
     bar.suspend(|| _ = writeln!(out, "{verb} {}: {rows} rows, {}", file.path.display(), size(bytes)));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! One table in one file, generated and encoded by several threads and complete once it has its name.
+//! One table in one file, generated and encoded by several threads. The file gets its name when it is complete.
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
@@ -24,10 +24,10 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::reader::FileReader as _;
 use parquet::file::serialized_reader::SerializedFileReader;
 
-/// Under this key a file says what it was generated with.
+/// The metadata key of a file's generation arguments.
 const ARGUMENTS_KEY: &str = "overspill.datagen";
 
-/// Under this key an Arrow file says how many rows it has; a Parquet file knows by itself.
+/// The metadata key of an Arrow file's row count; a Parquet file records it by itself.
 const ROWS_KEY: &str = "overspill.rows";
 
 /// A file format.
@@ -40,7 +40,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What the names of files end with.
+    /// The file name extension.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Parquet => "parquet",
@@ -60,37 +60,37 @@ pub enum Compression {
     Zstd,
 }
 
-/// A file to generate out of parts, which are generated at the same time and lie in the file in their order.
+/// A file generated from parts. Parts are generated concurrently and stored in order.
 pub(super) struct TableFile {
     pub(super) path: PathBuf,
     pub(super) schema: SchemaRef,
     pub(super) format: Format,
     pub(super) compression: Compression,
-    /// Whether Parquet columns may be dictionary encoded; for keys and random numbers it is wasted time.
+    /// Whether Parquet columns may be dictionary encoded, which is wasted time for keys and random numbers.
     pub(super) dictionaries: bool,
-    /// How many parts there are. A part becomes a row group of a Parquet file.
+    /// The number of parts. Each becomes a row group of a Parquet file.
     pub(super) parts: usize,
-    /// Everything that determines the content, to tell whether a file that is there is the one wanted.
+    /// Everything that determines the content, to decide whether an existing file is the wanted one.
     pub(super) arguments: String,
 }
 
-/// What became of a request for a file.
+/// The outcome of a request for a file.
 pub(super) enum Outcome {
-    /// It was there.
+    /// The file existed.
     Kept { rows: u64 },
-    /// It was generated.
+    /// The file was generated.
     Written { rows: u64 },
 }
 
-/// A part on its way from the thread that generated it to the one that writes the file.
+/// A part passed from the generating thread to the writing thread.
 enum Part {
     RowGroup { rows: u64, columns: Vec<ArrowColumnChunk> },
     Batches(Vec<RecordBatch>),
 }
 
 impl TableFile {
-    /// Generates the file unless it is there. `part` yields the batches of a part; it is called once a part, from
-    /// `threads` threads. `bar` advances by rows.
+    /// Generates the file unless it exists. `part` returns the batches of a part; `threads` threads call it once per part.
+    /// `bar` advances by rows.
     pub(super) fn produce<I>(
         &self,
         force: bool,
@@ -109,14 +109,14 @@ impl TableFile {
         }
         let partial = Partial::create(self.path.with_file_name(format!(".{name}.partial")))?;
         let rows = self.write(&partial, threads, bar, part).map_err(|error| {
-            // The message of a failed write does not say which file.
+            // The message of a failed write does not name the file.
             error.context(format!("The file '{}' could not be generated", self.path.display()))
         })?;
         partial.rename(&self.path)?;
         Ok(Outcome::Written { rows })
     }
 
-    /// The rows of the file that is there, if it was made with the same arguments.
+    /// The number of rows of the existing file, if it was made with the same arguments.
     fn check_existing(&self) -> Result<u64> {
         let read = || match self.format {
             Format::Parquet => {
@@ -211,7 +211,7 @@ impl TableFile {
         Ok(WriterProperties::builder()
             .set_compression(compression)
             .set_dictionary_enabled(self.dictionaries)
-            // A part is a row group, whatever its size.
+            // A part is a row group, regardless of its size.
             .set_max_row_group_row_count(None)
             .set_key_value_metadata(Some(vec![KeyValue::new(ARGUMENTS_KEY.to_owned(), self.arguments.clone())]))
             .build())
@@ -240,10 +240,10 @@ impl TableFile {
     }
 }
 
-/// Makes `count` parts on several threads and takes them in their order; returns the sum of what `take` returns.
+/// Makes `count` parts on several threads and takes them in order. Returns the sum of the results of `take`.
 ///
-/// Thread t makes the parts t, t + threads, and so on, and no thread is more than two parts ahead of the taker, so
-/// that memory is bounded.
+/// Thread t makes the parts t, t + threads, and so on, and no thread is more than two parts ahead of the taker, so that
+/// memory is bounded.
 fn in_order<P: Send>(
     count: usize,
     threads: usize,
@@ -258,7 +258,7 @@ fn in_order<P: Send>(
                 let make = &make;
                 scope.spawn(move || {
                     for number in (first..count).step_by(threads) {
-                        // The taker is gone when a part failed.
+                        // The taker has ended because a part failed.
                         if sender.send(make(number)).is_err() {
                             return;
                         }
@@ -277,7 +277,7 @@ fn in_order<P: Send>(
     })
 }
 
-/// A file without its name yet. It is removed unless it gets it.
+/// A file without its final name. It is removed unless it gets that name.
 struct Partial {
     path: PathBuf,
     file: File,
@@ -285,8 +285,8 @@ struct Partial {
 }
 
 impl Partial {
-    /// Opens the file, whose lock keeps a second process from generating the same. What an interrupted process left
-    /// under this name is overwritten.
+    /// Opens the file with a lock, which keeps a second process from generating the same file. Overwrites what an interrupted
+    /// process left under this name.
     fn create(path: PathBuf) -> Result<Self> {
         let failed =
             |error: std::io::Error| exec_datafusion_err!("The file '{}' cannot be written to: {error}", path.display());

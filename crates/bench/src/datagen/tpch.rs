@@ -21,14 +21,13 @@ use super::table_file::{Compression, Format, TableFile};
 use super::{create_directory, produce, progress_bar, thread_count};
 use crate::threads::on_each;
 
-/// Rows of a row group: enough for long column chunks, and few enough for several threads to share a table of scale
-/// factor 1.
+/// Rows of a row group: enough for long column chunks, and few enough for several threads to share a table of scale factor 1.
 const ROW_GROUP_ROWS: u64 = 1 << 19;
 
-/// Lines of an order, on average.
+/// The average number of lines of an order.
 const LINES_PER_ORDER: u64 = 4;
 
-/// The largest scale factor: beyond it the numbers of parts and rows outgrow the generator.
+/// The largest scale factor. Beyond it the numbers of parts and rows exceed the generator's limits.
 const MAX_SCALE: f64 = 100_000.0;
 
 /// The arguments of `overspill datagen tpch`.
@@ -71,7 +70,7 @@ enum Table {
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>>>;
 
 impl Table {
-    /// The small ones first, so that something is to be seen soon.
+    /// The small tables come first, so that output starts soon.
     const ALL: [Self; 8] = [
         Self::Region,
         Self::Nation,
@@ -109,7 +108,7 @@ impl Table {
         }
     }
 
-    /// The number of rows; that of lineitem is random and only about right.
+    /// The number of rows, which is approximate for lineitem.
     fn rows(self, scale: f64) -> u64 {
         let rows = match self {
             Self::Region => 5,
@@ -117,7 +116,7 @@ impl Table {
             Self::Supplier => SupplierGenerator::calculate_row_count(scale, 1, 1),
             Self::Customer => CustomerGenerator::calculate_row_count(scale, 1, 1),
             Self::Part => PartGenerator::calculate_row_count(scale, 1, 1),
-            // Four suppliers a part; the generator counts parts.
+            // Four suppliers per part; the generator counts parts.
             Self::PartSupp => 4 * PartGenerator::calculate_row_count(scale, 1, 1),
             Self::Orders | Self::LineItem => OrderGenerator::calculate_row_count(scale, 1, 1),
         };
@@ -129,7 +128,7 @@ impl Table {
         usize::try_from(self.rows(scale).div_ceil(ROW_GROUP_ROWS)).unwrap_or(usize::MAX).max(1)
     }
 
-    /// The rows of part `part` of `parts`, counted from 1.
+    /// The rows of part `part` of `parts`, starting from 1.
     fn batches(self, scale: f64, part: i32, parts: i32) -> Batches {
         match self {
             Self::Region => Box::new(RegionArrow::new(RegionGenerator::new(scale, part, parts))),
@@ -149,7 +148,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     Table::ALL.into_iter().map(Table::name)
 }
 
-/// Columns of the table lineitem in memory, in as many partitions as threads.
+/// Columns of lineitem in memory, with one partition per thread.
 pub(crate) fn lineitem(scale: f64, columns: &[&str], threads: usize) -> Result<Vec<Vec<RecordBatch>>> {
     let schema = Table::LineItem.schema();
     let places = columns.iter().map(|column| schema.index_of(column)).collect::<Result<Vec<_>, _>>()?;

@@ -1,4 +1,4 @@
-//! What the experiments that compare engines are told, and what each does with it.
+//! Arguments shared by the experiments that compare engines.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -58,7 +58,7 @@ pub struct CompareArgs {
 }
 
 impl CompareArgs {
-    /// What every process is given, with the directory that it names made.
+    /// The terms of every process. Creates the directory that they name.
     pub(crate) fn terms(&self) -> Result<Terms<'_>> {
         create_directory(&self.dir)?;
         Ok(Terms {
@@ -68,7 +68,7 @@ impl CompareArgs {
         })
     }
 
-    /// The other engines that are there, and those that are not.
+    /// The available other engines, and the missing ones.
     pub(crate) fn peers(&self, terms: &Terms) -> (Vec<Engine>, Vec<Missing>) {
         tell("looking for the other engines");
         let (mut peers, mut missing) = (vec![], vec![]);
@@ -81,7 +81,7 @@ impl CompareArgs {
         (peers, missing)
     }
 
-    /// Writes the files that were asked for.
+    /// Writes the requested files.
     pub(crate) fn write(&self, json: impl FnOnce() -> Value, figure: impl FnOnce() -> Figure) -> Result<()> {
         if let Some(path) = &self.json {
             write_file(path, &format!("{:#}\n", json()))?;

@@ -1,4 +1,4 @@
-//! The engines that are compared, and how each is started.
+//! The compared engines, and how to start each.
 
 mod args;
 mod session;
@@ -16,7 +16,7 @@ pub(crate) use self::session::Session;
 pub(crate) use self::target::Target;
 use crate::process::{no_python, skipped};
 
-/// Below the help of the experiments that compare engines.
+/// Help text below that of the experiments that compare engines.
 pub(crate) const ENVIRONMENT: &str = concat!(
     "The other engines come from a Python environment, which is named with --python environment/bin/python. To make \
      it:\n\n  python3 -m venv environment\n  environment/bin/pip install -r tests/peers-requirements.txt\n\nThat file \
@@ -24,18 +24,18 @@ pub(crate) const ENVIRONMENT: &str = concat!(
     include_str!("../../../../tests/peers-requirements.txt")
 );
 
-/// Runs an engine of Python's as the command line of Overspill runs Overspill.
+/// Runs a Python engine with the interface of Overspill's command line.
 const SCRIPT: &str = include_str!("engine.py");
 
-/// The name of ours.
+/// The name of our engine.
 pub(crate) const OVERSPILL: &str = "Overspill";
-/// The version of ours.
+/// The version of our engine.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The peer whose memory Overspill's is compared with, as its joins are those that Overspill replaces.
+/// The engine whose memory is compared with Overspill's, as Overspill replaces its joins.
 pub(crate) const HOST: &str = "DataFusion";
 
-/// An engine, ready to be measured.
+/// An engine that is ready to be measured.
 #[derive(Debug, Clone)]
 pub(crate) struct Engine {
     pub(crate) name: &'static str,
@@ -49,10 +49,10 @@ enum Kind {
     Python { python: PathBuf, module: &'static str },
 }
 
-/// An engine of Python's, by the name of its module.
+/// The Python engines, with the names of their modules.
 const PEERS: [(&str, &str); 3] = [("DuckDB", "duckdb"), ("Polars", "polars"), (HOST, "datafusion")];
 
-/// An engine that is left out, and in a sentence why.
+/// An engine that is left out, and the reason in a sentence.
 #[derive(Debug, Clone)]
 pub(crate) struct Missing {
     pub(crate) name: &'static str,
@@ -65,23 +65,23 @@ impl Missing {
     }
 }
 
-/// What every process is given.
+/// The limits and directories of every process.
 #[derive(Debug, Clone)]
 pub(crate) struct Terms<'a> {
     pub(crate) threads: usize,
-    /// How long a process may live.
+    /// The maximum lifetime of a process.
     pub(crate) patience: Duration,
-    /// Where there is a place for temporary files.
+    /// The directory for temporary files.
     pub(crate) dir: &'a Path,
 }
 
 impl Engine {
-    /// Overspill's program by this name and version, with settings of the form `key=value`.
+    /// An Overspill program with this name and version, and settings of the form `key=value`.
     pub(crate) fn overspill(name: &'static str, version: &str, program: PathBuf, settings: &[String]) -> Self {
         Self { name, version: version.to_owned(), kind: Kind::Overspill { program, settings: settings.to_vec() } }
     }
 
-    /// The other engines, or why they are not there.
+    /// The other engines, or why they are missing.
     pub(crate) fn peers(python: Option<&Path>, terms: &Terms) -> Vec<Result<Self, Missing>> {
         let find = |(name, module)| {
             let missing = |reason| Missing { name, reason };
@@ -103,7 +103,7 @@ impl Engine {
         format!("{} {}", self.name, self.version)
     }
 
-    /// Starts a process of it, and learns its version.
+    /// Starts a process of the engine, and returns its version.
     pub(crate) fn start(&self, terms: &Terms) -> Result<(Session, String)> {
         let temp = tempfile::Builder::new()
             .prefix("temp-")
@@ -128,7 +128,7 @@ impl Engine {
         }
     }
 
-    /// The statement that makes a table in memory of a file.
+    /// The statement that loads a file into a table in memory.
     pub(crate) fn load(&self, table: &str, file: &Path) -> String {
         let file = file.display().to_string();
         match self.kind {

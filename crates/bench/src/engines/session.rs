@@ -1,4 +1,4 @@
-//! An engine in a process of its own, which runs statements as they come.
+//! An engine in a separate process that runs statements as they arrive.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -11,33 +11,33 @@ use tempfile::TempDir;
 
 use crate::process::{forget_high_water_mark, high_water_mark, tail, time_line};
 
-/// Lines that may wait to be looked at: a process that says more waits.
+/// Lines that are buffered; the process waits when it has written more.
 const LINES: usize = 64;
 
-/// What no query returns by chance.
+/// A value that no query returns by chance.
 const LAST_ROW: &str = "271828182845904523";
 
-/// How long a process that has closed its output may take to end.
+/// How long a process that has closed its output may take to exit.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often it is asked whether it has.
+/// How often to check whether it has exited.
 const POLL: Duration = Duration::from_millis(5);
 
-/// A process that reads statements from standard input, one a line, and answers each with its rows as CSV on standard
-/// output and with `time N SECONDS` on standard error: the shell of Overspill, or one that does the same for another
-/// engine. Ends with this value, at the latest.
+/// A process that reads statements from standard input, one per line, and answers each with its rows as CSV on standard
+/// output and with `time N SECONDS` on standard error: the shell of Overspill, or a script that does the same for another
+/// engine. Dropping this value ends the process.
 pub(crate) struct Session {
     name: String,
     child: Child,
-    /// None once it was told that no more statements come.
+    /// `None` once the input was closed.
     statements: Option<ChildStdin>,
     lines: Receiver<Line>,
     sent: usize,
-    /// What it said of its errors.
+    /// What the process wrote on standard error about errors.
     errors: String,
     patience: Duration,
     deadline: Instant,
-    /// Whatever it writes outside of memory; goes with it.
+    /// The directory of its temporary files, removed with this value.
     _temp: TempDir,
 }
 
@@ -46,15 +46,15 @@ enum Line {
     Error(String),
 }
 
-/// What a statement gave.
+/// The answer to a statement.
 pub(crate) struct Answer {
     pub(crate) seconds: f64,
-    /// Its one row, if it is a query.
+    /// The single row, if the statement is a query.
     pub(crate) row: String,
 }
 
 impl Session {
-    /// Starts a process that may live for as long as `patience` says, with `temp` for its temporary files.
+    /// Starts a process that may live for `patience`, with `temp` for its temporary files.
     pub(crate) fn start(name: &str, command: &mut Command, temp: TempDir, patience: Duration) -> Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         command.env("TMPDIR", temp.path());
@@ -80,7 +80,7 @@ impl Session {
         })
     }
 
-    /// The line that an engine of Python's begins with.
+    /// Reads the version line that a Python engine prints first.
     pub(crate) fn version(&mut self) -> Result<String> {
         let asked = "which version it is";
         loop {
@@ -94,27 +94,27 @@ impl Session {
         }
     }
 
-    /// Runs a statement that returns no rows; gives its seconds.
+    /// Runs a statement that returns no rows, and returns its seconds.
     pub(crate) fn execute(&mut self, sql: &str) -> Result<f64> {
         self.run(sql, |_| true).map(|(seconds, _)| seconds)
     }
 
     /// Runs a query that returns one row.
     pub(crate) fn query(&mut self, sql: &str) -> Result<Answer> {
-        // The names of the columns, and the row.
+        // The column names and the row.
         let (seconds, mut lines) = self.run(sql, |lines| lines.len() >= 2)?;
         Ok(Answer { seconds, row: lines.pop().unwrap_or_default() })
     }
 
-    /// Runs a query that returns any number of rows; gives its seconds and its rows, as lines of CSV.
+    /// Runs a query that returns any number of rows. Returns its seconds and its rows as lines of CSV.
     pub(crate) fn rows(&mut self, sql: &str) -> Result<(f64, Vec<String>)> {
         let (seconds, mut rows) = self.run(sql, |_| true)?;
-        // When the time comes rows may still be on their way, which all come before those of the next query.
+        // Rows may arrive after the time, but before the rows of the next query.
         let (_, rest) = self.run(&format!("SELECT {LAST_ROW} AS last_row"), |lines| {
             lines.last().is_some_and(|line| line == LAST_ROW)
         })?;
         rows.extend(rest);
-        // Without the names of either query.
+        // Remove the column names of both queries.
         rows.truncate(rows.len().saturating_sub(2));
         if !rows.is_empty() {
             rows.remove(0);
@@ -122,7 +122,7 @@ impl Session {
         Ok((seconds, rows))
     }
 
-    /// Runs a statement until its time has come and its lines are all there.
+    /// Runs a statement until its time and all its lines have arrived.
     fn run(&mut self, sql: &str, are_all: impl Fn(&[String]) -> bool) -> Result<(f64, Vec<String>)> {
         self.sent += 1;
         let sent = self.statements.as_mut().map(|statements| writeln!(statements, "{sql};"));
@@ -131,7 +131,7 @@ impl Session {
         }
         let (mut seconds, mut output) = (None, vec![]);
         loop {
-            // The two streams may overtake each other.
+            // The two streams are not ordered relative to each other.
             if let (Some(seconds), true) = (seconds, are_all(&output)) {
                 return Ok((seconds, output));
             }
@@ -145,17 +145,17 @@ impl Session {
         }
     }
 
-    /// Lets its peak memory start anew from what it holds now. False if that cannot be done.
+    /// Resets the peak memory of the process to its current memory. Returns false if the system cannot do that.
     pub(crate) fn forget_peak_memory(&self) -> bool {
         forget_high_water_mark(self.child.id())
     }
 
-    /// The most memory that it held since, in bytes, where the system tells.
+    /// The peak memory in bytes since then, if the system reports it.
     pub(crate) fn peak_memory(&self) -> Option<u64> {
         high_water_mark(self.child.id())
     }
 
-    /// Tells it that this was all, and waits for its end.
+    /// Closes the input of the process, and waits for its exit.
     pub(crate) fn end(mut self) -> Result<()> {
         drop(self.statements.take());
         match self.last_words(self.deadline) {
@@ -169,10 +169,10 @@ impl Session {
         self.errors = format!("{}\n{line}", tail(&self.errors));
     }
 
-    /// The next line that it says, while it has time.
+    /// The next line of the process, until its deadline.
     fn next(&mut self, asked: &str) -> Result<Line> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        // A process that talks without end has no more time than others.
+        // A process that writes without end gets no more time than others.
         let line = if left.is_zero() { Err(RecvTimeoutError::Timeout) } else { self.lines.recv_timeout(left) };
         match line {
             Ok(line) => Ok(line),
@@ -185,7 +185,7 @@ impl Session {
         exec_err!("{} was stopped after {} s, before {before}", self.name, self.patience.as_secs_f64())
     }
 
-    /// Why there is no answer from a process that says nothing any more.
+    /// Why a process that has ended gives no answer.
     fn ended(&mut self, asked: &str) -> DataFusionError {
         let status = self.last_words(Instant::now() + LAST_PATIENCE);
         let status = status.map_or_else(|| "it closed its output".to_owned(), |status| status.to_string());
@@ -194,14 +194,14 @@ impl Session {
         exec_datafusion_err!("{} ended ({status}) before it had answered: {asked}\n{said}", self.name)
     }
 
-    /// Listens to a process that is to end until it has. None if it has not by `until`.
+    /// Reads the output of a process that is ending until it has exited. `None` if it has not by `until`.
     fn last_words(&mut self, until: Instant) -> Option<ExitStatus> {
         let left = || until.saturating_duration_since(Instant::now());
         while !left().is_zero() {
             match self.lines.recv_timeout(left()) {
                 Ok(Line::Error(line)) => self.note(&line),
                 Ok(Line::Output(_)) => {}
-                // A process ends right after its streams.
+                // A process exits right after it closes its streams.
                 Err(_) => match self.child.try_wait() {
                     Ok(None) => std::thread::sleep(POLL),
                     Ok(Some(status)) => return Some(status),
@@ -215,13 +215,13 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // It may have ended by itself, which is no error.
+        // The process may have exited by itself, which is no error.
         _ = self.child.kill();
         _ = self.child.wait();
     }
 }
 
-/// Sends on what a stream says, line by line, on a thread that ends with the stream or when nobody listens.
+/// Forwards the lines of a stream, on a thread that ends with the stream or when the receiver is dropped.
 fn forward(stream: impl Read + Send + 'static, to: SyncSender<Line>, kind: fn(String) -> Line) {
     std::thread::spawn(move || {
         let mut stream = BufReader::new(stream);

@@ -1,15 +1,15 @@
-//! What an experiment holds Overspill to.
+//! Targets that an experiment checks Overspill against.
 
 use std::fmt::{Display, Formatter};
 
 use serde_json::{Value, json};
 
-/// Something that Overspill is to reach.
+/// A target for Overspill.
 pub(crate) struct Target {
     pub(crate) name: &'static str,
-    /// What was asked and what came, in the words of the table.
+    /// The target and the result, in the words of the table.
     pub(crate) sentence: String,
-    /// None where there was nothing to compare with.
+    /// `None` if there was nothing to compare with.
     pub(crate) met: Option<bool>,
 }
 

@@ -1,4 +1,5 @@
-//! What the figures are measured on: processors, a GPU or its stand-in, and how much of the papers' sizes they are given.
+//! The machine that figures are measured on: processors, a GPU or its stand-in, and the fraction of the papers' sizes that
+//! fits.
 
 use std::cell::{OnceCell, RefCell};
 use std::ffi::OsString;
@@ -18,18 +19,18 @@ use crate::gpu_join::open;
 use crate::operator::MEMORY_PER_TABLES;
 use crate::report::size;
 
-/// GPU memory of the papers' machines.
+/// The GPU memory of the papers' machines.
 const PAPER_GPU_MEMORY: u64 = 16 << 30;
 
-/// Tuples of both tables of a join of toy size, at most, and of one on the emulated device.
+/// The maximum number of tuples of both tables in a join of toy size, and in one on the emulated device.
 const TOY_TUPLES: f64 = (1 << 15) as f64;
 const EMULATED_TUPLES: f64 = (1 << 18) as f64;
 
-/// Of the data of experiments below joins, the part that is of toy size.
+/// The toy scale of experiments other than joins.
 const TOY_SCALE: f64 = 1.0 / 4096.0;
 const TOY_SCALE_OF_LATENCY: f64 = 1.0 / 256.0;
 
-/// A map from keys to payloads, by which answers are checked, takes as much as this many times the tables.
+/// Answers are checked with a map from keys to payloads, which takes this many times the memory of the tables.
 const MEMORY_FOR_ANSWERS: u64 = 2;
 
 /// How figures are measured.
@@ -60,21 +61,21 @@ pub struct MeasureArgs {
     pub runs: NonZeroUsize,
 }
 
-/// The machine, and what was measured of it in this run.
+/// The machine, and its measurements in this run.
 #[derive(Debug)]
 pub(super) struct Bench {
     args: MeasureArgs,
     pub(super) machine: Machine,
-    /// The library that tells the energy of GPUs.
+    /// The library that reports the energy of GPUs.
     nvml: OsString,
     pub(super) threads: usize,
     bounds: OnceCell<MemoryBounds>,
     link_rate: OnceCell<Option<f64>>,
-    /// The GPU that was opened last, by its limit.
+    /// The GPU that was opened last, with its memory limit.
     gpu: RefCell<Option<(u64, Arc<Gpu>)>>,
 }
 
-/// A machine that is given a part of the papers' sizes.
+/// A machine with a fraction of the papers' sizes.
 pub(super) struct Scaled<'a> {
     pub(super) bench: &'a Bench,
     scale: f64,
@@ -82,7 +83,7 @@ pub(super) struct Scaled<'a> {
 
 impl Bench {
     /// # Errors
-    /// If the scale is none, or the emulated device was asked for and is not there.
+    /// If the scale is invalid, or the emulated device was requested and is not available.
     pub(super) fn new(args: &MeasureArgs) -> Result<Self> {
         if let Some(scale) = args.scale {
             check_scale(scale, 1.0)?;
@@ -118,12 +119,12 @@ impl Bench {
         self.machine.is_emulated()
     }
 
-    /// Whether joins are so small that nothing but their answers means anything.
+    /// Whether joins are so small that only their answers are meaningful.
     pub(super) fn is_toy(&self) -> bool {
         self.args.quick
     }
 
-    /// The scale of experiments below joins; of latency, which is measured from ranges of 1 MiB on.
+    /// The scale of experiments other than joins. Latency has its own, as it is measured from ranges of 1 MiB on.
     pub(super) fn scale_below_joins(&self, is_latency: bool) -> Option<f64> {
         match (self.args.quick, is_latency) {
             (true, false) => Some(TOY_SCALE),
@@ -132,7 +133,7 @@ impl Bench {
         }
     }
 
-    /// The scale of joins whose largest pair of tables has so many tuples and bytes at the paper's size.
+    /// The scale of joins whose largest pair of tables has `tuples` tuples and `bytes` bytes at the paper's size.
     pub(super) fn scale_for(&self, tuples: u64, bytes: u64) -> f64 {
         if self.args.quick {
             return (TOY_TUPLES / tuples as f64).min(1.0);
@@ -148,12 +149,12 @@ impl Bench {
         fits.min(most).min(1.0).log2().floor().exp2()
     }
 
-    /// How often a way is run, the first run among them.
+    /// The number of runs of a join, including the first.
     pub(super) fn runs_of(&self, on_gpu: bool) -> usize {
         if self.args.quick || (on_gpu && self.is_emulated()) { 1 } else { self.args.runs.get() + 1 }
     }
 
-    /// Refuses tables that do not fit memory together with what a join makes of them.
+    /// Refuses tables that do not fit memory together with the memory of a join.
     pub(super) fn check_memory(&self, pair: &TablePair) -> Result<()> {
         let bytes = bytes_of(pair);
         match self.machine.topology.memory.bytes {
@@ -185,13 +186,13 @@ impl Bench {
         Ok(gpu)
     }
 
-    /// The counter of the energy that the GPU takes, or why there is none.
+    /// The GPU's energy counter, or why there is none.
     pub(super) fn gpu_energy(&self) -> Result<GpuEnergy, String> {
         let gpu = self.machine.gpu.as_ref().map_err(|reason| format!("it needs a GPU: {reason}"))?;
         GpuEnergy::find(&self.nvml, &gpu.device().properties().pci_bus_id)
     }
 
-    /// Bytes a second that all processors read of their memory.
+    /// Bytes per second that all processors read from their memory.
     pub(super) fn read_rate(&self) -> Result<f64> {
         Ok(self.bounds()?.read)
     }
@@ -207,7 +208,8 @@ impl Bench {
         Ok(self.bounds.get_or_init(|| measured))
     }
 
-    /// Millions of tuples a second: of random reads, one a tuple; of partitioning passes; of the link, 0 if there is none.
+    /// Bounds in millions of tuples per second: random reads with one per tuple, partitioning passes, and the link, 0 if
+    /// there is none.
     pub(super) fn bounds_of(&self, pair: &TablePair) -> Result<[f64; 3]> {
         let bounds = self.bounds()?;
         let tuple = bytes_of(pair) as f64 / (pair.build_rows + pair.probe_rows) as f64;
@@ -216,7 +218,7 @@ impl Bench {
         Ok([bounds.random_reads, passes, link].map(|rate| rate / 1e6))
     }
 
-    /// Bytes a second that the GPU reads of CPU memory; `None` without one, or if it cannot be measured.
+    /// Bytes per second that the GPU reads from CPU memory; `None` without a GPU, or if it cannot be measured.
     pub(super) fn link_rate(&self) -> Option<f64> {
         const BYTES: usize = 1 << 30;
         *self.link_rate.get_or_init(|| {
@@ -231,7 +233,7 @@ impl Bench {
 }
 
 impl Scaled<'_> {
-    /// The machine in a line, with the scale and the limit of GPU memory.
+    /// Describes the machine on one line, with the scale and the limit of GPU memory.
     pub(super) fn describe(&self) -> String {
         let machine = self.bench.machine.describe();
         let used = self.bench.threads;

@@ -1,4 +1,4 @@
-//! Energy that processors and a GPU have taken, as counters tell it.
+//! Energy counters of processors and a GPU.
 
 use std::ffi::OsStr;
 use std::fs::{read_dir, read_to_string};
@@ -7,23 +7,23 @@ use std::path::{Path, PathBuf};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-/// Where Linux has the counters of processors (RAPL), of Intel's and AMD's alike.
+/// The directory of Linux's processor energy counters (RAPL), for both Intel and AMD.
 pub(super) const POWERCAP: &str = "/sys/class/powercap";
 
 /// NVIDIA's management library, which comes with the driver.
 pub(super) const NVML: &str = "libnvidia-ml.so.1";
 
-/// The energy counters of the processors, a package each.
+/// The energy counters of the processors, one per package.
 #[derive(Debug)]
 pub(super) struct ProcessorEnergy {
     packages: Vec<PathBuf>,
 }
 
 impl ProcessorEnergy {
-    /// Those in a folder, or in a sentence why there are none.
+    /// The counters in a folder, or a sentence why there are none.
     pub(super) fn find(folder: &Path) -> Result<Self, String> {
         let zones = read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        // Of two ways to the same counter, some machines have the other too (intel-rapl-mmio).
+        // Some machines expose the same counter a second time (intel-rapl-mmio).
         let is_rapl = |zone: &PathBuf| {
             let name = zone.file_name().map(|name| name.to_string_lossy());
             name.is_some_and(|name| name.starts_with("intel-rapl:"))
@@ -39,12 +39,12 @@ impl ProcessorEnergy {
         counters.read().map(|_| counters)
     }
 
-    /// Microjoules of each package since some time.
+    /// Microjoules of each package since an arbitrary time.
     pub(super) fn read(&self) -> Result<Vec<u64>, String> {
         self.packages.iter().map(|package| number(&package.join("energy_uj"))).collect()
     }
 
-    /// Joules of all packages since they were read. A counter that has started anew since is taken to have done so once.
+    /// Joules of all packages since `before` was read. Assumes that a counter wrapped at most once.
     pub(super) fn joules_since(&self, before: &[u64]) -> Result<f64, String> {
         let mut microjoules = 0;
         for ((package, before), now) in self.packages.iter().zip(before).zip(self.read()?) {
@@ -65,7 +65,8 @@ pub(super) struct GpuEnergy {
 }
 
 impl GpuEnergy {
-    /// That of the GPU that is plugged in there, by the management library of this name, or in a sentence why there is none.
+    /// The counter of the GPU with this PCI bus id, through the management library `library`, or a sentence why there is
+    /// none.
     pub(super) fn find(library: &OsStr, pci_bus_id: &str) -> Result<Self, String> {
         let failed = |error: NvmlError| {
             format!("the GPU's energy cannot be asked for, which takes {}: {error}", library.to_string_lossy())
@@ -75,9 +76,9 @@ impl GpuEnergy {
         energy.joules().map(|_| energy)
     }
 
-    /// Joules since some time.
+    /// Joules since an arbitrary time.
     pub(super) fn joules(&self) -> Result<f64, String> {
-        // Power could be sampled where no energy is counted, but what is between samples would be a guess.
+        // Power could be sampled if energy is not counted, but the energy between samples would be a guess.
         let millijoules =
             self.nvml.device_by_pci_bus_id(self.pci_bus_id.as_str()).and_then(|gpu| gpu.total_energy_consumption());
         millijoules.map(|millijoules| millijoules as f64 / 1e3).map_err(|error| {
@@ -117,7 +118,7 @@ mod tests {
         let counters = ProcessorEnergy::find(folder.path()).unwrap();
         let before = counters.read().unwrap();
         write(folder.path().join("intel-rapl:0/energy_uj"), "3500000\n").unwrap();
-        // It has started anew.
+        // The counter has wrapped.
         write(folder.path().join("intel-rapl:1/energy_uj"), "500000\n").unwrap();
         write(folder.path().join("intel-rapl:0:0/energy_uj"), "900000\n").unwrap();
         write(folder.path().join("intel-rapl-mmio:0/energy_uj"), "900000\n").unwrap();

@@ -1,4 +1,4 @@
-//! How long a GPU took for each kernel of a join, by what timelines tell of its streams (paper 1, section 6.2.3).
+//! The time of a GPU for each kernel of a join, from its streams' timelines (paper 1, section 6.2.3).
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -12,26 +12,26 @@ use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 
-/// Kernels that do the same, by the names of paper 1, figure 15.
+/// Groups of kernels with the same purpose, named as in paper 1, figure 15.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KernelGroup {
-    /// Counting keys for the first pass, and where its partitions begin.
+    /// Counts keys for the first pass, and computes the starts of its partitions.
     PrefixSum1,
-    /// Writing the partitions of the first pass.
+    /// Writes the partitions of the first pass.
     Partition1,
-    /// The same of the second pass; what lies in CPU memory is copied to the GPU's meanwhile.
+    /// As `PrefixSum1` for the second pass. Also copies data in CPU memory to the GPU.
     PrefixSum2,
     Partition2,
-    /// Cutting pairs of partitions into tasks.
+    /// Divides pairs of partitions into tasks.
     Scheduler,
     Join,
-    /// Copies that the GPU's engines make, and memory that they fill.
+    /// Copies and fills by the GPU's copy engines.
     Copies,
     /// Any other kernel.
     Others,
 }
 
-/// Seconds of a GPU by what it did. What runs side by side counts each.
+/// Seconds of a GPU by group of work. Concurrent work counts fully for each.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct KernelTimes([f64; KernelGroup::ALL.len()]);
 
@@ -60,8 +60,8 @@ impl KernelGroup {
         }
     }
 
-    /// Of what a stream did. Both passes have kernels of the same name, and are told apart by the span in which they were asked
-    /// for.
+    /// The group of a stream's work. Both passes have kernels of the same name; the span that enqueued the kernel
+    /// distinguishes them.
     fn of(done: &Done) -> Self {
         if done.is_copy {
             return Self::Copies;
@@ -81,24 +81,24 @@ impl KernelGroup {
 }
 
 impl KernelTimes {
-    /// Seconds of a group.
+    /// The seconds of a group.
     pub(super) fn seconds(&self, group: KernelGroup) -> f64 {
         self.0[group as usize]
     }
 
-    /// Percent of all that the GPU did, added up.
+    /// The group's percentage of the sum over all groups.
     pub(super) fn share(&self, group: KernelGroup) -> f64 {
         self.seconds(group) / self.0.iter().sum::<f64>() * 100.0
     }
 }
 
-/// Does something, and tells what GPUs did meanwhile, in the whole process.
+/// Runs `work`, and returns the times of all GPU work of the process during it.
 ///
 /// # Errors
-/// If the process is traced already, by somebody else.
+/// If the process already has another trace subscriber.
 pub(super) fn kernel_times<T>(work: impl FnOnce() -> T) -> Result<(T, KernelTimes), String> {
     static LISTENS: OnceLock<bool> = OnceLock::new();
-    // Subscribers are for ever. This one asks for nothing while nobody wants times.
+    // A subscriber cannot be removed. This one enables no events while no times are being collected.
     if !LISTENS.get_or_init(|| set_global_default(tracing_subscriber::registry().with(KernelLayer)).is_ok()) {
         return Err("this process is traced already".to_owned());
     }
@@ -110,17 +110,18 @@ pub(super) fn kernel_times<T>(work: impl FnOnce() -> T) -> Result<(T, KernelTime
     Ok((done, told))
 }
 
-/// What has been told since somebody wants times, if somebody does.
+/// The times collected so far, or `None` while none are being collected.
 fn times() -> MutexGuard<'static, Option<KernelTimes>> {
     static TIMES: Mutex<Option<KernelTimes>> = Mutex::new(None);
     TIMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds up what streams tell.
+/// A tracing layer that adds up the events of streams.
 struct KernelLayer;
 
 impl KernelLayer {
-    /// What tells of streams, and the spans by which passes are told apart; nothing else, so that these are the innermost.
+    /// Whether to enable a span or event: the streams' events, and the spans of the passes. No other spans, so that these are
+    /// innermost.
     fn wants(metadata: &Metadata<'_>) -> bool {
         let is_event = metadata.target() == GPU_STREAMS;
         let is_pass = metadata.is_span() && [FIRST_PASS, SECOND_PASS].contains(&metadata.name());
@@ -150,7 +151,7 @@ impl<S: Subscriber> Layer<S> for KernelLayer {
     }
 }
 
-/// What a stream did, as an event tells it.
+/// A stream's work, read from an event.
 #[derive(Debug, Default)]
 struct Done {
     title: String,
@@ -178,7 +179,7 @@ impl Visit for Done {
         }
     }
 
-    // Whatever is only shown, such as the names of lanes.
+    // Fields only for display, such as the names of lanes.
     fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
 }
 

@@ -1,4 +1,4 @@
-//! The papers' figures on this machine: `overspill bench figure NAME`, and all of them, `overspill bench all`.
+//! The papers' figures on this machine: `overspill bench figure NAME` for one, and `overspill bench all` for all.
 
 mod bench;
 mod energy;
@@ -199,7 +199,7 @@ impl FigureName {
     }
 }
 
-/// Runs joins at the part of the paper's sizes that suits the machine.
+/// Runs joins at the fraction of the paper's sizes that fits the machine.
 fn run_sweep(bench: &Bench, sweep: fn(Sizes) -> Sweep) -> Result<Outcome> {
     let at_full_size = sweep(Sizes { scale: 1.0 });
     let pairs = || at_full_size.runs.iter().map(|run| &run.pair);
@@ -211,7 +211,7 @@ fn run_sweep(bench: &Bench, sweep: fn(Sizes) -> Sweep) -> Result<Outcome> {
 /// Runs one figure and writes it.
 ///
 /// # Errors
-/// If it is refused here, fails, or a file cannot be written.
+/// If the figure is refused on this machine, fails, or a file cannot be written.
 pub(crate) fn run(args: &FigureArgs, out: &mut dyn Write) -> Result<()> {
     let outcome = args.name.run(&Bench::new(&args.bench)?)?;
     let name = args.name.name();
@@ -223,7 +223,7 @@ pub(crate) fn run(args: &FigureArgs, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Runs all figures, and says at the end what became of each.
+/// Runs all figures, and reports the outcome of each at the end.
 ///
 /// # Errors
 /// If one fails, or a file cannot be written.
@@ -236,7 +236,7 @@ pub(crate) fn run_all(args: &AllArgs, out: &mut dyn Write) -> Result<()> {
         let outcome = name.run(&bench).unwrap_or_else(|error| Outcome::Failed(error.message().into_owned()));
         print(&outcome, out)?;
         outcomes.push((name.name(), outcome, begin.elapsed().as_secs_f64()));
-        // After each, so that what was measured is kept if the program is stopped.
+        // Write after each figure, so that results are kept if the program is stopped.
         let so_far: Vec<_> = outcomes.iter().map(|(name, outcome, _)| (name.clone(), outcome)).collect();
         args.output.write(&so_far)?;
     }

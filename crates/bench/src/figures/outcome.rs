@@ -1,32 +1,32 @@
-//! What became of an experiment.
+//! The outcome of an experiment.
 
 use std::fmt::{Display, Formatter};
 
 use overspill_experiments::{Figure, SeriesSource};
 use serde_json::{Value, json};
 
-/// What became of an experiment.
+/// The outcome of an experiment.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// Figures, of which the first is the paper's; the notes of it say what was left out.
+    /// Figures. The first is the paper's; its notes say what was left out.
     Done(Vec<Figure>),
-    /// Nothing could be measured here, for this reason.
+    /// The experiment cannot be measured here, for this reason.
     Refused(String),
-    /// It was begun and did not come to its end, for this reason.
+    /// The experiment started and failed, for this reason.
     Failed(String),
 }
 
 impl Outcome {
-    /// Of a figure that has measured lines, or says in its notes why it has none.
+    /// The outcome with a figure, which is refused if it has no measured lines. The figure's last note is then the reason.
     pub(super) fn of(figure: Figure) -> Self {
         if figure.series.iter().any(|series| series.source == SeriesSource::Measured) {
             return Self::Done(vec![figure]);
         }
-        // The last note is why; those before it are about the paper.
+        // The last note is the reason; earlier notes are about the paper.
         Self::Refused(figure.notes.into_iter().next_back().unwrap_or_else(|| "nothing was measured".to_owned()))
     }
 
-    /// With the figures of another part of the same experiment, or in a note why that part has none.
+    /// Adds the figures of another part of the same experiment, or a note why that part has none.
     pub(super) fn beside(mut self, part: &str, other: Self) -> Self {
         match (&mut self, other) {
             (Self::Done(figures), Self::Done(others)) => figures.extend(others),
@@ -35,7 +35,7 @@ impl Outcome {
                     first.notes.push(format!("{part}: refused, {reason}"));
                 }
             }
-            // What was measured is shown, and what was not is said.
+            // Show what was measured, and add a note about what was not.
             (Self::Refused(reason) | Self::Failed(reason), Self::Done(mut others)) => {
                 if let Some(first) = others.first_mut() {
                     first.notes.push(format!("the other part: refused, {reason}"));

@@ -1,4 +1,4 @@
-//! Figures of paper 1, section 6: Lutz et al., *Triton Join*. Rates are those that its text states, of an IBM AC922.
+//! Figures of paper 1, section 6: Lutz et al., *Triton Join*. Rates are stated in its text, for an IBM AC922.
 
 use overspill_experiments::Axis;
 use overspill_join::device::{GpuStrategy, PrefixSumProcessor};
@@ -9,7 +9,7 @@ use super::sweep::{Claim, Detail, OnGpu, Ratio, Run, Stated, Sweep, Way};
 use super::tables::Sizes;
 use crate::datagen::TablePair;
 
-/// The default workloads, of so many million tuples a side.
+/// The default workloads, in million tuples per side.
 const WORKLOADS: [u64; 3] = [128, 512, 2048];
 
 const MILLIONS: &str = "million tuples a side";
@@ -27,7 +27,7 @@ fn triton() -> OnGpu {
     OnGpu::new(GpuStrategy::Triton)
 }
 
-/// With a prefix sum on the GPU, as the paper profiles it (sections 6.2.2 and 6.2.3).
+/// The Triton join with a prefix sum on the GPU, as profiled in the paper (sections 6.2.2 and 6.2.3).
 fn triton_alone() -> OnGpu {
     triton().counted_by(PrefixSumProcessor::Gpu)
 }
@@ -44,7 +44,7 @@ fn spread(says: &'static str, paper: &'static str, of: &'static str) -> Claim {
     Claim { says, paper, ratio: Ratio::Spread { of } }
 }
 
-/// At one x of another.
+/// A claim that compares a line's rates at two x.
 fn points(says: &'static str, paper: &'static str, of: &'static str, at: f64, to: f64) -> Claim {
     Claim { says, paper, ratio: Ratio::Points { of, at, to } }
 }
@@ -171,7 +171,7 @@ pub(super) fn partitioning_processor(sizes: Sizes) -> Sweep {
     }
 }
 
-/// Section 6.2.5: nothing is cached.
+/// Section 6.2.5, without caching.
 pub(super) fn partitioning_algorithms(sizes: Sizes) -> Sweep {
     let mut runs = Vec::new();
     for millions in [128, 512, 1280, 2048] {
@@ -278,7 +278,7 @@ pub(super) fn prefix_sum_processor(sizes: Sizes) -> Sweep {
     }
 }
 
-/// Section 6.2.9: the data stay as large.
+/// Section 6.2.9, with a constant data size.
 pub(super) fn build_to_probe_ratios(sizes: Sizes) -> Sweep {
     let mut runs = Vec::new();
     for ratio in [1, 4, 8, 32] {

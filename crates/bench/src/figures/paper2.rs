@@ -1,5 +1,5 @@
-//! Figures of paper 2, section 7: Lutz et al., *Pump Up the Volume*. Rates are those that its text states, of a V100 beside an
-//! IBM POWER9 (NVLink 2.0) and an Intel Xeon (PCIe 3.0).
+//! Figures of paper 2, section 7: Lutz et al., *Pump Up the Volume*. Rates are stated in its text, for a V100 with an IBM
+//! POWER9 (NVLink 2.0) and an Intel Xeon (PCIe 3.0).
 
 use overspill_experiments::Axis;
 use overspill_join::device::GpuStrategy;
@@ -9,7 +9,7 @@ use super::sweep::{Claim, Detail, OnGpu, Ratio, Run, Sweep, Way};
 use super::tables::Sizes;
 use crate::datagen::{TablePair, Workload};
 
-/// With this share of the hash table in GPU memory.
+/// The GPU's join with this share of the hash table in GPU memory.
 fn table(share: f64) -> Way {
     Way::Gpu(OnGpu::new(GpuStrategy::NoPartition).cached(share))
 }

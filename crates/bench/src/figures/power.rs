@@ -1,4 +1,4 @@
-//! Tuples for each joule of the processors and of the GPU (paper 1, section 6.2.11).
+//! Tuples per joule of the processors and of the GPU (paper 1, section 6.2.11).
 
 use std::path::Path;
 
@@ -14,31 +14,31 @@ use super::sweep::{Attempt, Way};
 use super::tables::Sizes;
 use crate::operator::Tables;
 
-/// Joins whose energy is counted together, as in the paper.
+/// Joins per energy measurement, as in the paper.
 const JOINS: usize = 50;
 const TOY_JOINS: usize = 3;
 
-/// The largest workload, of so many million tuples a side.
+/// The largest workload, in million tuples per side.
 const LARGEST: u64 = 2048;
 
-/// Counters of energy, or why there are none.
+/// Energy counters, or why there are none.
 struct Meters {
     processors: Result<ProcessorEnergy, String>,
     gpu: Result<GpuEnergy, String>,
 }
 
-/// Joules that were taken meanwhile; `None` of what has no counter.
+/// Joules of a measurement; `None` for a device without a counter.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Joules {
     processors: Option<f64>,
     gpu: Option<f64>,
 }
 
-/// A line of each panel.
+/// A line in each panel.
 struct Line {
     name: &'static str,
     way: Way,
-    /// The million tuples a side, tuples, and their joules.
+    /// Million tuples per side, tuples, and their joules.
     points: Vec<(f64, f64, Joules)>,
 }
 
@@ -91,12 +91,12 @@ fn measure(bench: &Bench, meters: &Meters) -> Result<Outcome> {
     Ok(figures(bench, scale, &lines, notes))
 }
 
-/// Joins many times. Returns how often, and the joules of all.
+/// Runs a join repeatedly. Returns the number of joins and their total joules.
 fn joules_of(bench: &Bench, meters: &Meters, attempt: Attempt<'_>) -> Result<Result<(usize, Joules), String>> {
     let joins = if bench.is_toy() || bench.is_emulated() { TOY_JOINS } else { JOINS };
     let mut joules = Joules::default();
     for _ in 0..joins {
-        // Each join by itself: a counter of processors starts anew after some minutes.
+        // Measure each join separately, as processor counters wrap after some minutes.
         let before = match meters.before(attempt.gpu.is_some()) {
             Ok(before) => before,
             Err(reason) => return Ok(Err(reason)),
@@ -112,14 +112,14 @@ fn joules_of(bench: &Bench, meters: &Meters, attempt: Attempt<'_>) -> Result<Res
     Ok(Ok((joins, joules)))
 }
 
-/// What the counters told.
+/// Readings of the counters.
 struct Readings {
     processors: Option<Vec<u64>>,
     gpu: Option<f64>,
 }
 
 impl Meters {
-    /// Reads the counters, the GPU's if it is to join.
+    /// Reads the counters, and the GPU's only for a join on the GPU.
     fn before(&self, on_gpu: bool) -> Result<Readings, String> {
         let processors = self.processors.as_ref().ok().map(ProcessorEnergy::read).transpose()?;
         let gpu = self.gpu.as_ref().ok().filter(|_| on_gpu).map(GpuEnergy::joules).transpose()?;
@@ -146,7 +146,7 @@ impl Joules {
         *self = Self { processors: sum(self.processors, more.processors), gpu: sum(self.gpu, more.gpu) };
     }
 
-    /// Those of both, where both are counted.
+    /// The sum of both, if both are counted.
     fn together(self) -> Option<f64> {
         self.processors.zip(self.gpu).map(|(processors, gpu)| processors + gpu)
     }
@@ -180,7 +180,7 @@ fn figures(bench: &Bench, scale: f64, lines: &[Line], notes: Vec<String>) -> Out
         }
         figure
     };
-    // A join of the CPU has no GPU beside it, as in the paper, which takes that away.
+    // A CPU join runs without a GPU, as in the paper, which subtracts the GPU's energy.
     let mut processors = panel(
         "Tuples for each joule of the processors' packages",
         "million tuples a second and watt of the processors",
@@ -201,7 +201,7 @@ fn figures(bench: &Bench, scale: f64, lines: &[Line], notes: Vec<String>) -> Out
         gpu.notes.push("the emulated device's energy is a number for tests, and means nothing".to_owned());
     }
     let mut panels = vec![processors, gpu, together];
-    // The first tells what was left out, even where nothing of it was measured.
+    // The first panel says what was left out, so it is kept even if empty.
     let mut is_first = true;
     panels.retain(|panel| std::mem::take(&mut is_first) || !panel.series.is_empty());
     if panels.iter().all(|panel| panel.series.is_empty()) {
@@ -270,7 +270,7 @@ mod tests {
                     }
                 }
             });
-            // On a busy machine that thread may not run while a join this small does.
+            // On a busy machine that thread may not run during a join this small.
             let has_moved = |outcome: &Outcome| matches!(outcome, Outcome::Done(figures) if lines(figures).len() == 2);
             let measured = (0..1000).map(|_| measure(&bench, &meters()).unwrap()).find(has_moved);
             is_done.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! TPC-H query 6 by SQL, over a table in memory (paper 2, section 7.2.4).
+//! TPC-H query 6 in SQL, over a table in memory (paper 2, section 7.2.4).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,7 +22,7 @@ use crate::tpch;
 
 const QUERY: usize = 6;
 
-/// What it reads.
+/// The columns that the query reads.
 const COLUMNS: [&str; 4] = ["l_quantity", "l_extendedprice", "l_discount", "l_shipdate"];
 
 /// Bytes of a row of these columns.
@@ -31,7 +31,7 @@ const ROW_BYTES: u64 = 3 * 16 + 4;
 /// Scale factors of the paper.
 const FACTORS: [f64; 3] = [100.0, 500.0, 1000.0];
 
-/// Rows of lineitem at scale factor 1, about.
+/// The approximate number of lineitem rows at scale factor 1.
 const ROWS: u64 = 6_000_000;
 
 pub(super) fn run(bench: &Bench) -> Result<Outcome> {
@@ -80,7 +80,7 @@ pub(super) fn run(bench: &Bench) -> Result<Outcome> {
         on_cpu.push((factor, rows as f64 / seconds / 1e6));
         if let Some(device) = device {
             let (rows_on_gpu, seconds) = time(device)?;
-            // Whatever the GPU cannot do the CPU does.
+            // The CPU processes rows that the GPU cannot.
             if rows_on_gpu != rows {
                 figure.notes.push(format!("GPU: refused, it looked at {rows_on_gpu} of {rows} rows at {factor}"));
             } else if bench.is_emulated() {
@@ -102,7 +102,7 @@ pub(super) fn run(bench: &Bench) -> Result<Outcome> {
     Ok(Outcome::of(figure))
 }
 
-/// Runs the query with a device, and gives how many rows a GPU looked at, and the median of the seconds.
+/// Runs the query on a device. Returns the number of rows that a GPU processed, and the median time in seconds.
 async fn time(
     bench: &Bench,
     device: overspill::DeviceChoice,
@@ -144,13 +144,14 @@ async fn time(
     Ok((rows_on_gpu, seconds))
 }
 
-/// How many rows a GPU looked at in a plan that has run.
+/// The number of rows that a GPU processed in an executed plan.
 fn gpu_rows(plan: &Arc<dyn ExecutionPlan>) -> usize {
     let own = plan.metrics().and_then(|metrics| metrics.sum_by_name("gpu_rows")).map_or(0, |rows| rows.as_usize());
     own + plan.children().into_iter().map(gpu_rows).sum::<usize>()
 }
 
-/// How many rows are selected, and their revenue in ten-thousandths, `None` of no rows: the query in a plain loop.
+/// Computes the query in a plain loop: the number of selected rows, and their revenue in ten-thousandths, `None` without
+/// rows.
 fn reference(table: &[Vec<RecordBatch>]) -> Result<(usize, Option<i128>)> {
     // 1994-01-01 and 1995-01-01, in days since 1970-01-01.
     const YEAR: std::ops::Range<i32> = 8766..9131;

@@ -1,4 +1,4 @@
-//! Joins of many sizes and kinds: what a figure of a paper varies, and how it is measured.
+//! Joins of various sizes and kinds: the parameters that a paper's figure varies, and their measurement.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,33 +18,33 @@ use crate::gpu_join::{DeviceCounts, prefix_sum, request};
 use crate::operator::{Answer, How, Joined, Tables};
 use crate::report::{median, tell};
 
-/// A way to join.
+/// A join method.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Way {
-    /// All threads look into one hash table.
+    /// All threads probe one hash table.
     NoPartition,
     /// Probe rows are partitioned first.
     Radix(TableChoice),
     Gpu(OnGpu),
 }
 
-/// How a GPU joins.
+/// The parameters of a GPU join.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct OnGpu {
     pub(super) strategy: GpuStrategy,
-    /// Of partitions, and of hash tables.
+    /// The share of partitions and hash tables in GPU memory.
     pub(super) cached_share: f64,
     pub(super) first_pass: Option<Algorithm>,
-    /// Who counts keys before the first pass; `None` for whoever does in SQL.
+    /// The processor that counts keys before the first pass; `None` for SQL's default.
     pub(super) prefix_sum: Option<PrefixSumProcessor>,
     /// The share of the multiprocessors that kernels occupy.
     pub(super) multiprocessors: f64,
-    /// Whether the CPU gets pairs, to put rows together; if not, kernels sum payloads.
+    /// Whether the CPU gets pairs to assemble rows. If not, kernels sum payloads.
     pub(super) wants_pairs: bool,
 }
 
 impl Way {
-    /// A strategy of a GPU as SQL runs it.
+    /// A GPU strategy with SQL's parameters.
     pub(super) fn gpu(strategy: GpuStrategy) -> Self {
         Self::Gpu(OnGpu::new(strategy))
     }
@@ -52,7 +52,7 @@ impl Way {
 
 impl OnGpu {
     pub(super) fn new(strategy: GpuStrategy) -> Self {
-        // What is worth caching of partitions is less than all (paper 1, section 6.2.7).
+        // Caching all partitions does not pay off (paper 1, section 6.2.7).
         let cached_share = match strategy {
             GpuStrategy::NoPartition | GpuStrategy::Het | GpuStrategy::GpuHet => 1.0,
             _ => overspill::OverspillConfig::default().gpu_cached_share,
@@ -60,12 +60,12 @@ impl OnGpu {
         Self { strategy, cached_share, first_pass: None, prefix_sum: None, multiprocessors: 1.0, wants_pairs: false }
     }
 
-    /// With that share of its partitions or hash table in GPU memory.
+    /// Sets the share of partitions or hash table in GPU memory.
     pub(super) fn cached(self, cached_share: f64) -> Self {
         Self { cached_share, ..self }
     }
 
-    /// With keys that this processor counts.
+    /// Sets the processor that counts the keys.
     pub(super) fn counted_by(self, processor: PrefixSumProcessor) -> Self {
         Self { prefix_sum: Some(processor), ..self }
     }
@@ -86,7 +86,7 @@ impl OnGpu {
     }
 }
 
-/// A point of a line, which is to be measured.
+/// A point of a line to measure.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
     pub(super) line: String,
@@ -95,15 +95,15 @@ pub(super) struct Run {
     pub(super) way: Way,
 }
 
-/// What a paper's text says of its machines, beside which ours stand.
+/// Values that a paper's text states for its machines, shown beside ours.
 #[derive(Debug, Clone)]
 pub(super) struct Stated {
     pub(super) name: &'static str,
-    /// Billions of tuples a second, by x.
+    /// Billions of tuples per second, by x.
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// A ratio that a paper's text states, and that can be compared across machines.
+/// A ratio stated in a paper's text that can be compared across machines.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
     pub(super) says: &'static str,
@@ -112,27 +112,27 @@ pub(super) struct Claim {
     pub(super) ratio: Ratio,
 }
 
-/// What a claim compares.
+/// The rates that a claim compares.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ratio {
-    /// Rates of two lines, wherever both have one, or at one x.
+    /// Rates of two lines at each x that both have, or at one x.
     Lines { of: &'static str, to: &'static str, at: Option<f64> },
     /// The highest and the lowest rate of a line.
     Spread { of: &'static str },
-    /// Rates of a line at two x: the first by the second.
+    /// Rates of a line at two x: the first divided by the second.
     Points { of: &'static str, at: f64, to: f64 },
 }
 
-/// What else a figure shows.
+/// Additional panels of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detail {
-    /// Rates alone.
+    /// Only rates.
     Rates,
-    /// Also how much of the time the build side takes.
+    /// Also the build side's share of the time.
     Phases,
-    /// Also how much of the link's rate is used.
+    /// Also the used share of the link's rate.
     Link,
-    /// As [`Detail::Phases`], and also how long the GPU took for each kernel.
+    /// As [`Detail::Phases`], and also the GPU's time for each kernel.
     Kernels,
 }
 
@@ -147,33 +147,33 @@ pub(super) struct Sweep {
     pub(super) stated: Vec<Stated>,
     pub(super) claims: Vec<Claim>,
     pub(super) detail: Detail,
-    /// What else the text says, and what of the figure is left out and why.
+    /// Further statements of the text, and what the figure leaves out and why.
     pub(super) notes: Vec<&'static str>,
 }
 
-/// What was measured of a line at a point.
+/// The measurements of a line at a point.
 #[derive(Debug, Clone, Copy)]
 struct Point {
     x: f64,
     tuples: f64,
     build_seconds: f64,
     seconds: f64,
-    /// Of the GPU's lines.
+    /// Only for the GPU's lines.
     moved: Option<Moved>,
-    /// Of the GPU's lines, if they were asked for.
+    /// Only for the GPU's lines, if requested.
     kernels: Option<KernelTimes>,
 }
 
-/// What a GPU's join did with memory.
+/// Memory traffic and use of a GPU join.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moved {
     /// Bytes that crossed the link.
     link: u64,
-    /// Bytes of hash tables and partitions that lay in CPU memory.
+    /// Bytes of hash tables and partitions in CPU memory.
     spilled: u64,
 }
 
-/// A line as it grows.
+/// A line under construction.
 #[derive(Debug)]
 struct Line {
     name: String,
@@ -182,13 +182,13 @@ struct Line {
 }
 
 impl Sweep {
-    /// Measures it.
+    /// Measures the figure.
     ///
     /// # Errors
     /// If memory runs out, a setting is out of range, or an answer is wrong.
     pub(super) fn run(self, bench: &Bench, scale: f64) -> Result<Outcome> {
         let mut lines: Vec<Line> = Vec::new();
-        // Lines with the reason, each once.
+        // Lines with their reasons, each once.
         let mut refusals: Vec<(String, String)> = Vec::new();
         let mut bounds: Vec<(f64, [f64; 3])> = Vec::new();
         let mut tables: Option<(TablePair, Tables, Answer)> = None;
@@ -207,7 +207,7 @@ impl Sweep {
             let made = match tables.take() {
                 Some(made) if made.0 == *pair => made,
                 other => {
-                    // Both would be too much.
+                    // Both pairs of tables would take too much memory.
                     drop(other);
                     bench.check_memory(pair)?;
                     tell(&format!("{}: {} x {}", self.name, pair.build_rows, pair.probe_rows));
@@ -246,7 +246,7 @@ impl Sweep {
         Ok(Outcome::Done(self.panels(&bench.at(scale), &lines, bounds, notes)))
     }
 
-    /// The figures: rates; bytes over the link; and what else was asked for.
+    /// The panels: rates, bytes over the link, and the requested details.
     fn panels(
         &self,
         at: &Scaled<'_>,
@@ -342,13 +342,13 @@ impl Sweep {
         if self.detail == Detail::Kernels {
             others.extend(kernel_panels(bench, lines, panel, of));
         }
-        // The first panel tells what was left out, even where nothing of it was measured.
+        // The first panel says what was left out, so it is kept even if empty.
         others.retain(|panel| !panel.series.is_empty());
         std::iter::once(rates).chain(others).collect()
     }
 }
 
-/// Panels of how long the GPU took for each kernel, beside what the text of paper 1 says of it.
+/// Panels of the GPU's time for each kernel, beside the values in the text of paper 1.
 fn kernel_panels(
     bench: &Bench,
     lines: &[Line],
@@ -392,19 +392,19 @@ fn kernel_panels(
     [seconds, shares]
 }
 
-/// A way to join tables.
+/// A join of tables with a method.
 #[derive(Clone, Copy)]
 pub(super) struct Attempt<'a> {
     pub(super) bench: &'a Bench,
     pub(super) tables: &'a Tables,
     pub(super) expected: Answer,
     pub(super) way: Way,
-    /// Where a GPU joins.
+    /// The GPU, if the method uses one.
     pub(super) gpu: Option<&'a Arc<Gpu>>,
 }
 
 impl Attempt<'_> {
-    /// Measures it, or says why it is not that way that joined.
+    /// Measures the join, or returns why the requested method did not run.
     fn measure(self, x: f64, with_kernels: bool) -> Result<Result<Point, String>> {
         let (mut builds, mut totals) = (vec![], vec![]);
         let runs = self.bench.runs_of(self.gpu.is_some());
@@ -417,7 +417,7 @@ impl Attempt<'_> {
                 }
                 Err(reason) => return Ok(Err(reason)),
             };
-            // The first touches memory that the others find.
+            // The first run faults in memory for the others.
             if run > 0 || runs == 1 {
                 builds.push(joined.seconds.build);
                 totals.push(joined.seconds.build + joined.seconds.probe);
@@ -426,9 +426,9 @@ impl Attempt<'_> {
         let (Some(build_seconds), Some(seconds)) = (median(builds), median(totals)) else {
             return exec_err!("A join was to run once at least.");
         };
-        // By itself, as timing kernels takes time.
+        // In a separate run, as timing kernels takes time.
         let kernels = if with_kernels && self.gpu.is_some() {
-            // A program that is traced already has its rates all the same.
+            // If the program is already traced, the rates are still reported.
             match kernel_times(|| self.join()) {
                 Ok((joined, times)) => match joined? {
                     Ok(_) => Some(times),
@@ -478,7 +478,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Regions of a core's cache; of a table at toy size, which would be one of them, a part.
+/// The regions of a core's cache. At toy size, where the table would be one region, a fraction of the table.
 pub(super) fn regions(bench: &Bench, build_rows: usize) -> ProbeRegions {
     const PARTS: usize = 8;
     let regions = ProbeRegions::of_this_machine(0);
@@ -490,7 +490,7 @@ pub(super) fn regions(bench: &Bench, build_rows: usize) -> ProbeRegions {
 }
 
 impl Claim {
-    /// The ratio of the paper and, where both lines were measured, ours.
+    /// The paper's ratio and, if both lines were measured, ours.
     fn beside(&self, figure: Option<&Figure>) -> String {
         let line = |name: &str| {
             let mut series = figure.into_iter().flat_map(|figure| &figure.series);

@@ -1,7 +1,7 @@
 //! The experiment `overspill bench peers`: SQL joins of tables in memory, in Overspill and in other engines.
 //!
-//! Each run is a process of its own, which loads the tables, runs the join twice and is timed the second time. The
-//! engines take turns, and all must give the same answer. Beside their times stands what bounds any of them.
+//! Each run is a separate process that loads the tables, runs the join twice and is timed the second time. The engines take
+//! turns, and all must give the same answer. The report also shows a bound on the speed of any engine.
 
 mod report;
 mod run;
@@ -43,7 +43,7 @@ struct Figures {
     scale: f64,
     threads: usize,
     runs: usize,
-    /// Independent reads of 8 bytes at random places, a second, of all processors.
+    /// Independent random 8-byte reads per second, over all processors.
     random_reads: f64,
     /// Engines that are left out of all joins.
     missing: Vec<Missing>,
@@ -58,7 +58,7 @@ struct Join {
     peers: Vec<Contender>,
 }
 
-/// An engine, and its runs of a workload, or in a sentence why there are none.
+/// An engine with its runs of a workload, or a sentence why there are none.
 struct Contender {
     engine: Engine,
     runs: Result<Vec<Run>, String>,
@@ -100,14 +100,14 @@ fn run_to(args: &PeersArgs, random_reads: impl FnOnce(&Topology) -> Result<f64>,
         missing,
         joins: vec![],
     };
-    // Nobody may be listening any more.
+    // Ignore write errors, as the reader may have closed the output.
     _ = out.write_all(report::head(&figures, topology.cpu.threads).as_bytes());
     let overspill = Engine::overspill(OVERSPILL, VERSION, program, &args.compare.settings);
     for workload in chosen {
         let join = measure(args, workload, &overspill, &peers, &terms)?;
         _ = out.write_all(report::table(&figures, &join).as_bytes());
         figures.joins.push(join);
-        // After each join, so that what was measured is kept if a later one fails.
+        // Write after each join, so that results are kept if a later join fails.
         args.compare.write(|| report::json(&figures), || report::figure(&figures))?;
     }
     if args.compare.check
@@ -132,7 +132,7 @@ fn measure(args: &PeersArgs, workload: &Workload, overspill: &Engine, peers: &[E
     tables.generate(&output, &mut std::io::sink())?;
     let mut contenders: Vec<Contender> = std::iter::once(overspill).chain(peers).map(Contender::new).collect();
     for round in 0..args.compare.runs.get() {
-        // Each engine is first in its turn.
+        // Rotate the engines, so that each comes first once.
         contenders.rotate_left(usize::from(round > 0));
         for Contender { engine, runs } in &mut contenders {
             let Ok(done) = runs else { continue };
@@ -140,7 +140,7 @@ fn measure(args: &PeersArgs, workload: &Workload, overspill: &Engine, peers: &[E
             match run::run(engine, workload, &folder, terms) {
                 Ok(run) => done.push(run),
                 Err(error) if engine.is_overspill() => return Err(error),
-                // That it cannot is a result too.
+                // An engine's failure is a result, too.
                 Err(error) => *runs = Err(format!("{} did not finish: {}", engine.name, error.message().trim())),
             }
         }
@@ -153,7 +153,7 @@ fn measure(args: &PeersArgs, workload: &Workload, overspill: &Engine, peers: &[E
     Ok(join)
 }
 
-/// Refuses answers that differ.
+/// Refuses differing answers.
 fn agree(join: &Join) -> Result<()> {
     let mut runs = std::iter::once(&join.overspill)
         .chain(&join.peers)
@@ -169,7 +169,7 @@ fn agree(join: &Join) -> Result<()> {
     }
 }
 
-/// What all processors together read at random places in huge pages, in reads of 8 bytes a second.
+/// Random 8-byte reads in huge pages per second, over all processors.
 fn random_reads(topology: &Topology) -> Result<f64> {
     measure_bounds(topology, CpuEffort::for_machine(topology))
         .map(|bounds| bounds.random_reads)

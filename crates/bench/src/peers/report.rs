@@ -1,4 +1,4 @@
-//! What the figures of the experiment say: tables for people, JSON for machines, a plot for both.
+//! Reports of the experiment: tables for people, JSON for programs, and a plot.
 
 use std::fmt::Write;
 
@@ -9,17 +9,17 @@ use super::{Contender, Figures, Join};
 use crate::engines::{Engine, HOST, Missing, Target};
 use crate::report::{median, size, slow_build};
 
-/// Overspill may take this many times the memory of DataFusion.
+/// The allowed multiple of DataFusion's memory.
 const MEMORY_FACTOR: f64 = 1.25;
 
-/// Times are told in milliseconds: one of none is less than half of one.
+/// Times are reported in milliseconds: a time that rounds to 0 counts as half a millisecond.
 const LEAST_SECONDS: f64 = 0.0005;
 
-/// What a hash join of tables beyond the caches has to do, in seconds.
+/// The minimum work of a hash join of tables beyond the caches, in seconds.
 struct Bound {
-    /// Each row of either table touches one place of a hash table.
+    /// Each row of both tables accesses one place of a hash table.
     random_access: f64,
-    /// Both tables are read, columns added and summed, as Overspill does it without a join.
+    /// Reads both tables and sums their columns, as measured in Overspill without a join.
     scan: f64,
 }
 
@@ -38,40 +38,40 @@ fn tuples(join: &Join) -> f64 {
     (join.tables.build_rows + join.tables.probe_rows) as f64
 }
 
-/// None if it has no runs.
+/// `None` without runs.
 fn seconds(contender: &Contender) -> Option<f64> {
     median(contender.runs().iter().map(|run| run.seconds).collect()).map(|seconds| seconds.max(LEAST_SECONDS))
 }
 
-/// Of the run that took the most.
+/// The peak memory of the run that took the most.
 fn peak_memory(contender: &Contender) -> Option<u64> {
     contender.runs().iter().filter_map(|run| run.peak_memory).max()
 }
 
-/// Millions of tuples of both tables a second.
+/// Millions of tuples of both tables per second.
 fn speed(join: &Join, seconds: f64) -> f64 {
     tuples(join) / seconds / 1e6
 }
 
-/// The fastest of the others, and how many times its seconds are those of Overspill.
+/// The fastest other engine, and its time as a multiple of Overspill's.
 fn best_peer(join: &Join) -> Option<(&Engine, f64)> {
     let ours = seconds(&join.overspill)?;
     let peers = join.peers.iter().filter_map(|peer| Some((&peer.engine, seconds(peer)? / ours)));
     peers.min_by(|one, other| one.1.total_cmp(&other.1))
 }
 
-/// How many times DataFusion's memory Overspill took.
+/// Overspill's memory as a multiple of DataFusion's.
 fn memory_ratio(join: &Join) -> Option<f64> {
     let host = join.peers.iter().find(|peer| peer.engine.name == HOST)?;
     Some(peak_memory(&join.overspill)? as f64 / peak_memory(host)? as f64)
 }
 
-/// The part of Overspill's time that the bound takes.
+/// The bound's share of Overspill's time.
 fn share_of_bound(figures: &Figures, join: &Join) -> Option<f64> {
     Some(Bound::of(figures, join).seconds() / seconds(&join.overspill)?)
 }
 
-/// What Overspill is held to.
+/// The targets for Overspill.
 pub(super) fn targets(figures: &Figures, join: &Join) -> Vec<Target> {
     let wanted = join.workload.target;
     let best = best_peer(join);
@@ -90,7 +90,7 @@ pub(super) fn targets(figures: &Figures, join: &Join) -> Vec<Target> {
     let speed = Target {
         name: "speed",
         sentence,
-        // Being near the bound is enough, being far from it says nothing where there is nobody to compare with.
+        // Being near the bound suffices. Being far from it means nothing if there is no engine to compare with.
         met: if near == Some(true) { near } else { fast },
     };
     let ratio = memory_ratio(join);

@@ -8,21 +8,21 @@ use super::workload::Workload;
 use crate::datagen::TablePair;
 use crate::engines::{Engine, Session, Terms};
 
-/// A run of a workload in a process of its own.
+/// A run of a workload in a separate process.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
-    /// Of the second of two runs of the query.
+    /// The time of the second run of the query.
     pub(super) seconds: f64,
-    /// From after loading on, in bytes, where the system tells.
+    /// Peak memory in bytes after loading, if the system reports it.
     pub(super) peak_memory: Option<u64>,
-    /// Whether loading counts as well, because the system does not forget it.
+    /// Whether the peak includes loading, because the system cannot reset it.
     pub(super) peak_of_loading: bool,
     pub(super) answer: String,
-    /// Of reading, adding and summing both tables without a join; of Overspill alone.
+    /// The time to read and sum both tables without a join; only for Overspill.
     pub(super) scan_seconds: Option<f64>,
 }
 
-/// Runs a workload, whose tables lie in a folder, in a new process of an engine.
+/// Runs a workload with its tables in `folder`, in a new process of an engine.
 pub(super) fn run(engine: &Engine, workload: &Workload, folder: &Path, terms: &Terms) -> Result<Run> {
     let (mut session, _) = engine.start(terms)?;
     for table in TablePair::NAMES {
@@ -30,7 +30,7 @@ pub(super) fn run(engine: &Engine, workload: &Workload, folder: &Path, terms: &T
     }
     let forgotten = session.forget_peak_memory();
     let query = workload.query();
-    // The first run pays for memory that is fresh from the system, the second shows the engine.
+    // The first run includes the cost of fresh memory; the second represents the engine.
     let (seconds, peak_memory, answer) = if workload.materializes {
         let create = format!("CREATE TABLE t AS {query}");
         session.execute(&create)?;
@@ -56,7 +56,7 @@ pub(super) fn run(engine: &Engine, workload: &Workload, folder: &Path, terms: &T
     Ok(Run { seconds, peak_memory, peak_of_loading: !forgotten, answer, scan_seconds })
 }
 
-/// The seconds of reading both tables without a join, the second time that it is done.
+/// The seconds to read both tables without a join, in the second run.
 fn scan(session: &mut Session, workload: &Workload) -> Result<f64> {
     let mut seconds = 0.0;
     for table in TablePair::NAMES {

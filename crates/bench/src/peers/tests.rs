@@ -14,11 +14,11 @@ struct Cli {
     args: PeersArgs,
 }
 
-/// A fake engine. When it starts, `before` may change the shell variables that are its times and answers, and more;
-/// `engine` is its name.
+/// A fake engine. When it starts, `before` may change the shell variables for its times and answers, among others; `engine`
+/// is its name.
 fn program(dir: &Path, name: &str, before: &str) -> PathBuf {
     let path = dir.join(name);
-    // After `-c SCRIPT` it is an engine of Python's. A query that is run again takes a quarter of its time.
+    // With `-c SCRIPT` it acts as a Python engine. A repeated query takes a quarter of its time.
     let script = format!(
         r#"#!/bin/sh
 engine=overspill; [ "$1" = -c ] && engine=$3
@@ -56,7 +56,7 @@ impl Outcome {
     }
 }
 
-/// Runs the experiment with fake engines that begin in these ways, at 10^8 reads a second.
+/// Runs the experiment with fake engines with these start scripts, at 10^8 reads per second.
 fn run_with(overspill: &str, peers: Option<&str>, options: &str) -> Outcome {
     let dir = tempfile::tempdir().unwrap();
     let (data, json) = (dir.path().join("data"), dir.path().join("figures.json"));
@@ -118,7 +118,7 @@ fn tables_that_a_join_made_are_compared_by_their_sums() {
 
 #[test]
 fn a_target_that_is_missed_or_unknown_fails_the_check() {
-    // Both scans of the fake take as long as its join, unless they are made faster: it is at the bound.
+    // Both scans of the fake take as long as its join, unless they are faster: it is at the bound.
     let far = "scans=0.1";
     for (workload, overspill, peers, speed) in [
         ("a", far, Some("second=1.4"), Some(false)),
@@ -146,7 +146,7 @@ fn answers_that_differ_are_refused() {
     for (overspill, peers, part) in [
         ("", "[ $engine = duckdb ] && answer=1,3", "The answers to c differ: 1,2 by Overspill and 1,3 by DuckDB"),
         ("answer=0,0", "", "0,0 by Overspill and 1,2"),
-        // What it answers is the number of the statement.
+        // It answers with the number of the statement.
         ("answer='$n'", "", "Overspill answered 3 and then 4 to the same query"),
     ] {
         let outcome = run_with(overspill, Some(peers), "--workload c");
@@ -174,7 +174,7 @@ fn engines_that_are_not_there_are_told_in_sentences() {
 
 #[test]
 fn a_peer_that_fails_leaves_the_others() {
-    // It finds out when it is given tables.
+    // The error occurs when it loads tables.
     let peers = "[ $engine = polars ] && { echo version 1; read -r line && echo no memory >&2 && exit 1; exit 0; }";
     let outcome = run_with("", Some(peers), "--workload c");
     outcome.result.as_ref().unwrap();
@@ -199,7 +199,7 @@ fn an_overspill_that_dies_or_hangs_is_a_sentence() {
         ("trap 'sleep 60' EXIT", "--timeout 1", "Overspill was stopped after 1 s, before it had ended"),
         ("trap 'echo all lost >&2; exit 4' EXIT", "", "all lost"),
     ] {
-        // It says who it is, so that it can be looked for.
+        // It writes its process id, so that the test can look for it.
         let outcome =
             run_with(&format!("echo $$ > ${{0%/*}}/process; {overspill}"), None, &format!("--workload c {options}"));
         assert!(outcome.error().contains(part), "{part} is not in: {}", outcome.error());
@@ -210,7 +210,7 @@ fn an_overspill_that_dies_or_hangs_is_a_sentence() {
 
 #[test]
 fn peak_memory_is_counted_from_after_loading() {
-    // The shell's memory goes back to the system when the variable is emptied, before its first answer.
+    // The shell returns the memory to the system when the variable is emptied, before its first answer.
     let large = "x=$(head -c 30000000 /dev/zero | tr '\\0' a); x=";
     let outcome = run_with(large, Some(""), "--workload c");
     let join = &outcome.json.as_ref().unwrap()["workloads"][0];
@@ -237,7 +237,7 @@ fn engines_take_turns_and_settings_reach_overspill() {
     let outcome = run_with(overspill, Some(peers), "--workload c --threads 3 --set overspill.strategy=hybrid");
     let turns = fs::read_to_string(outcome.dir.path().join("turns")).unwrap();
     let turns: Vec<&str> = turns.lines().collect();
-    // Each peer was asked for its version first.
+    // Each peer reported its version first.
     let names: Vec<&str> = turns.iter().skip(3).filter_map(|turn| turn.split(' ').next()).collect();
     let expected = ["overspill", "duckdb", "polars", "datafusion", "duckdb", "polars", "datafusion", "overspill"];
     assert_eq!(names, expected);

@@ -1,4 +1,4 @@
-//! What is joined: the workloads, their tables, their SQL, and what Overspill is to reach on them.
+//! The workloads: their tables, their SQL, and Overspill's targets.
 
 use std::path::{Path, PathBuf};
 
@@ -14,30 +14,30 @@ const M: u64 = 1_000_000;
 /// A join of two tables, r and s.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Workload {
-    /// As it is written on the command line.
+    /// The name on the command line.
     pub(super) name: &'static str,
     help: &'static str,
     /// Rows of r and of s at scale 1.
     rows: (u64, u64),
-    /// Bytes of a key and a payload together.
+    /// Bytes of a key and a payload.
     tuple: u8,
     sparse: bool,
     zipf: f64,
     match_rate: f64,
-    /// Whether the result of the join is put into a table, and not only summed.
+    /// Whether the result of the join is stored in a table, and not only summed.
     pub(super) materializes: bool,
     pub(super) target: Target,
 }
 
-/// How many times as fast as the best of the others Overspill is to be.
+/// Overspill's required speed as a multiple of the best other engine's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Target {
     pub(super) ratio: f64,
-    /// Or this share of the speed of the bound.
+    /// Alternatively, this share of the speed of the bound.
     pub(super) or_bound: Option<f64>,
 }
 
-/// Where the others may be at a bound of the machine themselves, coming near it is as good as leaving them behind.
+/// If the other engines may be limited by the machine as well, coming near the bound is enough.
 const TRIPLE: Target = Target { ratio: 3.0, or_bound: Some(0.7) };
 const DOUBLE: Target = Target { ratio: 2.0, or_bound: None };
 const HALF_MORE: Target = Target { ratio: 1.5, or_bound: None };
@@ -135,7 +135,7 @@ impl Workload {
         }
     }
 
-    /// Where the tables are kept below a directory: workloads that join the same tables share them.
+    /// The folder of the tables below a directory. Workloads with the same tables share it.
     pub(super) fn folder(&self, below: &Path, tables: &TablePair) -> PathBuf {
         let keys = if self.sparse { "sparse" } else { "dense" };
         below.join(format!(
@@ -144,7 +144,7 @@ impl Workload {
         ))
     }
 
-    /// What the tables are like, in words.
+    /// Describes the tables in words.
     pub(super) fn describe(&self, tables: &TablePair) -> String {
         let half = self.tuple / 2;
         let keys = if self.sparse { "sparse" } else { "dense" };
@@ -157,7 +157,7 @@ impl Workload {
         )
     }
 
-    /// The join, whose answer is one row; or if it makes a table of it, the join alone.
+    /// The join. Its answer is one row, unless its result is stored in a table.
     pub(super) fn query(&self) -> String {
         let join = "FROM r JOIN s ON r.key = s.key";
         if self.materializes {
@@ -166,7 +166,7 @@ impl Workload {
         format!("SELECT count(*), sum({} + {}) {join}", self.wide("r.payload"), self.wide("s.payload"))
     }
 
-    /// One row that tells the table `table` made by the join from another.
+    /// A query with one row that distinguishes the join's table `table` from others.
     pub(super) fn digest(&self, table: &str) -> String {
         format!(
             "SELECT count(*), sum({}), sum({}), sum({}) FROM {table}",
@@ -176,12 +176,12 @@ impl Workload {
         )
     }
 
-    /// All columns of a table read and aggregated, as it must be done beside any join. Sums of sparse keys would overflow.
+    /// Reads and aggregates all columns of a table, as any join must. Sparse keys are not summed, as the sums would overflow.
     pub(super) fn scan(&self, table: &str) -> String {
         format!("SELECT count(*), sum({}), max({}) FROM {table}", self.wide("payload"), self.wide("key"))
     }
 
-    /// A column as an integer of 64 bits: sums of two payloads of 32 would overflow.
+    /// A column as a 64-bit integer, as sums of two 32-bit payloads would overflow.
     fn wide(&self, column: &str) -> String {
         if self.tuple == 8 { format!("CAST({column} AS BIGINT)") } else { column.to_owned() }
     }

@@ -1,4 +1,4 @@
-//! How fast the disk takes in and gives back what is spilled.
+//! The speed of the disk for spilled data.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -18,18 +18,18 @@ pub(super) struct DiskRate {
     pub(super) bytes: u64,
     /// Writing, with the fsync that ends it.
     pub(super) write: Duration,
-    /// Reading right after, as a join does: what fits is read from the operating system's cache.
+    /// Reading right after writing, as a join does. What fits is read from the operating system's cache.
     pub(super) read: Duration,
 }
 
 impl DiskRate {
-    /// Writes and reads a nameless file of `bytes` bytes in `directory`.
+    /// Writes and reads an unnamed file of `bytes` bytes in `directory`.
     pub(super) fn measure(directory: &Path, bytes: u64) -> Result<Self> {
         let failed = |error: std::io::Error| {
             exec_datafusion_err!("The disk below '{}' could not be measured: {error}", directory.display())
         };
         let mut file: File = tempfile::tempfile_in(directory).map_err(failed)?;
-        // No two blocks alike, so that no file system can save on them.
+        // All blocks differ, so that no file system can deduplicate them.
         let mut block = vec![0; BLOCK];
         let mut random = ChaCha8Rng::seed_from_u64(1);
         random.fill_bytes(&mut block);
@@ -49,7 +49,7 @@ impl DiskRate {
         Ok(Self { bytes, write, read: start.elapsed() })
     }
 
-    /// Bytes a second that can be written and read again.
+    /// Bytes per second that can be written and read again.
     pub(super) fn bytes_per_second(&self) -> f64 {
         self.bytes as f64 / (self.write + self.read).as_secs_f64().max(f64::MIN_POSITIVE)
     }

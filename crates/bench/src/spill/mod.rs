@@ -1,7 +1,7 @@
-//! The experiment `overspill bench spill`: what a join costs when its state outgrows the memory limit.
+//! The experiment `overspill bench spill`: the cost of a join whose state exceeds the memory limit.
 //!
-//! A table r of 16-byte rows is joined with a table s of 48-byte rows by sparse keys, every row of s with one of r.
-//! Each run is a process of its own, so that its peak memory can be seen, and the runs that are compared alternate.
+//! A table r of 16-byte rows is joined with a table s of 48-byte rows by sparse keys. Every row of s matches one row of r.
+//! Each run is a separate process, so that its peak memory can be measured, and the compared runs alternate.
 
 mod disk;
 mod process;
@@ -29,7 +29,7 @@ const ROWS: u64 = 20_000_000;
 const BUILD_PAYLOADS: usize = 1;
 const PROBE_PAYLOADS: usize = 5;
 
-/// What is written to measure the disk when nothing was spilled, in bytes.
+/// Bytes written to measure the disk if nothing was spilled.
 const DISK_SAMPLE: u64 = 256 << 20;
 
 /// The arguments of `overspill bench spill`.
@@ -88,13 +88,13 @@ struct Figures {
     ample: Vec<Run>,
     limited: Vec<Run>,
     duckdb: Comparison,
-    /// Bytes that the join wrote under the limit.
+    /// Bytes that the join spilled under the limit.
     spilled: u64,
     disk: DiskRate,
     work: Option<Work>,
 }
 
-/// The runs of DuckDB, or in a sentence why there are none.
+/// The runs of DuckDB, or a sentence why there are none.
 enum Comparison {
     Runs { version: String, runs: Vec<Run> },
     Missing(String),
@@ -112,7 +112,7 @@ fn run_to(args: &SpillArgs, out: &mut dyn Write) -> Result<()> {
     check_scale(args.scale, MOST_SCALE)?;
     let rows = scaled(ROWS, args.scale);
     let figures = measure(args, rows)?;
-    // Nobody may be listening any more.
+    // Ignore write errors, as the reader may have closed the output.
     _ = out.write_all(report::table(&figures).as_bytes());
     if let Some(path) = &args.json {
         write_file(path, &format!("{:#}\n", report::json(&figures)))?;
@@ -129,7 +129,7 @@ fn measure(args: &SpillArgs, rows: u64) -> Result<Figures> {
     let tables = tables_in(&args.dir.join("tables"), rows, args.threads)?;
     let temp_root = args.temp_dir.clone().unwrap_or_else(|| args.dir.join("temp"));
     std::fs::create_dir_all(&temp_root)?;
-    // A directory of our own, so that whatever is left in it was left by the runs.
+    // A directory of our own, so that anything left in it was left by the runs.
     let temp = tempfile::Builder::new().prefix("bench-").tempdir_in(&temp_root)?;
     let overspill = Overspill { program, threads, temp: temp.path().to_path_buf() };
     let sql = query(&tables);
@@ -146,7 +146,7 @@ fn measure(args: &SpillArgs, rows: u64) -> Result<Figures> {
         if let Ok(engine) = &duckdb {
             match engine.run(&sql, limit) {
                 Ok(run) => in_duckdb.push(run),
-                // That it cannot is a result too.
+                // DuckDB's failure is a result, too.
                 Err(error) => duckdb = Err(format!("DuckDB did not finish under {limit}: {}", error.message())),
             }
         }
@@ -184,7 +184,7 @@ fn measure(args: &SpillArgs, rows: u64) -> Result<Figures> {
     })
 }
 
-/// Generates the two tables in a directory for their size, and returns it.
+/// Generates the two tables in a directory named after their size, and returns it.
 fn tables_in(dir: &Path, rows: u64, threads: Option<NonZeroUsize>) -> Result<PathBuf> {
     let dir = dir.join(rows.to_string());
     let pair = TablePair {
@@ -203,7 +203,7 @@ fn tables_in(dir: &Path, rows: u64, threads: Option<NonZeroUsize>) -> Result<Pat
     Ok(dir)
 }
 
-/// A join whose every column is needed above it, and whose answer is one row.
+/// A join with all columns needed above it, and an answer of one row.
 fn query(tables: &Path) -> String {
     let file = |name: &str| tables.join(name).display().to_string().replace('\'', "''");
     let sums: Vec<String> = (1..=PROBE_PAYLOADS)

@@ -1,4 +1,4 @@
-//! The processes that are measured.
+//! The measured processes.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::process::{Finished, finish, no_python, skipped, time_line};
 
-/// Runs a query in DuckDB; prints the version, the seconds and the row as JSON.
+/// Runs a query in DuckDB, and prints the version, the seconds and the row as JSON.
 const DUCKDB_SCRIPT: &str = r"
 import json, sys, time
 import duckdb
@@ -24,14 +24,14 @@ seconds = time.perf_counter() - start
 print(json.dumps({'seconds': seconds, 'row': [str(value) for value in row]}))
 ";
 
-/// What a run of a query took.
+/// The measurements of a query's run.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
-    /// Of the statement alone, without the start of the process.
+    /// The time of the statement, without the start of the process.
     pub(super) seconds: f64,
     /// User CPU seconds of the whole process.
     pub(super) user_seconds: f64,
-    /// Bytes.
+    /// Peak resident memory in bytes.
     pub(super) peak_memory: u64,
     /// The row that the query returned, comma separated.
     pub(super) answer: String,
@@ -42,13 +42,12 @@ pub(super) struct Run {
 pub(super) struct Overspill {
     pub(super) program: PathBuf,
     pub(super) threads: usize,
-    /// Holds nothing between runs.
+    /// Empty between runs.
     pub(super) temp: PathBuf,
 }
 
 impl Overspill {
-    /// Runs a query with settings of the form `key=value`; without a limit in as much memory as the program takes by
-    /// itself.
+    /// Runs a query with settings of the form `key=value`. Without a limit, the program's default memory limit applies.
     pub(super) fn run(&self, sql: &str, memory_limit: Option<&str>, settings: &[&str]) -> Result<Run> {
         let mut command = Command::new(&self.program);
         self.add_arguments(&mut command, sql, memory_limit, settings);
@@ -80,7 +79,7 @@ impl Overspill {
         }
     }
 
-    /// Runs a command that ends in this program, and checks that it leaves no file behind.
+    /// Runs a command that ends by running this program, and checks that it leaves no files behind.
     pub(super) fn finish(&self, command: &mut Command) -> Result<Finished> {
         let finished = finish(command)?;
         let left: Vec<String> = std::fs::read_dir(&self.temp)?
@@ -93,7 +92,7 @@ impl Overspill {
         Ok(finished)
     }
 
-    /// The bytes that a query spills under a limit, as its operators count them.
+    /// The bytes that a query spills under a limit, from its operators' metrics.
     pub(super) fn spilled_bytes(&self, sql: &str, memory_limit: &str) -> Result<u64> {
         let mut command = Command::new(&self.program);
         self.add_arguments(&mut command, &format!("EXPLAIN ANALYZE {sql}"), Some(memory_limit), &[]);
@@ -105,7 +104,7 @@ impl Overspill {
     }
 }
 
-/// The sum of the metrics `spilled_bytes` of an annotated plan.
+/// The sum of the `spilled_bytes` metrics in an annotated plan.
 pub(super) fn spilled_in_plan(plan: &str) -> u64 {
     plan.split("spilled_bytes=").skip(1).map(leading_size).sum()
 }
@@ -135,7 +134,7 @@ fn last_line(output: &str) -> &str {
     output.trim_end().lines().next_back().unwrap_or_default()
 }
 
-/// DuckDB in a Python of the user's.
+/// DuckDB in the user's Python.
 #[derive(Debug, Clone)]
 pub(super) struct DuckDb {
     python: PathBuf,
@@ -145,7 +144,7 @@ pub(super) struct DuckDb {
 }
 
 impl DuckDb {
-    /// DuckDB, or a sentence why it is not there.
+    /// Finds DuckDB, or returns a sentence why it is missing.
     pub(super) fn find(python: Option<&Path>, threads: usize, temp: &Path) -> Result<Self, String> {
         let Some(python) = python else {
             return Err(no_python("DuckDB", "--duckdb-python"));

@@ -1,4 +1,4 @@
-//! What the figures of the experiment say: a table for people, JSON for machines.
+//! Reports of the experiment: a table for people, and JSON for programs.
 
 use std::fmt::Write;
 
@@ -9,19 +9,19 @@ use super::work::Counter;
 use super::{Comparison, Figures};
 use crate::report::{median, size, slow_build};
 
-/// Under the limit the join may take this many times its ample time …
+/// Under the limit, the join may take this multiple of its time with ample memory …
 const AMPLE_FACTOR: f64 = 2.0;
 
-/// … or its ample time and this many times what the disk needs for the bytes spilled, whichever is larger.
+/// … or that time plus this multiple of the disk's time for the spilled bytes, whichever is larger.
 const DISK_FACTOR: f64 = 1.3;
 
-/// With nothing spilled the join may take this many times the instructions of DataFusion's.
+/// With nothing spilled, the join may take this multiple of the instructions of DataFusion's.
 const WORK_FACTOR: f64 = 1.02;
 
-/// Something that should hold, and whether it did.
+/// A bound, and whether it was met.
 pub(super) struct Bound {
     name: &'static str,
-    /// What was asked and what came, in the words of the table.
+    /// The bound and the result, in the words of the table.
     sentence: String,
     measured: f64,
     most: f64,
@@ -42,7 +42,7 @@ fn peak_memory(runs: &[Run]) -> u64 {
     runs.iter().map(|run| run.peak_memory).max().unwrap_or(0)
 }
 
-/// What the experiment is held to.
+/// The bounds that the experiment checks.
 pub(super) fn bounds(figures: &Figures) -> Vec<Bound> {
     let ample = seconds(&figures.ample);
     let limited = seconds(&figures.limited);
@@ -63,7 +63,7 @@ pub(super) fn bounds(figures: &Figures) -> Vec<Bound> {
         let sentence = format!("{limited:.2} s under the limit, at most DuckDB's {duckdb:.2} s under the same");
         bounds.push(Bound::new("DuckDB", limited, duckdb, sentence));
     }
-    // CPU time varies by more than the bound allows for.
+    // CPU time varies by more than the bound allows.
     if let Some(work) = figures.work.as_ref().filter(|work| work.counter != Counter::CpuTime) {
         let most = WORK_FACTOR * work.stock;
         let sentence = format!(

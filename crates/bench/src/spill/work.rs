@@ -1,4 +1,4 @@
-//! The work of the join when nothing spills, beside DataFusion's own join: in instructions where they can be counted.
+//! The work of the join when nothing spills, compared with DataFusion's join, in instructions if they can be counted.
 
 use std::process::Command;
 
@@ -8,35 +8,35 @@ use super::process::Overspill;
 use crate::process::{Finished, finish};
 use crate::report::median;
 
-/// By how much the tables shrink for a processor that is simulated.
+/// The factor that tables shrink by for a simulated processor.
 const SIMULATION_SHRINK: u64 = 20;
 
-/// Puts a query on DataFusion's own join.
+/// Makes a query use DataFusion's own join.
 const STOCK: &str = "overspill.enabled=false";
 
-/// How work is counted.
+/// The method of counting work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Counter {
     /// Instructions in user mode, counted by the processor through `perf stat`.
     Perf,
     /// Instructions, counted by simulation through `valgrind --tool=cachegrind`.
     Valgrind,
-    /// Seconds of user CPU time, where nothing counts instructions.
+    /// Seconds of user CPU time, if instructions cannot be counted.
     CpuTime,
 }
 
-/// The work of both joins for the same query; medians.
+/// The median work of both joins for the same query.
 #[derive(Debug, Clone)]
 pub(super) struct Work {
     pub(super) counter: Counter,
-    /// By how much the tables were shrunk.
+    /// The factor that the tables shrank by.
     pub(super) shrunk: u64,
     pub(super) overspill: f64,
     pub(super) stock: f64,
 }
 
 impl Counter {
-    /// The best counter this machine has.
+    /// The best counter available on this machine.
     fn find() -> Self {
         if finish(perf().arg("true")).is_ok_and(|finished| perf_count(&finished).is_ok()) {
             Self::Perf
@@ -47,7 +47,7 @@ impl Counter {
         }
     }
 
-    /// In a sentence.
+    /// Describes the counter in a sentence.
     pub(super) fn describe(self) -> &'static str {
         match self {
             Self::Perf => "instructions in user mode, counted by perf",
@@ -77,7 +77,7 @@ impl Counter {
     }
 }
 
-/// Compares both joins; `smaller` gives the query over tables shrunk by a factor.
+/// Compares both joins. `smaller` returns the query over tables shrunk by a factor.
 pub(super) fn compare(
     overspill: &Overspill,
     runs: usize,
@@ -87,7 +87,7 @@ pub(super) fn compare(
     let counter = Counter::find();
     let shrunk = counter.shrink();
     let sql = if shrunk == 1 { sql.to_owned() } else { smaller(shrunk)? };
-    // A simulation is slow, and repeats itself well.
+    // A simulation is slow, and its counts vary little.
     let runs = if counter == Counter::Valgrind { 1 } else { runs };
     let (mut ours, mut stock) = (vec![], vec![]);
     for _ in 0..runs {

@@ -1,9 +1,10 @@
-//! Whether the answers of two engines are the same.
+//! Compares the answers of two engines.
 
-/// Floating-point numbers of 64 bits that were added in another order differ by so much of their value.
+/// The relative difference allowed between 64-bit floating-point sums that were added in different orders.
 const ROUNDING: f64 = 1e-12;
 
-/// Whether rows, as lines of CSV, are the same but for their order: the queries leave open which of rows that sort alike is first.
+/// Whether rows, as lines of CSV, are equal except for their order, which the queries do not define among rows with equal
+/// sort keys.
 pub(super) fn are_same(one: &[String], other: &[String]) -> bool {
     if one.len() != other.len() {
         return false;
@@ -26,7 +27,8 @@ fn is_same(one: &str, other: &str) -> bool {
     }
 }
 
-/// Engines compute averages and quotients with different numbers of digits: those that both have must agree, but for the last.
+/// Compares cells. Engines compute averages and quotients with different numbers of digits; the common digits but the last
+/// must agree.
 fn is_same_cell(one: &str, other: &str) -> bool {
     let digits = |cell: &str| cell.split_once('.').map(|(_, fraction)| fraction.len() as i32);
     match (one.parse::<f64>(), other.parse::<f64>(), digits(one), digits(other)) {
@@ -38,12 +40,12 @@ fn is_same_cell(one: &str, other: &str) -> bool {
     }
 }
 
-/// How many rows, in words.
+/// The number of rows, in words.
 pub(super) fn count(rows: &[String]) -> String {
     format!("{} rows", rows.len())
 }
 
-/// The first rows that differ, in a sentence.
+/// The first differing rows, in a sentence.
 pub(super) fn first_difference(one: &[String], other: &[String]) -> String {
     let different = one.iter().zip(other).find(|(one, other)| !is_same(one, other));
     different.map_or_else(String::new, |(one, other)| format!("The first that differ are \"{one}\" and \"{other}\"."))

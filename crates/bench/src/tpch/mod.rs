@@ -1,8 +1,8 @@
 //! The experiment `overspill bench tpch`: the 22 queries of TPC-H over Parquet files, with Overspill's joins and with
 //! DataFusion's in the same program, and in other engines.
 //!
-//! In a round each engine runs all queries once, in a process of its own; engines take turns, and another one is first in
-//! every round. All must give the same answers.
+//! In a round, each engine runs all queries once in a separate process. Engines take turns, and each round starts with
+//! another engine. All must give the same answers.
 
 mod answer;
 mod query;
@@ -22,7 +22,7 @@ use crate::process::program;
 use crate::report::{machine, tell};
 use query::Query;
 
-/// Overspill's program with the joins that it replaces.
+/// Overspill's program with DataFusion's joins.
 const STOCK_JOINS: &str = "DataFusion's joins";
 
 /// The arguments of `overspill bench tpch`.
@@ -66,9 +66,9 @@ impl Figures {
 /// An engine and its runs.
 struct Contender {
     engine: Engine,
-    /// Of each query the seconds of its runs, or in a sentence why there are none.
+    /// The seconds of each query's runs, or a sentence why there are none.
     seconds: Vec<Result<Vec<f64>, String>>,
-    /// The most bytes that a process of it had resident, where the system tells.
+    /// The largest peak resident memory of its processes in bytes, if the system reports it.
     peak_memory: Option<u64>,
 }
 
@@ -81,7 +81,7 @@ impl Contender {
 /// The text of a query.
 ///
 /// # Errors
-/// If there is none of this number.
+/// If there is no query with this number.
 pub(crate) fn query_text(number: usize) -> Result<String> {
     let query = query::by_number(&number.to_string()).map_err(|error| exec_datafusion_err!("{error}"))?;
     Ok(query.sql)
@@ -133,10 +133,10 @@ fn run_to(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
             tell(&format!("round {} of {}, {}", round + 1, args.compare.runs, contender.engine.name));
             run_round(contender, &figures.queries, &mut answers, &tables.dir, &terms)?;
         }
-        // After each round, so that what was measured is kept if a later one fails.
+        // Write after each round, so that results are kept if a later round fails.
         args.compare.write(|| report::json(&figures), || report::figure(&figures))?;
     }
-    // Nobody may be listening any more.
+    // Ignore write errors, as the reader may have closed the output.
     _ = out.write_all(report::table(&figures).as_bytes());
     if args.compare.check && !report::targets(&figures).iter().all(Target::is_met) {
         return exec_err!("A target of the experiment was missed, or could not be judged.");
@@ -144,7 +144,8 @@ fn run_to(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Runs the queries that an engine has not failed in once each; the first answers are those that others must give.
+/// Runs each query once, except those that the engine has failed in. The first answers are the expected ones for other
+/// engines.
 fn run_round(
     contender: &mut Contender,
     queries: &[Query],
@@ -182,18 +183,18 @@ fn run_round(
                 }
             }
             Err(error) if engine.name == OVERSPILL => return Err(error),
-            // That it cannot is a result too. Its process has ended, or will.
+            // A failure is a result, too. The engine's process has ended, or will.
             Err(error) => *seconds = Err(error.message().trim().to_owned()),
         }
     }
     match running.map_or(Ok(()), Session::end) {
-        // It has answered everything.
+        // The engine has answered everything.
         Err(_) if engine.name != OVERSPILL => Ok(()),
         result => result,
     }
 }
 
-/// Starts an engine that knows the tables.
+/// Starts an engine and defines the tables.
 fn start(engine: &Engine, folder: &Path, terms: &Terms) -> Result<Session> {
     let (mut session, _) = engine.start(terms)?;
     for table in tpch_tables() {

@@ -1,6 +1,6 @@
 //! The queries.
 
-/// In the order of their numbers, from 1.
+/// The queries by number, starting from 1.
 const TEXTS: [&str; 22] = [
     include_str!("../../../../tests/tpch/queries/q01.sql"),
     include_str!("../../../../tests/tpch/queries/q02.sql"),
@@ -30,7 +30,7 @@ const TEXTS: [&str; 22] = [
 #[derive(Debug, Clone)]
 pub struct Query {
     pub(super) number: usize,
-    /// On one line.
+    /// The text on one line.
     pub(super) sql: String,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn all() -> Vec<Query> {
     (1..).zip(TEXTS).map(|(number, text)| Query::new(number, text)).collect()
 }
 
-/// The query of a number, as it is written on the command line.
+/// The query with a number given on the command line.
 pub(super) fn by_number(text: &str) -> Result<Query, String> {
     let query = text.parse().ok().and_then(|number: usize| all().into_iter().find(|query| query.number == number));
     query.ok_or_else(|| format!("the queries have the numbers 1 to {}", TEXTS.len()))

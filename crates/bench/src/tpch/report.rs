@@ -1,4 +1,4 @@
-//! What the figures of the experiment say: a table for people, JSON for machines, a plot for both.
+//! Reports of the experiment: a table for people, JSON for programs, and a plot.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::{Contender, Figures};
 use crate::engines::{HOST, Missing, Target};
 use crate::report::{median, size, slow_build};
 
-/// A query may take so many times as long as with DataFusion's joins.
+/// The allowed time of a query, as a multiple of the time with DataFusion's joins.
 const TOLERANCE: f64 = 1.05;
 
 /// The median of a query's runs.
@@ -17,13 +17,13 @@ fn seconds(contender: &Contender, query: usize) -> Option<f64> {
     median(contender.seconds.get(query)?.as_ref().ok()?.clone())
 }
 
-/// Of all queries; `None` if there is one that it did not finish.
+/// The time of all queries; `None` if the engine did not finish one.
 fn total(contender: &Contender) -> Option<f64> {
     (0..contender.seconds.len()).map(|query| seconds(contender, query)).sum()
 }
 
-/// How many times the seconds of another a query takes, by the medians and by the fastest runs, whichever is less: what
-/// disturbs a run makes it longer.
+/// A query's time as a multiple of another engine's, by the medians or by the fastest runs, whichever is less, as
+/// disturbances only make runs longer.
 fn slowdown(of: &Contender, to: &Contender, query: usize) -> Option<f64> {
     let fastest = |contender: &Contender| -> Option<f64> {
         contender.seconds.get(query)?.as_ref().ok()?.iter().copied().min_by(f64::total_cmp)
@@ -32,7 +32,7 @@ fn slowdown(of: &Contender, to: &Contender, query: usize) -> Option<f64> {
     Some(by_median.min(fastest(of)? / fastest(to)?))
 }
 
-/// What Overspill is held to.
+/// The targets for Overspill.
 pub(super) fn targets(figures: &Figures) -> Vec<Target> {
     let ours = total(figures.overspill());
     let host = figures.contenders.iter().find(|contender| contender.engine.name == HOST);

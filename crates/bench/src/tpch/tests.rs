@@ -13,8 +13,8 @@ struct Cli {
     args: TpchArgs,
 }
 
-/// A fake engine that answers each query with two rows. When it starts, `before` may change how long queries take and what is
-/// answered; `engine` is its name, `stock` for Overspill without its joins, and `$line` the statement.
+/// A fake engine that answers each query with two rows. When it starts, `before` may change the time of queries and their
+/// answers; `engine` is its name, `stock` for Overspill without its joins, and `$line` the statement.
 fn program(dir: &Path, name: &str, before: &str) -> PathBuf {
     let path = dir.join(name);
     let script = format!(
@@ -109,7 +109,7 @@ fn a_slower_query_or_total_fails_the_check() {
 
 #[test]
 fn noise_alone_makes_no_query_slower() {
-    // One slow run of two: the fastest tells.
+    // One slow run of two: the fastest decides.
     let before = "[ $engine = overspill ] && [ -e ${0%/*}/second ] && time=0.9; [ $n = 9 ] && touch ${0%/*}/second";
     let outcome = run_with(before, None, "--runs 2 --query 6");
     assert_eq!(outcome.json.as_ref().unwrap()["engines"][0]["queries"][0]["median_seconds"], 0.7);

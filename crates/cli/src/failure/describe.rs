@@ -1,4 +1,4 @@
-//! What a query failed with, in words for the user.
+//! Describes a query's error to the user.
 
 use arrow::error::ArrowError;
 use datafusion::common::{Column, SchemaError, human_readable_size};
@@ -15,16 +15,16 @@ use overspill::spill::explain_disk_full;
 use super::words::{Names, reword, without_backtrace};
 use super::{Failure, io_reason, nearest};
 
-/// The most columns that an error about one lists.
+/// The maximum number of columns that an error lists.
 const COLUMNS_LISTED: usize = 40;
 
-/// What a statement failed with, and the place in it that the error is about. An error that a budget caused names the
+/// Describes the error of a statement, and locates it in the statement. If a budget caused the error, the text names the
 /// budget and the setting that raises it.
 pub fn describe(error: DataFusionError, sql: &str, context: &SessionContext) -> Failure {
     let error = explain_disk_full(error, &context.runtime_env().disk_manager);
     let text = match error.find_root() {
         DataFusionError::ResourcesExhausted(text) if text.contains("--") => without_backtrace(text),
-        // Overspill's own errors say all of it; DataFusion's only know their pool.
+        // Overspill's own errors are complete; DataFusion's only name their pool.
         DataFusionError::ResourcesExhausted(text) => {
             let text = without_backtrace(text);
             let limit = match context.runtime_env().memory_pool.memory_limit() {
@@ -43,7 +43,7 @@ pub fn describe(error: DataFusionError, sql: &str, context: &SessionContext) -> 
     Failure::Statement(with_limits_as_given(text, context), place)
 }
 
-/// Limits in the unit they were given in: DataFusion rounds them to what it calls MB, and 64MB is 61.0 there.
+/// Replaces limits by their original values: DataFusion rounds them to what it calls MB, and shows 64MB as 61.0.
 fn with_limits_as_given(text: String, context: &SessionContext) -> String {
     let runtime = context.runtime_env();
     let memory = match runtime.memory_pool.memory_limit() {
@@ -62,7 +62,7 @@ fn with_limits_as_given(text: String, context: &SessionContext) -> String {
     })
 }
 
-/// The error's own words, without the names of the layers it passed through.
+/// The error's own message, without the names of the layers it passed through.
 pub fn plain(error: &DataFusionError) -> String {
     in_words(error, &Names::default())
 }
@@ -81,7 +81,7 @@ fn in_words(error: &DataFusionError, names: &Names) -> String {
         | DataFusionError::Internal(text)
         | DataFusionError::ResourcesExhausted(text) => reword(text),
         DataFusionError::NotImplemented(text) => match reword(text).trim() {
-            // Some refusals are only the name of what is refused.
+            // Some errors consist only of the name of the unsupported feature.
             name if !name.contains(' ') => format!("{name} is not supported"),
             text => text.to_string(),
         },
@@ -101,7 +101,7 @@ fn in_words(error: &DataFusionError, names: &Names) -> String {
     }
 }
 
-/// Whether a context tells which part of the planner an error passed through, which says nothing to the user.
+/// Whether a context names the part of the planner that an error passed through, which means nothing to the user.
 fn names_code(context: &str) -> bool {
     !context.contains(' ')
         || context.starts_with("Optimizer rule ")
@@ -160,7 +160,7 @@ fn schema_words(error: &SchemaError) -> String {
     text
 }
 
-/// The column that was probably meant: the same name elsewhere, or one that is nearly the same.
+/// The column that was probably meant: the same name in another table, or a similar name.
 fn nearest_column<'a>(field: &Column, columns: &'a [Column]) -> Option<&'a Column> {
     let same = columns.iter().find(|column| column.name.eq_ignore_ascii_case(&field.name));
     same.or_else(|| {
@@ -169,8 +169,8 @@ fn nearest_column<'a>(field: &Column, columns: &'a [Column]) -> Option<&'a Colum
     })
 }
 
-/// The place in the statement that the error is about: where the parser stopped, what the planner points at, or the
-/// one place that has the name that the error quotes.
+/// The place of the error in the statement: where the parser stopped, where the planner points, or the only occurrence of the
+/// name that the error quotes.
 fn place_of(error: &DataFusionError, sql: &str, context: &SessionContext) -> Option<Location> {
     if let DataFusionError::SQL(error, _) = error.find_root() {
         return parser_place(error, sql);
@@ -204,14 +204,14 @@ fn parser_place(error: &ParserError, sql: &str) -> Option<Location> {
     Some(Location::new(sql.lines().count() as u64, last.chars().count() as u64 + 1))
 }
 
-/// What a text has in quotes, and the last parts of qualified names among it.
+/// The quoted names in a text, also with the last parts of qualified names.
 fn quoted_names(text: &str) -> Vec<String> {
     let mut names = Vec::new();
     for quote in ['\'', '"'] {
         let parts: Vec<_> = text.split(quote).collect();
         for name in parts.iter().skip(1).step_by(2).take(8) {
             names.push((*name).to_string());
-            // The name of a call, as in 'sum(Utf8)', or of a qualified table.
+            // The name of a function call, as in 'sum(Utf8)', or of a qualified table.
             let call = name.split('(').next().unwrap_or_default();
             names.push(call.rsplit('.').next().unwrap_or_default().to_string());
         }

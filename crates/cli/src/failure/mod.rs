@@ -1,4 +1,4 @@
-//! Why a statement did not do what was asked, in words for the user.
+//! Failures of statements, in words for the user.
 
 mod describe;
 mod place;
@@ -16,18 +16,18 @@ pub use place::Place;
 pub use suggest::nearest;
 pub use words::missing_table;
 
-/// The end of a statement, or of everything, that is not success.
+/// An unsuccessful end of a statement or of the process.
 #[derive(Debug)]
 pub enum Failure {
     /// A sentence for the user.
     Message(String),
-    /// A sentence about a statement, and the place in the statement's text that it is about, if that is known.
+    /// A sentence about a statement, and the place in the statement's text that it refers to, if known.
     Statement(String, Option<Location>),
     /// The reader of the pipe has closed it.
     ClosedPipe,
-    /// A signal, by its number, asked for the end.
+    /// A signal with this number requested the end.
     Interrupted(i32),
-    /// An error that has been told and after which nothing more is to run.
+    /// An error has been reported, and nothing more is to run.
     Stopped,
 }
 
@@ -38,7 +38,7 @@ impl Failure {
         Self::Message(text.into())
     }
 
-    /// What went wrong with a file, and with which.
+    /// An I/O error of a file.
     pub fn file(action: &str, path: &Path, error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::ClosedPipe;

@@ -1,4 +1,4 @@
-//! Where in a script an error is, shown as compilers do.
+//! Shows the place of an error in a script as compilers do.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::statement::within;
 
-/// The most of a line that is shown, in columns of a terminal.
+/// The maximum width of the shown part of a line, in terminal columns.
 const SHOWN_WIDTH: usize = 100;
 
-/// A place in a statement or a command, and where the text of that stands.
+/// A place in a statement or a command, and the position of that text in its source.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
-    /// The file, or the argument, that the text is from. What is typed at the prompt is from none.
+    /// The file or argument that contains the text. `None` for text typed at the prompt.
     pub source: Option<&'a str>,
     pub text: &'a str,
     /// Where the text begins in its source.
     pub begin: Location,
-    /// The place, counted from the beginning of the text.
+    /// The place relative to the beginning of the text.
     pub at: Location,
 }
 
@@ -43,14 +43,14 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// The part of a line around a character, and the width of what stands before the character in it.
+/// The part of a line around a character, and the width of the text before the character in it.
 fn window(line: &str, character: usize) -> (String, usize) {
     let characters: Vec<char> = line.chars().map(|next| if next.is_control() { ' ' } else { next }).collect();
     let width = |range: &[char]| range.iter().map(|next| next.width().unwrap_or(0)).sum::<usize>();
     let character = character.min(characters.len());
     let mut start = 0;
     if width(&characters) > SHOWN_WIDTH {
-        // Two thirds before the place: what is wrong is often explained by what comes before it.
+        // Two thirds before the place, as the text before an error often explains it.
         while width(&characters[start..character]) > SHOWN_WIDTH * 2 / 3 {
             start += 1;
         }

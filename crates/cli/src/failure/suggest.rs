@@ -1,11 +1,11 @@
-//! The name that was probably meant.
+//! Suggests the name that was probably meant.
 
 use datafusion::common::utils::datafusion_strsim::levenshtein;
 
-/// The candidate nearest to a name that is not known, if one is near: the same candidates always give the same answer.
+/// The candidate nearest to an unknown name, if one is near. The result is deterministic.
 ///
-/// Near is what takes few letters to add, drop or change. Of equally near ones the first is the one that begins alike
-/// for longest, as people rather miss letters at the end; then the shorter, then the first of the alphabet.
+/// Candidates are near if few letters must be added, removed or changed. Among equally near candidates, the one with the
+/// longest common prefix wins, as letters are rather missed at the end; then the shorter one, then the alphabetically first.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
     let limit = name.chars().count().div_ceil(3);

@@ -1,6 +1,6 @@
-//! DataFusion's messages that speak to its own developers, as sentences for the user.
+//! Rewords DataFusion's messages for developers into sentences for the user.
 //!
-//! These messages are told from others by their words alone. The facts in them stay: names, types, limits.
+//! These messages are recognized by their text. The facts in them are kept: names, types, limits.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use datafusion::prelude::SessionContext;
 use super::nearest;
 use crate::settings;
 
-/// The most signatures of a function that an error lists.
+/// The maximum number of signatures of a function that an error lists.
 const SIGNATURES_LISTED: usize = 8;
 
-/// What DataFusion appends to its internal errors.
+/// The text that DataFusion appends to its internal errors.
 const BUG_REPORT: &str = "\nThis issue was likely caused by a bug in DataFusion's code.";
 const BUG_REPORT_END: &str = "https://github.com/apache/datafusion/issues.";
 
-/// Names of error kinds that stand within texts when an error was made a text and wrapped.
+/// Names of error kinds that remain in a text when an error was converted to text and wrapped.
 const KINDS: [&str; 9] = [
     "Error during planning: ",
     "Schema error: ",
@@ -30,7 +30,7 @@ const KINDS: [&str; 9] = [
     "SQL error: ",
 ];
 
-/// The names that the session knows, for suggestions.
+/// The names known to the session, for suggestions.
 #[derive(Debug, Default)]
 pub struct Names {
     functions: Vec<String>,
@@ -65,7 +65,7 @@ pub fn without_backtrace(text: &str) -> String {
     }
 }
 
-/// The message in words for the user.
+/// Rewords a message for the user.
 pub fn reword(text: &str, names: &Names) -> String {
     let mut text = without_bug_report(text);
     for kind in KINDS {
@@ -102,7 +102,7 @@ fn wrong_arguments(text: &str) -> Option<String> {
     let given = if types.is_empty() { "no arguments".to_string() } else { format!("arguments of type {types}") };
     let mut signatures = Vec::new();
     for line in rest.lines().map(str::trim).filter(|line| line.starts_with(&format!("{name}("))) {
-        // Three ways to keep text in memory are one type to the user.
+        // The three in-memory representations of text are one type to the user.
         let line = line.replace("LargeUtf8", "Utf8").replace("Utf8View", "Utf8").replace("NullAry()", "");
         if !signatures.contains(&line) {
             signatures.push(line);
@@ -188,14 +188,14 @@ fn unknown_function(text: &str, names: &Names) -> Option<String> {
     let (_, rest) = text.split_once("Invalid function '")?;
     let (name, rest) = rest.split_once('\'')?;
     let known = nearest(name, names.functions.iter().map(String::as_str));
-    // Without a session the suggestion of the planner stays.
+    // Without a session, keep the planner's suggestion.
     let planner =
         rest.split_once("Did you mean '").and_then(|(_, meant)| meant.split_once('\'')).map(|(meant, _)| meant);
     let meant = if names.functions.is_empty() { planner } else { known };
     Some(format!("There is no function '{name}'.{}", did_you_mean(meant)))
 }
 
-/// The name of the table that is missing, by `table 'datafusion.public.orderz' not found`.
+/// The name of the missing table in `table 'datafusion.public.orderz' not found`.
 pub fn missing_table(text: &str) -> Option<&str> {
     let (before, rest) = text.split_once("able '")?;
     let (name, after) = rest.split_once('\'')?;
@@ -230,7 +230,7 @@ fn did_you_mean(name: Option<&str>) -> String {
     name.map(|name| format!(" Did you mean '{name}'?")).unwrap_or_default()
 }
 
-/// A name in camel case, as words.
+/// Splits a camel case name into words.
 fn spaced(name: &str) -> String {
     let mut words = String::new();
     for next in name.chars() {
@@ -242,7 +242,7 @@ fn spaced(name: &str) -> String {
     words
 }
 
-/// The names of columns and tables in a dump of the planner's structures, in their order.
+/// The names of columns and tables in a dump of the planner's structures, in order.
 fn dumped_names(dump: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for field in ["name: \"", "value: \""] {
@@ -256,7 +256,7 @@ fn dumped_names(dump: &str) -> Vec<String> {
     names
 }
 
-/// Replaces dumps of the planner's structures (`Ident { value: "a", … }`) by what they name.
+/// Replaces dumps of the planner's structures (`Ident { value: "a", … }`) by the names in them.
 fn without_dumps(text: &str) -> String {
     let mut words = String::with_capacity(text.len());
     let mut rest = text;
@@ -276,7 +276,7 @@ fn without_dumps(text: &str) -> String {
     words
 }
 
-/// Where the first structure begins whose dump names its fields: `Name { field: `, perhaps within `Name(`.
+/// The start of the first dump of a structure with named fields: `Name { field: `, possibly within `Name(`.
 fn dump_start(text: &str) -> Option<usize> {
     let brace = text.match_indices(" { ").map(|(position, _)| position).find(|&position| {
         let fields = &text[position + 3..];
@@ -285,12 +285,12 @@ fn dump_start(text: &str) -> Option<usize> {
             && !field.is_empty()
             && fields[field.len()..].starts_with(": ")
     })?;
-    // Back over the names and parentheses that it is wrapped in.
+    // Skip back over the names and parentheses around it.
     let wrapped = text[..brace].rfind(|last: char| !(last.is_alphanumeric() || matches!(last, '(' | '[')));
     Some(wrapped.map_or(0, |position| position + text[position..].chars().next().map_or(1, char::len_utf8)))
 }
 
-/// The length of a dump: up to where all that it opened is closed.
+/// The length of a dump: the text up to the end of everything that it opened.
 fn balanced_end(dump: &str) -> usize {
     let mut open = 0_usize;
     let mut quoted = false;

@@ -15,8 +15,8 @@ use super::listing;
 use super::scan::FilesTable;
 use super::table::{self, Selection};
 
-/// Looks for the files of a pattern as FROM does, where DataFusion 55 walks through all folders below its first part;
-/// leaves files and folders to DataFusion.
+/// Lists the files of a pattern as FROM does; DataFusion 55 would walk through all folders below the pattern's first part.
+/// Leaves single files and folders to DataFusion.
 #[derive(Debug, Default)]
 pub struct ExternalTables {
     host: DefaultTableFactory,
@@ -62,7 +62,7 @@ impl TableProviderFactory for ExternalTables {
     }
 }
 
-/// The command with URLs for the paths that the host would take for patterns.
+/// The command with URLs for paths that DataFusion would take for patterns.
 fn taken_literally(command: &CreateExternalTable) -> CreateExternalTable {
     let mut command = command.clone();
     for location in &mut command.locations {
@@ -77,7 +77,7 @@ fn taken_literally(command: &CreateExternalTable) -> CreateExternalTable {
     command
 }
 
-/// Refuses a folder with files of the format whose names end otherwise than the ones that DataFusion reads there.
+/// Refuses a folder if DataFusion would skip files of the format because of their extension.
 fn refuse_leaving_out(command: &CreateExternalTable) -> Result<()> {
     let kind = command.file_type.to_ascii_lowercase();
     for location in command.locations.iter().filter(|location| Path::new(location).is_dir()) {

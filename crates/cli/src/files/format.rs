@@ -1,18 +1,18 @@
-//! What a file's name says about what is in it.
+//! Derives the format of a file from its name.
 
-/// How to read or write a file, by the end of its name: `.csv`, `.csv.gz`, `.parquet` and so on.
+/// The format of a file to read or write, from the end of its name: `.csv`, `.csv.gz`, `.parquet` and so on.
 #[derive(Debug, Clone)]
 pub struct NamedFormat {
-    /// The extension under which DataFusion knows the format.
+    /// DataFusion's extension for the format.
     pub known_as: &'static str,
-    /// The end of the file's name, as it is written.
+    /// The end of the file's name, as written.
     pub suffix: String,
     pub delimiter: Option<char>,
-    /// The compression around the file, as DataFusion's option names it; empty for none.
+    /// The file's compression, as DataFusion's option names it; empty for none.
     pub compression: &'static str,
 }
 
-/// Formats are the same if one reader reads the files of both.
+/// Formats are equal if one reader reads the files of both.
 impl PartialEq for NamedFormat {
     fn eq(&self, other: &Self) -> bool {
         (self.known_as, self.delimiter, self.compression) == (other.known_as, other.delimiter, other.compression)
@@ -21,7 +21,7 @@ impl PartialEq for NamedFormat {
 
 const COMPRESSIONS: [(&str, &str); 4] = [(".gz", "gzip"), (".bz2", "bzip2"), (".xz", "xz"), (".zst", "zstd")];
 
-/// What the refusal of an unknown file lists.
+/// The names listed in the error about an unknown file.
 pub const KNOWN_NAMES: &str =
     ".parquet, .csv, .tsv, .json, .ndjson, .jsonl, .arrow or .feather (text files also with .gz, .bz2, .xz or .zst)";
 
@@ -48,7 +48,7 @@ impl NamedFormat {
         Some(Self { known_as, suffix, delimiter, compression })
     }
 
-    /// The compression that the end of a name says, as DataFusion's option names it; empty for none.
+    /// The compression given by the end of a name, as DataFusion's option names it; empty for none.
     pub fn compression_of(name: &str) -> &'static str {
         let lower = name.to_ascii_lowercase();
         COMPRESSIONS.iter().find(|(end, _)| lower.ends_with(end)).map_or("", |(_, compression)| compression)

@@ -1,6 +1,6 @@
-//! Finds the files that a path, a folder or a pattern names.
+//! Lists the files that a path, a folder or a pattern names.
 //!
-//! Only folders that can hold matches are read. One that may not be read is an error if it could hold a match.
+//! Only folders that can contain matches are read. If such a folder is not readable, that is an error.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -12,25 +12,25 @@ use url::Url;
 
 use super::format::NamedFormat;
 
-/// A file that was named.
+/// A listed file.
 #[derive(Debug, Clone)]
 pub struct Found {
     pub path: PathBuf,
     pub object: ObjectMeta,
-    /// The `key=value` of its folders that lie within what was named, the outermost first.
+    /// The `key=value` pairs of its folders below the named path, outermost first.
     pub keys: Vec<(String, String)>,
 }
 
-/// The files that a path names, in the order of their paths.
+/// The files that a path names, in path order.
 ///
-/// A folder has the files that lie in it and in the folders `key=value` below. `*`, `?` and `[…]` match within a name, and
-/// `**` any folders. A name that exists as it is written is no pattern. Names that begin with a dot or, where they are not
-/// spelled out, an underscore are passed over.
+/// A folder stands for the files in it and in the folders `key=value` below. `*`, `?` and `[…]` match within a name, and `**`
+/// matches any folders. An existing name is not a pattern. Names that begin with a dot are skipped, and so are names that
+/// begin with an underscore unless they are spelled out.
 ///
 /// # Errors
 ///
-/// Returns a sentence if the path is no pattern, or a folder or file that could match may not be read or has a name that
-/// is no UTF-8.
+/// Returns a sentence if the pattern is invalid, or if a folder or file that could match is not readable or has a name that
+/// is not UTF-8.
 pub fn files(path: &str) -> Result<Vec<Found>, String> {
     let is_pattern = path.contains(['*', '?', '[']);
     let mut walk = Walk { pattern: path, found: vec![] };
@@ -64,14 +64,14 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Follows the components of a pattern below a folder.
+    /// Matches the components of a pattern below a folder.
     fn components(&mut self, base: &Path, components: &[&str], keys: &mut Vec<(String, String)>) -> Result<(), String> {
         let Some((component, rest)) = components.split_first() else { return Ok(()) };
         if *component == "**" {
-            // No folder, or one more.
+            // `**` matches no folder, or one more.
             self.components(base, if rest.is_empty() { &["*"] } else { rest }, keys)?;
             for (name, path, is_link) in self.entries(base)? {
-                // A link to a folder above would have no end.
+                // A link to a parent folder would recurse forever.
                 if !is_link && !is_hidden(&name) && path.is_dir() {
                     self.within(&name, keys, |walk, keys| walk.components(&path, components, keys))?;
                 }
@@ -91,7 +91,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Takes what matched a component: a file at the end of the pattern, a folder before.
+    /// Handles a match of a component: a file at the end of the pattern, a folder before.
     fn matched(
         &mut self,
         name: &str,
@@ -104,7 +104,7 @@ impl Walk<'_> {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(refusal(self.pattern, &path, &error));
             }
-            // A link to nothing, a file that has gone, or a folder that does not hold the name.
+            // A dangling link, a deleted file, or a folder that does not contain the name.
             Err(_) => return Ok(()),
         };
         if !rest.is_empty() {
@@ -165,8 +165,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The names in a folder, their paths, and whether they are links. A folder that is none has no names. What is no UTF-8
-    /// in a name is replaced there, and not in the path.
+    /// The names in a folder, their paths, and whether they are links. A path that is not a folder has no names. Parts of a
+    /// name that are not UTF-8 are replaced in the name but not in the path.
     fn entries(&self, folder: &Path) -> Result<Vec<(String, PathBuf, bool)>, String> {
         let shown = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         let entries = match fs::read_dir(shown) {
@@ -192,7 +192,7 @@ fn is_hidden(name: &str) -> bool {
     name.starts_with(['.', '_'])
 }
 
-/// The key and value of a folder's name.
+/// The key and value in a folder's name.
 fn key(name: &str) -> Option<(String, String)> {
     let (key, value) = name.split_once('=')?;
     (!key.is_empty()).then(|| (key.to_string(), value.to_string()))
@@ -207,16 +207,16 @@ fn refusal(pattern: &str, path: &Path, error: &io::Error) -> String {
     format!("cannot read {}, which '{pattern}' names: {reason}", path.display())
 }
 
-/// The URL of a path that is taken as it is written, where `ListingTableUrl::parse` takes `*`, `?` and `[` for a pattern.
+/// The URL of a literal path; `ListingTableUrl::parse` would take `*`, `?` and `[` for a pattern.
 pub fn literal_url(path: &Path) -> Option<Url> {
     let absolute = without_dots(&std::path::absolute(path).ok()?);
     let url = if path.is_dir() { Url::from_directory_path(absolute) } else { Url::from_file_path(absolute) };
     url.ok()
 }
 
-/// An absolute path without `.` and `..`, which object stores do not know.
+/// An absolute path without `.` and `..`, which object stores do not support.
 fn without_dots(path: &Path) -> PathBuf {
-    // Links make `..` another folder than the one before it.
+    // With links, `..` may differ from the preceding folder.
     if path.components().any(|part| matches!(part, std::path::Component::ParentDir))
         && let Ok(path) = fs::canonicalize(path)
     {

@@ -1,4 +1,4 @@
-//! Where DataFusion looks for the store of a URL: this machine's files, and nothing else yet.
+//! The object stores available to DataFusion: only this machine's files so far.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use datafusion::execution::object_store::{DefaultObjectStoreRegistry, ObjectStor
 use datafusion::object_store::ObjectStore;
 use url::Url;
 
-/// Gives local files, and refuses every other scheme in a sentence. Scans, external tables and COPY all ask here.
+/// Returns the local file system, and refuses every other scheme. Scans, external tables and COPY all look up stores here.
 #[derive(Debug, Default)]
 pub struct LocalFilesOnly {
     local: DefaultObjectStoreRegistry,

@@ -1,4 +1,4 @@
-//! The columns that folders named `key=value` give.
+//! Columns from folders named `key=value`.
 
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Result, ScalarValue, plan_err};
@@ -7,11 +7,11 @@ use overspill::analyzer::NULL_PARTITION;
 
 use super::listing::Found;
 
-/// The columns of the folders of files: integers or dates if all values are, else text.
+/// The columns of the files' folders: integers or dates if all values are, otherwise text.
 ///
 /// # Errors
 ///
-/// Files whose folders have other keys are refused.
+/// Refuses files whose folders have differing keys.
 pub fn columns(name: &str, files: &[Found]) -> Result<Vec<FieldRef>> {
     let Some(first) = files.first() else { return Ok(vec![]) };
     let keys = |file: &Found| file.keys.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
@@ -41,7 +41,7 @@ pub fn columns(name: &str, files: &[Found]) -> Result<Vec<FieldRef>> {
     Ok(columns.collect())
 }
 
-/// The values of a file in the columns of its folders.
+/// The values of a file for the columns of its folders.
 pub fn values(file: &Found, columns: &[FieldRef]) -> Result<Vec<ScalarValue>> {
     let value = |column: &FieldRef| {
         let text = file.keys.iter().find(|(key, _)| key == column.name()).and_then(|(_, value)| decoded(value));
@@ -53,7 +53,7 @@ pub fn values(file: &Found, columns: &[FieldRef]) -> Result<Vec<ScalarValue>> {
     columns.iter().map(value).collect()
 }
 
-/// The value that the name of a folder stands for; none for NULL.
+/// The value encoded in a folder's name; `None` for NULL.
 fn decoded(value: &str) -> Option<String> {
     if value == NULL_PARTITION {
         return None;

@@ -1,4 +1,4 @@
-//! The table of the files that a path names.
+//! A table over the files that a path names.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,14 +34,14 @@ use super::listing::{Found, literal_url};
 use super::partitions;
 use super::table::{Selection, local_files};
 
-/// The files that a path names, looked for again by each scan.
+/// The files that a path names. Each scan lists them again.
 #[derive(Debug)]
 pub struct FilesTable {
     selection: Selection,
     format: Arc<dyn FileFormat>,
-    /// The columns that lie in the files.
+    /// The columns stored in the files.
     file_schema: SchemaRef,
-    /// The columns that folders give.
+    /// The columns from the folders' names.
     partition_columns: Vec<FieldRef>,
     /// All columns.
     schema: SchemaRef,
@@ -63,7 +63,7 @@ impl FilesTable {
         Self { selection, format, file_schema, partition_columns, schema, definition: None }
     }
 
-    /// The SQL that defines the table.
+    /// Sets the SQL that defines the table.
     pub fn with_definition(self, definition: Option<String>) -> Self {
         Self { definition, ..self }
     }
@@ -73,7 +73,7 @@ impl FilesTable {
         !names.is_empty() && expr_applicable_for_cols(&names, filter)
     }
 
-    /// The files whose folders pass the filters on the columns that folders give.
+    /// The files whose folders pass the filters on the columns from the folders' names.
     async fn files(&self, state: &dyn Session, filters: &[Expr]) -> Result<Vec<PartitionedFile>> {
         let found = self.selection.files().await?;
         let files = found.iter().filter(|file| file.object.size > 0).map(|file| self.partitioned(file));
@@ -94,7 +94,7 @@ impl FilesTable {
         )?;
         let passes = state.create_physical_expr(filter, &DFSchema::try_from(schema)?)?;
         let passes = passes.evaluate(&folders)?.into_array(files.len())?;
-        // NULL passes no filter, whatever bit lies below it.
+        // NULL passes no filter, whatever its underlying bit is.
         let passes = passes.as_boolean().iter().map(|passes| passes == Some(true));
         Ok(files.into_iter().zip(passes).filter_map(|(file, passes)| passes.then_some(file)).collect())
     }
@@ -104,7 +104,7 @@ impl FilesTable {
         Ok(PartitionedFile::new_from_meta(file.object.clone()).with_partition_values(values))
     }
 
-    /// What is known of the values of a file and of its folders.
+    /// The known statistics of a file's and its folders' values.
     async fn statistics(
         &self,
         state: &dyn Session,

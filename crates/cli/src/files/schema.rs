@@ -1,4 +1,4 @@
-//! The schema that files of one table have together.
+//! The common schema of the files of a table.
 
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use datafusion::common::{Result, plan_err};
@@ -6,14 +6,14 @@ use datafusion::logical_expr::type_coercion::binary::type_union_coercion;
 
 use super::listing::Found;
 
-/// The columns of all files, by name, each with a type that has the values of every file.
+/// The columns of all files by name, each with a type that can hold the values of every file.
 ///
 /// # Errors
 ///
-/// Refuses a column that is of kinds in two files that do not go together, such as a number and a text.
+/// Refuses a column with incompatible types in two files, such as a number and a text.
 pub fn common(files: &[(Found, SchemaRef)]) -> Result<Schema> {
     let Some((first, schema)) = files.first() else { return Ok(Schema::empty()) };
-    // For each column the file that gave it its type.
+    // For each column, the file that determined its type.
     let mut columns: Vec<(Field, &Found)> =
         schema.fields().iter().map(|field| (field.as_ref().clone(), first)).collect();
     for (file, schema) in &files[1..] {
@@ -39,7 +39,7 @@ pub fn common(files: &[(Found, SchemaRef)]) -> Result<Schema> {
             *known = known.clone().with_data_type(data_type).with_nullable(is_nullable);
         }
     }
-    // What a file does not have is NULL there.
+    // A column that a file lacks is NULL for that file.
     let everywhere = |field: &Field| files.iter().all(|(_, schema)| schema.field_with_name(field.name()).is_ok());
     let fields = columns.into_iter().map(|(field, _)| {
         let is_nullable = field.is_nullable() || !everywhere(&field);
@@ -48,7 +48,7 @@ pub fn common(files: &[(Found, SchemaRef)]) -> Result<Schema> {
     Ok(Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone()))
 }
 
-/// Refuses files whose columns are not the same in the same order, for formats that are read by position.
+/// Refuses files whose columns or column order differ, for formats that are read by position.
 pub fn identical(files: &[(Found, SchemaRef)]) -> Result<Schema> {
     let Some((first, schema)) = files.first() else { return Ok(Schema::empty()) };
     let alike = |other: &SchemaRef| {

@@ -1,4 +1,4 @@
-//! Files of statements: what their names say about their format, and which ones an error is about.
+//! Statements about files: derives formats from file names, and names the files in errors.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::format::{KNOWN_NAMES, NamedFormat};
 use crate::failure::plain;
 use crate::output::distinct_names;
 
-/// The formats that `STORED AS` may name, and what DataFusion calls them.
+/// The formats allowed in `STORED AS`, and DataFusion's names for them.
 const FORMATS: [(&str, &str); 6] = [
     ("parquet", "parquet"),
     ("csv", "csv"),
@@ -27,11 +27,11 @@ const FORMATS: [(&str, &str); 6] = [
     ("arrow", "arrow"),
 ];
 
-/// Adds the format, delimiter and compression that the names of files say to a statement that does not say them.
+/// Adds the format, delimiter and compression given by file names to a statement that does not specify them.
 ///
 /// # Errors
 ///
-/// Refuses to write a file whose name or statement says no format that is known.
+/// Refuses to write a file if neither its name nor the statement gives a known format.
 pub fn read_names(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::CopyTo(copy) => {
@@ -39,7 +39,7 @@ pub fn read_names(statement: &mut Statement) -> Result<()> {
             let format = match (&copy.stored_as, &named) {
                 (Some(format), _) => known(format)?,
                 (None, Some(named)) => named.known_as,
-                // A folder, whose format DataFusion asks for.
+                // A folder, for which DataFusion requires a format.
                 (None, None) if Path::new(&copy.target).extension().is_none() => return Ok(()),
                 (None, None) => {
                     return plan_err!(
@@ -61,7 +61,7 @@ pub fn read_names(statement: &mut Statement) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to write columns of one name to files.
+/// Refuses to write columns with equal names to files.
 pub fn refuse_equal_names(plan: &LogicalPlan) -> Result<()> {
     match plan {
         LogicalPlan::Copy(copy) => {
@@ -74,7 +74,7 @@ pub fn refuse_equal_names(plan: &LogicalPlan) -> Result<()> {
     }
 }
 
-/// Says which files a plan reads where an error is about the content of one and does not name it.
+/// Adds the files that a plan reads to an error about the content of a file that it does not name.
 pub fn with_files_named(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -> DataFusionError {
     let is_about_content = match error.find_root() {
         DataFusionError::ParquetError(_) => true,

@@ -1,4 +1,4 @@
-//! Makes a table of a file path in FROM.
+//! Resolves a file path in FROM to a table.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -25,15 +25,15 @@ use crate::failure::missing_table;
 
 type State = std::sync::Weak<RwLock<SessionState>>;
 
-/// Gives a table for every name that no catalog knows and that names files of this machine.
+/// Resolves names that no catalog knows to tables, if they name files of this machine.
 #[derive(Debug, Default)]
 pub struct FileTables {
-    /// The session whose settings and formats apply, held weakly, because the session holds this.
+    /// The session that provides settings and formats. The reference is weak because the session owns this value.
     session: OnceLock<State>,
 }
 
 impl FileTables {
-    /// Says which session asks. Only the first call counts.
+    /// Sets the session. Only the first call has an effect.
     pub fn serve(&self, context: &SessionContext) {
         let _ = self.session.set(context.state_weak_ref());
     }
@@ -54,23 +54,23 @@ impl UrlTableFactory for FileTables {
         if let Some((scheme, rest)) = path.split_once("://") {
             let url = ListingTableUrl::parse(&path)
                 .map_err(|error| plan_datafusion_err!("'{name}' is no usable path: {}", error.strip_backtrace()))?;
-            // Asked first, so that s3:// and its like are refused in the store's words.
+            // Check the store first, so that s3:// and similar are refused with its message.
             state.runtime_env().object_store(&url)?;
             return plan_err!("'{name}' is written as a path, without {scheme}://: '{rest}'");
         }
         match table(&state, name, path).await {
             Ok(table) => Ok(Some(table)),
-            // CREATE TABLE looks its own name up, too, and must not fail here. `why_no_table` gives the reason to a query.
+            // CREATE TABLE also looks up its own name, and must not fail here. `why_no_table` gives the reason to a query.
             Err(_) if !looks_like_files(name) => Ok(None),
             Err(error) => Err(error),
         }
     }
 }
 
-/// Says of a table that is not found why the folder or file of its name is none.
+/// Adds to the error of a missing table why the folder or file of its name cannot be used.
 pub async fn why_no_table(state: &SessionState, error: DataFusionError) -> DataFusionError {
     let DataFusionError::Plan(text) = error.find_root() else { return error };
-    // DROP says that a table does not exist.
+    // Keep the error of DROP, which says 'does not exist' instead.
     let Some(name) = missing_table(text).filter(|_| text.ends_with("not found")) else { return error };
     let path = expand_home(name);
     if looks_like_files(name) || !Path::new(&path).exists() {
@@ -85,19 +85,19 @@ pub async fn why_no_table(state: &SessionState, error: DataFusionError) -> DataF
 /// The files that a path names.
 #[derive(Debug, Clone)]
 pub struct Selection {
-    /// The path as the user wrote it, and with the home directory spelled out.
+    /// The path as the user wrote it, and with the home directory expanded.
     pub name: String,
     pub path: String,
-    /// The format that the names of all files have in common, or none if the table declares its format.
+    /// The common format given by the names of all files, or `None` if the table declares its format.
     pub named: Option<NamedFormat>,
 }
 
 impl Selection {
-    /// Looks for the files.
+    /// Lists the files.
     ///
     /// # Errors
     ///
-    /// Refuses files of several formats where their names tell the format, and files that may not be read.
+    /// Refuses files whose names give several formats, and files that are not readable.
     pub async fn files(&self) -> Result<Vec<Found>> {
         let found = find(self.path.clone()).await?;
         match &self.named {
@@ -123,7 +123,7 @@ async fn table(state: &SessionState, name: &str, path: String) -> Result<Arc<dyn
     Ok(Arc::new(FilesTable::new(selection, reader, file_schema, columns)))
 }
 
-/// The columns that lie in files, unless they are declared, and those that their folders give.
+/// The columns stored in files, unless declared, and the columns from their folders' names.
 pub async fn columns(
     state: &SessionState,
     reader: &dyn FileFormat,
@@ -138,7 +138,7 @@ pub async fn columns(
         None if files.is_empty() => return plan_err!("no file matches '{}'", selection.name),
         None => Arc::new(file_schema(state, reader, known_as, files).await?),
     };
-    // What a file says of itself counts.
+    // A column stored in the file takes precedence.
     let of_folders = columns.into_iter().filter(|column| file_schema.field_with_name(column.name()).is_err());
     let of_folders = of_folders.collect();
     Ok((file_schema, of_folders))
@@ -152,7 +152,7 @@ async fn file_schema(
 ) -> Result<Schema> {
     let store = state.runtime_env().object_store(local_files()?)?;
     if matches!(known_as, "csv" | "json") {
-        // These bring the files together themselves.
+        // These formats merge the schemas of their files themselves.
         let first = files.first().map(|file| file.path.display().to_string()).unwrap_or_default();
         let objects: Vec<_> = files.into_iter().map(|file| file.object).filter(|object| object.size > 0).collect();
         let schema = reader.infer_schema(state, &store, &objects).await?;
@@ -173,17 +173,17 @@ async fn file_schema(
     }
 }
 
-/// The files of a path, by a thread that may wait for the disk.
+/// Lists the files of a path on a thread that may block on the disk.
 async fn find(path: String) -> Result<Vec<Found>> {
     let found = spawn_blocking(move || listing::files(&path)).await;
     found.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?.map_err(DataFusionError::Plan)
 }
 
-/// The format that all files have. Other files in a folder are passed over.
+/// The common format of the files. Other files in a folder are skipped.
 ///
 /// # Errors
 ///
-/// Refuses files of several formats, and files that no format reads where a pattern names them.
+/// Refuses files of several formats, and files that match a pattern but have no known format.
 fn one_format(name: &str, files: Vec<Found>, is_folder: bool) -> Result<(NamedFormat, Vec<Found>)> {
     if files.is_empty() {
         return match is_folder {
@@ -233,7 +233,7 @@ async fn schema_of(
     }
     let schema = reader.infer_schema(state, store, std::slice::from_ref(&file.object)).await;
     let schema = schema.map_err(|error| match reader.get_ext().as_str() {
-        // Its errors name the file.
+        // Its errors already name the file.
         "arrow" => error,
         _ => plan_datafusion_err!("cannot read {}: {}", file.path.display(), error.strip_backtrace()),
     })?;
@@ -241,7 +241,7 @@ async fn schema_of(
 }
 
 impl NamedFormat {
-    /// The format as a session reads it.
+    /// The session's reader for the format.
     pub fn reader(&self, state: &SessionState) -> Result<Arc<dyn FileFormat>> {
         let mut options = HashMap::new();
         if let Some(delimiter) = self.delimiter {
@@ -257,12 +257,12 @@ impl NamedFormat {
     }
 }
 
-/// The store of the files of this machine.
+/// The store of this machine's files.
 pub fn local_files() -> Result<ListingTableUrl> {
     ListingTableUrl::parse("file:///")
 }
 
-/// Whether a name that no catalog knows was meant as a path, so that its absence is worth a word about files.
+/// Whether an unknown name was probably meant as a path, so that the error should mention files.
 fn looks_like_files(name: &str) -> bool {
     name.contains(['/', '*', '?', '[']) || NamedFormat::of(name).is_some()
 }

@@ -13,20 +13,20 @@ use tempfile::{Builder, NamedTempFile};
 use crate::failure::{Failure, Outcome};
 use crate::files::NamedFormat;
 
-/// The place that results go to. It remembers a write's error, which the format writers turn into text.
+/// The destination of results. It keeps the error of a write, which the format writers convert to text.
 pub struct Destination {
     target: Target,
-    /// Gone once everything is written.
+    /// `None` once everything is written.
     writer: Option<Box<dyn Write + Send>>,
     failure: Arc<Mutex<Option<io::Error>>>,
 }
 
 enum Target {
     StandardOutput,
-    /// A device or a pipe, written as it is.
+    /// A device or a pipe, written directly.
     Special(PathBuf),
-    /// Written beside the path and put in its place at the end, so that a query may read what it replaces and a failure
-    /// leaves what was there.
+    /// A temporary file beside the path that replaces it at the end. A query may therefore read the file that it replaces,
+    /// and a failure leaves that file unchanged.
     File(NamedTempFile, PathBuf),
 }
 
@@ -37,7 +37,7 @@ impl Destination {
         Self { target: Target::StandardOutput, writer: Some(Box::new(writer)), failure }
     }
 
-    /// Opens a file, which is compressed if its name says so.
+    /// Opens a file, compressed according to its name.
     pub fn file(path: PathBuf) -> Outcome<Self> {
         let compression = path.to_str().map_or("", NamedFormat::compression_of);
         let failed = |error: &io::Error| Failure::file("write to", &path, error);
@@ -51,7 +51,7 @@ impl Destination {
         matches!(self.target, Target::StandardOutput) && io::stdout().is_terminal()
     }
 
-    /// Flushes, and tells what the format writer's error comes from.
+    /// Flushes, and returns the I/O error behind the format writer's error.
     pub fn settle(&mut self, written: Result<(), ArrowError>) -> Outcome<()> {
         let flushed = self.flush();
         self.told_failure()?;
@@ -61,7 +61,7 @@ impl Destination {
 
     pub fn finish(mut self) -> Outcome<()> {
         self.settle(Ok(()))?;
-        // Writes the end of a compressed file.
+        // Dropping the writer writes the end of a compressed file.
         drop(self.writer.take());
         self.told_failure()?;
         if let Target::File(file, path) = self.target {
@@ -90,7 +90,7 @@ impl Write for Destination {
     }
 }
 
-/// A writer whose first error is kept.
+/// A writer that keeps its first error.
 struct Watched<W> {
     writer: W,
     failure: Arc<Mutex<Option<io::Error>>>,
@@ -99,7 +99,7 @@ struct Watched<W> {
 impl<W> Watched<W> {
     fn remember<T>(&self, result: io::Result<T>) -> io::Result<T> {
         result.inspect_err(|error| {
-            // Interrupted writes are tried again by the caller.
+            // The caller retries interrupted writes.
             if error.kind() != io::ErrorKind::Interrupted {
                 self.failure.lock().get_or_insert_with(|| {
                     error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
@@ -125,7 +125,7 @@ fn buffered<W: Write>(writer: W, failure: &Arc<Mutex<Option<io::Error>>>) -> Buf
     BufWriter::with_capacity(1 << 16, Watched { writer, failure: Arc::clone(failure) })
 }
 
-/// A writer that compresses, and ends the compressed text when it is dropped.
+/// A compressing writer that ends the compressed stream when it is dropped.
 fn compressed(writer: impl Write + Send + 'static, compression: &str) -> io::Result<Box<dyn Write + Send>> {
     Ok(match compression {
         "gzip" => Box::new(flate2::write::GzEncoder::new(writer, flate2::Compression::default())),
@@ -146,7 +146,7 @@ fn open(path: &Path) -> io::Result<(Target, fs::File)> {
             return Ok((Target::Special(path.to_path_buf()), writable));
         }
     }
-    // A link is written through, not replaced.
+    // Write through a link instead of replacing it.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -154,7 +154,7 @@ fn open(path: &Path) -> io::Result<(Target, fs::File)> {
     };
     let permissions = match fs::metadata(&path) {
         Ok(metadata) => metadata.permissions(),
-        // The process's mask takes away what it must.
+        // The process's mask removes permissions from this.
         Err(_) => fs::Permissions::from_mode(0o666),
     };
     let file = Builder::new().prefix(".overspill-").suffix(".part").permissions(permissions).tempfile_in(folder)?;

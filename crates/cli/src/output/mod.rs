@@ -1,4 +1,4 @@
-//! Results on their way out: the formats, and the place they go to.
+//! Output of results: the formats and the destination.
 
 mod destination;
 mod table;
@@ -19,28 +19,28 @@ use crate::files::{KNOWN_NAMES, NamedFormat};
 use destination::Destination;
 use overspill::files::csv::CsvText;
 
-/// Writes the rows of one result, batch after batch.
+/// Writes the rows of one result batch by batch.
 trait RowWriter {
     fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError>;
 
-    /// Ends the result: closes what the format left open.
+    /// Ends the result and closes what the format left open.
     fn finish(&mut self) -> Result<(), ArrowError>;
 }
 
-/// Where results go, in which format.
+/// The destination and format of results.
 pub struct Output {
     pub format: Format,
     destination: Destination,
     csv: CsvText,
-    /// Whether the row count follows a table.
+    /// Whether to print the row count after a table.
     count_rows: bool,
-    /// The most that a writer may gather before it writes.
+    /// The maximum number of bytes that a writer buffers.
     buffer: usize,
     results: usize,
 }
 
 impl Output {
-    /// Opens the place that results go to, so that one that cannot be written fails before any work is done.
+    /// Opens the destination, so that an unwritable one fails before any work is done.
     pub fn open(format: Option<Format>, path: Option<PathBuf>, count_rows: bool, buffer: usize) -> Outcome<Self> {
         let named = path.as_deref().and_then(|path| NamedFormat::of(path.to_str()?));
         let format = match (format, &path) {
@@ -98,29 +98,29 @@ impl Output {
         Ok(ResultWriter { writer })
     }
 
-    /// Makes what has been written visible, and turns the error of a write into a failure.
+    /// Flushes written data, and converts the error of a write to a failure.
     pub fn settle(&mut self, written: Result<(), ArrowError>) -> Outcome<()> {
         self.destination.settle(written)
     }
 
-    /// Writes text as it is: help, the plan of EXPLAIN.
+    /// Writes text unchanged: help, or the plan of EXPLAIN.
     pub fn text(&mut self, text: &str) -> Outcome<()> {
         let written = std::io::Write::write_all(&mut self.destination, text.as_bytes());
         self.destination.settle(written.map_err(ArrowError::from))
     }
 
-    /// Whether rows scroll over the terminal that a progress bar would be drawn on.
+    /// Whether rows go to the terminal that would show a progress bar.
     pub fn is_terminal(&self) -> bool {
         self.destination.is_terminal()
     }
 
-    /// Puts the output file in place.
+    /// Moves the output file to its final path.
     pub fn finish(self) -> Outcome<()> {
         self.destination.finish()
     }
 }
 
-/// A result that is being written.
+/// A result being written.
 pub struct ResultWriter<'a> {
     writer: Box<dyn RowWriter + 'a>,
 }
@@ -139,14 +139,14 @@ fn is_binary(format: Format) -> bool {
     matches!(format, Format::Parquet | Format::Arrow)
 }
 
-/// The format of a file by its name; a table where the name says nothing or text.
+/// The format of a file by its name; a table if the name gives none or says text.
 fn format_of_name(path: &Path, named: Option<&NamedFormat>) -> Outcome<Format> {
     let extension = path.extension().and_then(|extension| extension.to_str()).map(str::to_ascii_lowercase);
     match named.map(|named| named.known_as) {
         Some("csv") => Ok(Format::Csv),
         Some("parquet") => Ok(Format::Parquet),
         Some("arrow") => Ok(Format::Arrow),
-        // A file of lines says so; `.json` is one array.
+        // Only names of line-based files say so; `.json` is one array.
         Some(_) if named.is_some_and(|named| named.suffix.to_ascii_lowercase().starts_with(".json.")) => {
             Ok(Format::Json)
         }
@@ -161,7 +161,7 @@ fn format_of_name(path: &Path, named: Option<&NamedFormat>) -> Outcome<Format> {
     }
 }
 
-/// Refuses columns of one name, which files of rows cannot tell apart.
+/// Refuses columns with equal names, which row-based files cannot distinguish.
 pub fn distinct_names<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), String> {
     let mut seen = HashSet::new();
     for name in names {

@@ -11,19 +11,19 @@ use unicode_width::UnicodeWidthStr;
 
 use super::RowWriter;
 
-/// Rows that are held to find the widths of the columns. Later rows that need more widen the columns from there on.
+/// Rows buffered to find the widths of the columns. Wider values in later rows widen the columns from there on.
 const CHUNK_ROWS: usize = 1000;
 
-/// The most memory that is held for the same purpose; a row of thousands of columns takes a good part of it.
+/// The maximum memory for this buffer. A row of thousands of columns takes much of it.
 const CHUNK_BYTES: usize = 8 << 20;
 
-/// What a cell takes beside its text.
+/// Bytes of a cell beside its text.
 const CELL_BYTES: usize = 40;
 
 pub struct TableWriter<W: Write> {
     destination: W,
     columns: Vec<Column>,
-    /// Cells of the rows that have not been written yet, row after row.
+    /// Cells of the rows that have not been written yet, row by row.
     held: Vec<String>,
     held_bytes: usize,
     has_header: bool,
@@ -117,7 +117,7 @@ fn write_row<W: Write>(destination: &mut W, columns: &[Column], cells: &[String]
         let separator = if position == 0 { " " } else { " | " };
         match (column.align_right, position == last) {
             (true, _) => write!(destination, "{separator}{:padding$}{cell}", "")?,
-            // Blanks at the end of a line are noise to whoever copies it.
+            // No trailing blanks, which would disturb copied text.
             (false, true) => write!(destination, "{separator}{cell}")?,
             (false, false) => write!(destination, "{separator}{cell}{:padding$}", "")?,
         }
@@ -125,7 +125,7 @@ fn write_row<W: Write>(destination: &mut W, columns: &[Column], cells: &[String]
     writeln!(destination)
 }
 
-/// A cell keeps to its line, and never steers the terminal.
+/// Escapes control characters, so that a cell stays on its line and does not control the terminal.
 fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
         return Cow::Borrowed(text);

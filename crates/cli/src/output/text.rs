@@ -25,7 +25,7 @@ impl<W: Write> CsvWriter<W> {
         Self { destination, text, schema: Arc::clone(schema), has_header: false }
     }
 
-    /// The header, once.
+    /// The header, on the first call only.
     fn begin(&mut self) -> Vec<u8> {
         let mut lines = Vec::new();
         if !std::mem::replace(&mut self.has_header, true) {
@@ -43,7 +43,7 @@ impl<W: Write> RowWriter for CsvWriter<W> {
     }
 
     fn finish(&mut self) -> Result<(), ArrowError> {
-        // A result without rows has a header too.
+        // A result without rows has a header, too.
         let lines = self.begin();
         Ok(self.destination.write_all(&lines)?)
     }
@@ -52,7 +52,7 @@ impl<W: Write> RowWriter for CsvWriter<W> {
 pub struct JsonWriter<W: Write, F: JsonFormat> {
     writer: Writer<W, F>,
     plain: PlainColumns,
-    /// Whether a line must be ended after the last object.
+    /// Whether a newline is needed after the last object.
     ends_line: bool,
 }
 
@@ -95,7 +95,7 @@ impl<W: Write, F: JsonFormat> RowWriter for JsonWriter<W, F> {
     }
 }
 
-/// Columns of types that a format cannot express are written as the text that a table would show.
+/// Converts columns with types that a format cannot express to the text that a table would show.
 struct PlainColumns {
     schema: SchemaRef,
     replaced: Vec<usize>,

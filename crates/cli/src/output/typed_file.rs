@@ -13,7 +13,7 @@ use super::RowWriter;
 
 pub struct ParquetWriter<W: Write + Send> {
     writer: Option<parquet::arrow::ArrowWriter<W>>,
-    /// What the writer may gather of a row group, which it holds beside the memory limit.
+    /// The maximum bytes of a row group that the writer buffers, beside the memory limit.
     buffer: usize,
 }
 

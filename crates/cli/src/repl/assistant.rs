@@ -1,4 +1,4 @@
-//! What the prompt knows of SQL: where a statement ends, and how a word may go on.
+//! The prompt's knowledge of SQL: the end of a statement, and the completion of words.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ impl Assistant {
         Self { names: BTreeSet::new(), dialect, files: FilenameCompleter::new() }
     }
 
-    /// Takes in what the last statement may have changed.
+    /// Updates names and dialect, which the last statement may have changed.
     pub fn learn(&mut self, names: BTreeSet<String>, dialect: Dialect) {
         self.names = names;
         self.dialect = dialect;
@@ -33,7 +33,7 @@ impl Assistant {
         let lower = start.to_lowercase();
         let names = self.names.iter().filter(|name| name.trim_start_matches('"').to_lowercase().starts_with(&lower));
         let mut pairs: Vec<_> = names.map(|name| pair(name.clone())).collect();
-        // All of the keywords are more than anybody reads.
+        // Without any letters, all keywords would be too many to read.
         if !start.is_empty() {
             let shouts = !start.chars().any(char::is_lowercase);
             let keywords = ALL_KEYWORDS.iter().copied().chain(["SUMMARIZE"]);
@@ -56,7 +56,7 @@ impl Completer for Assistant {
 
     fn complete(&self, line: &str, position: usize, context: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
         let before = &line[..position];
-        // Inside a string, or behind .read, a path is meant.
+        // Inside a string, or after .read, complete a path.
         let in_string = before.matches('\'').count() % 2 == 1;
         if in_string || before.trim_start().starts_with(".read ") {
             return self.files.complete(line, position, context);

@@ -20,7 +20,8 @@ type Prompt = Editor<Assistant, FileHistory>;
 
 const HISTORY_LENGTH: usize = 10_000;
 
-/// Reads statements and runs them until the end of input. True, whatever failed on the way: the user has seen it.
+/// Reads and runs statements until the end of input. Returns true even if statements failed, as the user has seen their
+/// errors.
 pub fn run(runtime: &Runtime, shell: &mut Shell) -> Outcome<bool> {
     let unusable = |error: ReadlineError| Failure::message(format!("the terminal cannot be used: {error}"));
     let config = Config::builder()
@@ -34,7 +35,7 @@ pub fn run(runtime: &Runtime, shell: &mut Shell) -> Outcome<bool> {
     prompt.set_helper(Some(Assistant::new(shell.dialect())));
     let history = home_file(".overspill_history");
     if let Some(path) = &history {
-        // The first start has none.
+        // The first start has no history.
         let _ = prompt.load_history(path);
     }
     if let Some(path) = home_file(".overspillrc").filter(|path| path.exists()) {
@@ -71,7 +72,7 @@ fn converse(runtime: &Runtime, shell: &mut Shell, prompt: &mut Prompt) -> Outcom
         }
         let text = match prompt.readline("overspill> ") {
             Ok(text) => text,
-            // The line is given up, as in every shell. The line editor also reports the signal that ended a query.
+            // The line is discarded, as in every shell. The line editor also reports the signal that ended a query.
             Err(ReadlineError::Interrupted | ReadlineError::Signal(Signal::Interrupt)) => continue,
             Err(ReadlineError::Eof) => return Ok(true),
             Err(error) => return Err(Failure::message(format!("the terminal cannot be read: {error}"))),
@@ -79,7 +80,7 @@ fn converse(runtime: &Runtime, shell: &mut Shell, prompt: &mut Prompt) -> Outcom
         if text.trim().is_empty() {
             continue;
         }
-        // A history that cannot be kept is told of once, at the end.
+        // A history that cannot be written is reported once, at the end.
         let _ = prompt.add_history_entry(text.trim());
         shell.forget_interrupts();
         if runtime.block_on(obey(shell, &text))? == Next::Quit {
@@ -88,7 +89,7 @@ fn converse(runtime: &Runtime, shell: &mut Shell, prompt: &mut Prompt) -> Outcom
     }
 }
 
-/// Runs what was typed, which is a command, statements, or both; an error leaves out the rest of it.
+/// Runs the typed text: a command, statements, or both. After an error, the rest is not run.
 async fn obey(shell: &mut Shell, text: &str) -> Outcome<Next> {
     let mut splitter = Splitter::new();
     for line in text.split_inclusive('\n') {

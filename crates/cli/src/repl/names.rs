@@ -1,10 +1,10 @@
-//! The names that completion offers.
+//! The names for completion.
 
 use std::collections::BTreeSet;
 
 use datafusion::prelude::SessionContext;
 
-/// Tables and their columns, and functions, as the session knows them now.
+/// The tables, their columns and the functions that the session currently knows.
 pub async fn known(context: &SessionContext) -> BTreeSet<String> {
     let state = context.state();
     let mut names: BTreeSet<String> = state.scalar_functions().keys().cloned().collect();
@@ -25,7 +25,7 @@ pub async fn known(context: &SessionContext) -> BTreeSet<String> {
     names
 }
 
-/// A name as SQL must write it.
+/// A name quoted as SQL requires.
 fn quoted(name: &str) -> String {
     let plain = name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_')
         && name.chars().all(|next| next.is_ascii_lowercase() || next.is_ascii_digit() || next == '_');

@@ -1,4 +1,4 @@
-//! Clauses that DataFusion 55 reads and forgets: refused, as what they ask for would not be done.
+//! Refuses clauses that DataFusion 55 parses and ignores, as their effect would be missing.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ fn refuse(statement: &Statement) -> Result<()> {
     match statement {
         Statement::Prepare { statement, .. } => refuse(statement),
         Statement::CreateTable(table) => {
-            // The columns of the query keep whether they may be null.
+            // Columns of the query keep their nullability.
             columns(&table.columns, table.query.is_none())?;
             table.constraints.iter().try_for_each(constraint)
         }
@@ -36,7 +36,7 @@ fn refuse(statement: &Statement) -> Result<()> {
             }
             let mut assigned = HashSet::new();
             for assignment in &update.assignments {
-                // The planner knows columns by their last name alone.
+                // The planner identifies columns by their last name only.
                 if let AssignmentTarget::ColumnName(name) = &assignment.target
                     && let Some(column) = name.0.last().and_then(|part| part.as_ident())
                     && !assigned.insert(&column.value)
@@ -54,7 +54,7 @@ fn refuse(statement: &Statement) -> Result<()> {
     }
 }
 
-/// Refuses what the definitions of columns say in vain.
+/// Refuses ignored options in column definitions.
 fn columns(columns: &[ColumnDef], not_null: bool) -> Result<()> {
     for column in columns {
         for option in &column.options {
@@ -71,7 +71,7 @@ fn columns(columns: &[ColumnDef], not_null: bool) -> Result<()> {
                 | ColumnOption::Default(_)
                 | ColumnOption::Comment(_)
                 | ColumnOption::PrimaryKey(_)
-                // These are refused when the statement is planned.
+                // The planner refuses these.
                 | ColumnOption::ForeignKey(_)
                 | ColumnOption::Check(_) => {}
                 ColumnOption::Unique(unique) => nulls_are_distinct(&unique.nulls_distinct)?,
@@ -96,7 +96,7 @@ fn nulls_are_distinct(nulls: &NullsDistinctOption) -> Result<()> {
     }
 }
 
-/// Refuses to change a part of a table that FROM names.
+/// Refuses to change a table if FROM names only a sample or partitions of it.
 fn sampled(table: &TableWithJoins) -> Result<()> {
     match &table.relation {
         TableFactor::Table { name, sample, partitions, .. } if sample.is_some() || !partitions.is_empty() => {

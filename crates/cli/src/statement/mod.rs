@@ -1,4 +1,4 @@
-//! Statements: cutting text into them, and running one.
+//! Splits text into statements and runs them.
 
 mod ignored;
 mod run;

@@ -1,4 +1,4 @@
-//! Runs one statement and writes what it answers.
+//! Runs one statement and writes its result.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use crate::workers::Workers;
 /// The lane of statements in timelines.
 pub const STATEMENTS: &str = "statements";
 
-/// What a statement gave, beside what it wrote.
+/// The outcome of a statement, besides its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// Rows went to the output.
@@ -44,21 +44,21 @@ pub enum Answer {
     Done,
 }
 
-/// What the rows of a plan are.
+/// The kind of rows that a plan returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Result,
-    /// A plan to read: text of several lines.
+    /// A plan as text of several lines.
     Explanation,
     /// The count of rows that INSERT or COPY wrote.
     Count,
     Nothing,
 }
 
-/// Runs one statement. Rows go to the output as they come.
+/// Runs one statement. Writes rows to the output as they arrive.
 ///
-/// The work is done by tasks of its own on the threads of `workers`, which dropping this stops: an operator that computes
-/// for long without giving way then holds up neither Ctrl-C nor the shell.
+/// Tasks on the threads of `workers` do the work, and dropping the future stops them. An operator that computes for long
+/// without yielding therefore blocks neither Ctrl-C nor the shell.
 pub async fn answer(
     session: &Session,
     workers: &Workers,
@@ -67,7 +67,7 @@ pub async fn answer(
     sql: &str,
 ) -> Outcome<Answer> {
     let fail = |error| describe(error, sql, &session.context);
-    // CREATE TABLE AS is done with when it is prepared.
+    // CREATE TABLE AS completes during preparation.
     let preparing = debug_span!("prepare", group = STATEMENTS, lane = STATEMENTS);
     let prepared = on(workers, || SpawnedTask::spawn(prepare(session.context.clone(), sql.to_string())));
     let Some(prepared) = prepared.join().await.unwrap_or_else(|error| Err(stopped(error))).map_err(fail)? else {
@@ -94,20 +94,20 @@ pub async fn answer(
     }
 }
 
-/// Does what spawns tasks, so that they run on the workers.
+/// Calls `spawn` such that its tasks run on the workers.
 fn on<T>(workers: &Workers, spawn: impl FnOnce() -> T) -> T {
     let _entered = workers.enter();
     spawn()
 }
 
-/// A statement that is ready to give rows.
+/// A statement that is ready to return rows.
 struct Prepared {
     kind: Kind,
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
 }
 
-/// Plans the statement. What only changes the session is done here, and leaves nothing to run.
+/// Plans the statement. A statement that only changes the session is executed here and leaves nothing to run.
 async fn prepare(context: SessionContext, text: String) -> Result<Option<Prepared>> {
     match prepare_or_miss(&context, text).await {
         Err(error) => Err(why_no_table(&context.state(), error).await),
@@ -115,7 +115,7 @@ async fn prepare(context: SessionContext, text: String) -> Result<Option<Prepare
     }
 }
 
-/// The same, with errors that do not say why a folder is no table.
+/// As `prepare`, but errors do not say why a folder is not a table.
 async fn prepare_or_miss(context: &SessionContext, text: String) -> Result<Option<Prepared>> {
     if let Some(subject) = summarize::subject(&text) {
         let frame = summarize::summary(context, subject).await?;
@@ -137,7 +137,7 @@ async fn prepare_or_miss(context: &SessionContext, text: String) -> Result<Optio
     if kind == Kind::Nothing {
         return Ok(None);
     }
-    // EXECUTE is known by the plan that was prepared.
+    // The plan gives the kind of an EXECUTE.
     Ok(Some(Prepared::of(kind_of(frame.logical_plan()), frame).await?))
 }
 
@@ -149,7 +149,7 @@ impl Prepared {
     }
 }
 
-/// The rows of a plan that runs in a task of its own.
+/// The rows of a plan that runs in a separate task.
 struct Rows {
     batches: mpsc::Receiver<Result<RecordBatch>>,
     task: SpawnedTask<()>,
@@ -157,7 +157,7 @@ struct Rows {
 
 impl Rows {
     fn of(plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> Self {
-        // Little is held between the query and the output: what is, no budget counts.
+        // A small channel between the query and the output, as no budget counts its content.
         let (sender, batches) = mpsc::channel(1);
         let task = SpawnedTask::spawn(async move {
             let mut stream = match execute_stream(plan, context) {
@@ -168,7 +168,7 @@ impl Rows {
                 }
             };
             while let Some(batch) = stream.next().await {
-                // A stream that has failed must not be asked again: some panic.
+                // A stream must not be polled after an error, as some panic.
                 let is_last = batch.is_err();
                 // The output has ended before the query.
                 if sender.send(batch).await.is_err() || is_last {
@@ -182,7 +182,7 @@ impl Rows {
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         match self.batches.recv().await {
             Some(batch) => batch.map(Some),
-            // The channel also ends when the task panics, and that is no end of the rows.
+            // The channel also closes if the task panics, which is not the end of the rows.
             None => (&mut self.task).await.map(|()| None).map_err(stopped),
         }
     }
@@ -236,7 +236,7 @@ async fn write_rows(
             Err(error) => failed = Some(fail(error)),
         }
     }
-    // A result that stops in the middle must not look whole: the format is only closed after the last row.
+    // A truncated result must not look complete: the format is only closed after the last row.
     if failed.is_none() && written.is_ok() {
         before_rows();
         written = writer.finish();
@@ -247,7 +247,7 @@ async fn write_rows(
     failed.map_or(Ok(()), Err)
 }
 
-/// The plans of EXPLAIN, each under its name, as lines instead of a table's cells.
+/// The plans of EXPLAIN, each under its name, as lines instead of table cells.
 fn explanation(batches: &[RecordBatch]) -> String {
     let mut text = String::new();
     for batch in batches {

@@ -1,4 +1,4 @@
-//! Cuts text into statements at the semicolons that are not inside a string, a quoted name or a comment.
+//! Splits text into statements at the semicolons outside of strings, quoted names and comments.
 
 use datafusion::common::config::Dialect;
 use datafusion::sql::sqlparser::dialect::{Dialect as Rules, GenericDialect, dialect_from_str};
@@ -6,43 +6,42 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer, Whitespa
 
 use crate::command;
 
-/// Text that has come so far and is not yet a whole statement.
+/// Text that has arrived but does not yet form a complete statement.
 ///
-/// Each part of it is read once, also inside a string of many lines: what is left of an open string is the quote it began
-/// with.
+/// Each part is read once, even inside a string of many lines: of an open string only its opening quote is read again.
 #[derive(Debug)]
 pub struct Splitter {
     pending: String,
-    /// Where the text that is pending begins in all that came.
+    /// The position of the pending text in all text received.
     begin: Location,
-    /// Where the text begins that is not yet read, or has to be read again as its last token may go on.
+    /// The start of the text that is unread, or must be read again as its last token may continue.
     unread: Mark,
     open: Open,
-    /// Where the first word of the statement begins.
+    /// The position of the statement's first word.
     word: Option<Mark>,
 }
 
-/// What the text that is read ends in.
+/// The state at the end of the text that was read.
 #[derive(Debug)]
 enum Open {
     Nothing,
-    /// A string or a quoted name that began with this.
+    /// An open string or quoted name with this beginning.
     Quote(String),
-    /// Something else that is read again from its beginning as soon as this character comes.
+    /// Another construct, read again from its beginning once this character arrives.
     Until(char),
-    /// Something that is read again with what follows.
+    /// A token that is read again with the text that follows.
     Part,
 }
 
-/// A statement, from its first word to what comes before the semicolon.
+/// A statement, from its first word to the text before the semicolon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     pub text: String,
-    /// Where its first word stands in all the text that came. Lines and columns count from 1, columns in characters.
+    /// The position of its first word in all text received. Lines and columns count from 1, columns in characters.
     pub begin: Location,
 }
 
-/// A place in a text, as an offset in bytes and as line and column.
+/// A position in a text, as an offset in bytes and as line and column.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     offset: usize,
@@ -59,7 +58,7 @@ impl Splitter {
         Self { pending: String::new(), begin, unread, open: Open::Nothing, word: None }
     }
 
-    /// Adds a line (or any text), and takes out the statements that are whole now.
+    /// Adds a line (or any text), and returns the statements that are now complete.
     pub fn push(&mut self, text: &str, dialect: Dialect) -> Vec<Piece> {
         self.pending.push_str(text);
         match self.open {
@@ -68,7 +67,7 @@ impl Splitter {
         }
     }
 
-    /// Reads what is unread.
+    /// Reads the unread text.
     fn read(&mut self, dialect: &dyn Rules) -> Vec<Piece> {
         let quote = match std::mem::replace(&mut self.open, Open::Nothing) {
             Open::Quote(quote) => quote,
@@ -78,7 +77,7 @@ impl Splitter {
         let mut tokens = Vec::new();
         let tokenized =
             Tokenizer::new(dialect, &text).with_unescape(false).tokenize_with_location_into_buf(&mut tokens);
-        // The tokenizer counts from the beginning of this text, and with the quote.
+        // The tokenizer counts from the beginning of this text, including the quote.
         let (unread, shift) = (self.unread, quote.chars().count() as u64);
         let in_pending = |mark: Mark| {
             let column = if mark.at.line <= 1 { mark.at.column.saturating_sub(shift).max(1) } else { mark.at.column };
@@ -100,9 +99,9 @@ impl Splitter {
                     certain = in_pending(end);
                     end_of_piece = Some(certain);
                 }
-                // A comment to the end of the line may go on.
+                // A comment to the end of the line may continue.
                 Token::Whitespace(Whitespace::SingleLineComment { .. }) if !text[..end.offset].ends_with('\n') => {}
-                // What follows a blank is a token of its own.
+                // Text after a blank is a separate token.
                 Token::Whitespace(_) => certain = in_pending(end),
                 Token::EOF => {}
                 _ if self.word.is_none() => self.word = Some(in_pending(begin)),
@@ -116,7 +115,7 @@ impl Splitter {
             if !is_comment {
                 self.word = self.word.or(Some(in_pending(end)));
             }
-            // The quote that was open may be so still.
+            // The quote that was open may still be open.
             let goes_on = end.offset == 0 && !quote.is_empty();
             let opening = if goes_on { Some(quote.clone()) } else { opening_quote(open) };
             self.open = match (opening, open.chars().next()) {
@@ -143,31 +142,31 @@ impl Splitter {
         pieces
     }
 
-    /// The statement that no semicolon ended, at the end of the text.
+    /// The last statement at the end of the text, without a semicolon.
     pub fn finish(&mut self) -> Option<Piece> {
         let next = Self::beginning(self.end());
         let Self { pending, begin, open, word, .. } = std::mem::replace(self, next);
         match word {
             Some(word) => Some(Piece { text: pending[word.offset..].trim_end().to_string(), begin: word.at }),
-            // An open comment stays for the parser, which says what is wrong with it.
+            // Leave an open comment to the parser, which reports it.
             None if !matches!(open, Open::Nothing) => Some(Piece { text: pending, begin }),
             None => None,
         }
     }
 
-    /// Whether no statement has begun, so that a line may be a command of the shell. Comments are no statement.
+    /// Whether no statement has begun, so that a line may be a command of the shell. Comments do not begin a statement.
     pub fn is_blank(&self) -> bool {
         self.word.is_none() && matches!(self.open, Open::Nothing)
     }
 
-    /// Passes over a line that is a command, and over the comments before it.
+    /// Skips a line that is a command, and the comments before it.
     pub fn skip(&mut self, line: &str) {
         let mut cursor = Cursor { text: line, mark: Mark { offset: 0, at: self.end() } };
         cursor.walk_to_end();
         *self = Self::beginning(cursor.mark.at);
     }
 
-    /// Where the next line begins.
+    /// The position of the next line.
     pub fn end(&self) -> Location {
         let unread = &self.pending[self.unread.offset..];
         let mut cursor = Cursor { text: unread, mark: Mark { offset: 0, at: self.unread.at } };
@@ -176,8 +175,8 @@ impl Splitter {
     }
 }
 
-/// What a string or quoted name of several lines begins with, and a blank, after which its next line means the same as
-/// after the lines before. None for other tokens.
+/// The beginning of a multi-line string or quoted name, followed by a blank; its next line then has the same meaning as after
+/// the earlier lines. `None` for other tokens.
 fn opening_quote(token: &str) -> Option<String> {
     let start = token.find(['\'', '"', '`'])?;
     let (prefix, quoted) = token.split_at(start);
@@ -185,12 +184,12 @@ fn opening_quote(token: &str) -> Option<String> {
         return None;
     }
     let quote = quoted.chars().next()?;
-    // A pair of quotes stands for one, or three begin a string.
+    // Two quotes are an escaped quote, and three begin a string.
     let quotes: String = quoted.chars().take_while(|next| *next == quote).collect();
     Some(format!("{prefix}{quotes} "))
 }
 
-/// Whether the text ends where a statement or a command of the shell does: the interactive shell runs it then.
+/// Whether the text ends with a complete statement or command, which the interactive shell then runs.
 pub fn is_complete(text: &str, dialect: Dialect) -> bool {
     let mut splitter = Splitter::new();
     for line in text.split_inclusive('\n') {
@@ -203,7 +202,7 @@ pub fn is_complete(text: &str, dialect: Dialect) -> bool {
     splitter.is_blank()
 }
 
-/// A place in a whole text, given its place in a part that begins at `begin`.
+/// Converts a place in a part that begins at `begin` to a place in the whole text.
 pub fn within(begin: Location, at: Location) -> Location {
     match at.line {
         0 | 1 => Location::new(begin.line, begin.column + at.column.saturating_sub(1)),
@@ -211,7 +210,7 @@ pub fn within(begin: Location, at: Location) -> Location {
     }
 }
 
-/// Turns the tokenizer's lines and columns, which count characters, into offsets, in one walk over the text.
+/// Converts the tokenizer's lines and columns, which count characters, to offsets, in one pass over the text.
 struct Cursor<'a> {
     text: &'a str,
     mark: Mark,
@@ -227,7 +226,7 @@ impl Cursor<'_> {
         while self.step() {}
     }
 
-    /// Goes on by a character; false at the end.
+    /// Advances by a character; false at the end.
     fn step(&mut self) -> bool {
         let Some(character) = self.text[self.mark.offset..].chars().next() else { return false };
         self.mark.offset += character.len_utf8();

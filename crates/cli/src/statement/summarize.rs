@@ -1,4 +1,4 @@
-//! `SUMMARIZE TABLE` and `SUMMARIZE QUERY`: a line of figures for each column.
+//! `SUMMARIZE TABLE` and `SUMMARIZE QUERY`: statistics of each column.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use datafusion::functions_aggregate::expr_fn::{approx_distinct, avg, count, max,
 use datafusion::logical_expr::{Expr, cast as cast_expr, lit};
 use datafusion::prelude::SessionContext;
 
-/// The figures of a column, in the order in which they are shown behind its name and type.
+/// The statistics of a column, in display order after its name and type.
 const FIGURES: [&str; 7] = ["min", "max", "approx_distinct", "avg", "std", "count", "null_percentage"];
 
-/// What a SUMMARIZE statement is about: the text behind its first word.
+/// The subject of a SUMMARIZE statement: the text after its first word.
 pub fn subject(sql: &str) -> Option<&str> {
     let word = sql.get(..9)?;
     let rest = &sql[9..];
@@ -41,7 +41,7 @@ pub async fn summary(context: &SessionContext, subject: &str) -> Result<DataFram
             }
         }
     }
-    // A table without columns has no figures either, and an aggregate of nothing is no plan.
+    // A table without columns has no statistics, and an aggregate without expressions is not a valid plan.
     let figures = if figures.is_empty() { Vec::new() } else { frame.aggregate(vec![], figures)?.collect().await? };
     context.read_batch(lines(&columns, figures.iter().find(|batch| batch.num_rows() > 0))?)
 }
@@ -56,7 +56,7 @@ async fn rows_of(context: &SessionContext, subject: &str) -> Result<DataFrame> {
     if is_query { context.sql(subject).await } else { context.sql(&format!("SELECT * FROM {subject}")).await }
 }
 
-/// The figures that make sense for a type, in the order of [`FIGURES`].
+/// The statistics that apply to a type, in the order of [`FIGURES`].
 fn figures_of(column: &Expr, data_type: &DataType) -> [Option<Expr>; 7] {
     let ordered = !data_type.is_nested() && !matches!(data_type, DataType::Null);
     let numeric = data_type.is_numeric();
@@ -66,12 +66,12 @@ fn figures_of(column: &Expr, data_type: &DataType) -> [Option<Expr>; 7] {
     [
         ordered.then(|| min(column.clone())),
         ordered.then(|| max(column.clone())),
-        // Text stands for every type that the sketch does not take itself.
+        // Types that the sketch does not support are converted to text.
         ordered.then(|| approx_distinct(cast_expr(column.clone(), DataType::Utf8))),
         numeric.then(|| avg(number())),
         numeric.then(|| stddev(number())),
         Some(count(column.clone())),
-        // No rows: no percentage, instead of a division by nothing.
+        // Without rows there is no percentage instead of a division by zero.
         Some(nulls() * lit(100.0) / cast_expr(rows(), DataType::Float64)),
     ]
 }
@@ -80,7 +80,7 @@ fn figure_name(position: usize, figure: &str) -> String {
     format!("{position} {figure}")
 }
 
-/// Turns the one row of figures into a line for each column.
+/// Converts the single row of statistics to a line per column.
 fn lines(columns: &[(Column, DataType)], figures: Option<&RecordBatch>) -> Result<RecordBatch> {
     let names = columns.iter().map(|(column, _)| Some(column.name.clone()));
     let types = columns.iter().map(|(_, data_type)| Some(data_type.to_string()));

@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 
-/// Fields, those apart that say where something is drawn.
+/// Fields, with those that determine the lane kept separately.
 #[derive(Debug, Default)]
 pub struct Fields {
     pub group: Option<String>,
@@ -13,7 +13,7 @@ pub struct Fields {
     pub title: Option<String>,
     pub begin: Option<u64>,
     pub end: Option<u64>,
-    /// All others.
+    /// All other fields.
     pub figures: Map<String, Value>,
 }
 

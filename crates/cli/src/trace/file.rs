@@ -1,7 +1,7 @@
-//! The file: slices on lanes in the trace event format that Chrome and Perfetto read.
+//! The trace file: slices on lanes in the trace event format that Chrome and Perfetto read.
 //!
-//! The format calls lanes threads and groups of them processes. Slices are written when they are over, so that little is
-//! kept, and the file is one array, which both also read when its end is missing.
+//! The format calls lanes threads, and groups of lanes processes. Slices are written when they end, so that little is kept in
+//! memory. The file is one array, which both programs also read if its end is missing.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,37 +13,37 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// The number of the first lane: a thread that has the number of its process would be taken for its main thread.
+/// The number of the first lane. A thread with its process's number would be taken for the main thread.
 const FIRST_LANE: usize = 1 << 20;
 
-/// A timeline that is being written.
+/// A timeline being written.
 pub struct TraceFile {
     state: Mutex<State>,
 }
 
-/// A lane that something has a place on.
+/// A lane on which a span or slice is placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place(usize);
 
 struct State {
-    /// `None` once nothing more is written.
+    /// `None` once the file is finished.
     out: Option<BufWriter<File>>,
-    /// Why a write has failed.
+    /// The error of a failed write.
     failed: Option<io::Error>,
     is_first: bool,
-    /// The time that was told last.
+    /// The last time returned by `now`.
     last: u64,
     groups: HashMap<String, u64>,
-    /// By group and name: those on which things that overlap lie side by side.
+    /// Lanes by group and name. Overlapping spans are placed on several lanes of one name.
     lanes: HashMap<(String, String), Vec<Place>>,
     tracks: Vec<Track>,
 }
 
 struct Track {
     group: u64,
-    /// The spans that have begun and not ended, each within the one before.
+    /// The open spans, each within the preceding one.
     open: Vec<u64>,
-    /// When the last that was told of afterwards was over.
+    /// The end of the last slice written by `past`.
     end: u64,
 }
 
@@ -67,14 +67,14 @@ impl Place {
 }
 
 impl TraceFile {
-    /// Creates the file. One that is there is emptied if it is a timeline: anything else, such as a script or a table of the
-    /// queries that are to be traced, stays as it is, and is an error.
+    /// Creates the file. An existing timeline is overwritten. Any other existing file, such as a script or a table of the
+    /// traced queries, is left unchanged and is an error.
     pub fn create(path: &Path) -> io::Result<Self> {
         if path.metadata().is_ok_and(|metadata| metadata.is_file()) && !is_timeline(path)? {
             return Err(io::Error::other("it is there and is no timeline; move it away, or name another file"));
         }
         let mut out = BufWriter::with_capacity(1 << 16, File::create(path)?);
-        // Tells of a place that cannot be written to before anything runs.
+        // Detects an unwritable destination before anything runs.
         out.write_all(b"[")?;
         out.flush()?;
         let state = State {
@@ -89,14 +89,15 @@ impl TraceFile {
         Ok(Self { state: Mutex::new(state) })
     }
 
-    /// Nanoseconds of the timelines' clock. No two calls give the same, so that what is within something else begins later.
+    /// Nanoseconds of the timelines' clock. Values are strictly increasing, so that nested spans begin later than their
+    /// parents.
     pub fn now(&self) -> u64 {
         let mut state = self.state.lock();
         state.last = nanoseconds().max(state.last + 1);
         state.last
     }
 
-    /// Begins a span on the first lane of this name on which nothing lies but those of its ancestors that it is within.
+    /// Begins a span on the first lane of this name that is empty or whose innermost open span is an ancestor.
     pub fn begin(&self, group: &str, lane: &str, span: u64, ancestors: &[u64]) -> Place {
         let mut state = self.state.lock();
         let is_free = |track: &Track| track.open.last().is_none_or(|open| ancestors.contains(open));
@@ -112,17 +113,18 @@ impl TraceFile {
         state.slice(place, name, (begin, end), figures);
     }
 
-    /// What has begun last on a lane and not ended.
+    /// The innermost open span of a lane.
     pub fn innermost(&self, place: Place) -> Option<u64> {
         self.state.lock().tracks[place.0].open.last().copied()
     }
 
-    /// Writes something within what has begun on a lane.
+    /// Writes a slice within the open span of a lane.
     pub fn within(&self, place: Place, name: &str, times: (u64, u64), figures: &Map<String, Value>) {
         self.state.lock().slice(place, name, times, figures);
     }
 
-    /// Writes something that was done after all else on its lane, by a clock that is not quite that of other lanes.
+    /// Writes a slice that ran after all earlier slices of its lane, by a clock that differs slightly from that of other
+    /// lanes.
     pub fn past(&self, group: &str, lane: &str, name: &str, (begin, end): (u64, u64), figures: &Map<String, Value>) {
         let mut state = self.state.lock();
         let place = state.place(group, lane, |_| true);
@@ -151,9 +153,9 @@ impl TraceFile {
     }
 }
 
-/// Whether a file is one that this has begun to write, or has nothing in it.
+/// Whether a file was written as a timeline, or is empty.
 fn is_timeline(path: &Path) -> io::Result<bool> {
-    /// More than the first event has.
+    /// Larger than the first event.
     const BEGINNING: u64 = 4096;
     let mut text = Vec::new();
     File::open(path)?.take(BEGINNING).read_to_end(&mut text)?;
@@ -162,7 +164,7 @@ fn is_timeline(path: &Path) -> io::Result<bool> {
         return Ok(true);
     }
     let Some(events) = text.strip_prefix('[') else { return Ok(false) };
-    // The first names a group.
+    // The first event names a group.
     let first = events.trim_start().lines().next().unwrap_or_default().trim_end_matches(',');
     let event: Option<Value> = serde_json::from_str(first).ok();
     Ok(["", "]"].contains(&first) || event.is_some_and(|event| event["ph"] == "M" && event["name"] == "process_name"))
@@ -195,7 +197,7 @@ impl State {
         place
     }
 
-    /// Names a group or a lane, and says where it stands.
+    /// Names a group or a lane, and sets its position.
     fn name(&mut self, what: &str, pid: u64, tid: usize, name: &str, order: u64) {
         let args = json!({ "name": name });
         self.write(&json!({ "ph": "M", "name": format!("{what}_name"), "pid": pid, "tid": tid, "args": args }));

@@ -1,4 +1,4 @@
-//! Makes slices of spans.
+//! Converts spans to slices.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use super::fields::Fields;
 use super::file::{Place, TraceFile};
 use super::thread;
 
-/// Draws each span on the lanes of the threads that enter it and, if it has one, on a lane of its own.
+/// Draws each span on the lanes of the threads that enter it and, if it has one, on its own lane.
 pub struct TraceLayer {
     file: Arc<TraceFile>,
 }
 
-/// A span that has not ended.
+/// An open span.
 struct Open {
     fields: Fields,
     begin: u64,
     place: Option<Place>,
-    /// Threads that are in it, and since when there is one.
+    /// The number of threads inside it, and the time since which there is at least one.
     inside: usize,
     since: u64,
-    /// What was innermost on its lane then.
+    /// The innermost span of its lane at that time.
     within: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ impl TraceLayer {
     }
 }
 
-/// Libraries below have spans of their own, which are another story.
+/// Libraries have spans of their own, which are not traced.
 fn is_ours(metadata: &Metadata<'_>) -> bool {
     metadata.target().starts_with("overspill")
 }
@@ -58,7 +58,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        // What GPU streams did has it.
+        // Events of GPU streams have this level.
         Some(LevelFilter::TRACE)
     }
 
@@ -115,7 +115,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
         if let Some((place, since)) = entered {
             let name = open.fields.name(span.metadata());
             match (&open.fields.group, &open.fields.lane) {
-                // Its figures are there, once.
+                // Its figures are on its own lane, once.
                 (Some(group), Some(lane)) => {
                     let figures = [("group", group), ("lane", lane)];
                     let figures = figures.into_iter().map(|(name, value)| (name.to_owned(), value.as_str().into()));
@@ -125,7 +125,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
             }
         }
         open.inside = open.inside.saturating_sub(1);
-        // If a part of it has begun or ended meanwhile, it would only half overlap that.
+        // If a span inside it has begun or ended meanwhile, the slice would partially overlap that span.
         if let Some(place) = open.place.filter(|_| open.inside == 0)
             && self.file.innermost(place) == open.within
         {

@@ -1,6 +1,6 @@
-//! `--trace`: what every floor says it does, by spans of the crate `tracing`, as lanes of a timeline.
+//! `--trace`: shows the spans of the crate `tracing` from all layers of the program as lanes of a timeline.
 //!
-//! `overspill_machine::timeline` tells which fields spans have.
+//! `overspill_machine::timeline` documents the fields of spans.
 
 mod fields;
 mod file;
@@ -16,14 +16,14 @@ use crate::failure::{Failure, Outcome};
 use file::TraceFile;
 use layer::TraceLayer;
 
-/// The timeline of this process, which is being written.
+/// The timeline of this process.
 pub struct Trace {
     path: PathBuf,
     file: Arc<TraceFile>,
 }
 
 impl Trace {
-    /// Listens to all spans of the process from now on.
+    /// Records all spans of the process from now on.
     pub fn open(path: &Path) -> Outcome<Self> {
         let file = TraceFile::create(path).map_err(|error| Failure::file("write to", path, &error))?;
         let file = Arc::new(file);
@@ -33,7 +33,7 @@ impl Trace {
         Ok(Self { path: path.to_path_buf(), file })
     }
 
-    /// Completes the file. What is said from now on is not written.
+    /// Completes the file. Later spans are not written.
     pub fn finish(self) -> Outcome<()> {
         self.file.finish().map_err(|error| Failure::file("write to", &self.path, &error))
     }

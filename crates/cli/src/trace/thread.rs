@@ -1,4 +1,4 @@
-//! What a thread does.
+//! The lanes of threads.
 
 use std::cell::RefCell;
 
@@ -6,7 +6,7 @@ use overspill_machine::timeline::{Number, Numbers};
 
 use super::file::{Place, TraceFile};
 
-/// Threads come and go; those that have the number of one that has gone have its lane.
+/// Lane numbers of threads. A new thread reuses the number, and the lane, of a thread that has ended.
 static THREADS: Numbers = Numbers::new();
 
 thread_local! {
@@ -15,14 +15,14 @@ thread_local! {
 
 struct Thread {
     place: Place,
-    /// The spans that it is in, and since when.
+    /// The spans that the thread is in, and the times of entry.
     entered: Vec<(u64, u64)>,
     _number: Number,
 }
 
-/// Notes that this thread enters a span.
+/// Records that this thread enters a span.
 pub fn enter(file: &TraceFile, span: u64, time: u64) {
-    // Threads that are ending have no lane any more.
+    // Threads that are ending no longer have a lane.
     let _ = THREAD.try_with(|thread| {
         let mut thread = thread.borrow_mut();
         let thread = thread.get_or_insert_with(|| {
@@ -35,7 +35,7 @@ pub fn enter(file: &TraceFile, span: u64, time: u64) {
     });
 }
 
-/// Notes that it leaves it, and gives the lane and the time when it was entered.
+/// Records that this thread leaves a span, and returns the lane and the time of entry.
 pub fn leave(span: u64) -> Option<(Place, u64)> {
     THREAD
         .try_with(|thread| {

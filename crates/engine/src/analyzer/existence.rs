@@ -14,7 +14,7 @@ use datafusion::optimizer::AnalyzerRule;
 /// Writes `EXISTS (SELECT … FROM s)` as `1 IN (SELECT 1 FROM s)`, for [`MembershipToMarkJoin`](super::MembershipToMarkJoin)
 /// to plan, in SELECT lists, conditions of joins, groups, aggregates and orders.
 ///
-/// DataFusion 55 plans EXISTS in WHERE and HAVING alone, where it is left to DataFusion.
+/// DataFusion 55 plans EXISTS only in WHERE and HAVING. There this rule leaves it to DataFusion.
 #[derive(Debug, Default)]
 pub struct Existence {}
 
@@ -57,7 +57,7 @@ fn as_membership(expr: Expr) -> Result<Transformed<Expr>> {
     let Expr::Exists(Exists { subquery, negated }) = expr else { return Ok(Transformed::no(expr)) };
     let is_correlated = !subquery.subquery.all_out_ref_exprs().is_empty();
     let rows = LogicalPlanBuilder::from(Arc::unwrap_or_clone(subquery.subquery)).project([lit(1_i64)])?;
-    // One row of a subquery that is the same for all rows will do.
+    // One row is enough for a subquery that is the same for all rows.
     let rows = if is_correlated { rows } else { rows.limit(0, Some(1))? };
     let subquery = Subquery { subquery: Arc::new(rows.build()?), ..subquery };
     Ok(Transformed::yes(Expr::InSubquery(InSubquery::new(Box::new(lit(1_i64)), subquery, negated))))

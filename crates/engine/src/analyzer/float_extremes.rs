@@ -14,8 +14,8 @@ use datafusion::optimizer::AnalyzerRule;
 use super::input_schema;
 use crate::float_extremes::FloatExtreme;
 
-/// Replaces `min` and `max` of floats: those of DataFusion 55 depend on the order of rows where there is NaN, and know no group of
-/// infinity.
+/// Replaces `min` and `max` of floats: those of DataFusion 55 depend on the order of rows if there is NaN, and are wrong for
+/// a group of infinities.
 #[derive(Debug, Default)]
 pub struct FloatExtremes;
 
@@ -49,7 +49,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(Transformed::new_transformed(Expr::AggregateFunction(function), is_changed))
 }
 
-/// Ours of a function of DataFusion, if it takes floats.
+/// The replacement for a DataFusion function, if it takes floats.
 fn of_floats(function: &AggregateUDF, args: &[Expr], schema: &DFSchema) -> Result<Option<Arc<AggregateUDF>>> {
     static MIN: LazyLock<Arc<AggregateUDF>> =
         LazyLock::new(|| Arc::new(AggregateUDF::from(FloatExtreme::<Min>::default())));

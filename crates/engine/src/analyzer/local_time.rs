@@ -1,8 +1,8 @@
 //! Casts a `TIMESTAMP WITH TIME ZONE` to local time.
 //!
-//! DataFusion 55 casts it to a `TIMESTAMP` in UTC, whatever its zone, and to a `DATE` or `TIME` in the zone of its type, which is
-//! UTC for those of files. Here, as in PostgreSQL, all three are local time of the session's zone,
-//! `datafusion.execution.time_zone`. A zone other than UTC that the type has, as `AT TIME ZONE` gives it, counts instead.
+//! DataFusion 55 casts it to a `TIMESTAMP` in UTC, whatever its zone, and to a `DATE` or `TIME` in the zone of its type,
+//! which is UTC for files. This rule casts all three to local time of the session's zone, `datafusion.execution.time_zone`,
+//! as PostgreSQL does. If the type has a zone other than UTC, as `AT TIME ZONE` gives it, that zone is used instead.
 
 use std::sync::Arc;
 
@@ -55,8 +55,7 @@ fn rewrite(expr: Expr, schema: &DFSchema, config: &ConfigOptions) -> Result<Tran
     }
 }
 
-/// A `TIMESTAMP WITH TIME ZONE` as local time, if it is cast to a type of local times in another zone; anything else as it
-/// is.
+/// A `TIMESTAMP WITH TIME ZONE` as local time, if it is cast to a type of local times in another zone; otherwise unchanged.
 fn local(expr: Expr, to: &DataType, schema: &DFSchema, config: &ConfigOptions) -> Result<Transformed<Expr>> {
     use DataType::{Date32, Date64, Time32, Time64, Timestamp};
     if !matches!(to, Timestamp(_, None) | Date32 | Date64 | Time32(_) | Time64(_)) {

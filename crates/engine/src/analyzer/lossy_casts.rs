@@ -1,8 +1,8 @@
-//! Keeps casts that lose something where they are in comparisons.
+//! Keeps the optimizer from moving lossy casts in comparisons.
 //!
-//! DataFusion 55 moves a cast from a column to the constant that it is compared with: `CAST(price AS INT) = 1` becomes
-//! `price = 1.00`, and 1.40 is no longer found. For a `TIMESTAMP` that becomes one `WITH TIME ZONE` it forgets the zone, and
-//! a `TRY_CAST` that is NULL becomes a number. Such casts become functions, which its optimizer leaves alone.
+//! DataFusion 55 moves a cast from a column to the constant that it is compared with: `CAST(price AS INT) = 1` becomes `price
+//! = 1.00`, and no longer finds 1.40. For a `TIMESTAMP` cast to one `WITH TIME ZONE` it ignores the zone, and a `TRY_CAST`
+//! that is NULL becomes a number. This module replaces such casts by functions, which the optimizer leaves alone.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use super::comparisons::is_comparison;
 use super::input_schema;
 use crate::decimals::digits;
 
-/// Makes functions of casts that lose something and are compared; see the module.
+/// Replaces lossy casts in comparisons by functions; see the module.
 #[derive(Debug, Default)]
 pub struct LossyCasts;
 
@@ -67,7 +67,7 @@ fn rewrite_comparison(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
     }
 }
 
-/// The operand, with functions for its outermost casts that lose something.
+/// The operand, with its outermost lossy casts replaced by functions.
 fn keep_cast(operand: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let (expr, to, is_try) = match operand {
         Expr::Cast(Cast { expr, field }) => (*expr, field, false),
@@ -85,7 +85,7 @@ fn keep_cast(operand: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }))
 }
 
-/// Whether values that differ may be the same after the cast, or be others than their numbers say.
+/// Whether the cast may map different values to the same one, or to values other than their numbers say.
 fn loses(from: &DataType, to: &DataType, is_try: bool) -> bool {
     if let Some((_, from)) = digits(from) {
         return match digits(to) {
@@ -99,7 +99,7 @@ fn loses(from: &DataType, to: &DataType, is_try: bool) -> bool {
     }
 }
 
-/// A cast that the optimizer does not know for one.
+/// A cast that the optimizer does not recognize as one.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct KeptCast {
     to: FieldRef,

@@ -1,7 +1,7 @@
-//! Logical rules that make right what DataFusion 55 answers wrongly, or refuse it in a sentence.
+//! Logical rules that correct wrong answers of DataFusion 55, or refuse such queries with a clear error.
 //!
-//! Each rule has a file or folder of its own and names the fault it is there for, so that it can be taken out when
-//! DataFusion no longer has it. A test for each says that the rule is still needed.
+//! Each rule has a file or folder of its own and names the fault that it corrects, so that it can be removed when DataFusion
+//! no longer has the fault. For each rule, a test shows that it is still needed.
 
 mod comparisons;
 mod existence;
@@ -50,8 +50,8 @@ pub use write_aside::WriteAside;
 /// A logical rule, shared by the sessions that use it.
 pub type Rule = Arc<dyn AnalyzerRule + Send + Sync>;
 
-/// The columns that the expressions of a node may name: those of its inputs, and for the filters of a scan, which an
-/// optimized plan that is analyzed again has, those of the table.
+/// The columns that the expressions of a node may name: the columns of its inputs. The filters of a scan, which an optimized
+/// plan that is analyzed again may have, name the columns of the table.
 fn input_schema(plan: &LogicalPlan) -> Result<DFSchema> {
     let mut schema = merge_schema(&plan.inputs());
     if let LogicalPlan::TableScan(scan) = plan {
@@ -65,9 +65,9 @@ pub fn with_analyzer_rules(rules: Vec<Rule>) -> Vec<Rule> {
     [before_coercion(), rules, after_coercion()].concat()
 }
 
-/// Rules that see the plan as the query wrote it, types not yet brought together.
+/// Rules that see the plan as the query wrote it, before type coercion.
 fn before_coercion() -> Vec<Rule> {
-    // Changes of rows know tables by what they are, before those with unenforced keys are hidden.
+    // Row changes recognize tables by their type, so they come before tables with unenforced keys are hidden.
     vec![
         Arc::new(RowChanges),
         Arc::new(WriteAside),
@@ -79,9 +79,9 @@ fn before_coercion() -> Vec<Rule> {
     ]
 }
 
-/// Rules that see operands brought to common types by DataFusion's type coercion.
+/// Rules that see operands after DataFusion's type coercion has brought them to common types.
 fn after_coercion() -> Vec<Rule> {
-    // What changes expressions alone comes before what makes joins of them.
+    // Rules that change only expressions come before rules that turn expressions into joins.
     vec![
         Arc::new(LocalTime),
         Arc::new(LossyCasts),
@@ -90,9 +90,9 @@ fn after_coercion() -> Vec<Rule> {
         Arc::new(OrderComparison::new()),
         Arc::new(Existence::new()),
         Arc::new(MembershipToMarkJoin::new()),
-        // Memberships are told apart by where they stand, and IS TRUE is such a place.
+        // Memberships are treated according to their place in the query, and IS TRUE is such a place.
         Arc::new(TruthTests),
-        // Comparisons with ANY and ALL have become extremes.
+        // By now, comparisons with ANY and ALL are comparisons with extremes.
         Arc::new(FloatExtremes),
     ]
 }

@@ -10,12 +10,12 @@ use datafusion::logical_expr::dml::CopyTo;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit, when};
 use datafusion::optimizer::AnalyzerRule;
 
-/// The value of a folder `key=value` that stands for NULL.
+/// The value in a folder name `key=value` that represents NULL.
 pub const NULL_PARTITION: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// Writes the rows whose partition column is NULL into a folder of their own, named as Hive names it.
+/// Writes the rows with NULL in a partition column into a folder of their own, named as Hive names it.
 ///
-/// DataFusion 55 writes them into the folder of 0, of the empty text or of whatever else lies below the NULL.
+/// DataFusion 55 writes them into the folder of 0, of the empty text, or of whatever value is stored below the NULL.
 #[derive(Debug, Default)]
 pub struct NullPartitions;
 
@@ -25,7 +25,7 @@ impl AnalyzerRule for NullPartitions {
     }
 
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
-        // A column that stays in the files as well tells NULL there, and keeps its type.
+        // A partition column that also stays in the files keeps its NULLs and its type there.
         if config.execution.keep_partition_by_columns {
             return Ok(plan);
         }
@@ -50,7 +50,7 @@ fn with_null_named(mut copy: CopyTo) -> Result<CopyTo> {
         if !field.is_nullable() || !copy.partition_by.contains(field.name()) {
             return Ok(column);
         }
-        // Only the folder's name is made of it.
+        // Only the folder's name uses the text.
         let named = when(column.clone().is_null(), lit(NULL_PARTITION)).otherwise(cast(column, DataType::Utf8))?;
         Ok(named.alias(field.name()))
     });

@@ -9,16 +9,16 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// Whether a plan is optimized that has not been analyzed.
+/// Whether the plan being optimized has not been analyzed.
 ///
-/// DataFusion 55 optimizes the plan of a `PREPARE` as the query has written it, and analyzes it at `EXECUTE`. By then subqueries
-/// are joins and sums are wrapped, so that the rules of this module find nothing to mend. It is told by its context,
-/// which, unlike that of a session, knows no functions.
+/// DataFusion 55 optimizes the plan of a `PREPARE` as the query wrote it, and analyzes it at `EXECUTE`. By then subqueries
+/// are joins and sums are wrapped, so the rules of this module find nothing to fix. Such a plan is recognized by its context:
+/// unlike a session's context, it has no functions.
 pub(crate) fn is_prepared(config: &dyn OptimizerConfig) -> bool {
     config.function_registry().is_none() && config.query_execution_start_time().is_none()
 }
 
-/// An optimizer rule that leaves the plan of a `PREPARE` as it is. `EXECUTE` analyzes and optimizes it.
+/// An optimizer rule that does not change the plan of a `PREPARE`. `EXECUTE` analyzes and optimizes the plan.
 pub(crate) struct Analyzed(pub Arc<dyn OptimizerRule + Send + Sync>);
 
 impl Debug for Analyzed {

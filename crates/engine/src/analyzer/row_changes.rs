@@ -1,4 +1,4 @@
-//! `DELETE`, `UPDATE` and `TRUNCATE` change the rows that a query with the same filter would give.
+//! `DELETE`, `UPDATE` and `TRUNCATE` change exactly the rows that a query with the same filter would return.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::row_changes::{ChangeableTable, ChangedRows, NumberedRows, ROW_NUMBER, RowChange};
 
-/// Turns `DELETE`, `UPDATE` and `TRUNCATE` of tables in memory into queries for the numbers of the rows to change
-/// (the comment of `row_changes` draws them), and refuses those of other tables that would change other rows than were asked for.
+/// Turns `DELETE`, `UPDATE` and `TRUNCATE` of tables in memory into queries for the numbers of the rows to change (the
+/// comment of `row_changes` shows such plans), and refuses statements on other tables that would change the wrong rows.
 ///
-/// DataFusion 55 hands a table the simple predicates that it finds in the optimized plan, and forgets the rest: with a
-/// subquery, a `LIMIT` or a filter that is never true, every row is deleted or updated. It also changes rows when the
-/// statement is planned, also by `EXPLAIN`, and keeps half of the changes when an expression fails.
+/// DataFusion 55 passes a table only the simple predicates of the optimized plan, and ignores the rest: with a subquery, a
+/// `LIMIT` or a filter that is never true, every row is deleted or updated. It also changes rows already when the statement
+/// is planned, even by `EXPLAIN`, and keeps half of the changes when an expression fails.
 #[derive(Debug, Default)]
 pub struct RowChanges;
 
@@ -35,7 +35,7 @@ impl AnalyzerRule for RowChanges {
                 let rewritten = rewrite(statement)?;
                 Ok(Transformed::new(LogicalPlan::Dml(rewritten), true, TreeNodeRecursion::Stop))
             }
-            // Statements are at the top, or under these.
+            // Statements are the root of the plan, or below these nodes.
             LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => Ok(Transformed::no(node)),
             node => Ok(Transformed::new(node, false, TreeNodeRecursion::Stop)),
         })?;
@@ -71,12 +71,12 @@ fn rewrite(statement: DmlStatement) -> Result<DmlStatement> {
     Ok(DmlStatement::new(statement.table_name, target, WriteOp::Insert(InsertOp::Overwrite), Arc::new(input)))
 }
 
-/// Takes an `UPDATE` apart, whose input is a projection to the table's columns with their values.
+/// Takes an `UPDATE` apart. Its input is a projection to the table's columns with their values.
 fn update(statement: &DmlStatement, target: &Target) -> Result<(RowChange, LogicalPlan)> {
     let schema = statement.target.schema();
     let projection = match statement.input.as_ref() {
         LogicalPlan::Projection(projection) if projection.expr.len() == schema.fields().len() => projection,
-        // The optimizer has seen a prepared statement already, and that its filter is never true.
+        // The optimizer has already processed a prepared statement, and found that its filter is never true.
         LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, .. }) => {
             let input = target.numbered(statement, &statement.input)?;
             return Ok((RowChange::Update(vec![]), project(input, vec![])?));
@@ -98,7 +98,7 @@ fn update(statement: &DmlStatement, target: &Target) -> Result<(RowChange, Logic
     Ok((RowChange::Update(columns), project(input, values)?))
 }
 
-/// Projects to `values` and, behind them, the row number.
+/// Projects to `values`, followed by the row number.
 fn project(input: LogicalPlan, mut values: Vec<Expr>) -> Result<LogicalPlan> {
     values.push(Expr::Column(row_number(&input)?));
     LogicalPlanBuilder::from(input).project(values)?.build()
@@ -109,21 +109,21 @@ fn row_number(plan: &LogicalPlan) -> Result<Column> {
     found.map(Column::from).ok_or_else(|| internal_datafusion_err!("A change of rows without their numbers"))
 }
 
-/// The table whose rows change.
+/// The table to change.
 struct Target {
     provider: Arc<dyn TableProvider>,
     rows: NumberedRows,
 }
 
 impl Target {
-    /// The plan with the number of the row of the target behind, or somewhere among, its columns.
+    /// The plan with the row number of the target as an additional column, either last or elsewhere.
     ///
     /// The target is the leftmost table of the plan. Plans of prepared statements have been optimized.
     fn numbered(&self, statement: &DmlStatement, plan: &LogicalPlan) -> Result<LogicalPlan> {
         match plan {
             LogicalPlan::TableScan(scan) => {
                 let is_target = source_as_provider(&scan.source).is_ok_and(|table| Arc::ptr_eq(&table, &self.provider));
-                // A table in memory takes no filters.
+                // A table in memory accepts no filters.
                 if !is_target || !scan.filters.is_empty() {
                     return not_supported(statement);
                 }
@@ -147,7 +147,7 @@ impl Target {
                 let left = self.numbered(statement, &join.left)?;
                 plan.with_new_exprs(plan.expressions(), vec![left, join.right.as_ref().clone()])
             }
-            // A filter that the optimizer found to be never true: the plan of no row of the target.
+            // The optimizer found that the filter is never true: the plan of an empty set of target rows.
             LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, .. }) => {
                 let source = provider_as_source(Arc::new(self.rows.clone()));
                 let scan = LogicalPlanBuilder::scan(statement.table_name.clone(), source, None)?.build()?;
@@ -159,7 +159,7 @@ impl Target {
     }
 }
 
-/// Whether the columns of the left side of a join come out of it, and each row of the result has one of its rows.
+/// Whether a join returns the columns of its left side, and each row of the result contains one of its rows.
 fn keeps_left_rows(join: JoinType) -> bool {
     matches!(join, JoinType::Inner | JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark)
 }
@@ -172,7 +172,7 @@ fn not_supported<T>(statement: &DmlStatement) -> Result<T> {
     )
 }
 
-/// Refuses changes of a table that DataFusion would tell of no more than a part of the filter.
+/// Refuses changes of a table if DataFusion would pass the table only a part of the filter.
 fn refuse_what_is_forgotten(statement: &DmlStatement) -> Result<()> {
     let mut forgotten = None;
     statement.input.apply(|node| {

@@ -10,10 +10,10 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::input_schema;
 
-/// Writes `(SELECT x)` as `x`, and `(SELECT x WHERE c)` as `CASE WHEN c THEN x END`.
+/// Rewrites `(SELECT x)` as `x`, and `(SELECT x WHERE c)` as `CASE WHEN c THEN x END`.
 ///
-/// DataFusion 55 refuses such a subquery if it names columns of the query around it, and takes one that has no row for an
-/// error where its value has no NULLs.
+/// DataFusion 55 refuses such a subquery if it names columns of the outer query. If its value has no NULLs, DataFusion
+/// reports a subquery without a row as an error.
 #[derive(Debug, Default)]
 pub struct ScalarValues;
 
@@ -36,19 +36,19 @@ impl AnalyzerRule for ScalarValues {
                 Ok(rewritten.update_data(|expr| name.restore(expr)))
             })?;
             is_changed |= rewritten.transformed;
-            // Columns of the nodes above may be NULL now.
+            // Columns of the nodes above may now be NULL.
             if is_changed { Ok(Transformed::yes(rewritten.data.recompute_schema()?)) } else { Ok(rewritten) }
         })
         .data()
     }
 }
 
-/// The value of a subquery without FROM in a node whose inputs have this schema.
+/// The value of a subquery without FROM in a node with this input schema.
 fn value_of(subquery: Subquery, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let Some((value, condition)) = parts(&subquery.subquery) else {
         return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
     };
-    // Columns of queries farther out stay what they are.
+    // Columns of queries farther out are unchanged.
     let inner = |expr: &Expr| {
         let rewritten = expr.clone().transform_up(|expr| match expr {
             Expr::OuterReferenceColumn(_, column) if schema.has_column(&column) => {
@@ -79,7 +79,7 @@ fn parts(plan: &LogicalPlan) -> Option<(&Expr, Option<&Expr>)> {
         Expr::Alias(alias) => alias.expr.as_ref(),
         value => value,
     };
-    // One value for all rows stays one.
+    // A single value for all rows remains a single value.
     let is_volatile = value.is_volatile() || condition.is_some_and(Expr::is_volatile);
     (is_row && !is_volatile).then_some((value, condition))
 }

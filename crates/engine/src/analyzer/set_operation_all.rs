@@ -1,4 +1,4 @@
-//! `EXCEPT ALL` and `INTERSECT ALL` that count: a row of the right side answers for one row of the left side.
+//! `EXCEPT ALL` and `INTERSECT ALL` with counts: a row of the right side matches only one row of the left side.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ const RIGHT_NUMBER: &str = "__overspill_right_number";
 
 /// Counts duplicates in `EXCEPT ALL` and `INTERSECT ALL`.
 ///
-/// DataFusion 55 plans both as a semi or anti join on all columns in which NULL equals NULL, so that one row on the right
-/// answers for every equal row on the left: `(2, 2, 3) EXCEPT ALL (2)` gives 3 alone. This rule numbers the equal rows of
-/// each side and joins on the number too:
+/// DataFusion 55 plans both as a semi or anti join on all columns, with NULL equal to NULL. So one row on the right matches
+/// every equal row on the left: `(2, 2, 3) EXCEPT ALL (2)` returns 3 alone. This rule numbers the equal rows of each side and
+/// joins on the number too:
 ///
 /// ```text
 /// LeftAnti Join: x = y                   LeftAnti Join: x = y AND left number = right number
@@ -33,13 +33,13 @@ const RIGHT_NUMBER: &str = "__overspill_right_number";
 ///                                            right
 /// ```
 ///
-/// The n-th row of its kind on the left is taken out, or kept, by the n-th one on the right. Rows are numbered by sorting, which
-/// spills, and no key has more than one row on either side, however frequent a row is.
+/// The n-th of equal rows on the right removes, or keeps, the n-th on the left. Rows are numbered by sorting, which spills,
+/// and no join key has more than one row on either side, however frequent a row is.
 ///
-/// The rule runs behind type coercion, which has then brought the columns to common types: `1` and `1.0` are one
-/// kind. A set operation is told by its shape: a semi or anti join with `NULL = NULL` of each left column with the right
-/// column at its place, and no filter. A distinct left side counts by itself, and is left alone; so are joins that
-/// DataFusion's optimizer has made of predicates and that are analyzed again.
+/// The rule runs after type coercion, which has brought the columns to common types: `1` and `1.0` are equal. The rule
+/// recognizes a set operation by its shape: a semi or anti join with `NULL = NULL` of each left column with the right column
+/// at its place, and no filter. It leaves joins with a distinct left side alone, as these need no counts. It also leaves
+/// joins alone that DataFusion's optimizer has made of predicates and that are analyzed again.
 #[derive(Debug, Default)]
 pub struct SetOperationAll {}
 
@@ -87,7 +87,7 @@ fn joins_all_columns(join: &Join) -> bool {
         })
 }
 
-/// The column that a key is, perhaps brought to another type.
+/// The column that is the key, possibly cast to another type.
 fn column_of(key: &Expr) -> Option<&Column> {
     match key {
         Expr::Column(column) => Some(column),
@@ -96,9 +96,9 @@ fn column_of(key: &Expr) -> Option<&Column> {
     }
 }
 
-/// Whether DataFusion's optimizer has seen the plan: it names the columns of every scan, and subqueries that it has
-/// joined. The set operations of such a plan have been rewritten already; what looks like one compares by IS NOT
-/// DISTINCT FROM.
+/// Whether DataFusion's optimizer has processed the plan: it names the columns of every scan, and the subqueries that it has
+/// joined. The set operations of such a plan have already been rewritten; a join that looks like one is a comparison by IS
+/// NOT DISTINCT FROM.
 fn has_been_optimized(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply(|node| {
@@ -112,7 +112,7 @@ fn has_been_optimized(plan: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
-/// The join, on the numbers of equal rows as well.
+/// The join, with the numbers of equal rows as a further key.
 fn counting(join: Join) -> Result<LogicalPlan> {
     let word = if join.join_type == JoinType::LeftAnti { "EXCEPT" } else { "INTERSECT" };
     if [&join.left, &join.right].into_iter().any(|side| !side.all_out_ref_exprs().is_empty()) {
@@ -148,7 +148,7 @@ fn counting(join: Join) -> Result<LogicalPlan> {
     LogicalPlanBuilder::from(LogicalPlan::Join(join)).project(columns.into_iter().map(Expr::Column))?.build()
 }
 
-/// The plan with a further column `name`, which numbers rows with equal keys from 1.
+/// The plan with an additional column `name`, which numbers rows with equal keys from 1.
 fn numbered(plan: LogicalPlan, keys: Vec<Expr>, name: &str) -> Result<LogicalPlan> {
     let columns = plan.schema().columns();
     let row_number = if keys.is_empty() { row_number() } else { row_number().partition_by(keys).build()? };
@@ -163,12 +163,12 @@ fn number(name: &str) -> Expr {
     Expr::Column(Column::new_unqualified(name))
 }
 
-/// The key with one zero and one NaN, so that sorting puts those rows into one partition that joins take for equal.
+/// The key with one zero and one NaN, so that sorting puts rows that joins consider equal into one partition.
 fn comparable(key: Expr, data_type: &DataType) -> Result<Expr> {
     if !data_type.is_floating() {
         return Ok(key);
     }
-    // These functions know no 16-bit floats, and there is no type coercion behind this rule.
+    // These functions do not support 16-bit floats, and no type coercion follows this rule.
     let wide = if *data_type == DataType::Float16 { cast(key.clone(), DataType::Float32) } else { key.clone() };
     let constant = |value: f64| -> Result<Expr> { Ok(lit(ScalarValue::Float64(Some(value)).cast_to(data_type)?)) };
     when(iszero(wide.clone()), constant(0.0)?).when(isnan(wide), constant(f64::NAN)?).otherwise(key)

@@ -9,10 +9,10 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, LogicalPlan, Operator, Union, binary_expr, lit};
 use datafusion::optimizer::AnalyzerRule;
 
-/// Writes `b IS TRUE` as `b IS NOT DISTINCT FROM true`, and the others alike.
+/// Writes `b IS TRUE` as `b IS NOT DISTINCT FROM true`, and the others in the same way.
 ///
-/// DataFusion 55 runs them so, but its logical plan says that they are never NULL and its physical one that they may be,
-/// which is an internal error below `DISTINCT` and groups.
+/// DataFusion 55 runs them like this, but its logical plan says that they are never NULL and its physical plan that they may
+/// be NULL. This is an internal error below `DISTINCT` and groups.
 #[derive(Debug, Default)]
 pub struct TruthTests;
 
@@ -33,7 +33,7 @@ impl AnalyzerRule for TruthTests {
             if !is_changed {
                 return Ok(rewritten);
             }
-            // The nodes above have columns that may be NULL now.
+            // The nodes above have columns that may now be NULL.
             let node = match rewritten.data {
                 LogicalPlan::Union(union) => with_nullable_columns(union)?,
                 node => node.recompute_schema()?,
@@ -57,7 +57,7 @@ fn as_distinction(expr: Expr) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(binary_expr(*operand, operator, lit(value))))
 }
 
-/// Makes the columns nullable that are so in an input. Recomputing the schema of a UNION leaves it as it is.
+/// Marks columns as nullable that are nullable in an input. Recomputing the schema of a UNION does not change this.
 fn with_nullable_columns(union: Union) -> Result<LogicalPlan> {
     let fields = union.schema.iter().enumerate().map(|(place, (table, field))| {
         let is_nullable = union.inputs.iter().any(|input| input.schema().field(place).is_nullable());

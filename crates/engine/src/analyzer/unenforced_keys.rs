@@ -1,4 +1,4 @@
-//! Keys that nothing enforces are not relied on.
+//! Prevents the optimizer from relying on keys that are not enforced.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -17,9 +17,10 @@ use datafusion::physical_plan::ExecutionPlan;
 
 /// Hides the `PRIMARY KEY` and `UNIQUE` constraints of DataFusion's own tables, in memory and of files, from the optimizer.
 ///
-/// DataFusion 55 takes such constraints of a `CREATE TABLE`, enforces none of them, and leaves out `DISTINCT` and joins
-/// on their strength: `SELECT DISTINCT a` gives a key twice that was inserted twice. A
-/// [`ReservedMemTable`](crate::memory::ReservedMemTable) enforces its constraints, and tables of other kinds know why they declare some.
+/// DataFusion 55 accepts such constraints of a `CREATE TABLE`, enforces none of them, and still removes `DISTINCT` and joins
+/// because of them: `SELECT DISTINCT a` returns a key twice if it was inserted twice. A
+/// [`ReservedMemTable`](crate::memory::ReservedMemTable) enforces its constraints, and tables of other kinds are trusted to
+/// declare valid ones.
 #[derive(Debug, Default)]
 pub struct UnenforcedKeys;
 
@@ -43,14 +44,14 @@ impl AnalyzerRule for UnenforcedKeys {
                     .build()?;
                 Ok(Transformed::yes(LogicalPlan::TableScan(rebuilt)))
             }
-            // What follows from the keys of a table is in the schemas of the nodes above it as well.
+            // The schemas of the nodes above also contain what follows from the keys of a table.
             None => Ok(Transformed::yes(node.recompute_schema()?)),
         })?;
         Ok(hidden.data)
     }
 }
 
-/// Whether the plan, or a subquery in it, scans a table with keys that nothing enforces.
+/// Whether the plan, or a subquery in it, scans a table with unenforced keys.
 fn scans_unenforced(plan: &LogicalPlan) -> Result<bool> {
     let visited = plan.apply_with_subqueries(|node| {
         Ok(if unenforced(node).is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
@@ -58,7 +59,7 @@ fn scans_unenforced(plan: &LogicalPlan) -> Result<bool> {
     Ok(visited == TreeNodeRecursion::Stop)
 }
 
-/// The table that a node scans, if it has keys that nothing enforces.
+/// The table that a node scans, if it has unenforced keys.
 fn unenforced(node: &LogicalPlan) -> Option<Arc<dyn TableProvider>> {
     let LogicalPlan::TableScan(scan) = node else { return None };
     let table = source_as_provider(&scan.source).ok()?;
@@ -67,13 +68,14 @@ fn unenforced(node: &LogicalPlan) -> Option<Arc<dyn TableProvider>> {
     (is_datafusions && has_keys).then_some(table)
 }
 
-/// A table that is scanned like another and declares no keys.
+/// A table that scans another one and declares no keys.
 #[derive(Debug)]
 struct WithoutKeys {
     table: Arc<dyn TableProvider>,
 }
 
-// Methods with expressions are written as `async_trait` would expand them, so that no future holds any: see `ReservedMemTable`.
+// Methods with expressions are written as `async_trait` would expand them, so that no future holds expressions: see
+// `ReservedMemTable`.
 impl TableProvider for WithoutKeys {
     fn schema(&self) -> SchemaRef {
         self.table.schema()

@@ -1,13 +1,15 @@
 //! Gives the columns that `USING` and `NATURAL` merge the value of the side that has the row.
 //!
 //! DataFusion 55 takes the merged column of `a RIGHT JOIN b USING (k)` for `a.k`, which is NULL in rows of `b` without a
-//! partner. In SQL it is `b.k` there, and `coalesce(a.k, b.k)` of a `FULL JOIN`, while `a.k` and `b.k` stay each side's own.
+//! match. In SQL it is `b.k`, and for a `FULL JOIN` it is `coalesce(a.k, b.k)`, while `a.k` and `b.k` remain each side's own
+//! columns.
 //!
-//! [`sql::plan`](crate::sql::plan) plans statements without such joins. This rule is for plans that come from elsewhere, as from
-//! `SessionContext::sql`, and mends what they tell. `SELECT sum(k), sum(a.k)` is one sum in them.
+//! [`sql::plan`](crate::sql::plan) plans statements without such joins. This rule is for plans from other sources, such as
+//! `SessionContext::sql`, and corrects what can be recognized in them. `SELECT sum(k), sum(a.k)` is a single sum in such
+//! plans.
 //!
-//! By the time that rules see a plan, the merged column is written as one of the two. The SQL planner leaves two traces of
-//! what the query said, and both are needed:
+//! When rules see a plan, the merged column is already written as one of the two. The SQL planner leaves two traces of the
+//! query's text, and both are needed:
 //!
 //! | in the query | span in the text | name of the table |
 //! |---|---|---|
@@ -41,25 +43,25 @@ impl AnalyzerRule for UsingColumns {
     }
 }
 
-/// A column that `USING` has merged from columns of several tables.
+/// A column that `USING` merged from columns of several tables.
 #[derive(Debug, Clone)]
 struct MergedColumn {
-    /// The columns as the schema of the plan has them.
+    /// The columns as named in the schema of the plan.
     members: Vec<Column>,
     value: Expr,
-    /// Whether all members have the same value in every row, so that any of them may stand for it.
+    /// Whether all members have the same value in every row, so that any of them may represent it.
     is_each_member: bool,
 }
 
 impl MergedColumn {
-    /// A column as it is before any join.
+    /// A column that no join has merged.
     fn single(column: &Column, schema: &DFSchema) -> Self {
         let in_schema = schema.iter().map(Column::from).find(|other| other == column);
         let column = in_schema.unwrap_or_else(|| column.clone());
         Self { value: Expr::Column(column.clone()), members: vec![column], is_each_member: true }
     }
 
-    /// Whether the query means the merged column where the plan has this one.
+    /// Whether this column of the plan was the merged column in the query.
     fn is_meant_by(&self, column: &Column) -> bool {
         let member = self.members.iter().find(|member| *member == column);
         match member.map(|member| (&member.relation, &column.relation)) {
@@ -67,7 +69,7 @@ impl MergedColumn {
             Some((Some(in_schema), Some(written))) => {
                 column.spans.get_spans().is_empty() && share_their_name(in_schema, written)
             }
-            // Nothing else than the merged column has a name without a table.
+            // Only the merged column has a name without a table.
             Some(_) => true,
         }
     }
@@ -79,8 +81,7 @@ fn share_their_name(one: &TableReference, other: &TableReference) -> bool {
 
 struct Rewriter<'a> {
     config: &'a ConfigOptions,
-    /// For each node on the way to the one that is visited, the merged columns of those of its subqueries and inputs that are
-    /// done.
+    /// For each node on the path to the visited one, the merged columns of its subqueries and inputs visited so far.
     frames: Vec<Vec<Vec<MergedColumn>>>,
 }
 
@@ -94,7 +95,7 @@ impl TreeNodeRewriter for Rewriter<'_> {
 
     fn f_up(&mut self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         let mut frame = self.frames.pop().unwrap_or_default();
-        // Subqueries come before the inputs.
+        // Subqueries are visited before the inputs.
         let columns = frame.split_off(frame.len().saturating_sub(plan.inputs().len())).concat();
         let (rewritten, columns) = match plan {
             LogicalPlan::Join(join) if join.join_constraint == JoinConstraint::Using => self.merge(join, columns)?,
@@ -112,7 +113,7 @@ impl TreeNodeRewriter for Rewriter<'_> {
 }
 
 impl Rewriter<'_> {
-    /// Makes a join compare merged columns, and merges the columns that it names.
+    /// Makes a join compare merged columns, and merges the columns in its constraint.
     fn merge(
         &self,
         mut join: Join,
@@ -135,13 +136,13 @@ impl Rewriter<'_> {
                 is_each_member: left.is_each_member && right.is_each_member && join.join_type == JoinType::Inner,
             });
         }
-        // Its keys need no longer be the columns that the constraint names. A plan that is analyzed again, as that of a view
-        // may be, names what it means by now.
+        // Its keys may differ from the columns that the constraint names. A plan that is analyzed again, such as the plan of
+        // a view, already names the intended columns.
         join.join_constraint = JoinConstraint::On;
         Ok((Transformed::yes(LogicalPlan::Join(join)), columns))
     }
 
-    /// The value of the side that has the row, in the type in which the join compares the two.
+    /// The value of the side that has the row, in the type that the join uses to compare the two.
     fn either(&self, left: Expr, left_schema: &DFSchema, right: Expr, right_schema: &DFSchema) -> Result<Expr> {
         let (left_type, right_type) = (left.get_type(left_schema)?, right.get_type(right_schema)?);
         let comparable = Comparable::of(&left, &left_type, &right, &right_type, self.config)?;
@@ -188,8 +189,8 @@ impl Rewriter<'_> {
     }
 }
 
-/// Refuses a column of the query around a subquery that has the name of a merged column in it: for a merged column without
-/// the name of a table, the SQL planner takes the outer one.
+/// Refuses an outer column in a subquery if it has the name of a merged column there: for an unqualified merged column, the
+/// SQL planner takes the outer one.
 fn refuse_outer_column(column: &Column, columns: &[MergedColumn]) -> Result<()> {
     let name = &column.name;
     if columns.iter().any(|merged| merged.members.iter().any(|member| member.name == *name)) {
@@ -201,7 +202,7 @@ fn refuse_outer_column(column: &Column, columns: &[MergedColumn]) -> Result<()> 
     Ok(())
 }
 
-/// Takes the merged column that this one belongs to out of the others.
+/// Removes and returns the merged column that contains this one.
 fn take(columns: &mut Vec<MergedColumn>, column: &Column, schema: &DFSchema) -> MergedColumn {
     match columns.iter().position(|merged| merged.members.contains(column)) {
         Some(position) => columns.swap_remove(position),
@@ -209,7 +210,7 @@ fn take(columns: &mut Vec<MergedColumn>, column: &Column, schema: &DFSchema) -> 
     }
 }
 
-/// Whether a node puts out the columns of its inputs as they are.
+/// Whether a node outputs the columns of its inputs unchanged.
 fn passes_columns(plan: &LogicalPlan) -> bool {
     matches!(
         plan,

@@ -14,10 +14,10 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::write_aside::{AppendedAside, WrittenAside};
 
-/// Lets `COPY`, and `INSERT` into tables of files, write aside and rename (the comment of `write_aside` tells how).
+/// Makes `COPY`, and `INSERT` into tables of files, write aside and rename; see the comment of `write_aside`.
 ///
-/// In DataFusion 55 one that fails leaves a part of its result, in the place of what was there. Unbounded tables, which
-/// are pipes by intent, are appended to as the rows come.
+/// In DataFusion 55 a failing statement leaves a part of its result in place of the previous files. Unbounded tables, which
+/// are meant as pipes, are appended to while the rows arrive.
 #[derive(Debug, Default)]
 pub struct WriteAside;
 
@@ -34,7 +34,7 @@ impl AnalyzerRule for WriteAside {
             LogicalPlan::Dml(statement) => {
                 Ok(Transformed::new(LogicalPlan::Dml(inserted_aside(statement)?), true, TreeNodeRecursion::Stop))
             }
-            // Statements are at the top, or under these.
+            // Statements are the root of the plan, or below these nodes.
             LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => Ok(Transformed::no(node)),
             node => Ok(Transformed::new(node, false, TreeNodeRecursion::Stop)),
         })?;
@@ -53,7 +53,7 @@ fn copied_aside(mut copy: CopyTo) -> Result<CopyTo> {
 fn inserted_aside(mut statement: DmlStatement) -> Result<DmlStatement> {
     let WriteOp::Insert(op) = &statement.op else { return Ok(statement) };
     let Ok(table) = source_as_provider(&statement.target) else { return Ok(statement) };
-    // It would be appended all the same.
+    // It would be appended anyway.
     if table.downcast_ref::<StreamTable>().is_some() && *op != InsertOp::Append {
         return not_impl_err!("{op} is not supported for unbounded table '{}'", statement.table_name);
     }

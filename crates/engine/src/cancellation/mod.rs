@@ -1,10 +1,10 @@
-//! Stops what is computed for long without giving way.
+//! Cancels computations that run for long without yielding.
 //!
-//! Dropping a stream or aborting a task stops a query where it gives way to others, and some parts of a query do not: a
-//! rule of the planner over a large expression, a window function over all rows of a partition, a text function over a
-//! batch of long texts. They are asked here instead. Threads that run queries are told of a [`Cancellation`]
-//! ([`Cancellation::apply_to_thread`], as in `on_thread_start` of a Tokio runtime), and what [`interruptible`] put into the
-//! session looks at it every now and then. On other threads nothing changes.
+//! Dropping a stream or aborting a task stops a query where it yields, and some parts of a query do not yield: a rule of the
+//! planner over a large expression, a window function over all rows of a partition, a text function over a batch of long
+//! texts. Here, these parts check for a cancellation. Threads that run queries get a [`Cancellation`]
+//! ([`Cancellation::apply_to_thread`], as in `on_thread_start` of a Tokio runtime), and the wrappers that [`interruptible`]
+//! adds to the session check it every now and then. Nothing changes on other threads.
 
 mod rules;
 mod scalar;
@@ -19,7 +19,7 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::optimizer::{Analyzer, Optimizer};
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
-/// Says to threads that what they compute is not wanted any more.
+/// Signals threads that their computations are no longer needed.
 #[derive(Debug, Default, Clone)]
 pub struct Cancellation {
     cancelled: Arc<AtomicBool>,
@@ -30,12 +30,12 @@ thread_local! {
 }
 
 impl Cancellation {
-    /// Makes this the cancellation of the thread that calls it, for all that the thread does from now on.
+    /// Makes this the cancellation of the calling thread for everything that it does from now on.
     pub fn apply_to_thread(&self) {
         OF_THREAD.set(self.clone());
     }
 
-    /// Cancels what the threads compute.
+    /// Cancels the computations of the threads.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
@@ -46,7 +46,7 @@ impl Cancellation {
     }
 }
 
-/// Fails once the work of this thread is cancelled.
+/// Fails once the work of this thread has been cancelled.
 ///
 /// # Errors
 /// An execution error.
@@ -55,11 +55,10 @@ pub fn check() -> Result<()> {
     if cancelled { exec_err!("The query was cancelled") } else { Ok(()) }
 }
 
-/// Lets planning, window functions and text functions of a session be cancelled on threads that have a
-/// [`Cancellation`].
+/// Makes planning, window functions and text functions of a session cancellable on threads that have a [`Cancellation`].
 ///
-/// Call it after [`with_overspill`](crate::OverspillSessionExt::with_overspill) and whatever else adds rules, which it
-/// wraps.
+/// Call it after [`with_overspill`](crate::OverspillSessionExt::with_overspill) and all other calls that add rules, as it
+/// wraps the rules.
 #[must_use]
 pub fn interruptible(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     let analyzer = builder.analyzer().get_or_insert_with(Analyzer::new);
@@ -67,7 +66,7 @@ pub fn interruptible(mut builder: SessionStateBuilder) -> SessionStateBuilder {
         *rule = Arc::new(rules::Checked(Arc::clone(rule)));
     }
     let optimizer = builder.optimizer().get_or_insert_with(Optimizer::new);
-    // Last, as rules know functions by their types.
+    // Last, as rules recognize functions by their types.
     optimizer.rules.push(Arc::new(rules::InterruptibleFunctions));
     for rule in &mut optimizer.rules {
         *rule = Arc::new(rules::Checked(Arc::clone(rule)));

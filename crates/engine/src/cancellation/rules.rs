@@ -1,4 +1,4 @@
-//! Planning that can be cancelled, and the rule that puts functions that can into plans.
+//! Cancellable planning, and the rule that inserts cancellable functions into plans.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::scalar::InterruptibleScalar;
 use super::window::InterruptibleAggregate;
 use crate::analyzer::is_prepared;
 
-/// A rule that looks for a cancellation before it is applied, to each node where it is applied to single ones.
+/// A rule that checks for a cancellation before it is applied; for a rule that is applied to single nodes, before each node.
 pub(super) struct Checked<R: ?Sized>(pub(super) Arc<R>);
 
 impl<R: ?Sized + fmt::Debug> fmt::Debug for Checked<R> {
@@ -77,7 +77,7 @@ impl PhysicalOptimizerRule for Checked<dyn PhysicalOptimizerRule + Send + Sync> 
     }
 }
 
-/// Puts functions that can be cancelled in the place of text functions, and of aggregates over windows.
+/// Replaces text functions, and aggregates over windows, by cancellable ones.
 #[derive(Debug)]
 pub(super) struct InterruptibleFunctions;
 
@@ -91,7 +91,7 @@ impl OptimizerRule for InterruptibleFunctions {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        // The analysis to come knows functions by their types.
+        // The analysis still to come recognizes functions by their types.
         if is_prepared(config) {
             return Ok(Transformed::no(plan));
         }

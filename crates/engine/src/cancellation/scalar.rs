@@ -17,30 +17,31 @@ use datafusion::logical_expr::{
 
 use super::check;
 
-/// Batches whose arguments take less memory are not cut: functions are done with them in no time.
+/// Batches with smaller arguments (in bytes) are not split: functions process them in no time.
 const SMALL_BYTES: usize = 256 << 10;
 
-/// How much larger a part may be than the one before, whose time says how many rows it takes. The first is a row.
+/// The maximum growth of a part relative to the previous one. The time of the previous part determines the rows of the next;
+/// the first part is one row.
 const GROWTH: usize = 16;
 
 /// The time that a part should take.
 const PART_TIME: Duration = Duration::from_millis(50);
 
-/// The functions whose time grows with the length of a text, by their names.
+/// The names of functions that take longer for longer texts.
 static TEXT_FUNCTIONS: LazyLock<HashSet<String>> = LazyLock::new(|| {
     let functions =
         [crypto::functions(), encoding::functions(), regex::functions(), string::functions(), unicode::functions()];
     functions.into_iter().flatten().map(|function| function.name().to_string()).collect()
 });
 
-/// A function of texts that is called for some rows of a batch at a time.
+/// A text function that is called for some rows of a batch at a time.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct InterruptibleScalar {
     function: Arc<ScalarUDF>,
 }
 
 impl InterruptibleScalar {
-    /// None for functions that need not be cancelled, whose rows depend on one another, or that can be already.
+    /// None for functions that need no cancellation, that already support it, or that have rows that depend on one another.
     pub(super) fn of(function: &Arc<ScalarUDF>) -> Option<Self> {
         let suits = TEXT_FUNCTIONS.contains(function.name())
             && function.signature().volatility == Volatility::Immutable

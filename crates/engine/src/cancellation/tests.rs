@@ -42,7 +42,7 @@ async fn a_cancelled_thread_neither_plans_nor_computes() {
         cancellation.cancel();
         let planned = session.sql(sql).await.unwrap().create_physical_plan().await;
         assert!(planned.unwrap_err().to_string().contains("cancelled"), "{sql}");
-        // On this thread alone: where rows are exchanged, other tasks of the same thread compute.
+        // On this thread alone: if rows were exchanged, other tasks of the same thread would compute.
         let computed = datafusion::physical_plan::collect(plan, session.task_ctx()).await;
         assert!(computed.unwrap_err().to_string().contains("cancelled"), "{sql}");
         cancellation.resume();

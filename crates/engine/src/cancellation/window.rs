@@ -14,15 +14,15 @@ use datafusion::logical_expr::{
 
 use super::check;
 
-/// An aggregate whose accumulators look for a cancellation before they take rows. Used over windows only, where they take
-/// those of one frame at a time.
+/// An aggregate with accumulators that check for a cancellation before they take rows. Used only over windows, where they
+/// take the rows of one frame at a time.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct InterruptibleAggregate {
     function: Arc<AggregateUDF>,
 }
 
 impl InterruptibleAggregate {
-    /// None for those that can be cancelled already.
+    /// None for functions that already support cancellation.
     pub(super) fn of(function: &Arc<AggregateUDF>) -> Option<Self> {
         (!function.inner().is::<Self>()).then(|| Self { function: Arc::clone(function) })
     }

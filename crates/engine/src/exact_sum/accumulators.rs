@@ -15,11 +15,11 @@ use datafusion::logical_expr::Accumulator;
 use super::intervals::{Interval, total};
 use super::{Summand, Total};
 
-/// A sum of values, which also can be taken out again.
+/// A sum of values that supports removing values.
 #[derive(Debug)]
 pub(super) struct SumAccumulator<T: Summand> {
     total: Total<T::Native>,
-    /// How many values it is of.
+    /// The number of values in the sum.
     count: usize,
     /// The type of the result.
     data_type: DataType,
@@ -76,21 +76,21 @@ pub(super) fn carries(state: &ArrayRef) -> i64 {
     sum(state.as_primitive::<Int64Type>()).unwrap_or_default()
 }
 
-/// The sum of different values, which also can be taken out again.
+/// The sum of distinct values that supports removing values.
 #[derive(Debug)]
 pub(super) struct DistinctSumAccumulator<T: Summed> {
-    /// How often each value is there.
+    /// The number of occurrences of each value.
     counts: HashMap<T::Native, usize>,
     /// The type of the result.
     data_type: DataType,
 }
 
-/// A type whose different values are summed.
+/// A type that supports sums of distinct values.
 pub(super) trait Summed: ArrowPrimitiveType<Native: Eq + Hash> + Debug {
     /// The sum of values, in the type of the result.
     ///
     /// # Errors
-    /// If it does not fit.
+    /// Fails if it does not fit.
     fn sum_of(values: impl Iterator<Item = Self::Native>, result: &DataType) -> Result<Self::Native>;
 }
 

@@ -19,7 +19,7 @@ use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, ReversedUDAF, Sign
 use super::accumulators::carries;
 use super::{Summand, Total};
 
-/// `avg` of durations, whose sum may be beyond their range. Decimals DataFusion adds in a type that is wide enough.
+/// `avg` of durations. Their sum may exceed the range of durations. DataFusion adds decimals in a type that is wide enough.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub struct ExactAverage {
     average: Avg,
@@ -72,7 +72,7 @@ impl AggregateUDFImpl for ExactAverage {
     }
 }
 
-/// An average of values, which also can be taken out again.
+/// An average of values that supports removing values.
 #[derive(Debug)]
 struct Average<T: ArrowPrimitiveType<Native = i64>> {
     total: Total<i64>,
@@ -109,7 +109,7 @@ impl<T: Summand + ArrowPrimitiveType<Native = i64>> Accumulator for Average<T> {
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let sum = i128::from(self.total.wrapped) + (i128::from(self.total.carry) << i64::BITS);
-        // It lies between the least and the greatest value, and fits as they do.
+        // The average is between the least and the greatest value, so it fits the type.
         let average = sum.checked_div(i128::from(self.count)).map(|average| average as i64);
         ScalarValue::new_primitive::<T>(average, &self.data_type)
     }

@@ -19,7 +19,8 @@ use super::accumulators::{DistinctSumAccumulator, SumAccumulator, Summed};
 use super::groups::SumGroupsAccumulator;
 use super::intervals::{self, Interval};
 
-/// `sum` of integers, decimals, durations and intervals, exact or an error. In all else it is DataFusion's.
+/// `sum` of integers, decimals, durations and intervals that is exact or an error. DataFusion's `sum` handles everything
+/// else.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub struct ExactSum {
     sum: Sum,

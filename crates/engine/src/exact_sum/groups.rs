@@ -14,7 +14,7 @@ use datafusion_functions_aggregate_common::aggregate::groups_accumulator::nulls:
 use super::total::Carrying;
 use super::{Summand, Total};
 
-/// The sum of each group. It takes the memory of the values' type, as sums that wrap do.
+/// The sum of each group. It uses the memory of the values' type, like sums that wrap around.
 #[derive(Debug)]
 pub(super) struct SumGroupsAccumulator<T: Summand> {
     wrapped: Vec<T::Native>,
@@ -26,7 +26,7 @@ pub(super) struct SumGroupsAccumulator<T: Summand> {
     data_type: DataType,
 }
 
-/// The sums of groups that are put out.
+/// The sums of groups that are emitted.
 struct Emitted<N> {
     wrapped: Vec<N>,
     carries: HashMap<usize, i64>,

@@ -1,4 +1,4 @@
-//! Sums of intervals, which have a part each for months, days and time.
+//! Sums of intervals. An interval has separate parts for months, days and time.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -13,26 +13,26 @@ use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::logical_expr::Accumulator;
 use datafusion::logical_expr::utils::format_state_name;
 
-/// Months, days, and nanoseconds or milliseconds. There are not so many rows that a sum of any passes 128 bits.
+/// Months, days, and nanoseconds or milliseconds. No number of rows is large enough for a sum of one part to exceed 128 bits.
 type Parts = [i128; 3];
 
 /// The columns of a partial sum.
 const STATE: [&str; 3] = ["months", "days", "time"];
 
-/// What a column of a partial sum is. A sum of less than 2^56 values fits.
+/// A part of the sum as a column of a partial sum. A sum of fewer than 2^56 values fits.
 const STATE_TYPE: DataType = DataType::Decimal128(38, 0);
 
 /// A type of intervals.
 pub(super) trait Interval: ArrowPrimitiveType<Native: Eq + Hash> + Debug + Send + Sync {
     fn parts(interval: Self::Native) -> Parts;
 
-    /// The interval of these parts, if they fit.
+    /// The interval with these parts, if they fit.
     fn of_parts(parts: Parts) -> Option<Self::Native>;
 
     /// The sum of intervals.
     ///
     /// # Errors
-    /// If a part of it does not fit.
+    /// Fails if a part of it does not fit.
     fn sum(parts: Parts) -> Result<Self::Native> {
         match Self::of_parts(parts) {
             Some(sum) => Ok(sum),
@@ -85,11 +85,11 @@ pub(super) fn state_fields(name: &str) -> Vec<FieldRef> {
     STATE.map(|part| Field::new(format_state_name(name, part), STATE_TYPE, true).into()).into()
 }
 
-/// A sum of intervals, which also can be taken out again.
+/// A sum of intervals that supports removing values.
 #[derive(Debug)]
 pub(super) struct SumAccumulator<T: Interval> {
     parts: Parts,
-    /// How many intervals it is of.
+    /// The number of intervals in the sum.
     count: usize,
     /// The type of the result.
     data_type: DataType,

@@ -1,9 +1,9 @@
-//! Sums and averages that are exact, or an error that says that the result does not fit its type.
+//! Sums and averages that are exact, or an error if the result does not fit its type.
 //!
-//! DataFusion 55 adds numbers in their own type, in which they wrap. So does this module, but it counts how often: a sum of
-//! n bits is exact with its [carry](Total::carry), the number of times that it has passed 2^n. Few or no sums have one. The
-//! state of a partial sum is two columns, the wrapped sum and the carry, and only a result must fit its type. Intervals, of which
-//! nobody sums many, are summed in wider numbers, part by part.
+//! DataFusion 55 adds numbers in their own type and wraps around. So does this module, but it counts how often: a sum of n
+//! bits is exact together with its [carry](Total::carry), the number of times that it has passed 2^n. Few or no sums have a
+//! carry. The state of a partial sum is two columns, the wrapped sum and the carry, and only a final result must fit its
+//! type. Intervals, which are rarely summed in large numbers, are summed in wider numbers, part by part.
 
 mod accumulators;
 mod average;
@@ -27,14 +27,14 @@ use total::{Carrying, Total};
 
 use crate::decimals::{digits, most_digits_of_wider};
 
-/// A type whose sums are exact.
+/// A type with exact sums.
 trait Summand: ArrowPrimitiveType<Native: Carrying> + Send + Sync + Debug + Sized {
     /// Checks that a sum without a carry is a value of the result's type.
     fn fits(_sum: Self::Native, _result: &DataType) -> bool {
         true
     }
 
-    /// What to write where a sum does not fit the result's type.
+    /// The advice in the error for a sum that does not fit the result's type.
     fn remedy(result: &DataType) -> String;
 
     /// The sum of the values of an array that are not null.
@@ -54,7 +54,7 @@ trait Summand: ArrowPrimitiveType<Native: Carrying> + Send + Sync + Debug + Size
     /// A sum in the type of the result.
     ///
     /// # Errors
-    /// If it does not fit.
+    /// Fails if it does not fit.
     fn result(total: Total<Self::Native>, result: &DataType) -> Result<Self::Native> {
         match total.value() {
             Some(sum) if Self::fits(sum, result) => Ok(sum),
@@ -67,7 +67,7 @@ trait Summand: ArrowPrimitiveType<Native: Carrying> + Send + Sync + Debug + Size
 fn beyond<T: Summand, R>(total: Total<T::Native>, result: &DataType) -> Result<R> {
     let sum = match total.exact() {
         Some(sum) if !result.is_decimal() => format!("a sum is {sum}, which"),
-        // Without its point the number says little.
+        // Without its decimal point the number is hard to read.
         _ => "a sum".to_owned(),
     };
     exec_err!("{sum} is beyond the range of {}: {}", name(result), T::remedy(result))
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(total.value(), Some(most));
         let result = DataType::Decimal128(38, 0);
         assert_eq!(Decimal128Type::result(total, &result).unwrap(), most);
-        // 39 digits fit 128 bits, but no DECIMAL(38, 0).
+        // 39 digits fit into 128 bits, but not into a DECIMAL(38, 0).
         total.add(Total::of(1));
         assert!(Decimal128Type::result(total, &result).is_err());
     }

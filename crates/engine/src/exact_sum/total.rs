@@ -5,18 +5,18 @@ use std::hash::Hash;
 
 use arrow::datatypes::i256;
 
-/// A number whose sums wrap and say so.
+/// A number with sums that wrap around and report it.
 pub(super) trait Carrying: Copy + Eq + Hash + Default + Debug + Send + Sync {
-    /// The sum modulo 2^n for numbers of n bits, and how many 2^n it lacks.
+    /// The sum modulo 2^n for numbers of n bits, and the multiple of 2^n that it lacks.
     fn plus(self, other: Self) -> (Self, i64);
 
     /// The difference in the same way.
     fn minus(self, other: Self) -> (Self, i64);
 
-    /// What it is with a carry, in 256 bits; `None` if that may need more.
+    /// The number combined with a carry, in 256 bits; `None` if the result may need more.
     fn exact(self, carry: i64) -> Option<i256>;
 
-    /// The sum of many.
+    /// The sum of many numbers.
     fn sum(values: &[Self]) -> Total<Self> {
         let mut total = Total::default();
         for value in values {
@@ -31,7 +31,7 @@ pub(super) trait Carrying: Copy + Eq + Hash + Default + Debug + Send + Sync {
 pub(super) struct Total<N> {
     /// The sum modulo 2^n of the n bits of a value.
     pub(super) wrapped: N,
-    /// How many 2^n it lacks.
+    /// The multiple of 2^n that `wrapped` lacks.
     pub(super) carry: i64,
 }
 
@@ -42,7 +42,7 @@ impl<N: Carrying> Default for Total<N> {
 }
 
 impl<N: Carrying> Total<N> {
-    /// Of one value.
+    /// The total of one value.
     pub(super) fn of(value: N) -> Self {
         Self { wrapped: value, carry: 0 }
     }
@@ -67,7 +67,7 @@ impl<N: Carrying> Total<N> {
         self.carry -= other.carry;
     }
 
-    /// The sum, if it is one of the values' type.
+    /// The sum, if it fits the values' type.
     pub(super) fn value(self) -> Option<N> {
         (self.carry == 0).then_some(self.wrapped)
     }
@@ -158,7 +158,7 @@ impl Carrying for i256 {
     }
 }
 
-/// How many halves of 64-bit numbers can be added in 64 bits, which processors have vectors for.
+/// The number of halves of 64-bit numbers that can be added in 64 bits; processors have vector instructions for that.
 const MOST_HALVES: usize = 1 << 31;
 
 const LOWER_HALF: u64 = u32::MAX as u64;

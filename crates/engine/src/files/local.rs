@@ -1,4 +1,4 @@
-//! Bytes of a file in an object store, read by blocking calls.
+//! Blocking reads of a file in an object store.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
@@ -7,15 +7,15 @@ use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::object_store::{GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt};
 
-/// The bytes that are read at once.
+/// The number of bytes per read.
 pub const PIECE: usize = 256 << 10;
 
-/// The name of a file as errors give it.
+/// The name of a file in error messages.
 pub fn name(object: &ObjectMeta) -> String {
     format!("/{}", object.location)
 }
 
-/// Puts the name of a file before what went wrong with it.
+/// Adds the name of a file to an error.
 pub fn in_file(object: &ObjectMeta, error: impl std::fmt::Display) -> DataFusionError {
     exec_datafusion_err!("cannot read {}: {error}", name(object))
 }
@@ -24,7 +24,7 @@ pub fn in_file(object: &ObjectMeta, error: impl std::fmt::Display) -> DataFusion
 pub enum Source {
     /// A file of this machine.
     File(File),
-    /// The bytes of a file of another machine, all in memory.
+    /// The bytes of a remote file, all in memory.
     Bytes(Cursor<Vec<u8>>),
 }
 
@@ -41,7 +41,7 @@ impl Source {
         }
     }
 
-    /// Reads from a byte on.
+    /// Reads from a byte offset to the end.
     pub fn from(mut self, offset: u64) -> io::Result<Self> {
         match &mut self {
             Self::File(file) => file.seek(SeekFrom::Start(offset))?,
@@ -50,7 +50,7 @@ impl Source {
         Ok(self)
     }
 
-    /// The bytes without their compression.
+    /// The decompressed bytes.
     pub fn decompressed(self, compression: FileCompressionType) -> Result<Box<dyn Read + Send>> {
         if compression.is_compressed() { Ok(Box::new(compression.convert_read(self)?)) } else { Ok(Box::new(self)) }
     }
@@ -65,7 +65,7 @@ impl Read for Source {
     }
 }
 
-/// Fills a buffer as far as the bytes reach.
+/// Fills a buffer until it is full or the input ends.
 pub fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -79,13 +79,13 @@ pub fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// The first bytes of a text, and what follows them.
+/// The first bytes of a text, and a reader of the rest.
 ///
-/// A byte order mark is taken off.
+/// A byte order mark is removed.
 ///
 /// # Errors
 ///
-/// A text that is UTF-16 or UTF-32 is refused, and so is one that cannot be read.
+/// Refuses a text in UTF-16 or UTF-32, and one that cannot be read.
 pub fn text_head(reader: &mut impl Read, object: &ObjectMeta) -> Result<(Vec<u8>, usize)> {
     let mut head = vec![0; PIECE];
     let length = fill(reader, &mut head).map_err(|error| in_file(object, error))?;

@@ -1,8 +1,8 @@
-//! Formats of files that read what DataFusion 55 reads wrongly, or refuse it in a sentence.
+//! File formats that read what DataFusion 55 reads wrongly, or refuse it with a clear error.
 //!
-//! [`CsvFormatFactory`], [`JsonFormatFactory`] and [`ArrowFormatFactory`] take the place of DataFusion's formats of the same
-//! names once [`register`] has put them into a session: in files named by `CREATE EXTERNAL TABLE` and in those that `COPY`
-//! writes. They can be taken out when DataFusion reads such files itself; the tests say what it does now.
+//! [`CsvFormatFactory`], [`JsonFormatFactory`] and [`ArrowFormatFactory`] replace DataFusion's formats of the same names once
+//! [`register`] has added them to a session, both for `CREATE EXTERNAL TABLE` and for files that `COPY` writes. They can be
+//! removed when DataFusion reads such files itself; the tests show its current behavior.
 
 pub mod arrow;
 pub mod csv;
@@ -21,8 +21,8 @@ pub use arrow::{ArrowFormatFactory, panic_is_caught};
 pub use csv::CsvFormatFactory;
 pub use json::JsonFormatFactory;
 
-/// Makes the names of files that are written say how they are compressed. DataFusion 55 names those of an `INSERT` by their
-/// format alone, and does not find them again.
+/// Makes the names of written files show their compression. DataFusion 55 names the files of an `INSERT` by their format
+/// alone, and does not find them again.
 fn name_compressed(config: &mut FileSinkConfig, format: &dyn FileFormat) -> Result<()> {
     if config.file_extension == format.get_ext()
         && let Some(compression) = format.compression_type()
@@ -32,11 +32,11 @@ fn name_compressed(config: &mut FileSinkConfig, format: &dyn FileFormat) -> Resu
     Ok(())
 }
 
-/// Makes a session read and write CSV, JSON and Arrow files by the formats of this module.
+/// Makes a session read and write CSV, JSON and Arrow files with the formats of this module.
 ///
 /// # Errors
 ///
-/// Returns an error if the session does not take the formats.
+/// Returns an error if the session does not accept the formats.
 pub fn register(state: &mut SessionState) -> Result<()> {
     state.register_file_format(Arc::new(CsvFormatFactory), true)?;
     state.register_file_format(Arc::new(JsonFormatFactory), true)?;

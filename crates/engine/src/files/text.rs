@@ -1,4 +1,4 @@
-//! What the formats of text files have in common: the sink, and how scans are cut for several threads.
+//! Shared parts of the text file formats: the sink, and splitting scans for several threads.
 
 use std::fmt::{self, Debug, Formatter};
 use std::ops::Range;
@@ -33,10 +33,10 @@ pub struct TextSink {
 }
 
 impl TextSink {
-    /// Plans to write `input` as text that `serializer` makes, compressed as `format` is.
+    /// Plans to write `input` as text. `serializer` makes the text; it is compressed as `format` specifies.
     ///
     /// # Errors
-    /// Rows can only be added.
+    /// Fails for any insert operation except appending.
     pub fn plan(
         input: Arc<dyn ExecutionPlan>,
         config: FileSinkConfig,
@@ -98,8 +98,8 @@ impl FileSink for TextSink {
     }
 }
 
-/// Cuts the files of a scan for several threads; `None` if they stay as they are. Compressed files, and those of other
-/// machines, cannot be read from the middle.
+/// Splits the files of a scan for several threads; `None` if they stay as they are. Compressed files and remote files cannot
+/// be read from the middle.
 pub fn cut_files(
     config: &FileScanConfig,
     target_partitions: usize,
@@ -120,7 +120,7 @@ pub fn cut_files(
     Some(config)
 }
 
-/// The bytes of a file that are read, if they are not all.
+/// The byte range of a file to read, unless the whole file is read.
 pub fn part_of(file: &PartitionedFile) -> Option<Range<u64>> {
     let bound = |offset: i64| u64::try_from(offset).unwrap_or_default();
     file.range.as_ref().map(|range| bound(range.start)..bound(range.end))

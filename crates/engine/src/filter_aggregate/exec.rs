@@ -24,8 +24,8 @@ use crate::fused_aggregate::{PlannedAggregate, displayed};
 
 /// A filter and an aggregate without groups above it, in one pass over the columns.
 ///
-/// It keeps the nodes that it was planned as, to ask them about statistics and distribution, and for batches that only they can
-/// take; they are never executed. Its output is theirs: the states of partial aggregates, or their results.
+/// It keeps the planned nodes for their statistics and distribution, and to process batches that only they support; the plan
+/// nodes are never executed. It returns the same output as they do: the states of partial aggregates, or their results.
 #[derive(Debug)]
 pub struct FilterAggregateExec {
     planned: Planned,
@@ -33,7 +33,7 @@ pub struct FilterAggregateExec {
     metrics: ExecutionPlanMetricsSet,
 }
 
-/// The nodes that it was planned as.
+/// The planned nodes.
 #[derive(Debug, Clone)]
 pub(super) struct Planned {
     pub filter: Arc<dyn ExecutionPlan>,
@@ -41,7 +41,7 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// If there are such nodes.
+    /// Returns `None` unless the plan has such nodes.
     fn new(aggregate: &AggregateExec) -> Option<Self> {
         let (aggregate, filter) = PlannedAggregate::new(aggregate)?;
         filter.downcast_ref::<FilterExec>()?;
@@ -54,11 +54,11 @@ impl Planned {
     }
 
     fn input(&self) -> &Arc<dyn ExecutionPlan> {
-        // A filter has one.
+        // A filter has one input.
         self.filter.children()[0]
     }
 
-    /// For each column of the aggregate's input, which of the filter's input it is.
+    /// For each column of the aggregate's input, its position in the filter's input.
     pub fn columns(&self) -> Option<Vec<usize>> {
         let filter = self.filter.downcast_ref::<FilterExec>()?;
         let filtered = match filter.projection() {
@@ -69,7 +69,7 @@ impl Planned {
         columns.map(|column| filtered.get(column).copied()).collect()
     }
 
-    /// The selection that the nodes are, if they are one.
+    /// The selection that the nodes compute, if they are a selection.
     fn selection(&self) -> Option<Selection> {
         let filter = self.filter.downcast_ref::<FilterExec>()?;
         let columns = self.columns()?;
@@ -81,19 +81,20 @@ impl Planned {
 }
 
 impl FilterAggregateExec {
-    /// Takes a planned aggregate over a filter over; `None` if it is anything else than a selection, which then stays as it is.
+    /// Replaces a planned aggregate over a filter. Returns `None` if the nodes are not a selection; they are then left as
+    /// they are.
     ///
-    /// The aggregate has no groups and is the first of its kind (partial or single). The filter compares columns with constants,
-    /// by `<`, `<=`, `>`, `>=`, `=` and `BETWEEN`, all of which must hold. Columns are integers, dates, times, timestamps, durations or
-    /// decimals of up to 38 digits. Aggregates are `count`, `sum` of a column or of the product of two, `min` and `max`. Those
-    /// of `min` and `max` that narrow the scan below them while they run stay DataFusion's.
+    /// The aggregate has no groups and is the first of its kind (partial or single). The filter is a conjunction of
+    /// comparisons of columns with constants by `<`, `<=`, `>`, `>=`, `=` and `BETWEEN`. Columns are integers, dates, times,
+    /// timestamps, durations or decimals of up to 38 digits. Aggregates are `count`, `sum` of a column or of the product of
+    /// two, `min` and `max`. DataFusion still runs a `min` or `max` that narrows the scan below it at run time.
     pub fn try_new(aggregate: &AggregateExec) -> Option<Self> {
         let planned = Planned::new(aggregate).filter(|planned| planned.filter.fetch().is_none())?;
         let selection = Arc::new(planned.selection()?);
         Some(Self { planned, selection, metrics: ExecutionPlanMetricsSet::new() })
     }
 
-    /// What is filtered.
+    /// The input of the filter.
     pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
         self.planned.input()
     }
@@ -142,7 +143,8 @@ impl ExecutionPlan for FilterAggregateExec {
         &self,
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        // Of the filter alone: the aggregates' are over what it puts out, and not over the input of this node.
+        // Only the filter's expressions: the aggregates' expressions are over the filter's output, not over the input of this
+        // node.
         self.planned.filter.apply_expressions(f)
     }
 

@@ -1,4 +1,4 @@
-//! Which predicates of DataFusion are ranges of columns.
+//! Recognizes the DataFusion predicates that are ranges of columns.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use overspill_join::selection::{ColumnRange, constant, takes_type};
 
-/// The ranges that a predicate over columns of this schema is: comparisons with constants, all of which must hold. `None` if it is
-/// anything else.
+/// The ranges of a predicate over columns of this schema, a conjunction of comparisons with constants. `None` for other
+/// predicates.
 pub(super) fn ranges(predicate: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Vec<ColumnRange>> {
     let mut ranges: Vec<ColumnRange> = Vec::new();
     for part in split_conjunction(predicate) {

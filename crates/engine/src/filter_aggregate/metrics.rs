@@ -15,21 +15,21 @@ pub(super) struct FilterAggregateMetrics {
     pub selected_rows: Count,
     branching_batches: Count,
     predicated_batches: Count,
-    /// Rows that DataFusion's filter and aggregates took: products of their decimals may not fit 128 bits.
+    /// Rows that DataFusion's filter and aggregates processed, because products of their decimals may not fit 128 bits.
     pub unfused_rows: Count,
 }
 
-/// Those of a stream that a GPU takes part in.
+/// The metrics of a stream that uses a GPU.
 #[derive(Debug, Clone)]
 pub(super) struct DeviceMetrics {
     metrics: ExecutionPlanMetricsSet,
     partition: usize,
-    /// Rows that kernels have looked at.
+    /// Rows that kernels processed.
     pub rows: Count,
-    /// Rows that were meant for a GPU and that the CPU selected.
+    /// Rows that were meant for a GPU but selected by the CPU.
     pub returned_rows: Count,
     pub link_bytes: Count,
-    /// The most bytes held at any time: batches, and their columns as kernels read them.
+    /// The most bytes held at any time: batches, and their columns in the form that kernels read.
     pub peak_mem_used: Gauge,
 }
 
@@ -46,7 +46,7 @@ impl FilterAggregateMetrics {
         }
     }
 
-    /// A batch was taken by the CPU.
+    /// Counts a batch that the CPU selected.
     pub fn count_batch(&self, evaluation: Evaluation) {
         match evaluation {
             Evaluation::Branching => self.branching_batches.add(1),
@@ -70,7 +70,7 @@ impl DeviceMetrics {
         }
     }
 
-    /// The GPU did not select; why is a label.
+    /// Counts a failure or refusal of the GPU, with the reason as a label.
     pub fn count_problem(&self, problem: &DeviceProblem) {
         let (name, reason) = match problem {
             DeviceProblem::Refused(reason) => ("gpu_refusals", reason),

@@ -20,19 +20,20 @@ use crate::config::{DeviceChoice, OverspillConfig};
 use crate::device;
 use crate::fused_aggregate::Accumulators;
 
-/// Reads a partition of the input and aggregates the rows of it that pass the filter.
+/// Reads a partition of the input and aggregates its rows that pass the filter.
 pub(super) struct FilterAggregateStream {
     input: SendableRecordBatchStream,
     selection: Arc<Selection>,
     cpu: CpuSelection,
     device: Option<Device>,
-    /// Of a GPU that was meant to select, also once it does not any more.
+    /// Metrics of the GPU that was meant to select. They are kept after it has stopped selecting.
     device_metrics: Option<DeviceMetrics>,
     planned: Unfused,
     metrics: FilterAggregateMetrics,
 }
 
-/// What rows go through that selections do not take, and what the aggregates of all others are merged into.
+/// DataFusion's filter and accumulators for rows that selections do not support. The aggregates of all other rows are merged
+/// into them.
 struct Unfused {
     predicate: Arc<dyn PhysicalExpr>,
     columns: Vec<usize>,
@@ -42,7 +43,7 @@ struct Unfused {
 /// Rows on their way to a GPU.
 struct Device {
     selection: DeviceSelection,
-    /// What is collected, should the GPU fail.
+    /// The collected batches, in case the GPU fails.
     batches: Vec<RecordBatch>,
     held: HeldMemory,
     held_bytes: usize,
@@ -93,7 +94,7 @@ impl FilterAggregateStream {
         })
     }
 
-    /// The stream of its one batch.
+    /// Returns the stream of its one batch.
     pub fn into_stream(self) -> SendableRecordBatchStream {
         let schema = self.planned.accumulators.schema();
         Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::once(self.run())))
@@ -118,7 +119,7 @@ impl FilterAggregateStream {
                 None => self.take_returned(&batch)?,
             }
         }
-        // What is below may give its memory back.
+        // The input may free its memory.
         self.input = Box::pin(EmptyRecordBatchStream::new(self.input.schema()));
         let _timer = elapsed.timer();
         self.run_device()?;
@@ -140,7 +141,7 @@ impl FilterAggregateStream {
         Ok(())
     }
 
-    /// The same, for a batch that was meant for the GPU if there is one.
+    /// Selects a batch on the CPU, and counts its rows as returned if there was a GPU.
     fn take_returned(&mut self, batch: &RecordBatch) -> Result<()> {
         if let Some(metrics) = &self.device_metrics {
             metrics.returned_rows.add(batch.num_rows());
@@ -148,7 +149,7 @@ impl FilterAggregateStream {
         self.take(batch)
     }
 
-    /// Takes a batch for which there was no room beside others, which are gone.
+    /// Takes a batch that did not fit beside other rows. Those rows are gone by now.
     fn take_again(&mut self, batch: RecordBatch) -> Result<()> {
         let collected = self.device.as_mut().map(|device| device.collect(&batch));
         match collected {
@@ -158,7 +159,7 @@ impl FilterAggregateStream {
         }
     }
 
-    /// Lets the GPU select what is collected; if it does not, the CPU does, and goes on alone.
+    /// Lets the GPU select the collected rows. If it does not, the CPU selects them and continues alone.
     fn run_device(&mut self) -> Result<()> {
         let Some(device) = self.device.as_mut().filter(|device| !device.batches.is_empty()) else { return Ok(()) };
         let batches = device.take();
@@ -172,7 +173,7 @@ impl FilterAggregateStream {
             }
             Err(problem) => {
                 device.metrics.count_problem(&problem);
-                // What it holds is given back when the batches are done with.
+                // The memory is released when the batches are processed.
                 let _device = self.device.take();
                 for batch in &batches {
                     self.take_returned(batch)?;
@@ -183,15 +184,15 @@ impl FilterAggregateStream {
     }
 }
 
-/// What became of a batch for the GPU.
+/// The result of offering a batch to the GPU.
 enum Collected {
-    /// It was taken, and there is room for more.
+    /// The GPU took it, and there is room for more.
     Yes,
-    /// It was taken, and what is collected is to be selected.
+    /// The GPU took it, and the collected rows must be selected next.
     Full,
-    /// What is collected is to be selected before there is room for it.
+    /// The collected rows must be selected before there is room for the batch.
     AfterOthers,
-    /// It is the CPU's.
+    /// The CPU must take it.
     No,
 }
 
@@ -216,7 +217,7 @@ impl Device {
         if self.selection.is_full() { Collected::Full } else { Collected::Yes }
     }
 
-    /// The batches that are collected. Their memory stays reserved.
+    /// The collected batches. Their memory stays reserved.
     fn take(&mut self) -> Vec<RecordBatch> {
         std::mem::take(&mut self.batches)
     }

@@ -15,8 +15,8 @@ use overspill_join::selection::{Selection, SelectionState};
 
 use crate::hybrid_join::to_datafusion;
 
-/// What rows are aggregated by that nothing else takes, and what the aggregates of all others are merged into: so nobody but
-/// DataFusion needs to know what a result looks like.
+/// DataFusion's accumulators for rows that no selection or kernel aggregates. The other aggregate states are merged into
+/// them, so only DataFusion needs to know the form of a result.
 pub(crate) struct Accumulators {
     aggregate: Arc<AggregateExec>,
     arguments: Vec<Vec<Arc<dyn PhysicalExpr>>>,
@@ -24,10 +24,10 @@ pub(crate) struct Accumulators {
 }
 
 impl Accumulators {
-    /// Of no rows, for an aggregate that is the first of its kind (partial or single).
+    /// Accumulators without rows, for an aggregate that is the first of its kind (partial or single).
     pub(crate) fn new(aggregate: &Arc<AggregateExec>) -> Result<Self> {
         Ok(Self {
-            // As of rows, whatever they become.
+            // The arguments as for input rows, whatever the mode of the output.
             arguments: aggregate_expressions(aggregate.aggr_expr(), &AggregateMode::Partial, 0)?,
             accumulators: create_accumulators(aggregate.aggr_expr())?,
             aggregate: Arc::clone(aggregate),
@@ -48,11 +48,11 @@ impl Accumulators {
         Ok(())
     }
 
-    /// Adds what other rows were aggregated to.
+    /// Adds the aggregate state of other rows.
     pub(crate) fn merge(&mut self, selection: &Selection, state: &SelectionState) -> Result<()> {
         let fields = self.aggregate.aggr_expr().iter().map(|aggregate| aggregate.state_fields());
         for (number, (fields, accumulator)) in fields.zip(&mut self.accumulators).enumerate() {
-            // The state of each of these aggregates is one value, and of a sum its carry.
+            // The state of each of these aggregates is one value; a sum also has a carry.
             let fields = fields?;
             let data_type = fields[0].data_type();
             let mut arrays = vec![state.to_array(selection, number, data_type).map_err(to_datafusion)?];
@@ -64,7 +64,7 @@ impl Accumulators {
         Ok(())
     }
 
-    /// The one row that the aggregate puts out.
+    /// Returns the aggregate's single output row.
     pub(crate) fn finish(&mut self) -> Result<RecordBatch> {
         let columns = finalize_aggregation(&mut self.accumulators, self.aggregate.mode())?;
         Ok(RecordBatch::try_new(self.aggregate.schema(), columns)?)

@@ -1,4 +1,4 @@
-//! Which aggregates of DataFusion are those that we compute.
+//! Recognizes the DataFusion aggregates that selections compute.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use overspill_join::selection::{Aggregate, takes_product, takes_type};
 use crate::analyzer::CheckedArithmetic;
 use crate::exact_sum::ExactSum;
 
-/// Whether rows are what an aggregate aggregates, all of them, to one row for each stream, and nobody watches meanwhile.
+/// Whether an aggregate reads input rows, reads all of them, returns one row for each stream, and updates no dynamic
+/// expressions.
 pub(super) fn is_first_without_groups(aggregate: &AggregateExec) -> bool {
     matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Single)
         && aggregate.group_expr().is_true_no_grouping()
@@ -25,7 +26,7 @@ pub(super) fn is_first_without_groups(aggregate: &AggregateExec) -> bool {
         && aggregate.dynamic_expressions_produced().is_empty()
 }
 
-/// What an aggregate over columns of this schema is; `None` if it is nothing that selections do.
+/// The `Aggregate` of a DataFusion aggregate over columns of this schema. `None` if selections do not support it.
 pub(super) fn aggregate(aggregate: &AggregateFunctionExpr, schema: &Schema) -> Option<Aggregate> {
     let is_plain = !aggregate.is_distinct()
         && !aggregate.ignore_nulls()
@@ -47,7 +48,7 @@ pub(super) fn aggregate(aggregate: &AggregateFunctionExpr, schema: &Schema) -> O
             }
         };
     }
-    // DataFusion's wraps, which selections do not.
+    // DataFusion's sum wraps around; a selection's does not.
     if function.is::<ExactSum>() {
         return sum(argument, result.data_type(), schema);
     }
@@ -89,7 +90,7 @@ fn sum(argument: &Arc<dyn PhysicalExpr>, result: &DataType, schema: &Schema) -> 
     is_taken.then_some(Aggregate::SumOfProducts(left.index(), right.index()))
 }
 
-/// The operands of a product that is exact or an error: of integers, or of decimals.
+/// The operands of a product of integers or of decimals that is exact or fails.
 fn factors(product: &Arc<dyn PhysicalExpr>) -> Option<[&Arc<dyn PhysicalExpr>; 2]> {
     if let Some(function) = product.downcast_ref::<ScalarFunctionExpr>() {
         let arithmetic = function.fun().inner().downcast_ref::<CheckedArithmetic>()?;
@@ -100,7 +101,7 @@ fn factors(product: &Arc<dyn PhysicalExpr>) -> Option<[&Arc<dyn PhysicalExpr>; 2
     Some([product.left(), product.right()])
 }
 
-/// Whether a sum of values of a type is of the other, with the same meaning of its number.
+/// Whether a sum of values of one type has the other type, with the same meaning of its digits.
 fn is_sum(of: &DataType, result: &DataType) -> bool {
     match (of, result) {
         (DataType::Int64, DataType::Int64) | (DataType::UInt64, DataType::UInt64) => true,
@@ -109,7 +110,7 @@ fn is_sum(of: &DataType, result: &DataType) -> bool {
     }
 }
 
-/// Whether every value of an integer type is one of the other.
+/// Whether an integer type can represent every value of another one.
 fn widens(from: &DataType, to: &DataType) -> bool {
     match to {
         DataType::Int64 => from.is_integer() && *from != DataType::UInt64,

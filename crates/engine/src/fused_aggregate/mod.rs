@@ -1,4 +1,4 @@
-//! What operators have in common that run an aggregate without groups together with what is below it.
+//! Shared parts of the operators that run an aggregate without groups together with the node below it.
 
 mod accumulators;
 mod expressions;

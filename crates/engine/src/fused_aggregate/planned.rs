@@ -16,8 +16,8 @@ use overspill_join::selection::Aggregate;
 
 use super::expressions::{aggregate, is_first_without_groups};
 
-/// An aggregate, and a projection of columns between it and what is below, if there is one. They are never executed, but asked about
-/// statistics and distribution.
+/// A planned aggregate, with the projection of columns between it and its input if there is one. These nodes are never
+/// executed; they provide statistics and distribution.
 #[derive(Debug, Clone)]
 pub(crate) struct PlannedAggregate {
     aggregate: Arc<AggregateExec>,
@@ -25,8 +25,8 @@ pub(crate) struct PlannedAggregate {
 }
 
 impl PlannedAggregate {
-    /// An aggregate without groups, the first of its kind (partial or single), with what is below it and its projection; `None`
-    /// if it is another one.
+    /// Splits an aggregate without groups, the first of its kind (partial or single), into this and the node below it and its
+    /// projection. Returns `None` for other aggregates.
     pub(crate) fn new(aggregate: &AggregateExec) -> Option<(Self, Arc<dyn ExecutionPlan>)> {
         if !is_first_without_groups(aggregate) {
             return None;
@@ -44,15 +44,16 @@ impl PlannedAggregate {
         &self.aggregate
     }
 
-    /// For each column of the aggregate's input, which of the `below` columns it is; `None` if the projection is of more than columns.
+    /// For each column of the aggregate's input, its position among the `below` columns. `None` if the projection computes
+    /// other expressions than columns.
     pub(crate) fn columns(&self, below: usize) -> Option<Vec<usize>> {
         let Some(projection) = &self.projection else { return Some((0..below).collect()) };
         let columns = projection.downcast_ref::<ProjectionExec>()?.expr().iter();
         columns.map(|column| Some(column.expr.downcast_ref::<Column>()?.index())).collect()
     }
 
-    /// The aggregates, of columns whose numbers `place` gives for those of the aggregate's input; `None` if one is nothing that we
-    /// compute, or of a column that has no place.
+    /// The aggregates. `place` maps a column of the aggregate's input to its new number. `None` if an aggregate is not
+    /// supported or one of its columns has no place.
     pub(crate) fn aggregates(&self, place: impl Fn(usize) -> Option<usize>) -> Option<Vec<Aggregate>> {
         let schema = self.aggregate.input().schema();
         let aggregates = self.aggregate.aggr_expr().iter().map(|planned| {
@@ -68,7 +69,7 @@ impl PlannedAggregate {
         aggregates.collect()
     }
 
-    /// Expressions over what is below.
+    /// Visits the expressions over the columns below.
     pub(crate) fn apply_expressions(
         &self,
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
@@ -79,10 +80,10 @@ impl PlannedAggregate {
         }
     }
 
-    /// The nodes over something else.
+    /// The same nodes over another input.
     ///
     /// # Errors
-    /// If it has other columns.
+    /// Fails if the input has other columns.
     pub(crate) fn over(&self, below: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let anew = || ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         let mut node = below;
@@ -93,10 +94,10 @@ impl PlannedAggregate {
         aggregate.replace_children(vec![node], anew())
     }
 
-    /// What is expected of the aggregate's output, by that of what is below.
+    /// The statistics of the aggregate's output, given those of the node below.
     ///
     /// # Errors
-    /// As the nodes say.
+    /// Returns the errors of the nodes.
     pub(crate) fn statistics(&self, below: Arc<Statistics>, args: &StatisticsArgs) -> Result<Arc<Statistics>> {
         let input = match &self.projection {
             Some(projection) => projection.statistics_from_inputs(&[below], args)?,
@@ -106,7 +107,7 @@ impl PlannedAggregate {
     }
 }
 
-/// A node that was planned, as EXPLAIN shows it.
+/// Formats a planned node as EXPLAIN shows it.
 pub(crate) fn displayed(node: &dyn DisplayAs, format: DisplayFormatType) -> String {
     struct Shown<'a>(&'a dyn DisplayAs, DisplayFormatType);
     impl fmt::Display for Shown<'_> {

@@ -11,8 +11,8 @@ use datafusion::physical_plan::execution_plan::{CardinalityEffect, ChildrenPrope
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 
-/// Passes rows on to an aggregate with several grouping sets, and says nothing of their columns: neither that one is constant,
-/// nor how they are ordered or partitioned.
+/// Passes rows to an aggregate with several grouping sets, and declares no properties of their columns: neither that one is
+/// constant, nor how they are ordered or partitioned.
 #[derive(Debug)]
 pub(crate) struct GroupingSetsInputExec {
     input: Arc<dyn ExecutionPlan>,

@@ -1,4 +1,4 @@
-//! What the settings ask of a join.
+//! The join choices that the settings make.
 
 use overspill_join::hash_table::TableChoice;
 

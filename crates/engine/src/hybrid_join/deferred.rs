@@ -1,4 +1,4 @@
-//! Joins what was spilled, a pair of partitions at a time.
+//! Joins spilled rows, one pair of partitions at a time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use super::execution::{FilePartition, JoinContext, ReadBuild};
 use super::expressions::to_datafusion;
 use super::timeline::Lane;
 
-/// A pair of partitions that wait to be joined.
+/// A pair of partitions to join.
 #[derive(Clone)]
 pub(super) struct Task {
     build: FilePartition,
-    /// The probe partition; in several files if several streams have written it.
+    /// The probe partition, in several files if several streams have written it.
     probe: Vec<FilePartition>,
     /// How often the rows have been partitioned.
     depth: usize,
-    /// How many bits of the hash all rows of the partition share.
+    /// The number of hash bits that all rows of the partition share.
     used_bits: u32,
-    /// The rows of the build side that this is a partition of.
+    /// The number of rows of the build side that was split into this and other partitions.
     siblings: usize,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn tasks(
     for (number, partition) in build.spilled.iter().enumerate() {
         let probe: Vec<_> = probe.iter_mut().filter_map(|stream| stream.get_mut(number)?.take()).collect();
         let Some(build_partition) = partition else { continue };
-        // Without probe rows there is nothing to put out but unmatched build rows.
+        // Without probe rows, the only possible output is unmatched build rows.
         if !probe.is_empty() || context.spec.join_type.keeps_unmatched_build() {
             tasks.push(Task {
                 build: build_partition.clone(),
@@ -60,16 +60,16 @@ pub(super) fn tasks(
     tasks
 }
 
-/// The pairs of partitions that one stream has to join, and the one it is at.
+/// The pairs of partitions that one stream has to join, and the current pair.
 pub(super) struct Deferred {
     context: Arc<JoinContext>,
     memory: Arc<UnitMemory>,
-    /// A stack, so that the partitions of a partition are done with before its siblings are begun.
+    /// A stack, so that the partitions of a partition are joined before its siblings.
     tasks: Vec<Task>,
     current: Option<Current>,
     lane: Lane,
     phase: Span,
-    /// What is current, in the phase.
+    /// The span of the current pair, within the phase.
     pair: Span,
 }
 
@@ -91,12 +91,12 @@ impl Deferred {
             match &mut self.current {
                 None => match self.tasks.last() {
                     Some(task) => {
-                        // What was current before is over.
+                        // The previous pair is finished.
                         self.pair = Span::none();
                         let pair = self.lane.pair(&self.phase, task.depth, task.build.rows);
                         let current = begin(&self.context, &self.memory, task.clone(), &pair).await?;
                         self.pair = pair;
-                        // Only now: a stream that is dropped while it waits hands its tasks on to another.
+                        // Not earlier: a stream that is dropped while it waits passes its tasks on to another.
                         self.tasks.pop();
                         self.current = Some(current);
                     }
@@ -137,8 +137,8 @@ impl Deferred {
 /// Starts on a pair of partitions.
 async fn begin(context: &JoinContext, memory: &Arc<UnitMemory>, task: Task, pair: &Span) -> Result<Current> {
     let tuning = &context.tuning;
-    // Partitioning again is in vain if all rows have one hash, and nearly so if the last time has left more than half
-    // of the rows together: then a few keys own them.
+    // Partitioning again is useless if all rows have one hash. It is nearly useless if the last partitioning left more than
+    // half of the rows together: a few keys then own them.
     let is_skewed = task.depth > 1 && task.build.rows > task.siblings / 2;
     let can_split = task.build.splittable
         && !is_skewed
@@ -153,7 +153,7 @@ async fn begin(context: &JoinContext, memory: &Arc<UnitMemory>, task: Task, pair
     Ok(Current::Hybrid(Box::new(hybrid)))
 }
 
-/// Files of one probe partition, read one after the other.
+/// The files of one probe partition, read one after the other.
 struct ProbeFiles {
     files: VecDeque<FilePartition>,
     input: Option<SendableRecordBatchStream>,
@@ -221,21 +221,21 @@ impl Hybrid {
     }
 }
 
-/// A pair of partitions of which hashing cannot split the build side, joined in passes: each chunk of the build side
+/// A pair of partitions that is joined in passes, because hashing cannot split its build side: each chunk of the build side
 /// that fits in memory is joined with the whole probe partition.
 struct Passes {
     build: SendableRecordBatchStream,
-    /// The chunk that is being read.
+    /// The chunk being read.
     chunk: Option<ChunkBuild>,
-    /// The batch that did not fit the chunk before.
+    /// The batch that did not fit the previous chunk.
     pending: Option<RecordBatch>,
     probe: Vec<FilePartition>,
     /// For each probe batch, the rows that have found a match in the chunks so far.
     matched: Vec<MatchedRows>,
-    /// Pays for `matched`.
+    /// The memory of `matched`.
     matched_memory: Grant,
     chunks: usize,
-    /// That over the chunk that is read or joined.
+    /// The span over the chunk being read or joined.
     pass: Span,
     state: PassState,
 }
@@ -312,7 +312,7 @@ impl Passes {
         lane: &Lane,
         pair: &Span,
     ) -> Result<PassState> {
-        // The memory of the chunk before must be free by now.
+        // The memory of the previous chunk must be free by now.
         self.state = PassState::Filling;
         self.pass = Span::none();
         let pass = lane.pass(pair, self.chunks + 1);
@@ -341,8 +341,8 @@ impl Passes {
     }
 }
 
-/// A prober of a build side, with what it needs to spill if part of the build side is in files. It may partition rows first, and
-/// kernels may aggregate its pairs for `aggregation`.
+/// A prober of a build side, with what it needs to spill if part of the build side is in files. It may partition rows first,
+/// and kernels may aggregate its pairs for `aggregation`.
 pub(super) fn prober(
     context: &JoinContext,
     build: &Arc<BuildSide>,
@@ -358,7 +358,7 @@ pub(super) fn prober(
     Ok(Prober::new(spec, Arc::<BuildSide>::clone(build), facts, spill, finder))
 }
 
-/// What puts the rows of a build side out after all probing.
+/// Returns the emitter of a build side's rows after all probing.
 pub(super) fn emitter(context: &JoinContext, build: Arc<BuildSide>) -> BuildEmitter {
     BuildEmitter::new(Arc::clone(&context.spec), build, Arc::clone(&context.facts))
 }
@@ -368,7 +368,7 @@ pub(super) fn finish_spill(prober: Prober<DiskStore>) -> Result<Vec<Option<FileP
     prober.into_spill().map_or(Ok(Vec::new()), ProbeSpill::finish).map_err(to_datafusion)
 }
 
-/// Goes on with the current batch of a prober until it puts rows out; `None` when it is through.
+/// Continues with the current batch of a prober until it outputs rows; `None` when the batch is finished.
 async fn steps(context: &JoinContext, prober: &mut Prober<DiskStore>, part: &Span) -> Result<Option<RecordBatch>> {
     loop {
         let step = {

@@ -28,7 +28,7 @@ pub(crate) struct DiskStore {
     timeline: Arc<JoinTimeline>,
 }
 
-/// What the files of one side have in common.
+/// Properties that the files of one side share.
 #[derive(Debug)]
 struct SpilledSide {
     manager: SpillManager,

@@ -1,4 +1,4 @@
-//! Bounds of the build keys, handed to the scans of the probe side.
+//! Bounds of the build keys, passed to the scans of the probe side.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
 use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
 
-/// Collects the bounds of all build sides of a join, and passes them on once the last has reported.
+/// Collects the bounds of all build sides of a join, and updates the filter when the last has reported.
 ///
-/// Nobody waits for them: until then, and if a stream is dropped before it has read its build side, the filter lets
-/// every row pass.
+/// Scans do not wait for the bounds: until then, and if a stream is dropped before it has read its build side, the filter
+/// passes every row.
 #[derive(Debug)]
 pub(super) struct BoundsFilter {
     filter: Arc<DynamicFilterPhysicalExpr>,
@@ -71,7 +71,8 @@ impl BoundsFilter {
             .probe_keys
             .iter()
             .zip(bounds)
-            // A key that is null in every build row has no bounds; with others beside it nothing can be said.
+            // A key that is null in every build row has no bounds; if there are other keys, no predicate can be derived for
+            // it.
             .filter(|(_, (least, greatest))| !least.is_null() && !greatest.is_null())
             .map(|(key, (least, greatest))| {
                 let from = binary(Arc::clone(key), Operator::GtEq, lit(least.clone()));
@@ -94,13 +95,13 @@ impl BoundsFilter {
 
 impl Drop for BoundsFilter {
     fn drop(&mut self) {
-        // Whoever waits for the filter must not wait for a join that is gone.
+        // Consumers that wait for the filter must not wait for a dropped join.
         self.filter.mark_complete();
     }
 }
 
-/// Whether a node of the plan has the filter among its expressions. A filter that no scan has taken, as tables in memory do
-/// not, is not worth looking at every build key for.
+/// Whether a node of the plan has the filter among its expressions. If no scan has taken the filter (tables in memory do
+/// not), collecting bounds of every build key is not worthwhile.
 pub(super) fn is_read(filter: &DynamicFilterPhysicalExpr, plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     let id = filter.expression_id();
     let mut is_read = false;
@@ -135,7 +136,7 @@ pub(super) struct KeyBounds {
 }
 
 impl KeyBounds {
-    /// No bounds yet; `None` if the type of a key has no order that filters know.
+    /// No bounds yet; `None` if filters do not know an order for the type of a key.
     pub fn new(keys: &[PhysicalExprRef], schema: &Schema) -> Option<Self> {
         let keys = keys.iter().map(|key| {
             let data_type = value_type(key.data_type(schema).ok()?);
@@ -148,12 +149,12 @@ impl KeyBounds {
         Some(Self { keys: keys.collect::<Option<_>>()?, rows: 0 })
     }
 
-    /// Takes build rows into account.
+    /// Extends the bounds by build rows.
     pub fn update(&mut self, batch: &RecordBatch) -> Result<()> {
         self.rows += batch.num_rows();
         for (key, min, max) in &mut self.keys {
             let values = key.evaluate(batch)?.into_array(batch.num_rows())?;
-            // Two values have the bounds of all.
+            // The two extremes have the same bounds as all values.
             let values = [extremes(&values)?.unwrap_or(values)];
             min.update_batch(&values)?;
             max.update_batch(&values)?;

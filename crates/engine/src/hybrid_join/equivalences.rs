@@ -1,4 +1,4 @@
-//! What is known of the columns of a join's result.
+//! The known equivalences of columns in a join's result.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 
 /// The equivalence properties of one of our join operators, derived from those that DataFusion gives its own (`planned`).
 ///
-/// Our operators keep no order. DataFusion 55 takes a column that is constant in one input for constant in the result, although
-/// an outer join fills it with NULL, and drops sorts by it. So of columns that the join fills, only equalities with one another
-/// are kept.
+/// Our operators keep no order. DataFusion 55 assumes that a column that is constant in one input is constant in the result,
+/// although an outer join fills it with NULL, and drops sorts by it. So for columns that the join fills, only equalities with
+/// one another are kept.
 ///
 /// `left_columns` is the number of columns of the left side. `projection` gives, for each column of the result, its position
 /// among those of both sides.
@@ -43,10 +43,10 @@ pub(crate) fn of_join(
         |expr: &Arc<dyn PhysicalExpr>| (fills_left && is_of(expr, true)) || (fills_right && is_of(expr, false));
     let mut classes = vec![];
     for class in planned.eq_group().iter() {
-        // Columns of both sides that equal the same literal share a class: behind the join they are no longer equal.
+        // Columns of both sides that equal the same literal share a class: after the join they are no longer equal.
         classes.push(EquivalenceClass::new(class.iter().filter(|expr| !is_filled(expr)).cloned()));
         for left in [true, false] {
-            // In a filled row every column is NULL, but an expression such as `coalesce(x, 0)` need not be.
+            // In a filled row every column is NULL, but an expression such as `coalesce(x, 0)` may be not NULL.
             let columns = class.iter().filter(|expr| expr.is::<Column>() && is_filled(expr) && is_of(expr, left));
             classes.push(EquivalenceClass::new(columns.cloned()));
         }

@@ -47,20 +47,20 @@ use crate::config::{OverspillConfig, Strategy};
 use crate::device;
 use crate::fused_aggregate::displayed;
 
-/// An equi-join that finishes: a hybrid hash join whose state moves to disk when its memory is spent.
+/// An equi-join that finishes: a hybrid hash join that moves its state to disk when its memory is spent.
 ///
-/// The left input is the build side, the right input the probe side. The join is planned by DataFusion as a
-/// [`HashJoinExec`], which this node keeps to ask it about statistics, distribution and what can be pushed through it;
-/// it is never executed. Unlike it, this node does not keep the order of the probe side, and says so: rows whose build
-/// partition is in a file come last.
+/// The left input is the build side, the right input the probe side. DataFusion plans the join as a [`HashJoinExec`]. This
+/// node keeps it for statistics, distribution and what can be pushed through it, but never executes it. Unlike the
+/// `HashJoinExec`, this node does not keep the order of the probe side, and declares no order: rows that match a build
+/// partition in a file come last.
 ///
-/// In mode [`PartitionMode::Partitioned`] each output partition joins the two input partitions of its number. In mode
-/// [`PartitionMode::CollectLeft`] all share one build side.
+/// In mode [`PartitionMode::Partitioned`] each output partition joins the two input partitions with the same number. In mode
+/// [`PartitionMode::CollectLeft`] all output partitions share one build side.
 #[derive(Debug)]
 pub struct HybridJoinExec {
     plan: HashJoinExec,
-    /// Whether the mark of a mark join is null where SQL's `IN` is. A [`HashJoinExec`] has no such marks: its flag is for
-    /// `NOT IN` alone.
+    /// Whether the mark of a mark join is null where SQL's `IN` is null. A [`HashJoinExec`] has no such marks: its flag is
+    /// for `NOT IN` alone.
     null_aware_mark: bool,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -68,16 +68,15 @@ pub struct HybridJoinExec {
 }
 
 impl HybridJoinExec {
-    /// Whether the operator can run this join; if not, it stays on DataFusion's operator.
+    /// Whether the operator supports this join; if not, DataFusion's operator runs it.
     ///
-    /// It cannot if an input is unbounded, or if the keys are of different types or of one that Arrow's row format does
-    /// not take.
+    /// It does not support unbounded inputs, keys of different types, and key types that Arrow's row format does not support.
     pub fn supports(join: &HashJoinExec) -> bool {
         let is_bounded = !join.left().boundedness().is_unbounded() && !join.right().boundedness().is_unbounded();
         is_bounded && key_types(join).is_some_and(|types| KeyCodec::supports(&types))
     }
 
-    /// Takes a planned hash join over.
+    /// Replaces a planned hash join.
     ///
     /// # Errors
     /// Fails if the plan is inconsistent.
@@ -85,7 +84,7 @@ impl HybridJoinExec {
         Self::try_new_with(join, false)
     }
 
-    /// Takes a planned mark join over whose mark is that of SQL's `IN`: true for a row that has a match; else null, if the
+    /// Replaces a planned mark join by one with the mark of SQL's `IN`: true for a row that has a match; else null, if the
     /// other side has rows and the row's key or a key of the other side is null; else false.
     ///
     /// # Errors
@@ -154,10 +153,10 @@ impl HybridJoinExec {
         *self.plan.partition_mode()
     }
 
-    /// The same node over another planned join, which may be below a projection; its metrics stay.
+    /// The same node with another planned join, which may be below a projection. Its metrics are kept.
     fn rewrap(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
-            // Made anew, as the mark that it reads may be null now.
+            // Rebuilt, as the mark that it reads may now be null.
             let input = self.rewrap(Arc::clone(projection.input()))?;
             return Ok(Arc::new(ProjectionExec::try_new(projection.expr().iter().cloned(), input)?));
         }
@@ -213,7 +212,8 @@ impl HybridJoinExec {
         output_columns(&self.plan)
     }
 
-    /// Whether a GPU that joins could aggregate the pairs that it finds, as nothing else than their keys decides which are put out.
+    /// Whether a GPU join could aggregate the pairs that it finds, because the keys alone decide which pairs are in the
+    /// output.
     pub(crate) fn may_aggregate_pairs(&self) -> bool {
         let plan = &self.plan;
         *plan.join_type() == datafusion::common::JoinType::Inner
@@ -222,7 +222,7 @@ impl HybridJoinExec {
             && key_codec(plan).is_ok_and(|codec| codec.is_word())
     }
 
-    /// Who chooses among the strategies of a GPU, from which pairs come back if they are wanted; `None` if the CPU joins.
+    /// Chooses among the strategies of a GPU; `None` if the CPU joins. With `wants_pairs`, the GPU returns its pairs.
     pub(crate) fn gpu_advisor(&self, config: &OverspillConfig, wants_pairs: bool) -> Option<GpuAdvisor> {
         let rows = |input: &Arc<dyn ExecutionPlan>| {
             let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok()?;
@@ -234,13 +234,13 @@ impl HybridJoinExec {
         GpuAdvisor::new(config, rows, threads, wants_pairs)
     }
 
-    /// Of how many joins it is made, and how many threads each has: in `Partitioned` mode each partition is a join of its own.
+    /// The number of joins in this node and the threads of each: in `Partitioned` mode each partition is a join of its own.
     fn parts_and_threads(&self) -> (usize, usize) {
         let partitions = self.probe_partitions().max(1);
         if self.partition_mode() == PartitionMode::Partitioned { (partitions, 1) } else { (1, partitions) }
     }
 
-    /// The GPU that joins, if the settings ask for one, and what kernels may aggregate pairs to.
+    /// The GPU that runs the join, if the settings ask for one, and the aggregates that kernels may compute of its pairs.
     fn device_request(
         &self,
         config: &OverspillConfig,
@@ -254,7 +254,7 @@ impl HybridJoinExec {
         let observer = Arc::new(DeviceMetrics::new(&self.metrics));
         let gpu = match device::open(config) {
             Ok(gpu) => gpu,
-            // Nobody asked for it by name.
+            // The user did not ask for a GPU by name.
             Err(error) if advisor.may_choose_cpu() => {
                 observer.refused(GpuStrategy::NoPartition, &error.to_string());
                 return Ok(None);
@@ -262,7 +262,7 @@ impl HybridJoinExec {
             Err(error) => return Err(error),
         };
         advisor.expect_gpus(gpu.joining());
-        // Where nothing was measured, partitioning is surely better than reading a table at random across the link.
+        // Without measurements, partitioning is assumed to be faster than random reads of a table across the link.
         let tables_may_span = config.strategy == Strategy::GpuNoPartition || advisor.is_measured();
         let transfer = config.transfer_method.0;
         let advisor = Arc::new(advisor);
@@ -287,7 +287,7 @@ impl HybridJoinExec {
         let metrics = JoinMetrics::new(&self.metrics);
         let partitions = self.probe_partitions();
         let is_collected = self.partition_mode() == PartitionMode::CollectLeft;
-        // Streams that have a build side each make their tables side by side.
+        // Streams with a build side each build their tables at the same time.
         let build_threads = if is_collected { partitions } else { 1 };
         let spec = Arc::new(self.spec(task.session_config().batch_size(), build_threads, &config, aggregates)?);
         let tuning = SpillTuning {
@@ -311,13 +311,13 @@ impl HybridJoinExec {
         let bounds = self.dynamic_filter().filter(|_| KeyBounds::new(&build_keys, &spec.build_schema).is_some());
         let bounds = match bounds {
             Some(filter) if !is_read(&filter, self.right())? => {
-                // Should somebody wait for it all the same.
+                // A consumer may wait for it all the same.
                 filter.update(lit(true))?;
                 filter.mark_complete();
                 None
             }
             Some(filter) => {
-                // What an execution before this one has put there does not hold for this one.
+                // The bounds of a previous execution do not hold for this one.
                 filter.update(lit(true))?;
                 let keeps_null = spec.null_aware || self.plan.null_equality() == NullEquality::NullEqualsNull;
                 let reports = if is_collected { 1 } else { partitions };
@@ -346,7 +346,7 @@ impl HybridJoinExec {
         Ok(Execution::collected(context, build, partitions, inputs))
     }
 
-    /// The execution that a partition belongs to.
+    /// The execution of a partition.
     fn execution(
         &self,
         partition: usize,
@@ -356,8 +356,9 @@ impl HybridJoinExec {
         self.starting.get(partition, self.probe_partitions(), || self.start(task, aggregates))
     }
 
-    /// Executes a partition whose output rows are wanted for these aggregates alone, whose columns are those of the output. What
-    /// kernels have aggregated is no output: the second value has it when the stream has ended.
+    /// Executes a partition if its output rows are needed only for these aggregates. Their columns are columns of the output.
+    /// Pairs that kernels have aggregated are not in the output; the second value holds their aggregates once the stream has
+    /// ended.
     pub(crate) fn execute_aggregating(
         &self,
         partition: usize,
@@ -450,7 +451,7 @@ pub(crate) fn join_type(join_type: datafusion::common::JoinType) -> JoinType {
     }
 }
 
-/// The strategies a join may take at run time, as EXPLAIN shows them.
+/// The strategies that a join may use at run time, as EXPLAIN shows them.
 const STRATEGIES: &str = "strategies=[in_memory, hybrid, passes]";
 
 impl DisplayAs for HybridJoinExec {
@@ -551,8 +552,8 @@ impl ExecutionPlan for HybridJoinExec {
         if !self.null_aware_mark {
             return self.plan.gather_filters_for_pushdown(phase, parent_filters, config);
         }
-        // A filter of the build keys would take rows from the probe side that have no match, and yet count: for nulls, and
-        // for there being rows.
+        // A filter of the build keys would remove probe rows that have no match but still matter: for nulls, and for whether
+        // there are any rows.
         let mut config = config.clone();
         config.optimizer.enable_join_dynamic_filter_pushdown = false;
         self.plan.gather_filters_for_pushdown(phase, parent_filters, &config)

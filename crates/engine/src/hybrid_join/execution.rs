@@ -37,7 +37,7 @@ pub(super) struct JoinContext {
     pub metrics: JoinMetrics,
     pub timeline: Arc<JoinTimeline>,
     pub facts: Arc<SubqueryFacts>,
-    /// Tells the scans of the probe side the bounds of the build keys, if they asked for them.
+    /// Passes the bounds of the build keys to the scans of the probe side, if they asked for them.
     pub bounds: Option<BoundsFilter>,
     pub build_keys: Vec<PhysicalExprRef>,
 }
@@ -73,7 +73,7 @@ impl JoinContext {
             }
             build.push(batch).map_err(to_datafusion)?;
         }
-        // The inputs of the join may need the memory and the files of what fed the build side.
+        // The inputs of the join may need the memory and the files that were used to produce the build side.
         drop(input);
         let build = phase.in_scope(|| self.finish(build, 1))?;
         phase.record("rows", build.rows);
@@ -83,7 +83,8 @@ impl JoinContext {
         Ok(build)
     }
 
-    /// Reads a build partition back, as part of joining a pair; `depth` counts how often its rows have been partitioned.
+    /// Reads a build partition back to join a pair of partitions. `depth` is the number of times that its rows have been
+    /// partitioned.
     pub async fn read_partition(
         &self,
         input: SendableRecordBatchStream,
@@ -136,19 +137,19 @@ pub(super) struct Execution {
 
 /// The one build side that all streams probe (`CollectLeft`).
 struct Collected {
-    /// Driven by whichever stream polls it; `None` once every stream has asked for it, so that the memory returns
-    /// when the last of them is done with it.
+    /// Driven by any stream that polls it. `None` once every stream has asked for it, so that its memory is freed when the
+    /// last stream is done with it.
     build: Option<SharedBuild>,
     missing: usize,
 }
 
 impl Execution {
-    /// An execution whose streams read a build side each.
+    /// An execution with a separate build side for each stream.
     pub fn partitioned(context: Arc<JoinContext>) -> Self {
         Self { context, collected: None, inputs: None }
     }
 
-    /// An execution whose streams, `partitions` of them, share the build side read from `input`.
+    /// An execution with `partitions` streams that share the build side read from `input`.
     pub fn collected(
         context: Arc<JoinContext>,
         input: SendableRecordBatchStream,
@@ -165,7 +166,7 @@ impl Execution {
         Self { context, collected: Some(Mutex::new(collected)), inputs }
     }
 
-    /// The shared build side, if there is one; each stream asks once.
+    /// The shared build side, if there is one. Each stream asks for it once.
     pub fn shared_build(&self) -> Option<SharedBuild> {
         let mut collected = self.collected.as_ref()?.lock();
         collected.missing = collected.missing.saturating_sub(1);

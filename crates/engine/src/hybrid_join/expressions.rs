@@ -63,7 +63,7 @@ pub(crate) fn column_source(column: &ColumnIndex) -> ColumnSource {
     }
 }
 
-/// The host's own error where there is one.
+/// The original DataFusion error if there is one.
 pub(crate) fn to_datafusion(error: JoinError) -> DataFusionError {
     match error {
         JoinError::Arrow(error) => error.into(),

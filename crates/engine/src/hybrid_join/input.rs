@@ -1,8 +1,8 @@
-//! The probe inputs of a join whose streams share one build side and put out build rows at the end.
+//! The probe inputs of a join with streams that share one build side and return build rows at the end.
 //!
-//! Which build rows have no match is known only when every probe row has been seen. No stream waits for another to see
-//! them, for the other may never be polled again: a stream that is done with its own input takes over those that have
-//! not been started or have been given up, and the one that ends the last input puts the build rows out.
+//! It is known only after the last probe row which build rows have no match. No stream waits for another, as the other may
+//! never be polled again. Instead, a stream that has finished its own input takes over inputs that have not been started or
+//! that were abandoned. The stream that ends the last input returns the build rows.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
 
-/// What the streams of a kind of join leave to each other.
+/// The state that the streams of a kind of join pass to each other.
 pub(crate) trait SharedProbe {
     /// How far an input has been joined.
     type Progress;
-    /// What remains of an input that has been read to the end.
+    /// What an input leaves behind when it has been read to the end.
     type Ended;
-    /// What a stream does after the probe side has been read.
+    /// The work of a stream after the probe side has been read.
     type Work;
 }
 
 /// A probe input and how far it has been read.
 pub(crate) struct ProbeInput<J: SharedProbe> {
     pub stream: SendableRecordBatchStream,
-    /// The progress of a stream that was given up on the way. What is left of the input is joined only as far as it
-    /// decides which build rows have matches: nobody wants the rest.
+    /// The progress of a stream that was dropped early. The rest of the input is joined only to find which build rows have
+    /// matches; its output is discarded.
     pub abandoned: Option<Box<J::Progress>>,
 }
 
@@ -42,37 +42,37 @@ struct State<J: SharedProbe> {
     inputs: Vec<Slot<J>>,
     /// Inputs that have not been read to the end.
     unread: usize,
-    /// What remains of all inputs that have ended.
+    /// What all ended inputs left behind.
     ended: Vec<J::Ended>,
-    /// What a stream has left undone that was given up while it put the build rows out.
+    /// The unfinished work of a stream that was dropped while it returned build rows.
     rest: Option<Rest<J>>,
-    /// Why a stream has failed while it read an input.
+    /// The error of a stream that failed while it read an input.
     failed: Option<Arc<DataFusionError>>,
 }
 
-/// The work of a stream after the probe side has been read, and rows that it has made and not handed out.
+/// The work of a stream after the probe side has been read, and rows that it has made but not returned.
 pub(crate) struct Rest<J: SharedProbe> {
     pub work: J::Work,
     pub rows: Vec<RecordBatch>,
 }
 
 enum Slot<J: SharedProbe> {
-    /// Nobody has asked for the stream of this number.
+    /// The stream of this number has not been requested.
     Unopened,
     Waiting(ProbeInput<J>),
-    /// Being read, or read.
+    /// Being read, or already read.
     Taken,
 }
 
-/// What a stream is to do after it has ended an input.
+/// The next step of a stream after it has ended an input.
 pub(crate) enum Next<J: SharedProbe> {
-    /// Go on with another input.
+    /// Continue with another input.
     Read(ProbeInput<J>),
-    /// Put the build rows out; here is what remains of all inputs.
+    /// Return the build rows, using what all inputs left behind.
     Finish(Vec<J::Ended>),
-    /// Go on where a stream was given up that put the build rows out.
+    /// Continue the work of a stream that was dropped while it returned build rows.
     Resume(Rest<J>),
-    /// Nothing: other streams still read.
+    /// Nothing: other streams are still reading.
     End,
 }
 
@@ -106,7 +106,7 @@ impl<J: SharedProbe> ProbeInputs<J> {
         self.another(&mut state)
     }
 
-    /// Ends an input and tells what to do next.
+    /// Ends an input and returns the stream's next step.
     pub fn end(&self, ended: J::Ended) -> Result<Next<J>> {
         let mut state = self.state.lock();
         self.check(&state)?;
@@ -118,7 +118,7 @@ impl<J: SharedProbe> ProbeInputs<J> {
         self.another(&mut state)
     }
 
-    /// Gives an input back that its stream has not read to the end.
+    /// Returns an input that its stream has not read to the end.
     pub fn give_back(&self, input: ProbeInput<J>) {
         let mut state = self.state.lock();
         if let Some(slot) = state.inputs.iter_mut().find(|slot| matches!(slot, Slot::Taken)) {
@@ -126,12 +126,12 @@ impl<J: SharedProbe> ProbeInputs<J> {
         }
     }
 
-    /// Leaves the work of the last stream to whichever is polled next.
+    /// Leaves the work of the last stream to the next stream that is polled.
     pub fn hand_over(&self, rest: Rest<J>) {
         self.state.lock().rest = Some(rest);
     }
 
-    /// Makes the other streams fail too, for the same reason: one has failed while it read an input.
+    /// Makes the other streams fail with the same error: one stream failed while it read an input.
     pub fn fail(&self, error: &Arc<DataFusionError>) {
         self.state.lock().failed.get_or_insert_with(|| Arc::clone(error));
     }

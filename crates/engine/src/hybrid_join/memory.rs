@@ -11,20 +11,21 @@ use parking_lot::Mutex;
 
 use crate::size::Size;
 
-/// How many times the memory that is still free one join may hold, and of that of a join each of its build sides.
+/// A join may hold at most this many times the memory that is still free. Each of its build sides may hold at most this many
+/// times what remains of the join's memory.
 ///
-/// A pool of `n` joins that want all they can get thus settles where each holds `SHARE / (1 + n * SHARE)` of it, and
-/// something always remains for the next join, sort or aggregate (dynamic thresholds: Choudhury and Hahne, 1998). In
-/// the same way the build sides of a join leave room for each other, and yet a large one gets more than small ones.
+/// With `n` joins that want all they can get, each thus ends up with `SHARE / (1 + n * SHARE)` of the pool, and something
+/// always remains for the next join, sort or aggregate (dynamic thresholds: Choudhury and Hahne, 1998). In the same way the
+/// build sides of a join leave room for each other, and a large one still gets more than small ones.
 const SHARE: usize = 3;
 
-/// For how many more joins like itself a join leaves the floors.
+/// The number of further joins like itself for which a join leaves the floors free.
 const OTHER_JOINS: usize = 2;
 
 /// All memory of one execution of a join.
 ///
-/// Its state is one spillable consumer of the pool, registered when the join first needs memory; the working buffers
-/// without which it could not even spill are one that is not spillable.
+/// Its state is one spillable consumer of the pool, registered when the join first needs memory. Its working buffers, which
+/// it needs even to spill, are another consumer that is not spillable.
 #[derive(Debug)]
 pub(crate) struct JoinMemory {
     pool: Arc<dyn MemoryPool>,
@@ -37,7 +38,7 @@ pub(crate) struct JoinMemory {
     limit: usize,
     /// The floor of each unit.
     floor: usize,
-    /// How many units may come to need their floor.
+    /// The number of units that may need their floor.
     units: usize,
     /// How many of them read a build side.
     builders: usize,
@@ -48,9 +49,9 @@ pub(crate) struct JoinMemory {
 struct Account {
     /// Bytes lent to units.
     used: usize,
-    /// The part of them that was lent as floors.
+    /// The part of `used` that was lent as floors.
     floors: usize,
-    /// Bytes kept for the floors of units that have not asked for theirs.
+    /// Bytes kept for the floors of units that have not requested theirs.
     kept: usize,
     /// Whether the floors have been secured.
     secured: bool,
@@ -86,7 +87,7 @@ impl JoinMemory {
         UnitMemory::new(Box::new(UnitHost { join: Arc::clone(self), floor: Mutex::new(0) }))
     }
 
-    /// The bytes that each of so many units may hold if they are to hold as much as each other.
+    /// The bytes that each of `units` units may hold if all hold the same amount.
     pub fn share(&self, units: usize) -> usize {
         let used = self.account.lock().used;
         let total = match self.pool.memory_limit() {
@@ -112,7 +113,7 @@ impl JoinMemory {
     fn try_grow_floor(&self, bytes: usize) -> Result<(), DataFusionError> {
         let mut account = self.account.lock();
         let kept = bytes.min(account.kept);
-        // The limit is held against floors alone: what a sibling holds beyond its own, it is about to move to disk.
+        // The limit is checked against floors alone: what a sibling holds beyond its own floor will soon be moved to disk.
         let floors = account.floors + account.kept;
         let grown = self.check_limit(floors, bytes - kept).and_then(|()| self.floors().try_grow(bytes - kept));
         grown.map_err(|error| {
@@ -133,9 +134,9 @@ impl JoinMemory {
     fn try_grow_state(&self, bytes: usize, held: usize) -> Result<(), DataFusionError> {
         let account = &mut *self.account.lock();
         self.check_limit(account.used + account.kept, bytes)?;
-        // One unit must not take what another needs to go on at all: beyond the size of a floor, all have theirs first.
+        // No unit must take the minimum that another one needs: before a unit grows beyond a floor, all units get theirs.
         if !account.secured && account.used + bytes > self.floor {
-            // What a unit holds already is part of what it needs.
+            // The bytes that units already hold count towards their floors.
             let floors = (self.units * self.floor).saturating_sub(account.used);
             self.check_limit(account.used + account.kept, floors.saturating_add(bytes))?;
             self.floors().try_grow(floors)?;
@@ -145,7 +146,7 @@ impl JoinMemory {
         let used = account.used + account.kept;
         let mut left = self.limit - used - bytes;
         if let MemoryLimit::Finite(limit) = self.pool.memory_limit() {
-            // Joins that have not begun yet will need their floors.
+            // Joins that have not started yet will need their floors.
             let others = OTHER_JOINS * self.units * self.floor;
             let free = limit.saturating_sub(self.pool.reserved()).saturating_sub(others);
             if used + bytes > SHARE.saturating_mul(free.saturating_sub(bytes)) {
@@ -198,7 +199,7 @@ impl JoinMemory {
 #[derive(Debug)]
 struct UnitHost {
     join: Arc<JoinMemory>,
-    /// The bytes that come from the consumer that is not spillable; they are the last to return.
+    /// The bytes from the consumer that is not spillable. They are returned last.
     floor: Mutex<usize>,
 }
 

@@ -9,7 +9,7 @@ use datafusion::physical_plan::metrics::{
 use overspill_join::device::{DeviceCount, DeviceObserver, GpuStrategy};
 use parking_lot::Mutex;
 
-/// Different reasons that are told apart; what goes wrong more often is counted without its reason.
+/// The maximum number of different reasons; any further ones are counted without their reason.
 const MOST_REASONS: usize = 8;
 
 /// The metrics of joins that a GPU takes part in.
@@ -30,9 +30,9 @@ pub(super) struct DeviceMetrics {
     link_bytes: Count,
     state_bytes: Count,
     spilled_bytes: Count,
-    /// The GPUs that looked probe rows up.
+    /// The GPUs that have looked up probe rows.
     probing: Mutex<HashSet<usize>>,
-    /// By the name of the metric, the strategy and the reason.
+    /// Counters by metric name, strategy and reason.
     reasons: Mutex<HashMap<(&'static str, GpuStrategy, String), Count>>,
 }
 
@@ -127,7 +127,7 @@ impl fmt::Debug for DeviceMetrics {
 pub(crate) struct DiskMetrics {
     /// Files and their bytes and rows.
     pub spill: SpillMetrics,
-    /// Rows read back from files; those that are joined in passes, once a pass.
+    /// Rows read back from files. Rows that are joined in passes count once per pass.
     pub read_rows: Count,
     /// Bytes of the files that were read back.
     pub read_bytes: Count,
@@ -157,25 +157,26 @@ pub(super) struct JoinMetrics {
     pub input_batches: Count,
     /// The most bytes held at any time, in all streams together.
     pub peak_mem_used: Gauge,
-    /// Hash tables over a build side that was wholly in memory.
+    /// Hash tables over a build side that was entirely in memory.
     pub in_memory_joins: Count,
-    /// Streams that partitioned their probe rows by the region of the hash table that they look into.
+    /// Streams that partitioned their probe rows by region of the hash table.
     pub radix_streams: Count,
-    /// Streams whose last lookups went through a Bloom filter.
+    /// Streams that used a Bloom filter for their last lookups.
     pub filtered_streams: Count,
     /// Build sides that were partly moved to files.
     pub hybrid_joins: Count,
     /// Partitions of the build side that were moved to files.
     pub spilled_partitions: Count,
-    /// How often rows have been partitioned, at most: 0 if all was in memory, 2 if a partition was partitioned again.
+    /// The maximum number of times that rows have been partitioned: 0 if everything was in memory, 2 if a partition was
+    /// partitioned again.
     pub recursion_depth: Gauge,
-    /// Into how many chunks a partition that hashing cannot split was divided, at most.
+    /// The maximum number of chunks of a partition that hashing cannot split.
     pub chunk_passes: Gauge,
-    /// Taking the build side in, from its first row to the finished hash table, without waiting for input.
+    /// Time to read the build side, from its first row to the finished hash table, without waiting for input.
     pub build_time: Time,
-    /// Looking up probe rows and putting out the result, without waiting for input.
+    /// Time to look up probe rows and return the result, without waiting for input.
     pub join_time: Time,
-    /// Joining what was spilled.
+    /// Time to join spilled rows.
     pub deferred_time: Time,
     pub disk: DiskMetrics,
 }

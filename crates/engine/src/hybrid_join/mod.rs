@@ -1,7 +1,7 @@
 //! The one join operator of Overspill.
 //!
-//! [`HybridJoinExec`] is the plan node. Its streams drive the algorithm of [`overspill_join::hybrid`]: they read the
-//! inputs, feed them in, hand the output on, and afterwards read back what was spilled.
+//! [`HybridJoinExec`] is the plan node. Its streams drive the algorithm of [`overspill_join::hybrid`]: they read the inputs,
+//! pass them to the algorithm, return its output, and afterwards read back what was spilled.
 
 mod choice;
 mod deferred;

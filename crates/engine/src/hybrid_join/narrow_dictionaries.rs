@@ -1,4 +1,4 @@
-//! Dictionaries with keys of 8 bits, kept the same from before a spill to after it.
+//! Preserves dictionaries with 8-bit keys across a spill.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,11 +6,11 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::error::ArrowError;
 
-/// The dictionary of each column with keys of 8 bits, as it was when rows were first moved to disk.
+/// The dictionary of each column with 8-bit keys, as it was when rows were first moved to disk.
 ///
-/// A batch that is read back has a dictionary of its own, and whoever brings rows of several such batches together, a
-/// sort for instance, soon runs out of 8-bit keys: Arrow's kernels merge different dictionaries by a cache that may
-/// keep a value twice. So rows that had one dictionary get it back.
+/// A batch that is read back has a dictionary of its own. An operator that combines rows of several such batches, a sort for
+/// instance, soon runs out of 8-bit keys: Arrow's kernels merge different dictionaries with a cache that may keep a value
+/// twice. So rows that had one dictionary get it back.
 #[derive(Debug)]
 pub(super) struct NarrowDictionaries {
     columns: Vec<(usize, OnceLock<ArrayRef>)>,
@@ -29,14 +29,14 @@ impl NarrowDictionaries {
         Self { columns }
     }
 
-    /// Takes note of rows that are moved to disk.
+    /// Records the dictionaries of rows that are moved to disk.
     pub fn note(&self, batch: &RecordBatch) {
         for (column, dictionary) in &self.columns {
             dictionary.get_or_init(|| Arc::clone(batch.column(*column).as_any_dictionary().values()));
         }
     }
 
-    /// Gives rows that have been read back their dictionaries.
+    /// Gives rows that were read back their original dictionaries.
     pub fn restore(&self, batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
         let mut columns = None;
         for (column, dictionary) in &self.columns {

@@ -1,4 +1,4 @@
-//! Output rows gathered to batches of the size that the session asks for.
+//! Collects output rows into batches of the session's batch size.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use arrow::datatypes::{DataType, SchemaRef};
 use arrow::error::ArrowError;
 use overspill_join::memory::{MAX_COPY_BYTES, compact_column, copied_bytes};
 
-/// Rows are handed on as they come if they make this part of a full batch: beyond it, what an operator does once a
-/// batch costs less than copying the rows.
+/// Batches of at least a full batch's size divided by this number are returned uncopied: beyond that size, an operator's cost
+/// per batch is less than the cost of copying the rows.
 const WORTH_HANDING_ON: usize = 8;
 
-/// Gathers rows, up to a number of rows and of bytes.
+/// Collects rows up to a number of rows and of bytes.
 ///
-/// Rows whose dictionaries differ are kept apart: Arrow's kernels join such columns by a cache that may keep a value
-/// twice, and then run out of keys of a narrow type that has keys enough for every batch.
+/// Rows with different dictionaries are kept apart: Arrow's kernels merge such columns with a cache that may keep a value
+/// twice, and then run out of keys of a narrow type that has enough keys for every single batch.
 pub(crate) struct OutputBatches {
     coalescer: BatchCoalescer,
     /// Rows of a full batch.
     batch_size: usize,
-    /// At least as many bytes as the rows have that are being gathered.
+    /// An upper bound of the bytes of the collected rows.
     bytes: usize,
-    /// Full batches, those handed on as they came among them.
+    /// Full batches, including those that are returned uncopied.
     full: VecDeque<RecordBatch>,
-    /// The columns that are dictionaries, with the values of the rows gathered last.
+    /// The dictionary columns, with the values of the last collected rows.
     dictionaries: Vec<(usize, Option<ArrayRef>)>,
-    /// The columns whose texts lie in blocks.
+    /// The columns that hold texts in blocks.
     views: Vec<usize>,
 }
 
@@ -59,14 +59,14 @@ impl OutputBatches {
         self.coalescer.push_batch(rows)?;
         while let Some(batch) = self.coalescer.next_completed_batch() {
             self.full.push_back(self.without_spare_room(batch)?);
-            // Those that are left came last.
+            // The remaining rows came last.
             self.bytes = bytes;
         }
         Ok(())
     }
 
-    /// The rows, of which NULLs have the values of the rows gathered last: an outer join gives rows without a partner dictionaries
-    /// of their own. Tells, too, whether others differ from those.
+    /// Gives columns of NULLs the dictionary of the last collected rows, as an outer join gives rows without a match
+    /// dictionaries of their own. Also returns whether other dictionaries differ from the last ones.
     fn with_last_dictionaries(&mut self, rows: RecordBatch) -> Result<(RecordBatch, bool), ArrowError> {
         if self.dictionaries.is_empty() {
             return Ok((rows, false));
@@ -96,7 +96,7 @@ impl OutputBatches {
         self.full.pop_front()
     }
 
-    /// Makes a batch of the rows that have been added, even if they are few.
+    /// Makes a batch of the remaining rows, even if they are few.
     pub fn finish(&mut self) -> Result<(), ArrowError> {
         self.coalescer.finish_buffered_batch()?;
         if let Some(batch) = self.coalescer.next_completed_batch() {
@@ -106,7 +106,7 @@ impl OutputBatches {
         Ok(())
     }
 
-    /// Gives back the memory that the coalescer allocates for rows that did not come: room for a full batch in each column of
+    /// Frees the memory that the coalescer allocates for rows that did not come: room for a full batch in each column of
     /// fixed width, and blocks of up to 1 MiB for texts of view columns.
     fn without_spare_room(&self, batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
         let is_small = batch.num_rows() <= self.batch_size / 2;
@@ -124,7 +124,7 @@ impl OutputBatches {
         RecordBatch::try_new_with_options(schema, columns, &options)
     }
 
-    /// Whether all rows have been taken.
+    /// Whether all rows have been returned.
     pub fn is_empty(&self) -> bool {
         self.full.is_empty() && self.coalescer.is_empty()
     }
@@ -177,7 +177,7 @@ mod tests {
             let column = arrow::compute::cast(batch.column(0), &DataType::Utf8).unwrap();
             column.as_string::<i32>().iter().map(|text| text.unwrap().to_owned()).collect::<Vec<_>>()
         };
-        // Rows without a value lie with any.
+        // Rows without a value can be in a batch with any others.
         let null = || {
             let nulls = new_null_array(rows(&forwards, 0).column(0).data_type(), 1);
             RecordBatch::try_from_iter_with_nullable([("c", nulls, true)]).unwrap()

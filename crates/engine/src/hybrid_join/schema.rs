@@ -1,4 +1,4 @@
-//! The columns that a join puts out.
+//! The output columns of a join.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use overspill_join::spec::ColumnSource;
 
 use super::expressions::column_source;
 
-/// The output's schema of a mark join, with a mark that may be null.
+/// The output schema of a mark join with a nullable mark.
 pub(super) fn with_nullable_mark(join: &HashJoinExec) -> SchemaRef {
     let schema = join.schema();
     let fields = output_columns(join).into_iter().zip(schema.fields()).map(|(column, field)| match column {

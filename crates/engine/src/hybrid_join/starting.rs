@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use parking_lot::Mutex;
 
-/// The execution that is being started, until each of its partitions has been: they share it.
+/// The execution being started. The partitions share it until each of them has been started.
 #[derive(Debug)]
 pub(crate) struct StartingExecution<E>(Mutex<Option<Starting<E>>>);
 
@@ -22,8 +22,7 @@ impl<E> Default for StartingExecution<E> {
 }
 
 impl<E> StartingExecution<E> {
-    /// The execution that a partition, one of `partitions`, belongs to. A partition that has been started begins
-    /// another execution.
+    /// The execution of `partition`, one of `partitions`. A partition that has already been started begins another execution.
     pub fn get(&self, partition: usize, partitions: usize, start: impl FnOnce() -> Result<E>) -> Result<Arc<E>> {
         let mut starting = self.0.lock();
         let mut current = match starting.take().filter(|current| !current.started[partition]) {

@@ -23,17 +23,17 @@ use super::input::{Next, ProbeInput, Rest, SharedProbe};
 use super::output::OutputBatches;
 use super::timeline::{Lane, LaneName};
 
-/// Where a stream gets its two inputs from.
+/// The sources of a stream's two inputs.
 pub(super) enum Inputs {
-    /// It has both to itself.
+    /// The stream has both to itself.
     Own { build: SendableRecordBatchStream, probe: SendableRecordBatchStream },
-    /// It shares the build side, and has a probe input to itself.
+    /// The stream shares the build side, and has a probe input to itself.
     SharedBuild { probe: SendableRecordBatchStream },
-    /// It shares both.
+    /// The stream shares both.
     SharedBoth,
 }
 
-/// What the streams of a hybrid join leave to each other.
+/// The state that the streams of a hybrid join pass to each other.
 #[derive(Debug)]
 pub(super) struct HybridProbe;
 
@@ -44,14 +44,14 @@ impl SharedProbe for HybridProbe {
     type Work = Work;
 }
 
-/// What a stream does after the probe side has been read.
+/// The work of a stream after the probe side has been read.
 pub(super) enum Work {
-    /// Puts build rows out; then joins these pairs of partitions.
+    /// Returns build rows; then joins these pairs of partitions.
     Emitting(BuildEmitter, Vec<Task>),
     Deferred(Box<Deferred>),
 }
 
-/// One output stream of a join: reads, joins, and hands on.
+/// One output stream of a join: reads, joins, and returns batches.
 pub(super) struct HybridJoinStream {
     context: Arc<JoinContext>,
     execution: Option<Arc<Execution>>,
@@ -60,11 +60,11 @@ pub(super) struct HybridJoinStream {
     memory: Arc<UnitMemory>,
     state: State,
     output: OutputBatches,
-    /// The phase in which build rows are put out by whether they have found a match.
+    /// The phase that outputs the build rows with or without a match.
     emitting: Span,
-    /// The rows that may still be put out, if there is a limit.
+    /// The remaining rows of the limit, if there is one.
     remaining: Option<usize>,
-    /// Takes what kernels aggregate of pairs with the build side in memory; `None` if all pairs are wanted.
+    /// Receives the aggregates of kernels over pairs with the build side in memory; `None` if the output needs all pairs.
     aggregation: Option<Arc<PairAggregation>>,
     baseline: BaselineMetrics,
 }
@@ -80,7 +80,7 @@ struct Probing {
     build: Arc<ReadBuild>,
     input: SendableRecordBatchStream,
     prober: Prober<DiskStore>,
-    /// Whether the input has been taken over from a stream that was given up: its output is not wanted.
+    /// Whether the input was taken over from a dropped stream: its output is not needed.
     silent: bool,
     phase: Span,
     /// Probe rows so far.
@@ -180,7 +180,7 @@ impl HybridJoinStream {
                     }
                     let tasks = std::mem::take(tasks);
                     self.emitting = Span::none();
-                    // Frees the build side, whose memory the partitions in files need now.
+                    // Frees the build side: the partitions in files need its memory now.
                     self.state = State::Done;
                     let deferred =
                         Deferred::new(Arc::clone(&self.context), Arc::clone(&self.memory), self.lane.clone(), tasks);
@@ -201,7 +201,7 @@ impl HybridJoinStream {
         }
     }
 
-    /// Reads the build side, or waits for whoever reads it.
+    /// Reads the build side, or waits for the stream that reads it.
     async fn start(&mut self) -> Result<()> {
         let Some(execution) = self.execution.clone() else {
             self.state = State::Done;
@@ -221,8 +221,8 @@ impl HybridJoinStream {
             }
         };
         let State::Start(inputs) = std::mem::replace(&mut self.state, State::Done) else { return Ok(()) };
-        // Without build rows the probe side need not be read, unless its rows are put out without matches. A stream
-        // that never reads its input ends it for all.
+        // Without build rows the probe side need not be read, unless its unmatched rows are in the output. A stream that
+        // never reads its input ends it for all streams.
         if build.rows == 0 && !self.context.spec.join_type.keeps_unmatched_probe() {
             return Ok(());
         }
@@ -288,7 +288,7 @@ impl HybridJoinStream {
         }
     }
 
-    /// Ends the stream before its time; what it has not read of a shared input is left to the others.
+    /// Ends the stream early. The unread part of a shared input is left to the other streams.
     fn give_up(&mut self) {
         let state = std::mem::replace(&mut self.state, State::Done);
         let Some(inputs) = self.execution.take().and_then(|execution| execution.inputs.clone()) else { return };
@@ -298,7 +298,7 @@ impl HybridJoinStream {
                 inputs.give_back(ProbeInput { stream: input, abandoned: Some(Box::new(prober)) });
             }
             State::Finishing(work) => {
-                // A coalescer that fails to finish has failed to allocate; there is nobody to tell.
+                // If the coalescer fails to finish, it has failed to allocate; the error cannot be reported here.
                 let _ = self.output.finish();
                 let rows = std::iter::from_fn(|| self.output.next()).collect();
                 inputs.hand_over(Rest { work, rows });
@@ -307,7 +307,7 @@ impl HybridJoinStream {
         }
     }
 
-    /// Ends the stream with an error, which is that of all that share its inputs.
+    /// Ends the stream with an error. All streams that share its inputs end with the same error.
     fn fail(&mut self, error: DataFusionError) -> DataFusionError {
         self.state = State::Done;
         match self.execution.take().and_then(|execution| execution.inputs.clone()) {
@@ -340,7 +340,7 @@ impl Probing {
                 Step::Output(rows) if !self.silent => return Ok(Some(rows)),
                 Step::Output(_) | Step::Working => tokio::task::consume_budget().await,
                 Step::Finished => {
-                    // NOT IN puts nothing out once a probe key is null: the rest need not be read.
+                    // NOT IN returns no rows once a probe key is null: the rest need not be read.
                     let is_not_in = context.spec.null_aware && context.spec.join_type == JoinType::LeftAnti;
                     if is_not_in && context.facts.has_null() {
                         return Ok(None);
@@ -368,7 +368,7 @@ impl Probing {
     }
 }
 
-/// Whether the streams of a join with one build side for all must see every probe row before they end.
+/// Whether the streams of a join with one shared build side must see every probe row before they end.
 pub(super) fn shares_probe_inputs(join_type: JoinType, partitions: usize) -> bool {
     join_type.emits_build_at_end() && partitions > 1
 }

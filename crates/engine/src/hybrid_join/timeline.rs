@@ -11,7 +11,7 @@ use tracing::{Span, debug_span};
 #[derive(Debug)]
 pub(crate) struct JoinTimeline {
     number: Number,
-    /// What it joins on.
+    /// The join's condition.
     on: String,
 }
 
@@ -24,20 +24,20 @@ pub(crate) struct Lane {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LaneName {
-    /// What makes the build side that all streams share.
+    /// Builds the build side that all streams share.
     BuildSide,
     /// The output stream of a partition.
     Stream(usize),
 }
 
 impl JoinTimeline {
-    /// Of a join that begins now.
+    /// A join that begins now.
     pub fn new(on: String) -> Arc<Self> {
         static JOINS: Numbers = Numbers::new();
         Arc::new(Self { number: JOINS.take(), on })
     }
 
-    /// The name of the group that its lanes are in.
+    /// The name of the group with the join's lanes.
     pub fn group(&self) -> impl fmt::Display {
         fmt::from_fn(|f| write!(f, "join {}", self.number.get()))
     }
@@ -48,7 +48,7 @@ impl JoinTimeline {
         debug_span!("write", %group, lane = "spill writing", rows = Empty, bytes = Empty)
     }
 
-    /// Reading a spill file of so many bytes, from opening it to the last of its rows.
+    /// Reading a spill file of `bytes` bytes, from opening it to its last row.
     pub fn reading(&self, bytes: u64) -> Span {
         debug_span!(parent: None, "read", group = %self.group(), lane = "spill reading", bytes)
     }
@@ -60,8 +60,8 @@ impl JoinTimeline {
 }
 
 impl Lane {
-    /// Something that begins now, and is over when the span is dropped. Threads enter it while they work on it; else it
-    /// waits for its input or for whoever takes its output.
+    /// A span that begins now and ends when it is dropped. Threads enter it while they work on it; otherwise it waits for its
+    /// input or for the consumer of its output.
     pub fn phase(&self, name: &'static str) -> Span {
         let Self { join, name: lane } = self;
         debug_span!(

@@ -23,27 +23,29 @@ use crate::config::OverspillConfig;
 use crate::fused_aggregate::{PlannedAggregate, displayed};
 use crate::hybrid_join::HybridJoinExec;
 
-/// An aggregate without groups over a join whose pairs a GPU may aggregate.
+/// An aggregate without groups over a join. A GPU may aggregate the pairs of the join.
 ///
-/// It keeps the aggregate that it was planned as, to ask it about statistics and distribution, and for pairs that the CPU finds. Its
-/// output is that aggregate's: the states of partial aggregates, or their results.
+/// The node keeps the planned aggregate for its statistics and distribution, and to aggregate pairs that the CPU finds. It
+/// returns the same output as that aggregate: the states of partial aggregates, or their results.
 #[derive(Debug)]
 pub struct JoinAggregateExec {
     planned: PlannedAggregate,
     join: Arc<dyn ExecutionPlan>,
-    /// For each column of the aggregate's input, which of the join's output it is.
+    /// For each column of the aggregate's input, its position in the join's output.
     columns: Vec<usize>,
-    /// Of columns of the join's output.
+    /// Aggregates over columns of the join's output.
     aggregates: Vec<Aggregate>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl JoinAggregateExec {
-    /// Takes a planned aggregate over a join over; `None` if kernels surely cannot compute it, which then stays as it is.
+    /// Replaces a planned aggregate over a join. Returns `None` if kernels cannot compute the aggregate; it is then left as
+    /// it is.
     ///
     /// The aggregate has no groups and is the first of its kind (partial or single). Aggregates are `count`, `sum`, `min` and
-    /// `max` of integers, dates, times, timestamps and durations, at most four different ones besides counts. The join is inner,
-    /// by keys of up to 64 bits and nothing else, and puts out no more than 8 bytes a row of a side that is aggregated.
+    /// `max` of integers, dates, times, timestamps and durations, at most four different ones besides counts. The join is an
+    /// inner join whose only condition is equality of keys of up to 64 bits. If columns of a side are aggregated, the join
+    /// outputs at most 8 bytes per row of that side.
     pub fn try_new(aggregate: &AggregateExec) -> Option<Self> {
         let (planned, below) = PlannedAggregate::new(aggregate)?;
         let join = below.downcast_ref::<HybridJoinExec>().filter(|join| join.may_aggregate_pairs())?;
@@ -55,7 +57,7 @@ impl JoinAggregateExec {
         Some(Self { planned, join: Arc::clone(&below), columns, aggregates, metrics: ExecutionPlanMetricsSet::new() })
     }
 
-    /// Whether a GPU may join, by the settings and the sizes that the plan estimates.
+    /// Whether a GPU may run the join, by the settings and the estimated sizes of the plan.
     pub(crate) fn may_use_gpu(&self, config: &OverspillConfig) -> bool {
         self.join.downcast_ref::<HybridJoinExec>().is_some_and(|join| join.gpu_advisor(config, false).is_some())
     }
@@ -66,14 +68,14 @@ impl JoinAggregateExec {
     }
 }
 
-/// Whether kernels can compute these aggregates of a join's output: few enough, and of columns that are packed, which takes all
-/// columns of a side that the join puts out to fit 8 bytes.
+/// Whether kernels can compute these aggregates of a join's output. There must be few enough, and their columns must be
+/// packed: all output columns of their side must fit into 8 bytes.
 fn kernels_take(aggregates: &[Aggregate], join: &HybridJoinExec) -> bool {
     let mut distinct: Vec<Aggregate> = Vec::new();
     for aggregate in aggregates {
         match aggregate {
             Aggregate::SumOfProducts(..) => return false,
-            // The number of pairs is found anyway.
+            // The join counts its pairs anyway.
             Aggregate::CountRows | Aggregate::Count(_) => {}
             other if distinct.contains(other) => {}
             other => distinct.push(*other),
@@ -138,7 +140,7 @@ impl ExecutionPlan for JoinAggregateExec {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let [join] = &children[..] else { return internal_err!("JoinAggregateExec over {} nodes", children.len()) };
         let aggregate = self.planned.over(Arc::clone(join))?;
-        // Over anything but a join it is an aggregate again.
+        // Over any other node than a join it becomes a plain aggregate again.
         let fused = aggregate.downcast_ref::<AggregateExec>().and_then(Self::try_new);
         Ok(fused.map_or(aggregate, |fused| Arc::new(fused) as _))
     }

@@ -13,12 +13,12 @@ use overspill_join::device::PairAggregation;
 
 use crate::fused_aggregate::Accumulators;
 
-/// Reads a partition of a join's output and aggregates it, together with the pairs that kernels have aggregated.
+/// Reads a partition of a join's output, aggregates it, and adds the pairs that kernels have aggregated.
 pub(super) struct JoinAggregateStream {
     pairs: SendableRecordBatchStream,
     columns: Vec<usize>,
     accumulators: Accumulators,
-    /// What kernels have aggregated, when the join's stream has ended.
+    /// The aggregates of kernels; complete when the join's stream has ended.
     aggregation: Arc<PairAggregation>,
     baseline: BaselineMetrics,
 }
@@ -35,7 +35,7 @@ impl JoinAggregateStream {
         Ok(Self { pairs, columns, accumulators, aggregation, baseline })
     }
 
-    /// The stream of its one batch.
+    /// Returns the stream of its one batch.
     pub(super) fn into_stream(self) -> SendableRecordBatchStream {
         let schema = self.accumulators.schema();
         Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::once(self.run())))
@@ -48,7 +48,7 @@ impl JoinAggregateStream {
             let _timer = elapsed.timer();
             self.accumulators.take(&batch.project(&self.columns)?)?;
         }
-        // The join may give its memory back.
+        // The join may free its memory.
         self.pairs = Box::pin(EmptyRecordBatchStream::new(self.pairs.schema()));
         let _timer = elapsed.timer();
         self.accumulators.merge(self.aggregation.selection(), &self.aggregation.take())?;

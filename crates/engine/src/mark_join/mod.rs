@@ -1,7 +1,7 @@
-//! The mark join of SQL's `IN`, whose mark is true, false or unknown.
+//! The mark join of SQL's `IN`, with marks that are true, false or unknown.
 //!
-//! DataFusion's own mark joins have marks that are true or false. [`NullAwareMarkJoin`] is the logical node of ours;
-//! [`MarkJoinPlanner`] plans it as a [`HybridJoinExec`](crate::HybridJoinExec) in one pass over the subquery.
+//! DataFusion's own mark joins have only true and false marks. [`NullAwareMarkJoin`] is our logical node; [`MarkJoinPlanner`]
+//! plans it as a [`HybridJoinExec`](crate::HybridJoinExec) with one pass over the subquery.
 
 mod node;
 mod planner;

@@ -14,7 +14,8 @@ use datafusion::logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNodeCore};
 /// The name of the column of a mark join, as DataFusion calls it.
 const MARK: &str = "mark";
 
-/// The rows of one input, each with a mark that says whether its value is among the members: the rows of the other input.
+/// The rows of one input, each with a mark that says whether its value is among the members, which are the rows of the other
+/// input.
 ///
 /// The mark is that of SQL's `value IN (members)`: true if a member equals the value; else null, if there are members and
 /// the value or a member is null; else false.
@@ -33,7 +34,7 @@ impl NullAwareMarkJoin {
     /// Marks the rows of `input`.
     ///
     /// # Errors
-    /// Fails if `members` has more or less than one column, without a qualifier, or if the input has such a mark already.
+    /// Fails unless `members` has exactly one column, with a qualifier, or if the input already has such a mark.
     pub fn try_new(input: Arc<LogicalPlan>, members: Arc<LogicalPlan>, value: Column) -> Result<Self> {
         assert_eq_or_internal_err!(members.schema().fields().len(), 1, "the members of a mark join are one column");
         let (Some(alias), _) = members.schema().qualified_field(0) else {
@@ -58,7 +59,7 @@ impl NullAwareMarkJoin {
         &self.members
     }
 
-    /// The column that is looked for.
+    /// The column of the input that is searched for among the members.
     pub fn value(&self) -> &Column {
         &self.value
     }
@@ -73,7 +74,7 @@ impl NullAwareMarkJoin {
         Column::from(self.schema.qualified_field(self.schema.fields().len() - 1))
     }
 
-    /// The mark column of a join with members of this alias.
+    /// The mark column of a join with the members of this alias.
     pub fn mark_of(alias: impl Into<TableReference>) -> Column {
         Column::new(Some(alias), MARK)
     }
@@ -117,7 +118,8 @@ impl UserDefinedLogicalNodeCore for NullAwareMarkJoin {
         else {
             return internal_err!("a mark join has two inputs, and compares two columns");
         };
-        // DataFusion's filter pushdown gives a predicate to each input of a node. This one is about the input's rows.
+        // DataFusion's filter pushdown offers a predicate to each input of a node. This predicate concerns only the input's
+        // rows.
         let members = match members {
             LogicalPlan::Filter(filter) if filter.input == self.members => Arc::clone(&self.members),
             members => Arc::new(members),

@@ -1,4 +1,4 @@
-//! From the logical node to the operator.
+//! Plans the logical node as a physical operator.
 
 use std::sync::Arc;
 
@@ -46,7 +46,8 @@ impl ExtensionPlanner for MarkJoinPlanner {
         let key = |column, schema| planner.create_physical_expr(&Expr::Column(column), schema, session, context);
         let value = key(node.value().clone(), node.input().schema())?;
         let member = key(node.member(), node.members().schema())?;
-        // The build side is collected, and so is to be the smaller one. That of the members is probed as rows come.
+        // The build side is collected, so it should be the smaller one. If the members are the probe side, they are probed as
+        // they arrive.
         let (input, members) = (Arc::clone(input), Arc::clone(members));
         let input_is_smaller =
             matches!((bytes_of(&input), bytes_of(&members)), (Some(input), Some(members)) if input < members);
@@ -71,23 +72,23 @@ impl ExtensionPlanner for MarkJoinPlanner {
     }
 }
 
-/// The estimated size of a plan's rows, or a stand-in for it that orders plans likewise.
+/// The estimated size of a plan's rows, or a substitute that orders plans in the same way.
 fn bytes_of(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new()).ok()?;
     let bytes = statistics.total_byte_size.get_value().copied();
     bytes.or_else(|| Some(statistics.num_rows.get_value()?.saturating_mul(8 * plan.schema().fields().len().max(1))))
 }
 
-/// Plans queries as the session's planner does, and those with a [`NullAwareMarkJoin`] as DataFusion does.
+/// Plans queries as the session's planner does, and queries with a [`NullAwareMarkJoin`] as DataFusion does.
 ///
-/// A planner of one's own that adds [`MarkJoinPlanner`] to its extension planners needs none of it.
+/// A custom planner does not need it if it adds [`MarkJoinPlanner`] to its extension planners.
 #[derive(Debug)]
 pub struct MarkJoinQueryPlanner {
     others: Option<Arc<dyn QueryPlanner + Send + Sync>>,
 }
 
 impl MarkJoinQueryPlanner {
-    /// `others` plans the queries that have no such join; without it, DataFusion does.
+    /// `others` plans the queries without such joins; if it is missing, DataFusion plans them.
     pub fn new(others: Option<Arc<dyn QueryPlanner + Send + Sync>>) -> Self {
         Self { others }
     }

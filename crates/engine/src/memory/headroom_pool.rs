@@ -11,16 +11,16 @@ use super::RAISE_MEMORY_LIMIT;
 
 use crate::size::Size;
 
-/// What the names of the consumers of join state start with.
+/// The name prefixes of the consumers of join state.
 const JOIN_PREFIXES: [&str; 2] = ["HybridJoin", "ThetaJoin"];
 
-/// What the names of the consumers of DataFusion's repartitions start with.
+/// The name prefixes of the consumers of DataFusion's repartitions.
 const REPARTITION_PREFIX: &str = "RepartitionExec";
 
-/// What the names of the consumers of our sorts start with.
+/// The name prefixes of the consumers of our sorts.
 const SORT_PREFIX: &str = "SpillingSort";
 
-/// What the names of the consumers of DataFusion's hash aggregates start with.
+/// The name prefixes of the consumers of DataFusion's hash aggregates.
 const AGGREGATE_PREFIXES: [&str; 5] = [
     "PartialHashAggregateStream",
     "PartialReduceHashAggregateStream",
@@ -33,29 +33,29 @@ const AGGREGATE_PREFIXES: [&str; 5] = [
 /// share, a second one 4/5 of what the first left, and so on, so that the last fifth always goes to newcomers.
 const ALPHA: usize = 4;
 
-/// Bytes: small limits keep a quarter as headroom, but not more than this; large ones keep a tenth.
+/// In bytes: small limits keep a quarter as headroom, but not more than this; large ones keep a tenth.
 const SMALL_HEADROOM: usize = 16 << 20;
 
-/// How many consumers an error names.
+/// The number of consumers that an error names.
 const NAMED_CONSUMERS: usize = 5;
 
-/// A memory pool with a hard limit in which operators that can spill keep clear of the room that others need.
+/// A memory pool with a hard limit that makes operators that can spill leave room for the others.
 ///
-/// Joins, the spillable consumers whose name starts with `HybridJoin` or `ThetaJoin`, grow by a dynamic threshold (Choudhury and
-/// Hahne, 1998): a join may hold at most four times the memory that is then still free for joins. Free for joins is
-/// the limit, less what joins hold, less the larger of the headroom and what all others hold. The headroom is a
-/// quarter of the limit up to 16 MiB, and never less than a tenth of the limit.
+/// Joins, the spillable consumers with a name that starts with `HybridJoin` or `ThetaJoin`, grow by a dynamic threshold
+/// (Choudhury and Hahne, 1998): a join may hold at most four times the memory that is then still free for joins. The memory
+/// free for joins is the limit, less what joins hold, less the larger of the headroom and what all others hold. The headroom
+/// is a quarter of the limit up to 16 MiB, and never less than a tenth of the limit.
 ///
-/// A sort and a hash aggregate hold at most as much as is then still free, less the headroom: alone a sort gets half of
-/// what it may share, two get a third each, and so on. What aggregates hold counts twice for that: their tables grow
-/// before they ask, and what they spill or hand on is a copy that they do not reserve. What either asks for while it holds nothing is bounded
-/// by the limit alone, as is what it asks for beside what it holds: an aggregate that merges what it has spilled
-/// reserves the merge, which takes what it gets, and then by another reservation the groups that it is working on,
-/// which cannot spill.
+/// A sort and a hash aggregate hold at most as much as is then still free, less the headroom: a single sort gets half of what
+/// it may share, two get a third each, and so on. What aggregates hold counts twice for that: their tables grow before they
+/// ask, and what they spill or emit is a copy that they do not reserve. A request of either that holds nothing yet is bounded
+/// by the limit alone, as is a request through another reservation of the same consumer: an aggregate that merges its spilled
+/// groups reserves the merge, which takes what it gets, and then uses another reservation for the groups in progress, which
+/// cannot spill.
 ///
-/// A repartition, which writes to disk whatever it is refused and never fails, leaves half of the headroom free: else it
-/// takes all, and joins that begin to spill do not find the floor without which they cannot. Beside sorts and aggregates
-/// it is bounded as they are.
+/// A repartition leaves half of the headroom free. It never fails, as it writes to disk whatever it is refused. Otherwise it
+/// would take everything, and joins that begin to spill could not get the floor that they need for that. In the presence of
+/// sorts and aggregates it is bounded like them.
 ///
 /// Every other consumer, a join's unspillable working buffers included, is bounded by the limit alone.
 pub struct HeadroomPool {
@@ -68,11 +68,11 @@ struct State {
     limit: usize,
     /// Bytes held by spillable joins.
     joins: usize,
-    /// Bytes held by everything else.
+    /// Bytes held by all other consumers.
     others: usize,
-    /// The part of that which aggregates hold that can spill.
+    /// The spillable part of it that aggregates hold.
     aggregates: usize,
-    /// How many sorts and aggregates there are that can spill.
+    /// The number of sorts and aggregates that can spill.
     state_consumers: usize,
     /// By consumer id; a consumer may have several reservations.
     consumers: HashMap<usize, Consumer>,
@@ -115,8 +115,8 @@ impl HeadroomPool {
         }
     }
 
-    /// Changes the limit to `limit` bytes. Memory that is held beyond it stays held, but nothing grows until enough
-    /// of it is given back.
+    /// Changes the limit to `limit` bytes. Memory held beyond it stays held, but nothing grows until enough of it is
+    /// released.
     pub fn set_limit(&self, limit: usize) {
         self.state.lock().limit = limit;
     }
@@ -136,7 +136,7 @@ impl State {
         self.limit.saturating_sub(self.reserved())
     }
 
-    /// Bytes that joins may still take together.
+    /// The bytes that all joins together may still take.
     fn free_for_joins(&self) -> usize {
         let kept = self.kept_from_joins();
         self.limit.saturating_sub(kept).saturating_sub(self.joins)

@@ -1,7 +1,7 @@
-//! The `PRIMARY KEY` and `UNIQUE` constraints of a table in memory, held to.
+//! Enforces the `PRIMARY KEY` and `UNIQUE` constraints of a table in memory.
 //!
-//! DataFusion believes constraints when it plans: over a key it leaves out `DISTINCT`, for instance. A table may only declare
-//! what is so.
+//! DataFusion relies on constraints when it plans: over a key it removes `DISTINCT`, for instance. So a table may only
+//! declare constraints that hold.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::{Constraint, Constraints, Result, exec_err, not_impl_err};
 use parking_lot::Mutex;
 
-/// What an entry of a set takes beside the bytes of its key: the pointer, its slot's share of free ones, the allocation.
+/// The bytes of a set's entry besides those of its key: the pointer, its share of free slots, the allocation.
 const ENTRY_BYTES: usize = 48;
 
 type Values = HashSet<Box<[u8]>>;
@@ -29,14 +29,14 @@ pub(super) struct Keys {
 struct Key {
     is_primary: bool,
     columns: Vec<usize>,
-    /// The columns' names, for people.
+    /// The columns' names for messages.
     names: String,
     converter: RowConverter,
-    /// The values of the rows in the table. Changed by who has locked the table alone.
+    /// The values of the rows in the table. Only the holder of the table's lock changes them.
     values: Mutex<Values>,
 }
 
-/// What a statement does to the values of keys, once it is committed.
+/// The changes of a statement to the values of keys, applied on commit.
 #[derive(Debug, Default)]
 pub(super) struct KeyChanges {
     changes: Vec<KeyChange>,
@@ -47,14 +47,14 @@ pub(super) struct KeyChanges {
 #[derive(Debug)]
 struct KeyChange {
     key: usize,
-    /// The values are the only ones from now on, not further ones.
+    /// Whether the values replace all previous ones instead of being added.
     replaces: bool,
     values: Values,
 }
 
 impl Keys {
     /// # Errors
-    /// When a key has a column of a type whose values cannot be compared.
+    /// Fails if a key has a column of a type that does not support comparison of values.
     pub fn new(table: &str, constraints: &Constraints, schema: &Schema) -> Result<Self> {
         let key = |constraint: &Constraint| {
             let (is_primary, columns) = match constraint {
@@ -89,7 +89,7 @@ impl Keys {
         self.keys.is_empty()
     }
 
-    /// Checks rows that are to be added to the table.
+    /// Checks rows before they are added to the table.
     pub fn add(&self, rows: &[RecordBatch]) -> Result<KeyChanges> {
         let mut changes = KeyChanges::default();
         for (number, key) in self.keys.iter().enumerate() {
@@ -98,7 +98,7 @@ impl Keys {
         Ok(changes)
     }
 
-    /// Checks what becomes all rows of the table; keys without any of these columns are as they were.
+    /// Checks the new rows of the whole table. Keys without any of these columns are unchanged.
     pub fn replace(&self, columns: &[usize], rows: &[RecordBatch]) -> Result<KeyChanges> {
         let mut changes = KeyChanges::default();
         for (number, key) in self.keys.iter().enumerate() {
@@ -109,7 +109,7 @@ impl Keys {
         Ok(changes)
     }
 
-    /// Makes a change. Returns how many bytes of values are no more.
+    /// Applies a change. Returns the bytes of the values that it removes.
     pub fn commit(&self, changes: KeyChanges) -> usize {
         let mut freed = 0;
         for KeyChange { key, replaces, values } in changes.changes {
@@ -124,7 +124,7 @@ impl Keys {
         freed
     }
 
-    /// Forgets the values of rows that have left the table. Returns how many bytes of values are no more.
+    /// Removes the values of rows that have left the table. Returns the bytes of these values.
     pub fn remove(&self, rows: &[RecordBatch]) -> Result<usize> {
         let mut freed = 0;
         for key in &self.keys {
@@ -139,7 +139,7 @@ impl Keys {
         Ok(freed)
     }
 
-    /// The values of a key in `rows`, none of which is among `known` or there twice.
+    /// The values of a key in `rows`. Fails if one of them is among `known` or occurs twice.
     fn distinct(&self, key: &Key, rows: &[RecordBatch], known: &Values) -> Result<Values> {
         let mut values = Values::default();
         for batch in rows {
@@ -153,7 +153,7 @@ impl Keys {
                             self.table
                         );
                     }
-                    // In SQL a null is no value that another row could have as well.
+                    // In SQL two nulls are not equal for a constraint.
                     continue;
                 }
                 let value = value.as_ref();
@@ -200,7 +200,7 @@ fn constraint_name(is_primary: bool) -> &'static str {
     if is_primary { "PRIMARY KEY" } else { "UNIQUE" }
 }
 
-/// Whether rows encode equal values of the type alike, once they are [`comparable`].
+/// Whether rows encode equal values of the type identically, after [`comparable`].
 fn is_comparable(data_type: &DataType) -> bool {
     !data_type.is_nested()
         && RowConverter::supports_fields(&[SortField::new(data_type.clone())])

@@ -1,4 +1,4 @@
-//! Memory pools and accounting: who may hold how much of the memory limit.
+//! Memory pools and accounting: they decide how much of the memory limit each operator may hold.
 
 mod headroom_pool;
 mod keys;

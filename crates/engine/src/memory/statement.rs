@@ -1,4 +1,4 @@
-//! Runs the statements whose memory DataFusion would not count.
+//! Runs statements that use memory which DataFusion would not count.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,14 +15,15 @@ use crate::size::setting_in_bytes;
 /// Does what [`SessionContext::execute_logical_plan`] does, with every table in memory counted against the memory
 /// limit of the session.
 ///
-/// `CREATE TABLE`, with `AS` or without, makes a [`ReservedMemTable`], which enforces `PRIMARY KEY` and `UNIQUE`;
-/// `OR REPLACE` keeps the old table until the new one is complete. `CREATE EXTERNAL TABLE` refuses such constraints. In a session with a [`HeadroomPool`], `SET datafusion.runtime.memory_limit` changes the limit of
-/// that pool, where DataFusion would put another pool in its place; `SET datafusion.runtime.max_temp_directory_size`
-/// keeps the session's temporary directory, which DataFusion would forget. Settings that are sizes take units, as in
-/// `'8GiB'`. Everything else is DataFusion's.
+/// `CREATE TABLE`, with `AS` or without, makes a [`ReservedMemTable`], which enforces `PRIMARY KEY` and `UNIQUE`; `OR
+/// REPLACE` keeps the old table until the new one is complete. `CREATE EXTERNAL TABLE` refuses such constraints. In a session
+/// with a [`HeadroomPool`], `SET datafusion.runtime.memory_limit` changes the limit of that pool; DataFusion would replace
+/// the pool. `SET datafusion.runtime.max_temp_directory_size` keeps the session's temporary directory, which DataFusion would
+/// forget. Settings that are sizes take units, as in `'8GiB'`. Everything else is DataFusion's.
 ///
 /// # Errors
-/// What DataFusion fails with, and [`ResourcesExhausted`](datafusion::error::DataFusionError::ResourcesExhausted) when a table outgrows the memory limit.
+/// Returns the errors of DataFusion, and [`ResourcesExhausted`](datafusion::error::DataFusionError::ResourcesExhausted) when
+/// a table outgrows the memory limit.
 pub async fn execute_logical_plan(ctx: &SessionContext, plan: LogicalPlan) -> Result<DataFrame> {
     match plan {
         LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(table)) => create_memory_table(ctx, table).await,
@@ -49,7 +50,7 @@ fn nothing(ctx: &SessionContext) -> Result<DataFrame> {
     Ok(DataFrame::new(ctx.state(), LogicalPlanBuilder::empty(false).build()?))
 }
 
-/// Changes a limit in place; false when that is left to DataFusion.
+/// Changes a limit in place. Returns false if DataFusion should do it.
 fn set_limit(ctx: &SessionContext, variable: &str, value: &str) -> Result<bool> {
     let runtime = ctx.runtime_env();
     match variable.to_ascii_lowercase().as_str() {
@@ -87,7 +88,7 @@ async fn create_memory_table(ctx: &SessionContext, table: CreateMemoryTable) -> 
     ctx.state().schema_for_ref(name.clone())?;
 
     let schema = Arc::clone(input.schema().inner());
-    // Planned as it is: a second analysis would take what the optimizer has written for the query's own words.
+    // Planned without another analysis: it would treat the optimizer's expressions as the text of the query.
     let state = ctx.state();
     let plan = state.query_planner().create_physical_plan(&input, &state).await?;
     let rows = execute_stream_partitioned(plan, ctx.task_ctx())?;

@@ -32,7 +32,7 @@ use super::keys::{KeyChanges, Keys};
 
 use crate::size::Size;
 
-/// A table in memory that reserves what it holds in a memory pool, and gives it back when it is dropped.
+/// A table in memory that reserves its memory in a memory pool, and releases it when it is dropped.
 ///
 /// It scans like DataFusion's [`MemTable`]. Each statement changes it as a whole or not at all: when the pool refuses
 /// memory for a batch of an `INSERT`, or a row breaks a `PRIMARY KEY` or a `UNIQUE` constraint, the table stays as it was.
@@ -41,8 +41,8 @@ use crate::size::Size;
 /// its rows alive, but no longer counted, until it ends.
 #[derive(Debug)]
 pub struct ReservedMemTable {
-    /// A [`MemTable`]. Behind the trait because it holds expressions: proving anew that those may be shared between threads,
-    /// for every method here, takes the compiler a minute.
+    /// A [`MemTable`]. It is behind the trait because it holds expressions: for every method here, the compiler would take a
+    /// minute to prove again that those may be shared between threads.
     table: Arc<dyn TableProvider>,
     /// The rows of the table, by partition.
     partitions: Vec<PartitionData>,
@@ -54,14 +54,14 @@ pub struct ReservedMemTable {
 /// The rows of a table by partition, locked against every other statement.
 pub(crate) type LockedRows<'a> = Vec<RwLockWriteGuard<'a, Vec<RecordBatch>>>;
 
-/// The memory of a table, shared with the statements that add to it.
+/// The memory of a table, shared with the statements that add rows.
 #[derive(Debug)]
 struct TableMemory {
     table: String,
     reservation: MemoryReservation,
     pool: Arc<dyn MemoryPool>,
-    /// The part of the reservation, in bytes, that is behind rows of the table: not behind those of an unfinished
-    /// statement, nor behind the values of keys.
+    /// The part of the reservation, in bytes, for rows of the table. It excludes the rows of an unfinished statement, and the
+    /// values of keys.
     committed: AtomicUsize,
     keys: Keys,
 }
@@ -79,7 +79,7 @@ impl TableMemory {
         removed: &[RecordBatch],
         columns: &[usize],
     ) -> Result<()> {
-        // Old and new rows are there side by side for a while, but share the arrays that do not change.
+        // Old and new rows exist at the same time for a while, but share the arrays that do not change.
         let mut held = HeldMemory::default();
         locked.iter().flat_map(|partition| partition.iter()).for_each(|batch| _ = held.add(batch));
         let mut staged = Staged::new(self);
@@ -87,7 +87,7 @@ impl TableMemory {
         let keys = self.keys.replace(columns, &new.concat())?;
         staged.try_grow(keys.bytes)?;
         let removed_keys = self.keys.remove(removed)?;
-        // From here on nothing fails: the memory of the old rows and keys goes, that of the new ones stays.
+        // Nothing below can fail: the memory of the old rows and keys is released, that of the new ones is kept.
         let mut held = HeldMemory::default();
         let rows = new.iter().flatten().map(|batch| held.add(batch)).sum();
         for (partition, new) in locked.iter_mut().zip(new) {
@@ -110,7 +110,7 @@ impl TableMemory {
             DataFusionError::ResourcesExhausted(message) => message,
             other => other.to_string(),
         };
-        // Overspill's own pool already says how to raise the limit; others do not.
+        // Overspill's own pool already says how to raise the limit; other pools do not.
         let remedy = if cause.ends_with(RAISE_MEMORY_LIMIT) { "" } else { RAISE_MEMORY_LIMIT };
         let message = format!(
             "Table '{}' does not fit within {limit}: it holds {} and needs {} more. {cause} {remedy}",
@@ -122,7 +122,7 @@ impl TableMemory {
     }
 }
 
-/// Memory reserved for rows that are not in the table yet. It is given back unless committed.
+/// Memory reserved for rows that are not in the table yet. It is released unless committed.
 struct Staged {
     memory: Arc<TableMemory>,
     bytes: usize,
@@ -139,12 +139,12 @@ impl Staged {
         Ok(())
     }
 
-    /// Takes over what another has reserved.
+    /// Takes over the memory that another one has reserved.
     fn take(&mut self, mut other: Self) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
-    /// Makes the memory the table's: it stands behind rows, and behind the values of keys that `keys` adds.
+    /// Transfers the memory to the table, for rows and for the values of keys that `keys` adds.
     fn commit(mut self, keys: KeyChanges) {
         let rows = std::mem::take(&mut self.bytes) - keys.bytes;
         self.memory.committed.fetch_add(rows, Ordering::Relaxed);
@@ -158,11 +158,11 @@ impl Drop for Staged {
     }
 }
 
-/// The rows in the types of the table. What plans an `INSERT` casts its columns, but rules may give them other types after
-/// that.
+/// Casts the rows to the types of the table. The planner of an `INSERT` casts its columns, but later rules may change their
+/// types.
 ///
 /// # Errors
-/// A value that its column cannot hold.
+/// Fails for a value that its column cannot hold.
 fn of_types(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let fields = schema.fields().iter();
     if batch.columns().iter().zip(fields.clone()).all(|(column, field)| column.data_type() == field.data_type()) {
@@ -174,7 +174,7 @@ fn of_types(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(Arc::clone(schema), columns.collect::<Result<_, _>>()?)?)
 }
 
-/// Takes a stream's rows in, reserving memory batch by batch.
+/// Collects a stream's rows, reserving memory batch by batch.
 async fn collect(
     mut rows: SendableRecordBatchStream,
     schema: SchemaRef,
@@ -194,12 +194,11 @@ async fn collect(
 }
 
 impl ReservedMemTable {
-    /// Creates a table called `name` out of the rows of `partitions`, each of which becomes a partition of the
-    /// table. The streams run at the same time and stop at the first error. `declare` adds what else the table declares,
-    /// such as constraints and the defaults of columns.
+    /// Creates a table called `name` with one partition for each stream in `partitions`. The streams run at the same time and
+    /// stop at the first error. `declare` adds further declarations, such as constraints and the defaults of columns.
     ///
     /// # Errors
-    /// Whatever the streams fail with, and [`DataFusionError::ResourcesExhausted`] when `pool` refuses the memory.
+    /// Returns the errors of the streams, and [`DataFusionError::ResourcesExhausted`] when `pool` refuses the memory.
     pub async fn try_new(
         name: &str,
         schema: SchemaRef,
@@ -223,7 +222,7 @@ impl ReservedMemTable {
             let schema = Arc::clone(&schema);
             tasks.spawn(async move { (partition, collect(stream, schema, memory).await) });
         }
-        // All or nothing: what is staged goes when an error drops it, and with the set of tasks those still running.
+        // All or nothing: an error drops the staged rows and the set of tasks, which aborts the tasks still running.
         let mut staged = Staged::new(&memory);
         while let Some(finished) = tasks.join_next().await {
             let (partition, collected) = finished.map_err(|error| match error.try_into_panic() {
@@ -261,8 +260,8 @@ impl ReservedMemTable {
         !self.memory.keys.is_empty()
     }
 
-    /// Puts `new` in the place of all rows, or fails and leaves the table as it is. `removed` are the rows that go without
-    /// another in their place; `columns` are those whose values differ.
+    /// Replaces all rows by `new`, or fails and leaves the table as it is. `removed` holds the rows that are removed without
+    /// a replacement; `columns` are the columns with changed values.
     pub(crate) fn replace(
         &self,
         locked: LockedRows<'_>,
@@ -276,8 +275,8 @@ impl ReservedMemTable {
 
 /// The constraints that the optimizer may rely on.
 ///
-/// A `UNIQUE` whose columns may be NULL allows any number of equal rows with a NULL. DataFusion 55 leaves out `DISTINCT` over it
-/// all the same.
+/// A `UNIQUE` over nullable columns allows any number of equal rows with a NULL. DataFusion 55 still removes `DISTINCT` over
+/// it.
 fn believed(declared: Option<&Constraints>, schema: &Schema) -> Constraints {
     let holds = |constraint: &&Constraint| match constraint {
         Constraint::PrimaryKey(_) => true,
@@ -305,7 +304,7 @@ impl TableProvider for ReservedMemTable {
         self.table.get_column_default(column)
     }
 
-    // Methods with expressions are written as `async_trait` would expand them, so that no future of ours holds any.
+    // Methods with expressions are written as `async_trait` would expand them, so that none of our futures holds expressions.
     fn scan<'s, 'session, 'columns, 'filters, 'async_trait>(
         &'s self,
         state: &'session dyn Session,
@@ -346,15 +345,15 @@ impl TableProvider for ReservedMemTable {
     }
 }
 
-/// What the methods of a table that plan something return.
+/// The return type of the table's methods that plan something.
 type Planned<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn ExecutionPlan>>> + Send + 'a>>;
 
-/// Where an `INSERT` into a table in memory ends.
+/// The sink of an `INSERT` into a table in memory.
 struct TableSink {
     schema: SchemaRef,
     partitions: Vec<PartitionData>,
     memory: Arc<TableMemory>,
-    /// The rows take the place of those that are there.
+    /// Whether the rows replace the existing ones.
     overwrites: bool,
 }
 
@@ -371,13 +370,13 @@ impl DataSink for TableSink {
         for (number, batch) in batches.into_iter().enumerate() {
             shares[number % self.partitions.len()].push(batch);
         }
-        // All locks first: a statement that is cancelled while it waits has added nothing.
+        // Takes all locks first: a statement that is cancelled while it waits has added nothing.
         let mut locked = Vec::with_capacity(self.partitions.len());
         for partition in &self.partitions {
             locked.push(partition.write().await);
         }
         if self.overwrites {
-            // Reserved anew, beside the rows that go.
+            // Reserved in addition to the rows that are replaced.
             drop(staged);
             let columns: Vec<usize> = (0..self.schema.fields().len()).collect();
             self.memory.replace(locked, shares, &[], &columns)?;
@@ -388,7 +387,7 @@ impl DataSink for TableSink {
                 partition.append(&mut share);
             }
             staged.commit(keys);
-            // Only now may another statement look at rows and keys.
+            // Only now may another statement see the rows and keys.
             drop(locked);
         }
         Ok(count as u64)

@@ -1,4 +1,4 @@
-//! Puts [`FilterAggregateExec`] in the place of aggregates over filters.
+//! Replaces aggregates over filters by [`FilterAggregateExec`].
 
 use std::sync::Arc;
 
@@ -12,10 +12,11 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use crate::config::{OverspillConfig, SelectionChoice};
 use crate::filter_aggregate::FilterAggregateExec;
 
-/// Replaces every aggregate over a filter that [`FilterAggregateExec::try_new`] takes, unless `overspill.selection` is `off`.
+/// Replaces every aggregate over a filter that [`FilterAggregateExec::try_new`] supports, unless `overspill.selection` is
+/// `off`.
 ///
-/// It runs when all other rules are through: filters have then been pushed into scans as far as they go, projections into
-/// filters, and dynamic filters are known to be used or not.
+/// The rule runs after all others: filters have then been pushed into scans as far as possible, projections into filters, and
+/// it is known which dynamic filters are used.
 #[derive(Debug, Default)]
 pub struct FilterAggregateFusion {}
 

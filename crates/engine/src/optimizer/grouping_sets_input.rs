@@ -1,4 +1,4 @@
-//! Hides from aggregates with grouping sets what does not hold of their output.
+//! Hides from aggregates with grouping sets those input properties that do not hold for their output.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use crate::config::OverspillConfig;
 use crate::grouping_sets::GroupingSetsInputExec;
 
-/// Puts a node below each aggregate with several grouping sets that says nothing of the columns of its rows.
+/// Inserts a node below each aggregate with several grouping sets. The node declares no properties of its columns.
 #[derive(Debug, Default)]
 pub struct GroupingSetsInput {}
 
@@ -31,7 +31,7 @@ impl PhysicalOptimizerRule for GroupingSetsInput {
         }
         plan.transform_up(|node| {
             let Some(aggregate) = node.downcast_ref::<AggregateExec>() else { return Ok(Transformed::no(node)) };
-            // Aggregates in other modes merge partial groups, and a column of those names the grouping set.
+            // Aggregates in other modes merge partial groups. Those have a column that names the grouping set.
             let takes_rows = matches!(
                 aggregate.mode(),
                 AggregateMode::Partial | AggregateMode::Single | AggregateMode::SinglePartitioned

@@ -1,4 +1,4 @@
-//! Puts [`HybridJoinExec`] in the place of DataFusion's hash joins.
+//! Replaces DataFusion's hash joins by [`HybridJoinExec`].
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::hybrid_join::HybridJoinExec;
 
 /// Replaces every [`HashJoinExec`] that [`HybridJoinExec::supports`] by a [`HybridJoinExec`].
 ///
-/// It runs between `join_selection` and the rules that enforce distribution and order: a hybrid join does not keep
-/// the order of its probe side, and only rules that run after this one can add the sorts that follow from that.
+/// The rule runs between `join_selection` and the rules that enforce distribution and order: a hybrid join does not keep the
+/// order of its probe side, and only later rules can add the sorts that are then needed.
 #[derive(Debug, Default)]
 pub struct HybridJoinSelection {}
 

@@ -1,4 +1,4 @@
-//! Puts [`JoinAggregateExec`] in the place of aggregates over joins.
+//! Replaces aggregates over joins by [`JoinAggregateExec`].
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use crate::config::OverspillConfig;
 use crate::join_aggregate::JoinAggregateExec;
 
-/// Replaces every aggregate over a join that [`JoinAggregateExec::try_new`] takes, where a GPU may join and
+/// Replaces every aggregate over a join that [`JoinAggregateExec::try_new`] supports, if a GPU may run the join and
 /// `overspill.gpu_aggregates` is true.
 ///
-/// It runs when all other rules are through: projections have then been pushed into joins.
+/// The rule runs after all others: projections have then been pushed into joins.
 #[derive(Debug, Default)]
 pub struct JoinAggregateFusion {}
 

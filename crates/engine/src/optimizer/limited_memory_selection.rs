@@ -1,4 +1,4 @@
-//! Puts [`SpillingSortExec`] and [`CountedWindowExec`] in the place of sorts and windows whose memory is limited.
+//! Replaces sorts and windows with limited memory by [`SpillingSortExec`] and [`CountedWindowExec`].
 
 use std::sync::Arc;
 
@@ -16,22 +16,22 @@ use crate::config::OverspillConfig;
 use crate::sort::SpillingSortExec;
 use crate::window::CountedWindowExec;
 
-/// DataFusion keeps the first rows of a sort in memory up to this part of the limit, as a divisor: it cannot spill them,
-/// every partition keeps them, and a node above merges them.
+/// The memory limit divided by this number is the most that DataFusion may hold for the first rows of a sort: it cannot spill
+/// them, every partition keeps them, and a node above merges them.
 const KEPT_ROWS_SHARE: usize = 64;
 
-/// Replaces every sort and every window in a session with a memory limit, but sorts with a `LIMIT` for which DataFusion
-/// keeps few rows in memory, while they narrow the scans below them.
+/// Replaces every sort and every window in a session with a memory limit. A sort with a `LIMIT` is left alone if DataFusion
+/// keeps few of its rows in memory, as such a sort narrows the scans below it.
 ///
-/// Above an aggregate or a window they do not: these put out slices of large batches, which DataFusion keeps, and counts
-/// as a whole for each slice.
+/// A sort above an aggregate or a window is always replaced: these return slices of large batches. DataFusion keeps the large
+/// batches, and counts each as a whole for each slice.
 #[derive(Debug)]
 pub struct LimitedMemorySelection {
     pool: Option<Arc<dyn MemoryPool>>,
 }
 
 impl LimitedMemorySelection {
-    /// A rule for sessions that take their memory from a pool, if it is known yet.
+    /// A rule for sessions that take their memory from a pool, if the pool is already known.
     pub fn new(pool: Option<Arc<dyn MemoryPool>>) -> Self {
         Self { pool }
     }
@@ -44,14 +44,14 @@ impl LimitedMemorySelection {
     }
 }
 
-/// Whether the rows that a sort keeps are few, and in batches of their own.
+/// Whether a sort keeps few rows, in batches of their own.
 fn keeps_few(sort: &SortExec, limit: usize) -> bool {
     let row: usize = sort.schema().fields().iter().map(|field| width(field.data_type())).sum();
     sort.fetch().is_some_and(|rows| rows.saturating_mul(row) <= limit / KEPT_ROWS_SHARE)
         && !puts_slices_out(sort.input())
 }
 
-/// Whether a node hands on what an aggregate or a window puts out.
+/// Whether a node passes on the output of an aggregate or a window.
 fn puts_slices_out(node: &Arc<dyn ExecutionPlan>) -> bool {
     if node.is::<AggregateExec>() || node.is::<CountedWindowExec>() {
         return true;

@@ -1,6 +1,7 @@
-//! The physical optimizer rules that put [`HybridJoinExec`](crate::HybridJoinExec), [`ThetaJoinExec`](crate::ThetaJoinExec),
-//! [`FilterAggregateExec`](crate::FilterAggregateExec), [`JoinAggregateExec`](crate::JoinAggregateExec),
-//! [`SpillingSortExec`](crate::SpillingSortExec) and [`CountedWindowExec`](crate::CountedWindowExec) into a plan.
+//! The physical optimizer rules that insert [`HybridJoinExec`](crate::HybridJoinExec),
+//! [`ThetaJoinExec`](crate::ThetaJoinExec), [`FilterAggregateExec`](crate::FilterAggregateExec),
+//! [`JoinAggregateExec`](crate::JoinAggregateExec), [`SpillingSortExec`](crate::SpillingSortExec) and
+//! [`CountedWindowExec`](crate::CountedWindowExec) into plans.
 
 mod filter_aggregate_fusion;
 mod float_statistics;

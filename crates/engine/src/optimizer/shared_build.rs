@@ -19,19 +19,19 @@ use overspill_join::hash_table::JoinTable;
 use crate::config::{OverspillConfig, Strategy};
 use crate::hybrid_join::{HybridJoinExec, key_codec};
 
-/// What a shared build side may take of the memory limit by its estimate, as a divisor: estimates are often too low,
-/// and joins run beside each other.
+/// The memory limit divided by this number is the largest estimated size of a shared build side: estimates are often too low,
+/// and several joins run at the same time.
 const SHARE: usize = 4;
 
-/// The bytes that a value of no fixed width is taken to have: a string of some words, with what addresses it.
+/// The assumed bytes of a value without a fixed width: a string of some words, with its view or offset.
 const VARIABLE_WIDTH: usize = 48;
 
-/// Turns [`PartitionMode::Partitioned`] into [`PartitionMode::CollectLeft`] where the join then runs without
-/// partitioning (paper 2, section 2.1: the no-partitioning join): threads build one hash table together and probe it
-/// with the rows as they come. What partitioning both sides costs is saved, and with it the skew of partitions.
+/// Turns [`PartitionMode::Partitioned`] into [`PartitionMode::CollectLeft`] if the join then runs without partitioning (paper
+/// 2, section 2.1: the no-partitioning join): threads build one hash table together and probe it with the rows as they
+/// arrive. This saves the cost of partitioning both sides and avoids the skew of partitions.
 ///
-/// It leaves a join alone whose build side is estimated not to fit memory, as partitions spill side by side; and one
-/// whose partitions an operator above can use, such as an aggregate by the join key.
+/// Two kinds of joins are left alone: those with a build side that is estimated not to fit memory, as their partitions spill
+/// independently; and those with partitions that an operator above can use, such as an aggregate by the join key.
 #[derive(Debug)]
 pub struct SharedBuild {
     pool: Option<Arc<dyn MemoryPool>>,
@@ -41,7 +41,7 @@ pub struct SharedBuild {
 type Wanted = Vec<String>;
 
 impl SharedBuild {
-    /// A rule for sessions that take their memory from a pool, if it is known yet.
+    /// A rule for sessions that take their memory from a pool, if the pool is already known.
     pub fn new(pool: Option<Arc<dyn MemoryPool>>) -> Self {
         Self { pool }
     }
@@ -51,7 +51,7 @@ impl SharedBuild {
             return Ok(false);
         }
         match config.strategy {
-            // A GPU joins all of a side at once.
+            // A GPU joins all rows of a side at once.
             Strategy::NoPartition
             | Strategy::Radix
             | Strategy::GpuNoPartition
@@ -86,7 +86,8 @@ impl SharedBuild {
     }
 }
 
-/// The bytes of so many rows of an input. Nobody tells those of columns whose values differ in length.
+/// The estimated bytes of `rows` rows of an input. Columns of variable width count with an assumed width unless the total
+/// size is known.
 fn row_bytes(statistics: &Statistics, rows: usize, schema: &Schema) -> usize {
     if let Some(bytes) = statistics.total_byte_size.get_value() {
         return *bytes;
@@ -94,14 +95,14 @@ fn row_bytes(statistics: &Statistics, rows: usize, schema: &Schema) -> usize {
     rows.saturating_mul(schema.fields().iter().map(|field| width(field.data_type())).sum())
 }
 
-/// The bytes of a value.
+/// The estimated bytes of a value.
 pub(super) fn width(data_type: &DataType) -> usize {
     match data_type {
         DataType::Boolean => 1,
         DataType::FixedSizeBinary(bytes) => usize::try_from(*bytes).unwrap_or(0),
         DataType::FixedSizeList(field, length) => usize::try_from(*length).unwrap_or(0) * width(field.data_type()),
         DataType::Struct(fields) => fields.iter().map(|field| width(field.data_type())).sum(),
-        // The values are there once.
+        // The dictionary's values are stored only once.
         DataType::Dictionary(keys, _) => width(keys),
         other => other.primitive_width().unwrap_or(VARIABLE_WIDTH),
     }
@@ -112,8 +113,8 @@ fn names<'a>(expressions: impl IntoIterator<Item = &'a Arc<dyn PhysicalExpr>>) -
     columns.map(|column| column.name().to_owned()).collect()
 }
 
-/// What a node wants of the partitions of each of its inputs: by its own words, or, if it does not care, what is wanted
-/// of its own.
+/// The partitioning columns that a node requires of each of its inputs. A node with one input and no requirement passes on
+/// what is required of its own output.
 fn wanted_below(plan: &dyn ExecutionPlan, wanted: &Wanted) -> Vec<Wanted> {
     let requirements = plan.input_distribution_requirements().into_per_child();
     let passes_on = plan.children().len() == 1;

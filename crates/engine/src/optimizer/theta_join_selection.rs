@@ -1,4 +1,4 @@
-//! Puts [`ThetaJoinExec`] in the place of DataFusion's nested loop and cross joins.
+//! Replaces DataFusion's nested loop and cross joins by [`ThetaJoinExec`].
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::theta_join::ThetaJoinExec;
 
 /// Replaces every [`NestedLoopJoinExec`] and [`CrossJoinExec`] that [`ThetaJoinExec::supports`] by a [`ThetaJoinExec`].
 ///
-/// DataFusion's operators compare every pair without yielding, and hold their left input in memory. Its nested loop
-/// join reads the left input again for each partition when memory is short, and then puts rows of it out twice.
+/// DataFusion's operators compare every pair without yielding, and hold their left input in memory. If memory is short, its
+/// nested loop join reads the left input again for each partition, and then returns some of its rows twice.
 ///
 /// The rule runs after `join_selection`, which has put the smaller input to the left, and before the rules that
 /// enforce distribution and order.

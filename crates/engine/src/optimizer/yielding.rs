@@ -1,4 +1,4 @@
-//! Makes operators that multiply rows give way to others.
+//! Makes operators that multiply rows yield to other tasks.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use datafusion::physical_plan::unnest::UnnestExec;
 
 /// Puts a [`CooperativeExec`] above cross joins, nested loop joins and unnesting.
 ///
-/// DataFusion's own rule puts them above scans, which is enough where an operator asks its input for about as many batches as
-/// it gives. These give many for each, and whoever reads them never has to wait, so that the task cannot be
-/// cancelled meanwhile.
+/// DataFusion's own rule puts them above scans. That is enough if an operator reads about as many batches from its input as
+/// it returns. These operators return many batches for each input batch. Their consumer never has to wait, so the task cannot
+/// be cancelled meanwhile.
 #[derive(Debug, Default)]
 pub struct YieldingOperators {}
 

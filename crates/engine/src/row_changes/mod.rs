@@ -1,8 +1,8 @@
 //! `DELETE`, `UPDATE` and `TRUNCATE` of tables in memory, as queries over numbered rows.
 //!
-//! [`RowChanges`](crate::analyzer::RowChanges) turns a statement into a query that gives the numbers of the rows it is
-//! about, and for an `UPDATE` their new values. The query is planned and joined like any other, so that its filter may hold
-//! subqueries. A sink takes its result and puts the table's new rows in place, all at once or not at all:
+//! [`RowChanges`](crate::analyzer::RowChanges) turns a statement into a query that returns the numbers of the affected rows,
+//! and for an `UPDATE` their new values. The query is planned and joined like any other, so its filter may contain
+//! subqueries. A sink reads its result and replaces the table's rows, all at once or not at all:
 //!
 //! ```text
 //!   DELETE FROM t WHERE k IN (SELECT x FROM s)          UPDATE t SET v = v + 1 WHERE k > 7
@@ -13,8 +13,8 @@
 //!         NumberedRows of t                                   NumberedRows of t
 //! ```
 //!
-//! The numbers are those of the rows when the statement was planned. If another statement has changed the table before
-//! the sink does, it refuses: the numbers mean other rows then.
+//! The numbers are those of the rows when the statement was planned. If another statement changes the table before the sink
+//! does, the sink returns an error, as the numbers then mean other rows.
 
 mod numbered;
 mod sink;

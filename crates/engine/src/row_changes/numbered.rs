@@ -1,4 +1,4 @@
-//! The rows of a table in memory with their numbers, as they are when a statement is planned.
+//! The numbered rows of a table in memory, as of the planning of a statement.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::sync::OnceCell;
 use super::table::ChangeableTable;
 use crate::memory::LockedRows;
 
-/// The column of row numbers, behind those of the table.
+/// The column of row numbers, after those of the table.
 pub(crate) const ROW_NUMBER: &str = "__overspill_row_number";
 
 /// The rows of a table as they were at one moment, by partition.
@@ -43,16 +43,16 @@ impl Snapshot {
     }
 }
 
-/// Whether two batches are one. Batches of the same arrays are, as arrays never change.
+/// Whether two batches are identical. Batches with the same arrays are, as arrays never change.
 fn same(a: &RecordBatch, b: &RecordBatch) -> bool {
     a.num_rows() == b.num_rows()
         && a.num_columns() == b.num_columns()
         && a.columns().iter().zip(b.columns()).all(|(a, b)| Arc::ptr_eq(a, b))
 }
 
-/// A table that gives the rows of another with the column [`ROW_NUMBER`] behind its own.
+/// A table that returns the rows of another one with the additional column [`ROW_NUMBER`].
 ///
-/// The rows are taken when the first scan is planned and stay the same, for every scan and for the sink.
+/// It takes the rows when the first scan is planned. They stay the same for every scan and for the sink.
 #[derive(Debug, Clone)]
 pub(crate) struct NumberedRows {
     table: ChangeableTable,
@@ -67,19 +67,19 @@ impl NumberedRows {
         Self { table, schema: Arc::new(Schema::new(fields)), snapshot: Arc::default() }
     }
 
-    /// The table whose rows these are.
+    /// The table with these rows.
     pub fn table(&self) -> &ChangeableTable {
         &self.table
     }
 
-    /// The rows, if a scan was planned.
+    /// The rows, once a scan has been planned.
     pub(super) fn snapshot(&self) -> Option<Arc<Snapshot>> {
         self.snapshot.get().cloned()
     }
 
     async fn take_snapshot(&self) -> Arc<Snapshot> {
         let take = || async {
-            // All locks first, so that no statement is seen by halves.
+            // Takes all locks first, so that no statement is seen half done.
             let mut locked = vec![];
             for partition in self.table.partitions() {
                 locked.push(partition.read().await);
@@ -109,7 +109,7 @@ impl TableProvider for NumberedRows {
         TableType::Temporary
     }
 
-    // As `async_trait` would expand it, so that no future holds expressions: see `ReservedMemTable`.
+    // Written as `async_trait` would expand it, so that no future holds expressions: see `ReservedMemTable`.
     fn scan<'s, 'session, 'columns, 'filters, 'async_trait>(
         &'s self,
         _state: &'session dyn Session,
@@ -140,7 +140,7 @@ impl TableProvider for NumberedRows {
     }
 }
 
-/// The rows of a partition with their numbers, which begin with `first`.
+/// The rows of a partition with their numbers, starting at `first`.
 #[derive(Debug)]
 struct NumberedPartition {
     schema: SchemaRef,
@@ -157,7 +157,7 @@ impl PartitionStream for NumberedPartition {
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
         let schema = Arc::clone(&self.schema);
         let mut next = self.first as u64;
-        // Batches are cheap to clone, and numbers are made as they are asked for.
+        // Batches are cheap to clone, and numbers are made on demand.
         let batches = self.snapshot.partitions[self.partition].clone();
         let numbered = batches.into_iter().map(move |batch| {
             let end = next + batch.num_rows() as u64;

@@ -1,4 +1,4 @@
-//! Where a `DELETE` or an `UPDATE` of a table in memory ends.
+//! The sink of a `DELETE` or an `UPDATE` of a table in memory.
 
 use std::fmt::Formatter;
 use std::sync::Arc;
@@ -22,12 +22,13 @@ use overspill_join::memory::{HeldMemory, compact};
 
 use super::numbered::{NumberedRows, Snapshot};
 
-/// What is done to the rows whose numbers a query gives.
+/// The change to the rows with the numbers that a query returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RowChange {
-    /// They are removed. The query gives their numbers alone.
+    /// The rows are removed. The query returns only their numbers.
     Delete,
-    /// They get new values in these columns of the table. The query gives the values in this order, and then the number.
+    /// The rows get new values in these columns of the table. The query returns the values in this order, followed by the
+    /// number.
     Update(Vec<usize>),
 }
 
@@ -95,7 +96,7 @@ impl TableProvider for ChangedRows {
 struct RowChangeSink {
     rows: NumberedRows,
     change: RowChange,
-    /// Of the query.
+    /// The schema of the query.
     schema: SchemaRef,
 }
 
@@ -120,7 +121,7 @@ impl DataSink for RowChangeSink {
     async fn write_all(&self, mut changes: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
         let table = self.rows.table();
         let consumer = MemoryConsumer::new(format!("{} of table '{}'", self.change.name(), table.name));
-        // Where the optimizer found that no row can match there is no scan, and thus no snapshot and no changes.
+        // If the optimizer found that no row can match there is no scan, and thus no snapshot and no changes.
         let snapshot = self.rows.snapshot();
         let rows = snapshot.as_ref().map_or(0, |snapshot| snapshot.rows());
         let mut collected = Changes::new(rows, &self.change, consumer.register(context.memory_pool()))?;
@@ -157,9 +158,9 @@ const UNCHANGED: (u32, u32) = (u32::MAX, u32::MAX);
 
 /// The numbers of the rows to change, and their new values.
 struct Changes {
-    /// A bit for each row of the table: whether it is changed.
+    /// One bit for each row of the table: whether it is changed.
     changed: BooleanBufferBuilder,
-    /// For an `UPDATE`, which batch of `values` and which row of it each row of the table becomes.
+    /// For an `UPDATE`: for each row of the table, the batch of `values` and the row in it with the new values.
     sources: Vec<(u32, u32)>,
     values: Vec<RecordBatch>,
     held: HeldMemory,
@@ -178,7 +179,7 @@ impl Changes {
         Ok(Self { changed, sources, values: vec![], held: HeldMemory::default(), count: 0, memory })
     }
 
-    /// Takes a batch of the query, whose last column has the numbers of rows.
+    /// Adds a batch of the query. Its last column holds row numbers.
     fn add(&mut self, mut batch: RecordBatch, table: &str) -> Result<()> {
         let last = batch.num_columns().checked_sub(1);
         let last = last.ok_or_else(|| internal_datafusion_err!("A change of rows without their numbers"))?;
@@ -213,13 +214,13 @@ impl Changes {
         Ok(())
     }
 
-    /// Whether each row of a batch is changed; the batch's first row has the number `first`.
+    /// Whether each row of a batch is changed. The batch's first row has the number `first`.
     fn changed_in(&mut self, first: usize, batch: &RecordBatch) -> BooleanArray {
         let bits = (first..first + batch.num_rows()).map(|row| self.changed.get_bit(row));
         BooleanArray::new(bits.collect::<BooleanBuffer>(), None)
     }
 
-    /// The rows that stay, by partition, and those that go if that is asked.
+    /// The rows that stay, by partition, and the removed rows if requested.
     fn delete(&mut self, table: &Snapshot, ask_removed: bool) -> Result<(Vec<Vec<RecordBatch>>, Vec<RecordBatch>)> {
         let (mut kept, mut removed, mut first) = (vec![], vec![], 0);
         for partition in &table.partitions {
@@ -288,7 +289,7 @@ fn updated(
     columns: &[usize],
     values: &[Vec<ArrayRef>],
 ) -> Result<RecordBatch> {
-    // The arrays to choose from: the batch's own, and those of the query that the rows of this batch come from.
+    // The arrays to choose from: the batch's own, and those of the query that hold values for rows of this batch.
     let mut used: Vec<u32> = sources.iter().filter(|source| **source != UNCHANGED).map(|source| source.0).collect();
     used.sort_unstable();
     used.dedup();

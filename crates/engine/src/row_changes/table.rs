@@ -1,4 +1,4 @@
-//! The tables in memory whose rows can be changed.
+//! The tables in memory that support changes of rows.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::memory::{LockedRows, ReservedMemTable};
 /// A [`ReservedMemTable`], or a [`MemTable`] of DataFusion.
 #[derive(Debug, Clone)]
 pub(crate) struct ChangeableTable {
-    /// What the statement calls it.
+    /// The name of the table in the statement.
     pub name: String,
     table: Arc<dyn TableProvider>,
 }
@@ -39,13 +39,13 @@ impl ChangeableTable {
         }
     }
 
-    /// Whether constraints of the table are held to.
+    /// Whether constraints of the table are enforced.
     pub(super) fn has_keys(&self) -> bool {
         self.table.downcast_ref::<ReservedMemTable>().is_some_and(ReservedMemTable::has_keys)
     }
 
-    /// Puts `new` in the place of the rows of the table. `removed` are the rows that go without another in their place;
-    /// `columns` are those whose values differ.
+    /// Replaces the rows of the table by `new`. `removed` holds the rows that are removed without a replacement; `columns`
+    /// are the columns with changed values.
     pub(super) fn replace(
         &self,
         locked: LockedRows<'_>,
@@ -56,7 +56,7 @@ impl ChangeableTable {
         match (self.table.downcast_ref::<ReservedMemTable>(), self.table.downcast_ref::<MemTable>()) {
             (Some(table), _) => table.replace(locked, new, removed, columns),
             (_, Some(table)) => {
-                // Changed values need not be in the order that was declared.
+                // Changed values need not be in the declared order.
                 table.sort_order.lock().clear();
                 for (mut partition, new) in locked.into_iter().zip(new) {
                     *partition = new;

@@ -22,8 +22,8 @@ use super::sorter::Sorter;
 
 /// Sorts each partition of its input, in memory or by merging runs that it has moved to disk.
 ///
-/// It stands for a [`SortExec`], which it keeps to ask it about properties, distribution and statistics. With a fetch it
-/// puts out only the first rows, like the former, but does not keep them in memory meanwhile.
+/// It replaces a [`SortExec`], and keeps it for its properties, distribution and statistics. With a fetch it returns only the
+/// first rows, like the `SortExec`, but does not keep them in memory until then.
 #[derive(Debug)]
 pub struct SpillingSortExec {
     planned: Arc<SortExec>,
@@ -31,7 +31,7 @@ pub struct SpillingSortExec {
 }
 
 impl SpillingSortExec {
-    /// Takes a planned sort over.
+    /// Replaces a planned sort.
     pub fn new(planned: SortExec) -> Self {
         Self { planned: Arc::new(planned), metrics: ExecutionPlanMetricsSet::new() }
     }

@@ -12,36 +12,36 @@ use datafusion::physical_plan::spill::get_record_batch_memory_size;
 
 use crate::size::Size;
 
-/// A batch of a spilled run takes this part of the memory limit, as a divisor.
+/// The memory limit divided by this number is the size of a batch of a spilled run.
 const BLOCKS: usize = 2048;
 
-/// The least and the most bytes that a batch of a spilled run is made to take.
+/// The minimum and the maximum target size of a batch of a spilled run, in bytes.
 const LEAST_BLOCK: usize = 16 << 10;
 const MOST_BLOCK: usize = 1 << 20;
 
 /// How many blocks are sorted at a time: the size of a run in memory.
 const RUN_BLOCKS: usize = 8;
 
-/// The most bytes of a run in memory: few large ones merge faster, and take longer to sort.
+/// The most bytes of a run in memory: a few large runs merge faster, but take longer to sort.
 const MOST_RUN: usize = 1 << 20;
 
-/// What the working buffers are, in blocks, beside those of files: those of a run that is put together and sorted, or
-/// those of a merge of two runs of rows of usual widths.
+/// The size of the working buffers in blocks, without those of files. They hold a run being concatenated and sorted, or a
+/// merge of two runs with rows of usual widths.
 const WORKING_BLOCKS: usize = 3 * RUN_BLOCKS;
 
-/// What reading a spilled file takes beside its batches: DataFusion reads pieces of 128 KiB.
+/// Memory for reading a spilled file besides its batches: DataFusion reads pieces of 128 KiB.
 pub(super) const FILE_BYTES: usize = 128 << 10;
 
-/// The fewest runs that can be merged, for which the working buffers have room.
+/// The fewest runs that can be merged. The working buffers have room for them.
 pub(super) const FEWEST_MERGED: usize = 2;
 
-/// What a row of variable width takes in a key beside its bytes: markers and the rest of its last block.
+/// Bytes that a value of variable width adds to a key besides its own: markers and the rest of its last block.
 const KEY_OVERHEAD: usize = 10;
 
-/// What addresses a row among the keys.
+/// Bytes of the offset that addresses a row among the keys.
 const KEY_OFFSET: usize = size_of::<usize>();
 
-/// The sizes in which a sort works, from the memory limit.
+/// The block sizes of a sort, derived from the memory limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
     /// The bytes of a batch in a spilled run.
@@ -66,7 +66,7 @@ impl Sizes {
 pub(super) struct SortMemory {
     /// Rows and their keys, which can move to disk.
     pub state: MemoryReservation,
-    /// What the sort needs to move them there and to merge them.
+    /// Memory that the sort needs to spill the rows and to merge them.
     working: MemoryReservation,
 }
 
@@ -82,7 +82,7 @@ impl SortMemory {
     /// Makes the working buffers at least `bytes` large, and never smaller than what usual rows need.
     ///
     /// # Errors
-    /// What the pool refuses with, and what a sort needs.
+    /// The errors of the pool, with a note on what a sort needs.
     pub fn secure_working_buffers(&self, sizes: Sizes, bytes: usize) -> Result<()> {
         let bytes = bytes.max(WORKING_BLOCKS * sizes.block + FEWEST_MERGED * FILE_BYTES);
         let Some(missing) = bytes.checked_sub(self.working.size()).filter(|missing| *missing > 0) else {
@@ -91,7 +91,7 @@ impl SortMemory {
         self.working.try_grow(missing).map_err(|error| explain(error, bytes))
     }
 
-    /// Gives back what the last merge does not need of the working buffers.
+    /// Returns the part of the working buffers that the last merge does not need.
     pub fn keep_working_buffers(&self, bytes: usize) {
         self.working.shrink(self.working.size().saturating_sub(bytes));
     }
@@ -105,7 +105,7 @@ fn explain(error: DataFusionError, bytes: usize) -> DataFusionError {
     ))
 }
 
-/// The bytes that merging takes for a batch: its rows, and their keys where they are not compared in place.
+/// The bytes for merging a batch: its rows, and their keys unless the merge compares them in place.
 pub(super) fn merged_bytes(ordering: &LexOrdering, batch: &RecordBatch) -> Result<usize> {
     let mut bytes = get_record_batch_memory_size(batch);
     if ordering.len() == 1 && is_compared_in_place(&ordering[0].expr.data_type(&batch.schema())?) {
@@ -138,7 +138,7 @@ fn encoded_bytes(values: &ArrayRef) -> Result<usize> {
         // Blocks of 8 bytes, later of 32, with a byte behind each.
         return Ok(values.get_buffer_memory_size() / 2 * 3 + values.len() * KEY_OVERHEAD);
     }
-    // What nested values and those of dictionaries become is seen when they are encoded.
+    // The encoded size of nested and dictionary values is known only when they are encoded.
     let converter = RowConverter::new(vec![SortField::new(data_type.clone())])?;
     Ok(converter.convert_columns(&[Arc::clone(values)])?.size())
 }

@@ -1,8 +1,8 @@
 //! Sorts that finish in the memory they are given.
 //!
-//! DataFusion's sort counts views into shared buffers once for each batch, gives the memory for its merge back to the
-//! pool before it merges, and then competes for it: in a small limit it fails where its rows would fit. This one keeps
-//! what its next step needs:
+//! DataFusion's sort counts views into shared buffers once for each batch, returns the memory for its merge to the pool
+//! before it merges, and then competes for it. With a small limit it fails even if its rows would fit. This sort keeps the
+//! memory for its next step:
 //!
 //! ```text
 //!  input ─▶ compact ─▶ sort into runs ─▶ merge ─────────────────────────▶ output

@@ -23,36 +23,36 @@ use overspill_join::memory::compact;
 use super::memory::{FEWEST_MERGED, FILE_BYTES, Sizes, SortMemory, merged_bytes};
 use crate::spill::explain_disk_full;
 
-/// How many batches of a run a merge holds at most: the one that is read, the one that waits, the one that is merged,
-/// and the one before it, whose rows are in the output.
+/// The number of batches of a run that a merge holds at most: one being read, one waiting, one being merged, and the previous
+/// one with rows in the output.
 const BATCHES_A_RUN: usize = 4;
 
-/// How many batches of the output are held: the one that is put together, its compact copy, and the one downstream.
+/// The number of output batches held: the one being built, its compact copy, and the one downstream.
 const OUTPUT_BATCHES: usize = 3;
 
-/// The most runs that are merged at a time: each has a file open and a task that reads ahead.
+/// The most runs that are merged at a time: each has an open file and a task that reads ahead.
 const MOST_MERGED: usize = 64;
 
 /// Sorts one partition.
 pub(super) struct Sorter {
     schema: SchemaRef,
     ordering: LexOrdering,
-    /// How many rows are wanted, if not all.
+    /// The limit on output rows, if there is one.
     fetch: Option<usize>,
-    /// Rows of a batch of the output.
+    /// Rows of an output batch.
     batch_rows: usize,
     sizes: Sizes,
     memory: SortMemory,
     /// `None` if the session has no temporary files.
     spills: Option<SpillManager>,
     disk: Arc<DiskManager>,
-    /// Batches as they came, too few to be a run.
+    /// Batches as received, too few to be a run.
     unsorted: Vec<RecordBatch>,
     unsorted_bytes: usize,
     /// Sorted batches.
     runs: Vec<RecordBatch>,
     files: Vec<SpilledRun>,
-    /// Rows and bytes that have come, for their average.
+    /// Rows and bytes received, for the average row size.
     rows: usize,
     bytes: usize,
     metrics: BaselineMetrics,
@@ -61,7 +61,7 @@ pub(super) struct Sorter {
 /// A sorted run on disk.
 struct SpilledRun {
     file: Arc<dyn SpillFile>,
-    /// What its largest batch takes in a merge.
+    /// Memory of its largest batch in a merge.
     batch_bytes: usize,
 }
 
@@ -100,11 +100,11 @@ impl Sorter {
         }
     }
 
-    /// Takes a batch of the input in; what is held moves to disk if there is no memory for it.
+    /// Adds a batch of the input. Spills the rows that are held if there is no memory for the batch.
     ///
     /// # Errors
-    /// Without temporary files, what the pool refuses with; what the disk refuses with; and a pool that has not even
-    /// room for the working buffers.
+    /// Without temporary files, the errors of the pool; errors of the disk; and errors of a pool that does not even have room
+    /// for the working buffers.
     pub async fn insert(&mut self, batch: RecordBatch) -> Result<()> {
         if batch.num_rows() == 0 {
             return Ok(());
@@ -114,14 +114,14 @@ impl Sorter {
         let merged_bytes = merged_bytes(&self.ordering, &batch)?;
         self.rows += batch.num_rows();
         self.bytes += bytes;
-        // A batch for which there is no other memory is sorted and written within the working buffers.
+        // A batch that gets no other memory is sorted and written within the working buffers.
         self.memory.secure_working_buffers(self.sizes, 2 * merged_bytes)?;
         let mut refused = self.memory.state.try_grow(merged_bytes).err();
         if refused.is_some() && !(self.unsorted.is_empty() && self.runs.is_empty()) {
             self.spill(refused.take()).await?;
             refused = self.memory.state.try_grow(merged_bytes).err();
         }
-        // Large batches are runs of their own, as what comes before them would have to be copied with them.
+        // Large batches become runs of their own; otherwise the rows before them would have to be copied with them.
         if bytes >= self.sizes.run {
             self.sort_run()?;
         }
@@ -131,17 +131,17 @@ impl Sorter {
             return self.spill(refused).await;
         }
         let rows = || self.unsorted.iter().map(RecordBatch::num_rows).sum::<usize>();
-        // By several keys many small runs merge faster than a large one sorts.
+        // With several keys, merging many small runs is faster than sorting a large one.
         if self.unsorted_bytes >= self.sizes.run || (self.ordering.len() > 1 && rows() >= self.batch_rows) {
             self.sort_run()?;
         }
         Ok(())
     }
 
-    /// Puts the rows out in order.
+    /// Returns the rows in order.
     ///
     /// # Errors
-    /// Those of [`Self::insert`].
+    /// Returns the errors of [`Self::insert`].
     pub async fn finish(mut self) -> Result<SendableRecordBatchStream> {
         if self.files.is_empty() {
             self.sort_run()?;
@@ -152,7 +152,7 @@ impl Sorter {
         }
         self.spill(None).await?;
         loop {
-            // The smallest runs first, and of them only so many that the last merge can take what is left.
+            // Merges the smallest runs first, and only as many as needed for the last merge to take the rest.
             self.files.sort_by_key(|run| run.file.size());
             let (most, working) = self.reserve_merge()?;
             let count = match self.files.len() - most {
@@ -171,7 +171,7 @@ impl Sorter {
         }
     }
 
-    /// Sorts what has come since the last run.
+    /// Sorts the rows received since the last run.
     fn sort_run(&mut self) -> Result<()> {
         let batches = std::mem::take(&mut self.unsorted);
         self.unsorted_bytes = 0;
@@ -186,7 +186,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// Moves all that is in memory to a file. `refused` is why.
+    /// Moves all rows in memory to a file. `refused` is the reason.
     async fn spill(&mut self, refused: Option<DataFusionError>) -> Result<()> {
         if let (None, Some(error)) = (&self.spills, refused) {
             return Err(error.context("A sort cannot move rows to disk, as the session has no temporary files"));
@@ -201,7 +201,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// The rows that take as many bytes as a batch in a spilled run should.
+    /// The number of rows that take as many bytes as a batch in a spilled run should.
     fn block_rows(&self) -> usize {
         (self.sizes.block / (self.bytes / self.rows.max(1)).max(1)).clamp(1, self.batch_rows)
     }
@@ -223,7 +223,8 @@ impl Sorter {
         Ok(())
     }
 
-    /// Reserves memory to merge the first files; returns how many, and what that needs of the working buffers.
+    /// Reserves memory to merge the first files. Returns their number, and the part of the working buffers that the merge
+    /// needs.
     fn reserve_merge(&self) -> Result<(usize, usize)> {
         let largest = self.files.iter().map(|run| run.batch_bytes).max().unwrap_or(0);
         let mut needed = OUTPUT_BATCHES * largest;
@@ -254,7 +255,7 @@ impl Sorter {
     ) -> Result<SendableRecordBatchStream> {
         let stream = |run| {
             let rows = futures::stream::once(async move { Ok(run) });
-            // A merge asks for the first batch of all runs at once.
+            // A merge requests the first batch of all runs at once.
             Box::pin(cooperative(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), Box::pin(rows)))) as _
         };
         self.merge(runs.into_iter().map(stream).collect(), batch_rows, metrics)
@@ -278,12 +279,12 @@ impl Sorter {
             .with_fetch(self.fetch)
             .with_reservation(counted_elsewhere())
             .build()?;
-        // What comes from memory and goes to a file waits for nothing else.
+        // Merging from memory to a file waits for nothing else.
         Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), merged))))
     }
 
-    /// Holds the memory of the sort until its last row is out, or nobody wants more. Batches are made compact: each
-    /// would keep all rows of the sort alive.
+    /// Holds the memory of the sort until its last row has been returned or the stream is dropped. Batches are made compact:
+    /// otherwise each would keep all rows of the sort alive.
     fn keep_memory(self, sorted: SendableRecordBatchStream) -> SendableRecordBatchStream {
         let memory = self.memory;
         let sorted = sorted.map(move |batch| {
@@ -294,7 +295,7 @@ impl Sorter {
     }
 }
 
-/// The reservation of a merge whose memory the sort has reserved.
+/// The reservation of a merge. The sort has already reserved its memory.
 fn counted_elsewhere() -> MemoryReservation {
     let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
     MemoryConsumer::new("merge of a sort").register(&pool)

@@ -1,5 +1,5 @@
-//! Directories that go with their process however that ends: one for its spill files, and those that files are written in
-//! before they are put in place.
+//! Directories that are removed after their process ends, however it ends: one for spill files, and those for files that are
+//! written before they are put in place.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::hash::{BuildHasher, RandomState};
@@ -13,7 +13,7 @@ use datafusion::error::DataFusionError;
 /// Spill directories of running processes are called `overspill-PID-RANDOM`.
 const PREFIX: &str = "overspill-";
 
-/// Directories of files that are not finished are called `.overspill-write-PID-RANDOM`.
+/// Directories of unfinished files are called `.overspill-write-PID-RANDOM`.
 const WRITE_PREFIX: &str = ".overspill-write-";
 
 /// Directories are made under this name and renamed once they hold a locked lock file.
@@ -28,20 +28,20 @@ const LOCK_FILE: &str = ".overspill.lock";
 /// The first bytes of a lock file.
 const MARKER: &[u8] = b"Overspill spill directory\n";
 
-/// No process takes as long to make its directory: an unfinished one of that age was left by a process that died.
+/// No process takes this long to make its directory: an unfinished directory of that age was left by a process that died.
 const UNFINISHED_AGE: Duration = Duration::from_secs(600);
 
 /// A directory for the spill files of this process, removed on drop.
 ///
-/// It holds a lock file on which the process keeps an advisory lock. When the process is killed the lock goes with
-/// it, and the next process that opens the same root takes the lock and removes the directory. Directories of live
-/// processes, whose lock cannot be taken, and whatever does not carry our name and our lock file are never touched.
+/// It holds a lock file with an advisory lock of the process. If the process is killed, its lock is released, and the next
+/// process that opens the same root takes the lock and removes the directory. The locks of live processes cannot be taken, so
+/// their directories are never touched; neither is anything without our name and our lock file.
 #[derive(Debug)]
 pub struct SpillDirectory(LockedDirectory);
 
 impl SpillDirectory {
-    /// Makes a directory for this process in `root`, which is created if only it is missing, and removes the
-    /// directories that dead processes left there.
+    /// Makes a directory for this process in `root`, and removes the directories that dead processes left there. Creates
+    /// `root` if its parent exists.
     ///
     /// # Errors
     /// When `root` is not a directory, cannot be created, or cannot be written to.
@@ -61,18 +61,17 @@ impl SpillDirectory {
     }
 }
 
-/// A directory on whose lock file the process holds an advisory lock. It is removed on drop, or by
-/// the next process that opens a directory of its kind in the same place.
+/// A directory with a lock file on which the process holds an advisory lock. It is removed on drop, or by the next process
+/// that opens a directory of its kind in the same place.
 #[derive(Debug)]
 pub(crate) struct LockedDirectory {
     path: PathBuf,
-    /// Holds the lock until everything is removed.
+    /// Holds the lock until everything has been removed.
     _lock: File,
 }
 
 impl LockedDirectory {
-    /// Makes a hidden directory in `root` for files that are not finished, and removes those that dead processes left
-    /// there.
+    /// Makes a hidden directory in `root` for unfinished files, and removes those that dead processes left there.
     pub fn for_writing(root: &Path) -> io::Result<Self> {
         let directory = Self::create(root, WRITE_PREFIX)?;
         sweep(root, &directory.path, WRITE_PREFIX);
@@ -93,8 +92,8 @@ impl LockedDirectory {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 made => made?,
             }
-            // The lock is taken before the directory gets a name that others look at: no other process ever sees
-            // it without its lock.
+            // The lock is taken before the directory gets a name that other processes look for: none of them ever sees it
+            // without its lock.
             let path = root.join(format!("{prefix}{name}"));
             let locked = locked_file(&unfinished.join(LOCK_FILE)).and_then(|lock| {
                 fs::rename(&unfinished, &path)?;
@@ -113,7 +112,7 @@ impl LockedDirectory {
 
 impl Drop for LockedDirectory {
     fn drop(&mut self) {
-        // What cannot be removed now is removed by the next process that opens the root.
+        // What cannot be removed now is left for the next process that opens the root.
         _ = remove(&self.path);
     }
 }
@@ -152,7 +151,7 @@ fn unusable_root(root: &Path, what: &str, error: &io::Error) -> DataFusionError 
     )
 }
 
-/// Spilled rows are nobody else's business.
+/// Other users must not read spilled rows.
 fn private_directory(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
@@ -164,7 +163,8 @@ fn locked_file(path: &Path) -> io::Result<File> {
     let mut file = File::options().read(true).write(true).create_new(true).open(path)?;
     file.write_all(MARKER)?;
     writeln!(file, "{}", std::process::id())?;
-    // Where a file system has no locks nobody can take this one either, so that nobody removes the directory.
+    // If a file system does not support locks, no other process can take this one either, so no process removes the
+    // directory.
     _ = file.try_lock();
     Ok(file)
 }
@@ -181,14 +181,14 @@ fn sweep(root: &Path, own: &Path, prefix: &str) {
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };
         let path = entry.path();
-        // Not through a symbolic link, and not another user's: with the rights of root one could be led to remove
-        // files elsewhere.
+        // Not through a symbolic link, and not another user's directory: a process with root privileges could otherwise be
+        // made to remove files elsewhere.
         match fs::symlink_metadata(&path) {
             Ok(metadata) if metadata.is_dir() && same_owner(&metadata, &own) => {
                 if name.strip_prefix(prefix).is_some_and(is_pid_and_random) {
                     _ = remove_abandoned(&path);
                 } else if name.strip_prefix(UNFINISHED_PREFIX).is_some_and(is_pid_and_random) && is_old(&metadata) {
-                    // A process died within the moment between making the directory and locking it.
+                    // A process died between making the directory and locking it.
                     _ = remove_abandoned(&path);
                     _ = fs::remove_dir(&path);
                 }
@@ -242,7 +242,7 @@ fn remove_abandoned(path: &Path) -> io::Result<()> {
     remove(path)
 }
 
-/// Removes a directory of ours, the lock file last, so that a removal that is interrupted can be taken up again.
+/// Removes one of our directories. The lock file goes last, so that an interrupted removal can be continued.
 fn remove(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;

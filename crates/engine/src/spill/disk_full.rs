@@ -1,4 +1,4 @@
-//! Turns the failure of a spill write for lack of disk space into a sentence with a remedy.
+//! Turns a spill write that fails for lack of disk space into an error that says how to fix it.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -9,10 +9,10 @@ use datafusion::execution::disk_manager::DiskManager;
 
 use crate::size::Size;
 
-/// What DataFusion's disk manager says when its spill files reach their limit; it gives the error no kind of its own.
+/// The text of DataFusion's disk manager when its spill files reach their limit. The error has no kind of its own.
 const LIMIT_MESSAGE: &str = "exceeded the allowable limit";
 
-/// How deep a chain of causes is followed.
+/// The maximum depth of a chain of causes that is followed.
 const MAX_DEPTH: usize = 32;
 
 /// Why a write failed for lack of space.
@@ -67,7 +67,7 @@ fn shortage(error: &(dyn Error + 'static), depth: usize) -> Option<Shortage> {
     };
     match inner {
         Some(inner) => shortage(inner, depth + 1),
-        // Some wrappers keep only the text of their cause, so the last link of the chain is judged by its text.
+        // Some wrappers keep only the text of their cause, so the last error of the chain is classified by its text.
         None => error.to_string().contains(LIMIT_MESSAGE).then_some(Shortage::Limit),
     }
 }

@@ -1,4 +1,4 @@
-//! Where spill files live, and what to say when they do not fit.
+//! Spill directories, and the errors for a full disk.
 
 mod directory;
 mod disk_full;

@@ -19,16 +19,16 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::depth::{MAX_DEPTH, too_deep};
 
-/// Shorter chains stay as they are: DataFusion's names and types of results must not depend on this.
+/// Shorter chains are left unchanged: the names and types of DataFusion's results must not depend on balancing.
 const LONG_CHAIN: usize = 64;
 
-/// Nodes below one another that a query may have beside joins: what its clauses become.
+/// Nested plan nodes of a query besides joins: the nodes that its clauses become.
 const NODES_OF_A_QUERY: usize = 10;
 
-/// Balances the chains of a statement, and tells how many levels its plan may have.
+/// Balances the chains of a statement, and returns how many levels its plan may have.
 ///
 /// # Errors
-/// A plan error if the statement is deeper than [`MAX_DEPTH`] all the same.
+/// Returns a plan error if the balanced statement is still deeper than [`MAX_DEPTH`].
 pub(super) fn balance(statement: &mut Statement) -> Result<usize> {
     let mut balancing = Balancing::default();
     let visited = super::visit(statement, &mut balancing);
@@ -37,22 +37,22 @@ pub(super) fn balance(statement: &mut Statement) -> Result<usize> {
 
 #[derive(Default)]
 struct Balancing {
-    /// Levels of expressions, queries and set operations around what is visited now.
+    /// Levels of expressions, queries and set operations around the visited node.
     depth: usize,
-    /// The queries around it.
+    /// The queries around the visited node.
     queries: Vec<Around>,
     /// The most levels outside any query.
     deepest: usize,
     /// The sum of the levels of all queries: common table expressions may read one another.
     plan_levels: usize,
-    /// The bodies of recursive common table expressions, by address. Their outermost UNION is no set operation like
-    /// others: its operands are where the recursion starts and what it repeats.
+    /// The bodies of recursive common table expressions, by address. Their outermost UNION is not an ordinary set operation:
+    /// its operands are the initial rows and the repeated query.
     recursive: HashSet<*const Query>,
 }
 
-/// A query around what is visited.
+/// A query around the visited node.
 struct Around {
-    /// The levels around it.
+    /// The levels around the query.
     base: usize,
     /// Levels that its set operations add.
     set_levels: usize,
@@ -118,7 +118,7 @@ impl VisitorMut for Balancing {
     }
 }
 
-/// Something that stands where a tree is while it is taken apart.
+/// A placeholder for a tree while the tree is taken apart.
 pub(super) trait Vacant {
     fn vacant() -> Self;
 }
@@ -135,7 +135,7 @@ impl Vacant for SetExpr {
     }
 }
 
-/// The two operands of a tree whose root is of the chain, or the tree.
+/// The two operands of a tree if its root belongs to the chain; otherwise the tree itself.
 type Split<T> = Result<(T, T), Box<T>>;
 
 /// Makes a balanced tree of a long chain that leans to the left. The operands keep their order.
@@ -158,7 +158,7 @@ fn balance_chain<T: Vacant>(tree: &mut T, split: impl Fn(T) -> Split<T>, join: i
     let mut operands = operands.into_iter();
     let count = operands.len();
     *tree = if count < LONG_CHAIN {
-        // As it was: the first operand lies deepest.
+        // As before: the first operand is the deepest.
         let first = operands.next().unwrap_or_else(T::vacant);
         operands.fold(first, &join)
     } else {
@@ -187,7 +187,7 @@ fn split_binary(expr: Expr, chain: &BinaryOperator) -> Split<Expr> {
     }
 }
 
-/// Balances the set operations of a query, and those below them that are of another kind.
+/// Balances the set operations of a query, and the nested set operations of other kinds.
 fn balance_set_operations(body: &mut SetExpr) {
     // Chains of several kinds lie below one another, as in `a UNION ALL b UNION c`: walk down to the left.
     let mut below = body;
@@ -217,7 +217,7 @@ fn balance_set_operations(body: &mut SetExpr) {
     }
 }
 
-/// Whether operands may be grouped in any way. Those by name are matched by the names of the first.
+/// Whether operands may be grouped in any way. Set operations by name match columns by the names of the first operand.
 fn is_associative(op: SetOperator, quantifier: SetQuantifier) -> bool {
     matches!(
         (op, quantifier),
@@ -235,7 +235,7 @@ fn split_set_operation(tree: SetExpr, chain: SetOperator, quantifier: SetQuantif
     }
 }
 
-/// The levels of set operations in the body of a query. Queries in parentheses below them count for themselves.
+/// The levels of set operations in the body of a query. Nested queries in parentheses are counted separately.
 fn set_operation_levels(body: &SetExpr) -> usize {
     let mut deepest = 0;
     let mut pending = vec![(body, 0)];

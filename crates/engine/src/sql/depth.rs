@@ -4,11 +4,11 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor
 use datafusion::common::{Result, plan_err};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
-/// The most levels of operators, functions, queries and plan nodes below one another that a statement may have once its
-/// chains of `AND`, `OR`, `UNION` and `INTERSECT` are balanced.
+/// The maximum number of nested levels (operators, functions, queries and plan nodes) in a statement after its chains of
+/// `AND`, `OR`, `UNION` and `INTERSECT` are balanced.
 ///
-/// The planner asks for the type of each level of an expression from all levels above it: its time grows with the square of
-/// the depth, to some seconds at this one.
+/// At each level, the planner asks for the types of all levels below it, so its time grows with the square of the depth. At
+/// this depth it takes some seconds.
 pub const MAX_DEPTH: usize = 1000;
 
 /// Refuses a statement.
@@ -30,11 +30,11 @@ pub(super) fn check_depth(plan: &LogicalPlan) -> Result<()> {
     if levels.most_nodes > MAX_DEPTH { too_deep() } else { Ok(()) }
 }
 
-/// The levels of a plan with its expressions, which the optimizer may put into one another, for
-/// [`on_large_stack`](super::on_large_stack). Those of views and prepared statements are among them.
+/// The number of levels of a plan and its expressions, for [`on_large_stack`](super::on_large_stack). The optimizer may nest
+/// the expressions in one another. Levels of views and prepared statements are included.
 ///
 /// # Errors
-/// What walking over a plan fails with.
+/// Returns the errors of walking over a plan.
 pub fn depth(plan: &LogicalPlan) -> Result<usize> {
     let mut levels = Levels::default();
     plan.visit_with_subqueries(&mut levels)?;
@@ -43,7 +43,8 @@ pub fn depth(plan: &LogicalPlan) -> Result<usize> {
 
 #[derive(Default)]
 struct Levels {
-    /// The levels that each node around the one that is visited has with its expressions, and those of this one.
+    /// For each node around the visited one, the number of its levels including its expressions, and the same for the visited
+    /// node.
     nodes: Vec<usize>,
     most_nodes: usize,
     now: usize,

@@ -1,12 +1,12 @@
-//! SQL text on its way to a plan, however long its expressions are.
+//! Plans SQL text with expressions of any length.
 //!
 //! The parser makes a tree as deep as its longest chain of operators: 20,000 `OR`s are 20,000 levels. DataFusion and the
-//! parser walk such trees by recursion, and not every recursion of theirs looks at the stack that is left. So chains of
-//! associative operators are balanced right after parsing ([`parse`]), what stays deeper than [`MAX_DEPTH`] is refused in a
-//! sentence, there and once it is planned ([`plan`]), and everything up to the physical plan runs on a stack that is sure
-//! to suffice ([`on_large_stack`]).
+//! parser walk such trees by recursion, and some of their recursive functions do not check the remaining stack. So this
+//! module balances chains of associative operators right after parsing ([`parse`]), refuses what stays deeper than
+//! [`MAX_DEPTH`] with a clear error, both there and after planning ([`plan`]), and runs everything up to the physical plan on
+//! a stack that is large enough ([`on_large_stack`]).
 //!
-//! [`sql`] does all of it, as `SessionContext::sql` does without:
+//! [`sql`] does all of it in place of `SessionContext::sql`:
 //!
 //! ```
 //! # use datafusion::prelude::SessionContext;
@@ -45,7 +45,7 @@ use crate::memory::execute_logical_plan;
 pub use depth::{MAX_DEPTH, depth};
 pub use stack::on_large_stack;
 
-/// A statement, and what planning it takes.
+/// A parsed statement and the depth that planning it needs.
 #[derive(Debug)]
 pub struct Parsed {
     /// The statement. Its chains of `AND`, `OR`, `UNION` and `INTERSECT` are balanced trees, which mean the same.
@@ -57,8 +57,8 @@ pub struct Parsed {
 /// Parses one statement with the session's dialect.
 ///
 /// # Errors
-/// What the parser fails with, a plan error where the statement is nested deeper than [`MAX_DEPTH`], and an execution error
-/// where there is no address space for the stack.
+/// Returns the errors of the parser, a plan error if the statement is nested deeper than [`MAX_DEPTH`], and an execution
+/// error if there is no address space for the stack.
 pub fn parse(state: &SessionState, text: &str) -> Result<Parsed> {
     let dialect = state.config().options().sql_parser.dialect;
     stack::for_text(text, || {
@@ -70,13 +70,13 @@ pub fn parse(state: &SessionState, text: &str) -> Result<Parsed> {
 
 /// Plans a statement that [`parse`] has parsed, to be polled by [`on_large_stack`].
 ///
-/// `USING` and `NATURAL` are planned as `ON`: what they merge has the value of the side that has the row, wherever it is
-/// named, and `a.k` stays the column of `a`. A row of several values may be on the left of `IN (SELECT …)` in `WHERE`.
+/// `USING` and `NATURAL` are planned as `ON`. A merged column has the value of the side that has the row, wherever it is
+/// named, and `a.k` remains the column of `a`. A row of several values may be on the left of `IN (SELECT …)` in `WHERE`.
 ///
 /// # Errors
-/// What DataFusion fails with, and a plan error where common table expressions make it deeper than [`MAX_DEPTH`].
+/// Returns the errors of DataFusion, and a plan error if common table expressions make the plan deeper than [`MAX_DEPTH`].
 pub async fn plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
-    // Values of a row that are merged columns are known before the row is in a subquery.
+    // Merged columns in a row of values are resolved before the row moves into a subquery.
     merged_columns::write_out(state, &mut statement).await?;
     row_membership::write_out(&mut statement)?;
     let plan = state.statement_to_plan(statement).await?;
@@ -88,7 +88,7 @@ pub async fn plan(state: &SessionState, mut statement: Statement) -> Result<Logi
 /// [`execute_logical_plan`], on a large stack.
 ///
 /// # Errors
-/// Theirs.
+/// Returns the errors of these functions.
 pub async fn sql(context: &SessionContext, text: &str) -> Result<DataFrame> {
     let state = context.state();
     let Parsed { statement, depth } = parse(&state, text)?;

@@ -7,7 +7,8 @@
 //! (a, b) NOT IN (q)   NOT EXISTS (SELECT 1 FROM (q) AS r(x, y) WHERE (a = r.x AND b = r.y) IS NOT FALSE)
 //! ```
 //!
-//! where rows for which it is unknown count as those for which it is false. Elsewhere it is refused.
+//! A row for which the membership is unknown is treated like one for which it is false. Outside `WHERE` such a membership is
+//! refused.
 
 use std::ops::ControlFlow;
 
@@ -67,7 +68,7 @@ impl VisitorMut for Memberships {
     }
 }
 
-/// What a membership of a row is as a condition of WHERE; none for other expressions.
+/// Rewrites a membership of a row as a condition of WHERE. Returns None for other expressions.
 fn existence(membership: &Expr) -> Option<Expr> {
     let Expr::InSubquery { expr: row, subquery, negated } = membership else { return None };
     let Expr::Tuple(values) = row.as_ref() else { return None };

@@ -7,35 +7,36 @@ use std::task::Poll;
 use bytesize::ByteSize;
 use datafusion::common::{Result, exec_err};
 
-/// What planning a statement takes for each of its levels, with room to spare. Pages that are not touched are never there,
-/// but address space is.
+/// Stack bytes for planning each level of a statement, with room to spare. Untouched pages take no memory, only address
+/// space.
 const PLANNING_BYTES_A_LEVEL: usize = 256 << 10;
 
-/// The least that planning gets: views have levels that the statement does not show.
+/// Minimum stack for planning: views add levels that the statement does not show.
 const LEAST_PLANNING_BYTES: usize = 48 << 20;
 
-/// The most that planning gets: levels of several queries are only together in one tree where these read one another.
+/// Maximum stack for planning: the levels of several queries add up in one tree only if the queries read one another.
 const MOST_PLANNING_BYTES: usize = 1 << 30;
 
-/// What parsing takes for each byte of text up to the parser's own limit of nesting, which it checks in large frames.
+/// Stack bytes for parsing each byte of text, up to the parser's own nesting limit; it checks that limit in large stack
+/// frames.
 const PARSING_BYTES_A_LEVEL: usize = 256 << 10;
 const NESTED_PARSING_BYTES: usize = 56 << 20;
 
-/// What a level of the tree takes while it is visited or dropped, for each byte of text; a level has two bytes at least.
+/// Stack bytes for visiting or dropping a level of the tree, for each byte of text. A level has at least two bytes of text.
 const BYTES_OF_STACK_A_BYTE_OF_TEXT: usize = 512;
 
-/// The most that parsing gets.
+/// Maximum stack for parsing.
 const MOST_PARSING_BYTES: usize = 2 << 30;
 
-/// Runs `work`, which parses `text` and drops what comes of it, on a stack in proportion to the text.
+/// Runs `work` on a stack in proportion to `text`. `work` parses the text and drops the result.
 pub(super) fn for_text<T>(text: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let nested = text.len().saturating_mul(PARSING_BYTES_A_LEVEL).min(NESTED_PARSING_BYTES);
     let deep = text.len().saturating_mul(BYTES_OF_STACK_A_BYTE_OF_TEXT).min(MOST_PARSING_BYTES);
     on_stack_of(nested.max(deep), work)
 }
 
-/// Polls `work` on a stack that suffices to plan a statement of this [`depth`](super::Parsed::depth). The stack is there
-/// only while `work` is polled, and only where the thread's own is too small.
+/// Polls `work` on a stack large enough to plan a statement of this [`depth`](super::Parsed::depth). The stack exists only
+/// while `work` is polled, and only if the thread's own stack is too small.
 ///
 /// # Errors
 /// An execution error if there is no address space for the stack, and those of `work`.
@@ -66,9 +67,10 @@ fn on_stack_of<T>(bytes: usize, work: impl FnOnce() -> Result<T>) -> Result<T> {
 /// Whether a stack of this size can be had. `stacker` panics where it cannot.
 #[cfg(unix)]
 fn is_available(bytes: usize) -> bool {
-    // Other threads take memory before the stack is there.
+    // Other threads may take memory before the stack is allocated.
     let bytes = bytes + bytes / 8;
-    // SAFETY: maps fresh pages at an address that the system chooses, which nothing else can refer to, and unmaps just these.
+    // SAFETY: maps fresh pages at an address that the system chooses, so nothing else refers to them, and unmaps exactly
+    // these pages.
     unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let pages = libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_PRIVATE | libc::MAP_ANON, -1, 0);

@@ -1,4 +1,4 @@
-//! The inequalities in the condition of a join, and what they leave to be evaluated for each pair.
+//! The inequalities in the condition of a join, and the rest of the condition, which is evaluated for each pair.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use overspill_join::theta::{BlockSearch, Bound, Comparison, is_ordered};
 
 use crate::hybrid_join::expressions::{Keys, Residual};
 
-/// How many expressions of a block it can be searched by.
+/// The maximum number of sort expressions of a block.
 const MAX_KEYS: usize = 2;
 
 /// The condition of a join, taken apart.
@@ -31,7 +31,7 @@ pub(super) struct Condition {
 #[derive(Debug)]
 struct Part {
     whole: PhysicalExprRef,
-    /// What the part compares, if it is an inequality between an expression of each side.
+    /// The two compared expressions, if the part is an inequality between an expression of each side.
     inequality: Option<Inequality>,
 }
 
@@ -62,12 +62,12 @@ impl Condition {
         Ok(Self { filter: filter.clone(), parts: parts.collect::<Result<_>>()? })
     }
 
-    /// The condition, to be evaluated for pairs.
+    /// The whole condition, to be evaluated for pairs.
     pub fn whole(&self) -> Arc<dyn ResidualFilter> {
         Arc::new(Residual::new(self.filter.clone()))
     }
 
-    /// How blocks of a side are searched; `None` if no inequality helps.
+    /// The way to search blocks of a side; `None` if no inequality helps.
     pub fn search(&self, block: Side) -> Result<Option<BlockSearch>> {
         let keys = self.keys(block);
         if keys.is_empty() {
@@ -99,8 +99,8 @@ impl Condition {
         }))
     }
 
-    /// The expressions by which a block of a side is sorted. The first is one that has bounds from both directions, if
-    /// there is such a one: they leave the fewest positions to look at.
+    /// The sort expressions for blocks of a side. If one of them has bounds from both directions it comes first: such bounds
+    /// leave the fewest positions to look at.
     fn keys(&self, block: Side) -> Vec<PhysicalExprRef> {
         let mut keys: Vec<(PhysicalExprRef, bool, bool)> = vec![];
         for (key, comparison, _) in self.inequalities().map(|inequality| inequality.seen_from(block)) {
@@ -120,7 +120,7 @@ impl Condition {
     }
 }
 
-/// The inequalities by which blocks are searched, as EXPLAIN shows them.
+/// Shows the inequalities that are used to search blocks, for EXPLAIN.
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, Inequality { build, comparison, probe }) in self.inequalities().enumerate() {
@@ -136,7 +136,7 @@ impl fmt::Display for Condition {
     }
 }
 
-/// A part of a condition as an inequality between the sides.
+/// Converts a part of a condition to an inequality between the sides, if it is one.
 fn inequality(
     filter: &JoinFilter,
     part: &PhysicalExprRef,
@@ -168,19 +168,19 @@ fn inequality(
     Ok(is_comparable.then_some(Inequality { build: build_key, comparison: operator, probe: probe_key }))
 }
 
-/// The only side whose columns an expression reads.
+/// The side of an expression that reads columns of one side only.
 fn side_of(filter: &JoinFilter, expression: &PhysicalExprRef) -> Option<JoinSide> {
     let mut sides = collect_columns(expression).into_iter().map(|column| filter.column_indices()[column.index()].side);
     let first = sides.next()?;
     sides.all(|side| side == first).then_some(first)
 }
 
-/// An expression of one side, over the schema of that side and no longer of the filter.
+/// An expression of one side, rewritten from the filter's schema to the schema of that side.
 fn over_side(filter: &JoinFilter, expression: &PhysicalExprRef) -> Result<PhysicalExprRef> {
     with_columns(expression, |column| Ok(filter.column_indices()[column.index()].index))
 }
 
-/// A filter that reads no other columns than its expression does.
+/// A filter that reads only the columns of its expression.
 fn narrowed(filter: &JoinFilter, expression: PhysicalExprRef) -> Result<JoinFilter> {
     let mut used: Vec<usize> = collect_columns(&expression).iter().map(Column::index).collect();
     used.sort_unstable();

@@ -36,14 +36,14 @@ use crate::hybrid_join::memory::JoinMemory;
 use crate::hybrid_join::starting::StartingExecution;
 use crate::hybrid_join::timeline::JoinTimeline;
 
-/// A join without an equality of keys that finishes: on inequalities, on any other condition, or on none.
+/// A join without an equality of keys that finishes: on inequalities, on any other condition, or without a condition.
 ///
-/// The left input is the build side, which all streams share; the right input is the probe side, of which each stream
-/// has a partition. If the build side does not fit in memory it moves to a file, which is read once for each chunk of
-/// the probe side that fits.
+/// The left input is the build side, shared by all streams. The right input is the probe side; each stream reads one of its
+/// partitions. If the build side does not fit in memory it moves to a file, which is read once for each chunk of the probe
+/// side that fits.
 ///
-/// The join is planned by DataFusion as a [`NestedLoopJoinExec`] or [`CrossJoinExec`]. This node keeps the former to ask
-/// it about distribution and what can be pushed through it; it is never executed.
+/// DataFusion plans the join as a [`NestedLoopJoinExec`] or [`CrossJoinExec`]. This node keeps the former for distribution
+/// and what can be pushed through it, but never executes it.
 #[derive(Debug)]
 pub struct ThetaJoinExec {
     plan: NestedLoopJoinExec,
@@ -54,12 +54,12 @@ pub struct ThetaJoinExec {
 }
 
 impl ThetaJoinExec {
-    /// Whether the operator can run this join: both inputs must have an end.
+    /// Whether the operator supports this join: both inputs must be bounded.
     pub fn supports(join: &NestedLoopJoinExec) -> bool {
         !join.left().boundedness().is_unbounded() && !join.right().boundedness().is_unbounded()
     }
 
-    /// Takes a planned nested loop join over.
+    /// Replaces a planned nested loop join.
     ///
     /// # Errors
     /// Fails if the plan is inconsistent.
@@ -168,7 +168,7 @@ impl ThetaJoinExec {
         self.plan.filter().map_or_else(|| "every pair".to_owned(), |filter| filter.expression().to_string())
     }
 
-    /// The inequalities that are searched for, and the ways in which the join may run.
+    /// The inequalities used for searching, and the ways in which the join may run.
     fn details(&self) -> String {
         let strategies = "strategies=[in_memory, blocks]";
         match self.condition.as_ref().map(Condition::to_string).filter(|search| !search.is_empty()) {
@@ -177,7 +177,7 @@ impl ThetaJoinExec {
         }
     }
 
-    /// The same node over another planned join; its metrics stay.
+    /// The same node with another planned join; its metrics are kept.
     fn rewrap(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| match node.downcast_ref::<NestedLoopJoinExec>() {
             Some(join) if Self::supports(join) => Ok(Transformed::yes(Arc::new(Self::try_new(join)?) as _)),

@@ -1,4 +1,4 @@
-//! One execution of a theta join: what its streams share, first of all the build side.
+//! One execution of a theta join: the state that its streams share, above all the build side.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use crate::hybrid_join::memory::JoinMemory;
 use crate::hybrid_join::timeline::{JoinTimeline, LaneName};
 use crate::hybrid_join::to_datafusion;
 
-/// Blocks of fewer rows are sorted where they are; more than that keeps a thread of the runtime for too long.
+/// Blocks of fewer rows are sorted on the current thread; sorting more would block a runtime thread for too long.
 const SORTED_AT_ONCE: usize = 1 << 15;
 
-/// When memory is refused, rows collected so far are put together first if there are as many as this: a finished block
-/// takes less memory than one that is to be sorted.
+/// When memory is refused, the collected rows are first built into a block if there are at least this many: a finished block
+/// takes less memory than an unsorted one.
 const WORTH_FINISHING: usize = 1 << 15;
 
-/// The part of a floor that rows take that are written or read together.
+/// The floor divided by this number is the memory of rows that are written or read together.
 const FILE_BATCH_SHARE: usize = 4;
 
 /// A join and the means to run it, shared by all its streams.
@@ -58,9 +58,9 @@ pub(super) enum Build {
 /// A build side in a file.
 pub(super) struct SpilledBuild {
     pub file: Arc<dyn SpillFile>,
-    /// For each batch of the file the rows that have found a match, if the output depends on them.
+    /// For each batch of the file, the rows that have found a match, if the output depends on them.
     matched: Vec<Arc<MatchedRows>>,
-    /// Pays for `matched`.
+    /// The memory of `matched`.
     _grant: Grant,
 }
 
@@ -72,14 +72,14 @@ impl Build {
 }
 
 impl SpilledBuild {
-    /// The rows of the batch of this number that have found a match.
+    /// The rows of the batch with this number that have found a match.
     pub fn matched(&self, batch: usize) -> Arc<MatchedRows> {
         self.matched.get(batch).cloned().unwrap_or_default()
     }
 }
 
 impl ThetaContext {
-    /// Reads the build side: into memory, or, when that is spent, into a file.
+    /// Reads the build side into memory, or into a file once memory is exhausted.
     async fn read_build(&self, input: SendableRecordBatchStream) -> Result<Build> {
         let phase = self.timeline.lane(LaneName::BuildSide).phase("build");
         let memory = self.memory.unit();
@@ -118,7 +118,7 @@ impl ThetaContext {
                 }
             }
         }
-        // The probe side may need the memory and the files of what fed the build side.
+        // The probe side may need the memory and the files that were used to produce the build side.
         drop(input);
         if builder.rows() > 0 {
             blocks.push(Arc::new(self.finish(builder).await?));
@@ -128,7 +128,7 @@ impl ThetaContext {
         Ok(Build::InMemory(blocks))
     }
 
-    /// Moves a build side to a file: what has been taken in, a batch, and all that is still to come.
+    /// Moves a build side to a file: the collected rows, a batch, and the rest of the input.
     async fn spill(
         &self,
         memory: Arc<UnitMemory>,
@@ -164,7 +164,7 @@ impl ThetaContext {
         BlockBuilder::new(Arc::clone(&self.spec), side, memory)
     }
 
-    /// A task that puts a block together; its result is there at once if the block is small.
+    /// A task that builds a block. If the block is small its result is available at once.
     pub fn finishing(&self, builder: BlockBuilder) -> Finishing {
         let time = self.metrics.build_time.clone();
         let is_small = builder.rows() <= SORTED_AT_ONCE;
@@ -183,8 +183,8 @@ impl ThetaContext {
         self.finishing(builder).block().await
     }
 
-    /// A batch in parts of at most as many rows as an output batch has, and, if they are to be kept in memory or in a
-    /// file beside other rows, of at most a part of the floor.
+    /// Splits a batch into parts of at most an output batch's rows. Parts that are kept in memory or in a file beside other
+    /// rows are also limited to a part of the floor.
     pub fn parts(&self, batch: &RecordBatch, are_kept: bool) -> impl Iterator<Item = RecordBatch> + use<> {
         let (most_bytes, most_rows) = match are_kept {
             true => {
@@ -205,14 +205,14 @@ impl ThetaContext {
     }
 }
 
-/// A block that is being put together.
+/// A block under construction.
 pub(super) enum Finishing {
     Done(Box<Option<Result<Block>>>),
     Running(SpawnedTask<Result<Block>>),
 }
 
 impl Finishing {
-    /// The block. May be dropped on the way and called again, but not once it has given the block.
+    /// Returns the block. The future may be dropped and called again, but not after it has returned the block.
     pub async fn block(&mut self) -> Result<Block> {
         match self {
             Self::Done(block) => {
@@ -268,8 +268,8 @@ pub(super) struct Execution {
     pub inputs: Option<Arc<ProbeInputs<ThetaProbe>>>,
 }
 
-/// The build side, driven by whichever stream polls it; `None` once every stream has asked for it, so that the memory
-/// returns when the last of them is done with it.
+/// The build side, driven by any stream that polls it. `None` once every stream has asked for it, so that its memory is freed
+/// when the last stream is done with it.
 struct UnaskedBuild {
     build: Option<SharedBuild>,
     missing: usize,
@@ -287,7 +287,7 @@ impl Execution {
         Self { context, build: Mutex::new(build), inputs }
     }
 
-    /// The build side; each stream asks once.
+    /// The build side. Each stream asks for it once.
     pub fn build(&self) -> Option<SharedBuild> {
         let mut unasked = self.build.lock();
         unasked.missing = unasked.missing.saturating_sub(1);

@@ -17,15 +17,15 @@ pub(super) struct ThetaMetrics {
     pub input_batches: Count,
     /// The most bytes held at any time, in all streams together.
     pub peak_mem_used: Gauge,
-    /// Build sides that were wholly in memory.
+    /// Build sides that were entirely in memory.
     pub in_memory_joins: Count,
     /// Build sides that were moved to a file.
     pub spilled_joins: Count,
-    /// How often a build side in a file was read to be joined: once for each chunk of the probe side.
+    /// The number of times that a build side in a file was read for joining: once for each chunk of the probe side.
     pub block_passes: Count,
-    /// Taking the build side in and sorting it, without waiting for input.
+    /// Time to read and sort the build side, without waiting for input.
     pub build_time: Time,
-    /// Comparing rows and putting out the result, without waiting for input.
+    /// Time to compare rows and return the result, without waiting for input.
     pub join_time: Time,
     pub disk: DiskMetrics,
 }

@@ -1,7 +1,7 @@
-//! Joins one probe input with the build side, and puts the build rows out afterwards.
+//! Joins one probe input with the build side, and outputs the build rows afterwards.
 //!
-//! Both keep all that they know between two calls in themselves, so that a stream can be given up while it waits and
-//! another can go on where it was.
+//! Both hold all of their state between two calls, so that a stream can be dropped while it waits and another one can
+//! continue its work.
 //!
 //! ```text
 //!   build side in memory:  Idle ──▶ Probing ──▶ Idle …                           a part of a probe batch at a time
@@ -25,8 +25,8 @@ use overspill_join::theta::{Block, BlockBuilder, BlockJoin, MatchedRows, Pushed,
 use super::execution::{Build, Finishing, ThetaContext};
 use crate::hybrid_join::to_datafusion;
 
-/// For how long a stream may keep its thread before it lets others have it, cancellation among them. Batches that are put
-/// out do not count as letting go: whoever takes them may ask for the next at once.
+/// The time for which a stream may keep its thread before it yields, also to cancellation. Returning a batch does not count
+/// as yielding: its consumer may request the next one at once.
 const TURN: Duration = Duration::from_millis(10);
 
 /// How far a probe input has been joined.
@@ -34,35 +34,35 @@ pub(super) struct Progress {
     memory: Arc<UnitMemory>,
     join: BlockJoin,
     state: State,
-    /// Parts of the probe batch that was read last.
+    /// Parts of the last probe batch.
     pending: VecDeque<RecordBatch>,
     /// Whether the input has ended.
     ended: bool,
-    /// When the thread was let go last.
+    /// When the stream last yielded.
     turn: Instant,
 }
 
 enum State {
     Idle,
-    /// Joining probe rows with the blocks of the build side from this number on.
+    /// Joining probe rows with the blocks of the build side, from block `next` on.
     Probing {
         rows: RecordBatch,
         matched: Arc<MatchedRows>,
         next: usize,
     },
-    /// Reading a chunk of the probe side of at most so many bytes.
+    /// Reading a chunk of the probe side of at most `most` bytes.
     Filling {
         builder: BlockBuilder,
         most: usize,
     },
     Finishing(Finishing),
-    /// Joining a chunk of the probe side with the build side, whose batch of this number is next.
+    /// Joining a chunk of the probe side with the build side, from batch `next` of its file on.
     Scanning {
         block: Arc<Block>,
         file: SendableRecordBatchStream,
         next: usize,
     },
-    /// Putting rows of a chunk out by whether they have found a match, from this row on.
+    /// Outputting the rows of a chunk with or without a match, from row `row` on.
     Emitting {
         block: Arc<Block>,
         row: usize,
@@ -153,7 +153,7 @@ impl Progress {
         }
     }
 
-    /// Makes sure that there are rows to be joined; if not, the input has ended.
+    /// Makes sure that there are rows to join; if not, the input has ended.
     async fn has_pending(
         &mut self,
         context: &ThetaContext,
@@ -174,7 +174,7 @@ impl Progress {
         Ok(!self.pending.is_empty())
     }
 
-    /// Begins to join probe rows with the next block, or ends them.
+    /// Starts to join probe rows with the next block, or finishes them.
     fn probe(&mut self, context: &ThetaContext, blocks: &[Arc<Block>]) -> Result<Option<RecordBatch>> {
         if let State::Idle = self.state
             && let Some(rows) = self.pending.pop_front()
@@ -194,7 +194,7 @@ impl Progress {
         Ok(output)
     }
 
-    /// Adds rows to a chunk, and has it finished when it is full.
+    /// Adds rows to a chunk, and finishes it when it is full.
     async fn fill(&mut self, context: &ThetaContext, input: &mut SendableRecordBatchStream) -> Result<()> {
         let has_more = self.has_pending(context, input, true).await?;
         let State::Filling { builder, most } = &mut self.state else { return Ok(()) };
@@ -241,9 +241,9 @@ impl Progress {
     }
 }
 
-/// The build rows that are put out by whether they have found a match, when all probe rows have been seen.
+/// Emits the build rows with or without a match after all probe rows have been read.
 pub(super) struct BuildRows {
-    /// The block and the row in it, or the batch of the file, that is next.
+    /// The next block and the row in it, or the next batch of the file.
     block: usize,
     row: usize,
     file: Option<SendableRecordBatchStream>,
@@ -258,7 +258,7 @@ impl BuildRows {
         Ok(Self { block: 0, row: 0, file })
     }
 
-    /// The next rows, or `None` when all have been put out.
+    /// The next rows, or `None` at the end.
     pub async fn next(&mut self, context: &ThetaContext, build: &Build) -> Result<Option<RecordBatch>> {
         loop {
             let output = match (build, &mut self.file) {

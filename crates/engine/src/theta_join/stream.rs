@@ -16,7 +16,7 @@ use crate::hybrid_join::input::{Next, ProbeInput, Rest, SharedProbe};
 use crate::hybrid_join::output::OutputBatches;
 use crate::hybrid_join::timeline::{Lane, LaneName};
 
-/// What the streams of a theta join leave to each other.
+/// The state that the streams of a theta join pass to each other.
 #[derive(Debug)]
 pub(super) struct ThetaProbe;
 
@@ -26,7 +26,7 @@ impl SharedProbe for ThetaProbe {
     type Work = BuildRows;
 }
 
-/// One output stream of a join: reads, joins, and hands on.
+/// One output stream of a join: reads, joins, and returns batches.
 pub(super) struct ThetaJoinStream {
     context: Arc<ThetaContext>,
     execution: Option<Arc<Execution>>,
@@ -40,12 +40,12 @@ pub(super) struct ThetaJoinStream {
 }
 
 enum State {
-    /// With the probe input, unless the streams share them.
+    /// Includes the probe input, unless the streams share their inputs.
     Start(Option<SendableRecordBatchStream>),
     Joining {
         input: SendableRecordBatchStream,
         progress: Box<Progress>,
-        /// Whether the input has been taken over from a stream that was given up: its output is not wanted.
+        /// Whether the input was taken over from a dropped stream: its output is not needed.
         silent: bool,
         _phase: Span,
     },
@@ -121,7 +121,7 @@ impl ThetaJoinStream {
         }
     }
 
-    /// Reads the build side, or waits for whoever reads it.
+    /// Reads the build side, or waits for the stream that reads it.
     async fn read_build(&mut self) -> Result<()> {
         let Some(build) = self.execution.as_ref().and_then(|execution| execution.build()) else {
             self.state = State::Done;
@@ -134,8 +134,8 @@ impl ThetaJoinStream {
 
     fn start(&mut self) -> Result<()> {
         let State::Start(input) = std::mem::replace(&mut self.state, State::Done) else { return Ok(()) };
-        // Without build rows the probe side need not be read, unless its rows are put out without matches. A stream
-        // that never reads its input ends it for all.
+        // Without build rows the probe side need not be read, unless its unmatched rows are in the output. A stream that
+        // never reads its input ends it for all streams.
         let is_empty = self.build.as_ref().is_none_or(|build| build.is_empty());
         if is_empty && !self.context.spec.join_type.keeps_unmatched_probe() {
             return Ok(());
@@ -190,7 +190,7 @@ impl ThetaJoinStream {
         }
     }
 
-    /// Ends the stream before its time; what it has not read of a shared input is left to the others.
+    /// Ends the stream early. The unread part of a shared input is left to the other streams.
     fn give_up(&mut self) {
         let state = std::mem::replace(&mut self.state, State::Done);
         let Some(inputs) = self.execution.take().and_then(|execution| execution.inputs.clone()) else { return };
@@ -199,7 +199,7 @@ impl ThetaJoinStream {
                 inputs.give_back(ProbeInput { stream: input, abandoned: Some(progress) });
             }
             State::PuttingBuildRowsOut(work) => {
-                // A coalescer that fails to finish has failed to allocate; there is nobody to tell.
+                // If the coalescer fails to finish, it has failed to allocate; the error cannot be reported here.
                 let _ = self.output.finish();
                 let rows = std::iter::from_fn(|| self.output.next()).collect();
                 inputs.hand_over(Rest { work, rows });
@@ -208,7 +208,7 @@ impl ThetaJoinStream {
         }
     }
 
-    /// Ends the stream with an error, which is that of all that share its inputs.
+    /// Ends the stream with an error. All streams that share its inputs end with the same error.
     fn fail(&mut self, error: DataFusionError) -> DataFusionError {
         self.state = State::Done;
         match self.execution.take().and_then(|execution| execution.inputs.clone()) {

@@ -26,10 +26,10 @@ use parking_lot::Mutex;
 use super::lean::LeanColumns;
 use super::{explain, reserve};
 
-/// DataFusion holds rows for its output and for its frames, and both again while it adds a batch.
+/// DataFusion holds rows for its output and for its frames, and copies both while it adds a batch.
 const COPIES: usize = 3;
 
-/// Runs a window over rows without the texts that it does not read, and puts these back beside its results.
+/// Runs a window over rows without the texts that it does not read, and adds these texts back to its results.
 pub(super) fn bounded(
     window: &BoundedWindowAggExec,
     partition: usize,
@@ -78,7 +78,7 @@ pub(super) fn bounded(
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, output)))
 }
 
-/// The rows whose results DataFusion has not put out.
+/// The rows whose results DataFusion has not returned yet.
 struct Rows {
     waiting: VecDeque<RecordBatch>,
     waiting_bytes: usize,
@@ -107,7 +107,7 @@ impl Rows {
         COPIES * self.waiting_bytes + self.kept_bytes
     }
 
-    /// Takes the columns of the first `count` rows out.
+    /// Removes and returns the columns of the first `count` rows.
     fn pop(&mut self, count: usize, schema: &SchemaRef) -> Result<Vec<ArrayRef>> {
         let mut taken = vec![];
         let mut missing = count;
@@ -134,10 +134,10 @@ impl Rows {
     }
 }
 
-/// Tells where partitions of a window begin, of an input that is in the order of its partitions.
+/// Detects where partitions of a window begin in an input that is ordered by partition.
 struct Boundaries {
     keys: Vec<Arc<dyn PhysicalExpr>>,
-    /// The keys of the last row that has come.
+    /// The keys of the last row so far.
     last_keys: Vec<ArrayRef>,
 }
 
@@ -148,7 +148,7 @@ impl Boundaries {
         Self { keys: keys.unwrap_or_default(), last_keys: vec![] }
     }
 
-    /// Whether the last row of a batch belongs to another partition than that of the batch before.
+    /// Whether the last row of a batch belongs to another partition than the last row of the batch before.
     fn starts_partition(&mut self, batch: &RecordBatch) -> Result<bool> {
         let last = batch.slice(batch.num_rows() - 1, 1);
         let keys: Vec<ArrayRef> =
@@ -162,7 +162,7 @@ impl Boundaries {
 /// Hands the rows of a window's input to DataFusion's operator.
 struct Feed {
     properties: Arc<PlanProperties>,
-    /// Until they are asked for.
+    /// The stream, until DataFusion's operator takes it.
     rows: Mutex<Option<SendableRecordBatchStream>>,
 }
 

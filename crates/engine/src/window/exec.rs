@@ -21,8 +21,8 @@ use super::whole::whole_partitions;
 
 /// A window of DataFusion's, with its memory counted.
 ///
-/// It stands for a [`WindowAggExec`] or a [`BoundedWindowAggExec`], which it keeps: it asks it about everything that a plan
-/// tells, and the latter also runs below it.
+/// It replaces a [`WindowAggExec`] or a [`BoundedWindowAggExec`]. It keeps the replaced node and takes all plan properties
+/// from it; a `BoundedWindowAggExec` also runs below it.
 #[derive(Debug)]
 pub struct CountedWindowExec {
     planned: Arc<dyn ExecutionPlan>,
@@ -30,7 +30,7 @@ pub struct CountedWindowExec {
 }
 
 impl CountedWindowExec {
-    /// Takes a window over; `None` if the node is none.
+    /// Replaces a window; `None` if the node is not a window.
     pub fn try_new(planned: &Arc<dyn ExecutionPlan>) -> Option<Self> {
         let is_window = planned.is::<WindowAggExec>() || planned.is::<BoundedWindowAggExec>();
         is_window.then(|| Self { planned: Arc::clone(planned), metrics: ExecutionPlanMetricsSet::new() })

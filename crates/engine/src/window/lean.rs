@@ -1,4 +1,4 @@
-//! Batches in which nothing stands that a window does not read.
+//! Batches without the values that a window does not read.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
 use datafusion::physical_plan::InputOrderMode;
 use datafusion::physical_plan::windows::BoundedWindowAggExec;
 
-/// What becomes of a column of views on its way to a window.
+/// What happens to a view column on its way to a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// A function reads it, or it is no view: it stays.
+    /// A function reads it, or it is not a view column: it is kept.
     Read,
-    /// It orders rows: texts of a few bytes in the same order take its place.
+    /// It orders rows: it is replaced by texts of a few bytes in the same order.
     Orders {
         /// The order of the column.
         descending: bool,
     },
-    /// Nobody reads it: empty texts take its place.
+    /// The window does not read it: it is replaced by empty texts.
     Unread,
 }
 
@@ -32,14 +32,14 @@ enum Role {
 #[derive(Debug)]
 pub(super) struct LeanColumns {
     roles: Vec<Role>,
-    /// Of columns that order rows: how often their value has changed, and the last one.
+    /// For columns that order rows: how often their value has changed, and the last value.
     changes: Vec<(u64, Option<ArrayRef>)>,
 }
 
 impl LeanColumns {
-    /// What can be replaced for a window: texts in columns that are no arguments of its functions. The filters of
-    /// aggregates cannot be asked for, so that a window with an aggregate keeps all columns; and so does one whose input
-    /// is not in the order of its keys, where equal values need not follow each other.
+    /// Finds the columns that can be replaced: texts that are not arguments of the window's functions. The filters of
+    /// aggregates are not accessible, so a window with an aggregate keeps all columns. So does a window whose input is not in
+    /// the order of its keys, where equal values need not be adjacent.
     pub fn of(window: &BoundedWindowAggExec) -> Self {
         let fields = window.input().schema();
         let fields = fields.fields();
@@ -60,13 +60,13 @@ impl LeanColumns {
         Self { roles, changes }
     }
 
-    /// Whether texts stay that DataFusion will hold as long as a partition of the window lasts.
+    /// Whether texts remain that DataFusion will hold until the partition of the window ends.
     pub fn keeps_views(&self, batch: &RecordBatch) -> bool {
         let is_view = |column: &ArrayRef| matches!(column.data_type(), DataType::Utf8View | DataType::BinaryView);
         batch.columns().iter().zip(&self.roles).any(|(column, role)| is_view(column) && *role == Role::Read)
     }
 
-    /// The batch without what is not read.
+    /// The batch without the values that the window does not read.
     pub fn apply(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
         let columns = batch.columns().iter().zip(&self.roles).zip(&mut self.changes);
         let columns = columns.map(|((column, role), changes)| match role {
@@ -74,13 +74,13 @@ impl LeanColumns {
             Role::Orders { descending } => stand_in(column, *descending, changes),
             Role::Unread => Ok(texts(column, |_| String::new())),
         });
-        // Without columns there are still rows.
+        // A batch without columns still has rows.
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         Ok(RecordBatch::try_new_with_options(batch.schema(), columns.collect::<Result<_>>()?, &options)?)
     }
 }
 
-/// Marks the columns of views that a function orders by or reads.
+/// Marks the view columns that a function orders by or reads.
 fn mark(roles: &mut [Role], function: &dyn WindowExpr) {
     let order = function.order_by().iter().map(|key| (&key.expr, key.options.descending));
     let keys = order.chain(function.partition_by().iter().map(|key| (key, false)));
@@ -104,7 +104,7 @@ fn read(roles: &mut [Role], expression: &Arc<dyn PhysicalExpr>) {
     }
 }
 
-/// Texts in the order of those of a column whose rows come in order, which views hold without a buffer.
+/// Texts in the same order as the values of an ordered column. Views hold them inline, without a buffer.
 fn stand_in(column: &ArrayRef, descending: bool, changes: &mut (u64, Option<ArrayRef>)) -> Result<ArrayRef> {
     let (count, last) = changes;
     let rows = column.len();

@@ -1,9 +1,9 @@
-//! Windows whose memory is counted.
+//! Windows with memory accounting.
 //!
-//! DataFusion's windows reserve nothing. The one for frames that end after the current row gathers its whole input
-//! before it begins; the other copies rows from batch to batch, and with them the buffers of all texts that it has ever
-//! seen. [`CountedWindowExec`] reserves what is held, works on whole partitions of the window as soon as they are there,
-//! and keeps texts that no function reads away from DataFusion.
+//! DataFusion's windows reserve no memory. The one for frames that end after the current row gathers its whole input before
+//! it begins; the other copies rows from batch to batch, and with them the buffers of all texts that it has ever seen.
+//! [`CountedWindowExec`] reserves the memory that it holds, computes each partition of the window as soon as it is complete,
+//! and does not pass DataFusion the texts that no function reads.
 
 mod bounded;
 mod exec;
@@ -24,7 +24,7 @@ fn reserve(pool: &Arc<dyn MemoryPool>, partition: usize) -> MemoryReservation {
     MemoryConsumer::new(format!("CountedWindow[{partition}]")).register(pool)
 }
 
-/// Says what a window needs memory for, and how to ask for less.
+/// Adds to an error what the window needs memory for, and how to use less.
 fn explain(error: DataFusionError, bytes: usize, held: &str) -> DataFusionError {
     error.context(format!(
         "A window function keeps {held} in memory, here {}, and cannot move them to disk; raise the memory limit, select \

@@ -22,10 +22,10 @@ use overspill_join::memory::compact;
 
 use super::{explain, reserve};
 
-/// What the result of a window function takes a row, in bytes; that of a text takes more.
+/// Bytes per row of a window function's result. A text result takes more.
 const RESULT_BYTES: usize = 16;
 
-/// Rows are there twice while those of several batches become one.
+/// Rows are held twice while several batches are concatenated.
 const COPIES: usize = 2;
 
 /// Runs a window over an input that is ordered by the partitions of the window.
@@ -63,16 +63,16 @@ struct WholePartitions {
     input_schema: SchemaRef,
     schema: SchemaRef,
     functions: Vec<Arc<dyn WindowExpr>>,
-    /// What the window partitions by.
+    /// The `PARTITION BY` expressions of the window.
     keys: Vec<PhysicalSortExpr>,
     batch_rows: usize,
     reservation: MemoryReservation,
-    /// Rows of the partition that may still get more.
+    /// Rows of the partition that may still grow.
     held: Vec<RecordBatch>,
     held_bytes: usize,
-    /// The keys of the last row that has come.
+    /// The keys of the last row so far.
     last_keys: Vec<ArrayRef>,
-    /// What has been computed; sliced out of one batch, for which memory is reserved until the last slice has gone.
+    /// The computed result, returned in slices of one batch. Its memory is reserved until the last slice has been returned.
     output: VecDeque<RecordBatch>,
     metrics: BaselineMetrics,
 }
@@ -100,7 +100,7 @@ impl WholePartitions {
         }
     }
 
-    /// Takes a batch in, and computes the partitions that it completes.
+    /// Adds a batch, and computes the partitions that it completes.
     fn take(&mut self, batch: RecordBatch) -> Result<()> {
         let mut rest = batch.clone();
         if let Some(complete) = self.start_of_last_partition(&batch)? {
@@ -115,7 +115,7 @@ impl WholePartitions {
         self.reserve()
     }
 
-    /// The row of a batch at which its last partition begins; `None` if it goes on with that of the last batch, or is the
+    /// The row of a batch at which its last partition begins. `None` if that partition continues the last batch's, or is the
     /// first of all.
     fn start_of_last_partition(&mut self, batch: &RecordBatch) -> Result<Option<usize>> {
         let rows = batch.num_rows();
@@ -132,7 +132,7 @@ impl WholePartitions {
         Ok((start > 0).then(|| start - before))
     }
 
-    /// Computes whole partitions.
+    /// Computes complete partitions.
     fn compute(&mut self, batches: Vec<RecordBatch>) -> Result<()> {
         let _timer = self.metrics.elapsed_compute().timer();
         let rows = concat_batches(&self.input_schema, &batches)?;
@@ -156,7 +156,7 @@ impl WholePartitions {
         self.reserve()
     }
 
-    /// Reserves what is held, and what computing it takes.
+    /// Reserves memory for the rows that are held and for computing their results.
     fn reserve(&self) -> Result<()> {
         let rows: usize = self.held.iter().map(RecordBatch::num_rows).sum();
         let output = self.output.front().map_or(0, get_record_batch_memory_size);

@@ -1,4 +1,4 @@
-//! Where files are to come to lie, and what may lie there already.
+//! The destination of files, and the checks of what is already there.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs;
@@ -9,25 +9,25 @@ use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::object_store::local::LocalFileSystem;
 
-/// What a statement makes of the files that it writes.
+/// The kind of output that a statement writes.
 #[derive(Debug, Clone)]
 pub(crate) enum Destination {
-    /// One file, which replaces what has its name.
+    /// One file, which replaces a file of the same name.
     File(PathBuf),
     /// All files of a folder.
     Folder {
         path: PathBuf,
-        /// How the names of the files end.
+        /// The extension of the files.
         extension: String,
-        /// Whether files with this extension that are there already may be replaced.
+        /// Whether existing files with this extension may be replaced.
         overwrites: bool,
     },
-    /// Further files of a folder.
+    /// Additional files of a folder.
     Table(PathBuf),
 }
 
 impl Destination {
-    /// The path of this machine that a URL names; `None` if it names none.
+    /// The local path of a URL; `None` if it names none.
     pub fn local_path(url: &ListingTableUrl) -> Option<PathBuf> {
         (url.scheme() == "file").then(|| LocalFileSystem::new().path_to_filesystem(url.prefix()).ok()).flatten()
     }
@@ -38,13 +38,13 @@ impl Destination {
         }
     }
 
-    /// Where it is once symbolic links are followed.
+    /// The destination after symbolic links are resolved.
     pub fn resolved(&self) -> PathBuf {
         fs::canonicalize(self.path()).unwrap_or_else(|_| self.path().to_path_buf())
     }
 
-    /// The directory below which files can be written aside, so that moving them is a rename: the nearest above the
-    /// destination that exists and is on the same file system.
+    /// The directory for writing files aside, so that moving them is a rename: the nearest one above the destination that
+    /// exists and is on the same file system.
     pub fn anchor(&self) -> PathBuf {
         let path = self.resolved();
         let above = path.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
@@ -54,7 +54,7 @@ impl Destination {
         }
     }
 
-    /// Refuses what must not be replaced.
+    /// Refuses destinations that must not be replaced.
     pub fn check(&self) -> Result<()> {
         let path = self.path();
         let found = match fs::metadata(path) {
@@ -69,7 +69,7 @@ impl Destination {
             Self::File(_) if !found.is_file() => {
                 exec_err!("{self} cannot be written: it is a device or a pipe, and COPY makes files")
             }
-            // A file that must not be written is not replaced, either.
+            // A read-only file is not replaced, either.
             Self::File(_) => match fs::OpenOptions::new().write(true).open(path) {
                 Ok(_) => Ok(()),
                 Err(error) => exec_err!("{self} cannot be written: {error}"),
@@ -77,7 +77,7 @@ impl Destination {
             Self::Folder { .. } | Self::Table(_) if !found.is_dir() => {
                 exec_err!("{self} cannot be written: it is a file, and not a folder")
             }
-            // Nor is what is in a folder that must not be written.
+            // Nor are files in a read-only folder.
             Self::Folder { .. } | Self::Table(_) if let Err(error) = may_write(path) => {
                 exec_err!("{self} cannot be written: {error}")
             }
@@ -86,7 +86,7 @@ impl Destination {
         }
     }
 
-    /// Whether a folder has files, beside those that are hidden in it and stay.
+    /// Whether a folder has files, not counting the hidden ones, which stay.
     pub fn has_files(&self) -> io::Result<bool> {
         find_file(self.path(), 0, &|_| true).map(|found| found.is_some())
     }
@@ -127,9 +127,9 @@ impl Display for Destination {
     }
 }
 
-/// A file in `folder`, which lies `depth` folders below the destination, or below whose name is `wanted`. What is hidden in
-/// the destination itself does not count, as it stays; whatever is hidden further below is found. Symbolic links are
-/// files, wherever they lead.
+/// Finds a file in `folder` or below it that `wanted` accepts by its name. `folder` is `depth` folders below the destination.
+/// Hidden entries of the destination itself do not count, as they stay; hidden entries further below are always found.
+/// Symbolic links count as files, whatever they lead to.
 fn find_file(folder: &Path, depth: usize, wanted: &dyn Fn(&str) -> bool) -> io::Result<Option<PathBuf>> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -153,7 +153,7 @@ fn find_file(folder: &Path, depth: usize, wanted: &dyn Fn(&str) -> bool) -> io::
     Ok(None)
 }
 
-/// Refuses a folder in which this process must not make files.
+/// Refuses a folder if this process must not create files in it.
 #[cfg(target_os = "linux")]
 fn may_write(folder: &Path) -> io::Result<()> {
     use rustix::fs::{Access, access};

@@ -20,10 +20,10 @@ use super::destination::Destination;
 use super::staging::Staging;
 use super::store::context_with_staging;
 
-/// Runs a sink that writes files, and puts the files in place when it has succeeded.
+/// Runs a sink that writes files, and puts the files in place if it succeeds.
 ///
-/// Its result is the sink's: the number of rows that were written. When the sink fails, or the stream is dropped, the files
-/// are removed, and the destination is as it was.
+/// It returns the sink's result, the number of rows written. If the sink fails, or the stream is dropped, the files are
+/// removed, and the destination is unchanged.
 #[derive(Debug)]
 pub(super) struct WriteAsideExec {
     sink: Arc<dyn ExecutionPlan>,
@@ -85,7 +85,7 @@ impl ExecutionPlan for WriteAsideExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let store = context.runtime_env().object_store(ObjectStoreUrl::local_filesystem())?;
-        // A program may have put something else in the place of this machine's files.
+        // A program may have replaced the object store for this machine's files.
         if !store.to_string().starts_with("LocalFileSystem") {
             return self.sink.execute(partition, context);
         }
@@ -99,7 +99,7 @@ impl ExecutionPlan for WriteAsideExec {
     }
 }
 
-/// Gives files up on drop; those that are in place stay.
+/// Abandons files on drop; files that are already in place stay.
 struct GiveUp(Arc<Staging>);
 
 impl Drop for GiveUp {
@@ -126,7 +126,7 @@ async fn write(
     drop(stream);
     let finished = Arc::clone(&staging.0);
     spawn_blocking(move || finished.commit()).await.map_err(interrupted)??;
-    // Tables over these folders have other files now.
+    // Tables over these folders now have other files.
     if let Some(files) = context.runtime_env().cache_manager.get_list_files_cache() {
         files.clear();
     }

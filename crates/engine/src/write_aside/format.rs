@@ -18,10 +18,10 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::destination::Destination;
 use super::exec::WriteAsideExec;
 
-/// The option of `COPY` that lets it replace the files of a folder. DataFusion puts `format.` before options without a dot.
+/// The option of `COPY` that lets it replace the files of a folder. DataFusion adds `format.` to options without a dot.
 const OVERWRITE: &str = "format.overwrite";
 
-/// Makes a format whose files are written aside, and takes the option `overwrite`.
+/// Makes a format that writes its files aside and accepts the option `overwrite`.
 #[derive(Debug)]
 pub(crate) struct WrittenAside {
     format: Arc<dyn FileFormatFactory>,
@@ -59,18 +59,18 @@ impl FileFormatFactory for WrittenAside {
     }
 }
 
-/// A format that writes files aside, and does everything else as another does.
+/// A format that writes files aside, and otherwise behaves like the format it wraps.
 #[derive(Debug)]
 pub(super) struct AsideFormat {
     format: Arc<dyn FileFormat>,
     statement: Statement,
 }
 
-/// What writes the files.
+/// The format that writes the files.
 #[derive(Debug, Clone, Copy)]
 enum Statement {
     Copy {
-        /// Files that are in the folder are replaced.
+        /// Whether existing files in the folder are replaced.
         overwrites: bool,
     },
     Insert,
@@ -82,7 +82,7 @@ impl AsideFormat {
         Self { format, statement: Statement::Insert }
     }
 
-    /// How the names of a table's files end, if all of them end alike.
+    /// The common extension of a table's files, if there is one.
     fn extension_of(&self, files: &FileGroup) -> Option<String> {
         let compression = self.format.compression_type().map(|compression| compression.get_ext()).unwrap_or_default();
         let names = files.iter().filter_map(|file| file.object_meta.location.filename());

@@ -1,4 +1,4 @@
-//! The files of one statement, from the first byte to their places.
+//! The files of one statement, from the first byte until they are in place.
 
 use std::fs::{self, DirEntry, File, TryLockError};
 use std::io::{self, ErrorKind};
@@ -17,18 +17,18 @@ use crate::spill::LockedDirectory;
 #[derive(Debug)]
 pub(super) struct Staging {
     destination: Destination,
-    /// Where the destination is, once symbolic links are followed.
+    /// The destination after symbolic links are resolved.
     place: PathBuf,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// `None` once the files are in place, or given up.
+    /// `None` once the files are in place, or abandoned.
     directory: Option<LockedDirectory>,
-    /// Where file `N.part` of the directory is to be.
+    /// The final path of the directory's file `N.part`.
     files: Vec<PathBuf>,
-    /// What the first write that failed says.
+    /// The error of the first write that failed.
     failure: Option<String>,
 }
 
@@ -36,12 +36,12 @@ impl Staging {
     /// Makes a directory for the files of a statement.
     ///
     /// # Errors
-    /// When something at the destination must not be replaced, or the directory cannot be made.
+    /// Fails if something at the destination must not be replaced, or if the directory cannot be made.
     pub fn open(destination: Destination) -> Result<Self> {
         destination.check()?;
         let anchor = destination.anchor();
         let directory = LockedDirectory::for_writing(&anchor).or_else(|error| {
-            // Files that come into a folder need no rights above it.
+            // Adding files to a folder needs no permissions above it.
             let place = destination.resolved();
             let is_denied = matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem);
             let is_folder = !matches!(destination, Destination::File(_)) && place.is_dir();
@@ -57,9 +57,9 @@ impl Staging {
         Ok(Self { place: destination.resolved(), destination, state: Mutex::new(state) })
     }
 
-    /// Opens a file that is to be at `path`.
+    /// Opens a file for the final path `path`.
     pub fn create(&self, path: PathBuf) -> io::Result<File> {
-        // Under the lock, so that no file comes into being after the statement was given up.
+        // Under the lock, so that no file is created after the statement was abandoned.
         let mut state = self.state.lock();
         let directory = state.directory.as_ref().ok_or_else(|| io::Error::other("the statement was given up"))?;
         let known = state.files.iter().position(|file| *file == path);
@@ -70,7 +70,7 @@ impl Staging {
         Ok(file)
     }
 
-    /// Remembers why a write failed.
+    /// Records why a write failed.
     pub fn remember(&self, error: &io::Error) {
         self.state.lock().failure.get_or_insert_with(|| match error.kind() {
             ErrorKind::StorageFull => "the disk is full".to_owned(),
@@ -80,7 +80,7 @@ impl Staging {
         });
     }
 
-    /// Tells what a failure of the sink comes from.
+    /// Replaces an error of the sink by the write failure that caused it.
     pub fn explain(&self, error: DataFusionError) -> DataFusionError {
         match &self.state.lock().failure {
             Some(failure) => {
@@ -90,7 +90,7 @@ impl Staging {
         }
     }
 
-    /// Removes the files that are not in place.
+    /// Removes the files that are not yet in place.
     pub fn give_up(&self) {
         let directory = self.state.lock().directory.take();
         drop(directory);
@@ -105,11 +105,11 @@ impl Staging {
         drop(state);
         let placed = match &self.destination {
             Destination::File(_) => self.place_file(&directory, &files),
-            // Another statement may move files there now, or a folder to its place.
+            // Another statement may be moving files there now, or a folder to its place.
             Destination::Table(_) => locked_folder(&self.place).and_then(|_lock| self.place_each(&directory, &files)),
             Destination::Folder { overwrites, .. } => match locked_folder(&self.place) {
                 Ok(_lock) => {
-                    // It may have written files in the meantime.
+                    // The other statement may have written files in the meantime.
                     self.destination.check()?;
                     self.place_folder(&directory, &files, *overwrites)
                 }
@@ -148,8 +148,8 @@ impl Staging {
         Ok(())
     }
 
-    /// Makes a folder of the files, and puts it in place by a rename. A folder without files stays the one that it is, as it
-    /// may be the working directory of a process, and has an owner and rights: the files are moved into it.
+    /// Makes a folder of the files, and puts it in place by a rename. A folder without files is not replaced, as it may be
+    /// the working directory of a process and has an owner and permissions: the files are moved into it.
     fn place_folder(&self, directory: &LockedDirectory, files: &[PathBuf], overwrites: bool) -> io::Result<()> {
         let exists = self.place.is_dir();
         if exists && !self.destination.has_files()? {
@@ -176,15 +176,16 @@ impl Staging {
             fs::set_permissions(&new, fs::metadata(&self.place)?.permissions())?;
             exchange(&new, &self.place, &replaced(directory, parent(&self.place)))?;
         } else {
-            // Another statement may have made the folder since: a full one is refused by the file system.
+            // Another statement may have made the folder since: the file system refuses to replace a full one.
             fs::rename(&new, &self.place)?;
         }
         moves.keep();
         Ok(())
     }
 
-    /// Moves what is in a folder aside and new files in its place, one by one: where something hidden is in the folder, which
-    /// stays. That may be the directory of the new files itself, if the folder is the root of a file system.
+    /// Moves the files of a folder aside and new files into their place, one by one. This is used if the folder contains
+    /// something hidden, which stays. That may be the directory of the new files itself, if the folder is the root of a file
+    /// system.
     fn replace_each<'e>(
         &self,
         directory: &LockedDirectory,
@@ -214,7 +215,7 @@ impl Staging {
     }
 }
 
-/// A lock on a folder, so that each of several statements that move files into it finds all files of the one before. None if
+/// A lock on a folder, so that each of several statements that move files into it sees all files of the previous one. None if
 /// there is no such folder.
 fn locked_folder(path: &Path) -> io::Result<Option<File>> {
     const LONGEST: Duration = Duration::from_secs(5);
@@ -226,15 +227,16 @@ fn locked_folder(path: &Path) -> io::Result<Option<File>> {
             Err(error) => return Err(error),
         };
         match folder.try_lock() {
-            // A statement that had it may have put another folder in its place.
+            // The previous holder of the lock may have put another folder in its place.
             Ok(()) if is_at(&folder, path)? => return Ok(Some(folder)),
             Ok(()) => continue,
-            // Moves take milliseconds. Who holds the lock for longer is another program, perhaps the one that started this one.
+            // Moves take milliseconds. If the lock is held for longer, its holder is another program, perhaps the one that
+            // started this one.
             Err(TryLockError::WouldBlock) if start.elapsed() < LONGEST => thread::sleep(Duration::from_millis(1)),
             Err(TryLockError::WouldBlock) => {
                 return Err(io::Error::new(ErrorKind::WouldBlock, "another program holds a lock on the folder"));
             }
-            // The file system has no locks.
+            // The file system does not support locks.
             Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => return Ok(Some(folder)),
             Err(TryLockError::Error(error)) => return Err(error),
         }
@@ -262,14 +264,15 @@ fn part(directory: &LockedDirectory, number: usize) -> PathBuf {
     directory.path().join(format!("{number}.part"))
 }
 
-/// Where in `folder` replaced files are for a moment. Should the process be killed then, they are not removed later, as the
-/// directory of unfinished files is.
+/// The path in `folder` for replaced files, which are there for a moment. If the process is killed at that moment they are
+/// not removed later, unlike the directory of unfinished files.
 fn replaced(directory: &LockedDirectory, folder: &Path) -> PathBuf {
     let name = directory.path().file_name().unwrap_or_default().to_string_lossy();
     folder.join(name.replace("-write-", "-replaced-"))
 }
 
-/// Removes what new files have replaced. They are in place: what cannot be removed is no error of the statement.
+/// Removes the files that new files have replaced. The new files are in place, so a failure to remove the old ones is not an
+/// error of the statement.
 fn remove_replaced(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder) {
         tracing::warn!("'{}', which has been replaced, cannot be removed: {error}", folder.display());
@@ -280,7 +283,7 @@ fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
 }
 
-/// Changes to the file system that are taken back on drop, the last first, unless they are kept.
+/// Changes to the file system that are undone on drop, in reverse order, unless they are kept.
 #[derive(Debug, Default)]
 struct Moves {
     done: Vec<Move>,
@@ -293,7 +296,7 @@ enum Move {
 }
 
 impl Moves {
-    /// Makes a directory, and those above it.
+    /// Makes a directory and its parents.
     fn make(&mut self, path: &Path) -> io::Result<()> {
         let missing: Vec<_> = path.ancestors().take_while(|folder| !folder.exists()).collect();
         for folder in missing.into_iter().rev() {
@@ -307,7 +310,7 @@ impl Moves {
         Ok(())
     }
 
-    /// Renames a file to a name that is free.
+    /// Renames a file to an unused name.
     fn move_new(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         if fs::symlink_metadata(to).is_ok() {
             return Err(io::Error::new(ErrorKind::AlreadyExists, format!("'{}' is there already", to.display())));
@@ -325,7 +328,7 @@ impl Moves {
 impl Drop for Moves {
     fn drop(&mut self) {
         for step in self.done.drain(..).rev() {
-            // Nothing more can be done about one that fails.
+            // A change that cannot be undone is left as it is.
             _ = match step {
                 Move::Made(folder) => fs::remove_dir(folder),
                 Move::Renamed { from, to } => fs::rename(to, from),
@@ -334,17 +337,17 @@ impl Drop for Moves {
     }
 }
 
-/// Puts one folder in the place of another and removes that. `aside` is where the other may be in between.
+/// Replaces the folder `old` by `new` and removes the old one, which may be at `aside` in between.
 fn exchange(new: &Path, old: &Path, aside: &Path) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::{CWD, RenameFlags, renameat_with};
         use rustix::io::Errno;
         match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
-            // The file system cannot.
+            // The file system does not support an exchange.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
             Err(error) => return Err(error.into()),
-            // What was there goes with the directory of unfinished files.
+            // The previous content is removed with the directory of unfinished files.
             Ok(()) => return Ok(()),
         }
     }

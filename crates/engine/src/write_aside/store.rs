@@ -1,4 +1,4 @@
-//! An object store that writes files aside and reads where they are.
+//! An object store that writes files aside and reads files from their final places.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs::File;
@@ -23,7 +23,7 @@ use url::Url;
 
 use super::staging::Staging;
 
-/// The context with a store for files of this machine that writes to `staging`.
+/// The context with a store for local files that writes to `staging`.
 pub(super) fn context_with_staging(context: &TaskContext, staging: &Arc<Staging>) -> Result<Arc<TaskContext>> {
     let mut runtime = context.runtime_env().as_ref().clone();
     let files = runtime.object_store(ObjectStoreUrl::local_filesystem())?;
@@ -41,7 +41,7 @@ pub(super) fn context_with_staging(context: &TaskContext, staging: &Arc<Staging>
     )))
 }
 
-/// The stores of a session, with another for files of this machine.
+/// The stores of a session, with another store for local files.
 #[derive(Debug)]
 struct StagingRegistry {
     stores: Arc<dyn ObjectStoreRegistry>,
@@ -120,12 +120,12 @@ impl ObjectStore for StagingStore {
     }
 }
 
-/// A file that is being written.
+/// A file being written.
 #[derive(Debug)]
 struct Part {
     file: Arc<Mutex<File>>,
     staging: Arc<Staging>,
-    /// Where the next bytes go.
+    /// The position of the next bytes.
     end: u64,
 }
 
@@ -148,7 +148,7 @@ impl MultipartUpload for Part {
     }
 
     async fn abort(&mut self) -> StoreResult<()> {
-        // All files of the statement go.
+        // All files of the statement are removed.
         Ok(())
     }
 }

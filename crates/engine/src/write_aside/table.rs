@@ -1,4 +1,4 @@
-//! The tables of files, with `INSERT`s whose files are written aside.
+//! Tables of files with `INSERT`s that write aside.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::destination::Destination;
 use super::format::AsideFormat;
 
-/// A folder of files as the target of an `INSERT`: its new files come to lie there when all of them are complete, and
-/// their names end as those of the files that are there.
+/// A folder of files as the target of an `INSERT`: its new files are moved there when all of them are complete, and get the
+/// extension of the existing files.
 #[derive(Debug)]
 pub struct AppendedAside {
     table: Arc<dyn TableProvider>,
-    /// The same table, whose format writes aside.
+    /// The same table with a format that writes aside.
     aside: ListingTable,
 }
 
 impl AppendedAside {
-    /// Makes the target of a [`ListingTable`]; `None` if the table is another, or no folder of this machine.
+    /// Makes the target of a [`ListingTable`]; `None` if the table is of another type, or not a local folder.
     pub fn new(table: Arc<dyn TableProvider>) -> Option<Self> {
         let listing = table.downcast_ref::<ListingTable>()?;
         Destination::local_path(listing.table_paths().first()?)?;
         let mut options = listing.options().clone();
         options.format = Arc::new(AsideFormat::of_table(options.format));
-        // The last columns are those of the folders.
+        // The last columns are the partition columns.
         let schema = table.schema();
         let of_files = schema.fields().len() - options.table_partition_cols.len();
         let of_files = Schema::new_with_metadata(schema.fields()[..of_files].to_vec(), schema.metadata().clone());
@@ -54,7 +54,7 @@ impl TableProvider for AppendedAside {
         self.table.table_type()
     }
 
-    // As `async_trait` would expand it, so that no future holds expressions: see `ReservedMemTable`.
+    // Written as `async_trait` would expand it, so that no future holds expressions: see `ReservedMemTable`.
     fn scan<'s, 'session, 'columns, 'filters, 'async_trait>(
         &'s self,
         state: &'session dyn Session,

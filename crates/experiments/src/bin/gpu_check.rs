@@ -1,5 +1,5 @@
-//! Everything that only a real GPU can tell, in one program that needs nothing but the driver: kernels against references,
-//! then the experiments. `scripts/gpu-check` runs it on a machine with a GPU.
+//! Checks and measurements that require a real GPU, in one program that depends only on the driver: it compares kernels with
+//! references, then runs the experiments. `scripts/gpu-check` runs it on a machine with a GPU.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -68,7 +68,7 @@ struct Report {
     seconds: f64,
 }
 
-/// A driver that takes longer to map a few pages hangs.
+/// If mapping a few pages takes longer, the driver is considered to hang.
 const MAPPING_PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Without a GPU there is nothing to check.
+/// Opens the device. A missing GPU is an error, as there is nothing to check.
 fn open(device: &DeviceArgs) -> Result<Machine> {
     let machine = device.open()?;
     match &machine.gpu {
@@ -169,7 +169,7 @@ fn run(arguments: &RunArgs) -> Result<bool> {
     Ok(report.checks.iter().all(|check| check.failure.is_none()) && report.left_out.is_empty())
 }
 
-/// This program again, to find out in a process of its own whether the driver maps CPU pages.
+/// A command that runs this program in another process to find out whether the driver maps CPU pages.
 fn this_program(arguments: &RunArgs) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap_or_default());
     command.arg("mapping").arg("--gpu").arg(arguments.device.gpu.to_string());

@@ -1,4 +1,4 @@
-//! Fills a table that both processors read.
+//! Builds a hash table that both processors read.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,15 +9,15 @@ use overspill_machine::Result;
 use crate::device::{BuildColumns, DeviceCount, DeviceRequest, GpuStrategy, HostColumns};
 use crate::parallel::in_parallel;
 
-/// Rows that a thread of the CPU takes at a time, and the GPU.
+/// Rows that a CPU thread takes at a time, and rows that the GPU takes at a time.
 const MORSEL: u64 = 1 << 14;
 const BATCH: u64 = 1 << 19;
 
-/// Keys whose cache misses overlap.
+/// Number of keys whose cache misses overlap.
 const TOGETHER: usize = 64;
 
-/// Fills a table in CPU memory on so many threads, and by the GPU where its link has system-wide atomics and keys are not
-/// grouped. Returns how many rows the table could not take.
+/// Fills a table in CPU memory with `threads` CPU threads. The GPU helps if its link has system-wide atomics and the table is not
+/// multi-value. Returns the number of rows that the table could not hold.
 ///
 /// # Errors
 /// If the GPU fails.
@@ -33,7 +33,7 @@ pub(crate) fn build_together(
     match table.build_shared(threads)? {
         SharedBuild::Slots(slots, kernel) => {
             let left = insert(request, slots, kernel.as_ref(), columns, threads)?;
-            // Of a table that takes other keys there is more to say.
+            // If rows are left, the table of the next kind reports its own reason.
             if kernel.is_none() && left == 0 {
                 note("the link to the GPU has no system-wide atomics");
             }
@@ -47,7 +47,7 @@ pub(crate) fn build_together(
     }
 }
 
-/// Who fills slots.
+/// A worker that fills slots.
 enum Worker<'a> {
     Thread,
     Gpu(&'a BuildKernel<'a>),
@@ -76,7 +76,7 @@ fn insert(
     let insert_by_gpu = |kernel: &BuildKernel<'_>| {
         let mut refused = 0;
         loop {
-            // Rows that wait for the turn could be the CPU's.
+            // Get the turn first: the CPU can insert rows that would wait for it.
             let bench = request.gpu.turn();
             let Some(batch) = rows.take(BATCH) else { return Ok(refused) };
             let bytes = columns.link_bytes_of(batch.end - batch.start);
@@ -85,7 +85,7 @@ fn insert(
         }
     };
     let workers: Vec<_> = (0..threads.max(1)).map(|_| Worker::Thread).chain(kernel.map(Worker::Gpu)).collect();
-    // Each has a thread, whoever takes fewer rows than others.
+    // Each worker has its own thread, even if some take fewer rows than others.
     let refused = in_parallel(workers.len(), workers, |worker| match worker {
         Worker::Thread => Ok(insert_by_thread()),
         Worker::Gpu(kernel) => insert_by_gpu(kernel),
@@ -93,7 +93,7 @@ fn insert(
     refused.into_iter().sum()
 }
 
-/// Puts the values of each key side by side.
+/// Groups the values of each key.
 fn group(lists: SharedLists<'_>, host: HostColumns<'_>, threads: usize) {
     let all = |work: &(dyn Fn(usize, Place) + Sync)| {
         let rows = Rows::new(host.rows() as u64);
@@ -108,7 +108,7 @@ fn group(lists: SharedLists<'_>, host: HostColumns<'_>, threads: usize) {
     all(&|row, place| lists.fill(host.key(row), host.value(row), place));
 }
 
-/// Asks for the places of some rows at once, and then does the work of each.
+/// Looks up the first places of a group of rows, then processes each row.
 fn in_groups(rows: Range<u64>, first: impl Fn(usize) -> Place, mut work: impl FnMut(usize, Place)) {
     let (start, end) = (rows.start as usize, rows.end as usize);
     let mut places = [None; TOGETHER];
@@ -123,7 +123,7 @@ fn in_groups(rows: Range<u64>, first: impl Fn(usize) -> Place, mut work: impl Fn
     }
 }
 
-/// The rows that are left.
+/// The rows that no worker has taken yet.
 struct Rows {
     next: AtomicU64,
     end: u64,

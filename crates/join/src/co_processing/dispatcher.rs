@@ -1,23 +1,23 @@
-//! Who takes which rows of the probe side.
+//! Distributes probe rows between GPU and CPU.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Batches that the GPU has at most: one that it joins, and one that is collected meanwhile.
+/// Maximum number of batches for the GPU: one being joined and one being collected.
 const MOST_BATCHES: usize = 2;
 
-/// Rows of the first batch, and of the largest.
+/// Rows of the first batch, and of the largest batch.
 const FEWEST_ROWS: usize = 1 << 16;
 const MOST_ROWS: usize = 1 << 22;
 
-/// A batch of twice the size must be so much faster a row, or batches stay as they are.
+/// The rate in rows per second must grow by this factor when the batch size doubles, or the size stays as it is.
 const WORTH_DOUBLING: f64 = 1.1;
 
-/// If the GPU falls to less than this share of its best rate, the size that was found is looked for again.
+/// If the GPU's rate falls below this share of its best rate, the search for a batch size starts again.
 const CHANGED: f64 = 0.5;
 
-/// Gives the GPU batches of morsels and leaves the other morsels to the CPU; shared by all streams of a join.
+/// Gives batches of morsels to the GPU and leaves other morsels to the CPU. Shared by all streams of a join.
 #[derive(Debug, Default)]
 pub(crate) struct Dispatcher {
     reserved: AtomicUsize,
@@ -28,12 +28,12 @@ pub(crate) struct Dispatcher {
 #[derive(Debug)]
 pub(crate) struct Reservation(Arc<Dispatcher>);
 
-/// Rows of a batch, found while the join runs: they double as long as the GPU gets faster by it, which it does until launches and
-/// latency are little beside the work (the papers' authors do this by hand: paper 2, section 6.1).
+/// The number of rows per batch, tuned while the join runs. It doubles as long as that makes the GPU faster, until launches and
+/// latency are small compared with the work (the papers' authors tune this by hand: paper 2, section 6.1).
 #[derive(Debug)]
 struct BatchSize {
     rows: usize,
-    /// Rows a second of the best batch of half the size, and of the best so far.
+    /// Rows per second of the batch before the last doubling, and of the best batch so far.
     before: f64,
     best: f64,
     is_settled: bool,
@@ -47,7 +47,8 @@ impl Default for BatchSize {
 
 impl BatchSize {
     fn note(&mut self, rows: usize, seconds: f64) {
-        // The last batch of a stream is as small as it happens to be, and others were begun before the size was doubled.
+        // Skip small batches: the last batch of a stream may have any size, and other batches were started before the size
+        // doubled.
         if rows < self.rows / 4 * 3 || seconds <= 0.0 {
             return;
         }
@@ -70,19 +71,19 @@ impl BatchSize {
 }
 
 impl Dispatcher {
-    /// Lets the caller collect a batch for the GPU, if it has too little to do.
+    /// Lets the caller collect a batch for the GPU if the GPU has too little work.
     pub(crate) fn try_reserve(self: &Arc<Self>) -> Option<Reservation> {
         let one_more = |reserved| (reserved < MOST_BATCHES).then_some(reserved + 1);
         self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
         Some(Reservation(Arc::clone(self)))
     }
 
-    /// Rows of the next batch.
+    /// Number of rows of the next batch.
     pub(crate) fn batch_rows(&self) -> usize {
         self.batch.lock().unwrap_or_else(PoisonError::into_inner).rows
     }
 
-    /// Takes note of how long the GPU took for so many rows.
+    /// Records that the GPU took `time` for `rows` rows.
     pub(crate) fn note(&self, rows: u64, time: Duration) {
         let rows = usize::try_from(rows).unwrap_or(usize::MAX);
         self.batch.lock().unwrap_or_else(PoisonError::into_inner).note(rows, time.as_secs_f64());
@@ -99,7 +100,7 @@ impl Drop for Reservation {
 mod tests {
     use super::*;
 
-    /// The rows of batches of a GPU that takes so long for a launch and so long for a row, in seconds.
+    /// Returns the batch size for a GPU that takes `launch` seconds per launch and `row` seconds per row.
     fn settle(size: &mut BatchSize, launch: f64, row: f64) -> usize {
         for _ in 0..20 {
             let rows = size.rows;
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn batches_grow_until_launches_do_not_show() {
         assert_eq!(settle(&mut BatchSize::default(), 1e-6, 1e-9), 2 * FEWEST_ROWS);
-        // Ten launches of work are in 2^20 rows.
+        // 2^20 rows take as long as ten launches.
         let slow = settle(&mut BatchSize::default(), 1e-4, 1e-9);
         assert!(((1 << 20)..MOST_ROWS).contains(&slow), "{slow}");
         assert_eq!(settle(&mut BatchSize::default(), 1.0, 1e-9), MOST_ROWS);
@@ -122,13 +123,13 @@ mod tests {
         let mut size = BatchSize::default();
         settle(&mut size, 1e-6, 1e-9);
         assert!(size.is_settled);
-        // Batches of the size before tell nothing of this one.
+        // Batches of the previous size do not count for the new size.
         let mut growing = BatchSize::default();
         for _ in 0..2 {
             growing.note(FEWEST_ROWS, 1.0);
         }
         assert_eq!((growing.rows, growing.is_settled), (2 * FEWEST_ROWS, false));
-        // Nor do rests of streams.
+        // The short last batches of streams do not count either.
         size.note(3, 1.0);
         assert!(size.is_settled);
         size.note(size.rows, size.rows as f64 * 1e-8);

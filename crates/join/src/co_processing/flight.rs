@@ -1,4 +1,4 @@
-//! A unit of a batch that the GPU joins while the CPU goes on.
+//! A unit of a batch that the GPU joins while the CPU continues.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::device::{DeviceChunk, DeviceRequest, DeviceTable, PairBlock};
 
-/// A unit that a thread of its own joins, as launching and waiting take one. Dropped early, it is waited for: nobody uses the GPU
-/// for a join that is gone.
+/// A unit joined by its own thread, because launching and waiting block one. Dropping it early waits for the thread, so that the
+/// GPU does no work for a join that no longer exists.
 #[derive(Debug)]
 pub(crate) struct Flight {
     stage: Arc<Mutex<Stage>>,
@@ -21,15 +21,15 @@ enum Stage {
     Empty,
 }
 
-/// What came of it.
+/// The result of joining a unit.
 #[derive(Debug)]
 pub(crate) struct Landed {
     pub(crate) chunk: DeviceChunk,
     /// The pairs of the unit.
     pub(crate) pairs: PairBlock,
-    /// Whether there was a unit left.
+    /// Whether there was a unit left to join.
     pub(crate) was_joined: bool,
-    /// Rows of it, and how long the GPU took for them.
+    /// Number of rows in the unit, and the time the GPU took for them.
     pub(crate) rows: u64,
     pub(crate) time: Duration,
 }
@@ -40,19 +40,19 @@ impl Flight {
         let stage = Arc::new(Mutex::new(Stage::Waiting(chunk)));
         let (theirs, table, request) = (Arc::clone(&stage), Arc::clone(table), request.clone());
         let thread = Builder::new().name("overspill-gpu".to_owned()).spawn(move || join(&theirs, &table, &request));
-        // Without a thread it is joined when it is waited for.
+        // If no thread could be started, `land` joins the unit.
         Self { stage, thread: thread.ok() }
     }
 
-    /// Whether the GPU is done with it.
+    /// Whether the GPU is done with the unit.
     pub(crate) fn has_landed(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// What came of it, once the GPU is done with it.
+    /// Waits until the GPU is done with the unit, and returns the result.
     ///
     /// # Panics
-    /// If the thread did.
+    /// If the thread panicked.
     pub(crate) fn land(mut self, table: &DeviceTable, request: &DeviceRequest) -> Landed {
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
             std::panic::resume_unwind(panic);
@@ -67,12 +67,12 @@ impl Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        // Its panic, if it had one, is nobody's any more.
+        // Ignore a panic of the thread: its result is no longer needed.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Joins what waits.
+/// Joins the unit if it has not been joined yet.
 fn join(stage: &Mutex<Stage>, table: &DeviceTable, request: &DeviceRequest) {
     let mut stage = stage.lock().unwrap_or_else(PoisonError::into_inner);
     *stage = match std::mem::replace(&mut *stage, Stage::Empty) {

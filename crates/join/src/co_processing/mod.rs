@@ -1,12 +1,12 @@
-//! Joins that CPU and GPU work on together (paper 2, section 6).
+//! Joins that CPU and GPU execute together (paper 2, section 6).
 //!
-//! Both look rows up, in one of two placements of the hash table (figure 11): `het` has one table in CPU memory, which both
-//! processors fill where the link lets them claim slots at the same time, and which the CPU fills where it does not; `gpu_het`
-//! has a table that the GPU fills in its memory, and a copy of it for the CPU, so that each reads memory of its own.
+//! Both probe the hash table, which has one of two placements (figure 11). `het` has one table in CPU memory: both processors
+//! fill it if the link lets them claim slots at the same time, else the CPU fills it alone. `gpu_het` has a table in GPU memory
+//! that the GPU fills, and a copy of it in CPU memory, so that each processor reads its own memory.
 //!
-//! Batches of the probe side are morsels. A stream looks one up as it comes, unless the GPU has no work: then it collects a batch
-//! of morsels for it and goes on with others while the GPU joins them ([`Dispatcher`], [`Flight`]). Whoever is faster gets
-//! more, and nobody waits for the other before the input ends.
+//! Batches of the probe side are morsels. A stream probes a morsel itself when it arrives, unless the GPU has no work. In that
+//! case it collects a batch of morsels for the GPU and processes others while the GPU joins the batch ([`Dispatcher`],
+//! [`Flight`]). The faster processor gets more rows, and neither waits for the other before the input ends.
 
 mod build;
 mod dispatcher;

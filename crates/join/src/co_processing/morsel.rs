@@ -1,4 +1,4 @@
-//! Rows of the probe side that the CPU looks up beside a GPU.
+//! Probe rows that the CPU looks up while a GPU joins others.
 
 use overspill_kernels::{HostSlots, Place};
 
@@ -6,18 +6,18 @@ use crate::device::words;
 use crate::hash_table::VisitedRows;
 use crate::keys::Keys;
 
-/// Keys whose cache misses overlap.
+/// Number of keys whose cache misses overlap.
 const TOGETHER: usize = 64;
 
-/// A batch of probe rows whose keys the CPU looks up, in the table that a GPU reads or in a copy of it.
+/// A batch of probe rows that the CPU looks up in the table that a GPU reads, or in a copy of it.
 #[derive(Debug)]
 pub(crate) struct Morsel {
     pub(crate) keys: Keys,
-    /// The words of keys that are not words themselves.
+    /// The hashes of the keys, if the keys are not words themselves.
     hashes: Option<Vec<u64>>,
-    /// The first row that is not done with.
+    /// The first row that is not finished.
     row: usize,
-    /// Where the search for its key goes on, if it has begun.
+    /// The place where the search for that row's key continues, if it has started.
     resumed: Option<Place>,
 }
 
@@ -30,8 +30,9 @@ impl Morsel {
         Self { keys, hashes, row: 0, resumed: None }
     }
 
-    /// Appends pairs to the vectors until they have so many: values of build rows, and the rows that found them, with
-    /// `first_only` one of each row. Returns whether there may be more. Rows that cannot match find nothing.
+    /// Appends pairs to the vectors until they have `limit` pairs: values of build rows, and the matching probe rows. With
+    /// `first_only`, appends at most one pair per probe row. Returns whether there may be more pairs. Rows that cannot match
+    /// find nothing.
     pub(crate) fn next(
         &mut self,
         slots: HostSlots<'_>,
@@ -73,10 +74,10 @@ impl Morsel {
         false
     }
 
-    /// Marks every build row that matches, of a table whose words are keys and whose values are numbers of rows.
+    /// Marks every build row that matches. The table's words must be keys and its values must be row numbers.
     ///
-    /// The rows of one key are always marked together, by whichever processor and in whatever order: whoever finds one that is
-    /// marked leaves the others to whoever has marked it. So the cost is linear even if both sides consist of duplicates.
+    /// All rows of a key are marked together, on either processor and in any order: a thread that finds a marked row leaves the
+    /// rest of the key's rows to the thread that marked it. So the cost is linear even if both sides consist of duplicates.
     pub(crate) fn mark(&self, slots: HostSlots<'_>, visited: &VisitedRows) {
         let words = words(&self.keys);
         let mut places: [Place; TOGETHER] = [None; TOGETHER];

@@ -1,4 +1,4 @@
-//! A hash table that CPU and GPU look rows up in.
+//! A hash table that both CPU and GPU probe.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::device::{BuildColumns, DeviceCount, DeviceRequest, GpuStrategy};
 use crate::gpu_no_partition::{GpuTable, Home};
 use crate::memory::{Grant, PageVec};
 
-/// A table that the GPU has, which the CPU reads as well or has a copy of.
+/// A table of the GPU that the CPU reads as well or has a copy of.
 #[derive(Debug)]
 pub(crate) struct SharedTable {
     pub(crate) table: GpuTable,
@@ -20,7 +20,7 @@ pub(crate) struct SharedTable {
 }
 
 impl SharedTable {
-    /// One table in CPU memory (`het`); `memory` pays for it.
+    /// Builds one table in CPU memory (`het`), charged to `memory`.
     pub(crate) fn on_host(
         request: &DeviceRequest,
         columns: &BuildColumns,
@@ -32,7 +32,7 @@ impl SharedTable {
         Ok(Self { table, copy: None, dispatcher: Arc::default() })
     }
 
-    /// A table in GPU memory, and a copy of it (`gpu_het`), for which `memory` pays.
+    /// Builds a table in GPU memory, and a copy of it for the CPU (`gpu_het`), charged to `memory`.
     pub(crate) fn copied(request: &DeviceRequest, columns: &BuildColumns, memory: &mut Grant) -> Result<Self> {
         let table = GpuTable::build(request, columns, Home::GpuAlone, memory)?;
         let (words, needed) = (table.table.words(), table.table.words() * 8);
@@ -56,7 +56,7 @@ impl SharedTable {
         }
     }
 
-    /// The slots as the CPU reads them.
+    /// The slots that the CPU reads.
     pub(crate) fn slots(&self) -> Result<HostSlots<'_>> {
         match &self.copy {
             Some(copy) => self.table.table.slots_in(copy),

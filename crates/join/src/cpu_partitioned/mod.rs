@@ -1,9 +1,9 @@
 //! The CPU-partitioned join (paper 1, sections 3.1 and 6.2.4; Sioulas et al., 2019): the CPU cuts both sides into partitions that
 //! fit GPU memory, and the GPU partitions them further and joins them.
 //!
-//! Rows cross the link once, and in order; but before that the CPU has read and written each of them, which takes as much of its
-//! memory's bandwidth as a link has. While the CPU partitions a chunk of the probe side, the GPU fetches partitions of the
-//! build side and takes them through their second pass; it keeps as many as there is GPU memory for, for all chunks.
+//! Rows cross the link once, and in order. Before that, the CPU must read and write each row, which takes as much memory
+//! bandwidth as a link has. While the CPU partitions a probe chunk, the GPU fetches partitions of the build side and runs their
+//! second pass; it keeps as many as fit GPU memory, for all chunks.
 
 mod partitions;
 
@@ -15,7 +15,7 @@ pub(crate) use partitions::HostPartitions;
 use crate::device::{AggregatedPairs, BuildColumns, BuildValues, DeviceCount, DeviceRequest, ProbeKeys};
 use crate::gpu_radix::{FirstPass, RadixBuild, RadixChunk, RadixPlan};
 
-/// Partitions a build side, on so many threads.
+/// Partitions a build side with `threads` threads.
 pub(crate) fn build(
     request: &DeviceRequest,
     columns: &mut BuildColumns,
@@ -36,7 +36,7 @@ pub(crate) fn build(
     Ok(RadixBuild::new(plan, relation, None))
 }
 
-/// Partitions a chunk of the probe side, whose pairs of a unit are at most so many.
+/// Partitions a probe chunk, whose units have at most `most_pairs` pairs.
 pub(crate) fn start(
     build: &RadixBuild<HostPartitions>,
     request: &DeviceRequest,
@@ -62,14 +62,14 @@ pub(crate) fn start(
     request.observer.add(DeviceCount::StateBytes, relation.bytes());
     request.observer.add(DeviceCount::SpilledBytes, relation.spilled_bytes());
     match kept {
-        // What is not kept is fetched when it is joined.
+        // A partition that is not kept is fetched when it is joined.
         Ok(()) | Err(Error::OverBudget { .. } | Error::TooSmall { .. } | Error::OutOfDeviceMemory { .. }) => {}
         Err(error) => return Err(error),
     }
     Ok(RadixChunk::new(build, relation, most_pairs, aggregated, None))
 }
 
-/// Bytes of CPU memory that so many rows of either side take once they are partitioned.
+/// Bytes of CPU memory that `rows` partitioned rows of either side take.
 pub(crate) fn host_bytes(rows: usize) -> usize {
     HostPartitions::bytes_of(rows)
 }

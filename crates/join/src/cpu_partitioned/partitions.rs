@@ -1,4 +1,4 @@
-//! A relation that the CPU has partitioned.
+//! A relation partitioned by the CPU.
 
 use overspill_kernels::Radix;
 use overspill_machine::{Error, Result};
@@ -10,16 +10,16 @@ use crate::gpu_radix::{FirstPass, TupleMemory, Tuples};
 use crate::parallel::{in_parallel, ranges};
 use crate::radix::{PartitionCursor, PartitionMethod, RadixPartitioner};
 
-/// A key and a value.
+/// Number of columns: a key and a value.
 const COLUMNS: usize = 2;
 
-/// Rows whose numbers are made at a time.
+/// Number of row numbers generated at a time.
 const NUMBERED_TOGETHER: usize = 4096;
 
-/// The most partitions of a first pass.
+/// Maximum number of partitions of a first pass.
 const MOST_FANOUT: usize = 1 << 10;
 
-/// Partitions in CPU memory, of which each thread has made a part.
+/// Partitions in CPU memory. Each thread has written a part of every partition.
 #[derive(Debug)]
 pub(crate) struct HostPartitions {
     parts: Vec<RadixPartitioner<COLUMNS>>,
@@ -27,7 +27,7 @@ pub(crate) struct HostPartitions {
 }
 
 impl HostPartitions {
-    /// Partitions keys and their values, or the numbers of their rows, on so many threads.
+    /// Partitions keys with their values, or with their row numbers if there are none, with `threads` threads.
     pub(crate) fn new(keys: &[u64], values: Option<&[u64]>, radix: Radix, threads: usize) -> Result<Self> {
         let fanout = radix.fanout() as usize;
         let _partitioning = debug_span!("partition on the CPU", rows = keys.len()).entered();
@@ -57,7 +57,7 @@ impl HostPartitions {
         Ok(Self { parts, tuples })
     }
 
-    /// Bytes that so many rows take.
+    /// Bytes that `rows` rows take.
     pub(super) fn bytes_of(rows: usize) -> usize {
         RadixPartitioner::<COLUMNS>::bytes(rows, MOST_FANOUT.min(rows / 1024 + 1))
     }

@@ -1,4 +1,4 @@
-//! Aggregates of pairs, which kernels compute where nobody wants the pairs.
+//! Aggregates of pairs, computed by kernels if the query does not need the pairs themselves.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,20 +9,20 @@ use crate::join_type::JoinType;
 use crate::selection::{Aggregate, Selection, SelectionState};
 use crate::spec::{ColumnSource, JoinSpec};
 
-/// What the output of a stream of a join is aggregated to. Pairs that a GPU aggregates are no output rows: whoever wants the
-/// aggregates of all rows adds those that are taken here to those of the output, once the stream has ended.
+/// The aggregates over the output of a join's stream. Pairs that a GPU aggregates are not emitted as output rows: to aggregate
+/// all rows, add the aggregates taken here to those of the output once the stream has ended.
 #[derive(Debug)]
 pub struct PairAggregation {
-    /// Of all rows; columns are those of the output.
+    /// Selects all rows. Columns are output columns of the join.
     selection: Selection,
     found: Mutex<SelectionState>,
 }
 
 impl PairAggregation {
-    /// The most different aggregates that kernels compute besides counts.
+    /// Maximum number of distinct aggregates that kernels compute, besides counts.
     pub const MOST: usize = PairAggregate::MOST;
 
-    /// Of no pairs.
+    /// Starts with no pairs.
     pub fn new(aggregates: &[Aggregate]) -> Self {
         let selection = Selection { ranges: Vec::new(), aggregates: aggregates.to_vec() };
         Self { found: Mutex::new(SelectionState::new(&selection)), selection }
@@ -33,7 +33,7 @@ impl PairAggregation {
         &self.selection
     }
 
-    /// Those of pairs that have been found since they were taken last; all are there when the stream has ended.
+    /// Takes the aggregates of pairs found since the last call. They are complete once the stream has ended.
     pub fn take(&self) -> SelectionState {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut found, SelectionState::new(&self.selection))
@@ -44,39 +44,39 @@ impl PairAggregation {
     }
 }
 
-/// The aggregates of a join as kernels compute them.
+/// The aggregates of a join in the form that kernels compute.
 #[derive(Debug)]
 pub(crate) struct PairAggregates {
-    /// Of all rows.
+    /// Selects all rows.
     selection: Selection,
     kernels: Vec<PairAggregate>,
-    /// For each aggregate its value among those of kernels.
+    /// For each aggregate, how to compute it from the kernels' values.
     places: Vec<Place>,
-    /// Whether the values of probe rows must be their packed columns.
+    /// Whether the values of probe rows must be packed columns.
     pub(crate) reads_probe: bool,
 }
 
-/// What an aggregate is made of.
+/// How an aggregate is computed from the kernels' results.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     /// The number of pairs.
     Pairs,
-    /// A value of kernels.
+    /// The kernels' value with this index.
     Value(usize),
-    /// The sums of the upper and the lower 32 bits of a number, which kernels make in 64 bits: 2^31 pairs do not overflow them.
+    /// The sums of a number's upper and lower 32 bits, which kernels compute in 64 bits. 2^31 pairs do not overflow them.
     Halves { upper: usize, lower: usize },
 }
 
-/// Bits of the lower half of a number that is summed.
+/// Bits in the lower half of a summed number.
 const HALF: u32 = 32;
 
-/// The most pairs of a chunk whose sums are exact.
+/// Maximum number of pairs per chunk for which sums are exact.
 const MOST_PAIRS: u64 = 1 << 31;
 
 impl PairAggregates {
-    /// For a join whose values are packed columns: `place` says where one lies in the values of its side, by its lowest bit and how
-    /// many bits there are. `None` if kernels cannot do it, as pairs must be looked at, a column is not packed, or aggregates are
-    /// too many.
+    /// Creates the aggregates of a join whose values are packed columns. `place` returns a column's position in the values of its
+    /// side: the lowest bit and the number of bits. `None` if kernels cannot compute the aggregates, because pairs must be
+    /// inspected, a column is not packed, or there are too many aggregates.
     pub(crate) fn new(
         spec: &JoinSpec,
         aggregates: &[Aggregate],
@@ -95,7 +95,7 @@ impl PairAggregates {
         let places = aggregates.iter().map(|aggregate| {
             let (function, column) = match *aggregate {
                 Aggregate::CountRows => return Some(Place::Pairs),
-                // What is packed has no nulls.
+                // Packed columns have no nulls.
                 Aggregate::Count(column) => (None, column),
                 Aggregate::Sum(column) => (Some(PairFunction::Sum), column),
                 Aggregate::Min(column) => (Some(PairFunction::Min), column),
@@ -130,7 +130,7 @@ impl PairAggregates {
     }
 
     /// # Errors
-    /// If the pairs are so many that sums may have overflowed.
+    /// If there are more pairs than sums are exact for.
     fn state(&self, totals: &PairTotals) -> Result<SelectionState> {
         let is_exact = totals.matches <= MOST_PAIRS;
         let values = self.places.iter().map(|place| match *place {
@@ -146,17 +146,17 @@ impl PairAggregates {
     }
 }
 
-/// What the pairs of a chunk come to.
+/// The aggregates of a chunk's pairs.
 #[derive(Debug, Clone)]
 pub(crate) struct AggregatedPairs {
     aggregates: Arc<PairAggregates>,
     found: SelectionState,
-    /// Of the stream whose chunk it is.
+    /// The aggregates of the stream that the chunk belongs to.
     aggregation: Arc<PairAggregation>,
 }
 
 impl AggregatedPairs {
-    /// Of no pairs; `None` if the stream is asked for other aggregates than its join.
+    /// Starts with no pairs. `None` if the stream's aggregates differ from the join's.
     pub(crate) fn new(aggregates: &Arc<PairAggregates>, aggregation: &Arc<PairAggregation>) -> Option<Self> {
         (aggregates.selection == aggregation.selection).then(|| Self {
             found: SelectionState::new(&aggregates.selection),
@@ -165,26 +165,26 @@ impl AggregatedPairs {
         })
     }
 
-    /// What kernels compute.
+    /// The aggregates that kernels compute.
     pub(crate) fn kernels(&self) -> &[PairAggregate] {
         &self.aggregates.kernels
     }
 
-    /// Whether they read the values of probe rows.
+    /// Whether kernels read the values of probe rows.
     pub(crate) fn reads_probe(&self) -> bool {
         self.aggregates.reads_probe
     }
 
-    /// Adds those of some more pairs.
+    /// Adds the aggregates of more pairs.
     ///
     /// # Errors
-    /// If the pairs are so many that sums may have overflowed.
+    /// If there are more pairs than sums are exact for.
     pub(crate) fn add(&mut self, totals: &PairTotals) -> Result<()> {
         self.found.merge(&self.aggregates.selection, &self.aggregates.state(totals)?);
         Ok(())
     }
 
-    /// Hands on what has been found since this was called last.
+    /// Passes the aggregates found since the last call to the stream.
     pub(crate) fn hand_on(&mut self) {
         self.aggregation.add(&std::mem::replace(&mut self.found, SelectionState::new(&self.aggregates.selection)));
     }

@@ -1,4 +1,4 @@
-//! Keys and values as kernels take them.
+//! Keys and values in the format that kernels read.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -15,13 +15,13 @@ use super::host_pool::{HostPool, PooledBuffer};
 use crate::keys::{KeyData, Keys};
 use crate::parallel::in_parallel;
 
-/// Keys are words.
+/// The width of keys: one word.
 pub(crate) const KEY: KeyWidth = KeyWidth::Eight;
 
-/// Stands for the key of a probe row that cannot match. Build rows may have it: what is found by it is left out.
+/// Stored as the key of probe rows that cannot match. Build rows may have this key too: pairs found by it are dropped.
 const NO_KEY: u64 = 0x5BF0_3635_D1C2_A3B7;
 
-/// A word for each key: the key itself, or its hash.
+/// Returns one word per key: the key itself, or its hash.
 pub(crate) fn words(keys: &Keys) -> Cow<'_, [u64]> {
     match &keys.data {
         KeyData::Word64(words) => Cow::Borrowed(words),
@@ -29,7 +29,7 @@ pub(crate) fn words(keys: &Keys) -> Cow<'_, [u64]> {
     }
 }
 
-/// The build side in memory that kernels read: its rows that can match.
+/// The build rows that can match, in memory that kernels read.
 #[derive(Debug)]
 pub(crate) struct BuildColumns {
     pub(crate) keys: PooledBuffer,
@@ -42,20 +42,20 @@ pub(crate) struct BuildColumns {
 /// The value of each build row.
 #[derive(Debug)]
 pub(crate) enum BuildValues {
-    /// Its number, which is that of the key.
+    /// The row number, which equals the position of its key.
     Numbers,
-    /// Its number, of 4 bytes: some rows cannot match.
+    /// The row number in 4 bytes. Used if some rows cannot match.
     Listed(PooledBuffer),
-    /// Its packed columns.
+    /// The row's packed columns.
     Words {
         words: PooledBuffer,
-        /// Whether one has all bits set, which tables of unique keys take for an empty slot.
+        /// Whether any word has all bits set. Tables of unique keys use that value for an empty slot.
         has_all_ones: bool,
     },
 }
 
 impl BuildColumns {
-    /// Copies keys, and values if there are any, on so many threads.
+    /// Copies keys, and values if there are any, with `threads` threads.
     pub(crate) fn new(gpu: &Gpu, keys: &Keys, payloads: Option<&ScalarBuffer<u64>>, threads: usize) -> Result<Self> {
         let words = words(keys);
         let matchable = keys.matchable.as_ref().filter(|matchable| matchable.null_count() > 0);
@@ -95,23 +95,23 @@ impl BuildColumns {
         Ok(columns)
     }
 
-    /// Bytes of memory that so many rows take, at most.
+    /// Maximum bytes of memory for `rows` rows.
     pub(crate) fn bytes(rows: usize) -> usize {
         2 * HostPool::size_for(rows * 8)
     }
 
-    /// Whether the range of the keys has at most four for each row.
+    /// Whether the key range holds at most four possible keys per row.
     pub(crate) fn is_dense(&self) -> bool {
         const MOST_SPREAD: u64 = 4;
         self.range.is_some_and(|(smallest, largest)| (largest - smallest) / MOST_SPREAD < self.rows)
     }
 
-    /// The rows, for kernels of this GPU.
+    /// All rows, for kernels of this GPU.
     pub(crate) fn side(&self, gpu: &Gpu) -> Result<JoinSide<'_>> {
         self.side_of(gpu, 0..self.rows)
     }
 
-    /// Some of the rows, for kernels of this GPU, which may be another than the one that the columns were copied for.
+    /// A range of the rows, for kernels of `gpu`, which may be another GPU than the one the columns were copied for.
     pub(crate) fn side_of(&self, gpu: &Gpu, rows: Range<u64>) -> Result<JoinSide<'_>> {
         let (start, count) = (rows.start, rows.end - rows.start);
         let values = match &self.values {
@@ -124,7 +124,7 @@ impl BuildColumns {
         Ok(JoinSide { keys: self.keys.view_from(gpu.device())?.slice(start * 8, count * 8)?, values })
     }
 
-    /// The rows, for the CPU.
+    /// All rows, for the CPU.
     pub(crate) fn on_host(&self) -> HostColumns<'_> {
         let rows = usize::try_from(self.rows).unwrap_or(usize::MAX);
         let values = match &self.values {
@@ -135,18 +135,18 @@ impl BuildColumns {
         HostColumns { keys: &self.keys.as_slice()[..rows], values }
     }
 
-    /// The keys in GPU memory.
+    /// Copies the keys to GPU memory.
     pub(crate) fn copy_keys(&self, stream: &Stream) -> Result<DeviceBuffer> {
         let rows = usize::try_from(self.rows).map_err(|_| Error::Invalid(format!("{} rows", self.rows)))?;
         DeviceBuffer::from_slice(stream, &self.keys.as_slice::<u64>()[..rows])
     }
 
-    /// Bytes that kernels read of it.
+    /// Bytes that kernels read to scan all rows.
     pub(crate) fn link_bytes(&self) -> u64 {
         self.link_bytes_of(self.rows)
     }
 
-    /// Bytes that they read of so many rows.
+    /// Bytes that kernels read to scan `rows` rows.
     pub(crate) fn link_bytes_of(&self, rows: u64) -> u64 {
         let value = match self.values {
             BuildValues::Numbers => 0,
@@ -195,8 +195,8 @@ impl<'a> HostColumns<'a> {
     }
 }
 
-/// The keys of a chunk of the probe side in memory that kernels read or copies are made from, with packed columns if the rows'
-/// numbers are not wanted.
+/// The keys of a probe chunk, in memory that kernels read or that copies are made from. Includes packed columns if the values are
+/// not row numbers.
 #[derive(Debug)]
 pub(crate) struct ProbeKeys {
     pub(crate) keys: PooledBuffer,
@@ -207,7 +207,7 @@ pub(crate) struct ProbeKeys {
 }
 
 impl ProbeKeys {
-    /// Copies the keys, and the packed columns if there are any, on so many threads.
+    /// Copies the keys, and the packed columns if there are any, with `threads` threads.
     pub(crate) fn new(
         gpu: &Gpu,
         method: TransferMethod,
@@ -240,12 +240,12 @@ impl ProbeKeys {
         Ok(Self { keys: buffer, words, rows: rows as u64, has_unmatchable })
     }
 
-    /// Bytes of memory that so many rows take.
+    /// Bytes of memory for `rows` rows.
     pub(crate) fn bytes(rows: usize, packed: bool) -> usize {
         HostPool::size_for(rows * 8) * if packed { 2 } else { 1 }
     }
 
-    /// Some rows, for kernels that read them where they are.
+    /// A range of rows, for kernels that read them in place.
     pub(crate) fn side(&self, rows: Range<u64>) -> Result<JoinSide<'_>> {
         let (from, bytes) = (rows.start * 8, (rows.end - rows.start) * 8);
         let values = match self.values()? {
@@ -255,7 +255,7 @@ impl ProbeKeys {
         Ok(JoinSide { keys: self.keys.view()?.slice(from, bytes)?, values })
     }
 
-    /// The values of all rows, where kernels read them: packed columns, or numbers.
+    /// The values of all rows, in place: packed columns or row numbers.
     pub(crate) fn values(&self) -> Result<Values<'_>> {
         Ok(match &self.words {
             Some(words) => Values::Eight(words.view()?),

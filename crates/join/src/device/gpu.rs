@@ -1,4 +1,4 @@
-//! A GPU that the joins of a process share.
+//! A GPU shared by all joins of a process.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,15 +13,15 @@ use tracing::debug_span;
 use super::host_pool::HostPool;
 use super::peers::Peers;
 
-/// Of the limit, the part that hash tables and cached partitions may hold for as long as their join lives; the other part is for
-/// whoever's turn it is (paper 1, section 5.1: partitioning takes half of GPU memory, and the results of the next pass the
-/// other).
+/// Hash tables and cached partitions, which stay allocated as long as their join, may take `1 / RESIDENT_SHARE` of the limit. The
+/// join whose turn it is may take the rest (paper 1, section 5.1: partitioning takes half of GPU memory, and the results of the
+/// next pass the other half).
 const RESIDENT_SHARE: u64 = 2;
 
-/// A GPU with its kernels, its budget and who uses it.
+/// A GPU with its kernels, its memory budget and its turn lock.
 ///
-/// One join at a time has its turn on the GPU: a launch fills it anyway, and the memory that a launch works in is then there for
-/// each of them in turn, however many joins a query has.
+/// Only one join at a time runs on the GPU. One launch fills the GPU anyway, and joins can reuse the same working memory one
+/// after another, however many joins a query has.
 #[derive(Debug)]
 pub struct Gpu {
     kernels: Kernels,
@@ -32,37 +32,37 @@ pub struct Gpu {
     resident: AtomicU64,
     turn: Mutex<Workbench>,
     lost: OnceLock<String>,
-    /// Chunks of the probe side that it is at work on.
+    /// Number of probe chunks assigned to this GPU.
     chunks: AtomicUsize,
     /// The GPUs that join with this one.
     peers: Peers,
 }
 
-/// What whoever has the turn works with.
+/// Streams and memory of the join whose turn it is.
 #[derive(Debug)]
 pub(crate) struct Workbench {
     pub(crate) stream: Stream,
-    /// For what is done at the same time.
+    /// For work that overlaps with work on `stream`.
     pub(crate) second_stream: Stream,
     pipeline: Option<TransferPipeline>,
 }
 
 impl Gpu {
-    /// The least GPU memory that joins run with, in bytes. With less every one of them is refused.
+    /// Minimum GPU memory for joins, in bytes. With less, every join is refused.
     pub const MIN_MEMORY: u64 = 16 << 20;
 
-    /// For a device with its kernels. `mapping` says whether its driver maps CPU pages, as a process of its own has found out, and
-    /// `node` is the NUMA node nearest to it.
+    /// Creates the GPU for a device with its kernels. `mapping` says whether the driver maps CPU pages, as found by a separate
+    /// probe process. `node` is the NUMA node nearest to the device.
     ///
     /// # Errors
-    /// If the memory limit of the device is less than [`Gpu::MIN_MEMORY`], or the device gives no stream.
+    /// If the memory limit of the device is less than [`Gpu::MIN_MEMORY`], or a stream cannot be created.
     pub fn new(kernels: Kernels, mapping: Mapping, node: u32) -> Result<Arc<Self>> {
         Self::with_peers(kernels, Vec::new(), mapping, node)
     }
 
-    /// The same with others that hold the hash tables of `gpu_no_partition` together with it and probe them (paper 2,
-    /// section 6.3); whatever else joins do, it does alone. Where GPUs do not reach each other's memory, or do not map
-    /// its pages, it does that alone as well, and each join is told why.
+    /// Like [`Gpu::new`], with other GPUs that hold and probe the hash tables of `gpu_no_partition` together with this one
+    /// (paper 2, section 6.3). All other joins run on this GPU alone. If the GPUs cannot access each other's memory, or cannot
+    /// map its pages, this GPU runs those joins alone as well, and every join reports the reason to its observer.
     ///
     /// # Errors
     /// As [`Gpu::new`], for any of the GPUs.
@@ -78,17 +78,17 @@ impl Gpu {
                 available,
             });
         }
-        // Memory is asked for and given back with every pair of partitions.
+        // Every pair of partitions allocates and frees memory.
         kernels.device().keep_freed_memory(available / RESIDENT_SHARE);
         let multiprocessors = kernels.device().properties().multiprocessors;
         Self::with_multiprocessors(kernels, multiprocessors, mapping, node, peers)
     }
 
-    /// The same GPU, alone, for joins whose kernels occupy at most so many multiprocessors. It is not to be used beside
-    /// this one: each counts the memory of its joins alone.
+    /// Returns the same GPU, without peers, for joins whose kernels occupy at most `multiprocessors` multiprocessors. Do not
+    /// use it beside this one: each counts only the memory of its own joins.
     ///
     /// # Errors
-    /// If the GPU has fewer, 0 are asked for, or kernels cannot be confined on it.
+    /// If the GPU has fewer, if `multiprocessors` is 0, or if kernels cannot be confined on this GPU.
     pub fn confined_to(&self, multiprocessors: u32) -> Result<Arc<Self>> {
         let kernels = self.kernels.confined_to(multiprocessors)?;
         Self::with_multiprocessors(kernels, multiprocessors, self.mapping, self.node, Peers::default())
@@ -105,7 +105,7 @@ impl Gpu {
         let half = (multiprocessors / 2).max(1);
         Ok(Arc::new(Self {
             host: HostPool::new(kernels.device()),
-            // Where kernels cannot be confined they take turns.
+            // If kernels cannot be confined, they run one after another.
             half: kernels.confined_to(half).unwrap_or_else(|_| kernels.clone()),
             kernels,
             mapping,
@@ -118,8 +118,8 @@ impl Gpu {
         }))
     }
 
-    /// Keeps so many bytes of CPU memory registered with the driver at most when joins are done with it, for those that come: a
-    /// few GB are registered a second. GPUs that join together keep an even part each.
+    /// Keeps at most `most` bytes of CPU memory registered with the driver after joins free it, for reuse by later joins:
+    /// registering runs at only a few GB/s. GPUs that join together keep an equal share each.
     pub fn keep_pinned_memory(&self, most: usize) {
         let others = self.peers.others();
         let share = most / (1 + others.len());
@@ -132,23 +132,23 @@ impl Gpu {
         self.kernels.device()
     }
 
-    /// Why the GPU is of no more use to this process, if it is lost.
+    /// The reason why this process can no longer use the GPU, if the GPU is lost.
     pub fn lost_because(&self) -> Option<&str> {
         self.lost.get().map(String::as_str)
     }
 
-    /// The GPUs that hold tables together and probe them: this one and those of the others that are not lost.
+    /// The GPUs that hold and probe tables together: this one and the peers that are not lost.
     pub(crate) fn together(self: &Arc<Self>) -> Vec<Arc<Self>> {
         let living = self.peers.others().iter().filter(|gpu| gpu.lost_because().is_none());
         std::iter::once(self).chain(living).cloned().collect()
     }
 
-    /// How many GPUs these are.
+    /// Number of GPUs that currently join together.
     pub fn joining(self: &Arc<Self>) -> usize {
         self.together().len()
     }
 
-    /// What is known of the others.
+    /// The other GPUs that join with this one.
     pub(crate) fn peers(&self) -> &Peers {
         &self.peers
     }
@@ -161,7 +161,7 @@ impl Gpu {
         &self.kernels
     }
 
-    /// The same kernels on half of the multiprocessors, for two that run side by side (paper 1, section 5.2).
+    /// The kernels confined to half of the multiprocessors, for two that run side by side (paper 1, section 5.2).
     pub(crate) fn half(&self) -> &Kernels {
         &self.half
     }
@@ -179,27 +179,27 @@ impl Gpu {
         &self.host
     }
 
-    /// Takes note of an error of this GPU or one that joins with it: after some the GPU is not asked again.
+    /// Records an error of this GPU or of a peer. A GPU that is lost is not used again.
     pub(crate) fn note(&self, error: &Error) {
         if let Error::DeviceLost { device, .. } = error {
             let lost = self.peers.others().iter().find(|gpu| gpu.device().ordinal() == *device);
-            // The first reason stays.
+            // The first reason is kept.
             let _ = lost.map_or(self, Arc::as_ref).lost.set(error.to_string());
         }
     }
 
-    /// Bytes of GPU memory that whoever has the turn may take, at least.
+    /// Minimum bytes of GPU memory available to the join whose turn it is.
     pub(crate) fn workspace(&self) -> u64 {
         let limit = self.device().memory_limit();
         limit - limit / RESIDENT_SHARE
     }
 
-    /// Bytes of GPU memory that could stay with one more join.
+    /// Bytes of GPU memory that one more join could keep for its lifetime.
     pub(crate) fn resident_left(&self) -> u64 {
         (self.device().memory_limit() / RESIDENT_SHARE).saturating_sub(self.resident.load(Ordering::Relaxed))
     }
 
-    /// Sets so many bytes aside for a join that keeps them.
+    /// Reserves `bytes` bytes of GPU memory for the lifetime of a join.
     pub(crate) fn reserve_resident(self: &Arc<Self>, bytes: u64) -> Result<Resident> {
         let limit = self.device().memory_limit() / RESIDENT_SHARE;
         self.resident
@@ -210,22 +210,22 @@ impl Gpu {
         Ok(Resident { gpu: Arc::clone(self), bytes })
     }
 
-    /// Waits for the turn. Whoever has it gives it back before it hands anything on: a join may wait for another.
+    /// Waits for the turn on the GPU. The holder must end its turn before it hands on results: a join may wait for another join.
     pub(crate) fn turn(&self) -> MutexGuard<'_, Workbench> {
         let _waiting = debug_span!("wait for the turn on the GPU").entered();
-        // Whatever a panic left half done was the panicking join's own.
+        // State that a panic left incomplete belongs to the panicking join alone.
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The way from CPU memory that is fastest on links of this kind (paper 2, section 7.2.1).
+    /// The fastest transfer method from CPU memory for this kind of link (paper 2, section 7.2.1).
     pub(crate) fn fastest_method(&self) -> TransferMethod {
         if self.device().properties().coherent { TransferMethod::Coherence } else { TransferMethod::ZeroCopy }
     }
 }
 
 impl Workbench {
-    /// A pipeline of a method, in at most `budget` bytes of GPU memory or, if that is less, the fewest it can do with; the one
-    /// used last if it is such.
+    /// Returns a pipeline for `method` that takes at most `budget` bytes of GPU memory, or the minimum size if `budget` is less
+    /// than that. Reuses the last pipeline if it has the same method and shape.
     pub(crate) fn pipeline(&mut self, method: TransferMethod, budget: u64) -> Result<&mut TransferPipeline> {
         let shape = Self::shape(budget);
         if self.pipeline.as_ref().is_some_and(|there| there.method() != method || there.shape() != shape) {
@@ -239,13 +239,13 @@ impl Workbench {
 }
 
 impl Workbench {
-    /// Bytes of GPU memory that such a pipeline takes.
+    /// Bytes of GPU memory that such a pipeline allocates.
     pub(crate) fn pipeline_bytes(method: TransferMethod, budget: u64) -> u64 {
         let shape = Self::shape(budget);
         if method.copies() { shape.chunk_bytes * shape.chunks as u64 } else { 0 }
     }
 
-    /// Bytes of each chunk that such a pipeline hands to kernels.
+    /// Bytes per chunk that such a pipeline passes to kernels.
     pub(crate) fn chunk_bytes(budget: u64) -> u64 {
         Self::shape(budget).chunk_bytes
     }
@@ -257,13 +257,13 @@ impl Workbench {
         PipelineShape { chunk_bytes, ..standard }
     }
 
-    /// Frees what a pipeline has taken.
+    /// Frees the memory of the pipeline.
     pub(crate) fn drop_pipeline(&mut self) {
         self.pipeline = None;
     }
 }
 
-/// GPU memory that is set aside for a join, until dropped.
+/// GPU memory that is reserved for a join, until dropped.
 #[derive(Debug)]
 pub(crate) struct Resident {
     gpu: Arc<Gpu>,
@@ -275,7 +275,7 @@ impl Resident {
         self.bytes
     }
 
-    /// Whose memory it is.
+    /// The GPU that the memory belongs to.
     pub(crate) fn gpu(&self) -> &Gpu {
         &self.gpu
     }

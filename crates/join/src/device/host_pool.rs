@@ -1,4 +1,4 @@
-//! CPU memory that kernels read and write.
+//! Pool of CPU memory that kernels read and write.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,25 +9,25 @@ use overspill_machine::transfer::{Source, SourceMemory, TransferMethod};
 
 use crate::memory::HUGE;
 
-/// Smaller buffers are not worth telling apart.
+/// Minimum buffer size in bytes. Smaller requests are rounded up to it.
 const SMALLEST: usize = 64 << 10;
 
-/// Lends CPU memory that a device's kernels reach: pinned, or pageable where the link is coherent.
+/// Lends CPU memory that kernels of a device can access: pinned memory, or pageable memory if the link is coherent.
 #[derive(Debug, Clone)]
 pub(crate) struct HostPool {
     device: Arc<Device>,
     kept: Arc<Mutex<Kept>>,
 }
 
-/// Pinned memory that waits to be used again: registering memory takes longer than copying it.
+/// Pinned memory kept for reuse, because registering memory takes longer than copying it.
 #[derive(Debug, Default)]
 struct Kept {
-    /// The most bytes.
+    /// Maximum bytes to keep.
     most: usize,
     buffers: Vec<HostBuffer>,
 }
 
-/// CPU memory with unknown contents. It goes back to its pool when dropped, by when the device must be done with it.
+/// CPU memory with unspecified contents. Dropping it returns it to its pool; the device must have finished with it by then.
 #[derive(Debug)]
 pub(crate) struct PooledBuffer {
     pool: HostPool,
@@ -38,7 +38,7 @@ pub(crate) struct PooledBuffer {
 enum Memory {
     Host(HostBuffer),
     Unified(UnifiedBuffer),
-    /// Only while it is dropped.
+    /// Only while the buffer is being dropped.
     Gone,
 }
 
@@ -47,7 +47,7 @@ impl HostPool {
         Self { device: Arc::clone(device), kept: Arc::default() }
     }
 
-    /// Keeps so many bytes of pinned memory at most for later.
+    /// Keeps at most `most` bytes of pinned memory for reuse.
     pub(super) fn keep(&self, most: usize) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.most = most;
@@ -56,20 +56,20 @@ impl HostPool {
         }
     }
 
-    /// Bytes that a buffer for so many takes.
+    /// The allocated size of a buffer for `bytes` bytes.
     pub(crate) fn size_for(bytes: usize) -> usize {
-        // Powers of two are found again more often; of large ones too much would be lost.
+        // Sizes that are powers of two are reused more often, but would waste too much memory for large buffers.
         const STEP: usize = 4 << 20;
         if bytes <= STEP { bytes.max(SMALLEST).next_power_of_two() } else { bytes.next_multiple_of(STEP) }
     }
 
-    /// A buffer of at least so many bytes that kernels read and write.
+    /// Returns a buffer of at least `bytes` bytes that kernels read and write.
     pub(crate) fn take(&self, bytes: usize) -> Result<PooledBuffer> {
         let memory = if self.device.properties().coherent { SourceMemory::Pageable } else { SourceMemory::Pinned };
         self.take_of(memory, bytes)
     }
 
-    /// A buffer of at least so many bytes that a transfer method reads.
+    /// Returns a buffer of at least `bytes` bytes in the memory that a transfer method reads.
     pub(crate) fn take_for(&self, method: TransferMethod, bytes: usize) -> Result<PooledBuffer> {
         self.take_of(method.memory(), bytes)
     }
@@ -83,7 +83,7 @@ impl HostPool {
             SourceMemory::Unified => Memory::Unified(UnifiedBuffer::new(&self.device, bytes as u64)?),
             SourceMemory::Pinned => {
                 let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-                // The smallest that is not much too large.
+                // Take the smallest buffer that is large enough and at most twice the size.
                 let fits =
                     kept.buffers.iter().enumerate().filter(|(_, buffer)| (bytes..=2 * bytes).contains(&buffer.bytes()));
                 let found = fits.min_by_key(|(_, buffer)| buffer.bytes()).map(|(place, _)| place);
@@ -104,7 +104,7 @@ impl HostPool {
             return;
         }
         kept.buffers.push(buffer);
-        // What was used last is most likely used next.
+        // The most recently used buffer is the most likely to be reused.
         while kept.bytes() > kept.most {
             kept.buffers.remove(0);
         }
@@ -118,10 +118,10 @@ impl Kept {
 }
 
 impl PooledBuffer {
-    /// The memory as values that may be written.
+    /// The memory as a mutable slice of values.
     ///
     /// # Errors
-    /// If the device is lost that has to be waited for.
+    /// If the device that must finish first is lost.
     pub(crate) fn as_mut_slice<T: Copy + Plain>(&mut self) -> Result<&mut [T]> {
         match &mut self.memory {
             Memory::Host(buffer) => Ok(buffer.as_mut_slice()),
@@ -130,7 +130,7 @@ impl PooledBuffer {
         }
     }
 
-    /// The memory as values; none of unified memory, which may be where the CPU is not let in.
+    /// The memory as a slice of values. Empty for unified memory, which the CPU may not be allowed to access.
     pub(crate) fn as_slice<T: Copy + Plain>(&self) -> &[T] {
         match &self.memory {
             Memory::Host(buffer) => buffer.as_slice(),
@@ -138,12 +138,12 @@ impl PooledBuffer {
         }
     }
 
-    /// The memory, for kernels of its pool's device that read it.
+    /// A view of the memory for kernels of the pool's device that read it.
     pub(crate) fn view(&self) -> Result<View<'_>> {
         self.view_from(&self.pool.device)
     }
 
-    /// The memory, for kernels of another device that read it.
+    /// A view of the memory for kernels of another device that read it.
     pub(crate) fn view_from(&self, device: &Device) -> Result<View<'_>> {
         match &self.memory {
             Memory::Host(buffer) => buffer.view(device),
@@ -152,7 +152,7 @@ impl PooledBuffer {
         }
     }
 
-    /// The memory, for a transfer method.
+    /// The memory as the source of a transfer.
     pub(crate) fn source(&self) -> Option<Source<'_>> {
         match &self.memory {
             Memory::Host(buffer) => Some(Source::Host(buffer)),

@@ -1,4 +1,4 @@
-//! Pairs that kernels found.
+//! Matching pairs found by kernels.
 
 use std::collections::VecDeque;
 
@@ -10,36 +10,36 @@ use overspill_machine::memory::DeviceBuffer;
 use super::gpu::Gpu;
 use super::host_pool::PooledBuffer;
 
-/// Bytes of a pair.
+/// Bytes per pair.
 pub(crate) const PAIR_BYTES: u64 = 16;
 
-/// Room in GPU memory for pairs.
+/// GPU memory buffers for pairs.
 #[derive(Debug)]
 pub(crate) struct PairBuffers {
     build: DeviceBuffer,
     probe: DeviceBuffer,
 }
 
-/// Pairs in CPU memory that the GPU copied them to: of each the value of the build row and that of the probe row.
+/// Pairs that were copied to CPU memory. A pair is the value of its build row and the value of its probe row.
 #[derive(Debug, Default)]
 pub(crate) struct PairBlock {
     parts: VecDeque<Part>,
-    /// Pairs of all parts.
+    /// Number of pairs in all parts.
     length: usize,
 }
 
-/// What came by one copy.
+/// Pairs of one allocation, from one or more copies.
 #[derive(Debug)]
 struct Part {
     build: PooledBuffer,
     probe: PooledBuffer,
     count: usize,
-    /// Pairs that have been taken.
+    /// Number of pairs already taken.
     taken: usize,
 }
 
 impl PairBuffers {
-    /// Room for so many pairs.
+    /// Allocates room for `capacity` pairs.
     pub(crate) fn new(gpu: &Gpu, capacity: u64) -> Result<Self> {
         let column = || DeviceBuffer::new(gpu.device(), capacity * PAIR_BYTES / 2);
         Ok(Self { build: column()?, probe: column()? })
@@ -53,12 +53,12 @@ impl PairBuffers {
         Pairs { build: self.build.view_mut(), probe: self.probe.view_mut() }
     }
 
-    /// Copies so many pairs to the end of a block, which is as it was if that fails.
+    /// Appends `count` pairs to a block. The block is unchanged if that fails.
     pub(crate) fn append_to(&self, gpu: &Gpu, stream: &Stream, count: usize, block: &mut PairBlock) -> Result<()> {
         if count == 0 {
             return Ok(());
         }
-        // The last part may have room for them.
+        // Reuse the last part if it has room for them.
         if let Some(part) = block.parts.back_mut()
             && part.build.as_slice::<u64>().len().min(part.probe.as_slice::<u64>().len()) >= part.count + count
         {
@@ -89,7 +89,7 @@ impl PairBlock {
         *self = Self::default();
     }
 
-    /// Drops what was appended since the block had so many pairs.
+    /// Drops pairs from the end until `length` pairs are left.
     pub(crate) fn truncate(&mut self, length: usize) {
         while self.length > length
             && let Some(part) = self.parts.back_mut()
@@ -103,7 +103,7 @@ impl PairBlock {
         }
     }
 
-    /// Takes at most so many pairs out, which are appended to the vectors.
+    /// Moves at most `limit` pairs from the front of the block to the end of the vectors.
     pub(crate) fn take(&mut self, limit: usize, build: &mut Vec<u64>, probe: &mut Vec<u64>) -> Result<()> {
         let mut left = limit;
         while left > 0

@@ -8,7 +8,7 @@ use overspill_machine::{Error, Result};
 
 use super::gpu::Gpu;
 
-/// The GPUs that hold a hash table together with another and probe it (paper 2, section 6.3).
+/// The GPUs that hold and probe a hash table together with another GPU (paper 2, section 6.3).
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     others: Vec<Arc<Gpu>>,
@@ -17,7 +17,8 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Those of a device, if each of them reaches the memory of every other and maps its pages; else none, and why.
+    /// Returns the peers of `first` if every GPU can access the memory of every other and map its pages. Otherwise returns no
+    /// peers, and the reason.
     pub(super) fn of(first: &Arc<Device>, others: Vec<Arc<Gpu>>) -> Result<Self> {
         let devices: Vec<_> = std::iter::once(first).chain(others.iter().map(|gpu| gpu.device())).collect();
         let mut has_atomics = true;
@@ -46,35 +47,35 @@ impl Peers {
         Self { refused: Some(error), ..Self::default() }
     }
 
-    /// Those beside the first.
+    /// The GPUs other than the first.
     pub(super) fn others(&self) -> &[Arc<Gpu>] {
         &self.others
     }
 
-    /// Whether atomic operations on memory of any of them are atomic for all, so that all may fill a table at the same
-    /// time.
+    /// Whether atomic operations on the memory of any GPU are atomic for all GPUs, so that all of them can fill a table at
+    /// the same time.
     pub(crate) fn has_atomics(&self) -> bool {
         self.has_atomics
     }
 
-    /// Why the first joins alone, if others were asked for.
+    /// The reason why the first GPU joins alone, if other GPUs were requested.
     pub(crate) fn refused(&self) -> Option<&Error> {
         self.refused.as_ref()
     }
 }
 
-/// A chunk's place on a GPU, until dropped.
+/// A probe chunk's assignment to a GPU, until dropped.
 #[derive(Debug)]
 pub(crate) struct Seat(Arc<Gpu>);
 
 impl Seat {
-    /// On the GPU that has the fewest chunks, the first of several; `None` if all are lost.
+    /// Assigns a chunk to the GPU with the fewest chunks, or the first of several such GPUs. `None` if all GPUs are lost.
     pub(crate) fn take(gpus: &[Arc<Gpu>]) -> Option<Self> {
         loop {
             let living = gpus.iter().filter(|gpu| gpu.lost_because().is_none());
             let (gpu, chunks) =
                 living.map(|gpu| (gpu, gpu.chunks().load(Ordering::Relaxed))).min_by_key(|(_, chunks)| *chunks)?;
-            // Another stream may have seen the same.
+            // Retry if another stream changed the count in the meantime.
             if gpu.chunks().compare_exchange(chunks, chunks + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 return Some(Self(Arc::clone(gpu)));
             }

@@ -1,4 +1,4 @@
-//! What a join asks of a GPU, and who is told what became of it.
+//! What a join requests from a GPU, and the observer of its results.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use crate::selection::Aggregate;
 /// How a GPU joins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GpuStrategy {
-    /// One hash table in GPU memory, or as far as it goes; probe rows are streamed past it (paper 2, section 5).
+    /// One hash table in GPU memory, as far as it fits. Probe rows are streamed past it (paper 2, section 5).
     NoPartition,
-    /// Both sides are radix-partitioned by the GPU, in CPU memory as far as GPU memory does not go, until a pair of partitions
-    /// fits the scratchpad (paper 1, section 5).
+    /// The GPU radix-partitions both sides until a pair of partitions fits the scratchpad. Partitions that do not fit GPU
+    /// memory are in CPU memory (paper 1, section 5).
     Triton,
-    /// The CPU cuts both sides into partitions that fit GPU memory; the GPU does the rest (paper 1, section 3.1).
+    /// The CPU partitions both sides so that partitions fit GPU memory; the GPU does the rest (paper 1, section 3.1).
     CpuPartitioned,
-    /// One hash table in CPU memory, in which CPU and GPU look probe rows up (paper 2, section 6.2).
+    /// One hash table in CPU memory that both CPU and GPU probe (paper 2, section 6.2).
     Het,
-    /// The same with a table in GPU memory, and a copy of it in the CPU's.
+    /// Like `Het`, but with the table in GPU memory and a copy of it in CPU memory.
     GpuHet,
 }
 
 impl GpuStrategy {
-    /// The name, as settings and metrics have it.
+    /// The name used by settings and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::NoPartition => "gpu_no_partition",
@@ -37,7 +37,7 @@ impl GpuStrategy {
         }
     }
 
-    /// Whether probe rows look into a hash table as they come.
+    /// Whether probe rows look up a hash table as they arrive.
     pub(crate) fn streams_probe_rows(self) -> bool {
         matches!(self, Self::NoPartition | Self::Het | Self::GpuHet)
     }
@@ -46,13 +46,13 @@ impl GpuStrategy {
 /// The processor that counts the keys of each partition before the first pass of `triton` (paper 1, section 6.2.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrefixSumProcessor {
-    /// The CPU, which reads keys in its own memory while the GPU works for others.
+    /// The CPU, which reads keys in its own memory while the GPU runs other work.
     Cpu,
-    /// The GPU, to which keys come once more.
+    /// The GPU, which requires sending the keys across the link once more.
     Gpu,
 }
 
-/// What is counted of joins on a GPU.
+/// Counters of joins on a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceCount {
     /// Build sides that a GPU joined without partitioning.
@@ -63,77 +63,78 @@ pub enum DeviceCount {
     CpuPartitionedJoins,
     /// Build sides in a hash table in CPU memory that both processors read.
     HetJoins,
-    /// Build sides in a hash table in GPU memory of which the CPU has a copy.
+    /// Build sides in a hash table in GPU memory, with a copy for the CPU.
     GpuHetJoins,
     /// Build rows in tables and partitions that kernels read.
     BuildRows,
-    /// Probe rows whose pairs were aggregated by kernels and are no output rows.
+    /// Probe rows whose pairs were aggregated by kernels and are not output rows.
     AggregatedRows,
-    /// Probe rows that were meant for a GPU and joined by the CPU, as the GPU could not or failed.
+    /// Probe rows that were intended for a GPU but joined by the CPU, because the GPU could not join them or failed.
     ReturnedRows,
     /// Probe rows that the CPU joined as its share of a join of both processors.
     SharedRows,
     /// Build sides, and chunks of the probe side, whose keys the CPU counted for the first pass of `triton`.
     CpuPrefixSums,
-    /// Bytes that crossed the link between CPU and GPU memory, by the sizes of what was read and written.
+    /// Bytes that crossed the link between CPU and GPU memory, computed from the sizes of the data read and written.
     LinkBytes,
     /// Bytes of hash tables and partitions.
     StateBytes,
-    /// Bytes of hash tables and partitions that lay in CPU memory, as GPU memory did not suffice.
+    /// Bytes of hash tables and partitions in CPU memory, because GPU memory was too small.
     SpilledBytes,
 }
 
-/// Whoever shows what became of joins on a GPU.
+/// Receives counts and errors of joins on a GPU.
 pub trait DeviceObserver: Debug + Send + Sync {
-    /// So many more.
+    /// Adds `number` to the counter `what`.
     fn add(&self, what: DeviceCount, number: u64);
-    /// Kernels of the GPU of this number have looked up so many more probe rows.
+    /// Called after kernels of the GPU with ordinal `gpu` have probed `rows` more rows.
     fn probed(&self, gpu: usize, rows: u64);
-    /// A strategy was not possible, for this reason; another is taken.
+    /// Called if a strategy was not possible, with the reason; another strategy is used.
     fn refused(&self, strategy: GpuStrategy, reason: &str);
-    /// A strategy was taken, but not all of it was possible, for this reason.
+    /// Called if a strategy is used but part of it was not possible, with the reason.
     fn noted(&self, strategy: GpuStrategy, reason: &str);
-    /// The GPU failed, for this reason; the CPU goes on.
+    /// Called if the GPU failed, with the reason; the CPU continues.
     fn failed(&self, strategy: GpuStrategy, reason: &str);
 }
 
-/// Whoever chooses how a GPU joins, once the build side is known.
+/// Chooses how a GPU joins, once the build side is known.
 pub trait StrategyAdvisor: Debug + Send + Sync {
-    /// Strategies in the order in which they are to be tried, for a build side of so many rows whose keys have a slot each or
-    /// few more (`is_dense`) or are spread out; none if the CPU is to join.
+    /// Returns the strategies to try, in order, for a build side of `build_rows` rows; none if the CPU should join. `is_dense`
+    /// means that a table with one slot per possible key needs at most a few slots per row.
     fn strategies(&self, build_rows: u64, is_dense: bool) -> Vec<GpuStrategy>;
 }
 
-/// What a join asks of a GPU.
+/// A join's request to a GPU.
 #[derive(Debug, Clone)]
 pub struct DeviceRequest {
-    /// Which; it knows those that join with it.
+    /// The GPU. It knows its peers that join with it.
     pub gpu: Arc<Gpu>,
-    /// Who chooses how.
+    /// Chooses the strategy.
     pub advisor: Arc<dyn StrategyAdvisor>,
-    /// Whether a hash table may lie in CPU memory as far as GPU memory does not go.
+    /// Whether the part of a hash table that does not fit GPU memory may be placed in CPU memory.
     pub tables_may_span: bool,
-    /// How probe rows reach a hash table; `None` for the method that suits the link.
+    /// How probe rows are transferred to a hash table; `None` selects the fastest method for the link.
     pub transfer: Option<TransferMethod>,
-    /// The share of a partitioned relation that is cached in GPU memory where there is room for all of it: a little less than
-    /// all is faster, as GPU memory and the link together give more bandwidth (paper 1, section 6.2.7).
+    /// The share of a partitioned relation to cache in GPU memory if there is room for all of it. Slightly less than all is
+    /// faster, as GPU memory and the link together have more bandwidth (paper 1, section 6.2.7).
     pub cached_share: f64,
-    /// What kernels may aggregate pairs to, where these are wanted for nothing else: columns are those of the output.
+    /// Aggregates that kernels may compute if the pairs are needed for nothing else. Columns are output columns of the join.
     pub aggregates: Option<Arc<[Aggregate]>>,
-    /// Who counts keys before the first pass of `triton`.
+    /// The processor that counts keys before the first pass of `triton`.
     pub prefix_sum: PrefixSumProcessor,
-    /// Who is told.
+    /// Receives the counts and errors.
     pub observer: Arc<dyn DeviceObserver>,
-    /// What experiments vary.
+    /// Parameters that experiments vary.
     pub tuning: DeviceTuning,
 }
 
-/// What of a strategy an experiment varies; everybody else takes the default.
+/// Parameters of a strategy that experiments vary; everything else uses the defaults.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DeviceTuning {
-    /// How the first pass of `triton` partitions; `None` for Hierarchical, and Shared where its second level finds no room.
+    /// Algorithm of the first pass of `triton`. `None` selects Hierarchical, or Shared if there is no room for Hierarchical's
+    /// second level.
     pub first_pass: Option<Algorithm>,
-    /// The share of a hash table that lies in GPU memory where there is room for all of it. What is left takes
+    /// The share of a hash table to place in GPU memory if there is room for all of it. The remainder requires
     /// [`DeviceRequest::tables_may_span`].
     pub table_share: f64,
 }
@@ -145,12 +146,12 @@ impl Default for DeviceTuning {
 }
 
 impl DeviceRequest {
-    /// How probe rows reach a hash table that this GPU reads.
+    /// The transfer method for probe rows to a hash table that `gpu` reads.
     pub(crate) fn transfer_method(&self, gpu: &Gpu) -> TransferMethod {
         self.transfer.unwrap_or_else(|| gpu.fastest_method())
     }
 
-    /// Tells of an error, which is a refusal if it is a matter of room or of what the device has.
+    /// Reports an error to the observer: as a refusal if it is due to lack of memory or of a device feature, else as a failure.
     pub(crate) fn report(&self, strategy: GpuStrategy, error: &overspill_machine::Error) {
         self.gpu.note(error);
         let reason = error.to_string();
@@ -162,7 +163,7 @@ impl DeviceRequest {
     }
 }
 
-/// Whether an error is a matter of room or of what the device has.
+/// Whether an error is due to lack of memory or of a device feature.
 pub(crate) fn is_refusal(error: &overspill_machine::Error) -> bool {
     use overspill_machine::Error;
     matches!(

@@ -1,4 +1,4 @@
-//! A build side on a GPU, and the chunks of the probe side that are joined with it.
+//! A build side on a GPU, and the probe chunks joined with it.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::keys::Keys;
 use crate::memory::Grant;
 use crate::triton::{self, PartitionedRelation};
 
-/// A build side that a GPU has taken in.
+/// A build side in the form that a GPU joins it in.
 #[derive(Debug)]
 pub(crate) enum DeviceTable {
     NoPartition(GpuTable),
@@ -29,7 +29,7 @@ pub(crate) enum DeviceTable {
 }
 
 impl DeviceTable {
-    /// Takes a build side in by the first of the strategies that is possible; `None` if none is or is wanted, or the GPU failed.
+    /// Builds with the first strategy that is possible. `None` if no strategy is possible or requested, or if the GPU failed.
     pub(crate) fn build(
         request: &DeviceRequest,
         mut columns: BuildColumns,
@@ -84,12 +84,12 @@ impl DeviceTable {
         None
     }
 
-    /// Bytes of CPU memory that a build side of so many rows takes besides its rows, whatever the strategy.
+    /// Bytes of CPU memory for a build side of `rows` rows, excluding the rows themselves, with any strategy.
     pub(crate) fn host_bytes(rows: usize) -> usize {
         BuildColumns::bytes(rows) + triton::host_bytes(rows).max(cpu_partitioned::host_bytes(rows))
     }
 
-    /// Rows of a chunk whose partitions are as large as was planned; `None` if chunks are not partitioned.
+    /// Number of rows in a chunk for which partitions have the planned size. `None` if chunks are not partitioned.
     pub(crate) fn chunk_rows(&self) -> Option<usize> {
         let plan = match self {
             Self::NoPartition(_) | Self::Shared(_) => return None,
@@ -99,7 +99,7 @@ impl DeviceTable {
         Some(usize::try_from(plan.chunk_tuples()).unwrap_or(usize::MAX))
     }
 
-    /// Bytes of CPU memory that the build side takes besides its rows, and what was paid for apart.
+    /// Bytes of CPU memory that the build side takes, excluding its rows and memory that was charged separately.
     pub(crate) fn resident_host_bytes(&self) -> usize {
         let bytes = match self {
             Self::NoPartition(_) | Self::Shared(_) => 0,
@@ -118,7 +118,7 @@ impl DeviceTable {
         }
     }
 
-    /// The table, if the CPU looks rows up in it as well.
+    /// The table, if the CPU probes it as well.
     pub(crate) fn shared(&self) -> Option<&SharedTable> {
         match self {
             Self::Shared(shared) => Some(shared),
@@ -126,7 +126,7 @@ impl DeviceTable {
         }
     }
 
-    /// A place for a chunk on a GPU; `None` if none can join it any more.
+    /// Assigns a chunk to a GPU. `None` if no GPU can join it any more.
     pub(crate) fn seat(&self, request: &DeviceRequest) -> Option<Seat> {
         match self {
             Self::NoPartition(table) => table.seat(),
@@ -135,8 +135,8 @@ impl DeviceTable {
         }
     }
 
-    /// Starts on a chunk whose pairs of a unit must be at most so many, with keys that the GPU of its place reads. If kernels
-    /// aggregate them, there are none.
+    /// Starts to join a chunk. A unit has at most `most_pairs` pairs, or none if kernels aggregate them. The keys must be
+    /// readable by the GPU that the chunk is assigned to.
     pub(crate) fn start(
         &self,
         request: &DeviceRequest,
@@ -163,7 +163,7 @@ impl DeviceTable {
 pub(crate) struct DeviceChunk {
     state: ChunkState,
     has_failed: bool,
-    /// Whether it was said already that some of it is left to the CPU.
+    /// Whether a refusal was already reported for this chunk.
     was_refused: bool,
 }
 
@@ -174,18 +174,18 @@ enum ChunkState {
     CpuPartitioned(RadixChunk<HostPartitions>),
 }
 
-/// What became of a unit, or that there is none left.
+/// The result of joining a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Some probe rows were joined.
     Joined,
-    /// All units are done with.
+    /// No unit is left.
     None,
 }
 
 impl DeviceChunk {
-    /// Joins the next unit, whose pairs replace those in the block; false if there is none left. What could not be joined is
-    /// among [`DeviceChunk::rest`]. What kernels have aggregated is handed on.
+    /// Joins the next unit and replaces the pairs in the block with its pairs; false if no unit is left. Rows that could not be
+    /// joined are among [`DeviceChunk::rest`]. Aggregates computed by kernels are passed to the stream.
     pub(crate) fn next(&mut self, table: &DeviceTable, request: &DeviceRequest, block: &mut PairBlock) -> bool {
         while !self.has_failed {
             block.clear();
@@ -223,7 +223,7 @@ impl DeviceChunk {
         false
     }
 
-    /// The rows that have not been joined, by their keys; `None` if there are none.
+    /// The rows that have not been joined, given their keys. `None` if there are none.
     pub(crate) fn rest(&self, keys: &Keys) -> Option<BooleanBuffer> {
         let rest = match &self.state {
             ChunkState::NoPartition(chunk) => chunk.rest(),
@@ -233,7 +233,7 @@ impl DeviceChunk {
         (rest.count_set_bits() > 0).then_some(rest)
     }
 
-    /// Rows of the units so far and how long they took, of a chunk whose units are runs of rows; none of others.
+    /// Number of rows in the units so far, and the time they took. Zero if the chunk's units are not ranges of rows.
     pub(crate) fn progress(&self) -> (u64, Duration) {
         match &self.state {
             ChunkState::NoPartition(chunk) => chunk.progress(),
@@ -241,12 +241,12 @@ impl DeviceChunk {
         }
     }
 
-    /// Whether it is known that no unit is left.
+    /// Whether no unit is known to be left.
     pub(crate) fn is_done(&self) -> bool {
         self.has_failed || matches!(&self.state, ChunkState::NoPartition(chunk) if chunk.is_done())
     }
 
-    /// Whether there are such rows, without their keys.
+    /// Whether some rows have not been joined. Does not need the keys.
     pub(crate) fn has_rest(&self) -> bool {
         match &self.state {
             ChunkState::NoPartition(chunk) => chunk.has_rest(),

@@ -1,4 +1,4 @@
-//! A chunk of the probe side.
+//! A probe chunk of the no-partitioning join.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,34 +11,34 @@ use crate::device::{
     AggregatedPairs, DeviceCount, DeviceRequest, PAIR_BYTES, PairBlock, PairBuffers, ProbeKeys, Seat, Unit, Workbench,
 };
 
-/// A unit is a multiple of so many rows: a page of keys, which some transfer methods pin.
+/// A unit's row count is a multiple of this: the keys on one page, which some transfer methods pin.
 const PAGE_ROWS: u64 = 512;
 
-/// The same where kernels read keys where they are.
+/// The same if kernels read keys in place.
 const FEWEST_ROWS: u64 = 32;
 
-/// A chunk of probe rows that look into a hash table: a unit is a run of rows, which gets shorter where they have so many matches
-/// that there is no room for them.
+/// A chunk of probe rows that look up a hash table. A unit is a range of rows, and is shortened if its matches do not fit the
+/// memory for pairs.
 #[derive(Debug)]
 pub(crate) struct GpuTableChunk {
-    /// Its place on the GPU that joins all of it.
+    /// The GPU that joins the whole chunk.
     seat: Seat,
     keys: ProbeKeys,
     most_pairs: u64,
-    /// What kernels aggregate pairs to; `None` if pairs are wanted.
+    /// The aggregates that kernels compute; `None` if the pairs are needed.
     aggregated: Option<AggregatedPairs>,
     /// The first row of the next unit.
     next: u64,
     unit: u64,
-    /// Rows that have been left to the CPU, and why the first of them since it was asked.
+    /// Rows left to the CPU, and the reason for the first of them since the last call of `take_refused`.
     left: Vec<Range<u64>>,
     refused: Option<Error>,
-    /// The time of units, from having the turn on.
+    /// Time spent on units, measured from getting the turn.
     busy: Duration,
 }
 
 impl GpuTableChunk {
-    /// Of keys in memory that the GPU of the place reads.
+    /// Creates a chunk. The keys must be in memory that the GPU of `seat` reads.
     pub(crate) fn new(seat: Seat, keys: ProbeKeys, most_pairs: u64, aggregated: Option<AggregatedPairs>) -> Self {
         let unit = keys.rows.next_multiple_of(PAGE_ROWS);
         let (left, busy) = (Vec::new(), Duration::ZERO);
@@ -57,7 +57,7 @@ impl GpuTableChunk {
         let begin = Instant::now();
         let budget = gpu.workspace() / 8;
         if let Some(aggregated) = self.aggregated.as_mut().filter(|_| self.next < self.keys.rows) {
-            // No pairs need room: all rows that are left are a unit.
+            // Pairs need no memory, so all remaining rows are one unit.
             let rows = self.next..self.keys.rows;
             let totals = if method == gpu.fastest_method() {
                 let side = self.keys.side(rows.clone())?;
@@ -79,7 +79,7 @@ impl GpuTableChunk {
             return Ok(Unit::Joined);
         }
         let copies = Workbench::pipeline_bytes(method, budget);
-        // Half of what is left, as there is other work memory.
+        // Use half of the remaining workspace, as other working memory is needed too.
         let most = (gpu.workspace().saturating_sub(copies) / 2 / PAIR_BYTES).min(self.most_pairs);
         let fewest = if method == gpu.fastest_method() { FEWEST_ROWS } else { PAGE_ROWS };
         let mut capacity = most.min(self.unit().end - self.unit().start);
@@ -126,12 +126,12 @@ impl GpuTableChunk {
         Ok(Unit::None)
     }
 
-    /// Why the first rows were left to the CPU since this was asked last, if some were.
+    /// The reason why rows were left to the CPU, for the first such rows since the last call.
     pub(crate) fn take_refused(&mut self) -> Option<Error> {
         self.refused.take()
     }
 
-    /// The rows of all units so far, and how long the GPU took for them.
+    /// Number of rows in all units so far, and the time the GPU took for them.
     pub(crate) fn progress(&self) -> (u64, Duration) {
         (self.next, self.busy)
     }

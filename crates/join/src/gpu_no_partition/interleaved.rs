@@ -1,8 +1,8 @@
 //! A hash table in the memory of several GPUs (paper 2, section 6.3).
 //!
-//! Its pages are dealt out to the GPUs in turn, so that each of them serves its part of random accesses, by all links
-//! at once. All arrays of a table lie in one such range, also those of a table of keys that repeat. What no GPU has
-//! room for lies in CPU memory, behind the rest.
+//! Its pages are assigned to the GPUs in turn, so that each GPU serves its share of random accesses and all links are used at
+//! once. All arrays of a table are in one such address range, including those of a multi-value table. Pages for which no GPU
+//! has room are in CPU memory, after the others.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::device::{BuildColumns, DeviceCount, DeviceRequest, Gpu, GpuStrategy, 
 use crate::memory::Grant;
 use crate::parallel::{in_parallel, ranges};
 
-/// Of a table.
+/// Bytes per page of a table.
 const PAGE: u64 = 2 << 20;
 
-/// Makes a table of a kind over these GPUs; `None` if it is not of a kind that takes these keys. `memory` pays for what
-/// lies in CPU memory.
+/// Builds a table of kind `kind` across `gpus`; `None` if a table of this kind cannot hold the keys. The part in CPU memory is
+/// charged to `memory`.
 pub(super) fn build(
     request: &DeviceRequest,
     gpus: &[Arc<Gpu>],
@@ -36,7 +36,7 @@ pub(super) fn build(
         _ => pages,
     };
     let on_gpus = wanted.min(left.iter().sum());
-    // Keys that repeat are grouped in GPU memory alone, as on one GPU.
+    // Multi-value tables are built in GPU memory alone, as on one GPU.
     let may_span = kind != TableKind::MultiValue && first.mapping() == Mapping::Contiguous && request.tables_may_span;
     if on_gpus < pages && !may_span {
         return Err(Error::TooSmall {
@@ -83,7 +83,7 @@ pub(super) fn build(
     Ok(Some(GpuTable::over(table, gpus.to_vec(), resident, bytes, spilled)))
 }
 
-/// Each GPU fills a part of the rows in, all at the same time. Returns how many rows the table could not take.
+/// All GPUs insert their share of the rows concurrently. Returns the number of rows that the table could not hold.
 fn fill_by_all(
     request: &DeviceRequest,
     gpus: &[Arc<Gpu>],
@@ -93,7 +93,7 @@ fn fill_by_all(
     let kernels = table.build_by_all(&request.gpu.turn().stream)?;
     let rows = usize::try_from(columns.rows).map_err(|_| Error::Invalid(format!("{} rows", columns.rows)))?;
     let tasks: Vec<_> = gpus.iter().zip(&kernels).zip(ranges(rows, gpus.len())).collect();
-    // Each has a thread, which waits for its GPU. Rows are read where they are: CPU memory is registered for all GPUs.
+    // One thread per GPU waits for that GPU. Rows are read in place: CPU memory is registered for all GPUs.
     let refused = in_parallel(gpus.len(), tasks, |((gpu, kernel), rows)| {
         let side = columns.side_of(gpu, rows.start as u64..rows.end as u64)?;
         kernel.insert(&gpu.turn().stream, &side)
@@ -102,14 +102,14 @@ fn fill_by_all(
     refused.into_iter().sum()
 }
 
-/// Deals so many pages out, evenly as far as there is room; all together have it. What does not go even goes to those with the
-/// most room, so that small tables do not all lie on one GPU.
+/// Distributes `pages` pages evenly, as far as each GPU has room; the total room must be enough. Remainders go to the GPUs with
+/// the most room, so that small tables are not all on the same GPU.
 fn even_shares(pages: u64, room: &[u64]) -> Vec<u64> {
     let mut shares = vec![0; room.len()];
     let mut order: Vec<usize> = (0..room.len()).collect();
     order.sort_by_key(|at| room[*at]);
     let mut rest = pages;
-    // Those with the least room first: what they cannot take is left to the others.
+    // Start with the GPUs with the least room: pages that they cannot hold are left to the others.
     for (done, at) in order.into_iter().enumerate() {
         shares[at] = room[at].min(rest / (room.len() - done) as u64);
         rest -= shares[at];

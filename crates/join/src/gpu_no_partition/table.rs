@@ -1,4 +1,4 @@
-//! The hash table.
+//! The hash table of the no-partitioning join.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use crate::co_processing::build_together;
 use crate::device::{BuildColumns, BuildValues, DeviceCount, DeviceRequest, Gpu, GpuStrategy, KEY, Resident, Seat};
 use crate::memory::Grant;
 
-/// The hash of keys that may be anything: floating-point numbers, packed columns, hashes.
+/// The hash function for arbitrary keys: floating-point numbers, packed columns, hashes.
 pub(crate) const HASH: HashFunction = HashFunction::Murmur3;
 
-/// Arrays of a table in CPU memory, at most, and the pages that they take whole.
+/// Maximum number of arrays of a table in CPU memory, and the page sizes to which each array is rounded up.
 const ARRAYS: u64 = 5;
 const SMALL_PAGE: u64 = 4 << 10;
 const HUGE_PAGE: u64 = 2 << 20;
 
-/// Where a hash table lies.
+/// The memory in which a hash table is placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Home {
-    /// In GPU memory as far as that goes, that of all GPUs that join together.
+    /// In the memory of all GPUs that join together, as far as it fits, then in CPU memory.
     Gpu,
-    /// In the memory of the first GPU alone.
+    /// In the memory of the first GPU only.
     GpuAlone,
-    /// In CPU memory, filled by so many threads too.
+    /// In CPU memory. CPU threads fill it too.
     Host {
-        /// Of the CPU.
+        /// Number of CPU threads.
         threads: usize,
     },
 }
@@ -39,18 +39,19 @@ pub(crate) enum Home {
 pub(crate) struct GpuTable {
     pub(crate) table: HashTable,
     bytes: u64,
-    /// Of them in CPU memory.
+    /// Bytes of the hash table in CPU memory.
     spilled: u64,
-    /// The GPUs that look rows up in it.
+    /// The GPUs that probe it.
     gpus: Vec<Arc<Gpu>>,
-    /// What is set aside on each GPU that has pages of it.
+    /// The memory reserved on each GPU that holds pages of the table.
     resident: Vec<Resident>,
 }
 
 impl GpuTable {
-    /// Makes the first table that the keys and GPU memory allow: of a range of unique keys, of unique keys, of any keys.
+    /// Builds the first kind of table that the keys and GPU memory allow: perfect (a range of unique keys), linear probing
+    /// (unique keys), multi-value (any keys).
     ///
-    /// `memory` pays for what lies in CPU memory.
+    /// The part in CPU memory is charged to `memory`.
     pub(crate) fn build(
         request: &DeviceRequest,
         columns: &BuildColumns,
@@ -65,7 +66,7 @@ impl GpuTable {
             let reason = format!("several GPUs: {error}, so that GPU {} joins alone", request.gpu.device().ordinal());
             request.observer.noted(GpuStrategy::NoPartition, &reason);
         }
-        // Refused now, not when the first chunk comes.
+        // Refuse now rather than when the first chunk arrives.
         for gpu in &gpus {
             request.transfer_method(gpu).check_device(gpu.device().properties())?;
         }
@@ -96,7 +97,7 @@ impl GpuTable {
         Err(refused.unwrap_or_else(|| Error::Invalid("no hash table takes these keys".to_owned())))
     }
 
-    /// On one GPU, or in CPU memory; `None` if the table is not of a kind that takes these keys.
+    /// Builds a table of kind `kind` on one GPU or in CPU memory; `None` if a table of this kind cannot hold the keys.
     fn of_kind(
         request: &DeviceRequest,
         columns: &BuildColumns,
@@ -134,11 +135,11 @@ impl GpuTable {
         } else if may_span {
             TablePlacement::Spanning { device_bytes: table_on_device, node: gpu.node(), mapping: gpu.mapping() }
         } else {
-            // One range of addresses over both memories is not to be had.
+            // One address range over both memories is not available.
             return Err(too_small);
         };
         let spilled = slots - table_on_device;
-        // Arrays take whole pages.
+        // Each array is rounded up to whole pages.
         let pages = if is_on_host { ARRAYS * if spilled < HUGE_PAGE { SMALL_PAGE } else { HUGE_PAGE } } else { 0 };
         let host_bytes = usize::try_from(spilled + pages).unwrap_or(usize::MAX);
         if memory.try_grow(host_bytes).is_err() {
@@ -161,7 +162,7 @@ impl GpuTable {
         Ok((refused == 0).then(|| Self::over(table, gpus, vec![resident], slots + others, spilled)))
     }
 
-    /// A table that has been filled, of so many bytes, of which so many lie in CPU memory.
+    /// Wraps a filled table of `bytes` bytes, with `spilled` of them in CPU memory.
     pub(super) fn over(
         table: HashTable,
         gpus: Vec<Arc<Gpu>>,
@@ -172,15 +173,15 @@ impl GpuTable {
         Self { table, bytes, spilled, gpus, resident }
     }
 
-    /// A place for a chunk on one of the GPUs that look rows up in it; `None` if that is not possible any more.
+    /// Assigns a chunk to one of the GPUs that probe the table; `None` if that is no longer possible.
     pub(crate) fn seat(&self) -> Option<Seat> {
         self.check_living().ok().and_then(|()| Seat::take(&self.gpus))
     }
 
-    /// Whether all pages are still there.
+    /// Checks that all pages of the table still exist.
     ///
     /// # Errors
-    /// If a GPU is lost that has some of them.
+    /// If a GPU that holds some of them is lost.
     pub(super) fn check_living(&self) -> Result<()> {
         match self.resident.iter().find(|part| part.gpu().lost_because().is_some()) {
             Some(lost) => Err(Error::DeviceLost {
@@ -200,8 +201,8 @@ impl GpuTable {
     }
 }
 
-/// Lets the first GPU fill a table, by this stream of whoever has its turn. Returns how many rows the table could not
-/// take.
+/// Fills a table with the first GPU, on `stream`. The caller must have the GPU's turn. Returns the number of rows that the table
+/// could not hold.
 pub(super) fn fill(
     request: &DeviceRequest,
     stream: &Stream,
@@ -210,7 +211,7 @@ pub(super) fn fill(
     kind: TableKind,
 ) -> Result<u64> {
     let mut side = columns.side(&request.gpu)?;
-    // Keys that repeat are compared with those of the first row that has them, wherever that is.
+    // A repeated key is compared with the key of the first row that has it, which may be anywhere: read keys from GPU memory.
     let copied = match kind {
         TableKind::MultiValue if columns.rows * 8 <= request.gpu.workspace() / 2 => Some(columns.copy_keys(stream)?),
         _ => None,
@@ -223,7 +224,7 @@ pub(super) fn fill(
     Ok(refused)
 }
 
-/// The kinds to try, in this order.
+/// The kinds of table to try, in order.
 fn kinds(columns: &BuildColumns) -> impl Iterator<Item = TableKind> + use<> {
     let takes_unique = !matches!(columns.values, BuildValues::Words { has_all_ones: true, .. });
     let perfect = columns.range.filter(|_| columns.is_dense()).and_then(|(smallest_key, largest)| {
@@ -234,18 +235,18 @@ fn kinds(columns: &BuildColumns) -> impl Iterator<Item = TableKind> + use<> {
     perfect.filter(|_| takes_unique).into_iter().chain(unique).chain([TableKind::MultiValue])
 }
 
-/// Bytes of a table.
+/// The size of a table in bytes.
 struct Size {
-    /// Of what may lie in CPU memory.
+    /// Bytes that may be in CPU memory.
     slots: u64,
-    /// Of what may not.
+    /// Bytes that must be in GPU memory.
     others: u64,
 }
 
 impl Size {
     fn of(kind: TableKind, rows: u64) -> Result<Self> {
         let too_many = || Error::Invalid(format!("a hash table of {rows} rows"));
-        // As `HashTable::new` says.
+        // Must match the sizes in `HashTable::new`.
         let slot_count = rows.max(1).checked_mul(2).and_then(u64::checked_next_power_of_two).ok_or_else(too_many)?;
         let (slots, others) = match kind {
             TableKind::Perfect { slots, .. } => (slots.checked_mul(8), Some(0)),

@@ -1,4 +1,4 @@
-//! The build side.
+//! The build side of a partitioned join.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,15 +17,15 @@ use crate::device::{DeviceCount, DeviceRequest, Resident};
 pub(crate) struct RadixBuild<R> {
     pub(crate) plan: RadixPlan,
     pub(crate) relation: R,
-    /// What the second pass has made of some partitions, with the memory that is set aside for them.
+    /// Second-pass output of some partitions, with the GPU memory reserved for it.
     kept: Mutex<HashMap<usize, (Arc<FinePartitions>, Resident)>>,
-    /// The run that was begun last: chunks join it until its first partition is joined.
+    /// The most recent run. Chunks join it until its first partition is joined.
     pub(super) open: Mutex<Option<Arc<RadixRun<R>>>>,
     _resident: Option<Resident>,
 }
 
 impl<R: FirstPass> RadixBuild<R> {
-    /// For a partitioned relation, some of which may lie in GPU memory that is set aside for it.
+    /// Creates a build side from a partitioned relation. `resident` is the GPU memory reserved for the relation, if any.
     pub(crate) fn new(plan: RadixPlan, relation: R, resident: Option<Resident>) -> Self {
         Self { plan, relation, kept: Mutex::default(), open: Mutex::default(), _resident: resident }
     }
@@ -35,7 +35,7 @@ impl<R: FirstPass> RadixBuild<R> {
         kept.get(&partition).map(|(fine, _)| Arc::clone(fine))
     }
 
-    /// The partition after the second pass, if it is no larger than was planned; it is kept if there is GPU memory for it.
+    /// Returns the partition after the second pass; `None` if it is larger than planned. Keeps it if there is GPU memory for it.
     pub(super) fn fine(
         &self,
         request: &DeviceRequest,
@@ -68,7 +68,7 @@ impl<R: FirstPass> RadixBuild<R> {
         Ok(Some(fine))
     }
 
-    /// Takes partitions through the second pass that can be kept, as many as there is GPU memory for.
+    /// Runs the second pass over partitions and keeps the results, as many as fit GPU memory.
     pub(crate) fn keep_what_fits(&self, request: &DeviceRequest) -> Result<()> {
         let gpu = &request.gpu;
         let mut bench = gpu.turn();
@@ -76,7 +76,7 @@ impl<R: FirstPass> RadixBuild<R> {
         for partition in 0..self.relation.fanout() {
             let tuples = self.relation.tuples(partition);
             if tuples > 0 && self.kept(partition).is_none() {
-                // Of the second pass, with what alignment takes.
+                // Bytes of the second-pass output per tuple, including alignment.
                 if gpu.resident_left() < tuples * 20 {
                     break;
                 }

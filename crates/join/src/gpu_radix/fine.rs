@@ -1,4 +1,4 @@
-//! Partitions of the first pass, and of the second.
+//! Partitions of the first pass and of the second pass.
 
 use std::fmt::Debug;
 
@@ -16,21 +16,21 @@ use crate::device::{Gpu, KEY, PooledBuffer};
 
 pub(super) const KEY_BYTES: u64 = 8;
 
-/// Values of 4 bytes on a line: columns of a piece start at a multiple of so many tuples.
+/// Number of 4-byte values per line. The columns of a piece start at a multiple of this number of tuples.
 pub(crate) const LINE_TUPLES: u64 = 32;
 
 /// A relation that a first pass has partitioned.
 pub(crate) trait FirstPass: Debug + Send + Sync {
-    /// Whether what the second pass makes of the build side is worth keeping in GPU memory, as its partitions are not there.
+    /// Whether to keep the build side's second-pass partitions in GPU memory, because its first-pass partitions are not there.
     const KEEPS_FINE_PARTITIONS: bool;
 
-    /// How many partitions there are.
+    /// Number of partitions.
     fn fanout(&self) -> usize;
 
-    /// Tuples of a partition.
+    /// Number of tuples in a partition.
     fn tuples(&self, partition: usize) -> u64;
 
-    /// The tuples of a partition, in pieces of so many, a multiple of [`LINE_TUPLES`], at most, for kernels.
+    /// Returns the tuples of a partition for kernels, in pieces of at most `most` tuples, a multiple of [`LINE_TUPLES`].
     fn pieces<'a>(
         &'a self,
         gpu: &'a Gpu,
@@ -38,10 +38,10 @@ pub(crate) trait FirstPass: Debug + Send + Sync {
         most: u64,
     ) -> Box<dyn Iterator<Item = Result<Tuples<'a>>> + 'a>;
 
-    /// Bytes of it in all memories.
+    /// Bytes of the relation in all memories.
     fn bytes(&self) -> u64;
 
-    /// Of them in CPU memory.
+    /// Bytes of the relation in CPU memory.
     fn spilled_bytes(&self) -> u64;
 }
 
@@ -51,16 +51,16 @@ pub(crate) struct Tuples<'a> {
     pub(crate) memory: TupleMemory<'a>,
     pub(crate) count: u64,
     pub(crate) value_bytes: u64,
-    /// The share of them that lies in CPU memory.
+    /// The share of the tuples that is in CPU memory.
     pub(crate) spilled_share: f64,
 }
 
-/// Where their keys and values are.
+/// The memory that holds the keys and values of tuples.
 #[derive(Debug)]
 pub(crate) enum TupleMemory<'a> {
-    /// In the relation.
+    /// Memory of the relation.
     Relation(View<'a>, View<'a>),
-    /// In memory of their own.
+    /// A copy, in separate buffers.
     Staged(PooledBuffer, PooledBuffer),
 }
 
@@ -72,13 +72,14 @@ impl Tuples<'_> {
         }
     }
 
-    /// Bytes that cross the link when so many of them are read.
+    /// Bytes that cross the link when `tuples` of the tuples are read.
     pub(super) fn link_bytes(&self, tuples: u64) -> u64 {
         (tuples as f64 * (KEY_BYTES + self.value_bytes) as f64 * self.spilled_share) as u64
     }
 
-    /// Partitions some of them, from `first` on, further in GPU memory, with the Shared algorithm (paper 1, section 4.2). If they
-    /// lie in CPU memory they are copied to GPU memory while they are counted, so that they cross the link once (section 6.2.3).
+    /// Partitions `tuples` tuples from `first` on further in GPU memory, with the Shared algorithm (paper 1, section 4.2).
+    /// Tuples in CPU memory are copied to GPU memory while they are counted, so that they cross the link only once (section
+    /// 6.2.3).
     pub(super) fn refine(
         &self,
         kernels: &Kernels,
@@ -111,7 +112,7 @@ impl Tuples<'_> {
     }
 }
 
-/// Tuples in GPU memory whose partitions are meant to fit the scratchpad.
+/// Tuples in GPU memory whose partitions should fit the scratchpad.
 #[derive(Debug)]
 pub(super) struct FinePartitions {
     keys: DeviceBuffer,
@@ -134,7 +135,7 @@ impl FinePartitions {
         self.partitions.iter().map(|(_, tuples)| tuples).sum()
     }
 
-    /// Bytes of GPU memory that it takes.
+    /// Bytes of GPU memory that the partitions take.
     pub(super) fn bytes(&self) -> u64 {
         self.keys.bytes() + self.values.bytes()
     }

@@ -1,9 +1,9 @@
-//! What the partitioned joins of a GPU have in common: all that follows their first pass.
+//! Code shared by the partitioned joins of a GPU: everything after their first pass.
 //!
-//! A first pass, of whoever, has cut both sides into pairs of partitions that fit GPU memory. A second pass on the GPU cuts
-//! them further, until partitions of the build side fit the scratchpad, where they are joined (paper 1, section 5.1). Two pairs
-//! are in GPU memory at a time: while half of the multiprocessors join one, the other half partitions the next, which keeps
-//! the link busy (section 5.2). Where skew has made a partition larger than was planned, it is taken in pieces.
+//! A first pass, by the GPU or the CPU, has cut both sides into pairs of partitions that fit GPU memory. A second pass on the GPU
+//! cuts them further, until partitions of the build side fit the scratchpad, where they are joined (paper 1, section 5.1). Two
+//! pairs are in GPU memory at a time: half of the multiprocessors join one while the other half partitions the next, which keeps
+//! the link busy (section 5.2). A partition that skew has made larger than planned is processed in pieces.
 
 mod build;
 mod fine;
@@ -16,8 +16,8 @@ pub(crate) use fine::{FirstPass, LINE_TUPLES, TupleMemory, Tuples};
 pub(crate) use plan::RadixPlan;
 pub(crate) use run::RadixChunk;
 
-/// The span in which a GPU makes the first pass over a side.
+/// Name of the span in which a GPU runs the first pass over a side.
 pub const FIRST_PASS: &str = "first pass";
 
-/// The span in which a GPU makes the second pass over a partition of a side.
+/// Name of the span in which a GPU runs the second pass over a partition of a side.
 pub const SECOND_PASS: &str = "second pass";

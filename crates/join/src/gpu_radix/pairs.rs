@@ -11,14 +11,14 @@ use super::fine::{FinePartitions, FirstPass, Tuples};
 use super::plan::RadixPlan;
 use crate::device::{AggregatedPairs, DeviceCount, DeviceRequest, KEY, PAIR_BYTES, PairBlock, PairBuffers};
 
-/// Tuples of the probe side that have more matches than there is room for are joined in halves, down to so few.
+/// Probe tuples with more matches than fit are joined in halves, down to this number of tuples.
 const FEWEST_TUPLES: u64 = 64;
 
-/// What has been found of a chunk: pairs, or what they are aggregated to.
+/// The matches found for a chunk: pairs, or aggregates of pairs.
 #[derive(Debug, Default)]
 pub(super) struct Matches {
     pub(super) pairs: PairBlock,
-    /// `None` if pairs are wanted.
+    /// `None` if the pairs are needed.
     pub(super) aggregated: Option<AggregatedPairs>,
 }
 
@@ -28,20 +28,20 @@ pub(super) struct Ready {
     probe: FinePartitions,
 }
 
-/// A partition of the probe side, and how it is joined.
+/// The join of one probe partition with its build partition.
 pub(super) struct PairJoin<'a, R> {
     pub(super) build: &'a RadixBuild<R>,
     pub(super) probe: &'a R,
     pub(super) partition: usize,
     pub(super) plan: RadixPlan,
     pub(super) request: &'a DeviceRequest,
-    /// Pairs that there is memory for.
+    /// Number of pairs that CPU memory has room for.
     pub(super) most_pairs: u64,
 }
 
 impl<R: FirstPass> PairJoin<'_, R> {
-    /// Takes both partitions through the second pass; `None` if one has to be taken in pieces. That of the build side may be there
-    /// already.
+    /// Runs the second pass over both partitions; `None` if one of them must be processed in pieces. `there` is the build
+    /// partition if it has already been through the second pass.
     pub(super) fn prepare(
         &self,
         kernels: &Kernels,
@@ -67,13 +67,13 @@ impl<R: FirstPass> PairJoin<'_, R> {
         Ok(Some(Ready { build, probe }))
     }
 
-    /// Joins partitions that are in GPU memory; false if they have more matches than there is room for there.
+    /// Joins partitions in GPU memory; false if their matches do not fit GPU memory.
     pub(super) fn join(&self, kernels: &Kernels, stream: &Stream, ready: &Ready, found: &mut Matches) -> Result<bool> {
         let join = PartitionedJoin::new(kernels, KEY, ready.build.radix)?;
         self.pairs(stream, &join, [&ready.build, &ready.probe], found).map(|refused| refused.is_none())
     }
 
-    /// Joins partitions of which one is larger than was planned, or that have many matches.
+    /// Joins partitions that have many matches, or if one of them is larger than planned.
     pub(super) fn join_in_pieces(&self, stream: &Stream, found: &mut Matches) -> Result<()> {
         let (gpu, most) = (&self.request.gpu, self.plan.piece);
         let refine = |tuples: &Tuples<'_>, first, count, radix| {
@@ -87,7 +87,7 @@ impl<R: FirstPass> PairJoin<'_, R> {
             let join = PartitionedJoin::new(gpu.kernels(), KEY, radix)?;
             for probe_tuples in self.probe.pieces(gpu, self.partition, self.plan.probe_piece) {
                 let probe_tuples = probe_tuples?;
-                // First rows, and how many.
+                // First tuple and number of tuples of each part.
                 let mut waiting = vec![(0, probe_tuples.count)];
                 while let Some((first, count)) = waiting.pop() {
                     let probe = refine(&probe_tuples, first, count, radix)?;
@@ -98,7 +98,7 @@ impl<R: FirstPass> PairJoin<'_, R> {
                             return Err(too_many("the matches of a few probe rows", pairs, available));
                         }
                         Some(_) => {
-                            // The columns of a part start where lines do.
+                            // The columns of a part must start at a line.
                             let half = (count / 2).next_multiple_of(FEWEST_TUPLES);
                             let halves = [(first, half), (first + half, count - half)];
                             waiting.extend(halves.into_iter().filter(|(_, count)| *count > 0));
@@ -110,7 +110,7 @@ impl<R: FirstPass> PairJoin<'_, R> {
         Ok(())
     }
 
-    /// Adds the pairs of two sides to what was found; if they are more than there is room for in GPU memory, tells how many.
+    /// Adds the pairs of two sides to the matches. If the pairs do not fit GPU memory, returns their number instead.
     fn pairs(
         &self,
         stream: &Stream,

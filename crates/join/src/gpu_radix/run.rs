@@ -1,8 +1,8 @@
-//! Chunks of the probe side that are joined together.
+//! Probe chunks that are joined together.
 //!
-//! Each stream has a chunk of its own, and puts its pairs out itself. Chunks that wait for their turn on the GPU together are
-//! joined together, partition by partition, so that a partition of the build side is fetched once for all of them. Whichever
-//! stream is polled goes on with the run, for all: none waits for another that may never be polled again.
+//! Each stream has its own chunk and emits its own pairs. Chunks that wait for their turn on the GPU at the same time are joined
+//! together, partition by partition, so that a partition of the build side is fetched once for all of them. Any stream that is
+//! polled continues the run for all: no stream waits for another that may never be polled again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,10 +16,10 @@ use super::pairs::{Matches, PairJoin, Ready};
 use super::plan::RadixPlan;
 use crate::device::{AggregatedPairs, DeviceCount, DeviceRequest, PairBlock, Resident, Unit, Workbench};
 
-/// Pairs of partitions that are joined in one turn on the GPU: of so many, the first partitioning alone is not overlapped.
+/// Number of pairs of partitions joined in one turn on the GPU. Only the second pass over a group's first pair is not overlapped.
 const GROUP: usize = 8;
 
-/// Chunks that are joined together.
+/// A set of chunks that are joined together.
 #[derive(Debug)]
 pub(crate) struct RadixRun<R> {
     state: Mutex<State<R>>,
@@ -27,29 +27,29 @@ pub(crate) struct RadixRun<R> {
 
 #[derive(Debug)]
 struct State<R> {
-    /// By number; those are gone whose stream is.
+    /// Members by number; `None` if the member's stream has dropped its chunk.
     members: Vec<Option<Member<R>>>,
-    /// The partition that is joined next, and of which member.
+    /// The partition and the member to join next.
     next: (usize, usize),
     has_begun: bool,
-    /// What has ended the run before its end.
+    /// The error that ended the run early.
     failed: Option<Error>,
 }
 
-/// A chunk.
+/// A chunk of the run.
 #[derive(Debug)]
 struct Member<R> {
     relation: R,
     most_pairs: u64,
-    /// What its stream has not taken.
+    /// Matches that its stream has not taken yet.
     found: Matches,
-    /// Partitions that have been left to the CPU, and why the first of them since it was asked.
+    /// Partitions left to the CPU, and the reason for the first of them since the last call of `take_refused`.
     left: Vec<usize>,
     refused: Option<Error>,
     _resident: Option<Resident>,
 }
 
-/// The chunk of a stream.
+/// A stream's handle to its chunk.
 #[derive(Debug)]
 pub(crate) struct RadixChunk<R> {
     run: Arc<RadixRun<R>>,
@@ -59,15 +59,15 @@ pub(crate) struct RadixChunk<R> {
 
 impl<R> RadixRun<R> {
     fn state(&self) -> MutexGuard<'_, State<R>> {
-        // A stream that panicked has taken the pairs of one partition with it, and its query fails.
+        // A stream that panicked has lost the pairs of one partition, and its query fails.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<R: FirstPass> RadixChunk<R> {
-    /// A chunk that was partitioned as the build side was, of which at most so many pairs wait to be taken.
+    /// Adds a chunk that was partitioned like the build side. At most `most_pairs` of its pairs wait to be taken.
     ///
-    /// If kernels aggregate its pairs, there are none.
+    /// If kernels aggregate the pairs, none wait.
     pub(crate) fn new(
         build: &RadixBuild<R>,
         relation: R,
@@ -93,7 +93,7 @@ impl<R: FirstPass> RadixChunk<R> {
         Self { run, number: 0, plan: build.plan }
     }
 
-    /// Takes the pairs that were found of the chunk, or goes on with the run.
+    /// Takes the pairs found for the chunk, or continues the run.
     pub(crate) fn next(
         &mut self,
         build: &RadixBuild<R>,
@@ -103,7 +103,7 @@ impl<R: FirstPass> RadixChunk<R> {
         if let Some(unit) = self.take(&mut self.run.state(), block)? {
             return Ok(unit);
         }
-        // Other chunks may join the run while it waits for its turn.
+        // Other chunks may join the run while this one waits for its turn.
         let mut bench = request.gpu.turn();
         bench.drop_pipeline();
         let mut state = self.run.state();
@@ -115,7 +115,7 @@ impl<R: FirstPass> RadixChunk<R> {
         Ok(self.take(&mut state, block)?.unwrap_or(Unit::Joined))
     }
 
-    /// The pairs that wait, or the end; `None` if there is more to join first.
+    /// Takes the waiting pairs, or returns that the run has ended; `None` if more must be joined first.
     fn take(&self, state: &mut State<R>, block: &mut PairBlock) -> Result<Option<Unit>> {
         let is_over = state.next.0 == build_fanout(state, self.number);
         let Some(member) = &mut state.members[self.number] else { return Ok(Some(Unit::None)) };
@@ -133,7 +133,7 @@ impl<R: FirstPass> RadixChunk<R> {
         }
     }
 
-    /// Why the first partition was left to the CPU since this was asked last, if one was.
+    /// The reason why partitions were left to the CPU, for the first such partition since the last call.
     pub(crate) fn take_refused(&mut self) -> Option<Error> {
         self.run.state().members[self.number].as_mut()?.refused.take()
     }
@@ -145,7 +145,7 @@ impl<R: FirstPass> RadixChunk<R> {
         partitions.any(|partition| state.is_left(self.number, partition) && member.relation.tuples(partition) > 0)
     }
 
-    /// The rows of partitions that have not been joined.
+    /// The rows whose partitions have not been joined.
     pub(crate) fn rest(&self, keys: &[u64]) -> BooleanBuffer {
         let state = self.run.state();
         let fanout = build_fanout(&state, self.number);
@@ -165,13 +165,13 @@ fn build_fanout<R: FirstPass>(state: &State<R>, number: usize) -> usize {
 }
 
 impl<R: FirstPass> State<R> {
-    /// Whether a partition of a member was not joined: it was left to the CPU, or the run did not come to it.
+    /// Whether a partition of a member was not joined: it was left to the CPU, or the run did not reach it.
     fn is_left(&self, number: usize, partition: usize) -> bool {
         let is_before = (partition, number) < self.next;
         !is_before || self.members[number].as_ref().is_some_and(|member| member.left.contains(&partition))
     }
 
-    /// The pairs of partitions from the next on that have rows of both sides, and where to go on after them.
+    /// Returns the next pairs of partitions that have rows on both sides, and the position after them.
     fn group(&self, build: &RadixBuild<R>) -> (Vec<(usize, usize)>, (usize, usize)) {
         let (fanout, members) = (build.relation.fanout(), self.members.len());
         let mut group = Vec::with_capacity(GROUP);
@@ -189,9 +189,9 @@ impl<R: FirstPass> State<R> {
         (group, (partition, number))
     }
 
-    /// Joins some pairs of partitions. While one is joined, the next takes its second pass.
+    /// Joins a group of pairs of partitions. While one pair is joined, the next goes through its second pass.
     ///
-    /// It ends early where the pairs of `own`, the member whose stream goes on with the run, must be taken first.
+    /// Ends early if the pairs of `own`, the member whose stream continues the run, must be taken first.
     fn advance(
         &mut self,
         build: &RadixBuild<R>,
@@ -205,7 +205,7 @@ impl<R: FirstPass> State<R> {
         let (group, end) = self.group(build);
         let mut prepared: Option<Result<Option<Ready>>> = None;
         for (place, &(partition, number)) in group.iter().enumerate() {
-            // What is found of it is apart while others of its run are looked at.
+            // Move the member's matches out while other members of the run are borrowed.
             let Some(member) = &mut self.members[number] else { continue };
             let mut found = std::mem::take(&mut member.found);
             let (before, aggregated_before) = (found.pairs.len(), found.aggregated.clone());
@@ -255,7 +255,8 @@ impl<R: FirstPass> State<R> {
                     self.next = (partition, number);
                     return;
                 }
-                // Another partition may be smaller. Of other members nobody knows when their pairs are taken.
+                // Another partition may be smaller, so continue. When the pairs of other members are taken is unknown, so do
+                // not wait for that.
                 Err(error @ (Error::TooSmall { .. } | Error::OverBudget { .. } | Error::OutOfDeviceMemory { .. })) => {
                     member.left.push(partition);
                     member.refused.get_or_insert(error);

@@ -1,4 +1,4 @@
-//! A Bloom filter over the keys of a hash table, for lookups most of which find nothing.
+//! A Bloom filter over the keys of a hash table, for lookups that mostly find nothing.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,30 +7,29 @@ use super::matches::LOOKED_UP_TOGETHER;
 use crate::error::Result;
 use crate::memory::PageVec;
 
-/// Bits of a key's share of the filter: about two keys of a hundred that are not there pass.
+/// Filter bits per key: about two of a hundred keys that are not in the table pass.
 const BITS_PER_KEY: usize = 12;
 
-/// Of more keys, too many that are not there have the hash of one that is, of which 32 bits are looked at.
+/// Maximum keys of a filter. With more, too many absent keys share the 32-bit hash of a key in the table.
 pub(super) const MAX_KEYS: usize = 1 << 27;
 
-/// Spreads the bits of a hash, the upper ones of which have told the word, over the upper bits of the product.
+/// Spreads the bits of a hash over the upper bits of the product. The upper bits of the hash already select the word.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A bit of a word is told by so many bits of the hash.
+/// Bits of the hash that select a bit of the word.
 const BIT_BITS: u32 = u64::BITS.ilog2();
 /// Bits that a key sets.
 const SET_BITS: u32 = 3;
 
-/// A Bloom filter all of whose bits for a key lie in one word (Putze, Sanders and Singler, 2007), so that a lookup costs one
-/// read. It is about a fifteenth to a twentieth of the size of the hash table that it stands before, and often fits a core's
-/// own cache where that does not.
+/// A Bloom filter that stores all bits of a key in one word (Putze, Sanders and Singler, 2007), so that a lookup costs one
+/// read. It is 15 to 20 times smaller than its hash table, and often fits a core's own cache when the table does not.
 #[derive(Debug)]
 pub(crate) struct BloomFilter {
     words: PageVec<u64>,
 }
 
 impl BloomFilter {
-    /// The bytes of a filter for so many keys.
+    /// Bytes of a filter for `keys` keys.
     pub fn bytes(keys: usize) -> usize {
         Self::words(keys) * size_of::<u64>()
     }
@@ -39,10 +38,10 @@ impl BloomFilter {
         (keys * BITS_PER_KEY).div_ceil(u64::BITS as usize).max(1)
     }
 
-    /// A filter that lets keys of these hashes pass, of which there are at most so many.
+    /// Builds a filter from the hashes of its keys, of at most `keys` keys.
     ///
     /// # Errors
-    /// If the system does not give the memory.
+    /// Fails if the system does not provide the memory.
     pub fn of(keys: usize, hashes: impl Iterator<Item = u32>) -> Result<Self> {
         let mut words = PageVec::<u64>::zeroed(Self::words(keys))?;
         let count = words.len();
@@ -52,7 +51,7 @@ impl BloomFilter {
         Ok(Self { words })
     }
 
-    /// Which of at most [`LOOKED_UP_TOGETHER`] keys pass: all that are there, and few others.
+    /// Which of at most [`LOOKED_UP_TOGETHER`] keys pass: all keys in the table, and few others.
     #[inline(always)]
     pub fn passing(&self, hashes: impl Iterator<Item = u32>) -> Passing {
         let words: &[u64] = &self.words;
@@ -63,7 +62,7 @@ impl BloomFilter {
     }
 }
 
-/// The keys that pass, by their numbers.
+/// The numbers of the keys that pass.
 #[derive(Debug)]
 pub(crate) struct Passing {
     numbers: [u16; LOOKED_UP_TOGETHER],
@@ -71,7 +70,7 @@ pub(crate) struct Passing {
 }
 
 impl Passing {
-    /// Those of the first [`LOOKED_UP_TOGETHER`] keys that pass, of all of which it is told whether they do.
+    /// The keys that pass among the first [`LOOKED_UP_TOGETHER`]; `pass` has a flag for each key.
     #[inline(always)]
     pub fn those(pass: impl Iterator<Item = bool>) -> Self {
         let mut numbers = [0; LOOKED_UP_TOGETHER];
@@ -83,7 +82,7 @@ impl Passing {
         Self { numbers, count }
     }
 
-    /// The first so many keys, all of them.
+    /// The first `keys` keys, all passing.
     pub fn all(keys: usize) -> Self {
         let mut numbers = [0; LOOKED_UP_TOGETHER];
         numbers.iter_mut().zip(0..).for_each(|(number, next)| *number = next);
@@ -97,7 +96,7 @@ impl Passing {
     }
 }
 
-/// The word of a hash among so many: its hash tells the place, as a share of all.
+/// The word of a hash among `words` words: the hash as a share of the hash range.
 #[inline(always)]
 fn word_of(hash: u32, words: usize) -> usize {
     ((u64::from(hash) * words as u64) >> 32) as usize
@@ -109,35 +108,35 @@ fn bits_of(hash: u32) -> u64 {
     (0..SET_BITS).fold(0, |bits, bit| bits | 1 << (spread >> (bit * BIT_BITS) & (u64::from(u64::BITS) - 1)))
 }
 
-/// A filter that is made when it is first worth it, by one of the threads that look up; the others do without until it is
-/// there.
+/// A filter that one of the looking-up threads builds once it pays; the other threads do without until it is ready.
 #[derive(Debug, Default)]
 pub(super) struct LazyFilter {
     filter: OnceLock<BloomFilter>,
     is_claimed: AtomicBool,
-    /// Keys that all threads have looked up.
+    /// Keys looked up by all threads.
     looked_up: AtomicUsize,
 }
 
 impl LazyFilter {
-    /// The filter, if it has been made.
+    /// The filter, if it has been built.
     pub fn get(&self) -> Option<&BloomFilter> {
         self.filter.get()
     }
 
-    /// Takes note of keys that were looked up by a thread with this rate.
+    /// Records lookups of a thread with this rate.
     pub fn note(&self, rate: &mut MatchRate, looked_up: usize, found: usize) {
         rate.note(looked_up, found);
         self.looked_up.fetch_add(looked_up, Ordering::Relaxed);
     }
 
-    /// Whether a filter of so many keys pays. Making it takes about as long as so many lookups: until as many have been done,
-    /// nobody knows whether more will come.
+    /// Whether a filter of `keys` keys pays. Building it costs about as much as `keys` lookups, so it pays only after that
+    /// many.
     pub fn pays(&self, keys: usize) -> bool {
         self.filter.get().is_some() || self.looked_up.load(Ordering::Relaxed) >= keys
     }
 
-    /// The filter, or what `make` makes, which is called once at most. `None` if it fails, or if another thread is at it.
+    /// The filter. Builds it with `make`, at most once, if there is none. `None` if `make` fails, or if another thread is
+    /// building it.
     pub fn get_or_make(&self, make: impl FnOnce() -> Option<BloomFilter>) -> Option<&BloomFilter> {
         if let Some(filter) = self.filter.get() {
             return Some(filter);
@@ -150,18 +149,18 @@ impl LazyFilter {
     }
 }
 
-/// How many of the keys that a thread looks up are there.
+/// The share of a thread's recent lookups that matched.
 #[derive(Debug, Default)]
 pub(super) struct MatchRate {
-    /// Since it was last judged.
+    /// Lookups since the rate was last updated.
     looked_up: usize,
     found: usize,
     is_low: bool,
 }
 
-/// Keys after which the rate is judged anew.
+/// Lookups after which the rate is updated.
 const JUDGED_TOGETHER: usize = 32 << 10;
-/// It is low if of so many keys no more than one is there: a filter costs about a fifth of the lookup that it saves.
+/// The rate is low if at most one in `LOW_RATE` keys matches: a filter costs about a fifth of the lookup that it saves.
 const LOW_RATE: usize = 3;
 
 impl MatchRate {
@@ -174,7 +173,7 @@ impl MatchRate {
         }
     }
 
-    /// Whether few of the keys looked up last were there.
+    /// Whether at most one in `LOW_RATE` of the recently looked up keys matched.
     pub fn is_low(&self) -> bool {
         self.is_low
     }
@@ -230,7 +229,7 @@ mod tests {
         assert!(!rate.is_low(), "too few to judge");
         filter.note(&mut rate, 1, 1);
         assert!(rate.is_low() && filter.pays(JUDGED_TOGETHER) && !filter.pays(JUDGED_TOGETHER + 1));
-        // What other threads have looked up counts as well, but not what they have found.
+        // Lookups by other threads count as well, but not their matches.
         let mut other = MatchRate::default();
         filter.note(&mut other, JUDGED_TOGETHER, JUDGED_TOGETHER);
         assert!(rate.is_low() && !other.is_low() && filter.pays(2 * JUDGED_TOGETHER));
@@ -238,7 +237,7 @@ mod tests {
         assert!(!rate.is_low());
         filter.note(&mut rate, JUDGED_TOGETHER, JUDGED_TOGETHER / 3);
         assert!(rate.is_low());
-        // One that is there costs nothing to be made.
+        // A filter that exists costs nothing to build.
         assert!(filter.get_or_make(|| BloomFilter::of(1, [7].into_iter()).ok()).is_some() && filter.pays(usize::MAX));
     }
 }

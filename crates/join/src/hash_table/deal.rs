@@ -1,39 +1,38 @@
-//! Deals rows out to partitions, on several threads.
+//! Partitions rows on several threads.
 
 use super::payload_rows::PayloadRows;
 use crate::error::Result;
 use crate::keys::Word;
 use crate::parallel::{in_parallel, ranges};
 
-/// The bits of the hash that rows are dealt out by: the lower half, as the upper bits have been used to partition what
-/// was spilled.
+/// The bits of the hash that rows are partitioned by: the lower half, because spilling partitions by the upper bits.
 pub(super) const HASH_BITS: u32 = 32;
 
-/// Rows of a partition: what is done to one of them then stays in the second-level cache.
+/// Rows of a partition: the working data of one partition then stays in the second-level cache.
 const ROWS_PER_PARTITION: usize = 32 << 10;
-/// A thread writes to so many places at once without missing the TLB or the cache at each.
+/// Maximum partitions that a thread writes to without a TLB or cache miss at each write.
 const MAX_PARTITIONS: usize = 512;
 
-/// How slots are cut into partitions: by their upper bits.
+/// How slots are divided into partitions: by their upper bits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slots {
-    /// How many there are.
+    /// Number of partitions.
     partitions: usize,
-    /// The slots of a partition are two to the power of this.
+    /// A partition has 2^`shift` slots.
     shift: u32,
-    /// All slots.
+    /// Number of all slots.
     pub count: usize,
 }
 
 impl Slots {
-    /// Cuts `count` slots, that `rows` rows spread over.
+    /// Divides `count` slots, over which `rows` rows are spread.
     pub fn cut(count: usize, rows: usize) -> Self {
         let wanted = (rows / ROWS_PER_PARTITION).clamp(1, MAX_PARTITIONS);
         let shift = count.div_ceil(wanted).next_power_of_two().ilog2();
         Self { partitions: count.div_ceil(1 << shift).max(1), shift, count }
     }
 
-    /// The same partitions of fewer slots: those that differ in the last so many bits are one.
+    /// The same partitions with fewer slots: slots that differ only in the last `bits` bits are merged.
     fn merged(self, bits: u32) -> Self {
         Self { partitions: self.partitions, shift: self.shift - bits, count: self.count.div_ceil(1 << bits) }
     }
@@ -46,29 +45,29 @@ impl Slots {
         vec![0; self.partitions]
     }
 
-    /// How many slots each partition has.
+    /// Number of slots in each partition.
     fn lengths(self) -> impl Iterator<Item = usize> {
         let length = 1usize << self.shift;
         (0..self.partitions).map(move |partition| length.min(self.count - (partition << self.shift).min(self.count)))
     }
 }
 
-/// Room for so many items of each partition, and no more.
+/// Reserves exactly `counts` items for each partition.
 fn hand_of<T>(counts: Vec<usize>) -> Vec<Vec<T>> {
     counts.into_iter().map(Vec::with_capacity).collect()
 }
 
-/// What was dealt out.
+/// Partitioned items.
 #[derive(Debug)]
 pub(super) struct Dealt<T> {
-    /// By thread, and then by partition.
+    /// Items by thread, and then by partition.
     hands: Vec<Vec<Vec<T>>>,
     slots: Slots,
     threads: usize,
 }
 
 impl<T: Copy + Send + Sync> Dealt<T> {
-    /// Deals out what `item` makes of each row: a slot, and what goes to its partition. `None` leaves the row out.
+    /// Partitions rows. `item` returns the slot of a row and the item for the slot's partition. `None` skips the row.
     pub fn new(rows: usize, slots: Slots, threads: usize, item: impl Fn(usize) -> Option<(usize, T)> + Sync) -> Self {
         let hands = in_parallel(threads, ranges(rows, threads), |range| {
             let mut counts = slots.no_items();
@@ -80,7 +79,7 @@ impl<T: Copy + Send + Sync> Dealt<T> {
         Self { hands, slots, threads }
     }
 
-    /// The same for rows in chunks, by their keys and payloads.
+    /// Like `new`, for the keys and payloads of rows in chunks.
     pub fn of_chunks(
         rows: &impl PayloadRows,
         slots: Slots,
@@ -105,10 +104,10 @@ impl<T: Copy + Send + Sync> Dealt<T> {
         Ok(Self { hands: hands.into_iter().collect::<Result<_>>()?, slots, threads })
     }
 
-    /// Sorts the items by slot, partitions side by side: leaves in `starts`, which has a place more than there are
-    /// slots and is zeroed, where each slot starts, and in `sorted` what `output_of` makes of the items. Those of a
-    /// slot keep the order of their rows, until `finish` is called with them. Slots that differ in the last
-    /// `merged_bits` bits are one.
+    /// Sorts the items by slot; partitions are adjacent. Writes the start of each slot to `starts`, which must be zeroed and
+    /// have one place more than there are slots. Writes the items, mapped by `output_of`, to `sorted`. Items of a slot keep the
+    /// order of their rows, until `finish` is called with them. Slots that differ only in the last `merged_bits` bits are
+    /// merged.
     pub fn sort<O: Send>(
         &self,
         merged_bits: u32,
@@ -140,7 +139,7 @@ impl<T: Copy + Send + Sync> Dealt<T> {
             for end in &mut *ends {
                 next += std::mem::replace(end, next);
             }
-            // Each slot starts where the one before has come to when all items are in their places.
+            // Once all items are in place, the position of each slot is its end, which is where the next slot starts.
             for item in self.items(partition) {
                 let place = &mut ends[slot_of(&item)];
                 sorted[(*place - base) as usize] = output_of(item);
@@ -155,33 +154,33 @@ impl<T: Copy + Send + Sync> Dealt<T> {
         });
     }
 
-    /// How many items there are.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.hands.iter().flatten().map(Vec::len).sum()
     }
 
-    /// How many items each partition has.
+    /// Number of items in each partition.
     pub fn counts(&self) -> impl Iterator<Item = usize> {
         (0..self.slots.partitions).map(|partition| self.hands.iter().map(|hand| hand[partition].len()).sum())
     }
 
-    /// On how many threads they were dealt out.
+    /// Number of threads that partitioned the items.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// The items of a partition, in the order of their rows, in the pieces that they were dealt out in.
+    /// The items of a partition, in row order, in one slice per thread.
     pub fn hands(&self, partition: usize) -> impl Iterator<Item = &[T]> {
         self.hands.iter().map(move |hand| &hand[partition][..])
     }
 
-    /// The items of a partition, in the order of their rows.
+    /// The items of a partition, in row order.
     fn items(&self, partition: usize) -> impl Iterator<Item = T> {
         self.hands(partition).flatten().copied()
     }
 }
 
-/// Deals the rows for which `is_matchable` holds out by the hashes of their keys, as entries of key and row.
+/// Partitions the rows for which `is_matchable` holds by the hashes of their keys, as entries of key and row.
 pub(super) fn deal_by_hash<K: Word>(
     keys: &[K],
     is_matchable: impl Fn(usize) -> bool + Sync,
@@ -193,16 +192,16 @@ pub(super) fn deal_by_hash<K: Word>(
     })
 }
 
-/// What is sorted of a partition.
+/// The part of the output for one partition.
 struct Piece<'a, O> {
     partition: usize,
-    /// How many items the partitions before have.
+    /// Number of items in the partitions before.
     base: u32,
     ends: &'a mut [u32],
     sorted: &'a mut [O],
 }
 
-/// Cuts a slice into consecutive pieces of these lengths.
+/// Splits a slice into consecutive pieces of these lengths.
 fn split<T>(slice: &mut [T], lengths: impl IntoIterator<Item = usize>) -> Vec<&mut [T]> {
     let mut rest = slice;
     lengths

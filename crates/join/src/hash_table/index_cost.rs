@@ -1,4 +1,4 @@
-//! What it costs to index build rows.
+//! The memory cost of indexing build rows.
 
 use arrow::array::RecordBatch;
 
@@ -7,15 +7,15 @@ use super::visited::VisitedRows;
 use crate::memory::column_bytes;
 use crate::spec::JoinSpec;
 
-/// The memory that build rows need besides themselves to become a hash table.
+/// The memory that build rows need, besides the rows themselves, to be indexed in a hash table.
 ///
-/// It is paid with the rows, batch by batch, so that a build side that has been read can always be indexed.
+/// It is reserved with the rows, batch by batch, so that a build side that has been read can always be indexed.
 #[derive(Debug, Clone, Copy)]
 pub struct IndexCost {
     row_bytes: usize,
 }
 
-/// Rows over which the cost of the bitmap of visited rows comes out even.
+/// Rows for which the bitmap of visited rows has no rounding loss.
 const BITMAP_ROWS: usize = 64;
 
 impl IndexCost {
@@ -25,10 +25,10 @@ impl IndexCost {
         Self { row_bytes: JoinTable::row_bytes(&spec.codec) + visited.div_ceil(BITMAP_ROWS) }
     }
 
-    /// The bytes for the rows of a batch, whose keys take `key_bytes` besides the entries of the table.
+    /// Bytes needed for the rows of a batch. Their keys take `key_bytes` besides the entries of the table.
     ///
-    /// Before the table is made the batches are concatenated, a column after the other, so that the largest column
-    /// exists twice for a while.
+    /// Before the table is built the batches are concatenated, one column after the other, so that the largest column
+    /// temporarily exists twice.
     pub fn of(self, batch: &RecordBatch, key_bytes: usize) -> usize {
         let copied = batch.columns().iter().map(column_bytes).max().unwrap_or(0);
         copied.max(batch.num_rows() * self.row_bytes + key_bytes)

@@ -1,4 +1,4 @@
-//! The hash table over keys of any layout, and the search for matches in it.
+//! The hash table for keys of any layout, and the search for matches in it.
 
 use std::ops::Range;
 
@@ -19,55 +19,55 @@ use crate::keys::hash_bytes;
 use crate::keys::{KeyCodec, KeyData, Keys, Word};
 use crate::radix::region_of_this_machine;
 
-/// Fewer rows are not worth starting a thread for.
+/// Rows that justify another thread.
 const ROWS_PER_THREAD: usize = 32 << 10;
 
 /// A hash table over the keys of the build side.
 #[derive(Debug)]
 pub struct JoinTable {
     table: Table,
-    /// Made when most lookups find nothing.
+    /// Built when most lookups find nothing.
     filter: LazyFilter,
 }
 
 #[derive(Debug)]
 enum Table {
-    /// Keys of at most 64 bits that lie close together.
+    /// Keys of at most 64 bits in a dense range.
     Perfect(PerfectTable),
-    /// The same, each of them once, with payloads.
+    /// Unique keys of at most 64 bits in a dense range, with payloads.
     PerfectPayloads(PerfectPayloads),
-    /// Keys of at most 64 bits, each of them once, with their rows.
+    /// Unique keys of at most 64 bits, with their row numbers.
     Unique(LinearProbingTable),
-    /// Keys of at most 64 bits, each of them once, with payloads.
+    /// Unique keys of at most 64 bits, with payloads.
     Payloads(LinearProbingTable),
     /// Keys of at most 64 bits.
     Word64(UnchainedTable<u64>),
     /// Keys of at most 128 bits.
     Word128(UnchainedTable<[u64; 2]>),
-    /// Other keys: the table holds their hashes, and rows whose hashes agree are compared by their bytes.
+    /// Other keys. The table stores their hashes, and rows with equal hashes are compared by their bytes.
     Rows(UnchainedTable<u64>, Rows),
 }
 
-/// The first table that is tried; where keys do not allow it the next is.
+/// The first table to try. If the keys do not allow it, the next one is tried.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TableChoice {
-    /// Perfect hashing, for keys of up to 64 bits that lie close together.
+    /// Perfect hashing, for keys of up to 64 bits in a dense range.
     #[default]
     Perfect,
     /// Linear probing, for unique keys of up to 64 bits.
     LinearProbing,
-    /// Entries ordered by bucket, for all keys.
+    /// Entries ordered by bucket, for any keys.
     Unchained,
 }
 
-/// Where the search for the matches of a probe batch stands.
+/// The progress of searching the matches of a probe batch.
 #[derive(Debug, Default)]
 pub struct MatchCursor {
-    /// For each probe row, where its matches begin and end in the table; those before have been found.
+    /// For each probe row, the range of its matches in the table; matches before the range have been found.
     begins: Vec<u32>,
     ends: Vec<u32>,
     row: usize,
-    /// Of all batches.
+    /// The match rate over all batches.
     rate: MatchRate,
 }
 
@@ -78,16 +78,16 @@ impl From<Table> for JoinTable {
 }
 
 impl JoinTable {
-    /// The most rows a table can hold.
+    /// Maximum number of rows in a table.
     pub const MAX_ROWS: usize = (u32::MAX - 1) as usize;
 
-    /// The bytes that a row takes whose key, of up to 64 bits, is far from others and there once.
+    /// Table bytes per row, for unique keys of up to 64 bits that are far apart.
     pub(crate) const UNIQUE_ROW_BYTES: usize = LinearProbingTable::TABLE_BYTES_PER_ROW;
 
-    /// Builds the table on so many threads; rows that cannot match are left out.
+    /// Builds the table on `threads` threads. Rows that cannot match are left out.
     ///
     /// # Errors
-    /// If the system does not give the memory.
+    /// Fails if the system does not provide the memory.
     ///
     /// # Panics
     /// Panics on more than [`MAX_ROWS`](Self::MAX_ROWS) rows.
@@ -116,11 +116,11 @@ impl JoinTable {
         Ok(table.into())
     }
 
-    /// Builds a table that keeps payloads and not the numbers of rows, on so many threads: [`JoinTable::next_payloads`]
-    /// finds them. `None` if a key has two rows, or if no table of this choice has payloads.
+    /// Builds a table that stores payloads instead of row numbers, on `threads` threads. [`JoinTable::next_payloads`] finds
+    /// them. Returns `None` if a key has two rows, or if no table of this choice stores payloads.
     ///
     /// # Errors
-    /// If the system does not give the memory, or if the keys of a chunk cannot be told.
+    /// Fails if the system does not provide the memory, or if the keys of a chunk cannot be computed.
     pub fn of_payloads(
         rows: &impl PayloadRows,
         count: usize,
@@ -147,10 +147,10 @@ impl JoinTable {
         Ok(table.map(|table| Table::Payloads(table).into()))
     }
 
-    /// The most bytes that a row adds to a table while it is made, besides those of its key in row format.
+    /// Maximum bytes that a row adds to a table while it is built, besides its key in row format.
     pub fn row_bytes(codec: &KeyCodec) -> usize {
         const WORD: usize = size_of::<u64>();
-        // The packed key, or its hash, is alive while the table is made from it.
+        // The packed key, or its hash, stays in memory while the table is built from it.
         let table = match codec.word_bytes() {
             Some(bytes) if bytes > WORD => UnchainedTable::<[u64; 2]>::BYTES_PER_ROW,
             _ => UnchainedTable::<u64>::BYTES_PER_ROW
@@ -160,8 +160,8 @@ impl JoinTable {
         codec.packed_bytes().unwrap_or(WORD) + table
     }
 
-    /// For each row of the order in which the table needs no memory, the number of the row plus one that belongs there;
-    /// `None` if there is no such order or rows are in it.
+    /// The row order in which the table would need no memory: for each position, the number of the row that belongs there, plus
+    /// one. `None` if there is no such order or the rows are already in it.
     pub(crate) fn order(&self) -> Option<&[u32]> {
         match &self.table {
             Table::Perfect(table) => table.order(),
@@ -169,7 +169,7 @@ impl JoinTable {
         }
     }
 
-    /// The table for rows that have been put in that order.
+    /// Returns the table for rows that have been reordered that way.
     pub(crate) fn in_order(self) -> Self {
         match self.table {
             Table::Perfect(table) => Table::Perfect(table.in_order()).into(),
@@ -177,19 +177,19 @@ impl JoinTable {
         }
     }
 
-    /// Whether no key has two rows.
+    /// Whether every key has at most one row.
     fn is_unique(&self) -> bool {
         match &self.table {
             Table::Perfect(table) => table.is_unique(),
             Table::PerfectPayloads(_) | Table::Unique(_) | Table::Payloads(_) => true,
             Table::Word64(table) => table.is_unique(),
             Table::Word128(table) => table.is_unique(),
-            // Rows of one hash may have different keys.
+            // Rows with equal hashes may have different keys.
             Table::Rows(..) => false,
         }
     }
 
-    /// The bytes the table takes.
+    /// Bytes of the table.
     pub fn bytes(&self) -> usize {
         match &self.table {
             Table::Perfect(table) => table.bytes(),
@@ -201,12 +201,13 @@ impl JoinTable {
         }
     }
 
-    /// The same with what is added to a table if most lookups find nothing.
+    /// Bytes of the table and of the filter that is added if most lookups find nothing.
     pub fn bytes_with_filter(&self) -> usize {
         self.bytes() + self.filterable_keys().map_or(0, BloomFilter::bytes)
     }
 
-    /// The most keys of a filter for the table; `None` if a lookup costs little more than asking a filter, or none would help.
+    /// Maximum keys of a filter for the table. `None` if a lookup costs little more than checking a filter, or a filter would
+    /// not help.
     fn filterable_keys(&self) -> Option<usize> {
         let keys = match &self.table {
             Table::Perfect(_) | Table::PerfectPayloads(_) => return None,
@@ -217,8 +218,8 @@ impl JoinTable {
         (keys <= MAX_KEYS && self.bytes() > region_of_this_machine()).then_some(keys)
     }
 
-    /// The filter that lookups are better sent through, when those before had this rate. Where there is none, as memory is
-    /// short, the table answers alone.
+    /// The filter for lookups whose recent match rate is `rate`; `None` if a filter does not pay. If there is no memory for a
+    /// filter, lookups use the table alone.
     fn filter(&self, rate: &MatchRate) -> Option<&BloomFilter> {
         if !rate.is_low() {
             return None;
@@ -238,7 +239,7 @@ impl JoinTable {
         })
     }
 
-    /// Whether the lookups of whoever has this cursor go through a filter.
+    /// Whether lookups with this cursor go through a filter.
     pub fn is_filtered(&self, cursor: &MatchCursor) -> bool {
         cursor.rate.is_low() && self.filter.get().is_some()
     }
@@ -273,11 +274,11 @@ impl JoinTable {
         }
     }
 
-    /// Finds the next pairs of matching rows, at most `limit`, which replace what the vectors have; false once all have been
-    /// found.
+    /// Finds the next pairs of matching rows, at most `limit`. They overwrite the vectors. Returns false once all pairs have
+    /// been found.
     ///
-    /// Pairs come by ascending probe row, and for one probe row by ascending build row. With `first_only`, a probe row
-    /// is paired with the first of its matches alone.
+    /// Pairs are in ascending order of the probe row, then of the build row. With `first_only`, a probe row is paired only with
+    /// its first match.
     pub fn next_pairs(
         &self,
         keys: &Keys,
@@ -288,7 +289,7 @@ impl JoinTable {
         probe: &mut Vec<u32>,
     ) -> bool {
         if self.is_unique() {
-            // Looked up only now: nothing needs to be remembered between lookup and pair.
+            // Looks up the keys only now, so that nothing is stored between lookup and pair.
             let next = (cursor.row + limit).min(keys.len());
             self.find_one(keys, cursor.row..next, &mut cursor.rate, build, probe);
             cursor.row = next;
@@ -314,7 +315,7 @@ impl JoinTable {
         }
     }
 
-    /// The table cut into so many regions, for keys of which each is there once and that fit a word.
+    /// The table divided into up to 2^`bits` regions; `None` unless keys are unique and fit a word.
     pub(crate) fn regions(&self, bits: u32) -> Option<Regions> {
         let order = match &self.table {
             Table::Unique(_) | Table::Payloads(_) => TableOrder::Hash,
@@ -325,7 +326,7 @@ impl JoinTable {
         Some(Regions::new(order, bits))
     }
 
-    /// Finds the pairs of these keys with their only matches. Only for a table that has regions and no payloads.
+    /// Finds the single match of each of these keys. Only for a table with regions and without payloads.
     pub(crate) fn find_rows(&self, lookups: Lookups<'_, u64>, build: &mut Vec<u32>, probe: &mut Vec<u32>) {
         match &self.table {
             Table::Perfect(table) => table.find_one(lookups, build, probe),
@@ -334,7 +335,7 @@ impl JoinTable {
         }
     }
 
-    /// Finds the payloads of keys, and which keys they are of. Only for a table that has payloads.
+    /// Finds the payloads of keys, and the numbers of their keys. Only for a table with payloads.
     pub(crate) fn find_payloads(&self, lookups: Lookups<'_, u64>, payloads: &mut Vec<u64>, probe: &mut Vec<u32>) {
         match &self.table {
             Table::PerfectPayloads(table) => table.find_one(lookups, payloads, probe),
@@ -343,7 +344,7 @@ impl JoinTable {
         }
     }
 
-    /// As [`JoinTable::next_pairs`], with the payloads of build rows for their numbers. Only for a table that has them.
+    /// Like [`JoinTable::next_pairs`], but returns payloads instead of build row numbers. Only for a table with payloads.
     pub fn next_payloads(
         &self,
         keys: &Keys,
@@ -361,7 +362,7 @@ impl JoinTable {
         next < keys.len()
     }
 
-    /// Finds the pairs of these probe rows with their only matches.
+    /// Finds the single match of each of these probe rows.
     fn find_one(
         &self,
         keys: &Keys,
@@ -391,11 +392,11 @@ impl JoinTable {
 
     /// Marks every build row that matches a row of the probe batch.
     ///
-    /// The rows of one key are always marked together, so they are passed over when the first of them is marked
-    /// already: the cost is linear even if both sides consist of duplicates.
+    /// The rows of a key are always marked together, so they are skipped if the first of them is already marked. The cost is
+    /// linear even if both sides consist of duplicates.
     pub fn mark_matches(&self, keys: &Keys, cursor: &mut MatchCursor, visited: &VisitedRows) {
         if self.is_unique() {
-            // Of a search in a table of unique keys nothing is remembered: its vectors are free.
+            // A search in a table of unique keys stores nothing in the cursor, so its vectors are free.
             let MatchCursor { begins: build, ends: probe, rate, .. } = cursor;
             self.find_one(keys, 0..keys.len(), rate, build, probe);
             return build.iter().for_each(|row| visited.set(*row));
@@ -412,7 +413,7 @@ impl JoinTable {
     }
 }
 
-/// The keys of these rows of a batch, to look up: whether few of them are there, and what to ask then.
+/// The lookups for these rows of a batch. `are_few` and `filter` are passed on.
 fn lookups<'a, K>(
     keys: &'a Keys,
     words: &'a [K],
@@ -422,12 +423,12 @@ fn lookups<'a, K>(
     Lookups { first: rows.start, keys: &words[rows], matchable: keys.matchable.as_ref(), are_few, filter }
 }
 
-/// As many threads as these rows are worth.
+/// Limits the threads to what this number of rows justifies.
 fn threads_for(rows: usize, threads: usize) -> usize {
     threads.min(rows / ROWS_PER_THREAD).max(1)
 }
 
-/// A table of keys that are too far apart for perfect hashing.
+/// Builds a table of keys that are too far apart for perfect hashing.
 fn hashed(
     words: &[u64],
     is_matchable: impl Fn(usize) -> bool + Sync,
@@ -447,7 +448,7 @@ fn hashes_of(rows: &Rows) -> Vec<u64> {
     rows.iter().map(|row| hash_bytes(row.data())).collect()
 }
 
-/// Whether a probe and a build row, whose hashes agree, have equal keys.
+/// Returns a comparison of the keys of a probe row and a build row with equal hashes.
 fn same_bytes<'a>(build_rows: &'a Rows, keys: &'a Keys) -> impl Fn(usize, u32) -> bool + 'a {
     let KeyData::Rows(probe_rows) = &keys.data else { unreachable!("both sides of a join share one key codec") };
     |probe, build| probe_rows.row(probe).data() == build_rows.row(build as usize).data()

@@ -14,27 +14,27 @@ use crate::keys::Word;
 use crate::memory::PageVec;
 use crate::parallel::in_parallel;
 
-/// Entries of a line: a cache line holds their keys and then their values.
+/// Entries per line: a cache line stores their keys and then their values.
 const ENTRIES: usize = 4;
 
-/// Three lines for seven rows: 58 % of the places are taken, and a key is in its own line 19 times of 20.
+/// Three lines for seven rows: 58 % of the places are occupied, and 19 of 20 keys are in their home line.
 const LINES: usize = 3;
 const ROWS: usize = 7;
 
-/// Partitions by hash differ by chance; by more than this share they differ because keys repeat.
+/// Maximum size of a partition relative to the average. Larger differences are not by chance but due to repeated keys.
 const MAX_SPREAD: f64 = 1.02;
-/// What chance makes of a small partition: more than any share of it.
+/// Allowance in rows for small partitions, where chance causes larger relative differences.
 const MAX_SPREAD_ROWS: usize = 64;
 
-/// What keys are combined with in their places, by exclusive or, so that an empty place is 0 and memory from the system need
-/// not be filled. Rows that have just this key make [`LinearProbingTable::build`] refuse them all.
+/// Keys are stored XORed with this value, so that an empty place is 0 and zeroed memory from the system need not be filled. If
+/// a row has exactly this key, [`LinearProbingTable::build`] rejects all rows.
 const EMPTY: u64 = 0xA5C3_1F7E_90B2_64D8;
 
-/// A hash table of unique 64-bit keys, each with a 64-bit value, in which most lookups touch one cache line (linear
-/// probing, as in paper 2, section 7.1, line by line).
+/// A hash table from unique 64-bit keys to 64-bit values, in which most lookups touch one cache line (linear probing, as in
+/// paper 2, section 7.1, line by line).
 ///
-/// It is built without locks or atomic operations: rows are dealt out by hash, and a partition of them has a stretch of
-/// lines of its own, at whose end the search goes on at its beginning.
+/// The build uses no locks or atomic operations: rows are partitioned by hash, and each partition has its own range of lines.
+/// At the end of the range, probing continues at its beginning.
 #[derive(Debug)]
 pub(crate) struct LinearProbingTable {
     lines: PageVec<CacheLine>,
@@ -42,14 +42,14 @@ pub(crate) struct LinearProbingTable {
 }
 
 impl LinearProbingTable {
-    /// Bytes of the lines that a row takes.
+    /// Bytes of lines per row.
     pub const TABLE_BYTES_PER_ROW: usize = size_of::<CacheLine>() * LINES / ROWS + 1;
 
-    /// Bytes that a row takes at most while the table is made: its entry as dealt out, and its share of the lines.
+    /// Maximum bytes per row while the table is built: its partitioned entry, and its share of the lines.
     pub const BYTES_PER_ROW: usize = size_of::<[u64; 2]>() + Self::TABLE_BYTES_PER_ROW;
 
-    /// A table of keys and values that were dealt out by hash; `None` if a key has two of them, or is the one that marks
-    /// empty places. `O(rows)`.
+    /// Builds a table of keys and values that were partitioned by hash. Returns `None` if keys repeat or a key equals the mark
+    /// of empty places. `O(rows)`.
     pub fn build(dealt: &Dealt<[u64; 2]>, value_of: impl Fn([u64; 2]) -> u64 + Sync) -> Result<Option<Self>> {
         let partitions = dealt.counts().count();
         let most = dealt.counts().max().unwrap_or(0);
@@ -78,12 +78,12 @@ impl LinearProbingTable {
         Ok((!is_refused.into_inner()).then_some(Self { lines, lines_per_partition }))
     }
 
-    /// The bytes the table takes.
+    /// Bytes of the table.
     pub fn bytes(&self) -> usize {
         self.lines.bytes()
     }
 
-    /// Finds, for each of the keys that is there, what `of` makes of its value, and its row.
+    /// Finds the value of each key in the table, mapped by `of`, and the row of the key.
     pub fn find_one<T: Copy + Default>(
         &self,
         lookups: Lookups<'_, u64>,
@@ -94,7 +94,7 @@ impl LinearProbingTable {
         with_widest_vectors(FindOne { table: self, lookups, of, values, rows });
     }
 
-    /// The most keys that a table of so many lines is made for.
+    /// Maximum number of keys for the number of lines.
     pub fn capacity(&self) -> usize {
         self.lines.len() * ROWS / LINES
     }
@@ -105,7 +105,7 @@ impl LinearProbingTable {
         keys.map(|key| (key ^ EMPTY).hash() as u32)
     }
 
-    /// The value of a key that is not in its own line, which has overflowed.
+    /// The value of a key that is not in its home line, after that line has overflowed.
     #[inline(always)]
     fn find_beyond(&self, key: u64, vectors: impl Vectors) -> Option<u64> {
         if key == EMPTY {
@@ -127,7 +127,7 @@ impl LinearProbingTable {
     }
 }
 
-/// A lookup of many keys: `of` makes what is wanted of the value of each that is there.
+/// A lookup of many keys; `of` maps the value of each key found.
 struct FindOne<'a, T, F> {
     table: &'a LinearProbingTable,
     lookups: Lookups<'a, u64>,
@@ -149,9 +149,8 @@ impl<T: Copy + Default, F: Fn(u64) -> T> VectorLoop for FindOne<'_, T, F> {
 }
 
 impl<T: Copy + Default, F: Fn(u64) -> T> FindOne<'_, T, F> {
-    /// In blocks, of which three are under way: while one is searched, the lines of the next are asked for, and the lines that
-    /// keys of the one before have gone on to are coming. There are always misses outstanding, and hardly a branch depends on
-    /// what is read.
+    /// Pipelines three blocks: while one block is searched, the lines of the next are prefetched, and the overflow lines of the
+    /// previous one arrive. Cache misses are always outstanding, and hardly any branch depends on the data read.
     #[inline(always)]
     fn find(self, vectors: impl Vectors) {
         let Self { table, lookups, of, values, rows } = self;
@@ -172,7 +171,7 @@ impl<T: Copy + Default, F: Fn(u64) -> T> FindOne<'_, T, F> {
         matches.finish();
     }
 
-    /// The same for keys few of which are there: those that the filter lets pass are looked up.
+    /// Like `find` if few keys match: looks up only the keys that pass the filter.
     #[inline(always)]
     fn find_few(self, filter: &BloomFilter, vectors: impl Vectors) {
         let Self { table, lookups, of, values, rows } = self;
@@ -185,7 +184,7 @@ impl<T: Copy + Default, F: Fn(u64) -> T> FindOne<'_, T, F> {
             let found = passing.numbers().filter_map(|number| {
                 let (line, key) = (line_of(number), keys[number]);
                 let (value, is_here) = search(line, key, vectors);
-                // The mark of empty places is in each line that has one.
+                // The mark of empty places matches every line that has an empty place.
                 let value = if is_here && key != EMPTY {
                     Some(value)
                 } else if has_overflowed(line) {
@@ -205,12 +204,12 @@ impl<T: Copy + Default, F: Fn(u64) -> T> FindOne<'_, T, F> {
 #[derive(Debug, Clone, Copy)]
 struct Block<'a, T> {
     keys: &'a [u64],
-    /// Their lines; beyond the last key those of other keys, which are asked for without harm.
+    /// The home lines of the keys. Places beyond the last key are those of other keys; prefetching them is harmless.
     places: [usize; BLOCK],
     values: [T; BLOCK],
-    /// A bit for each key that is there.
+    /// A bit for each key found.
     found: u64,
-    /// The keys that their lines may have sent on, by their numbers.
+    /// The numbers of the keys that may have overflowed from their home line.
     open: [u8; BLOCK],
     open_count: usize,
 }
@@ -231,7 +230,7 @@ impl<'a, T: Copy + Default> Block<'a, T> {
         }
     }
 
-    /// Searches the line of each key, and asks for those of the next block.
+    /// Searches the home line of each key, and prefetches the lines of the next block.
     #[inline(always)]
     fn search(&mut self, lines: &[CacheLine], of: impl Fn(u64) -> T, next: &[usize; BLOCK], vectors: impl Vectors) {
         let keys = self.keys;
@@ -240,19 +239,19 @@ impl<'a, T: Copy + Default> Block<'a, T> {
             prefetch(&lines[*next]);
             let (found, is_here) = search(&lines[*place], *key, vectors);
             *value = of(found);
-            // From above: a shift by a number that differs from key to key takes longer.
+            // Shifts in from above: a shift by a number that varies by key takes longer.
             bits = bits >> 1 | u64::from(is_here) << (BLOCK - 1);
         }
         self.found = bits >> (BLOCK - keys.len());
-        // Apart from the search, so that many keys are compared at once.
+        // Separate from the search, so that many keys are compared at once.
         if keys.iter().fold(false, |has_mark, key| has_mark | (*key == EMPTY)) {
-            // It is found in every line that is not full.
+            // The mark matches every line that is not full.
             let is_mark = |number: &usize| keys[*number] == EMPTY;
             (0..keys.len()).filter(is_mark).for_each(|number| self.found &= !(1 << number));
         }
         self.open_count = 0;
         for number in set_bits(!self.found & (u64::MAX >> (BLOCK - keys.len()))) {
-            // A line may have sent a key on, mostly to the next.
+            // The key may have overflowed, usually to the next line.
             self.open[self.open_count] = number as u8;
             self.open_count += usize::from(has_overflowed(&lines[self.places[number]]));
         }
@@ -261,7 +260,7 @@ impl<'a, T: Copy + Default> Block<'a, T> {
         }
     }
 
-    /// Searches for keys that were sent on, and hands over what was found; the block has no keys then.
+    /// Searches for keys that overflowed, and passes on the matches. The block is empty afterwards.
     #[inline(always)]
     fn finish(
         &mut self,
@@ -276,7 +275,7 @@ impl<'a, T: Copy + Default> Block<'a, T> {
         }
         for number in self.open[..self.open_count].iter().map(|number| usize::from(*number)) {
             let key = keys[number];
-            // Wherever the search goes on: a key that is in the next line is nowhere else.
+            // Whether or not the search really continues in the next line: a key found there is nowhere else.
             let value = match search(line_after(&table.lines, self.places[number]), key, vectors) {
                 (value, true) if key != EMPTY => Some(value),
                 _ => table.find_beyond(key, vectors),
@@ -291,36 +290,36 @@ impl<'a, T: Copy + Default> Block<'a, T> {
     }
 }
 
-/// The line after one, at the end the first.
+/// The line after `place`, or the first line after the last.
 #[inline(always)]
 fn line_after(lines: &[CacheLine], place: usize) -> &CacheLine {
     lines.get(place + 1).unwrap_or(&lines[0])
 }
 
-/// The line of a key among so many: its hash tells the place, as a share of all. A partition, which is a stretch of
-/// hashes, is a stretch of lines, as all have the same number.
+/// The home line of a key among `lines` lines: its hash as a share of the hash range. All partitions have the same number of
+/// lines, so a partition, which is a range of hashes, is a range of lines.
 #[inline(always)]
 fn line_of(key: u64, lines: usize) -> usize {
     ((u64::from(key.hash() as u32) * lines as u64) >> 32) as usize
 }
 
-/// The value of a key, and whether it is in the line; the mark of empty places is in each that has one.
+/// The value of a key, and whether the key is in the line. The mark of empty places matches every line with an empty place.
 #[inline(always)]
 fn search(line: &CacheLine, key: u64, vectors: impl Vectors) -> (u64, bool) {
     let equal = vectors.equal_to(line, key ^ EMPTY);
-    // Where it is not there, any value: the bit that is always set leads to the first.
+    // If the key is absent, the value is arbitrary: the bit that is always set selects the first.
     let number = (equal | 1 << ENTRIES).trailing_zeros() as usize % ENTRIES;
     (line.0[ENTRIES + number], equal != 0)
 }
 
-/// Whether a key that found no place in the line has gone on to the next. The order of its last two entries tells: ascending keys
-/// say yes, and a line that is not full has an empty place, which is 0, behind.
+/// Whether keys overflowed from the line to the next one. The order of the last two entries encodes this: ascending keys mean
+/// yes. A line that is not full has an empty place, which is 0, at the end.
 #[inline(always)]
 fn has_overflowed(line: &CacheLine) -> bool {
     line.0[ENTRIES - 2] < line.0[ENTRIES - 1]
 }
 
-/// Lets the order of the last two entries of a full line tell whether it has overflowed.
+/// Encodes in the order of the last two entries of a full line whether it has overflowed.
 fn tell_overflow(line: &mut CacheLine, overflowed: bool) {
     if has_overflowed(line) != overflowed {
         line.0.swap(ENTRIES - 2, ENTRIES - 1);
@@ -328,7 +327,7 @@ fn tell_overflow(line: &mut CacheLine, overflowed: bool) {
     }
 }
 
-/// Puts an entry into the first free place from its own line on; false if the key is there already.
+/// Inserts an entry into the first free place from its home line on. Returns false if the key is already in the table.
 fn insert(stretch: &mut [CacheLine], own: usize, key: u64, value: u64) -> bool {
     if key == EMPTY {
         return false;
@@ -340,7 +339,7 @@ fn insert(stretch: &mut [CacheLine], own: usize, key: u64, value: u64) -> bool {
         if keys.iter().fold(false, |is_there, entry| is_there | (*entry == key ^ EMPTY)) {
             return false;
         }
-        // Places are taken in order. Counted, not looked for: how many are taken cannot be predicted.
+        // Places are filled in order. Counts them without a search, because the number is unpredictable.
         let taken = keys.iter().map(|entry| usize::from(*entry != 0)).sum::<usize>();
         if taken < ENTRIES {
             (keys[taken], values[taken]) = (key ^ EMPTY, value);
@@ -364,7 +363,7 @@ mod tests {
     use super::super::deal::{Dealt, HASH_BITS, Slots};
     use super::*;
 
-    /// A table in which each key has itself, turned around, for a value.
+    /// A table in which the value of each key is its bitwise complement.
     fn table(keys: &[u64], threads: usize) -> Option<LinearProbingTable> {
         let dealt = Dealt::new(keys.len(), Slots::cut(1 << HASH_BITS, keys.len()), threads, |row| {
             Some((keys[row].hash() as u32 as usize, [keys[row], !keys[row]]))
@@ -372,7 +371,7 @@ mod tests {
         LinearProbingTable::build(&dealt, |[_, value]| value).unwrap()
     }
 
-    /// What is found, which is the same with a filter and without, and with all vectors.
+    /// The matches; they must be the same with and without a filter, and with all vector widths.
     fn find(table: &LinearProbingTable, keys: &[u64]) -> Vec<(u32, u64)> {
         let matchable: NullBuffer = (0..keys.len() + 10).map(|row| row != 12).collect();
         let filter = BloomFilter::of(table.capacity(), table.hashes()).unwrap();
@@ -401,7 +400,7 @@ mod tests {
             let there: HashSet<_> = keys.iter().copied().collect();
             for threads in [1, 3] {
                 let table = table(&keys, threads).unwrap();
-                // One of three is there, and the third row cannot match.
+                // One of three keys is in the table, and the third row cannot match.
                 let probe: Vec<_> = (0..3 * count.max(1)).rev().map(key).collect();
                 let expected: Vec<_> = (10u32..)
                     .zip(&probe)
@@ -409,7 +408,7 @@ mod tests {
                     .map(|(row, key)| (row, !*key))
                     .collect();
                 assert_eq!(find(&table, &probe), expected, "{count} keys, {threads} threads");
-                // Blocks that are full, or nearly, or not at all.
+                // Full, nearly full and empty blocks.
                 for keys in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK].map(|keys| keys.min(probe.len())) {
                     let some: Vec<_> =
                         expected.iter().copied().take_while(|(row, _)| *row < 10 + keys as u32).collect();
@@ -421,7 +420,7 @@ mod tests {
 
     #[test]
     fn lines_overflow_into_those_that_follow_and_from_the_last_into_the_first() {
-        // Keys of one hash, as far as lines are told apart: all start at the last line.
+        // Keys with hashes at the upper end of the range: their home lines are the last ones.
         let last = |key: &u64| key.hash() as u32 > u32::MAX - (1 << 24);
         let mut keys: Vec<u64> = (0..).filter(last).take(50).collect();
         keys.extend((0..100_000u64).map(|key| key | 1 << 40));
@@ -429,7 +428,7 @@ mod tests {
         let table = table(there, 2).unwrap();
         assert_eq!(find(&table, there).len(), there.len() - 1);
         assert!(find(&table, missing).is_empty());
-        // All of them in one line of few.
+        // All of them in one of a few lines.
         let few: Vec<u64> = keys[..50].to_vec();
         let table = super::tests::table(&few, 1).unwrap();
         assert_eq!(find(&table, &few).len(), 49);
@@ -444,7 +443,7 @@ mod tests {
         keys[150_000] = EMPTY;
         assert!(table(&keys, 2).is_none());
         assert!(table(&[5; 300_000], 2).is_none());
-        // The mark is not found either, whether its line has room or not.
+        // The mark is not found either, whether its home line has room or not.
         for count in [10, 200_000] {
             let table =
                 table(&keys[..count], 1).unwrap_or_else(|| table(&(0..200_000).collect::<Vec<_>>(), 1).unwrap());

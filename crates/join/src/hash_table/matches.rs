@@ -1,4 +1,4 @@
-//! Looking up a batch of keys each of which is in a table at most once.
+//! Looks up a batch of keys, each of which is in the table at most once.
 
 use arrow::buffer::NullBuffer;
 use overspill_machine::memory::prefetch;
@@ -8,61 +8,61 @@ use super::bloom_filter::{BloomFilter, Passing};
 use super::slots::AHEAD;
 use crate::radix::region_of_this_machine;
 
-/// Keys whose results are told by one word.
+/// Keys per result word, one bit each.
 pub(super) const BLOCK: usize = u64::BITS as usize;
 
-/// Keys whose cache misses overlap; what they bring in stays in the cache until it is looked at.
+/// Keys whose cache misses overlap; the prefetched lines stay in the cache until they are read.
 pub(super) const LOOKED_UP_TOGETHER: usize = 512;
 
-/// Keys to look up, of consecutive rows.
+/// Keys of consecutive rows to look up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lookups<'a, K> {
-    /// The row of the first.
+    /// The row of the first key.
     pub first: usize,
     pub keys: &'a [K],
     /// The rows that can match, counted from 0 and not from `first`; `None` if all can.
     pub matchable: Option<&'a NullBuffer>,
-    /// Whether few of the keys looked up before were there.
+    /// Whether few of the recently looked up keys were in the table.
     pub are_few: bool,
-    /// Lets few pass of the keys that are not there; `None` if most are, or if the table has no filter.
+    /// Rejects most keys that are not in the table; `None` if most keys are, or if the table has no filter.
     pub filter: Option<&'a BloomFilter>,
 }
 
-/// What was found: for each key that is there, in the order of the keys, a value and the row of the key. Both vectors are
-/// overwritten, whatever was in them.
+/// The matches: for each key found, in key order, a value and the row of the key. Both vectors are overwritten, whatever their
+/// contents.
 #[derive(Debug)]
 pub(super) struct Matches<'a, T> {
     values: &'a mut Vec<T>,
     rows: &'a mut Vec<u32>,
     matchable: Option<&'a NullBuffer>,
-    /// Found so far.
+    /// Matches so far.
     count: usize,
     /// The row of the next key.
     row: usize,
 }
 
 impl<'a, T: Copy + Default> Matches<'a, T> {
-    /// Room for what these keys find.
+    /// Makes room for one match per key.
     pub fn new<K>(lookups: &Lookups<'a, K>, values: &'a mut Vec<T>, rows: &'a mut Vec<u32>) -> Self {
         values.resize(lookups.keys.len(), T::default());
         rows.resize(lookups.keys.len(), 0);
         Self { values, rows, matchable: lookups.matchable, count: 0, row: lookups.first }
     }
 
-    /// Room for what is found of keys few of which are there, by [`Matches::keep_few`]: none is made beforehand.
+    /// Starts matches that [`Matches::keep_few`] adds, for keys that rarely match. Makes no room in advance.
     pub fn few<K>(lookups: &Lookups<'a, K>, values: &'a mut Vec<T>, rows: &'a mut Vec<u32>) -> Self {
         values.clear();
         rows.clear();
         Self { values, rows, matchable: lookups.matchable, count: 0, row: lookups.first }
     }
 
-    /// Where the values of the next so many keys go, also of those that are not there, before [`Matches::keep`] is called.
+    /// The places for the values of the next `keys` keys, including keys not found. Call [`Matches::keep`] afterwards.
     #[inline(always)]
     pub fn block(&mut self, keys: usize) -> &mut [T] {
         &mut self.values[self.count..][..keys]
     }
 
-    /// Keeps what was found of so many keys: those whose bits are set.
+    /// Keeps the values of the next `keys` keys whose bits in `found` are set.
     #[inline(always)]
     pub fn keep(&mut self, keys: usize, found: &[u64]) {
         let mut from = self.count;
@@ -100,7 +100,7 @@ impl<'a, T: Copy + Default> Matches<'a, T> {
         }
     }
 
-    /// Keeps what was found of so many keys: values, each with the number of its key. Only for [`Matches::few`].
+    /// Keeps the values found for the next `keys` keys, each with the number of its key. Only for [`Matches::few`].
     #[inline(always)]
     pub fn keep_few(&mut self, keys: usize, found: impl Iterator<Item = (usize, T)>) {
         for (number, value) in found {
@@ -114,14 +114,14 @@ impl<'a, T: Copy + Default> Matches<'a, T> {
         self.row += keys;
     }
 
-    /// Leaves in the vectors what was found.
+    /// Truncates the vectors to the matches.
     pub fn finish(self) {
         self.values.truncate(self.count);
         self.rows.truncate(self.count);
     }
 }
 
-/// The numbers of the bits that are set.
+/// The positions of the set bits.
 #[inline(always)]
 pub(super) fn set_bits(bits: u64) -> impl Iterator<Item = usize> {
     let mut rest = bits;
@@ -132,15 +132,15 @@ pub(super) fn set_bits(bits: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A bit for each of so many keys.
+/// A bitmap of `keys` keys.
 #[inline(always)]
 fn bits(keys: usize, is_set: impl Fn(usize) -> bool) -> u64 {
     (0..keys).fold(0, |bits, key| bits | u64::from(is_set(key)) << key)
 }
 
-/// Looks all keys up in an array, one read a key. The slot of a key is its distance from `smallest`; the last slot is no
-/// key's, and read for keys that have none. `value_of` makes a value of what is in a slot, another one for each content, and
-/// an empty slot has the default. Slots that do not fit the cache of a core are prefetched.
+/// Looks up all keys in an array, with one read per key. The slot of a key is its distance from `smallest`. The last slot
+/// belongs to no key and is read for keys outside the range. `value_of` maps the contents of a slot to a value, injectively; an
+/// empty slot has the default contents. If the slots do not fit a core's cache, they are prefetched.
 pub(super) fn look_up_slots<S: Copy + Default, T: Copy + Default + PartialEq>(
     slots: &[S],
     smallest: u64,
@@ -173,7 +173,7 @@ impl<S: Copy + Default, T: Copy + Default + PartialEq, F: Fn(S) -> T> VectorLoop
         let none = value_of(S::default());
         if lookups.are_few {
             let mut matches = Matches::few(&lookups, values, rows);
-            // Most of the others lie outside the range, which is told without a read.
+            // Most keys without a match lie outside the range, which is checked without a read.
             let pass = |keys: &[u64]| {
                 let passing = Passing::those(keys.iter().map(|key| key.wrapping_sub(smallest) < slots.len() as u64));
                 passing.numbers().for_each(|number| prefetch(slot_of(keys[number])));
@@ -181,7 +181,7 @@ impl<S: Copy + Default, T: Copy + Default + PartialEq, F: Fn(S) -> T> VectorLoop
             };
             let mut next = pass(lookups.keys);
             for (keys, number) in lookups.keys.chunks(LOOKED_UP_TOGETHER).zip(1..) {
-                // What these read comes while the next are told.
+                // The prefetches of these keys complete while the next keys are checked.
                 let rest = lookups.keys.get(number * LOOKED_UP_TOGETHER..).unwrap_or_default();
                 let passing = std::mem::replace(&mut next, pass(rest));
                 let found = passing.numbers().map(|number| (number, look_up(keys[number])));
@@ -204,7 +204,7 @@ impl<S: Copy + Default, T: Copy + Default + PartialEq, F: Fn(S) -> T> VectorLoop
     }
 }
 
-/// Looks all keys up: `look_up` is given the number of a key and the key, and returns `none` for those that are not there.
+/// Looks up all keys. `look_up` gets the number of a key and the key, and returns `none` for keys not found.
 #[inline(always)]
 pub(super) fn look_up_all<T: Copy + Default + PartialEq>(
     keys: &[u64],
@@ -217,7 +217,7 @@ pub(super) fn look_up_all<T: Copy + Default + PartialEq>(
         for (number, (key, value)) in keys.iter().zip(&mut *values).enumerate() {
             *value = look_up(first + number, *key);
         }
-        // Apart from the reads, so that many values are compared at once.
+        // Separate from the reads, so that many values are compared at once.
         let is_one_missing = values.iter().fold(false, |is_missing, value| is_missing | (*value == none));
         let found = if is_one_missing { bits(keys.len(), |key| values[key] != none) } else { u64::MAX };
         matches.keep(keys.len(), &[found]);
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn what_is_found_stays_in_order_and_overwrites_what_was_there() {
         let keys: Vec<u64> = (0..1_000).collect();
-        // Whole blocks, parts of some, none of others; and a last block that is not full and has a key beyond the slots.
+        // Full blocks, partial blocks and empty ones; and a last block that is not full and has a key beyond the slots.
         let is_there = |key: u64| key < 150 || key.is_multiple_of(3) && key < 700 || key > 990 && key != 999;
         let slots: Vec<u64> = keys.iter().map(|key| if is_there(*key) { key * 2 + 1 } else { 0 }).collect();
         let matchable: NullBuffer = (0..2_000).map(|row| row % 11 != 0).collect();

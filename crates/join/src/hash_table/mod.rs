@@ -1,5 +1,5 @@
-//! The hash tables of the in-memory join: perfect hashing where keys lie close together, linear probing where they are
-//! unique, else buckets of entries that lie side by side.
+//! The hash tables of the in-memory join: perfect hashing for keys in a dense range, linear probing for unique keys, else
+//! buckets of contiguous entries.
 
 mod bloom_filter;
 mod deal;

@@ -1,26 +1,26 @@
-//! Build rows whose payloads go into a table.
+//! Build rows with payloads for a table.
 
 use arrow::buffer::{NullBuffer, ScalarBuffer};
 
 use crate::error::Result;
 use crate::parallel::in_parallel;
 
-/// Build rows of which a table may keep a word each, their payload, in place of the number of the row. They come in chunks,
-/// which are asked for by several threads, and more than once: nothing need be copied into one array first.
+/// Build rows with a one-word payload each, which a table may store instead of the row number. They come in chunks. Several
+/// threads read the chunks, more than once, so nothing must first be copied into one array.
 pub trait PayloadRows: Sync {
-    /// How many chunks there are.
+    /// Number of chunks.
     fn chunks(&self) -> usize;
 
-    /// The keys of the chunk of this number.
+    /// The keys of chunk `number`.
     ///
     /// # Errors
-    /// If its keys cannot be told.
+    /// Fails if the keys cannot be computed.
     fn keys(&self, number: usize) -> Result<ChunkKeys>;
 
-    /// The payloads of the chunk of this number, one for each key.
+    /// The payloads of chunk `number`, one for each key.
     fn payloads(&self, number: usize) -> ScalarBuffer<u64>;
 
-    /// Whether payloads have no more than 32 bits.
+    /// Whether payloads have at most 32 bits.
     fn is_narrow(&self) -> bool;
 }
 
@@ -34,7 +34,7 @@ pub struct ChunkKeys {
 }
 
 impl ChunkKeys {
-    /// The key of a row that can match.
+    /// The key of a row; `None` if the row cannot match.
     #[inline(always)]
     pub(super) fn key(&self, row: usize) -> Option<u64> {
         let is_matchable = self.matchable.as_ref().is_none_or(|matchable| matchable.is_valid(row));
@@ -48,7 +48,7 @@ impl ChunkKeys {
     }
 }
 
-/// Does something with each chunk, on several threads: `work` is given its number and its keys.
+/// Calls `work` with the number and the keys of each chunk, on several threads.
 pub(super) fn with_chunks<R: Send>(
     rows: &impl PayloadRows,
     threads: usize,
@@ -62,14 +62,14 @@ pub(super) fn with_chunks<R: Send>(
 pub(super) mod tests {
     use super::*;
 
-    /// Chunks that are there.
+    /// Chunks in memory.
     pub struct Chunks {
         chunks: Vec<(ChunkKeys, ScalarBuffer<u64>)>,
         is_narrow: bool,
     }
 
     impl Chunks {
-        /// Keys with these payloads, in chunks of some rows.
+        /// Keys with these payloads, in chunks of 10,000 rows.
         pub fn of(keys: &[u64], payloads: &[u64], is_narrow: bool, is_matchable: impl Fn(usize) -> bool) -> Self {
             let chunk = |start: usize| {
                 let end = (start + 10_000).min(keys.len());

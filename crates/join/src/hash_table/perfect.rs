@@ -9,14 +9,14 @@ use crate::error::Result;
 use crate::memory::{PageVec, SharedNumber};
 use crate::parallel::{in_parallel, ranges};
 
-/// Slots for each row, at most.
+/// Maximum slots per row.
 const MAX_SPREAD: usize = 4;
 
-/// Slots that a thread counts at a time.
+/// Slots that a thread counts at once.
 const COUNTED_TOGETHER: usize = 1 << 18;
 
-/// A table for keys from a range that is not much larger than there are keys: the key tells the slot, and no key needs
-/// to be compared (paper 2, section 7.1; the NOPA join of Schuh, Chen and Dittrich, 2016).
+/// A table for keys in a dense range: the key determines the slot, and keys need not be compared (paper 2, section 7.1; the
+/// NOPA join of Schuh, Chen and Dittrich, 2016).
 #[derive(Debug)]
 pub(crate) struct PerfectTable {
     smallest: u64,
@@ -25,28 +25,28 @@ pub(crate) struct PerfectTable {
 
 #[derive(Debug)]
 enum RowsByKey {
-    /// The keys of the rows follow one another: the slot is the row.
+    /// The keys of consecutive rows are consecutive: the slot is the row.
     InOrder(u32),
-    /// The row of each key plus one, 0 for none, and a slot without a row. It is full if every key of the range has a row,
+    /// The row of each key plus one, or 0 for none; then a slot without a row. It is full if every key of the range has a row,
     /// and there are no other rows.
     Unique { rows: PageVec<u32>, is_full: bool },
-    /// Where the rows of each key start, and where those of the last end; and the rows.
+    /// The start of each key's rows in `rows`, and the end of the last key's rows.
     Grouped { starts: PageVec<u32>, rows: PageVec<u32> },
 }
 
-/// Where the keys of rows that can match lie.
+/// The range of the keys of rows that can match.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyRange {
-    /// The first of them.
+    /// The smallest key.
     pub smallest: u64,
-    /// How many keys there are from the first to the last.
+    /// Number of keys from the smallest to the largest.
     pub length: usize,
-    /// How many rows.
+    /// Number of rows.
     pub count: usize,
 }
 
 impl KeyRange {
-    /// The range of the rows for which `is_matchable` holds; `None` if it is too large for perfect hashing.
+    /// The key range of the rows for which `is_matchable` holds; `None` if it is too large for perfect hashing.
     pub fn of(keys: &[u64], is_matchable: impl Fn(usize) -> bool + Sync, threads: usize) -> Option<Self> {
         let extents = in_parallel(threads, ranges(keys.len(), threads), |range| {
             KeyExtent::of(range.filter(|row| is_matchable(*row)).map(|row| keys[row]))
@@ -54,14 +54,14 @@ impl KeyRange {
         KeyExtent::of_all(extents).range()
     }
 
-    /// The same for rows in chunks.
+    /// Like `of`, for rows in chunks.
     pub fn of_chunks(rows: &impl PayloadRows, threads: usize) -> Result<Option<Self>> {
         let extents = with_chunks(rows, threads, |_, chunk| KeyExtent::of(chunk.rows().map(|(_, key)| key)))?;
         Ok(KeyExtent::of_all(extents).range())
     }
 }
 
-/// The first and the last of some keys, and their number.
+/// The smallest and largest of some keys, and their number.
 #[derive(Debug, Clone, Copy)]
 struct KeyExtent {
     smallest: u64,
@@ -100,10 +100,10 @@ impl KeyExtent {
 }
 
 impl PerfectTable {
-    /// Slots a row may take, in the worst case.
+    /// Maximum bytes per row.
     pub const BYTES_PER_ROW: usize = MAX_SPREAD * size_of::<u32>() + size_of::<u32>();
 
-    /// A table of the rows for which `is_matchable` holds, whose keys have this range.
+    /// Builds a table of the rows for which `is_matchable` holds; their keys have this range.
     pub fn build(
         keys: &[u64],
         KeyRange { smallest, length: range, count }: KeyRange,
@@ -131,7 +131,7 @@ impl PerfectTable {
         Ok(Self { smallest, rows })
     }
 
-    /// The bytes the table takes.
+    /// Bytes of the table.
     pub fn bytes(&self) -> usize {
         match &self.rows {
             RowsByKey::InOrder(_) => 0,
@@ -140,7 +140,7 @@ impl PerfectTable {
         }
     }
 
-    /// For each key of the range its row plus one, if each key has one and rows are in another order.
+    /// For each key of the range its row plus one, if each key has one row and the rows are in another order.
     pub fn order(&self) -> Option<&[u32]> {
         match &self.rows {
             RowsByKey::Unique { rows, is_full: true } => Some(&rows[..rows.len() - 1]),
@@ -148,7 +148,7 @@ impl PerfectTable {
         }
     }
 
-    /// The same table once the rows have been put in the order of their keys.
+    /// Returns the table for rows that have been put in the order of their keys.
     pub fn in_order(self) -> Self {
         match &self.rows {
             RowsByKey::Unique { rows, is_full: true } => {
@@ -158,7 +158,7 @@ impl PerfectTable {
         }
     }
 
-    /// The range of keys that the table is for, if each is there once.
+    /// The key range of the table, if every key has at most one row.
     pub fn range(&self) -> Option<TableOrder> {
         let range = match &self.rows {
             RowsByKey::InOrder(count) => u64::from(*count),
@@ -168,12 +168,12 @@ impl PerfectTable {
         Some(TableOrder::Key { smallest: self.smallest, range })
     }
 
-    /// Whether no key has two rows, so that [`PerfectTable::find_one`] finds all matches.
+    /// Whether every key has at most one row, so that [`PerfectTable::find_one`] finds all matches.
     pub fn is_unique(&self) -> bool {
         !matches!(self.rows, RowsByKey::Grouped { .. })
     }
 
-    /// Finds the row of each of the keys that is there, and the row of the key. Only for unique keys.
+    /// Finds the build row of each key in the table, and the probe row of the key. Only for unique keys.
     pub fn find_one(&self, lookups: Lookups<'_, u64>, build: &mut Vec<u32>, probe: &mut Vec<u32>) {
         let smallest = self.smallest;
         match &self.rows {
@@ -191,7 +191,7 @@ impl PerfectTable {
         }
     }
 
-    /// Appends where the matches of each key begin and end; [`PerfectTable::row`] tells the row at a place.
+    /// Appends the range of matches of each key; [`PerfectTable::row`] returns the row at a place in it.
     pub fn find(&self, keys: &[u64], begins: &mut Vec<u32>, ends: &mut Vec<u32>) {
         let RowsByKey::Grouped { starts, .. } = &self.rows else { unreachable!("unique keys") };
         let starts: &[u32] = starts;
@@ -206,7 +206,7 @@ impl PerfectTable {
         }
     }
 
-    /// The row at a place, one of those between a begin and its end.
+    /// The row at a place from the range of a key.
     #[inline(always)]
     pub fn row(&self, place: u32) -> u32 {
         let RowsByKey::Grouped { rows, .. } = &self.rows else { unreachable!("unique keys") };
@@ -214,10 +214,10 @@ impl PerfectTable {
     }
 }
 
-/// The row of each key plus one; `None` if a key has two.
+/// The row of each key plus one; `None` if a key has two rows.
 ///
-/// All threads write to all slots, in any order: where a key has two rows either may stay, and fewer slots are taken
-/// than there are rows.
+/// All threads write to all slots, in any order. If a key has two rows either may stay, and fewer slots are occupied than there
+/// are rows.
 fn unique(
     range: usize,
     count: usize,
@@ -236,10 +236,10 @@ fn unique(
     Ok((taken(&slots, threads) == count).then_some(slots))
 }
 
-/// How many slots are not empty.
+/// Number of slots that are not empty.
 pub(super) fn taken<T: Copy + Default + PartialEq + Sync>(slots: &[T], threads: usize) -> usize {
     let counts = in_parallel(threads, slots.chunks(COUNTED_TOGETHER).collect(), |slots: &[T]| {
-        // In words of the size of a slot, so that many are counted at once.
+        // Counts in 32-bit words, so that many slots are counted at once.
         slots
             .chunks(1 << 10)
             .map(|slots| slots.iter().map(|slot| u32::from(*slot != T::default())).sum::<u32>() as usize)
@@ -248,7 +248,7 @@ pub(super) fn taken<T: Copy + Default + PartialEq + Sync>(slots: &[T], threads: 
     counts.into_iter().sum()
 }
 
-/// Rows by their keys.
+/// Groups rows by key.
 fn grouped(dealt: &Dealt<[u32; 2]>, slots: Slots) -> Result<RowsByKey> {
     let mut starts = PageVec::<u32>::zeroed(slots.count + 1)?;
     let mut rows = PageVec::<u32>::zeroed(dealt.len())?;

@@ -1,4 +1,4 @@
-//! Perfect hashing with payloads in the slots.
+//! Perfect hashing with payloads stored in the slots.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,41 +11,42 @@ use crate::error::Result;
 use crate::memory::{PageVec, SharedNumber};
 use crate::parallel::in_parallel;
 
-/// What payloads are combined with in their slots, by exclusive or, so that an empty slot is 0 and memory from the system need
-/// not be filled. A row that has just this payload makes [`PerfectPayloads::build`] refuse them all.
+/// Payloads are stored XORed with this value, so that an empty slot is 0 and zeroed memory from the system need not be filled.
+/// If a row has exactly this payload, [`PerfectPayloads::build`] rejects all rows.
 const EMPTY: u64 = 0x6C8E_9CF5_7093_2BD5;
 
-/// A table for unique keys of a range that is not much larger than there are keys: the key tells the slot, which holds the
-/// payload. Making it costs a write at a random place for each row, and a lookup one read.
+/// A table for unique keys in a dense range: the key determines the slot, which stores the payload. The build costs one random
+/// write per row, and a lookup one read.
 #[derive(Debug)]
 pub(crate) struct PerfectPayloads {
     smallest: u64,
     slots: Slots,
 }
 
-/// A payload for each key of the range, and an empty slot.
+/// A payload for each key of the range, and one empty slot.
 #[derive(Debug)]
 enum Slots {
     Narrow(PageVec<u32>, Narrowing),
     Wide(PageVec<u64>),
 }
 
-/// How payloads that lie within 32 bits of each other get into slots of as many, so that twice as many lie in a cache: by their
-/// distance from the least (frame of reference).
+/// Stores payloads that differ by less than 32 bits in 32-bit slots, so that twice as many fit a cache. A slot stores the
+/// distance from the smallest payload (frame of reference).
 #[derive(Debug, Clone, Copy)]
 struct Narrowing {
     base: u64,
-    /// Takes the part of [`EMPTY`].
+    /// Serves as [`EMPTY`] for 32-bit slots.
     mark: u32,
 }
 
 impl Narrowing {
-    /// `None` if payloads lie too far apart. `O(rows)`; no more chunks are looked at once one has payloads that are too far apart.
+    /// Returns `None` if the payloads are too far apart. `O(rows)`; stops after the first chunk whose payloads are too far
+    /// apart.
     fn of(rows: &impl PayloadRows, threads: usize) -> Option<Self> {
         if rows.is_narrow() {
             return Some(Self { base: 0, mark: EMPTY as u32 });
         }
-        // The mark is none of the distances.
+        // The mark must not be one of the distances.
         let fits = |(least, most): (i64, i64)| least > most || most.abs_diff(least) < u64::from(u32::MAX);
         let none = (i64::MAX, i64::MIN);
         let is_wide = AtomicBool::new(false);
@@ -53,7 +54,7 @@ impl Narrowing {
             if is_wide.load(Ordering::Relaxed) {
                 return none;
             }
-            // As signed numbers, which most are that may be on both sides of 0.
+            // Compares payloads as signed numbers, because most payloads on both sides of 0 are signed.
             let extent = rows
                 .payloads(number)
                 .iter()
@@ -78,8 +79,8 @@ impl Narrowing {
 }
 
 impl PerfectPayloads {
-    /// A table of rows whose keys have this range, on so many threads; `None` if a key has two of them, or a row the one
-    /// payload that cannot be told from none. `O(rows + range)`.
+    /// Builds a table of rows with keys in `range`, on `threads` threads. Returns `None` if a key has two rows, or if a payload
+    /// equals the mark of empty slots. `O(rows + range)`.
     pub fn build(rows: &impl PayloadRows, range: KeyRange, threads: usize) -> Result<Option<Self>> {
         let slots = match Narrowing::of(rows, threads) {
             Some(narrowing) => write(rows, range, threads, |payload| narrowing.slot(payload))?
@@ -89,7 +90,7 @@ impl PerfectPayloads {
         Ok(slots.map(|slots| Self { smallest: range.smallest, slots }))
     }
 
-    /// The bytes the table takes.
+    /// Bytes of the table.
     pub fn bytes(&self) -> usize {
         match &self.slots {
             Slots::Narrow(slots, _) => slots.bytes(),
@@ -97,7 +98,7 @@ impl PerfectPayloads {
         }
     }
 
-    /// The range of keys that the table is for.
+    /// The key range of the table.
     pub fn range(&self) -> TableOrder {
         let range = match &self.slots {
             Slots::Narrow(slots, _) => slots.len(),
@@ -106,7 +107,7 @@ impl PerfectPayloads {
         TableOrder::Key { smallest: self.smallest, range: range as u64 - 1 }
     }
 
-    /// Finds the payload of each of the keys that is there, and its row.
+    /// Finds the payload of each key in the table, and the row of the key.
     pub fn find_one(&self, lookups: Lookups<'_, u64>, payloads: &mut Vec<u64>, rows: &mut Vec<u32>) {
         let smallest = self.smallest;
         match &self.slots {
@@ -118,9 +119,9 @@ impl PerfectPayloads {
     }
 }
 
-/// Writes what goes into the slot of each row, on all threads at once; `None` if fewer slots are taken than there are rows.
+/// Writes the slot of each row, on all threads. Returns `None` if fewer slots are occupied than there are rows.
 ///
-/// Plain stores alone: an atomic operation that reads as well would wait for the cache miss of the store before it.
+/// Uses only plain stores: an atomic operation that also reads would wait for the cache miss of the previous store.
 fn write<T: SharedNumber + PartialEq + Sync>(
     rows: &impl PayloadRows,
     range: KeyRange,
@@ -147,7 +148,7 @@ mod tests {
     use super::super::payload_rows::tests::Chunks;
     use super::*;
 
-    /// Keys of which each has the payload that `payload` makes of its row.
+    /// A table in which the payload of each key is `payload` of its row.
     fn table(
         keys: &[u64],
         payload: impl Fn(u64) -> u64,
@@ -161,10 +162,10 @@ mod tests {
 
     #[test]
     fn payloads_of_all_keys_that_can_match_are_found_and_no_others() {
-        // From memory of the allocator and from the system's, with and without holes.
+        // With memory from the allocator and from the system, and with and without gaps in the range.
         for (count, factor) in [(1, 1), (1_000, 1), (1_000, 3), (5_000_000u64, 1)] {
             let keys: Vec<u64> = (0..count).map(|row| (row * 77_777 % count) * factor + 100).collect();
-            // In 32 bits by their type, by their values (on both sides of 0), and not at all.
+            // Payloads of 32 bits by their type, by their values (on both sides of 0), and not at all.
             let payload: [fn(u64) -> u64; 3] =
                 [|row| row * 3, |row| row.wrapping_mul(3).wrapping_sub(100), |row| row << 40 | row];
             for (kind, payload) in payload.into_iter().enumerate() {
@@ -213,7 +214,7 @@ mod tests {
             table.find_one(lookups, &mut found, &mut places);
             assert_eq!((&found[..], &places[..]), (&payloads[..], &[0, 1, 2][..]), "{base:x} and {distance:x}");
         }
-        // Chunks that are narrow, but not together.
+        // Chunks that are narrow each, but not together.
         let keys: Vec<u64> = (0..20_000).collect();
         for (shift, is_narrow) in [(31, true), (32, false)] {
             let table = table(&keys, |row| (row / 10_000) << shift | row, false, |_| true).unwrap();

@@ -1,24 +1,24 @@
-//! Which keys touch memory of a table that lies together.
+//! Divides a table into contiguous memory regions, and maps keys to them.
 
 use super::deal::HASH_BITS;
 use crate::keys::Word;
 use crate::radix::RadixPartitioner;
 
-/// How keys are spread over the memory of a table.
+/// How keys are ordered in the memory of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TableOrder {
     /// By the lower half of their hashes.
     Hash,
-    /// By themselves, in a range of them; others are not there.
+    /// By key, in a range of keys. Keys outside the range are not in the table.
     Key {
-        /// The first of the range.
+        /// The first key of the range.
         smallest: u64,
-        /// How many keys it has.
+        /// Number of keys in the range.
         range: u64,
     },
 }
 
-/// A table cut into consecutive regions of its memory, two to the power of some bits.
+/// A table divided into consecutive memory regions; their number is a power of two.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Regions {
     order: TableOrder,
@@ -34,14 +34,14 @@ impl Regions {
         Self { order, shift: all.saturating_sub(bits) }
     }
 
-    /// Adds rows, the first column of which are keys, to the partitions of the regions that they touch. A key that is not in the
-    /// table touches one that there is not, or any.
+    /// Adds rows to the partitions of the regions that they probe; the first column is the keys. A key that is not in the table
+    /// maps to any region, or to one that does not exist.
     pub(crate) fn partition<const COLUMNS: usize>(
         self,
         rows: [&[u64]; COLUMNS],
         partitioner: &mut RadixPartitioner<COLUMNS>,
     ) {
-        // Told apart here, and not for each key.
+        // Branches here, and not for each key.
         match self.order {
             TableOrder::Hash => partitioner.push(rows, move |key| self.by_hash(key)),
             TableOrder::Key { smallest, .. } => partitioner.push(rows, move |key| self.by_key(key, smallest)),

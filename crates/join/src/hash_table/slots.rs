@@ -1,4 +1,4 @@
-//! Rows that several threads put into one table, without locks.
+//! Writes rows into one table from several threads, without locks.
 //!
 //! `tests/loom` compiles this file with a model checker's atomics.
 
@@ -6,15 +6,14 @@ use std::ops::Range;
 
 use overspill_machine::memory::prefetch;
 
-/// So many rows ahead of the one that is looked up or written, its place is asked for: more than misses that a core can have
-/// at once.
+/// Prefetch distance in rows for lookups and writes: more than the misses that a core can have outstanding.
 pub(super) const AHEAD: usize = 64;
 
-/// Puts rows into their slots: `put` is given each row that has one, with it.
+/// Writes rows into their slots: `put` is called with each row that has a slot, and with the slot.
 ///
-/// Other threads may put other rows at the same time, in any slots. `put` is to be one plain store: an operation that reads as
-/// well would wait for the cache miss of the store before it. Where two rows have one slot either stays, and whoever counts
-/// the slots that are taken sees that there are fewer than rows.
+/// Other threads may write other rows at the same time, into any slots. `put` must be one plain store: an operation that also
+/// reads would wait for the cache miss of the previous store. If two rows share a slot, either stays, and the number of
+/// occupied slots is then less than the number of rows.
 #[inline(always)]
 pub(super) fn put_rows<S>(
     slots: &[S],
@@ -24,7 +23,7 @@ pub(super) fn put_rows<S>(
 ) {
     let Some(last) = rows.end.checked_sub(1) else { return };
     for row in rows {
-        // Stores wait in order, each for its miss; what is asked for ahead comes at once.
+        // Stores complete in order, each after its cache miss; prefetches overlap.
         if let Some(ahead) = slot_of((row + AHEAD).min(last)) {
             prefetch(&slots[ahead]);
         }

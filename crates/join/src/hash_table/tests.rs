@@ -113,12 +113,12 @@ fn tables_of_one_row_or_few_are_searched_like_others() {
     }
 }
 
-/// Spreads numbers over 64 bits, each to another.
+/// Maps numbers injectively to numbers spread over 64 bits.
 fn sparse(number: i64) -> i64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64).rotate_left(31)
 }
 
-/// Build sides of enough rows for several partitions, each of another kind.
+/// Build sides of different kinds, with enough rows for several partitions.
 fn large_builds() -> Vec<(&'static str, Vec<Option<i64>>)> {
     const ROWS: i64 = 150_000;
     // Odd multipliers permute the numbers below a power of two.
@@ -141,7 +141,7 @@ fn large_builds() -> Vec<(&'static str, Vec<Option<i64>>)> {
 fn large_tables_find_what_a_map_finds_on_any_number_of_threads() {
     for (name, build) in large_builds() {
         let rows_of = rows_by_key(&build);
-        // Keys that are there, but not the heaviest again and again, and keys that are not.
+        // Keys in the table, with few repetitions of the most frequent one, and keys that are not.
         let mut probe: Vec<_> = build.iter().step_by(97).copied().filter(|key| *key != Some(-1)).collect();
         probe.extend([Some(-1), Some(i64::MIN), Some(i64::MAX), Some(1 << 40), Some(-5_001), Some(1 << 18)]);
         probe.extend((0..500).map(|number| Some(sparse(1_000_000 + number))));
@@ -154,7 +154,7 @@ fn large_tables_find_what_a_map_finds_on_any_number_of_threads() {
         for (choice, threads) in choices.into_iter().flat_map(|choice| [1, 2, 5].map(|threads| (choice, threads))) {
             let table = JoinTable::build(integers(&build), choice, threads).unwrap();
             let mut found = all_pairs(&table, &integers(&probe), 8192, false);
-            // Of keys with many rows the first are compared.
+            // Compares only the first matches of keys with many rows.
             let mut last = (u32::MAX, 0);
             found.retain(|(row, _)| {
                 last = if last.0 == *row { (*row, last.1 + 1) } else { (*row, 1) };
@@ -196,7 +196,7 @@ fn lookups_that_find_little_are_filtered_and_find_the_same() {
             let table = JoinTable::build(encode(build), choice, 2).unwrap();
             let visited = VisitedRows::new(build.len());
             let (mut cursor, mut marking) = (MatchCursor::default(), MatchCursor::default());
-            // A row of a thousand has partners.
+            // One row in a thousand has matches.
             for batch in 0..30 {
                 let key = |row: i64| sparse(if row % 1_000 == 0 { batch * 31 + row } else { -1 - row });
                 let probe: Vec<_> = (0..8_000).map(|row| (row % 7 != 5).then(|| key(row))).collect();
@@ -236,7 +236,7 @@ fn rows_are_put_in_order_only_if_there_are_no_others() {
     let keys: Vec<u64> = vec![14, 10, 13, 11, 12];
     let full = build(&keys, &|_| true);
     assert_eq!(full.order(), Some(&[2, 4, 5, 3, 1][..]));
-    // As many rows as the range has keys, but one of them cannot match, so that a key has none.
+    // As many rows as keys in the range, but one row cannot match, so that its key has no row.
     let hole = build(&keys, &|row| row != 2);
     assert!(hole.is_unique() && hole.order().is_none());
     let duplicate = build(&[10, 14, 12, 12, 11], &|_| true);

@@ -1,4 +1,4 @@
-//! A hash table without chains: the rows of a bucket lie side by side.
+//! A hash table without chains: the rows of a bucket are adjacent.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,34 +12,34 @@ use crate::error::Result;
 use crate::keys::Word;
 use crate::memory::PageVec;
 
-/// Buckets of more entries are searched by bisection.
+/// Larger buckets are searched by bisection.
 const FEW_ENTRIES: usize = 8;
 
 /// A hash table from packed keys to build rows (after the unchained tables of Birler, Schmidt, Fent and Neumann, 2024).
 ///
-/// All entries are one array, ordered by bucket and within a bucket by key and row, and a directory says where each
-/// bucket starts: a lookup costs one access to the directory and one to the entries, however many rows a key has. It is
-/// built without locks or atomic operations: threads deal entries out by the bits of the bucket, and then each
-/// partition is somebody's own.
+/// All entries are in one array, ordered by bucket and within a bucket by key and row. A directory stores where each bucket
+/// starts. A lookup costs one access to the directory and one to the entries, however many rows a key has. The build uses no
+/// locks or atomic operations: threads partition entries by the bits of the bucket, and then one thread owns each partition.
 #[derive(Debug)]
 pub(crate) struct UnchainedTable<K: Word> {
-    /// Where the entries of each bucket start, and where those of the last end.
+    /// The start of each bucket's entries, and the end of the last bucket.
     starts: PageVec<u32>,
     entries: PageVec<K::Entry>,
-    /// The bits of the hash that do not tell buckets apart.
+    /// The low bits of the hash that do not select the bucket.
     merged_bits: u32,
     is_unique: bool,
 }
 
 impl<K: Word> UnchainedTable<K> {
-    /// Bytes that a row takes at most while the table is made: its entry, as dealt out and in place, and its share of
-    /// the directory.
+    /// Maximum bytes per row while the table is built: its entry, both partitioned and in place, and its share of the
+    /// directory.
     pub const BYTES_PER_ROW: usize = 2 * size_of::<K::Entry>() + 3 * size_of::<u32>();
 
-    /// A table of what [`deal_by_hash`](super::deal::deal_by_hash) gave for `rows` rows; `O(rows)` for a hash that spreads the keys.
+    /// Builds a table from the result of [`deal_by_hash`](super::deal::deal_by_hash) for `rows` rows. `O(rows)` for a hash that
+    /// spreads the keys.
     pub fn build(dealt: &Dealt<K::Entry>, rows: usize) -> Result<Self> {
-        // From one and a half to three a row, and two at least. The upper bits of what was dealt by, which are the lower half of
-        // the hash.
+        // From 1.5 to 3 buckets per row, and at least two. They use the upper bits of the partitioning hash, which is the lower
+        // half of the hash.
         let bits = (rows + rows / 2).max(2).next_power_of_two().ilog2().min(HASH_BITS);
         let merged_bits = HASH_BITS - bits;
         let mut starts = PageVec::<u32>::zeroed((1 << bits) + 1)?;
@@ -53,7 +53,7 @@ impl<K: Word> UnchainedTable<K> {
             |entry| entry,
             |bucket| {
                 if bucket.len() > 1 {
-                    // Rows of one key are in their order, which a stable sort keeps.
+                    // Rows of one key are in row order, which a stable sort keeps.
                     bucket.sort_by_key(K::of);
                     if bucket.windows(2).any(|pair| K::of(&pair[0]) == K::of(&pair[1])) {
                         is_unique.store(false, Ordering::Relaxed);
@@ -69,15 +69,15 @@ impl<K: Word> UnchainedTable<K> {
         (u64::from(key.hash() as u32) >> self.merged_bits) as usize
     }
 
-    /// Whether no key has two rows, so that [`UnchainedTable::find_one`] finds all matches.
+    /// Whether every key has at most one row, so that [`UnchainedTable::find_one`] finds all matches.
     pub fn is_unique(&self) -> bool {
         self.is_unique
     }
 
-    /// Finds the row of each of the keys that is there, and the row of the key. Only for unique keys.
+    /// Finds the build row of each key in the table, and the probe row of the key. Only for unique keys.
     ///
-    /// A pass for each cache miss, in which no branch depends on what is read, so that those of many keys overlap:
-    /// first the directory, then the first two entries of each bucket.
+    /// Makes one pass per cache miss, first over the directory, then over the first two entries of each bucket. In a pass no
+    /// branch depends on the data read, so that the misses of many keys overlap.
     pub fn find_one(&self, lookups: Lookups<'_, K>, build: &mut Vec<u32>, probe: &mut Vec<u32>) {
         let (starts, entries): (&[u32], &[K::Entry]) = (&self.starts, &self.entries);
         if let Some(filter) = lookups.filter {
@@ -90,7 +90,7 @@ impl<K: Word> UnchainedTable<K> {
                 let number = self.bucket(*key);
                 *bucket = (starts[number], starts[number + 1]);
             }
-            // An entry of another bucket has another key: where a bucket ends need not be looked at.
+            // An entry of another bucket has another key, so the end of the bucket need not be checked.
             let is_at = |place: u32, key: K| entries.get(place as usize).is_some_and(|entry| K::of(entry) == key);
             let mut are_first = [false; LOOKED_UP_TOGETHER];
             for ((key, (begin, _)), is_first) in keys.iter().zip(&buckets).zip(&mut are_first) {
@@ -116,7 +116,7 @@ impl<K: Word> UnchainedTable<K> {
         matches.finish();
     }
 
-    /// The same for keys few of which are there: those that the filter lets pass are looked up.
+    /// Like `find_one` if few keys match: looks up only the keys that pass the filter.
     fn find_few(&self, lookups: Lookups<'_, K>, filter: &BloomFilter, build: &mut Vec<u32>, probe: &mut Vec<u32>) {
         let mut matches = Matches::few(&lookups, build, probe);
         for keys in lookups.keys.chunks(LOOKED_UP_TOGETHER) {
@@ -130,8 +130,8 @@ impl<K: Word> UnchainedTable<K> {
         matches.finish();
     }
 
-    /// The numbers of these keys, with where the entries of their buckets lie. All cache misses have been asked for when the
-    /// first is given.
+    /// Returns the numbers of the passing keys, with the entry ranges of their buckets. All cache lines are prefetched before
+    /// the first item is returned.
     #[inline(always)]
     fn buckets(&self, keys: &[K], passing: &Passing) -> impl Iterator<Item = (usize, Range<usize>)> {
         let (starts, entries): (&[u32], &[K::Entry]) = (&self.starts, &self.entries);
@@ -147,7 +147,7 @@ impl<K: Word> UnchainedTable<K> {
         passing.numbers().zip(buckets).map(|(number, (begin, end))| (number, begin as usize..end as usize))
     }
 
-    /// How many keys there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -157,13 +157,13 @@ impl<K: Word> UnchainedTable<K> {
         self.entries.iter().map(K::hash_of)
     }
 
-    /// The bytes the table takes.
+    /// Bytes of the table.
     pub fn bytes(&self) -> usize {
         self.starts.bytes() + self.entries.bytes()
     }
 
-    /// Appends where the entries of each key begin and end; how many keys have some. Keys that a filter does not let pass have
-    /// none.
+    /// Appends the range of entries of each key, and returns how many keys have entries. Keys that do not pass the filter get
+    /// an empty range.
     pub fn find(&self, keys: &[K], filter: Option<&BloomFilter>, begins: &mut Vec<u32>, ends: &mut Vec<u32>) -> usize {
         let from = begins.len();
         begins.resize(from + keys.len(), 0);
@@ -184,12 +184,12 @@ impl<K: Word> UnchainedTable<K> {
         found
     }
 
-    /// Where the entries of a key begin and end in its bucket.
+    /// The range of a key's entries in its bucket.
     #[inline(always)]
     fn range_of(&self, bucket: Range<usize>, key: K) -> Range<u32> {
         let (begin, entries): (_, &[K::Entry]) = (bucket.start as u32, &self.entries);
         if bucket.len() <= 2 {
-            // An entry of another bucket has another key: no branch depends on how many there are.
+            // An entry of another bucket has another key, so no branch depends on the number of entries.
             let is_at = |place: usize| u32::from(entries.get(place).is_some_and(|entry| K::of(entry) == key));
             let (first, second) = (is_at(bucket.start), is_at(bucket.start + 1));
             let begin = begin + (second & !first & 1);
@@ -201,7 +201,7 @@ impl<K: Word> UnchainedTable<K> {
             let after = first + bucket[first..].partition_point(|entry| K::of(entry) == key);
             return begin + first as u32..begin + after as u32;
         }
-        // Counted without a branch on the keys, of which nobody knows which are there.
+        // Counts without branches on the keys, because the matches are unpredictable.
         let before = bucket.iter().map(|entry| u32::from(K::of(entry) < key)).sum::<u32>();
         let same = bucket.iter().map(|entry| u32::from(K::of(entry) == key)).sum::<u32>();
         begin + before..begin + before + same

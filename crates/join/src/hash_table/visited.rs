@@ -1,13 +1,13 @@
-//! Which build rows have found a match.
+//! Which build rows have matched.
 //!
 //! `tests/loom` compiles this file with a model checker's atomics.
 
 use crate::atomic::{AtomicU64, Ordering};
 
-/// A bitmap over build rows that several probing threads set at once.
+/// A bitmap over build rows that several probing threads set concurrently.
 ///
-/// Relaxed order suffices: bits are only read one by one while probing, where a missed bit costs time and not
-/// correctness, and as a whole after the last prober has handed over through a lock.
+/// Relaxed ordering suffices. While probing, bits are only read one by one, and a missed bit costs time but not correctness.
+/// The whole bitmap is read after the last prober has handed over through a lock.
 #[derive(Debug, Default)]
 pub struct VisitedRows {
     words: Vec<AtomicU64>,
@@ -19,7 +19,7 @@ impl VisitedRows {
         Self { words: (0..rows.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// The bytes a bitmap of so many rows takes.
+    /// Bytes of a bitmap of `rows` rows.
     pub fn bytes(rows: usize) -> usize {
         rows.div_ceil(64) * size_of::<u64>()
     }
@@ -28,7 +28,7 @@ impl VisitedRows {
     #[inline]
     pub fn set(&self, row: u32) {
         let (word, bit) = (&self.words[row as usize / 64], 1 << (row % 64));
-        // A plain load first: most rows of a foreign-key join are set many times, and a locked write is dear.
+        // Loads first: in a foreign-key join most bits are set many times, and an atomic read-modify-write is expensive.
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::Relaxed);
         }

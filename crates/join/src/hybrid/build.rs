@@ -1,4 +1,4 @@
-//! Takes the build side in, spilling what does not fit.
+//! Reads the build side, and spills what does not fit in memory.
 
 use std::sync::Arc;
 
@@ -39,30 +39,30 @@ enum State<S: SpillStore> {
     Hybrid { partitions: RadixPartitions<S>, radix: Radix, stage: usize, buffers: Grant },
 }
 
-/// All rows so far.
+/// All rows read so far.
 #[derive(Debug)]
 struct InMemory {
-    /// Each with the bytes paid for it.
+    /// Each batch with the bytes paid for it.
     batches: Vec<(RecordBatch, usize)>,
     held: HeldMemory,
     grant: Grant,
-    /// For each column whose arrays address their values by 32-bit offsets, the bytes of values so far.
+    /// For each column whose arrays use 32-bit offsets, the bytes of values so far.
     offsets: Vec<usize>,
 }
 
 /// A build side that has been read to its end.
 #[derive(Debug)]
 pub struct Built<S: SpillStore> {
-    /// What is in memory.
+    /// The part in memory.
     pub side: BuildSide,
-    /// For each partition, what is in files.
+    /// For each partition, its part in files.
     pub spilled: Vec<Option<SpilledPartition<S::File>>>,
-    /// All rows, in memory and in files.
+    /// Number of rows, in memory and in files.
     pub rows: usize,
 }
 
 impl<S: SpillStore> HybridBuild<S> {
-    /// A build side without rows, for partitions that already share the first `used_bits` bits of their hashes.
+    /// Creates an empty build side, for partitions that already share the first `used_bits` bits of their hashes.
     pub fn new(
         spec: Arc<JoinSpec>,
         store: Arc<S>,
@@ -132,7 +132,7 @@ impl<S: SpillStore> HybridBuild<S> {
         }
     }
 
-    /// Partitions all rows so far. `cause` says why memory did not suffice.
+    /// Partitions all rows read so far. `cause` is the reason why the memory did not suffice.
     fn turn_hybrid(&mut self, cause: Result<()>) -> Result<()> {
         let columns = self.spec.build_schema.fields().len().max(self.spec.probe_schema.fields().len());
         if !self.tuning.enabled {
@@ -144,7 +144,7 @@ impl<S: SpillStore> HybridBuild<S> {
         let Some(radix) = Radix::new(self.used_bits, fanout) else {
             return Err(cause.err().unwrap_or_else(too_many_rows));
         };
-        // Taken even if that exceeds the budget: partitioning is how the memory to pay for them is found.
+        // Granted even beyond the budget: partitioning frees the memory that pays for the buffers.
         let mut buffers = self.memory.grant();
         buffers.grow(self.tuning.buffers(stage));
         let store = Arc::clone(&self.store);
@@ -162,7 +162,7 @@ impl<S: SpillStore> HybridBuild<S> {
         Ok(())
     }
 
-    /// Indexes what is in memory.
+    /// Indexes the rows in memory.
     pub fn finish(self) -> Result<Built<S>> {
         let rows = self.rows;
         match self.state {
@@ -202,7 +202,7 @@ fn matchable_rows(batch: &RecordBatch, keys: &Keys) -> Result<Option<RecordBatch
     }
 }
 
-/// Adds the bytes that columns with 32-bit offsets address; false if a concatenation would pass what they can address.
+/// Adds the bytes of columns with 32-bit offsets. Returns false if a concatenation would exceed what the offsets can address.
 pub(super) fn add_offset_bytes(batch: &RecordBatch, offsets: &mut [usize]) -> bool {
     let mut fits = true;
     for (bytes, column) in offsets.iter_mut().zip(batch.columns()) {

@@ -20,25 +20,25 @@ use crate::rows::{can_reorder, concat_batches, reorder_batch};
 use crate::spec::{JoinSpec, Side};
 use crate::spill::Radix;
 
-/// Tables of fewer rows stay in the cache.
+/// Minimum build rows for reordering; smaller tables stay in the cache.
 const WORTH_REORDERING: usize = 64 << 10;
 
-/// The rows of the build side that are in memory, with their hash table; shared by all that probe it.
+/// The build rows in memory, with their hash table; shared by all probers.
 #[derive(Debug)]
 pub struct BuildSide {
     pub(super) batch: RecordBatch,
     rows: usize,
-    /// What copies of the rows of the batch take.
+    /// Bytes that copies of the batch's rows take.
     pub(super) sizes: RowSizes,
-    /// How the table keeps the columns that are needed, if it does; the batch is then empty.
+    /// How the table stores the needed columns, if it does; `batch` is then empty.
     pub(super) payload: Option<PackedPayload>,
     table: LazyTable,
-    /// The build side on a GPU, if one has taken it in: then there is no table until the GPU fails.
+    /// The build side on a GPU, if a GPU holds it. There is then no table in CPU memory until the GPU fails.
     pub(super) device: Option<DeviceBuild>,
     pub(super) visited: VisitedRows,
-    /// The rows whose key is not null, for joins that put out rows by it.
+    /// The rows whose key is not null, for joins that decide by it which rows they emit.
     matchable: Option<NullBuffer>,
-    /// `None` if all is in memory.
+    /// `None` if all rows are in memory.
     pub(super) spilled: Option<SpilledBuild>,
     _memory: Grant,
 }
@@ -50,16 +50,16 @@ pub(super) struct SpilledBuild {
     pub(super) radix: Radix,
     /// Which partitions are in files.
     pub(super) is_spilled: Vec<bool>,
-    /// The bytes of rows that were collected before they were written.
+    /// Bytes of rows that were collected before each write to files.
     pub(super) stage: usize,
-    /// The memory for that; the probe side partitions its rows with it.
+    /// Pays for the stage, which the probe side then uses to partition its rows.
     pub(super) _buffers: Grant,
 }
 
-/// What has been seen of the keys of the subquery's side of a null-aware join; shared by all levels of the join.
+/// Facts about the subquery's keys in a null-aware join; shared by all levels of the join.
 ///
-/// That side is the one whose rows are not put out: the probe side of a `LeftAnti` or `LeftMark` join, the build side of a
-/// `RightMark` join.
+/// The subquery's side is the one that the join does not emit: the probe side of a `LeftAnti` or `LeftMark` join, the build
+/// side of a `RightMark` join.
 #[derive(Debug, Default)]
 pub struct SubqueryFacts {
     has_rows: AtomicBool,
@@ -67,7 +67,7 @@ pub struct SubqueryFacts {
 }
 
 impl SubqueryFacts {
-    /// Takes note of a batch of the subquery's rows.
+    /// Records a batch of the subquery's rows.
     pub(super) fn note(&self, keys: &Keys) {
         if !keys.is_empty() {
             self.has_rows.store(true, Ordering::Relaxed);
@@ -87,8 +87,9 @@ impl SubqueryFacts {
         self.has_rows.load(Ordering::Relaxed)
     }
 
-    /// The three-valued marks of rows: true where `matched`, else unknown if the subquery has rows and the key of the row,
-    /// which is valid in `keys`, or a key of the subquery is null, else false. For use when the subquery has been read.
+    /// The three-valued marks of rows. A mark is true where `matched`. It is unknown if the subquery has rows and either the
+    /// row's key (valid in `keys`) or a key of the subquery is null. Else it is false. Call this after the whole subquery has
+    /// been read.
     pub(super) fn marks(&self, matched: BooleanBuffer, keys: Option<&NullBuffer>) -> BooleanArray {
         if !self.has_rows() {
             return BooleanArray::new(matched, None);
@@ -102,7 +103,7 @@ impl SubqueryFacts {
     }
 }
 
-/// A hash table in CPU memory that is made when it is asked for.
+/// A hash table in CPU memory that is built on first use.
 #[derive(Debug, Default)]
 struct LazyTable {
     table: OnceLock<JoinTable>,
@@ -120,7 +121,7 @@ impl LazyTable {
         if let Some(table) = self.table.get() {
             return Ok(table);
         }
-        // Whoever panicked while making one has left none.
+        // A thread that panicked while building left no table.
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         match self.table.get() {
             Some(table) => Ok(table),
@@ -133,9 +134,9 @@ impl LazyTable {
 }
 
 impl BuildSide {
-    /// Indexes build rows; `memory` pays for them and for the making of the index.
+    /// Indexes build rows; `memory` pays for them and for building the index.
     ///
-    /// If a GPU takes them in, the memory for an index stays: whatever becomes of the GPU, the CPU can go on.
+    /// If a GPU holds the rows, the memory for an index stays reserved, so that the CPU can continue if the GPU fails.
     pub(super) fn try_new(spec: &JoinSpec, batches: Vec<RecordBatch>, memory: Grant) -> Result<Self> {
         if let Some(request) = &spec.device {
             let batch = concat_batches(spec.schema(Side::Build), batches, spec.build_threads)?;
@@ -189,7 +190,7 @@ impl BuildSide {
         Ok(Self { batch, rows, sizes, payload, table, device, visited, matchable, spilled: None, _memory: memory })
     }
 
-    /// The hash table in CPU memory, which is made now if a GPU was to join.
+    /// The hash table in CPU memory. Builds it now if the GPU was to join.
     pub(super) fn table(&self, spec: &JoinSpec) -> Result<&JoinTable> {
         self.table.get_or_make(|| {
             let _indexing = debug_span!("make hash table", rows = self.rows).entered();
@@ -197,12 +198,12 @@ impl BuildSide {
         })
     }
 
-    /// The same, if there is one.
+    /// The hash table in CPU memory, if it has been built.
     pub(super) fn table_in_memory(&self) -> Option<&JoinTable> {
         self.table.table.get()
     }
 
-    /// The same, with partitions in files besides.
+    /// Adds the partitions in files.
     pub(super) fn with_spilled(self, spilled: SpilledBuild) -> Self {
         Self { spilled: Some(spilled), ..self }
     }
@@ -212,7 +213,7 @@ impl BuildSide {
         self.rows
     }
 
-    /// The bytes that probing reads at random: those of the table and of the columns that it leads to; none if a GPU joins.
+    /// Bytes that probing reads at random: the table and the columns it refers to; 0 if a GPU joins.
     pub(super) fn probed_bytes(&self) -> usize {
         self.table_in_memory().map_or(0, |table| table.bytes() + HeldMemory::default().add(&self.batch))
     }
@@ -263,7 +264,7 @@ struct Indexed {
     matchable: Option<NullBuffer>,
 }
 
-/// A table of the columns that are needed, if they fit it and rows are not asked for by their numbers.
+/// Builds a table that stores the needed columns. Returns `None` if they do not fit or the join needs row numbers.
 fn packed(spec: &JoinSpec, batches: &[RecordBatch]) -> Result<Option<Indexed>> {
     if !spec.codec.is_word() || !spec.join_type.emits_pairs() || spec.join_type.emits_build_at_end() {
         return Ok(None);
@@ -281,14 +282,14 @@ fn packed(spec: &JoinSpec, batches: &[RecordBatch]) -> Result<Option<Indexed>> {
     Ok(table.map(|table| Indexed { batch, rows, payload: Some(payload), table, matchable: None }))
 }
 
-/// A table of the numbers of rows, which lie in one batch.
+/// Builds a table of row numbers; the rows are concatenated into one batch.
 fn by_number(spec: &JoinSpec, batches: Vec<RecordBatch>) -> Result<Indexed> {
     let batch = concat_batches(spec.schema(Side::Build), batches, spec.build_threads)?;
     let rows = batch.num_rows();
     let keys = spec.keys(Side::Build, &batch)?;
     let matchable = keys.matchable.clone().filter(|_| spec.null_aware);
     let table = JoinTable::build(keys, spec.table_choice, spec.build_threads)?;
-    // A probe row then finds its match with one cache miss, not two.
+    // After reordering, a probe row finds its match with one cache miss, not two.
     let (batch, table) = match table.order() {
         Some(order) if rows >= WORTH_REORDERING && can_reorder(&batch) => {
             (reorder_batch(&batch, order, spec.build_threads)?, table.in_order())
@@ -298,7 +299,7 @@ fn by_number(spec: &JoinSpec, batches: Vec<RecordBatch>) -> Result<Indexed> {
     Ok(Indexed { batch, rows, payload: None, table, matchable })
 }
 
-/// Puts out build rows by whether they found a match, after all probing is done.
+/// Emits build rows by whether they matched, after all probing is done.
 #[derive(Debug)]
 pub struct BuildEmitter {
     spec: Arc<JoinSpec>,
@@ -321,7 +322,7 @@ impl BuildEmitter {
             return Ok(None);
         }
         while self.next_row < build.rows() {
-            // Whole stretches of rows, whatever share of them is put out.
+            // Advances by whole ranges of rows, regardless of how many of them are emitted.
             let end = build.sizes.end_of_rows(self.next_row, self.spec.batch_size, MAX_COPY_BYTES);
             let range = self.next_row..end;
             self.next_row = end;

@@ -1,4 +1,4 @@
-//! A build side that is joined in passes.
+//! A build side that is joined in several passes.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::spec::{JoinSpec, Side};
 
 /// A chunk of a build partition that hashing cannot split; each chunk is joined with the whole probe partition.
 ///
-/// The first batch of a chunk is taken even if it exceeds the budget: without it the join could not go on.
+/// The first batch of a chunk is accepted even if it exceeds the budget: without it the join could not continue.
 #[derive(Debug)]
 pub struct ChunkBuild {
     spec: Arc<JoinSpec>,
@@ -41,7 +41,7 @@ impl ChunkBuild {
         if self.batches.is_empty() {
             self.grant.grow(bytes);
         } else {
-            // Offsets of 32 bits may address the values of a column.
+            // Columns may use 32-bit offsets.
             let too_many = rows > JoinTable::MAX_ROWS || self.grant.bytes() + bytes > i32::MAX as usize;
             if too_many || self.grant.try_grow(bytes).is_err() {
                 return Ok(Some(batch));
@@ -57,7 +57,7 @@ impl ChunkBuild {
         self.rows == 0
     }
 
-    /// Indexes the chunk. No GPU takes it in: it is a few keys with many rows.
+    /// Indexes the chunk. A GPU is not used: the chunk has few keys with many rows each.
     pub fn finish(self) -> Result<BuildSide> {
         BuildSide::on_host(&self.spec, self.batches, self.grant)
     }

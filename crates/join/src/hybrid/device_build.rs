@@ -1,4 +1,4 @@
-//! A build side that a GPU joins.
+//! A build side that is joined on a GPU.
 
 use std::sync::Arc;
 
@@ -12,22 +12,22 @@ use crate::keys::Keys;
 use crate::memory::Grant;
 use crate::spec::{JoinSpec, Side};
 
-/// What a GPU has taken in of a build side, and what the CPU needs to make rows of the pairs that it finds.
+/// A build side on a GPU, and what the CPU needs to build rows from the pairs that the GPU finds.
 #[derive(Debug)]
 pub(super) struct DeviceBuild {
     pub(super) request: DeviceRequest,
     pub(super) table: Arc<DeviceTable>,
-    /// How the values of build rows are their columns; `None` if they are the rows' numbers.
+    /// How build values unpack into columns; `None` if the values are row numbers.
     pub(super) payload: Option<PackedPayload>,
-    /// What kernels aggregate pairs to, where nobody wants the pairs.
+    /// What kernels aggregate the pairs to, if the query needs only the aggregates.
     pub(super) aggregates: Option<Arc<PairAggregates>>,
-    /// The keys, if the GPU joins their hashes, so that rows whose hashes agree can be told apart.
+    /// The keys, if the GPU joins their hashes: the CPU compares the keys of rows with equal hashes.
     pub(super) keys: Option<Keys>,
 }
 
 impl DeviceBuild {
-    /// Gives the rows of a build side to a GPU; `None` if it does not take them. `memory` pays for them and for the making of an
-    /// index, which is not made now.
+    /// Gives the rows of a build side to a GPU. Returns `None` if the GPU does not take them. `memory` pays for the rows and
+    /// for a CPU index, which is not built now.
     pub(super) fn try_new(
         spec: &JoinSpec,
         request: &DeviceRequest,
@@ -35,12 +35,12 @@ impl DeviceBuild {
         memory: &mut Grant,
     ) -> Result<Option<Self>> {
         let rows = batch.num_rows();
-        // Keys are looked at only if somebody wants the rows.
+        // Computes the keys only if a GPU strategy applies.
         let Some(strategy) = request.advisor.strategies(rows as u64, true).first().copied().filter(|_| rows > 0) else {
             return Ok(None);
         };
         let keys = spec.keys(Side::Build, batch)?;
-        // Beside those for an index, which the CPU makes if the GPU fails.
+        // In addition to the memory for an index, which the CPU builds if the GPU fails.
         let needed = DeviceTable::host_bytes(rows) + rows * spec.codec.packed_bytes().unwrap_or(0) + keys.bytes();
         if memory.try_grow(needed).is_err() {
             let reason =
@@ -77,8 +77,8 @@ impl DeviceBuild {
 }
 
 impl DeviceBuild {
-    /// Leaves the pairs whose keys are the same: of those with the same word keys are compared again, and rows without a
-    /// key have one that others may have.
+    /// Keeps only the pairs with equal keys. If the GPU joins hashes, it compares the keys. It also drops probe rows that
+    /// cannot match: their key word may be that of other rows.
     pub(super) fn keep_equal(&self, keys: &Keys, build: &mut Vec<u64>, probe: &mut Vec<u64>) {
         let mut kept = 0;
         for place in 0..build.len() {
@@ -94,8 +94,8 @@ impl DeviceBuild {
     }
 }
 
-/// Whether rows of the build side are put out only with their matches, and keys are joined as they are: then nobody asks
-/// which row a pair is of.
+/// Whether pairs need no build row numbers: build rows are emitted only in pairs, and the GPU joins the keys themselves, not
+/// hashes.
 pub(super) fn wants_no_numbers(spec: &JoinSpec) -> bool {
     spec.codec.is_word() && spec.join_type.emits_pairs() && !spec.join_type.emits_build_at_end()
 }

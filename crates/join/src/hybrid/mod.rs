@@ -1,8 +1,8 @@
 //! The hybrid hash join: a hash table in memory over the partitions that fit, files for the others.
 //!
-//! [`HybridBuild`] takes the build side in and becomes a [`BuildSide`], which any number of [`Prober`]s share. A prober
-//! joins probe rows at once where the build partition is in memory, and writes the others to files. What was written is
-//! joined afterwards, a pair of partitions at a time, by the same algorithm one level deeper (Grace and hybrid hash
+//! [`HybridBuild`] reads the build side and becomes a [`BuildSide`], which any number of [`Prober`]s share. A prober
+//! joins probe rows at once if their build partition is in memory, and writes the others to files. Spilled rows are
+//! joined afterwards, one pair of partitions at a time, by the same algorithm one level deeper (Grace and hybrid hash
 //! join: Shapiro, 1986; paper 1, section 2.1); a partition that hashing cannot split is joined in passes over chunks
 //! of its build side ([`ChunkBuild`]).
 

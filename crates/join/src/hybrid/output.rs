@@ -1,4 +1,4 @@
-//! Puts output batches together from rows of both sides.
+//! Builds output batches from rows of both sides.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ pub enum Rows {
     Range(usize, usize),
     /// Rows by their numbers.
     Numbers(UInt32Array),
-    /// So many rows of nulls.
+    /// This number of rows of nulls.
     Nulls(usize),
 }
 
 impl Rows {
-    /// The rows of these numbers, as a range if they follow one another.
+    /// The rows with these numbers, as a range if they are consecutive.
     pub(crate) fn from_numbers(numbers: ScalarBuffer<u32>) -> Self {
-        // Without leaving at the first difference, so that many numbers are compared at once.
+        // No early exit at the first difference, so that many numbers are compared at once.
         let differ = |first: u32| numbers.iter().zip(first..).fold(0, |bits, (number, row)| bits | (number ^ row));
         match (numbers.first(), numbers.last()) {
             (Some(&first), Some(&last))
@@ -54,11 +54,11 @@ impl Rows {
     }
 }
 
-/// Rows of one side, as a batch is made of them.
+/// Rows of one side that an output batch is built from.
 pub enum SideRows<'a> {
     /// Rows of a batch.
     Of(&'a RecordBatch, Rows),
-    /// Rows whose columns came with them.
+    /// Rows as words that hold their packed columns.
     Packed(&'a PackedPayload, ScalarBuffer<u64>),
 }
 
@@ -94,7 +94,7 @@ impl Pairs<'_> {
         Ok(RecordBatch::try_new_with_options(Arc::clone(&spec.output_schema), columns, &options)?)
     }
 
-    /// The given columns of these pairs.
+    /// Returns these columns of the pairs.
     pub(crate) fn columns(&self, sources: &[ColumnSource]) -> Result<Vec<ArrayRef>> {
         sources
             .iter()

@@ -1,4 +1,4 @@
-//! Early materialization: the columns of a side that are needed, packed into a word a row.
+//! Early materialization: the needed columns of a side, packed into one word per row.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use crate::hash_table::{ChunkKeys, PayloadRows};
 use crate::keys::{KeyData, Keys};
 use crate::spec::{JoinSpec, Side};
 
-/// Columns that fit a word together, so that a row moves with its key: a hash table that keeps them costs a probe row one
-/// cache miss, where the number of a row costs another for each column.
+/// Columns that together fit one 64-bit word, stored next to the key. A lookup in a hash table of packed rows costs one cache
+/// miss. A hash table of row numbers costs another miss for each column.
 #[derive(Debug)]
 pub struct PackedPayload {
     columns: Vec<PackedColumn>,
     schema: SchemaRef,
 }
 
-/// Where a column lies in the word.
+/// The position of a column in the word.
 #[derive(Debug)]
 struct PackedColumn {
     index: usize,
@@ -28,7 +28,8 @@ struct PackedColumn {
 }
 
 impl PackedPayload {
-    /// The columns of one side that the join puts out or filters by, if they are of fixed width and fit.
+    /// The columns of one side that the join emits or filters by. Returns `None` if one is not of fixed width or they do not
+    /// fit.
     pub(super) fn of(spec: &JoinSpec, side: Side) -> Option<Self> {
         let schema = spec.schema(side);
         let mut columns: Vec<PackedColumn> = Vec::new();
@@ -47,7 +48,7 @@ impl PackedPayload {
         Some(Self { columns, schema: Arc::clone(schema) })
     }
 
-    /// Where a column lies in the word: its lowest bit, and how many there are.
+    /// The position of a column in the word: its lowest bit and its number of bits.
     pub(super) fn place(&self, index: usize) -> Option<(u32, u32)> {
         let column = self.columns.iter().find(|column| column.index == index)?;
         Some((column.shift, 8 * column.width as u32))
@@ -58,17 +59,17 @@ impl PackedPayload {
         self.columns.is_empty()
     }
 
-    /// Whether these rows can be packed: none of their columns has a null.
+    /// Whether these rows can be packed: none of the packed columns has a null.
     pub(super) fn takes(&self, batch: &RecordBatch) -> bool {
         self.columns.iter().all(|column| batch.column(column.index).null_count() == 0)
     }
 
-    /// Whether words have no more than 32 bits.
+    /// Whether the packed columns take at most 32 bits.
     pub(super) fn is_narrow(&self) -> bool {
         self.columns.iter().map(|column| column.width).sum::<usize>() <= size_of::<u32>()
     }
 
-    /// A word for each of the rows.
+    /// Packs each row into a word.
     pub(super) fn pack(&self, batch: &RecordBatch) -> ScalarBuffer<u64> {
         let values = |column: &PackedColumn| {
             let data = batch.column(column.index).to_data();
@@ -93,7 +94,7 @@ impl PackedPayload {
         words.into()
     }
 
-    /// A column of the rows whose words these are.
+    /// Unpacks the column at `index` from the words of rows.
     pub(super) fn unpack(&self, index: usize, words: &ScalarBuffer<u64>) -> Result<ArrayRef> {
         let Some(column) = self.columns.iter().find(|column| column.index == index) else {
             unreachable!("all columns that are needed are packed")
@@ -109,7 +110,7 @@ impl PackedPayload {
         Ok(make_array(ArrayData::builder(data_type.clone()).len(words.len()).add_buffer(values).build()?))
     }
 
-    /// No rows, for when the columns are in the table.
+    /// An empty batch, for use when the table stores the columns.
     pub(super) fn empty_batch(&self) -> RecordBatch {
         RecordBatch::new_empty(Arc::clone(&self.schema))
     }
@@ -144,7 +145,7 @@ impl PayloadRows for PackedBuild<'_> {
     }
 }
 
-/// Adds the values of a column to the words of the rows, of which there are none before the first column.
+/// Adds the values of a column to the words of the rows. `words` is empty before the first column.
 fn add<const WIDTH: usize>(
     words: &mut Vec<u64>,
     rows: usize,

@@ -16,14 +16,15 @@ use crate::memory::{RowSizes, UnitMemory};
 use crate::spec::{JoinSpec, Side};
 use crate::spill::{Radix, RadixPartitions, SpillStore, SpillTuning, SpilledPartition};
 
-/// A batch is staged as it is if at least one in so many of its rows goes to files.
+/// A batch is staged uncopied if at least one in `MAX_STAGE_WASTE` of its rows goes to files.
 const MAX_STAGE_WASTE: usize = 2;
 
-/// Which rows of a probe batch have found a match, kept from one pass to the next.
+/// Which rows of a probe batch have matched, kept from one pass to the next.
 pub type MatchedRows = BooleanBuffer;
 
-/// Joins the batches of one stream of probe rows, one after the other: rows of partitions in files go there, a [`PairFinder`] finds
-/// the pairs of the others, and the pairs become rows as the join type and the residual filter say.
+/// Joins the batches of one stream of probe rows, one after the other. Rows of spilled partitions go to files. A [`PairFinder`]
+/// finds the pairs of the other rows, and the prober builds output rows from the pairs according to the join type and the
+/// residual filter.
 #[derive(Debug)]
 pub struct Prober<S: SpillStore> {
     spec: Arc<JoinSpec>,
@@ -31,30 +32,30 @@ pub struct Prober<S: SpillStore> {
     finder: Box<dyn PairFinder>,
     build: Arc<dyn BuildRows>,
     facts: Arc<SubqueryFacts>,
-    /// Takes the rows whose build partition is in a file; `None` if all build rows are in memory.
+    /// Receives the rows whose build partition is in a file; `None` if all build rows are in memory.
     spill: Option<ProbeSpill<S>>,
-    /// The units of either lane whose pairs are being found.
+    /// The unit of each lane that is being searched.
     units: [Option<Unit>; 2],
-    /// The next unit, if it goes on from one pass to another.
+    /// The state of the next unit, if it continues from one pass to another.
     pass: Option<Pass>,
     /// The pairs found last.
     pairs: PairBlock,
-    /// Pairs of a unit that have been found and wait for those before them: copies of the rows of all would take too much memory.
+    /// Found pairs that wait for the pairs before them: copying the rows of all at once would take too much memory.
     waiting: Option<(Lane, PairBlock)>,
 }
 
-/// What a step of a [`Prober`] came to.
+/// The result of a step of a [`Prober`].
 #[derive(Debug)]
 pub enum Step {
     /// Output rows.
     Output(RecordBatch),
-    /// Nothing yet; there is more to do.
+    /// No output yet, but there is more to do.
     Working,
-    /// Nothing, and nothing more to come from the current batch.
+    /// No output, and no more from the current batch.
     Finished,
 }
 
-/// The probe rows that wait for build partitions in files.
+/// The probe rows of build partitions that are in files.
 #[derive(Debug)]
 pub struct ProbeSpill<S: SpillStore> {
     partitions: RadixPartitions<S>,
@@ -63,19 +64,19 @@ pub struct ProbeSpill<S: SpillStore> {
     is_spilled: Vec<bool>,
 }
 
-/// Probe rows whose pairs are found together.
+/// Probe rows that are searched together.
 #[derive(Debug)]
 struct Unit {
     batch: RecordBatch,
-    /// What copies of its rows take.
+    /// Bytes that copies of the unit's rows take.
     sizes: RowSizes,
-    /// The rows that have found a match so far; only for joins that put out probe rows by it.
+    /// The rows that have matched so far; only for joins that emit probe rows by whether they matched.
     matched: Option<BooleanBufferBuilder>,
-    /// Whether a later pass will go on with it, so that rows are not yet put out by their matches.
+    /// Whether a later pass continues the unit, so that its rows are not yet emitted by match.
     more_passes: bool,
 }
 
-/// What a pass goes on with, and whether another follows.
+/// The matches that a pass continues from, and whether another pass follows.
 #[derive(Debug)]
 struct Pass {
     matched: Option<MatchedRows>,
@@ -83,10 +84,10 @@ struct Pass {
 }
 
 impl<S: SpillStore> ProbeSpill<S> {
-    /// Takes probe rows for a build side that is partly in files; `None` if it is in memory.
+    /// Creates the spill of probe rows for a build side that is partly in files; `None` if the build side is in memory.
     ///
     /// # Errors
-    /// Fails if the memory for the working buffers cannot be had.
+    /// Fails if the memory for the working buffers is not granted.
     pub fn try_new(
         spec: &JoinSpec,
         build: &BuildSide,
@@ -109,7 +110,7 @@ impl<S: SpillStore> ProbeSpill<S> {
 }
 
 impl<S: SpillStore> Prober<S> {
-    /// A prober that has no rows yet, of the build rows among which the finder looks.
+    /// Creates a prober without rows. `finder` searches the rows of `build`.
     pub fn new(
         spec: Arc<JoinSpec>,
         build: Arc<dyn BuildRows>,
@@ -130,20 +131,20 @@ impl<S: SpillStore> Prober<S> {
         }
     }
 
-    /// Starts on the next batch; the one before must have been finished.
+    /// Starts the next batch; the previous one must have been finished.
     pub fn start(&mut self, batch: RecordBatch) -> Result<()> {
         self.start_pass(batch, None, false)
     }
 
-    /// Starts on a batch in one of several passes: `matched` comes from the pass before, and with `more_passes`
-    /// [`Prober::finish_pass`] gives it for the pass after.
+    /// Starts a batch in one of several passes. `matched` comes from the previous pass. With `more_passes`,
+    /// [`Prober::finish_pass`] returns it for the next pass.
     pub fn start_pass(&mut self, batch: RecordBatch, matched: Option<&MatchedRows>, more_passes: bool) -> Result<()> {
         let keys = self.spec.keys(Side::Probe, &batch)?;
         if self.spec.null_aware && self.spec.join_type != JoinType::RightMark {
             self.facts.note(&keys);
         }
         let (batch, keys) = self.spill_rows(batch, keys)?;
-        // The rows of a pass are told apart by their batches.
+        // Each batch of a pass is a unit of its own, so that its matches are kept by batch.
         let is_apart = matched.is_some() || more_passes;
         self.pass = is_apart.then(|| Pass { matched: matched.cloned(), more_passes });
         let handed_back = self.finder.push(ProbeRows { batch, keys, is_apart })?;
@@ -151,10 +152,10 @@ impl<S: SpillStore> Prober<S> {
         Ok(())
     }
 
-    /// Sends the rows on whose build partition is in a file; returns the others.
+    /// Writes the rows of spilled build partitions to files; returns the others.
     fn spill_rows(&mut self, batch: RecordBatch, keys: Keys) -> Result<(RecordBatch, Keys)> {
         let Some(ProbeSpill { partitions, radix, is_spilled }) = &mut self.spill else { return Ok((batch, keys)) };
-        // A row that cannot match needs no partner: it stays.
+        // A row that cannot match stays: it needs no build row.
         let hashes = keys.hashes();
         let leaving = BooleanBuffer::collect_bool(hashes.len(), |row| {
             is_spilled[radix.partition(hashes[row])] && keys.is_matchable(row)
@@ -164,7 +165,7 @@ impl<S: SpillStore> Prober<S> {
             return Ok((batch, keys));
         }
         let staying = filter_record_batch(&batch, &BooleanArray::new(!&leaving, None))?;
-        // The stage keeps the whole batch alive for the rows that it is given; few rows are better copied.
+        // The stage keeps the whole batch alive for the rows written to it, so few rows are copied instead.
         if leaving_rows * MAX_STAGE_WASTE >= batch.num_rows() {
             partitions.push(&batch, &keys, &hashes, Some(&leaving))?;
         } else {
@@ -176,7 +177,7 @@ impl<S: SpillStore> Prober<S> {
         Ok((staying, keys))
     }
 
-    /// Goes on with the batches that have been started, for a time that does not depend on how many pairs they have.
+    /// Continues with the started batches, for a time that does not depend on the number of their pairs.
     pub fn step(&mut self) -> Result<Step> {
         if let Some((lane, pairs)) = self.waiting.take() {
             self.pairs.restore(pairs);
@@ -211,28 +212,28 @@ impl<S: SpillStore> Prober<S> {
         }
     }
 
-    /// Says that no batch follows; whether there is still something to do, by [`Prober::step`], after which this is asked again.
+    /// Signals that no batch follows. Returns true if [`Prober::step`] has more to do; call this again afterwards.
     pub fn end(&mut self) -> Result<bool> {
         self.finder.end()
     }
 
-    /// Ends the batch of a pass that is not the last; gives the rows that have found a match so far.
+    /// Ends the batch of a pass that is not the last. Returns the rows that have matched so far.
     pub fn finish_pass(&mut self) -> Option<MatchedRows> {
         let unit = self.units.iter_mut().find_map(Option::take)?;
         unit.matched.map(|mut matched| matched.finish())
     }
 
-    /// Whether most rows were lately found to have no partner, so that a filter is asked before the hash table.
+    /// Whether most recent rows had no match, so that lookups check a filter before the hash table.
     pub fn is_filtered(&self) -> bool {
         self.finder.is_filtered()
     }
 
-    /// What is left for the files, once all batches are done.
+    /// The spilled rows, once all batches are done.
     pub fn into_spill(self) -> Option<ProbeSpill<S>> {
         self.spill
     }
 
-    /// Ends a unit of which all pairs have been found; `None` if no rows are put out by their matches and no pass is over.
+    /// Ends a unit after all its pairs have been found. Returns `None` if it emits no rows by match and no pass is over.
     fn finish_unit(&mut self, lane: Lane) -> Result<Option<Step>> {
         let place = &mut self.units[lane as usize];
         if place.as_ref().is_some_and(|unit| unit.more_passes) {
@@ -244,8 +245,8 @@ impl<S: SpillStore> Prober<S> {
         }
     }
 
-    /// Filters the pairs found last, notes their matches, and makes rows of those that fit a batch, while the others wait; none if
-    /// the join puts out no pairs or there are none.
+    /// Filters the pairs found last, records their matches, and returns output rows for those that fit a batch; the others
+    /// wait. Returns `None` if the join emits no pairs or there are none.
     fn join_pairs(&mut self, lane: Lane) -> Result<Option<RecordBatch>> {
         if self.pairs.len() == 0 {
             return Ok(None);
@@ -293,7 +294,7 @@ impl<S: SpillStore> Prober<S> {
         Pairs { build: partners.take(build), probe, mark: None }.output(spec).map(Some)
     }
 
-    /// The rows of a finished batch that are put out by whether they found a match.
+    /// The output rows of a finished batch that depend on whether its rows matched.
     fn by_match(&self, unit: Unit) -> Result<Option<RecordBatch>> {
         let Some(matched) = unit.matched.map(|mut matched| matched.finish()) else { return Ok(None) };
         let mut mark = None;
@@ -319,7 +320,7 @@ impl<S: SpillStore> Prober<S> {
 }
 
 impl Unit {
-    /// A unit that goes on where the pass before has left it, or of which no row has found a match yet.
+    /// Creates a unit that continues from the previous pass, or has no matches yet.
     fn new(spec: &JoinSpec, batch: RecordBatch, pass: Option<Pass>) -> Self {
         let (sizes, mut matched) = (spec.row_sizes(Side::Probe, &batch), no_matches(spec, &batch));
         let Pass { matched: before, more_passes } = pass.unwrap_or(Pass { matched: None, more_passes: false });
@@ -331,7 +332,7 @@ impl Unit {
     }
 }
 
-/// A bit for each row of a batch, if rows are put out by whether they found a match.
+/// A bit for each row of a batch, if the join emits rows by whether they matched.
 fn no_matches(spec: &JoinSpec, batch: &RecordBatch) -> Option<BooleanBufferBuilder> {
     spec.join_type.emits_probe_by_match().then(|| {
         let mut bits = BooleanBufferBuilder::new(batch.num_rows());

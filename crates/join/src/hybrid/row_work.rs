@@ -1,4 +1,4 @@
-//! What a probe row costs a processor that does not wait for memory, measured.
+//! Measures the processor time of a probe row without waits for memory.
 
 use std::time::Instant;
 
@@ -11,16 +11,16 @@ use crate::hash_table::{ChunkKeys, JoinTable, Lookups, PayloadRows, TableChoice}
 use crate::parallel::in_parallel;
 use crate::radix::{PartitionCursor, PartitionMethod, RadixPartitioner, region_of_this_machine};
 
-/// Rows that are partitioned and looked up, on each thread: more than a core's own caches have.
+/// Rows that each thread partitions and looks up: more than a core's own caches hold.
 const ROWS: usize = 1 << 21;
 
 /// Rows of a batch.
 const BATCH_ROWS: usize = 8192;
 
-/// The best of so many runs, as other programs only ever make one slower.
+/// Measurement runs, the fastest counts: other programs only ever make a run slower.
 const RUNS: usize = 5;
 
-/// Keys far apart, each of them once, of a table that fits a core's cache: linear probing, whose keys must be hashed.
+/// Unique keys that are far apart, in a table that fits a core's cache. They use linear probing, so keys are hashed.
 struct Build(ScalarBuffer<u64>);
 
 impl PayloadRows for Build {
@@ -41,11 +41,12 @@ impl PayloadRows for Build {
     }
 }
 
-/// Partitions probe rows as a radix join does, with the most partitions it takes, and looks them up in a part of a table that a
-/// core's cache has, on so many threads at once; what a row costs the slowest of them. Takes some tenths of a second.
+/// Measures the seconds that a probe row takes on the slowest of `threads` concurrent threads. Each thread partitions rows like
+/// a radix join, with the maximum fan-out, and looks them up in a part of a table that fits a core's cache. Takes some tenths
+/// of a second.
 ///
 /// # Errors
-/// If the system does not give the memory.
+/// Fails if the system does not provide the memory.
 pub fn measure_row_work(threads: usize) -> Result<RowWork> {
     let works = in_parallel(threads, vec![(); threads.max(1)], |()| work_of_one());
     let slowest = |all: RowWork, one: RowWork| RowWork {
@@ -57,13 +58,13 @@ pub fn measure_row_work(threads: usize) -> Result<RowWork> {
 
 fn work_of_one() -> Result<RowWork> {
     let key = |number: usize| (number as u64).wrapping_mul(0xA24B_AED4_963E_E407);
-    // As many as are one partition of the table, whose sizes may not differ by much.
+    // Keys of one partition of the table; partition sizes must not differ by much.
     let count = (region_of_this_machine() / JoinTable::UNIQUE_ROW_BYTES).clamp(1, 32 << 10);
     let build = Build((0..count).map(key).collect());
     let table = JoinTable::of_payloads(&build, count, TableChoice::LinearProbing, 1)?;
     let regions = table.as_ref().and_then(|table| table.regions(MAX_FANOUT_BITS));
     let (Some(table), Some(regions)) = (table, regions) else { unreachable!("keys that are there once each") };
-    // In an order that no prefetcher foresees.
+    // In an order that no prefetcher predicts.
     let keys: Vec<u64> =
         (0..ROWS).map(|row| key((row as u64).wrapping_mul(0x9E37_79B1) as u32 as usize % count)).collect();
     let mut partitioner = RadixPartitioner::<2>::new(PartitionMethod::WriteCombining)?;

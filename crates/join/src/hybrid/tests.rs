@@ -1,4 +1,4 @@
-//! The hybrid join against nested loops, with ample memory and with hardly any.
+//! Compares the hybrid join with nested loops, with ample and with scarce memory.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use crate::radix::ProbeRegions;
 use crate::spec::{ColumnSource, JoinSpec, KeyExpressions, ResidualFilter, Side};
 use crate::spill::{SpillStore, SpillTuning, SpilledPartition};
 
-/// Lends up to a limit, and counts.
+/// Grants memory up to a limit, and counts it.
 #[derive(Debug)]
 struct Budget {
     limit: usize,
@@ -87,7 +87,7 @@ impl ResidualFilter for EvenSum {
 }
 
 type Row = (Option<i64>, i64);
-/// Pairs of rows, with the mark if there is one, which may be unknown.
+/// Pairs of rows, with the mark if there is one; the mark may be unknown.
 type Output = Vec<(Option<Row>, Option<Row>, Option<Option<bool>>)>;
 
 fn side_schema() -> SchemaRef {
@@ -140,7 +140,7 @@ fn spec(join_type: JoinType, null_equal: bool, filtered: bool) -> Arc<JoinSpec> 
     })
 }
 
-/// Runs a join the way a host does: what was spilled is joined one level deeper.
+/// Runs a join like a host does: spilled rows are joined one level deeper.
 struct Run {
     spec: Arc<JoinSpec>,
     files: Arc<Files>,
@@ -151,12 +151,12 @@ struct Run {
     depth: usize,
     passes: usize,
     is_radix: bool,
-    /// The most bytes that a build side was probed in.
+    /// The maximum bytes of a build side that was probed.
     probed: usize,
 }
 
 impl Run {
-    /// A run that has not begun, in so many bytes of memory.
+    /// A run that has not started, with `limit` bytes of memory.
     fn new(spec: &Arc<JoinSpec>, limit: usize) -> Self {
         Self {
             spec: Arc::clone(spec),
@@ -383,7 +383,7 @@ fn every_join_type_agrees_with_nested_loops_under_any_budget() {
     }
 }
 
-/// What `IN` is for each of the rows.
+/// The result of `IN` for each row.
 fn membership(rows: &[Row], subquery: &[Row]) -> Vec<(Row, Option<bool>)> {
     let members: HashSet<_> = subquery.iter().map(|row| row.0).collect();
     let of = |key: Option<i64>| match key {
@@ -429,7 +429,7 @@ fn null_aware_marks_are_those_of_in_under_any_budget() {
     }
 }
 
-/// A join that puts out the second column of each side, of those that are given, and nothing else.
+/// A join that emits only those second columns of each side that are in `columns`.
 fn narrow_spec(columns: &[ColumnSource], join_type: JoinType, probe_region: Option<usize>) -> Arc<JoinSpec> {
     let JoinSpec { codec, build_keys, probe_keys, filter, build_schema, probe_schema, .. } =
         Arc::into_inner(spec(join_type, false, false)).unwrap();
@@ -454,8 +454,8 @@ fn narrow_spec(columns: &[ColumnSource], join_type: JoinType, probe_region: Opti
     })
 }
 
-/// Unique keys, spread over 64 bits or close together, of which the probe side has half, many times, and nulls in one
-/// batch.
+/// Unique build keys, spread over 64 bits or close together. Half of the probe keys are among them, many of them repeated, and
+/// one batch has nulls.
 fn narrow_rows(count: i64, probe_count: i64, spread: i64) -> (Vec<Row>, Vec<Row>) {
     let key = |number: i64| number.wrapping_mul(spread);
     let build = (0..count).map(|row| (Some(key(row * 77_777 % count)), row)).collect();
@@ -552,7 +552,7 @@ fn empty_sides_are_joined() {
     }
 }
 
-/// What joins with sums of both columns, of a probe side in batches of these sizes.
+/// Number of joined rows and the sums of both columns, with a probe side in batches of these sizes.
 fn radix_sums(keys: i64, sizes: &[usize], key_of: impl Fn(i64) -> i64) -> (usize, i64) {
     let columns = [ColumnSource::Build(1), ColumnSource::Probe(1)];
     let spec = narrow_spec(&columns, JoinType::Inner, Some(64 << 10));
@@ -578,12 +578,12 @@ fn chunks_of_probe_rows_need_not_end_where_batches_do() {
     const CHUNK: usize = 1 << 18;
     let keys = 100_003;
     let row_of: std::collections::HashMap<i64, i64> = (0..keys).map(|row| (row * 7_919 % keys, row)).collect();
-    // One batch of several chunks, chunks that are just full, and batches that are empty or have what is left.
+    // One batch of several chunks, exactly full chunks, and empty or partial batches.
     for sizes in [&[3 * CHUNK + 5][..], &[CHUNK], &[CHUNK, CHUNK], &[CHUNK - 1, 0, 2, CHUNK], &[0], &[1]] {
         let rows = sizes.iter().sum::<usize>() as i64;
         let expected: i64 = (0..rows).map(|row| row + row_of[&(row * 31 % keys)]).sum();
         assert_eq!(radix_sums(keys, sizes, |row| row * 31 % keys), (rows as usize, expected), "{sizes:?}");
-        // Outside the range of keys, all of them and one of two.
+        // Outside the range of keys: all keys, then every other key.
         assert_eq!(radix_sums(keys, sizes, |row| row + keys), (0, 0), "{sizes:?}");
         let key = |row: i64| row * 31 % keys + row % 2 * keys;
         let half: i64 = (0..rows).step_by(2).map(|row| row + row_of[&(row * 31 % keys)]).sum();

@@ -15,13 +15,13 @@ use crate::error::Result;
 /// The seed of the hash of keys in row format.
 const ROW_SEED: u64 = 0x6A09_E667_F3BC_C908;
 
-/// How the keys of one join become words or bytes; both sides of a join share one codec.
+/// Converts the keys of a join to words or bytes; both sides of a join share one codec.
 #[derive(Debug)]
 pub struct KeyCodec {
     layout: Layout,
     /// Whether two nulls are equal; if not, a row with a null among its keys has no match.
     null_equal: bool,
-    /// Whether the values of the only key column are the packed keys.
+    /// Whether the values of the only key column are used as the packed keys.
     is_column: bool,
 }
 
@@ -35,16 +35,16 @@ enum Layout {
 /// The keys of a batch of rows.
 #[derive(Debug)]
 pub struct Keys {
-    /// The packed keys, one a row; those of rows that cannot match are arbitrary.
+    /// The packed keys, one per row; those of rows that cannot match are arbitrary.
     pub data: KeyData,
     /// The rows that can match; `None` if all can.
     pub matchable: Option<NullBuffer>,
 }
 
-/// Packed keys, one a row.
+/// Packed keys, one per row.
 #[derive(Debug)]
 pub enum KeyData {
-    /// Keys of at most 64 bits; for a single key of 64 bits the values of its column, not copied.
+    /// Keys of at most 64 bits. A single 64-bit key column is used without a copy.
     Word64(ScalarBuffer<u64>),
     /// Keys of at most 128 bits.
     Word128(Vec<[u64; 2]>),
@@ -56,7 +56,7 @@ impl KeyCodec {
     /// Chooses a layout for keys of these types.
     ///
     /// # Errors
-    /// Fails for types that Arrow's row format does not take; [`KeyCodec::supports`] tells beforehand.
+    /// Fails for types that Arrow's row format does not support; check with [`KeyCodec::supports`].
     pub fn try_new(types: &[DataType], null_equal: bool) -> Result<Self> {
         let null_bit = usize::from(null_equal);
         let bits =
@@ -75,7 +75,7 @@ impl KeyCodec {
         RowConverter::supports_fields(&types.iter().cloned().map(SortField::new).collect::<Vec<_>>())
     }
 
-    /// Packs the key columns of a batch; all columns have one length, and the types the codec was made for.
+    /// Packs the key columns of a batch. All columns must have the same length, and the types that the codec was created for.
     pub fn encode(&self, columns: &[ArrayRef]) -> Result<Keys> {
         let matchable = if self.null_equal {
             None
@@ -114,7 +114,7 @@ impl KeyCodec {
         matches!(self.layout, Layout::Word64)
     }
 
-    /// The bytes of a packed key; `None` for keys in row format, whose size depends on the values.
+    /// Bytes of a packed key; `None` for keys in row format, which vary in size.
     pub fn word_bytes(&self) -> Option<usize> {
         match self.layout {
             Layout::Word64 => Some(size_of::<u64>()),
@@ -123,7 +123,7 @@ impl KeyCodec {
         }
     }
 
-    /// The bytes of a packed key that are not those of its column; `None` for keys in row format.
+    /// Bytes of a packed key, 0 if the column's values are used without a copy; `None` for keys in row format.
     pub fn packed_bytes(&self) -> Option<usize> {
         if self.is_column { Some(0) } else { self.word_bytes() }
     }
@@ -169,7 +169,7 @@ impl Keys {
         matches!(self.data, KeyData::Rows(_))
     }
 
-    /// The bytes that the key of a row takes in a hash table besides its entry.
+    /// Bytes that the key of a row takes in a hash table besides its entry.
     pub fn row_bytes(&self, row: usize) -> usize {
         match &self.data {
             KeyData::Word64(_) | KeyData::Word128(_) => 0,
@@ -177,7 +177,7 @@ impl Keys {
         }
     }
 
-    /// The bytes that the keys of all rows take in a hash table besides their entries.
+    /// Bytes that the keys of all rows take in a hash table besides their entries.
     pub fn bytes(&self) -> usize {
         match &self.data {
             KeyData::Word64(_) | KeyData::Word128(_) => 0,
@@ -185,7 +185,7 @@ impl Keys {
         }
     }
 
-    /// Whether a key equals one of the other side, which was made by the same codec.
+    /// Whether a key equals one of the other side, which must come from the same codec.
     pub(crate) fn are_equal(&self, row: usize, other: &Self, other_row: usize) -> bool {
         match (&self.data, &other.data) {
             (KeyData::Word64(words), KeyData::Word64(others)) => words[row] == others[other_row],
@@ -210,7 +210,7 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     FixedState::with_seed(ROW_SEED).hash_one(bytes)
 }
 
-/// The bits that a value of this type takes in a word, if it has a fixed width of at most 128 bits.
+/// Bits that a value of this type takes in a word, if it has a fixed width of at most 128 bits.
 fn word_bits(data_type: &DataType) -> Option<usize> {
     match data_type {
         DataType::Boolean => Some(1),
@@ -223,17 +223,17 @@ fn word_bits(data_type: &DataType) -> Option<usize> {
     }
 }
 
-/// Whether the values of a column are words as they are: integers of 64 bits, whatever they mean.
+/// Whether the values of a column can be used as words without a copy: 64-bit values other than floats and intervals.
 fn is_word(data_type: &DataType) -> bool {
     data_type.primitive_width() == Some(8) && !data_type.is_floating() && !matches!(data_type, DataType::Interval(_))
 }
 
-/// The same for integers of 32 bits, which words hold as they are.
+/// Like `is_word`, for 32-bit values, which are only widened.
 fn is_half_word(data_type: &DataType) -> bool {
     data_type.primitive_width() == Some(4) && !data_type.is_floating()
 }
 
-/// The values of a column of words.
+/// The values of a column as words, without a copy.
 fn values_of_word(column: &ArrayRef) -> ScalarBuffer<u64> {
     let data = column.to_data();
     ScalarBuffer::new(data.buffers()[0].clone(), data.offset(), data.len())
@@ -291,7 +291,7 @@ fn append_column<W: Packed>(words: &mut [W], column: &ArrayRef) {
         DataType::UInt16 => append!(UInt16Type, value => value),
         DataType::UInt32 => append!(UInt32Type, value => value),
         DataType::UInt64 => append!(UInt64Type, value => value),
-        // SQL takes -0.0 and 0.0 for equal; a value all of whose bits but the sign are zero is one of the two.
+        // SQL treats -0.0 and 0.0 as equal; a value is one of the two if all its bits except the sign are zero.
         DataType::Float16 => append!(Float16Type, value => if value.to_bits() << 1 == 0 { 0 } else { value.to_bits() }),
         DataType::Float32 => append!(Float32Type, value => if value.to_bits() << 1 == 0 { 0 } else { value.to_bits() }),
         DataType::Float64 => append!(Float64Type, value => if value.to_bits() << 1 == 0 { 0 } else { value.to_bits() }),
@@ -348,7 +348,7 @@ fn append_primitive<T: ArrowPrimitiveType, W: Packed>(
     }
 }
 
-/// Turns -0.0 into 0.0, for the row format keeps them apart.
+/// Turns -0.0 into 0.0, because the row format distinguishes them.
 fn normalize_zero(column: &ArrayRef) -> ArrayRef {
     macro_rules! normalize {
         ($type:ty) => {{

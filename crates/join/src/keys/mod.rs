@@ -1,7 +1,7 @@
 //! Join keys of any type as words or bytes that can be hashed and compared.
 //!
-//! Keys whose columns fit 64 or 128 bits are packed into one word a row; all others (strings, nested types, wide
-//! composites) take Arrow's row format. Two rows have equal keys if and only if their words or bytes are equal.
+//! Keys that fit 64 or 128 bits are packed into one word per row. All others (strings, nested types, wide composites) use
+//! Arrow's row format. Two rows have equal keys if and only if their words or bytes are equal.
 
 mod codec;
 mod word;

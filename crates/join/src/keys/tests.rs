@@ -1,4 +1,4 @@
-//! Equal keys, and only they, have equal words or bytes.
+//! Tests that exactly the equal keys have equal words or bytes.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn zeros_are_equal_whatever_their_sign() {
         let column = |values: Vec<f64>| -> Vec<ArrayRef> {
             let mut columns: Vec<ArrayRef> = vec![Arc::new(Float64Array::from(values.clone()))];
             if wide {
-                // A string beside it forces the row format.
+                // A string column forces the row format.
                 columns.push(Arc::new(StringArray::from(vec!["x"; values.len()])));
             }
             columns

@@ -6,16 +6,16 @@ use overspill_machine::memory::Plain;
 
 /// A packed join key of fixed width.
 pub trait Word: Copy + Ord + Default + Send + Sync + 'static {
-    /// A 64-bit hash, all of whose bits depend on all bits of the key.
+    /// A 64-bit hash; each of its bits depends on all bits of the key.
     ///
-    /// The seed differs from those of DataFusion's repartitioning, so that rows which share a partition there spread
-    /// over all partitions here.
+    /// The seed differs from those of DataFusion's repartitioning, so that rows of one partition there spread over all
+    /// partitions here.
     fn hash(self) -> u64;
 
-    /// The key with the number of its row, as a hash table keeps them side by side: one cache miss finds both.
+    /// The key next to its row number, as hash tables store them: one cache miss reads both.
     type Entry: Copy + Default + Plain + Send + Sync + fmt::Debug;
 
-    /// Puts an entry together, with the lower half of the hash of the key.
+    /// Creates an entry; `hash` is the lower half of the key's hash.
     fn entry(self, row: u32, hash: u32) -> Self::Entry;
 
     /// The key of an entry.
@@ -31,14 +31,14 @@ pub trait Word: Copy + Ord + Default + Send + Sync + 'static {
 const MULTIPLIER: u64 = 0x9E6C_63D0_676A_9A99;
 const SEED: u64 = 0xD1B5_4A32_D192_ED03;
 
-/// Multiplies to 128 bits and folds the halves together: one multiplication mixes all bits of both factors.
+/// Multiplies to 128 bits and XORs the halves: one multiplication mixes all bits of both factors.
 #[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }
 
-/// The row of an entry below its hash.
+/// Packs the row into the lower half and the hash into the upper half.
 #[inline(always)]
 fn place(row: u32, hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(row)
@@ -48,7 +48,7 @@ impl Word for u64 {
     #[inline(always)]
     fn hash(self) -> u64 {
         let once = fold(self ^ SEED, MULTIPLIER);
-        // The fold alone leaves regularities in the top bits for keys that differ in few bits.
+        // The fold alone leaves patterns in the top bits for keys that differ in few bits.
         once ^ (once >> 32).wrapping_mul(MULTIPLIER)
     }
 
@@ -75,7 +75,7 @@ impl Word for u64 {
     }
 }
 
-/// Two words; not `u128`, whose alignment would pad the entries of a hash table.
+/// Two words instead of `u128`, because its alignment would pad the entries of a hash table.
 impl Word for [u64; 2] {
     #[inline(always)]
     fn hash(self) -> u64 {

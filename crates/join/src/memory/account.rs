@@ -1,33 +1,33 @@
-//! Who lends memory, and who has how much of it.
+//! Accounts of the memory that a host lends to a join.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::Result;
 
-/// What memory is asked for.
+/// What memory is requested for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Rows and hash tables. A refusal makes the join spill.
     State,
-    /// The working buffers without which a join that spills cannot go on. A refusal ends it.
+    /// The working buffers without which a spilling join cannot continue. A refusal ends the join.
     Floor,
 }
 
-/// Whoever lends memory to a join.
+/// Lends memory to a join.
 pub trait MemoryHost: fmt::Debug + Send + Sync {
-    /// Lends so many more bytes on top of the `held` bytes that it has lent, or says in the error why it cannot.
+    /// Lends `bytes` more bytes in addition to the `held` bytes already lent. The error states why it cannot.
     fn try_grow(&self, bytes: usize, held: usize, purpose: Purpose) -> Result<()>;
-    /// Lends so many more bytes even if that exceeds the budget.
+    /// Lends `bytes` more bytes even if that exceeds the budget.
     fn grow(&self, bytes: usize);
-    /// Takes back so many of the `held` bytes that it has lent.
+    /// Takes back `bytes` of the `held` bytes that it has lent.
     fn shrink(&self, bytes: usize, held: usize);
 }
 
-/// The memory of one hash table under construction or in use, with what is spilled around it.
+/// The memory of one hash table that is being built or probed, and of the spilling around it.
 ///
-/// Once it has spilled, a join keeps a *floor* of memory for its working buffers, so that it can go on even if others
-/// have taken all the rest.
+/// Once it has spilled, a join keeps a *floor* of memory for its working buffers, so that it can continue even if others have
+/// taken all other memory.
 #[derive(Debug)]
 pub struct UnitMemory {
     host: Box<dyn MemoryHost>,
@@ -44,7 +44,7 @@ struct Account {
 }
 
 impl UnitMemory {
-    /// An account that holds nothing yet.
+    /// Creates an account that holds nothing yet.
     pub fn new(host: Box<dyn MemoryHost>) -> Arc<Self> {
         Arc::new(Self { host, account: Mutex::default() })
     }
@@ -54,10 +54,10 @@ impl UnitMemory {
         Grant { memory: Arc::clone(self), bytes: 0 }
     }
 
-    /// Makes sure that so many bytes are held, now and until the account is closed.
+    /// Ensures that at least `floor` bytes are held, from now until the account is closed.
     ///
     /// # Errors
-    /// Fails if the host does not lend them.
+    /// Fails if the host does not lend the bytes.
     pub fn raise_floor(&self, floor: usize) -> Result<()> {
         let mut account = self.account();
         if account.held < floor {
@@ -68,7 +68,7 @@ impl UnitMemory {
         Ok(())
     }
 
-    /// Bytes granted at this moment.
+    /// Bytes granted now.
     pub fn used(&self) -> usize {
         self.account().used
     }
@@ -104,7 +104,7 @@ impl UnitMemory {
     }
 
     fn account(&self) -> MutexGuard<'_, Account> {
-        // The numbers are consistent between any two statements, so a panic elsewhere has not spoilt them.
+        // The numbers are consistent after every statement, so a panic elsewhere has not corrupted them.
         self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -118,7 +118,7 @@ impl Drop for UnitMemory {
     }
 }
 
-/// Bytes granted to one owner; they return when it is dropped.
+/// Bytes granted to one owner; dropping the grant returns them.
 #[derive(Debug)]
 pub struct Grant {
     memory: Arc<UnitMemory>,
@@ -126,32 +126,33 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Asks for so many more bytes.
+    /// Requests `bytes` more bytes.
     pub fn try_grow(&mut self, bytes: usize) -> Result<()> {
         self.memory.try_grow(bytes)?;
         self.bytes += bytes;
         Ok(())
     }
 
-    /// Takes so many more bytes even if that exceeds the budget: for what exists already, or must exist to go on.
+    /// Takes `bytes` more bytes even if that exceeds the budget: for memory that is already in use or without which the join
+    /// cannot continue.
     pub fn grow(&mut self, bytes: usize) {
         self.memory.grow(bytes);
         self.bytes += bytes;
     }
 
-    /// Returns so many bytes, or all if there are fewer.
+    /// Returns `bytes` bytes, or all if the grant has fewer.
     pub fn shrink(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         self.memory.shrink(bytes);
         self.bytes -= bytes;
     }
 
-    /// The bytes granted.
+    /// Bytes granted.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes over the bytes of another grant of the same account.
+    /// Takes over the bytes of another grant from the same account.
     pub fn absorb(&mut self, mut other: Self) {
         debug_assert!(Arc::ptr_eq(&self.memory, &other.memory), "grants of one account");
         self.bytes += std::mem::take(&mut other.bytes);

@@ -13,15 +13,15 @@ use crate::error::Result;
 /// A column is copied when it holds more than this many times the memory that its rows need.
 const WORTH_COPYING: usize = 2;
 
-/// Copies the columns that keep much more memory alive than their rows need: slices of larger arrays and views into
-/// buffers of which few bytes are used.
+/// Copies the columns that keep much more memory alive than their rows need: slices of larger arrays, and views into mostly
+/// unused buffers.
 pub fn compact(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
     let columns = batch.columns().iter().map(compact_column).collect::<Result<Vec<_>, _>>()?;
-    // Without columns only the row count is left to keep.
+    // A batch without columns has only its row count.
     if columns.is_empty() { Ok(batch) } else { RecordBatch::try_new(batch.schema(), columns) }
 }
 
-/// The same of one column.
+/// Like `compact`, for one column.
 pub fn compact_column(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     match array.data_type() {
         DataType::Utf8View => compact_views(array.as_string_view()),
@@ -31,7 +31,7 @@ pub fn compact_column(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
         | DataType::FixedSizeList(_, _)
         | DataType::Struct(_)
         | DataType::Map(_, _) => {
-            // How much of its children a nested array uses is costly to find out, so it is always copied.
+            // Finding out how much of its children a nested array uses is expensive, so it is always copied.
             let data = copy(&array.to_data())?;
             let children = data
                 .child_data()
@@ -40,7 +40,7 @@ pub fn compact_column(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
                 .collect::<Result<Vec<_>, _>>()?;
             Ok(make_array(data.into_builder().child_data(children).build()?))
         }
-        // The values of a dictionary are shared between batches; runs and unions are rare. They stay as they are.
+        // The values of a dictionary are shared between batches; runs and unions are rare. They are not copied.
         DataType::Dictionary(_, _)
         | DataType::RunEndEncoded(_, _)
         | DataType::Union(_, _)
@@ -71,7 +71,7 @@ where
     Ok(Arc::new(array))
 }
 
-/// Small buffers are padded and not worth it.
+/// Small buffers are padded, so copying them does not pay.
 fn is_worth_copying(held: usize, needed: usize) -> bool {
     held > 1024 && held / WORTH_COPYING > needed
 }

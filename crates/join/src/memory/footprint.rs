@@ -1,4 +1,4 @@
-//! What batches hold in memory, and what their rows need.
+//! The memory that batches hold, and the memory that their rows need.
 
 use std::collections::HashSet;
 use std::mem::size_of;
@@ -6,7 +6,7 @@ use std::mem::size_of;
 use arrow::array::{Array, ArrayData, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::DataType;
 
-/// The memory that a set of batches keeps alive, with buffers that several of them share counted once.
+/// The memory that a set of batches keeps alive; buffers shared by several batches count once.
 #[derive(Debug, Default)]
 pub struct HeldMemory {
     /// Addresses of the allocations seen; they stay in use, and thus unique, as long as the batches are kept.
@@ -14,7 +14,7 @@ pub struct HeldMemory {
 }
 
 impl HeldMemory {
-    /// Adds a batch that is going to be kept; returns by how many bytes the memory grows.
+    /// Adds a batch that will be kept. Returns the bytes by which the memory grows.
     pub fn add(&mut self, batch: &RecordBatch) -> usize {
         size_of::<RecordBatch>() + batch.columns().iter().map(|column| self.add_data(&column.to_data())).sum::<usize>()
     }
@@ -32,15 +32,15 @@ impl HeldMemory {
     }
 }
 
-/// The bytes that one row needs, on average; at least 1.
+/// Bytes that one row needs, on average; at least 1.
 ///
-/// Not what the batch keeps alive: a slice may keep a larger array, and the values of a dictionary serve many batches.
+/// This is not what the batch keeps alive: a slice may keep a larger array, and the values of a dictionary serve many batches.
 pub fn row_bytes(batch: &RecordBatch) -> usize {
     let needed: usize = batch.columns().iter().map(column_bytes).sum();
     (needed / batch.num_rows().max(1)).max(1)
 }
 
-/// The bytes that the rows of a column need.
+/// Bytes that the rows of a column need.
 pub(crate) fn column_bytes(array: &ArrayRef) -> usize {
     const VIEW: usize = size_of::<u128>();
     match array.data_type() {
@@ -48,7 +48,7 @@ pub(crate) fn column_bytes(array: &ArrayRef) -> usize {
         DataType::BinaryView => array.as_binary_view().total_buffer_bytes_used() + array.len() * VIEW,
         DataType::Dictionary(key, _) => {
             let values = array.as_any_dictionary().values();
-            // As if each row had a value of its own, while there are values enough for that.
+            // Counts a separate value for each row, up to the number of values.
             let rows = array.len().min(values.len());
             array.len() * key.primitive_width().unwrap_or(0) + column_bytes(values) / values.len().max(1) * rows
         }

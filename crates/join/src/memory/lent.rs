@@ -1,4 +1,4 @@
-//! Vectors that are filled again.
+//! Vectors that are reused.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -6,11 +6,11 @@ use std::ops::{Deref, DerefMut};
 use arrow::buffer::ScalarBuffer;
 use arrow::datatypes::ArrowNativeType;
 
-/// So many buffers may be on their way at once; more than these are not waited for.
+/// Maximum lent buffers to keep for reuse; older ones are given up.
 const MOST: usize = 4;
 
-/// A vector that is lent as a buffer, batch after batch, and filled again once nobody has the buffer any more: an allocator
-/// would give memory that has left the cache.
+/// A vector that is lent as a buffer, batch after batch, and refilled once the buffer has no other owner. An allocator would
+/// return memory that has left the cache.
 #[derive(Debug)]
 pub(crate) struct LentVec<T: ArrowNativeType> {
     values: Vec<T>,
@@ -30,7 +30,7 @@ impl<T: ArrowNativeType> From<Vec<T>> for LentVec<T> {
 }
 
 impl<T: ArrowNativeType> LentVec<T> {
-    /// The vector, with anything in it.
+    /// The vector to fill, with arbitrary contents.
     pub(crate) fn refill(&mut self) -> &mut Vec<T> {
         if self.values.capacity() == 0
             && let Some(oldest) = self.lent.pop_front()
@@ -43,7 +43,7 @@ impl<T: ArrowNativeType> LentVec<T> {
         &mut self.values
     }
 
-    /// Lends what is in the vector; it is empty then.
+    /// Lends the contents of the vector, and leaves it empty.
     pub(crate) fn lend(&mut self) -> ScalarBuffer<T> {
         let buffer = ScalarBuffer::from(std::mem::take(&mut self.values));
         if self.lent.len() == MOST {

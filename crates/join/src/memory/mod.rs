@@ -1,4 +1,4 @@
-//! The memory that the state of a join may hold: accounts of it, and batches that hold no more than their rows need.
+//! The memory that the state of a join may hold: memory accounts, and batches that hold no more than their rows need.
 
 mod account;
 mod compact;

@@ -1,4 +1,4 @@
-//! Arrays that are read at random.
+//! Arrays for random reads.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,12 +10,12 @@ use overspill_machine::memory::{AtomicNumber, HostBuffer, PageSize, Plain};
 
 use crate::error::{JoinError, Result};
 
-/// From so many bytes on, an array is mapped in huge pages: reading at random from small ones misses the TLB at every
-/// access. Smaller arrays are better taken from the allocator, which has the pages of those before: mapping and zeroing
-/// new ones for each partition that is read back cost a tenth of the time of a join that spills.
+/// Minimum bytes of an array in huge pages: random reads of small pages miss the TLB at every access. Smaller arrays come from
+/// the allocator, which reuses the pages of earlier ones: mapping and zeroing new pages for each partition that is read back
+/// cost a tenth of the time of a spilling join.
 pub(crate) const HUGE: usize = 16 << 20;
 
-/// An array of a length that is set when it is made.
+/// An array with a fixed length.
 #[derive(Debug)]
 pub(crate) struct PageVec<T> {
     memory: Memory<T>,
@@ -29,10 +29,11 @@ enum Memory<T> {
 }
 
 impl<T: Plain + Copy + Default> PageVec<T> {
-    /// So many zeros. What is large is zeroed by the system, when it is touched, so that whoever fills it does it.
+    /// Allocates `length` zeros. The system zeroes the pages of large arrays when they are first touched, in the thread that
+    /// fills them.
     ///
     /// # Errors
-    /// If the system does not give the memory.
+    /// Fails if the system does not provide the memory.
     pub(crate) fn zeroed(length: usize) -> Result<Self> {
         let bytes = length.saturating_mul(size_of::<T>());
         let memory = if bytes < HUGE {
@@ -43,19 +44,19 @@ impl<T: Plain + Copy + Default> PageVec<T> {
         Ok(Self { memory, length })
     }
 
-    /// The bytes it takes.
+    /// Bytes of the array.
     pub(crate) fn bytes(&self) -> usize {
         self.length * size_of::<T>()
     }
 }
 
-/// Numbers that several threads write at once.
+/// Numbers that several threads write concurrently.
 pub(crate) trait SharedNumber: Plain + Copy + Default + Send {
-    /// The same, as it is while they do.
+    /// The atomic type of the number, used while threads write.
     type Atomic: AtomicNumber + From<Self> + Sync;
-    /// Writes it.
+    /// Writes the number.
     fn store(self, place: &Self::Atomic);
-    /// What has been written.
+    /// The number that has been written.
     fn of(written: Self::Atomic) -> Self;
 }
 
@@ -82,10 +83,10 @@ impl SharedNumber for u64 {
 }
 
 impl<T: SharedNumber> PageVec<T> {
-    /// So many numbers that several threads write at once, in any places, and what `write` returns.
+    /// Allocates `length` numbers, lets `write` fill them from several threads, in any order, and also returns its result.
     ///
     /// # Errors
-    /// If the system does not give the memory.
+    /// Fails if the system does not provide the memory.
     pub(crate) fn written<R>(length: usize, write: impl FnOnce(&[T::Atomic]) -> R) -> Result<(Self, R)> {
         if length * size_of::<T>() < HUGE {
             let numbers: Vec<T::Atomic> = (0..length).map(|_| T::default().into()).collect();
@@ -122,7 +123,7 @@ impl<T: Plain + Copy> DerefMut for PageVec<T> {
 }
 
 impl<T: Plain + ArrowNativeType> PageVec<T> {
-    /// The values as a buffer of Arrow's.
+    /// The values as an Arrow buffer.
     pub(crate) fn into_buffer(self) -> Buffer {
         match self.memory {
             Memory::Heap(values) => Buffer::from_vec(values),
@@ -134,7 +135,7 @@ impl<T: Plain + ArrowNativeType> PageVec<T> {
     }
 }
 
-/// Mapped memory as an owner of bytes.
+/// Owns mapped memory on behalf of `Bytes`.
 struct Mapped(HostBuffer);
 
 impl AsRef<[u8]> for Mapped {

@@ -1,34 +1,34 @@
-//! The bytes that copies of single rows take, however unevenly they are spread over the rows of a batch.
+//! The bytes that copies of single rows take, however unevenly they are distributed over the rows of a batch.
 
 use std::ops::Range;
 
 use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, RecordBatch};
 use arrow::datatypes::DataType;
 
-/// Rows that are copied to be put out together take at most so many bytes, unless a single row or pair takes more. No grant
-/// pays for them.
+/// Maximum bytes of the rows that are copied for one output batch, unless a single row or pair takes more. No grant pays for
+/// the copies.
 pub const MAX_COPY_BYTES: usize = 4 << 20;
 
-/// Views point to texts that are longer than this.
+/// Views refer to a buffer for texts longer than this many bytes.
 const INLINE: usize = 12;
 
-/// The bytes that copies of the rows of a batch take.
+/// Bytes that copies of the rows of a batch take.
 ///
-/// A text that a view points to counts as if it were copied: operators above a join, and its condition, do copy it. The values of
-/// a dictionary do not count.
+/// A text that a view refers to counts as if it were copied, because the join's condition and the operators above the join do
+/// copy it. The values of a dictionary do not count.
 #[derive(Debug)]
 pub struct RowSizes {
     rows: usize,
-    /// The bytes of a row in the columns of fixed width.
+    /// Bytes of a row in the fixed-width columns.
     fixed: usize,
-    /// The columns whose values differ in size.
+    /// The columns with values of different sizes.
     variable: Vec<ArrayRef>,
-    /// No row takes more.
+    /// Maximum bytes of a row.
     largest: usize,
 }
 
 impl RowSizes {
-    /// The sizes of rows of these columns of a batch; one that is copied twice counts twice.
+    /// The sizes of rows of these columns of a batch; a column that is copied twice counts twice.
     pub fn new(batch: &RecordBatch, columns: impl Iterator<Item = usize>) -> Self {
         let (mut fixed, mut variable) = (0, Vec::new());
         for column in columns.map(|index| batch.column(index)) {
@@ -41,25 +41,25 @@ impl RowSizes {
         Self { rows: batch.num_rows(), fixed, variable, largest }
     }
 
-    /// The bytes of a row on average, at least 1.
+    /// Average bytes of a row, at least 1.
     pub(crate) fn average(&self) -> usize {
         (self.of(0..self.rows) / self.rows.max(1)).max(1)
     }
 
-    /// The bytes of consecutive rows.
+    /// Bytes of consecutive rows.
     pub(crate) fn of(&self, rows: Range<usize>) -> usize {
         let variable = self.variable.iter().map(|column| value_bytes(column, rows.clone()));
         variable.fold(self.fixed.saturating_mul(rows.len()), usize::saturating_add)
     }
 
-    /// The end of the rows from `start` on, at most `most` of them, that take at most so many bytes together. It is beyond
-    /// `start` if there are rows: a row may take more.
+    /// The end of the longest range of rows from `start` on with at most `most` rows and `bytes` bytes. The range has at least
+    /// one row, if there is one, even if it takes more bytes.
     pub fn end_of_rows(&self, start: usize, most: usize, bytes: usize) -> usize {
         let end = self.rows.min(start.saturating_add(most));
         if (end - start).saturating_mul(self.largest) <= bytes {
             return end;
         }
-        // Sums grow with the number of rows. These fit, and those do not.
+        // Sums grow with the number of rows, so this bisects: `fit` rows fit, and `too_many` do not.
         let (mut fit, mut too_many) = (start, end + 1);
         while fit + 1 < too_many {
             let middle = fit + (too_many - fit) / 2;
@@ -73,22 +73,22 @@ impl RowSizes {
     }
 }
 
-/// The bytes that a copy of all rows of a batch takes, as [`RowSizes`] counts them.
+/// Bytes that a copy of all rows of a batch takes, counted like [`RowSizes`].
 pub fn copied_bytes(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(|column| value_bytes(column, 0..batch.num_rows())).sum()
 }
 
-/// What copies of one side of pairs take.
+/// Bytes that copies of one side of pairs take.
 #[derive(Clone, Copy)]
 pub(crate) enum SideSizes<'a> {
-    /// Rows by their numbers.
+    /// Rows with these numbers.
     Rows(&'a RowSizes, &'a [u32]),
-    /// So many bytes each.
+    /// This number of bytes for each row.
     Fixed(usize),
 }
 
 impl SideSizes<'_> {
-    /// Bytes that no row of a pair exceeds.
+    /// Maximum bytes of one row.
     fn largest(&self) -> usize {
         match self {
             Self::Rows(sizes, _) => sizes.largest,
@@ -107,10 +107,10 @@ impl SideSizes<'_> {
     }
 }
 
-/// Pairs whose bytes are summed at a time: what is looked at in vain is no more than that.
+/// Pairs that are summed at once; at most this many are summed in vain.
 const SUMMED_PAIRS: usize = 256;
 
-/// How many of the first pairs take at most so many bytes together, at least one of them.
+/// How many of the first pairs take at most `bytes` bytes together; at least one.
 pub(crate) fn fitting_pairs(pairs: usize, bytes: usize, sides: [SideSizes<'_>; 2]) -> usize {
     let [left, right] = sides;
     let largest = left.largest().saturating_add(right.largest());
@@ -136,7 +136,7 @@ pub(crate) fn fitting_pairs(pairs: usize, bytes: usize, sides: [SideSizes<'_>; 2
     pairs
 }
 
-/// The bytes of each value of a type, if they are the same for all.
+/// Bytes of each value of a type, if all values have the same size.
 fn fixed_width(data_type: &DataType) -> Option<usize> {
     match data_type {
         DataType::Null => Some(0),
@@ -149,7 +149,7 @@ fn fixed_width(data_type: &DataType) -> Option<usize> {
     }
 }
 
-/// The bytes of a range of values.
+/// Bytes of a range of values.
 fn value_bytes(array: &ArrayRef, rows: Range<usize>) -> usize {
     let count = rows.len();
     if let Some(width) = fixed_width(array.data_type()) {
@@ -192,7 +192,7 @@ fn value_bytes(array: &ArrayRef, rows: Range<usize>) -> usize {
             value_bytes(list.values(), rows.start * length..rows.end * length)
         }
         DataType::Struct(_) => array.as_struct().columns().iter().map(|column| value_bytes(column, rows.clone())).sum(),
-        // Unions and runs are rare: as if all their values had the same size.
+        // Unions and runs are rare: assumes that all their values have the same size.
         _ => {
             let data = array.to_data();
             let bytes = data.get_slice_memory_size().unwrap_or_else(|_| data.get_buffer_memory_size());
@@ -201,7 +201,7 @@ fn value_bytes(array: &ArrayRef, rows: Range<usize>) -> usize {
     }
 }
 
-/// The elements of a range of values, and the bytes that these take if each is a byte, with their offsets.
+/// The elements of a range of values, and their bytes including offsets if each element is a byte.
 fn between<O: OffsetSizeTrait>(offsets: &[O], rows: Range<usize>) -> (Range<usize>, usize) {
     let elements = offsets[rows.start].as_usize()..offsets[rows.end].as_usize();
     let bytes = elements.len() + size_of::<O>() * rows.len();
@@ -218,7 +218,7 @@ fn view_bytes(view: &u128) -> usize {
     size_of::<u128>() + if length > INLINE { length } else { 0 }
 }
 
-/// The bytes of values by their numbers: the most common types without a call for each of them.
+/// Bytes of the values with these numbers; the most common types take no call per value.
 fn bytes_of_rows(array: &ArrayRef, rows: &[u32]) -> usize {
     fn lengths<O: OffsetSizeTrait>(offsets: &[O], rows: &[u32]) -> usize {
         let length = |row: &u32| (offsets[*row as usize + 1] - offsets[*row as usize]).as_usize() + size_of::<O>();
@@ -236,7 +236,7 @@ fn bytes_of_rows(array: &ArrayRef, rows: &[u32]) -> usize {
     }
 }
 
-/// The bytes that no value of a column exceeds: the most common types without a step for each of their values.
+/// Maximum bytes of a value of a column; the most common types take no call per value.
 fn largest_value(array: &ArrayRef) -> usize {
     fn longest<O: OffsetSizeTrait>(offsets: &[O]) -> usize {
         let lengths = offsets.windows(2).map(|pair| pair[1] - pair[0]);
@@ -268,7 +268,7 @@ mod tests {
 
     const LONG: usize = 100_000;
 
-    /// 40 texts, of which the 18th alone is long.
+    /// 40 texts; only the 18th is long.
     fn texts() -> Vec<String> {
         (0..40).map(|row| "x".repeat(if row == 17 { LONG } else { row % 5 })).collect()
     }
@@ -315,7 +315,7 @@ mod tests {
                 assert!(bytes < LONG + 200 && bytes <= sizes.largest, "{kind}: row {row} takes {bytes} bytes");
             }
             assert_eq!((0..rows).map(|row| sizes.of(row..row + 1)).sum::<usize>(), sizes.of(0..rows), "{kind}");
-            // The rows before the large one, it alone, and those behind it.
+            // The rows before the large one, the large one alone, and the rows after it.
             let mut ends = vec![];
             while ends.last() != Some(&rows) {
                 let start = ends.last().copied().unwrap_or(0);

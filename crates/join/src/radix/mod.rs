@@ -1,4 +1,4 @@
-//! The radix join: probe rows are partitioned before they look into the hash table, so that it need not be read at random.
+//! The radix join: probe rows are partitioned before they probe the hash table, so that it need not be read at random.
 
 mod partitioner;
 mod region;

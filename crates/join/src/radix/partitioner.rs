@@ -1,4 +1,4 @@
-//! Radix partitioning of columns of words, on one thread.
+//! Single-threaded radix partitioning of columns of words.
 
 use overspill_machine::memory::{CacheLine, write_past_cache};
 use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
@@ -6,44 +6,44 @@ use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 use crate::error::Result;
 use crate::memory::PageVec;
 
-/// How rows get to their partitions.
+/// How rows are written to their partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartitionMethod {
-    /// Each word is stored where it belongs. From a fanout beyond the TLB and the cache on, each store misses both.
+    /// Stores each word in its place. If the fanout exceeds the TLB and the cache, each store misses both.
     Standard,
-    /// Words are gathered in a cache line for each partition and column, which is stored past the cache when it is full
-    /// (software write-combining: Wassenberg and Sanders, 2011; Balkesen et al., 2013).
+    /// Collects words in one cache line per partition and column, and stores full lines past the cache (software
+    /// write-combining: Wassenberg and Sanders, 2011; Balkesen et al., 2013).
     WriteCombining,
 }
 
-/// A block of a partition has about a sixteenth of its rows, so that few places stay empty, ...
+/// A block has about a sixteenth of the rows of a partition, so that few places stay empty, ...
 const BLOCKS_PER_PARTITION: usize = 16;
-/// ... but so many at least, and at most so many, from which on it hardly matters that a block starts elsewhere.
+/// ... within these limits. Above the upper limit it hardly matters that the next block starts elsewhere.
 const MIN_BLOCK_ROWS: usize = 64;
 const MAX_BLOCK_ROWS: usize = 1024;
 
-/// Puts rows of `COLUMNS` columns of words, the first of which is the key, into partitions.
+/// Partitions rows of `COLUMNS` columns of words; the first column is the key.
 ///
-/// Partitions are chains of blocks, so that nobody has to count their rows before. In a block columns take turns line by line:
-/// what is written together lies together. It can be used again and again, and keeps its memory.
+/// Partitions are chains of blocks, so that their rows need not be counted first. In a block the lines of the columns
+/// alternate, so that lines written together are adjacent. The partitioner can be reused, and keeps its memory.
 #[derive(Debug)]
 pub struct RadixPartitioner<const COLUMNS: usize> {
     method: PartitionMethod,
-    /// The blocks, the first of which are the first of each partition.
+    /// The blocks, starting with the first block of each partition.
     lines: PageVec<CacheLine>,
     block_rows: usize,
-    /// For each block that has been begun, the block that follows it in its partition; 0 for none, as block 0 follows none.
+    /// For each started block, the next block of its partition; 0 for none, because block 0 follows no other.
     following: Vec<u32>,
-    /// For each partition the place where its next row goes, counted in rows over all blocks.
+    /// For each partition, the place of its next row, counted in rows over all blocks.
     next: Vec<usize>,
-    /// For each partition the rows that have not been stored, as far as they fill no line; only for
+    /// For each partition, the rows that do not fill a line and have not been stored; only for
     /// [`PartitionMethod::WriteCombining`].
     buffers: Vec<[CacheLine; COLUMNS]>,
-    /// Rows that may still come.
+    /// Number of rows that can still be added.
     room: usize,
 }
 
-/// Where the reading of a partition stands.
+/// The read position in a partition.
 #[derive(Debug, Clone, Copy)]
 pub struct PartitionCursor {
     partition: usize,
@@ -52,29 +52,29 @@ pub struct PartitionCursor {
 }
 
 impl PartitionCursor {
-    /// Before the first row of a partition.
+    /// Starts before the first row of a partition.
     pub fn new<const COLUMNS: usize>(partitioner: &RadixPartitioner<COLUMNS>, partition: usize) -> Self {
         Self { partition, place: partition * partitioner.block_rows }
     }
 
-    /// The partition that is read.
+    /// The partition that is being read.
     pub fn partition(&self) -> usize {
         self.partition
     }
 }
 
 impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
-    /// No partitions yet.
+    /// Creates a partitioner without partitions.
     ///
     /// # Errors
-    /// If the system does not give the memory.
+    /// Fails if the system does not provide the memory.
     pub fn new(method: PartitionMethod) -> Result<Self> {
         let lines = PageVec::zeroed(0)?;
         let (following, next, buffers) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Self { method, lines, block_rows: MIN_BLOCK_ROWS, following, next, buffers, room: 0 })
     }
 
-    /// The bytes that so many rows take at most.
+    /// Maximum bytes of `rows` rows in `fanout` partitions.
     pub fn bytes(rows: usize, fanout: usize) -> usize {
         let lines = Self::blocks(rows, fanout) * Self::block_rows(rows, fanout) / CacheLine::WORDS;
         let books = Self::blocks(rows, fanout) * size_of::<u32>() + fanout * size_of::<usize>();
@@ -85,18 +85,18 @@ impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
         (rows / fanout / BLOCKS_PER_PARTITION).next_power_of_two().clamp(MIN_BLOCK_ROWS, MAX_BLOCK_ROWS)
     }
 
-    /// A partition has one block that is not full.
+    /// Each partition has one block that is not full.
     fn blocks(rows: usize, fanout: usize) -> usize {
         fanout + rows / Self::block_rows(rows, fanout)
     }
 
-    /// Starts on so many partitions, of so many rows together at most; those before are gone.
+    /// Starts `fanout` partitions for at most `rows` rows in total; discards the previous partitions.
     ///
     /// # Errors
-    /// If the system does not give the memory.
+    /// Fails if the system does not provide the memory.
     ///
     /// # Panics
-    /// If there are no partitions, or too many rows to number their blocks.
+    /// Panics if there are no partitions, or too many rows to number their blocks.
     pub fn begin(&mut self, fanout: usize, rows: usize) -> Result<()> {
         assert!(fanout > 0, "rows go to partitions");
         let blocks = Self::blocks(rows, fanout);
@@ -113,28 +113,28 @@ impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
         }
         let lines = COLUMNS * blocks * self.block_rows / CacheLine::WORDS;
         if self.lines.len() < lines {
-            // First freed, then allocated.
+            // Frees the old memory before it allocates the new.
             self.lines = PageVec::zeroed(0)?;
             self.lines = PageVec::zeroed(lines)?;
         }
         Ok(())
     }
 
-    /// How many rows may still come; those that were left out take no room.
+    /// Number of rows that can still be added; skipped rows take no room.
     pub fn room(&self) -> usize {
         self.room
     }
 
-    /// Adds rows, of whose keys `of` tells the partition; a row of none that there is is left out. `O(rows)`.
+    /// Appends rows. `of` maps a key to its partition; rows of nonexistent partitions are skipped. `O(rows)`.
     ///
     /// # Panics
-    /// If columns differ in length, or there is no room for so many rows.
+    /// Panics if columns differ in length, or if there is no room for the rows.
     #[inline]
     pub fn push(&mut self, rows: [&[u64]; COLUMNS], of: impl Fn(u64) -> usize) {
         assert!(rows.iter().all(|column| column.len() == rows[0].len()), "columns of one length");
         let count = rows[0].len();
         assert!(count <= self.room, "as many rows as there is room for");
-        // Of a length that the compiler knows to be the same.
+        // Slices of the same length, which the compiler can then prove.
         let rows = rows.map(|column| &column[..count]);
         let blocks = Blocks { rows: self.block_rows, following: &mut self.following };
         let (lines, next) = (&mut self.lines[..], &mut self.next[..]);
@@ -147,22 +147,22 @@ impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
         };
     }
 
-    /// Says that no more rows come; only then are all in their partitions.
+    /// Ends the input. Only after this call are all rows in their partitions.
     pub fn finish(&mut self) {
         for (next, buffer) in self.next.iter().zip(&self.buffers) {
-            // Rows that fill no line are still in the buffer.
+            // Rows that do not fill a line are still in the buffer.
             if next % CacheLine::WORDS > 0 {
                 self.lines[next / CacheLine::WORDS * COLUMNS..][..COLUMNS].copy_from_slice(buffer);
             }
         }
     }
 
-    /// How many partitions there are.
+    /// Number of partitions.
     pub fn fanout(&self) -> usize {
         self.next.len()
     }
 
-    /// How many rows a partition has, counted along its blocks.
+    /// Number of rows in a partition, counted along its blocks.
     pub(crate) fn rows(&self, partition: usize) -> usize {
         let end = self.next[partition];
         let (mut block, mut rows) = (partition, 0);
@@ -173,11 +173,11 @@ impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
         rows + end % self.block_rows
     }
 
-    /// Copies the next rows of a partition into the columns, in the order in which they came, as many as there are or fit; how
-    /// many. `O(rows)`.
+    /// Copies the next rows of a partition into the columns, in insertion order, as many as exist and fit. Returns their
+    /// number. `O(rows)`.
     ///
     /// # Panics
-    /// If columns differ in length.
+    /// Panics if columns differ in length.
     pub fn read(&self, cursor: &mut PartitionCursor, mut columns: [&mut [u64]; COLUMNS]) -> usize {
         let limit = columns[0].len();
         assert!(columns.iter().all(|column| column.len() == limit), "columns of one length");
@@ -185,7 +185,7 @@ impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
         let mut count = 0;
         while count < limit && cursor.place != end {
             let left_in_block = self.block_rows - cursor.place % self.block_rows;
-            // The block where the next row goes is not full.
+            // The block of the next row to insert is not full.
             let is_last = cursor.place / self.block_rows == end / self.block_rows;
             let rows = (limit - count).min(if is_last { end - cursor.place } else { left_in_block });
             for (number, column) in columns.iter_mut().enumerate() {
@@ -201,7 +201,7 @@ impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
         count
     }
 
-    /// Copies rows of one column and block from a place on.
+    /// Copies rows of one column within a block, from `place` on.
     #[inline]
     fn copy(&self, number: usize, place: usize, column: &mut [u64]) {
         let mut lines = self.lines[place / CacheLine::WORDS * COLUMNS + number..].iter().step_by(COLUMNS);
@@ -224,17 +224,17 @@ impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
     }
 }
 
-/// The blocks that have been begun, of so many rows each.
+/// The started blocks, with `rows` rows each.
 struct Blocks<'a> {
     rows: usize,
     following: &'a mut Vec<u32>,
 }
 
 impl Blocks<'_> {
-    /// Where the row after one at a place goes.
+    /// The place of the row after the one at `place`.
     #[inline(always)]
     fn after(&mut self, place: usize) -> usize {
-        // Blocks have two to the power of some rows.
+        // The rows of a block are a power of two.
         if (place + 1) & (self.rows - 1) != 0 {
             return place + 1;
         }
@@ -245,7 +245,7 @@ impl Blocks<'_> {
     }
 }
 
-/// Stores each word where it belongs; how many rows.
+/// Stores each word in its place; returns the number of stored rows.
 fn store<const COLUMNS: usize>(
     words: &mut [u64],
     next: &mut [usize],
@@ -267,7 +267,7 @@ fn store<const COLUMNS: usize>(
     stored
 }
 
-/// Gathers lines in the cache, and stores those that are full past it; how many rows.
+/// Collects lines in the cache and stores full ones past it; returns the number of stored rows.
 struct WriteCombining<'a, F, const COLUMNS: usize> {
     lines: &'a mut [CacheLine],
     next: &'a mut [usize],
@@ -314,7 +314,7 @@ impl<F: Fn(u64) -> usize, const COLUMNS: usize> VectorLoop for WriteCombining<'_
 mod tests {
     use super::*;
 
-    /// All rows of a partition, read so many at a time.
+    /// All rows of a partition, read in chunks.
     fn read(partitioner: &RadixPartitioner<2>, partition: usize, limit: usize) -> Vec<(u64, u64)> {
         let (mut keys, mut numbers) = (vec![0; limit], vec![0; limit]);
         let mut cursor = PartitionCursor::new(partitioner, partition);
@@ -328,7 +328,7 @@ mod tests {
         }
     }
 
-    /// Rows whose second column tells where they come from.
+    /// Rows with their origin in the second column.
     fn check(keys: &[u64], fanout: usize, batch: usize, of: impl Fn(u64) -> usize) {
         let numbers: Vec<u64> = (0..keys.len() as u64).collect();
         let mut expected = vec![Vec::new(); fanout];
@@ -339,7 +339,7 @@ mod tests {
         }
         for method in [PartitionMethod::Standard, PartitionMethod::WriteCombining] {
             let mut partitioner = RadixPartitioner::<2>::new(method).unwrap();
-            // Twice, with other partitions before.
+            // Reuses the partitioner after other partitions.
             partitioner.begin(3, 10).unwrap();
             partitioner.push([&[5, 6, 7], &[1, 2, 3]], |key| if key == 6 { 0 } else { 2 });
             partitioner.finish();

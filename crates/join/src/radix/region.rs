@@ -1,32 +1,32 @@
-//! How much of a hash table is looked into at a time.
+//! The size of the hash table regions that are probed one at a time.
 
 use std::sync::LazyLock;
 
 use overspill_machine::topology::Cpu;
 
-/// The part of a core's own cache that a region may take: the rest is for the rows that look into it.
+/// A region takes one in this many parts of a core's own cache: the rest is for the rows that probe it.
 const SHARE: u64 = 2;
 
-/// A core's own cache where the system does not tell.
+/// Bytes assumed for a core's own cache if the system does not report it.
 const USUAL_CACHE: u64 = 1 << 20;
 
-/// How probe rows are partitioned by the part of the hash table that they look into.
+/// How probe rows are partitioned by the region of the hash table that they probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeRegions {
-    /// The bytes of a part.
+    /// Bytes of a region.
     pub region: usize,
-    /// Only for tables of more bytes.
+    /// Only tables with more bytes than this are divided.
     pub beyond: usize,
 }
 
 impl ProbeRegions {
-    /// Parts that fit the cache of a core of this machine, of tables of more than so many bytes.
+    /// Regions that fit a core's cache on this machine, for tables of more than `beyond` bytes.
     pub fn of_this_machine(beyond: usize) -> Self {
         Self { region: region_of_this_machine(), beyond }
     }
 }
 
-/// The bytes of a hash table that fit the cache of a core of this machine, with the rows that look into them.
+/// Bytes of a hash table that fit a core's cache on this machine, together with the rows that probe them.
 pub fn region_of_this_machine() -> usize {
     static REGION: LazyLock<usize> = LazyLock::new(|| {
         let cache = Cpu::of_this_machine().private_cache().unwrap_or(USUAL_CACHE);

@@ -18,7 +18,7 @@ pub(super) enum Values {
     I128(ScalarBuffer<i128>),
 }
 
-/// Runs an expression with the values of a column, whatever their type.
+/// Evaluates an expression with the values of a column, for any type.
 macro_rules! with_values {
     ($column:expr, $values:ident => $work:expr) => {
         match $column {
@@ -36,12 +36,12 @@ macro_rules! with_values {
 }
 pub(super) use with_values;
 
-/// A number that a column may have.
+/// A number type of columns.
 pub(super) trait Number: ArrowNativeType + Ord + Into<i128> + TryFrom<i128> {
     const LEAST: Self;
     const GREATEST: Self;
 
-    /// The part of a range that values of the type can be in; `None` if they cannot.
+    /// The part of a range that the type can represent; `None` if it is empty.
     fn range(lowest: i128, highest: i128) -> Option<(Self, Self)> {
         let lowest = lowest.max(Self::LEAST.into());
         let highest = highest.min(Self::GREATEST.into());
@@ -62,7 +62,7 @@ macro_rules! numbers {
 }
 numbers!(i8, i16, i32, i64, u8, u16, u32, u64, i128);
 
-/// A number of any type in the widest.
+/// Widens a number of any type to 128 bits.
 pub(super) fn widened(number: impl Into<i128>) -> i128 {
     number.into()
 }
@@ -71,11 +71,11 @@ pub(super) fn widened(number: impl Into<i128>) -> i128 {
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub values: Values,
-    /// Only if some are null.
+    /// `None` if no value is null.
     pub nulls: Option<NullBuffer>,
 }
 
-/// Whether selections take columns of this type: integers, dates, times, timestamps, durations, and decimals of 128 bits.
+/// Whether selections support this column type: integers, dates, times, timestamps, durations, and decimals of 128 bits.
 pub fn takes_type(data_type: &DataType) -> bool {
     match data_type {
         DataType::Date32 | DataType::Date64 | DataType::Decimal128(..) => true,
@@ -85,7 +85,7 @@ pub fn takes_type(data_type: &DataType) -> bool {
 }
 
 impl Column {
-    /// Of a type that [`takes_type`]; `None` of others.
+    /// Creates a column of a type that [`takes_type`] accepts; `None` for other types.
     pub(super) fn new(array: &ArrayRef) -> Option<Self> {
         if !takes_type(array.data_type()) {
             return None;
@@ -107,7 +107,7 @@ impl Column {
     }
 }
 
-/// Whether a GPU has columns of this type in 8 bytes; if not, in 4.
+/// Whether a GPU stores columns of this type in 8 bytes; if not, in 4.
 pub(super) fn is_wide(data_type: &DataType) -> bool {
     match data_type {
         DataType::UInt32 => true,
@@ -115,7 +115,7 @@ pub(super) fn is_wide(data_type: &DataType) -> bool {
     }
 }
 
-/// The number that the first value of an array is; `None` if it is null, or of a type that selections do not take.
+/// The first value of an array as a number; `None` if it is null, or of a type that selections do not support.
 pub fn constant(array: &ArrayRef) -> Option<i128> {
     let column = Column::new(array).filter(|column| column.nulls.is_none())?;
     with_values!(&column.values, values => values.first().copied().map(widened))

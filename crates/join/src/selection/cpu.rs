@@ -10,23 +10,23 @@ use super::column::{Column, Number, Values, widened, with_values};
 use super::state::{SelectionState, Value};
 use super::{Aggregate, Selection};
 
-/// Rows that are done together, so that what is known of them stays in the cache.
+/// Rows that are processed together, so that their intermediate results stay in the cache.
 const BLOCK: usize = 1024;
 
-/// Of a batch: with a smaller share of selected rows than this the next one is branched on. Branches are then foreseen mostly, and
-/// few rows are summed. Measured over TPC-H's `lineitem`: sums of integers are faster predicated from an eighth on, sums of products
-/// of decimals, which are no vectors, from a half on.
+/// If a smaller share of a batch's rows is selected, the next batch uses branching. Branches are then mostly predicted, and few
+/// rows are summed. Measured over TPC-H's `lineitem`: predication is faster for sums of integers from a share of an eighth on,
+/// and from a half on for sums of products of decimals, which are not vectorized.
 const BRANCHING_BELOW: f64 = 0.25;
 
 /// How rows are selected.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Evaluation {
-    /// By the share of rows that were selected of the batch before.
+    /// Chooses by the share of selected rows in the previous batch.
     #[default]
     Auto,
-    /// A row's next column is looked at only if the row is still in.
+    /// Reads a row's next column only if the row is still selected.
     Branching,
-    /// All columns of all rows are looked at, and what does not count is masked.
+    /// Reads all columns of all rows, and masks unselected rows.
     Predicated,
 }
 
@@ -36,20 +36,21 @@ pub struct CpuSelection {
     selection: Arc<Selection>,
     evaluation: Evaluation,
     state: SelectionState,
-    /// The share of rows of the last batch that were selected.
+    /// The share of selected rows in the last batch.
     share: f64,
 }
 
 impl CpuSelection {
-    /// Of no rows so far.
+    /// Creates a selection of no rows so far.
     pub fn new(selection: Arc<Selection>, evaluation: Evaluation) -> Self {
         Self { state: SelectionState::new(&selection), selection, evaluation, share: 0.0 }
     }
 
-    /// Takes a batch, in one pass over the columns that are needed, and returns how: [`Evaluation::Branching`] or
-    /// [`Evaluation::Predicated`]. Takes nothing and returns `None` if a column is of another type than
-    /// [`takes_type`](super::takes_type), or a product of integers or the factor of a product of decimals does not fit 64
-    /// bits, or the decimals of a block have a sum of more than 128: whether there is an overflow is then for others to say.
+    /// Processes a batch in one pass over the needed columns, and returns the method used: [`Evaluation::Branching`] or
+    /// [`Evaluation::Predicated`]. Ignores the batch and returns `None` in three cases: a column has a type that
+    /// [`takes_type`](super::takes_type) rejects; a product of integers or a factor of a product of decimals does not fit 64
+    /// bits; the decimals of a block have a sum of more than 128 bits. The caller must then decide whether there is an
+    /// overflow.
     pub fn push(&mut self, batch: &RecordBatch) -> Option<Evaluation> {
         let numbers = self.selection.columns();
         let columns = numbers.iter().map(|column| Column::new(batch.column(*column))).collect::<Option<Vec<_>>>()?;
@@ -65,22 +66,22 @@ impl CpuSelection {
         Some(if branching { Evaluation::Branching } else { Evaluation::Predicated })
     }
 
-    /// Adds what others have found of other rows.
+    /// Adds the result for other rows.
     pub fn merge(&mut self, other: &SelectionState) {
         self.state.merge(&self.selection, other);
     }
 
-    /// What has been found.
+    /// The result so far.
     pub fn state(&self) -> &SelectionState {
         &self.state
     }
 }
 
-/// What sums are made of.
+/// The type that sums are computed in.
 trait Term: Copy {
     const ZERO: Self;
     fn plus(self, other: Self) -> Self;
-    /// Itself if the bit is 1, and 0 if it is 0.
+    /// Returns `self` if the bit is 1, and 0 if it is 0.
     fn masked(self, bit: u8) -> Self;
     /// The sum of the terms of a block; `None` if it is not exact.
     fn exact(self) -> Option<i128>;
@@ -105,7 +106,7 @@ impl Term for i64 {
     }
 }
 
-/// A number of 128 bits, and whether it is another than it should be.
+/// A number of 128 bits, and whether it has overflowed.
 #[derive(Clone, Copy)]
 struct Wide {
     number: i128,
@@ -132,7 +133,7 @@ impl Term for Wide {
     }
 }
 
-/// A number of 64 bits as its halves, so that sums of many are made by vectors of 64-bit numbers.
+/// A number of 64 bits split into halves, so that sums use vectors of 64-bit numbers.
 #[derive(Clone, Copy)]
 struct Halves {
     upper: i64,
@@ -158,7 +159,7 @@ impl Term for Halves {
     }
 }
 
-/// A number as a term.
+/// Converts a number to a term.
 trait Summand: Number {
     type Term: Term;
     fn term(self) -> Self::Term;
@@ -199,9 +200,9 @@ impl Summand for i128 {
     }
 }
 
-/// A number that is multiplied.
+/// A number type that can be multiplied.
 trait Factor: Number {
-    /// The product. One of integers overflows if it does not fit their type.
+    /// The product. A product of integers overflows if it does not fit their type.
     fn times(self, other: Self) -> Wide;
 }
 
@@ -227,10 +228,10 @@ impl Factor for i128 {
     }
 }
 
-/// The rows of a batch.
+/// The rows of a batch, processed by block.
 struct Blocks<'a> {
     selection: &'a Selection,
-    /// The number that each of the columns has in the batch.
+    /// For each of the columns, its index in the batch.
     numbers: &'a [usize],
     columns: &'a [Column],
     rows: usize,
@@ -271,25 +272,25 @@ impl Block {
     }
 }
 
-/// Which rows of a block are selected.
+/// The selected rows of a block.
 trait Selected: Clone {
-    /// Leaves out rows that are null.
+    /// Removes rows that are null.
     fn without_nulls(&self, block: Block, nulls: &NullBuffer) -> Self;
     fn count(&self) -> u64;
     fn sum<T: Summand>(&self, values: &[T]) -> T::Term;
     fn sum_of_products<T: Factor>(&self, left: &[T], right: &[T]) -> Wide;
-    /// The best value, by a function of two that gives the better, which `worst` never is.
+    /// The best value. `better` returns the better of two values; `worst` is never better than another.
     fn best<T: Number>(&self, values: &[T], worst: T, better: impl Fn(T, T) -> T) -> T;
 }
 
 impl Blocks<'_> {
     #[inline(always)]
     fn column(&self, number: usize) -> &Column {
-        // `numbers` is sorted, and has every column that the selection reads.
+        // `numbers` is sorted and has every column that the selection reads.
         &self.columns[self.numbers.partition_point(|other| *other < number)]
     }
 
-    /// Aggregates the selected rows of a block; says whether all sums and products are right.
+    /// Aggregates the selected rows of a block. Returns whether all sums and products are exact.
     #[inline(always)]
     fn add(&self, block: Block, selected: &impl Selected, state: &mut SelectionState) -> bool {
         let count = selected.count();
@@ -440,7 +441,7 @@ impl Selected for Branching {
     }
 }
 
-/// A bit for each row of the block, in a byte of its own: 1 if it is selected.
+/// A byte for each row of the block: 1 if the row is selected, else 0.
 #[derive(Clone)]
 struct Predicated {
     bits: [u8; BLOCK],

@@ -16,30 +16,30 @@ use super::{Aggregate, Evaluation, Selection, pages};
 use crate::device::{Gpu, HostPool, Workbench, is_refusal};
 use crate::memory::column_bytes;
 
-/// Rows that are given to a GPU together, about: enough pages for transfers and kernels to overlap.
+/// Approximate number of rows that are given to a GPU together: enough pages for transfers and kernels to overlap.
 const CHUNK_ROWS: usize = 1 << 20;
 
-/// Bytes of their pages, about: of wide rows fewer are that many.
+/// Approximate bytes of a chunk's pages; wide rows reach this with fewer rows.
 const CHUNK_BYTES: u64 = 64 << 20;
 
-/// Bytes of the batches that they are in, which may have columns that are not wanted, and others in twice the bytes of a page.
+/// Bytes of a chunk's batches. They may include unneeded columns, and columns that take twice the bytes of a page.
 const CHUNK_BATCHES: usize = 128 << 20;
 
-/// Why a GPU did not select rows; the CPU has to.
+/// The reason why a GPU did not select rows; the CPU must select them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceProblem {
-    /// It is a matter of room, or of what the GPU has.
+    /// The GPU has no room, or lacks a feature.
     Refused(String),
-    /// It failed.
+    /// The GPU failed.
     Failed(String),
 }
 
-/// What a GPU has found.
+/// The result of a GPU.
 #[derive(Debug)]
 pub struct DeviceSelected {
     /// The aggregates.
     pub state: SelectionState,
-    /// Bytes that crossed the link, by the sizes of columns; with branching, where kernels read across the link, fewer may.
+    /// Bytes transferred, computed from the column sizes. With branching and reads across the link, kernels may transfer fewer.
     pub link_bytes: u64,
 }
 
@@ -48,32 +48,33 @@ pub struct DeviceSelected {
 pub struct DeviceSelection {
     gpu: Arc<Gpu>,
     selection: Arc<Selection>,
-    /// The number that each column of the kernel's plan has in the batches.
+    /// For each column of the kernel's plan, its index in the batches.
     numbers: Vec<usize>,
     kernel: Kernel,
     method: TransferMethod,
-    /// Columns of the batches that are collected, with their rows.
+    /// Columns of the collected batches, with their row counts.
     collected: Vec<(usize, Vec<Column>)>,
     rows: usize,
-    /// Of their batches.
+    /// Bytes of the collected batches.
     bytes: usize,
 }
 
-/// The columns of a batch as kernels have them.
+/// The columns of a batch in the form that kernels take.
 #[derive(Debug)]
 pub struct BatchColumns {
     rows: usize,
-    /// What the rows of all columns of the batch need, also of those that are not wanted.
+    /// Bytes that the rows need in all columns of the batch, including unneeded ones.
     bytes: usize,
     columns: Vec<Column>,
 }
 
 impl DeviceSelection {
-    /// For batches of this schema. Rows come by `transfer`, or by the method that suits the link. [`Evaluation::Auto`] branches
-    /// where kernels read across the link, of which it skips lines, and is predicated where everything is copied anyway.
+    /// Creates a selection for batches of this schema. Rows are transferred with `transfer`, or with the fastest method for the
+    /// link. [`Evaluation::Auto`] uses branching if kernels read across the link, because it skips lines, and predication if
+    /// everything is copied anyway.
     ///
     /// # Errors
-    /// If kernels cannot do it, or the GPU is lost.
+    /// Fails if kernels do not support the selection, or if the GPU is lost.
     pub fn new(
         gpu: Arc<Gpu>,
         selection: Arc<Selection>,
@@ -91,7 +92,7 @@ impl DeviceSelection {
         };
         let numbers = selection.columns();
         let plan = plan(&selection, &numbers, schema);
-        // Not a failure of the GPU.
+        // This is not a failure of the GPU.
         plan.check().map_err(|error| DeviceProblem::Refused(error.to_string()))?;
         let kernel = method
             .check_device(gpu.device().properties())
@@ -100,38 +101,38 @@ impl DeviceSelection {
         Ok(Self { gpu, selection, numbers, kernel, method, collected: Vec::new(), rows: 0, bytes: 0 })
     }
 
-    /// The columns of a batch, if kernels can have them.
+    /// The columns of a batch, if kernels can process them.
     pub fn columns(&self, batch: &RecordBatch) -> Option<BatchColumns> {
         let columns = pages::columns(self.kernel.plan(), &self.numbers, batch)?;
-        // A batch may be a slice of one that is much larger.
+        // A batch may be a slice of a much larger one.
         let bytes = batch.columns().iter().map(column_bytes).sum();
         Some(BatchColumns { rows: batch.num_rows(), bytes, columns })
     }
 
-    /// Takes a batch, whose rows [`DeviceSelection::run`] selects.
+    /// Collects a batch for [`DeviceSelection::run`].
     pub fn collect(&mut self, BatchColumns { rows, bytes, columns }: BatchColumns) {
         self.rows += rows;
         self.bytes += bytes;
         self.collected.push((rows, columns));
     }
 
-    /// Whether enough is collected: rows, or bytes of their pages, or of the batches that they are in.
+    /// Whether enough is collected: by rows, by bytes of pages, or by bytes of batches.
     pub fn is_full(&self) -> bool {
         let pages = self.kernel.plan().bytes(self.rows as u64, self.chunk_bytes());
         self.rows >= CHUNK_ROWS || pages >= CHUNK_BYTES || self.bytes >= CHUNK_BATCHES
     }
 
-    /// Bytes of CPU memory that [`DeviceSelection::run`] takes for so many rows more than are collected.
+    /// Bytes of CPU memory that [`DeviceSelection::run`] needs for `more` rows in addition to those collected.
     pub fn host_bytes(&self, more: usize) -> usize {
         let bytes = self.kernel.plan().bytes((self.rows + more) as u64, self.chunk_bytes());
         HostPool::size_for(usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
-    /// Selects and aggregates what is collected, in one pass over its columns, and forgets it, also when it fails. Waits for its
-    /// turn on the GPU.
+    /// Selects and aggregates the collected rows, in one pass over their columns, and discards them, even on failure. Waits for
+    /// its turn on the GPU.
     ///
     /// # Errors
-    /// If the GPU has no room, or fails; nothing then counts as selected.
+    /// Fails if the GPU has no room, or fails; then no rows count as selected.
     pub fn run(&mut self) -> Result<DeviceSelected, DeviceProblem> {
         let collected = std::mem::take(&mut self.collected);
         let rows = std::mem::take(&mut self.rows) as u64;
@@ -154,7 +155,7 @@ impl DeviceSelection {
         Ok(DeviceSelected { state: state(&self.selection, &totals), link_bytes: bytes })
     }
 
-    /// Bytes of GPU memory for copies, as a join has.
+    /// Bytes of GPU memory for copies, the same as for a join.
     fn budget(&self) -> u64 {
         self.gpu.workspace() / 8
     }
@@ -164,13 +165,13 @@ impl DeviceSelection {
     }
 }
 
-/// Takes note of an error.
+/// Records an error.
 fn problem(gpu: &Gpu, error: &Error) -> DeviceProblem {
     gpu.note(error);
     if is_refusal(error) { DeviceProblem::Refused(error.to_string()) } else { DeviceProblem::Failed(error.to_string()) }
 }
 
-/// The selection, by the numbers that columns have for kernels.
+/// The kernel's plan, in which columns have the numbers that kernels use.
 fn plan(selection: &Selection, numbers: &[usize], schema: &Schema) -> SelectionPlan {
     let place = |column: usize| numbers.partition_point(|other| *other < column);
     let columns = numbers.iter().map(|number| {
@@ -179,7 +180,7 @@ fn plan(selection: &Selection, numbers: &[usize], schema: &Schema) -> SelectionP
     });
     let ranges = selection.ranges.iter().map(|range| {
         let (lowest, highest) = (range.lowest.max(i64::MIN.into()), range.highest.min(i64::MAX.into()));
-        // A range beyond 64 bits has none of the values that kernels are given.
+        // A range outside 64 bits contains none of the values that kernels process.
         let (lowest, highest) = match (i64::try_from(lowest), i64::try_from(highest)) {
             (Ok(lowest), Ok(highest)) => (lowest, highest),
             _ => (1, 0),
@@ -187,7 +188,7 @@ fn plan(selection: &Selection, numbers: &[usize], schema: &Schema) -> SelectionP
         SelectionRange { column: place(range.column), lowest, highest }
     });
     let aggregates = selection.aggregates.iter().filter_map(|aggregate| match *aggregate {
-        // Selected rows are counted anyway.
+        // Kernels always count the selected rows.
         Aggregate::CountRows => None,
         Aggregate::Count(column) => Some(SelectionAggregate::Count(place(column))),
         Aggregate::Sum(column) => Some(SelectionAggregate::Sum(place(column))),

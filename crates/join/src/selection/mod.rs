@@ -1,9 +1,10 @@
-//! Selection and aggregation in one pass: rows that lie in ranges of columns, and counts, sums, smallest and largest values
-//! of them, without a batch of selected rows between.
+//! Selection and aggregation in one pass: selects rows by ranges of columns and computes counts, sums, minima and maxima,
+//! without materializing the selected rows.
 //!
-//! Either way of paper 2, section 7.2.4: branching looks at a row's next column only if the row is still in, predication
-//! computes everything and masks what does not count. [`CpuSelection`] takes batch by batch, in vectors where the processor
-//! has them; [`DeviceSelection`] gives chunks of batches to a GPU. Both come to the same [`SelectionState`].
+//! There are the two methods of paper 2, section 7.2.4. Branching reads a row's next column only if the row is still selected.
+//! Predication computes everything and masks unselected rows. [`CpuSelection`] processes batch by batch, with vector
+//! instructions if the processor has them. [`DeviceSelection`] gives chunks of batches to a GPU. Both produce the same
+//! [`SelectionState`].
 
 mod column;
 mod cpu;
@@ -20,29 +21,29 @@ pub use cpu::{CpuSelection, Evaluation};
 pub use device::{BatchColumns, DeviceProblem, DeviceSelected, DeviceSelection};
 pub use state::SelectionState;
 
-/// Rows whose value of a column lies between two, both included; a null does not. Values are the numbers that Arrow stores:
-/// days of a date, a decimal without its point.
+/// Selects the rows with a column value in an inclusive range; nulls are not selected. Values are the numbers that Arrow
+/// stores: days for a date, the unscaled integer for a decimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ColumnRange {
-    /// Which column of the batches.
+    /// The index of the column in the batches.
     pub column: usize,
-    /// The lowest value.
+    /// The lowest value of the range.
     pub lowest: i128,
-    /// The highest value.
+    /// The highest value of the range.
     pub highest: i128,
 }
 
 /// An aggregate over all selected rows. Nulls do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aggregate {
-    /// How many rows there are.
+    /// The number of rows.
     CountRows,
-    /// How many values a column has.
+    /// The number of values in a column.
     Count(usize),
-    /// The sum of a column, exact.
+    /// The exact sum of a column.
     Sum(usize),
-    /// The sum of the products of two columns of one kind: both of 64-bit integers, whose products must fit
-    /// them, or both of decimals.
+    /// The sum of the products of two columns: both of 64-bit integers of one type, with products that fit the type, or both of
+    /// decimals.
     SumOfProducts(usize, usize),
     /// The smallest value of a column.
     Min(usize),
@@ -51,7 +52,7 @@ pub enum Aggregate {
 }
 
 impl Aggregate {
-    /// The columns that it reads.
+    /// The columns that the aggregate reads.
     pub fn columns(self) -> impl Iterator<Item = usize> {
         let (first, second) = match self {
             Self::CountRows => (None, None),
@@ -62,17 +63,17 @@ impl Aggregate {
     }
 }
 
-/// Which rows are selected, and what they are aggregated to.
+/// Which rows are selected, and how they are aggregated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    /// A row is selected if it is in all of them.
+    /// A row is selected if it is in all of these ranges.
     pub ranges: Vec<ColumnRange>,
     /// The aggregates.
     pub aggregates: Vec<Aggregate>,
 }
 
 impl Selection {
-    /// The columns that it reads, in order, each once.
+    /// The columns that the selection reads, in ascending order and without duplicates.
     pub fn columns(&self) -> Vec<usize> {
         let ranges = self.ranges.iter().map(|range| range.column);
         let mut columns: Vec<_> =

@@ -1,4 +1,4 @@
-//! Batches as pages of columns that kernels read.
+//! Writes batches as pages of columns for kernels.
 
 use std::ops::Range;
 
@@ -9,9 +9,9 @@ use overspill_kernels::{SelectionAggregate, SelectionPlan};
 
 use super::column::{Column, Number, Values, with_values};
 
-/// The columns of a batch, in the order of the plan, if kernels can have them: values that do not fit 64 bits are the CPU's, and
-/// so are integers whose products might not, decimals the sum of whose products might not fit 128, and nulls where the plan has
-/// none.
+/// The columns of a batch, in the order of the plan, if kernels can process them. The CPU must process values that do not fit
+/// 64 bits, integers with products that might not fit 64 bits, decimals with a sum of products that might not fit 128 bits, and
+/// nulls in columns that are not nullable in the plan.
 pub(super) fn columns(plan: &SelectionPlan, numbers: &[usize], batch: &RecordBatch) -> Option<Vec<Column>> {
     let columns = numbers.iter().zip(&plan.columns).map(|(number, planned)| {
         let column = Column::new(batch.column(*number))?;
@@ -36,15 +36,16 @@ pub(super) fn columns(plan: &SelectionPlan, numbers: &[usize], batch: &RecordBat
     factors.flatten().all(are_small).then_some(columns)
 }
 
-/// The largest decimal whose products kernels sum: 2^27 of them, more than rows of a chunk, fit 128 bits. It has 15 digits.
+/// The largest decimal in products that kernels sum: 2^27 products, more than the rows of a chunk, fit 128 bits. It has 15
+/// digits.
 const LARGEST_DECIMAL: i128 = 1 << 50;
 
-/// Whether values are small enough for the products of a chunk, whose overflow kernels do not check.
+/// Whether values are small enough for the products of a chunk; kernels do not check for overflow.
 fn are_small<T: Number>(values: &[T], limit: i128) -> bool {
     values.iter().fold(true, |all, value| all & ((-limit..=limit).contains(&(*value).into())))
 }
 
-/// Whether all values that are not null fit a signed number of 64 bits.
+/// Whether all non-null values fit a signed 64-bit number.
 fn fit<T: Number>(values: &[T], column: &Column) -> bool {
     let fits = |value: T| i64::try_from(value.into()).is_ok();
     match &column.nulls {
@@ -53,7 +54,7 @@ fn fit<T: Number>(values: &[T], column: &Column) -> bool {
     }
 }
 
-/// Writes rows to memory in pages that start at multiples of `chunk` bytes, as the plan has them.
+/// Writes rows to memory in pages that start at multiples of `chunk` bytes, in the layout of the plan.
 pub(super) fn write(plan: &SelectionPlan, chunk: u64, batches: &[(usize, Vec<Column>)], memory: &mut [u8]) {
     let page_rows = plan.page_rows(chunk);
     let rows = batches.iter().map(|(rows, _)| *rows as u64).sum::<u64>();
@@ -79,7 +80,7 @@ pub(super) fn write(plan: &SelectionPlan, chunk: u64, batches: &[(usize, Vec<Col
     }
 }
 
-/// The rows of a range over all batches, batch by batch.
+/// Splits a range of rows, counted over all batches, by batch.
 fn parts(
     batches: &[(usize, Vec<Column>)],
     column: usize,
@@ -95,7 +96,7 @@ fn parts(
 }
 
 fn write_values<T: Number>(values: &[T], places: &mut [u8], is_wide: bool) {
-    // Truncated values are of nulls, or zeros and signs are all that is lost.
+    // Truncation only affects values of nulls, or drops only zeros and sign bits.
     if is_wide {
         let (places, _) = places.as_chunks_mut::<8>();
         places.iter_mut().zip(values).for_each(|(place, value)| *place = ((*value).into() as i64).to_ne_bytes());

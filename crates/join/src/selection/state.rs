@@ -1,4 +1,4 @@
-//! What has been aggregated so far.
+//! The aggregates so far.
 
 use arrow::array::{ArrayData, ArrayRef, make_array, new_null_array};
 use arrow::buffer::Buffer;
@@ -10,9 +10,9 @@ use crate::error::Result;
 /// An aggregate of the rows so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Value {
-    /// How many rows it is of.
+    /// The number of aggregated rows.
     pub rows: u64,
-    /// A sum, or the smallest or largest value; nothing of meaning for a count or without rows.
+    /// A sum, minimum or maximum; meaningless for a count or without rows.
     pub value: i256,
 }
 
@@ -35,7 +35,7 @@ impl Value {
     }
 }
 
-/// The aggregates of the rows so far, and how many were selected.
+/// The aggregates of the rows so far, and the number of selected rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelectionState {
     pub(super) selected: u64,
@@ -43,22 +43,22 @@ pub struct SelectionState {
 }
 
 impl SelectionState {
-    /// Of no rows.
+    /// The state of no rows.
     pub fn new(selection: &Selection) -> Self {
         Self { selected: 0, values: vec![Value::NONE; selection.aggregates.len()] }
     }
 
-    /// Of so many rows that were all selected, none of whose values is null, by the values of the aggregates.
+    /// The state of `rows` rows that were all selected and have no nulls, from the values of the aggregates.
     pub(crate) fn of_rows(rows: u64, values: impl Iterator<Item = i128>) -> Self {
         Self { selected: rows, values: values.map(|value| Value::new(rows, value)).collect() }
     }
 
-    /// Rows that were selected.
+    /// Number of selected rows.
     pub fn selected(&self) -> u64 {
         self.selected
     }
 
-    /// Adds those of other rows, of the same selection.
+    /// Adds the aggregates of other rows, from the same selection.
     pub fn merge(&mut self, selection: &Selection, other: &Self) {
         self.selected += other.selected;
         for ((value, other), aggregate) in self.values.iter_mut().zip(&other.values).zip(&selection.aggregates) {
@@ -66,10 +66,11 @@ impl SelectionState {
         }
     }
 
-    /// An aggregate as an array of one value of this type, to which it is truncated; null if it is of no rows and no count.
+    /// An aggregate as an array of one value of this type, truncated to the type. Null if there are no rows and it is not a
+    /// count.
     ///
     /// # Errors
-    /// If the type is none of numbers of up to 128 bits.
+    /// Fails if the type is not a number of up to 128 bits.
     pub fn to_array(&self, selection: &Selection, aggregate: usize, data_type: &DataType) -> Result<ArrayRef> {
         let Value { rows, value } = self.values[aggregate];
         let value = match selection.aggregates[aggregate] {
@@ -88,11 +89,11 @@ impl SelectionState {
         Ok(make_array(ArrayData::try_new(data_type.clone(), 1, None, 0, vec![buffer], vec![])?))
     }
 
-    /// How many 2^n a sum lacks in an array of a type of n bits, to which [`SelectionState::to_array`] truncates it.
+    /// How many times 2^n [`SelectionState::to_array`] cuts off a sum by truncating it to a type of n bits.
     pub fn carry(&self, aggregate: usize, data_type: &DataType) -> i64 {
         let bits = u8::try_from(8 * data_type.primitive_width().unwrap_or(16)).unwrap_or(128);
         let sum = self.values[aggregate].value;
-        // The truncated sum of a signed type begins at -2^(n - 1).
+        // The truncated sum of a signed type starts at -2^(n - 1).
         let begin = if data_type.is_unsigned_integer() { i256::ZERO } else { i256::ONE << (bits - 1) };
         (sum.wrapping_add(begin) >> bits).as_i128() as i64
     }

@@ -1,4 +1,4 @@
-//! Both ways against each other and known answers; random ones are compared with DataFusion in the engine's tests.
+//! Compares both methods with each other and with known answers; the engine's tests compare random selections with DataFusion.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ fn batch(columns: Vec<ArrayRef>) -> RecordBatch {
         .unwrap()
 }
 
-/// The aggregates of a batch, either way.
+/// The aggregates of a batch, computed with one of the methods.
 fn select(selection: &Selection, batch: &RecordBatch, types: &[DataType]) -> Vec<ArrayRef> {
     let [branching, predicated] = [Evaluation::Branching, Evaluation::Predicated].map(|evaluation| {
         let mut cpu = CpuSelection::new(Arc::new(selection.clone()), evaluation);
@@ -26,7 +26,7 @@ fn select(selection: &Selection, batch: &RecordBatch, types: &[DataType]) -> Vec
 
 #[test]
 fn products_of_decimals_are_summed_in_128_bits() {
-    // More than a block, with days that pass in two blocks.
+    // More than one block, with days that pass in two blocks.
     let days = Date32Array::from_iter_values((0..3000).map(|row| row % 1500));
     let values = Decimal128Array::from_iter((0..3000).map(|row| (row % 2 == 0).then_some(i128::from(i64::MAX) - row)));
     let selection = Selection {
@@ -56,7 +56,7 @@ fn sums_of_decimals_are_exact_or_left_to_others() {
         for _ in 0..4 {
             assert!(cpu.push(&decimals(vec![most, 1])).is_some());
         }
-        // Two such numbers in one block are beyond 128 bits.
+        // Two such numbers in one block exceed 128 bits.
         assert!(cpu.push(&decimals(vec![most, most])).is_none());
         let decimal = DataType::Decimal128(38, 0);
         let sum = cpu.state().to_array(&selection, 0, &decimal).unwrap();

@@ -15,10 +15,10 @@ use crate::memory::{Grant, HeldMemory, UnitMemory, compact, row_bytes};
 use crate::rows::scatter_batches;
 use crate::spec::Side;
 
-/// Rows distributed over partitions by the bits of their hash, each partition in memory or in a file.
+/// Rows partitioned by bits of their hash, each partition in memory or in a file.
 ///
-/// Rows are collected in a *stage* and written out by partition when it is full: this is software write-combining with
-/// one buffer for all partitions, whose size does not depend on how unevenly they fill.
+/// Rows are collected in a *stage* and written out by partition when it is full. This is software write-combining with one
+/// buffer for all partitions, so that the buffer size does not depend on how unevenly they fill.
 #[derive(Debug)]
 pub struct RadixPartitions<S: SpillStore> {
     side: Side,
@@ -31,19 +31,19 @@ pub struct RadixPartitions<S: SpillStore> {
 
 #[derive(Debug)]
 struct Stage {
-    /// Bytes.
+    /// In bytes.
     limit: usize,
     bytes: usize,
     batches: Vec<RecordBatch>,
-    /// For each staged row, the number of its partition, or the number of partitions if it is to be left out.
+    /// For each staged row, the number of its partition, or the number of partitions if the row is skipped.
     numbers: Vec<u16>,
-    /// For each partition, what the staged keys take besides the rows.
+    /// For each partition, the bytes of staged keys besides the rows.
     key_bytes: Vec<usize>,
-    /// Numbers the rows that cannot match, to spread them evenly.
+    /// Counts the rows that cannot match, to distribute them evenly.
     unmatchable: usize,
 }
 
-/// What the partitions in memory share.
+/// State that the partitions in memory share.
 #[derive(Debug)]
 struct Residents {
     memory: Grant,
@@ -56,7 +56,7 @@ struct Partition<S: SpillStore> {
     rows: usize,
     /// The hash of the first row that can match.
     first_hash: Option<u64>,
-    /// Whether there are rows of different hashes, or rows that cannot match.
+    /// Whether there are rows with different hashes, or rows that cannot match.
     splittable: bool,
 }
 
@@ -69,23 +69,23 @@ enum Place<S: SpillStore> {
 /// A partition that has been moved to a file.
 #[derive(Debug, Clone)]
 pub struct SpilledPartition<F> {
-    /// Its rows.
+    /// The rows.
     pub file: F,
-    /// How many they are.
+    /// Number of rows.
     pub rows: usize,
-    /// Whether partitioning it again would part its rows: they do not all have one hash.
+    /// Whether another partitioning can split the rows: they do not all have the same hash.
     pub splittable: bool,
 }
 
 impl<S: SpillStore> RadixPartitions<S> {
-    /// Partitions that all start in files.
+    /// Creates partitions that all start in files.
     ///
-    /// `stage` is in bytes; whoever owns the partitions pays for it, and for half as much again of working buffers.
+    /// `stage` is in bytes. The owner of the partitions pays for it, and for half as much again of working buffers.
     pub fn in_files(side: Side, radix: Radix, store: Arc<S>, stage: usize) -> Self {
         Self::new(side, radix, store, stage, None)
     }
 
-    /// Partitions that all start in memory, where `index` is paid for their rows as well.
+    /// Creates partitions that all start in memory. Their memory also pays for indexing the rows at the cost of `index`.
     pub fn in_memory(
         side: Side,
         radix: Radix,
@@ -113,8 +113,8 @@ impl<S: SpillStore> RadixPartitions<S> {
         Self { side, radix, store, partitions, stage, residents }
     }
 
-    /// Adds rows with their keys and the hashes of these: all, or those that are selected. Rows that cannot match may
-    /// go to any partition.
+    /// Adds rows with their keys and key hashes: all rows, or only the selected ones. Rows that cannot match may go to any
+    /// partition.
     pub fn push(
         &mut self,
         batch: &RecordBatch,
@@ -162,7 +162,7 @@ impl<S: SpillStore> RadixPartitions<S> {
         Ok(())
     }
 
-    /// The partition of a row with this hash, or of a row that cannot match.
+    /// The partition of a row with this hash, or of a row that cannot match if there is no hash.
     #[inline(always)]
     fn number(&mut self, hash: Option<u64>) -> usize {
         let number = match hash {
@@ -179,7 +179,7 @@ impl<S: SpillStore> RadixPartitions<S> {
         number
     }
 
-    /// Empties the stage into the partitions.
+    /// Moves the staged rows to the partitions.
     fn flush(&mut self) -> Result<()> {
         self.stage.bytes = 0;
         let batches = std::mem::take(&mut self.stage.batches);
@@ -208,7 +208,7 @@ impl<S: SpillStore> RadixPartitions<S> {
         Ok(())
     }
 
-    /// Adds rows to a partition, moving partitions to files, largest first, until there is room.
+    /// Adds rows to a partition. Moves partitions to files, largest first, until there is room.
     fn place(&mut self, number: usize, rows: RecordBatch, key_bytes: usize) -> Result<()> {
         self.partitions[number].rows += rows.num_rows();
         loop {
@@ -254,7 +254,7 @@ impl<S: SpillStore> RadixPartitions<S> {
         let (Place::Resident(batches, paid), Some(residents)) = (place, &mut self.residents) else {
             unreachable!("only resident partitions are moved to files");
         };
-        // What was shared with these batches is counted again with the next that keep it alive.
+        // Memory that was shared with these batches is counted again for the next batches that keep it alive.
         residents.held = HeldMemory::default();
         if batches.is_empty() {
             return Ok(());
@@ -269,8 +269,8 @@ impl<S: SpillStore> RadixPartitions<S> {
         Ok(())
     }
 
-    /// Completes the files. Gives the resident batches with the memory that pays for them and their index, and for
-    /// each partition its file, if it has one.
+    /// Completes the files. Returns the resident batches, the memory that pays for them and their index, and for each partition
+    /// its file, if it has one.
     pub fn finish(mut self) -> Result<Finished<S>> {
         self.flush()?;
         let mut resident = Vec::new();
@@ -304,12 +304,12 @@ pub struct Finished<S: SpillStore> {
     pub files: Vec<Option<SpilledPartition<S::File>>>,
 }
 
-/// A stage is written in at least so many pieces.
+/// Minimum number of pieces in which a stage is written.
 const MIN_PIECES: usize = 4;
 
-/// The rows of each partition, one partition after the other, and where each partition ends: a counting sort.
+/// The rows of each partition, one partition after the other, and the end of each partition (counting sort).
 fn sort_by_number(numbers: &[u16], partitions: usize) -> (ScalarBuffer<u32>, Vec<usize>) {
-    // The rows to be left out have the highest number.
+    // Skipped rows have the highest number.
     let mut ends = vec![0; partitions + 1];
     for number in numbers {
         ends[usize::from(*number)] += 1;

@@ -1,27 +1,26 @@
-//! Which bits of a hash number a partition.
+//! Selects the bits of a hash that number a partition.
 
-/// A number of consecutive bits of a 64-bit hash, counted from the top.
+/// A range of consecutive bits of a 64-bit hash, counted from the top.
 ///
-/// Each further partitioning of a partition uses the bits below those of the one before; hash tables use the lowest
-/// bits.
+/// Partitioning a partition again uses the bits below those of the previous level; hash tables use the lowest bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Radix {
     shift: u32,
     bits: u32,
 }
 
-/// The lowest bits of a hash are left to hash tables, so that the rows of a partition still spread over a table.
+/// The lowest bits of a hash are reserved for hash tables, so that the rows of a partition still spread over a table.
 const MAX_BITS: u32 = 40;
 
 impl Radix {
-    /// The radix below the first `shift` bits that makes `fanout` partitions (a power of two), if enough bits are left.
+    /// The radix for `fanout` partitions (a power of two) below the first `shift` bits, if enough bits are left.
     pub fn new(shift: u32, fanout: usize) -> Option<Self> {
         let bits = fanout.trailing_zeros();
         debug_assert!(fanout.is_power_of_two() && bits > 0);
         (shift + bits <= MAX_BITS).then_some(Self { shift, bits })
     }
 
-    /// Whether there are bits left below the first `shift` for any fanout up to this.
+    /// Whether enough bits are left below the first `shift` bits for any fanout up to `max_fanout`.
     pub fn has_bits(shift: u32, max_fanout: usize) -> bool {
         Self::new(shift, max_fanout).is_some()
     }
@@ -31,7 +30,7 @@ impl Radix {
         1 << self.bits
     }
 
-    /// How many bits of the hash are used up for the partitions of a partition.
+    /// Number of hash bits that are used up when a partition is partitioned again.
     pub fn used_bits(self) -> u32 {
         self.shift + self.bits
     }

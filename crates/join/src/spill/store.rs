@@ -1,4 +1,4 @@
-//! Where partitions go when memory is spent.
+//! Storage for partitions that do not fit in memory.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use arrow::array::RecordBatch;
 use crate::error::Result;
 use crate::spec::Side;
 
-/// Files that take batches of one side of a join in order and give them back in that order.
+/// Files that store batches of one side of a join and return them in the same order.
 pub trait SpillStore: fmt::Debug + Send + Sync {
-    /// A file under construction; it goes away when dropped.
+    /// A file that is being written; dropping it deletes the file.
     type Writer: Send;
-    /// A complete file; it goes away when the last clone is dropped.
+    /// A complete file; dropping the last clone deletes the file.
     type File: Clone + Send + Sync;
 
     /// Starts a file for batches of one side.
@@ -22,60 +22,60 @@ pub trait SpillStore: fmt::Debug + Send + Sync {
     fn finish(&self, writer: Self::Writer) -> Result<Self::File>;
 }
 
-/// How a spilling join divides the memory it has.
+/// How a spilling join divides its memory.
 #[derive(Debug, Clone, Copy)]
 pub struct SpillTuning {
-    /// Whether it may spill at all.
+    /// Whether the join may spill at all.
     pub enabled: bool,
-    /// The most partitions of one pass, a power of two.
+    /// Maximum number of partitions in one pass, a power of two.
     pub max_fanout: usize,
-    /// How often a partition may be partitioned again.
+    /// Maximum number of times that a partition is partitioned again.
     pub max_depth: usize,
-    /// How many streams probe one build side.
+    /// Number of streams that probe one build side.
     pub probers: usize,
 }
 
-/// The least memory with which a spilling join works, in bytes, for rows of few columns.
+/// Minimum memory of a spilling join, in bytes, for rows with few columns.
 pub const MIN_FLOOR: usize = 256 * 1024;
 
-/// Stages are never larger than this: beyond it, writes gain nothing.
+/// Maximum bytes of a stage: larger ones do not make writes faster.
 const MAX_STAGE: usize = 16 * 1024 * 1024;
 
-/// The part of the memory at hand that becomes the stage.
+/// The stage gets one in this many parts of the available memory.
 const STAGE_SHARE: usize = 24;
 
-/// What a batch of one column costs in a file besides its values.
+/// Bytes of one column of a batch in a file, besides its values.
 const COLUMN_OVERHEAD: usize = 128;
 
-/// The bytes of a write that is worth its system calls and its headers.
+/// Bytes of a write that is worth its system calls and its headers.
 const GOOD_WRITE: usize = 64 * 1024;
 
-/// Fewer partitions than this make a build side that is a few times too large need several levels.
+/// With fewer partitions, a build side that is a few times too large needs several levels.
 const MIN_FANOUT: usize = 16;
 
 impl SpillTuning {
-    /// The floor for rows of so many columns, in bytes: a stage, the copy of it that is written, and as much again for
-    /// a chunk of a partition read back.
+    /// The floor in bytes for rows with `columns` columns: a stage, the copy of it that is written, and as much again for a
+    /// chunk of a partition that is read back.
     pub fn floor(columns: usize) -> usize {
         MIN_FLOOR.max(8 * Self::min_stage(columns))
     }
 
-    /// The bytes of rows to collect before they are written out by partition, given the memory at hand.
+    /// Bytes of rows to collect before they are written out by partition; `memory` is the available memory in bytes.
     pub(crate) fn stage(&self, columns: usize, memory: usize) -> usize {
         (memory / STAGE_SHARE).clamp(Self::min_stage(columns), MAX_STAGE.max(Self::min_stage(columns)))
     }
 
-    /// The stage of each stream that probes, where the build side had one of `stage` bytes: they share its memory.
+    /// The stage of each probing stream, after a build side with a stage of `stage` bytes: the streams share its memory.
     pub(crate) fn probe_stage(&self, columns: usize, stage: usize) -> usize {
         (stage / self.probers.max(1)).max(Self::min_stage(columns))
     }
 
-    /// What a stage takes with the copies of rows on their way out of it.
+    /// Bytes of a stage and of the row copies made when it is written.
     pub(crate) fn buffers(&self, stage: usize) -> usize {
         stage + stage / 2
     }
 
-    /// The number of partitions that a stage of this size can feed with writes of a sensible size.
+    /// Number of partitions for which a stage of this size makes writes of a sensible size.
     pub(crate) fn fanout(&self, columns: usize, stage: usize) -> usize {
         let write = GOOD_WRITE.max(2 * COLUMN_OVERHEAD * columns);
         let fanout = (stage / write).next_power_of_two();

@@ -1,4 +1,4 @@
-//! Partitions keep every row, and rows of one hash together.
+//! Tests that levels use disjoint bits of a hash, and that floors and stages grow with the number of columns.
 
 use super::*;
 

@@ -16,29 +16,28 @@ use crate::memory::{Grant, HeldMemory, RowSizes, UnitMemory, column_bytes};
 use crate::rows::{concat_batches, scatter_batches};
 use crate::spec::Side;
 
-/// A block has no more rows than this, unless one batch has: sorting more would keep a thread for seconds.
+/// Maximum rows of a block, unless one batch has more: sorting more would keep a thread busy for seconds.
 const MAX_ROWS: usize = 8 << 20;
 
-/// A block has no more bytes than this, unless one batch has: offsets of 32 bits must address the values of a column,
-/// and while a block is put together there is a copy of it.
+/// Maximum bytes of a block, unless one batch has more: 32-bit offsets must address the values of a column, and building a
+/// block copies it.
 const MAX_BYTES: usize = 512 << 20;
 
-/// Bytes that sorting takes for each row and key besides the words of the keys: row numbers, positions and ranks.
+/// Bytes that sorting takes per row and key besides the key words: row numbers, positions and ranks.
 const SORTING_BYTES: usize = 24;
 
-/// How many times the words of a key are there at once while it is sorted.
+/// Copies of a key's words that exist at once during sorting.
 const KEY_COPIES: usize = 4;
 
-/// Takes batches in that become a [`Block`].
+/// Collects batches for a [`Block`].
 ///
-/// What putting the block together will take is paid for when a batch is taken in, so that it does not fail for want
-/// of memory.
+/// The memory for building the block is reserved when a batch is added, so that building does not fail for lack of memory.
 #[derive(Debug)]
 pub struct BlockBuilder {
     spec: Arc<ThetaSpec>,
     side: Side,
     batches: Vec<RecordBatch>,
-    /// The block keys of each batch; `None` where the block is not searched.
+    /// The block keys of each batch; `None` if the block is not searched.
     keys: Option<Vec<Vec<ArrayRef>>>,
     held: HeldMemory,
     held_bytes: usize,
@@ -46,26 +45,26 @@ pub struct BlockBuilder {
     rows: usize,
 }
 
-/// What became of a batch.
+/// The result of adding a batch.
 #[derive(Debug)]
 pub enum Pushed {
-    /// It is in the block.
+    /// The batch is in the block.
     Taken,
-    /// The block has as many rows as a block may have; here is the batch back.
+    /// The block is full; returns the batch.
     Full(RecordBatch),
-    /// There is no memory for the batch; here it is back, with the reason.
+    /// There is no memory for the batch; returns it with the reason.
     Refused(RecordBatch, JoinError),
 }
 
 impl BlockBuilder {
-    /// An empty block of rows of a side.
+    /// Creates an empty block for rows of a side.
     pub fn new(spec: Arc<ThetaSpec>, side: Side, memory: &Arc<UnitMemory>) -> Self {
         let keys = spec.search(side).map(|_| Vec::new());
         let (batches, held) = (Vec::new(), HeldMemory::default());
         Self { spec, side, batches, keys, held, held_bytes: 0, grant: memory.grant(), rows: 0 }
     }
 
-    /// Adds a batch, unless the block is full or the memory is spent.
+    /// Adds a batch, unless the block is full or there is no memory.
     pub fn push(&mut self, batch: RecordBatch) -> Pushed {
         if self.rows > 0 && (self.rows + batch.num_rows() > MAX_ROWS || self.held_bytes > MAX_BYTES) {
             return Pushed::Full(batch);
@@ -78,14 +77,14 @@ impl BlockBuilder {
                 Pushed::Taken
             }
             Err(error) => {
-                // Its buffers may be freed, and their addresses used again.
+                // The buffers of the batch may be freed, and their addresses reused.
                 self.held = HeldMemory::default();
                 Pushed::Refused(batch, error)
             }
         }
     }
 
-    /// Adds a batch even if that exceeds the budget: without it the join could not go on.
+    /// Adds a batch even if that exceeds the budget: without it the join could not continue.
     pub fn push_first(&mut self, batch: RecordBatch) {
         let keys = self.evaluate(&batch);
         let (bytes, total) = needed(&mut self.held, &batch, keys.as_deref());
@@ -103,29 +102,29 @@ impl BlockBuilder {
         }
     }
 
-    /// The block keys of a batch. Without any for one batch the block is not searched: an expression that cannot be
-    /// computed for a row may be one that the condition asks for no row of this kind.
+    /// The block keys of a batch. If they cannot be evaluated for one batch, the block is not searched: an expression that
+    /// fails for a row may be one that the condition never evaluates for such rows.
     fn evaluate(&self, batch: &RecordBatch) -> Option<Vec<ArrayRef>> {
         self.keys.as_ref()?;
         self.spec.search(self.side)?.block_keys.evaluate(batch).ok()
     }
 
-    /// Rows so far.
+    /// Number of rows so far.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Bytes that the block takes until it has been put together.
+    /// Bytes that the block takes until it has been built.
     pub fn bytes(&self) -> usize {
         self.grant.bytes()
     }
 
-    /// The batches, for whoever cannot keep them in memory; their memory returns when the grant is dropped.
+    /// Returns the batches if they cannot stay in memory. Dropping the grant returns their memory.
     pub fn into_batches(self) -> (Vec<RecordBatch>, Grant) {
         (self.batches, self.grant)
     }
 
-    /// Sorts the rows and puts them together. Takes up to a second where there are many.
+    /// Builds the block from the sorted rows. Takes up to a second for many rows.
     ///
     /// # Errors
     /// Fails if an Arrow kernel does.
@@ -155,7 +154,7 @@ impl BlockBuilder {
     }
 }
 
-/// The bytes that a batch holds, and those with what putting it into a block takes.
+/// Bytes that a batch holds, and the total including what building the block takes.
 fn needed(held: &mut HeldMemory, batch: &RecordBatch, keys: Option<&[ArrayRef]>) -> (usize, usize) {
     let bytes = held.add(batch);
     let sorting = |key: &ArrayRef| SORTING_BYTES * key.len() + KEY_COPIES * column_bytes(key);
@@ -166,7 +165,7 @@ fn needed(held: &mut HeldMemory, batch: &RecordBatch, keys: Option<&[ArrayRef]>)
 #[derive(Debug)]
 pub struct Block {
     batch: RecordBatch,
-    /// What copies of its rows take.
+    /// Bytes that copies of the block's rows take.
     sizes: RowSizes,
     index: Option<Index>,
     matched: MatchedRows,
@@ -179,12 +178,12 @@ impl Block {
         &self.batch
     }
 
-    /// The rows that have found a match, if the output depends on them.
+    /// The rows that have matched, if the output depends on them.
     pub fn matched(&self) -> &MatchedRows {
         &self.matched
     }
 
-    /// What copies of its rows take that are compared and put out.
+    /// Bytes that copies of the block's rows take when they are compared and emitted.
     pub fn sizes(&self) -> &RowSizes {
         &self.sizes
     }
@@ -194,7 +193,7 @@ impl Block {
     }
 }
 
-/// The order of a block's rows: rows whose keys are not null by the first key, then the others.
+/// The order of a block's rows: rows with non-null keys by the first key, then the other rows.
 #[derive(Debug)]
 pub(super) struct Index {
     first: SortedKeys,
@@ -204,12 +203,12 @@ pub(super) struct Index {
 #[derive(Debug)]
 struct Second {
     keys: SortedKeys,
-    /// The place in `keys` of each position.
+    /// The rank of each position, which is its place in `keys`.
     ranks: Ranks,
 }
 
 impl Index {
-    /// The numbers of the rows in their new order, and the index of them.
+    /// The row numbers in their new order, and their index.
     fn new(search: &BlockSearch, keys: Vec<ArrayRef>, rows: usize) -> Result<(Vec<u32>, Self)> {
         debug_assert!(search.bounds.iter().all(|bound| bound.key < keys.len()));
         let nulls = keys.iter().fold(None, |nulls: Option<NullBuffer>, key| {
@@ -244,15 +243,15 @@ impl Index {
         self.second.as_ref().map(|second| &second.ranks)
     }
 
-    /// For each stream row the positions that the bounds on the first key leave, and the ranks that those on the
-    /// second key leave; `stream` has the stream key of each bound, with `rows` rows.
+    /// For each stream row, the positions within the bounds on the first key, and the ranks within the bounds on the second
+    /// key. `stream` has the stream key of each bound, with `rows` rows.
     pub(super) fn candidates(&self, search: &BlockSearch, stream: &[ArrayRef], rows: usize) -> Result<Candidates> {
         let mut positions = vec![self.first.all(); rows];
         let mut ranks = self.second.as_ref().map(|second| vec![second.keys.all(); rows]);
         let mut keys: Vec<(&ArrayRef, StreamKey)> = Vec::with_capacity(stream.len());
         let mut order = Vec::new();
         for (bound, array) in search.bounds.iter().zip(stream) {
-            // A BETWEEN compares one expression twice.
+            // `BETWEEN` compares one expression twice.
             let place = match keys.iter().position(|(other, _)| Arc::ptr_eq(other, array)) {
                 Some(place) => place,
                 None => {
@@ -273,11 +272,11 @@ impl Index {
     }
 }
 
-/// For each stream row, where its matches in a block may be.
+/// The possible matches in a block for each stream row.
 #[derive(Debug)]
 pub(super) struct Candidates {
     pub(super) positions: Vec<Range<u32>>,
     pub(super) ranks: Option<Vec<Range<u32>>>,
-    /// The rows that may have matches, in an order in which those of one row are near those of the next.
+    /// The rows that may have matches, ordered so that the matches of consecutive rows are close together.
     pub(super) order: Vec<u32>,
 }

@@ -1,4 +1,4 @@
-//! Values of a column as words whose order is that of the SQL comparison.
+//! Converts values of a column to words in the order of the SQL comparison.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::error::Result;
 
 const SIGN: u64 = 1 << 63;
 
-/// Whether `<`, `<=`, `>` and `>=` between values of the type are decided by their key words.
+/// Whether key words decide `<`, `<=`, `>` and `>=` between values of the type.
 ///
-/// Not those of intervals, whose order is not that of their parts, of dictionaries and of nested types.
+/// False for intervals, because their order is not that of their parts, and for dictionaries and nested types.
 pub fn is_ordered(data_type: &DataType) -> bool {
     use DataType::*;
     let is_number = matches!(
@@ -35,7 +35,7 @@ pub fn is_ordered(data_type: &DataType) -> bool {
     is_number || is_decimal || is_time || is_text || is_binary
 }
 
-/// The values of a column, in their own order. Where the column is null, the word means nothing.
+/// The values of a column as ordered words. The word of a null is arbitrary.
 #[derive(Debug)]
 pub(super) enum KeyWords {
     Narrow(Vec<u64>),
@@ -44,7 +44,7 @@ pub(super) enum KeyWords {
 }
 
 impl KeyWords {
-    /// The values of an array whose type [`is_ordered`].
+    /// The words of an array of a type that [`is_ordered`].
     pub(super) fn new(array: &ArrayRef) -> Result<Self> {
         fn signed<T: ArrowPrimitiveType<Native: Into<i64>>>(array: &ArrayRef) -> KeyWords {
             let values = array.as_primitive::<T>().values().iter();
@@ -79,7 +79,7 @@ impl KeyWords {
             DataType::Decimal32(..) => signed::<Decimal32Type>(array),
             DataType::Decimal64(..) => signed::<Decimal64Type>(array),
             DataType::Float32 => {
-                // Every f32 is an f64, in the same order.
+                // Converting f32 to f64 is exact and keeps the order.
                 let values = array.as_primitive::<Float32Type>().values().iter();
                 Self::Narrow(values.map(|value| total_order(f64::from(*value))).collect())
             }
@@ -106,7 +106,7 @@ impl KeyWords {
         }
     }
 
-    /// `rows`, sorted by their values.
+    /// Sorts `rows` by their values.
     pub(super) fn sort(&self, rows: impl Iterator<Item = u32>) -> Vec<u32> {
         fn sorted<T: Copy + Ord>(words: &[T], rows: impl Iterator<Item = u32>) -> Vec<u32> {
             let mut pairs: Vec<(T, u32)> = rows.map(|row| (words[row as usize], row)).collect();
@@ -125,22 +125,22 @@ impl KeyWords {
     }
 }
 
-/// The order of IEEE 754's totalOrder, as Arrow compares floats, but with one zero, as SQL does.
+/// The order of IEEE 754's totalOrder, like Arrow compares floats, but with a single zero, like SQL.
 fn total_order(value: f64) -> u64 {
     let bits = if value == 0.0 { 0 } else { value.to_bits() };
     if bits & SIGN == 0 { bits | SIGN } else { !bits }
 }
 
-/// Values in ascending order, to be bisected.
+/// Values in ascending order, for bisection.
 #[derive(Debug)]
 pub(super) struct SortedKeys {
     words: KeyWords,
-    /// Where [`KeyWords::Bytes`] has the value of each position; empty for other words, which are in order.
+    /// For [`KeyWords::Bytes`], the index of the value of each position; empty for other words, which are stored in order.
     order: Vec<u32>,
 }
 
 impl SortedKeys {
-    /// The values of the rows that are named, in the order in which they are named.
+    /// The values of the rows in `order`, in that order.
     pub(super) fn new(words: KeyWords, order: &[u32]) -> Self {
         let rows = || order.iter().map(|row| *row as usize);
         match &words {
@@ -166,11 +166,11 @@ impl SortedKeys {
         }
     }
 
-    /// Narrows, for each stream row, its range of positions down to those whose value compares with the row's as
-    /// asked. Null compares with nothing.
+    /// Narrows the range of each stream row to the positions with a value that satisfies `comparison` with the row's key. A
+    /// null satisfies no comparison.
     pub(super) fn narrow(&self, ranges: &mut [Range<u32>], comparison: Comparison, stream: &StreamKey) {
         let counts_equal = matches!(comparison, Comparison::LessOrEqual | Comparison::Greater);
-        // Stream rows come in the order of their keys: each search begins where the one before has ended.
+        // Stream rows are in the order of their keys, so each search starts where the previous one ended.
         let mut position = 0;
         for row in &stream.order {
             let row = *row as usize;
@@ -212,7 +212,7 @@ fn is_before<T: Ord>(word: &T, key: &T, counts_equal: bool) -> bool {
     if counts_equal { word <= key } else { word < key }
 }
 
-/// The first position, from `start` on, that is not before what is looked for; close ones are found in fewer steps.
+/// The first position from `start` on for which `is_before` is false; close positions take fewer steps.
 fn advance(len: usize, start: usize, is_before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut step) = (start, 1);
     while low + step <= len && is_before(low + step - 1) {
@@ -231,17 +231,17 @@ fn advance(len: usize, start: usize, is_before: impl Fn(usize) -> bool) -> usize
     low
 }
 
-/// A key of the stream side, for the rows of a batch.
+/// The values of a stream key for the rows of a batch.
 #[derive(Debug)]
 pub(super) struct StreamKey {
     words: KeyWords,
-    /// The rows whose key is not null, in the order of their keys.
+    /// The rows with a non-null key, in the order of their keys.
     pub(super) order: Vec<u32>,
     nulls: Vec<u32>,
 }
 
 impl StreamKey {
-    /// The key of an array whose type [`is_ordered`].
+    /// The key in an array of a type that [`is_ordered`].
     pub(super) fn new(array: &ArrayRef) -> Result<Self> {
         let words = KeyWords::new(array)?;
         let logical_nulls = array.logical_nulls();
@@ -251,7 +251,7 @@ impl StreamKey {
     }
 }
 
-/// The arrays of a column, put together.
+/// Concatenates the arrays of a column.
 pub(super) fn put_together(arrays: &[ArrayRef]) -> Result<ArrayRef> {
     match arrays {
         [array] => Ok(Arc::clone(array)),

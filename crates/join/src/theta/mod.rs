@@ -1,11 +1,11 @@
-//! The theta join: any condition but an equality of keys, or none.
+//! The theta join: a join on any condition that is not an equality of keys, or on none.
 //!
-//! Rows of one side are put into [`Block`]s in memory; batches of the other side, the *stream side*, are joined with
-//! them by a [`BlockJoin`]. While the build side fits, its blocks stay and the probe side streams past them. Otherwise
-//! the build side is in a file, each chunk of the probe side becomes a block, and the file streams past it.
+//! Rows of one side are collected in [`Block`]s in memory. A [`BlockJoin`] joins batches of the other side, the *stream side*,
+//! with them. If the build side fits in memory, its blocks stay and the probe side is streamed. Otherwise the build side is in
+//! a file, each chunk of the probe side becomes a block, and the file is streamed.
 //!
-//! Where the condition has inequalities between an expression of each side, a block is sorted by one or two of its
-//! expressions ([`BlockSearch`]):
+//! If the condition has inequalities between an expression of each side, a block is sorted by one or two of its expressions
+//! ([`BlockSearch`]):
 //!
 //! ```text
 //!   ON s.x >= b.lo AND s.x < b.hi                  block of b, sorted by lo
@@ -16,9 +16,9 @@
 //!                     ^         ^                            ranks are all too low ([`ranks`])
 //! ```
 //!
-//! If all inequalities compare one expression of the block, as they do when the points `s.x` are the block, the pairs
-//! of a stream row are consecutive, and nothing has to be looked at to enumerate or to count them. The rest of the
-//! condition is evaluated for the pairs that remain.
+//! If all inequalities compare one expression of the block, as they do when the points `s.x` are the block, the pairs of a
+//! stream row are consecutive, and can be enumerated or counted without comparisons. The rest of the condition is evaluated for
+//! the remaining pairs.
 
 mod block;
 mod keys;

@@ -1,4 +1,4 @@
-//! Output batches, put together from pairs or from rows of one side.
+//! Builds output batches from pairs or from rows of one side.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::hash_table::VisitedRows;
 use crate::join_type::JoinType;
 use crate::spec::{ColumnSource, Side};
 
-/// The rows of a batch that have found a match; several threads may mark them at once.
+/// The rows of a batch that have matched; several threads may mark them concurrently.
 #[derive(Debug, Default)]
 pub struct MatchedRows {
     rows: usize,
@@ -21,12 +21,12 @@ pub struct MatchedRows {
 }
 
 impl MatchedRows {
-    /// Of `rows` rows, none of which has found a match.
+    /// Creates a set of `rows` rows without a match.
     pub fn new(rows: usize) -> Self {
         Self { rows, bits: VisitedRows::new(rows) }
     }
 
-    /// The bytes that the bits of so many rows take.
+    /// Bytes of the bits of `rows` rows.
     pub fn bytes(rows: usize) -> usize {
         VisitedRows::bytes(rows)
     }
@@ -44,7 +44,7 @@ impl MatchedRows {
         self.bits.set(row);
     }
 
-    /// Marks all rows of all ranges. The ranges are sorted.
+    /// Marks all rows of these ranges, which must be sorted.
     pub(super) fn set_ranges(&self, ranges: impl Iterator<Item = Range<u32>>) {
         let mut done = 0;
         for range in ranges {
@@ -54,7 +54,7 @@ impl MatchedRows {
     }
 }
 
-/// Where the columns of one side come from.
+/// The source of the columns of one side.
 pub(super) enum SideRows<'a> {
     /// These rows of a batch.
     Rows(&'a RecordBatch, &'a UInt32Array),
@@ -85,7 +85,7 @@ impl<'a> OutputRows<'a> {
         }
     }
 
-    /// The given columns.
+    /// Returns these columns.
     pub(super) fn columns(
         &self,
         schema: impl Fn(usize) -> DataType,
@@ -118,9 +118,9 @@ impl<'a> OutputRows<'a> {
     }
 }
 
-/// The output rows of one side that the join puts out by whether they have found a match, of `range` of the batch.
+/// The output rows of one side that depend on whether they matched, for `range` of the batch.
 ///
-/// `None` if there are none, or if the join puts out no such rows of the side.
+/// Returns `None` if there are none, or if the join emits no such rows of the side.
 ///
 /// # Errors
 /// Fails if an Arrow kernel does.

@@ -1,8 +1,8 @@
-//! Finds the positions of a block whose rank by a second key lies in a range.
+//! Finds the positions of a block with a rank by a second key in a range.
 
 use std::ops::Range;
 
-/// Entries that share an entry of the level above: a power of two.
+/// Entries per entry of the level above: a power of two.
 const FANOUT: usize = 1 << FANOUT_BITS;
 
 const FANOUT_BITS: usize = 4;
@@ -15,8 +15,8 @@ const FANOUT_BITS: usize = 4;
 ///   ranks       0 1 2 …
 /// ```
 ///
-/// A group without a rank in the range that is asked for is skipped by looking at one entry, so that finding the next
-/// of `n` positions takes time logarithmic in `n`.
+/// A group without a rank in the requested range is skipped by reading one entry, so that finding the next of `n` positions
+/// takes time logarithmic in `n`.
 #[derive(Debug)]
 pub(super) struct Ranks {
     ranks: Vec<u32>,
@@ -25,7 +25,7 @@ pub(super) struct Ranks {
 }
 
 impl Ranks {
-    /// An index of the rank of each position.
+    /// Creates an index of the rank of each position.
     pub(super) fn new(ranks: Vec<u32>) -> Self {
         let mut levels: Vec<Vec<(u32, u32)>> = Vec::new();
         if ranks.len() > FANOUT {
@@ -48,10 +48,10 @@ impl Ranks {
         size_of_val(&self.ranks[..]) + self.levels.iter().map(|level| size_of_val(&level[..])).sum::<usize>()
     }
 
-    /// The first of `positions` whose rank is in the range.
+    /// The first of `positions` with a rank in the range.
     pub(super) fn next(&self, positions: Range<u32>, ranks: &Range<u32>) -> Option<u32> {
         let (mut position, end) = (positions.start as usize, positions.end as usize);
-        // At level 0 a position is looked at, above it a group of `FANOUT` to the power of the level that begins there.
+        // At level 0 `position` is one position; at higher levels it starts a group of `FANOUT`^level positions.
         let mut level = 0;
         while level < self.levels.len() && begins_group(position, level + 1) {
             level += 1;

@@ -15,17 +15,17 @@ use crate::hybrid::Step;
 use crate::memory::{RowSizes, SideSizes, fitting_pairs};
 use crate::spec::{ResidualFilter, Side};
 
-/// How many rows and positions one step may look at without finding a pair.
+/// Maximum rows and positions that one step checks without finding a pair.
 const STEP_WORK: usize = 1 << 16;
 
-/// The bytes of the pairs of one step, unless a pair takes more: copies of rows that are compared are paid for by no grant.
+/// Maximum bytes of the pairs of one step, unless a single pair takes more: no grant pays for copies of compared rows.
 const STEP_BYTES: usize = 1 << 20;
 
-/// Joins a batch of the stream side with a block, a step at a time.
+/// Joins a batch of the stream side with a block, step by step.
 #[derive(Debug)]
 pub struct BlockJoin {
     spec: Arc<ThetaSpec>,
-    /// The side that the blocks are of.
+    /// The side of the blocks.
     side: Side,
     current: Option<Current>,
 }
@@ -35,26 +35,25 @@ pub struct BlockJoin {
 struct Current {
     block: Arc<Block>,
     batch: RecordBatch,
-    /// The rows of the batch that have found a match.
+    /// The rows of the batch that have matched.
     matched: Arc<MatchedRows>,
     candidates: Candidates,
     filter: Option<Arc<dyn ResidualFilter>>,
-    /// How many stream rows are done with, and the first position of the block that the next of them has not been
-    /// compared with.
+    /// The number of finished stream rows, and the first block position that the next stream row has not been compared with.
     done: usize,
     position: u32,
-    /// Pairs that are to be put out as a number of rows, without columns.
+    /// Pairs that are still to be emitted as a number of rows without columns.
     counted: u64,
-    /// What copies of rows of the batch take.
+    /// Bytes that copies of the batch's rows take.
     sizes: RowSizes,
-    /// The most pairs of a step: as many as fit one if they are of average size.
+    /// Maximum pairs of a step: as many as fit if they are of average size.
     most: usize,
-    /// Pairs that have been chosen and do not fit the step in which they were: positions in the block, and stream rows.
+    /// Candidate pairs that did not fit their step: positions in the block, and stream rows.
     waiting: Option<(Vec<u32>, Vec<u32>)>,
 }
 
 impl BlockJoin {
-    /// Joins blocks of a side with batches of the other.
+    /// Creates a join of blocks of `side` with batches of the other side.
     pub fn new(spec: Arc<ThetaSpec>, side: Side) -> Self {
         Self { spec, side, current: None }
     }
@@ -66,14 +65,14 @@ impl BlockJoin {
         }
     }
 
-    /// Begins to join a batch with a block; `matched` notes which of its rows find a match.
+    /// Starts joining a batch with a block; `matched` records which rows of the batch match.
     ///
     /// # Errors
     /// Fails if an Arrow kernel does.
     pub fn start(&mut self, block: Arc<Block>, batch: RecordBatch, matched: Arc<MatchedRows>) -> Result<()> {
         let rows = batch.num_rows();
         let search = self.spec.search(self.side).zip(block.index());
-        // Expressions that cannot be computed for all rows may be such as the condition asks for none of these.
+        // Expressions that fail for some rows may be ones that the condition never evaluates for these rows.
         let keys = search.and_then(|(search, _)| search.stream_keys.evaluate(&batch).ok());
         let (candidates, filter) = match (search, keys) {
             (Some((search, index)), Some(keys)) => (index.candidates(search, &keys, rows)?, search.residual.clone()),
@@ -95,7 +94,7 @@ impl BlockJoin {
         Ok(())
     }
 
-    /// Marks the rows of a batch of which every candidate is a match, and counts their pairs if nothing else is wanted.
+    /// Marks the matched rows if every candidate is a match. Counts their pairs if the output needs nothing else.
     fn mark_candidates(&self, current: &mut Current) {
         let positions = &current.candidates.positions;
         if self.spec.tracks(self.stream_side()) {
@@ -116,7 +115,7 @@ impl BlockJoin {
         }
     }
 
-    /// Goes on with the batch: compares a bounded number of pairs and puts at most a batch out.
+    /// Continues with the batch: compares a bounded number of pairs and returns at most one output batch.
     ///
     /// # Errors
     /// Fails if the condition cannot be evaluated or an Arrow kernel fails.
@@ -164,16 +163,16 @@ impl BlockJoin {
     }
 }
 
-/// A mask without nulls; they count as false.
+/// Returns a mask without nulls; nulls count as false.
 fn passed(mask: BooleanArray) -> BooleanArray {
     if mask.null_count() > 0 { prep_null_mask_filter(&mask) } else { mask }
 }
 
 impl Current {
-    /// The next candidates, at most as many as a step compares: positions in the block, and the stream row of each. There may be
-    /// none although more are to come.
+    /// The next candidates, at most as many as a step compares: positions in the block, and the stream row of each. May be
+    /// empty although more follow.
     fn next_pairs(&mut self, spec: &ThetaSpec, side: Side) -> (Vec<u32>, Vec<u32>) {
-        // Only matches that are not known yet are looked for where the pairs themselves are not put out.
+        // If the join emits no pairs, only matches that are not known yet are searched for.
         let for_marks = !spec.join_type.emits_pairs();
         let skips_block_rows = for_marks && spec.tracks(side);
         let skips_stream_rows = for_marks && !skips_block_rows;
@@ -231,7 +230,7 @@ impl Current {
         (positions, rows)
     }
 
-    /// The pairs that fit a step, while the others wait.
+    /// The pairs that fit a step; the others wait.
     fn fitting(&mut self, positions: Vec<u32>, rows: Vec<u32>) -> (Vec<u32>, Vec<u32>) {
         let (mut positions, mut rows) = (positions, rows);
         let (block, batch) = (self.block.sizes(), &self.sizes);

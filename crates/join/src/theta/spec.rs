@@ -1,4 +1,4 @@
-//! What a theta join joins, and what comes out.
+//! The inputs and the output of a theta join.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ pub struct ThetaSpec {
     pub join_type: JoinType,
     /// The whole condition; `None` if every pair matches.
     pub condition: Option<Arc<dyn ResidualFilter>>,
-    /// How blocks of the build side are searched; `None` if each of their rows is compared.
+    /// How blocks of the build side are searched; `None` if every row is compared.
     pub build_search: Option<BlockSearch>,
-    /// How blocks of the probe side are searched; `None` if each of their rows is compared.
+    /// How blocks of the probe side are searched; `None` if every row is compared.
     pub probe_search: Option<BlockSearch>,
     /// The schema of the build side.
     pub build_schema: SchemaRef,
@@ -28,7 +28,7 @@ pub struct ThetaSpec {
     pub output_schema: SchemaRef,
     /// The source of each column of the output.
     pub output_columns: Vec<ColumnSource>,
-    /// The most rows of an output batch.
+    /// Maximum rows of an output batch.
     pub batch_size: usize,
 }
 
@@ -41,7 +41,7 @@ impl ThetaSpec {
         }
     }
 
-    /// What copies of rows of one side take that are compared and put out.
+    /// Bytes that copies of rows of one side take when they are compared and emitted.
     pub(super) fn row_sizes(&self, side: Side, batch: &RecordBatch) -> RowSizes {
         let compared = self.condition.iter().flat_map(|condition| condition.columns());
         RowSizes::new(batch, self.output_columns.iter().chain(compared).filter_map(|source| source.of(side)))
@@ -54,7 +54,7 @@ impl ThetaSpec {
         }
     }
 
-    /// Whether the output depends on which rows of a side have found a match.
+    /// Whether the output depends on which rows of a side have matched.
     pub(super) fn tracks(&self, side: Side) -> bool {
         match side {
             Side::Build => self.join_type.emits_build_at_end(),
@@ -63,14 +63,14 @@ impl ThetaSpec {
     }
 }
 
-/// How the rows of a block that match a row of the other side are found by inequalities.
+/// How inequalities find the rows of a block that match a row of the other side.
 #[derive(Debug)]
 pub struct BlockSearch {
-    /// The expressions of the block's side by which it is searched: one or two.
+    /// The expressions of the block's side that are searched: one or two.
     pub block_keys: Arc<dyn KeyExpressions>,
-    /// The expressions of the stream side that they are compared with, one for each of `bounds`.
+    /// The expressions of the stream side that the block keys are compared with, one for each of `bounds`.
     pub stream_keys: Arc<dyn KeyExpressions>,
-    /// The inequalities, all of which hold for a match. At least one is about the first block key.
+    /// The inequalities; a match satisfies all of them. At least one is about the first block key.
     pub bounds: Vec<Bound>,
     /// The rest of the condition.
     pub residual: Option<Arc<dyn ResidualFilter>>,
@@ -79,7 +79,7 @@ pub struct BlockSearch {
 /// `block key OP stream key`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    /// The number of the block key.
+    /// The index of the block key.
     pub key: usize,
     /// The operator.
     pub comparison: Comparison,

@@ -1,4 +1,4 @@
-//! Blocks and joins of small batches against comparing every pair.
+//! Compares blocks and joins of small batches with a comparison of every pair.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::join_type::JoinType;
 use crate::memory::{MemoryHost, Purpose, UnitMemory};
 use crate::spec::{ColumnSource, KeyExpressions, Side};
 
-/// Numbers that look random (xorshift64*).
+/// Pseudo-random numbers (xorshift64*).
 struct Random(u64);
 
 impl Random {
@@ -40,7 +40,7 @@ impl MemoryHost for Unlimited {
     fn shrink(&self, _: usize, _: usize) {}
 }
 
-/// The columns of these numbers, in this order.
+/// The columns with these numbers, in this order.
 #[derive(Debug)]
 struct Columns(Vec<usize>);
 
@@ -50,7 +50,7 @@ impl KeyExpressions for Columns {
     }
 }
 
-/// A batch of a row number and the given keys.
+/// A batch of a row number column and these keys.
 fn batch(keys: &[ArrayRef]) -> RecordBatch {
     let rows: ArrayRef = Arc::new(Int64Array::from_iter_values(0..keys[0].len() as i64));
     let columns: Vec<ArrayRef> = std::iter::once(rows).chain(keys.iter().cloned()).collect();
@@ -82,7 +82,7 @@ fn spec(build: &RecordBatch, probe: &RecordBatch, bounds: Vec<Bound>) -> ThetaSp
     }
 }
 
-/// The pairs of row numbers that a join of two batches gives, sorted.
+/// The pairs of row numbers from a join of two batches, sorted.
 fn pairs(build: &RecordBatch, probe: &RecordBatch, bounds: Vec<Bound>) -> Vec<(i64, i64)> {
     let spec = Arc::new(spec(build, probe, bounds));
     let mut builder = BlockBuilder::new(Arc::clone(&spec), Side::Build, &UnitMemory::new(Box::new(Unlimited)));
@@ -107,7 +107,7 @@ fn pairs(build: &RecordBatch, probe: &RecordBatch, bounds: Vec<Bound>) -> Vec<(i
     pairs
 }
 
-/// The pairs for which all bounds hold, by Arrow's own comparisons.
+/// The pairs that satisfy all bounds, according to Arrow's comparisons.
 fn expected(build: &RecordBatch, probe: &RecordBatch, bounds: &[Bound]) -> Vec<(i64, i64)> {
     let holds = |block: usize, row: usize| {
         bounds.iter().enumerate().all(|(number, bound)| {

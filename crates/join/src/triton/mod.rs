@@ -1,10 +1,11 @@
 //! The Triton join (paper 1, section 5): a radix-partitioned hash join of a GPU whose state may be larger than GPU memory.
 //!
-//! A first pass partitions each side by the top bits of the hash, reading CPU memory and writing pages of which some lie in GPU
-//! memory and the others in CPU memory, evenly mixed, so that later passes keep the link busy all the time (section 5.3).
-//! Bytes cross the link in order, in full lines, and at most three times; nothing is read at random but scratchpad memory.
+//! A first pass partitions each side by the top bits of the hash. It reads CPU memory and writes an even mix of pages in GPU
+//! memory and pages in CPU memory, so that later passes keep the link busy all the time (section 5.3). Bytes cross the link in
+//! order, in full lines, and at most three times; only scratchpad memory is read at random.
 //!
-//! The build side takes its first pass when it has been read, each chunk of the probe side when it is joined.
+//! The first pass over the build side runs once it has been read. The first pass over a probe chunk runs when the chunk is
+//! joined.
 
 mod relation;
 
@@ -20,7 +21,7 @@ use crate::device::{
 };
 use crate::gpu_radix::{FirstPass, RadixBuild, RadixChunk, RadixPlan};
 
-/// Partitions a build side, whose keys the CPU, if it does, counts on so many threads.
+/// Partitions a build side. If the CPU counts the keys, it uses `threads` threads.
 pub(crate) fn build(
     request: &DeviceRequest,
     columns: &BuildColumns,
@@ -31,7 +32,7 @@ pub(crate) fn build(
     Ok(RadixBuild::new(plan, relation, Some(resident)))
 }
 
-/// Partitions a chunk of the probe side, whose pairs of a unit are at most so many. Its keys are not needed afterwards.
+/// Partitions a probe chunk, whose units have at most `most_pairs` pairs. Its keys are not needed afterwards.
 pub(crate) fn start(
     build: &RadixBuild<PartitionedRelation>,
     request: &DeviceRequest,
@@ -39,19 +40,19 @@ pub(crate) fn start(
     most_pairs: u64,
     aggregated: Option<AggregatedPairs>,
 ) -> Result<RadixChunk<PartitionedRelation>> {
-    // Other streams have chunks of their own.
+    // One thread, as other streams partition their own chunks.
     let (relation, resident) = first_pass(request, &build.plan, &keys.side(0..keys.rows)?, &keys.keys, 1)?;
     request.observer.add(DeviceCount::StateBytes, relation.bytes());
     request.observer.add(DeviceCount::SpilledBytes, relation.spilled_bytes());
     Ok(RadixChunk::new(build, relation, most_pairs, aggregated, Some(resident)))
 }
 
-/// Bytes of CPU memory that so many rows of either side take once they are partitioned, if none of them is cached.
+/// Bytes of CPU memory that `rows` partitioned rows of either side take if none of them is cached.
 pub(crate) fn host_bytes(rows: usize) -> usize {
     PartitionedRelation::host_bytes(rows)
 }
 
-/// Takes a side through the first pass, in GPU memory that is set aside for it. Its keys are those that `keys` begins with.
+/// Runs the first pass over a side and reserves GPU memory for the result. The side's keys are the first keys in `keys`.
 fn first_pass(
     request: &DeviceRequest,
     plan: &RadixPlan,
@@ -61,7 +62,7 @@ fn first_pass(
 ) -> Result<(PartitionedRelation, Resident)> {
     let gpu = &request.gpu;
     let mut base = BaseRelation::new(gpu, side, plan.first, request.tuning.first_pass)?;
-    // Before the turn: meanwhile the GPU works for others.
+    // Count before getting the turn: meanwhile the GPU runs other joins.
     let is_counted = request.prefix_sum == PrefixSumProcessor::Cpu && base.count(gpu, keys, threads)?;
     let resident = cache(request, base.tuples(), plan)?;
     let mut bench = gpu.turn();
@@ -72,15 +73,15 @@ fn first_pass(
     Ok((relation, resident))
 }
 
-/// Sets GPU memory aside for the partitions of so many tuples: at most a part of what is left, so that the other side has some,
-/// and at most the share of them that is worth caching (section 6.2.7).
+/// Reserves GPU memory for the partitions of `tuples` tuples: at most half of the memory left, so that the other side gets some,
+/// and at most the share of the partitions that is worth caching (section 6.2.7).
 fn cache(request: &DeviceRequest, tuples: u64, plan: &RadixPlan) -> Result<Resident> {
     let gpu = &request.gpu;
     let all = PartitionedRelation::bytes_of(tuples, plan.first);
     let room = gpu.resident_left() / 2;
     gpu.reserve_resident(match gpu.mapping() {
         Mapping::Contiguous => ((all as f64 * request.cached_share) as u64).min(room),
-        // All or nothing, as two arrays have no common addresses.
+        // All or nothing, as two arrays do not form one address range.
         Mapping::TwoArrays if all <= room && request.cached_share > 0.0 => all,
         Mapping::TwoArrays => 0,
     })

@@ -12,12 +12,12 @@ use tracing::debug_span;
 use crate::device::{Gpu, KEY, PooledBuffer};
 use crate::gpu_radix::{FIRST_PASS, FirstPass, LINE_TUPLES, TupleMemory, Tuples};
 
-/// Bytes of a stretch of pages in one memory.
+/// Bytes of consecutive pages in the same memory.
 const STRIPE: u64 = 2 << 20;
 
 const KEY_BYTES: u64 = 8;
 
-/// Bytes of a value in a partitioned relation, and where it comes from.
+/// Returns the bytes per value in a partitioned relation, and the source of the values.
 fn payload<'a>(side: &JoinSide<'a>, tuples: u64) -> (u64, PayloadInput<'a>) {
     match side.values {
         Values::Four(view) => (4, PayloadInput::Column(view)),
@@ -27,7 +27,7 @@ fn payload<'a>(side: &JoinSide<'a>, tuples: u64) -> (u64, PayloadInput<'a>) {
     }
 }
 
-/// A relation before its first pass, and how it takes it.
+/// A relation before its first pass, with the plan for that pass.
 #[derive(Debug)]
 pub(super) struct BaseRelation<'a> {
     plan: PartitionPlan,
@@ -36,18 +36,18 @@ pub(super) struct BaseRelation<'a> {
     value_bytes: u64,
 }
 
-/// Its keys, by who counts them.
+/// The keys, by the processor that counts them.
 #[derive(Debug)]
 enum BaseKeys<'a> {
-    /// A kernel is to, and reads them for it.
+    /// A kernel will read and count them.
     Uncounted(View<'a>),
-    /// The CPU has.
+    /// The CPU has counted them.
     Counted(CountedKeys<'a>),
 }
 
 impl<'a> BaseRelation<'a> {
-    /// Columns in CPU memory. Without an algorithm it is Hierarchical (paper 1, section 4.3), or Shared where its second level
-    /// finds no room.
+    /// Creates a relation from columns in CPU memory. If `algorithm` is `None`, uses Hierarchical (paper 1, section 4.3), or
+    /// Shared if there is no room for Hierarchical's second level.
     pub(super) fn new(gpu: &Gpu, side: &JoinSide<'a>, radix: Radix, algorithm: Option<Algorithm>) -> Result<Self> {
         let tuples = side.keys.bytes() / KEY_BYTES;
         let (value_bytes, payload) = payload(side, tuples);
@@ -61,8 +61,8 @@ impl<'a> BaseRelation<'a> {
         Ok(Self { plan, keys: BaseKeys::Uncounted(side.keys), payload, value_bytes })
     }
 
-    /// Lets the CPU count the keys, which `keys` begins with, on so many threads (paper 1, section 6.2.8); false if it does not
-    /// read such memory.
+    /// Counts the keys, which are the first keys in `keys`, on the CPU with `threads` threads (paper 1, section 6.2.8). Returns
+    /// false if the CPU does not read this kind of memory.
     pub(super) fn count(&mut self, gpu: &Gpu, keys: &'a PooledBuffer, threads: usize) -> Result<bool> {
         let Some(Source::Host(buffer)) = keys.source() else { return Ok(false) };
         let _counting = debug_span!("count keys", rows = self.plan.tuples()).entered();
@@ -74,11 +74,11 @@ impl<'a> BaseRelation<'a> {
         self.plan.tuples()
     }
 
-    /// Bytes that cross the link to be partitioned, but for what is written.
+    /// Bytes that cross the link in the first pass, excluding the output.
     fn link_bytes(&self) -> u64 {
         let tuples = self.plan.tuples();
         let read = if matches!(self.payload, PayloadInput::Column(_)) { self.value_bytes } else { 0 };
-        // Keys are read once more to be counted (section 6.2.3, PS 1), or their counts are.
+        // Either the keys cross once more to be counted (section 6.2.3, PS 1), or the counts cross.
         let counting = match &self.keys {
             BaseKeys::Uncounted(_) => tuples * KEY_BYTES,
             BaseKeys::Counted(_) if tuples == 0 => 0,
@@ -88,20 +88,20 @@ impl<'a> BaseRelation<'a> {
     }
 }
 
-/// A relation that the first pass has partitioned, in pages of which some lie in GPU memory and the others in CPU memory.
+/// A relation partitioned by the first pass, with pages in GPU memory and pages in CPU memory.
 #[derive(Debug)]
 pub(crate) struct PartitionedRelation {
     keys: SpanningBuffer,
     values: SpanningBuffer,
     value_bytes: u64,
-    /// Where each partition starts, and how many tuples it has.
+    /// First tuple and number of tuples of each partition.
     partitions: Vec<(u64, u64)>,
-    /// Bytes that crossed the link.
+    /// Bytes that crossed the link in the first pass.
     pub(super) link_bytes: u64,
 }
 
 impl PartitionedRelation {
-    /// Partitions a relation in CPU memory; of the result so many bytes may lie in GPU memory.
+    /// Partitions a relation in CPU memory. At most `cached` bytes of the result are in GPU memory.
     pub(super) fn new(gpu: &Gpu, stream: &Stream, base: BaseRelation<'_>, cached: u64) -> Result<Self> {
         let (tuples, link_bytes) = (base.plan.tuples(), base.link_bytes());
         let _partitioning = debug_span!(FIRST_PASS, rows = tuples).entered();
@@ -112,7 +112,7 @@ impl PartitionedRelation {
             let bytes = (room * width).max(width);
             let share = match gpu.mapping() {
                 Mapping::Contiguous => cached * width / tuple,
-                // Only as a whole, as two arrays have no common addresses.
+                // All or nothing, as two arrays do not form one address range.
                 Mapping::TwoArrays if cached >= room * tuple => bytes,
                 Mapping::TwoArrays => 0,
             };
@@ -143,25 +143,25 @@ impl PartitionedRelation {
         Ok(relation)
     }
 
-    /// Bytes of memory that the partitions of so many tuples take, in all memories.
+    /// Bytes that the partitions of `tuples` tuples take in all memories.
     pub(super) fn bytes_of(tuples: u64, radix: Radix) -> u64 {
         const MOST_ALIGNMENT: u64 = 256;
         (tuples + u64::from(radix.fanout()) * MOST_ALIGNMENT) * 2 * KEY_BYTES + 2 * STRIPE
     }
 
-    /// Bytes of CPU memory that so many tuples take if none is cached, of a fanout that suits them.
+    /// Bytes of CPU memory that `tuples` tuples take if none is cached, with a suitable fanout.
     pub(super) fn host_bytes(tuples: usize) -> usize {
         tuples * 5 / 2 * KEY_BYTES as usize + 2 * STRIPE as usize
     }
 
-    /// The share of it in CPU memory.
+    /// The share of the relation's bytes in CPU memory.
     fn spilled_share(&self) -> f64 {
         self.spilled_bytes() as f64 / self.bytes() as f64
     }
 }
 
 impl FirstPass for PartitionedRelation {
-    // What is worth keeping of its pages is in GPU memory already.
+    // The pages that are worth keeping are in GPU memory already.
     const KEEPS_FINE_PARTITIONS: bool = false;
 
     fn fanout(&self) -> usize {

@@ -1,4 +1,4 @@
-//! What kernels make of matches where nobody wants the pairs.
+//! Aggregates over the matches of a join, computed by kernels that do not write the pairs.
 
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::DeviceBuffer;
@@ -6,19 +6,19 @@ use overspill_machine::{Error, Result};
 
 use super::arguments::JoinOutput;
 
-/// As `kMaxJoinAggregates` has it.
+/// Equals `kMaxJoinAggregates`.
 pub(super) const MOST_AGGREGATES: usize = 4;
 
-/// The value of either side of a match.
+/// The side of a match whose value is aggregated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PairSide {
-    /// That of the build side.
+    /// The build side.
     Build,
-    /// That of the probe side.
+    /// The probe side.
     Probe,
 }
 
-/// What an aggregate makes of numbers.
+/// An aggregate function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PairFunction {
     /// The sum, modulo 2^64.
@@ -29,28 +29,28 @@ pub enum PairFunction {
     Max,
 }
 
-/// An aggregate over all matches, of a number that lies in the value of one side (paper 1, section 5.1: results that are
-/// aggregated are not written, and do not cross the link).
+/// An aggregate over all matches of a number stored in the value of one side (paper 1, section 5.1: aggregated results are
+/// not written and do not cross the link).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairAggregate {
-    /// Whose value.
+    /// The side whose value holds the number.
     pub side: PairSide,
-    /// What it makes of the numbers.
+    /// The aggregate function.
     pub function: PairFunction,
     /// The lowest bit of the number in the value.
     pub shift: u32,
-    /// Its bits, from 1 to 64.
+    /// The width of the number in bits, from 1 to 64.
     pub bits: u32,
-    /// Whether its highest bit is that of its sign.
+    /// Whether the number's highest bit is its sign.
     pub is_signed: bool,
 }
 
 /// The result of a join that aggregates.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PairTotals {
-    /// How many matches there are.
+    /// The number of matches.
     pub matches: u64,
-    /// Each aggregate; of one of no matches, nothing of meaning.
+    /// The value of each aggregate. Unspecified if there are no matches.
     pub values: Vec<i128>,
 }
 
@@ -61,7 +61,7 @@ impl PairTotals {
     }
 }
 
-/// As `join/arguments.cuh` has it.
+/// The layout of `join/arguments.cuh`.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct AggregateArguments {
@@ -75,10 +75,10 @@ pub(crate) struct AggregateArguments {
 }
 
 impl PairAggregate {
-    /// The most of them that kernels take.
+    /// The maximum number of aggregates of a kernel.
     pub const MOST: usize = MOST_AGGREGATES;
 
-    /// The sums of the values of either side, as they are: what the joins of the papers compute.
+    /// The sums of the values of both sides, which the papers' joins compute.
     pub const SUMS: [Self; 2] = [Self::sum_of(PairSide::Build), Self::sum_of(PairSide::Probe)];
 
     const fn sum_of(side: PairSide) -> Self {
@@ -101,7 +101,7 @@ impl PairAggregate {
         })
     }
 
-    /// The bits to turn for the largest of unsigned numbers to be what is looked for.
+    /// The bits to invert so that a maximum over unsigned numbers yields the aggregate.
     fn flip(&self) -> u64 {
         let sign = if self.is_signed { 1 << 63 } else { 0 };
         match self.function {
@@ -117,17 +117,18 @@ impl PairAggregate {
     }
 }
 
-/// Where kernels add what they find.
+/// The device memory that kernels accumulate results in.
 pub(super) struct Totals<'a> {
     aggregates: &'a [PairAggregate],
     words: DeviceBuffer,
 }
 
 impl<'a> Totals<'a> {
-    /// Of no matches.
+    /// Initializes the totals to no matches.
     ///
     /// # Errors
-    /// If the aggregates are more than kernels take or of bits that there are not, or there is no memory for 8 bytes for each.
+    /// If there are more aggregates than kernels take, an aggregate's bits are out of range, or 8 bytes of memory for each
+    /// are not available.
     pub(super) fn new(stream: &Stream, aggregates: &'a [PairAggregate]) -> Result<Self> {
         if aggregates.len() > MOST_AGGREGATES {
             let number = aggregates.len();
@@ -137,7 +138,7 @@ impl<'a> Totals<'a> {
         Ok(Self { aggregates, words })
     }
 
-    /// For kernels.
+    /// The output arguments for kernels.
     pub(super) fn output(&mut self) -> Result<JoinOutput> {
         let mut output = JoinOutput {
             totals: self.words.view_mut().address(),
@@ -150,7 +151,7 @@ impl<'a> Totals<'a> {
         Ok(output)
     }
 
-    /// What there is after what the stream has to do.
+    /// Waits for the stream and reads the totals.
     pub(super) fn read(&self, stream: &Stream) -> Result<PairTotals> {
         let words: Vec<u64> = self.words.read(stream, 1 + self.aggregates.len())?;
         let values = self.aggregates.iter().zip(&words[1..]).map(|(aggregate, word)| aggregate.value(*word));

@@ -1,4 +1,4 @@
-//! What kernels are given, as `join/arguments.cuh` has it.
+//! Kernel arguments of joins, with the layout of `join/arguments.cuh`.
 
 use overspill_machine::memory::{View, ViewMut};
 use overspill_machine::{Error, Result};
@@ -44,19 +44,19 @@ pub(crate) struct JoinOutput {
     pub aggregates: u64,
 }
 
-/// Where the values of a side come from.
+/// The source of a side's values.
 #[derive(Debug, Clone, Copy)]
 pub enum Values<'a> {
-    /// A column of 4 bytes each. As build values of 4-byte keys, the largest is reserved.
+    /// A column of 4-byte values. As build values with 4-byte keys, the largest value is reserved.
     Four(View<'a>),
-    /// A column of 8 bytes each. As build values, the largest is reserved.
+    /// A column of 8-byte values. As build values, the largest value is reserved.
     Eight(View<'a>),
-    /// The tuples' numbers, counted from here.
+    /// The tuples' numbers, starting at this one.
     RowIds(u64),
 }
 
 impl Values<'_> {
-    /// Those of `count` tuples from the `first` on.
+    /// The values of `count` tuples starting at tuple `first`.
     pub(super) fn slice(&self, first: u64, count: u64) -> Result<Self> {
         Ok(match self {
             Self::Four(view) => Self::Four(view.slice(first * 4, count * 4)?),
@@ -71,12 +71,12 @@ impl Values<'_> {
 pub struct JoinSide<'a> {
     /// The keys.
     pub keys: View<'a>,
-    /// A value for each.
+    /// A value for each key.
     pub values: Values<'a>,
 }
 
 impl JoinSide<'_> {
-    /// Checked, and as kernels take it.
+    /// Checks the side and converts it to kernel arguments.
     pub(super) fn arguments(&self, key: KeyWidth) -> Result<JoinInput> {
         let tuples = self.keys.bytes() / key.bytes();
         if self.keys.address() % key.bytes() != 0 {
@@ -96,7 +96,7 @@ impl JoinSide<'_> {
                 values.bytes()
             )));
         }
-        // Without tuples there may be no address, which would mean row ids.
+        // Without tuples the address may be 0, which would mean row ids.
         Ok(JoinInput { keys: self.keys.address(), values: values.address(), value_width: width, tuples, first_row_id })
     }
 }
@@ -107,7 +107,7 @@ impl JoinInput {
     }
 }
 
-/// Room for the result of a join that materializes: the value of either side of every match, 8 bytes each.
+/// The output of a join that materializes: the values of both sides of every match, 8 bytes each.
 #[derive(Debug)]
 pub struct Pairs<'a> {
     /// Values of the build side.
@@ -121,7 +121,7 @@ impl Pairs<'_> {
         self.build.bytes().min(self.probe.bytes()) / 8
     }
 
-    /// For a linear allocator whose counter lies at an address.
+    /// The output arguments for a linear allocator whose counter is at address `cursor`.
     pub(super) fn allocated_by(&self, cursor: u64) -> JoinOutput {
         JoinOutput {
             cursor,

@@ -1,5 +1,5 @@
-//! The slots of a table in CPU memory, as `hash_table/perfect.cuh`, `linear_probing.cuh` and `multi_value.cuh` lay them out, for
-//! the CPU's side of a join that both processors work on.
+//! The slots of a table in CPU memory, with the layout of `hash_table/perfect.cuh`, `linear_probing.cuh` and
+//! `multi_value.cuh`, for the CPU's part of a join that both processors work on.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -9,31 +9,31 @@ use super::host_threads::prefix_sum;
 use super::no_partitioning::TableKind;
 use crate::HashFunction;
 
-/// Marks an empty slot: no value of a build tuple may be this, nor the number of one.
+/// Marks an empty slot. No build tuple may have this value or this row number.
 const EMPTY: u64 = u64::MAX;
 
-/// As in `linear_probing.cuh`: longer walks are those of keys with many duplicates.
+/// Equals the limit in `linear_probing.cuh`. Only keys with many duplicates have longer walks.
 const LONGEST_WALK: usize = 256;
 
-/// Where the search for a key goes on; `None` if it is over.
+/// The position at which the search for a key continues, or `None` if the search has ended.
 pub type Place = Option<Position>;
 
-/// A place in a table.
+/// A position in a table.
 #[derive(Debug, Clone, Copy)]
 pub struct Position {
     at: usize,
-    /// In a multi-value table the end of the key's values, once its slot has been found; 0 before.
+    /// In a multi-value table, the end of the key's values once its slot has been found; 0 before.
     end: usize,
 }
 
-/// How slots of keys of 8 bytes are laid out.
+/// The layout of slots with 8-byte keys.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum SlotLayout {
-    /// A value for each key from the smallest on.
+    /// A value for each key, starting with the smallest.
     Perfect { smallest_key: u64 },
     /// 2^bits pairs of key and value.
     LinearProbing { bits: u32, hash: HashFunction },
-    /// Of each of 2^bits slots the tuple that claimed it; keys and values lie elsewhere.
+    /// 2^bits slots, each with the tuple that claimed it; keys and values are stored elsewhere.
     MultiValue { bits: u32, hash: HashFunction },
 }
 
@@ -46,12 +46,12 @@ impl SlotLayout {
         }
     }
 
-    /// The word that says whether the first slot of a key is taken, which is asked for from memory.
+    /// Prefetches the word that says whether the key's first slot is taken, and returns its position.
     #[inline]
     fn first<T>(self, key: u64, words: &[T]) -> Place {
         let at = match self {
             Self::Perfect { smallest_key } => usize::try_from(key.wrapping_sub(smallest_key)).ok()?,
-            // Tables have two slots at least, so that a bit is there.
+            // Tables have at least two slots, so `bits` is at least 1.
             Self::LinearProbing { bits, hash } => 2 * (hash.hash(key) >> (64 - bits)) as usize + 1,
             Self::MultiValue { bits, hash } => (hash.hash(key) >> (64 - bits)) as usize,
         };
@@ -60,17 +60,17 @@ impl SlotLayout {
     }
 }
 
-/// What a multi-value table has beside the tuples that claimed its slots.
+/// The arrays of a multi-value table other than the claims.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lists<'a> {
-    /// The key of each slot that is claimed.
+    /// The key of each claimed slot.
     pub keys: &'a [u64],
-    /// Where its values start; one more than there are slots.
+    /// The start of each slot's values; one entry more than there are slots.
     pub starts: &'a [u64],
     pub values: &'a [u64],
 }
 
-/// A table that is read: both kinds of processors may do so at the same time.
+/// A read-only view of a table. The CPU and the GPU may read it at the same time.
 #[derive(Debug, Clone, Copy)]
 pub struct HostSlots<'a> {
     layout: SlotLayout,
@@ -83,13 +83,14 @@ impl<'a> HostSlots<'a> {
         Self { layout, words, lists }
     }
 
-    /// Where the search for a key begins, which is asked for from memory now.
+    /// The position at which the search for a key begins. Prefetches it.
     #[inline]
     pub fn first(&self, key: u64) -> Place {
         self.layout.first(key, self.words)
     }
 
-    /// The next value of a key, and where the search goes on after it. `O(1)` expected; with duplicates that of the walk.
+    /// Returns the next value of a key and the position at which the search continues. `O(1)` expected; with duplicates the
+    /// length of the walk.
     #[inline]
     pub fn next(&self, key: u64, place: Place) -> Option<(u64, Place)> {
         let Position { mut at, end } = place?;
@@ -98,7 +99,7 @@ impl<'a> HostSlots<'a> {
                 let value = *self.words.get(at)?;
                 (value != EMPTY).then_some((value, None))
             }
-            // At least half of the slots are empty.
+            // The loop ends, as at least half of the slots are empty.
             SlotLayout::LinearProbing { .. } => loop {
                 let value = *self.words.get(at)?;
                 if value == EMPTY {
@@ -118,7 +119,7 @@ impl<'a> HostSlots<'a> {
         }
     }
 
-    /// The values of a key that is searched for from a slot on.
+    /// The range of a key's values, searching from slot `slot`.
     fn list(&self, key: u64, mut slot: usize) -> Option<Position> {
         let Lists { keys, starts, .. } = self.lists;
         while *self.words.get(slot)? != EMPTY {
@@ -131,7 +132,7 @@ impl<'a> HostSlots<'a> {
     }
 }
 
-/// A table that threads of the CPU fill, with the kernels of a device or without.
+/// A table that CPU threads fill, alone or together with the kernels of a device.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedSlots<'a> {
     layout: SlotLayout,
@@ -143,16 +144,16 @@ impl<'a> SharedSlots<'a> {
         Self { layout, words }
     }
 
-    /// Where the search for a slot begins, which is asked for from memory now.
+    /// The position at which the search for a slot begins. Prefetches it.
     #[inline]
     pub fn first(&self, key: u64) -> Place {
         self.layout.first(key, self.words)
     }
 
-    /// Puts a tuple in from that place on; false if the table cannot take it, as [`super::HashTable::build`] says.
+    /// Inserts a tuple, searching from `place`. Returns false if the table cannot take it (see [`super::HashTable::build`]).
     #[inline]
     pub fn insert(&self, key: u64, value: u64, place: Place) -> bool {
-        // Nobody reads a slot before all have been filled, and whoever does has waited for those who fill them.
+        // Relaxed ordering suffices: slots are read only after the reader has waited for all threads that fill them.
         let claim =
             |slot: &AtomicU64| slot.compare_exchange(EMPTY, value, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         let Some(Position { mut at, .. }) = place else { return false };
@@ -174,8 +175,8 @@ impl<'a> SharedSlots<'a> {
     }
 }
 
-/// A multi-value table that threads of the CPU fill: all tuples are counted, then [`SharedLists::place`] is called once, and
-/// all tuples are filled in.
+/// A multi-value table that CPU threads fill in three steps: count all tuples, call [`SharedLists::place`] once, and fill in
+/// all tuples.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedLists<'a> {
     pub(super) layout: SlotLayout,
@@ -187,13 +188,13 @@ pub struct SharedLists<'a> {
 }
 
 impl SharedLists<'_> {
-    /// Where the search for a slot begins, which is asked for from memory now.
+    /// The position at which the search for a slot begins. Prefetches it.
     #[inline]
     pub fn first(&self, key: u64) -> Place {
         self.layout.first(key, self.claims)
     }
 
-    /// Counts a tuple of a side that has these keys, the `row`-th, searching from a place on.
+    /// Counts the tuple at index `row` of `keys`, searching from `place`.
     ///
     /// # Panics
     /// If there are more tuples than the table was made for.
@@ -205,7 +206,8 @@ impl SharedLists<'_> {
             let claimed = self.claims[slot].compare_exchange(EMPTY, row as u64, Ordering::Relaxed, Ordering::Relaxed);
             match claimed {
                 Ok(_) => self.keys[slot].store(key, Ordering::Relaxed),
-                // The key that stands in the slot may not be there yet; that of the tuple is.
+                // The claiming thread may not have stored the slot's key yet, so compare with the claiming tuple's key in
+                // `keys`.
                 Err(other) if keys[other as usize] != key => {
                     slot = (slot + 1) % self.claims.len();
                     continue;
@@ -218,12 +220,12 @@ impl SharedLists<'_> {
         panic!("a hash table has more slots than tuples");
     }
 
-    /// Gives the values of each slot a place, on so many threads, once all tuples have been counted. `O(slots)`.
+    /// Computes where each slot's values start, on `threads` threads. Call it after all tuples have been counted. `O(slots)`.
     pub fn place(&self, threads: usize) {
         prefix_sum(self.starts, threads);
     }
 
-    /// Fills a tuple in that was counted, searching from a place on.
+    /// Stores the value of a counted tuple, searching from `place`.
     #[inline]
     pub fn fill(&self, key: u64, value: u64, place: Place) {
         let Some(Position { at: mut slot, .. }) = place else { return };

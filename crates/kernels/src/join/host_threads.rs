@@ -1,21 +1,22 @@
-//! What threads of the CPU do together to a table in CPU memory before and between taking its tuples in: tables of GBs would keep
-//! one thread busy for as long as all of them take for the tuples.
+//! Parallel steps on a table in CPU memory before and between inserting its tuples. For a table of gigabytes, one thread
+//! would take as long for such a step as all threads take for the tuples.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Less memory is not worth a thread. Parts are a multiple of it, so that no two threads touch the same huge page first.
+/// Memory below this size is not worth another thread. Parts are a multiple of it, so that no two threads touch the same huge
+/// page first.
 const PART: usize = 4 << 20;
 
-/// Numbers of 8 bytes that a core's cache has beside other things.
+/// 8-byte numbers that fit into a core's cache beside other data.
 const BLOCK: usize = 1 << 15;
 
-/// So often a thread looks for the one before it, before it lets others run: usually that is at its end.
+/// Spins before a waiting thread yields. A thread usually waits this long only at the end.
 const SPINS: u32 = 1 << 10;
 
-/// Does the work of each task on a thread of its own, the first on that of the caller.
+/// Runs each task on its own thread, the first on the caller's thread.
 fn on_threads<T: Send>(mut tasks: impl Iterator<Item = T>, work: impl Fn(T) + Sync) {
     let work = &work;
-    // A panic of any thread is the caller's when all have ended.
+    // The scope waits for all threads, and passes the panic of any thread on to the caller.
     std::thread::scope(|scope| {
         let own = tasks.next();
         for task in tasks {
@@ -27,16 +28,16 @@ fn on_threads<T: Send>(mut tasks: impl Iterator<Item = T>, work: impl Fn(T) + Sy
     });
 }
 
-/// Sets every byte, on so many threads at most.
+/// Sets every byte to `byte`, on at most `threads` threads.
 pub(super) fn fill(memory: &mut [u8], byte: u8, threads: usize) {
     let part = memory.len().div_ceil(threads.max(1)).next_multiple_of(PART).max(PART);
     on_threads(memory.chunks_mut(part), |part| part.fill(byte));
 }
 
-/// Replaces each number by the sum of those before it, on so many threads at most.
+/// Replaces each number by the sum of the numbers before it, on at most `threads` threads.
 ///
-/// Threads take blocks in their order, add a block up, wait for the sum of the blocks before it, and go over the block again,
-/// which is in their cache: memory is read once and written once, as by one thread.
+/// Threads take blocks in order. A thread sums its block, waits for the sum of all earlier blocks, and passes over its block
+/// again, which is then in its cache. Memory is read once and written once, as with one thread.
 pub(super) fn prefix_sum(numbers: &[AtomicU64], threads: usize) {
     let threads = threads.min(numbers.len() / BLOCK).max(1);
     let (taken, done, sum) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicU64::new(0));
@@ -45,7 +46,7 @@ pub(super) fn prefix_sum(numbers: &[AtomicU64], threads: usize) {
             let number = taken.fetch_add(1, Ordering::Relaxed);
             let Some(block) = numbers.chunks(BLOCK).nth(number) else { break };
             let of_block = block.iter().map(|number| number.load(Ordering::Relaxed)).sum::<u64>();
-            // Whoever has the block before is at work on it.
+            // Another thread is working on the preceding block.
             let mut waited = 0u32;
             while done.load(Ordering::Acquire) != number {
                 waited += 1;
@@ -67,7 +68,7 @@ pub(super) fn prefix_sum(numbers: &[AtomicU64], threads: usize) {
 mod tests {
     use super::*;
 
-    /// Some of one part, of parts that are not whole, and of nothing.
+    /// Lengths of no part, one part, and several parts with an incomplete one.
     const LENGTHS: [usize; 5] = [0, 1, PART, 2 * PART + 1, 5 * PART - 3];
 
     #[test]

@@ -1,4 +1,4 @@
-//! Tables that all blocks build and probe (paper 2, section 2.1).
+//! Hash tables that all blocks build and probe together (paper 2, section 2.1).
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -15,34 +15,34 @@ use super::host_slots::{HostSlots, Lists, SharedLists, SharedSlots, SlotLayout};
 use super::slots::{Slots, TablePlacement, TableShares};
 use crate::{HashFunction, Kernels, KeyWidth, PrefixSum};
 
-/// Enough of them to hide latency; each takes tuples until there are none.
+/// Enough threads to hide latency. Each takes tuples until none are left.
 const THREADS: u32 = 256;
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
-/// Each byte of an empty slot.
+/// The value of each byte of an empty slot.
 const EMPTY: u8 = 0xFF;
 
-/// Which table.
+/// The kind of a hash table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableKind {
-    /// For unique keys from `smallest_key` on, `slots` of them at most.
+    /// For at most `slots` unique keys starting at `smallest_key`.
     Perfect {
         /// The key of the first slot.
         smallest_key: u64,
-        /// How many keys the range has.
+        /// The number of keys in the range.
         slots: u64,
     },
     /// Open addressing, at most half full.
     LinearProbing,
-    /// Each key once, with its values side by side.
+    /// Stores each key once, with its values contiguous.
     MultiValue,
 }
 
 impl TableKind {
-    /// Bytes of the arrays of a table for so many tuples: slots, and of a multi-value table claims, keys, starts, how
-    /// many values are filled in, and values. All are multiples of 8.
+    /// Bytes of the arrays of a table for `capacity` tuples: slots, and for a multi-value table claims, keys, starts, counts
+    /// of the values filled in, and values. All are multiples of 8.
     fn arrays(self, key: KeyWidth, capacity: u64) -> Result<[u64; 6]> {
         let slot_count = slot_count(capacity)?;
-        // A range of keys may be as wide as keys are: a product that wraps would be a small buffer for a large table.
+        // A key range may be as wide as the key type. An overflowing product would give a large table a small buffer.
         let bytes_of = |count: u64, width: u64| {
             let bytes = count.checked_mul(width);
             bytes.ok_or_else(|| Error::Invalid(format!("a hash table of {count} slots of {width} bytes")))
@@ -72,13 +72,13 @@ impl TableKind {
     }
 }
 
-/// The kernels of a kind of table. They are loaded with it: loading waits for kernels that run, and so would put others that
-/// should run together one after the other.
+/// The kernels of a kind of table. They are loaded when the table is created: loading waits for running kernels, and would
+/// serialize kernels that should run concurrently.
 #[derive(Debug, Clone)]
 struct TableKernels {
     kernels: Kernels,
     build: Function,
-    /// The second pass of building a multi-value table.
+    /// The second pass that builds a multi-value table.
     fill: Option<Function>,
     aggregate: Function,
     allocate: Function,
@@ -111,7 +111,7 @@ impl TableKernels {
     }
 }
 
-/// Slots of a table for so many tuples, of kinds that have a number of them.
+/// Slots of a table for `capacity` tuples, for kinds that size their slots by the capacity.
 fn slot_count(capacity: u64) -> Result<u64> {
     let count = capacity.max(1).checked_mul(2).and_then(u64::checked_next_power_of_two);
     count.ok_or_else(|| Error::Invalid(format!("a hash table of {capacity} tuples")))
@@ -120,7 +120,7 @@ fn slot_count(capacity: u64) -> Result<u64> {
 /// A hash table.
 #[derive(Debug)]
 pub struct HashTable {
-    /// The kernels on each device that reaches the table.
+    /// The kernels for each device that can access the table.
     devices: Vec<TableKernels>,
     kind: TableKind,
     key: KeyWidth,
@@ -136,12 +136,12 @@ pub struct HashTable {
 }
 
 impl HashTable {
-    /// An empty table for at most `capacity` tuples. It takes 8 bytes for each key of the range (perfect); 8 or 16 for each
-    /// slot of twice the capacity, rounded up to a power of two (linear probing, keys of 4 or 8 bytes); or for each such slot 20
-    /// and a key, and 8 for each tuple (multi-value).
+    /// Creates an empty table for at most `capacity` tuples. A perfect table takes 8 bytes per key of the range. The other
+    /// kinds have twice `capacity` slots, rounded up to a power of two: linear probing takes 8 or 16 bytes per slot, for keys
+    /// of 4 or 8 bytes; multi-value takes 20 bytes and a key per slot, and 8 bytes per tuple.
     ///
     /// # Errors
-    /// If there is no memory for it, or no range of addresses over two memories.
+    /// Arrays that are empty for this kind, and arrays that only kernels use, are allocated on the device.
     pub fn new(
         kernels: &Kernels,
         kind: TableKind,
@@ -164,12 +164,12 @@ impl HashTable {
         Self::of(std::slice::from_ref(kernels), kind, key, capacity, hash, slots, lists)
     }
 
-    /// An empty table for at most `capacity` tuples in the memory of several devices, page by page, and what they have
-    /// no room for in CPU memory (paper 2, section 6.3). Kernels of all of them look tuples up, each by streams of its
-    /// own device. It takes [`HashTable::bytes`].
+    /// Creates an empty table for at most `capacity` tuples, with its pages interleaved over the memory of several devices.
+    /// Pages that do not fit there lie in CPU memory (paper 2, section 6.3). Kernels of all these devices can probe it, each
+    /// on streams of its own device. It takes [`HashTable::bytes`].
     ///
     /// # Errors
-    /// If there is no memory for it, a device does not reach that of another, or the driver lacks virtual memory
+    /// If memory is not available, a device cannot access the memory of another, or the driver lacks virtual memory
     /// management.
     pub fn interleaved(
         kernels: &[Kernels],
@@ -184,10 +184,10 @@ impl HashTable {
         Self::of(kernels, kind, key, capacity, hash, slots, lists)
     }
 
-    /// Bytes of all arrays of a table for so many tuples.
+    /// Bytes of all arrays of a table for `capacity` tuples.
     ///
     /// # Errors
-    /// If no table can have so many.
+    /// If the size of such a table overflows.
     pub fn bytes(kind: TableKind, key: KeyWidth, capacity: u64) -> Result<u64> {
         let arrays = kind.arrays(key, capacity)?;
         let bytes = arrays.into_iter().try_fold(0u64, u64::checked_add);
@@ -208,17 +208,17 @@ impl HashTable {
         Ok(Self { devices, kind, key, capacity, bits, hash, slots, claims, slot_keys, starts, filled, values })
     }
 
-    /// The kernels on a device.
+    /// The kernels for a device.
     fn on(&self, device: &Device) -> Result<&TableKernels> {
         let found = self.devices.iter().find(|on| on.kernels.device().ordinal() == device.ordinal());
         found.ok_or_else(|| Error::Invalid(format!("a hash table that GPU {} does not reach", device.ordinal())))
     }
 
-    /// Fills the table with the build side, and waits for it. What was in it before is gone.
+    /// Fills the table with the build side and waits for completion. Earlier content is discarded.
     ///
-    /// Returns how many tuples it could not take: for perfect hashing those whose key is there already or out of range, for linear
-    /// probing those of keys with hundreds of duplicates. If there are any, the table must not be probed: another kind is
-    /// needed.
+    /// Returns the number of tuples that the table could not take: for perfect hashing, tuples whose key is already present
+    /// or out of range; for linear probing, tuples of keys with hundreds of duplicates. If there are any, the table must not
+    /// be probed, and another kind is needed.
     ///
     /// # Errors
     /// If there are more tuples than the capacity, or the device fails.
@@ -237,7 +237,7 @@ impl HashTable {
         let on = self.on(stream.device())?.clone();
         let shape = on.shape();
         let with = Arguments::default();
-        // SAFETY: the parameters are the kernel's own; the table was made for as many tuples; everything borrowed outlives the
+        // SAFETY: the parameters match the kernel; the table was sized for this many tuples; all borrowed memory outlives the
         // stream's work, which is waited for here, also after an error.
         let launched = unsafe { on.build.launch(stream, shape, with.with(&input).with(&table).with(&place)) };
         stream.synchronize().and(launched)?;
@@ -252,12 +252,12 @@ impl HashTable {
         Ok(refused.read::<u64>(stream, 1)?[0])
     }
 
-    /// Begins to fill a table by kernels of all devices that reach it, at the same time: one for each, in their order.
-    /// Their links must have native atomics ([`overspill_machine::driver::PeerAccess`]), and those to the CPU as well
-    /// if pages of the table lie there. What was in it before is gone.
+    /// Begins to fill a table by the kernels of all devices that can access it at the same time. Returns a kernel for each
+    /// device, in their order. Their links must have native atomics ([`overspill_machine::driver::PeerAccess`]), and so must
+    /// the links to the CPU if pages of the table lie in CPU memory. Earlier content is discarded.
     ///
     /// # Errors
-    /// If it is a multi-value table, whose tuples one device counts and then fills in, or its keys are not of 8 bytes.
+    /// If the table is multi-value, as one device counts its tuples and then fills them in, or its keys are not 8 bytes wide.
     pub fn build_by_all(&mut self, stream: &Stream) -> Result<Vec<BuildKernel<'_>>> {
         self.slot_layout()?;
         if self.kind == TableKind::MultiValue {
@@ -269,11 +269,11 @@ impl HashTable {
         self.devices.iter().map(|on| BuildKernel::load(on, self.kind, self.key, arguments)).collect()
     }
 
-    /// Begins to fill a table in CPU memory, by the CPU and, where the link has system-wide atomics, by kernels at the same time
-    /// (paper 2, section 6.2). What was in it before is gone, which so many threads see to.
+    /// Begins to fill a table in CPU memory by the CPU and, if the link has system-wide atomics, by kernels at the same time
+    /// (paper 2, section 6.2). Clears the earlier content with `threads` threads.
     ///
     /// # Errors
-    /// If the table is not in CPU memory, or of a width of keys that the CPU does not know.
+    /// If the table is not in CPU memory, or the CPU does not support its key width.
     pub fn build_shared(&mut self, threads: usize) -> Result<SharedBuild<'_>> {
         let layout = self.slot_layout()?;
         if self.kind == TableKind::MultiValue {
@@ -294,10 +294,10 @@ impl HashTable {
         Ok(SharedBuild::Slots(slots, kernel))
     }
 
-    /// The slots of a table in CPU memory, for lookups by the CPU.
+    /// The slots of a table in CPU memory, for probing by the CPU.
     ///
     /// # Errors
-    /// If the table is not in CPU memory, or of a width of keys that the CPU does not know.
+    /// If the table is not in CPU memory, or the CPU does not support its key width.
     pub fn host_slots(&self) -> Result<HostSlots<'_>> {
         let layout = self.slot_layout()?;
         Ok(match self.kind {
@@ -313,10 +313,10 @@ impl HashTable {
         })
     }
 
-    /// Copies a table in GPU memory to `words`, as long as [`HashTable::words`] says, and waits for it.
+    /// Copies a table in GPU memory to `words`, which holds [`HashTable::words`] words, and waits for completion.
     ///
     /// # Errors
-    /// If the table is elsewhere, there is no room for it, or the device fails.
+    /// If the table is not in GPU memory, `words` is too short, or the device fails.
     pub fn copy_to_host(&self, stream: &Stream, words: &mut [u64]) -> Result<()> {
         let mut rest = words;
         for (array, length) in self.arrays() {
@@ -336,15 +336,15 @@ impl HashTable {
         Ok(())
     }
 
-    /// Words of 8 bytes that a copy for the CPU has.
+    /// The number of 8-byte words of a copy for the CPU.
     pub fn words(&self) -> u64 {
         self.arrays().into_iter().map(|(_, length)| length).sum()
     }
 
-    /// A copy made by [`HashTable::copy_to_host`], for lookups by the CPU.
+    /// The slots in a copy made by [`HashTable::copy_to_host`], for probing by the CPU.
     ///
     /// # Errors
-    /// If the table is of a width of keys that the CPU does not know, or the copy is too short.
+    /// If the CPU does not support the table's key width, or the copy is too short.
     pub fn slots_in<'a>(&self, copy: &'a [u64]) -> Result<HostSlots<'a>> {
         let mut parts: [&[u64]; 4] = [&[]; 4];
         let mut rest = copy;
@@ -356,7 +356,7 @@ impl HashTable {
         Ok(HostSlots::new(self.slot_layout()?, slots, Lists { keys, starts, values }))
     }
 
-    /// What lookups read, with the words of each: slots, or claims, keys, starts and values.
+    /// The arrays that probing reads, with the number of words of each: slots, or claims, keys, starts and values.
     fn arrays(&self) -> Vec<(&Slots, u64)> {
         let slot_count = 1 << self.bits;
         match self.kind {
@@ -379,10 +379,11 @@ impl HashTable {
         Ok(SlotLayout::new(self.kind, self.bits, self.hash))
     }
 
-    /// Joins and aggregates, without writing pairs.
+    /// Joins and aggregates without writing pairs.
     ///
     /// # Errors
-    /// If the aggregates are more than [`PairAggregate::MOST`], or the device fails or has no memory for 8 bytes for each.
+    /// If there are more aggregates than [`PairAggregate::MOST`], the device fails, or 8 bytes of its memory for each are not
+    /// available.
     pub fn probe_aggregate(
         &self,
         stream: &Stream,
@@ -394,11 +395,12 @@ impl HashTable {
         totals.read(stream)
     }
 
-    /// The same for keys that lie in CPU memory and come by a transfer method: those in `part` of the source, in bytes. The
-    /// tuples' values lie where kernels read them, from the first of the source on.
+    /// As [`HashTable::probe_aggregate`], for keys in CPU memory that a transfer method brings to the GPU: the keys in the
+    /// byte range `part` of the source. Kernels can read the tuples' values, which start with the source's first tuple.
     ///
     /// # Errors
-    /// If the method cannot read the source, the part is no keys, there are fewer values, or as [`HashTable::probe_aggregate`].
+    /// If the method cannot read the source, the part does not hold whole keys, there are fewer values than keys, or as
+    /// [`HashTable::probe_aggregate`].
     pub fn probe_aggregate_transferred(
         &self,
         pipeline: &mut TransferPipeline,
@@ -414,8 +416,8 @@ impl HashTable {
         totals.read(&stream)
     }
 
-    /// Joins and writes pairs in any order, in one pass over the probe side. Returns how many matches there are; if that is more
-    /// than there is room for, the rest was not written, and the join must be repeated with more room.
+    /// Joins and writes pairs in any order, in one pass over the probe side. Returns the number of matches. If they exceed
+    /// the capacity of `pairs`, the remaining pairs were not written, and the join must be repeated with more room.
     ///
     /// # Errors
     /// If the device fails.
@@ -426,11 +428,11 @@ impl HashTable {
         Ok(cursor.read::<u64>(stream, 1)?[0])
     }
 
-    /// As [`HashTable::probe_allocate`], for keys that lie in CPU memory and come by a transfer method: those in `part` of the
-    /// source, in bytes. A tuple's value is its number, of which the first in the source is 0.
+    /// As [`HashTable::probe_allocate`], for keys in CPU memory that a transfer method brings to the GPU: the keys in the
+    /// byte range `part` of the source. A tuple's value is its number in the source, starting with 0.
     ///
     /// # Errors
-    /// If the method cannot read the source, the part is no keys, or the device fails.
+    /// If the method cannot read the source, the part does not hold whole keys, or the device fails.
     pub fn probe_transferred(
         &self,
         pipeline: &mut TransferPipeline,
@@ -445,7 +447,7 @@ impl HashTable {
         Ok(cursor.read::<u64>(&cursor_stream, 1)?[0])
     }
 
-    /// Probes with keys that come by a transfer method, whose values lie where kernels read them.
+    /// Probes with keys that a transfer method brings to the GPU, and values that kernels can read.
     fn probe_part(
         &self,
         pipeline: &mut TransferPipeline,
@@ -465,14 +467,14 @@ impl HashTable {
             let values = values.slice(offset / width, view.bytes() / width)?;
             let input = JoinSide { keys: view, values }.arguments(self.key)?;
             let arguments = Arguments::default().with(&input).with(&table).with(&output);
-            // SAFETY: the parameters are the kernel's own; what they lead to is borrowed or owned by the caller until the pipeline
-            // ends, which waits for its streams, also after an error.
+            // SAFETY: the parameters match the kernel; the memory they refer to is borrowed or owned by the caller until the
+            // pipeline ends, which waits for its streams, also after an error.
             unsafe { kernel(on).launch(stream, on.shape(), arguments) }
         })
     }
 
-    /// Joins twice: first it counts matches, then `room` is asked for memory for just so many pairs, and they are written.
-    /// Returns how many.
+    /// Joins in two passes. The first counts the matches, then `room` provides memory for exactly that many pairs, and the
+    /// second writes them. Returns the number of matches.
     ///
     /// # Errors
     /// Whatever `room` returns, or if the device fails.
@@ -512,8 +514,8 @@ impl HashTable {
         let input: JoinInput = side.arguments(self.key)?;
         let table = self.arguments()?;
         let on = self.on(stream.device())?;
-        // SAFETY: the parameters are the kernel's own; what they lead to is borrowed or owned by the caller until the stream's
-        // work is waited for here, also after an error.
+        // SAFETY: the parameters match the kernel; the memory they refer to is borrowed or owned by the caller until the
+        // stream's work ends, which is waited for here, also after an error.
         let launched = unsafe {
             kernel(on).launch(stream, on.shape(), Arguments::default().with(&input).with(&table).with(&output))
         };
@@ -540,23 +542,23 @@ impl HashTable {
     }
 }
 
-/// A table in CPU memory that is being filled.
+/// A table in CPU memory during its build.
 #[derive(Debug)]
 pub enum SharedBuild<'a> {
-    /// By any number of threads, and by kernels where the link has system-wide atomics.
+    /// Filled by any number of threads, and by kernels where the link has system-wide atomics.
     Slots(SharedSlots<'a>, Option<BuildKernel<'a>>),
-    /// Values that lie side by side, by threads of the CPU alone.
+    /// Contiguous values of a multi-value table, filled by CPU threads only.
     Lists(SharedLists<'a>),
 }
 
-/// A kernel that fills a table while kernels of other devices, or threads of the CPU, may do so as well.
+/// A kernel that fills a table while kernels of other devices or CPU threads may fill it as well.
 #[derive(Debug)]
 pub struct BuildKernel<'a> {
     kernel: Function,
     arguments: HashTableArguments,
     shape: LaunchShape,
     key: KeyWidth,
-    /// The table that it writes.
+    /// Borrows the table that the kernel writes.
     table: PhantomData<&'a HashTable>,
 }
 
@@ -566,18 +568,19 @@ impl BuildKernel<'_> {
         Ok(Self { kernel, arguments, shape: on.shape(), key, table: PhantomData })
     }
 
-    /// Fills tuples into the table, and waits for it. Returns how many it could not take, as [`HashTable::build`] does.
+    /// Inserts tuples into the table and waits for completion. Returns the number that it could not take, as
+    /// [`HashTable::build`] does.
     ///
     /// # Errors
-    /// If the device fails; how many of the tuples are in the table is then unknown.
+    /// If the device fails. The number of tuples inserted is then unknown.
     pub fn insert(&self, stream: &Stream, side: &JoinSide<'_>) -> Result<u64> {
         let input = side.arguments(self.key)?;
         let mut refused = DeviceBuffer::from_slice(stream, &[0u64])?;
         let place = refused.view_mut().address();
         let arguments = Arguments::default().with(&input).with(&self.arguments).with(&place);
-        // SAFETY: the parameters are the kernel's own. It writes slots of the table, which this value borrows and which
-        // nobody reads meanwhile: others claim them as it does, by atomic operations of the whole system. What is
-        // borrowed outlives the stream's work, which is waited for here, also after an error.
+        // SAFETY: the parameters match the kernel. It writes slots of the table, which this value borrows. No one reads them
+        // meanwhile, and other writers claim them by system-wide atomic operations, as this kernel does. Borrowed memory
+        // outlives the stream's work, which is waited for here, also after an error.
         let launched = unsafe { self.kernel.launch(stream, self.shape, arguments) };
         stream.synchronize().and(launched)?;
         Ok(refused.read::<u64>(stream, 1)?[0])

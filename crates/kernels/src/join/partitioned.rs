@@ -1,4 +1,4 @@
-//! The join of pairs of partitions in scratchpad memory (paper 1, section 5.1).
+//! Joins pairs of partitions in scratchpad memory (paper 1, section 5.1).
 
 use overspill_machine::driver::{Arguments, Function, Stream};
 use overspill_machine::memory::DeviceBuffer;
@@ -8,7 +8,7 @@ use super::aggregates::{PairAggregate, PairTotals, Totals};
 use super::arguments::{JoinOutput, JoinSide, Pairs};
 use crate::{Kernels, KeyWidth, Radix};
 
-/// As `join/scheduler.cuh` has it.
+/// The layout of `join/scheduler.cuh`.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct JoinTask {
@@ -19,25 +19,25 @@ pub(crate) struct JoinTask {
 }
 
 const THREADS: u32 = 512;
-/// Two, so that one probes while the other builds.
+/// Two blocks, so that one probes while the other builds.
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 2;
-/// Of the block that writes the tasks.
+/// Threads of the block that writes the tasks.
 const SCHEDULER_THREADS: u32 = 256;
-/// Bytes of scratchpad memory that the driver takes of a multiprocessor for each block, from compute capability 8.0 on.
+/// Bytes of scratchpad memory that the driver reserves for each block, from compute capability 8.0 on.
 const DRIVER_SCRATCHPAD: u64 = 1 << 10;
-/// As `kBuckets` and `kBucketBits` have it.
+/// Equals `kBuckets` and `kBucketBits`.
 const BUCKETS: u64 = 2048;
 const BUCKET_BITS: u32 = 11;
-/// Tuples of the probe side that a block takes at a time: a skewed partition is shared, and building again is cheap beside
-/// probing this many.
+/// Probe tuples that a block takes at a time. Several blocks share a skewed partition; rebuilding its table for each piece is
+/// cheap compared to probing this many tuples.
 const PIECE: u64 = 64 << 10;
 
 /// One side of a join, partitioned.
 #[derive(Debug, Clone, Copy)]
 pub struct PartitionedSide<'a> {
-    /// Its columns.
+    /// The columns.
     pub side: JoinSide<'a>,
-    /// Where each partition starts, and how many tuples it has.
+    /// The start and the number of tuples of each partition.
     pub partitions: &'a [(u64, u64)],
 }
 
@@ -49,17 +49,17 @@ pub struct PartitionedJoin {
     radix: Radix,
     capacity: u32,
     scratchpad: u64,
-    /// Loaded beforehand: loading waits for kernels that run.
+    /// Loaded in advance, as loading waits for running kernels.
     schedule: Function,
     aggregate: Function,
     allocate: Function,
 }
 
 impl PartitionedJoin {
-    /// For partitions made by `radix`, whose bits, and those it skips, all keys of a partition share.
+    /// Creates a join for partitions made by `radix`. All keys of a partition share its bits and the bits that it skips.
     ///
     /// # Errors
-    /// If the hash has no bits left for buckets, or the scratchpad is too small for those.
+    /// If the hash has no bits left for the buckets, or the scratchpad is too small for the buckets.
     pub fn new(kernels: &Kernels, key: KeyWidth, radix: Radix) -> Result<Self> {
         if radix.shift() + radix.bits() + BUCKET_BITS > 64 {
             return Err(Error::Invalid(format!(
@@ -96,16 +96,16 @@ impl PartitionedJoin {
         })
     }
 
-    /// Tuples of a build partition that fit the scratchpad. Larger partitions are joined in pieces of it, each against the
-    /// whole of the probe partition.
+    /// The number of build tuples that fit the scratchpad. Larger partitions are joined in pieces of this size, each against
+    /// the whole probe partition.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// Joins and aggregates, without writing pairs.
+    /// Joins and aggregates without writing pairs.
     ///
     /// # Errors
-    /// If the sides do not fit the partitions, the aggregates are more than [`PairAggregate::MOST`], or the device fails.
+    /// If the sides do not fit the partitions, there are more aggregates than [`PairAggregate::MOST`], or the device fails.
     pub fn aggregate(
         &self,
         stream: &Stream,
@@ -118,8 +118,8 @@ impl PartitionedJoin {
         totals.read(stream)
     }
 
-    /// Joins and writes pairs in any order. Returns how many matches there are; if that is more than there is room for, the
-    /// rest was not written, and the join must be repeated with more room.
+    /// Joins and writes pairs in any order. Returns the number of matches. If they exceed the capacity of the output, the
+    /// remaining pairs were not written, and the join must be repeated with more room.
     ///
     /// # Errors
     /// As [`PartitionedJoin::aggregate`].
@@ -168,7 +168,7 @@ impl PartitionedJoin {
         let (probe_starts, probe_totals) = (starts(probe.partitions)?, totals(probe.partitions)?);
         let most_tasks: u64 = probe.partitions.iter().map(|(_, count)| count.div_ceil(PIECE)).sum();
         let mut tasks = DeviceBuffer::new(device, most_tasks.max(1) * size_of::<JoinTask>() as u64)?;
-        // How many tasks there are, and how many have been drawn.
+        // The number of tasks, and the number of tasks taken.
         let mut counters = DeviceBuffer::from_slice(stream, &[0u64; 2])?;
         let addresses =
             [&build_starts, &build_totals, &probe_starts, &probe_totals].map(|buffer| buffer.view().address());
@@ -199,8 +199,8 @@ impl PartitionedJoin {
             .with(&hash)
             .with(&shared_bits)
             .with(&output);
-        // SAFETY: the parameters are those of the kernels, the partitions lie within their sides, and the tasks within their
-        // buffer; everything borrowed or owned here outlives the stream's work, which is waited for, also after an error.
+        // SAFETY: the parameters match the kernels, the partitions lie within their sides, and the tasks within their buffer;
+        // all memory borrowed or owned here outlives the stream's work, which is waited for, also after an error.
         let launched = unsafe {
             self.schedule
                 .launch(stream, share.shape(1, SCHEDULER_THREADS, 0), scheduling)

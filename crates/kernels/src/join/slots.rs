@@ -1,4 +1,4 @@
-//! Where the arrays of a table lie.
+//! Placement of the arrays of a table.
 
 use std::sync::Arc;
 
@@ -10,23 +10,24 @@ use overspill_machine::{Error, Result};
 
 use super::host_threads::fill;
 
-/// Of a table that spans several memories.
+/// The stripe size of a table that spans several memories.
 const STRIPE: u64 = 2 << 20;
-/// Of smaller arrays in CPU memory huge pages would be a waste.
+/// Smaller arrays in CPU memory use small pages, as huge pages would waste memory.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Where the slots of a table lie. What else a multi-value table has lies in GPU memory.
+/// The placement of a table. A multi-value table supports only GPU memory and `Host`; with `Spanning` all of it lies in GPU
+/// memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TablePlacement {
     /// In GPU memory.
     Device,
-    /// In GPU memory as far as it goes, and then in the CPU's: the hybrid hash table of paper 2, section 5.3. Kernels
-    /// see one range of addresses, which takes virtual memory management ([`Mapping::Contiguous`]) unless one memory
-    /// holds all.
+    /// In GPU memory up to a limit, and in CPU memory beyond it: the hybrid hash table of paper 2, section 5.3. Kernels see
+    /// one address range, which requires virtual memory management ([`Mapping::Contiguous`]) unless one memory holds the
+    /// whole table.
     Spanning {
-        /// Bytes of GPU memory for it.
+        /// Bytes of GPU memory for the table.
         device_bytes: u64,
-        /// The NUMA node of the rest, that which is nearest the GPU.
+        /// The NUMA node for the remainder, nearest to the GPU.
         node: u32,
         /// Whether the driver maps CPU pages.
         mapping: Mapping,
@@ -35,13 +36,13 @@ pub enum TablePlacement {
     Host,
 }
 
-/// The parts of a table that lie in the memory of several devices. What is left lies in CPU memory.
+/// The parts of a table in the memory of several devices. The remainder lies in CPU memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableShares {
-    /// Bytes of each device's memory for it, in the order of the devices: as many whole pages of 2 MiB as there is room
-    /// for in them.
+    /// Bytes of each device's memory for the table, in device order. They are whole pages of 2 MiB, as many as there is
+    /// room for.
     pub device_bytes: Vec<u64>,
-    /// The NUMA node of the rest.
+    /// The NUMA node for the remainder.
     pub node: u32,
 }
 
@@ -66,14 +67,14 @@ impl Slots {
                     node,
                 };
                 let buffer = SpanningBuffer::new(std::slice::from_ref(device), &layout, mapping)?;
-                // Two arrays without one range of addresses are refused now, not when the table is built.
+                // Refuse arrays without a contiguous address range now, not when the table is built.
                 buffer.view()?;
                 Ok(Self::Spanning(buffer))
             }
             TablePlacement::Host => {
                 let bytes =
                     usize::try_from(bytes).map_err(|_| Error::Invalid(format!("{bytes} bytes of CPU memory")))?;
-                // A buffer takes whole pages.
+                // A buffer occupies whole pages.
                 let pages = if bytes < HUGE_PAGE { PageSize::Small } else { PageSize::Huge };
                 let buffer = match device.properties().coherent {
                     true => HostBuffer::new(bytes, pages)?,
@@ -84,8 +85,8 @@ impl Slots {
         }
     }
 
-    /// Arrays of so many bytes that follow each other in pages of several devices, which are evenly mixed as far as
-    /// there is room, and then in pages of the CPU. All devices read and write all of them.
+    /// Allocates arrays of `arrays` bytes that follow each other in pages of several devices, evenly interleaved as long as
+    /// there is room, and then in pages of CPU memory. All devices read and write all arrays.
     pub fn interleaved<const N: usize>(
         devices: &[Arc<Device>],
         shares: &TableShares,
@@ -121,7 +122,7 @@ impl Slots {
         }
     }
 
-    /// Of an array that devices alone write.
+    /// A mutable view of an array that only devices write.
     pub fn view_mut(&mut self) -> Result<ViewMut<'_>> {
         match self {
             Self::Device(buffer) => Ok(buffer.view_mut()),
@@ -130,7 +131,7 @@ impl Slots {
         }
     }
 
-    /// As words that the CPU reads.
+    /// The array as words that the CPU reads.
     pub fn on_host(&self) -> Result<&[u64]> {
         match self {
             Self::Host(buffer, _) => Ok(buffer.as_slice()),
@@ -138,7 +139,7 @@ impl Slots {
         }
     }
 
-    /// As numbers that several threads write, all of whose bytes are this one now; so many threads see to that.
+    /// Sets every byte to `byte` with `threads` threads, and returns the array as atomics that several threads write.
     pub fn shared<A: AtomicNumber>(&mut self, byte: u8, threads: usize) -> Result<&[A]> {
         match self {
             Self::Host(buffer, _) => {

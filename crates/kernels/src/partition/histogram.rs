@@ -1,8 +1,8 @@
-//! Histograms of keys that the CPU counts, so that keys cross the link once (paper 1, section 6.2.8).
+//! Histograms of keys, counted by the CPU so that keys cross the link only once (paper 1, section 6.2.8).
 //!
-//! A kernel that counts keys in CPU memory reads them across the link, and the partitioner reads them once more. The CPU reads its
-//! own memory, most often faster than a link does, and while it counts the GPU is there for others. What goes to the GPU are the
-//! counts, 8 bytes a block and partition.
+//! If a kernel counts keys in CPU memory, it reads them across the link, and the partitioner then reads them again. The CPU
+//! reads its own memory, usually faster than a link, and leaves the GPU to other work meanwhile. Only the counts are sent to
+//! the GPU, 8 bytes per block and partition.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -15,38 +15,39 @@ use super::plan::{KeyWidth, PartitionPlan};
 use crate::hash::MAX_BITS;
 use crate::{HashFunction, Radix};
 
-/// Counters of a partition that keys take in turn: an increment waits for the one before it of the same counter (paper 1,
-/// section 6.1), which skewed keys meet all the time. More of them would not leave the first-level cache to large fanouts.
+/// Counters per partition, which keys use in turn. An increment waits for the preceding increment of the same counter (paper
+/// 1, section 6.1), which is frequent with skewed keys. With more counters, large fanouts would not fit the first-level
+/// cache.
 const LANES: usize = 2;
 
-/// Keys that are hashed together: as many as a vector of AVX2 has. Of more the compiler hashes each by itself.
+/// Keys hashed together: the lanes of an AVX2 vector. With more, the compiler hashes each key by itself.
 const TOGETHER: usize = 4;
 
-/// The largest fanout of a [`Radix`]: an index that is masked by it needs no check.
+/// The largest fanout of a [`Radix`]. An index masked by it needs no bounds check.
 const MOST_FANOUT: usize = 1 << MAX_BITS;
 
-/// Parts of the keys that each thread takes, so that one which is held up does not hold up the others.
+/// Parts of the keys per thread, so that a delayed thread does not delay the others.
 const PARTS_PER_THREAD: usize = 4;
 
-/// Keys of a part, at most: a thread counts in 32 bits.
+/// The maximum number of keys in a part, as a thread counts in 32 bits.
 const MOST_KEYS: usize = 1 << 28;
 
-/// How many keys of each block's chunk fall into each partition, as the CPU has counted them.
+/// The number of keys of each block's chunk in each partition, counted by the CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Histogram {
     counts: Vec<u64>,
 }
 
 impl Histogram {
-    /// Counts all keys of a column together, on so many threads.
+    /// Counts all keys of a column as one chunk, on `threads` threads.
     pub fn of_column<Key: Plain + Copy + Into<u64> + Sync>(keys: &[Key], radix: Radix, threads: usize) -> Self {
         Self { counts: count(keys, radix, 1, keys.len(), threads) }
     }
 
-    /// Counts the keys that a plan partitions, on so many threads.
+    /// Counts the keys that a plan partitions, on `threads` threads.
     ///
     /// # Errors
-    /// If they are not as many, or as wide, as the plan says.
+    /// If the number or the width of the keys differs from the plan's.
     pub fn of_plan<Key: Plain + Copy + Into<u64> + Sync>(
         plan: &PartitionPlan,
         keys: &[Key],
@@ -65,7 +66,7 @@ impl Histogram {
         Ok(Self { counts: count(keys, plan.radix, plan.blocks as usize, chunk, threads) })
     }
 
-    /// The counts, as the kernel leaves them: those of the blocks of the first partition, then of the second, and so on.
+    /// The counts in the kernel's order: all blocks of the first partition, then of the second, and so on.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }
@@ -73,22 +74,22 @@ impl Histogram {
 
 /// Keys in CPU memory that the CPU has counted for a plan.
 ///
-/// It borrows them, so that they are the same when they are partitioned: by the counts of other keys tuples would be written
-/// outside of their partitions.
+/// It borrows the keys, so that they cannot change before they are partitioned. With the counts of other keys, tuples would
+/// be written outside of their partitions.
 #[derive(Debug)]
 pub struct CountedKeys<'a> {
     pub(super) keys: View<'a>,
     pub(super) plan: PartitionPlan,
     pub(super) histogram: Histogram,
-    /// Whose address of the keys it is.
+    /// The device that the address of the keys belongs to.
     pub(super) device: usize,
 }
 
 impl<'a> CountedKeys<'a> {
-    /// Counts as many keys from the start of a buffer as the plan has tuples, on so many threads. Nothing is asked of the device.
+    /// Counts the first `plan.tuples` keys of a buffer on `threads` threads. Enqueues no work on the device.
     ///
     /// # Errors
-    /// If the buffer has fewer, or the device does not read it.
+    /// If the buffer holds fewer keys, or the device cannot read it.
     pub fn new(device: &Device, plan: &PartitionPlan, keys: &'a HostBuffer, threads: usize) -> Result<Self> {
         let view = keys.view(device)?.slice(0, plan.tuples * plan.key.bytes())?;
         let tuples = usize::try_from(plan.tuples).map_err(|_| Error::Invalid(format!("{} keys", plan.tuples)))?;
@@ -99,18 +100,19 @@ impl<'a> CountedKeys<'a> {
         Ok(Self { keys: view, plan: plan.clone(), histogram, device: device.ordinal() })
     }
 
-    /// The plan that they were counted for.
+    /// The plan that the keys were counted for.
     pub fn plan(&self) -> &PartitionPlan {
         &self.plan
     }
 
-    /// Bytes of the counts, which go to the GPU.
+    /// Bytes of the counts, which are sent to the GPU.
     pub fn count_bytes(&self) -> u64 {
         size_of_val(self.histogram.counts()) as u64
     }
 }
 
-/// The counts of `blocks` chunks of keys by partition. A thread takes a part of the keys after the other, whatever the chunks.
+/// Counts `blocks` chunks of keys by partition. Threads take one part of the keys after another; parts are independent of
+/// chunks.
 fn count<Key: Copy + Into<u64> + Sync>(
     keys: &[Key],
     radix: Radix,
@@ -135,7 +137,7 @@ fn count<Key: Copy + Into<u64> + Sync>(
                 with_widest_vectors(Count { keys: &keys[at..stop], radix, counters: &mut counters });
                 for (partition, counters) in counters[..fanout].iter_mut().enumerate() {
                     let sum: u64 = std::mem::take(counters).into_iter().map(u64::from).sum();
-                    // Threads are waited for before anybody reads.
+                    // Relaxed ordering suffices, as all threads are joined before the counts are read.
                     counts[partition * blocks + block].fetch_add(sum, Ordering::Relaxed);
                 }
                 at = stop;
@@ -154,11 +156,11 @@ fn count<Key: Copy + Into<u64> + Sync>(
     counts.into_iter().map(AtomicU64::into_inner).collect()
 }
 
-/// Counts keys by their partition, beside what the counters have.
+/// Adds keys to the counters of their partitions.
 struct Count<'a, Key> {
     keys: &'a [Key],
     radix: Radix,
-    /// Of the most partitions.
+    /// The counters of the largest fanout.
     counters: &'a mut [[u32; LANES]],
 }
 
@@ -167,7 +169,7 @@ impl<Key: Copy + Into<u64>> VectorLoop for Count<'_, Key> {
 
     #[inline(always)]
     fn run(self, _: impl Vectors) {
-        // Of a hash that is known to the compiler.
+        // Specializes the loop for each hash function.
         match self.radix.hash_function() {
             hash @ HashFunction::MultiplyShift => self.with(hash),
             hash @ HashFunction::Murmur3 => self.with(hash),
@@ -201,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// The n-th key; most of them are the same one.
+    /// The n-th key. Three in five keys are equal.
     fn key(number: u64) -> u64 {
         if number % 5 < 3 { 7 } else { HashFunction::Murmur3.hash(number) }
     }
@@ -223,7 +225,7 @@ mod tests {
             for hash in [HashFunction::MultiplyShift, HashFunction::Murmur3] {
                 for (bits, shift) in [(1, 0), (5, 9), (10, 54), (12, 0)] {
                     let radix = Radix::new(bits, shift, hash).unwrap();
-                    // Chunks that end within what is hashed together, and blocks that nothing is left for.
+                    // Includes chunks that end within a group of keys hashed together, and blocks without keys.
                     for (blocks, chunk) in [(1, 10_016), (3, 3_360), (400, 32), (5, 2_047)] {
                         if (length as usize) > blocks * chunk {
                             continue;

@@ -1,46 +1,47 @@
-//! How a partitioner is cut to a device: blocks, buffers, and what is too little.
+//! Sizes a partitioner for a device: its blocks and buffers, and errors if memory is too small.
 
 use overspill_machine::{Error, Result};
 
 use crate::share::Share;
 use crate::{Kernels, Radix};
 
-/// The unit in which a GPU writes to CPU memory, in bytes.
+/// The size in bytes of a GPU's write transactions to CPU memory.
 const LINE: u64 = 128;
-/// Columns that move along with the key, at most.
+/// The maximum number of payload columns.
 pub(super) const MAX_PAYLOADS: usize = 4;
-/// What `partition/linear.cuh` allows.
+/// The limit of `partition/linear.cuh`.
 const LINEAR_TUPLES_PER_THREAD: u64 = 16;
-/// Bytes of state of each partition in scratchpad memory, as the headers say.
+/// Bytes of state per partition in scratchpad memory, as the headers declare.
 const STANDARD_STATE: u64 = 8;
 const LINEAR_STATE: u64 = 16;
 const SHARED_STATE: u64 = 12;
 const HIERARCHICAL_STATE: u64 = 16;
-/// Threads of a block. Kernels use up to 128 registers a thread, of which a multiprocessor has 65536.
+/// Threads of a block. Kernels use up to 128 registers per thread; a multiprocessor has 65536.
 const THREADS: u32 = 512;
-/// A block's share of a partition is not worth less than this many bytes of a column: its ends do not fill lines.
+/// The minimum bytes of a column in a block's share of a partition. The ends of a shorter share leave too many lines
+/// incomplete.
 const MIN_RUN: u64 = 4096;
-/// The second level asks for this much of each partition's column and block if there is memory enough.
+/// Wanted bytes of the widest column in a second-level buffer, per partition and block, if memory allows.
 const SECOND_LEVEL: u64 = 512;
 
-/// How tuples reach their partitions.
+/// The algorithm that moves tuples to their partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// Each straight to its place.
+    /// Writes each tuple directly to its place.
     Standard,
-    /// Sorted in batches.
+    /// Sorts tuples in batches.
     Linear,
-    /// Combined in scratchpad memory.
+    /// Combines writes in scratchpad memory.
     Shared,
-    /// Combined in scratchpad and GPU memory.
+    /// Combines writes in scratchpad and GPU memory.
     Hierarchical,
 }
 
 impl Algorithm {
-    /// All four.
+    /// All four algorithms.
     pub const ALL: [Self; 4] = [Self::Standard, Self::Linear, Self::Shared, Self::Hierarchical];
 
-    /// The name, as kernels and benchmarks have it.
+    /// The name used by kernels and benchmarks.
     pub fn name(self) -> &'static str {
         match self {
             Self::Standard => "standard",
@@ -51,7 +52,7 @@ impl Algorithm {
     }
 }
 
-/// Bytes of a key.
+/// The width of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyWidth {
     /// 4 bytes.
@@ -61,7 +62,7 @@ pub enum KeyWidth {
 }
 
 impl KeyWidth {
-    /// How many bytes.
+    /// The width in bytes.
     pub fn bytes(self) -> u64 {
         match self {
             Self::Four => 4,
@@ -70,12 +71,12 @@ impl KeyWidth {
     }
 }
 
-/// What a partitioner will do, and what it takes.
+/// The parameters and memory needs of a partitioner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionPlan {
     pub(super) algorithm: Algorithm,
     pub(super) key: KeyWidth,
-    /// Bytes of each payload, 4 or 8.
+    /// The width of each payload in bytes, 4 or 8.
     pub(super) payloads: Vec<u64>,
     pub(super) radix: Radix,
     pub(super) tuples: u64,
@@ -88,18 +89,18 @@ pub struct PartitionPlan {
     pub(super) share: Share,
 }
 
-/// The name of the kernel that partitions so.
+/// The name of the kernel for an algorithm, key width and number of payloads.
 pub(super) fn kernel_name(algorithm: Algorithm, key: KeyWidth, payloads: usize) -> String {
     format!("partition_{}_u{}_{payloads}", algorithm.name(), key.bytes() * 8)
 }
 
 impl PartitionPlan {
-    /// Plans to partition `tuples` tuples with payload columns of 4 or 8 bytes each. Hierarchical's second level, which lies
-    /// in GPU memory, takes at most `second_level_budget` bytes.
+    /// Plans to partition `tuples` tuples with payload columns of 4 or 8 bytes each. Hierarchical's second level takes at
+    /// most `second_level_budget` bytes of GPU memory.
     ///
     /// # Errors
-    /// If a width is not 4 or 8 or there are more than 4 payloads; if the scratchpad is too small for the fanout, or the
-    /// budget for the second level. The error says how much is needed.
+    /// If a width is not 4 or 8, there are more than 4 payloads, the scratchpad is too small for the fanout, or the budget is
+    /// too small for the second level. The error says how much memory is needed.
     pub fn new(
         kernels: &Kernels,
         algorithm: Algorithm,
@@ -120,7 +121,7 @@ impl PartitionPlan {
         let kernel = kernels.function(&kernel_name(algorithm, key, payloads.len()))?;
         let available = properties.scratchpad_per_block.saturating_sub(kernel.static_scratchpad()?);
         let widest = payloads.iter().copied().chain([key.bytes()]).max().unwrap_or(8);
-        // Buffers start at 16 bytes, and the columns in them at 8.
+        // Buffers are aligned to 16 bytes, and their columns to 8.
         let (state, smallest, what) = match algorithm {
             Algorithm::Standard => (STANDARD_STATE, 0, "Standard partitioning of this fanout"),
             Algorithm::Linear => (LINEAR_STATE, u64::from(THREADS) * (tuple + 4), "Linear partitioning of this fanout"),
@@ -142,7 +143,7 @@ impl PartitionPlan {
                 (batch, fanout * state + batch * (tuple + 4))
             }
             Algorithm::Shared | Algorithm::Hierarchical => {
-                // Whole lines of every column; more than four lines of the widest gain nothing.
+                // Whole lines of every column. Buffers longer than four lines of the widest column gain nothing.
                 let most = 4 * LINE / widest.min(4);
                 let buffer = previous_power_of_two((left - 16) / (fanout * tuple)).min(most);
                 (buffer, fanout * state + 16 + fanout * buffer * tuple)
@@ -158,7 +159,7 @@ impl PartitionPlan {
         let mut second_level_tuples = 0;
         if algorithm == Algorithm::Hierarchical {
             let buffers = fanout + u64::from(THREADS / 32);
-            // At least a line of every column, and as much as a buffer of the first level.
+            // At least a line of every column, and at least the size of a first-level buffer.
             let fewest = buffer_tuples.max(LINE / 4);
             let needed = buffers * fewest * tuple;
             if needed > second_level_budget {
@@ -170,7 +171,8 @@ impl PartitionPlan {
                 });
             }
             let wanted = fewest.max(SECOND_LEVEL / widest);
-            // Longer buffers are worth more than more blocks only up to a point: shorten them before blocks get few.
+            // Longer buffers are worth more than more blocks only up to a point: shorten them before reducing the number of
+            // blocks.
             second_level_tuples = wanted;
             while second_level_tuples > fewest && blocks * buffers * second_level_tuples * tuple > second_level_budget {
                 second_level_tuples /= 2;
@@ -197,7 +199,7 @@ impl PartitionPlan {
         })
     }
 
-    /// Every partition starts at a multiple of this many tuples: a line of every column, and a buffer.
+    /// Every partition starts at a multiple of this many tuples: at least a line of every column and a buffer.
     pub fn alignment(&self) -> u64 {
         (LINE / 4).max(self.buffer_tuples_if_combining()).max(self.second_level_tuples)
     }
@@ -209,12 +211,12 @@ impl PartitionPlan {
         }
     }
 
-    /// Tuples that output columns must have room for: all, and what partitions lose by starting on a line.
+    /// Capacity of the output columns in tuples: all tuples, and the padding at the start of partitions.
     pub fn output_tuples(&self) -> u64 {
         self.tuples + u64::from(self.radix.fanout()) * (self.alignment() - 1)
     }
 
-    /// Tuples of the input.
+    /// The number of input tuples.
     pub fn tuples(&self) -> u64 {
         self.tuples
     }
@@ -224,17 +226,17 @@ impl PartitionPlan {
         self.radix
     }
 
-    /// Blocks that share the input.
+    /// The number of blocks that share the input.
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Tuples of a block's chunk: the first block has the first so many, and the last what is left, if anything is.
+    /// Tuples in a block's chunk. Blocks take chunks in order; the last blocks may have fewer tuples or none.
     pub fn chunk(&self) -> u64 {
         self.chunk
     }
 
-    /// Whether every buffer that leaves for the output is whole lines, but for the ends of a block's share.
+    /// Whether every buffer flushed to the output consists of whole lines, except at the ends of a block's share.
     pub fn writes_whole_lines(&self) -> bool {
         let narrowest = self.payloads.iter().copied().chain([self.key.bytes()]).min().unwrap_or(8);
         match self.algorithm {

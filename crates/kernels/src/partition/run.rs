@@ -1,4 +1,4 @@
-//! Runs a plan.
+//! Runs a partition plan.
 
 use overspill_machine::driver::{Arguments, Function, LaunchShape, Stream};
 use overspill_machine::memory::{DeviceBuffer, View, ViewMut};
@@ -8,7 +8,7 @@ use super::histogram::{CountedKeys, Histogram};
 use super::plan::{Algorithm, KeyWidth, MAX_PAYLOADS, PartitionPlan, kernel_name};
 use crate::Kernels;
 
-/// As `partition/arguments.cuh` has them.
+/// The layout of `partition/arguments.cuh`.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 struct Column {
@@ -36,17 +36,17 @@ pub(crate) struct PartitionArguments {
     padding: u32,
 }
 
-/// Where the values of a payload come from.
+/// The source of a payload's values.
 #[derive(Debug, Clone, Copy)]
 pub enum PayloadInput<'a> {
     /// A column of values.
     Column(View<'a>),
-    /// The tuple's number, counted from here: made in the pass, so that a join can find the rest of its row later (paper 1,
-    /// section 6.2.10).
+    /// The tuple's number, starting at this one. The pass generates it, so that a join can find the rest of the row later
+    /// (paper 1, section 6.2.10).
     RowIds(u64),
 }
 
-/// The columns of the tuples to partition, in the order of the plan.
+/// The input columns, in the order of the plan.
 #[derive(Debug, Clone)]
 pub struct Input<'a> {
     /// The keys.
@@ -55,7 +55,7 @@ pub struct Input<'a> {
     pub payloads: Vec<PayloadInput<'a>>,
 }
 
-/// Where they go. Each column has room for [`PartitionPlan::output_tuples`].
+/// The output columns. Each has room for [`PartitionPlan::output_tuples`].
 #[derive(Debug)]
 pub struct Output<'a> {
     /// The keys.
@@ -64,27 +64,27 @@ pub struct Output<'a> {
     pub payloads: Vec<ViewMut<'a>>,
 }
 
-/// What output columns are for.
+/// The content of output columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Columns {
     /// The partitions.
     Partitioned,
-    /// A copy of the input, in its order. Row ids, which it has none of, are made later.
+    /// A copy of the input in input order. Row ids are not copied but generated later.
     Copied,
 }
 
-/// Who counts the keys of each block's chunk by their partition.
+/// The processor that counts the keys of each block's chunk by partition.
 enum Counting<'a> {
-    /// A kernel, with these arguments.
+    /// The GPU, by a kernel with these arguments.
     ByKernel(Function, PartitionArguments),
-    /// The CPU has done so.
+    /// The CPU, which has already counted.
     ByCpu(&'a Histogram),
 }
 
-/// Threads of the kernels that turn counts into offsets.
+/// Threads per block of the kernels that turn counts into offsets.
 const OFFSET_THREADS: u32 = 256;
 
-/// A plan with its kernels and memory. It may run again and again.
+/// A plan with its kernels and memory. It may run repeatedly.
 #[derive(Debug)]
 pub struct Partitioner {
     plan: PartitionPlan,
@@ -94,7 +94,7 @@ pub struct Partitioner {
     starts_of: Function,
     offsets_of: Function,
     partition: Function,
-    /// Counts, and then offsets, of each partition and block.
+    /// Counts, later offsets, of each partition and block.
     offsets: DeviceBuffer,
     totals: DeviceBuffer,
     starts: DeviceBuffer,
@@ -103,7 +103,7 @@ pub struct Partitioner {
 
 impl Partitioner {
     /// # Errors
-    /// If there is no memory for 8 bytes a block and partition, and the second level.
+    /// If 8 bytes per block and partition, or the memory of the second level, are not available.
     pub fn new(kernels: &Kernels, plan: PartitionPlan) -> Result<Self> {
         let device = kernels.device();
         let key_bits = plan.key.bytes() * 8;
@@ -125,20 +125,20 @@ impl Partitioner {
         })
     }
 
-    /// What it does.
+    /// The plan.
     pub fn plan(&self) -> &PartitionPlan {
         &self.plan
     }
 
-    /// Partitions the input and waits for it. Returns where each partition starts and how many tuples it has.
+    /// Partitions the input and waits for completion. Returns the start and the number of tuples of each partition.
     ///
-    /// Keys are read twice, payloads once; every column is written once.
+    /// Reads keys twice and payloads once, and writes every column once.
     ///
     /// # Errors
-    /// If columns are too short, misaligned, of another number than planned, or overlap; or the device fails.
+    /// If columns are too short, misaligned, overlapping, or differ in number from the plan, or the device fails.
     pub fn run(&mut self, stream: &Stream, input: &Input<'_>, output: &mut Output<'_>) -> Result<Vec<(u64, u64)>> {
         let arguments = self.arguments(input, output, Columns::Partitioned)?;
-        // SAFETY: the columns were checked against the plan, which the buffers were made for; the borrows outlive the
+        // SAFETY: the columns were checked against the plan, for which the buffers were made; the borrows outlive the
         // stream's work, which is waited for below, also after an error.
         let launched =
             unsafe { self.launch(stream, Counting::ByKernel(self.histogram.clone(), arguments), &arguments) };
@@ -146,7 +146,8 @@ impl Partitioner {
         self.partitions(stream)
     }
 
-    /// As [`Partitioner::run`], for keys in CPU memory that the CPU has counted: kernels read them once (paper 1, section 6.2.8).
+    /// As [`Partitioner::run`], for keys in CPU memory that the CPU has counted. Kernels read them once (paper 1, section
+    /// 6.2.8).
     ///
     /// # Errors
     /// As [`Partitioner::run`], or if the keys were counted for another plan or device.
@@ -162,16 +163,16 @@ impl Partitioner {
             return Err(Error::Invalid(reason.to_owned()));
         }
         let arguments = self.arguments(&Input { keys: keys.keys, payloads }, output, Columns::Partitioned)?;
-        // SAFETY: as above; and the counts are those of these keys in the chunks of this plan.
+        // SAFETY: as above; and the counts belong to these keys and to the chunks of this plan.
         let launched = unsafe { self.launch(stream, Counting::ByCpu(&keys.histogram), &arguments) };
         stream.synchronize().and(launched)?;
         self.partitions(stream)
     }
 
-    /// As [`Partitioner::run`], for input that was spilled to CPU memory: `copy`, in GPU memory, takes a copy of the input
-    /// while its keys are counted, and the partitions are made of that. So the input crosses the link once (paper 1, section
-    /// 6.2.3). The copy's columns have room for the plan's tuples; that of row ids is not used. The output may lie where
-    /// the input was.
+    /// As [`Partitioner::run`], for input that was spilled to CPU memory. While kernels count the keys, they copy the input
+    /// to `copy` in GPU memory, and then partition the copy. The input so crosses the link once (paper 1, section 6.2.3). The
+    /// copy's columns have room for the plan's tuples; the copy's column for row ids is unused. The output may overwrite the
+    /// input.
     ///
     /// # Errors
     /// As [`Partitioner::run`].
@@ -203,7 +204,7 @@ impl Partitioner {
         self.partitions(stream)
     }
 
-    /// Where each partition of the last run starts, and how many tuples it has.
+    /// The start and the number of tuples of each partition of the last run.
     fn partitions(&self, stream: &Stream) -> Result<Vec<(u64, u64)>> {
         let fanout = self.plan.radix.fanout() as usize;
         let starts: Vec<u64> = self.starts.read(stream, fanout)?;
@@ -212,8 +213,8 @@ impl Partitioner {
     }
 
     /// # Safety
-    /// The arguments lead to columns of the plan's sizes, valid until the stream has done its work. What the CPU has counted are
-    /// the keys that are partitioned.
+    /// The arguments refer to columns of the plan's sizes, valid until the stream has done its work. A histogram from the CPU
+    /// was counted from the keys that are partitioned.
     unsafe fn launch(
         &mut self,
         stream: &Stream,
@@ -232,7 +233,7 @@ impl Partitioner {
             |scratchpad| LaunchShape { blocks: plan.blocks, ..plan.share.shape(1, plan.threads, scratchpad) };
         let each_partition = plan.share.shape(fanout, OFFSET_THREADS, 0);
         let single = plan.share.shape(1, OFFSET_THREADS, 0);
-        // SAFETY: the parameters are those of the kernels; the rest is the caller's promise.
+        // SAFETY: the parameters match the kernels; the caller promises the rest.
         unsafe {
             if let Counting::ByKernel(histogram, arguments) = &counting {
                 let counters = u64::from(fanout) * 4;
@@ -331,7 +332,7 @@ fn narrow(tuples: u64) -> Result<u32> {
     u32::try_from(tuples).map_err(|_| Error::Invalid(format!("a buffer of {tuples} tuples")))
 }
 
-/// The range of a column, if it is aligned and long enough.
+/// The address range of a column, if it is aligned and long enough.
 fn check_column(name: &str, view: View<'_>, width: u64, tuples: u64) -> Result<(u64, u64)> {
     let needed = tuples * width;
     if view.bytes() < needed {
@@ -352,7 +353,7 @@ impl KeyWidth {
     /// The width of a key type.
     ///
     /// # Errors
-    /// If keys of that type are neither 4 nor 8 bytes.
+    /// If the type is neither 4 nor 8 bytes wide.
     pub fn of<Key>() -> Result<Self> {
         match size_of::<Key>() {
             4 => Ok(Self::Four),

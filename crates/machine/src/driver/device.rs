@@ -1,4 +1,4 @@
-//! A GPU: what it is, and the budget of its memory.
+//! A GPU: its properties and its memory budget.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,29 +9,29 @@ use serde::Serialize;
 
 use crate::{Error, Result};
 
-/// What the driver tells of a device. Bytes unless named otherwise.
+/// Device properties reported by the driver. Sizes are in bytes unless named otherwise.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Properties {
     pub name: String,
     pub pci_bus_id: String,
-    /// Major and minor, as in 9.0.
+    /// Major and minor version, such as 9.0.
     pub compute_capability: (u32, u32),
     pub memory: u64,
     pub multiprocessors: u32,
-    /// The most scratchpad memory that one block may ask for.
+    /// Maximum scratchpad memory that one block may request.
     pub scratchpad_per_block: u64,
     pub scratchpad_per_multiprocessor: u64,
     pub l2_cache: u64,
     pub max_threads_per_block: u32,
-    /// Whether kernels read pageable memory, by whatever means.
+    /// Whether kernels can read pageable memory, by any means.
     pub pageable_memory_access: bool,
-    /// Whether they do so through the host's page tables: in hardware, without moving pages (NVLink-C2C, NVLink on POWER9).
+    /// Whether they read it through the host's page tables: in hardware, without moving pages (NVLink-C2C, NVLink on POWER9).
     pub coherent: bool,
-    /// Whether atomic operations on CPU memory are atomic for the CPU, too.
+    /// Whether atomic operations on CPU memory are also atomic for the CPU.
     pub host_native_atomics: bool,
     pub unified_memory: bool,
-    /// Whether CPU and GPU may use unified memory at the same time, and pages move ahead of a kernel.
+    /// Whether CPU and GPU may use unified memory at the same time, and pages can be moved before a kernel runs.
     pub concurrent_unified_access: bool,
     pub virtual_memory_management: bool,
     /// Whether virtual memory management maps CPU pages.
@@ -39,7 +39,7 @@ pub struct Properties {
     pub clock_kilohertz: u32,
 }
 
-/// A GPU that this process uses. All its memory is counted against a limit.
+/// A GPU that this process uses. All memory allocated on it is counted against a limit.
 #[derive(Debug)]
 pub struct Device {
     context: Arc<CudaContext>,
@@ -50,13 +50,13 @@ pub struct Device {
     kept: Mutex<Kept>,
 }
 
-/// Memory that was given back and waits to be used again.
+/// Freed memory kept for reuse.
 #[derive(Debug, Default)]
 struct Kept {
-    /// The most bytes; 0 if nothing is kept.
+    /// Maximum bytes to keep; 0 if nothing is kept.
     most: u64,
     bytes: u64,
-    /// Sizes and addresses, those given back last at the end.
+    /// Sizes and addresses, most recently freed last.
     memory: Vec<(u64, CUdeviceptr)>,
 }
 
@@ -93,8 +93,8 @@ impl Device {
             host_pages: flag(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?,
             clock_kilohertz: attribute(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
         };
-        // Streams are ordered by what their users say, not by events for each buffer.
-        // SAFETY: this crate never uses cudarc's slices, which the tracking is for.
+        // Users of streams order them explicitly, not by events for each buffer.
+        // SAFETY: this crate never uses cudarc's slices, for which the tracking exists.
         unsafe { context.disable_event_tracking() };
         Ok(Arc::new(Self {
             context,
@@ -106,17 +106,17 @@ impl Device {
         }))
     }
 
-    /// Its number, from 0.
+    /// The device number, from 0.
     pub fn ordinal(&self) -> usize {
         self.ordinal
     }
 
-    /// What it is.
+    /// The device's properties.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// The most bytes of its memory that may be in use.
+    /// Maximum bytes of its memory that may be in use.
     pub fn memory_limit(&self) -> u64 {
         self.memory_limit
     }
@@ -126,7 +126,7 @@ impl Device {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Bytes of its memory that nobody uses, of whatever program.
+    /// Bytes of its memory that no program uses.
     ///
     /// # Errors
     /// If the device is lost.
@@ -137,7 +137,7 @@ impl Device {
         Ok(free as u64)
     }
 
-    /// Waits until everything that was asked of the device is done.
+    /// Waits until the device has finished all its work.
     ///
     /// # Errors
     /// If a kernel failed, or the device is lost.
@@ -145,9 +145,9 @@ impl Device {
         self.context.synchronize().map_err(|error| Error::driver("waiting for it", self.ordinal, error))
     }
 
-    /// Keeps up to so many bytes of memory that is given back, for whoever asks next: the driver waits for all kernels when memory
-    /// is freed, so that none would run beside another. What is kept is freed where the limit leaves no room beside it, and
-    /// nothing is kept any more once waiting for a stream has failed, as its work may not be done.
+    /// Keeps up to `most` bytes of freed memory for later allocations. The driver waits for all kernels when memory is freed,
+    /// so that without this, no kernels would run concurrently. Kept memory is freed if the limit leaves no room beside it.
+    /// Once waiting for a stream has failed, nothing is kept any more, as the stream's work may not be finished.
     pub fn keep_freed_memory(&self, most: u64) {
         let mut kept = self.kept();
         kept.most = most;
@@ -157,11 +157,11 @@ impl Device {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // Between any two statements the numbers are right.
+        // The counters are consistent between any two statements, even after a panic.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Memory of at least so many bytes, counted against the limit: its address and its size.
+    /// Allocates at least `bytes` bytes, counted against the limit. Returns the address and the size.
     pub(crate) fn allocate(&self, bytes: u64) -> Result<(CUdeviceptr, u64)> {
         self.bind()?;
         let mut kept = self.kept();
@@ -198,7 +198,7 @@ impl Device {
         allocated
     }
 
-    /// Takes back memory that [`Device::allocate`] gave. It may be kept if no work is left that uses it.
+    /// Frees memory that [`Device::allocate`] returned. The memory may be kept if no work is left that uses it.
     pub(crate) fn give_back(&self, address: CUdeviceptr, capacity: u64, is_idle: bool) {
         let mut kept = self.kept();
         if is_idle && capacity <= kept.most {
@@ -211,7 +211,7 @@ impl Device {
             return;
         }
         drop(kept);
-        // Only what is free may be promised to others.
+        // Free first: bytes may be offered to others only once they are free.
         self.free(address);
         self.release(capacity);
     }
@@ -224,8 +224,8 @@ impl Device {
 
     fn free(&self, address: CUdeviceptr) {
         if self.bind().is_ok() {
-            // SAFETY: allocated by `allocate`, and freed once. The driver waits for what uses it. After the loss of the device it
-            // fails, and the memory comes back with the context.
+            // SAFETY: allocated by `allocate`, and freed once. The driver waits for work that uses it. The call fails after the
+            // loss of the device; the memory is then freed with the context.
             let _ = unsafe { result::free_sync(address) };
         }
     }
@@ -234,7 +234,7 @@ impl Device {
         &self.context
     }
 
-    /// Makes the device the one that driver calls of this thread mean.
+    /// Makes this the current device for driver calls of this thread.
     pub(crate) fn bind(&self) -> Result<()> {
         self.context.bind_to_thread().map_err(|error| Error::driver("selecting it", self.ordinal, error))
     }
@@ -246,7 +246,7 @@ impl Device {
 
     fn reserve_beside(&self, kept: &mut Kept, bytes: u64) -> Result<()> {
         loop {
-            // Nobody adds to it without the lock.
+            // `held` grows only while the lock is held.
             let held = self.held.load(Ordering::Relaxed);
             let sum = held.checked_add(kept.bytes).and_then(|sum| sum.checked_add(bytes));
             if sum.is_some_and(|sum| sum <= self.memory_limit) {
@@ -273,7 +273,7 @@ impl Drop for Device {
     }
 }
 
-/// The size that memory of so many bytes is given if it is kept: one of eight for each power of two, so that it is found again.
+/// Rounds an allocation up to one of eight sizes per power of two, so that kept memory can be reused.
 fn found_again(bytes: u64) -> u64 {
     const STEPS: u64 = 8;
     const SMALLEST: u64 = 4 << 10;
@@ -284,7 +284,7 @@ fn found_again(bytes: u64) -> u64 {
 
 fn pci_bus_id(context: &CudaContext) -> Result<String, cudarc::driver::DriverError> {
     let mut text = [0u8; 32];
-    // SAFETY: the place has the length that is passed.
+    // SAFETY: the buffer has the length that is passed.
     unsafe {
         cudarc::driver::sys::cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), text.len() as i32, context.cu_device())
     }

@@ -1,4 +1,4 @@
-//! Which library is the driver, and whether it is good enough.
+//! Loads the driver library and checks that this crate can use it.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -11,10 +11,10 @@ use cudarc::driver::{result, sys};
 use crate::driver::Device;
 use crate::{Error, Result};
 
-/// Virtual memory management with CPU pages, prefetching to a location, and the layouts that cudarc was built for.
+/// Required for virtual memory management of CPU pages, prefetching to a location, and the layouts that cudarc was built for.
 const MINIMUM_VERSION: i32 = 12020;
 
-/// Every function of the driver that this crate calls. cudarc panics at the first use of one that is not there.
+/// Every driver function that this crate calls. cudarc panics at the first use of a missing function.
 const SYMBOLS: &[&str] = &[
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
@@ -71,12 +71,12 @@ const SYMBOLS: &[&str] = &[
     "cuStreamWaitEvent",
 ];
 
-/// Which of the two drivers.
+/// The kind of driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DriverKind {
-    /// NVIDIA's, for a GPU.
+    /// NVIDIA's driver, for a GPU.
     Nvidia,
-    /// The stand-in: kernels run on the CPU, and no speed means anything.
+    /// The stand-in. Kernels run on the CPU, so measured speeds mean nothing.
     Emulated,
 }
 
@@ -100,7 +100,7 @@ pub struct Driver {
 static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
 
 impl Driver {
-    /// NVIDIA's driver.
+    /// Loads NVIDIA's driver.
     ///
     /// # Errors
     /// If there is none, it is too old or lacks a function, it finds no GPU, or the stand-in was loaded before.
@@ -108,8 +108,8 @@ impl Driver {
         Self::load(DriverKind::Nvidia, || Ok(()))
     }
 
-    /// The stand-in at `library`, whose name as a library is that of the driver: whoever asks the dynamic linker for the
-    /// driver afterwards is given the one that is loaded already.
+    /// Loads the stand-in at `library`. Its library name is that of the driver, so the dynamic linker returns the stand-in to
+    /// later requests for the driver.
     ///
     /// # Errors
     /// If it cannot be loaded, or NVIDIA's driver was loaded before.
@@ -117,10 +117,10 @@ impl Driver {
         Self::load(DriverKind::Emulated, || {
             let failed = |reason: String| Error::NoEmulatedDriver { path: library.display().to_string(), reason };
             let path = CString::new(library.as_os_str().as_bytes()).map_err(|error| failed(error.to_string()))?;
-            // SAFETY: a C string; what the library does when it is loaded is start no thread and touch nothing of ours.
+            // SAFETY: the path is a C string. When loaded, the library starts no thread and touches nothing of this program.
             let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
             if handle.is_null() {
-                // SAFETY: `dlerror` gives the text of the failure just seen on this thread.
+                // SAFETY: `dlerror` returns the text of the failure that just occurred on this thread.
                 let text = unsafe { std::ffi::CStr::from_ptr(libc::dlerror()) };
                 return Err(failed(text.to_string_lossy().into_owned()));
             }
@@ -143,12 +143,12 @@ impl Driver {
     }
 
     fn initialise(kind: DriverKind) -> Result<Self> {
-        // SAFETY: looks for a library by its name.
+        // SAFETY: only looks for a library by its name.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::NoDriver);
         }
         for symbol in SYMBOLS {
-            // SAFETY: the library is there. The symbol is only looked up, never called as this type.
+            // SAFETY: the library is loaded. The symbol is only looked up, never called as this type.
             if unsafe { sys::culib().get::<unsafe extern "C" fn()>(symbol.as_bytes()) }.is_err() {
                 return Err(Error::MissingSymbol { symbol });
             }
@@ -173,7 +173,7 @@ impl Driver {
         Ok(Self { kind, version, device_count })
     }
 
-    /// Which of the two it is.
+    /// The kind of driver.
     pub fn kind(&self) -> DriverKind {
         self.kind
     }
@@ -183,12 +183,12 @@ impl Driver {
         self.version
     }
 
-    /// How many devices there are.
+    /// Number of devices.
     pub fn device_count(&self) -> usize {
         self.device_count
     }
 
-    /// A device, with at most `memory_limit` bytes of its memory for all that is allocated through the returned value.
+    /// Opens a device. Allocations through the returned value take at most `memory_limit` bytes of its memory.
     ///
     /// # Errors
     /// If there is no device with this number, or the driver cannot use it.

@@ -1,4 +1,4 @@
-//! Modules of kernels, and launches.
+//! Kernel modules and launches.
 
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use cudarc::driver::sys::{CUfunction, CUfunction_attribute_enum as Attribute, CU
 use crate::driver::{Device, Stream};
 use crate::{Error, Result};
 
-/// Scratchpad memory that every block may ask for without being allowed to.
+/// Bytes of scratchpad memory that a block may request without opting in.
 const SCRATCHPAD_FOR_ALL: u64 = 48 << 10;
 
 /// Kernels, loaded onto a device.
@@ -31,21 +31,21 @@ impl Module {
     /// If the image holds nothing for this device, or the device is out of memory.
     pub fn load(device: &Arc<Device>, image: &'static [u8]) -> Result<Arc<Self>> {
         device.bind()?;
-        // SAFETY: the image lives as long as the process, and tells its own length.
+        // SAFETY: the image lives as long as the process, and its header contains its length.
         let module = unsafe { result::module::load_data(image.as_ptr().cast()) }
             .map_err(|error| Error::driver("loading kernels", device.ordinal(), error))?;
         Ok(Arc::new(Self { device: Arc::clone(device), module }))
     }
 
-    /// The device they are loaded onto.
+    /// The device that the kernels are loaded onto.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// A kernel by its name.
+    /// Returns the kernel with this name.
     ///
     /// # Errors
-    /// If the module has none of this name.
+    /// If the module has no kernel with this name.
     pub fn function(self: &Arc<Self>, name: &str) -> Result<Function> {
         self.device.bind()?;
         let text = CString::new(name).map_err(Error::invalid)?;
@@ -59,13 +59,14 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if self.device.bind().is_ok() {
-            // SAFETY: loaded by `load`, and no function outlives the module. It fails if the device is lost, when all is lost.
+            // SAFETY: loaded by `load`, and no function outlives the module. It fails if the device is lost, which also loses
+            // the module.
             let _ = unsafe { result::module::unload(self.module) };
         }
     }
 }
 
-/// How many blocks of how many threads, and the scratchpad memory of each block in bytes.
+/// The number of blocks, the threads of each block, and the scratchpad memory of each block in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchShape {
     /// Blocks of the grid.
@@ -76,7 +77,7 @@ pub struct LaunchShape {
     pub scratchpad: u64,
 }
 
-/// The parameters of a launch, each by its own type.
+/// The parameters of a launch, each with its own type.
 #[derive(Debug, Default)]
 pub struct Arguments<'a> {
     pointers: Vec<*mut c_void>,
@@ -84,7 +85,7 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// The next parameter. Its type must be that of the kernel's parameter, as C has it.
+    /// Appends the next parameter. Its type must match the type of the kernel's parameter in C.
     #[must_use]
     pub fn with<T: Copy>(mut self, value: &'a T) -> Self {
         self.pointers.push(std::ptr::from_ref(value).cast_mut().cast());
@@ -111,7 +112,7 @@ impl Function {
         self.module.device()
     }
 
-    /// Lets blocks of this kernel ask for up to `bytes` of scratchpad memory.
+    /// Allows blocks of this kernel to request up to `bytes` bytes of scratchpad memory.
     ///
     /// # Errors
     /// If that is more than the device allows.
@@ -141,8 +142,8 @@ impl Function {
         .map_err(|error| Error::driver("reserving scratchpad memory", self.device().ordinal(), error))
     }
 
-    /// Bytes of scratchpad memory that a block has besides what it asks for when it is launched; both must fit what the device
-    /// allows a block.
+    /// Bytes of scratchpad memory that a block has in addition to what the launch requests. The sum must not exceed the
+    /// device's limit per block.
     ///
     /// # Errors
     /// If the device is lost.
@@ -157,7 +158,7 @@ impl Function {
         Ok(u64::try_from(bytes).unwrap_or(0))
     }
 
-    /// How many blocks of this shape run at once on one multiprocessor.
+    /// Number of blocks of this shape that run at once on one multiprocessor.
     ///
     /// # Errors
     /// If the device is lost.
@@ -172,15 +173,15 @@ impl Function {
         Ok(u32::try_from(blocks).unwrap_or(0))
     }
 
-    /// Asks the stream to run the kernel. The parameters are read before this returns, what they point to is not.
+    /// Queues the kernel on the stream. The parameters are read before this returns, but the memory they point to is not.
     ///
     /// # Errors
-    /// If the shape is not one that the device runs, or the device is lost. A kernel that fails while it runs is an error of
-    /// whoever waits for the stream.
+    /// If the device cannot run this shape, or the device is lost. The error of a kernel that fails while it runs is returned
+    /// by the call that waits for the stream.
     ///
     /// # Safety
-    /// The arguments must have the types of the kernel's parameters, and all memory they lead to must be valid for what the
-    /// kernel does, and not be used otherwise, until the stream has done it.
+    /// The arguments must have the types of the kernel's parameters. All memory reachable from them must be valid for the
+    /// kernel's accesses, and must not be used otherwise, until the stream has run the kernel.
     pub unsafe fn launch(&self, stream: &Stream, shape: LaunchShape, mut arguments: Arguments<'_>) -> Result<()> {
         if shape.blocks == 0 {
             return Ok(());
@@ -190,7 +191,7 @@ impl Function {
         self.device().bind()?;
         let (grid, block) = ((shape.blocks, 1, 1), (shape.threads, 1, 1));
         stream.ask(&self.name, None, |stream| {
-            // SAFETY: the function belongs to a loaded module, the arguments are the caller's promise.
+            // SAFETY: the function belongs to a loaded module. The caller guarantees the arguments.
             unsafe { result::launch_kernel(self.function, grid, block, scratchpad, stream, &mut arguments.pointers) }
                 .map_err(|error| Error::driver("launching a kernel", self.device().ordinal(), error))
         })

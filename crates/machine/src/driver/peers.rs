@@ -1,4 +1,4 @@
-//! What a device does with the memory of another.
+//! Access of a device to the memory of another device.
 
 use std::ffi::c_int;
 
@@ -7,21 +7,21 @@ use cudarc::driver::sys::{self, CUdevice_P2PAttribute, CUresult};
 use crate::driver::Device;
 use crate::{Error, Result};
 
-/// How kernels of one device reach the memory of another.
+/// How kernels of one device can access the memory of another device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAccess {
-    /// Whether they read and write it.
+    /// Whether they can read and write it.
     pub reads_and_writes: bool,
-    /// Whether atomic operations there are atomic for both devices (NVLink). Without, one device alone may change what
-    /// others read later.
+    /// Whether atomic operations on it are atomic for both devices (NVLink). If not, only one device may change what the others
+    /// read later.
     pub native_atomics: bool,
 }
 
 impl Device {
-    /// How kernels of this device reach the memory of another. The way back is a question of its own.
+    /// Returns how kernels of this device can access the memory of another. The opposite direction may differ.
     ///
     /// # Errors
-    /// If it is the same device, or the driver does not tell.
+    /// If it is the same device, or the driver call fails.
     pub fn access_to(&self, other: &Device) -> Result<PeerAccess> {
         let failed = |error| Error::driver("asking for access to another GPU", self.ordinal(), error);
         let (own, peer) = (self.context().cu_device(), other.context().cu_device());
@@ -30,7 +30,7 @@ impl Device {
             ask(&mut value).result().map_err(failed)?;
             Ok::<_, Error>(value != 0)
         };
-        // SAFETY: the place is valid, and both are devices that the driver has named.
+        // SAFETY: the output pointer is valid, and both devices were returned by the driver.
         let reads_and_writes = flag(&|place| unsafe { sys::cuDeviceCanAccessPeer(place, own, peer) })?;
         let atomics = CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
         // SAFETY: as above.

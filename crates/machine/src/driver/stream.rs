@@ -10,7 +10,7 @@ use crate::driver::Device;
 use crate::driver::timeline::Timeline;
 use crate::{Error, Result};
 
-/// Work for a device that is done in the order it was asked for. Two streams know nothing of each other but through events.
+/// A queue of work that a device executes in order. Streams are independent of each other except through events.
 #[derive(Debug)]
 pub struct Stream {
     device: Arc<Device>,
@@ -19,7 +19,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A new stream, which waits for no other.
+    /// Creates a stream that waits for no other stream.
     ///
     /// # Errors
     /// If the device is lost or out of memory.
@@ -29,15 +29,15 @@ impl Stream {
         Ok(Self { device: Arc::clone(device), stream, timeline: Timeline::default() })
     }
 
-    /// The device that does the work.
+    /// The device that executes the work.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// Waits until the stream has nothing left to do.
+    /// Waits until the stream has finished all its work.
     ///
     /// # Errors
-    /// If any of it failed.
+    /// If any of the work failed.
     pub fn synchronize(&self) -> Result<()> {
         let _waiting = debug_span!("wait for the GPU").entered();
         self.stream.synchronize().map_err(|error| {
@@ -49,7 +49,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Asks the stream for something, of which timelines show when the device began and ended it.
+    /// Queues work on the stream and records its start and end for timelines.
     pub(crate) fn ask<T>(&self, name: &str, bytes: Option<u64>, ask: impl FnOnce(CUstream) -> Result<T>) -> Result<T> {
         let begun = self.timeline.begin(&self.stream, name, bytes);
         let asked = ask(self.stream.cu_stream())?;
@@ -64,7 +64,7 @@ impl Stream {
         std::fmt::from_fn(move |f| write!(f, "GPU {device}"))
     }
 
-    /// Marks the point that the stream has come to.
+    /// Records an event after all work queued so far.
     ///
     /// # Errors
     /// If the device is lost or out of memory.
@@ -76,7 +76,7 @@ impl Stream {
         Ok(Event { event, device: self.device.ordinal() })
     }
 
-    /// What is asked of this stream from now on waits for the event.
+    /// Makes all work queued on this stream from now on wait for the event.
     ///
     /// # Errors
     /// If the device is lost.
@@ -95,10 +95,10 @@ pub struct Event {
 }
 
 impl Event {
-    /// Waits until the stream has come to the point.
+    /// Waits until the stream has reached this point.
     ///
     /// # Errors
-    /// If what came before failed.
+    /// If any work before this point failed.
     pub fn synchronize(&self) -> Result<()> {
         self.event.synchronize().map_err(|error| Error::driver("waiting for an event", self.device, error))
     }
@@ -106,7 +106,7 @@ impl Event {
     /// Seconds on the device from this point to a later one. Both must have been reached.
     ///
     /// # Errors
-    /// If one of them has not.
+    /// If one of them has not been reached.
     pub fn seconds_until(&self, later: &Event) -> Result<f64> {
         let milliseconds =
             self.event.elapsed_ms(&later.event).map_err(|error| Error::driver("timing", self.device, error))?;

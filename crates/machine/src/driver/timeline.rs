@@ -1,7 +1,7 @@
-//! When the device began and ended what a stream was asked for, for whoever draws timelines.
+//! Records when the device started and finished the work of a stream, for timelines.
 //!
-//! No work waits for it: events are recorded before and after a kernel or copy, and read when its user has waited for the
-//! stream. Only to compare clocks is a stream waited for, when it is first used and every ten seconds.
+//! Recording does not wait for work: events are recorded before and after a kernel or copy, and read once the user of the
+//! stream has waited for it. A stream is waited for only to compare clocks, when it is first used and every ten seconds.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -13,14 +13,15 @@ use tracing::{Level, Span, enabled, trace};
 
 use crate::timeline::{GPU_STREAMS, Number, Numbers, nanoseconds};
 
-/// So many are read before anybody has waited, so that a stream that is never waited for keeps few events.
+/// Number of unread slices at which finished ones are read without a wait, so that a stream that is never waited for keeps few
+/// events.
 const MOST_UNREAD: usize = 512;
 
-/// After so many nanoseconds the clock of the device is compared with that of the CPU again: the driver counts
-/// milliseconds from one event to another in 24 bits.
+/// Nanoseconds after which the clock of the device is compared with that of the CPU again: the driver counts milliseconds
+/// between two events in 24 bits.
 const COMPARED_FOR: u64 = 10_000_000_000;
 
-/// What a stream has been asked for and is not known to have done.
+/// The work queued on a stream that is not known to be finished.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     recording: Mutex<Option<Recording>>,
@@ -33,7 +34,7 @@ struct Recording {
     unread: VecDeque<Slice>,
 }
 
-/// A point in the stream of which the time is known.
+/// A point in the stream with a known time.
 #[derive(Debug)]
 struct Start {
     event: CudaEvent,
@@ -49,7 +50,7 @@ struct Slice {
     end: CudaEvent,
 }
 
-/// What is about to be asked for.
+/// Work that is about to be queued.
 pub(super) struct Begun {
     name: String,
     bytes: Option<u64>,
@@ -58,14 +59,14 @@ pub(super) struct Begun {
 }
 
 impl Timeline {
-    /// Notes that something is about to be asked for; `None` if nobody wants to know, or the driver refuses: what it is
-    /// asked for next will say why.
+    /// Records the start of work that is about to be queued. `None` if no subscriber listens or the driver refuses; a refusing
+    /// driver also fails the work itself, with the reason.
     pub(super) fn begin(&self, stream: &CudaStream, name: &str, bytes: Option<u64>) -> Option<Begun> {
         if !enabled!(target: GPU_STREAMS, Level::TRACE) {
             return None;
         }
         let mut recording = self.recording.lock();
-        // The clocks drift while a stream has nothing to do.
+        // The clocks drift while a stream is idle.
         let is_old = |recording: &Recording| {
             recording.unread.is_empty() && nanoseconds().saturating_sub(recording.start.nanoseconds) > COMPARED_FOR
         };
@@ -79,12 +80,12 @@ impl Timeline {
             *recording =
                 Some(Recording { number: STREAMS.take(), start: Start::now(stream)?, unread: VecDeque::new() });
         }
-        // Its name alone: a span that is kept would not end.
+        // Keep only the span's name: holding the span would keep it open.
         let asked_in = Span::current().metadata().map(tracing::Metadata::name);
         Some(Begun { name: name.to_owned(), bytes, asked_in, event: record(stream)? })
     }
 
-    /// Notes that it has been asked for.
+    /// Records the end of work that has been queued.
     pub(super) fn end(&self, stream: &CudaStream, group: impl Display, begun: Begun) {
         let Some(end) = record(stream) else { return };
         if let Some(recording) = &mut *self.recording.lock() {
@@ -96,7 +97,7 @@ impl Timeline {
         }
     }
 
-    /// Tells what the stream did, all of which is done.
+    /// Emits events for all work of the stream. All of it must be finished.
     pub(super) fn tell(&self, stream: &CudaStream, group: impl Display) {
         let mut recording = self.recording.lock();
         let Some(known) = recording.as_mut().filter(|recording| !recording.unread.is_empty()) else { return };
@@ -108,7 +109,7 @@ impl Timeline {
         }
     }
 
-    /// Forgets what the stream has not done and never will.
+    /// Drops the records of work that the stream will never finish.
     pub(super) fn forget(&self) {
         if let Some(recording) = &mut *self.recording.lock() {
             recording.unread.clear();
@@ -117,10 +118,11 @@ impl Timeline {
 }
 
 impl Recording {
-    /// Tells of what was asked for first, as long as it is done.
+    /// Emits events for the oldest work, as long as it is finished.
     fn tell(&mut self, group: &impl Display, is_done: impl Fn(&Slice) -> bool) {
         while let Some(slice) = self.unread.pop_front_if(|slice| is_done(slice)) {
-            // What is short is told exactly, however long ago the clocks were compared.
+            // Measure the duration between the work's own events: it is exact for short work, however long ago the clocks were
+            // compared.
             let (Some(begin_ns), Some(duration)) = (self.start.until(&slice.begin), between(&slice.begin, &slice.end))
             else {
                 continue;
@@ -134,7 +136,7 @@ impl Recording {
 }
 
 impl Start {
-    /// Waits for the stream, and takes the time: halfway between asking for the event and hearing of it.
+    /// Waits for the stream. The time is halfway between recording the event and the end of the wait.
     fn now(stream: &CudaStream) -> Option<Self> {
         let before = nanoseconds();
         let event = record(stream)?;

@@ -1,4 +1,4 @@
-//! Chains of indices, for measuring latency: each read says where the next one is.
+//! Chains of indices for measuring latency: each read returns the index of the next read.
 
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 
 use super::{MeasuredMemory, Processor};
 
-/// The latency of a range.
+/// The latency of reads within a range.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LatencyPoint {
-    /// Bytes that are touched in turn.
+    /// Bytes of the range.
     pub range: u64,
-    /// Nanoseconds of a read.
+    /// Nanoseconds per read.
     pub nanoseconds: f64,
 }
 
-/// Latency by range: where it steps up, a cache or a translation buffer ends.
+/// Latency by range. A step marks the size of a cache or a translation buffer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LatencyCurve {
-    /// Who reads.
+    /// The processor that reads.
     pub processor: Processor,
-    /// What is read.
+    /// The memory that is read.
     pub memory: MeasuredMemory,
-    /// Bytes from one place that is read to its neighbour.
+    /// Bytes between neighbouring places that are read.
     pub stride: u64,
-    /// By growing range.
+    /// Points, sorted by range.
     pub points: Vec<LatencyPoint>,
 }
 
-/// A way through an array that comes by every `stride` bytes once, in random order, and ends where it began.
+/// A cycle through an array that visits one place in every `stride` bytes once, in random order, and ends where it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chain {
-    /// Bytes of the array that the chain comes by.
+    /// Bytes of the array that the chain covers.
     pub range: u64,
-    /// Bytes from place to place: a multiple of 8.
+    /// Bytes between places: a multiple of 8.
     pub stride: u64,
 }
 
@@ -42,18 +42,18 @@ pub struct Chain {
 const LINE: u64 = 64;
 
 impl Chain {
-    /// How many places it comes by.
+    /// Number of places in the chain.
     pub fn places(&self) -> u64 {
         self.range / self.stride
     }
 
-    /// Lays the chain into an array of at least its range. Returns the index to start from.
+    /// Writes the chain into an array of at least its range. Returns the index to start from.
     ///
-    /// In strides of several lines every place takes another line of its stride, or all would fall into few sets of the
-    /// caches.
+    /// If a stride spans several lines, neighbouring places use different lines of their strides. Otherwise all places would fall
+    /// into few sets of the caches.
     ///
     /// # Panics
-    /// If the array is too short, or the chain comes by no place.
+    /// If the array is too short, or the chain has no place.
     pub fn lay(&self, array: &mut [u64]) -> u64 {
         let lines = self.stride / LINE;
         let index_of = |place: u64| {
@@ -61,7 +61,7 @@ impl Chain {
             (place * self.stride + line * LINE) / 8
         };
         let mut order: Vec<u64> = (0..self.places()).map(index_of).collect();
-        // The seed is fixed, so that two memories are read in the same order.
+        // The seed is fixed, so that all memories are read in the same order.
         order.shuffle(&mut ChaCha8Rng::seed_from_u64(self.range ^ self.stride));
         let first = order[0];
         for (from, to) in order.iter().zip(order[1..].iter().chain([&first])) {
@@ -70,10 +70,10 @@ impl Chain {
         first
     }
 
-    /// Follows the chain. Returns where it ended.
+    /// Follows the chain for `steps` steps. Returns the index where it ended.
     ///
     /// # Panics
-    /// If an index leads outside.
+    /// If an index is outside the array.
     pub fn follow(array: &[u64], start: u64, steps: u64) -> u64 {
         (0..steps).fold(start, |at, _| array[usize::try_from(at).expect("an index of an array")])
     }

@@ -1,4 +1,4 @@
-//! CPUs and their memory.
+//! Measurements of CPUs and their memory.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -13,21 +13,21 @@ use crate::memory::{HostBuffer, PageSize};
 use crate::topology::{CacheKind, Topology};
 use crate::{Error, Result};
 
-/// How much is measured.
+/// The amount of work per measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuEffort {
     /// Bytes of the array that is read and copied.
     pub array_bytes: u64,
     /// Bytes of the longest range whose latency is measured.
     pub longest_range: u64,
-    /// Runs, of which the best counts.
+    /// Number of runs. The best one counts.
     pub runs: usize,
-    /// Reads of a thread at random places, and steps of a chain.
+    /// Number of random reads per thread, and of steps of a chain.
     pub reads: u64,
 }
 
 impl CpuEffort {
-    /// An array several times as large as the largest cache, but of no more than an eighth of the memory.
+    /// Uses an array several times as large as the largest cache, but at most an eighth of the memory.
     pub fn for_machine(topology: &Topology) -> Self {
         let data = topology.cpu.caches.iter().filter(|cache| cache.kind != CacheKind::Instruction);
         let largest = data.map(|cache| cache.bytes * cache.instances as u64).max().unwrap_or(32 << 20);
@@ -37,15 +37,15 @@ impl CpuEffort {
     }
 }
 
-/// Touches a page once, in the pages that are small.
+/// Stride that touches each small page once.
 const SMALL_STRIDE: u64 = 4096;
-/// Latency as it is felt at random: a line of its own for each place.
+/// Stride for the latency of random reads: each place has its own cache line.
 const LINE: u64 = 64;
 
-/// Measures each node's processors with each node's memory, pageable, in small and in huge pages. Takes some seconds a pair.
+/// Measures each node's processors with each node's memory, pageable, in small and in huge pages. Takes some seconds per pair.
 ///
 /// # Errors
-/// If there is no memory for it.
+/// If there is not enough memory.
 pub fn measure_cpu(topology: &Topology, effort: CpuEffort) -> Result<Measurements> {
     let mut measurements = Measurements::default();
     let nodes = &topology.memory.nodes;
@@ -59,7 +59,7 @@ pub fn measure_cpu(topology: &Topology, effort: CpuEffort) -> Result<Measurement
             for pages in [PageSize::Small, PageSize::Huge] {
                 let pair = Pair { node: *node, processors, memory_node: *memory_node, pages, effort };
                 measurements.rates.push(pair.rates(topology.cpu.threads)?);
-                // Translation is the processor's own, whichever memory it leads to.
+                // Address translation belongs to the processor and does not depend on the node of the memory, so measure it once.
                 if memory_node.is_none_or(|memory| memory == *node) {
                     measurements.latency.push(pair.latency()?);
                 }
@@ -69,22 +69,22 @@ pub fn measure_cpu(topology: &Topology, effort: CpuEffort) -> Result<Measurement
     Ok(measurements)
 }
 
-/// What all processors together do with memory in huge pages, each with that of its own node: what bounds a program that
-/// spreads over the machine.
+/// Memory rates of all processors together in huge pages, each using the memory of its own node. They bound a program that runs
+/// on the whole machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct MemoryBounds {
-    /// Bytes a second, read in order.
+    /// Bytes read in order per second.
     pub read: f64,
-    /// Bytes a second that are copied, each counted once.
+    /// Bytes copied per second, each counted once.
     pub copy: f64,
-    /// Independent reads of 8 bytes at random places, a second.
+    /// Independent reads of 8 bytes at random places per second.
     pub random_reads: f64,
 }
 
-/// Measures bandwidths and random access alone, which takes a second or two a node; the nodes one after the other.
+/// Measures only bandwidths and random access, one node after the other. Takes a second or two per node.
 ///
 /// # Errors
-/// If there is no memory for it.
+/// If there is not enough memory.
 pub fn measure_bounds(topology: &Topology, effort: CpuEffort) -> Result<MemoryBounds> {
     let nodes = nodes_with_processors(topology);
     let mut bounds = MemoryBounds::default();
@@ -99,7 +99,7 @@ pub fn measure_bounds(topology: &Topology, effort: CpuEffort) -> Result<MemoryBo
     Ok(bounds)
 }
 
-/// The nodes that have processors, with those; of the only node it need not be told.
+/// Returns the nodes that have processors, with their processors. A single node has an empty list, which means any processor.
 fn nodes_with_processors(topology: &Topology) -> Vec<(usize, &[usize])> {
     let nodes = &topology.memory.nodes;
     match nodes.len() {
@@ -112,10 +112,10 @@ fn nodes_with_processors(topology: &Topology) -> Vec<(usize, &[usize])> {
     }
 }
 
-/// Processors and a memory.
+/// The processors of a node, and a memory to measure them with.
 struct Pair<'a> {
     node: usize,
-    /// None to let the system choose.
+    /// Empty to let the system choose.
     processors: &'a [usize],
     memory_node: Option<usize>,
     pages: PageSize,
@@ -134,13 +134,13 @@ impl Pair<'_> {
     fn buffer(&self, bytes: u64) -> Result<HostBuffer> {
         let mut buffer = HostBuffer::new(usize::try_from(bytes).map_err(Error::invalid)?, self.pages)?;
         if let Some(node) = self.memory_node {
-            // Containers often may not choose. The figures are then those of wherever the pages lie.
+            // Containers often may not place memory. The rates are then those of the nodes where the pages are.
             let _ = buffer.place_on(node);
         }
         Ok(buffer)
     }
 
-    /// Bandwidths and random access, and the memory that they were measured in.
+    /// Measures bandwidths and random access. Also returns the memory that they were measured in.
     fn bounds(&self, threads_of_machine: usize) -> Result<(MemoryBounds, HostBuffer)> {
         let threads = if self.processors.is_empty() { threads_of_machine } else { self.processors.len() }.max(1);
         let bytes = self.effort.array_bytes;
@@ -201,10 +201,10 @@ impl Pair<'_> {
         Ok(LatencyCurve { processor: self.processor(), memory: self.memory(), stride: SMALL_STRIDE, points })
     }
 
-    /// Nanoseconds of a step of the chain.
+    /// Returns the nanoseconds per step of the chain.
     fn chase(&self, array: &mut [u64], chain: Chain) -> f64 {
         let start = chain.lay(array);
-        // Once around at least, and then again, unless that takes longer than it is worth.
+        // Once around the chain, but at least 2^16 steps, and no more than the effort allows.
         let steps = chain.places().clamp(1 << 16, self.effort.reads.max(1 << 16));
         let mut arrays = [array];
         let took = self.together(&mut arrays, |array| {
@@ -213,7 +213,7 @@ impl Pair<'_> {
         took.as_secs_f64() * 1e9 / steps as f64
     }
 
-    /// Runs `work` on all parts at once, on a thread each, and returns how long the slowest took, in the best of the runs.
+    /// Runs `work` on all parts at once, with one thread each. Returns the time of the slowest thread in the best run.
     fn together<Part: Send>(&self, parts: &mut [Part], work: impl Fn(&mut Part) + Sync) -> Duration {
         (0..self.effort.runs.max(1))
             .map(|_| {
@@ -243,8 +243,8 @@ impl Pair<'_> {
     }
 }
 
-/// Keeps the thread on these processors; on any if there are none. Where the system refuses, the figures are those of
-/// wherever it runs.
+/// Pins the thread to these processors; does nothing if there are none. If the system refuses, the rates are those of the
+/// processors that the thread runs on.
 fn stay_on(processors: &[usize]) {
     if processors.is_empty() {
         return;
@@ -257,6 +257,6 @@ fn stay_on(processors: &[usize]) {
             unsafe { libc::CPU_SET(*processor, &mut set) };
         }
     }
-    // SAFETY: the set is valid and its size that of its type; 0 is the calling thread.
+    // SAFETY: the set is valid and the size is that of its type; 0 is the calling thread.
     unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) };
 }

@@ -1,6 +1,7 @@
-//! What the machine's memories really deliver: measured, not told.
+//! The real performance of the machine's memories: measured, not reported by the system.
 //!
-//! Every figure is the best of a few runs, as other programs only ever make one slower, over memory that was touched before.
+//! Every figure is the best of a few runs, as other programs only ever slow a run down. The memory is touched before it is
+//! measured.
 
 mod chain;
 mod cpu;
@@ -14,7 +15,7 @@ pub use cpu::{CpuEffort, MemoryBounds, measure_bounds, measure_cpu};
 use crate::memory::{PageSize, Placement};
 use crate::transfer::TransferRates;
 
-/// Who reads and writes.
+/// The processor that reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Processor {
@@ -30,7 +31,7 @@ pub enum Processor {
     },
 }
 
-/// What is read and written.
+/// The memory that is read and written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MeasuredMemory {
@@ -38,7 +39,7 @@ pub enum MeasuredMemory {
     Host {
         /// The NUMA node.
         node: usize,
-        /// The pages asked for.
+        /// The requested page size.
         pages: PageSize,
         /// Whether it is registered with the GPU's driver.
         pinned: bool,
@@ -51,7 +52,7 @@ pub enum MeasuredMemory {
 }
 
 impl MeasuredMemory {
-    /// Where a buffer in this memory lies.
+    /// The placement of a buffer in this memory.
     pub fn placement(self) -> Placement {
         match self {
             Self::Host { pages, pinned, .. } => Placement::Host { pages, pinned },
@@ -60,64 +61,64 @@ impl MeasuredMemory {
     }
 }
 
-/// How fast a processor uses a memory.
+/// The rates at which a processor uses a memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct MemoryRates {
-    /// Who.
+    /// The processor.
     pub processor: Processor,
-    /// What.
+    /// The memory.
     pub memory: MeasuredMemory,
-    /// Bytes a second, read in order.
+    /// Bytes read in order per second.
     pub read: f64,
-    /// Bytes a second that are copied within the memory, each counted once.
+    /// Bytes copied within the memory per second, each counted once.
     pub copy: f64,
-    /// Independent reads of 8 bytes at random places, a second.
+    /// Independent reads of 8 bytes at random places per second.
     pub random_reads: f64,
     /// Nanoseconds from one read of a chain to the next, at random places.
     pub latency: f64,
 }
 
-/// What a probe row of a join costs one processor that does not wait for memory, in seconds. The floor that joins measures it.
+/// CPU cost of a probe row of a join on one processor, without waiting for memory, in seconds. Measured by the layer that joins.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RowWork {
-    /// Writing it to its partition.
+    /// Writing the row to its partition.
     pub partition: f64,
-    /// Looking it up in a part of a hash table that the processor's own cache has.
+    /// Looking up the row in a part of a hash table that is in the processor's private cache.
     pub lookup: f64,
 }
 
-/// What a GPU does that its reads do not tell. Random writes are several times slower (paper 1, section 6.2.9).
+/// Rates of a GPU that its reads do not predict. Random writes are several times slower (paper 1, section 6.2.9).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct GpuWork {
     /// The GPU's number.
     pub ordinal: usize,
-    /// Independent writes of 8 bytes at random places of its memory, a second.
+    /// Independent writes of 8 bytes at random places of the GPU's memory per second.
     pub random_writes: f64,
-    /// The same of CPU memory.
+    /// The same for CPU memory.
     pub random_host_writes: f64,
-    /// Seconds from one launch of a kernel to the next, if the kernel does nothing.
+    /// Seconds from one launch of an empty kernel to the next.
     pub launch: f64,
 }
 
-/// All that was measured of a machine.
+/// All measurements of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measurements {
-    /// For each pair of a processor and a memory that it reads.
+    /// Rates for each pair of a processor and a memory that it reads.
     pub rates: Vec<MemoryRates>,
-    /// How latency grows with the range that is touched (paper 1, fig. 7).
+    /// Latency by range of accesses (paper 1, fig. 7).
     pub latency: Vec<LatencyCurve>,
-    /// For each GPU, by its number, the transfer methods that it has.
+    /// For each GPU, by number, the rates of the transfer methods that it supports.
     pub transfers: Vec<TransferRates>,
-    /// What joining costs where memory does not bound it; `None` until it is measured.
+    /// Cost of joining if memory is not the bottleneck; `None` until it is measured.
     pub row_work: Option<RowWork>,
-    /// What GPUs do beside reading; none of a GPU for which it was not measured.
+    /// Rates of GPUs other than reads. GPUs without measurements have no entry.
     #[serde(default)]
     pub gpu_work: Vec<GpuWork>,
 }
 
 impl Measurements {
-    /// The largest range, in bytes, whose latency on small pages is at most a quarter more than on huge pages: beyond it,
-    /// small pages cost translations that huge pages do not.
+    /// Returns the largest range in bytes for which the latency on small pages is at most a quarter above that on huge pages.
+    /// Beyond it, small pages cost translations that huge pages do not.
     pub fn small_page_reach(&self, processor: Processor) -> Option<u64> {
         let curve = |wanted: PageSize| {
             self.latency.iter().find(|curve| {

@@ -1,4 +1,4 @@
-//! Measurements kept from one run to the next, for the machine that they were made on.
+//! Stores measurements from one run to the next, for the machine that they were made on.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Measurements;
 use crate::topology::Topology;
 
-/// What is in the file. Another version is read as none.
+/// The contents of the file. A file of another version is ignored.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     version: u32,
@@ -19,7 +19,7 @@ struct Stored {
 const VERSION: u32 = 2;
 
 impl Measurements {
-    /// Where they are kept: `overspill/machine.json` in `XDG_CACHE_HOME`, or else in `~/.cache`.
+    /// The path of the file: `overspill/machine.json` in `XDG_CACHE_HOME`, or else in `~/.cache`.
     pub fn path() -> Option<PathBuf> {
         let folder =
             |name: &str| std::env::var_os(name).filter(|path| Path::new(path).is_absolute()).map(PathBuf::from);
@@ -27,12 +27,12 @@ impl Measurements {
         Some(cache.join("overspill").join("machine.json"))
     }
 
-    /// What was measured on this very machine, if it was. A file that cannot be read is as good as none.
+    /// Loads the measurements of this machine, if there are any. An unreadable file counts as missing.
     pub fn load(path: &Path, topology: &Topology) -> Option<Self> {
         Self::load_if(path, |machine| machine == identity(topology))
     }
 
-    /// The same, whichever GPUs the machine has: `topology` need not tell them.
+    /// Like `load`, but for any GPUs: `topology` need not list them.
     pub fn load_for_processors(path: &Path, topology: &Topology) -> Option<Self> {
         let processors = |machine: &str| -> Option<Vec<serde_json::Value>> {
             let mut parts: Vec<_> = serde_json::from_str(machine).ok()?;
@@ -47,7 +47,7 @@ impl Measurements {
         (stored.version == VERSION && is_machine(&stored.machine)).then_some(stored.measurements)
     }
 
-    /// Keeps them. The file is there whole or not at all.
+    /// Saves the measurements. The file is replaced atomically.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -62,7 +62,7 @@ impl Measurements {
     }
 }
 
-/// What makes a machine another one: its processors, nodes, page sizes and, last, GPUs, but not how many huge pages are free.
+/// Returns the identity of a machine: its processors, nodes, page sizes and, last, GPUs, but not the number of free huge pages.
 fn identity(topology: &Topology) -> String {
     let nodes: Vec<_> = topology.memory.nodes.iter().map(|node| (node.number, &node.processors)).collect();
     let gpus: Vec<_> = topology.gpus.iter().map(|gpu| (&gpu.properties.name, &gpu.properties.pci_bus_id)).collect();

@@ -29,7 +29,7 @@ fn the_cpu_is_measured() {
     let measured = measure_cpu(&topology, EFFORT).unwrap();
     assert!(measured.rates.len() >= 2 && measured.latency.len() >= 2);
     for rates in &measured.rates {
-        // Slower than any memory, faster than none.
+        // Lower bounds are below the rates of any memory, upper bounds above.
         assert!(rates.read > 1e6 && rates.read < 1e14, "{rates:?}");
         assert!(rates.copy > 1e6 && rates.copy < 1e14, "{rates:?}");
         assert!(rates.random_reads > 1e4 && rates.random_reads < 1e13, "{rates:?}");

@@ -1,4 +1,4 @@
-//! Memory of the GPU or of the CPU, for those to whom it is the same.
+//! Memory of the GPU or of the CPU behind one interface.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use crate::driver::{Device, Stream};
 use crate::memory::{DeviceBuffer, HostBuffer, PageSize, Plain, View, ViewMut};
 use crate::{Error, Result};
 
-/// Where a [`Buffer`] lies.
+/// The memory of a [`Buffer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// In GPU memory.
     Device,
     /// In CPU memory.
     Host {
-        /// The pages asked for.
+        /// The requested page size.
         pages: PageSize,
         /// Whether it is registered with the driver.
         pinned: bool,
     },
 }
 
-/// Memory with a placement that is chosen while the program runs.
+/// Memory with a placement that is chosen at run time.
 #[derive(Debug)]
 pub enum Buffer {
     /// In GPU memory.
@@ -30,10 +30,10 @@ pub enum Buffer {
 }
 
 impl Buffer {
-    /// Memory with unknown contents.
+    /// Allocates memory with unspecified contents.
     ///
     /// # Errors
-    /// If a limit, the device or the system does not have it.
+    /// If a limit, the device or the system has no room for it.
     pub fn new(device: &Arc<Device>, placement: Placement, bytes: u64) -> Result<Self> {
         match placement {
             Placement::Device => DeviceBuffer::new(device, bytes).map(Self::Device),
@@ -45,10 +45,10 @@ impl Buffer {
         }
     }
 
-    /// The memory, for kernels of the device that read it.
+    /// A view of the memory for kernels of the device that read it.
     ///
     /// # Errors
-    /// If it is pageable and the device does not read such memory coherently.
+    /// If the memory is pageable and the device does not read such memory coherently.
     pub fn view(&self, device: &Device) -> Result<View<'_>> {
         match self {
             Self::Device(buffer) => Ok(buffer.view()),
@@ -56,7 +56,7 @@ impl Buffer {
         }
     }
 
-    /// The memory, for kernels of the device that write it.
+    /// A view of the memory for kernels of the device that write it.
     ///
     /// # Errors
     /// As [`Buffer::view`].
@@ -67,7 +67,7 @@ impl Buffer {
         }
     }
 
-    /// Fills it with a byte once the stream has nothing left to do, and waits for it.
+    /// Fills the buffer with a byte after the stream's queued work, and waits for it.
     ///
     /// # Errors
     /// If the device is lost.
@@ -85,7 +85,7 @@ impl Buffer {
         }
     }
 
-    /// Copies values to its start once the stream has nothing left to do, and waits for it.
+    /// Copies values to the start of the buffer after the stream's queued work, and waits for the copy.
     ///
     /// # Errors
     /// If they do not fit, or the device is lost.
@@ -105,7 +105,7 @@ impl Buffer {
         }
     }
 
-    /// All its values, once the stream has nothing left to do.
+    /// Returns all values of the buffer after the stream's queued work.
     ///
     /// # Errors
     /// If the device is lost.

@@ -9,32 +9,33 @@ use crate::driver::{Device, Stream};
 use crate::memory::{Plain, View, ViewMut};
 use crate::{Error, Result};
 
-/// What timelines call a copy to GPU memory, one from it, and filling it.
+/// The names in timelines of a copy to GPU memory, a copy from it, and filling it.
 pub(super) const TO_GPU: &str = "copy to GPU";
 pub(super) const TO_CPU: &str = "copy to CPU";
 pub(super) const FILL: &str = "fill";
 
-/// Memory of a device, counted against the device's limit and given back when dropped.
+/// Memory of a device. It is counted against the device's limit and freed when dropped.
 ///
-/// Dropping waits for the device, so that no kernel is left that uses it; unless the device keeps what is given back
+/// Dropping waits for the device, so that no kernel uses the memory any more, unless the device keeps freed memory
 /// ([`Device::keep_freed_memory`]).
 #[derive(Debug)]
 pub struct DeviceBuffer {
     device: Arc<Device>,
     address: CUdeviceptr,
     bytes: u64,
-    /// Bytes that were allocated for it.
+    /// Allocated bytes.
     capacity: u64,
-    /// Whether nothing was asked of a stream for it here that may not be done. What kernels do with it, and for how long, is the
-    /// promise of whoever launches them.
+    /// False once this type has queued an operation on the buffer without waiting for it. Kernels are not tracked: the code that
+    /// launches them is responsible for their use of the buffer.
     is_idle: bool,
 }
 
 impl DeviceBuffer {
-    /// Memory with unknown contents, aligned to 256 bytes at least. None for zero bytes is asked of the driver.
+    /// Allocates memory with unspecified contents, aligned to at least 256 bytes. For zero bytes, nothing is requested from the
+    /// driver.
     ///
     /// # Errors
-    /// If the limit (`overspill.gpu_memory_limit`) or the device does not have it.
+    /// If the limit (`overspill.gpu_memory_limit`) or the device has no room for it.
     pub fn new(device: &Arc<Device>, bytes: u64) -> Result<Self> {
         if bytes == 0 {
             return Ok(Self { device: Arc::clone(device), address: 0, bytes, capacity: 0, is_idle: true });
@@ -43,7 +44,7 @@ impl DeviceBuffer {
         Ok(Self { device: Arc::clone(device), address, bytes, capacity, is_idle: true })
     }
 
-    /// Memory that holds a copy of `values`.
+    /// Allocates memory that holds a copy of `values`.
     ///
     /// # Errors
     /// As [`DeviceBuffer::new`], or if the copy fails.
@@ -53,27 +54,27 @@ impl DeviceBuffer {
         Ok(buffer)
     }
 
-    /// The device whose memory it is.
+    /// The device that the memory belongs to.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// Its size.
+    /// The size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The memory, for kernels that read it.
+    /// A view of the memory for kernels that read it.
     pub fn view(&self) -> View<'_> {
         View::new(self.address, self.bytes)
     }
 
-    /// The memory, for kernels that write it.
+    /// A view of the memory for kernels that write it.
     pub fn view_mut(&mut self) -> ViewMut<'_> {
         ViewMut::new(self.address, self.bytes)
     }
 
-    /// Copies values to the start of the buffer, and waits for it.
+    /// Copies values to the start of the buffer, and waits for the copy.
     ///
     /// # Errors
     /// If they do not fit, or the copy fails.
@@ -91,7 +92,7 @@ impl DeviceBuffer {
         stream.synchronize()
     }
 
-    /// The first `count` values of the buffer, after what the stream has to do.
+    /// Returns the first `count` values of the buffer, after the stream's queued work.
     ///
     /// # Errors
     /// If the buffer is shorter, or the copy fails.
@@ -101,7 +102,7 @@ impl DeviceBuffer {
         Ok(values)
     }
 
-    /// Copies the first values of the buffer to `values`, after what the stream has to do: by DMA if that memory is pinned.
+    /// Copies the first values of the buffer to `values` after the stream's queued work: by DMA if that memory is pinned.
     ///
     /// # Errors
     /// If the buffer is shorter, or the copy fails.
@@ -119,7 +120,7 @@ impl DeviceBuffer {
         stream.synchronize().and(copied)
     }
 
-    /// Fills the buffer with a byte, in the order of the stream.
+    /// Fills the buffer with a byte, in stream order.
     ///
     /// # Errors
     /// If the device is lost.
@@ -131,26 +132,26 @@ impl DeviceBuffer {
         self.is_idle = false;
         let size = usize::try_from(self.bytes).map_err(Error::invalid)?;
         stream.ask(FILL, Some(self.bytes), |stream| {
-            // SAFETY: the whole buffer, which is freed only after the device is done.
+            // SAFETY: the whole buffer, which is freed only after the device is done with it.
             unsafe { result::memset_d8_async(self.address, byte, size, stream) }
                 .map_err(|error| Error::driver("filling memory", self.device.ordinal(), error))
         })
     }
 
-    /// Asks the stream to copy to the start of the buffer: by DMA if the memory is pinned, and through memory of the
-    /// driver's own if not, in which case it has been read when this returns.
+    /// Queues a copy to the start of the buffer: by DMA if the source is pinned, else through the driver's own memory. In the
+    /// latter case the source has been read when this returns.
     ///
     /// # Errors
-    /// If it does not fit, or the device is lost.
+    /// If the source does not fit, or the device is lost.
     ///
     /// # Safety
-    /// Neither range may be written otherwise, nor dropped, until the stream has done it.
+    /// Neither range may be written otherwise, nor dropped, until the stream has done the copy.
     pub unsafe fn copy_from(&mut self, stream: &Stream, source: &[u8]) -> Result<()> {
         self.check(source.len() as u64)?;
         self.device.bind()?;
         self.is_idle = false;
         stream.ask(TO_GPU, Some(source.len() as u64), |stream| {
-            // SAFETY: the range is checked; the rest is the caller's promise.
+            // SAFETY: the range is checked; the caller guarantees the rest.
             unsafe { result::memcpy_htod_async(self.address, source, stream) }
                 .map_err(|error| Error::driver("copying to it", self.device.ordinal(), error))
         })

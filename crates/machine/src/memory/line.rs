@@ -1,11 +1,11 @@
-//! Cache lines, and stores that go past the cache.
+//! Cache lines, and stores that bypass the cache.
 
 use std::marker::PhantomData;
 
 use super::host::{Plain, plain};
 use crate::vectors::Vectors;
 
-/// What a processor moves between memory and cache at once.
+/// The unit that a processor moves between memory and cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct CacheLine(pub [u64; CacheLine::WORDS]);
@@ -14,17 +14,17 @@ impl plain::Sealed for CacheLine {}
 impl Plain for CacheLine {}
 
 impl CacheLine {
-    /// 64-bit words of a line.
+    /// Number of 64-bit words in a line.
     pub const WORDS: usize = 8;
 
-    /// The words of lines that follow one another.
+    /// The words of consecutive lines.
     #[inline(always)]
     pub fn words(lines: &[Self]) -> &[u64] {
-        // SAFETY: a line is as large as its words, and aligned to more than they ask for.
+        // SAFETY: a line is as large as its words, and has a larger alignment.
         unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * Self::WORDS) }
     }
 
-    /// The words of lines that follow one another, to be written.
+    /// The words of consecutive lines, mutable.
     #[inline(always)]
     pub fn words_mut(lines: &mut [Self]) -> &mut [u64] {
         // SAFETY: as above, and the borrow is exclusive.
@@ -32,57 +32,58 @@ impl CacheLine {
     }
 }
 
-/// Has the processor bring the line where an item starts into its cache, where it can, while it goes on.
+/// Prefetches the cache line in which an item starts, if the processor supports that. Does not wait for the line.
 #[inline(always)]
 pub fn prefetch<T>(item: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint, which changes nothing, about memory that is there.
+        // SAFETY: only a hint, which changes nothing, for valid memory.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(item).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = item;
 }
 
-/// Writes whole lines without reading them first and without keeping them in the cache (non-temporal stores), where the
-/// processor can; see [`write_past_cache`].
+/// Writes whole lines without reading them first and without keeping them in the cache (non-temporal stores), if the processor
+/// supports that; see [`write_past_cache`].
 #[derive(Debug)]
 pub struct LineWriter<'a> {
     lines: &'a mut [CacheLine],
-    /// It stays with its thread, which waits for its own stores alone.
+    /// Keeps the writer on its thread, because a thread waits only for its own stores.
     _thread: PhantomData<*mut ()>,
 }
 
 impl LineWriter<'_> {
-    /// Writes the line at a place.
+    /// Writes `line` at index `place`.
     ///
     /// # Panics
-    /// If there is no such place.
+    /// If `place` is out of bounds.
     #[inline(always)]
     pub fn write(&mut self, place: usize, line: &CacheLine, vectors: impl Vectors) {
         let to = &mut self.lines[place];
-        // SAFETY: the line is borrowed until `write_past_cache`, which has handed it out on this thread, has waited for the store.
-        // A line that is written again meanwhile has what either store wrote, from this thread, which no processor reorders.
+        // SAFETY: the line is borrowed until `write_past_cache`, which created the writer on this thread, has waited for the
+        // store. A line that is written again before that holds what one of the stores wrote: both are from this thread, and no
+        // processor reorders them.
         unsafe { vectors.store_past_cache(to, line) };
     }
 }
 
-/// Waits for the stores of this thread that went past the cache, also when `write` panics.
+/// Waits for this thread's stores that bypassed the cache, also if `write` panics.
 struct Fence;
 
 impl Drop for Fence {
     fn drop(&mut self) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: every processor of this architecture has it.
+        // SAFETY: every processor of this architecture has this instruction.
         unsafe {
             std::arch::x86_64::_mm_sfence();
         }
     }
 }
 
-/// Lets `write` fill lines past the cache: for more than a cache holds, which will not be read soon. When this returns,
-/// what was written is there for all threads.
+/// Lets `write` fill lines with stores that bypass the cache, for data that exceeds the cache and will not be read soon. The
+/// data is visible to all threads when this returns.
 #[inline(always)]
 pub fn write_past_cache<R>(lines: &mut [CacheLine], write: impl FnOnce(&mut LineWriter<'_>) -> R) -> R {
     let _fence = Fence;
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
     use crate::vectors::{Baseline, VectorLoop, with_widest_vectors};
 
-    /// Writes a line to places.
+    /// Writes a line at several indices.
     struct Written<'a>(&'a mut [CacheLine], &'a [usize], CacheLine);
 
     impl VectorLoop for Written<'_> {

@@ -1,17 +1,17 @@
 //! Memory with a placement.
 //!
-//! | placement | where | who reads it, and how |
+//! | placement | location | read by |
 //! |---|---|---|
 //! | [`DeviceBuffer`] | GPU memory | kernels; the CPU by copies |
 //! | [`HostBuffer`], pageable | CPU memory, in small or huge pages | the CPU; kernels on coherent links; copies, staged by the driver |
 //! | [`HostBuffer`], pinned | the same, registered with the driver | the CPU; kernels across the link (zero-copy); copies by DMA |
-//! | [`UnifiedBuffer`] | wherever it was touched last | both; pages move by themselves |
-//! | [`SpanningBuffer`] | GPU and CPU memory, in one range of addresses | kernels; the CPU by copies |
+//! | [`UnifiedBuffer`] | where it was touched last | both; pages move automatically |
+//! | [`SpanningBuffer`] | GPU and CPU memory, in one address range | kernels; the CPU by copies |
 //!
-//! A [`Buffer`] is one of the first two or three, chosen while the program runs. A [`SlabPool`] lends pinned memory that was registered beforehand.
+//! A [`Buffer`] is one of the first three, chosen at run time. A [`SlabPool`] lends pinned memory that was registered beforehand.
 //!
-//! CPU memory is always mapped by this process itself and only registered with the driver, so that it survives the loss of a
-//! device with what is in it; but for the CPU pages of a [`SpanningBuffer`], which are the driver's.
+//! This process maps all CPU memory itself and only registers it with the driver, so that the memory and its contents survive the
+//! loss of a device. The exception is the CPU pages of a [`SpanningBuffer`], which belong to the driver.
 
 mod buffer;
 mod device;

@@ -1,4 +1,4 @@
-//! Pinned memory that is registered once and lent out again and again.
+//! Pinned memory that is registered once and reused.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use crate::driver::Device;
 use crate::memory::{HostBuffer, PageSize};
 use crate::{Error, Result};
 
-/// Slabs of pinned memory, all of one size. Registering memory with the driver takes longer than copying it, so a pool does
-/// it when it is made, and a pipeline that borrows from it does not.
+/// Slabs of pinned memory, all of the same size. Registering memory with the driver takes longer than copying it, so the pool
+/// registers all slabs when it is created, and pipelines that borrow from it need not.
 #[derive(Debug)]
 pub struct SlabPool {
     slab_bytes: usize,
@@ -22,22 +22,22 @@ impl SlabPool {
     /// Maps and registers `slabs` slabs.
     ///
     /// # Errors
-    /// If the system or the driver does not give the memory.
+    /// If the system or the driver cannot provide the memory.
     pub fn new(device: &Arc<Device>, slabs: usize, slab_bytes: usize) -> Result<Arc<Self>> {
         let free =
             (0..slabs).map(|_| HostBuffer::pinned(device, slab_bytes, PageSize::Huge)).collect::<Result<Vec<_>>>()?;
         Ok(Arc::new(Self { slab_bytes, slabs, free: Mutex::new(free) }))
     }
 
-    /// Bytes of a slab.
+    /// Bytes per slab.
     pub fn slab_bytes(&self) -> usize {
         self.slab_bytes
     }
 
-    /// Borrows a slab, whose contents are unknown.
+    /// Borrows a slab with unspecified contents.
     ///
     /// # Errors
-    /// If all are lent out.
+    /// If all slabs are borrowed.
     pub fn take(self: &Arc<Self>) -> Result<Slab> {
         let buffer = self.free.lock().pop();
         match buffer {
@@ -50,11 +50,11 @@ impl SlabPool {
     }
 }
 
-/// A slab. It goes back to its pool when dropped, by when the device must be done with it.
+/// A borrowed slab. Dropping it returns it to its pool; the device must have finished with it by then.
 #[derive(Debug)]
 pub struct Slab {
     pool: Arc<SlabPool>,
-    /// There until dropped.
+    /// `Some` until dropped.
     buffer: Option<HostBuffer>,
 }
 

@@ -1,4 +1,4 @@
-//! Unified memory: pages that move between CPU and GPU by themselves.
+//! Unified memory: pages that move between CPU and GPU automatically.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::driver::{Device, Stream};
 use crate::memory::{Plain, View, ViewMut};
 use crate::{Error, Result};
 
-/// Unified memory of a device, counted against its limit as if all of it lay on the device: asked for more than the
-/// device has, some drivers hang.
+/// Unified memory of a device. All of it counts against the device's limit, as if it were in GPU memory: some drivers hang if
+/// more is requested than the device has.
 ///
-/// Nothing of Overspill uses it unless told to.
+/// Overspill uses it only on request.
 #[derive(Debug)]
 pub struct UnifiedBuffer {
     device: Arc<Device>,
@@ -21,10 +21,10 @@ pub struct UnifiedBuffer {
 }
 
 impl UnifiedBuffer {
-    /// Memory with unknown contents.
+    /// Allocates memory with unspecified contents.
     ///
     /// # Errors
-    /// If it is empty, or the device has no unified memory, or neither limit nor device has room for it.
+    /// If `bytes` is 0, the device has no unified memory, or the limit or the device has no room for it.
     pub fn new(device: &Arc<Device>, bytes: u64) -> Result<Self> {
         if !device.properties().unified_memory {
             return Err(Error::Unsupported { device: device.ordinal(), what: "unified memory" });
@@ -54,23 +54,23 @@ impl UnifiedBuffer {
         }
     }
 
-    /// Its size.
+    /// The size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The memory, for kernels that read it. Pages come as they are touched.
+    /// A view of the memory for kernels that read it. Pages move when they are touched.
     pub fn view(&self) -> View<'_> {
         View::new(self.address, self.bytes)
     }
 
-    /// The memory, for kernels that write it.
+    /// A view of the memory for kernels that write it.
     pub fn view_mut(&mut self) -> ViewMut<'_> {
         ViewMut::new(self.address, self.bytes)
     }
 
-    /// The memory as values for the CPU to read and write: pages come back as they are touched. Waits for the device, as
-    /// not every device lets the CPU in while it works.
+    /// The memory as a slice of values for the CPU to read and write. Pages move back when they are touched. Waits for the
+    /// device, as some devices do not allow CPU access while they work.
     ///
     /// # Errors
     /// If the device is lost.
@@ -78,22 +78,22 @@ impl UnifiedBuffer {
         self.device.bind()?;
         self.device.synchronize()?;
         let length = usize::try_from(self.bytes).map_err(Error::invalid)? / size_of::<T>();
-        // SAFETY: the range is the buffer's, aligned to 256 bytes; every bit pattern is a value, the borrow is exclusive, and
-        // the device is done with it.
+        // SAFETY: the range belongs to the buffer and is aligned to 256 bytes. Every bit pattern is a valid value, the borrow
+        // is exclusive, and the device is done with the memory.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.address as *mut T, length) })
     }
 
-    /// Asks the stream to bring a range to the device.
+    /// Queues a move of a range to the device.
     ///
     /// # Errors
-    /// If the range is not within, or the device is lost.
+    /// If the range is outside the buffer, or the device is lost.
     pub fn prefetch(&self, stream: &Stream, offset: u64, bytes: u64) -> Result<()> {
         let part = self.view().slice(offset, bytes)?;
         let id = i32::try_from(self.device.ordinal()).map_err(Error::invalid)?;
         self.move_to(stream, part, CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id })
     }
 
-    /// Asks the stream to bring all of it back to the CPU.
+    /// Queues a move of the whole buffer back to the CPU.
     ///
     /// # Errors
     /// If the device is lost.
@@ -105,7 +105,7 @@ impl UnifiedBuffer {
         self.device.bind()?;
         let size = usize::try_from(part.bytes()).map_err(Error::invalid)?;
         stream.ask("move unified memory", Some(part.bytes()), |stream| {
-            // SAFETY: the range lies within unified memory, which is freed only after the device is done.
+            // SAFETY: the range is within unified memory, which is freed only after the device is done with it.
             unsafe { result::mem_prefetch_async(part.address(), size, location, stream) }
                 .map_err(|error| Error::driver("moving unified memory", self.device.ordinal(), error))
         })
@@ -115,8 +115,8 @@ impl UnifiedBuffer {
 impl Drop for UnifiedBuffer {
     fn drop(&mut self) {
         if self.device.bind().is_ok() {
-            // SAFETY: allocated by `new`, and freed once. The driver waits for what uses it; after the loss of the device it
-            // fails, and the memory comes back with the context.
+            // SAFETY: allocated by `new`, and freed once. The driver waits for work that uses it. The call fails after the loss
+            // of the device; the memory is then freed with the context.
             let _ = unsafe { result::free_sync(self.address) };
         }
         self.device.release(self.bytes);

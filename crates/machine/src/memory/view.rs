@@ -1,10 +1,10 @@
-//! Ranges of memory that kernels are given.
+//! Ranges of memory that are passed to kernels.
 
 use std::marker::PhantomData;
 
 use crate::{Error, Result};
 
-/// Memory that kernels read, borrowed from the buffer that owns it. Wherever it is placed, it has one address for kernels.
+/// Memory that kernels read, borrowed from the buffer that owns it. With any placement, it has one address for kernels.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     address: u64,
@@ -25,17 +25,17 @@ impl<'a> View<'a> {
         Self { address, bytes, borrow: PhantomData }
     }
 
-    /// A view of nothing.
+    /// An empty view.
     pub fn empty() -> Self {
         Self::new(0, 0)
     }
 
-    /// Where kernels find it.
+    /// The address for kernels.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its size.
+    /// The size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -43,7 +43,7 @@ impl<'a> View<'a> {
     /// A part of the view.
     ///
     /// # Errors
-    /// If it is not within.
+    /// If the part is outside the view.
     pub fn slice(&self, offset: u64, bytes: u64) -> Result<Self> {
         check(offset, bytes, self.bytes)?;
         Ok(Self::new(self.address + offset, bytes))
@@ -55,12 +55,12 @@ impl<'a> ViewMut<'a> {
         Self { address, bytes, borrow: PhantomData }
     }
 
-    /// Where kernels find it.
+    /// The address for kernels.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its size.
+    /// The size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -68,13 +68,13 @@ impl<'a> ViewMut<'a> {
     /// A part of the view.
     ///
     /// # Errors
-    /// If it is not within.
+    /// If the part is outside the view.
     pub fn slice(&mut self, offset: u64, bytes: u64) -> Result<ViewMut<'_>> {
         check(offset, bytes, self.bytes)?;
         Ok(ViewMut::new(self.address + offset, bytes))
     }
 
-    /// The same memory, to be read.
+    /// A read-only view of the same memory.
     pub fn as_view(&self) -> View<'_> {
         View::new(self.address, self.bytes)
     }

@@ -7,57 +7,57 @@ use serde::Serialize;
 
 use super::{numbered, numbers, text, value};
 
-/// All processors of the machine, which are taken to be alike.
+/// All processors of the machine, which are assumed to be identical.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cpu {
-    /// The model's name, as the system has it.
+    /// The model name reported by the system.
     pub model: Option<String>,
-    /// Packages.
+    /// Number of processor packages.
     pub sockets: usize,
-    /// Cores of all sockets.
+    /// Number of cores of all sockets.
     pub cores: usize,
-    /// Hardware threads of all cores that are online.
+    /// Number of hardware threads of all cores that are online.
     pub threads: usize,
-    /// Each kind of cache once, from the smallest level up.
+    /// Each kind of cache once, from the lowest level up.
     pub caches: Vec<Cache>,
 }
 
-/// What a cache holds.
+/// The contents of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheKind {
-    /// Data alone.
+    /// Data only.
     Data,
-    /// Instructions alone.
+    /// Instructions only.
     Instruction,
     /// Both.
     Unified,
 }
 
-/// One of several caches of the same kind.
+/// A kind of cache. The machine may have several caches of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Cache {
-    /// 1 is nearest to the core.
+    /// Cache level; 1 is nearest to the core.
     pub level: u32,
-    /// What it holds.
+    /// The contents of the cache.
     pub kind: CacheKind,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Bytes of a line.
+    /// Bytes per cache line.
     pub line: u64,
-    /// Hardware threads that share one such cache.
+    /// Number of hardware threads that share one such cache.
     pub shared_by: usize,
-    /// How many such caches there are.
+    /// Number of such caches.
     pub instances: usize,
 }
 
 impl Cpu {
-    /// The processors of the machine that this runs on.
+    /// Reads the processors of this machine.
     pub fn of_this_machine() -> Self {
         Self::read(Path::new("/"))
     }
 
-    /// The bytes of the largest cache that a core has to itself: the second level, or the first.
+    /// Bytes of the largest private cache of a core: the second level, or the first.
     pub fn private_cache(&self) -> Option<u64> {
         let is_own = |cache: &&Cache| cache.kind != CacheKind::Instruction && cache.level <= 2;
         self.caches.iter().filter(is_own).map(|cache| cache.bytes).max()
@@ -72,7 +72,7 @@ impl Cpu {
             .collect();
         let mut sockets = BTreeSet::new();
         let mut cores = BTreeSet::new();
-        // A cache is told by what shares it.
+        // A cache is identified by its properties and the processors that share it.
         let mut caches = BTreeSet::new();
         for (number, path) in &processors {
             let socket: usize = value(&path.join("topology/physical_package_id")).unwrap_or(0);
@@ -103,12 +103,12 @@ impl Cpu {
 
 fn model(root: &Path) -> Option<String> {
     let text = text(&root.join("proc/cpuinfo"))?;
-    // x86 and ARM, and POWER.
+    // The first prefix is for x86 and ARM, the second for POWER.
     let line = text.lines().find(|line| line.starts_with("model name") || line.starts_with("cpu\t"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// A cache, and the processors that share it.
+/// Reads a cache and the processors that share it.
 fn read_cache(folder: &Path) -> Option<(Vec<usize>, Cache)> {
     let kind = match text(&folder.join("type"))?.as_str() {
         "Data" => CacheKind::Data,
@@ -127,7 +127,7 @@ fn read_cache(folder: &Path) -> Option<(Vec<usize>, Cache)> {
     Some((shared, cache))
 }
 
-/// The bytes of a size such as `48K`.
+/// Parses a size such as `48K` into bytes.
 fn size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {

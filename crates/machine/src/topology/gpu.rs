@@ -11,25 +11,25 @@ use crate::driver::{Driver, Properties};
 /// A GPU.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Gpu {
-    /// Its number, from 0.
+    /// The GPU's number, from 0.
     pub ordinal: usize,
-    /// What its driver tells.
+    /// Properties reported by the driver.
     #[serde(flatten)]
     pub properties: Properties,
-    /// Its link, if that is PCIe.
+    /// The GPU's link, if it is PCIe.
     pub link: Option<Link>,
-    /// The NUMA node that it is nearest to, where the system tells.
+    /// The nearest NUMA node, if the system reports it.
     pub node: Option<usize>,
 }
 
-/// A PCIe link, as it is at its fastest: idle GPUs let it sleep.
+/// A PCIe link at its maximum speed: idle GPUs reduce the speed of their link.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Link {
-    /// Of PCIe, where the speed is one of those it has had.
+    /// The PCIe generation, if the speed is that of a known generation.
     pub generation: Option<u32>,
-    /// Billions of transfers a second and lane.
+    /// Billions of transfers per second and lane.
     pub gigatransfers: f64,
-    /// Lanes in use.
+    /// Number of lanes in use.
     pub lanes: u32,
 }
 
@@ -46,15 +46,15 @@ pub(super) fn read(root: &Path) -> Result<Vec<Gpu>> {
         .collect()
 }
 
-/// The folder of a PCI device.
+/// Returns the sysfs folder of a PCI device.
 fn folder_of(root: &Path, pci_bus_id: &str) -> Option<PathBuf> {
-    // The driver gives a domain of eight or four digits in capitals, the system one of four in small letters.
+    // The driver writes the domain with eight or four uppercase digits, the system with four lowercase digits.
     let id = pci_bus_id.to_ascii_lowercase();
     let id = id.get(id.len().checked_sub("0000:00:00.0".len())?..)?;
     Some(root.join("sys/bus/pci/devices").join(id))
 }
 
-/// The system writes -1 where a machine has one node.
+/// Reads the nearest NUMA node. The system reports -1 on machines with one node.
 pub(super) fn read_node(root: &Path, pci_bus_id: &str) -> Option<usize> {
     value(&folder_of(root, pci_bus_id)?.join("numa_node"))
 }

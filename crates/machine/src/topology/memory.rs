@@ -11,49 +11,49 @@ use super::{numbered, numbers, text, value};
 pub struct Memory {
     /// Bytes of all nodes.
     pub bytes: Option<u64>,
-    /// NUMA nodes; a machine that tells of none has one.
+    /// NUMA nodes; empty if the system reports none, which means one node.
     pub nodes: Vec<Node>,
     /// Bytes of a small page.
     pub page: u64,
-    /// Whether large allocations get huge pages without asking, by asking, or not at all.
+    /// Whether large allocations get huge pages always, on request, or never.
     pub transparent_huge_pages: Option<TransparentHugePages>,
-    /// Huge pages that were set aside.
+    /// Huge pages reserved by the system.
     pub huge_page_pools: Vec<HugePagePool>,
 }
 
 /// A NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Node {
-    /// Its number.
+    /// The node's number.
     pub number: usize,
-    /// Bytes of its memory; none for a node of processors alone.
+    /// Bytes of its memory; `None` for a node with processors only.
     pub bytes: Option<u64>,
-    /// Its processors; none for a node of memory alone, such as a GPU's on a coherent link.
+    /// Its processors; empty for a node with memory only, such as that of a GPU on a coherent link.
     pub processors: Vec<usize>,
-    /// How far each node is from this one, in the order of the nodes: 10 is itself.
+    /// Distance of each node from this one, in the order of the nodes; 10 is the node itself.
     pub distances: Vec<u32>,
 }
 
-/// The system's rule for transparent huge pages.
+/// The system's policy for transparent huge pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TransparentHugePages {
-    /// Wherever they fit.
+    /// Wherever huge pages fit.
     Always,
-    /// Where a program asks, as Overspill does.
+    /// Where a program requests them, as Overspill does.
     Madvise,
-    /// Nowhere.
+    /// Never.
     Never,
 }
 
-/// Huge pages of one size that were set aside.
+/// Huge pages of one size, reserved by the system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HugePagePool {
     /// Bytes of a page.
     pub page: u64,
-    /// Pages set aside.
+    /// Number of reserved pages.
     pub pages: u64,
-    /// Of them in no use.
+    /// Number of reserved pages that are unused.
     pub free: u64,
 }
 
@@ -96,13 +96,13 @@ impl Memory {
     }
 }
 
-/// The value of a line such as `MemTotal:  123 kB`, whatever stands before the name, in bytes.
+/// Returns the value of a line such as `MemTotal:  123 kB` in bytes. Text before the name is ignored.
 fn kilobytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.split_once(name))?.1;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The rule in brackets: `always [madvise] never`.
+/// Parses the policy in brackets: `always [madvise] never`.
 fn rule(text: &str) -> Option<TransparentHugePages> {
     match text.split_once('[')?.1.split_once(']')?.0 {
         "always" => Some(TransparentHugePages::Always),
@@ -113,6 +113,6 @@ fn rule(text: &str) -> Option<TransparentHugePages> {
 }
 
 fn page_size() -> u64 {
-    // SAFETY: asks for a constant of the system.
+    // SAFETY: only reads a constant of the system.
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }

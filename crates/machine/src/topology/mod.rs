@@ -1,7 +1,7 @@
-//! What the machine is made of, as the system tells it: nothing here is measured.
+//! The components of the machine as reported by the system. Nothing here is measured.
 //!
-//! The system's files (`/proc`, `/sys`) are read below a root, so that tests can lay out machines of their own. What a file does
-//! not tell is left out, never guessed.
+//! The system's files (`/proc`, `/sys`) are read below a root, so that tests can lay out their own machines. Values that the
+//! files do not contain are omitted, never guessed.
 
 mod cpu;
 mod gpu;
@@ -18,23 +18,23 @@ pub use gpu::{Gpu, Link};
 pub use memory::{HugePagePool, Memory, Node, TransparentHugePages};
 pub use translation::{TranslationCache, TranslationKind};
 
-/// Processors, caches and memory of the machine.
+/// The processors, memory and GPUs of the machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Topology {
     /// The processors.
     pub cpu: Cpu,
     /// Their memory.
     pub memory: Memory,
-    /// Translation lookaside buffers of a core; empty where the processor does not tell.
+    /// Translation lookaside buffers of a core; empty if the processor does not report them.
     pub translation_caches: Vec<TranslationCache>,
     /// GPUs that the driver finds.
     pub gpus: Vec<Gpu>,
-    /// Why there are none.
+    /// The reason why there are no GPUs.
     pub no_gpu_because: Option<String>,
 }
 
 impl Topology {
-    /// This machine. Looks for the driver of NVIDIA's GPUs, and opens each that it finds.
+    /// Reads this machine. Loads the driver of NVIDIA's GPUs and opens each GPU that it finds.
     pub fn of_this_machine() -> Self {
         let topology = Self::without_gpus();
         match gpu::read(Path::new("/")) {
@@ -43,12 +43,12 @@ impl Topology {
         }
     }
 
-    /// The same without its GPUs, for which no driver is looked for.
+    /// Reads this machine without its GPUs. Does not load a driver.
     pub fn without_gpus() -> Self {
         Self { translation_caches: translation::read(), ..Self::below(Path::new("/")) }
     }
 
-    /// The machine whose `proc` and `sys` lie below a root.
+    /// Reads the machine whose `proc` and `sys` are below `root`.
     fn below(root: &Path) -> Self {
         Self {
             cpu: Cpu::read(root),
@@ -60,7 +60,7 @@ impl Topology {
     }
 }
 
-/// The trimmed text of a file, if it is there.
+/// Returns the trimmed text of a file, if the file exists.
 fn text(path: &Path) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
@@ -69,7 +69,7 @@ fn value<T: FromStr>(path: &Path) -> Option<T> {
     text(path)?.parse().ok()
 }
 
-/// The numbers of a list such as `0-3,8,10-11`.
+/// Parses a list of numbers such as `0-3,8,10-11`.
 fn numbers(list: &str) -> Vec<usize> {
     list.split(',')
         .filter_map(|part| {
@@ -80,7 +80,7 @@ fn numbers(list: &str) -> Vec<usize> {
         .collect()
 }
 
-/// Folders of a folder that are named a prefix and a number, by number.
+/// Returns the entries of a folder whose names are `prefix` and a number, sorted by number.
 fn numbered(folder: &Path, prefix: &str) -> Vec<(usize, std::path::PathBuf)> {
     let mut found: Vec<_> = std::fs::read_dir(folder)
         .into_iter()

@@ -12,7 +12,7 @@ fn lay_out(root: &Path, files: &[(&str, &str)]) {
     }
 }
 
-/// Two sockets of two cores with two threads each, and a node of memory alone.
+/// Two sockets with two cores of two threads each, and a node with memory only.
 fn server(root: &Path) {
     for thread in 0..8 {
         let (core, socket) = (thread % 4, thread % 4 / 2);

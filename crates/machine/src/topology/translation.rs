@@ -1,8 +1,8 @@
-//! Translation lookaside buffers, as the processor itself tells of them.
+//! Translation lookaside buffers as reported by the processor.
 
 use serde::Serialize;
 
-/// What a buffer translates for.
+/// The kind of accesses that a buffer translates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TranslationKind {
@@ -17,17 +17,17 @@ pub enum TranslationKind {
 /// A translation lookaside buffer of a core.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TranslationCache {
-    /// 1 is asked first.
+    /// Level; 1 is looked up first.
     pub level: u32,
-    /// What it translates for.
+    /// The kind of accesses that it translates.
     pub kind: TranslationKind,
-    /// Pages that it holds.
+    /// Number of pages that it holds.
     pub entries: u32,
-    /// Bytes of the pages that it may hold, smallest first.
+    /// Page sizes in bytes that it can hold, smallest first.
     pub pages: Vec<u64>,
 }
 
-/// Intel's processors tell in leaf 18h; others do not tell in one place, and so are not asked.
+/// Reads CPUID leaf 18h of Intel's processors. Other processors do not report this in one place and are not queried.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn read() -> Vec<TranslationCache> {
     use raw_cpuid::{CpuId, DatType};

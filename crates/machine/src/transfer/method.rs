@@ -1,4 +1,4 @@
-//! The methods, and which machine has which.
+//! The transfer methods, and which of them a machine supports.
 
 use std::str::FromStr;
 
@@ -8,19 +8,19 @@ use crate::driver::Properties;
 use crate::memory::{HostBuffer, UnifiedBuffer};
 use crate::{Error, Result};
 
-/// A way for data to get from CPU memory to a kernel.
+/// A method to transfer data from CPU memory to a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TransferMethod {
-    /// The driver copies, through a pinned buffer of its own.
+    /// The driver copies through its own pinned buffer.
     PageableCopy,
-    /// Threads of ours copy to pinned slabs, from which the GPU copies.
+    /// Our threads copy to pinned slabs, from which the GPU copies.
     StagedCopy,
-    /// Each chunk is pinned where it is, copied, and unpinned.
+    /// Each chunk is pinned in place, copied, and unpinned.
     DynamicPinning,
-    /// The GPU copies from memory that is pinned.
+    /// The GPU copies from pinned memory.
     PinnedCopy,
-    /// The driver is asked to move pages of unified memory before the kernel runs.
+    /// The driver moves pages of unified memory before the kernel runs.
     UnifiedPrefetch,
     /// Pages of unified memory move when the kernel touches them.
     UnifiedMigration,
@@ -30,19 +30,19 @@ pub enum TransferMethod {
     Coherence,
 }
 
-/// The kind of memory that a relation lies in.
+/// The kind of memory that holds a relation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceMemory {
-    /// As programs allocate it.
+    /// Ordinary memory, as programs allocate it.
     Pageable,
     /// Registered with the driver.
     Pinned,
-    /// Unified.
+    /// Unified memory.
     Unified,
 }
 
-/// What is to be transferred.
+/// The data to transfer.
 #[derive(Debug, Clone, Copy)]
 pub enum Source<'a> {
     /// CPU memory, pageable or pinned.
@@ -61,7 +61,7 @@ impl Source<'_> {
         }
     }
 
-    /// Its size.
+    /// The size in bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Host(buffer) => buffer.bytes() as u64,
@@ -83,7 +83,7 @@ impl TransferMethod {
         Self::Coherence,
     ];
 
-    /// The name, as settings and benchmarks have it.
+    /// The name used by settings and benchmarks.
     pub fn name(self) -> &'static str {
         match self {
             Self::PageableCopy => "pageable-copy",
@@ -97,7 +97,7 @@ impl TransferMethod {
         }
     }
 
-    /// The memory that it reads.
+    /// The kind of memory that the method reads.
     pub fn memory(self) -> SourceMemory {
         match self {
             Self::PageableCopy | Self::StagedCopy | Self::DynamicPinning | Self::Coherence => SourceMemory::Pageable,
@@ -106,7 +106,7 @@ impl TransferMethod {
         }
     }
 
-    /// Whether data goes to GPU memory of the pipeline's own before the kernel reads it there.
+    /// Whether data is copied to the pipeline's own GPU memory before the kernel reads it.
     pub fn copies(self) -> bool {
         match self {
             Self::PageableCopy | Self::StagedCopy | Self::DynamicPinning | Self::PinnedCopy => true,
@@ -114,7 +114,7 @@ impl TransferMethod {
         }
     }
 
-    /// Whether a device of these properties has it.
+    /// Checks whether a device with these properties supports the method.
     ///
     /// # Errors
     /// If not, with the reason.
@@ -133,7 +133,7 @@ impl TransferMethod {
         }
     }
 
-    /// Whether it can read this source on a device of these properties.
+    /// Checks whether the method can read this source on a device with these properties.
     ///
     /// # Errors
     /// If not, with the reason.

@@ -1,18 +1,18 @@
-//! Bringing data from CPU memory to kernels: the eight methods of paper 2, table 1.
+//! Transfer of data from CPU memory to kernels: the eight methods of paper 2, table 1.
 //!
-//! | method | memory | who moves it |
+//! | method | memory | data is moved by |
 //! |---|---|---|
-//! | pageable copy | pageable | the driver, through a buffer of its own |
-//! | staged copy | pageable | threads copy to pinned slabs, the GPU copies from there |
+//! | pageable copy | pageable | the driver, through its own buffer |
+//! | staged copy | pageable | threads, which copy to pinned slabs, and the GPU, which copies from there |
 //! | dynamic pinning | pageable | the GPU, from memory that is pinned just before |
 //! | pinned copy | pinned | the GPU's copy engine |
-//! | unified prefetch | unified | the driver moves pages ahead of the kernel |
+//! | unified prefetch | unified | the driver, before the kernel runs |
 //! | unified migration | unified | the kernel, page by page as it touches them |
 //! | zero-copy | pinned | the kernel, across the link |
 //! | coherence | pageable | the kernel, across a link that keeps caches coherent |
 //!
-//! The first five push, the rest pull. All are run by one [`TransferPipeline`], which hands the kernel the data chunk by
-//! chunk; while a chunk is worked on, the next ones are on their way.
+//! The first five push, the rest pull. All are run by one [`TransferPipeline`], which passes the data to the kernel in chunks.
+//! While one chunk is processed, the next ones are transferred.
 
 mod method;
 mod pipeline;

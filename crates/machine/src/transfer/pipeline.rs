@@ -1,4 +1,4 @@
-//! Copy and compute, overlapped.
+//! Overlaps copies and computation.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,34 +8,34 @@ use crate::memory::{DeviceBuffer, PinnedPart, Slab, SlabPool, View};
 use crate::transfer::{Source, TransferMethod};
 use crate::{Error, Result};
 
-/// Chunks begin at pages of every size that memory is pinned in.
+/// Chunks start at a multiple of every page size that memory is pinned in.
 const CHUNK_ALIGNMENT: u64 = 2 << 20;
 
-/// More threads than any memory needs to be copied at its speed.
+/// Maximum number of threads that copy. No memory needs as many to be copied at its full speed.
 const MOST_THREADS: usize = 256;
 
-/// How a pipeline is cut.
+/// The dimensions of a pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PipelineShape {
-    /// Bytes of a chunk: a multiple of 2 MiB.
+    /// Bytes per chunk: a multiple of 2 MiB.
     pub chunk_bytes: u64,
-    /// Chunks on their way or being worked on at once, 2 at least for any overlap. Methods that copy take as many chunks of
-    /// GPU memory, staged copy also as many slabs of pinned memory.
+    /// Number of chunks in transfer or being processed at once; overlap needs at least 2. Methods that copy allocate as many
+    /// chunks of GPU memory. Staged copy also allocates as many slabs of pinned memory.
     pub chunks: usize,
-    /// Threads that copy to pinned slabs.
+    /// Number of threads that copy to pinned slabs.
     pub threads: usize,
 }
 
 impl Default for PipelineShape {
-    /// Chunks of 8 MiB, three at once, four threads: a chunk takes long enough for its launch to be nothing, and all that
-    /// is taken is 24 MiB.
+    /// Chunks of 8 MiB, three at once, four threads. Processing a chunk takes much longer than its launch, and the chunks take
+    /// only 24 MiB.
     fn default() -> Self {
         Self { chunk_bytes: 8 << 20, chunks: 3, threads: 4 }
     }
 }
 
-/// A method with all the memory it needs. Nothing is allocated while it runs, and nothing registered but what dynamic
-/// pinning pins.
+/// A transfer method with all the memory it needs. Nothing is allocated while it runs, and only dynamic pinning registers
+/// memory.
 #[derive(Debug)]
 pub struct TransferPipeline {
     device: Arc<Device>,
@@ -44,7 +44,7 @@ pub struct TransferPipeline {
     lanes: Vec<Lane>,
 }
 
-/// The way of every n-th chunk. Its stream does what it is asked in order: copy, then compute, then copy the next.
+/// Resources for every n-th chunk. Its stream works in order: copy a chunk, compute, then copy the next.
 #[derive(Debug)]
 struct Lane {
     stream: Arc<Stream>,
@@ -53,10 +53,10 @@ struct Lane {
 }
 
 impl TransferPipeline {
-    /// Takes the memory that the shape says.
+    /// Allocates the memory for this shape.
     ///
     /// # Errors
-    /// If the device lacks the method, the shape is none, or there is no memory for it.
+    /// If the device does not support the method, the shape is invalid, or there is not enough memory.
     pub fn new(device: &Arc<Device>, method: TransferMethod, shape: PipelineShape) -> Result<Self> {
         method.check_device(device.properties())?;
         if shape.chunk_bytes == 0 || !shape.chunk_bytes.is_multiple_of(CHUNK_ALIGNMENT) || shape.chunks == 0 {
@@ -87,32 +87,32 @@ impl TransferPipeline {
         Ok(Self { device: Arc::clone(device), method, shape, lanes })
     }
 
-    /// The device that it brings data to.
+    /// The device that receives the data.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// How it is cut.
+    /// The dimensions of the pipeline.
     pub fn shape(&self) -> PipelineShape {
         self.shape
     }
 
-    /// The method.
+    /// The transfer method.
     pub fn method(&self) -> TransferMethod {
         self.method
     }
 
-    /// Hands `consume` the source chunk by chunk: the stream to ask for its work, where the chunk starts in the source, and
-    /// the chunk. It is there until what `consume` asks of this stream is done, and so is everything when this returns.
-    /// Chunks of different lanes are worked on at the same time and in no order.
+    /// Calls `consume` for each chunk of the source, with the stream for its work, the offset of the chunk in the source, and the
+    /// chunk. The chunk is valid until the work that `consume` queues on this stream is done. All work is done when this returns.
+    /// Chunks of different lanes are processed at the same time and in no particular order.
     ///
     /// # Errors
-    /// If the method cannot read this source, a copy fails, `consume` does, or what it asked for.
+    /// If the method cannot read this source, or if a copy, `consume`, or work that it queued fails.
     pub fn run(&mut self, source: Source<'_>, consume: impl FnMut(&Stream, u64, View<'_>) -> Result<()>) -> Result<()> {
         self.run_part(source, 0..source.bytes(), consume)
     }
 
-    /// As [`TransferPipeline::run`], for a part of the source. Where it starts is a multiple of 4096 bytes for dynamic pinning.
+    /// As [`TransferPipeline::run`], for a part of the source. For dynamic pinning, it must start at a multiple of 4096 bytes.
     ///
     /// # Errors
     /// As [`TransferPipeline::run`], or if the part is not within the source.
@@ -128,7 +128,7 @@ impl TransferPipeline {
             return Err(Error::Invalid(format!("bytes {part:?} of a source of {}", source.bytes())));
         }
         let mut pinned: Vec<Option<PinnedPart<'_>>> = self.lanes.iter().map(|_| None).collect();
-        // Dropped before `pinned`, also when `consume` panics: the streams may still be at work on the source.
+        // Dropped before `pinned`, also if `consume` panics: the streams may still be using the source.
         let _idle = IdleWhenDropped(self.lanes.iter().map(|lane| Arc::clone(&lane.stream)).collect());
         let ran = self.run_chunks(source, part, &mut pinned, &mut consume);
         let waited = self.lanes.iter().map(|lane| lane.stream.synchronize()).fold(Ok(()), Result::and);
@@ -142,7 +142,7 @@ impl TransferPipeline {
         pinned: &mut [Option<PinnedPart<'a>>],
         consume: &mut impl FnMut(&Stream, u64, View<'_>) -> Result<()>,
     ) -> Result<()> {
-        // When the CPU's part of a lane's last chunk was no longer needed.
+        // For each lane, the point at which its last chunk's slab or pinned pages are no longer needed.
         let mut copied: Vec<Option<Event>> = self.lanes.iter().map(|_| None).collect();
         let mut offset = part.start;
         for number in (0..self.lanes.len()).cycle() {
@@ -172,7 +172,7 @@ impl TransferPipeline {
                 (TransferMethod::UnifiedPrefetch, Source::Unified(buffer)) => {
                     buffer.prefetch(&lane.stream, offset, bytes)?;
                 }
-                // The rest have nothing to do beforehand; `check` has seen to it that the source is of their kind.
+                // The other methods need no preparation. `check` has ensured that the source has the right kind of memory.
                 _ => {}
             }
             let view = match (&lane.chunk, source) {
@@ -187,27 +187,27 @@ impl TransferPipeline {
     }
 }
 
-/// Streams that have nothing left to do once this is dropped.
+/// Waits for its streams when dropped.
 struct IdleWhenDropped(Vec<Arc<Stream>>);
 
 impl Drop for IdleWhenDropped {
     fn drop(&mut self) {
         for stream in &self.0 {
-            // Whoever wants to know of errors has waited himself.
+            // Errors are ignored here: `run_part` returns those of its own wait.
             let _ = stream.synchronize();
         }
     }
 }
 
 impl Lane {
-    /// Asks the stream to copy to the lane's chunk.
+    /// Queues a copy to the lane's chunk.
     fn copy(&mut self, from: &[u8]) -> Result<()> {
         let chunk = self.chunk.as_mut().ok_or_else(|| Error::invalid("this method has no memory to copy to"))?;
         // SAFETY: the pipeline waits for its streams before the source or the chunk is used otherwise, also after an error.
         unsafe { chunk.copy_from(&self.stream, from) }
     }
 
-    /// Copies to the lane's slab, and asks the stream to copy from there.
+    /// Copies to the lane's slab, and queues a copy from there to the lane's chunk.
     fn stage(&mut self, from: &[u8], threads: usize) -> Result<()> {
         let slab = self.slab.as_mut().ok_or_else(|| Error::invalid("this method has no slab to copy to"))?;
         let staged = &mut slab.as_mut_slice::<u8>()[..from.len()];

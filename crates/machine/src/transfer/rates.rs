@@ -1,27 +1,27 @@
-//! Which method is the fastest.
+//! Measured rates of transfer methods, and the choice of the fastest.
 
 use serde::{Deserialize, Serialize};
 
 use super::method::{SourceMemory, TransferMethod};
 use crate::driver::Properties;
 
-/// How fast a method was on a machine.
+/// The measured rate of a method on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TransferRate {
     /// The method.
     pub method: TransferMethod,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_second: f64,
 }
 
-/// What was measured of the methods that a GPU has.
+/// The measured rates of the methods that a GPU supports.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TransferRates(pub Vec<TransferRate>);
 
 impl TransferRates {
-    /// `auto`: the fastest method measured for memory of this kind. Where nothing was measured, the one that was fastest
-    /// on most machines of paper 2 (section 7.2.1): coherence before staged copy, zero-copy for pinned memory, prefetching
-    /// for unified memory.
+    /// Returns the method for `auto`: the fastest one measured for this kind of memory. Without measurements, returns the one
+    /// that was fastest on most machines of paper 2 (section 7.2.1): coherence before staged copy for pageable memory,
+    /// zero-copy for pinned memory, prefetching for unified memory.
     pub fn best(&self, device: &Properties, memory: SourceMemory) -> TransferMethod {
         let works = |method: &TransferMethod| method.memory() == memory && method.check_device(device).is_ok();
         let measured = self.0.iter().filter(|rate| works(&rate.method));

@@ -39,14 +39,14 @@ async fn tables_have_their_rows_and_keys_match() {
         ("part", 20_000),
         ("partsupp", 80_000),
         ("orders", 150_000),
-        // The number of a reference data set of this scale.
+        // The row count of a reference data set of this scale.
         ("lineitem", 600_572),
     ] {
         assert_eq!(count(&ctx, &format!("SELECT count(*) FROM {table}")).await, rows, "{table}");
     }
     let orphans = "SELECT count(*) FROM lineitem WHERE l_orderkey NOT IN (SELECT o_orderkey FROM orders)";
     assert_eq!(count(&ctx, orphans).await, 0);
-    // Two row groups, and no line twice.
+    // Two row groups without duplicate lines.
     assert_eq!(Table::LineItem.parts(0.1), 2);
     assert_eq!(
         count(&ctx, "SELECT count(*) FROM (SELECT DISTINCT l_orderkey, l_linenumber FROM lineitem)").await,

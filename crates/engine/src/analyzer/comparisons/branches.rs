@@ -1,4 +1,4 @@
-//! Values that get a common type without being compared.
+//! Values that are brought to a common type without being compared.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 
 use super::sides::Side;
 
-/// Values of which the result will be one.
+/// Converts values if the result is one of them.
 pub(super) fn of_values(
     values: Vec<Expr>,
     schema: &DFSchema,
@@ -48,7 +48,7 @@ pub(super) fn of_union(union: Union, config: &ConfigOptions) -> Result<Transform
     Ok(Transformed::yes(LogicalPlan::Union(union)))
 }
 
-/// What each of several values needs, given all others.
+/// The conversion of each of several values, given all others.
 fn sides(values: &[(&Expr, &DataType)], config: &ConfigOptions) -> Result<Vec<Side>> {
     let side = |(value, value_type): &(&Expr, &DataType)| -> Result<Side> {
         for (other, other_type) in values {
@@ -62,7 +62,7 @@ fn sides(values: &[(&Expr, &DataType)], config: &ConfigOptions) -> Result<Vec<Si
     values.iter().map(side).collect()
 }
 
-/// The expression that a column of a plan is.
+/// The expression of a plan's column.
 fn value_of(plan: &LogicalPlan, column: usize) -> Expr {
     match plan {
         LogicalPlan::Projection(projection) => projection.expr[column].clone().unalias(),

@@ -1,4 +1,4 @@
-//! Compares values of different types as SQL does, where DataFusion 55 would bring them to a type that cannot hold them.
+//! Compares values of different types as SQL does. DataFusion 55 would bring them to a type that cannot hold them.
 //!
 //! | types | DataFusion 55 | here, as in PostgreSQL |
 //! |---|---|---|
@@ -33,7 +33,7 @@ use super::input_schema;
 use sides::Side;
 pub(super) use sides::{Comparable, common_type, time_zone};
 
-/// Brings operands to the types that SQL compares them in; see the module.
+/// Brings operands to the types in which SQL compares them; see the module.
 #[derive(Debug, Default)]
 pub struct Comparisons;
 
@@ -126,7 +126,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// What makes two operands comparable; `None` if they are.
+    /// The conversions that make two operands comparable; `None` if none are needed.
     fn comparable(&self, left: &Expr, right: &Expr) -> Result<Option<Comparable>> {
         let (left_type, right_type) = (left.get_type(self.schema)?, right.get_type(self.schema)?);
         let comparable = Comparable::of(left, &left_type, right, &right_type, self.config)?;
@@ -140,8 +140,8 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Whether one type can be found that suits a value and all that it is compared with. If so, the latter are brought to
-    /// what they must be for that.
+    /// Whether there is one type that suits a value and everything that it is compared with. If so, the latter are converted
+    /// for it.
     fn share_a_type(&self, value: &Expr, others: &mut [&mut Expr]) -> Result<Shared> {
         let value_type = value.get_type(self.schema)?;
         let types = others.iter().map(|other| other.get_type(self.schema)).collect::<Result<Vec<_>>>()?;
@@ -186,7 +186,7 @@ impl Rewriter<'_> {
         Ok(Transformed::new_transformed(Expr::InList(list), shared.is_changed()))
     }
 
-    /// A list for each type of items, so that a long list with few types remains as quick as one of a single type.
+    /// One list per type of items, so that a long list with few types is as fast as a list of one type.
     fn lists_of_one_type(&self, value: &Expr, items: Vec<Expr>) -> Result<Vec<InList>> {
         let mut lists: Vec<(DataType, InList)> = vec![];
         for item in items {
@@ -243,7 +243,7 @@ impl Rewriter<'_> {
     }
 }
 
-/// Whether a value and what it is compared with are of one type.
+/// Whether a value and everything that it is compared with have the same type.
 enum Shared {
     AsItIs,
     Changed,
@@ -262,7 +262,7 @@ pub(super) fn is_comparison(op: Operator) -> bool {
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
-/// Functions whose result is one of their arguments, or that compare them.
+/// Functions that return one of their arguments, or that compare them.
 fn gives_common_type(function: &str) -> bool {
     matches!(function, "coalesce" | "nvl" | "nvl2" | "nullif" | "greatest" | "least")
 }

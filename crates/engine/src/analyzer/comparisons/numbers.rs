@@ -1,22 +1,22 @@
-//! Numbers as a query writes them.
+//! The numbers in the text of a query.
 //!
-//! DataFusion reads `0.1` as a `DOUBLE`, and so each whole number of more than 64 bits. The shortest decimal number that
-//! a `DOUBLE` stands for is what the query says, if that has no more than 15 digits.
+//! DataFusion reads `0.1` as a `DOUBLE`, and also each whole number of more than 64 bits. The query's number is the shortest
+//! decimal number that the `DOUBLE` represents, if that has no more than 15 digits.
 
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator, lit};
 
-/// From here on a `DOUBLE` does not tell neighbouring whole numbers apart.
+/// From this number on, a `DOUBLE` cannot distinguish neighbouring whole numbers.
 const LEAST_ROUNDED: f64 = 9_007_199_254_740_992.0;
 
-/// Decimals have no more digits.
+/// The maximum number of digits of a decimal.
 const LEAST_TOO_LARGE: f64 = 1e38;
 
 /// What is known about the decimal value of an expression.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Written {
-    /// It is made of numbers as the query writes them, and each has a decimal value.
+    /// It consists of numbers written in the query, and each has a decimal value.
     Exactly,
     /// It is a whole number that may have had more digits than are left.
     Rounded(f64),
@@ -25,7 +25,7 @@ pub(super) enum Written {
 }
 
 impl Written {
-    /// Looks at an expression of numbers, `+`, `-` and `*`.
+    /// Analyzes an expression of numbers, `+`, `-` and `*`.
     pub(super) fn of(expr: &Expr) -> Self {
         match expr {
             Expr::Literal(ScalarValue::Float64(Some(number)), _) => Self::of_number(*number),
@@ -53,7 +53,7 @@ impl Written {
     }
 }
 
-/// The expression with decimals for its numbers.
+/// The expression with its numbers as decimals.
 pub(super) fn as_decimals(expr: Expr) -> Result<Expr> {
     expr.transform_up(|expr| match &expr {
         Expr::Literal(ScalarValue::Float64(Some(number)), _) => Ok(match exact_decimal(*number) {
@@ -69,8 +69,8 @@ fn is_rounded(number: f64) -> bool {
     number.fract() == 0.0 && number.abs() >= LEAST_ROUNDED
 }
 
-/// The decimal number that a query must have written to get this one; for those whose digits may be lost, its own value.
-/// `None` if decimals cannot hold it.
+/// The decimal number that the query must have written to yield this number; its own value if digits may be lost. `None` if
+/// decimals cannot hold it.
 fn exact_decimal(number: f64) -> Option<ScalarValue> {
     if !number.is_finite() || number.abs() >= LEAST_TOO_LARGE {
         return None;

@@ -1,4 +1,4 @@
-//! What makes two operands comparable.
+//! Makes two operands comparable.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use datafusion::logical_expr::{Cast, Expr};
 
 use super::numbers::{Written, as_decimals};
 
-/// What must happen to one operand before DataFusion brings both to one type.
+/// The conversion of an operand before DataFusion brings both to one type.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::analyzer) enum Side {
     AsItIs,
@@ -20,10 +20,10 @@ pub(in crate::analyzer) enum Side {
 }
 
 impl Side {
-    /// What must happen to an operand, given the other.
+    /// The conversion of an operand, given the other operand.
     ///
     /// # Errors
-    /// If SQL does not compare them, or a number in the query has lost the digits that matter.
+    /// Fails if SQL does not allow the comparison, or if a number in the query has lost significant digits.
     pub(super) fn of(
         expr: &Expr,
         own_type: &DataType,
@@ -46,7 +46,7 @@ impl Side {
                 _ => Side::AsItIs,
             },
             (Float64, beside) if beside.is_integer() => match Written::of(expr) {
-                // More digits could be those of the least BIGINT.
+                // The additional digits could be those of the least BIGINT.
                 Written::Rounded(number) if number == i64::MIN as f64 => return lost_digits(number),
                 Written::Rounded(_) => Side::Exact,
                 _ => Side::AsItIs,
@@ -60,7 +60,7 @@ impl Side {
             }
             (Date32, Timestamp(_, Some(_))) => Side::Cast(Timestamp(TimeUnit::Second, Some(time_zone(config)))),
             (Date64, Timestamp(_, Some(_))) => Side::Cast(Timestamp(TimeUnit::Millisecond, Some(time_zone(config)))),
-            // The widest range of both, where DataFusion would take the narrowest.
+            // The wider range of both; DataFusion would take the narrower one.
             (Date32, Timestamp(unit, None)) => Side::Cast(Timestamp(*unit, None)),
             (Date32 | Date64, beside) if beside.is_integer() || is_time(beside) => {
                 return plan_err!(
@@ -72,10 +72,10 @@ impl Side {
         })
     }
 
-    /// The operand as it is then.
+    /// The operand after the conversion.
     ///
     /// # Errors
-    /// If it is no expression that [`Side::of`] has looked at.
+    /// Fails for expressions that [`Side::of`] has not accepted.
     pub(super) fn apply(&self, expr: Expr) -> Result<Expr> {
         match self {
             Side::AsItIs => Ok(expr),
@@ -85,7 +85,7 @@ impl Side {
     }
 }
 
-/// Two operands that DataFusion compares as SQL does once this has been applied.
+/// The conversions of two operands. After them, DataFusion compares the operands as SQL does.
 #[derive(Debug, Clone)]
 pub(in crate::analyzer) struct Comparable {
     left: Side,
@@ -93,10 +93,10 @@ pub(in crate::analyzer) struct Comparable {
 }
 
 impl Comparable {
-    /// What two operands of these types need.
+    /// The conversions for two operands of these types.
     ///
     /// # Errors
-    /// As [`Side::of`].
+    /// The errors of [`Side::of`].
     pub(in crate::analyzer) fn of(
         left: &Expr,
         left_type: &DataType,
@@ -122,21 +122,21 @@ impl Comparable {
         &self.right
     }
 
-    /// The left operand as it is compared.
+    /// The left operand after its conversion.
     pub(in crate::analyzer) fn left(&self, expr: Expr) -> Result<Expr> {
         self.left.apply(expr)
     }
 
-    /// The right operand as it is compared.
+    /// The right operand after its conversion.
     pub(in crate::analyzer) fn right(&self, expr: Expr) -> Result<Expr> {
         self.right.apply(expr)
     }
 }
 
-/// Checks that a number which becomes an integer or a decimal is the one that the query says.
+/// Checks that a number that becomes an integer or a decimal equals the number in the query.
 ///
 /// # Errors
-/// If it has lost digits.
+/// Fails if the number has lost digits.
 pub(super) fn check_digits(expr: &Expr, to: &DataType) -> Result<()> {
     match Written::of(expr) {
         Written::Rounded(number) if to.is_integer() || to.is_decimal() => lost_digits(number),
@@ -144,10 +144,10 @@ pub(super) fn check_digits(expr: &Expr, to: &DataType) -> Result<()> {
     }
 }
 
-/// The type in which DataFusion compares values of these types.
+/// The common type that DataFusion compares values of these types in.
 ///
 /// # Errors
-/// If there is none.
+/// Fails if there is none.
 pub(in crate::analyzer) fn common_type(left: &DataType, right: &DataType) -> Result<DataType> {
     comparison_coercion(left, right)
         .ok_or_else(|| plan_datafusion_err!("values of type {left} cannot be compared with those of type {right}"))
@@ -164,7 +164,7 @@ fn is_time(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Time32(_) | DataType::Time64(_))
 }
 
-/// The zone of the session: UTC unless it is set.
+/// The time zone of the session: UTC unless it is set.
 pub(in crate::analyzer) fn time_zone(config: &ConfigOptions) -> Arc<str> {
     config.execution.time_zone.as_deref().unwrap_or("+00:00").into()
 }

@@ -1,4 +1,4 @@
-//! Correlated subqueries without the conditions that correlate them.
+//! Removes the correlating conditions from correlated subqueries.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use datafusion::logical_expr::{
 use super::filtered;
 use crate::mark_join::NullAwareMarkJoin;
 
-/// A subquery whose conditions on columns of the query around it have been taken out.
+/// A subquery without its conditions on columns of the outer query.
 pub(super) struct Pulled {
-    /// The rows for all rows of the query around.
+    /// The rows for all outer rows.
     pub plan: LogicalPlan,
-    /// Those of them that belong to one row of the query around pass these. Its columns are outer references, the others
+    /// The filters that select the rows for one outer row. Columns of the outer query are outer references, the others are
     /// columns of the plan.
     pub filters: Vec<Expr>,
-    /// The column of the plan that is the subquery's.
+    /// The plan's column that holds the subquery's value.
     pub member: Column,
 }
 
@@ -32,10 +32,10 @@ impl Pulled {
     }
 }
 
-/// Takes the correlated conditions out of a subquery.
+/// Extracts the correlated conditions from a subquery.
 ///
 /// # Errors
-/// Fails if the subquery has a clause between such a condition and its rows that would have other rows without it.
+/// Fails if a clause between such a condition and its rows would return other rows without the condition.
 pub(super) fn pull_up(query: &LogicalPlan, names: &AliasGenerator) -> Result<Pulled> {
     let member = Column::from(query.schema().qualified_field(0));
     let (plan, filters) = match is_scalar_aggregate(query) {
@@ -45,7 +45,7 @@ pub(super) fn pull_up(query: &LogicalPlan, names: &AliasGenerator) -> Result<Pul
     Ok(Pulled { plan, filters, member })
 }
 
-/// A subquery with the rows that it has if no row passes its correlated conditions.
+/// A subquery with the rows that it returns if no row passes its correlated conditions.
 pub(super) fn of_no_rows(query: LogicalPlan) -> Result<LogicalPlan> {
     let emptied = query.transform_down(|plan| match plan {
         LogicalPlan::Filter(filter) if filter.predicate.contains_outer() => {
@@ -56,7 +56,7 @@ pub(super) fn of_no_rows(query: LogicalPlan) -> Result<LogicalPlan> {
     Ok(emptied.data)
 }
 
-/// Whether a subquery has one row, whatever rows it aggregates.
+/// Whether a subquery always returns one row, whatever rows it aggregates.
 pub(super) fn is_scalar_aggregate(query: &LogicalPlan) -> bool {
     match query {
         LogicalPlan::Projection(projection) => is_scalar_aggregate(&projection.input),
@@ -66,7 +66,7 @@ pub(super) fn is_scalar_aggregate(query: &LogicalPlan) -> bool {
     }
 }
 
-/// A column of a query further out than the one directly around it that a subquery of the plan refers to.
+/// A column of a query outside the directly enclosing one that a subquery of the plan refers to.
 pub(super) fn deeper_reference(plan: &LogicalPlan) -> Result<Option<Column>> {
     let mut found = None;
     plan.apply_with_subqueries(|node| {
@@ -85,7 +85,7 @@ pub(super) fn deeper_reference(plan: &LogicalPlan) -> Result<Option<Column>> {
     Ok(found)
 }
 
-/// A plan without its correlated conditions, and those. All columns of the plan that was given are still there.
+/// A plan without its correlated conditions, and those conditions. The result keeps all columns of the given plan.
 fn pull(plan: &LogicalPlan, names: &AliasGenerator) -> Result<(LogicalPlan, Vec<Expr>)> {
     if plan.all_out_ref_exprs().is_empty() {
         return Ok((plan.clone(), vec![]));
@@ -131,7 +131,7 @@ fn pull(plan: &LogicalPlan, names: &AliasGenerator) -> Result<(LogicalPlan, Vec<
     }
 }
 
-/// The aggregates of the rows of each group, for the groups that have rows.
+/// The aggregates of each group that has rows.
 fn pull_from_scalar_aggregate(query: &LogicalPlan, names: &AliasGenerator) -> Result<(LogicalPlan, Vec<Expr>)> {
     match query {
         LogicalPlan::Projection(projection) => {
@@ -166,7 +166,7 @@ fn aliased(alias: &SubqueryAlias, (input, filters): (LogicalPlan, Vec<Expr>)) ->
     Ok((LogicalPlan::SubqueryAlias(plan), filters))
 }
 
-/// The groups of all rows of the query around: rows that a condition tells apart are grouped apart.
+/// The groups of all outer rows: rows that a condition distinguishes are in different groups.
 fn pull_from_groups(aggregate: &Aggregate, names: &AliasGenerator) -> Result<(LogicalPlan, Vec<Expr>)> {
     let Aggregate { input, group_expr, aggr_expr, .. } = aggregate;
     if group_expr.iter().any(|expr| matches!(expr, Expr::GroupingSet(_))) {
@@ -213,7 +213,7 @@ fn pull_from_join(join: &Join, names: &AliasGenerator) -> Result<(LogicalPlan, V
     Ok((LogicalPlan::Join(join), filters))
 }
 
-/// Expressions, with names of their own, for the columns that filters read, and the filters over those names.
+/// Aliased expressions for the columns that filters read, and the filters over those aliases.
 fn keys(filters: Vec<Expr>, names: &AliasGenerator) -> Result<(Vec<Expr>, Vec<Expr>)> {
     let columns = inner_columns(&filters);
     let aliases: Vec<_> = columns.iter().map(|_| names.next("__in_key")).collect();
@@ -227,8 +227,8 @@ fn keys(filters: Vec<Expr>, names: &AliasGenerator) -> Result<(Vec<Expr>, Vec<Ex
     Ok((keys, filters.collect::<Result<_>>()?))
 }
 
-/// The same for filters over which rows are aggregated: each is to make what the rows of a group have in common equal to
-/// something of the query around.
+/// The same for filters below an aggregate: each must equate a value that the rows of a group have in common with an
+/// expression of the outer query.
 fn equal_keys(filters: Vec<Expr>, names: &AliasGenerator) -> Result<(Vec<Expr>, Vec<Expr>)> {
     let (mut keys, mut equalities) = (vec![], vec![]);
     for filter in filters {

@@ -18,22 +18,22 @@ use crate::mark_join::NullAwareMarkJoin;
 
 /// The column of the members of a correlated subquery.
 const MEMBER: &str = "member";
-/// A column that is true, to tell rows without a partner by.
+/// A column that is always true, to identify rows without a match after a left join.
 const FOUND: &str = "found";
 
-/// What a membership is that is neither true nor false.
+/// The value of a membership that is neither true nor false.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unknown {
     IsNull,
-    /// Where it makes no difference, so that fewer joins will do.
+    /// Used where it makes no difference, as it needs fewer joins.
     IsFalse,
 }
 
-/// A plan, with a column for each membership that was asked for.
+/// A plan with a column for each requested membership.
 pub(super) struct Marks<'a> {
     plan: LogicalPlan,
-    /// Conditions of the plan that refer to a query further out. They are put back on top, from where DataFusion can pull
-    /// them up.
+    /// Conditions of the plan that refer to a query further out. They are put back on top of the plan. DataFusion can pull
+    /// them up from there.
     outer: Vec<Expr>,
     names: &'a AliasGenerator,
 }
@@ -63,8 +63,8 @@ impl<'a> Marks<'a> {
         Ok(replaced.data)
     }
 
-    /// Keeps the rows for which a correlated membership is true by a semi or anti join; gives the condition that is left to
-    /// filter them by, if it takes one.
+    /// Keeps the rows for which a correlated membership is true by a semi or anti join. Returns the remaining filter
+    /// condition, if the join needs one.
     pub fn filter(&mut self, membership: Membership) -> Result<Option<Expr>> {
         let query = self.checked(&membership)?;
         let is_correlated = !query.all_out_ref_exprs().is_empty();
@@ -81,7 +81,7 @@ impl<'a> Marks<'a> {
         Ok(None)
     }
 
-    /// An expression for a membership.
+    /// An expression for the value of a membership.
     pub fn mark(&mut self, membership: Membership, unknown: Unknown) -> Result<Expr> {
         let query = self.checked(&membership)?.clone();
         let Membership { value, subquery, negated } = membership;
@@ -109,8 +109,8 @@ impl<'a> Marks<'a> {
         self.mark_join(members, vec![Expr::Column(value).eq(Expr::Column(member))])
     }
 
-    /// Three joins at most, each with the row's group: one finds a member that is equal, one a member that is null, and one
-    /// any member, for the rows whose value is null.
+    /// Uses at most three joins, each within the row's group: one finds an equal member, one finds a null member, and one
+    /// finds any member for the rows whose value is null.
     fn mark_correlated(&mut self, value: Expr, query: &LogicalPlan, unknown: Unknown) -> Result<Expr> {
         let pulled = pull_up(query, self.names)?;
         let value = self.column_of(value)?;
@@ -147,7 +147,7 @@ impl<'a> Marks<'a> {
         }
     }
 
-    /// A comparison with the one row that an aggregate has, also for a group without rows.
+    /// A comparison with the one row of an aggregate, also for a group without rows.
     fn equals_aggregate(&mut self, value: Expr, query: LogicalPlan, subquery: Subquery) -> Result<Expr> {
         let members = self.members(&pull_up(&query, self.names)?, false)?;
         let found = Column::new(members.member.relation.clone(), FOUND);
@@ -157,7 +157,7 @@ impl<'a> Marks<'a> {
         let of_no_rows = Subquery { subquery: Arc::new(of_no_rows(query)?), outer_ref_columns: vec![], ..subquery };
         let aggregate = when(Expr::Column(found).is_not_null(), Expr::Column(members.member))
             .otherwise(Expr::ScalarSubquery(of_no_rows))?;
-        // In a projection, where DataFusion plans scalar subqueries.
+        // A projection, where DataFusion plans scalar subqueries.
         self.column_of(value.eq(aggregate)).map(Expr::Column)
     }
 
@@ -171,7 +171,7 @@ impl<'a> Marks<'a> {
         Ok(Expr::Column(NullAwareMarkJoin::mark_of(alias)))
     }
 
-    /// The rows of a subquery, or those that are null, under an alias of their own.
+    /// The rows of a subquery, or those that are null, under a new alias.
     fn members(&self, pulled: &Pulled, only_nulls: bool) -> Result<Members> {
         let member = Expr::Column(pulled.member.clone());
         let alias = self.names.next("__in");
@@ -190,7 +190,7 @@ impl<'a> Marks<'a> {
         Ok(Members { plan, member: Column::new(Some(alias), MEMBER), on })
     }
 
-    /// A condition of a subquery as one of a join with it.
+    /// A condition of a subquery rewritten as a join condition.
     fn with_own_columns(&self, condition: Expr) -> Result<Expr> {
         let replaced = condition.transform(|expr| match expr {
             Expr::OuterReferenceColumn(_, column) if self.plan.schema().has_column(&column) => {
@@ -246,7 +246,7 @@ impl<'a> Marks<'a> {
 struct Members {
     plan: LogicalPlan,
     member: Column,
-    /// The conditions by which it is correlated.
+    /// The conditions that correlate it with the outer query.
     on: Vec<Expr>,
 }
 
@@ -258,7 +258,7 @@ fn replace_column(expr: Expr, from: &Column, to: &Column) -> Result<Expr> {
     Ok(replaced.data)
 }
 
-/// Whether a plan has the same rows each time it is evaluated.
+/// Whether a plan returns the same rows each time it is evaluated.
 fn is_repeatable(plan: &LogicalPlan) -> Result<bool> {
     let mut is_repeatable = true;
     plan.apply_with_subqueries(|node| {

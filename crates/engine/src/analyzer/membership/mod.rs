@@ -1,8 +1,9 @@
 //! `IN`, `NOT IN`, `= ANY` and `<> ALL` over subqueries, wherever they stand.
 //!
-//! DataFusion 55 answers them by semi and anti joins as conjuncts of a WHERE or HAVING clause; elsewhere in such a clause
-//! by a mark join, which knows no unknown (its issue 8241); and not at all in other clauses. Correlated `NOT IN` fails
-//! (25474), and a correlated subquery that aggregates, or numbers its rows, may be answered wrongly.
+//! DataFusion 55 plans a membership that is a conjunct of a WHERE or HAVING clause as a semi or anti join. Elsewhere in such
+//! a clause it plans a mark join, which does not know unknown (its issue 8241). It does not support memberships in other
+//! clauses. Correlated `NOT IN` fails (25474), and a correlated subquery that aggregates, or numbers its rows, may be
+//! answered wrongly.
 //!
 //! [`MembershipToMarkJoin`] leaves uncorrelated conjuncts to DataFusion, and plans all others:
 //!
@@ -80,7 +81,7 @@ impl Membership {
         expr.exists(|expr| Ok(Self::is(expr))).unwrap_or_default()
     }
 
-    /// The membership that an expression is, or the expression again.
+    /// The membership that an expression represents, or the unchanged expression.
     fn from_expr(expr: Expr) -> Result<Self, Expr> {
         if !Self::is(&expr) {
             return Err(expr);
@@ -94,7 +95,7 @@ impl Membership {
         }
     }
 
-    /// The same of a conjunct, which may be negated; the value is to have no membership itself.
+    /// The same for a conjunct, which may be negated. Its value must not contain a membership.
     fn from_conjunct(conjunct: Expr) -> Result<Self, Expr> {
         match conjunct {
             Expr::Not(inner) if Self::is(&inner) => match Self::from_conjunct(*inner) {
@@ -110,7 +111,8 @@ impl Membership {
         }
     }
 
-    /// Whether DataFusion answers it rightly as a conjunct: its null-aware anti join has a column of the input for a key.
+    /// Whether DataFusion answers it correctly as a conjunct: its null-aware anti join takes a column of the input as its
+    /// key.
     fn is_left_to_host(&self) -> bool {
         let is_correlated = !self.subquery.subquery.all_out_ref_exprs().is_empty();
         !is_correlated && (!self.negated || self.value.any_column_refs() && !self.value.is_volatile())
@@ -120,7 +122,7 @@ impl Membership {
         Expr::InSubquery(InSubquery::new(Box::new(self.value), self.subquery, self.negated))
     }
 
-    /// The columns of the query around it that it depends on.
+    /// The columns of the outer query that it depends on.
     fn columns(&self) -> Vec<Column> {
         let outer = self.subquery.subquery.all_out_ref_exprs().into_iter().filter_map(|expr| match expr {
             Expr::OuterReferenceColumn(_, column) => Some(column),
@@ -180,7 +182,7 @@ impl Rewriter {
             match Membership::from_conjunct(conjunct) {
                 Ok(membership) if membership.is_left_to_host() => below.push(membership.into_expr()),
                 Ok(membership) => joined.push(membership),
-                // What refers to a query further out is pulled up from above the joins.
+                // References to a query further out are pulled up from above the joins.
                 Err(conjunct) if Membership::is_in(&conjunct) || conjunct.contains_outer() => above.push(conjunct),
                 Err(conjunct) => below.push(conjunct),
             }
@@ -221,8 +223,8 @@ impl Rewriter {
         with_columns_of(&schema, plan.with_new_exprs(expressions, vec![marks.finish()?])?)
     }
 
-    /// The memberships of a join's condition: those of an inner join filter its rows, those of others are computed on the
-    /// side whose columns they read.
+    /// The memberships of a join's condition. Those of an inner join filter its rows; those of other joins are computed on
+    /// the side whose columns they read.
     fn join(&self, join: Join) -> Result<Transformed<LogicalPlan>> {
         let conjuncts = join.filter.clone().map(split_conjunction_owned).unwrap_or_default();
         if join.join_type == JoinType::Inner {
@@ -271,13 +273,13 @@ impl Rewriter {
     }
 }
 
-/// Whether there is a comparison that DataFusion would plan otherwise than the IN that it is.
+/// Whether there is a comparison that is equivalent to IN but that DataFusion would plan differently.
 fn has_set_comparison(expr: &Expr) -> bool {
     expr.exists(|expr| Ok(matches!(expr, Expr::SetComparison(_)))).unwrap_or_default()
 }
 
-/// Whether a conjunct is true for the same rows if its memberships are false where they are unknown: AND and OR are true by
-/// operands that are.
+/// Whether a conjunct is true for the same rows if unknown memberships count as false. AND and OR qualify if their operands
+/// do.
 fn takes_unknown_for_false(conjunct: &Expr) -> bool {
     match conjunct {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::And | Operator::Or, right }) => {
@@ -297,7 +299,7 @@ fn filtered(plan: LogicalPlan, conjuncts: Vec<Expr>) -> Result<LogicalPlan> {
     }
 }
 
-/// A plan without columns that its joins have added.
+/// A plan without the columns that its joins have added.
 fn with_columns_of(schema: &DFSchemaRef, plan: LogicalPlan) -> Result<LogicalPlan> {
     if plan.schema().fields().len() == schema.fields().len() {
         return Ok(plan);

@@ -1,4 +1,4 @@
-//! Arithmetic of integers and decimals that fails where it overflows.
+//! Arithmetic of integers and decimals that fails on overflow.
 
 use std::sync::Arc;
 
@@ -19,16 +19,16 @@ use crate::decimals::{digits, fit, most_digits_of_wider};
 
 /// A chain of `+` and `-`, or of `*` and `/`, from left to right: of integers of one type, or of decimals.
 ///
-/// A chain is one function, however long it is: each function below another one makes the planner ask for types and names
-/// of all that lies below it once more.
+/// A chain is one function, however long it is. For each function nested below another, the planner would compute the types
+/// and names of everything below it once more.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CheckedArithmetic {
-    /// Those between the arguments, one fewer than these.
+    /// The operators between the arguments, one fewer than the arguments.
     operators: Vec<Operator>,
     signature: Signature,
 }
 
-/// An expression of integers of one type, or of decimals, that fails where its result does not fit its type.
+/// An expression of integers of one type, or of decimals, that fails if its result does not fit its type.
 pub(super) fn checked(left: Expr, operator: Operator, right: Expr) -> Expr {
     let chain = CheckedArithmetic::of(&left).filter(|chain| chain.continues_with(operator));
     let mut operators = chain.map_or_else(Vec::new, |chain| chain.operators.clone());
@@ -43,7 +43,7 @@ pub(super) fn checked(left: Expr, operator: Operator, right: Expr) -> Expr {
 }
 
 impl CheckedArithmetic {
-    /// The arithmetic that an expression is.
+    /// The arithmetic operation of an expression.
     fn of(expr: &Expr) -> Option<&Self> {
         let Expr::ScalarFunction(function) = expr else { return None };
         function.func.inner().downcast_ref()
@@ -60,7 +60,7 @@ impl CheckedArithmetic {
         self.operators.iter().all(|of| adds(*of) == adds(operator))
     }
 
-    /// The chain as text, of operands as text.
+    /// The chain as text, given the operands as text.
     fn write(&self, operands: impl Iterator<Item = String>) -> String {
         let operators = self.operators.iter().map(|operator| format!(" {operator} "));
         std::iter::once(String::new()).chain(operators).zip(operands).flat_map(|(of, operand)| [of, operand]).collect()
@@ -97,14 +97,14 @@ fn apply_checked(left: &ColumnarValue, operator: Operator, right: &ColumnarValue
 }
 
 fn result_type(left: &DataType, operator: Operator, right: &DataType) -> Result<DataType> {
-    // What the planner asks for again and again, of integers.
+    // The planner computes this often for integers.
     if left.is_integer() && left == right {
         return Ok(left.clone());
     }
     BinaryTypeCoercer::new(left, &operator, right).get_result_type()
 }
 
-/// The error of a result that does not fit its type, by what Arrow says of it.
+/// The error for a result that does not fit its type, based on Arrow's error.
 fn beyond<T>(operator: Operator, data_type: &DataType, overflow: Option<&str>) -> Result<T> {
     let Some((precision, scale)) = digits(data_type) else {
         let overflow = overflow.unwrap_or("a result");
@@ -151,7 +151,7 @@ impl ScalarUDFImpl for CheckedArithmetic {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        // Rules ask for the types of deep expressions again and again.
+        // Rules compute the types of deep expressions many times.
         cancellation::check()?;
         let nullable = args.arg_fields.iter().any(|field| field.is_nullable());
         let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();

@@ -1,8 +1,8 @@
-//! Makes sums, products and differences right, or an error that says that they overflow.
+//! Makes sums, products and differences exact, or errors that report the overflow.
 //!
-//! DataFusion 55 adds, subtracts, multiplies and negates integers in their type, in which they wrap; and so it sums them,
-//! and decimals and durations too. Arithmetic of decimals may have a digit more than their type, which is not shown: `10^38`
-//! is shown as `10^37`.
+//! DataFusion 55 adds, subtracts, multiplies and negates integers in their own type, and wraps around. It also wraps sums of
+//! integers, decimals and durations. Decimal arithmetic may have one more digit than the type, which is not shown: `10^38` is
+//! shown as `10^37`.
 
 mod arithmetic;
 
@@ -28,7 +28,7 @@ use crate::exact_sum::{ExactAverage, ExactSum};
 
 pub(crate) use arithmetic::CheckedArithmetic;
 
-/// Replaces arithmetic that overflows; see the module.
+/// Replaces arithmetic that may overflow; see the module.
 #[derive(Debug, Default)]
 pub struct Overflow;
 
@@ -81,7 +81,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     })
 }
 
-/// Ours of a function of DataFusion that wraps.
+/// The replacement for a DataFusion function that wraps around.
 fn exact(function: &AggregateUDF, args: &[Expr], schema: &DFSchema) -> Result<Option<Arc<AggregateUDF>>> {
     static SUM: LazyLock<Arc<AggregateUDF>> = LazyLock::new(|| Arc::new(AggregateUDF::from(ExactSum::default())));
     static AVERAGE: LazyLock<Arc<AggregateUDF>> =
@@ -97,7 +97,7 @@ fn exact(function: &AggregateUDF, args: &[Expr], schema: &DFSchema) -> Result<Op
     })
 }
 
-/// Whether arithmetic of two types may have results that do not fit and are no error.
+/// Whether arithmetic of two types may return results that do not fit, without an error.
 fn overflows(left: &DataType, op: Operator, right: &DataType) -> bool {
     use Operator::{Divide, Minus, Multiply, Plus};
     match op {

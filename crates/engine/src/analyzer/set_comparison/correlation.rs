@@ -1,14 +1,14 @@
-//! Which correlated subqueries can be summarised before they are joined with the outer query.
+//! Checks which correlated subqueries can be summarised before they are joined with the outer query.
 
 use datafusion::common::Result;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, JoinType, LogicalPlan, Operator};
 
-/// Says why the aggregate over a correlated subquery cannot be computed for all outer rows at once, if it cannot.
+/// Returns the reason why the aggregate over a correlated subquery cannot be computed for all outer rows at once, if there is
+/// one.
 ///
-/// DataFusion computes it by grouping the subquery by the columns that are compared with outer ones, and joins the groups with
-/// the outer rows. That is right where these columns reach the top of the subquery unchanged, and are compared by
-/// equality.
+/// DataFusion groups the subquery by the columns that are compared with outer ones, and joins the groups with the outer rows.
+/// That is correct if these columns reach the top of the subquery unchanged, and are compared by equality.
 pub(super) fn obstacle(subquery: &LogicalPlan) -> Result<Option<String>> {
     if subquery.all_out_ref_exprs().is_empty() {
         return Ok(None);

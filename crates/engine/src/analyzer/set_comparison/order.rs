@@ -1,4 +1,4 @@
-//! Comparisons of order, `<> ANY` and `= ALL`, by the least and the greatest row of the subquery.
+//! Order comparisons, `<> ANY` and `= ALL`, by the least and the greatest row of the subquery.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use datafusion::optimizer::AnalyzerRule;
 use super::correlation::obstacle;
 use super::summary::{comparison_with, summary_of, type_of};
 
-/// How columns begin that hold the summary of a subquery, or a value that is compared with it.
+/// The name prefixes of columns that hold the summary of a subquery, or a value that is compared with it.
 const COLUMN: &str = "__overspill_compared";
 
-/// Plans `x < ANY (SELECT …)`, `x >= ALL (SELECT …)` and the like by the least and the greatest value of the subquery and
-/// its counts of rows and values.
+/// Plans `x < ANY (SELECT …)`, `x >= ALL (SELECT …)` and the like by the least and the greatest value of the subquery and its
+/// counts of rows and values.
 ///
 /// The summary is a scalar subquery in a projection below the node that compares, so that it is evaluated once, and
 /// every reference to it is a column:
@@ -32,7 +32,7 @@ const COLUMN: &str = "__overspill_compared";
 ///                                              scan
 /// ```
 ///
-/// It runs behind type coercion, which gives both sides a common type: values are put in the order of that type.
+/// The rule runs after type coercion, which gives both sides a common type: values are ordered by that type.
 #[derive(Debug, Default)]
 pub struct OrderComparison {}
 
@@ -61,7 +61,7 @@ struct Planner {
 impl TreeNodeRewriter for Planner {
     type Node = LogicalPlan;
 
-    /// Leaves DELETE, UPDATE and MERGE alone: their conditions are handed to the table, and there is no plan below them.
+    /// Leaves DELETE, UPDATE and MERGE alone: their conditions are passed to the table, and there is no plan below them.
     fn f_down(&mut self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         let is_change_of_rows = matches!(
             &node,
@@ -79,7 +79,7 @@ impl TreeNodeRewriter for Planner {
     }
 }
 
-/// Names of columns that no part of a plan has yet: the optimizer may bring columns of several parts together.
+/// Column names that are unique in the whole plan: the optimizer may combine columns of several parts.
 struct ColumnNames {
     given: usize,
 }
@@ -106,7 +106,7 @@ fn has_comparisons(expressions: &[Expr]) -> bool {
     expressions.iter().any(|expr| !comparisons_of(expr).is_empty())
 }
 
-/// The comparisons in an expression, each once.
+/// The distinct comparisons in an expression.
 fn comparisons_of(expr: &Expr) -> Vec<SetComparison> {
     let mut found: Vec<SetComparison> = vec![];
     expr.apply(|expr| {
@@ -122,7 +122,7 @@ fn comparisons_of(expr: &Expr) -> Vec<SetComparison> {
     found
 }
 
-/// Whether a comparison is IN or NOT IN by other words.
+/// Whether a comparison is equivalent to IN or NOT IN.
 fn is_membership(comparison: &SetComparison) -> bool {
     matches!(
         (comparison.op, &comparison.quantifier),
@@ -130,11 +130,11 @@ fn is_membership(comparison: &SetComparison) -> bool {
     )
 }
 
-/// The node without comparisons, its output as it was.
+/// The node without comparisons, with the same output.
 fn planned(node: LogicalPlan, columns: &mut ColumnNames) -> Result<LogicalPlan> {
     let output = node.schema().columns();
-    // Sorts are enforced by comparing expressions, which DataFusion 55 gets wrong for some that hold subqueries: there, and in
-    // groups, the comparison becomes a column.
+    // Sorts are enforced by comparing expressions, which DataFusion 55 does wrongly for some that contain subqueries. So in
+    // sorts, and in groups, the comparison becomes a column.
     let (passes_its_input_on, result) = match &node {
         LogicalPlan::Projection(_) => (false, ResultIn::Place),
         LogicalPlan::Aggregate(_) => (false, ResultIn::Column),
@@ -172,7 +172,7 @@ fn planned(node: LogicalPlan, columns: &mut ColumnNames) -> Result<LogicalPlan> 
     if passes_its_input_on { with_columns(node, output) } else { Ok(node) }
 }
 
-/// The same for a join whose condition compares.
+/// The same for a join condition with comparisons.
 fn planned_join(mut join: Join, output: Vec<Column>, columns: &mut ColumnNames) -> Result<LogicalPlan> {
     let (comparing, rest): (Vec<_>, Vec<_>) = join
         .filter
@@ -235,25 +235,25 @@ fn with_columns(plan: LogicalPlan, columns: Vec<Column>) -> Result<LogicalPlan> 
     LogicalPlanBuilder::from(plan).project(columns.into_iter().map(Expr::Column))?.build()
 }
 
-/// Where a comparison is evaluated.
+/// The place where a comparison is evaluated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ResultIn {
-    /// Where it stands.
+    /// In the node itself.
     Place,
-    /// In a projection below.
+    /// In a projection below the node.
     Column,
 }
 
-/// A plan and the columns that comparisons above it need of it besides its own.
+/// A plan and the additional columns that comparisons above it need from it.
 struct Comparing<'a> {
     input: Arc<LogicalPlan>,
     result: ResultIn,
     columns: &'a mut ColumnNames,
-    /// Summaries, and values that must not be evaluated twice.
+    /// Summaries, and values that must be evaluated only once.
     added: Vec<Expr>,
-    /// Comparisons, made of the columns above.
+    /// Comparisons, built from the columns above.
     results: Vec<Expr>,
-    /// The comparisons rewritten so far, and what they have become.
+    /// The comparisons rewritten so far, with their replacements.
     rewritten: Vec<(SetComparison, Expr)>,
 }
 
@@ -267,7 +267,7 @@ impl<'a> Comparing<'a> {
         comparisons_of(expr).iter().all(|comparison| knows_outer_columns(self.input.schema(), comparison))
     }
 
-    /// The expression with each comparison made of the summary of its subquery.
+    /// The expression with each comparison rewritten to use the summary of its subquery.
     fn rewrite(&mut self, expr: Expr) -> Result<Expr> {
         expr.transform_up(|expr| match expr {
             Expr::SetComparison(comparison) if !is_membership(&comparison) => {
@@ -321,7 +321,7 @@ impl<'a> Comparing<'a> {
     }
 }
 
-/// Gives `expr` a column among those that are `added`.
+/// Adds a column for `expr` to those in `added`.
 fn named(expr: Expr, columns: &mut ColumnNames, added: &mut Vec<Expr>) -> Expr {
     let name = columns.next();
     added.push(expr.alias(&name));

@@ -1,4 +1,4 @@
-//! What a comparison with all rows of a subquery needs to know of them.
+//! A summary of a subquery for comparisons with all its rows.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ const ROWS: &str = "rows";
 /// Rows that are not NULL.
 const VALUES: &str = "values";
 
-/// The subquery of a comparison, as a scalar subquery whose value is a structure of the least and the greatest value and
-/// how many rows and values there are.
+/// The subquery of a comparison, as a scalar subquery that returns a structure of the least and the greatest value and the
+/// numbers of rows and values.
 pub(super) fn summary_of(comparison: &SetComparison) -> Result<Expr> {
     let rows = with_name(&comparison.subquery.subquery)?;
     let field = rows.schema().qualified_field(0);
@@ -53,8 +53,8 @@ pub(super) fn summary_of(comparison: &SetComparison) -> Result<Expr> {
     }))
 }
 
-/// The subquery with a name of its own for its column: a column that a type is cast to keeps its name, which the columns
-/// that the subquery is correlated by may have as well.
+/// The subquery with an alias for its column: a column that is cast keeps its name, and the columns that correlate the
+/// subquery may have the same name.
 fn with_name(subquery: &LogicalPlan) -> Result<LogicalPlan> {
     match subquery {
         LogicalPlan::Projection(projection) => {
@@ -74,8 +74,8 @@ fn with_name(subquery: &LogicalPlan) -> Result<LogicalPlan> {
 /// ALL   (bound OR rows = 0)  AND  (rows = values OR NULL)
 /// ```
 ///
-/// A subquery without rows thus gives false or true, whatever the value. Otherwise a NULL among them turns an ANY
-/// that is not true, and an ALL that is not false, into NULL.
+/// For a subquery without rows the result is false (ANY) or true (ALL), whatever the value. Otherwise a NULL among the rows
+/// turns an ANY that is not true, and an ALL that is not false, into NULL.
 pub(super) fn comparison_with(
     summary: &Expr,
     value: Expr,
@@ -84,7 +84,7 @@ pub(super) fn comparison_with(
 ) -> Result<Expr> {
     let value = ordered(value, data_type);
     let field = |name| summary_field(summary.clone(), name);
-    // A correlated subquery has no summary for outer rows that it has no rows for.
+    // A correlated subquery has no summary for outer rows without any rows in it.
     let correlated = !comparison.subquery.outer_ref_columns.is_empty();
     let count = |name| if correlated { coalesce(vec![field(name), lit(0_i64)]) } else { field(name) };
     let (rows, values) = (count(ROWS), count(VALUES));
@@ -96,7 +96,7 @@ pub(super) fn comparison_with(
     let bound = match (comparison.op, &comparison.quantifier) {
         (Lt | LtEq, Any) | (Gt | GtEq, All) => against(greatest),
         (Lt | LtEq, All) | (Gt | GtEq, Any) => against(least),
-        // Between the greatest and the least value lies only the value of rows that are all the same.
+        // A value is between the greatest and the least only if all rows are the same.
         (Eq, All) | (NotEq, Any) => {
             let negated = comparison.op == NotEq;
             Expr::Between(Between::new(Box::new(value), negated, Box::new(greatest), Box::new(least)))
@@ -115,7 +115,7 @@ pub(super) fn comparison_with(
     })
 }
 
-/// The expression, of a type that has a least and a greatest value.
+/// The expression, cast to a type that has a least and a greatest value.
 fn ordered(expr: Expr, data_type: &DataType) -> Expr {
     match data_type {
         DataType::Null => cast(expr, DataType::Boolean),
@@ -124,7 +124,7 @@ fn ordered(expr: Expr, data_type: &DataType) -> Expr {
     }
 }
 
-/// The type in which a comparison is made; type coercion has given it to both sides.
+/// The type of the comparison; type coercion has given it to both sides.
 pub(super) fn type_of(comparison: &SetComparison) -> Result<DataType> {
     let schema = comparison.subquery.subquery.schema();
     Expr::Column(Column::from(schema.qualified_field(0))).get_type(schema)

@@ -12,8 +12,8 @@ use datafusion::logical_expr::{
 
 /// The field of a structure, and NULL if the structure is NULL.
 ///
-/// DataFusion's `get_field` does the same. Its optimizer moves that towards the scans, past columns of the same
-/// expression, and in DataFusion 55 refuses plans in which two of the names that it makes up meet.
+/// DataFusion's `get_field` does the same. However, the optimizer of DataFusion 55 moves `get_field` towards the scans, past
+/// columns of the same expression, and refuses plans in which two of its generated names collide.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct SummaryField {
     field: &'static str,
@@ -49,7 +49,7 @@ impl ScalarUDFImpl for SummaryField {
         let [summary] = <[ColumnarValue; 1]>::try_from(arguments.args).expect("the signature has one argument");
         match summary {
             ColumnarValue::Array(summaries) => Ok(ColumnarValue::Array(self.of(&summaries)?)),
-            // One value for all rows.
+            // A single value for all rows.
             ColumnarValue::Scalar(summary) if rows > 0 => {
                 Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&self.of(&summary.to_array()?)?, 0)?))
             }

@@ -1,4 +1,4 @@
-//! Makes errors of panics.
+//! Turns panics into errors.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -8,12 +8,12 @@ thread_local! {
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a panic of this thread becomes an error, and is none that a panic hook should report.
+/// Whether a panic of this thread becomes an error, so that a panic hook should not report it.
 pub fn panic_is_caught() -> bool {
     IS_CAUGHT.get()
 }
 
-/// Runs a function whose panic is an error. What it worked on must not be used again then.
+/// Runs a function and returns its panic as an error. After a panic, the data that it worked on must not be used again.
 ///
 /// # Errors
 /// Returns the message of a panic.

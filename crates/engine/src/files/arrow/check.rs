@@ -1,7 +1,7 @@
 //! Checks the lengths in an Arrow file.
 //!
-//! Arrow 59's reader allocates what they say, and a process that asks for more memory than there is ends. Whatever else is
-//! damaged it refuses, or panics at, which `caught` makes errors.
+//! Arrow 59's reader allocates what these lengths say, and a process that allocates more memory than there is ends. On other
+//! damage the reader returns an error or panics; `caught` turns the panics into errors.
 
 use std::hint::black_box;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,18 +10,18 @@ use std::ops::Range;
 use arrow::ipc::reader::read_footer_length;
 use arrow::ipc::{Block, CompressionType, Message, MessageHeader, RecordBatch, root_as_footer, root_as_message};
 
-/// The first bytes of a file that has a footer.
+/// The first bytes of a file with a footer.
 const MAGIC: &[u8; 6] = b"ARROW1";
 
-/// The length of a footer, and the magic bytes again.
+/// The length of the footer, and the magic bytes again.
 const TAIL: u64 = 10;
 
-/// Refuses a file whose footer, batches and buffers do not lie where it says, or are said to take more memory than they can.
+/// Refuses a file if its footer, batches or buffers are not where the file says, or if their stated lengths are impossible.
 ///
-/// Batches that begin outside `part` of a file with a footer are not looked at. Only metadata is read.
+/// Batches that begin outside `part` of a file with a footer are not checked. Only metadata is read.
 ///
 /// # Errors
-/// Returns what is damaged, or the error of reading.
+/// Returns the damage found, or the error of reading.
 pub fn check(file: &mut (impl Read + Seek), part: Option<Range<u64>>) -> io::Result<()> {
     let size = file.seek(SeekFrom::End(0))?;
     let checked = if size >= TAIL && read_at(file, 0, MAGIC.len() as u64)? == MAGIC {
@@ -66,14 +66,14 @@ fn check_block(file: &mut (impl Read + Seek), end: u64, block: &Block, kind: Mes
     let bytes = read_at(file, start, body - start)?;
     let prefix = if bytes.starts_with(&[0xff; 4]) { 8 } else { 4 };
     let message = message(bytes.get(prefix..).unwrap_or_default())?;
-    // The reader would take one without a header for the end.
+    // The reader would take a message without a header for the end.
     if message.header_type() != kind {
         return Err(damaged("a batch is of another kind than its footer says"));
     }
     check_message(file, message, body..body + body_length)
 }
 
-/// A stream of messages, which may end without saying so.
+/// A stream of messages, which may end without an end marker.
 fn check_stream(file: &mut (impl Read + Seek), size: u64) -> io::Result<()> {
     let mut at = 0;
     while at < size {
@@ -118,7 +118,7 @@ fn check_message(file: &mut (impl Read + Seek), message: Message<'_>, body: Rang
 }
 
 fn check_batch(file: &mut (impl Read + Seek), batch: RecordBatch<'_>, body: Range<u64>) -> io::Result<()> {
-    // Where no column is read, the rows are counted by the length of the batch alone.
+    // If no column is read, the batch's length alone determines the number of rows.
     let rows = length(batch.length())?;
     if let Some(column) = batch.nodes().into_iter().flatten().next()
         && length(column.length())? != rows
@@ -140,16 +140,16 @@ fn check_batch(file: &mut (impl Read + Seek), batch: RecordBatch<'_>, body: Rang
     Ok(())
 }
 
-/// Refuses a length that `packed` bytes cannot have without their compression, or for which there is no memory.
+/// Refuses an uncompressed length that `packed` bytes cannot have, or that memory cannot hold.
 fn check_unpacked(codec: CompressionType, packed: u64, unpacked: i64) -> io::Result<()> {
-    // -1 says that the bytes are not compressed; the reader refuses other negative lengths.
+    // -1 means that the bytes are not compressed; the reader refuses other negative lengths.
     let unpacked = u64::try_from(unpacked).unwrap_or_default();
-    // LZ4 says by each byte at most 255 others, Zstandard by four bytes at most a block of 128 KiB.
+    // Each byte of LZ4 encodes at most 255 bytes, and each four bytes of Zstandard at most a block of 128 KiB.
     let ratio = if codec == CompressionType::LZ4_FRAME { 255 } else { 32 << 10 };
     let is_too_long = unpacked > packed.saturating_mul(ratio).saturating_add(128 << 10);
     let mut memory = Vec::<u8>::new();
     let fits = usize::try_from(unpacked).is_ok_and(|length| memory.try_reserve_exact(length).is_ok());
-    // Memory that is not used would not be asked for.
+    // Without a use, the compiler could remove the allocation.
     black_box(&mut memory);
     if is_too_long || !fits {
         return Err(damaged(format!("{packed} compressed bytes of a column are said to be {unpacked}")));
@@ -161,7 +161,7 @@ fn length(number: i64) -> io::Result<u64> {
     u64::try_from(number).map_err(|_| damaged("a length is negative"))
 }
 
-/// Reads bytes that lie within the file.
+/// Reads bytes that must be within the file.
 fn read_at(file: &mut (impl Read + Seek), offset: u64, length: u64) -> io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(offset))?;
     let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
@@ -194,7 +194,7 @@ mod tests {
         RecordBatch::try_from_iter([("n", numbers), ("t", texts), ("w", words)]).unwrap()
     }
 
-    /// The batch as a file or a stream, compressed.
+    /// The batch as a compressed file or stream.
     fn bytes(with_footer: bool) -> Vec<u8> {
         let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME)).unwrap();
         let (batch, mut bytes) = (batch(), vec![]);
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// Whatever passes the check is read, refused or panicked at: the process, and so the test, goes on.
+    /// Whatever passes the check is read, refused, or makes the reader panic; the process, and so the test, continues.
     #[test]
     fn no_byte_that_is_overwritten_ends_the_process() {
         for with_footer in [true, false] {
@@ -244,7 +244,7 @@ mod tests {
     fn lengths_that_ask_for_too_much_memory_are_refused() {
         for with_footer in [true, false] {
             let mut bytes = bytes(with_footer);
-            // The length of 500 numbers before they were compressed. Offsets of texts are left as they are: they do not shrink.
+            // The uncompressed length of 500 numbers. Offsets of texts are stored uncompressed, as they do not shrink.
             let length = (500_i64 * 8).to_le_bytes();
             let at = bytes.windows(8).position(|window| window == length).unwrap();
             for wrong in [1_i64 << 62, 1 << 45, 1 << 33] {

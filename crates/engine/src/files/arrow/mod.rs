@@ -1,8 +1,8 @@
-//! Arrow files whose damage is an error that names them.
+//! Arrow files that are checked for damage, with errors that name the file.
 //!
-//! DataFusion 55 reads them by Arrow's reader, which allocates what a damaged length says, so that the process ends, and
-//! panics where other parts do not fit together. Here lengths are checked before (`check`), panics become errors (`caught`),
-//! and errors name the file.
+//! DataFusion 55 reads Arrow files by Arrow's reader. It allocates whatever a damaged length says, so that the process ends,
+//! and panics if other parts are inconsistent. This module checks lengths first (`check`), turns panics into errors
+//! (`caught`), and names the file in errors.
 
 mod caught;
 mod check;
@@ -63,7 +63,7 @@ impl GetExt for ArrowFormatFactory {
     }
 }
 
-/// DataFusion's format, with files that are checked before they are read.
+/// DataFusion's format, with a check of files before they are read.
 #[derive(Debug)]
 pub struct ArrowFormat {
     host: HostFormat,
@@ -138,7 +138,7 @@ impl FileFormat for ArrowFormat {
     }
 }
 
-/// DataFusion's source, with files that are checked when they are opened.
+/// DataFusion's source, with a check of files when they are opened.
 #[derive(Clone)]
 struct CheckedSource {
     host: Arc<dyn FileSource>,
@@ -220,7 +220,7 @@ impl FileOpener for CheckedOpener {
     }
 }
 
-/// Checks a file of this machine. Those of others are read as they are.
+/// Checks a file of this machine. Remote files are read without a check.
 async fn check_object(store: &dyn ObjectStore, object: &ObjectMeta, part: Option<Range<u64>>) -> Result<()> {
     let result = store.get(&object.location).await.map_err(|error| in_file(object, error))?;
     let GetResultPayload::File(mut file, _) = result.payload else { return Ok(()) };
@@ -229,7 +229,7 @@ async fn check_object(store: &dyn ObjectStore, object: &ObjectMeta, part: Option
     checked.map_err(|error| in_file(object, error))
 }
 
-/// Waits for a result whose error, or panic, is told as one of a file.
+/// Waits for a result. An error or a panic becomes an error that names the file.
 async fn without_panic<T>(object: &ObjectMeta, future: impl Future<Output = Result<T>>) -> Result<T> {
     let mut future = pin!(future);
     let result = poll_fn(|context| match caught(|| future.as_mut().poll(context)) {
@@ -239,7 +239,7 @@ async fn without_panic<T>(object: &ObjectMeta, future: impl Future<Output = Resu
     result.await.map_err(|error| in_file(object, error))
 }
 
-/// The batches of a file, up to the first error or panic, which is told as one of the file.
+/// The batches of a file up to the first error or panic, which becomes an error that names the file.
 fn stream_without_panic<T: Send + 'static>(
     object: ObjectMeta,
     mut batches: BoxStream<'static, Result<T>>,

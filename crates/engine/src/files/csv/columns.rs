@@ -1,4 +1,4 @@
-//! Gathers the fields of records into columns.
+//! Collects the fields of records into columns.
 
 use std::sync::Arc;
 
@@ -15,43 +15,43 @@ use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use super::lexer::Fields;
 use super::types::first_lossy;
 
-/// The most bytes of text that a column of a batch holds.
+/// The most bytes of text in one column of a batch.
 const COLUMN_BYTES: usize = 1 << 30;
 
-/// What is wrong with a record.
+/// An error in a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The line in which the record begins, from 0, counted from where reading began.
+    /// The first line of the record, from 0, counted from where reading began.
     pub line: u64,
-    /// What is wrong, as the end of a sentence that begins with the file and the line.
+    /// The error, as the end of a sentence that begins with the file and the line.
     pub text: String,
 }
 
-/// Where the values of a file's columns go.
+/// Maps the values of a file to columns.
 #[derive(Debug, Clone)]
 pub struct Layout {
     /// The columns of a batch.
     pub schema: SchemaRef,
-    /// For each column of a batch the field of a record, or none if the file has no such column.
+    /// For each column of a batch, the field of a record, or none if the file lacks the column.
     pub fields: Vec<Option<usize>>,
-    /// The fields that a record has.
+    /// The number of fields of a record.
     pub width: usize,
     /// Whether a record may have fewer fields.
     pub truncated: bool,
-    /// Values that are NULL, beside empty fields without quotes.
+    /// Texts that are read as NULL, besides empty fields without quotes.
     pub null_regex: Option<String>,
 }
 
-/// The columns of a batch while its records are read.
+/// The columns of a batch under construction.
 pub struct Columns {
     layout: Arc<Layout>,
     batch_size: usize,
-    /// For each field of a record the column that takes it.
+    /// For each field of a record, the column that receives it.
     targets: Vec<Option<usize>>,
     columns: Vec<Text>,
-    /// The line in which each record began.
+    /// The first line of each record.
     lines: Vec<u64>,
-    /// The field that is being read.
+    /// The current field.
     field: usize,
     /// The length of the longest column's text.
     longest: usize,
@@ -64,12 +64,12 @@ struct Text {
     bytes: Vec<u8>,
     ends: Vec<i32>,
     valid: Vec<bool>,
-    /// Whether an empty field in quotes is an empty text rather than NULL.
+    /// Whether an empty field in quotes is an empty text instead of NULL.
     keeps_empty: bool,
 }
 
 impl Columns {
-    /// Gathers batches of some rows.
+    /// Collects batches of a fixed number of rows.
     pub fn new(layout: Arc<Layout>, batch_size: usize) -> Self {
         let mut targets = vec![None; layout.width];
         let mut columns = Vec::new();
@@ -82,12 +82,12 @@ impl Columns {
         Self { layout, batch_size, targets, columns, lines: vec![], field: 0, longest: 0, fault: None }
     }
 
-    /// What was wrong with the last record.
+    /// The error of the last record.
     pub fn fault(&mut self) -> Option<Fault> {
         self.fault.take()
     }
 
-    /// Makes a batch of the records gathered, if there are any.
+    /// Makes a batch of the collected records, if there are any.
     pub fn take(&mut self) -> Result<Option<RecordBatch>, Fault> {
         if self.lines.is_empty() {
             return Ok(None);
@@ -118,7 +118,7 @@ impl Columns {
         let text = &mut self.columns[*column];
         let start = text.ends.last().map_or(0, |end| *end as usize);
         text.valid.push(text.bytes.len() > start || (quoted && text.keeps_empty));
-        // A single field of more than 2 GiB is refused with its record.
+        // A single field of more than 2 GiB is refused together with its record.
         text.ends.push(i32::try_from(text.bytes.len()).unwrap_or(i32::MAX));
         self.longest = self.longest.max(text.bytes.len());
     }
@@ -159,7 +159,7 @@ impl Fields for Columns {
     }
 
     fn blank_line(&mut self, line: u64) -> bool {
-        // The only line that a record of one NULL can have.
+        // An empty line is a record of one NULL if records have one field; otherwise it is skipped.
         if self.layout.width == 1 {
             self.end_field(false);
             self.end_record(line)
@@ -170,7 +170,7 @@ impl Fields for Columns {
 }
 
 impl Text {
-    /// The text as an array, or the first row that is no UTF-8.
+    /// The text as an array, or the first row that is not UTF-8.
     fn take(&mut self) -> Result<StringArray, (usize, String)> {
         let bytes = std::mem::take(&mut self.bytes);
         let ends = std::mem::replace(&mut self.ends, vec![0]);
@@ -188,7 +188,7 @@ impl Text {
             nulls.append(valid);
         }
         let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
-        // A quote may cut a character of several bytes into two fields.
+        // A quote may split a character of several bytes into two fields.
         StringArray::try_new(offsets, Buffer::from_vec(bytes), nulls.finish())
             .map_err(|error| (0, format!("or a later one is no UTF-8 text: {error}")))
     }
@@ -242,7 +242,7 @@ fn without_matches(text: &ArrayRef, pattern: &str) -> Result<ArrayRef> {
     Ok(nullif(text, &matches)?)
 }
 
-/// The start of a value that may be long.
+/// The start of a value, which may be long.
 fn shortened(value: &str) -> String {
     match value.char_indices().nth(60) {
         Some((end, _)) => format!("{}…", &value[..end]),
@@ -259,7 +259,7 @@ fn is_text(data_type: &DataType) -> bool {
     }
 }
 
-/// A noun for a number of things.
+/// A number with a noun in singular or plural.
 pub fn plural(count: usize, noun: &str) -> String {
     if count == 1 { noun.to_string() } else { format!("{noun}s") }
 }

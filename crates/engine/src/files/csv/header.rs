@@ -1,4 +1,4 @@
-//! The first record of a file, and which of its fields are which columns.
+//! The first record of a file, and the mapping of its fields to columns.
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
@@ -8,32 +8,32 @@ use super::lexer::{Dialect, Fields, Lexer};
 use super::types::Seen;
 use crate::files::local::{PIECE, Source, fill, in_file, name, text_head};
 
-/// The most that the first record of a file may take.
+/// The most bytes that the first record of a file may have.
 const LONGEST: usize = 16 << 20;
 
-/// How a file begins.
+/// The start of a file.
 #[derive(Debug, Clone)]
 pub struct Head {
     /// The fields of the first record.
     pub record: Vec<String>,
-    /// The bytes of a byte order mark.
+    /// The number of bytes of the byte order mark.
     pub mark: usize,
-    /// A delimiter by which all of the first records have several fields, and as many as the first.
+    /// A delimiter that gives all of the first records the same number of fields, two or more.
     other_delimiter: Option<u8>,
 }
 
-/// Fields of the first record alone.
+/// Collects the fields of the first record only.
 #[derive(Default)]
 pub struct First {
     field: Vec<u8>,
     record: Vec<Vec<u8>>,
-    /// Whether there were lines without any byte.
+    /// Whether there were empty lines.
     blank_lines: bool,
     ended: bool,
 }
 
 impl First {
-    /// Whether the record is read.
+    /// Whether the record is complete.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
@@ -60,12 +60,13 @@ impl Fields for First {
 }
 
 impl Head {
-    /// Reads the first record of a file; none if the file has no record. Lines without any byte are records of one NULL where
-    /// there is nothing else, neither a header.
+    /// Reads the first record of a file; none if the file has no record. If a file without a header has only empty lines,
+    /// each is a record of one NULL.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, is no UTF-8, or whose first record has no end is refused by its name.
+    /// An unreadable file, a file that is not UTF-8, and a file with an endless first record are refused with the name of the
+    /// file.
     pub async fn read(
         store: &dyn ObjectStore,
         object: &ObjectMeta,
@@ -111,7 +112,7 @@ impl Head {
         Ok(Some(Self { record, mark, other_delimiter }))
     }
 
-    /// The names of the columns: each once, as a second `a` becomes `a_1`, and none empty.
+    /// The column names, made unique (a second `a` becomes `a_1`) and not empty.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::with_capacity(self.record.len());
         for (position, field) in self.record.iter().enumerate() {
@@ -126,7 +127,7 @@ impl Head {
         names
     }
 
-    /// Refuses what is likely another delimiter than the one that is read.
+    /// Refuses a file that probably has another delimiter than the given one.
     pub fn check_delimiter(&self, object: &ObjectMeta, dialect: Dialect) -> Result<()> {
         let (1, Some(other)) = (self.record.len(), self.other_delimiter) else { return Ok(()) };
         let other = char::from(other).escape_default();
@@ -139,7 +140,7 @@ impl Head {
         )
     }
 
-    /// Refuses a header that looks like a row, given what the columns below it hold.
+    /// Refuses a header that looks like a row, given the values of the columns below it.
     pub fn check_header(&self, object: &ObjectMeta, columns: &[Seen]) -> Result<()> {
         let cells = || self.record.iter().map(|cell| Seen::of(cell));
         let text = Seen::of("x");
@@ -184,7 +185,7 @@ impl Fields for Widths {
     }
 }
 
-/// The delimiter, if there is another, by which all records that begin a text have several fields, and equally many.
+/// A delimiter other than the given one that gives all records at the start of a text the same number of fields, two or more.
 fn other_delimiter(bytes: &[u8], dialect: Dialect) -> Option<u8> {
     let others = [b';', b'\t', b'|', b','].into_iter().filter(|other| *other != dialect.delimiter);
     others.into_iter().find(|other| {
@@ -198,12 +199,13 @@ fn other_delimiter(bytes: &[u8], dialect: Dialect) -> Option<u8> {
     })
 }
 
-/// For each column of a table the field of a record that holds it, or none if the file has no such column.
+/// For each column of a table, the field of a record that holds it, or none if the file lacks the column.
 ///
 /// # Errors
 ///
-/// A file without some of the columns is refused, unless `truncated` says that they are NULL. A header with none of
-/// the columns may name them anew if it has as many, and `renames` says that it is a header: else it could be a row.
+/// A file that lacks some of the columns is refused, unless `truncated` says that they are NULL. A header with none of the
+/// column names may rename the columns if it has as many fields, and `renames` says that it is a header; otherwise it could
+/// be a row.
 pub fn fields_of(
     object: &ObjectMeta,
     header: &[String],
@@ -244,7 +246,7 @@ pub fn fields_of(
     )
 }
 
-/// Names as a sentence shows them.
+/// Names as an error message shows them.
 pub fn shown(names: &[String]) -> String {
     const MOST: usize = 12;
     let first = names.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! The columns of CSV files and their types, by the first rows of each file.
+//! Infers the columns of CSV files and their types from the first rows of each file.
 
 use std::sync::Arc;
 
@@ -16,25 +16,25 @@ use super::reader::{Batches, Part};
 use super::types::Seen;
 use crate::files::local::{Source, in_file, name};
 
-/// The rows whose values tell types, of all files together, unless the options say how many.
+/// The number of rows that types are inferred from, for all files together, unless the options say how many.
 const ROWS: usize = 20_480;
 
-/// The fewest rows that are looked at in each file.
+/// The fewest rows that are read from each file for that.
 const ROWS_OF_EACH: usize = 100;
 
-/// Columns and what their values look like.
+/// Columns and the forms of their values.
 struct Table {
     /// The file that has these columns.
     object: ObjectMeta,
     columns: Vec<(String, Seen)>,
 }
 
-/// The schema that files have together.
+/// The common schema of the files.
 ///
 /// # Errors
 ///
-/// Files whose columns are not the same are refused, unless the options allow truncated rows; so is a file that is no
-/// CSV of this dialect, by its name.
+/// Files with different columns are refused, unless the options allow truncated rows. A file that is not CSV of this dialect
+/// is refused with the name of the file.
 pub async fn infer_schema(
     store: &dyn ObjectStore,
     objects: &[ObjectMeta],
@@ -65,7 +65,7 @@ pub async fn infer_schema(
     Ok(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-/// The columns of one file, and the rows that were read; none if the file has no record.
+/// The columns of one file, and the number of rows read; none if the file has no record.
 async fn look_at(
     store: &dyn ObjectStore,
     object: &ObjectMeta,
@@ -77,7 +77,7 @@ async fn look_at(
     let dialect = Dialect::of(options);
     let compression = FileCompressionType::from(options.compression);
     let Some(head) = Head::read(store, object, compression, dialect, has_header).await? else { return Ok(None) };
-    // Whoever names a delimiter is believed.
+    // A delimiter that the user specified is not questioned.
     if !delimiter_is_given {
         head.check_delimiter(object, dialect)?;
     }
@@ -111,7 +111,7 @@ async fn look_at(
             }
         }
     }
-    // Whoever says that there is a header is believed.
+    // A `has_header` that the user specified is not questioned.
     if has_header && options.has_header.is_none() && read > 0 {
         head.check_header(object, &seen)?;
     }

@@ -1,4 +1,4 @@
-//! Cuts bytes into records and fields.
+//! Splits bytes into records and fields.
 //!
 //! ```text
 //!                 quote                  quote
@@ -17,13 +17,13 @@ use datafusion::common::config::CsvOptions;
 /// The bytes that separate fields and records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dialect {
-    /// Stands between fields.
+    /// Separates fields.
     pub delimiter: u8,
-    /// Stands around fields that hold delimiters, quotes or line breaks.
+    /// Encloses fields that hold delimiters, quotes or line breaks.
     pub quote: u8,
     /// Makes the next byte of a quoted field stand for itself.
     pub escape: Option<u8>,
-    /// Begins a line that is no record.
+    /// Begins a comment line.
     pub comment: Option<u8>,
     /// Ends a record instead of a line break.
     pub terminator: Option<u8>,
@@ -36,7 +36,7 @@ impl Dialect {
         Self { delimiter, quote, escape, comment, terminator }
     }
 
-    /// Whether quotes alone tell where records end, so that a file can be cut between records.
+    /// Whether quotes alone determine where records end, so that a file can be split between records.
     pub fn is_plain(&self) -> bool {
         self.escape.is_none() && self.comment.is_none() && self.terminator.is_none()
     }
@@ -49,25 +49,25 @@ impl Dialect {
     }
 }
 
-/// Takes the fields of records.
+/// Receives the fields of records.
 pub trait Fields {
-    /// Adds bytes to the field that is being read.
+    /// Appends bytes to the current field.
     fn text(&mut self, bytes: &[u8]);
 
-    /// Ends a field, which was in quotes or not.
+    /// Ends the current field, which was quoted or not.
     fn end_field(&mut self, quoted: bool);
 
-    /// Ends a record that began in a line, counted from 0. Returns whether it takes more.
+    /// Ends a record that began at a line, counted from 0. Returns whether to continue.
     fn end_record(&mut self, line: u64) -> bool;
 
-    /// Meets a line without any byte. Returns whether it takes more.
+    /// Handles an empty line. Returns whether to continue.
     fn blank_line(&mut self, line: u64) -> bool;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     RecordStart,
-    /// Behind the `\r` that ended a record.
+    /// After the `\r` that ended a record.
     CarriageReturn,
     Comment,
     FieldStart,
@@ -79,18 +79,18 @@ enum State {
     Escaped,
 }
 
-/// Why reading stopped.
+/// The reason why reading stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// All bytes are read.
+    /// All bytes have been read.
     Exhausted,
-    /// The fields take no more for now.
+    /// The receiver of the fields asked to stop for now.
     Full,
-    /// The next record begins at or behind the end of the range.
+    /// The next record begins at or after the end of the range.
     End,
 }
 
-/// The state of reading between two pieces of a file.
+/// The lexer's state between two pieces of a file.
 #[derive(Debug, Clone)]
 pub struct Lexer {
     dialect: Dialect,
@@ -99,15 +99,15 @@ pub struct Lexer {
     special: Box<[bool; 256]>,
     /// The bytes read so far.
     offset: u64,
-    /// Records that begin here or behind are another's.
+    /// Records that begin at or after this offset belong to another reader.
     end: u64,
-    /// The line that is being read, from 0, and the one in which its record began.
+    /// The current line, from 0, and the line where its record began.
     line: u64,
     record_line: u64,
 }
 
 impl Lexer {
-    /// Reads from `offset` of a file, at which a record begins, all records that begin before `end`.
+    /// Reads a file from `offset`, where a record begins, and returns all records that begin before `end`.
     pub fn new(dialect: Dialect, offset: u64, end: u64) -> Self {
         let mut special = Box::new([false; 256]);
         for byte in 0..=u8::MAX {
@@ -116,12 +116,12 @@ impl Lexer {
         Self { dialect, state: State::RecordStart, special, offset, end, line: 0, record_line: 0 }
     }
 
-    /// The line in which an unfinished record began, if it ends inside quotes.
+    /// The first line of an unfinished record, if the input ends inside quotes.
     pub fn unclosed_quote(&self) -> Option<u64> {
         matches!(self.state, State::Quoted | State::Escaped).then_some(self.record_line)
     }
 
-    /// Reads bytes, and says how many of them and why not all.
+    /// Reads bytes. Returns how many were read, and why reading stopped.
     pub fn read(&mut self, bytes: &[u8], fields: &mut impl Fields) -> (usize, Stop) {
         let mut at = 0;
         while at < bytes.len() {
@@ -208,7 +208,7 @@ impl Lexer {
         self.stop(at, Stop::Exhausted)
     }
 
-    /// Ends the record that has no line break behind it, at the end of the file.
+    /// Ends the last record at the end of the file if no line break follows it.
     pub fn finish(&mut self, fields: &mut impl Fields) {
         let quoted = match self.state {
             State::RecordStart | State::CarriageReturn | State::Comment => return,

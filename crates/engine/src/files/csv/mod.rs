@@ -1,13 +1,13 @@
-//! CSV files, read by records and column names.
+//! CSV files, read by records and by column names.
 //!
-//! What DataFusion 55 does wrongly and this does not:
+//! This module avoids several errors of DataFusion 55:
 //!
-//! - It cuts a file at line breaks, also at those inside quotes, so that rows are lost, doubled or torn
-//!   (`split` finds where records begin).
-//! - It takes the columns of all files of a table in the order of the first (`header` finds them by name).
-//! - A column without a value among the first rows is NULL to the end of the file.
+//! - DataFusion splits a file at line breaks, also at those inside quotes, so rows are lost, duplicated or torn (`split`
+//!   finds where records begin).
+//! - It takes the columns of all files of a table in the order of the first file (`header` finds them by name).
+//! - A column without a value in the first rows is NULL to the end of the file.
 //! - It writes NULL and empty text alike, and reads them alike (`writer`).
-//! - Its errors do not say in which file, and in which line.
+//! - Its errors name neither the file nor the line.
 
 mod columns;
 mod header;
@@ -78,7 +78,7 @@ impl GetExt for CsvFormatFactory {
 #[derive(Debug, Default)]
 pub struct CsvFormat {
     options: CsvOptions,
-    /// Whether the delimiter is what a user says, and not the comma that is taken otherwise.
+    /// Whether the user specified the delimiter, so that it is not the default comma.
     delimiter_is_given: bool,
 }
 
@@ -167,7 +167,7 @@ impl FileFormat for CsvFormat {
     }
 }
 
-/// Makes CSV text of batches.
+/// Serializes batches as CSV text.
 struct CsvSerializer {
     text: CsvText,
     has_header: bool,

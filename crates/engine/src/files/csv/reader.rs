@@ -14,20 +14,20 @@ use super::header::First;
 use super::lexer::{Dialect, Lexer, Stop};
 use crate::files::local::{PIECE, fill, in_file, name};
 
-/// The part of a file that is read.
+/// The part of a file to read.
 #[derive(Debug, Clone)]
 pub struct Part {
     /// The file.
     pub object: ObjectMeta,
     /// Where the first record begins.
     pub start: u64,
-    /// Records that begin here or behind are not read.
+    /// Records that begin at or after this offset are not read.
     pub end: u64,
     /// Whether the first record is a header.
     pub has_header: bool,
 }
 
-/// The batches of a part of a file. Reading blocks.
+/// The batches of a part of a file. Reading them blocks the thread.
 pub struct Batches {
     reader: Box<dyn Read + Send>,
     part: Part,
@@ -35,13 +35,13 @@ pub struct Batches {
     columns: Columns,
     header: Option<First>,
     piece: Vec<u8>,
-    /// The bytes of the piece that are not read yet.
+    /// The unread bytes of the current piece.
     rest: std::ops::Range<usize>,
     done: bool,
 }
 
 impl Batches {
-    /// Reads a part of a file from a reader that stands at its start.
+    /// Reads a part of a file from a reader positioned at the start of the part.
     pub fn new(
         reader: Box<dyn Read + Send>,
         part: Part,
@@ -82,7 +82,7 @@ impl Batches {
             if let Some(header) = &mut self.header {
                 let (read, stop) = self.lexer.read(bytes, header);
                 self.rest.start += read;
-                // Blank lines before the header may reach over the end of the part.
+                // Blank lines before the header may extend beyond the end of the part.
                 self.done = stop == Stop::End;
                 if header.has_ended() {
                     self.header = None;
@@ -110,7 +110,7 @@ impl Batches {
 
     fn explain(&self, fault: Fault) -> DataFusionError {
         let object = &self.part.object;
-        // Only read when it is needed: the lines before a part are another's.
+        // Counted only when needed: the lines before a part are read by other streams.
         match lines_before(object, self.part.start) {
             Ok(before) => {
                 exec_datafusion_err!("line {} of {} {}", before + fault.line + 1, name(object), fault.text)
@@ -132,10 +132,10 @@ impl Iterator for Batches {
     }
 }
 
-/// The line breaks before an offset of a local file.
+/// Counts the line breaks before an offset of a local file.
 fn lines_before(object: &ObjectMeta, offset: u64) -> io::Result<u64> {
     if offset < 4 {
-        // At most a byte order mark.
+        // There is at most a byte order mark.
         return Ok(0);
     }
     let mut reader = File::open(FilePath::new("/").join(object.location.as_ref()))?.take(offset);

@@ -31,7 +31,7 @@ use crate::files::text::{cut_files, part_of};
 #[derive(Debug, Clone)]
 pub struct CsvSource {
     options: CsvOptions,
-    /// Whether the table says that its files begin with a header, and not only the session.
+    /// Whether the table, and not only the session, says that its files begin with a header.
     header_is_declared: bool,
     table_schema: TableSchema,
     projection: SplitProjection,
@@ -41,7 +41,7 @@ pub struct CsvSource {
 }
 
 impl CsvSource {
-    /// Reads files by options that say whether there is a header.
+    /// Reads files with options that say whether there is a header.
     pub fn new(table_schema: TableSchema, options: CsvOptions) -> Self {
         Self {
             header_is_declared: options.has_header == Some(true),
@@ -54,7 +54,7 @@ impl CsvSource {
         }
     }
 
-    /// The same scan by other options.
+    /// The same scan with other options.
     #[must_use]
     pub fn with_options(&self, options: CsvOptions) -> Self {
         Self { options, ..self.clone() }
@@ -103,7 +103,7 @@ impl FileSource for CsvSource {
         }
     }
 
-    /// Files are cut between records that [`RecordStarts`] finds, which needs local files without escapes and comments.
+    /// Files are split between records that [`RecordStarts`] finds. It needs local files without escapes and comments.
     fn repartitioned(
         &self,
         target_partitions: usize,
@@ -180,7 +180,7 @@ impl FileOpener for CsvOpener {
 }
 
 impl CsvSource {
-    /// Where the columns that are read lie in the records of a file.
+    /// The positions of the columns to read in the records of a file.
     fn layout(&self, object: &ObjectMeta, head: &Head) -> Result<Layout> {
         let file_schema = self.table_schema.file_schema();
         let truncated = self.options.truncated_rows.unwrap_or(false);
@@ -200,11 +200,11 @@ impl CsvSource {
         })
     }
 
-    /// Where the first record at or behind an offset begins.
+    /// The position of the first record at or after an offset.
     async fn first_record(&self, object: &ObjectMeta, dialect: Dialect, first: u64, offset: u64) -> Result<u64> {
         let starts = Arc::clone(&self.starts);
         let location = object.location.clone();
-        // Reads much of the file: other tasks of this thread go on.
+        // This reads much of the file, so it runs on another thread and does not block other tasks.
         let found = SpawnedTask::spawn_blocking(move || starts.at_or_behind(&location, dialect, first, offset));
         let found = found.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
         found.map_err(|error| in_file(object, error))

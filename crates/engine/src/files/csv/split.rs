@@ -1,7 +1,7 @@
 //! Finds where records begin in the middle of a file, so that several threads may read one file.
 //!
-//! Whether a byte is inside quotes depends on all bytes before it, so these are looked at, for quotes alone: that is
-//! several times faster than reading records, and each byte is looked at once for all threads.
+//! Whether a byte is inside quotes depends on all bytes before it. So this module scans these bytes for quotes alone: that is
+//! several times faster than reading records, and each byte is scanned once for all threads.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -15,19 +15,19 @@ use parking_lot::Mutex;
 use super::lexer::Dialect;
 use crate::files::local::fill;
 
-/// The bytes that are looked at at once.
+/// The number of bytes scanned at a time.
 const PIECE: usize = 1 << 20;
 
-/// Where records of the files of a scan are known to begin.
+/// The known record starts in the files of a scan.
 #[derive(Debug, Default)]
 pub struct RecordStarts {
     files: Mutex<HashMap<Path, Arc<Mutex<BTreeSet<u64>>>>>,
 }
 
 impl RecordStarts {
-    /// The first byte at or behind `offset` at which a record of the local file begins, or the length of the file.
+    /// Returns the first byte at or after `offset` at which a record of the local file begins, or the length of the file.
     ///
-    /// `first` is where the first record of the file begins. Calls block while another thread looks at the same file.
+    /// `first` is the position of the first record of the file. Calls block while another thread scans the same file.
     pub fn at_or_behind(&self, location: &Path, dialect: Dialect, first: u64, offset: u64) -> io::Result<u64> {
         let known = Arc::clone(self.files.lock().entry(location.clone()).or_default());
         let mut known = known.lock();
@@ -43,20 +43,20 @@ impl RecordStarts {
     }
 }
 
-/// Quotes so far.
+/// The quoting state of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quotes {
     Outside,
     Inside,
-    /// Behind a quote inside quotes, which another one behind it makes a part of the text.
+    /// After a quote inside quotes. If another quote follows, both are part of the text.
     Closing,
 }
 
-/// The first start of a record at or behind `offset` in what a reader gives, whose first byte is `at` and begins a record.
+/// Returns the first record start at or after `offset`. The reader's first byte is at position `at` and begins a record.
 fn record_start(reader: &mut impl io::Read, dialect: Dialect, at: u64, offset: u64) -> io::Result<u64> {
     let mut piece = vec![0; PIECE];
     let mut quotes = Quotes::Outside;
-    // The byte before the one that is looked at; a quote behind these begins a quoted field.
+    // The byte before the current one. A quote after one of these bytes begins a quoted field.
     let mut before = b'\n';
     let mut position = at;
     let mut ended_by_carriage_return = false;
@@ -66,7 +66,7 @@ fn record_start(reader: &mut impl io::Read, dialect: Dialect, at: u64, offset: u
             return Ok(position);
         }
         let bytes = &piece[..length];
-        // A record that begins at `offset` ends one byte before.
+        // If a record begins at `offset`, the previous one ends one byte before.
         let quick = usize::try_from((offset - 1).saturating_sub(position)).map_or(length, |quick| quick.min(length));
         skip(&bytes[..quick], dialect, &mut quotes, &mut before);
         for (index, &byte) in bytes.iter().enumerate().skip(quick) {
@@ -85,7 +85,7 @@ fn record_start(reader: &mut impl io::Read, dialect: Dialect, at: u64, offset: u
     }
 }
 
-/// Follows the quotes of bytes whose line breaks do not matter.
+/// Tracks the quotes in bytes without looking for line breaks.
 fn skip(bytes: &[u8], dialect: Dialect, quotes: &mut Quotes, before: &mut u8) {
     let mut at = 0;
     while at < bytes.len() {

@@ -1,15 +1,15 @@
-//! The types of columns that text is read as.
+//! Infers column types from text.
 
 use arrow::array::timezone::Tz;
 use arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use arrow::compute::kernels::cast_utils::{Parser, string_to_datetime, string_to_timestamp_nanos};
 use arrow::datatypes::{DataType, Date32Type, Float32Type, Float64Type, TimeUnit};
 
-/// What the values of a column that were looked at could all be, in a set of [`Kind`]s, with [`FAR`].
+/// The types that all values of a column seen so far could have: a set of [`Kind`]s, with [`FAR`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen(u8);
 
-/// What a value looks like.
+/// The form of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
@@ -19,38 +19,38 @@ enum Kind {
     Date = 8,
     /// Date and time, to the second.
     Time = 16,
-    /// Date and time with parts of a second, up to nine digits.
+    /// Date and time with fractional seconds, up to nine digits.
     FineTime = 32,
     Text = 64,
 }
 
-/// Set beside [`Kind::Date`] and [`Kind::Time`] if the value is none in nanoseconds since 1970, which reach from 1677 to 2262.
+/// Set together with [`Kind::Date`] and [`Kind::Time`] if the value does not fit nanoseconds since 1970 (years 1677 to 2262).
 const FAR: u8 = 128;
 
 impl Seen {
-    /// What one value looks like.
+    /// The form of one value.
     pub fn of(value: &str) -> Self {
         let kind = kind(value);
         let is_far = matches!(kind, Kind::Date | Kind::Time) && string_to_timestamp_nanos(value).is_err();
         Self(kind as u8 | if is_far { FAR } else { 0 })
     }
 
-    /// Looks at all values of a column.
+    /// Examines all values of a column.
     pub fn add(&mut self, values: &StringArray) {
         for row in 0..values.len() {
-            // An empty value in quotes is read as NULL where the column is no text.
+            // An empty value in quotes is read as NULL unless the column is text.
             if values.is_valid(row) && !values.value(row).is_empty() {
                 *self = self.and(Self::of(values.value(row)));
             }
         }
     }
 
-    /// What several columns look like together.
+    /// The forms of several columns together.
     pub fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether both are of the same kinds.
+    /// Whether both have the same kinds.
     pub fn is_like(self, other: Self) -> bool {
         self.0 & !FAR == other.0 & !FAR
     }
@@ -60,7 +60,7 @@ impl Seen {
         self.0 == 0
     }
 
-    /// The type that has all values; text if there was none, so that no later value is lost.
+    /// The type that fits all values; text if there were none, so that no later value is lost.
     pub fn data_type(self) -> DataType {
         const TIMES: u8 = Kind::Date as u8 | Kind::Time as u8;
         match self.0 & !FAR {
@@ -103,7 +103,7 @@ fn number(value: &str) -> Option<Kind> {
             return None;
         }
     }
-    // What would be infinite stays text.
+    // A number that would become infinite remains text.
     let is_finite = || value.parse::<f64>().is_ok_and(f64::is_finite);
     match (mantissa.split_once('.'), exponent) {
         (Some((whole, part)), _) => {
@@ -112,13 +112,13 @@ fn number(value: &str) -> Option<Kind> {
         }
         (None, Some(_)) => (is_digits(mantissa) && is_finite()).then_some(Kind::Number),
         (None, None) if !is_digits(mantissa) => None,
-        // What no integer holds stays text: a float would lose digits.
+        // A number that fits no integer type remains text: a float would lose digits.
         (None, None) => Some(if value.parse::<i64>().is_ok() { Kind::Integer } else { Kind::Text }),
     }
 }
 
-/// `2024-01-31`, `2024-01-31 12:30:00`, `2024-01-31T12:30:00.5+02:00`. Days and times that there are not, such as
-/// `2024-02-31`, are none.
+/// `2024-01-31`, `2024-01-31 12:30:00`, `2024-01-31T12:30:00.5+02:00`. Invalid days and times, such as `2024-02-31`, do not
+/// count.
 fn time(value: &str) -> Option<Kind> {
     let kind = shape_of_time(value.as_bytes())?;
     let is_one = match kind {
@@ -130,13 +130,13 @@ fn time(value: &str) -> Option<Kind> {
     is_one.then_some(kind)
 }
 
-/// The first row of `values` that lost something when it was cast to `array`: `1e999` became infinite, a date lost its time of day,
-/// or a time lost digits of its fraction of a second.
+/// The first row of `values` that lost something when it was cast to `array`: `1e999` became infinite, a date lost its time
+/// of day, or a time lost digits of its fraction of a second.
 pub fn first_lossy(values: &StringArray, array: &ArrayRef) -> Option<usize> {
     let first = |is_lossy: &dyn Fn(usize, &str) -> bool| {
         (0..values.len()).find(|row| values.is_valid(*row) && is_lossy(*row, values.value(*row)))
     };
-    // "inf" is infinite, and no more than that.
+    // "inf" itself is infinite and loses nothing.
     let is_digit = |value: &str| value.bytes().any(|byte| byte.is_ascii_digit());
     match array.data_type() {
         DataType::Float32 => {
@@ -161,18 +161,18 @@ pub fn first_lossy(values: &StringArray, array: &ArrayRef) -> Option<usize> {
     }
 }
 
-/// Whether a time has a second 60, which no type has: it would be read as the second before.
+/// Whether a time has a second 60. No type has one: it would be read as the second before.
 fn has_leap_second(time: &str) -> bool {
     time.as_bytes().get(16..19) == Some(b":60")
 }
 
-/// Whether the fraction of a second in `time` has more than `digits` digits, not counting zeros at its end.
+/// Whether the fraction of a second in `time` has more than `digits` digits, not counting trailing zeros.
 fn is_finer_than(time: &str, digits: usize) -> bool {
     let part = time.split_once('.').map_or("", |(_, part)| part);
     part.bytes().take_while(u8::is_ascii_digit).skip(digits).any(|digit| digit != b'0')
 }
 
-/// What a text looks like that has digits where dates and times have them.
+/// The form of a text that has digits where dates and times have them.
 fn shape_of_time(bytes: &[u8]) -> Option<Kind> {
     let matches = |text: &[u8], pattern: &[u8]| {
         let fits = |(byte, wanted): (&u8, &u8)| match wanted {

@@ -34,7 +34,7 @@ impl Default for CsvText {
 }
 
 impl CsvText {
-    /// Text by DataFusion's options.
+    /// A writer with DataFusion's options.
     pub fn of(options: &CsvOptions) -> Self {
         Self {
             delimiter: options.delimiter,
@@ -49,13 +49,13 @@ impl CsvText {
         }
     }
 
-    /// The same text with another delimiter, if one is given.
+    /// The same writer with another delimiter, if one is given.
     #[must_use]
     pub fn with_delimiter(self, delimiter: Option<u8>) -> Self {
         Self { delimiter: delimiter.unwrap_or(self.delimiter), ..self }
     }
 
-    /// Whether text can be written by these options: quotes are doubled, and stand only where they are needed.
+    /// Whether these options are supported: quotes are doubled, and used only where needed.
     pub fn covers(options: &CsvOptions) -> bool {
         options.quote_style == CsvQuoteStyle::Necessary
             && options.escape.is_none()
@@ -65,12 +65,12 @@ impl CsvText {
             && options.ignore_trailing_whitespace != Some(true)
     }
 
-    /// Refuses options by which NULL would be read as something else than a field of its own. It cannot stand in quotes, as a
-    /// text would then be meant.
+    /// Refuses options that would make NULL unreadable as a field of its own. It cannot be quoted, as a quoted field is a
+    /// text.
     ///
     /// # Errors
     ///
-    /// The text that stands for NULL must hold nothing that ends a field or begins a comment.
+    /// The text for NULL must not contain anything that ends a field or begins a comment.
     pub fn check(options: &CsvOptions) -> Result<()> {
         let Some(null) = &options.null_value else { return Ok(()) };
         let ends_field = |byte: u8| {
@@ -89,7 +89,7 @@ impl CsvText {
         Ok(())
     }
 
-    /// Appends the names of the columns as a line.
+    /// Appends the column names as a line.
     pub fn header(&self, schema: &Schema, text: &mut Vec<u8>) {
         for (column, field) in schema.fields().iter().enumerate() {
             self.separate(column, text);
@@ -98,11 +98,11 @@ impl CsvText {
         text.push(b'\n');
     }
 
-    /// Appends the rows of a batch, a line each unless values have line breaks.
+    /// Appends the rows of a batch, one line each unless values contain line breaks.
     ///
     /// # Errors
     ///
-    /// Returns an error if a value has no text.
+    /// Returns an error if a value has no text form.
     pub fn rows(&self, batch: &RecordBatch, text: &mut Vec<u8>) -> Result<(), ArrowError> {
         let options = FormatOptions::default()
             .with_date_format(self.date.as_deref())
@@ -145,7 +145,7 @@ impl CsvText {
 
     fn field(&self, value: &str, text: &mut Vec<u8>) {
         let special = |byte: u8| byte == self.delimiter || byte == self.quote || byte == b'\n' || byte == b'\r';
-        // At the start of a line, and of a file, these are no part of a value.
+        // At the start of a line, or of a file, these are not part of a value.
         let begins_otherwise =
             (self.comment.is_some() && value.bytes().next() == self.comment) || value.starts_with('\u{feff}');
         if !value.is_empty() && value != self.null && !begins_otherwise && !value.bytes().any(special) {

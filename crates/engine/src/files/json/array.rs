@@ -1,30 +1,30 @@
-//! Turns JSON of any layout into a value a line, as bytes go by.
+//! Turns JSON of any layout into one value per line while reading it.
 
 use std::io::{self, Read};
 
-/// Reads the values of an array, or values one after another, as a value a line.
+/// Reads the values of an array, or consecutive values, as one value per line.
 ///
-/// No byte is added or taken away: what stands between values becomes line breaks, and line breaks within one become
+/// The number of bytes does not change: separators between values become line breaks, and line breaks within a value become
 /// blanks.
 pub struct Values<R> {
     reader: R,
     shape: Shape,
-    /// How deep in objects and arrays the next byte lies.
+    /// The nesting depth of objects and arrays at the next byte.
     depth: usize,
     in_string: bool,
     escaped: bool,
 }
 
-/// What the text is.
+/// The layout of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// No byte but blanks so far.
+    /// Only blanks so far.
     Unknown,
     /// An array of values.
     Array,
     /// An array that has ended.
     EndedArray,
-    /// Values one after another.
+    /// Consecutive values.
     Values,
 }
 
@@ -91,7 +91,8 @@ impl<R: Read> Read for Values<R> {
     }
 }
 
-/// What a text is, by its first bytes: whether its records are lines, so that it can be cut at line breaks.
+/// Determines the layout of a text from its first bytes: whether its records are lines, so that it can be split at line
+/// breaks.
 pub fn has_records_in_lines(head: &[u8]) -> bool {
     let mut depth = 0_usize;
     let (mut in_string, mut escaped) = (false, false);

@@ -1,12 +1,11 @@
-//! The lines of a part of a file.
+//! Reads the lines of a part of a file.
 
 use std::io::{self, Read};
 
-/// Reads the lines that belong to a range of bytes: those whose first byte lies behind the range's first one, up to the
-/// line that holds the last byte of the range. The first line of a file belongs to the range from 0.
+/// Reads the lines that begin in a range of bytes. The last of them is read to its end, which may be beyond the range.
 pub struct Lines<R> {
     reader: R,
-    /// Where the next byte of the reader lies in the file.
+    /// The file position of the next byte of the reader.
     position: u64,
     end: u64,
     /// Whether the first line of the range has begun.
@@ -15,12 +14,12 @@ pub struct Lines<R> {
 }
 
 impl<R: Read> Lines<R> {
-    /// Reads the lines of the range from `start` to `end` by a reader that stands at [`Self::seek_to`].
+    /// Reads the lines of the range from `start` to `end`. The reader must be positioned at [`Self::seek_to`].
     pub fn new(reader: R, start: u64, end: u64) -> Self {
         Self { reader, position: Self::seek_to(start), end, begun: start == 0, ended: end <= start }
     }
 
-    /// Where reading begins: a line that begins at `start` follows the line break before it.
+    /// The position at which reading begins, before `start`: a line that begins at `start` follows the line break before it.
     pub fn seek_to(start: u64) -> u64 {
         start.saturating_sub(1)
     }
@@ -48,7 +47,7 @@ impl<R: Read> Read for Lines<R> {
                     return Ok(0);
                 }
             }
-            // The first line break at or behind the last byte of the range ends it.
+            // The first line break at or after the last byte of the range ends it.
             let from = (self.end - 1).saturating_sub(self.position).max(first as u64);
             let mut last = length;
             if let Some(rest) = usize::try_from(from).ok().and_then(|from| bytes.get(from..).map(|rest| (from, rest)))

@@ -1,8 +1,8 @@
-//! JSON files: an object a line, objects over several lines, or one array of objects.
+//! JSON files: one object per line, objects over several lines, or one array of objects.
 //!
-//! What DataFusion 55 does wrongly and this does not: it cuts an array of more than a few MiB into pieces that it then
-//! cannot read, takes an array that is cut short for a whole one, does not name the file in its errors, and leaves out
-//! the keys of NULL when it writes.
+//! This module avoids several errors of DataFusion 55: DataFusion splits an array of more than a few MiB into pieces that it
+//! then cannot read, reads a truncated array as if it were complete, does not name the file in its errors, and omits the keys
+//! of NULL values when it writes.
 
 mod array;
 mod lines;
@@ -37,10 +37,10 @@ use super::text::TextSink;
 use crate::files::local::{in_file, name};
 use source::JsonSource;
 
-/// The records whose values tell types, of all files together, unless the options say how many.
+/// The number of records that types are inferred from, for all files together, unless the options say how many.
 const RECORDS: usize = 20_480;
 
-/// The fewest records that are looked at in each file.
+/// The fewest records that are read from each file for that.
 const RECORDS_OF_EACH: usize = 100;
 
 /// Makes [`JsonFormat`]s for a session.
@@ -66,7 +66,7 @@ impl GetExt for JsonFormatFactory {
     }
 }
 
-/// JSON files. Each tells by itself whether it holds an array.
+/// The JSON format. Whether a file holds an array is detected for each file.
 #[derive(Debug, Default)]
 pub struct JsonFormat {
     options: JsonOptions,
@@ -148,7 +148,7 @@ impl FileFormat for JsonFormat {
     }
 }
 
-/// Makes an object a line of batches.
+/// Serializes each row of a batch as one object per line.
 struct JsonSerializer;
 
 impl BatchSerializer for JsonSerializer {

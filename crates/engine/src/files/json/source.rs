@@ -38,7 +38,7 @@ pub struct JsonSource {
 }
 
 impl JsonSource {
-    /// Reads files of a schema.
+    /// Reads files with a given schema.
     pub fn new(table_schema: TableSchema) -> Self {
         Self {
             projection: SplitProjection::unprojected(&table_schema),
@@ -132,7 +132,7 @@ impl FileOpener for JsonOpener {
                 return Ok(futures::stream::empty().boxed());
             };
             let reader = BufReader::with_capacity(PIECE, values);
-            // Arrow's reader cuts fractions off where it is asked for integers: it is asked for their text, which is cast.
+            // Arrow's reader truncates fractions when it reads integers. So it reads their text, which is then cast.
             let read = Arc::new(Schema::new(schema.fields().iter().map(integers_as_text).collect::<Fields>()));
             let batches = ReaderBuilder::new(Arc::clone(&read))
                 .with_batch_size(batch_size)
@@ -148,7 +148,7 @@ impl FileOpener for JsonOpener {
     }
 }
 
-/// The field with texts in the place of integers, also of those within lists and structures.
+/// The field with text types in place of integer types, including those nested in lists and structures.
 fn integers_as_text(field: &FieldRef) -> FieldRef {
     let data_type = match field.data_type() {
         data_type if data_type.is_integer() => DataType::Utf8,
@@ -160,7 +160,7 @@ fn integers_as_text(field: &FieldRef) -> FieldRef {
     Arc::new(field.as_ref().clone().with_data_type(data_type))
 }
 
-/// The rows in the types of a schema.
+/// Casts the rows to the types of a schema.
 fn of_schema(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
     if batch.schema_ref() == schema {
         return Ok(batch);
@@ -171,7 +171,8 @@ fn of_schema(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Arro
     RecordBatch::try_new(Arc::clone(schema), columns.collect::<Result<_, _>>()?)
 }
 
-/// The values of a file, or those of a range of it: none if the file cannot be cut and the range does not begin it.
+/// The values of a file, or of a range of it. A file that cannot be split is read as a whole for the range from 0; other
+/// ranges return none.
 pub async fn values(
     store: &dyn ObjectStore,
     object: &ObjectMeta,

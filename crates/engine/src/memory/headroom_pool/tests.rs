@@ -285,12 +285,12 @@ fn a_repartition_leaves_room_for_joins_that_begin_to_spill() {
     assert_eq!(fill(&repartition, MB), 56 * MB);
     let error = repartition.try_grow(MB).unwrap_err().to_string();
     assert!(error.contains("repartitions must leave 8MiB to joins that begin to spill"), "{error}");
-    // Of what it leaves, a join may take its share as state, and another finds the buffers that it spills with.
+    // A join may take its share of the rest as state, and another one still finds the buffers that it spills with.
     let state = join(&pool, 0);
     assert_eq!(fill(&state, MB), 6 * MB);
     let floors = MemoryConsumer::new("HybridJoin[1] working buffers").register(&pool);
     floors.try_grow(MB / 2).unwrap();
-    // Others may take what is left.
+    // Others may take the rest.
     assert_eq!(fill(&sort(&pool), MB / 2), MB + MB / 2);
 }
 
@@ -308,7 +308,7 @@ fn sorts_and_aggregates_leave_room_for_each_other() {
     assert!(held <= shared / 2 && held + 2 * step > shared / 2, "{held} of {shared}");
     let second = aggregate(&pool);
     assert!(fill(&second, step) > shared / 7, "the second got {}", second.size());
-    // What moves to disk makes room for the others.
+    // Memory that is moved to disk makes room for the others.
     first.free();
     assert!(fill(&second, step) > shared * 3 / 10, "the second alone got {}", second.size());
     let error = second.try_grow(MB).unwrap_err().to_string();

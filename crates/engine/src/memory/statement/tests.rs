@@ -23,7 +23,7 @@ fn reserved(ctx: &SessionContext) -> usize {
     ctx.runtime_env().memory_pool.reserved()
 }
 
-/// Waits until as much is reserved as expected: operators of a failed query give their memory back a little later.
+/// Waits until the expected amount is reserved: operators of a failed query release their memory a little later.
 async fn assert_reserved(ctx: &SessionContext, expected: usize) {
     for _ in 0..200 {
         if reserved(ctx) == expected {

@@ -74,7 +74,7 @@ async fn an_error_of_one_partition_frees_the_others() {
     let bad = stream(vec![Ok(batch(8192)), Err(exec_datafusion_err!("a broken file"))]);
     let message = table(&pool, vec![good, bad]).await.unwrap_err().to_string();
     assert!(message.contains("a broken file"), "{message}");
-    // Tasks that are stopped give their memory back when the runtime gets to drop them.
+    // Aborted tasks release their memory when the runtime drops them.
     for _ in 0..1000 {
         if pool.reserved() == 0 {
             return;

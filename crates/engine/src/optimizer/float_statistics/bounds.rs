@@ -15,7 +15,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::has_floats;
 use crate::config::OverspillConfig;
 
-/// Drops the least and greatest values of columns of floats from what is known of Parquet files.
+/// Drops the least and greatest values of float columns from the statistics of Parquet files.
 #[derive(Debug, Default)]
 pub struct FloatBounds {}
 
@@ -49,7 +49,7 @@ impl PhysicalOptimizerRule for FloatBounds {
     }
 }
 
-/// The scan of Parquet files without bounds of floats; `None` if the node is nothing of the kind.
+/// The scan of Parquet files without bounds of floats; `None` for other nodes.
 fn without_float_bounds(node: &dyn ExecutionPlan) -> Option<Arc<dyn ExecutionPlan>> {
     let scan = node.downcast_ref::<DataSourceExec>()?;
     let (config, _) = scan.downcast_to_file_source::<ParquetSource>()?;
@@ -74,7 +74,7 @@ fn without_float_bounds(node: &dyn ExecutionPlan) -> Option<Arc<dyn ExecutionPla
         }
     });
     let file_groups = file_groups.collect();
-    // Before any filter is there these are the statistics of all files, exact if those are.
+    // Before any filter is pushed down these are the statistics of all files, and exact if the file statistics are.
     let mut statistics = config.statistics();
     drop_float_bounds(&mut statistics, schema);
     let config = FileScanConfigBuilder::from(config.clone()).with_file_groups(file_groups).with_statistics(statistics);

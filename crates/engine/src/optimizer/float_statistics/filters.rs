@@ -19,7 +19,7 @@ use super::has_floats;
 use super::unprunable::Unprunable;
 use crate::config::OverspillConfig;
 
-/// Hides conditions on floats from what reads statistics of Parquet files, unless no NaN fulfils them.
+/// Hides conditions on floats from pruning by Parquet statistics, unless no NaN satisfies them.
 #[derive(Debug, Default)]
 pub struct FloatFilters {}
 
@@ -53,7 +53,7 @@ impl PhysicalOptimizerRule for FloatFilters {
     }
 }
 
-/// The scan of Parquet files with conditions on floats that statistics do not decide; `None` if the node is nothing of the kind.
+/// The scan of Parquet files with float conditions that are hidden from statistics; `None` for other nodes.
 fn without_float_statistics(node: &dyn ExecutionPlan) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some(scan) = node.downcast_ref::<DataSourceExec>() else { return Ok(None) };
     let Some((config, parquet)) = scan.downcast_to_file_source::<ParquetSource>() else { return Ok(None) };
@@ -65,7 +65,7 @@ fn without_float_statistics(node: &dyn ExecutionPlan) -> Result<Option<Arc<dyn E
     Ok(Some(Arc::new(scan.clone().with_data_source(Arc::new(config)))))
 }
 
-/// The predicate whose conditions on floats are hidden; `None` if there are none.
+/// The predicate with its conditions on floats hidden; `None` if there are none.
 fn without_statistics(predicate: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Arc<dyn PhysicalExpr>> {
     let conditions = split_conjunction(predicate);
     if !conditions.iter().any(|condition| is_on_floats(condition, schema)) {
@@ -88,7 +88,7 @@ fn without_statistics(predicate: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Opt
             _ => hidden.push(Arc::new(Unprunable::new(Arc::clone(condition)))),
         }
     }
-    // Groups of rows may be left out by such bounds, but none is known to fulfil them.
+    // Such bounds may exclude row groups, but must not prove that all rows of a group satisfy the condition.
     for (index, name) in bounded {
         let column = Arc::new(Column::new(&name, index));
         hidden.push(Arc::new(Unprunable::new(Arc::new(IsNotNullExpr::new(column)))));
@@ -96,9 +96,9 @@ fn without_statistics(predicate: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Opt
     Some(conjunction(hidden))
 }
 
-/// Whether statistics of floats would be asked for a condition.
+/// Whether evaluating a condition would use statistics of floats.
 fn is_on_floats(condition: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
-    // How many are NULL is known.
+    // The number of NULLs is reliable.
     let operand = match (condition.downcast_ref::<IsNullExpr>(), condition.downcast_ref::<IsNotNullExpr>()) {
         (Some(is_null), _) => Some(is_null.arg()),
         (_, Some(is_not_null)) => Some(is_not_null.arg()),
@@ -109,7 +109,7 @@ fn is_on_floats(condition: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     }
     let mut found = false;
     let visited = condition.apply(|part| {
-        // A column that is not in the schema is taken for one of floats.
+        // A column that is not in the schema is assumed to hold floats.
         let is_float =
             |column: &Column| schema.field_with_name(column.name()).map_or(true, |f| has_floats(f.data_type()));
         found |= part.downcast_ref::<Column>().is_some_and(is_float);
@@ -121,9 +121,9 @@ fn is_on_floats(condition: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
 /// A comparison of a column with numbers.
 struct Bound {
     column: Column,
-    /// No value that is greater than all numbers, as NaN is, fulfils it.
+    /// No value that is greater than all numbers, as NaN is, satisfies it.
     excludes_greater: bool,
-    /// No value that is less, as NaN with a sign bit is, does.
+    /// No value that is less than all numbers, as NaN with a sign bit is, satisfies it.
     excludes_less: bool,
 }
 

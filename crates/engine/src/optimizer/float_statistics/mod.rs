@@ -1,14 +1,15 @@
-//! Keeps what DataFusion knows of Parquet files from columns of floats.
+//! Hides the float statistics of Parquet files from DataFusion where it would misuse them.
 //!
-//! The least and greatest value of a column leave NaN out, and no statistic says whether there is any. DataFusion 55 takes them
+//! The least and greatest value of a column ignore NaN, and no statistic says whether there is one. DataFusion 55 takes them
 //! for bounds of all values:
 //!
-//! - A column whose least and greatest value are 5 is not read: all its values are taken for 5, though some are NaN.
+//! - If the least and the greatest value of a column are 5, DataFusion does not read it: it takes all values for 5, though
+//!   some are NaN.
 //! - `x > 7` finds no NaN, which is greater than all numbers, in files whose greatest number is 5.
-//! - `x = 5 LIMIT 1` takes a group of rows for one in which all are 5.
+//! - `x = 5 LIMIT 1` assumes that all values of a row group with both bounds equal to 5 are 5.
 //!
-//! [`FloatBounds`] drops the bounds of files before anything else is planned by them. Those of groups of rows and of pages are in
-//! the files. [`FloatFilters`] hides from them the conditions on floats, once all filters have reached the scans.
+//! [`FloatBounds`] drops the bounds of files before any other rule uses them. The bounds of row groups and of pages stay in
+//! the files. [`FloatFilters`] hides the conditions on floats from them, once all filters have reached the scans.
 
 mod bounds;
 mod filters;

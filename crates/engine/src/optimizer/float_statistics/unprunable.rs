@@ -1,4 +1,4 @@
-//! The expression that statistics say nothing of.
+//! An expression that statistics cannot evaluate.
 
 use std::fmt::{self, Display, Formatter};
 use std::hash::{Hash, Hasher};
@@ -10,13 +10,14 @@ use datafusion::common::Result;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 
-/// Has the value of its operand. Whoever looks for rows by statistics does not know it, and takes it for true of any.
+/// Has the value of its operand. Pruning by statistics does not know this expression, and assumes that it may be true for any
+/// rows.
 #[derive(Debug, Eq)]
 pub(super) struct Unprunable {
     operand: Arc<dyn PhysicalExpr>,
 }
 
-// Derived, `==` would move the operand (https://github.com/rust-lang/rust/issues/78808).
+// With a derived implementation, `==` would move the operand (https://github.com/rust-lang/rust/issues/78808).
 impl PartialEq for Unprunable {
     fn eq(&self, other: &Self) -> bool {
         self.operand.eq(&other.operand)

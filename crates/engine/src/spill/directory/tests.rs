@@ -3,7 +3,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::*;
 
-/// Tells the test binary to behave as another process of Overspill with this root.
+/// Makes the test binary behave as another process of Overspill with this root.
 const CHILD_ROOT: &str = "OVERSPILL_TEST_SPILL_ROOT";
 
 fn entries(root: &Path) -> Vec<String> {
@@ -54,7 +54,7 @@ impl OtherProcess {
     }
 }
 
-/// Not a test by itself: what [`OtherProcess`] runs.
+/// Not a test by itself: the code that [`OtherProcess`] runs.
 #[test]
 fn other_process() {
     let Some(root) = std::env::var_os(CHILD_ROOT) else { return };

@@ -6,13 +6,13 @@
 //! | `a RIGHT JOIN b USING (k)` | `b.k` |
 //! | `a FULL JOIN b USING (k)` | `coalesce(a.k, b.k)` |
 //!
-//! The planner of DataFusion 55 names a merged column by one of the two, which it then takes for the same expression as that
-//! side's own: `SELECT sum(k), sum(a.k)` adds up one column twice. It also takes merged columns in `WHERE` and in further
-//! joins for ambiguous, and shows those of a chain of joins twice for `*`. Where statements do not come this way, the rule
-//! [`UsingColumns`](crate::analyzer::UsingColumns) mends what can be told from a plan.
+//! The planner of DataFusion 55 names a merged column by one of the two, and then takes it for the same expression as that
+//! side's own: `SELECT sum(k), sum(a.k)` adds up one column twice. It also reports merged columns in `WHERE` and in further
+//! joins as ambiguous, and shows those of a chain of joins twice for `*`. For statements that are planned without this
+//! module, the rule [`UsingColumns`](crate::analyzer::UsingColumns) corrects what can be recognized in a plan.
 //!
-//! What a name without a table means depends on the columns of all tables of `FROM`. So each of them is planned for its
-//! schema first.
+//! The meaning of a name without a table depends on the columns of all tables of `FROM`. So each table is planned first to
+//! get its schema.
 
 mod names;
 mod scope;
@@ -38,12 +38,12 @@ use select::rewrite_select;
 
 /// Rewrites all queries of a statement that have a join with `USING` or `NATURAL`.
 ///
-/// A query stays as it is if a table in its `FROM` cannot be planned alone, because it refers to others (`LATERAL`) or has an
-/// error, which planning the statement then tells.
+/// A query is left unchanged if a table in its `FROM` cannot be planned alone, because it refers to other tables (`LATERAL`)
+/// or has an error. Planning the statement then reports the error.
 ///
 /// # Errors
-/// A plan error where it cannot be told whether a name in a subquery means a merged column, or where a result would have a merged
-/// column beside another of its name.
+/// Returns a plan error if it is unclear whether a name in a subquery means a merged column, or if a result would have a
+/// merged column next to another column of the same name.
 pub(super) async fn write_out(state: &SessionState, statement: &mut Statement) -> Result<()> {
     let normalizer = IdentNormalizer::new(state.config().options().sql_parser.enable_ident_normalization);
     let mut schemas = Schemas::new();
@@ -68,39 +68,41 @@ pub(super) async fn write_out(state: &SessionState, statement: &mut Statement) -
     }
 }
 
-/// Walks over a statement up to the first query that has work: inner ones first, as the outer ones are planned with them.
+/// Walks over a statement up to the first query that needs work. Inner queries come first, as the outer ones are planned with
+/// them.
 fn next_outcome(statement: &mut Statement, normalizer: &IdentNormalizer, schemas: &Schemas) -> Option<Outcome> {
     let mut writing = Writing { normalizer, schemas, queries: vec![], outcome: None };
     let _ = super::visit(statement, &mut writing);
     writing.outcome
 }
 
-/// The schemas of tables of `FROM`, by the text of the query that asks for all columns of one. None where it has an error.
+/// The schemas of tables of `FROM`, keyed by the text of the query that selects all their columns. None if that query has an
+/// error.
 type Schemas = HashMap<String, Option<DFSchemaRef>>;
 
-/// What a walk over a statement stops for.
+/// Why a walk over a statement stops.
 enum Outcome {
-    /// The schemas that these queries have are wanted.
+    /// The schemas of these queries are needed.
     Needs(Vec<Query>),
-    /// A query is rewritten, so that those around it can be looked at.
+    /// A query was rewritten, so that the queries around it can be visited.
     Rewritten,
     /// The statement has no plan, for this reason.
     Refused(String),
 }
 
-/// A walk over a statement up to the first query that has work.
+/// A walk over a statement up to the first query that needs work.
 struct Writing<'a> {
     normalizer: &'a IdentNormalizer,
     schemas: &'a Schemas,
-    /// The queries around the one that is visited, and itself.
+    /// The queries around the visited one, and the visited query itself.
     queries: Vec<Enclosing>,
     outcome: Option<Outcome>,
 }
 
-/// What a query lets those in it name.
+/// The names that a query makes visible to the queries inside it.
 struct Enclosing {
     with: Option<With>,
-    /// How many of its common table expressions the query that is visited in it may name: an expression those before it.
+    /// How many of its common table expressions the visited inner query may name: an expression sees only those before it.
     visible: usize,
     /// Its common table expressions, by address.
     expressions: Vec<*const Query>,
@@ -113,13 +115,13 @@ impl Enclosing {
         Self { with: query.with.clone(), visible: expressions.len(), expressions }
     }
 
-    /// Goes on to a query in it.
+    /// Continues with an inner query.
     fn enter(&mut self, query: &Query) {
         let position = self.expressions.iter().position(|expression| std::ptr::eq(*expression, query));
         self.visible = position.unwrap_or(self.expressions.len());
     }
 
-    /// Goes on behind its common table expressions.
+    /// Continues after its common table expressions.
     fn leave(&mut self) {
         self.visible = self.expressions.len();
     }
@@ -152,7 +154,7 @@ impl Writing<'_> {
             }
             let subqueries = Subqueries::new(self);
             let mut new = select.clone();
-            // Left as it is where a name is ambiguous.
+            // An ambiguous name leaves the query unchanged.
             let Some(names) = rewrite_select(&mut new, schemas, self.normalizer, &subqueries) else { continue };
             if let (true, Some(order)) = (is_ordered, &mut order) {
                 names.write(order, &subqueries);
@@ -178,8 +180,8 @@ impl Writing<'_> {
         Some(Outcome::Rewritten)
     }
 
-    /// The query of all columns of tables in the query that is visited, or in queries `inside` it, the outer one first. None
-    /// for tables that it cannot be asked of alone.
+    /// The query for all columns of tables in the visited query, or in queries `inside` it, outermost first. None for tables
+    /// that cannot be queried alone.
     fn probe(&self, from: &[TableWithJoins], inside: &[&Enclosing]) -> Option<Query> {
         let mut named = vec![];
         for tables in from {
@@ -204,7 +206,7 @@ impl Writing<'_> {
             }
             let mut with = With { cte_tables: before.to_vec(), ..with.clone() };
             if let Some(table) = itself {
-                // A recursive expression has the columns of the rows that it begins with.
+                // A recursive expression has the columns of its initial rows.
                 let SetExpr::SetOperation { left, .. } = table.query.body.as_ref() else { return None };
                 let query = Query { body: left.clone(), ..(*table.query).clone() };
                 with.cte_tables.push(Cte { query: Box::new(query), ..table.clone() });
@@ -236,7 +238,7 @@ impl VisitorMut for Writing<'_> {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
-        // A join with a name is a table, which has its merged columns once.
+        // A join with an alias is a table. It has its merged columns once.
         if let TableFactor::NestedJoin { table_with_joins, alias: alias @ Some(_) } = factor
             && let Some(subquery) = all_columns_of(vec![(**table_with_joins).clone()])
         {
@@ -270,7 +272,7 @@ fn selects_of(body: &mut SetExpr) -> Vec<&mut Select> {
     selects.collect()
 }
 
-/// What set operations combine, or all of a query without one.
+/// The operands of set operations, or the whole body of a query without set operations.
 fn trees_of(body: &mut SetExpr) -> Vec<&mut SetExpr> {
     let (mut trees, mut pending) = (vec![], vec![body]);
     while let Some(tree) = pending.pop() {

@@ -1,4 +1,4 @@
-//! Names of merged columns, also in subqueries, where they mean the column of a query around them.
+//! Names of merged columns, including names in subqueries that refer to a column of an outer query.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -12,23 +12,23 @@ use datafusion::sql::sqlparser::ast::{
 use super::scope::{Scope, tables_of};
 use super::{Enclosing, Writing, trees_of};
 
-/// What the tables of subqueries are, and what could not be told of them.
+/// Resolves the tables of subqueries and collects the queries and names that it cannot resolve.
 pub(super) struct Subqueries<'a> {
     writing: &'a Writing<'a>,
     findings: RefCell<Findings>,
 }
 
-/// What a walk through subqueries has found.
+/// The findings of a walk through subqueries.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    /// Queries whose schemas are wanted.
+    /// Queries with schemas that are needed.
     pub needed: Vec<Query>,
-    /// Why the statement is refused.
+    /// The reason to refuse the statement.
     pub refused: Option<String>,
 }
 
 impl<'a> Subqueries<'a> {
-    /// Those of the query that is visited.
+    /// The subqueries of the visited query.
     pub fn new(writing: &'a Writing<'a>) -> Self {
         Self { writing, findings: RefCell::default() }
     }
@@ -42,8 +42,8 @@ impl<'a> Subqueries<'a> {
         self.findings.borrow_mut().refused.get_or_insert(reason);
     }
 
-    /// The columns of a `FROM` in these queries, from the outer one to the inner. `Ok(None)` if it has none, and an error if they
-    /// are not known, or not known yet.
+    /// The columns of a `FROM` in these queries, listed from outermost to innermost. `Ok(None)` if there is no `FROM`.
+    /// Returns an error if the columns are unknown, or not known yet.
     fn columns(&self, from: &[TableWithJoins], inside: &[Frame]) -> Result<Option<DFSchemaRef>, Unknown> {
         if from.is_empty() {
             return Ok(None);
@@ -62,14 +62,14 @@ impl<'a> Subqueries<'a> {
 
 /// Why the columns of a `FROM` are not known.
 enum Unknown {
-    /// They are asked for.
+    /// Their schema has been requested.
     Yet,
-    /// They cannot be told apart from the query around it.
+    /// They cannot be planned separately from the query around them.
     Forever,
 }
 
 impl Scope {
-    /// Writes what names mean that mean merged columns, except for the names in `except`.
+    /// Replaces the names of merged columns by their values, except for the names in `except`.
     ///
     /// A name in a subquery means a column of the subquery's own tables if they have one of its name.
     pub fn write_names<T: VisitMut>(
@@ -94,15 +94,15 @@ struct Names<'a> {
     frames: Vec<Frame>,
 }
 
-/// A part of a subquery, with what it lets those in it name.
+/// A part of a subquery, with the names that it makes visible inside.
 enum Frame {
-    /// A query: what is in it and in none of its `SELECT`s is its `ORDER BY`.
+    /// A query. Anything inside it but outside its `SELECT`s is its `ORDER BY`.
     Query {
         enclosing: Enclosing,
-        /// The tables and the names of the results that its `ORDER BY` can name; none behind a set operation, which has the
-        /// names of its result alone.
+        /// The tables and the result names that its `ORDER BY` can name. None after a set operation: only its result names
+        /// are visible there.
         order: Option<(Vec<TableWithJoins>, Vec<String>)>,
-        /// Its common table expressions and the queries of its set operations, by address: they do not see its tables.
+        /// Its common table expressions and the queries of its set operations, by address. They do not see its tables.
         parts: Vec<*const Query>,
         /// Whether it is a part of the query around it.
         is_part: bool,
@@ -124,7 +124,7 @@ impl Frame {
     }
 }
 
-/// What a name in a subquery means.
+/// The meaning of a name in a subquery.
 enum Meaning {
     /// A column of the subquery, or not known yet.
     Own,
@@ -134,9 +134,9 @@ enum Meaning {
 }
 
 impl Names<'_> {
-    /// What a name means where the walk is, if it is the name of a merged column with this value.
+    /// The meaning of a name at the current place, if it is the name of a merged column with this value.
     fn meaning(&self, name: &str, value: &Expr) -> Meaning {
-        // Frames that those further in do not see.
+        // Frames that are invisible to the inner ones.
         let (mut hides_query, mut hides_select) = (false, false);
         for (depth, frame) in self.frames.iter().enumerate().rev() {
             let (from, outputs) = match frame {
@@ -231,7 +231,7 @@ impl VisitorMut for Names<'_> {
         if let Some(Frame::Query { enclosing, .. }) = self.frames.last_mut() {
             enclosing.leave();
         }
-        // The `SELECT` whose names are written is no subquery.
+        // The `SELECT` that is being rewritten is not a subquery.
         let (from, outputs) = match self.frames.is_empty() {
             true => (vec![], vec![]),
             false => (select.from.clone(), output_names(select, self.normalizer)),

@@ -1,4 +1,4 @@
-//! The columns that a `FROM` gives, and what the merged ones are.
+//! The columns that a `FROM` provides, and the values of the merged ones.
 
 use datafusion::common::{DFSchemaRef, TableReference};
 use datafusion::sql::planner::IdentNormalizer;
@@ -10,10 +10,10 @@ use datafusion::sql::sqlparser::ast::{
 use super::names::Subqueries;
 use crate::sql::balance::balanced;
 
-/// What names of columns mean in a query.
+/// The meaning of column names in a query.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
-    /// What a name without a table may mean, in the order of `*`.
+    /// The columns that a name without a table may mean, in the order of `*`.
     pub columns: Vec<Column>,
     /// All columns of the tables, each with the name of its table.
     pub fields: Vec<(Option<TableReference>, String)>,
@@ -23,19 +23,19 @@ pub(super) struct Scope {
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub name: String,
-    /// A name with its table, or what a join merges of several.
+    /// A qualified column name, or the value that a join merges from several columns.
     pub value: Expr,
     pub is_merged: bool,
 }
 
-/// Which rows a join gives, as far as it matters for its columns.
+/// The rows that a join returns, as far as its columns depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gives {
-    /// Rows of the left side, with partners or without.
+    /// Rows of the left side, with or without a match.
     Left,
-    /// Rows of the right side, with partners or without.
+    /// Rows of the right side, with or without a match.
     Right,
-    /// Rows of either.
+    /// Rows of either side.
     Either,
     /// Columns of the left side alone.
     OnlyLeft,
@@ -44,7 +44,7 @@ enum Gives {
 
 type MakeOperator = fn(JoinConstraint) -> JoinOperator;
 
-/// Takes a join operator apart; none for those that DataFusion does not know.
+/// Takes a join operator apart. Returns None for operators that DataFusion does not know.
 fn parts(operator: &JoinOperator) -> Option<(MakeOperator, Gives, &JoinConstraint)> {
     Some(match operator {
         JoinOperator::Join(constraint) => (JoinOperator::Join, Gives::Left, constraint),
@@ -63,7 +63,7 @@ fn parts(operator: &JoinOperator) -> Option<(MakeOperator, Gives, &JoinConstrain
     })
 }
 
-/// The tables of a `FROM`, from the left to the right, if `USING` or `NATURAL` joins any of them.
+/// The tables of a `FROM`, from left to right, if any of them are joined by `USING` or `NATURAL`.
 pub(super) fn merged_tables(from: &[TableWithJoins]) -> Vec<&TableFactor> {
     let (mut tables, mut merges) = (vec![], false);
     for joined in from {
@@ -87,8 +87,8 @@ fn collect_tables<'t>(joined: &'t TableWithJoins, tables: &mut Vec<&'t TableFact
 }
 
 impl Scope {
-    /// Writes the joins of a `FROM` with `ON`. `schemas` are those of its [`merged_tables`]. None where a name is ambiguous
-    /// or not there, or a join is of a kind that is not known.
+    /// Rewrites the joins of a `FROM` with `ON`. `schemas` holds the schemas of its [`merged_tables`]. Returns None if a name
+    /// is ambiguous or missing, or if the kind of a join is unknown.
     pub fn of(
         from: &mut [TableWithJoins],
         schemas: Vec<DFSchemaRef>,
@@ -122,7 +122,7 @@ impl Scope {
         subqueries: &Subqueries<'_>,
     ) -> Option<Self> {
         if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
-            // Recursion as deep as parentheses, which the parser limits.
+            // Recursion is as deep as the parentheses; the parser limits these.
             return Self::of_joins(table_with_joins, schemas, normalizer, subqueries);
         }
         let schema = schemas.next()?;
@@ -141,7 +141,7 @@ impl Scope {
         self
     }
 
-    /// The columns of a join, whose constraint is written with `ON`.
+    /// The columns of a join with its constraint written as `ON`.
     fn join(
         self,
         right: Self,
@@ -171,7 +171,7 @@ impl Scope {
         let (mut merged, mut equalities) = (vec![], vec![]);
         for name in &names {
             let (left_value, right_value) = (self.only(name)?.value.clone(), right.only(name)?.value.clone());
-            // The planner cannot tell a column without a table from another of its name.
+            // The planner does not distinguish a column without a table from another column of the same name.
             if [&left_value, &right_value].iter().any(|value| matches!(value, Expr::Identifier(_))) {
                 return None;
             }
@@ -212,14 +212,14 @@ impl Scope {
         }
     }
 
-    /// The column that a name without a table means; none if it means no column or several.
+    /// The column that a name without a table means. None if it means no column or several.
     pub fn only(&self, name: &str) -> Option<&Column> {
         let mut columns = self.columns.iter().filter(|column| column.name == name);
         columns.next().filter(|_| columns.next().is_none())
     }
 }
 
-/// The name of a table without its catalog and schema, or of a column: the only part of a name.
+/// The name of a table without catalog and schema, or the name of a column: the only part of a name.
 pub(super) fn only_part(name: &ObjectName) -> Option<Ident> {
     match name.0.as_slice() {
         [part] => part.as_ident().cloned(),
@@ -227,7 +227,7 @@ pub(super) fn only_part(name: &ObjectName) -> Option<Ident> {
     }
 }
 
-/// A name that means itself, whatever its letters.
+/// An identifier that is taken literally, whatever its letters.
 pub(super) fn quoted(name: &str) -> Ident {
     Ident::with_quote('"', name)
 }
@@ -246,7 +246,7 @@ fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
     Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
 }
 
-/// The tables of the columns that a merged column is of.
+/// The tables whose columns a merged column combines.
 pub(super) fn tables_of(value: &Expr) -> Vec<&str> {
     match value {
         Expr::CompoundIdentifier(parts) => {
@@ -263,8 +263,8 @@ pub(super) fn tables_of(value: &Expr) -> Vec<&str> {
     }
 }
 
-/// The first of the values that is not NULL. Values that are such themselves give theirs: below one another, each would be
-/// planned twice for the one around it.
+/// The first value that is not NULL. Values that are such expressions themselves are flattened: if nested, the planner would
+/// plan each of them twice for the one around it.
 fn coalesce(left: Expr, right: Expr) -> Expr {
     let values = [left, right].into_iter().flat_map(|value| match value {
         Expr::Function(Function { args: FunctionArguments::List(list), .. }) => list.args,

@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::names::Subqueries;
 use super::scope::{Column, Scope, only_part, quoted};
 
-/// What the names in an `ORDER BY` mean.
+/// The meaning of names in an `ORDER BY`.
 pub(super) struct OrderNames<'a> {
     scope: Scope,
     /// The names of the columns of the result, which come first.
@@ -23,7 +23,8 @@ impl OrderNames<'_> {
     }
 }
 
-/// Rewrites a `SELECT`, whose tables have these schemas. None where it cannot be: it may be changed in part then.
+/// Rewrites a `SELECT` over tables with these schemas. Returns None if that is not possible; the `SELECT` may then be partly
+/// changed.
 pub(super) fn rewrite_select<'n>(
     select: &mut Select,
     schemas: Vec<DFSchemaRef>,
@@ -49,7 +50,7 @@ pub(super) fn rewrite_select<'n>(
         }
     }
     let outputs: Vec<_> = items.iter().flat_map(|item| output_names(item, &scope, normalizer)).collect();
-    // The planner cannot have a column of no table beside one of a table that has its name.
+    // The planner does not accept a column without a table next to a column of the same name that has a table.
     let is_doubled = |column: &&Column| {
         let is_of_a_table = matches!(column.value, Expr::CompoundIdentifier(_));
         let has_its_name = |item: &SelectItem| *item == item_of(column);
@@ -62,14 +63,14 @@ pub(super) fn rewrite_select<'n>(
              them another name, as in SELECT {name} AS merged_{name}"
         ));
     }
-    // All that is left has names in the scope of this FROM.
+    // All remaining names are in the scope of this FROM.
     let from = std::mem::take(&mut select.from);
     scope.write_names(select, normalizer, &[], subqueries);
     (select.from, select.projection) = (from, items);
     Some(OrderNames { scope, outputs, normalizer })
 }
 
-/// The columns of `*`. None for options that are the planner's to refuse.
+/// The columns of `*`. None for options that the planner refuses.
 fn all_columns(
     options: WildcardAdditionalOptions,
     scope: &Scope,
@@ -79,7 +80,7 @@ fn all_columns(
     if options.opt_ilike.is_some() || options.opt_rename.is_some() || options.opt_alias.is_some() {
         return None;
     }
-    // The planner compares these names as they are written.
+    // The planner compares these names exactly as written.
     let mut excluded: Vec<String> = match &options.opt_exclude {
         None => vec![],
         Some(ExcludeSelectItem::Single(name)) => vec![only_part(name)?.value],

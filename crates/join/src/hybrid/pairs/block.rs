@@ -16,9 +16,9 @@ pub struct PairBlock {
 /// The rows of one side of pairs.
 #[derive(Debug)]
 pub(in crate::hybrid) enum PairRows {
-    /// By their numbers: those of the build side, or of a unit.
+    /// Row numbers, in the build side or in a unit.
     Numbers(LentVec<u32>),
-    /// As their packed columns.
+    /// Words that hold the rows' packed columns.
     Packed(LentVec<u64>),
 }
 
@@ -34,17 +34,18 @@ impl PairBlock {
         self.probe.len()
     }
 
-    /// How many of the first pairs fit one output batch, of build rows and, if those have numbers, probe rows of these sizes.
+    /// How many of the first pairs fit one output batch. `build` and `probe` are the row sizes; `probe` is unused for packed
+    /// rows.
     pub(in crate::hybrid) fn fitting(&self, build: &RowSizes, probe: Option<&RowSizes>) -> usize {
         fitting_pairs(self.len(), MAX_COPY_BYTES, [self.build.sizes(Some(build)), self.probe.sizes(probe)])
     }
 
-    /// Takes away the pairs from this one on.
+    /// Splits off the pairs from `pair` on.
     pub(in crate::hybrid) fn split_off(&mut self, pair: usize) -> Self {
         Self { build: self.build.split_off(pair), probe: self.probe.split_off(pair) }
     }
 
-    /// Takes back pairs that were split off. The vectors that were lent stay here.
+    /// Puts back pairs that were split off. The lent vectors stay in this block.
     pub(in crate::hybrid) fn restore(&mut self, pairs: Self) {
         self.build.restore(pairs.build);
         self.probe.restore(pairs.probe);
@@ -52,7 +53,7 @@ impl PairBlock {
 }
 
 impl PairRows {
-    /// The vector of numbers, to be filled.
+    /// The vector of row numbers, for the caller to fill.
     pub(in crate::hybrid) fn numbers(&mut self) -> &mut Vec<u32> {
         if !matches!(self, Self::Numbers(_)) {
             *self = Self::Numbers(LentVec::default());
@@ -61,7 +62,7 @@ impl PairRows {
         rows.refill()
     }
 
-    /// The vector of packed columns, to be filled.
+    /// The vector of packed columns, for the caller to fill.
     pub(in crate::hybrid) fn packed(&mut self) -> &mut Vec<u64> {
         if !matches!(self, Self::Packed(_)) {
             *self = Self::Packed(LentVec::default());
@@ -70,7 +71,7 @@ impl PairRows {
         words.refill()
     }
 
-    /// Leaves the rows of pairs that passed a filter.
+    /// Keeps the rows of pairs that passed a filter.
     pub(in crate::hybrid) fn retain(&mut self, passed: &BooleanArray) {
         match self {
             Self::Numbers(rows) => retain(rows, passed),
@@ -78,7 +79,7 @@ impl PairRows {
         }
     }
 
-    /// These rows of the build side; none are left.
+    /// Moves these build rows out; the block keeps none.
     pub(in crate::hybrid) fn take<'a>(&mut self, build: &'a dyn BuildRows) -> SideRows<'a> {
         match self {
             Self::Numbers(rows) => build.numbered(rows.lend()),
@@ -86,7 +87,7 @@ impl PairRows {
         }
     }
 
-    /// The same, and they are left.
+    /// Copies these build rows; the block keeps them.
     pub(in crate::hybrid) fn copy<'a>(&self, build: &'a dyn BuildRows) -> SideRows<'a> {
         match self {
             Self::Numbers(rows) => build.numbered(rows.to_vec().into()),
@@ -123,7 +124,7 @@ impl PairRows {
     }
 }
 
-/// Leaves the values of pairs that passed a filter.
+/// Keeps the values of pairs that passed a filter.
 pub(in crate::hybrid) fn retain<T>(values: &mut Vec<T>, passed: &BooleanArray) {
     let mut pair = 0;
     values.retain(|_| {

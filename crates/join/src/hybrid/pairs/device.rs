@@ -1,4 +1,4 @@
-//! Pairs that a GPU finds, chunk by chunk.
+//! Finds pairs on a GPU, chunk by chunk.
 
 use std::sync::Arc;
 
@@ -24,27 +24,27 @@ use crate::rows::concat_batches;
 use crate::spec::{JoinSpec, Side};
 use crate::triton;
 
-/// Rows of a chunk that looks into a hash table: enough that a launch is nothing beside them.
+/// Rows of a chunk that probes a hash table: enough that the cost of a launch is negligible.
 const TABLE_CHUNK: usize = 1 << 20;
 
-/// The most rows of a chunk that is partitioned, whatever memory there is: they have numbers of 32 bits.
+/// Maximum rows of a partitioned chunk, regardless of the memory: row numbers have 32 bits.
 const PARTITIONED_CHUNK: usize = u32::MAX as usize;
 
-/// Pairs that there is memory for, for each row of a chunk, and at least: where rows have more matches, units are shorter.
+/// Pairs that memory is reserved for: per row of a chunk, and at least per chunk. If rows have more matches, units are shorter.
 const PAIRS_PER_ROW: usize = 2;
 const FEWEST_PAIRS: usize = 1 << 16;
 
-/// Collects probe rows in chunks, and joins them on a GPU.
+/// Collects probe rows in chunks and joins them on a GPU.
 #[derive(Debug)]
 pub(super) struct DeviceFinder {
     /// Dropped before the memory that pays for it.
     joining: Option<Joining>,
-    /// Pairs of the chunk that have been found and not handed on.
+    /// Pairs of the chunk that have been found but not handed on.
     block: device::PairBlock,
-    /// They, while they are handed on.
+    /// Values of the pairs that are being handed on.
     build_values: Vec<u64>,
     probe_values: Vec<u64>,
-    /// Rows that are collected, and their keys.
+    /// Collected rows and their keys.
     batches: Vec<RecordBatch>,
     keys: Vec<Keys>,
     rows: usize,
@@ -53,21 +53,21 @@ pub(super) struct DeviceFinder {
     offsets: Vec<usize>,
     grant: Grant,
     held: HeldMemory,
-    /// Whether chunks are partitioned, which takes a copy of them.
+    /// Whether chunks are partitioned, which takes another copy of them.
     is_partitioned: bool,
-    /// Bytes of a packed key that are not those of its column.
+    /// Bytes of a packed key; 0 if its column's values are used without a copy.
     key_bytes: usize,
-    /// How rows of the probe side are packed, if their numbers are not wanted; `None` if the numbers are.
+    /// How probe rows are packed if pairs need no probe row numbers; `None` if pairs contain the numbers.
     payload: Option<PackedPayload>,
-    /// Whether they are packed for kernels that aggregate pairs alone.
+    /// Whether rows are packed only for kernels that aggregate pairs.
     only_aggregates: bool,
-    /// Takes what kernels aggregate; `None` if the stream gives all its pairs.
+    /// Receives the aggregates from kernels; `None` if the stream returns all its pairs.
     aggregation: Option<Arc<PairAggregation>>,
-    /// The packed columns of the rows that are collected; `None` if a row cannot be packed.
+    /// The packed columns of the collected rows; `None` if a row cannot be packed.
     words: Option<Vec<ScalarBuffer<u64>>>,
-    /// The batch that did not fit the chunk before.
+    /// The batch that did not fit the previous chunk.
     pending: Option<ProbeRows>,
-    /// The right to give rows to a GPU that shares the probe side with the CPU.
+    /// The permission to give rows to a GPU that shares the probe side with the CPU.
     reservation: Option<Reservation>,
     spec: Arc<JoinSpec>,
     build: Arc<BuildSide>,
@@ -77,13 +77,13 @@ pub(super) struct DeviceFinder {
 #[derive(Debug)]
 struct Joining {
     chunk: ChunkPlace,
-    /// Its rows.
+    /// The rows of the chunk.
     batch: RecordBatch,
-    /// Whether the unit has started.
+    /// Whether `Found::Started` has been returned for the unit.
     is_told: bool,
-    /// Whether its values are packed columns, not numbers of rows.
+    /// Whether probe values are packed columns, not row numbers.
     is_packed: bool,
-    /// The keys of its rows, if pairs must be looked at again.
+    /// The keys of the rows, if pairs must be checked again.
     keys: Option<Keys>,
 }
 
@@ -91,28 +91,28 @@ struct Joining {
 #[derive(Debug)]
 enum ChunkPlace {
     Here(DeviceChunk),
-    /// On the GPU, while its stream does something else.
+    /// On the GPU, while the stream that started it does other work.
     Away(Flight),
-    /// Done with, up to the rows that were not joined.
+    /// Finished, except for the rows that were not joined.
     Done(DeviceChunk),
-    /// It was not taken, or is changing places.
+    /// The GPU did not take it, or it is being moved.
     Nowhere,
 }
 
 /// Whether a batch was taken into a chunk.
 enum Taken {
-    /// It was, and there is room for more.
+    /// The batch was taken, and the chunk has room for more.
     Collected,
-    /// It was, or will be; a chunk is full.
+    /// The batch was taken or is pending; the chunk is full.
     Full,
-    /// There is no memory for it: the CPU must join it.
+    /// There is no memory for the batch: the CPU must join it.
     No(ProbeRows),
-    /// The GPU has enough to do: the CPU joins it beside.
+    /// The GPU is busy: the CPU joins the batch meanwhile.
     Beside(ProbeRows),
 }
 
 impl DeviceFinder {
-    /// For a build side on a GPU; `None` if it is not on one.
+    /// Creates the finder for a build side on a GPU; `None` if no GPU holds it.
     pub(super) fn for_join(
         spec: &Arc<JoinSpec>,
         build: &Arc<BuildSide>,
@@ -120,11 +120,12 @@ impl DeviceFinder {
         aggregation: Option<&Arc<PairAggregation>>,
     ) -> Option<Self> {
         let device = build.device.as_ref()?;
-        // Dictionaries of several batches may have more values together than keys for them.
+        // The dictionaries of several batches together may have more values than their keys can number.
         if spec.probe_schema.fields().iter().any(|field| has_narrow_dictionary(field.data_type())) {
             return None;
         }
-        // The rows of a chunk that looks into a table come in about their order, so that their columns are at hand.
+        // A chunk that probes a hash table returns its rows in roughly their order, so their columns are cheap to read
+        // unpacked.
         let (most_rows, payload) = match device.table.chunk_rows() {
             None => (TABLE_CHUNK, None),
             Some(rows) => (rows.min(PARTITIONED_CHUNK), probe_payload(spec, device)),
@@ -157,7 +158,7 @@ impl DeviceFinder {
         })
     }
 
-    /// Takes a batch into the chunk that is collected.
+    /// Adds a batch to the chunk that is being collected.
     fn collect(&mut self, device: &DeviceBuild, probe_rows: ProbeRows) -> Taken {
         let ProbeRows { batch, keys, .. } = &probe_rows;
         let rows = batch.num_rows();
@@ -183,15 +184,16 @@ impl DeviceFinder {
             return Taken::Full;
         }
         let is_packable = self.payload.as_ref().is_some_and(|payload| keys.matchable.is_none() && payload.takes(batch));
-        // The columns are copied once, when the chunk is complete; keys and columns cross the link from memory of their own,
-        // and where they are partitioned, partitions are a copy more.
+        // The columns are copied once, when the chunk is complete. Keys and columns are transferred from separate memory, and
+        // partitioning makes one more copy.
         let partitions = |rows| triton::host_bytes(rows).max(cpu_partitioned::host_bytes(rows));
         let paid = if self.rows > 0 { partitions(self.rows) } else { 0 };
         let partitions = partitions(self.rows + rows).saturating_sub(paid);
         let copies = ProbeKeys::bytes(rows, true) + if self.is_partitioned { partitions } else { 0 };
-        // Keys that are not a column are there until they are copied, and again if pairs are looked at; so are packed columns.
+        // Packed keys stay in memory until they are copied, and exist again if pairs are checked. Packed columns stay until
+        // they are copied.
         let packed = rows * (2 * self.key_bytes + size_of::<u64>());
-        // Those that are handed on, and those that are found meanwhile.
+        // The pairs that are being handed on, and those found meanwhile.
         let pairs = |rows: usize| 2 * (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) * PAIR_BYTES as usize;
         let pairs = pairs(self.rows + rows) - if self.rows > 0 { pairs(self.rows) } else { 0 };
         if self.grant.try_grow(2 * self.held.add(batch) + 2 * keys.bytes() + packed + copies + pairs).is_err() {
@@ -212,7 +214,7 @@ impl DeviceFinder {
         if self.rows == self.most_rows { Taken::Full } else { Taken::Collected }
     }
 
-    /// Starts joining what has been collected.
+    /// Starts joining the collected rows.
     fn start(&mut self) -> Result<()> {
         let build = Arc::clone(&self.build);
         let Some(device) = &build.device else { return Ok(()) };
@@ -222,7 +224,7 @@ impl DeviceFinder {
         let batches = std::mem::take(&mut self.batches);
         let mut words = self.words.take();
         let rows = std::mem::take(&mut self.rows);
-        // Rows that cannot match have a key that others may have: their pairs are looked at.
+        // Rows that cannot match have a key word that other rows may have, so their pairs must be checked.
         let are_matchable = keys.iter().all(|keys| keys.matchable.is_none());
         let aggregates = device.aggregates.as_ref();
         let aggregated = aggregates
@@ -234,7 +236,7 @@ impl DeviceFinder {
         }
         let started = device.table.seat(request).and_then(|seat| {
             let gpu = Arc::clone(seat.gpu());
-            // Kernels read what is partitioned where it is.
+            // Kernels read partitioned rows in place.
             let is_streamed = device.table.strategy().streams_probe_rows();
             let method = if is_streamed { request.transfer_method(&gpu) } else { gpu.fastest_method() };
             let most_pairs = (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) as u64;
@@ -266,18 +268,18 @@ impl DeviceFinder {
         Ok(())
     }
 
-    /// Whether the GPU is at work on a chunk that need not be waited for.
+    /// Whether the GPU works on a chunk that this finder need not wait for.
     fn is_away(&self) -> bool {
         self.joining.as_ref().is_some_and(|joining| matches!(&joining.chunk, ChunkPlace::Away(_)))
     }
 
-    /// Whether it is done with it.
+    /// Whether the GPU has finished that chunk.
     fn has_landed(&self) -> bool {
         let has_landed = |flight: &Flight| flight.has_landed();
         self.joining.as_ref().is_some_and(|joining| matches!(&joining.chunk, ChunkPlace::Away(at) if has_landed(at)))
     }
 
-    /// Waits until it is, and takes its pairs.
+    /// Waits until the GPU has finished the chunk, and takes its pairs.
     fn land(&mut self, device: &DeviceBuild) {
         let Some(joining) = &mut self.joining else { return };
         joining.chunk = match std::mem::replace(&mut joining.chunk, ChunkPlace::Nowhere) {
@@ -290,7 +292,7 @@ impl DeviceFinder {
                 if landed.was_joined && !landed.chunk.is_done() {
                     ChunkPlace::Here(landed.chunk)
                 } else {
-                    // The GPU is free for others, however long the pairs take.
+                    // Releases the GPU for others, however long it takes to hand on the pairs.
                     self.reservation = None;
                     ChunkPlace::Done(landed.chunk)
                 }
@@ -299,7 +301,7 @@ impl DeviceFinder {
         };
     }
 
-    /// Goes on with the chunk that is here.
+    /// Continues with the chunk that is here.
     fn search(&mut self, device: &DeviceBuild, wanted: Wanted, pairs: &mut PairBlock) -> Result<Found> {
         let Some(joining) = &mut self.joining else { return Ok(Found::Idle) };
         if !joining.is_told {
@@ -340,7 +342,7 @@ impl DeviceFinder {
         Ok(Found::Pairs(Lane::Main))
     }
 
-    /// Ends the chunk, of which all pairs have been handed on.
+    /// Ends the chunk after all its pairs have been handed on.
     fn finish(&mut self, device: &DeviceBuild) -> Result<Found> {
         let Some(Joining { chunk, batch, .. }) = self.joining.take() else { return Ok(Found::Idle) };
         let spec = Arc::clone(&self.spec);
@@ -355,13 +357,13 @@ impl DeviceFinder {
         device.request.observer.add(DeviceCount::ReturnedRows, left as u64);
         self.clear();
         let Some(rest) = rest else { return Ok(Found::Done(Lane::Main)) };
-        // The rows that have found their matches find them no more.
+        // Rows that have found their matches must not find them again.
         let mut keys = keys(&batch)?;
         keys.matchable = NullBuffer::union(keys.matchable.as_ref(), Some(&NullBuffer::new(rest)));
         Ok(Found::Left(ProbeRows { batch, keys, is_apart: true }))
     }
 
-    /// Makes room for the next chunk.
+    /// Resets the finder for the next chunk.
     fn clear(&mut self) {
         self.joining = None;
         self.reservation = None;
@@ -406,7 +408,7 @@ impl PairFinder for DeviceFinder {
         if self.joining.is_some() && !self.is_away() {
             return self.search(device, wanted, pairs);
         }
-        // Beside a chunk that is away the CPU joins it.
+        // While a chunk is on the GPU, `push` hands the batch back and the CPU joins it.
         let Some(pending) = self.pending.take() else { return Ok(Found::Idle) };
         Ok(self.push(pending)?.map_or(Found::Working, Found::HandedBack))
     }
@@ -430,7 +432,7 @@ impl PairFinder for DeviceFinder {
 }
 
 impl DeviceBuild {
-    /// Takes the values of the build rows of pairs, as the GPU has them, into a block; anything is left in `values`.
+    /// Moves the build values of pairs, as the GPU returned them, into a block; `values` is left unspecified.
     pub(super) fn take_values(&self, values: &mut Vec<u64>, build: &mut PairRows) {
         if self.payload.is_some() {
             std::mem::swap(build.packed(), values);
@@ -440,14 +442,14 @@ impl DeviceBuild {
     }
 }
 
-/// Takes the numbers of the rows of pairs into a block.
+/// Copies the row numbers of pairs into a block.
 pub(super) fn take_numbers(values: &[u64], rows: &mut PairRows) {
     let numbers = rows.numbers();
     numbers.clear();
     numbers.extend(values.iter().map(|row| *row as u32));
 }
 
-/// Whether values are numbered by 8 or 16 bits.
+/// Whether a type contains a dictionary with keys of 8 or 16 bits.
 fn has_narrow_dictionary(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(key, _) => key.primitive_width().is_some_and(|bytes| bytes < 4),
@@ -462,7 +464,7 @@ fn has_narrow_dictionary(data_type: &DataType) -> bool {
     }
 }
 
-/// How probe rows are packed, if a join wants nothing of them but their columns with those of their matches.
+/// How probe rows are packed, if the join needs only their columns in pairs and not their numbers.
 fn probe_payload(spec: &JoinSpec, device: &DeviceBuild) -> Option<PackedPayload> {
     let is_wanted = spec.join_type == JoinType::Inner
         && spec.filter.is_none()

@@ -1,16 +1,16 @@
-//! Two finders, of which the second searches what the first leaves over.
+//! Chains two finders: the second searches the rows that the first does not.
 
 use super::{Found, Lane, PairBlock, PairFinder, ProbeRows, Wanted};
 use crate::error::Result;
 use crate::hash_table::VisitedRows;
 use crate::hybrid::payload::PackedPayload;
 
-/// Gives rows to one finder, and those that it hands back or leaves to another.
+/// Gives rows to the first finder, and the rows that it hands back or leaves to the second.
 #[derive(Debug)]
 pub(super) struct LeftOver {
     first: Box<dyn PairFinder>,
     rest: Box<dyn PairFinder>,
-    /// Of whose unit the second searches rows, if it does.
+    /// The lane of the unit that the second finder searches, if it does.
     searched: Option<Lane>,
 }
 
@@ -19,7 +19,7 @@ impl LeftOver {
         Self { first, rest, searched: None }
     }
 
-    /// Gives rows of the unit in this lane to the second finder.
+    /// Gives rows of the unit in `lane` to the second finder.
     fn give(&mut self, rows: ProbeRows, lane: Lane) -> Result<Option<ProbeRows>> {
         debug_assert!(self.searched.is_none(), "one batch at a time");
         let handed_back = self.rest.push(rows)?;
@@ -27,10 +27,10 @@ impl LeftOver {
         Ok(handed_back)
     }
 
-    /// What the second finder found, of the unit in this lane.
+    /// Translates a result of the second finder to the unit in `lane`.
     fn of_rest(&mut self, found: Found, lane: Lane) -> Found {
         match found {
-            // What the first has left belongs to a unit that has started.
+            // The rows that the first finder left belong to a unit that has already started.
             Found::Started(..) if lane == Lane::Main => Found::Working,
             Found::Started(_, batch) => Found::Started(lane, batch),
             Found::Pairs(_) => Found::Pairs(lane),

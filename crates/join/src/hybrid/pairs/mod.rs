@@ -1,7 +1,7 @@
-//! Which build rows match which probe rows.
+//! Finds which build rows match which probe rows.
 //!
-//! A [`PairFinder`] takes batches of probe rows with their keys and gives blocks of pairs. It knows neither join types nor
-//! residual filters: [`Prober`](super::Prober) makes rows of the pairs, whoever has found them.
+//! A [`PairFinder`] takes batches of probe rows with their keys and returns blocks of pairs. It knows neither join types nor
+//! residual filters: [`Prober`](super::Prober) builds output rows from the pairs of any finder.
 //!
 //! ```text
 //!   Prober ── push(rows, keys) ──▶ PairFinder          one of
@@ -46,37 +46,39 @@ use crate::spec::JoinSpec;
 
 /// Finds the build rows that match probe rows.
 ///
-/// The rows of a batch, or of several that it puts together, are a *unit*. Two units may be at work at once, one in each
-/// `Lane`. Of each, it gives `Found::Started`, then pairs, then `Found::Done`.
+/// The rows of a batch, or of several batches that the finder combines, are a *unit*. Up to two units are searched at once, one
+/// in each `Lane`. For each unit the finder returns `Found::Started`, then pairs, then `Found::Done`.
 pub trait PairFinder: Debug + Send {
-    /// Takes probe rows, or hands them back: then somebody else has to find their pairs. What it took before has been searched,
-    /// as far as [`PairFinder::next`] goes.
+    /// Takes probe rows, or hands them back if another finder must search them. Before the next call, [`PairFinder::next`] must
+    /// have searched the rows taken earlier as far as it can.
     fn push(&mut self, rows: ProbeRows) -> Result<Option<ProbeRows>>;
 
-    /// Goes on, for a time that does not depend on how many pairs there are. The pairs replace what `pairs` has.
+    /// Continues the search, for a time that does not depend on the number of pairs. The pairs found replace the contents of
+    /// `pairs`.
     fn next(&mut self, wanted: Wanted, pairs: &mut PairBlock) -> Result<Found>;
 
-    /// Marks all build rows that match the unit at hand, in place of giving its pairs; false if it gives pairs.
+    /// Marks all build rows that match the current unit, instead of returning its pairs. Returns false if the finder returns
+    /// pairs.
     fn mark(&mut self, _visited: &VisitedRows) -> Result<bool> {
         Ok(false)
     }
 
-    /// Says that no rows follow; whether [`PairFinder::next`] has more to do, after which this is asked again.
+    /// Signals that no rows follow. Returns true if [`PairFinder::next`] has more to do; call this again afterwards.
     fn end(&mut self) -> Result<bool> {
         Ok(false)
     }
 
-    /// How the words of packed probe rows are columns; `None` if it gives pairs by the numbers of probe rows alone.
+    /// How words of packed probe rows unpack into columns; `None` if pairs contain only probe row numbers.
     fn packed_rows(&self) -> Option<&PackedPayload> {
         None
     }
 
-    /// Whether most rows were lately found to have no partner, so that a filter is asked before the hash table.
+    /// Whether most recent rows had no match, so that lookups check a filter before the hash table.
     fn is_filtered(&self) -> bool {
         false
     }
 
-    /// Whether it partitions probe rows before they look into a hash table.
+    /// Whether the finder partitions probe rows before it looks them up in a hash table.
     fn partitions_rows(&self) -> bool {
         false
     }
@@ -87,44 +89,45 @@ pub trait PairFinder: Debug + Send {
 pub struct ProbeRows {
     pub(super) batch: RecordBatch,
     pub(super) keys: Keys,
-    /// Whether they have to be a unit by themselves.
+    /// Whether they must be a unit of their own.
     pub(super) is_apart: bool,
 }
 
-/// Which pairs are wanted.
+/// Which pairs a finder must return.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     /// At most this many at once.
     pub(super) pairs: usize,
-    /// Whether one of each probe row is enough.
+    /// Whether one pair for each probe row suffices.
     pub(super) first_only: bool,
 }
 
 /// One of two units that are searched at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// The unit of a finder that stands alone, or first.
+    /// The unit of the only finder, or of the first of two.
     Main,
-    /// Rows that it has handed back.
+    /// Rows that the first finder handed back.
     Beside,
 }
 
-/// What a search for pairs came to.
+/// The result of a search step.
 #[derive(Debug)]
 pub enum Found {
-    /// A unit that consists of these rows. Their numbers are those of the pairs that follow.
+    /// A unit of these rows has started. The pairs that follow refer to rows by their numbers in it.
     Started(Lane, RecordBatch),
-    /// Pairs of a unit, or of packed rows, which have no unit.
+    /// Pairs of a unit, or of packed rows, which belong to no unit.
     Pairs(Lane),
     /// All pairs of a unit have been found.
     Done(Lane),
-    /// The same of the unit in [`Lane::Main`], but for rows that were not searched: those that can match by their keys.
+    /// All pairs of the unit in [`Lane::Main`] have been found, except for rows not searched: those whose keys are matchable
+    /// here.
     Left(ProbeRows),
-    /// Rows that were taken and are handed back.
+    /// Rows that were taken earlier and are now handed back.
     HandedBack(ProbeRows),
-    /// Nothing yet.
+    /// No result yet.
     Working,
-    /// Nothing, until rows come.
+    /// No result until more rows are pushed.
     Idle,
 }
 
@@ -139,16 +142,16 @@ pub trait BuildRows: Debug + Send + Sync {
     /// Rows of nulls.
     fn nulls(&self, rows: usize) -> SideRows<'_>;
 
-    /// What copies of rows take.
+    /// Bytes that copies of rows take.
     fn sizes(&self) -> &RowSizes;
 
     /// The rows that have found a match.
     fn visited(&self) -> &VisitedRows;
 }
 
-/// The finder for a build side in memory: on the GPU that has it, else, if the rows may be partitioned and it pays, by regions of
-/// the hash table, else in the table. `memory` pays for rows that are collected. Pairs that kernels aggregate are not given:
-/// `aggregation` gets what they come to; without it there are none.
+/// Creates the finder for a build side in memory. It joins on the GPU if a GPU holds the build side; else by regions of the
+/// hash table, if `may_partition` and it pays; else in the hash table. `memory` pays for collected rows. Pairs that kernels
+/// aggregate are not returned: their aggregates go to `aggregation`. Without `aggregation`, kernels aggregate no pairs.
 pub fn pair_finder(
     spec: &Arc<JoinSpec>,
     build: &Arc<BuildSide>,

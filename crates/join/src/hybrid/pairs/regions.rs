@@ -1,4 +1,4 @@
-//! Pairs of a hash table, region by region.
+//! Finds pairs in a hash table, region by region.
 
 use std::sync::Arc;
 
@@ -16,26 +16,25 @@ use crate::memory::{Grant, UnitMemory};
 use crate::radix::{PartitionCursor, PartitionMethod, ProbeRegions, RadixPartitioner};
 use crate::spec::{JoinSpec, Side};
 
-/// More partitions than this miss the TLB and the cache when rows are dealt out, even line by line.
+/// More partitions miss the TLB and the cache when rows are partitioned, even line by line.
 pub(in crate::hybrid) const MAX_FANOUT_BITS: u32 = 11;
 
-/// A chunk has as many bytes as the hash table, which is read once for each chunk; but not fewer rows than this, and not
-/// more.
+/// Bounds on the rows of a chunk. Within them a chunk has as many bytes as the hash table, which is read once per chunk.
 const MIN_CHUNK_ROWS: usize = 1 << 18;
 const MAX_CHUNK_ROWS: usize = 1 << 25;
 
 /// A key and the packed columns of its row.
 const COLUMNS: usize = 2;
 
-/// What they take.
+/// Bytes of a key and the packed columns.
 const ROW_BYTES: usize = COLUMNS * size_of::<u64>();
 
-/// The probe phase of a radix join (paper 1, section 2.1; Balkesen et al., 2013), over a hash table that lies in memory as
-/// partitions of the build side would.
+/// The probe phase of a radix join (paper 1, section 2.1; Balkesen et al., 2013), over a hash table laid out in memory like
+/// partitions of the build side.
 ///
-/// Rows are collected in chunks, partitioned as they come, with the columns that are needed, by the region of the table that they
-/// look into; a region, with what it takes, fits a cache. A chunk belongs to one stream: whatever the skew, no stream
-/// waits for another.
+/// Rows are collected in chunks. Each row arrives with its needed columns and is partitioned by the region of the table that it
+/// probes. A region, with the build columns it refers to, fits a cache. A chunk belongs to one stream: whatever the skew, no
+/// stream waits for another.
 #[derive(Debug)]
 pub(super) struct RegionFinder {
     spec: Arc<JoinSpec>,
@@ -45,9 +44,9 @@ pub(super) struct RegionFinder {
     payload: PackedPayload,
     chunk_rows: usize,
     partitioner: RadixPartitioner<COLUMNS>,
-    /// Rows that have come for which the chunk has no room.
+    /// Rows that arrived when the chunk was full.
     waiting: Option<[ScalarBuffer<u64>; COLUMNS]>,
-    /// Where the joining of a chunk stands; `None` while it is collected.
+    /// The progress of joining a chunk; `None` while the chunk is collected.
     joining: Option<PartitionCursor>,
     /// The keys that are looked up together.
     keys: Vec<u64>,
@@ -57,9 +56,9 @@ pub(super) struct RegionFinder {
 }
 
 impl RegionFinder {
-    /// For a build side that is larger than the regions and the size asked for, if the join puts out nothing but pairs, without a
-    /// residual filter, its build keys are unique and fit a word, as do the columns of the probe side that are needed, and
-    /// there is memory for a chunk.
+    /// Creates the finder, or returns `None` if the join does not qualify. The build side must be in memory, and larger than a
+    /// region and the configured minimum. The join must emit only pairs, without a residual filter. Build keys must be unique
+    /// and fit a word, as must the needed probe columns. There must be memory for a chunk.
     pub(super) fn for_join(spec: &Arc<JoinSpec>, build: &Arc<BuildSide>, memory: &Arc<UnitMemory>) -> Option<Self> {
         let ProbeRegions { region, beyond } = spec.probe_regions?;
         let bytes = build.probed_bytes();
@@ -100,7 +99,7 @@ impl RegionFinder {
         })
     }
 
-    /// Takes what is waiting into the chunk, as far as there is room, and starts joining a chunk that is full.
+    /// Moves waiting rows into the chunk, as far as it has room, and starts joining a full chunk.
     fn collect(&mut self) {
         let Some([keys, words]) = self.waiting.take() else { return };
         let count = keys.len().min(self.partitioner.room());
@@ -119,7 +118,8 @@ impl RegionFinder {
 }
 
 impl PairFinder for RegionFinder {
-    /// Takes rows into the chunk, or hands them back if they cannot be packed, as a column has nulls.
+    /// Takes rows into the chunk. Hands them back if they cannot be packed because a column has nulls, or cannot be mixed with
+    /// others.
     fn push(&mut self, rows: ProbeRows) -> Result<Option<ProbeRows>> {
         let words = match &rows.keys.data {
             KeyData::Word64(words)
@@ -129,7 +129,7 @@ impl PairFinder for RegionFinder {
             }
             _ => return Ok(Some(rows)),
         };
-        // Rows of which nothing is needed are packed as anything.
+        // If no probe column is needed, any word serves as the payload.
         let packed = if self.payload.is_empty() { words.clone() } else { self.payload.pack(&rows.batch) };
         self.waiting = Some([words, packed]);
         if self.partitioner.fanout() == 0 {
@@ -139,14 +139,14 @@ impl PairFinder for RegionFinder {
         Ok(None)
     }
 
-    /// Joins some more rows of the chunk that is joined, and then goes on with rows that wait.
+    /// Joins some more rows of the chunk, and then continues with the waiting rows.
     fn next(&mut self, wanted: Wanted, pairs: &mut PairBlock) -> Result<Found> {
         let Some(cursor) = &mut self.joining else { return Ok(Found::Idle) };
         self.keys.resize(wanted.pairs, 0);
         let words = pairs.probe.packed();
         words.resize(wanted.pairs, 0);
         let mut count = 0;
-        // Blocks are full: the next region follows in the same.
+        // Fills the block: rows of the next region follow in the same block.
         let mut is_last = false;
         while !is_last && count < wanted.pairs {
             count += self.partitioner.read(cursor, [&mut self.keys[count..], &mut words[count..]]);
@@ -167,7 +167,7 @@ impl PairFinder for RegionFinder {
         }
         if self.found.len() < count {
             for (place, row) in self.found.iter().enumerate() {
-                // To the left, where words have been taken already.
+                // Moves words to the left, over words that have been read already.
                 words[place] = words[*row as usize];
             }
             words.truncate(self.found.len());
@@ -180,7 +180,7 @@ impl PairFinder for RegionFinder {
         Ok(Found::Pairs(Lane::Main))
     }
 
-    /// Starts joining what has been collected.
+    /// Starts joining the collected rows.
     fn end(&mut self) -> Result<bool> {
         let is_there = self.partitioner.fanout() > 0 && self.partitioner.room() < self.chunk_rows;
         if is_there {

@@ -1,4 +1,4 @@
-//! Pairs of the hash table that a GPU reads as well.
+//! Finds pairs in the hash table that a GPU reads as well.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::error::{JoinError, Result};
 use crate::hash_table::VisitedRows;
 use crate::hybrid::build_side::BuildSide;
 
-/// Looks keys up beside a GPU, in the table that both read or in a copy of it (paper 2, section 6).
+/// Looks up keys while a GPU does the same, in the table that both read or in a copy of it (paper 2, section 6).
 #[derive(Debug)]
 pub(super) struct SharedFinder {
     build: Arc<BuildSide>,
@@ -20,7 +20,7 @@ pub(super) struct SharedFinder {
     probe_rows: Vec<u64>,
 }
 
-/// Where the search of a batch stands.
+/// The search state of a batch.
 #[derive(Debug, Default)]
 enum Unit {
     #[default]
@@ -32,7 +32,7 @@ enum Unit {
 }
 
 impl SharedFinder {
-    /// `None` if the build side has no such table.
+    /// Returns `None` if the build side has no such table.
     pub(super) fn for_join(build: &Arc<BuildSide>) -> Option<Self> {
         build.device.as_ref()?.table.shared()?;
         Some(Self { build: Arc::clone(build), unit: Unit::None, build_values: vec![], probe_rows: vec![] })
@@ -59,7 +59,7 @@ impl PairFinder for SharedFinder {
                 let (build, probe) = (&mut self.build_values, &mut self.probe_rows);
                 build.clear();
                 probe.clear();
-                // Of words that are hashes the first may be another key's.
+                // If the words are hashes, the first match may belong to another key.
                 let first_only = wanted.first_only && device.keys.is_none();
                 let slots = shared.slots().map_err(JoinError::host)?;
                 let more = morsel.next(slots, wanted.pairs, first_only, build, probe);
@@ -77,7 +77,7 @@ impl PairFinder for SharedFinder {
 
     fn mark(&mut self, visited: &VisitedRows) -> Result<bool> {
         let Some(device) = &self.build.device else { return Ok(false) };
-        // Words that are hashes do not say which rows match.
+        // If the words are hashes, they do not decide which rows match.
         if device.keys.is_some() {
             return Ok(false);
         }

@@ -1,4 +1,4 @@
-//! Pairs of a hash table in CPU memory.
+//! Finds pairs in a hash table in CPU memory.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::hybrid::build_side::BuildSide;
 use crate::keys::Keys;
 use crate::spec::JoinSpec;
 
-/// Looks every key up in the hash table of a build side, a batch after the other.
+/// Looks up every key in the hash table of a build side, one batch after the other.
 #[derive(Debug)]
 pub(super) struct TableFinder {
     spec: Arc<JoinSpec>,
@@ -20,7 +20,7 @@ pub(super) struct TableFinder {
     cursor: MatchCursor,
 }
 
-/// Where the search of a batch stands.
+/// The search state of a batch.
 #[derive(Debug, Default)]
 enum Unit {
     #[default]

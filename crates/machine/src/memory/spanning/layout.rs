@@ -1,52 +1,52 @@
-//! Which stripe of a range lies where.
+//! The placement of the stripes of a range.
 
 use crate::{Error, Result};
 
-/// Stripes may be this small or large: smaller ones cost mappings, larger ones make an interleaving coarse.
+/// Allowed stripe sizes. Smaller stripes need many mappings, larger ones make the interleaving coarse.
 const STRIPES: std::ops::RangeInclusive<u64> = 2 << 20..=32 << 20;
 
 /// The order of GPU and CPU pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// GPU pages first, then CPU pages: what is touched most is put first (paper 2, section 5.3).
+    /// GPU pages first, then CPU pages: the most used data comes first (paper 2, section 5.3).
     Greedy,
-    /// GPU and CPU pages in an even mixture, so that reading it in order uses GPU memory and the link all the time (paper 1,
+    /// An even mix of GPU and CPU pages, so that reading the range in order uses GPU memory and the link all the time (paper 1,
     /// section 5.3).
     Interleaved,
-    /// Pages of all GPUs in an even mixture, then CPU pages (paper 2, section 6.3): greedy between GPU and CPU,
-    /// interleaved among GPUs, so that each of them serves its part of random accesses.
+    /// An even mix of pages of all GPUs, then CPU pages (paper 2, section 6.3): greedy between GPU and CPU, interleaved among
+    /// GPUs, so that each GPU serves its share of random accesses.
     GreedyInterleaved,
 }
 
-/// The memory that a stripe lies in.
+/// The memory that holds a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// Of the n-th of the buffer's devices.
+    /// Memory of the buffer's n-th device.
     Device(usize),
-    /// Of the CPU.
+    /// CPU memory.
     Host,
 }
 
-/// What a buffer is to be made of.
+/// The layout of a buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpanningLayout {
-    /// The order.
+    /// The order of GPU and CPU pages.
     pub layout: Layout,
     /// Bytes of the whole range.
     pub bytes: u64,
-    /// Bytes that may lie in each device's memory: as many whole stripes as there is room for in them.
+    /// Maximum bytes in each device's memory. Each device holds as many whole stripes as fit these bytes.
     pub device_bytes: Vec<u64>,
-    /// Bytes of a stripe: a multiple of the device's granularity, from 2 to 32 MiB.
+    /// Bytes per stripe: a multiple of the device's granularity, from 2 to 32 MiB.
     pub stripe_bytes: u64,
-    /// The NUMA node of the CPU pages, that which is nearest the device; of two arrays the system chooses.
+    /// The NUMA node of the CPU pages: the one nearest to the device. With two arrays, the system chooses the node.
     pub node: u32,
 }
 
 impl SpanningLayout {
-    /// Where each stripe lies.
+    /// Returns the memory of each stripe.
     ///
     /// # Errors
-    /// If the stripe is of no allowed size.
+    /// If the stripe size is not allowed.
     pub(super) fn places(&self) -> Result<Vec<Place>> {
         if !STRIPES.contains(&self.stripe_bytes) {
             return Err(Error::Invalid(format!(
@@ -75,7 +75,7 @@ impl SpanningLayout {
         })
     }
 
-    /// Bytes that no GPU has room for.
+    /// Bytes that do not fit the GPUs' shares.
     pub(super) fn host_bytes(&self) -> u64 {
         let stripe = self.stripe_bytes.max(1);
         let on_devices = self.device_bytes.iter().map(|bytes| bytes / stripe * stripe).fold(0, u64::saturating_add);
@@ -83,13 +83,13 @@ impl SpanningLayout {
     }
 }
 
-/// So many stripes of one memory.
+/// Returns `share` stripes of the memory `place`.
 fn run((place, share): (Place, u64)) -> impl Iterator<Item = Place> {
     std::iter::repeat_n(place, usize::try_from(share).unwrap_or(usize::MAX))
 }
 
-/// Each stripe goes to the memory that is furthest behind its share, so that any stretch holds about the shares of the
-/// whole, and the whole holds them exactly.
+/// Assigns each stripe to the memory that is furthest behind its share. Any part of the range has about the shares of the
+/// whole, and the whole has them exactly.
 fn interleave(shares: &[(Place, u64)], stripes: u64) -> Vec<Place> {
     let mut given = vec![0u64; shares.len()];
     (1..=u128::from(stripes))

@@ -1,4 +1,4 @@
-//! Addresses that are mapped to pages of several memories, by the driver's virtual memory management.
+//! Addresses mapped to pages of several memories, using the driver's virtual memory management.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use super::layout::{Place, SpanningLayout};
 use crate::driver::Device;
 use crate::{Error, Result};
 
-/// A reserved range of addresses and what is mapped to it, stripe by stripe from its start.
+/// A reserved address range and the stripes mapped to it, from its start.
 #[derive(Debug)]
 pub(super) struct MappedRange {
     devices: Vec<Arc<Device>>,
     address: CUdeviceptr,
     reserved: usize,
     stripe: usize,
-    /// Where each stripe lies that is mapped.
+    /// The memory of each mapped stripe.
     mapped: Vec<Place>,
 }
 
-/// The stripe size asked for, rounded up to what the driver maps. Of a layout that lies on devices alone CPU pages are
-/// not asked for.
+/// Returns the requested stripe size, rounded up to the driver's granularity. A layout that is only on devices does not require
+/// CPU pages.
 pub(super) fn stripe_bytes(devices: &[Arc<Device>], layout: &SpanningLayout) -> Result<u64> {
     let mut stripe = layout.stripe_bytes;
     let host = (layout.host_bytes() > 0).then(|| host_location(layout.node)).transpose()?;
@@ -62,7 +62,7 @@ impl MappedRange {
             return Ok(range);
         }
         first.bind()?;
-        // SAFETY: the place is valid; address and alignment are left to the driver.
+        // SAFETY: the output pointer is valid; address and alignment are left to the driver.
         unsafe { sys::cuMemAddressReserve(&mut range.address, reserved, 0, 0, 0) }
             .result()
             .map_err(|error| Error::driver("reserving addresses", first.ordinal(), error))?;
@@ -75,7 +75,7 @@ impl MappedRange {
                 })
             })
             .collect::<Result<Vec<_>>>()?;
-        // What is mapped so far is in `range`, which unmaps it if a later stripe fails.
+        // `range` tracks the stripes mapped so far, and unmaps them if a later stripe fails.
         for place in places {
             range.map_next(*place, layout.node, &access)?;
         }
@@ -113,24 +113,24 @@ impl MappedRange {
                     _ => Error::driver("allocating a stripe", ordinal, error),
                 },
             )?;
-            // SAFETY: the addresses are reserved and nothing is mapped to them. A handle of its own for each stripe, as some
+            // SAFETY: the addresses are reserved and nothing is mapped to them. Each stripe has its own handle, because some
             // drivers refuse to map from the middle of one.
             let mapped = unsafe { sys::cuMemMap(address, self.stripe, 0, handle, 0) }.result();
-            // SAFETY: created above, released once. Where it is mapped, it stays until it is not.
+            // SAFETY: created above, released once. If the handle is mapped, its memory stays until it is unmapped.
             let released = unsafe { sys::cuMemRelease(handle) }.result();
             mapped.map_err(failed("mapping a stripe"))?;
             self.mapped.push(place);
             released.map_err(failed("mapping a stripe"))
         });
         if let Err(error) = mapped {
-            // What was pushed is released when the range is dropped.
+            // Stripes in `mapped` are released when the range is dropped.
             let counted = (address - self.address) / bytes < self.mapped.len() as u64;
             if !counted && let Place::Device(number) = place {
                 self.devices[number].release(bytes);
             }
             return Err(error);
         }
-        // SAFETY: the range was just mapped, and as many descriptions are passed as there are.
+        // SAFETY: the range was just mapped, and the length passed is that of the descriptions.
         unsafe { sys::cuMemSetAccess(address, self.stripe, access.as_ptr(), access.len()) }
             .result()
             .map_err(failed("giving access to a stripe"))
@@ -140,14 +140,14 @@ impl MappedRange {
 impl Drop for MappedRange {
     fn drop(&mut self) {
         if self.reserved > 0 {
-            // Unmapping does not wait for kernels. What a lost device had comes back with its context; addresses are
-            // the process's, and any device that lives gives them back.
+            // Unmapping does not wait for kernels. Memory of a lost device is freed with its context. Addresses belong to the
+            // process, and any device that is not lost can free them.
             let waited: Vec<_> = self.devices.iter().map(|device| device.synchronize().is_ok()).collect();
             let living = self.devices.iter().zip(waited).find(|(_, is_idle)| *is_idle);
             let _ = living.map_or(&self.devices[0], |(device, _)| device).bind();
             for number in 0..self.mapped.len() {
                 let address = self.address + (number * self.stripe) as u64;
-                // SAFETY: mapped by `map_next`, and unmapped once.
+                // SAFETY: mapped by `map_next`, and unmapped only once.
                 let _ = unsafe { sys::cuMemUnmap(address, self.stripe) }.result();
             }
             if self.address != 0 {

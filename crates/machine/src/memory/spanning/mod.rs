@@ -1,8 +1,8 @@
-//! One range of addresses over the memory of GPUs and of the CPU.
+//! One address range over GPU memory and CPU memory.
 //!
-//! A hash table that is larger than the GPU's memory (paper 2, section 5.3) and a partitioned relation of which a part is
-//! cached on the GPU (paper 1, section 5.3) stay plain arrays for their kernels: which byte lies where is a matter of the
-//! page tables. Where the driver cannot do that, two arrays take their place.
+//! A hash table larger than GPU memory (paper 2, section 5.3) and a partitioned relation that is partly cached on the GPU
+//! (paper 1, section 5.3) remain plain arrays for their kernels: the page tables determine which memory holds which byte. If
+//! the driver does not support that, two arrays are used instead.
 
 mod layout;
 mod mapped;
@@ -22,7 +22,7 @@ use crate::memory::{DeviceBuffer, HostBuffer, PageSize, Plain, View, ViewMut};
 use crate::{Error, Result};
 use mapped::MappedRange;
 
-/// A range over GPU and CPU memory. The GPU part counts against the limits of the devices.
+/// An address range over GPU and CPU memory. The GPU part counts against the limits of the devices.
 #[derive(Debug)]
 pub struct SpanningBuffer {
     device: Arc<Device>,
@@ -31,36 +31,35 @@ pub struct SpanningBuffer {
     memory: Memory,
 }
 
-/// A stretch of the range in one memory.
+/// A contiguous part of the range in one memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it starts in the range.
+    /// Offset in the range.
     pub offset: u64,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
-    /// The memory it lies in.
+    /// The memory that holds the segment.
     pub place: Place,
     address: CUdeviceptr,
 }
 
 #[derive(Debug)]
 enum Memory {
-    /// From an offset on. Buffers that were one have parts of one range.
+    /// A mapped range, and the offset where the buffer starts. Buffers that were split share one range.
     Contiguous(Arc<MappedRange>, u64),
-    /// GPU memory, then CPU memory. The stretches say where; these own it.
+    /// GPU memory, then CPU memory. The segments hold the addresses; these fields own the memory.
     Split { _near: DeviceBuffer, _far: HostBuffer },
 }
 
 impl SpanningBuffer {
-    /// A range over the memory of `devices` and of the CPU, for kernels that run on any of these devices. Its contents are
-    /// unknown. It may be longer than asked for, up to a whole stripe.
+    /// Creates a range over the memory of `devices` and of the CPU, for kernels that run on any of these devices. Its contents
+    /// are unspecified. The allocated memory is rounded up to whole stripes.
     ///
-    /// With [`Mapping::TwoArrays`] the GPU's part comes first, whatever layout was asked for, and only one device may have a
-    /// part.
+    /// With [`Mapping::TwoArrays`], the GPU's part comes first with any layout, and only one device may have a part.
     ///
     /// # Errors
-    /// If a limit or a memory has no room, the stripe is of no allowed size, there is no device or another number of
-    /// devices than of their shares, or the driver cannot map CPU pages.
+    /// If a limit or a memory has no room, the stripe size is not allowed, there is no device, the number of devices differs
+    /// from that of their shares, or the driver cannot map CPU pages.
     pub fn new(devices: &[Arc<Device>], layout: &SpanningLayout, mapping: Mapping) -> Result<Self> {
         if devices.is_empty() || devices.len() != layout.device_bytes.len() {
             return Err(Error::Invalid(format!(
@@ -72,11 +71,11 @@ impl SpanningBuffer {
         let device = Arc::clone(&devices[0]);
         match mapping {
             Mapping::Contiguous => {
-                // Nothing can be mapped on any driver.
+                // An empty range needs no mapping, so any driver supports it.
                 let stripe_bytes =
                     if layout.bytes == 0 { layout.stripe_bytes } else { mapped::stripe_bytes(devices, layout)? };
                 let rounded = SpanningLayout { stripe_bytes, ..layout.clone() };
-                // Nobody has asked whether CPU pages can be mapped, nor paid for them.
+                // The caller requested no CPU pages, so their support was not checked and their memory was not accounted for.
                 if layout.host_bytes() == 0 && rounded.host_bytes() > 0 {
                     let what = "pages as small as the parts of a buffer that lies on GPUs alone";
                     return Err(Error::Unsupported { device: device.ordinal(), what });
@@ -123,11 +122,11 @@ impl SpanningBuffer {
         })
     }
 
-    /// Two buffers in place of this one, of which the first has so many bytes: arrays that share stripes. The pages of
-    /// both come back when the last of them is dropped.
+    /// Splits the buffer in two, the first with `bytes` bytes: arrays that share stripes. The pages of both are freed when the
+    /// last of them is dropped.
     ///
     /// # Errors
-    /// If it is shorter, or in two arrays.
+    /// If the buffer is shorter, or is in two arrays.
     pub fn split_at(self, bytes: u64) -> Result<(Self, Self)> {
         let Memory::Contiguous(range, offset) = self.memory else {
             return Err(Error::Invalid("a buffer in two arrays is not split further".to_owned()));
@@ -151,12 +150,12 @@ impl SpanningBuffer {
         Ok((part(0, bytes), part(bytes, self.bytes)))
     }
 
-    /// Its size.
+    /// The size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How its addresses are made.
+    /// How the buffer is mapped.
     pub fn mapping(&self) -> Mapping {
         match self.memory {
             Memory::Contiguous(..) => Mapping::Contiguous,
@@ -164,25 +163,25 @@ impl SpanningBuffer {
         }
     }
 
-    /// Its stretches, each in one memory and as long as can be, in order.
+    /// The buffer's segments in order. Each is in one memory and as long as possible.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// Bytes of it that lie in the memory of GPUs.
+    /// Bytes of the buffer in GPU memory.
     pub fn device_bytes(&self) -> u64 {
         self.segments.iter().filter(|segment| segment.place != Place::Host).map(|segment| segment.bytes).sum()
     }
 
-    /// The range for kernels that read it.
+    /// A view of the range for kernels that read it.
     ///
     /// # Errors
-    /// If it is in two arrays; then each of its [`segments`](Self::segments) has an address of its own.
+    /// If the buffer is in two arrays; then each of its [`segments`](Self::segments) has its own address.
     pub fn view(&self) -> Result<View<'_>> {
         self.address().map(|address| View::new(address, self.bytes))
     }
 
-    /// The range for kernels that write it.
+    /// A view of the range for kernels that write it.
     ///
     /// # Errors
     /// As [`SpanningBuffer::view`].
@@ -202,18 +201,18 @@ impl SpanningBuffer {
         }
     }
 
-    /// One stretch, for kernels that read it.
+    /// A view of one segment for kernels that read it.
     ///
     /// # Errors
-    /// If there is none of this number.
+    /// If there is no segment with this number.
     pub fn segment_view(&self, number: usize) -> Result<View<'_>> {
         self.segment(number).map(|segment| View::new(segment.address, segment.bytes))
     }
 
-    /// One stretch, for kernels that write it.
+    /// A view of one segment for kernels that write it.
     ///
     /// # Errors
-    /// If there is none of this number.
+    /// If there is no segment with this number.
     pub fn segment_view_mut(&mut self, number: usize) -> Result<ViewMut<'_>> {
         self.segment(number).map(|segment| ViewMut::new(segment.address, segment.bytes))
     }
@@ -224,7 +223,7 @@ impl SpanningBuffer {
         })
     }
 
-    /// Copies values to the range from byte `offset` on, and waits for it.
+    /// Copies values to the range from byte `offset` on, and waits for the copy.
     ///
     /// # Errors
     /// If they do not fit, or a copy fails.
@@ -243,10 +242,10 @@ impl SpanningBuffer {
         stream.synchronize().and(copied)
     }
 
-    /// `count` values from byte `offset` on, after what the stream has to do.
+    /// Returns `count` values from byte `offset` on, after the stream's queued work.
     ///
     /// # Errors
-    /// If they are not within, or a copy fails.
+    /// If the values are outside the buffer, or a copy fails.
     pub fn read<T: Copy + Default + Plain>(&self, stream: &Stream, offset: u64, count: usize) -> Result<Vec<T>> {
         let mut values = vec![T::default(); count];
         let pieces = self.pieces(offset, size_of_val(values.as_slice()) as u64)?;
@@ -264,7 +263,7 @@ impl SpanningBuffer {
         Ok(values)
     }
 
-    /// Fills the buffer with a byte, in the order of the stream.
+    /// Fills the buffer with a byte, in stream order.
     ///
     /// # Errors
     /// If the device is lost.
@@ -274,15 +273,15 @@ impl SpanningBuffer {
         self.segments.iter().try_for_each(|segment| {
             let size = usize::try_from(segment.bytes).map_err(Error::invalid)?;
             stream.ask(FILL, Some(segment.bytes), |stream| {
-                // SAFETY: the whole stretch, which is freed only after the device is done.
+                // SAFETY: the whole segment, which is freed only after the device is done with it.
                 unsafe { result::memset_d8_async(segment.address, byte, size, stream) }
                     .map_err(|error| Error::driver("filling memory", ordinal, error))
             })
         })
     }
 
-    /// What a range is made of: for each stretch its address, and from where to where it lies in the range that is asked
-    /// for. One copy never spans two memories.
+    /// Splits a range at segment boundaries. Returns the address of each piece, and its start and end relative to `offset`. One
+    /// copy never spans two memories.
     fn pieces(&self, offset: u64, bytes: u64) -> Result<Vec<(CUdeviceptr, usize, usize)>> {
         View::new(0, self.bytes).slice(offset, bytes)?;
         let end = offset + bytes;
@@ -303,7 +302,7 @@ impl Segment {
     }
 }
 
-/// Stripes of one memory that follow each other are one stretch.
+/// Merges consecutive stripes in the same memory into segments.
 fn segments(places: &[Place], stripe_bytes: u64, bytes: u64, address: CUdeviceptr) -> Vec<Segment> {
     let mut segments: Vec<Segment> = Vec::new();
     let mut offset = 0;
@@ -319,11 +318,11 @@ fn segments(places: &[Place], stripe_bytes: u64, bytes: u64, address: CUdevicept
 }
 
 fn as_bytes<T: Copy + Plain>(values: &[T]) -> &[u8] {
-    // SAFETY: plain values have no padding, and bytes no alignment.
+    // SAFETY: plain values have no padding, and bytes need no alignment.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
 fn as_bytes_mut<T: Copy + Plain>(values: &mut [T]) -> &mut [u8] {
-    // SAFETY: as above, and every bit pattern is a value.
+    // SAFETY: as above, and every bit pattern is a valid value.
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }

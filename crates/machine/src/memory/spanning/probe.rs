@@ -1,4 +1,4 @@
-//! Whether the driver maps CPU pages: some crash when they are asked to, so a process of its own finds out.
+//! Checks whether the driver maps CPU pages. Some drivers crash when they try, so a separate process checks it.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -8,22 +8,23 @@ use super::{Layout, SpanningBuffer, SpanningLayout};
 use crate::driver::{Device, Stream};
 use crate::{Error, Result};
 
-/// How the addresses of a [`SpanningBuffer`] are made.
+/// How a [`SpanningBuffer`] is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mapping {
-    /// One range, by virtual memory management.
+    /// One address range, using virtual memory management.
     Contiguous,
-    /// GPU memory and CPU memory side by side, each with addresses of its own.
+    /// GPU memory and CPU memory as two arrays, each with its own addresses.
     TwoArrays,
 }
 
 const STRIPE: u64 = 2 << 20;
 const STRIPES: u64 = 4;
 
-/// Makes a small buffer in each layout, writes it and reads it back. A faulty driver may end the process.
+/// Creates a small buffer in the layouts `Greedy` and `Interleaved`, writes it and reads it back. A faulty driver may end the
+/// process.
 ///
 /// # Errors
-/// If the driver refuses, or what is read is not what was written.
+/// If the driver refuses, or the data read differs from the data written.
 pub fn check_mapping(device: &Arc<Device>, node: u32) -> Result<()> {
     let stream = Stream::new(device)?;
     for layout in [Layout::Greedy, Layout::Interleaved] {
@@ -44,7 +45,7 @@ pub fn check_mapping(device: &Arc<Device>, node: u32) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command that calls [`check_mapping`] and tells by its exit status whether it went well.
+/// Runs a command that calls [`check_mapping`] and reports success by its exit status.
 pub fn probe_mapping(command: &mut Command, patience: Duration) -> Mapping {
     let Ok(mut child) = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
         return Mapping::TwoArrays;
@@ -52,13 +53,13 @@ pub fn probe_mapping(command: &mut Command, patience: Duration) -> Mapping {
     if let Some(success) = wait_for(&mut child, patience) {
         return if success { Mapping::Contiguous } else { Mapping::TwoArrays };
     }
-    // A process that hangs in the driver may not even die; it is not worth waiting for.
+    // A process that hangs in the driver may not even die; do not wait for it.
     let _ = child.kill();
     wait_for(&mut child, Duration::from_secs(1));
     Mapping::TwoArrays
 }
 
-/// Whether the process ended well, if it ends in time.
+/// Returns whether the process succeeded, or `None` if it does not end in time.
 fn wait_for(child: &mut Child, patience: Duration) -> Option<bool> {
     let deadline = Instant::now() + patience;
     loop {
