@@ -8,7 +8,7 @@ use crate::cost::{Cost, Site};
 use crate::join::{Join, Strategy};
 use crate::machine::Machine;
 use crate::prediction::{Advice, Prediction, Refusal};
-use crate::triton_traffic::PrefixSum;
+use crate::triton_traffic::PrefixSumProcessor;
 
 impl Machine {
     /// Predicts the time of each strategy for a join, and chooses the fastest. A strategy that partitions on the CPU is
@@ -43,7 +43,7 @@ impl Machine {
     /// The processor that counts keys faster before the first pass of [`Strategy::Triton`], if `threads` CPU threads count
     /// them; `None` without a GPU. Assumes data small enough not to slow the CPU down
     /// ([`Cpu::large_data`](crate::Cpu::large_data)).
-    pub fn prefix_sum(&self, threads: usize) -> Option<PrefixSum> {
+    pub fn prefix_sum(&self, threads: usize) -> Option<PrefixSumProcessor> {
         // The cost per byte, independent of the join.
         const KEY_BYTES: f64 = 1.0;
         let join = Join { threads: Some(threads), ..Join::new(0, 0, 0) };

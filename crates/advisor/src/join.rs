@@ -55,7 +55,9 @@ pub enum HashTable {
 pub enum Strategy {
     /// CPU: one hash table, built and probed by all threads.
     NoPartition,
-    /// CPU: partitions both sides so that each part of the table fits a core's cache (paper 1's CPU baseline).
+    /// CPU: one hash table. Rows are partitioned by the part of the table that they access, which fits a core's cache
+    /// (paper 1's CPU baseline). Probe rows are partitioned a chunk at a time. Build rows are partitioned where the table is
+    /// built by partitions; the slots of a perfect table are written as rows come.
     Radix,
     /// CPU: partitions both sides, one partition per thread, and joins each by itself; spills to disk if necessary.
     Hybrid,
@@ -101,6 +103,25 @@ impl Strategy {
     /// Whether the strategy needs a GPU.
     pub fn uses_gpu(self) -> bool {
         !matches!(self, Self::NoPartition | Self::Radix | Self::Hybrid)
+    }
+
+    /// Whether a GPU looks up probe rows in a hash table as they arrive.
+    pub fn streams_probe_rows(self) -> bool {
+        matches!(self, Self::GpuNoPartition | Self::Het | Self::GpuHet)
+    }
+
+    /// What the strategy does, in a few words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::NoPartition => "all threads build one hash table and look up rows as they come",
+            Self::Radix => "as no_partition, but rows are partitioned first, by the part of the table that they access",
+            Self::Hybrid => "both sides are partitioned, and each thread joins partitions of its own",
+            Self::GpuNoPartition => "a GPU has the hash table, and probe rows stream past it",
+            Self::Triton => "a GPU partitions both sides",
+            Self::CpuPartitioned => "the CPU partitions both sides for a GPU",
+            Self::Het => "CPU and GPU probe one table in CPU memory",
+            Self::GpuHet => "CPU and GPU each probe a copy of a table",
+        }
     }
 }
 

@@ -37,4 +37,4 @@ pub use join::{HashTable, Join, Side, Strategy};
 pub use machine::{Cpu, Gpu, LargeData, Link, Machine, Translation};
 pub use prediction::{Advice, Bound, LinkBytes, Phase, Prediction, Refusal};
 pub use profile::ProfileError;
-pub use triton_traffic::{PrefixSum, TritonTraffic, triton_link_bytes};
+pub use triton_traffic::{PrefixSumProcessor, TritonTraffic, triton_link_bytes};

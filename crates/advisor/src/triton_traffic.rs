@@ -7,11 +7,24 @@ use crate::prediction::LinkBytes;
 /// The processor that counts the keys of each partition before the first pass (paper 1, section 6.2.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PrefixSum {
-    /// The CPU, which reads the key columns in its own memory.
+pub enum PrefixSumProcessor {
+    /// The CPU, which reads the key columns in its own memory while the GPU runs other work.
     Cpu,
     /// The GPU, which gets the key columns once more.
     Gpu,
+}
+
+impl PrefixSumProcessor {
+    /// Both processors.
+    pub const ALL: [Self; 2] = [Self::Cpu, Self::Gpu];
+
+    /// The name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Gpu => "gpu",
+        }
+    }
 }
 
 /// Bytes that the Triton join moves over the link, by purpose.
@@ -45,9 +58,9 @@ impl TritonTraffic {
 /// between one and three times the size of the relations.
 ///
 /// ```
-/// use overspill_advisor::{PrefixSum, triton_link_bytes};
+/// use overspill_advisor::{PrefixSumProcessor, triton_link_bytes};
 ///
-/// let traffic = triton_link_bytes(4e9, 4e9, 4e9, 0.75, PrefixSum::Cpu, 0.0);
+/// let traffic = triton_link_bytes(4e9, 4e9, 4e9, 0.75, PrefixSumProcessor::Cpu, 0.0);
 /// assert_eq!(traffic.link_bytes().to_gpu, 10e9);
 /// assert_eq!(traffic.link_bytes().to_cpu, 2e9);
 /// ```
@@ -56,14 +69,14 @@ pub fn triton_link_bytes(
     probe_bytes: f64,
     key_bytes: f64,
     cached_share: f64,
-    prefix_sum: PrefixSum,
+    prefix_sum: PrefixSumProcessor,
     result_bytes: f64,
 ) -> TritonTraffic {
     let base_relations = build_bytes + probe_bytes;
     let spilled = base_relations * (1.0 - cached_share.clamp(0.0, 1.0));
     let keys = match prefix_sum {
-        PrefixSum::Cpu => 0.0,
-        PrefixSum::Gpu => key_bytes,
+        PrefixSumProcessor::Cpu => 0.0,
+        PrefixSumProcessor::Gpu => key_bytes,
     };
     TritonTraffic { keys, base_relations, spilled, spilled_again: spilled, results: result_bytes }
 }

@@ -1,6 +1,6 @@
 //! What must hold on any machine: more of a resource never makes a join slower, more work never faster.
 
-use overspill_advisor::{Bound, Gpu, HashTable, Join, Link, Machine, PrefixSum, Side, Strategy};
+use overspill_advisor::{Bound, Gpu, HashTable, Join, Link, Machine, PrefixSumProcessor, Side, Strategy};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -121,15 +121,17 @@ fn less_gpu_memory_is_never_faster() {
 
 #[test]
 fn more_threads_read_keys_sooner() {
-    for (name, of_one, least_of_cpu) in [("ac922", PrefixSum::Gpu, 4), ("xeon-v100-pcie3", PrefixSum::Gpu, 2)] {
+    for (name, of_one, least_of_cpu) in
+        [("ac922", PrefixSumProcessor::Gpu, 4), ("xeon-v100-pcie3", PrefixSumProcessor::Gpu, 2)]
+    {
         let machine = Machine::named(name).unwrap();
         let processors: Vec<_> =
             (1..=machine.cpu.threads + 1).map(|threads| machine.prefix_sum(threads).unwrap()).collect();
         assert_eq!(processors[0], of_one, "{name}");
-        let counted_by_gpu = processors.iter().take_while(|processor| **processor == PrefixSum::Gpu).count();
+        let counted_by_gpu = processors.iter().take_while(|processor| **processor == PrefixSumProcessor::Gpu).count();
         assert_eq!(counted_by_gpu + 1, least_of_cpu, "{name}: {processors:?}");
         // What all threads read no thread more makes less.
-        assert!(processors[counted_by_gpu..].iter().all(|processor| *processor == PrefixSum::Cpu), "{name}");
+        assert!(processors[counted_by_gpu..].iter().all(|processor| *processor == PrefixSumProcessor::Cpu), "{name}");
     }
     // A profile without a GPU.
     let machine = Machine { gpu: None, ..Machine::named("ac922").unwrap() };

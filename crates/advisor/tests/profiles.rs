@@ -1,6 +1,6 @@
 //! Machines as files, refusals and reports.
 
-use overspill_advisor::{Join, Machine, PrefixSum, Refusal, Strategy, triton_link_bytes};
+use overspill_advisor::{Join, Machine, PrefixSumProcessor, Refusal, Strategy, triton_link_bytes};
 
 fn machine(name: &str) -> Machine {
     Machine::named(name).unwrap()
@@ -162,9 +162,9 @@ fn the_link_is_counted() {
     assert_eq!((bytes(Strategy::Triton).to_gpu, bytes(Strategy::Triton).to_cpu), (relations, 0.0));
     assert_eq!(bytes(Strategy::Radix).total(), 0.0);
     // Without a cache the Triton join moves three times the relations, and the keys again where the GPU counts them.
-    let uncached = triton_link_bytes(1e9, 3e9, 2e9, 0.0, PrefixSum::Gpu, 5e8).link_bytes();
+    let uncached = triton_link_bytes(1e9, 3e9, 2e9, 0.0, PrefixSumProcessor::Gpu, 5e8).link_bytes();
     assert_eq!((uncached.to_gpu, uncached.to_cpu), (2e9 + 4e9 + 4e9, 4e9 + 5e8));
-    let half = triton_link_bytes(1e9, 3e9, 2e9, 0.5, PrefixSum::Cpu, 0.0);
+    let half = triton_link_bytes(1e9, 3e9, 2e9, 0.5, PrefixSumProcessor::Cpu, 0.0);
     assert_eq!((half.spilled, half.spilled_again, half.keys), (2e9, 2e9, 0.0));
     assert_eq!(half.link_bytes().total(), 8e9);
 }

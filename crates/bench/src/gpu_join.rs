@@ -4,11 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::common::Result;
-use overspill::OverspillConfig;
-use overspill_experiments::DeviceChoice;
-use overspill_join::device::{
-    DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, Gpu, GpuStrategy, PrefixSumProcessor, StrategyAdvisor,
-};
+use overspill::{DeviceKind, OverspillConfig, PrefixSumProcessor, Strategy};
+use overspill_join::device::{DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, Gpu, StrategyAdvisor};
 
 use crate::report::size;
 
@@ -17,8 +14,8 @@ use crate::report::size;
 ///
 /// # Errors
 /// If there is no GPU, or the limit is too small.
-pub(crate) fn open(device: DeviceChoice, memory_limit: u64) -> Result<Option<Arc<Gpu>>> {
-    if device == DeviceChoice::None {
+pub(crate) fn open(device: DeviceKind, memory_limit: u64) -> Result<Option<Arc<Gpu>>> {
+    if device == DeviceKind::Cpu {
         return Ok(None);
     }
     let config = OverspillConfig {
@@ -31,24 +28,19 @@ pub(crate) fn open(device: DeviceChoice, memory_limit: u64) -> Result<Option<Arc
 }
 
 /// The settings that select a device.
-fn config(device: DeviceChoice) -> OverspillConfig {
-    let device = match device {
-        DeviceChoice::None => overspill::DeviceChoice::Cpu,
-        DeviceChoice::Gpu => overspill::DeviceChoice::Gpu,
-        DeviceChoice::Emulated => overspill::DeviceChoice::Emulated,
-    };
-    OverspillConfig { device, ..OverspillConfig::default() }
+fn config(device: DeviceKind) -> OverspillConfig {
+    OverspillConfig { device: device.into(), ..OverspillConfig::default() }
 }
 
 /// The processor that counts keys for `triton` in joins with `threads` threads when SQL runs them.
-pub(crate) fn prefix_sum(device: DeviceChoice, threads: usize, gpu: &Gpu) -> PrefixSumProcessor {
+pub(crate) fn prefix_sum(device: DeviceKind, threads: usize, gpu: &Gpu) -> PrefixSumProcessor {
     overspill::advisor::prefix_sum(&config(device), threads, gpu)
 }
 
 /// The device request of a join.
 pub(crate) fn request(
     gpu: &Arc<Gpu>,
-    strategy: GpuStrategy,
+    strategy: Strategy,
     prefix_sum: PrefixSumProcessor,
     counts: &Arc<DeviceCounts>,
 ) -> DeviceRequest {
@@ -67,10 +59,10 @@ pub(crate) fn request(
 
 /// An advisor that always chooses one strategy.
 #[derive(Debug)]
-struct One(GpuStrategy);
+struct One(Strategy);
 
 impl StrategyAdvisor for One {
-    fn strategies(&self, _: u64, _: bool) -> Vec<GpuStrategy> {
+    fn strategies(&self, _: u64, _: bool) -> Vec<Strategy> {
         vec![self.0]
     }
 }
@@ -91,11 +83,7 @@ pub(crate) struct DeviceCounts {
 impl DeviceObserver for DeviceCounts {
     fn add(&self, what: DeviceCount, number: u64) {
         let count = match what {
-            DeviceCount::NoPartitionJoins
-            | DeviceCount::TritonJoins
-            | DeviceCount::CpuPartitionedJoins
-            | DeviceCount::HetJoins
-            | DeviceCount::GpuHetJoins => &self.build_sides,
+            DeviceCount::Joins(_) => &self.build_sides,
             DeviceCount::ReturnedRows => &self.returned_rows,
             DeviceCount::SharedRows => &self.shared_rows,
             DeviceCount::CpuPrefixSums => &self.cpu_prefix_sums,
@@ -110,14 +98,14 @@ impl DeviceObserver for DeviceCounts {
         self.probe_rows.fetch_add(rows, Ordering::Relaxed);
     }
 
-    fn refused(&self, _: GpuStrategy, reason: &str) {
+    fn refused(&self, _: Strategy, reason: &str) {
         self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(format!("refused: {reason}"));
     }
 
     // The strategy is fixed.
-    fn noted(&self, _: GpuStrategy, _: &str) {}
+    fn noted(&self, _: Strategy, _: &str) {}
 
-    fn failed(&self, _: GpuStrategy, reason: &str) {
+    fn failed(&self, _: Strategy, reason: &str) {
         self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(format!("failed: {reason}"));
     }
 }

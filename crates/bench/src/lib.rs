@@ -26,7 +26,7 @@ use overspill_experiments::{ExperimentArgs, Figure, FigureExperiment};
 pub use advisor::AdvisorArgs;
 pub use engines::CompareArgs;
 pub use figures::{AllArgs, FigureArgs, FigureName, MeasureArgs, OutputArgs};
-pub use operator_join::{OperatorJoinArgs, OperatorStrategy};
+pub use operator_join::OperatorJoinArgs;
 
 /// The arguments of `overspill bench`.
 #[derive(Debug, Clone, Args)]

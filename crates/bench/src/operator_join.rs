@@ -1,13 +1,14 @@
 //! The experiment `overspill bench join`: the join operator alone, without SQL, against the bounds of the machine.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytesize::ByteSize;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
-use overspill_experiments::{Axis, DeviceChoice, Figure, SeriesSource};
-use overspill_join::device::{Gpu, GpuStrategy};
+use overspill::{DeviceKind, Strategy};
+use overspill_experiments::{Axis, Figure, SeriesSource, device_parser, named_parser};
+use overspill_join::device::Gpu;
 use overspill_join::radix::ProbeRegions;
 use overspill_machine::measure::{CpuEffort, measure_bounds};
 use overspill_machine::topology::Topology;
@@ -17,59 +18,9 @@ use crate::gpu_join::{DeviceCounts, open, prefix_sum, request};
 use crate::operator::{How, MEMORY_PER_TABLES, Seconds, Tables};
 use crate::report::{median, size};
 
-/// How the operator runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OperatorStrategy {
-    /// Probe rows look into the hash table as they come
-    #[value(name = "no_partition")]
-    NoPartition,
-    /// Probe rows are partitioned first
-    #[value(name = "radix")]
-    Radix,
-    /// A GPU has the hash table
-    #[value(name = "gpu_no_partition")]
-    GpuNoPartition,
-    /// A GPU partitions both sides
-    #[value(name = "triton")]
-    Triton,
-    /// The CPU partitions both sides for a GPU
-    #[value(name = "cpu_partitioned")]
-    CpuPartitioned,
-    /// CPU and GPU probe one table in CPU memory
-    #[value(name = "het")]
-    Het,
-    /// CPU and GPU each probe a copy of a table
-    #[value(name = "gpu_het")]
-    GpuHet,
-}
-
-impl OperatorStrategy {
-    const OF_CPU: [Self; 2] = [Self::NoPartition, Self::Radix];
-    const OF_GPU: [Self; 5] = [Self::GpuNoPartition, Self::Triton, Self::CpuPartitioned, Self::Het, Self::GpuHet];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::NoPartition => "no_partition",
-            Self::Radix => "radix",
-            Self::GpuNoPartition => "gpu_no_partition",
-            Self::Triton => "triton",
-            Self::CpuPartitioned => "cpu_partitioned",
-            Self::Het => "het",
-            Self::GpuHet => "gpu_het",
-        }
-    }
-
-    fn of_gpu(self) -> Option<GpuStrategy> {
-        match self {
-            Self::NoPartition | Self::Radix => None,
-            Self::GpuNoPartition => Some(GpuStrategy::NoPartition),
-            Self::Triton => Some(GpuStrategy::Triton),
-            Self::CpuPartitioned => Some(GpuStrategy::CpuPartitioned),
-            Self::Het => Some(GpuStrategy::Het),
-            Self::GpuHet => Some(GpuStrategy::GpuHet),
-        }
-    }
-}
+/// The strategies of the operator alone, which does not spill, those of the CPU first.
+static STRATEGIES: LazyLock<Vec<Strategy>> =
+    LazyLock::new(|| Strategy::ALL.into_iter().filter(|strategy| *strategy != Strategy::Hybrid).collect());
 
 /// The arguments of `overspill bench join`.
 #[derive(Debug, Clone, Args)]
@@ -83,12 +34,12 @@ pub struct OperatorJoinArgs {
     pub scale: f64,
 
     /// How the join runs [default: each way in turn, those of a GPU if --device names one]
-    #[arg(long, value_enum, value_name = "NAME")]
-    pub strategy: Option<OperatorStrategy>,
+    #[arg(long, value_parser = named_parser(&STRATEGIES, Strategy::name, Strategy::describe), value_name = "NAME")]
+    pub strategy: Option<Strategy>,
 
     /// What the strategies of a GPU run on
-    #[arg(long, value_enum, default_value = "cpu")]
-    pub device: DeviceChoice,
+    #[arg(long, value_parser = device_parser(), default_value = "cpu")]
+    pub device: DeviceKind,
 
     /// The most GPU memory that they use [default: nine tenths of it]
     #[arg(long, value_name = "SIZE")]
@@ -161,24 +112,22 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
         );
     }
     let tables = Tables::generate(&pair, threads)?;
-    let of_gpu = if gpu.is_some() { &OperatorStrategy::OF_GPU[..] } else { &[] };
-    let strategies = args.strategy.map_or([&OperatorStrategy::OF_CPU, of_gpu].concat(), |strategy| vec![strategy]);
+    let possible = STRATEGIES.iter().copied().filter(|strategy| gpu.is_some() || !strategy.uses_gpu());
+    let strategies = args.strategy.map_or_else(|| possible.collect(), |strategy| vec![strategy]);
     let mut measured: Vec<Vec<Seconds>> = vec![vec![]; strategies.len()];
     let expected = tables.expected(threads)?;
     let mut notes = vec![];
     // One extra run: the first run faults in memory for the others.
     for run in 0..=args.runs.get() {
         for (strategy, measured) in strategies.iter().zip(&mut measured) {
-            let region = (*strategy == OperatorStrategy::Radix).then(|| ProbeRegions::of_this_machine(0));
+            let region = (*strategy == Strategy::Radix).then(|| ProbeRegions::of_this_machine(0));
             let counts = Arc::new(DeviceCounts::default());
-            let device = match (strategy.of_gpu(), &gpu) {
-                (None, _) => None,
-                (Some(_), None) => {
+            let device = match (strategy.uses_gpu(), &gpu) {
+                (false, _) => None,
+                (true, None) => {
                     return exec_err!("The strategy {} runs on a GPU; name one by --device.", strategy.name());
                 }
-                (Some(strategy), Some(gpu)) => {
-                    Some(request(gpu, strategy, prefix_sum(args.device, threads, gpu), &counts))
-                }
+                (true, Some(gpu)) => Some(request(gpu, *strategy, prefix_sum(args.device, threads, gpu), &counts)),
             };
             let is_on_gpu = device.is_some();
             let joined = tables
@@ -217,10 +166,10 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
             if args.sparse { ", sparse keys" } else { ", dense keys" },
             if args.zipf > 0.0 { format!(", Zipf {}", args.zipf) } else { String::new() }
         ) + match args.device {
-            DeviceChoice::Emulated => "; NO GPU: the emulated device, whose speed means nothing",
-            DeviceChoice::Gpu | DeviceChoice::None => "",
+            DeviceKind::Emulated => "; NO GPU: the emulated device, whose speed means nothing",
+            DeviceKind::Gpu | DeviceKind::Cpu => "",
         },
-        emulated: args.device == DeviceChoice::Emulated,
+        emulated: args.device == DeviceKind::Emulated,
         x: Axis { label: "strategy", logarithmic: false, names: strategies.iter().map(|s| s.name()).collect() },
         y: Axis::linear("million tuples a second of both sides"),
         series: vec![],
@@ -275,7 +224,7 @@ mod tests {
 
     #[test]
     fn strategies_of_a_gpu_want_one() {
-        let strategy = Some(OperatorStrategy::Triton);
+        let strategy = Some(Strategy::Triton);
         let error =
             run(&OperatorJoinArgs { strategy, ..arguments(Workload::C, 1.0 / 65536.0) }).unwrap_err().to_string();
         assert!(error.contains("The strategy triton runs on a GPU; name one by --device."), "{error}");
@@ -294,7 +243,7 @@ mod tests {
             strategy: None,
             threads: std::num::NonZeroUsize::new(2),
             runs: std::num::NonZeroUsize::MIN,
-            device: DeviceChoice::None,
+            device: DeviceKind::Cpu,
             gpu_memory_limit: None,
             sparse: true,
             zipf: 0.0,

@@ -5,14 +5,15 @@
 
 use std::sync::LazyLock;
 
-use overspill_advisor::{Advice, Cpu, HashTable as Layout, Join, Machine, PrefixSum, ProbeRows, Strategy as Advised};
-use overspill_join::device::{Gpu, GpuStrategy, PrefixSumProcessor, StrategyAdvisor};
+use overspill_advisor::{Advice, Cpu, HashTable as Layout, Join, Machine, PrefixSumProcessor, ProbeRows, Strategy};
+use overspill_join::device::{Gpu, StrategyAdvisor};
 pub use overspill_join::hybrid::measure_row_work;
 use overspill_join::radix::ProbeRegions;
+use overspill_machine::DeviceKind;
 use overspill_machine::measure::{Measurements, MemoryRates, Processor};
 use overspill_machine::topology::Topology;
 
-use crate::config::{DeviceChoice, OverspillConfig, PrefixSumChoice, Strategy};
+use crate::config::OverspillConfig;
 
 /// The cost of a probe row on this machine, if it was measured before the first join of the process.
 fn probe_rows(threads: usize) -> Option<ProbeRows> {
@@ -47,7 +48,7 @@ fn measured_gpu() -> Option<(&'static Machine, usize)> {
 #[derive(Debug)]
 pub(crate) enum GpuAdvisor {
     /// Tries these strategies in order.
-    Fixed(&'static [GpuStrategy]),
+    Fixed(&'static [Strategy]),
     /// Orders the strategies by the cost model.
     Measured {
         machine: &'static Machine,
@@ -66,7 +67,20 @@ pub(crate) enum GpuAdvisor {
 }
 
 /// The order without measurements: a hash table is faster while it fits GPU memory.
-const IN_MEMORY_FIRST: &[GpuStrategy] = &[GpuStrategy::NoPartition, GpuStrategy::Triton];
+const IN_MEMORY_FIRST: &[Strategy] = &[Strategy::GpuNoPartition, Strategy::Triton];
+
+/// A strategy of a GPU, and those to try if it is not possible. `None` if it is a strategy of the CPU.
+fn fallbacks(strategy: Strategy) -> Option<&'static [Strategy]> {
+    match strategy {
+        Strategy::NoPartition | Strategy::Radix | Strategy::Hybrid => None,
+        Strategy::GpuNoPartition => Some(IN_MEMORY_FIRST),
+        Strategy::Triton => Some(&[Strategy::Triton]),
+        Strategy::CpuPartitioned => Some(&[Strategy::CpuPartitioned]),
+        Strategy::Het => Some(&[Strategy::Het, Strategy::GpuNoPartition, Strategy::Triton]),
+        // The processors share a table that does not fit GPU memory (paper 2, figure 11).
+        Strategy::GpuHet => Some(&[Strategy::GpuHet, Strategy::Het, Strategy::GpuNoPartition, Strategy::Triton]),
+    }
+}
 
 impl GpuAdvisor {
     /// The advisor of a join with these estimated rows of its sides and this many threads. `None` if the join runs on the CPU
@@ -77,27 +91,18 @@ impl GpuAdvisor {
         threads: usize,
         wants_pairs: bool,
     ) -> Option<Self> {
-        let fixed = match config.strategy {
-            Strategy::GpuNoPartition => IN_MEMORY_FIRST,
-            Strategy::Triton => &[GpuStrategy::Triton],
-            Strategy::CpuPartitioned => &[GpuStrategy::CpuPartitioned],
-            Strategy::Het => &[GpuStrategy::Het, GpuStrategy::NoPartition, GpuStrategy::Triton],
-            // The processors share a table that does not fit GPU memory (paper 2, figure 11).
-            Strategy::GpuHet => &[GpuStrategy::GpuHet, GpuStrategy::Het, GpuStrategy::NoPartition, GpuStrategy::Triton],
-            Strategy::Auto => &[],
-            Strategy::NoPartition | Strategy::Radix | Strategy::Hybrid => return None,
-        };
-        if config.device == DeviceChoice::Cpu {
+        if config.device.0 == Some(DeviceKind::Cpu) {
             return None;
         }
-        if !fixed.is_empty() {
-            return Some(Self::Fixed(fixed));
+        if let Some(strategy) = config.strategy.0 {
+            return fallbacks(strategy).map(Self::Fixed);
         }
-        // Measurements do not apply to the emulated device.
-        if config.device == DeviceChoice::Emulated {
-            return Some(Self::Fixed(IN_MEMORY_FIRST));
-        }
-        let or_cpu = config.device == DeviceChoice::Auto;
+        let or_cpu = match config.device.0 {
+            // Measurements do not apply to the emulated device.
+            Some(DeviceKind::Emulated) => return Some(Self::Fixed(IN_MEMORY_FIRST)),
+            Some(DeviceKind::Cpu | DeviceKind::Gpu) => false,
+            None => true,
+        };
         match measured_gpu() {
             Some((machine, there)) => {
                 // The measured memory already excludes a tenth.
@@ -139,7 +144,7 @@ impl GpuAdvisor {
 }
 
 impl StrategyAdvisor for GpuAdvisor {
-    fn strategies(&self, build_rows: u64, is_dense: bool) -> Vec<GpuStrategy> {
+    fn strategies(&self, build_rows: u64, is_dense: bool) -> Vec<Strategy> {
         let (machine, probe_rows, limit, gpus, threads, result_bytes, or_cpu) = match self {
             Self::Fixed(strategies) => return strategies.to_vec(),
             Self::Measured { machine, probe_rows, gpu_memory, gpus, threads, result_bytes, or_cpu } => {
@@ -158,28 +163,18 @@ impl StrategyAdvisor for GpuAdvisor {
         let advice = machine.advise(&join);
         // A hash table on several GPUs is predicted as if one GPU had the memory of all; the cost of their links is unknown.
         let together = (gpus > 1).then(|| with_memory_of(machine, gpus).advise(&of_all(&join, gpus)));
-        let is_chosen = |advice: &Advice| advice.choice == Advised::GpuNoPartition;
+        let is_chosen = |advice: &Advice| advice.choice == Strategy::GpuNoPartition;
         if or_cpu && !advice.choice.uses_gpu() && !together.as_ref().is_some_and(is_chosen) {
             return Vec::new();
         }
-        let of = |advised| match &together {
-            Some(together) if advised == Advised::GpuNoPartition => together.of(advised),
-            _ => advice.of(advised),
+        let of = |strategy| match &together {
+            Some(together) if strategy == Strategy::GpuNoPartition => together.of(strategy),
+            _ => advice.of(strategy),
         };
-        let of_gpu = [
-            (Advised::GpuNoPartition, GpuStrategy::NoPartition),
-            (Advised::Triton, GpuStrategy::Triton),
-            (Advised::CpuPartitioned, GpuStrategy::CpuPartitioned),
-            (Advised::Het, GpuStrategy::Het),
-            (Advised::GpuHet, GpuStrategy::GpuHet),
-        ];
-        let mut possible: Vec<_> = of_gpu
-            .into_iter()
-            .map(|(advised, strategy)| (of(advised), strategy))
-            .filter(|(prediction, _)| prediction.refusal.is_none())
-            .collect();
-        possible.sort_by(|one, other| one.0.seconds.total_cmp(&other.0.seconds));
-        possible.into_iter().map(|(_, strategy)| strategy).collect()
+        let of_gpu = Strategy::ALL.into_iter().filter(|strategy| strategy.uses_gpu()).map(of);
+        let mut possible: Vec<_> = of_gpu.filter(|prediction| prediction.refusal.is_none()).collect();
+        possible.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
+        possible.into_iter().map(|prediction| prediction.strategy).collect()
     }
 }
 
@@ -209,37 +204,32 @@ const TUPLE_BYTES: u64 = 16;
 /// coherent link: with one thread and a coherent link, the GPU counts.
 pub fn prefix_sum(config: &OverspillConfig, threads: usize, gpu: &Gpu) -> PrefixSumProcessor {
     // Measurements do not apply to the emulated device, and looking them up would select another driver.
-    let is_real = config.device != DeviceChoice::Emulated;
+    let is_real = config.device.0 != Some(DeviceKind::Emulated);
     let measured = || if is_real { measured_gpu()?.0.prefix_sum(threads) } else { None };
-    processor_of(config.gpu_prefix_sum, threads, gpu.device().properties().coherent, measured)
+    processor_of(config.gpu_prefix_sum.0, threads, gpu.device().properties().coherent, measured)
 }
 
 fn processor_of(
-    choice: PrefixSumChoice,
+    choice: Option<PrefixSumProcessor>,
     threads: usize,
     is_coherent: bool,
-    measured: impl FnOnce() -> Option<PrefixSum>,
+    measured: impl FnOnce() -> Option<PrefixSumProcessor>,
 ) -> PrefixSumProcessor {
-    match choice {
-        PrefixSumChoice::Cpu => PrefixSumProcessor::Cpu,
-        PrefixSumChoice::Gpu => PrefixSumProcessor::Gpu,
-        PrefixSumChoice::Auto => match measured() {
-            Some(PrefixSum::Cpu) => PrefixSumProcessor::Cpu,
-            Some(PrefixSum::Gpu) => PrefixSumProcessor::Gpu,
-            None if threads > 1 || !is_coherent => PrefixSumProcessor::Cpu,
-            None => PrefixSumProcessor::Gpu,
-        },
-    }
+    choice.or_else(measured).unwrap_or(if threads > 1 || !is_coherent {
+        PrefixSumProcessor::Cpu
+    } else {
+        PrefixSumProcessor::Gpu
+    })
 }
 
 /// The hash tables for which a join of `threads` threads partitions its probe rows, and the part of a table that it looks up
 /// at a time. `None` if it never partitions them.
-pub fn probe_regions(strategy: Strategy, threads: usize) -> Option<ProbeRegions> {
+pub fn probe_regions(strategy: Option<Strategy>, threads: usize) -> Option<ProbeRegions> {
     let beyond = match strategy {
-        Strategy::Radix => 0,
-        Strategy::Auto => probe_rows(threads)?.partitioned_beyond?,
+        Some(Strategy::Radix) => 0,
+        None => probe_rows(threads)?.partitioned_beyond?,
         // The other strategies of the CPU, and those of a GPU.
-        _ => return None,
+        Some(_) => return None,
     };
     Some(ProbeRegions::of_this_machine(usize::try_from(beyond).unwrap_or(usize::MAX)))
 }
@@ -247,6 +237,7 @@ pub fn probe_regions(strategy: Strategy, threads: usize) -> Option<ProbeRegions>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Choice;
 
     /// The advisor of a machine with this profile, for a probe side of `probe_rows` rows.
     fn measured(name: &str, probe_rows: u64, or_cpu: bool) -> GpuAdvisor {
@@ -266,8 +257,8 @@ mod tests {
     fn what_was_measured_orders_strategies_by_the_size_of_the_join() {
         let large = 2_048_000_000;
         // A large hash table would be read across the link; a small one is not.
-        assert_eq!(measured("ac922", large, true).strategies(large, true)[0], GpuStrategy::Triton);
-        assert_eq!(measured("ac922", large, true).strategies(100_000_000, true)[0], GpuStrategy::NoPartition);
+        assert_eq!(measured("ac922", large, true).strategies(large, true)[0], Strategy::Triton);
+        assert_eq!(measured("ac922", large, true).strategies(100_000_000, true)[0], Strategy::GpuNoPartition);
         // Across PCIe 3.0 the CPU is faster; a user who asks for a GPU still gets one.
         assert_eq!(measured("xeon-v100-pcie3", large, true).strategies(large, true), []);
         assert!(!measured("xeon-v100-pcie3", large, false).strategies(large, true).is_empty());
@@ -279,22 +270,23 @@ mod tests {
     fn a_table_that_fits_several_gpus_is_tried_first() {
         let first = |gpus| measured_with("ac922", 2_048_000_000, true, gpus).strategies(700_000_000, true)[0];
         // In the model: 11 GB of slots, and half of 16 GB per GPU.
-        assert_eq!([1, 2, 3].map(first), [GpuStrategy::Triton, GpuStrategy::NoPartition, GpuStrategy::NoPartition]);
+        assert_eq!([1, 2, 3].map(first), [Strategy::Triton, Strategy::GpuNoPartition, Strategy::GpuNoPartition]);
     }
 
     #[test]
     fn settings_say_who_joins() {
         let advisor = |device, strategy| {
+            let (device, strategy) = (Choice(device), Choice(strategy));
             GpuAdvisor::new(&OverspillConfig { device, strategy, ..OverspillConfig::default() }, [None; 2], 2, true)
         };
         let fixed = |advisor: Option<GpuAdvisor>| advisor.map(|advisor| advisor.strategies(1000, true));
-        assert_eq!(fixed(advisor(DeviceChoice::Cpu, Strategy::Triton)), None);
-        assert_eq!(fixed(advisor(DeviceChoice::Gpu, Strategy::Hybrid)), None);
-        assert_eq!(fixed(advisor(DeviceChoice::Auto, Strategy::Triton)), Some(vec![GpuStrategy::Triton]));
-        assert_eq!(fixed(advisor(DeviceChoice::Emulated, Strategy::Auto)), Some(IN_MEMORY_FIRST.to_vec()));
+        assert_eq!(fixed(advisor(Some(DeviceKind::Cpu), Some(Strategy::Triton))), None);
+        assert_eq!(fixed(advisor(Some(DeviceKind::Gpu), Some(Strategy::Hybrid))), None);
+        assert_eq!(fixed(advisor(None, Some(Strategy::Triton))), Some(vec![Strategy::Triton]));
+        assert_eq!(fixed(advisor(Some(DeviceKind::Emulated), None)), Some(IN_MEMORY_FIRST.to_vec()));
         assert_eq!(
-            fixed(advisor(DeviceChoice::Emulated, Strategy::CpuPartitioned)),
-            Some(vec![GpuStrategy::CpuPartitioned])
+            fixed(advisor(Some(DeviceKind::Emulated), Some(Strategy::CpuPartitioned))),
+            Some(vec![Strategy::CpuPartitioned])
         );
     }
 
@@ -303,20 +295,20 @@ mod tests {
         use PrefixSumProcessor::{Cpu, Gpu};
         let of = |choice, threads, is_coherent, measured| processor_of(choice, threads, is_coherent, || measured);
         for (threads, is_coherent, expected) in [(1, false, Cpu), (1, true, Gpu), (2, true, Cpu), (2, false, Cpu)] {
-            assert_eq!(of(PrefixSumChoice::Auto, threads, is_coherent, None), expected, "{threads} {is_coherent}");
-            for measured in [None, Some(PrefixSum::Cpu), Some(PrefixSum::Gpu)] {
-                assert_eq!(of(PrefixSumChoice::Cpu, threads, is_coherent, measured), Cpu);
-                assert_eq!(of(PrefixSumChoice::Gpu, threads, is_coherent, measured), Gpu);
+            assert_eq!(of(None, threads, is_coherent, None), expected, "{threads} {is_coherent}");
+            for measured in [None, Some(Cpu), Some(Gpu)] {
+                assert_eq!(of(Some(Cpu), threads, is_coherent, measured), Cpu);
+                assert_eq!(of(Some(Gpu), threads, is_coherent, measured), Gpu);
             }
-            assert_eq!(of(PrefixSumChoice::Auto, threads, is_coherent, Some(PrefixSum::Gpu)), Gpu);
-            assert_eq!(of(PrefixSumChoice::Auto, threads, is_coherent, Some(PrefixSum::Cpu)), Cpu);
+            assert_eq!(of(None, threads, is_coherent, Some(Gpu)), Gpu);
+            assert_eq!(of(None, threads, is_coherent, Some(Cpu)), Cpu);
         }
     }
 
     #[test]
     fn strategies_that_are_fixed_need_no_advice() {
-        assert_eq!(probe_regions(Strategy::NoPartition, 2), None);
-        assert_eq!(probe_regions(Strategy::Hybrid, 2), None);
-        assert_eq!(probe_regions(Strategy::Radix, 2).unwrap().beyond, 0);
+        assert_eq!(probe_regions(Some(Strategy::NoPartition), 2), None);
+        assert_eq!(probe_regions(Some(Strategy::Hybrid), 2), None);
+        assert_eq!(probe_regions(Some(Strategy::Radix), 2).unwrap().beyond, 0);
     }
 }

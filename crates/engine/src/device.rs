@@ -8,13 +8,14 @@ use std::time::Duration;
 use datafusion::common::{DataFusionError, Result};
 use overspill_join::device::Gpu;
 use overspill_kernels::Kernels;
+use overspill_machine::DeviceKind;
 use overspill_machine::Error;
 use overspill_machine::driver::{Device, Driver, DriverKind};
 use overspill_machine::memory::{Mapping, check_mapping, probe_mapping};
 use overspill_machine::topology::Topology;
 use parking_lot::Mutex;
 
-use crate::config::{DeviceChoice, OverspillConfig};
+use crate::config::OverspillConfig;
 
 /// The environment variable with the path of the emulated device's library, if the library is not next to the program.
 pub const EMULATED_DRIVER: &str = "OVERSPILL_EMULATED_DRIVER";
@@ -50,7 +51,7 @@ struct Asked {
 /// # Errors
 /// Fails if there is no GPU or not enough of them, or if the memory limit is too small.
 pub fn open(config: &OverspillConfig) -> Result<Arc<Gpu>> {
-    let kind = if config.device == DeviceChoice::Emulated { DriverKind::Emulated } else { DriverKind::Nvidia };
+    let kind = if config.device.0 == Some(DeviceKind::Emulated) { DriverKind::Emulated } else { DriverKind::Nvidia };
     let asked = Asked { kind, memory_limit: config.gpu_memory_limit, gpus: config.gpus };
     let mut opened = OPENED.lock();
     opened.all.retain(|(_, gpu)| gpu.strong_count() > 0);
@@ -59,7 +60,7 @@ pub fn open(config: &OverspillConfig) -> Result<Arc<Gpu>> {
         Some(gpu) => gpu,
         None => {
             let gpu = open_with(kind, config).map_err(|error| {
-                let setting = if config.device == DeviceChoice::Emulated {
+                let setting = if config.device.0 == Some(DeviceKind::Emulated) {
                     format!("the emulated device cannot be used: {error}. Set {EMULATED_DRIVER} to its library, or")
                 } else {
                     format!("a GPU was asked for and cannot be used: {error}. To run joins on the CPU,")

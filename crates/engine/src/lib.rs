@@ -37,10 +37,14 @@ pub mod theta_join;
 pub mod window;
 pub mod write_aside;
 
-pub use config::{DeviceChoice, HashTable, OverspillConfig, PrefixSumChoice, SelectionChoice, Strategy, Transfer};
+pub use config::{Choice, Named, OverspillConfig, Selection};
 pub use filter_aggregate::FilterAggregateExec;
 pub use hybrid_join::HybridJoinExec;
 pub use join_aggregate::JoinAggregateExec;
+pub use overspill_advisor::{PrefixSumProcessor, Strategy};
+pub use overspill_join::hash_table::TableChoice;
+pub use overspill_machine::DeviceKind;
+pub use overspill_machine::transfer::TransferMethod;
 pub use session::OverspillSessionExt;
 pub use sort::SpillingSortExec;
 pub use theta_join::ThetaJoinExec;

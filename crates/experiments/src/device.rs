@@ -4,43 +4,44 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytesize::ByteSize;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use overspill_kernels::{Kernels, MemoryAccess};
+use overspill_machine::DeviceKind;
 use overspill_machine::driver::{Driver, DriverKind, Stream};
 use overspill_machine::memory::{HostBuffer, PageSize};
 use overspill_machine::topology::Topology;
 
 use crate::Result;
 
-/// Which device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DeviceChoice {
-    /// A GPU, where there is one
-    Gpu,
-    /// No GPU: the stand-in for its driver, which runs kernels on the CPU. No speed of it means anything
-    Emulated,
-    /// The CPU alone
-    #[value(name = "cpu", alias = "none")]
-    None,
+/// Parses a device by its name.
+pub fn device_parser() -> impl TypedValueParser<Value = DeviceKind> {
+    named_parser(&DeviceKind::ALL, DeviceKind::name, |kind| match kind {
+        DeviceKind::Cpu => "The CPU alone",
+        DeviceKind::Gpu => "A GPU, if there is one",
+        DeviceKind::Emulated => {
+            "No GPU: the stand-in for its driver, which runs kernels on the CPU. Its speed means nothing"
+        }
+    })
 }
 
-impl DeviceChoice {
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Gpu => "gpu",
-            Self::Emulated => "emulated",
-            Self::None => "cpu",
-        }
-    }
+/// Parses one of `values` by its name, and lists them with their descriptions in the help.
+pub fn named_parser<T: Copy + Send + Sync + 'static>(
+    values: &'static [T],
+    name: fn(T) -> &'static str,
+    describe: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    let possible = values.iter().map(move |value| PossibleValue::new(name(*value)).help(describe(*value)));
+    PossibleValuesParser::new(possible)
+        .try_map(move |text| values.iter().copied().find(|value| name(*value) == text).ok_or("not a known name"))
 }
 
 /// The arguments that choose a device.
 #[derive(Debug, Clone, Args)]
 pub struct DeviceArgs {
     /// What the GPU's lines are measured on
-    #[arg(long, value_enum, default_value = "gpu")]
-    pub device: DeviceChoice,
+    #[arg(long, value_parser = device_parser(), default_value = "gpu")]
+    pub device: DeviceKind,
 
     /// The number of the GPU
     #[arg(long, default_value_t = 0, value_name = "N")]
@@ -88,12 +89,12 @@ impl DeviceArgs {
     /// If the stand-in was asked for and cannot be loaded, or the kernels do not run on the device.
     pub fn open(&self) -> Result<Machine> {
         let gpu = match self.device {
-            DeviceChoice::None => Err("left out by --device cpu".to_owned()),
-            DeviceChoice::Gpu => match Driver::nvidia() {
+            DeviceKind::Cpu => Err("left out by --device cpu".to_owned()),
+            DeviceKind::Gpu => match Driver::nvidia() {
                 Ok(driver) => Ok(self.load(driver)?),
                 Err(reason) => Err(reason.to_string()),
             },
-            DeviceChoice::Emulated => Ok(self.load(Driver::emulated(&self.library())?)?),
+            DeviceKind::Emulated => Ok(self.load(Driver::emulated(&self.library())?)?),
         };
         // Only after the driver was chosen: looking for GPUs would choose NVIDIA's.
         let topology = Topology::of_this_machine();

@@ -20,7 +20,7 @@ mod transfer;
 mod translation;
 
 pub use checks::{CheckEffort, CheckOutcome, check_kernels};
-pub use device::{DeviceArgs, DeviceChoice, Gpu, Machine};
+pub use device::{DeviceArgs, Gpu, Machine, device_parser, named_parser};
 pub use error::{Error, Result};
 pub use experiment::{ExperimentArgs, FigureExperiment};
 pub use figure::{Axis, Figure, Series, SeriesSource};

@@ -4,6 +4,7 @@
 
 #![deny(missing_docs)]
 
+mod device_kind;
 pub mod driver;
 mod error;
 pub mod measure;
@@ -13,4 +14,5 @@ pub mod topology;
 pub mod transfer;
 pub mod vectors;
 
+pub use device_kind::DeviceKind;
 pub use error::{Error, Result};

@@ -14,7 +14,7 @@ use super::{Site, buffering_efficiency, launch, link};
 use crate::join::Side;
 use crate::machine::Gpu;
 use crate::prediction::{Bound, Cost, LinkBytes, Refusal};
-use crate::triton_traffic::{PrefixSum, TritonTraffic, triton_link_bytes};
+use crate::triton_traffic::{PrefixSumProcessor, TritonTraffic, triton_link_bytes};
 
 /// Radix bits of a pass in GPU memory (paper 1, section 6.1).
 const SECOND_PASS_BITS: f64 = 9.0;
@@ -121,10 +121,10 @@ fn pipelined(transfer: f64, work: f64) -> [(Bound, f64); 2] {
 }
 
 /// The processor that counts the keys faster, and its time in seconds.
-pub(crate) fn prefix_sum(site: &Site<'_>, gpu: &Gpu, key_bytes: f64) -> (PrefixSum, f64) {
+pub(crate) fn prefix_sum(site: &Site<'_>, gpu: &Gpu, key_bytes: f64) -> (PrefixSumProcessor, f64) {
     let on_gpu = link::seconds(&gpu.link, site.memory, key_bytes, 0.0);
     let on_cpu = Processors::new(&site.cpu, site.threads).histogram(key_bytes);
-    if on_gpu < on_cpu { (PrefixSum::Gpu, on_gpu) } else { (PrefixSum::Cpu, on_cpu) }
+    if on_gpu < on_cpu { (PrefixSumProcessor::Gpu, on_gpu) } else { (PrefixSumProcessor::Cpu, on_cpu) }
 }
 
 /// The cost of `triton`.
@@ -152,8 +152,8 @@ fn triton_by(site: &Site<'_>, gpu: &Gpu, launch: f64, plan: &Plan) -> Result<Cos
     let transfer = |to_gpu, to_cpu| link::seconds(&gpu.link, site.memory, to_gpu, to_cpu);
     let mut cost = Cost::default();
     let bound = match processor {
-        PrefixSum::Cpu => Bound::CpuMemory,
-        PrefixSum::Gpu => Bound::Transfer,
+        PrefixSumProcessor::Cpu => Bound::CpuMemory,
+        PrefixSumProcessor::Gpu => Bound::Transfer,
     };
     cost.phase("prefix sum", &[(bound, prefix_sum)]);
     let first = [

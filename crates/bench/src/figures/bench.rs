@@ -9,7 +9,8 @@ use std::sync::Arc;
 use bytesize::ByteSize;
 use clap::Args;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
-use overspill_experiments::{DeviceArgs, DeviceChoice, Machine};
+use overspill::DeviceKind;
+use overspill_experiments::{DeviceArgs, Machine, device_parser};
 use overspill_join::device::Gpu;
 use overspill_machine::measure::{CpuEffort, MemoryBounds, measure_bounds};
 
@@ -37,8 +38,8 @@ const MEMORY_FOR_ANSWERS: u64 = 2;
 #[derive(Debug, Clone, Args)]
 pub struct MeasureArgs {
     /// What the GPU's lines are measured on; without one they are refused
-    #[arg(long, value_enum, default_value = "gpu")]
-    pub device: DeviceChoice,
+    #[arg(long, value_parser = device_parser(), default_value = "gpu")]
+    pub device: DeviceKind,
 
     /// Toy sizes, each way once: whether everything runs and gives right answers
     #[arg(long)]
@@ -95,7 +96,7 @@ impl Bench {
             emulated_driver: std::env::var_os(overspill::device::EMULATED_DRIVER).map(Into::into),
         };
         let nvml = match args.device {
-            DeviceChoice::Emulated => device.library().into(),
+            DeviceKind::Emulated => device.library().into(),
             _ => NVML.into(),
         };
         let machine = device.open().map_err(|error| exec_datafusion_err!("{error}"))?;
@@ -111,7 +112,7 @@ impl Bench {
         })
     }
 
-    pub(super) fn device(&self) -> DeviceChoice {
+    pub(super) fn device(&self) -> DeviceKind {
         self.args.device
     }
 

@@ -1,7 +1,7 @@
 //! Figures of paper 1, section 6: Lutz et al., *Triton Join*. Rates are stated in its text, for an IBM AC922.
 
+use overspill::{PrefixSumProcessor, Strategy};
 use overspill_experiments::Axis;
-use overspill_join::device::{GpuStrategy, PrefixSumProcessor};
 use overspill_join::hash_table::TableChoice;
 use overspill_kernels::Algorithm;
 
@@ -15,7 +15,7 @@ const WORKLOADS: [u64; 3] = [128, 512, 2048];
 const MILLIONS: &str = "million tuples a side";
 
 const GPU_NO_PARTITION: Way = Way::Gpu(OnGpu {
-    strategy: GpuStrategy::NoPartition,
+    strategy: Strategy::GpuNoPartition,
     cached_share: 1.0,
     first_pass: None,
     prefix_sum: None,
@@ -24,7 +24,7 @@ const GPU_NO_PARTITION: Way = Way::Gpu(OnGpu {
 });
 
 fn triton() -> OnGpu {
-    OnGpu::new(GpuStrategy::Triton)
+    OnGpu::new(Strategy::Triton)
 }
 
 /// The Triton join with a prefix sum on the GPU, as profiled in the paper (sections 6.2.2 and 6.2.3).
@@ -151,7 +151,7 @@ pub(super) fn partitioning_processor(sizes: Sizes) -> Sweep {
     for millions in WORKLOADS {
         let (x, pair) = (millions as f64, sizes.millions(millions, millions));
         runs.push(run("triton", x, pair.clone(), Way::Gpu(triton())));
-        runs.push(run("cpu_partitioned", x, pair, Way::gpu(GpuStrategy::CpuPartitioned)));
+        runs.push(run("cpu_partitioned", x, pair, Way::gpu(Strategy::CpuPartitioned)));
     }
     Sweep {
         name: "paper1-16",
@@ -207,12 +207,12 @@ pub(super) fn cache_size(sizes: Sizes) -> Sweep {
         let sparse = sizes.sparse(&dense);
         for percent in [0.0, 50.0, 79.0, 100.0] {
             let cached = |strategy| Way::Gpu(OnGpu::new(strategy).cached(percent / 100.0));
-            runs.push(run(format!("triton, {millions} M"), percent, dense.clone(), cached(GpuStrategy::Triton)));
-            let table = cached(GpuStrategy::NoPartition);
+            runs.push(run(format!("triton, {millions} M"), percent, dense.clone(), cached(Strategy::Triton)));
+            let table = cached(Strategy::GpuNoPartition);
             runs.push(run(format!("gpu_no_partition, {millions} M"), percent, dense.clone(), table));
         }
         for percent in [0.0, 96.0, 100.0] {
-            let table = Way::Gpu(OnGpu::new(GpuStrategy::NoPartition).cached(percent / 100.0));
+            let table = Way::Gpu(OnGpu::new(Strategy::GpuNoPartition).cached(percent / 100.0));
             let line = format!("gpu_no_partition, linear probing, {millions} M");
             runs.push(run(line, percent, sparse.clone(), table));
         }

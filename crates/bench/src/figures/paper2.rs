@@ -1,8 +1,8 @@
 //! Figures of paper 2, section 7: Lutz et al., *Pump Up the Volume*. Rates are stated in its text, for a V100 with an IBM
 //! POWER9 (NVLink 2.0) and an Intel Xeon (PCIe 3.0).
 
+use overspill::Strategy;
 use overspill_experiments::Axis;
-use overspill_join::device::GpuStrategy;
 use overspill_join::hash_table::TableChoice;
 
 use super::sweep::{Claim, Detail, OnGpu, Ratio, Run, Sweep, Way};
@@ -11,7 +11,7 @@ use crate::datagen::{TablePair, Workload};
 
 /// The GPU's join with this share of the hash table in GPU memory.
 fn table(share: f64) -> Way {
-    Way::Gpu(OnGpu::new(GpuStrategy::NoPartition).cached(share))
+    Way::Gpu(OnGpu::new(Strategy::GpuNoPartition).cached(share))
 }
 
 fn run(line: &str, x: f64, pair: &TablePair, way: Way) -> Run {
@@ -198,8 +198,8 @@ pub(super) fn cooperative(sizes: Sizes) -> Sweep {
         let pair = sizes.workload(workload);
         for (line, way) in [
             ("no_partition", Way::NoPartition),
-            ("het", Way::gpu(GpuStrategy::Het)),
-            ("gpu_het", Way::gpu(GpuStrategy::GpuHet)),
+            ("het", Way::gpu(Strategy::Het)),
+            ("gpu_het", Way::gpu(Strategy::GpuHet)),
             ("gpu_no_partition", table(1.0)),
         ] {
             runs.push(run(line, place as f64, &pair, way));

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use datafusion::common::Result;
+use overspill::Strategy;
 use overspill_experiments::{Axis, Figure, SeriesSource};
-use overspill_join::device::GpuStrategy;
 use overspill_join::hash_table::TableChoice;
 
 use super::bench::{Bench, bytes_of};
@@ -64,8 +64,8 @@ fn measure(bench: &Bench, meters: &Meters) -> Result<Outcome> {
     let gpu = meters.gpu.as_ref().map_err(Clone::clone).and_then(|_| bench.gpu(scale));
     match &gpu {
         Ok(_) => {
-            add("triton", Way::gpu(GpuStrategy::Triton));
-            add("gpu_no_partition", Way::gpu(GpuStrategy::NoPartition));
+            add("triton", Way::gpu(Strategy::Triton));
+            add("gpu_no_partition", Way::gpu(Strategy::GpuNoPartition));
         }
         Err(reason) => notes.push(format!("triton, gpu_no_partition: refused, {reason}")),
     }
@@ -216,7 +216,7 @@ mod tests {
     use std::num::NonZeroUsize;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use overspill_experiments::DeviceChoice;
+    use overspill::DeviceKind;
 
     use super::*;
     use crate::figures::MeasureArgs;
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn what_has_a_counter_is_measured_and_the_rest_refused_by_name() {
         let args = MeasureArgs {
-            device: DeviceChoice::None,
+            device: DeviceKind::Cpu,
             quick: true,
             scale: None,
             gpu_memory_limit: None,

@@ -10,8 +10,9 @@ use datafusion::datasource::MemTable;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use overspill::DeviceKind;
 use overspill::{OverspillConfig, OverspillSessionExt};
-use overspill_experiments::{Axis, DeviceChoice, Figure, SeriesSource};
+use overspill_experiments::{Axis, Figure, SeriesSource};
 use tokio::runtime::Builder;
 
 use super::bench::Bench;
@@ -55,8 +56,7 @@ pub(super) fn run(bench: &Bench) -> Result<Outcome> {
     };
     let gpu_memory_limit = bench.gpu(scale).map_or(0, |gpu| gpu.device().memory_limit());
     let device = match (bench.device(), bench.gpu(scale)) {
-        (DeviceChoice::Gpu, Ok(_)) => Some(overspill::DeviceChoice::Gpu),
-        (DeviceChoice::Emulated, Ok(_)) => Some(overspill::DeviceChoice::Emulated),
+        (device @ (DeviceKind::Gpu | DeviceKind::Emulated), Ok(_)) => Some(device),
         (_, reason) => {
             figure.notes.extend(reason.err().map(|reason| format!("GPU: refused, {reason}")));
             None
@@ -76,7 +76,7 @@ pub(super) fn run(bench: &Bench) -> Result<Outcome> {
         };
         let table = Arc::new(MemTable::try_new(schema, table)?);
         let time = |device| runtime.block_on(time(bench, device, gpu_memory_limit, &table, expected));
-        let (_, seconds) = time(overspill::DeviceChoice::Cpu)?;
+        let (_, seconds) = time(DeviceKind::Cpu)?;
         on_cpu.push((factor, rows as f64 / seconds / 1e6));
         if let Some(device) = device {
             let (rows_on_gpu, seconds) = time(device)?;
@@ -105,7 +105,7 @@ pub(super) fn run(bench: &Bench) -> Result<Outcome> {
 /// Runs the query on a device. Returns the number of rows that a GPU processed, and the median time in seconds.
 async fn time(
     bench: &Bench,
-    device: overspill::DeviceChoice,
+    device: DeviceKind,
     gpu_memory_limit: u64,
     table: &Arc<MemTable>,
     expected: Option<i128>,
@@ -114,7 +114,7 @@ async fn time(
     let state = SessionStateBuilder::new_with_default_features()
         .with_config(config)
         .with_overspill(OverspillConfig {
-            device,
+            device: device.into(),
             gpu_memory_limit: usize::try_from(gpu_memory_limit).unwrap_or(usize::MAX),
             ..OverspillConfig::default()
         })
@@ -124,7 +124,7 @@ async fn time(
     let sql = tpch::query_text(QUERY)?;
     let mut seconds = vec![];
     let mut rows_on_gpu = 0;
-    let runs = bench.runs_of(device != overspill::DeviceChoice::Cpu);
+    let runs = bench.runs_of(device != DeviceKind::Cpu);
     for run in 0..runs {
         let plan = session.sql(&sql).await?.create_physical_plan().await?;
         let begin = Instant::now();

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use overspill::{PrefixSumProcessor, Strategy};
 use overspill_experiments::{Axis, Figure, SeriesSource};
-use overspill_join::device::{DeviceRequest, DeviceTuning, Gpu, GpuStrategy, PrefixSumProcessor};
+use overspill_join::device::{DeviceRequest, DeviceTuning, Gpu};
 use overspill_join::hash_table::TableChoice;
 use overspill_join::radix::ProbeRegions;
 use overspill_kernels::Algorithm;
@@ -31,7 +32,7 @@ pub(super) enum Way {
 /// The parameters of a GPU join.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct OnGpu {
-    pub(super) strategy: GpuStrategy,
+    pub(super) strategy: Strategy,
     /// The share of partitions and hash tables in GPU memory.
     pub(super) cached_share: f64,
     pub(super) first_pass: Option<Algorithm>,
@@ -45,16 +46,16 @@ pub(super) struct OnGpu {
 
 impl Way {
     /// A GPU strategy with SQL's parameters.
-    pub(super) fn gpu(strategy: GpuStrategy) -> Self {
+    pub(super) fn gpu(strategy: Strategy) -> Self {
         Self::Gpu(OnGpu::new(strategy))
     }
 }
 
 impl OnGpu {
-    pub(super) fn new(strategy: GpuStrategy) -> Self {
+    pub(super) fn new(strategy: Strategy) -> Self {
         // Caching all partitions does not pay off (paper 1, section 6.2.7).
         let cached_share = match strategy {
-            GpuStrategy::NoPartition | GpuStrategy::Het | GpuStrategy::GpuHet => 1.0,
+            Strategy::GpuNoPartition | Strategy::Het | Strategy::GpuHet => 1.0,
             _ => overspill::OverspillConfig::default().gpu_cached_share,
         };
         Self { strategy, cached_share, first_pass: None, prefix_sum: None, multiprocessors: 1.0, wants_pairs: false }
@@ -78,7 +79,7 @@ impl OnGpu {
         } else {
             Arc::clone(gpu)
         };
-        let table_share = if self.strategy == GpuStrategy::NoPartition { self.cached_share } else { 1.0 };
+        let table_share = if self.strategy == Strategy::GpuNoPartition { self.cached_share } else { 1.0 };
         let tuning = DeviceTuning { first_pass: self.first_pass, table_share };
         let processor = self.prefix_sum.unwrap_or_else(|| prefix_sum(bench.device(), bench.threads, &gpu));
         let request = request(&gpu, self.strategy, processor, counts);

@@ -13,10 +13,11 @@ use datafusion::physical_plan::stream::{EmptyRecordBatchStream, RecordBatchStrea
 use futures::StreamExt;
 use overspill_join::memory::HeldMemory;
 use overspill_join::selection::{CpuSelection, DeviceSelection, Selection};
+use overspill_machine::DeviceKind;
 
 use super::exec::Planned;
 use super::metrics::{DeviceMetrics, FilterAggregateMetrics};
-use crate::config::{DeviceChoice, OverspillConfig};
+use crate::config::OverspillConfig;
 use crate::device;
 use crate::fused_aggregate::Accumulators;
 
@@ -63,9 +64,9 @@ impl FilterAggregateStream {
     ) -> Result<Self> {
         let evaluation = config.selection.evaluation();
         let mut device_metrics = None;
-        let device = match config.device {
-            DeviceChoice::Auto | DeviceChoice::Cpu => None,
-            DeviceChoice::Gpu | DeviceChoice::Emulated => {
+        let device = match config.device.0 {
+            None | Some(DeviceKind::Cpu) => None,
+            Some(DeviceKind::Gpu | DeviceKind::Emulated) => {
                 let gpu = device::open(config)?;
                 let metrics = DeviceMetrics::new(metrics, partition);
                 let transfer = config.transfer_method.0;

@@ -21,15 +21,15 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties, InputDistributionRequirements,
     PlanProperties,
 };
+use overspill_advisor::Strategy;
 use overspill_join::JoinType;
-use overspill_join::device::{DeviceObserver, DeviceRequest, DeviceTuning, GpuStrategy, PairAggregation};
+use overspill_join::device::{DeviceObserver, DeviceRequest, DeviceTuning, PairAggregation};
 use overspill_join::hybrid::SubqueryFacts;
 use overspill_join::keys::KeyCodec;
 use overspill_join::selection::Aggregate;
 use overspill_join::spec::{ColumnSource, JoinSpec, KeyExpressions, ResidualFilter};
 use overspill_join::spill::SpillTuning;
 
-use super::choice::table_choice;
 use super::disk::DiskStore;
 use super::dynamic_filter::{BoundsFilter, KeyBounds, is_read};
 use super::equivalences;
@@ -43,7 +43,7 @@ use super::starting::StartingExecution;
 use super::stream::{HybridJoinStream, Inputs, shares_probe_inputs};
 use super::timeline::JoinTimeline;
 use crate::advisor::{GpuAdvisor, prefix_sum, probe_regions};
-use crate::config::{OverspillConfig, Strategy};
+use crate::config::{Choice, OverspillConfig};
 use crate::device;
 use crate::fused_aggregate::displayed;
 
@@ -199,9 +199,9 @@ impl HybridJoinExec {
             probe_schema: right,
             output_schema: self.schema(),
             output_columns: self.output_columns(),
-            table_choice: table_choice(config.hash_table),
+            table_choice: config.hash_table.0.unwrap_or_default(),
             build_threads,
-            probe_regions: probe_regions(config.strategy, self.probe_partitions()),
+            probe_regions: probe_regions(config.strategy.0, self.probe_partitions()),
             device: self.device_request(config, aggregates)?,
             batch_size,
         })
@@ -228,7 +228,7 @@ impl HybridJoinExec {
             let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok()?;
             statistics.num_rows.get_value().map(|rows| *rows as u64)
         };
-        let rows = if config.strategy == Strategy::Auto { [rows(self.left()), rows(self.right())] } else { [None; 2] };
+        let rows = if config.strategy == Choice::AUTO { [rows(self.left()), rows(self.right())] } else { [None; 2] };
         let (parts, threads) = self.parts_and_threads();
         let rows = rows.map(|rows| rows.map(|rows| rows / parts as u64));
         GpuAdvisor::new(config, rows, threads, wants_pairs)
@@ -256,14 +256,14 @@ impl HybridJoinExec {
             Ok(gpu) => gpu,
             // The user did not ask for a GPU by name.
             Err(error) if advisor.may_choose_cpu() => {
-                observer.refused(GpuStrategy::NoPartition, &error.to_string());
+                observer.refused(Strategy::GpuNoPartition, &error.to_string());
                 return Ok(None);
             }
             Err(error) => return Err(error),
         };
         advisor.expect_gpus(gpu.joining());
         // Without measurements, partitioning is assumed to be faster than random reads of a table across the link.
-        let tables_may_span = config.strategy == Strategy::GpuNoPartition || advisor.is_measured();
+        let tables_may_span = config.strategy.0 == Some(Strategy::GpuNoPartition) || advisor.is_measured();
         let transfer = config.transfer_method.0;
         let advisor = Arc::new(advisor);
         let prefix_sum = prefix_sum(config, self.parts_and_threads().1, &gpu);

@@ -1,12 +1,14 @@
 //! What EXPLAIN ANALYZE shows of a join.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory, SpillMetrics, Time,
 };
-use overspill_join::device::{DeviceCount, DeviceObserver, GpuStrategy};
+use overspill_advisor::Strategy;
+use overspill_join::device::{DeviceCount, DeviceObserver};
 use parking_lot::Mutex;
 
 /// The maximum number of different reasons; any further ones are counted without their reason.
@@ -15,11 +17,7 @@ const MOST_REASONS: usize = 8;
 /// The metrics of joins that a GPU takes part in.
 pub(super) struct DeviceMetrics {
     metrics: ExecutionPlanMetricsSet,
-    no_partition_joins: Count,
-    triton_joins: Count,
-    cpu_partitioned_joins: Count,
-    het_joins: Count,
-    gpu_het_joins: Count,
+    joins: HashMap<Strategy, Count>,
     build_rows: Count,
     probe_rows: Count,
     gpus: Count,
@@ -33,27 +31,27 @@ pub(super) struct DeviceMetrics {
     /// The GPUs that have looked up probe rows.
     probing: Mutex<HashSet<usize>>,
     /// Counters by metric name, strategy and reason.
-    reasons: Mutex<HashMap<(&'static str, GpuStrategy, String), Count>>,
+    reasons: Mutex<HashMap<(&'static str, Strategy, String), Count>>,
 }
 
 impl DeviceMetrics {
     pub fn new(metrics: &ExecutionPlanMetricsSet) -> Self {
-        let counter = |name: &'static str| MetricBuilder::new(metrics).global_counter(name);
+        let counter = |name: Cow<'static, str>| MetricBuilder::new(metrics).global_counter(name);
         let bytes =
             |name: &'static str| MetricBuilder::new(metrics).with_category(MetricCategory::Bytes).global_counter(name);
         Self {
-            no_partition_joins: counter("gpu_no_partition_joins"),
-            triton_joins: counter("triton_joins"),
-            cpu_partitioned_joins: counter("cpu_partitioned_joins"),
-            het_joins: counter("het_joins"),
-            gpu_het_joins: counter("gpu_het_joins"),
-            build_rows: counter("gpu_build_rows"),
-            probe_rows: counter("gpu_probe_rows"),
-            gpus: counter("gpus"),
-            returned_rows: counter("gpu_returned_rows"),
-            aggregated_rows: counter("gpu_aggregated_rows"),
-            shared_rows: counter("gpu_shared_rows"),
-            cpu_prefix_sums: counter("cpu_prefix_sums"),
+            joins: Strategy::ALL
+                .into_iter()
+                .filter(|strategy| strategy.uses_gpu())
+                .map(|strategy| (strategy, counter(format!("{}_joins", strategy.name()).into())))
+                .collect(),
+            build_rows: counter("gpu_build_rows".into()),
+            probe_rows: counter("gpu_probe_rows".into()),
+            gpus: counter("gpus".into()),
+            returned_rows: counter("gpu_returned_rows".into()),
+            aggregated_rows: counter("gpu_aggregated_rows".into()),
+            shared_rows: counter("gpu_shared_rows".into()),
+            cpu_prefix_sums: counter("cpu_prefix_sums".into()),
             link_bytes: bytes("gpu_link_bytes"),
             state_bytes: bytes("gpu_state_bytes"),
             spilled_bytes: bytes("gpu_spilled_bytes"),
@@ -63,9 +61,10 @@ impl DeviceMetrics {
         }
     }
 
-    fn count(&self, name: &'static str, strategy: GpuStrategy, reason: &str) {
+    fn count(&self, name: &'static str, strategy: Strategy, reason: &str) {
         let mut reasons = self.reasons.lock();
-        let reason = if reasons.len() < MOST_REASONS { reason } else { "others" };
+        let is_known = reasons.contains_key(&(name, strategy, reason.to_owned()));
+        let reason = if is_known || reasons.len() < MOST_REASONS { reason } else { "others" };
         let count = reasons.entry((name, strategy, reason.to_owned())).or_insert_with(|| {
             MetricBuilder::new(&self.metrics)
                 .with_new_label("strategy", strategy.name().to_owned())
@@ -79,11 +78,10 @@ impl DeviceMetrics {
 impl DeviceObserver for DeviceMetrics {
     fn add(&self, what: DeviceCount, number: u64) {
         let count = match what {
-            DeviceCount::NoPartitionJoins => &self.no_partition_joins,
-            DeviceCount::TritonJoins => &self.triton_joins,
-            DeviceCount::CpuPartitionedJoins => &self.cpu_partitioned_joins,
-            DeviceCount::HetJoins => &self.het_joins,
-            DeviceCount::GpuHetJoins => &self.gpu_het_joins,
+            DeviceCount::Joins(strategy) => match self.joins.get(&strategy) {
+                Some(joins) => joins,
+                None => return,
+            },
             DeviceCount::BuildRows => &self.build_rows,
             DeviceCount::AggregatedRows => &self.aggregated_rows,
             DeviceCount::ReturnedRows => &self.returned_rows,
@@ -103,15 +101,15 @@ impl DeviceObserver for DeviceMetrics {
         }
     }
 
-    fn refused(&self, strategy: GpuStrategy, reason: &str) {
+    fn refused(&self, strategy: Strategy, reason: &str) {
         self.count("gpu_refusals", strategy, reason);
     }
 
-    fn noted(&self, strategy: GpuStrategy, reason: &str) {
+    fn noted(&self, strategy: Strategy, reason: &str) {
         self.count("gpu_notes", strategy, reason);
     }
 
-    fn failed(&self, strategy: GpuStrategy, reason: &str) {
+    fn failed(&self, strategy: Strategy, reason: &str) {
         self.count("gpu_failures", strategy, reason);
     }
 }

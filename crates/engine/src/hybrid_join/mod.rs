@@ -3,7 +3,6 @@
 //! [`HybridJoinExec`] is the plan node. Its streams drive the algorithm of [`overspill_join::hybrid`]: they read the inputs,
 //! pass them to the algorithm, return its output, and afterwards read back what was spilled.
 
-mod choice;
 mod deferred;
 pub(crate) mod disk;
 mod dynamic_filter;

@@ -9,7 +9,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
-use crate::config::{OverspillConfig, SelectionChoice};
+use crate::config::{OverspillConfig, Selection};
 use crate::filter_aggregate::FilterAggregateExec;
 
 /// Replaces every aggregate over a filter that [`FilterAggregateExec::try_new`] supports, unless `overspill.selection` is
@@ -30,7 +30,7 @@ impl FilterAggregateFusion {
 impl PhysicalOptimizerRule for FilterAggregateFusion {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let overspill = config.extensions.get::<OverspillConfig>();
-        if !overspill.is_some_and(|config| config.enabled && config.selection != SelectionChoice::Off) {
+        if !overspill.is_some_and(|config| config.enabled && config.selection.0 != Some(Selection::Off)) {
             return Ok(plan);
         }
         plan.transform_up(|node| match node.downcast_ref::<AggregateExec>().and_then(FilterAggregateExec::try_new) {

@@ -16,7 +16,9 @@ use datafusion::physical_plan::tree_node::PlanContext;
 use datafusion::physical_plan::{Distribution, ExecutionPlan};
 use overspill_join::hash_table::JoinTable;
 
-use crate::config::{OverspillConfig, Strategy};
+use overspill_advisor::Strategy;
+
+use crate::config::OverspillConfig;
 use crate::hybrid_join::{HybridJoinExec, key_codec};
 
 /// The memory limit divided by this number is the largest estimated size of a shared build side: estimates are often too low,
@@ -50,17 +52,10 @@ impl SharedBuild {
         if *join.partition_mode() != PartitionMode::Partitioned || !HybridJoinExec::supports(join) {
             return Ok(false);
         }
-        match config.strategy {
+        match config.strategy.0 {
             // A GPU joins all rows of a side at once.
-            Strategy::NoPartition
-            | Strategy::Radix
-            | Strategy::GpuNoPartition
-            | Strategy::Triton
-            | Strategy::CpuPartitioned
-            | Strategy::Het
-            | Strategy::GpuHet => Ok(true),
-            Strategy::Hybrid => Ok(false),
-            Strategy::Auto => {
+            Some(strategy) => Ok(strategy != Strategy::Hybrid),
+            None => {
                 let keys = join.on().iter().flat_map(|(build, probe)| names([build, probe]));
                 let is_wanted = { keys }.any(|key| wanted.contains(&key));
                 Ok(!is_wanted && self.fits(join, config)?)

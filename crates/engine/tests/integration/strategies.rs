@@ -8,11 +8,11 @@ use datafusion::datasource::MemTable;
 use datafusion::physical_plan::displayable;
 use datafusion::prelude::SessionContext;
 use overspill::advisor::probe_regions;
-use overspill::{HashTable, Strategy};
+use overspill::{Choice, Strategy, TableChoice};
 
 use crate::harness::session::{Engine, Memory, Session, Settings};
 
-fn session(engine: Engine, strategy: Strategy, hash_table: HashTable, memory: Memory) -> Session {
+fn session(engine: Engine, strategy: Choice<Strategy>, hash_table: Choice<TableChoice>, memory: Memory) -> Session {
     // Whatever is collected is collected by Overspill's own rule.
     let settings = Settings {
         strategy,
@@ -54,19 +54,19 @@ const GROUPED: &str = "SELECT a_k, sum(a_v + b_v) FROM a JOIN b ON a_k = b_k GRO
 async fn build_sides_that_fit_are_shared_and_nothing_is_partitioned() {
     let keys: Vec<i64> = (0..50_000).collect();
     for (strategy, memory, sql, shared) in [
-        (Strategy::Auto, Memory::Ample, JOIN, true),
-        (Strategy::Hybrid, Memory::Ample, JOIN, false),
+        (Choice::AUTO, Memory::Ample, JOIN, true),
+        (Choice(Some(Strategy::Hybrid)), Memory::Ample, JOIN, false),
         // An aggregate above can use the partitions of the join.
-        (Strategy::Auto, Memory::Ample, GROUPED, false),
-        (Strategy::NoPartition, Memory::Ample, GROUPED, true),
+        (Choice::AUTO, Memory::Ample, GROUPED, false),
+        (Choice(Some(Strategy::NoPartition)), Memory::Ample, GROUPED, true),
         // 50 000 rows of 16 bytes, and their table.
-        (Strategy::Auto, Memory::Greedy(50 << 20), JOIN, true),
-        (Strategy::Auto, Memory::Greedy(5 << 20), JOIN, false),
-        (Strategy::Auto, Memory::Fair(5 << 20), JOIN, false),
-        (Strategy::Auto, Memory::JoinLimit(5 << 20), JOIN, false),
-        (Strategy::NoPartition, Memory::Greedy(5 << 20), JOIN, true),
+        (Choice::AUTO, Memory::Greedy(50 << 20), JOIN, true),
+        (Choice::AUTO, Memory::Greedy(5 << 20), JOIN, false),
+        (Choice::AUTO, Memory::Fair(5 << 20), JOIN, false),
+        (Choice::AUTO, Memory::JoinLimit(5 << 20), JOIN, false),
+        (Choice(Some(Strategy::NoPartition)), Memory::Greedy(5 << 20), JOIN, true),
     ] {
-        let session = session(Engine::Overspill, strategy, HashTable::Auto, memory);
+        let session = session(Engine::Overspill, strategy, Choice::AUTO, memory);
         register(&session.ctx, [&keys, &keys], false);
         let plan = plan(&session, sql).await;
         let case = format!("{strategy} in {memory:?}:\n{plan}");
@@ -78,7 +78,7 @@ async fn build_sides_that_fit_are_shared_and_nothing_is_partitioned() {
 
 #[tokio::test]
 async fn a_strategy_that_is_none_is_refused_by_name() {
-    let session = session(Engine::Overspill, Strategy::Auto, HashTable::Auto, Memory::Ample);
+    let session = session(Engine::Overspill, Choice::AUTO, Choice::AUTO, Memory::Ample);
     let error = session.ctx.sql("SET overspill.strategy = fastest").await.unwrap_err().to_string();
     assert!(error.contains("overspill.strategy = 'fastest' is none of: auto, no_partition, radix, hybrid"), "{error}");
     let keys: Vec<i64> = (0..1000).collect();
@@ -123,11 +123,11 @@ async fn large_tables_of_every_kind_give_the_same_answers_each_way() {
             build.iter().step_by(11).flat_map(|key| [*key, key.wrapping_add(BUILD)]).chain([-1, i64::MAX]).collect();
         let mut expected = vec![];
         for (engine, strategy, hash_table) in [
-            (Engine::Stock, Strategy::Auto, HashTable::Auto),
-            (Engine::Overspill, Strategy::NoPartition, HashTable::Auto),
-            (Engine::Overspill, Strategy::NoPartition, HashTable::LinearProbing),
-            (Engine::Overspill, Strategy::Radix, HashTable::Auto),
-            (Engine::Overspill, Strategy::Hybrid, HashTable::Unchained),
+            (Engine::Stock, Choice::AUTO, Choice::AUTO),
+            (Engine::Overspill, Choice(Some(Strategy::NoPartition)), Choice::AUTO),
+            (Engine::Overspill, Choice(Some(Strategy::NoPartition)), Choice(Some(TableChoice::LinearProbing))),
+            (Engine::Overspill, Choice(Some(Strategy::Radix)), Choice::AUTO),
+            (Engine::Overspill, Choice(Some(Strategy::Hybrid)), Choice(Some(TableChoice::Unchained))),
         ] {
             let session = session(engine, strategy, hash_table, Memory::Ample);
             register(&session.ctx, [&build, &probe], narrow);
@@ -165,15 +165,17 @@ async fn tables_beyond_memory_give_the_same_answers_each_way() {
         ("each of a range once", (0..BUILD).map(|row| row * 7_919 % BUILD).collect()),
     ] {
         let probe: Vec<i64> = build.iter().flat_map(|key| [*key, key.wrapping_add(1), *key]).collect();
-        let stock = session(Engine::Stock, Strategy::Auto, HashTable::Auto, Memory::Ample);
+        let stock = session(Engine::Stock, Choice::AUTO, Choice::AUTO, Memory::Ample);
         register(&stock.ctx, [&build, &probe], false);
         let mut expected = vec![];
         for sql in [SUMS[0], SUMS[2]] {
             expected.push((sql, stock.ctx.sql(sql).await.unwrap().collect().await.unwrap()));
         }
-        for strategy in [Strategy::NoPartition, Strategy::Radix, Strategy::Hybrid] {
+        for strategy in
+            [Choice(Some(Strategy::NoPartition)), Choice(Some(Strategy::Radix)), Choice(Some(Strategy::Hybrid))]
+        {
             for (limit, must_spill) in [(8 << 20, true), (40 << 20, false)] {
-                let session = session(Engine::Overspill, strategy, HashTable::Auto, Memory::Greedy(limit));
+                let session = session(Engine::Overspill, strategy, Choice::AUTO, Memory::Greedy(limit));
                 register(&session.ctx, [&build, &probe], false);
                 let case = format!("{kind}, {strategy}, {limit} bytes");
                 for (sql, expected) in &expected {
@@ -184,7 +186,7 @@ async fn tables_beyond_memory_give_the_same_answers_each_way() {
                 assert_eq!(spilled > 0, must_spill, "{case}: {spilled} partitions");
                 // Tables of dense keys may fit the cache of a core, and keys of two rows are not partitioned for.
                 if kind == "far apart" {
-                    let expected = if strategy == Strategy::Radix && !must_spill { 2 } else { 0 };
+                    let expected = if strategy == Choice(Some(Strategy::Radix)) && !must_spill { 2 } else { 0 };
                     assert_eq!(count(&session, SUMS[0], "radix_streams").await, expected, "{case}");
                 }
             }
@@ -198,19 +200,19 @@ async fn probe_rows_are_partitioned_where_that_is_asked_for_and_can_be() {
     let large: Vec<i64> = (0..1 << 20).map(sparse).collect();
     let twice: Vec<i64> = (0..1 << 20).map(|row| sparse(row / 2)).collect();
     // If this machine was measured, and the table is large enough for what came of that.
-    let advised = probe_regions(Strategy::Auto, 2).map_or(0, |regions| if regions.beyond < 27 << 20 { 2 } else { 0 });
+    let advised = probe_regions(None, 2).map_or(0, |regions| if regions.beyond < 27 << 20 { 2 } else { 0 });
     for (strategy, build, sql, expected) in [
-        (Strategy::Radix, &large[..], JOIN, 2),
-        (Strategy::NoPartition, &large, JOIN, 0),
-        (Strategy::Auto, &large, JOIN, advised),
+        (Choice(Some(Strategy::Radix)), &large[..], JOIN, 2),
+        (Choice(Some(Strategy::NoPartition)), &large, JOIN, 0),
+        (Choice::AUTO, &large, JOIN, advised),
         // The table fits the cache of a core.
-        (Strategy::Radix, &large[..1000], JOIN, 0),
-        (Strategy::Radix, &twice, JOIN, 0),
+        (Choice(Some(Strategy::Radix)), &large[..1000], JOIN, 0),
+        (Choice(Some(Strategy::Radix)), &twice, JOIN, 0),
         // Columns of the probe side of 16 bytes.
-        (Strategy::Radix, &large, "SELECT sum(a_v + b_v), max(b_k) FROM a JOIN b ON a_k = b_k", 0),
-        (Strategy::Radix, &large, "SELECT sum(a_v), sum(b_v) FROM a LEFT JOIN b ON a_k = b_k", 0),
+        (Choice(Some(Strategy::Radix)), &large, "SELECT sum(a_v + b_v), max(b_k) FROM a JOIN b ON a_k = b_k", 0),
+        (Choice(Some(Strategy::Radix)), &large, "SELECT sum(a_v), sum(b_v) FROM a LEFT JOIN b ON a_k = b_k", 0),
     ] {
-        let session = session(Engine::Overspill, strategy, HashTable::Auto, Memory::Ample);
+        let session = session(Engine::Overspill, strategy, Choice::AUTO, Memory::Ample);
         register(&session.ctx, [build, &large], false);
         let case = format!("{strategy}, {} build rows: {sql}", build.len());
         assert_eq!(count(&session, sql, "radix_streams").await, expected, "{case}");

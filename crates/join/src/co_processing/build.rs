@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use overspill_advisor::Strategy;
 use overspill_kernels::{BuildKernel, HashTable, Place, SharedBuild, SharedLists, SharedSlots};
 use overspill_machine::Result;
 
-use crate::device::{BuildColumns, DeviceCount, DeviceRequest, GpuStrategy, HostColumns};
+use crate::device::{BuildColumns, DeviceCount, DeviceRequest, HostColumns};
 use crate::parallel::in_parallel;
 
 /// Rows that a CPU thread takes at a time, and rows that the GPU takes at a time.
@@ -28,7 +29,7 @@ pub(crate) fn build_together(
     threads: usize,
 ) -> Result<u64> {
     let note = |reason: &str| {
-        request.observer.noted(GpuStrategy::Het, &format!("the CPU builds alone: {reason}"));
+        request.observer.noted(Strategy::Het, &format!("the CPU builds alone: {reason}"));
     };
     match table.build_shared(threads)? {
         SharedBuild::Slots(slots, kernel) => {

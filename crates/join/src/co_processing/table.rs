@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use overspill_advisor::Strategy;
 use overspill_kernels::HostSlots;
 use overspill_machine::{Error, Result};
 
 use super::Dispatcher;
-use crate::device::{BuildColumns, DeviceCount, DeviceRequest, GpuStrategy};
+use crate::device::{BuildColumns, DeviceCount, DeviceRequest};
 use crate::gpu_no_partition::{GpuTable, Home};
 use crate::memory::{Grant, PageVec};
 
@@ -64,7 +65,7 @@ impl SharedTable {
         }
     }
 
-    pub(crate) fn strategy(&self) -> GpuStrategy {
-        if self.copy.is_some() { GpuStrategy::GpuHet } else { GpuStrategy::Het }
+    pub(crate) fn strategy(&self) -> Strategy {
+        if self.copy.is_some() { Strategy::GpuHet } else { Strategy::Het }
     }
 }

@@ -28,9 +28,7 @@ pub(crate) use host_pool::{HostPool, PooledBuffer};
 pub(crate) use pairs::{PAIR_BYTES, PairBlock, PairBuffers};
 pub(crate) use peers::Seat;
 pub(crate) use request::is_refusal;
-pub use request::{
-    DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, GpuStrategy, PrefixSumProcessor, StrategyAdvisor,
-};
+pub use request::{DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, StrategyAdvisor};
 pub(crate) use table::{DeviceChunk, DeviceTable, Unit};
 
 pub use crate::gpu_radix::{FIRST_PASS, SECOND_PASS};

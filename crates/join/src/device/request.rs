@@ -3,68 +3,18 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use overspill_advisor::{PrefixSumProcessor, Strategy};
 use overspill_kernels::Algorithm;
 use overspill_machine::transfer::TransferMethod;
 
 use super::gpu::Gpu;
 use crate::selection::Aggregate;
 
-/// How a GPU joins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum GpuStrategy {
-    /// One hash table in GPU memory, as far as it fits. Probe rows are streamed past it (paper 2, section 5).
-    NoPartition,
-    /// The GPU radix-partitions both sides until a pair of partitions fits the scratchpad. Partitions that do not fit GPU
-    /// memory are in CPU memory (paper 1, section 5).
-    Triton,
-    /// The CPU partitions both sides so that partitions fit GPU memory; the GPU does the rest (paper 1, section 3.1).
-    CpuPartitioned,
-    /// One hash table in CPU memory that both CPU and GPU probe (paper 2, section 6.2).
-    Het,
-    /// Like `Het`, but with the table in GPU memory and a copy of it in CPU memory.
-    GpuHet,
-}
-
-impl GpuStrategy {
-    /// The name used by settings and metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NoPartition => "gpu_no_partition",
-            Self::Triton => "triton",
-            Self::CpuPartitioned => "cpu_partitioned",
-            Self::Het => "het",
-            Self::GpuHet => "gpu_het",
-        }
-    }
-
-    /// Whether probe rows look up a hash table as they arrive.
-    pub(crate) fn streams_probe_rows(self) -> bool {
-        matches!(self, Self::NoPartition | Self::Het | Self::GpuHet)
-    }
-}
-
-/// The processor that counts the keys of each partition before the first pass of `triton` (paper 1, section 6.2.8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PrefixSumProcessor {
-    /// The CPU, which reads keys in its own memory while the GPU runs other work.
-    Cpu,
-    /// The GPU, which requires sending the keys across the link once more.
-    Gpu,
-}
-
 /// Counters of joins on a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceCount {
-    /// Build sides that a GPU joined without partitioning.
-    NoPartitionJoins,
-    /// Build sides that a GPU partitioned.
-    TritonJoins,
-    /// Build sides that the CPU partitioned for a GPU.
-    CpuPartitionedJoins,
-    /// Build sides in a hash table in CPU memory that both processors read.
-    HetJoins,
-    /// Build sides in a hash table in GPU memory, with a copy for the CPU.
-    GpuHetJoins,
+    /// Build sides that a GPU joined by a strategy.
+    Joins(Strategy),
     /// Build rows in tables and partitions that kernels read.
     BuildRows,
     /// Probe rows whose pairs were aggregated by kernels and are not output rows.
@@ -90,18 +40,18 @@ pub trait DeviceObserver: Debug + Send + Sync {
     /// Called after kernels of the GPU with ordinal `gpu` have probed `rows` more rows.
     fn probed(&self, gpu: usize, rows: u64);
     /// Called if a strategy was not possible, with the reason; another strategy is used.
-    fn refused(&self, strategy: GpuStrategy, reason: &str);
+    fn refused(&self, strategy: Strategy, reason: &str);
     /// Called if a strategy is used but part of it was not possible, with the reason.
-    fn noted(&self, strategy: GpuStrategy, reason: &str);
+    fn noted(&self, strategy: Strategy, reason: &str);
     /// Called if the GPU failed, with the reason; the CPU continues.
-    fn failed(&self, strategy: GpuStrategy, reason: &str);
+    fn failed(&self, strategy: Strategy, reason: &str);
 }
 
 /// Chooses how a GPU joins, once the build side is known.
 pub trait StrategyAdvisor: Debug + Send + Sync {
     /// Returns the strategies to try, in order, for a build side of `build_rows` rows; none if the CPU should join. `is_dense`
     /// means that a table with one slot per possible key needs at most a few slots per row.
-    fn strategies(&self, build_rows: u64, is_dense: bool) -> Vec<GpuStrategy>;
+    fn strategies(&self, build_rows: u64, is_dense: bool) -> Vec<Strategy>;
 }
 
 /// A join's request to a GPU.
@@ -152,7 +102,7 @@ impl DeviceRequest {
     }
 
     /// Reports an error to the observer: as a refusal if it is due to lack of memory or of a device feature, else as a failure.
-    pub(crate) fn report(&self, strategy: GpuStrategy, error: &overspill_machine::Error) {
+    pub(crate) fn report(&self, strategy: Strategy, error: &overspill_machine::Error) {
         self.gpu.note(error);
         let reason = error.to_string();
         if is_refusal(error) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use arrow::buffer::BooleanBuffer;
+use overspill_advisor::Strategy;
 use overspill_machine::{Error, Result};
 use tracing::debug_span;
 
@@ -10,7 +11,7 @@ use super::aggregates::AggregatedPairs;
 use super::columns::{BuildColumns, ProbeKeys, words};
 use super::pairs::PairBlock;
 use super::peers::Seat;
-use super::request::{DeviceCount, DeviceRequest, GpuStrategy};
+use super::request::{DeviceCount, DeviceRequest};
 use crate::co_processing::SharedTable;
 use crate::cpu_partitioned::{self, HostPartitions};
 use crate::gpu_no_partition::{GpuTable, GpuTableChunk, Home};
@@ -29,7 +30,8 @@ pub(crate) enum DeviceTable {
 }
 
 impl DeviceTable {
-    /// Builds with the first strategy that is possible. `None` if no strategy is possible or requested, or if the GPU failed.
+    /// Builds with the first strategy that is possible. `None` if none is, if a strategy of the CPU comes first, or if the GPU
+    /// failed.
     pub(crate) fn build(
         request: &DeviceRequest,
         mut columns: BuildColumns,
@@ -44,35 +46,26 @@ impl DeviceTable {
             let _building =
                 debug_span!("give build side to the GPU", strategy = strategy.name(), rows = columns.rows).entered();
             let built = match strategy {
-                GpuStrategy::NoPartition => {
+                Strategy::NoPartition | Strategy::Radix | Strategy::Hybrid => return None,
+                Strategy::GpuNoPartition => {
                     GpuTable::build(request, &columns, Home::Gpu, memory).map(Self::NoPartition)
                 }
-                GpuStrategy::Triton => triton::build(request, &columns, threads).map(Self::Triton),
-                GpuStrategy::CpuPartitioned => {
+                Strategy::Triton => triton::build(request, &columns, threads).map(Self::Triton),
+                Strategy::CpuPartitioned => {
                     cpu_partitioned::build(request, &mut columns, threads).map(Self::CpuPartitioned)
                 }
-                GpuStrategy::Het => SharedTable::on_host(request, &columns, threads, memory).map(Self::Shared),
-                GpuStrategy::GpuHet => SharedTable::copied(request, &columns, memory).map(Self::Shared),
+                Strategy::Het => SharedTable::on_host(request, &columns, threads, memory).map(Self::Shared),
+                Strategy::GpuHet => SharedTable::copied(request, &columns, memory).map(Self::Shared),
             };
             match built {
                 Ok(table) => {
-                    let (joins, state, spilled) = match &table {
-                        Self::NoPartition(table) => {
-                            (DeviceCount::NoPartitionJoins, table.bytes(), table.spilled_bytes())
-                        }
-                        Self::Triton(table) => {
-                            (DeviceCount::TritonJoins, table.relation.bytes(), table.relation.spilled_bytes())
-                        }
-                        Self::CpuPartitioned(table) => {
-                            (DeviceCount::CpuPartitionedJoins, table.relation.bytes(), table.relation.spilled_bytes())
-                        }
-                        Self::Shared(shared) => {
-                            let of_gpu = shared.strategy() == GpuStrategy::GpuHet;
-                            let joins = if of_gpu { DeviceCount::GpuHetJoins } else { DeviceCount::HetJoins };
-                            (joins, shared.table.bytes(), shared.table.spilled_bytes())
-                        }
+                    let (state, spilled) = match &table {
+                        Self::NoPartition(table) => (table.bytes(), table.spilled_bytes()),
+                        Self::Triton(table) => (table.relation.bytes(), table.relation.spilled_bytes()),
+                        Self::CpuPartitioned(table) => (table.relation.bytes(), table.relation.spilled_bytes()),
+                        Self::Shared(shared) => (shared.table.bytes(), shared.table.spilled_bytes()),
                     };
-                    request.observer.add(joins, 1);
+                    request.observer.add(DeviceCount::Joins(table.strategy()), 1);
                     request.observer.add(DeviceCount::BuildRows, columns.rows);
                     request.observer.add(DeviceCount::StateBytes, state);
                     request.observer.add(DeviceCount::SpilledBytes, spilled);
@@ -109,11 +102,11 @@ impl DeviceTable {
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
-    pub(crate) fn strategy(&self) -> GpuStrategy {
+    pub(crate) fn strategy(&self) -> Strategy {
         match self {
-            Self::NoPartition(_) => GpuStrategy::NoPartition,
-            Self::Triton(_) => GpuStrategy::Triton,
-            Self::CpuPartitioned(_) => GpuStrategy::CpuPartitioned,
+            Self::NoPartition(_) => Strategy::GpuNoPartition,
+            Self::Triton(_) => Strategy::Triton,
+            Self::CpuPartitioned(_) => Strategy::CpuPartitioned,
             Self::Shared(shared) => shared.strategy(),
         }
     }

@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 
+use overspill_advisor::Strategy;
 use overspill_kernels::{HashTable, Kernels, TableKind, TableShares};
 use overspill_machine::memory::Mapping;
 use overspill_machine::{Error, Result};
 
 use super::table::{GpuTable, HASH, fill};
-use crate::device::{BuildColumns, DeviceCount, DeviceRequest, Gpu, GpuStrategy, KEY, Resident};
+use crate::device::{BuildColumns, DeviceCount, DeviceRequest, Gpu, KEY, Resident};
 use crate::memory::Grant;
 use crate::parallel::{in_parallel, ranges};
 
@@ -78,7 +79,7 @@ pub(super) fn build(
     if let Some(reason) = alone {
         let builder = first.device().ordinal();
         let reason = format!("its build by all GPUs: {reason}, so that GPU {builder} builds");
-        request.observer.noted(GpuStrategy::NoPartition, &reason);
+        request.observer.noted(Strategy::GpuNoPartition, &reason);
     }
     Ok(Some(GpuTable::over(table, gpus.to_vec(), resident, bytes, spilled)))
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use overspill_advisor::Strategy;
 use overspill_kernels::{HashFunction, HashTable, TableKind, TablePlacement};
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::Mapping;
@@ -9,7 +10,7 @@ use overspill_machine::{Error, Result};
 
 use super::interleaved;
 use crate::co_processing::build_together;
-use crate::device::{BuildColumns, BuildValues, DeviceCount, DeviceRequest, Gpu, GpuStrategy, KEY, Resident, Seat};
+use crate::device::{BuildColumns, BuildValues, DeviceCount, DeviceRequest, Gpu, KEY, Resident, Seat};
 use crate::memory::Grant;
 
 /// The hash function for arbitrary keys: floating-point numbers, packed columns, hashes.
@@ -64,7 +65,7 @@ impl GpuTable {
         };
         if let Some(error) = request.gpu.peers().refused().filter(|_| home == Home::Gpu) {
             let reason = format!("several GPUs: {error}, so that GPU {} joins alone", request.gpu.device().ordinal());
-            request.observer.noted(GpuStrategy::NoPartition, &reason);
+            request.observer.noted(Strategy::GpuNoPartition, &reason);
         }
         // Refuse now rather than when the first chunk arrives.
         for gpu in &gpus {

@@ -60,6 +60,20 @@ pub enum TableChoice {
     Unchained,
 }
 
+impl TableChoice {
+    /// All tables, in the order in which they are tried.
+    pub const ALL: [Self; 3] = [Self::Perfect, Self::LinearProbing, Self::Unchained];
+
+    /// The name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Perfect => "perfect",
+            Self::LinearProbing => "linear_probing",
+            Self::Unchained => "unchained",
+        }
+    }
+}
+
 /// The progress of searching the matches of a probe batch.
 #[derive(Debug, Default)]
 pub struct MatchCursor {

@@ -9,6 +9,7 @@
 
 mod relation;
 
+use overspill_advisor::PrefixSumProcessor;
 use overspill_kernels::JoinSide;
 use overspill_machine::Result;
 use overspill_machine::memory::Mapping;
@@ -16,9 +17,7 @@ use overspill_machine::memory::Mapping;
 use relation::BaseRelation;
 pub(crate) use relation::PartitionedRelation;
 
-use crate::device::{
-    AggregatedPairs, BuildColumns, DeviceCount, DeviceRequest, PooledBuffer, PrefixSumProcessor, ProbeKeys, Resident,
-};
+use crate::device::{AggregatedPairs, BuildColumns, DeviceCount, DeviceRequest, PooledBuffer, ProbeKeys, Resident};
 use crate::gpu_radix::{FirstPass, RadixBuild, RadixChunk, RadixPlan};
 
 /// Partitions a build side. If the CPU counts the keys, it uses `threads` threads.

@@ -3,7 +3,7 @@
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::Int64Type;
 use datafusion::physical_plan::common::collect;
-use overspill::{Strategy, Transfer};
+use overspill::{Choice, Strategy};
 use overspill_machine::transfer::TransferMethod;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -106,14 +106,14 @@ async fn random_aggregates_agree() {
         // Unique keys, some that repeat, and hot ones.
         let keys = [1, 2].map(|_| *[64, 3_001, 1 << 20].choose(random).unwrap());
         let sql = random_query(random, is_narrow);
-        let transfer = Transfer(random.random_bool(0.3).then(|| *METHODS.choose(random).unwrap()));
+        let transfer = Choice(random.random_bool(0.3).then(|| *METHODS.choose(random).unwrap()));
         let gpus = if random.random_bool(0.5) { 1 } else { 2 };
         let device = Device { transfer, gpus, aggregates: true, ..Device::with(limits[case as usize % 2]) };
         let strategy = STRATEGIES[case as usize % STRATEGIES.len()];
         let stock = settings(2, false);
         let partitions = random.random_range(1..=3);
         let settings = Settings {
-            strategy,
+            strategy: strategy.into(),
             device: Some(device),
             batch_size: 2048,
             ..settings(partitions, random.random_bool(0.3))
@@ -173,7 +173,7 @@ async fn whatever_fails_nothing_is_counted_twice() {
             while place < 60 {
                 limit += 1;
                 let device = Some(Device { aggregates: true, ..Device::with(limit) });
-                let settings = Settings { strategy, device, ..settings(2, false) };
+                let settings = Settings { strategy: strategy.into(), device, ..settings(2, false) };
                 let session = open(Engine::Overspill, &settings, ROWS, KEYS, false).await;
                 rows_of_nothing(&session).await;
                 emulated.configure(&format!("fail={kind}:{place}"));
@@ -207,7 +207,7 @@ async fn pairs_that_nobody_wants_do_not_cross_the_link() {
         let mut link_bytes = vec![];
         for aggregates in [true, false] {
             let device = Device { aggregates, ..Device::with(64 * MIB) };
-            let settings = Settings { strategy, device: Some(device), ..settings(1, false) };
+            let settings = Settings { strategy: strategy.into(), device: Some(device), ..settings(1, false) };
             let run = run(&open(Engine::Overspill, &settings, ROWS, KEYS, false).await, SQL).await;
             let report = run.report.device;
             let case = format!("{strategy}, {aggregates}: {report:?}\n{}", run.plan);
@@ -234,7 +234,7 @@ async fn joins_beside_each_other_count_their_own_pairs() {
             run(&open(Engine::Stock, &settings(2, false), ROWS, KEYS, false).await, sql).await.answer.unwrap();
         for strategy in STRATEGIES {
             let device = Some(Device { aggregates: true, ..Device::with(64 * MIB) });
-            let settings = Settings { strategy, device, ..settings(2, false) };
+            let settings = Settings { strategy: strategy.into(), device, ..settings(2, false) };
             let run = run(&open(Engine::Overspill, &settings, ROWS, KEYS, false).await, sql).await;
             assert_eq!(run.answer.unwrap().difference(&expected), None, "{sql} by {strategy}\n{}", run.plan);
         }
@@ -249,7 +249,7 @@ async fn a_plan_that_is_executed_twice_at_once_counts_its_pairs_twice() {
     let sql = "SELECT count(*) FROM a JOIN b ON a.k = b.k";
     for strategy in STRATEGIES {
         let device = Some(Device { aggregates: true, ..Device::with(64 * MIB) });
-        let settings = Settings { strategy, device, batch_size: 256, ..settings(2, false) };
+        let settings = Settings { strategy: strategy.into(), device, batch_size: 256, ..settings(2, false) };
         let session = open(Engine::Overspill, &settings, ROWS, KEYS, false).await;
         let batches = session.ctx.sql(sql).await.unwrap().collect().await.unwrap();
         let expected = batches[0].column(0).as_primitive::<Int64Type>().value(0);

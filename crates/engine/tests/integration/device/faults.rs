@@ -1,6 +1,6 @@
 //! The n-th call of the driver fails, for every kind of call: the CPU goes on, with the right answer.
 
-use overspill::PrefixSumChoice;
+use overspill::{Choice, PrefixSumProcessor};
 
 use super::{MIB, STRATEGIES, leftovers, start};
 use crate::emulated::Emulated;
@@ -41,9 +41,9 @@ async fn whatever_fails_the_answer_is_right() {
                 // What is waited for is not counted: there a few in a row that nobody notices are the end.
                 while silent < 3 {
                     limit += 1;
-                    let prefix_sum = [PrefixSumChoice::Cpu, PrefixSumChoice::Gpu][number % 2];
+                    let prefix_sum = Choice(Some(PrefixSumProcessor::ALL[number % 2]));
                     let device = Some(Device { prefix_sum, ..Device::with(limit) });
-                    let settings = Settings { strategy, device, ..settings(2, false) };
+                    let settings = Settings { strategy: strategy.into(), device, ..settings(2, false) };
                     let session = Session::open(Engine::Overspill, &settings, Memory::Ample).unwrap();
                     // Opening the device is not what is tested.
                     rows_of_nothing(&session).await;

@@ -1,6 +1,6 @@
 //! Filters with aggregates above them on the device, and with every failure of its driver.
 
-use overspill::{SelectionChoice, Transfer};
+use overspill::{Choice, Selection};
 use overspill_machine::transfer::TransferMethod;
 
 use super::faults::rows_of_nothing;
@@ -17,9 +17,9 @@ const METHODS: [Option<TransferMethod>; 4] =
 async fn random_selections_agree() {
     let emulated = start(64 * MIB);
     let limits = [16 * MIB, 64 * MIB];
-    let choices = [SelectionChoice::Auto, SelectionChoice::Branching, SelectionChoice::Predicated];
+    let choices = [Choice::AUTO, Choice(Some(Selection::Branching)), Choice(Some(Selection::Predicated))];
     let report = run_cases(1000..1060, &choices, |seed| {
-        let transfer = Transfer(METHODS[seed as usize % METHODS.len()]);
+        let transfer = Choice(METHODS[seed as usize % METHODS.len()]);
         Some(Device { transfer, ..Device::with(limits[seed as usize / 30 % 2]) })
     })
     .await;
@@ -110,7 +110,7 @@ async fn whatever_fails_the_answer_is_right() {
             let mut noticed = 0;
             for place in 1..=6 {
                 limit += 1;
-                let device = Device { transfer: Transfer(method), ..Device::with(limit) };
+                let device = Device { transfer: Choice(method), ..Device::with(limit) };
                 let session = open(Engine::Overspill, Some(device), Memory::Ample).await;
                 // Opening the device is not what is tested.
                 rows_of_nothing(&session).await;

@@ -1,7 +1,7 @@
 //! What users ask for, and what they are told.
 
-use overspill::{DeviceChoice, PrefixSumChoice, Strategy, Transfer};
-use overspill_advisor::{PrefixSum, triton_link_bytes};
+use overspill::{Choice, PrefixSumProcessor, Strategy};
+use overspill_advisor::triton_link_bytes;
 use overspill_machine::transfer::TransferMethod;
 
 use super::{MIB, STRATEGIES, leftovers, rows, start};
@@ -15,7 +15,7 @@ const SIZE: Size = Size { build: 60_000, probe: 40_000 };
 const JOIN: &str = "SELECT count(*), sum(a_id), sum(b_id) FROM a JOIN b ON a_k = b_id";
 
 fn on_device(strategy: Strategy, device: Device) -> Settings {
-    Settings { strategy, device: Some(device), batch_size: 8192, ..settings(2, false) }
+    Settings { strategy: strategy.into(), device: Some(device), batch_size: 8192, ..settings(2, false) }
 }
 
 async fn run(settings: &Settings, sql: &str) -> Run {
@@ -37,7 +37,7 @@ async fn every_transfer_method_gives_the_answer_or_is_refused_by_name() {
     let emulated = start(64 * MIB);
     let expected = expected(SIZE, JOIN).await;
     for method in TransferMethod::ALL {
-        let device = Device { transfer: Transfer(Some(method)), ..Device::with(64 * MIB) };
+        let device = Device { transfer: Choice(Some(method)), ..Device::with(64 * MIB) };
         let run = run(&on_device(Strategy::GpuNoPartition, device), JOIN).await;
         assert_eq!(run.answer.unwrap().difference(&expected), None, "{method}");
         let report = run.report.device;
@@ -54,7 +54,7 @@ async fn every_transfer_method_gives_the_answer_or_is_refused_by_name() {
     }
     emulated.configure("coherent=1");
     overspill::device::release();
-    let device = Device { transfer: Transfer(Some(TransferMethod::Coherence)), ..Device::with(64 * MIB - 1) };
+    let device = Device { transfer: Choice(Some(TransferMethod::Coherence)), ..Device::with(64 * MIB - 1) };
     let run = run(&on_device(Strategy::GpuNoPartition, device), JOIN).await;
     assert_eq!(run.answer.unwrap().difference(&expected), None);
     assert_eq!((run.report.device.no_partition_joins, run.report.device.refusals), (1, vec![]));
@@ -70,15 +70,15 @@ async fn what_does_not_fit_the_device_is_spilled_or_refused_by_name() {
     let expected = expected(SIZE, sql).await;
     let mut link_bytes = vec![];
     for (limit, strategy, cached_share, prefix_sum) in [
-        (256 * MIB, Strategy::Triton, 1.0, PrefixSumChoice::Gpu),
-        (256 * MIB, Strategy::Triton, 0.5, PrefixSumChoice::Gpu),
-        (16 * MIB, Strategy::Triton, 0.79, PrefixSumChoice::Gpu),
-        (16 * MIB, Strategy::Triton, 0.0, PrefixSumChoice::Gpu),
-        (256 * MIB, Strategy::Triton, 1.0, PrefixSumChoice::Cpu),
-        (256 * MIB, Strategy::Triton, 0.5, PrefixSumChoice::Cpu),
-        (16 * MIB, Strategy::Triton, 0.79, PrefixSumChoice::Cpu),
-        (16 * MIB, Strategy::Triton, 0.0, PrefixSumChoice::Auto),
-        (16 * MIB, Strategy::CpuPartitioned, 0.0, PrefixSumChoice::Auto),
+        (256 * MIB, Strategy::Triton, 1.0, Choice(Some(PrefixSumProcessor::Gpu))),
+        (256 * MIB, Strategy::Triton, 0.5, Choice(Some(PrefixSumProcessor::Gpu))),
+        (16 * MIB, Strategy::Triton, 0.79, Choice(Some(PrefixSumProcessor::Gpu))),
+        (16 * MIB, Strategy::Triton, 0.0, Choice(Some(PrefixSumProcessor::Gpu))),
+        (256 * MIB, Strategy::Triton, 1.0, Choice(Some(PrefixSumProcessor::Cpu))),
+        (256 * MIB, Strategy::Triton, 0.5, Choice(Some(PrefixSumProcessor::Cpu))),
+        (16 * MIB, Strategy::Triton, 0.79, Choice(Some(PrefixSumProcessor::Cpu))),
+        (16 * MIB, Strategy::Triton, 0.0, Choice::AUTO),
+        (16 * MIB, Strategy::CpuPartitioned, 0.0, Choice::AUTO),
     ] {
         // One stream, whose chunk is joined alone.
         let device = Device { cached_share, prefix_sum, ..Device::with(limit) };
@@ -91,13 +91,13 @@ async fn what_does_not_fit_the_device_is_spilled_or_refused_by_name() {
         assert_eq!((report.build_rows, report.probe_rows), (SIZE.build, SIZE.probe), "{case}");
         assert_eq!(report.spilled_bytes > 0, cached_share < 1.0, "{case}");
         // Across a link that is not coherent the CPU counts, also where one thread does.
-        let by_cpu = strategy == Strategy::Triton && prefix_sum != PrefixSumChoice::Gpu;
+        let by_cpu = strategy == Strategy::Triton && prefix_sum != Choice(Some(PrefixSumProcessor::Gpu));
         assert_eq!(report.cpu_prefix_sums, if by_cpu { 2 } else { 0 }, "{case}");
         if strategy == Strategy::Triton {
             // A key and a packed column of each row.
             let (bytes, keys) = (|rows: usize| 16.0 * rows as f64, 8.0 * (SIZE.build + SIZE.probe) as f64);
             let cached = 1.0 - report.spilled_bytes as f64 / report.state_bytes as f64;
-            let processor = if by_cpu { PrefixSum::Cpu } else { PrefixSum::Gpu };
+            let processor = if by_cpu { PrefixSumProcessor::Cpu } else { PrefixSumProcessor::Gpu };
             let traffic =
                 triton_link_bytes(bytes(SIZE.build), bytes(SIZE.probe), keys, cached, processor, bytes(MATCHES));
             let off = report.link_bytes as f64 / traffic.link_bytes().total() - 1.0;
@@ -319,7 +319,7 @@ async fn settings_that_cannot_be_are_sentences() {
     let error = session.ctx.sql("SET overspill.gpu_prefix_sum = both").await.unwrap_err().to_string();
     assert!(error.contains("overspill.gpu_prefix_sum = 'both' is none of: auto, cpu, gpu"), "{error}");
     // On the CPU nothing is opened.
-    assert_eq!(overspill::OverspillConfig::default().device, DeviceChoice::Auto);
+    assert_eq!(overspill::OverspillConfig::default().device, Choice::AUTO);
     session.ctx.sql("SET overspill.strategy = triton").await.unwrap();
     session.ctx.sql("SET overspill.device = cpu").await.unwrap();
     register(&session.ctx, SIZE, 2).unwrap();

@@ -1,6 +1,6 @@
 //! Several devices in one join: the hash table of `gpu_no_partition` lies in the memory of all, and all probe it.
 
-use overspill::{Strategy, Transfer};
+use overspill::{Choice, Strategy};
 use overspill_machine::transfer::TransferMethod;
 
 use super::faults::rows_of_nothing;
@@ -28,7 +28,7 @@ const REPEATED: &str = QUERIES[3];
 /// Several streams, each of which has more rows than a chunk of the smallest batches.
 fn on_devices(gpus: usize, memory_limit: usize) -> Settings {
     let device = Some(Device { gpus, ..Device::with(memory_limit) });
-    Settings { strategy: Strategy::GpuNoPartition, device, ..settings(3, false) }
+    Settings { strategy: Strategy::GpuNoPartition.into(), device, ..settings(3, false) }
 }
 
 async fn run(settings: &Settings, size: Size, sql: &str) -> Run {
@@ -53,7 +53,7 @@ async fn all_of_them_hold_the_table_and_probe_it() {
         for (gpus, method) in [(2, None), (3, None), (0, None), (2, Some(TransferMethod::PinnedCopy))] {
             let mut settings = on_devices(gpus, 64 * MIB);
             let device = settings.device.as_mut().unwrap();
-            (device.transfer, device.aggregates) = (Transfer(method), gpus == 2);
+            (device.transfer, device.aggregates) = (Choice(method), gpus == 2);
             let run = run(&settings, SIZE, sql).await;
             let report = run.report.device;
             let case = format!("{sql} on {gpus} devices by {method:?}: {report:?}");
@@ -173,7 +173,7 @@ async fn other_strategies_use_the_first_device() {
     let (_, sql, _) = JOINS[0];
     let expected = expected(Size::SPILLING, sql).await;
     for strategy in STRATEGIES.into_iter().filter(|strategy| *strategy != Strategy::GpuNoPartition) {
-        let settings = Settings { strategy, ..on_devices(3, 64 * MIB) };
+        let settings = Settings { strategy: strategy.into(), ..on_devices(3, 64 * MIB) };
         let run = run(&settings, Size::SPILLING, sql).await;
         let report = run.report.device;
         assert_eq!(run.answer.unwrap().difference(&expected), None, "{strategy}: {report:?}");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use datafusion::common::Result;
-use overspill::{PrefixSumChoice, Strategy, Transfer};
+use overspill::{Choice, PrefixSumProcessor, Strategy};
 use overspill_machine::transfer::TransferMethod;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -149,16 +149,16 @@ impl Case {
     pub fn on_device(self, device: Device) -> Self {
         let rng = &mut StdRng::seed_from_u64(self.seed ^ 0x6EED);
         let mut settings = self.settings;
-        settings.strategy = *STRATEGIES.choose(rng).unwrap();
+        settings.strategy = Choice(STRATEGIES.choose(rng).copied());
         if device.gpus > 1 {
-            settings.strategy = Strategy::GpuNoPartition;
+            settings.strategy = Strategy::GpuNoPartition.into();
         }
         let transfer = [None, None].into_iter().chain(TransferMethod::ALL.map(Some)).collect::<Vec<_>>();
         settings.device = Some(Device {
-            transfer: Transfer(*transfer.choose(rng).unwrap()),
+            transfer: Choice(*transfer.choose(rng).unwrap()),
             cached_share: *[0.79, 0.0, 0.5, 1.0].choose(rng).unwrap(),
             aggregates: rng.random_bool(0.5),
-            prefix_sum: *[PrefixSumChoice::Cpu, PrefixSumChoice::Gpu].choose(rng).unwrap(),
+            prefix_sum: Choice(PrefixSumProcessor::ALL.choose(rng).copied()),
             ..device
         });
         Self { settings, ..self }

@@ -252,7 +252,8 @@ async fn streams_on_the_device_are_polled_and_dropped_in_any_order() {
     for strategy in STRATEGIES {
         for name in ["inner", "full", "left semi", "right anti"] {
             let join = JOINS.iter().position(|(other, ..)| *other == name).unwrap();
-            let settings = Settings { strategy, device: Some(Device::with(MEMORY)), ..settings(STREAMS, false) };
+            let settings =
+                Settings { strategy: strategy.into(), device: Some(Device::with(MEMORY)), ..settings(STREAMS, false) };
             let mut planned = Planned::with_settings(join, settings, false).await;
             poll_in_any_order(&mut planned).await;
             poll_one_alone(&mut planned).await;

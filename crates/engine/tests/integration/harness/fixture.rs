@@ -8,7 +8,7 @@ use datafusion::common::Result;
 use datafusion::datasource::MemTable;
 use datafusion::prelude::SessionContext;
 
-use overspill::Strategy;
+use overspill::{Choice, Strategy};
 
 use super::session::Settings;
 
@@ -45,7 +45,7 @@ pub fn settings(target_partitions: usize, partitioned: bool) -> Settings {
     Settings {
         target_partitions,
         partitioned,
-        strategy: if partitioned { Strategy::Hybrid } else { Strategy::Auto },
+        strategy: if partitioned { Strategy::Hybrid.into() } else { Choice::AUTO },
         batch_size: 500,
         join_reordering: false,
         max_fanout: 2,

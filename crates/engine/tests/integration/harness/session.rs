@@ -11,7 +11,9 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use overspill::{DeviceChoice, HashTable, OverspillConfig, OverspillSessionExt, PrefixSumChoice, Strategy, Transfer};
+use overspill::{
+    Choice, DeviceKind, OverspillConfig, OverspillSessionExt, PrefixSumProcessor, Strategy, TableChoice, TransferMethod,
+};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use tempfile::TempDir;
@@ -25,8 +27,8 @@ pub struct Settings {
     pub batch_size: usize,
     /// Whether build sides are partitioned (`Partitioned`) or collected (`CollectLeft`), where both are possible.
     pub partitioned: bool,
-    pub strategy: Strategy,
-    pub hash_table: HashTable,
+    pub strategy: Choice<Strategy>,
+    pub hash_table: Choice<TableChoice>,
     pub prefer_hash_join: bool,
     pub repartition_joins: bool,
     pub join_reordering: bool,
@@ -46,16 +48,16 @@ pub struct Device {
     pub memory_limit: usize,
     /// How many of them.
     pub gpus: usize,
-    pub transfer: Transfer,
+    pub transfer: Choice<TransferMethod>,
     pub cached_share: f64,
     pub aggregates: bool,
-    pub prefix_sum: PrefixSumChoice,
+    pub prefix_sum: Choice<PrefixSumProcessor>,
 }
 
 impl Device {
     /// With this much memory; kernels hand all pairs on.
     pub fn with(memory_limit: usize) -> Self {
-        let (transfer, prefix_sum) = (Transfer(None), PrefixSumChoice::Auto);
+        let (transfer, prefix_sum) = (Choice::AUTO, Choice::AUTO);
         Self { memory_limit, gpus: 1, transfer, cached_share: 0.79, aggregates: false, prefix_sum }
     }
 }
@@ -66,8 +68,8 @@ impl Default for Settings {
             target_partitions: 2,
             batch_size: 1024,
             partitioned: false,
-            strategy: Strategy::Auto,
-            hash_table: HashTable::Auto,
+            strategy: Choice::AUTO,
+            hash_table: Choice::AUTO,
             prefer_hash_join: true,
             repartition_joins: true,
             join_reordering: true,
@@ -89,10 +91,14 @@ impl Settings {
             target_partitions: *[1, 1, 2, 2, 3, 8].choose(rng).unwrap(),
             batch_size: *batch_sizes.choose(rng).unwrap(),
             partitioned: rng.random_bool(0.5),
-            strategy: *[Strategy::Auto, Strategy::NoPartition, Strategy::Radix, Strategy::Hybrid].choose(rng).unwrap(),
-            hash_table: *[HashTable::Auto, HashTable::Auto, HashTable::LinearProbing, HashTable::Unchained]
-                .choose(rng)
-                .unwrap(),
+            strategy: Choice(
+                *[None, Some(Strategy::NoPartition), Some(Strategy::Radix), Some(Strategy::Hybrid)]
+                    .choose(rng)
+                    .unwrap(),
+            ),
+            hash_table: Choice(
+                *[None, None, Some(TableChoice::LinearProbing), Some(TableChoice::Unchained)].choose(rng).unwrap(),
+            ),
             prefer_hash_join: rng.random_bool(0.85),
             repartition_joins: rng.random_bool(0.9),
             join_reordering: rng.random_bool(0.7),
@@ -215,13 +221,13 @@ impl Session {
         let builder = match engine {
             Engine::Stock => builder,
             Engine::Overspill | Engine::OverspillInMemory => builder.with_overspill(OverspillConfig {
-                device: settings.device.map_or(DeviceChoice::Auto, |_| DeviceChoice::Emulated),
+                device: Choice(settings.device.map(|_| DeviceKind::Emulated)),
                 gpus: settings.device.map_or(1, |device| device.gpus),
                 gpu_memory_limit: settings.device.map_or(0, |device| device.memory_limit),
-                transfer_method: settings.device.map_or(Transfer(None), |device| device.transfer),
+                transfer_method: settings.device.map_or(Choice::AUTO, |device| device.transfer),
                 gpu_cached_share: settings.device.map_or(0.79, |device| device.cached_share),
                 gpu_aggregates: settings.device.is_none_or(|device| device.aggregates),
-                gpu_prefix_sum: settings.device.map_or(PrefixSumChoice::Auto, |device| device.prefix_sum),
+                gpu_prefix_sum: settings.device.map_or(Choice::AUTO, |device| device.prefix_sum),
                 spill: engine == Engine::Overspill,
                 join_memory_limit,
                 strategy: settings.strategy,

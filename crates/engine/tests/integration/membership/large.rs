@@ -60,8 +60,13 @@ async fn marks_are_the_same_when_spilled() {
             for (strategy, target_partitions) in
                 [(Strategy::NoPartition, 3), (Strategy::Radix, 1), (Strategy::Hybrid, 2)]
             {
-                let settings =
-                    Settings { strategy, target_partitions, max_fanout: 2, batch_size: 500, ..Settings::default() };
+                let settings = Settings {
+                    strategy: strategy.into(),
+                    target_partitions,
+                    max_fanout: 2,
+                    batch_size: 500,
+                    ..Settings::default()
+                };
                 let case = format!("{strategy}, {t_rows} rows in {u_rows}, nulls {t_nulls} {u_nulls}");
                 let (answer, report) = run(&settings, Memory::Ample, &t, &u).await;
                 assert!(answer == expected, "{case}");
@@ -87,7 +92,8 @@ async fn marks_are_the_same_on_a_device() {
     for (number, strategy) in STRATEGIES.into_iter().enumerate() {
         for (t_rows, u_rows) in [(2_000, 5_000), (5_000, 2_000)] {
             let (t, u) = (keys(t_rows, 7, true), keys(u_rows, 11, number % 2 == 0));
-            let settings = Settings { strategy, device: Some(Device::with(MEMORY)), ..Settings::default() };
+            let settings =
+                Settings { strategy: strategy.into(), device: Some(Device::with(MEMORY)), ..Settings::default() };
             for memory in [Memory::Ample, Memory::Greedy(2 << 20)] {
                 let (answer, report) = run(&settings, memory, &t, &u).await;
                 assert!(answer == expected(&t, &u), "{strategy}, {t_rows} rows in {u_rows}");

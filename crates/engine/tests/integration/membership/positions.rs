@@ -119,7 +119,7 @@ async fn a_membership_has_three_values_wherever_it_stands() {
         let settings = Settings {
             target_partitions: [1, 3][draw % 2],
             batch_size: [1, 8, 8192][draw % 3],
-            strategy: [Strategy::NoPartition, Strategy::Radix, Strategy::Hybrid][draw % 3],
+            strategy: [Strategy::NoPartition, Strategy::Radix, Strategy::Hybrid][draw % 3].into(),
             ..Settings::default()
         };
         let session = Session::open(Engine::Overspill, &settings, Memory::Ample).unwrap();

@@ -5,7 +5,7 @@ mod nodes;
 mod plans;
 
 use datafusion::common::DataFusionError;
-use overspill::SelectionChoice;
+use overspill::{Choice, Selection};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
@@ -16,7 +16,7 @@ use crate::harness::run::{Run, is_broken};
 use crate::harness::session::{Device, Engine, Memory, Session, Settings};
 
 /// Runs a case on an engine.
-pub async fn run(case: &Case, engine: Engine, choice: SelectionChoice, device: Option<Device>) -> Run {
+pub async fn run(case: &Case, engine: Engine, choice: Choice<Selection>, device: Option<Device>) -> Run {
     let settings = Settings { target_partitions: case.partitions, batch_size: 1000, device, ..Settings::default() };
     let session = Session::open(engine, &settings, Memory::Ample).unwrap();
     if engine != Engine::Stock {
@@ -49,16 +49,16 @@ fn kind(error: &DataFusionError) -> String {
 /// What a table of the given seeds tells, of all queries together.
 pub async fn run_cases(
     seeds: std::ops::Range<u64>,
-    choices: &[SelectionChoice],
+    choices: &[Choice<Selection>],
     device: impl Fn(u64) -> Option<Device>,
 ) -> SelectionReport {
     let mut all = SelectionReport::default();
     for seed in seeds {
         let case = Case::random(&mut StdRng::seed_from_u64(seed));
-        let expected = run(&case, Engine::Overspill, SelectionChoice::Off, None).await;
+        let expected = run(&case, Engine::Overspill, Choice(Some(Selection::Off)), None).await;
         // Where integers overflow, DataFusion goes on.
         if expected.answer.is_ok() {
-            let stock = run(&case, Engine::Stock, SelectionChoice::Off, None).await;
+            let stock = run(&case, Engine::Stock, Choice(Some(Selection::Off)), None).await;
             assert_eq!(difference(&expected, &stock), None, "case {seed}: {}", case.sql);
         }
         for choice in choices {
@@ -71,7 +71,8 @@ pub async fn run_cases(
     all
 }
 
-const EACH_WAY: [SelectionChoice; 3] = [SelectionChoice::Auto, SelectionChoice::Branching, SelectionChoice::Predicated];
+const EACH_WAY: [Choice<Selection>; 3] =
+    [Choice::AUTO, Choice(Some(Selection::Branching)), Choice(Some(Selection::Predicated))];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_selections_agree() {

@@ -1,12 +1,12 @@
 //! Which plans are fused, and that whatever is not stays DataFusion's.
 
-use overspill::SelectionChoice;
+use overspill::{Choice, Selection};
 
 use crate::harness::run::Run;
 use crate::harness::session::{Engine, Memory, Session, Settings};
 
 /// Runs a query over a table of numbers, each way, and returns how many of its filters were fused with their aggregates.
-async fn fused(condition: &str, aggregates: &str, choice: SelectionChoice) -> usize {
+async fn fused(condition: &str, aggregates: &str, choice: Choice<Selection>) -> usize {
     let sql = format!("SELECT {aggregates} FROM t WHERE {condition}");
     let mut runs = vec![];
     for engine in [Engine::Stock, Engine::Overspill] {
@@ -27,7 +27,7 @@ async fn fused(condition: &str, aggregates: &str, choice: SelectionChoice) -> us
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn comparisons_with_constants_are_fused_and_nothing_else() {
-    let auto = SelectionChoice::Auto;
+    let auto = Choice::AUTO;
     for (condition, aggregates) in [
         ("a < 100", "count(*), sum(a), min(b), max(c), sum(c)"),
         ("a BETWEEN 5 AND 4000 AND b = 3 AND 4 > c", "sum(a * b)"),
@@ -35,7 +35,7 @@ async fn comparisons_with_constants_are_fused_and_nothing_else() {
         ("a >= 5 AND a < 5", "sum(a), min(a), count(*)"),
     ] {
         assert_eq!(fused(condition, aggregates, auto).await, 1, "{condition}: {aggregates}");
-        assert_eq!(fused(condition, aggregates, SelectionChoice::Off).await, 0, "{condition}: {aggregates}");
+        assert_eq!(fused(condition, aggregates, Choice(Some(Selection::Off))).await, 0, "{condition}: {aggregates}");
     }
     for (condition, aggregates) in [
         ("a < 100 OR b = 2", "sum(a)"),
