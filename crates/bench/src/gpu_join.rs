@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::common::Result;
 use overspill::{DeviceKind, OverspillConfig, PrefixSumProcessor, Strategy};
-use overspill_join::device::{DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, Gpu, StrategyAdvisor};
+use overspill_gpu_join::{DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, Gpu, StrategyAdvisor};
 
 use crate::report::size;
 

@@ -9,9 +9,12 @@ use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::compute::{cast, sum};
 use arrow::datatypes::{DataType, Int64Type, Schema};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
-use overspill_join::device::{DeviceRequest, PairAggregation};
+use overspill_gpu_join::DeviceRequest;
 use overspill_join::hash_table::TableChoice;
-use overspill_join::hybrid::{BuildSide, HybridBuild, PairFinder, Prober, Step, SubqueryFacts, pair_finder};
+use overspill_join::hybrid::{
+    Accelerator, BuildSide, HybridBuild, JoinPlan, PairAggregation, PairFinder, Prober, Step, SubqueryFacts,
+    pair_finder,
+};
 use overspill_join::keys::KeyCodec;
 use overspill_join::memory::{MemoryHost, Purpose, UnitMemory};
 use overspill_join::radix::ProbeRegions;
@@ -142,17 +145,20 @@ impl Tables {
             probe_schema,
             output_schema: Arc::new(Schema::new(fields)),
             output_columns,
+        });
+        let plan = Arc::new(JoinPlan {
+            spec,
             table_choice,
             build_threads: threads,
             probe_regions,
-            device,
+            accelerator: device.map(|request| Arc::new(request) as Arc<dyn Accelerator>),
             batch_size: BATCH_ROWS,
         });
         let memory = UnitMemory::new(Box::new(Ample));
         let tuning = SpillTuning { enabled: false, max_fanout: 64, max_depth: 1, probers: threads };
         let begin = Instant::now();
         let facts = Arc::default();
-        let mut build = HybridBuild::new(Arc::clone(&spec), Arc::new(NoFiles), Arc::clone(&memory), facts, tuning, 0);
+        let mut build = HybridBuild::new(Arc::clone(&plan), Arc::new(NoFiles), Arc::clone(&memory), facts, tuning, 0);
         for batch in &self.build {
             build.push(batch.clone()).map_err(failed)?;
         }
@@ -161,9 +167,9 @@ impl Tables {
         let next = AtomicUsize::new(0);
         let is_radix = Mutex::new(false);
         let answers = on_each(vec![(); threads], |()| {
-            let finder = pair_finder(&spec, &side, &memory, aggregation.as_ref(), true);
+            let finder = pair_finder(&plan, &side, &memory, aggregation.as_ref(), true);
             *is_radix.lock().unwrap_or_else(PoisonError::into_inner) |= finder.partitions_rows();
-            self.probe(&spec, &side, finder, &next)
+            self.probe(&plan, &side, finder, &next)
         })?;
         let probe = begin.elapsed().as_secs_f64() - built;
         let by_kernels = aggregation.map_or(Ok((0, 0)), |aggregation| answer_of(&aggregation))?;
@@ -176,19 +182,14 @@ impl Tables {
     /// Joins batches until none is left.
     fn probe(
         &self,
-        spec: &Arc<JoinSpec>,
+        plan: &JoinPlan,
         side: &Arc<BuildSide>,
         finder: Box<dyn PairFinder>,
         next: &AtomicUsize,
     ) -> Result<Answer> {
         let failed = |error: JoinError| exec_datafusion_err!("{error}");
-        let mut prober: Prober<NoFiles> = Prober::new(
-            Arc::clone(spec),
-            Arc::<BuildSide>::clone(side),
-            Arc::new(SubqueryFacts::default()),
-            None,
-            finder,
-        );
+        let mut prober: Prober<NoFiles> =
+            Prober::new(plan, Arc::<BuildSide>::clone(side), Arc::new(SubqueryFacts::default()), None, finder);
         let mut answer = (0, 0i64);
         let mut drain = |prober: &mut Prober<NoFiles>| -> Result<()> {
             loop {

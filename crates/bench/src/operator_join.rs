@@ -8,7 +8,7 @@ use clap::Args;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill::{DeviceKind, Strategy};
 use overspill_experiments::{Axis, Figure, SeriesSource, device_parser, named_parser};
-use overspill_join::device::Gpu;
+use overspill_gpu_join::Gpu;
 use overspill_join::radix::ProbeRegions;
 use overspill_machine::measure::{CpuEffort, measure_bounds};
 use overspill_machine::topology::Topology;

@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 use overspill_advisor::{Advice, Cpu, HashTable as Layout, Join, Machine, PrefixSumProcessor, ProbeRows, Strategy};
-use overspill_join::device::{Gpu, StrategyAdvisor};
+use overspill_gpu_join::{Gpu, StrategyAdvisor};
 pub use overspill_join::hybrid::measure_row_work;
 use overspill_join::radix::ProbeRegions;
 use overspill_machine::DeviceKind;

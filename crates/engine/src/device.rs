@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use datafusion::common::{DataFusionError, Result};
-use overspill_join::device::Gpu;
+use overspill_gpu_join::Gpu;
 use overspill_kernels::Kernels;
 use overspill_machine::DeviceKind;
 use overspill_machine::Error;

@@ -8,25 +8,19 @@
 #![forbid(unsafe_code)]
 
 mod atomic;
-mod co_processing;
-mod cpu_partitioned;
-pub mod device;
 pub mod error;
-mod gpu_no_partition;
-mod gpu_radix;
 pub mod hash_table;
 pub mod hybrid;
 pub mod join_type;
 pub mod keys;
 pub mod memory;
-mod parallel;
+pub mod parallel;
 pub mod radix;
-mod rows;
+pub mod rows;
 pub mod selection;
 pub mod spec;
 pub mod spill;
 pub mod theta;
-mod triton;
 
 pub use error::{JoinError, Result};
 pub use join_type::JoinType;

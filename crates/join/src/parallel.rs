@@ -7,7 +7,7 @@ use tracing::Span;
 /// Runs each task once, on at most `threads` threads at a time, and returns the results in the order of the tasks.
 ///
 /// Threads take tasks one by one, so that a few large ones do not hold up the rest.
-pub(crate) fn in_parallel<T: Send, R: Send>(threads: usize, tasks: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+pub fn in_parallel<T: Send, R: Send>(threads: usize, tasks: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     if threads.min(tasks.len()) <= 1 {
         return tasks.into_iter().map(work).collect();
     }
@@ -34,7 +34,7 @@ pub(crate) fn in_parallel<T: Send, R: Send>(threads: usize, tasks: Vec<T>, work:
 }
 
 /// Consecutive ranges that cover `rows`, about one per thread.
-pub(crate) fn ranges(rows: usize, threads: usize) -> Vec<std::ops::Range<usize>> {
+pub fn ranges(rows: usize, threads: usize) -> Vec<std::ops::Range<usize>> {
     let length = rows.div_ceil(threads.max(1)).max(1);
     (0..rows).step_by(length).map(|start| start..(start + length).min(rows)).collect()
 }

@@ -38,7 +38,7 @@ pub(crate) fn scatter_batches(
 }
 
 /// Concatenates all rows of all batches on `threads` threads. Frees each column of the input once it has been copied.
-pub(crate) fn concat_batches(schema: &SchemaRef, batches: Vec<RecordBatch>, threads: usize) -> Result<RecordBatch> {
+pub fn concat_batches(schema: &SchemaRef, batches: Vec<RecordBatch>, threads: usize) -> Result<RecordBatch> {
     let rows = batches.iter().map(RecordBatch::num_rows).sum();
     if rows == 0 {
         return Ok(RecordBatch::new_empty(Arc::clone(schema)));

@@ -6,13 +6,10 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::datatypes::SchemaRef;
 
-use crate::device::DeviceRequest;
 use crate::error::Result;
-use crate::hash_table::TableChoice;
 use crate::join_type::JoinType;
 use crate::keys::{KeyCodec, Keys};
 use crate::memory::RowSizes;
-use crate::radix::ProbeRegions;
 
 /// A side of a join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -87,17 +84,32 @@ pub struct JoinSpec {
     pub output_schema: SchemaRef,
     /// The source of each column of the output.
     pub output_columns: Vec<ColumnSource>,
-    /// The hash table to build.
-    pub table_choice: TableChoice,
-    /// The number of threads that build a hash table.
-    pub build_threads: usize,
-    /// How probe rows are partitioned, so that they probe one region of the hash table at a time; `None` if they probe the
-    /// whole table in their original order.
-    pub probe_regions: Option<ProbeRegions>,
-    /// The GPU for the join; `None` to join on the CPU.
-    pub device: Option<DeviceRequest>,
-    /// Maximum rows of an output batch.
-    pub batch_size: usize,
+}
+
+/// What pairs must say of their rows. Decided by the type of a join, its filter and its keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PairForm {
+    /// The numbers of both rows.
+    Numbers,
+    /// The number of the probe row. The build row's columns are enough, because it is emitted only in pairs.
+    ProbeNumbers,
+    /// The columns of both rows, because every pair of equal keys is an output row and nothing else is. So pairs may also be
+    /// aggregated where they are found.
+    Columns,
+}
+
+impl PairForm {
+    /// The form for joins of this type.
+    pub fn of(join_type: JoinType, has_filter: bool, codec: &KeyCodec) -> Self {
+        if !codec.is_word() || !join_type.emits_pairs() || join_type.emits_build_at_end() {
+            // Keys that are joined by their hashes are compared by row.
+            Self::Numbers
+        } else if join_type != JoinType::Inner || has_filter {
+            Self::ProbeNumbers
+        } else {
+            Self::Columns
+        }
+    }
 }
 
 impl JoinSpec {
@@ -108,6 +120,11 @@ impl JoinSpec {
             Side::Probe => &self.probe_keys,
         };
         self.codec.encode(&expressions.evaluate(batch)?)
+    }
+
+    /// What pairs must say of their rows.
+    pub fn pair_form(&self) -> PairForm {
+        PairForm::of(self.join_type, self.filter.is_some(), &self.codec)
     }
 
     /// The columns of one side that the join emits and that the filter reads; columns in both are repeated.

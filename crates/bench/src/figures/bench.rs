@@ -11,7 +11,7 @@ use clap::Args;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill::DeviceKind;
 use overspill_experiments::{DeviceArgs, Machine, device_parser};
-use overspill_join::device::Gpu;
+use overspill_gpu_join::Gpu;
 use overspill_machine::measure::{CpuEffort, MemoryBounds, measure_bounds};
 
 use super::energy::{GpuEnergy, NVML};

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use overspill_join::device::{FIRST_PASS, SECOND_PASS};
+use overspill_gpu_join::{FIRST_PASS, SECOND_PASS};
 use overspill_machine::timeline::GPU_STREAMS;
 use tracing::callsite::rebuild_interest_cache;
 use tracing::field::{Field, Visit};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill::{PrefixSumProcessor, Strategy};
 use overspill_experiments::{Axis, Figure, SeriesSource};
-use overspill_join::device::{DeviceRequest, DeviceTuning, Gpu};
+use overspill_gpu_join::{DeviceRequest, DeviceTuning, Gpu};
 use overspill_join::hash_table::TableChoice;
 use overspill_join::radix::ProbeRegions;
 use overspill_kernels::Algorithm;

@@ -3,7 +3,8 @@
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory,
 };
-use overspill_join::selection::{DeviceProblem, Evaluation};
+use overspill_gpu_join::selection::DeviceProblem;
+use overspill_join::selection::Evaluation;
 
 /// The metrics of one output stream.
 #[derive(Debug)]

@@ -11,8 +11,9 @@ use datafusion::physical_plan::filter::batch_filter;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, RecordOutput};
 use datafusion::physical_plan::stream::{EmptyRecordBatchStream, RecordBatchStreamAdapter};
 use futures::StreamExt;
+use overspill_gpu_join::selection::DeviceSelection;
 use overspill_join::memory::HeldMemory;
-use overspill_join::selection::{CpuSelection, DeviceSelection, Selection};
+use overspill_join::selection::{CpuSelection, Selection};
 use overspill_machine::DeviceKind;
 
 use super::exec::Planned;

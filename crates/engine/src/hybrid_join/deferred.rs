@@ -7,7 +7,7 @@ use arrow::array::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
-use overspill_join::device::PairAggregation;
+use overspill_join::hybrid::PairAggregation;
 use overspill_join::hybrid::{BuildEmitter, BuildSide, ChunkBuild, MatchedRows, ProbeSpill, Prober, Step, pair_finder};
 use overspill_join::memory::{Grant, UnitMemory};
 use overspill_join::spec::Side;
@@ -47,7 +47,7 @@ pub(super) fn tasks(
         let probe: Vec<_> = probe.iter_mut().filter_map(|stream| stream.get_mut(number)?.take()).collect();
         let Some(build_partition) = partition else { continue };
         // Without probe rows, the only possible output is unmatched build rows.
-        if !probe.is_empty() || context.spec.join_type.keeps_unmatched_build() {
+        if !probe.is_empty() || context.plan.spec.join_type.keeps_unmatched_build() {
             tasks.push(Task {
                 build: build_partition.clone(),
                 probe,
@@ -316,7 +316,7 @@ impl Passes {
         self.state = PassState::Filling;
         self.pass = Span::none();
         let pass = lane.pass(pair, self.chunks + 1);
-        let chunk = self.chunk.get_or_insert_with(|| ChunkBuild::new(Arc::clone(&context.spec), memory));
+        let chunk = self.chunk.get_or_insert_with(|| ChunkBuild::new(Arc::clone(&context.plan), memory));
         if let Some(batch) = self.pending.take() {
             self.pending = chunk.push(batch).map_err(to_datafusion)?;
         }
@@ -331,7 +331,7 @@ impl Passes {
         let working = pass.enter();
         self.chunks += 1;
         context.metrics.chunk_passes.set_max(self.chunks);
-        let chunk = self.chunk.take().unwrap_or_else(|| ChunkBuild::new(Arc::clone(&context.spec), memory));
+        let chunk = self.chunk.take().unwrap_or_else(|| ChunkBuild::new(Arc::clone(&context.plan), memory));
         let side = Arc::new(chunk.finish().map_err(to_datafusion)?);
         let prober = Box::new(prober(context, &side, memory, false, None)?);
         let input = ProbeFiles::new(self.probe.iter().cloned());
@@ -350,17 +350,17 @@ pub(super) fn prober(
     may_partition: bool,
     aggregation: Option<&Arc<PairAggregation>>,
 ) -> Result<Prober<DiskStore>> {
-    let spill = ProbeSpill::try_new(&context.spec, build, Arc::clone(&context.store), memory, context.tuning)
+    let spill = ProbeSpill::try_new(&context.plan.spec, build, Arc::clone(&context.store), memory, context.tuning)
         .map_err(to_datafusion)?;
-    let (spec, facts) = (Arc::clone(&context.spec), Arc::clone(&context.facts));
-    let finder = pair_finder(&spec, build, memory, aggregation, may_partition);
+    let facts = Arc::clone(&context.facts);
+    let finder = pair_finder(&context.plan, build, memory, aggregation, may_partition);
     context.metrics.radix_streams.add(usize::from(finder.partitions_rows()));
-    Ok(Prober::new(spec, Arc::<BuildSide>::clone(build), facts, spill, finder))
+    Ok(Prober::new(&context.plan, Arc::<BuildSide>::clone(build), facts, spill, finder))
 }
 
 /// Returns the emitter of a build side's rows after all probing.
 pub(super) fn emitter(context: &JoinContext, build: Arc<BuildSide>) -> BuildEmitter {
-    BuildEmitter::new(Arc::clone(&context.spec), build, Arc::clone(&context.facts))
+    BuildEmitter::new(Arc::clone(&context.plan), build, Arc::clone(&context.facts))
 }
 
 /// The probe partitions that a prober has written.

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{NullEquality, Result, Statistics, config_err, internal_err};
+use datafusion::common::{NullEquality, Result, Statistics, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions, SchedulingType};
 use datafusion::physical_plan::filter_pushdown::{
@@ -16,35 +15,24 @@ use datafusion::physical_plan::filter_pushdown::{
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties, InputDistributionRequirements,
     PlanProperties,
 };
-use overspill_advisor::Strategy;
 use overspill_join::JoinType;
-use overspill_join::device::{DeviceObserver, DeviceRequest, DeviceTuning, PairAggregation};
-use overspill_join::hybrid::SubqueryFacts;
+use overspill_join::hybrid::PairAggregation;
 use overspill_join::keys::KeyCodec;
 use overspill_join::selection::Aggregate;
-use overspill_join::spec::{ColumnSource, JoinSpec, KeyExpressions, ResidualFilter};
-use overspill_join::spill::SpillTuning;
+use overspill_join::spec::{ColumnSource, PairForm};
 
-use super::disk::DiskStore;
-use super::dynamic_filter::{BoundsFilter, KeyBounds, is_read};
 use super::equivalences;
-use super::execution::{Execution, JoinContext};
-use super::expressions::{Keys, Residual, to_datafusion};
-use super::input::ProbeInputs;
-use super::memory::JoinMemory;
-use super::metrics::{DeviceMetrics, JoinMetrics};
+use super::execution::Execution;
+use super::expressions::to_datafusion;
+use super::metrics::JoinMetrics;
 use super::schema::{output_columns, with_nullable_mark};
 use super::starting::StartingExecution;
-use super::stream::{HybridJoinStream, Inputs, shares_probe_inputs};
-use super::timeline::JoinTimeline;
-use crate::advisor::{GpuAdvisor, prefix_sum, probe_regions};
-use crate::config::{Choice, OverspillConfig};
-use crate::device;
+use super::stream::{HybridJoinStream, Inputs};
 use crate::fused_aggregate::displayed;
 
 /// An equi-join that finishes: a hybrid hash join that moves its state to disk when its memory is spent.
@@ -58,12 +46,12 @@ use crate::fused_aggregate::displayed;
 /// [`PartitionMode::CollectLeft`] all output partitions share one build side.
 #[derive(Debug)]
 pub struct HybridJoinExec {
-    plan: HashJoinExec,
+    pub(super) plan: HashJoinExec,
     /// Whether the mark of a mark join is null where SQL's `IN` is null. A [`HashJoinExec`] has no such marks: its flag is
     /// for `NOT IN` alone.
-    null_aware_mark: bool,
+    pub(super) null_aware_mark: bool,
     properties: Arc<PlanProperties>,
-    metrics: ExecutionPlanMetricsSet,
+    pub(super) metrics: ExecutionPlanMetricsSet,
     starting: StartingExecution<Execution>,
 }
 
@@ -166,45 +154,8 @@ impl HybridJoinExec {
         }
     }
 
-    fn dynamic_filter(&self) -> Option<Arc<DynamicFilterPhysicalExpr>> {
-        let produced = self.plan.dynamic_expressions_produced();
-        produced.into_iter().find_map(|filter| Arc::downcast::<DynamicFilterPhysicalExpr>(filter).ok())
-    }
-
-    fn probe_partitions(&self) -> usize {
+    pub(super) fn probe_partitions(&self) -> usize {
         self.right().output_partitioning().partition_count()
-    }
-
-    fn spec(
-        &self,
-        batch_size: usize,
-        build_threads: usize,
-        config: &OverspillConfig,
-        aggregates: Option<&[Aggregate]>,
-    ) -> Result<JoinSpec> {
-        let plan = &self.plan;
-        let (left, right) = (self.left().schema(), self.right().schema());
-        let (build_keys, probe_keys) = self.on().iter().cloned().unzip();
-        let build_keys: Arc<dyn KeyExpressions> = Arc::new(Keys(build_keys));
-        let probe_keys: Arc<dyn KeyExpressions> = Arc::new(Keys(probe_keys));
-        let filter = plan.filter().cloned().map(|filter| Arc::new(Residual::new(filter)) as Arc<dyn ResidualFilter>);
-        Ok(JoinSpec {
-            join_type: join_type(*plan.join_type()),
-            null_aware: plan.null_aware || self.null_aware_mark,
-            codec: key_codec(plan)?,
-            build_keys,
-            probe_keys,
-            filter,
-            build_schema: left,
-            probe_schema: right,
-            output_schema: self.schema(),
-            output_columns: self.output_columns(),
-            table_choice: config.hash_table.0.unwrap_or_default(),
-            build_threads,
-            probe_regions: probe_regions(config.strategy.0, self.probe_partitions()),
-            device: self.device_request(config, aggregates)?,
-            batch_size,
-        })
     }
 
     /// Where each column of the output comes from.
@@ -216,134 +167,8 @@ impl HybridJoinExec {
     /// output.
     pub(crate) fn may_aggregate_pairs(&self) -> bool {
         let plan = &self.plan;
-        *plan.join_type() == datafusion::common::JoinType::Inner
-            && plan.filter().is_none()
-            && plan.fetch().is_none()
-            && key_codec(plan).is_ok_and(|codec| codec.is_word())
-    }
-
-    /// Chooses among the strategies of a GPU; `None` if the CPU joins. With `wants_pairs`, the GPU returns its pairs.
-    pub(crate) fn gpu_advisor(&self, config: &OverspillConfig, wants_pairs: bool) -> Option<GpuAdvisor> {
-        let rows = |input: &Arc<dyn ExecutionPlan>| {
-            let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok()?;
-            statistics.num_rows.get_value().map(|rows| *rows as u64)
-        };
-        let rows = if config.strategy == Choice::AUTO { [rows(self.left()), rows(self.right())] } else { [None; 2] };
-        let (parts, threads) = self.parts_and_threads();
-        let rows = rows.map(|rows| rows.map(|rows| rows / parts as u64));
-        GpuAdvisor::new(config, rows, threads, wants_pairs)
-    }
-
-    /// The number of joins in this node and the threads of each: in `Partitioned` mode each partition is a join of its own.
-    fn parts_and_threads(&self) -> (usize, usize) {
-        let partitions = self.probe_partitions().max(1);
-        if self.partition_mode() == PartitionMode::Partitioned { (partitions, 1) } else { (1, partitions) }
-    }
-
-    /// The GPU that runs the join, if the settings ask for one, and the aggregates that kernels may compute of its pairs.
-    fn device_request(
-        &self,
-        config: &OverspillConfig,
-        aggregates: Option<&[Aggregate]>,
-    ) -> Result<Option<DeviceRequest>> {
-        let Some(mut advisor) = self.gpu_advisor(config, aggregates.is_none()) else { return Ok(None) };
-        let cached_share = config.gpu_cached_share;
-        if !(0.0..=1.0).contains(&cached_share) {
-            return config_err!("overspill.gpu_cached_share = {cached_share} is not a share: it may be 0 to 1");
-        }
-        let observer = Arc::new(DeviceMetrics::new(&self.metrics));
-        let gpu = match device::open(config) {
-            Ok(gpu) => gpu,
-            // The user did not ask for a GPU by name.
-            Err(error) if advisor.may_choose_cpu() => {
-                observer.refused(Strategy::GpuNoPartition, &error.to_string());
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
-        advisor.expect_gpus(gpu.joining());
-        // Without measurements, partitioning is assumed to be faster than random reads of a table across the link.
-        let tables_may_span = config.strategy.0 == Some(Strategy::GpuNoPartition) || advisor.is_measured();
-        let transfer = config.transfer_method.0;
-        let advisor = Arc::new(advisor);
-        let prefix_sum = prefix_sum(config, self.parts_and_threads().1, &gpu);
-        let tuning = DeviceTuning::default();
-        let request = DeviceRequest {
-            gpu,
-            advisor,
-            tables_may_span,
-            transfer,
-            cached_share,
-            prefix_sum,
-            aggregates: aggregates.map(Arc::from),
-            observer,
-            tuning,
-        };
-        Ok(Some(request))
-    }
-
-    fn start(&self, task: &Arc<TaskContext>, aggregates: Option<&[Aggregate]>) -> Result<Execution> {
-        let config = task.session_config().options().extensions.get::<OverspillConfig>().cloned().unwrap_or_default();
-        let metrics = JoinMetrics::new(&self.metrics);
-        let partitions = self.probe_partitions();
-        let is_collected = self.partition_mode() == PartitionMode::CollectLeft;
-        // Streams with a build side each build their tables at the same time.
-        let build_threads = if is_collected { partitions } else { 1 };
-        let spec = Arc::new(self.spec(task.session_config().batch_size(), build_threads, &config, aggregates)?);
-        let tuning = SpillTuning {
-            enabled: config.spill && task.runtime_env().disk_manager.tmp_files_enabled(),
-            max_fanout: config.max_fanout.clamp(2, 256).next_power_of_two(),
-            max_depth: config.max_recursion_depth,
-            probers: if is_collected { partitions } else { 1 },
-        };
-        let columns = spec.build_schema.fields().len().max(spec.probe_schema.fields().len());
-        let units = partitions + usize::from(is_collected);
-        let memory = JoinMemory::new(
-            task.memory_pool(),
-            self.consumer_name(),
-            config.join_memory_limit,
-            SpillTuning::floor(columns),
-            units,
-            if is_collected { 1 } else { partitions },
-            metrics.peak_mem_used.clone(),
-        );
-        let (build_keys, probe_keys): (Vec<_>, Vec<_>) = self.on().iter().cloned().unzip();
-        let bounds = self.dynamic_filter().filter(|_| KeyBounds::new(&build_keys, &spec.build_schema).is_some());
-        let bounds = match bounds {
-            Some(filter) if !is_read(&filter, self.right())? => {
-                // A consumer may wait for it all the same.
-                filter.update(lit(true))?;
-                filter.mark_complete();
-                None
-            }
-            Some(filter) => {
-                // The bounds of a previous execution do not hold for this one.
-                filter.update(lit(true))?;
-                let keeps_null = spec.null_aware || self.plan.null_equality() == NullEquality::NullEqualsNull;
-                let reports = if is_collected { 1 } else { partitions };
-                Some(BoundsFilter::new(filter, probe_keys, keeps_null, reports))
-            }
-            None => None,
-        };
-        let timeline = JoinTimeline::new(self.on_words());
-        let store = Arc::new(DiskStore::new(
-            &spec.build_schema,
-            &spec.probe_schema,
-            &metrics.disk,
-            task,
-            Arc::clone(&timeline),
-        ));
-        let facts = Arc::new(SubqueryFacts::default());
-        let join_type = spec.join_type;
-        let context = JoinContext { spec, store, memory, tuning, metrics, timeline, facts, bounds, build_keys };
-        let context = Arc::new(context);
-        if !is_collected {
-            return Ok(Execution::partitioned(context));
-        }
-        let inputs = shares_probe_inputs(join_type, partitions)
-            .then(|| Arc::new(ProbeInputs::new(Arc::clone(self.right()), Arc::clone(task))));
-        let build = self.left().execute(0, Arc::clone(task))?;
-        Ok(Execution::collected(context, build, partitions, inputs))
+        let form = |codec: KeyCodec| PairForm::of(join_type(*plan.join_type()), plan.filter().is_some(), &codec);
+        plan.fetch().is_none() && key_codec(plan).is_ok_and(|codec| form(codec) == PairForm::Columns)
     }
 
     /// The execution of a partition.
@@ -405,11 +230,7 @@ impl HybridJoinExec {
         Ok(HybridJoinStream::new(execution, partition, inputs, fetch, aggregation, baseline).into_stream())
     }
 
-    fn consumer_name(&self) -> String {
-        format!("HybridJoin({})", self.on_words())
-    }
-
-    fn on_words(&self) -> String {
+    pub(super) fn on_words(&self) -> String {
         let on: Vec<_> = self.on().iter().map(|(left, right)| format!("{left} = {right}")).collect();
         on.join(" AND ")
     }

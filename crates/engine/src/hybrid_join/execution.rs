@@ -8,9 +8,8 @@ use datafusion::execution::{SendableRecordBatchStream, SpillFile};
 use datafusion::physical_expr::PhysicalExprRef;
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt, Shared};
-use overspill_join::hybrid::{BuildSide, HybridBuild, SubqueryFacts};
+use overspill_join::hybrid::{BuildSide, HybridBuild, JoinPlan, SubqueryFacts};
 use overspill_join::memory::UnitMemory;
-use overspill_join::spec::JoinSpec;
 use overspill_join::spill::{SpillTuning, SpilledPartition};
 use parking_lot::Mutex;
 use tracing::Span;
@@ -30,7 +29,7 @@ pub(super) type FilePartition = SpilledPartition<Arc<dyn SpillFile>>;
 /// A join and the means to run it, shared by all its streams.
 #[derive(Debug)]
 pub(super) struct JoinContext {
-    pub spec: Arc<JoinSpec>,
+    pub plan: Arc<JoinPlan>,
     pub store: Arc<DiskStore>,
     pub memory: Arc<JoinMemory>,
     pub tuning: SpillTuning,
@@ -108,7 +107,7 @@ impl JoinContext {
 
     fn build(&self, memory: Arc<UnitMemory>, used_bits: u32) -> HybridBuild<DiskStore> {
         let (store, facts) = (Arc::clone(&self.store), Arc::clone(&self.facts));
-        HybridBuild::new(Arc::clone(&self.spec), store, memory, facts, self.tuning, used_bits)
+        HybridBuild::new(Arc::clone(&self.plan), store, memory, facts, self.tuning, used_bits)
     }
 
     fn finish(&self, build: HybridBuild<DiskStore>, depth: usize) -> Result<ReadBuild> {

@@ -8,7 +8,7 @@ use datafusion::physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory, SpillMetrics, Time,
 };
 use overspill_advisor::Strategy;
-use overspill_join::device::{DeviceCount, DeviceObserver};
+use overspill_gpu_join::{DeviceCount, DeviceObserver};
 use parking_lot::Mutex;
 
 /// The maximum number of different reasons; any further ones are counted without their reason.

@@ -10,7 +10,7 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use overspill_join::JoinType;
-use overspill_join::device::PairAggregation;
+use overspill_join::hybrid::PairAggregation;
 use overspill_join::hybrid::{BuildEmitter, Prober, Step};
 use overspill_join::memory::UnitMemory;
 use tracing::Span;
@@ -97,8 +97,8 @@ impl HybridJoinStream {
         baseline: BaselineMetrics,
     ) -> Self {
         let context = Arc::clone(&execution.context);
-        let spec = &context.spec;
-        let output = OutputBatches::new(&spec.output_schema, spec.batch_size);
+        let plan = &context.plan;
+        let output = OutputBatches::new(&plan.spec.output_schema, plan.batch_size);
         Self {
             memory: context.memory.unit(),
             execution: Some(execution),
@@ -116,7 +116,7 @@ impl HybridJoinStream {
 
     /// The stream of output batches.
     pub fn into_stream(self) -> SendableRecordBatchStream {
-        let schema = Arc::clone(&self.context.spec.output_schema);
+        let schema = Arc::clone(&self.context.plan.spec.output_schema);
         let batches = futures::stream::try_unfold(self, |mut stream| async move {
             match stream.next().await {
                 Ok(batch) => Ok(batch.map(|batch| (batch, stream))),
@@ -223,7 +223,7 @@ impl HybridJoinStream {
         let State::Start(inputs) = std::mem::replace(&mut self.state, State::Done) else { return Ok(()) };
         // Without build rows the probe side need not be read, unless its unmatched rows are in the output. A stream that
         // never reads its input ends it for all streams.
-        if build.rows == 0 && !self.context.spec.join_type.keeps_unmatched_probe() {
+        if build.rows == 0 && !self.context.plan.spec.join_type.keeps_unmatched_probe() {
             return Ok(());
         }
         match inputs {
@@ -271,7 +271,7 @@ impl HybridJoinStream {
             Next::Finish(spilled) => {
                 let tasks = tasks(&self.context, &build, spilled, 0);
                 let emitter = emitter(&self.context, Arc::clone(&build.side));
-                if self.context.spec.join_type.emits_build_at_end() {
+                if self.context.plan.spec.join_type.emits_build_at_end() {
                     self.emitting = self.lane.phase("put build rows out");
                 }
                 self.state = State::Finishing(Work::Emitting(emitter, tasks));
@@ -341,7 +341,7 @@ impl Probing {
                 Step::Output(_) | Step::Working => tokio::task::consume_budget().await,
                 Step::Finished => {
                     // NOT IN returns no rows once a probe key is null: the rest need not be read.
-                    let is_not_in = context.spec.null_aware && context.spec.join_type == JoinType::LeftAnti;
+                    let is_not_in = context.plan.spec.null_aware && context.plan.spec.join_type == JoinType::LeftAnti;
                     if is_not_in && context.facts.has_null() {
                         return Ok(None);
                     }

@@ -14,7 +14,7 @@ use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, InputDistributionRequirements, PlanProperties,
 };
-use overspill_join::device::PairAggregation;
+use overspill_gpu_join::MOST_AGGREGATES;
 use overspill_join::selection::Aggregate;
 use overspill_join::spec::ColumnSource;
 
@@ -90,7 +90,7 @@ fn kernels_take(aggregates: &[Aggregate], join: &HybridJoinExec) -> bool {
         widths.is_some_and(|widths| widths.iter().sum::<usize>() <= size_of::<u64>())
     };
     let mut read = aggregates.iter().flat_map(|aggregate| aggregate.columns());
-    distinct.len() <= PairAggregation::MOST && read.all(|column| is_packed(is_build(column)))
+    distinct.len() <= MOST_AGGREGATES && read.all(|column| is_packed(is_build(column)))
 }
 
 impl DisplayAs for JoinAggregateExec {

@@ -9,7 +9,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
 use datafusion::physical_plan::stream::{EmptyRecordBatchStream, RecordBatchStreamAdapter};
 use futures::StreamExt;
-use overspill_join::device::PairAggregation;
+use overspill_join::hybrid::PairAggregation;
 
 use crate::fused_aggregate::Accumulators;
 

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::matches::LOOKED_UP_TOGETHER;
+use super::LOOKED_UP_TOGETHER;
 use crate::error::Result;
 use crate::memory::PageVec;
 

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use overspill_machine::memory::{CacheLine, prefetch};
 use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 
+use super::LOOKED_UP_TOGETHER;
 use super::bloom_filter::BloomFilter;
 use super::deal::Dealt;
-use super::matches::{BLOCK, LOOKED_UP_TOGETHER, Lookups, Matches, set_bits};
+use super::matches::{BLOCK, Lookups, Matches, set_bits};
 use super::slots::AHEAD;
 use crate::error::Result;
 use crate::keys::Word;

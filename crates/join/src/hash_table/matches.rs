@@ -4,15 +4,13 @@ use arrow::buffer::NullBuffer;
 use overspill_machine::memory::prefetch;
 use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 
+use super::LOOKED_UP_TOGETHER;
 use super::bloom_filter::{BloomFilter, Passing};
 use super::slots::AHEAD;
 use crate::radix::region_of_this_machine;
 
 /// Keys per result word, one bit each.
 pub(super) const BLOCK: usize = u64::BITS as usize;
-
-/// Keys whose cache misses overlap; the prefetched lines stay in the cache until they are read.
-pub(super) const LOOKED_UP_TOGETHER: usize = 512;
 
 /// Keys of consecutive rows to look up.
 #[derive(Debug, Clone, Copy)]

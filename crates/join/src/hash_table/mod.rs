@@ -24,3 +24,6 @@ pub(crate) use matches::Lookups;
 pub use payload_rows::{ChunkKeys, PayloadRows};
 pub(crate) use regions::Regions;
 pub use visited::VisitedRows;
+
+/// Keys whose cache misses overlap; the prefetched lines stay in the cache until they are read.
+const LOOKED_UP_TOGETHER: usize = 512;

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use overspill_machine::memory::prefetch;
 
+use super::LOOKED_UP_TOGETHER;
 use super::bloom_filter::{BloomFilter, Passing};
 use super::deal::{Dealt, HASH_BITS};
-use super::matches::{BLOCK, LOOKED_UP_TOGETHER, Lookups, Matches};
+use super::matches::{BLOCK, Lookups, Matches};
 use crate::error::Result;
 use crate::keys::Word;
 use crate::memory::PageVec;

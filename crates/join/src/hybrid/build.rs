@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, BooleanArray, RecordBatch};
+use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
-use arrow::datatypes::DataType;
 
 use super::build_side::{BuildSide, SpilledBuild, SubqueryFacts};
+use super::plan::JoinPlan;
 use crate::error::{JoinError, Result};
 use crate::hash_table::{IndexCost, JoinTable};
 use crate::join_type::JoinType;
 use crate::keys::Keys;
-use crate::memory::{Grant, HeldMemory, UnitMemory, compact};
-use crate::spec::{JoinSpec, Side};
+use crate::memory::{Grant, HeldMemory, UnitMemory, add_offset_bytes, compact};
+use crate::spec::Side;
 use crate::spill::{Finished, Radix, RadixPartitions, SpillStore, SpillTuning, SpilledPartition};
 
 /// The build side of a join while it is being read.
@@ -21,7 +21,7 @@ use crate::spill::{Finished, Radix, RadixPartitions, SpillStore, SpillTuning, Sp
 /// largest partitions move to files until the rest fits.
 #[derive(Debug)]
 pub struct HybridBuild<S: SpillStore> {
-    spec: Arc<JoinSpec>,
+    plan: Arc<JoinPlan>,
     store: Arc<S>,
     memory: Arc<UnitMemory>,
     facts: Arc<SubqueryFacts>,
@@ -64,7 +64,7 @@ pub struct Built<S: SpillStore> {
 impl<S: SpillStore> HybridBuild<S> {
     /// Creates an empty build side, for partitions that already share the first `used_bits` bits of their hashes.
     pub fn new(
-        spec: Arc<JoinSpec>,
+        plan: Arc<JoinPlan>,
         store: Arc<S>,
         memory: Arc<UnitMemory>,
         facts: Arc<SubqueryFacts>,
@@ -75,10 +75,10 @@ impl<S: SpillStore> HybridBuild<S> {
             batches: Vec::new(),
             held: HeldMemory::default(),
             grant: memory.grant(),
-            offsets: vec![0; spec.build_schema.fields().len()],
+            offsets: vec![0; plan.spec.build_schema.fields().len()],
         });
-        let index = IndexCost::new(&spec);
-        Self { spec, store, memory, facts, tuning, used_bits, index, rows: 0, state }
+        let index = IndexCost::new(&plan.spec);
+        Self { plan, store, memory, facts, tuning, used_bits, index, rows: 0, state }
     }
 
     /// Adds build rows.
@@ -88,13 +88,14 @@ impl<S: SpillStore> HybridBuild<S> {
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
         let mut batch = batch;
         let mut keys = None;
-        let is_row_format = self.spec.codec.word_bytes().is_none();
-        if is_row_format || !self.spec.join_type.keeps_unmatched_build() {
-            let all = self.spec.keys(Side::Build, &batch)?;
-            if self.spec.null_aware && self.spec.join_type == JoinType::RightMark {
+        let is_row_format = self.plan.spec.codec.word_bytes().is_none();
+        if is_row_format || !self.plan.spec.join_type.keeps_unmatched_build() {
+            let all = self.plan.spec.keys(Side::Build, &batch)?;
+            if self.plan.spec.null_aware && self.plan.spec.join_type == JoinType::RightMark {
                 self.facts.note(&all);
             }
-            let fewer = if self.spec.join_type.keeps_unmatched_build() { None } else { matchable_rows(&batch, &all)? };
+            let fewer =
+                if self.plan.spec.join_type.keeps_unmatched_build() { None } else { matchable_rows(&batch, &all)? };
             match fewer {
                 Some(fewer) => batch = fewer,
                 None => keys = Some(all),
@@ -108,7 +109,7 @@ impl<S: SpillStore> HybridBuild<S> {
         if let State::InMemory(rows) = &mut self.state {
             let fits = add_offset_bytes(&batch, &mut rows.offsets) && self.rows <= JoinTable::MAX_ROWS;
             if is_row_format && keys.is_none() {
-                keys = Some(self.spec.keys(Side::Build, &batch)?);
+                keys = Some(self.plan.spec.keys(Side::Build, &batch)?);
             }
             let bytes = rows.held.add(&batch) + self.index.of(&batch, keys.as_ref().map_or(0, Keys::bytes));
             let granted = rows.grant.try_grow(bytes);
@@ -120,7 +121,7 @@ impl<S: SpillStore> HybridBuild<S> {
         }
         let keys = match keys {
             Some(keys) => keys,
-            None => self.spec.keys(Side::Build, &batch)?,
+            None => self.plan.spec.keys(Side::Build, &batch)?,
         };
         self.partition(&batch, &keys)
     }
@@ -134,7 +135,7 @@ impl<S: SpillStore> HybridBuild<S> {
 
     /// Partitions all rows read so far. `cause` is the reason why the memory did not suffice.
     fn turn_hybrid(&mut self, cause: Result<()>) -> Result<()> {
-        let columns = self.spec.build_schema.fields().len().max(self.spec.probe_schema.fields().len());
+        let columns = self.plan.spec.build_schema.fields().len().max(self.plan.spec.probe_schema.fields().len());
         if !self.tuning.enabled {
             return Err(cause.err().unwrap_or_else(too_many_rows));
         }
@@ -154,7 +155,7 @@ impl<S: SpillStore> HybridBuild<S> {
             unreachable!("a build side turns hybrid once");
         };
         for (batch, bytes) in batches {
-            let keys = self.spec.keys(Side::Build, &batch)?;
+            let keys = self.plan.spec.keys(Side::Build, &batch)?;
             self.partition(&batch, &keys)?;
             drop(batch);
             grant.shrink(bytes);
@@ -168,13 +169,13 @@ impl<S: SpillStore> HybridBuild<S> {
         match self.state {
             State::InMemory(InMemory { batches, grant, .. }) => {
                 let batches = batches.into_iter().map(|(batch, _)| batch).collect();
-                Ok(Built { side: BuildSide::try_new(&self.spec, batches, grant)?, spilled: Vec::new(), rows })
+                Ok(Built { side: BuildSide::try_new(&self.plan, batches, grant)?, spilled: Vec::new(), rows })
             }
             State::Hybrid { partitions, radix, stage, buffers } => {
                 let Finished { resident, memory, files } = partitions.finish()?;
                 let memory = memory.unwrap_or_else(|| self.memory.grant());
                 let is_spilled = files.iter().map(Option::is_some).collect();
-                let side = BuildSide::try_new(&self.spec, resident, memory)?.with_spilled(SpilledBuild {
+                let side = BuildSide::try_new(&self.plan, resident, memory)?.with_spilled(SpilledBuild {
                     radix,
                     is_spilled,
                     stage,
@@ -199,29 +200,5 @@ fn matchable_rows(batch: &RecordBatch, keys: &Keys) -> Result<Option<RecordBatch
     match &keys.matchable {
         Some(matchable) => Ok(Some(filter_record_batch(batch, &BooleanArray::new(matchable.inner().clone(), None))?)),
         None => Ok(None),
-    }
-}
-
-/// Adds the bytes of columns with 32-bit offsets. Returns false if a concatenation would exceed what the offsets can address.
-pub(super) fn add_offset_bytes(batch: &RecordBatch, offsets: &mut [usize]) -> bool {
-    let mut fits = true;
-    for (bytes, column) in offsets.iter_mut().zip(batch.columns()) {
-        if has_small_offsets(column.data_type()) {
-            *bytes += column.get_array_memory_size();
-            fits &= *bytes <= i32::MAX as usize;
-        }
-    }
-    fits
-}
-
-fn has_small_offsets(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Utf8 | DataType::Binary | DataType::List(_) | DataType::Map(_, _) | DataType::ListView(_) => true,
-        DataType::LargeList(field) | DataType::LargeListView(field) | DataType::FixedSizeList(field, _) => {
-            has_small_offsets(field.data_type())
-        }
-        DataType::Struct(fields) => fields.iter().any(|field| has_small_offsets(field.data_type())),
-        DataType::Dictionary(_, values) => has_small_offsets(values),
-        _ => false,
     }
 }

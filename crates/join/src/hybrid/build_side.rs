@@ -7,10 +7,10 @@ use arrow::array::{BooleanArray, RecordBatch, UInt32Array};
 use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use tracing::debug_span;
 
-use super::device_build::DeviceBuild;
-use super::output::{Pairs, Rows, SideRows};
-use super::pairs::BuildRows;
+use super::accelerator::AcceleratedRows;
+use super::output::{BuildRows, Pairs, Rows, SideRows};
 use super::payload::{PackedBuild, PackedPayload};
+use super::plan::JoinPlan;
 use crate::error::Result;
 use crate::hash_table::{JoinTable, VisitedRows};
 use crate::join_type::JoinType;
@@ -33,8 +33,8 @@ pub struct BuildSide {
     /// How the table stores the needed columns, if it does; `batch` is then empty.
     pub(super) payload: Option<PackedPayload>,
     table: LazyTable,
-    /// The build side on a GPU, if a GPU holds it. There is then no table in CPU memory until the GPU fails.
-    pub(super) device: Option<DeviceBuild>,
+    /// The rows as an accelerator holds them. There is then no table in CPU memory until the accelerator fails.
+    accelerated: Option<Arc<dyn AcceleratedRows>>,
     pub(super) visited: VisitedRows,
     /// The rows whose key is not null, for joins that decide by it which rows they emit.
     matchable: Option<NullBuffer>,
@@ -136,24 +136,28 @@ impl LazyTable {
 impl BuildSide {
     /// Indexes build rows; `memory` pays for them and for building the index.
     ///
-    /// If a GPU holds the rows, the memory for an index stays reserved, so that the CPU can continue if the GPU fails.
-    pub(super) fn try_new(spec: &JoinSpec, batches: Vec<RecordBatch>, memory: Grant) -> Result<Self> {
-        if let Some(request) = &spec.device {
-            let batch = concat_batches(spec.schema(Side::Build), batches, spec.build_threads)?;
-            let mut memory = memory;
-            if let Some(device) = DeviceBuild::try_new(spec, request, &batch, &mut memory)? {
-                return Self::on_device(spec, batch, device, memory);
-            }
-            return Self::on_host(spec, vec![batch], memory);
+    /// If an accelerator takes the rows, the memory for an index stays reserved, so that the CPU can continue if the
+    /// accelerator fails.
+    pub(super) fn try_new(plan: &JoinPlan, batches: Vec<RecordBatch>, memory: Grant) -> Result<Self> {
+        let Some(accelerator) = &plan.accelerator else { return Self::on_host(plan, batches, memory) };
+        let batch = concat_batches(plan.spec.schema(Side::Build), batches, plan.build_threads)?;
+        let mut memory = memory;
+        match accelerator.take(&plan.spec, &batch, plan.build_threads, &mut memory)? {
+            Some(accelerated) => Self::accelerated_by(&plan.spec, batch, accelerated, memory),
+            None => Self::on_host(plan, vec![batch], memory),
         }
-        Self::on_host(spec, batches, memory)
     }
 
-    fn on_device(spec: &JoinSpec, batch: RecordBatch, device: DeviceBuild, memory: Grant) -> Result<Self> {
+    fn accelerated_by(
+        spec: &JoinSpec,
+        batch: RecordBatch,
+        accelerated: Arc<dyn AcceleratedRows>,
+        memory: Grant,
+    ) -> Result<Self> {
         let rows = batch.num_rows();
         let visited = VisitedRows::new(if spec.join_type.emits_build_at_end() { rows } else { 0 });
         let matchable = if spec.null_aware { spec.keys(Side::Build, &batch)?.matchable } else { None };
-        let (table, device) = (LazyTable::default(), Some(device));
+        let (table, accelerated) = (LazyTable::default(), Some(accelerated));
         let sizes = spec.row_sizes(Side::Build, &batch);
         Ok(Self {
             batch,
@@ -161,7 +165,7 @@ impl BuildSide {
             sizes,
             payload: None,
             table,
-            device,
+            accelerated,
             visited,
             matchable,
             spilled: None,
@@ -170,31 +174,32 @@ impl BuildSide {
     }
 
     /// Indexes build rows in CPU memory.
-    pub(super) fn on_host(spec: &JoinSpec, batches: Vec<RecordBatch>, memory: Grant) -> Result<Self> {
+    pub(super) fn on_host(plan: &JoinPlan, batches: Vec<RecordBatch>, memory: Grant) -> Result<Self> {
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let _indexing = debug_span!("make hash table", rows).entered();
-        let Indexed { batch, rows, payload, table, matchable } = match packed(spec, &batches)? {
+        let Indexed { batch, rows, payload, table, matchable } = match packed(plan, &batches)? {
             Some(indexed) => {
                 drop(batches);
                 indexed
             }
-            None => by_number(spec, batches)?,
+            None => by_number(plan, batches)?,
         };
+        let spec = &plan.spec;
         let visited = if spec.join_type.emits_build_at_end() { rows } else { 0 };
         let held = HeldMemory::default().add(&batch) + table.bytes_with_filter() + VisitedRows::bytes(visited);
         let mut memory = memory;
         memory.shrink(memory.bytes().saturating_sub(held));
         let visited = VisitedRows::new(visited);
-        let (table, device) = (table.into(), None);
+        let (table, accelerated) = (table.into(), None);
         let sizes = spec.row_sizes(Side::Build, &batch);
-        Ok(Self { batch, rows, sizes, payload, table, device, visited, matchable, spilled: None, _memory: memory })
+        Ok(Self { batch, rows, sizes, payload, table, accelerated, visited, matchable, spilled: None, _memory: memory })
     }
 
-    /// The hash table in CPU memory. Builds it now if the GPU was to join.
-    pub(super) fn table(&self, spec: &JoinSpec) -> Result<&JoinTable> {
+    /// The hash table in CPU memory. Builds it now if an accelerator was to join.
+    pub(super) fn table(&self, plan: &JoinPlan) -> Result<&JoinTable> {
         self.table.get_or_make(|| {
             let _indexing = debug_span!("make hash table", rows = self.rows).entered();
-            JoinTable::build(spec.keys(Side::Build, &self.batch)?, spec.table_choice, spec.build_threads)
+            JoinTable::build(plan.spec.keys(Side::Build, &self.batch)?, plan.table_choice, plan.build_threads)
         })
     }
 
@@ -213,9 +218,14 @@ impl BuildSide {
         self.rows
     }
 
-    /// Bytes that probing reads at random: the table and the columns it refers to; 0 if a GPU joins.
+    /// Bytes that probing reads at random: the table and the columns it refers to; 0 if an accelerator joins.
     pub(super) fn probed_bytes(&self) -> usize {
         self.table_in_memory().map_or(0, |table| table.bytes() + HeldMemory::default().add(&self.batch))
+    }
+
+    /// The rows as an accelerator holds them, if one has taken them.
+    pub(super) fn accelerated(&self) -> Option<&Arc<dyn AcceleratedRows>> {
+        self.accelerated.as_ref()
     }
 
     /// Whether part of the build side is in files.
@@ -235,8 +245,8 @@ impl BuildRows for BuildSide {
     }
 
     fn packed(&self, words: ScalarBuffer<u64>) -> SideRows<'_> {
-        let on_device = || self.device.as_ref().and_then(|device| device.payload.as_ref());
-        let Some(payload) = self.payload.as_ref().or_else(on_device) else {
+        let accelerated = || self.accelerated.as_ref().and_then(|rows| rows.payload());
+        let Some(payload) = self.payload.as_ref().or_else(accelerated) else {
             unreachable!("payloads come from a table that has them")
         };
         SideRows::Packed(payload, words)
@@ -265,10 +275,8 @@ struct Indexed {
 }
 
 /// Builds a table that stores the needed columns. Returns `None` if they do not fit or the join needs row numbers.
-fn packed(spec: &JoinSpec, batches: &[RecordBatch]) -> Result<Option<Indexed>> {
-    if !spec.codec.is_word() || !spec.join_type.emits_pairs() || spec.join_type.emits_build_at_end() {
-        return Ok(None);
-    }
+fn packed(plan: &JoinPlan, batches: &[RecordBatch]) -> Result<Option<Indexed>> {
+    let spec = &plan.spec;
     let Some(payload) = PackedPayload::of(spec, Side::Build).filter(|payload| !payload.is_empty()) else {
         return Ok(None);
     };
@@ -277,22 +285,23 @@ fn packed(spec: &JoinSpec, batches: &[RecordBatch]) -> Result<Option<Indexed>> {
     }
     let packed = PackedBuild { spec, batches, payload: &payload };
     let rows = batches.iter().map(RecordBatch::num_rows).sum();
-    let table = JoinTable::of_payloads(&packed, rows, spec.table_choice, spec.build_threads)?;
+    let table = JoinTable::of_payloads(&packed, rows, plan.table_choice, plan.build_threads)?;
     let batch = payload.empty_batch();
     Ok(table.map(|table| Indexed { batch, rows, payload: Some(payload), table, matchable: None }))
 }
 
 /// Builds a table of row numbers; the rows are concatenated into one batch.
-fn by_number(spec: &JoinSpec, batches: Vec<RecordBatch>) -> Result<Indexed> {
-    let batch = concat_batches(spec.schema(Side::Build), batches, spec.build_threads)?;
+fn by_number(plan: &JoinPlan, batches: Vec<RecordBatch>) -> Result<Indexed> {
+    let (spec, threads) = (&plan.spec, plan.build_threads);
+    let batch = concat_batches(spec.schema(Side::Build), batches, threads)?;
     let rows = batch.num_rows();
     let keys = spec.keys(Side::Build, &batch)?;
     let matchable = keys.matchable.clone().filter(|_| spec.null_aware);
-    let table = JoinTable::build(keys, spec.table_choice, spec.build_threads)?;
+    let table = JoinTable::build(keys, plan.table_choice, threads)?;
     // After reordering, a probe row finds its match with one cache miss, not two.
     let (batch, table) = match table.order() {
         Some(order) if rows >= WORTH_REORDERING && can_reorder(&batch) => {
-            (reorder_batch(&batch, order, spec.build_threads)?, table.in_order())
+            (reorder_batch(&batch, order, threads)?, table.in_order())
         }
         _ => (batch, table),
     };
@@ -302,7 +311,7 @@ fn by_number(spec: &JoinSpec, batches: Vec<RecordBatch>) -> Result<Indexed> {
 /// Emits build rows by whether they matched, after all probing is done.
 #[derive(Debug)]
 pub struct BuildEmitter {
-    spec: Arc<JoinSpec>,
+    plan: Arc<JoinPlan>,
     build: Arc<BuildSide>,
     facts: Arc<SubqueryFacts>,
     next_row: usize,
@@ -310,27 +319,27 @@ pub struct BuildEmitter {
 
 impl BuildEmitter {
     /// Starts at the first row.
-    pub fn new(spec: Arc<JoinSpec>, build: Arc<BuildSide>, facts: Arc<SubqueryFacts>) -> Self {
-        Self { spec, build, facts, next_row: 0 }
+    pub fn new(plan: Arc<JoinPlan>, build: Arc<BuildSide>, facts: Arc<SubqueryFacts>) -> Self {
+        Self { plan, build, facts, next_row: 0 }
     }
 
     /// The next batch of at most `batch_size` rows.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        let build = &self.build;
-        let is_not_in = self.spec.null_aware && self.spec.join_type == JoinType::LeftAnti;
-        if !self.spec.join_type.emits_build_at_end() || (is_not_in && self.facts.has_null()) {
+        let (spec, build) = (&self.plan.spec, &self.build);
+        let is_not_in = spec.null_aware && spec.join_type == JoinType::LeftAnti;
+        if !spec.join_type.emits_build_at_end() || (is_not_in && self.facts.has_null()) {
             return Ok(None);
         }
         while self.next_row < build.rows() {
             // Advances by whole ranges of rows, regardless of how many of them are emitted.
-            let end = build.sizes.end_of_rows(self.next_row, self.spec.batch_size, MAX_COPY_BYTES);
+            let end = build.sizes.end_of_rows(self.next_row, self.plan.batch_size, MAX_COPY_BYTES);
             let range = self.next_row..end;
             self.next_row = end;
             let mut mark = None;
-            let rows = if self.spec.join_type == JoinType::LeftMark {
+            let rows = if spec.join_type == JoinType::LeftMark {
                 let (first, len) = (range.start, range.len());
                 let matched = BooleanBuffer::collect_bool(len, |row| build.visited.get((first + row) as u32));
-                mark = Some(if self.spec.null_aware {
+                mark = Some(if spec.null_aware {
                     let keys = build.matchable.as_ref().map(|matchable| matchable.slice(first, len));
                     self.facts.marks(matched, keys.as_ref())
                 } else {
@@ -338,8 +347,8 @@ impl BuildEmitter {
                 });
                 Rows::Range(range.start, range.len())
             } else {
-                let wanted = self.spec.join_type == JoinType::LeftSemi;
-                let keeps_null = !self.spec.null_aware || !self.facts.has_rows();
+                let wanted = spec.join_type == JoinType::LeftSemi;
+                let keeps_null = !spec.null_aware || !self.facts.has_rows();
                 let matchable = build.matchable.as_ref().filter(|_| !keeps_null);
                 Rows::from_numbers(
                     range
@@ -352,9 +361,9 @@ impl BuildEmitter {
             };
             if rows.len() > 0 {
                 let nulls = Rows::Nulls(rows.len());
-                let probe = RecordBatch::new_empty(Arc::clone(&self.spec.probe_schema));
+                let probe = RecordBatch::new_empty(Arc::clone(&spec.probe_schema));
                 let pairs = Pairs { build: SideRows::Of(&build.batch, rows), probe: SideRows::Of(&probe, nulls), mark };
-                return pairs.output(&self.spec).map(Some);
+                return pairs.output(spec).map(Some);
             }
         }
         Ok(None)

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 
 use super::build_side::BuildSide;
+use super::plan::JoinPlan;
 use crate::error::Result;
 use crate::hash_table::{IndexCost, JoinTable};
 use crate::memory::{Grant, HeldMemory, UnitMemory};
-use crate::spec::{JoinSpec, Side};
+use crate::spec::Side;
 
 /// A chunk of a build partition that hashing cannot split; each chunk is joined with the whole probe partition.
 ///
 /// The first batch of a chunk is accepted even if it exceeds the budget: without it the join could not continue.
 #[derive(Debug)]
 pub struct ChunkBuild {
-    spec: Arc<JoinSpec>,
+    plan: Arc<JoinPlan>,
     index: IndexCost,
     batches: Vec<RecordBatch>,
     held: HeldMemory,
@@ -25,16 +26,16 @@ pub struct ChunkBuild {
 
 impl ChunkBuild {
     /// An empty chunk.
-    pub fn new(spec: Arc<JoinSpec>, memory: &Arc<UnitMemory>) -> Self {
-        let index = IndexCost::new(&spec);
-        Self { spec, index, batches: Vec::new(), held: HeldMemory::default(), grant: memory.grant(), rows: 0 }
+    pub fn new(plan: Arc<JoinPlan>, memory: &Arc<UnitMemory>) -> Self {
+        let index = IndexCost::new(&plan.spec);
+        Self { plan, index, batches: Vec::new(), held: HeldMemory::default(), grant: memory.grant(), rows: 0 }
     }
 
     /// Adds a batch, or gives it back if there is no more room.
     pub fn push(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
-        let key_bytes = match self.spec.codec.word_bytes() {
+        let key_bytes = match self.plan.spec.codec.word_bytes() {
             Some(_) => 0,
-            None => self.spec.keys(Side::Build, &batch)?.bytes(),
+            None => self.plan.spec.keys(Side::Build, &batch)?.bytes(),
         };
         let bytes = self.held.add(&batch) + self.index.of(&batch, key_bytes);
         let rows = self.rows + batch.num_rows();
@@ -57,8 +58,8 @@ impl ChunkBuild {
         self.rows == 0
     }
 
-    /// Indexes the chunk. A GPU is not used: the chunk has few keys with many rows each.
+    /// Indexes the chunk. An accelerator is not used: the chunk has few keys with many rows each.
     pub fn finish(self) -> Result<BuildSide> {
-        BuildSide::on_host(&self.spec, self.batches, self.grant)
+        BuildSide::on_host(&self.plan, self.batches, self.grant)
     }
 }

@@ -6,22 +6,31 @@
 //! join: Shapiro, 1986; paper 1, section 2.1); a partition that hashing cannot split is joined in passes over chunks
 //! of its build side ([`ChunkBuild`]).
 
+mod accelerator;
+mod aggregation;
 mod build;
 mod build_side;
 mod chunk;
-mod device_build;
+mod lookup;
 mod output;
 mod pairs;
 mod payload;
+mod plan;
 mod probe;
 mod row_work;
 
 #[cfg(test)]
 mod tests;
 
+pub use accelerator::{AcceleratedRows, Accelerator};
+pub use aggregation::PairAggregation;
 pub use build::{Built, HybridBuild};
 pub use build_side::{BuildEmitter, BuildSide, SubqueryFacts};
 pub use chunk::ChunkBuild;
-pub use pairs::{BuildRows, PairFinder, pair_finder};
+pub use lookup::pair_finder;
+pub use output::{BuildRows, Rows, SideRows};
+pub use pairs::{Found, Lane, LeftOver, PairBlock, PairFinder, PairRows, ProbeRows, Wanted};
+pub use payload::PackedPayload;
+pub use plan::JoinPlan;
 pub use probe::{MatchedRows, ProbeSpill, Prober, Step};
 pub use row_work::measure_row_work;

@@ -1,5 +1,6 @@
 //! Builds output batches from rows of both sides.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
@@ -9,6 +10,8 @@ use arrow::datatypes::DataType;
 
 use super::payload::PackedPayload;
 use crate::error::Result;
+use crate::hash_table::VisitedRows;
+use crate::memory::RowSizes;
 use crate::spec::{ColumnSource, JoinSpec};
 
 /// Which rows of a batch go to the output.
@@ -76,6 +79,24 @@ impl SideRows<'_> {
             Self::Packed(payload, words) => payload.unpack(index, words),
         }
     }
+}
+
+/// The build rows that pairs are made of.
+pub trait BuildRows: Debug + Send + Sync {
+    /// Rows by their numbers.
+    fn numbered(&self, rows: ScalarBuffer<u32>) -> SideRows<'_>;
+
+    /// Rows as their packed columns.
+    fn packed(&self, words: ScalarBuffer<u64>) -> SideRows<'_>;
+
+    /// Rows of nulls.
+    fn nulls(&self, rows: usize) -> SideRows<'_>;
+
+    /// Bytes that copies of rows take.
+    fn sizes(&self) -> &RowSizes;
+
+    /// The rows that have found a match.
+    fn visited(&self) -> &VisitedRows;
 }
 
 /// Rows of the build and the probe side, paired one by one.

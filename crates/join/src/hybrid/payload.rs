@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use crate::error::Result;
 use crate::hash_table::{ChunkKeys, PayloadRows};
 use crate::keys::{KeyData, Keys};
-use crate::spec::{JoinSpec, Side};
+use crate::spec::{JoinSpec, PairForm, Side};
 
 /// Columns that together fit one 64-bit word, stored next to the key. A lookup in a hash table of packed rows costs one cache
 /// miss. A hash table of row numbers costs another miss for each column.
@@ -28,9 +28,13 @@ struct PackedColumn {
 }
 
 impl PackedPayload {
-    /// The columns of one side that the join emits or filters by. Returns `None` if one is not of fixed width or they do not
-    /// fit.
-    pub(super) fn of(spec: &JoinSpec, side: Side) -> Option<Self> {
+    /// The columns of one side that the join emits or filters by. Returns `None` if pairs must have the numbers of the rows, if
+    /// a column is not of fixed width, or if they do not fit.
+    pub fn of(spec: &JoinSpec, side: Side) -> Option<Self> {
+        match (spec.pair_form(), side) {
+            (PairForm::Columns, _) | (PairForm::ProbeNumbers, Side::Build) => {}
+            (PairForm::ProbeNumbers, Side::Probe) | (PairForm::Numbers, _) => return None,
+        }
         let schema = spec.schema(side);
         let mut columns: Vec<PackedColumn> = Vec::new();
         let mut bytes = 0;
@@ -49,18 +53,18 @@ impl PackedPayload {
     }
 
     /// The position of a column in the word: its lowest bit and its number of bits.
-    pub(super) fn place(&self, index: usize) -> Option<(u32, u32)> {
+    pub fn place(&self, index: usize) -> Option<(u32, u32)> {
         let column = self.columns.iter().find(|column| column.index == index)?;
         Some((column.shift, 8 * column.width as u32))
     }
 
     /// Whether no column is needed.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.columns.is_empty()
     }
 
     /// Whether these rows can be packed: none of the packed columns has a null.
-    pub(super) fn takes(&self, batch: &RecordBatch) -> bool {
+    pub fn takes(&self, batch: &RecordBatch) -> bool {
         self.columns.iter().all(|column| batch.column(column.index).null_count() == 0)
     }
 
@@ -70,7 +74,7 @@ impl PackedPayload {
     }
 
     /// Packs each row into a word.
-    pub(super) fn pack(&self, batch: &RecordBatch) -> ScalarBuffer<u64> {
+    pub fn pack(&self, batch: &RecordBatch) -> ScalarBuffer<u64> {
         let values = |column: &PackedColumn| {
             let data = batch.column(column.index).to_data();
             (data.buffers()[0].clone(), data.offset(), data.len())

@@ -7,8 +7,9 @@ use arrow::buffer::BooleanBuffer;
 use arrow::compute::filter_record_batch;
 
 use super::build_side::{BuildSide, SubqueryFacts};
-use super::output::{Pairs, Rows, SideRows};
-use super::pairs::{BuildRows, Found, Lane, PairBlock, PairFinder, PairRows, ProbeRows, Wanted, retain};
+use super::output::{BuildRows, Pairs, Rows, SideRows};
+use super::pairs::{Found, Lane, PairBlock, PairFinder, PairRows, ProbeRows, Wanted, retain};
+use super::plan::JoinPlan;
 use crate::error::Result;
 use crate::join_type::JoinType;
 use crate::keys::Keys;
@@ -28,6 +29,8 @@ pub type MatchedRows = BooleanBuffer;
 #[derive(Debug)]
 pub struct Prober<S: SpillStore> {
     spec: Arc<JoinSpec>,
+    /// Maximum rows of an output batch.
+    batch_size: usize,
     /// Dropped before the build rows: it may wait for a GPU that reads them.
     finder: Box<dyn PairFinder>,
     build: Arc<dyn BuildRows>,
@@ -112,14 +115,15 @@ impl<S: SpillStore> ProbeSpill<S> {
 impl<S: SpillStore> Prober<S> {
     /// Creates a prober without rows. `finder` searches the rows of `build`.
     pub fn new(
-        spec: Arc<JoinSpec>,
+        plan: &JoinPlan,
         build: Arc<dyn BuildRows>,
         facts: Arc<SubqueryFacts>,
         spill: Option<ProbeSpill<S>>,
         finder: Box<dyn PairFinder>,
     ) -> Self {
         Self {
-            spec,
+            spec: Arc::clone(&plan.spec),
+            batch_size: plan.batch_size,
             finder,
             build,
             facts,
@@ -187,7 +191,7 @@ impl<S: SpillStore> Prober<S> {
         let is_filtered = self.spec.filter.is_some();
         let marks_build = matches!(join_type, JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark);
         let first_only = !is_filtered && !join_type.emits_pairs() && !marks_build;
-        let wanted = Wanted { pairs: self.spec.batch_size, first_only };
+        let wanted = Wanted { pairs: self.batch_size, first_only };
         loop {
             if marks_build && !is_filtered {
                 self.finder.mark(self.build.visited())?;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use arrow::buffer::ScalarBuffer;
 use overspill_machine::measure::RowWork;
 
-use super::pairs::MAX_FANOUT_BITS;
+use super::lookup::MAX_FANOUT_BITS;
 use crate::error::Result;
 use crate::hash_table::{ChunkKeys, JoinTable, Lookups, PayloadRows, TableChoice};
 use crate::parallel::in_parallel;

@@ -104,7 +104,7 @@ fn batches(rows: &[Row]) -> Vec<RecordBatch> {
         .collect()
 }
 
-fn spec(join_type: JoinType, null_equal: bool, filtered: bool) -> Arc<JoinSpec> {
+fn joined(join_type: JoinType, null_equal: bool, filtered: bool) -> Arc<JoinPlan> {
     let mut output_columns = Vec::new();
     let mut fields = Vec::new();
     let is_mark = matches!(join_type, JoinType::LeftMark | JoinType::RightMark);
@@ -121,7 +121,7 @@ fn spec(join_type: JoinType, null_equal: bool, filtered: bool) -> Arc<JoinSpec> 
         output_columns.push(ColumnSource::Mark);
         fields.push(Field::new("mark", DataType::Boolean, true));
     }
-    Arc::new(JoinSpec {
+    let spec = JoinSpec {
         join_type,
         null_aware: false,
         codec: KeyCodec::try_new(&[DataType::Int64], null_equal).unwrap(),
@@ -132,17 +132,25 @@ fn spec(join_type: JoinType, null_equal: bool, filtered: bool) -> Arc<JoinSpec> 
         probe_schema: side_schema(),
         output_schema: Arc::new(Schema::new(fields)),
         output_columns,
+    };
+    plan(spec, None)
+}
+
+/// A plan that builds a perfect table, if the keys allow it, by two threads.
+fn plan(spec: JoinSpec, probe_regions: Option<ProbeRegions>) -> Arc<JoinPlan> {
+    Arc::new(JoinPlan {
+        spec: Arc::new(spec),
         table_choice: TableChoice::Perfect,
         build_threads: 2,
-        probe_regions: None,
-        device: None,
+        probe_regions,
+        accelerator: None,
         batch_size: 512,
     })
 }
 
 /// Runs a join like a host does: spilled rows are joined one level deeper.
 struct Run {
-    spec: Arc<JoinSpec>,
+    plan: Arc<JoinPlan>,
     files: Arc<Files>,
     memory: Arc<UnitMemory>,
     tuning: SpillTuning,
@@ -157,9 +165,9 @@ struct Run {
 
 impl Run {
     /// A run that has not started, with `limit` bytes of memory.
-    fn new(spec: &Arc<JoinSpec>, limit: usize) -> Self {
+    fn new(plan: &Arc<JoinPlan>, limit: usize) -> Self {
         Self {
-            spec: Arc::clone(spec),
+            plan: Arc::clone(plan),
             files: Arc::default(),
             memory: UnitMemory::new(Box::new(Budget { limit, lent: Arc::default() })),
             tuning: SpillTuning { enabled: true, max_fanout: 8, max_depth: 3, probers: 1 },
@@ -174,20 +182,20 @@ impl Run {
 
     fn join(&mut self, build: Vec<RecordBatch>, probe: Vec<RecordBatch>, used_bits: u32, depth: usize) -> Result<()> {
         self.depth = self.depth.max(depth);
-        let (spec, files, memory) = (Arc::clone(&self.spec), Arc::clone(&self.files), Arc::clone(&self.memory));
+        let (plan, files, memory) = (Arc::clone(&self.plan), Arc::clone(&self.files), Arc::clone(&self.memory));
         let (store, facts) = (Arc::clone(&files), Arc::clone(&self.facts));
-        let mut builder = HybridBuild::new(spec, store, Arc::clone(&memory), facts, self.tuning, used_bits);
+        let mut builder = HybridBuild::new(plan, store, Arc::clone(&memory), facts, self.tuning, used_bits);
         for batch in build {
             builder.push(batch)?;
         }
         let built = builder.finish()?;
         let side = Arc::new(built.side);
-        let spill = ProbeSpill::try_new(&self.spec, &side, files, &memory, self.tuning)?;
-        let finder = pair_finder(&self.spec, &side, &memory, None, depth == 0);
+        let spill = ProbeSpill::try_new(&self.plan.spec, &side, files, &memory, self.tuning)?;
+        let finder = pair_finder(&self.plan, &side, &memory, None, depth == 0);
         self.is_radix |= finder.partitions_rows();
         self.probed = self.probed.max(side.probed_bytes());
         let mut prober =
-            Prober::new(Arc::clone(&self.spec), Arc::<BuildSide>::clone(&side), Arc::clone(&self.facts), spill, finder);
+            Prober::new(&self.plan, Arc::<BuildSide>::clone(&side), Arc::clone(&self.facts), spill, finder);
         for batch in probe {
             prober.start(batch)?;
             self.steps(&mut prober)?;
@@ -223,7 +231,7 @@ impl Run {
         let mut count = 0;
         while !build.is_empty() {
             count += 1;
-            let mut chunk = ChunkBuild::new(Arc::clone(&self.spec), &self.memory);
+            let mut chunk = ChunkBuild::new(Arc::clone(&self.plan), &self.memory);
             while let Some(batch) = build.pop_front() {
                 if let Some(batch) = chunk.push(batch)? {
                     build.push_front(batch);
@@ -231,14 +239,9 @@ impl Run {
                 }
             }
             let side = Arc::new(chunk.finish()?);
-            let finder = pair_finder(&self.spec, &side, &self.memory, None, false);
-            let mut prober: Prober<Files> = Prober::new(
-                Arc::clone(&self.spec),
-                Arc::<BuildSide>::clone(&side),
-                Arc::clone(&self.facts),
-                None,
-                finder,
-            );
+            let finder = pair_finder(&self.plan, &side, &self.memory, None, false);
+            let mut prober: Prober<Files> =
+                Prober::new(&self.plan, Arc::<BuildSide>::clone(&side), Arc::clone(&self.facts), None, finder);
             for (batch, matched) in probe.iter().zip(&mut matched) {
                 prober.start_pass(batch.clone(), matched.as_ref(), !build.is_empty())?;
                 self.steps(&mut prober)?;
@@ -261,7 +264,7 @@ impl Run {
     }
 
     fn emit(&mut self, side: &Arc<BuildSide>) -> Result<()> {
-        let mut emitter = BuildEmitter::new(Arc::clone(&self.spec), Arc::clone(side), Arc::clone(&self.facts));
+        let mut emitter = BuildEmitter::new(Arc::clone(&self.plan), Arc::clone(side), Arc::clone(&self.facts));
         while let Some(batch) = emitter.next_batch()? {
             self.output.push(batch);
         }
@@ -269,18 +272,18 @@ impl Run {
     }
 }
 
-fn run_batches(spec: &Arc<JoinSpec>, build: &[Row], probe: &[Row], limit: usize) -> (RecordBatch, Run) {
-    let mut run = Run::new(spec, limit);
+fn run_batches(plan: &Arc<JoinPlan>, build: &[Row], probe: &[Row], limit: usize) -> (RecordBatch, Run) {
+    let mut run = Run::new(plan, limit);
     run.join(batches(build), batches(probe), 0, 0).unwrap();
     assert_eq!(run.memory.used(), 0, "memory is left over");
-    let rows = concat_batches(&spec.output_schema, &run.output.split_off(0)).unwrap();
+    let rows = concat_batches(&plan.spec.output_schema, &run.output.split_off(0)).unwrap();
     (rows, run)
 }
 
-fn run(spec: &Arc<JoinSpec>, build: &[Row], probe: &[Row], limit: usize) -> (Output, Run) {
-    let (rows, run) = run_batches(spec, build, probe, limit);
+fn run(plan: &Arc<JoinPlan>, build: &[Row], probe: &[Row], limit: usize) -> (Output, Run) {
+    let (rows, run) = run_batches(plan, build, probe, limit);
     let column = |source: ColumnSource| {
-        let index = spec.output_columns.iter().position(|column| *column == source)?;
+        let index = plan.spec.output_columns.iter().position(|column| *column == source)?;
         Some(rows.column(index).as_primitive::<Int64Type>())
     };
     let pair = |key: ColumnSource, payload: ColumnSource, row: usize| {
@@ -289,7 +292,7 @@ fn run(spec: &Arc<JoinSpec>, build: &[Row], probe: &[Row], limit: usize) -> (Out
     };
     let mut output: Output = (0..rows.num_rows())
         .map(|row| {
-            let mark = spec.output_columns.iter().position(|column| *column == ColumnSource::Mark);
+            let mark = plan.spec.output_columns.iter().position(|column| *column == ColumnSource::Mark);
             let mark = mark.map(|index| rows.column(index).as_boolean());
             (
                 pair(ColumnSource::Build(0), ColumnSource::Build(1), row),
@@ -372,7 +375,7 @@ fn every_join_type_agrees_with_nested_loops_under_any_budget() {
         for (null_equal, filtered) in [(false, false), (true, false), (false, true)] {
             // 300 nulls on one side and 150 on the other make 45,000 pairs: enough.
             let expected = nested_loops(join_type, null_equal, filtered, &build, &probe);
-            let spec = spec(join_type, null_equal, filtered);
+            let spec = joined(join_type, null_equal, filtered);
             let (ample, run_in_memory) = run(&spec, &build, &probe, usize::MAX);
             assert_eq!(run_in_memory.files.batches.load(Ordering::Relaxed), 0);
             assert!(ample == expected, "{join_type:?} in memory");
@@ -403,8 +406,8 @@ fn null_aware_marks_are_those_of_in_under_any_budget() {
     let nothing = vec![];
     let nulls = vec![(None, 0); 3];
     for join_type in [JoinType::LeftMark, JoinType::RightMark] {
-        let spec = Arc::into_inner(spec(join_type, false, false)).unwrap();
-        let spec = Arc::new(JoinSpec { null_aware: true, ..spec });
+        let spec = Arc::into_inner(Arc::into_inner(joined(join_type, false, false)).unwrap().spec).unwrap();
+        let spec = plan(JoinSpec { null_aware: true, ..spec }, None);
         for [first, _] in &sides {
             for second in [&sides[0][1], &sides[1][1], &nothing, &nulls] {
                 let is_left = join_type == JoinType::LeftMark;
@@ -430,12 +433,12 @@ fn null_aware_marks_are_those_of_in_under_any_budget() {
 }
 
 /// A join that emits only those second columns of each side that are in `columns`.
-fn narrow_spec(columns: &[ColumnSource], join_type: JoinType, probe_region: Option<usize>) -> Arc<JoinSpec> {
+fn narrow_plan(columns: &[ColumnSource], join_type: JoinType, probe_region: Option<usize>) -> Arc<JoinPlan> {
     let JoinSpec { codec, build_keys, probe_keys, filter, build_schema, probe_schema, .. } =
-        Arc::into_inner(spec(join_type, false, false)).unwrap();
+        Arc::into_inner(Arc::into_inner(joined(join_type, false, false)).unwrap().spec).unwrap();
     let fields: Vec<_> =
         columns.iter().map(|column| Field::new(format!("{column:?}"), DataType::Int64, true)).collect();
-    Arc::new(JoinSpec {
+    let spec = JoinSpec {
         join_type,
         null_aware: false,
         codec,
@@ -446,12 +449,8 @@ fn narrow_spec(columns: &[ColumnSource], join_type: JoinType, probe_region: Opti
         probe_schema,
         output_schema: Arc::new(Schema::new(fields)),
         output_columns: columns.to_vec(),
-        table_choice: TableChoice::Perfect,
-        build_threads: 2,
-        probe_regions: probe_region.map(|region| ProbeRegions { region, beyond: 0 }),
-        device: None,
-        batch_size: 512,
-    })
+    };
+    plan(spec, probe_region.map(|region| ProbeRegions { region, beyond: 0 }))
 }
 
 /// Unique build keys, spread over 64 bits or close together. Half of the probe keys are among them, many of them repeated, and
@@ -480,7 +479,7 @@ fn payloads_in_the_table_and_partitioned_probe_rows_give_the_same_pairs() {
             for columns in [&[build_column, probe_column][..], &[build_column], &[probe_column]] {
                 for region in [None, Some(64 << 10), Some(1 << 40)] {
                     let (spec, case) = (
-                        narrow_spec(columns, JoinType::Inner, region),
+                        narrow_plan(columns, JoinType::Inner, region),
                         format!("{count} keys {kind}, {columns:?}, regions of {region:?} bytes"),
                     );
                     let (output, run) = run_batches(&spec, &build, &probe, usize::MAX);
@@ -516,7 +515,7 @@ fn a_hot_key_is_joined_in_passes() {
     let (build, probe) = (rows(40_000, 1, 60), rows(60, 5, 20));
     for join_type in ALL_TYPES {
         let expected = nested_loops(join_type, false, true, &build, &probe);
-        let (output, run) = run(&spec(join_type, false, true), &build, &probe, 256 * 1024);
+        let (output, run) = run(&joined(join_type, false, true), &build, &probe, 256 * 1024);
         assert!(output == expected, "{join_type:?}");
         assert!(run.passes >= 2, "{join_type:?} took {} passes", run.passes);
     }
@@ -526,14 +525,14 @@ fn a_hot_key_is_joined_in_passes() {
 fn partitions_that_are_still_too_large_are_partitioned_again() {
     let (build, probe) = (rows(150_000, 1, 0), rows(500, 5, 0));
     let expected = nested_loops(JoinType::Inner, false, false, &build, &probe);
-    let (output, run) = run(&spec(JoinType::Inner, false, false), &build, &probe, 300 * 1024);
+    let (output, run) = run(&joined(JoinType::Inner, false, false), &build, &probe, 300 * 1024);
     assert!(output == expected);
     assert!(run.depth >= 2, "recursion went to depth {}", run.depth);
 }
 
 #[test]
 fn without_spilling_a_spent_budget_is_an_error() {
-    let spec = spec(JoinType::Inner, false, false);
+    let spec = joined(JoinType::Inner, false, false);
     let memory = UnitMemory::new(Box::new(Budget { limit: 10_000, lent: Arc::default() }));
     let tuning = SpillTuning { enabled: false, max_fanout: 8, max_depth: 3, probers: 1 };
     let mut build = HybridBuild::new(spec, Arc::new(Files::default()), memory, Arc::default(), tuning, 0);
@@ -546,7 +545,7 @@ fn empty_sides_are_joined() {
     let some = rows(10, 1, 0);
     for join_type in ALL_TYPES {
         for (build, probe) in [(&some[..], &[][..]), (&[], &some), (&[], &[])] {
-            let (output, _) = run(&spec(join_type, false, false), build, probe, usize::MAX);
+            let (output, _) = run(&joined(join_type, false, false), build, probe, usize::MAX);
             assert!(output == nested_loops(join_type, false, false, build, probe), "{join_type:?}");
         }
     }
@@ -555,7 +554,7 @@ fn empty_sides_are_joined() {
 /// Number of joined rows and the sums of both columns, with a probe side in batches of these sizes.
 fn radix_sums(keys: i64, sizes: &[usize], key_of: impl Fn(i64) -> i64) -> (usize, i64) {
     let columns = [ColumnSource::Build(1), ColumnSource::Probe(1)];
-    let spec = narrow_spec(&columns, JoinType::Inner, Some(64 << 10));
+    let spec = narrow_plan(&columns, JoinType::Inner, Some(64 << 10));
     let mut row = 0;
     let probe = sizes.iter().map(|size| {
         let rows: Vec<i64> = (row..row + *size as i64).collect();

@@ -186,7 +186,7 @@ impl Keys {
     }
 
     /// Whether a key equals one of the other side, which must come from the same codec.
-    pub(crate) fn are_equal(&self, row: usize, other: &Self, other_row: usize) -> bool {
+    pub fn are_equal(&self, row: usize, other: &Self, other_row: usize) -> bool {
         match (&self.data, &other.data) {
             (KeyData::Word64(words), KeyData::Word64(others)) => words[row] == others[other_row],
             (KeyData::Word128(words), KeyData::Word128(others)) => words[row] == others[other_row],

@@ -41,7 +41,7 @@ pub fn row_bytes(batch: &RecordBatch) -> usize {
 }
 
 /// Bytes that the rows of a column need.
-pub(crate) fn column_bytes(array: &ArrayRef) -> usize {
+pub fn column_bytes(array: &ArrayRef) -> usize {
     const VIEW: usize = size_of::<u128>();
     match array.data_type() {
         DataType::Utf8View => array.as_string_view().total_buffer_bytes_used() + array.len() * VIEW,
@@ -56,5 +56,29 @@ pub(crate) fn column_bytes(array: &ArrayRef) -> usize {
             let data = array.to_data();
             data.get_slice_memory_size().unwrap_or_else(|_| data.get_buffer_memory_size())
         }
+    }
+}
+
+/// Adds the bytes of columns with 32-bit offsets. Returns false if a concatenation would exceed what the offsets can address.
+pub fn add_offset_bytes(batch: &RecordBatch, offsets: &mut [usize]) -> bool {
+    let mut fits = true;
+    for (bytes, column) in offsets.iter_mut().zip(batch.columns()) {
+        if has_small_offsets(column.data_type()) {
+            *bytes += column.get_array_memory_size();
+            fits &= *bytes <= i32::MAX as usize;
+        }
+    }
+    fits
+}
+
+fn has_small_offsets(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Utf8 | DataType::Binary | DataType::List(_) | DataType::Map(_, _) | DataType::ListView(_) => true,
+        DataType::LargeList(field) | DataType::LargeListView(field) | DataType::FixedSizeList(field, _) => {
+            has_small_offsets(field.data_type())
+        }
+        DataType::Struct(fields) => fields.iter().any(|field| has_small_offsets(field.data_type())),
+        DataType::Dictionary(_, values) => has_small_offsets(values),
+        _ => false,
     }
 }

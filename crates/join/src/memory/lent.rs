@@ -12,7 +12,7 @@ const MOST: usize = 4;
 /// A vector that is lent as a buffer, batch after batch, and refilled once the buffer has no other owner. An allocator would
 /// return memory that has left the cache.
 #[derive(Debug)]
-pub(crate) struct LentVec<T: ArrowNativeType> {
+pub struct LentVec<T: ArrowNativeType> {
     values: Vec<T>,
     lent: VecDeque<ScalarBuffer<T>>,
 }

@@ -13,11 +13,11 @@ use crate::error::{JoinError, Result};
 /// Minimum bytes of an array in huge pages: random reads of small pages miss the TLB at every access. Smaller arrays come from
 /// the allocator, which reuses the pages of earlier ones: mapping and zeroing new pages for each partition that is read back
 /// cost a tenth of the time of a spilling join.
-pub(crate) const HUGE: usize = 16 << 20;
+pub const HUGE: usize = 16 << 20;
 
 /// An array with a fixed length.
 #[derive(Debug)]
-pub(crate) struct PageVec<T> {
+pub struct PageVec<T> {
     memory: Memory<T>,
     length: usize,
 }
@@ -34,7 +34,7 @@ impl<T: Plain + Copy + Default> PageVec<T> {
     ///
     /// # Errors
     /// Fails if the system does not provide the memory.
-    pub(crate) fn zeroed(length: usize) -> Result<Self> {
+    pub fn zeroed(length: usize) -> Result<Self> {
         let bytes = length.saturating_mul(size_of::<T>());
         let memory = if bytes < HUGE {
             Memory::Heap(vec![T::default(); length])
@@ -51,7 +51,7 @@ impl<T: Plain + Copy + Default> PageVec<T> {
 }
 
 /// Numbers that several threads write concurrently.
-pub(crate) trait SharedNumber: Plain + Copy + Default + Send {
+pub trait SharedNumber: Plain + Copy + Default + Send {
     /// The atomic type of the number, used while threads write.
     type Atomic: AtomicNumber + From<Self> + Sync;
     /// Writes the number.

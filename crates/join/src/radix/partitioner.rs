@@ -163,7 +163,7 @@ impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
     }
 
     /// Number of rows in a partition, counted along its blocks.
-    pub(crate) fn rows(&self, partition: usize) -> usize {
+    pub fn rows(&self, partition: usize) -> usize {
         let end = self.next[partition];
         let (mut block, mut rows) = (partition, 0);
         while block != end / self.block_rows {

@@ -4,9 +4,10 @@ use arrow::array::{Array, ArrayRef};
 use arrow::buffer::{NullBuffer, ScalarBuffer};
 use arrow::datatypes::{ArrowNativeType, DataType};
 
-/// The values of a column.
+/// The values of a column, by type.
 #[derive(Debug, Clone)]
-pub(super) enum Values {
+#[allow(missing_docs)]
+pub enum Values {
     I8(ScalarBuffer<i8>),
     I16(ScalarBuffer<i16>),
     I32(ScalarBuffer<i32>),
@@ -19,6 +20,7 @@ pub(super) enum Values {
 }
 
 /// Evaluates an expression with the values of a column, for any type.
+#[macro_export]
 macro_rules! with_values {
     ($column:expr, $values:ident => $work:expr) => {
         match $column {
@@ -34,11 +36,11 @@ macro_rules! with_values {
         }
     };
 }
-pub(super) use with_values;
-
 /// A number type of columns.
-pub(super) trait Number: ArrowNativeType + Ord + Into<i128> + TryFrom<i128> {
+pub trait Number: ArrowNativeType + Ord + Into<i128> + TryFrom<i128> {
+    /// The smallest value of the type.
     const LEAST: Self;
+    /// The largest value of the type.
     const GREATEST: Self;
 
     /// The part of a range that the type can represent; `None` if it is empty.
@@ -69,7 +71,8 @@ pub(super) fn widened(number: impl Into<i128>) -> i128 {
 
 /// A column of a batch.
 #[derive(Debug, Clone)]
-pub(super) struct Column {
+pub struct Column {
+    /// The values; those of nulls are arbitrary.
     pub values: Values,
     /// `None` if no value is null.
     pub nulls: Option<NullBuffer>,
@@ -86,7 +89,7 @@ pub fn takes_type(data_type: &DataType) -> bool {
 
 impl Column {
     /// Creates a column of a type that [`takes_type`] accepts; `None` for other types.
-    pub(super) fn new(array: &ArrayRef) -> Option<Self> {
+    pub fn new(array: &ArrayRef) -> Option<Self> {
         if !takes_type(array.data_type()) {
             return None;
         }
@@ -104,14 +107,6 @@ impl Column {
             _ => Values::I64(ScalarBuffer::new(buffer, offset, length)),
         };
         Some(Self { values, nulls: array.nulls().filter(|nulls| nulls.null_count() > 0).cloned() })
-    }
-}
-
-/// Whether a GPU stores columns of this type in 8 bytes; if not, in 4.
-pub(super) fn is_wide(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::UInt32 => true,
-        other => other.primitive_width().is_none_or(|bytes| bytes > 4),
     }
 }
 

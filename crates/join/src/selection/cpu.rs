@@ -6,9 +6,10 @@ use arrow::array::RecordBatch;
 use arrow::buffer::NullBuffer;
 use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 
-use super::column::{Column, Number, Values, widened, with_values};
+use super::column::{Column, Number, Values, widened};
 use super::state::{SelectionState, Value};
 use super::{Aggregate, Selection};
+use crate::with_values;
 
 /// Rows that are processed together, so that their intermediate results stay in the cache.
 const BLOCK: usize = 1024;

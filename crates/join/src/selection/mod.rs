@@ -3,13 +3,10 @@
 //!
 //! There are the two methods of paper 2, section 7.2.4. Branching reads a row's next column only if the row is still selected.
 //! Predication computes everything and masks unselected rows. [`CpuSelection`] processes batch by batch, with vector
-//! instructions if the processor has them. [`DeviceSelection`] gives chunks of batches to a GPU. Both produce the same
-//! [`SelectionState`].
+//! instructions if the processor has them, and produces a [`SelectionState`].
 
-mod column;
+pub mod column;
 mod cpu;
-mod device;
-mod pages;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -18,8 +15,7 @@ use arrow::datatypes::DataType;
 
 pub use column::{constant, takes_type};
 pub use cpu::{CpuSelection, Evaluation};
-pub use device::{BatchColumns, DeviceProblem, DeviceSelected, DeviceSelection};
-pub use state::SelectionState;
+pub use state::{SelectionState, Value};
 
 /// Selects the rows with a column value in an inclusive range; nulls are not selected. Values are the numbers that Arrow
 /// stores: days for a date, the unscaled integer for a decimal.

@@ -9,7 +9,7 @@ use crate::error::Result;
 
 /// An aggregate of the rows so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Value {
+pub struct Value {
     /// The number of aggregated rows.
     pub rows: u64,
     /// A sum, minimum or maximum; meaningless for a count or without rows.
@@ -17,9 +17,11 @@ pub(super) struct Value {
 }
 
 impl Value {
-    pub(super) const NONE: Self = Self { rows: 0, value: i256::ZERO };
+    /// The aggregate of no rows.
+    pub const NONE: Self = Self { rows: 0, value: i256::ZERO };
 
-    pub(super) fn new(rows: u64, value: i128) -> Self {
+    /// Creates the aggregate of `rows` rows.
+    pub fn new(rows: u64, value: i128) -> Self {
         Self { rows, value: i256::from_i128(value) }
     }
 
@@ -48,9 +50,14 @@ impl SelectionState {
         Self { selected: 0, values: vec![Value::NONE; selection.aggregates.len()] }
     }
 
+    /// The state of `selected` selected rows, with a value for each aggregate.
+    pub fn of_values(selected: u64, values: Vec<Value>) -> Self {
+        Self { selected, values }
+    }
+
     /// The state of `rows` rows that were all selected and have no nulls, from the values of the aggregates.
-    pub(crate) fn of_rows(rows: u64, values: impl Iterator<Item = i128>) -> Self {
-        Self { selected: rows, values: values.map(|value| Value::new(rows, value)).collect() }
+    pub fn of_rows(rows: u64, values: impl Iterator<Item = i128>) -> Self {
+        Self::of_values(rows, values.map(|value| Value::new(rows, value)).collect())
     }
 
     /// Number of selected rows.

@@ -2,20 +2,21 @@
 
 use arrow::array::{Array, BooleanArray};
 
-use super::BuildRows;
-use crate::hybrid::output::SideRows;
+use crate::hybrid::output::{BuildRows, SideRows};
 use crate::memory::{LentVec, MAX_COPY_BYTES, RowSizes, SideSizes, fitting_pairs};
 
 /// Pairs of one build row and one probe row each.
 #[derive(Debug, Default)]
 pub struct PairBlock {
-    pub(in crate::hybrid) build: PairRows,
-    pub(in crate::hybrid) probe: PairRows,
+    /// The build rows.
+    pub build: PairRows,
+    /// The probe rows, as many.
+    pub probe: PairRows,
 }
 
 /// The rows of one side of pairs.
 #[derive(Debug)]
-pub(in crate::hybrid) enum PairRows {
+pub enum PairRows {
     /// Row numbers, in the build side or in a unit.
     Numbers(LentVec<u32>),
     /// Words that hold the rows' packed columns.
@@ -54,7 +55,7 @@ impl PairBlock {
 
 impl PairRows {
     /// The vector of row numbers, for the caller to fill.
-    pub(in crate::hybrid) fn numbers(&mut self) -> &mut Vec<u32> {
+    pub fn numbers(&mut self) -> &mut Vec<u32> {
         if !matches!(self, Self::Numbers(_)) {
             *self = Self::Numbers(LentVec::default());
         }
@@ -63,7 +64,7 @@ impl PairRows {
     }
 
     /// The vector of packed columns, for the caller to fill.
-    pub(in crate::hybrid) fn packed(&mut self) -> &mut Vec<u64> {
+    pub fn packed(&mut self) -> &mut Vec<u64> {
         if !matches!(self, Self::Packed(_)) {
             *self = Self::Packed(LentVec::default());
         }

@@ -7,7 +7,7 @@ use crate::hybrid::payload::PackedPayload;
 
 /// Gives rows to the first finder, and the rows that it hands back or leaves to the second.
 #[derive(Debug)]
-pub(super) struct LeftOver {
+pub struct LeftOver {
     first: Box<dyn PairFinder>,
     rest: Box<dyn PairFinder>,
     /// The lane of the unit that the second finder searches, if it does.
@@ -15,7 +15,8 @@ pub(super) struct LeftOver {
 }
 
 impl LeftOver {
-    pub(super) fn new(first: Box<dyn PairFinder>, rest: Box<dyn PairFinder>) -> Self {
+    /// Chains two finders.
+    pub fn new(first: Box<dyn PairFinder>, rest: Box<dyn PairFinder>) -> Self {
         Self { first, rest, searched: None }
     }
 

@@ -13,36 +13,20 @@
 //! ```
 
 mod block;
-mod device;
 mod left_over;
-mod regions;
-mod shared;
-mod table;
 
 use std::fmt::Debug;
-use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::buffer::ScalarBuffer;
 
-pub use block::PairBlock;
-pub(super) use block::{PairRows, retain};
-use device::DeviceFinder;
-use left_over::LeftOver;
-pub(super) use regions::MAX_FANOUT_BITS;
-use regions::RegionFinder;
-use shared::SharedFinder;
-use table::TableFinder;
+pub(super) use block::retain;
+pub use block::{PairBlock, PairRows};
+pub use left_over::LeftOver;
 
-use super::build_side::BuildSide;
-use super::output::SideRows;
 use super::payload::PackedPayload;
-use crate::device::PairAggregation;
 use crate::error::Result;
 use crate::hash_table::VisitedRows;
 use crate::keys::Keys;
-use crate::memory::{RowSizes, UnitMemory};
-use crate::spec::JoinSpec;
 
 /// Finds the build rows that match probe rows.
 ///
@@ -87,19 +71,21 @@ pub trait PairFinder: Debug + Send {
 /// Probe rows and their keys.
 #[derive(Debug)]
 pub struct ProbeRows {
-    pub(super) batch: RecordBatch,
-    pub(super) keys: Keys,
+    /// The rows.
+    pub batch: RecordBatch,
+    /// A key for each row.
+    pub keys: Keys,
     /// Whether they must be a unit of their own.
-    pub(super) is_apart: bool,
+    pub is_apart: bool,
 }
 
 /// Which pairs a finder must return.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     /// At most this many at once.
-    pub(super) pairs: usize,
+    pub pairs: usize,
     /// Whether one pair for each probe row suffices.
-    pub(super) first_only: bool,
+    pub first_only: bool,
 }
 
 /// One of two units that are searched at once.
@@ -129,47 +115,4 @@ pub enum Found {
     Working,
     /// No result until more rows are pushed.
     Idle,
-}
-
-/// The build rows that pairs are made of.
-pub trait BuildRows: Debug + Send + Sync {
-    /// Rows by their numbers.
-    fn numbered(&self, rows: ScalarBuffer<u32>) -> SideRows<'_>;
-
-    /// Rows as their packed columns.
-    fn packed(&self, words: ScalarBuffer<u64>) -> SideRows<'_>;
-
-    /// Rows of nulls.
-    fn nulls(&self, rows: usize) -> SideRows<'_>;
-
-    /// Bytes that copies of rows take.
-    fn sizes(&self) -> &RowSizes;
-
-    /// The rows that have found a match.
-    fn visited(&self) -> &VisitedRows;
-}
-
-/// Creates the finder for a build side in memory. It joins on the GPU if a GPU holds the build side; else by regions of the
-/// hash table, if `may_partition` and it pays; else in the hash table. `memory` pays for collected rows. Pairs that kernels
-/// aggregate are not returned: their aggregates go to `aggregation`. Without `aggregation`, kernels aggregate no pairs.
-pub fn pair_finder(
-    spec: &Arc<JoinSpec>,
-    build: &Arc<BuildSide>,
-    memory: &Arc<UnitMemory>,
-    aggregation: Option<&Arc<PairAggregation>>,
-    may_partition: bool,
-) -> Box<dyn PairFinder> {
-    let table = || Box::new(TableFinder::new(spec, build));
-    if let Some(device) = DeviceFinder::for_join(spec, build, memory, aggregation) {
-        let rest: Box<dyn PairFinder> = match SharedFinder::for_join(build) {
-            Some(shared) => Box::new(shared),
-            None => table(),
-        };
-        return Box::new(LeftOver::new(Box::new(device), rest));
-    }
-    let regions = if may_partition { RegionFinder::for_join(spec, build, memory) } else { None };
-    match regions {
-        Some(regions) => Box::new(LeftOver::new(Box::new(regions), table())),
-        None => table(),
-    }
 }

@@ -1,0 +1,128 @@
+//! Starts a join: describes it, opens its account of memory and its spill files, and chooses how it runs.
+
+use std::sync::Arc;
+
+use datafusion::common::{NullEquality, Result};
+use datafusion::execution::TaskContext;
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::PartitionMode;
+use datafusion::physical_plan::metrics::Gauge;
+use overspill_join::hybrid::{Accelerator, JoinPlan, SubqueryFacts};
+use overspill_join::selection::Aggregate;
+use overspill_join::spec::{JoinSpec, KeyExpressions, ResidualFilter};
+use overspill_join::spill::SpillTuning;
+
+use super::disk::DiskStore;
+use super::dynamic_filter::{BoundsFilter, KeyBounds, is_read};
+use super::exec::{HybridJoinExec, join_type, key_codec};
+use super::execution::{Execution, JoinContext};
+use super::expressions::{Keys, Residual};
+use super::input::ProbeInputs;
+use super::memory::JoinMemory;
+use super::metrics::JoinMetrics;
+use super::stream::shares_probe_inputs;
+use super::timeline::JoinTimeline;
+use crate::advisor::probe_regions;
+use crate::config::OverspillConfig;
+
+impl HybridJoinExec {
+    fn spec(&self) -> Result<JoinSpec> {
+        let plan = &self.plan;
+        let (build_keys, probe_keys) = self.on().iter().cloned().unzip();
+        let build_keys: Arc<dyn KeyExpressions> = Arc::new(Keys(build_keys));
+        let probe_keys: Arc<dyn KeyExpressions> = Arc::new(Keys(probe_keys));
+        let filter = plan.filter().cloned().map(|filter| Arc::new(Residual::new(filter)) as Arc<dyn ResidualFilter>);
+        Ok(JoinSpec {
+            join_type: join_type(*plan.join_type()),
+            null_aware: plan.null_aware || self.null_aware_mark,
+            codec: key_codec(plan)?,
+            build_keys,
+            probe_keys,
+            filter,
+            build_schema: self.left().schema(),
+            probe_schema: self.right().schema(),
+            output_schema: self.schema(),
+            output_columns: self.output_columns(),
+        })
+    }
+
+    /// The account of memory of a join over batches with this number of columns. The streams may share one build side.
+    fn memory(&self, task: &TaskContext, limit: usize, columns: usize, peak: Gauge) -> Arc<JoinMemory> {
+        let (partitions, is_shared) = (self.probe_partitions(), self.shares_build());
+        JoinMemory::new(
+            task.memory_pool(),
+            format!("HybridJoin({})", self.on_words()),
+            limit,
+            SpillTuning::floor(columns),
+            partitions + usize::from(is_shared),
+            if is_shared { 1 } else { partitions },
+            peak,
+        )
+    }
+
+    /// The filter that passes the bounds of the build keys to the scans of the probe side, if one of them reads it.
+    fn bounds(&self, spec: &JoinSpec) -> Result<Option<BoundsFilter>> {
+        let (build_keys, probe_keys): (Vec<_>, Vec<_>) = self.on().iter().cloned().unzip();
+        let produced = self.plan.dynamic_expressions_produced();
+        let filter = produced.into_iter().find_map(|filter| Arc::downcast::<DynamicFilterPhysicalExpr>(filter).ok());
+        let bounded = filter.filter(|_| KeyBounds::new(&build_keys, &spec.build_schema).is_some());
+        let Some(filter) = bounded else { return Ok(None) };
+        // The bounds of a previous execution do not hold for this one.
+        filter.update(lit(true))?;
+        if !is_read(&filter, self.right())? {
+            // A consumer may wait for it all the same.
+            filter.mark_complete();
+            return Ok(None);
+        }
+        let keeps_null = spec.null_aware || self.plan.null_equality() == NullEquality::NullEqualsNull;
+        let reports = if self.shares_build() { 1 } else { self.probe_partitions() };
+        Ok(Some(BoundsFilter::new(filter, probe_keys, keeps_null, reports)))
+    }
+
+    fn shares_build(&self) -> bool {
+        self.partition_mode() == PartitionMode::CollectLeft
+    }
+
+    /// Starts an execution. With `aggregates`, the output rows are needed only for these, and a GPU may aggregate the pairs.
+    pub(super) fn start(&self, task: &Arc<TaskContext>, aggregates: Option<&[Aggregate]>) -> Result<Execution> {
+        let config = task.session_config().options().extensions.get::<OverspillConfig>().cloned().unwrap_or_default();
+        let metrics = JoinMetrics::new(&self.metrics);
+        let (partitions, is_shared) = (self.probe_partitions(), self.shares_build());
+        // Streams with a build side each build their tables at the same time, each on its own thread.
+        let threads = if is_shared { partitions } else { 1 };
+        let spec = Arc::new(self.spec()?);
+        let accelerator = self.device_request(&config, aggregates)?;
+        let plan = Arc::new(JoinPlan {
+            spec: Arc::clone(&spec),
+            table_choice: config.hash_table.0.unwrap_or_default(),
+            build_threads: threads,
+            probe_regions: probe_regions(config.strategy.0, partitions),
+            accelerator: accelerator.map(|request| Arc::new(request) as Arc<dyn Accelerator>),
+            batch_size: task.session_config().batch_size(),
+        });
+        let tuning = SpillTuning {
+            enabled: config.spill && task.runtime_env().disk_manager.tmp_files_enabled(),
+            max_fanout: config.max_fanout.clamp(2, 256).next_power_of_two(),
+            max_depth: config.max_recursion_depth,
+            probers: threads,
+        };
+        let columns = spec.build_schema.fields().len().max(spec.probe_schema.fields().len());
+        let memory = self.memory(task, config.join_memory_limit, columns, metrics.peak_mem_used.clone());
+        let bounds = self.bounds(&spec)?;
+        let timeline = JoinTimeline::new(self.on_words());
+        let (build, probe, lanes) = (&spec.build_schema, &spec.probe_schema, Arc::clone(&timeline));
+        let store = Arc::new(DiskStore::new(build, probe, &metrics.disk, task, lanes));
+        let facts = Arc::new(SubqueryFacts::default());
+        let build_keys = self.on().iter().map(|(build, _)| Arc::clone(build)).collect();
+        let context = JoinContext { plan, store, memory, tuning, metrics, timeline, facts, bounds, build_keys };
+        let context = Arc::new(context);
+        if !is_shared {
+            return Ok(Execution::partitioned(context));
+        }
+        let inputs = shares_probe_inputs(spec.join_type, partitions)
+            .then(|| Arc::new(ProbeInputs::new(Arc::clone(self.right()), Arc::clone(task))));
+        let build = self.left().execute(0, Arc::clone(task))?;
+        Ok(Execution::collected(context, build, partitions, inputs))
+    }
+}

@@ -1,0 +1,108 @@
+//! A build side that is joined on a GPU.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use overspill_kernels::PairSide;
+
+use crate::device::{BuildColumns, DeviceRequest, PairAggregates};
+use crate::table::DeviceTable;
+use overspill_join::Result;
+use overspill_join::hybrid::{AcceleratedRows, Accelerator, PackedPayload};
+use overspill_join::keys::Keys;
+use overspill_join::memory::Grant;
+use overspill_join::spec::{JoinSpec, Side};
+
+/// A build side on a GPU, and what the CPU needs to build rows from the pairs that the GPU finds.
+#[derive(Debug)]
+pub(crate) struct DeviceBuild {
+    pub(crate) request: DeviceRequest,
+    pub(crate) table: Arc<DeviceTable>,
+    /// How build values unpack into columns; `None` if the values are row numbers.
+    pub(crate) payload: Option<PackedPayload>,
+    /// What kernels aggregate the pairs to, if the query needs only the aggregates.
+    pub(crate) aggregates: Option<Arc<PairAggregates>>,
+    /// The keys, if the GPU joins their hashes: the CPU compares the keys of rows with equal hashes.
+    pub(crate) keys: Option<Keys>,
+}
+
+impl DeviceBuild {
+    fn try_new(
+        request: &DeviceRequest,
+        spec: &JoinSpec,
+        batch: &RecordBatch,
+        threads: usize,
+        memory: &mut Grant,
+    ) -> Result<Option<Self>> {
+        let rows = batch.num_rows();
+        // Computes the keys only if a GPU strategy applies.
+        let Some(strategy) = request.advisor.strategies(rows as u64, true).first().copied().filter(|_| rows > 0) else {
+            return Ok(None);
+        };
+        let keys = spec.keys(Side::Build, batch)?;
+        // In addition to the memory for an index, which the CPU builds if the GPU fails.
+        let needed = DeviceTable::host_bytes(rows) + rows * spec.codec.packed_bytes().unwrap_or(0) + keys.bytes();
+        if memory.try_grow(needed).is_err() {
+            let reason =
+                format!("there are no {needed} bytes of memory to give {rows} rows of its build side to the GPU");
+            request.observer.refused(strategy, &reason);
+            return Ok(None);
+        }
+        let payload =
+            PackedPayload::of(spec, Side::Build).filter(|payload| !payload.is_empty() && payload.takes(batch));
+        let words = payload.as_ref().map(|payload| payload.pack(batch));
+        let columns = match BuildColumns::new(&request.gpu, &keys, words.as_ref(), threads) {
+            Ok(columns) => columns,
+            Err(error) => {
+                request.report(strategy, &error);
+                return Ok(None);
+            }
+        };
+        drop(words);
+        let Some(table) = DeviceTable::build(request, columns, threads, memory) else { return Ok(None) };
+        let key_bytes =
+            if spec.codec.is_word() { 0 } else { rows * spec.codec.packed_bytes().unwrap_or(0) + keys.bytes() };
+        memory.shrink(needed.saturating_sub(table.resident_host_bytes() + key_bytes));
+        let keys = (!spec.codec.is_word()).then_some(keys);
+        let probe = PackedPayload::of(spec, Side::Probe);
+        let aggregates = request.aggregates.as_ref().and_then(|aggregates| {
+            PairAggregates::new(spec, aggregates, |side, index| match side {
+                PairSide::Build => payload.as_ref()?.place(index),
+                PairSide::Probe => probe.as_ref()?.place(index),
+            })
+        });
+        let aggregates = aggregates.map(Arc::new);
+        Ok(Some(Self { request: request.clone(), table: Arc::new(table), payload, aggregates, keys }))
+    }
+}
+
+impl DeviceBuild {
+    /// Keeps only the pairs with equal keys. If the GPU joins hashes, it compares the keys. It also drops probe rows that
+    /// cannot match: their key word may be that of other rows.
+    pub(crate) fn keep_equal(&self, keys: &Keys, build: &mut Vec<u64>, probe: &mut Vec<u64>) {
+        let mut kept = 0;
+        for place in 0..build.len() {
+            let (build_row, row) = (build[place] as usize, probe[place] as usize);
+            let is_same = |build_keys: &Keys| keys.are_equal(row, build_keys, build_row);
+            if keys.is_matchable(row) && self.keys.as_ref().is_none_or(is_same) {
+                (build[kept], probe[kept]) = (build[place], probe[place]);
+                kept += 1;
+            }
+        }
+        build.truncate(kept);
+        probe.truncate(kept);
+    }
+}
+
+impl Accelerator for DeviceRequest {
+    fn take(
+        &self,
+        spec: &JoinSpec,
+        batch: &RecordBatch,
+        threads: usize,
+        memory: &mut Grant,
+    ) -> Result<Option<Arc<dyn AcceleratedRows>>> {
+        let build = DeviceBuild::try_new(self, spec, batch, threads, memory)?;
+        Ok(build.map(|build| Arc::new(build) as Arc<dyn AcceleratedRows>))
+    }
+}

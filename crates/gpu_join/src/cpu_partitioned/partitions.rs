@@ -1,0 +1,120 @@
+//! A relation partitioned by the CPU.
+
+use overspill_kernels::Radix;
+use overspill_machine::{Error, Result};
+use tracing::debug_span;
+
+use crate::device::Gpu;
+use crate::radix::{FirstPass, TupleMemory, Tuples};
+use overspill_join::error::JoinError;
+use overspill_join::parallel::{in_parallel, ranges};
+use overspill_join::radix::{PartitionCursor, PartitionMethod, RadixPartitioner};
+
+/// Number of columns: a key and a value.
+const COLUMNS: usize = 2;
+
+/// Number of row numbers generated at a time.
+const NUMBERED_TOGETHER: usize = 4096;
+
+/// Maximum number of partitions of a first pass.
+const MOST_FANOUT: usize = 1 << 10;
+
+/// Partitions in CPU memory. Each thread has written a part of every partition.
+#[derive(Debug)]
+pub(crate) struct HostPartitions {
+    parts: Vec<RadixPartitioner<COLUMNS>>,
+    tuples: Vec<u64>,
+}
+
+impl HostPartitions {
+    /// Partitions keys with their values, or with their row numbers if there are none, with `threads` threads.
+    pub(crate) fn new(keys: &[u64], values: Option<&[u64]>, radix: Radix, threads: usize) -> Result<Self> {
+        let fanout = radix.fanout() as usize;
+        let _partitioning = debug_span!("partition on the CPU", rows = keys.len()).entered();
+        let parts = in_parallel(threads, ranges(keys.len(), threads), |range| {
+            let mut part = RadixPartitioner::new(PartitionMethod::WriteCombining)?;
+            part.begin(fanout, range.len())?;
+            let of = |key| radix.partition(key) as usize;
+            match values {
+                Some(values) => part.push([&keys[range.clone()], &values[range]], of),
+                None => {
+                    let mut numbers = Vec::with_capacity(NUMBERED_TOGETHER);
+                    for start in range.clone().step_by(NUMBERED_TOGETHER) {
+                        let end = (start + NUMBERED_TOGETHER).min(range.end);
+                        numbers.clear();
+                        numbers.extend(start as u64..end as u64);
+                        part.push([&keys[start..end], &numbers], of);
+                    }
+                }
+            }
+            part.finish();
+            Ok(part)
+        });
+        let parts = parts.into_iter().collect::<Result<Vec<_>, JoinError>>().map_err(|error| {
+            Error::OutOfHostMemory { bytes: Self::bytes_of(keys.len()) as u64, reason: error.to_string() }
+        })?;
+        let tuples = (0..fanout).map(|partition| parts.iter().map(|part| part.rows(partition) as u64).sum()).collect();
+        Ok(Self { parts, tuples })
+    }
+
+    /// Bytes that `rows` rows take.
+    pub(super) fn bytes_of(rows: usize) -> usize {
+        RadixPartitioner::<COLUMNS>::bytes(rows, MOST_FANOUT.min(rows / 1024 + 1))
+    }
+}
+
+impl FirstPass for HostPartitions {
+    const KEEPS_FINE_PARTITIONS: bool = true;
+
+    fn fanout(&self) -> usize {
+        self.tuples.len()
+    }
+
+    fn tuples(&self, partition: usize) -> u64 {
+        self.tuples[partition]
+    }
+
+    fn pieces<'a>(
+        &'a self,
+        gpu: &'a Gpu,
+        partition: usize,
+        most: u64,
+    ) -> Box<dyn Iterator<Item = Result<Tuples<'a>>> + 'a> {
+        let mut left = self.tuples[partition];
+        let mut parts = self.parts.iter().map(move |part| (part, PartitionCursor::new(part, partition)));
+        let mut reading = parts.next();
+        Box::new(std::iter::from_fn(move || {
+            let count = left.min(most);
+            if count == 0 {
+                return None;
+            }
+            left -= count;
+            let stage = || {
+                let rows = usize::try_from(count).map_err(|_| Error::Invalid(format!("{count} rows")))?;
+                let (mut keys, mut values) = (gpu.host().take(rows * 8)?, gpu.host().take(rows * 8)?);
+                let (key_places, value_places) =
+                    (&mut keys.as_mut_slice::<u64>()?[..rows], &mut values.as_mut_slice::<u64>()?[..rows]);
+                let mut done = 0;
+                while done < rows
+                    && let Some((part, cursor)) = &mut reading
+                {
+                    match part.read(cursor, [&mut key_places[done..], &mut value_places[done..]]) {
+                        0 => reading = parts.next(),
+                        read => done += read,
+                    }
+                }
+                let memory = TupleMemory::Staged(keys, values);
+                Ok(Tuples { memory, count, value_bytes: 8, spilled_share: 1.0 })
+            };
+            Some({ stage }())
+        }))
+    }
+
+    fn spilled_bytes(&self) -> u64 {
+        self.bytes()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.tuples.iter().sum::<u64>() * (COLUMNS * size_of::<u64>()) as u64
+    }
+}

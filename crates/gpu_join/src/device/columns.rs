@@ -1,0 +1,291 @@
+//! Keys and values in the format that kernels read.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use arrow::buffer::{NullBuffer, ScalarBuffer};
+use overspill_kernels::{JoinSide, KeyWidth, Values};
+use overspill_machine::driver::Stream;
+use overspill_machine::memory::DeviceBuffer;
+use overspill_machine::transfer::TransferMethod;
+use overspill_machine::{Error, Result};
+
+use super::gpu::Gpu;
+use super::host_pool::{HostPool, PooledBuffer};
+use overspill_join::keys::{KeyData, Keys};
+use overspill_join::parallel::in_parallel;
+
+/// The width of keys: one word.
+pub(crate) const KEY: KeyWidth = KeyWidth::Eight;
+
+/// Stored as the key of probe rows that cannot match. Build rows may have this key too: pairs found by it are dropped.
+const NO_KEY: u64 = 0x5BF0_3635_D1C2_A3B7;
+
+/// Returns one word per key: the key itself, or its hash.
+pub(crate) fn words(keys: &Keys) -> Cow<'_, [u64]> {
+    match &keys.data {
+        KeyData::Word64(words) => Cow::Borrowed(words),
+        KeyData::Word128(_) | KeyData::Rows(_) => Cow::Owned(keys.hashes()),
+    }
+}
+
+/// The build rows that can match, in memory that kernels read.
+#[derive(Debug)]
+pub(crate) struct BuildColumns {
+    pub(crate) keys: PooledBuffer,
+    pub(crate) values: BuildValues,
+    pub(crate) rows: u64,
+    /// The smallest and the largest key; `None` without rows.
+    pub(crate) range: Option<(u64, u64)>,
+}
+
+/// The value of each build row.
+#[derive(Debug)]
+pub(crate) enum BuildValues {
+    /// The row number, which equals the position of its key.
+    Numbers,
+    /// The row number in 4 bytes. Used if some rows cannot match.
+    Listed(PooledBuffer),
+    /// The row's packed columns.
+    Words {
+        words: PooledBuffer,
+        /// Whether any word has all bits set. Tables of unique keys use that value for an empty slot.
+        has_all_ones: bool,
+    },
+}
+
+impl BuildColumns {
+    /// Copies keys, and values if there are any, with `threads` threads.
+    pub(crate) fn new(gpu: &Gpu, keys: &Keys, payloads: Option<&ScalarBuffer<u64>>, threads: usize) -> Result<Self> {
+        let words = words(keys);
+        let matchable = keys.matchable.as_ref().filter(|matchable| matchable.null_count() > 0);
+        let rows = matchable.map_or(words.len(), |matchable| matchable.len() - matchable.null_count());
+        let mut columns =
+            Self { keys: gpu.host().take(rows * 8)?, values: BuildValues::Numbers, rows: rows as u64, range: None };
+        match matchable {
+            None => copy(&mut columns.keys.as_mut_slice()?[..rows], &words, threads),
+            Some(matchable) => {
+                let places = columns.keys.as_mut_slice::<u64>()?.iter_mut();
+                places.zip(matchable.valid_indices()).for_each(|(place, row)| *place = words[row]);
+            }
+        }
+        columns.range = smallest_and_largest(&columns.keys.as_mut_slice::<u64>()?[..rows]);
+        columns.values = match (payloads, matchable) {
+            (Some(payloads), _) => {
+                let mut buffer = gpu.host().take(rows * 8)?;
+                let places = &mut buffer.as_mut_slice::<u64>()?[..rows];
+                match matchable {
+                    None => copy(places, payloads, threads),
+                    Some(matchable) => {
+                        let places = places.iter_mut().zip(matchable.valid_indices());
+                        places.for_each(|(place, row)| *place = payloads[row]);
+                    }
+                }
+                let has_all_ones = places.contains(&u64::MAX);
+                BuildValues::Words { words: buffer, has_all_ones }
+            }
+            (None, Some(matchable)) => {
+                let mut numbers = gpu.host().take(rows * 4)?;
+                let places = numbers.as_mut_slice::<u32>()?.iter_mut();
+                places.zip(matchable.valid_indices()).for_each(|(place, row)| *place = row as u32);
+                BuildValues::Listed(numbers)
+            }
+            (None, None) => BuildValues::Numbers,
+        };
+        Ok(columns)
+    }
+
+    /// Maximum bytes of memory for `rows` rows.
+    pub(crate) fn bytes(rows: usize) -> usize {
+        2 * HostPool::size_for(rows * 8)
+    }
+
+    /// Whether the key range holds at most four possible keys per row.
+    pub(crate) fn is_dense(&self) -> bool {
+        const MOST_SPREAD: u64 = 4;
+        self.range.is_some_and(|(smallest, largest)| (largest - smallest) / MOST_SPREAD < self.rows)
+    }
+
+    /// All rows, for kernels of this GPU.
+    pub(crate) fn side(&self, gpu: &Gpu) -> Result<JoinSide<'_>> {
+        self.side_of(gpu, 0..self.rows)
+    }
+
+    /// A range of the rows, for kernels of `gpu`, which may be another GPU than the one the columns were copied for.
+    pub(crate) fn side_of(&self, gpu: &Gpu, rows: Range<u64>) -> Result<JoinSide<'_>> {
+        let (start, count) = (rows.start, rows.end - rows.start);
+        let values = match &self.values {
+            BuildValues::Numbers => Values::RowIds(start),
+            BuildValues::Listed(numbers) => Values::Four(numbers.view_from(gpu.device())?.slice(start * 4, count * 4)?),
+            BuildValues::Words { words, .. } => {
+                Values::Eight(words.view_from(gpu.device())?.slice(start * 8, count * 8)?)
+            }
+        };
+        Ok(JoinSide { keys: self.keys.view_from(gpu.device())?.slice(start * 8, count * 8)?, values })
+    }
+
+    /// All rows, for the CPU.
+    pub(crate) fn on_host(&self) -> HostColumns<'_> {
+        let rows = usize::try_from(self.rows).unwrap_or(usize::MAX);
+        let values = match &self.values {
+            BuildValues::Numbers => HostValues::Numbers,
+            BuildValues::Listed(numbers) => HostValues::Listed(&numbers.as_slice()[..rows]),
+            BuildValues::Words { words, .. } => HostValues::Words(&words.as_slice()[..rows]),
+        };
+        HostColumns { keys: &self.keys.as_slice()[..rows], values }
+    }
+
+    /// Copies the keys to GPU memory.
+    pub(crate) fn copy_keys(&self, stream: &Stream) -> Result<DeviceBuffer> {
+        let rows = usize::try_from(self.rows).map_err(|_| Error::Invalid(format!("{} rows", self.rows)))?;
+        DeviceBuffer::from_slice(stream, &self.keys.as_slice::<u64>()[..rows])
+    }
+
+    /// Bytes that kernels read to scan all rows.
+    pub(crate) fn link_bytes(&self) -> u64 {
+        self.link_bytes_of(self.rows)
+    }
+
+    /// Bytes that kernels read to scan `rows` rows.
+    pub(crate) fn link_bytes_of(&self, rows: u64) -> u64 {
+        let value = match self.values {
+            BuildValues::Numbers => 0,
+            BuildValues::Listed(_) => 4,
+            BuildValues::Words { .. } => 8,
+        };
+        rows * (8 + value)
+    }
+}
+
+/// The build side as the CPU reads it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostColumns<'a> {
+    keys: &'a [u64],
+    values: HostValues<'a>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum HostValues<'a> {
+    Numbers,
+    Listed(&'a [u32]),
+    Words(&'a [u64]),
+}
+
+impl<'a> HostColumns<'a> {
+    pub(crate) fn rows(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(crate) fn keys(&self) -> &'a [u64] {
+        self.keys
+    }
+
+    #[inline]
+    pub(crate) fn key(&self, row: usize) -> u64 {
+        self.keys[row]
+    }
+
+    #[inline]
+    pub(crate) fn value(&self, row: usize) -> u64 {
+        match self.values {
+            HostValues::Numbers => row as u64,
+            HostValues::Listed(numbers) => numbers[row].into(),
+            HostValues::Words(words) => words[row],
+        }
+    }
+}
+
+/// The keys of a probe chunk, in memory that kernels read or that copies are made from. Includes packed columns if the values are
+/// not row numbers.
+#[derive(Debug)]
+pub(crate) struct ProbeKeys {
+    pub(crate) keys: PooledBuffer,
+    pub(crate) words: Option<PooledBuffer>,
+    pub(crate) rows: u64,
+    /// Whether some rows cannot match.
+    pub(crate) has_unmatchable: bool,
+}
+
+impl ProbeKeys {
+    /// Copies the keys, and the packed columns if there are any, with `threads` threads.
+    pub(crate) fn new(
+        gpu: &Gpu,
+        method: TransferMethod,
+        keys: &[Keys],
+        words_of: Option<&[ScalarBuffer<u64>]>,
+        threads: usize,
+    ) -> Result<Self> {
+        let rows = keys.iter().map(Keys::len).sum::<usize>();
+        let mut buffer = gpu.host().take_for(method, rows * 8)?;
+        let parts = parts_of(&mut buffer.as_mut_slice()?[..rows], keys.iter().map(Keys::len));
+        in_parallel(threads, parts.into_iter().zip(keys).collect(), |(place, keys): (&mut [u64], &Keys)| {
+            place.copy_from_slice(&words(keys));
+            if let Some(matchable) = &keys.matchable {
+                unmatchable(matchable).for_each(|row| place[row] = NO_KEY);
+            }
+        });
+        let words = match words_of {
+            Some(columns) => {
+                let mut words = gpu.host().take(rows * 8)?;
+                let parts = parts_of(&mut words.as_mut_slice()?[..rows], columns.iter().map(|column| column.len()));
+                let tasks = parts.into_iter().zip(columns).collect();
+                in_parallel(threads, tasks, |(place, column): (&mut [u64], &ScalarBuffer<u64>)| {
+                    place.copy_from_slice(column);
+                });
+                Some(words)
+            }
+            None => None,
+        };
+        let has_unmatchable = keys.iter().any(|keys| keys.matchable.as_ref().is_some_and(|rows| rows.null_count() > 0));
+        Ok(Self { keys: buffer, words, rows: rows as u64, has_unmatchable })
+    }
+
+    /// Bytes of memory for `rows` rows.
+    pub(crate) fn bytes(rows: usize, packed: bool) -> usize {
+        HostPool::size_for(rows * 8) * if packed { 2 } else { 1 }
+    }
+
+    /// A range of rows, for kernels that read them in place.
+    pub(crate) fn side(&self, rows: Range<u64>) -> Result<JoinSide<'_>> {
+        let (from, bytes) = (rows.start * 8, (rows.end - rows.start) * 8);
+        let values = match self.values()? {
+            Values::Eight(words) => Values::Eight(words.slice(from, bytes)?),
+            _ => Values::RowIds(rows.start),
+        };
+        Ok(JoinSide { keys: self.keys.view()?.slice(from, bytes)?, values })
+    }
+
+    /// The values of all rows, in place: packed columns or row numbers.
+    pub(crate) fn values(&self) -> Result<Values<'_>> {
+        Ok(match &self.words {
+            Some(words) => Values::Eight(words.view()?),
+            None => Values::RowIds(0),
+        })
+    }
+}
+
+fn unmatchable(matchable: &NullBuffer) -> impl Iterator<Item = usize> + '_ {
+    (0..matchable.len()).filter(|row| matchable.is_null(*row))
+}
+
+fn parts_of<T>(places: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&mut [T]> {
+    let mut rest = places;
+    lengths
+        .map(|length| {
+            let (part, after) = std::mem::take(&mut rest).split_at_mut(length);
+            rest = after;
+            part
+        })
+        .collect()
+}
+
+fn copy(places: &mut [u64], words: &[u64], threads: usize) {
+    const TOGETHER: usize = 1 << 18;
+    let tasks = places.chunks_mut(TOGETHER).zip(words.chunks(TOGETHER)).collect();
+    in_parallel(threads, tasks, |(places, words): (&mut [u64], &[u64])| places.copy_from_slice(words));
+}
+
+fn smallest_and_largest(words: &[u64]) -> Option<(u64, u64)> {
+    let first = *words.first()?;
+    Some(words.iter().fold((first, first), |(low, high), word| (low.min(*word), high.max(*word))))
+}

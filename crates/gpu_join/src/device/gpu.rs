@@ -1,0 +1,343 @@
+//! A GPU shared by all joins of a process.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use overspill_kernels::Kernels;
+use overspill_machine::driver::{Device, Stream};
+use overspill_machine::memory::Mapping;
+use overspill_machine::transfer::{PipelineShape, TransferMethod, TransferPipeline};
+use overspill_machine::{Error, Result};
+use tracing::debug_span;
+
+use super::host_pool::HostPool;
+
+/// Hash tables and cached partitions, which stay allocated as long as their join, may take `1 / RESIDENT_SHARE` of the limit. The
+/// join whose turn it is may take the rest (paper 1, section 5.1: partitioning takes half of GPU memory, and the results of the
+/// next pass the other half).
+const RESIDENT_SHARE: u64 = 2;
+
+/// A GPU with its kernels, its memory budget and its turn lock.
+///
+/// Only one join at a time runs on the GPU. One launch fills the GPU anyway, and joins can reuse the same working memory one
+/// after another, however many joins a query has.
+#[derive(Debug)]
+pub struct Gpu {
+    kernels: Kernels,
+    half: Kernels,
+    mapping: Mapping,
+    node: u32,
+    host: HostPool,
+    resident: AtomicU64,
+    turn: Mutex<Workbench>,
+    lost: OnceLock<String>,
+    /// Number of probe chunks assigned to this GPU.
+    chunks: AtomicUsize,
+    /// The GPUs that join with this one.
+    peers: Peers,
+}
+
+/// Streams and memory of the join whose turn it is.
+#[derive(Debug)]
+pub(crate) struct Workbench {
+    pub(crate) stream: Stream,
+    /// For work that overlaps with work on `stream`.
+    pub(crate) second_stream: Stream,
+    pipeline: Option<TransferPipeline>,
+}
+
+impl Gpu {
+    /// Minimum GPU memory for joins, in bytes. With less, every join is refused.
+    pub const MIN_MEMORY: u64 = 16 << 20;
+
+    /// Creates the GPU for a device with its kernels. `mapping` says whether the driver maps CPU pages, as found by a separate
+    /// probe process. `node` is the NUMA node nearest to the device.
+    ///
+    /// # Errors
+    /// If the memory limit of the device is less than [`Gpu::MIN_MEMORY`], or a stream cannot be created.
+    pub fn new(kernels: Kernels, mapping: Mapping, node: u32) -> Result<Arc<Self>> {
+        Self::with_peers(kernels, Vec::new(), mapping, node)
+    }
+
+    /// Like [`Gpu::new`], with other GPUs that hold and probe the hash tables of `gpu_no_partition` together with this one
+    /// (paper 2, section 6.3). All other joins run on this GPU alone. If the GPUs cannot access each other's memory, or cannot
+    /// map its pages, this GPU runs those joins alone as well, and every join reports the reason to its observer.
+    ///
+    /// # Errors
+    /// As [`Gpu::new`], for any of the GPUs.
+    pub fn with_peers(kernels: Kernels, others: Vec<Kernels>, mapping: Mapping, node: u32) -> Result<Arc<Self>> {
+        let others = others.into_iter().map(|kernels| Self::new(kernels, mapping, node)).collect::<Result<Vec<_>>>()?;
+        let peers = if others.is_empty() { Peers::default() } else { Peers::of(kernels.device(), others)? };
+        let available = kernels.device().memory_limit();
+        if available < Self::MIN_MEMORY {
+            return Err(Error::TooSmall {
+                what: "a join on a GPU",
+                needed: Self::MIN_MEMORY,
+                of: "GPU memory (overspill.gpu_memory_limit)",
+                available,
+            });
+        }
+        // Every pair of partitions allocates and frees memory.
+        kernels.device().keep_freed_memory(available / RESIDENT_SHARE);
+        let multiprocessors = kernels.device().properties().multiprocessors;
+        Self::with_multiprocessors(kernels, multiprocessors, mapping, node, peers)
+    }
+
+    /// Returns the same GPU, without peers, for joins whose kernels occupy at most `multiprocessors` multiprocessors. Do not
+    /// use it beside this one: each counts only the memory of its own joins.
+    ///
+    /// # Errors
+    /// If the GPU has fewer, if `multiprocessors` is 0, or if kernels cannot be confined on this GPU.
+    pub fn confined_to(&self, multiprocessors: u32) -> Result<Arc<Self>> {
+        let kernels = self.kernels.confined_to(multiprocessors)?;
+        Self::with_multiprocessors(kernels, multiprocessors, self.mapping, self.node, Peers::default())
+    }
+
+    fn with_multiprocessors(
+        kernels: Kernels,
+        multiprocessors: u32,
+        mapping: Mapping,
+        node: u32,
+        peers: Peers,
+    ) -> Result<Arc<Self>> {
+        let (stream, second_stream) = (Stream::new(kernels.device())?, Stream::new(kernels.device())?);
+        let half = (multiprocessors / 2).max(1);
+        Ok(Arc::new(Self {
+            host: HostPool::new(kernels.device()),
+            // If kernels cannot be confined, they run one after another.
+            half: kernels.confined_to(half).unwrap_or_else(|_| kernels.clone()),
+            kernels,
+            mapping,
+            node,
+            resident: AtomicU64::new(0),
+            turn: Mutex::new(Workbench { stream, second_stream, pipeline: None }),
+            lost: OnceLock::new(),
+            chunks: AtomicUsize::new(0),
+            peers,
+        }))
+    }
+
+    /// Keeps at most `most` bytes of CPU memory registered with the driver after joins free it, for reuse by later joins:
+    /// registering runs at only a few GB/s. GPUs that join together keep an equal share each.
+    pub fn keep_pinned_memory(&self, most: usize) {
+        let others = self.peers.others();
+        let share = most / (1 + others.len());
+        self.host.keep(share);
+        others.iter().for_each(|gpu| gpu.host.keep(share));
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<Device> {
+        self.kernels.device()
+    }
+
+    /// The reason why this process can no longer use the GPU, if the GPU is lost.
+    pub fn lost_because(&self) -> Option<&str> {
+        self.lost.get().map(String::as_str)
+    }
+
+    /// The GPUs that hold and probe tables together: this one and the peers that are not lost.
+    pub(crate) fn together(self: &Arc<Self>) -> Vec<Arc<Self>> {
+        let living = self.peers.others().iter().filter(|gpu| gpu.lost_because().is_none());
+        std::iter::once(self).chain(living).cloned().collect()
+    }
+
+    /// Number of GPUs that currently join together.
+    pub fn joining(self: &Arc<Self>) -> usize {
+        self.together().len()
+    }
+
+    /// The other GPUs that join with this one.
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    pub(super) fn chunks(&self) -> &AtomicUsize {
+        &self.chunks
+    }
+
+    pub(crate) fn kernels(&self) -> &Kernels {
+        &self.kernels
+    }
+
+    /// The kernels confined to half of the multiprocessors, for two that run side by side (paper 1, section 5.2).
+    pub(crate) fn half(&self) -> &Kernels {
+        &self.half
+    }
+
+    pub(crate) fn mapping(&self) -> Mapping {
+        self.mapping
+    }
+
+    pub(crate) fn node(&self) -> u32 {
+        self.node
+    }
+
+    /// CPU memory that kernels read and write.
+    pub(crate) fn host(&self) -> &HostPool {
+        &self.host
+    }
+
+    /// Records an error of this GPU or of a peer. A GPU that is lost is not used again.
+    pub(crate) fn note(&self, error: &Error) {
+        if let Error::DeviceLost { device, .. } = error {
+            let lost = self.peers.others().iter().find(|gpu| gpu.device().ordinal() == *device);
+            // The first reason is kept.
+            let _ = lost.map_or(self, Arc::as_ref).lost.set(error.to_string());
+        }
+    }
+
+    /// Minimum bytes of GPU memory available to the join whose turn it is.
+    pub(crate) fn workspace(&self) -> u64 {
+        let limit = self.device().memory_limit();
+        limit - limit / RESIDENT_SHARE
+    }
+
+    /// Bytes of GPU memory that one more join could keep for its lifetime.
+    pub(crate) fn resident_left(&self) -> u64 {
+        (self.device().memory_limit() / RESIDENT_SHARE).saturating_sub(self.resident.load(Ordering::Relaxed))
+    }
+
+    /// Reserves `bytes` bytes of GPU memory for the lifetime of a join.
+    pub(crate) fn reserve_resident(self: &Arc<Self>, bytes: u64) -> Result<Resident> {
+        let limit = self.device().memory_limit() / RESIDENT_SHARE;
+        self.resident
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
+                held.checked_add(bytes).filter(|sum| *sum <= limit)
+            })
+            .map_err(|held| Error::OverBudget { bytes, held, limit })?;
+        Ok(Resident { gpu: Arc::clone(self), bytes })
+    }
+
+    /// Waits for the turn on the GPU. The holder must end its turn before it hands on results: a join may wait for another join.
+    pub(crate) fn turn(&self) -> MutexGuard<'_, Workbench> {
+        let _waiting = debug_span!("wait for the turn on the GPU").entered();
+        // State that a panic left incomplete belongs to the panicking join alone.
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The fastest transfer method from CPU memory for this kind of link (paper 2, section 7.2.1).
+    pub(crate) fn fastest_method(&self) -> TransferMethod {
+        if self.device().properties().coherent { TransferMethod::Coherence } else { TransferMethod::ZeroCopy }
+    }
+}
+
+impl Workbench {
+    /// Returns a pipeline for `method` that takes at most `budget` bytes of GPU memory, or the minimum size if `budget` is less
+    /// than that. Reuses the last pipeline if it has the same method and shape.
+    pub(crate) fn pipeline(&mut self, method: TransferMethod, budget: u64) -> Result<&mut TransferPipeline> {
+        let shape = Self::shape(budget);
+        if self.pipeline.as_ref().is_some_and(|there| there.method() != method || there.shape() != shape) {
+            self.pipeline = None;
+        }
+        match &mut self.pipeline {
+            Some(pipeline) => Ok(pipeline),
+            place => Ok(place.insert(TransferPipeline::new(self.stream.device(), method, shape)?)),
+        }
+    }
+}
+
+impl Workbench {
+    /// Bytes of GPU memory that such a pipeline allocates.
+    pub(crate) fn pipeline_bytes(method: TransferMethod, budget: u64) -> u64 {
+        let shape = Self::shape(budget);
+        if method.copies() { shape.chunk_bytes * shape.chunks as u64 } else { 0 }
+    }
+
+    /// Bytes per chunk that such a pipeline passes to kernels.
+    pub(crate) fn chunk_bytes(budget: u64) -> u64 {
+        Self::shape(budget).chunk_bytes
+    }
+
+    fn shape(budget: u64) -> PipelineShape {
+        const STEP: u64 = 2 << 20;
+        let standard = PipelineShape::default();
+        let chunk_bytes = (budget / standard.chunks as u64 / STEP * STEP).clamp(STEP, standard.chunk_bytes);
+        PipelineShape { chunk_bytes, ..standard }
+    }
+
+    /// Frees the memory of the pipeline.
+    pub(crate) fn drop_pipeline(&mut self) {
+        self.pipeline = None;
+    }
+}
+
+/// GPU memory that is reserved for a join, until dropped.
+#[derive(Debug)]
+pub(crate) struct Resident {
+    gpu: Arc<Gpu>,
+    bytes: u64,
+}
+
+impl Resident {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The GPU that the memory belongs to.
+    pub(crate) fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+}
+
+impl Drop for Resident {
+    fn drop(&mut self) {
+        self.gpu.resident.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// The GPUs that hold and probe a hash table together with another GPU (paper 2, section 6.3).
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    others: Vec<Arc<Gpu>>,
+    has_atomics: bool,
+    refused: Option<Error>,
+}
+
+impl Peers {
+    /// Returns the peers of `first` if every GPU can access the memory of every other and map its pages. Otherwise returns no
+    /// peers, and the reason.
+    fn of(first: &Arc<Device>, others: Vec<Arc<Gpu>>) -> Result<Self> {
+        let devices: Vec<_> = std::iter::once(first).chain(others.iter().map(|gpu| gpu.device())).collect();
+        let mut has_atomics = true;
+        for device in &devices {
+            if !device.properties().virtual_memory_management {
+                return Ok(Self::refused_by(Error::Unsupported {
+                    device: device.ordinal(),
+                    what: "virtual memory management, by which a hash table lies in the memory of several GPUs",
+                }));
+            }
+            for peer in devices.iter().filter(|peer| peer.ordinal() != device.ordinal()) {
+                let access = device.access_to(peer)?;
+                if !access.reads_and_writes {
+                    return Ok(Self::refused_by(Error::NoPeerAccess {
+                        device: device.ordinal(),
+                        peer: peer.ordinal(),
+                    }));
+                }
+                has_atomics &= access.native_atomics;
+            }
+        }
+        Ok(Self { others, has_atomics, refused: None })
+    }
+
+    fn refused_by(error: Error) -> Self {
+        Self { refused: Some(error), ..Self::default() }
+    }
+
+    /// The GPUs other than the first.
+    fn others(&self) -> &[Arc<Gpu>] {
+        &self.others
+    }
+
+    /// Whether atomic operations on the memory of any GPU are atomic for all GPUs, so that all of them can fill a table at
+    /// the same time.
+    pub(crate) fn has_atomics(&self) -> bool {
+        self.has_atomics
+    }
+
+    /// The reason why the first GPU joins alone, if other GPUs were requested.
+    pub(crate) fn refused(&self) -> Option<&Error> {
+        self.refused.as_ref()
+    }
+}

@@ -1,0 +1,173 @@
+//! Pool of CPU memory that kernels read and write.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use overspill_machine::Result;
+use overspill_machine::driver::Device;
+use overspill_machine::memory::{HostBuffer, PageSize, Plain, UnifiedBuffer, View};
+use overspill_machine::transfer::{Source, SourceMemory, TransferMethod};
+
+use overspill_join::memory::HUGE;
+
+/// Minimum buffer size in bytes. Smaller requests are rounded up to it.
+const SMALLEST: usize = 64 << 10;
+
+/// Lends CPU memory that kernels of a device can access: pinned memory, or pageable memory if the link is coherent.
+#[derive(Debug, Clone)]
+pub(crate) struct HostPool {
+    device: Arc<Device>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+/// Pinned memory kept for reuse, because registering memory takes longer than copying it.
+#[derive(Debug, Default)]
+struct Kept {
+    /// Maximum bytes to keep.
+    most: usize,
+    buffers: Vec<HostBuffer>,
+}
+
+/// CPU memory with unspecified contents. Dropping it returns it to its pool; the device must have finished with it by then.
+#[derive(Debug)]
+pub(crate) struct PooledBuffer {
+    pool: HostPool,
+    memory: Memory,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Host(HostBuffer),
+    Unified(UnifiedBuffer),
+    /// Only while the buffer is being dropped.
+    Gone,
+}
+
+impl HostPool {
+    pub(super) fn new(device: &Arc<Device>) -> Self {
+        Self { device: Arc::clone(device), kept: Arc::default() }
+    }
+
+    /// Keeps at most `most` bytes of pinned memory for reuse.
+    pub(super) fn keep(&self, most: usize) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.most = most;
+        while kept.bytes() > most {
+            kept.buffers.pop();
+        }
+    }
+
+    /// The allocated size of a buffer for `bytes` bytes.
+    pub(crate) fn size_for(bytes: usize) -> usize {
+        // Sizes that are powers of two are reused more often, but would waste too much memory for large buffers.
+        const STEP: usize = 4 << 20;
+        if bytes <= STEP { bytes.max(SMALLEST).next_power_of_two() } else { bytes.next_multiple_of(STEP) }
+    }
+
+    /// Returns a buffer of at least `bytes` bytes that kernels read and write.
+    pub(crate) fn take(&self, bytes: usize) -> Result<PooledBuffer> {
+        let memory = if self.device.properties().coherent { SourceMemory::Pageable } else { SourceMemory::Pinned };
+        self.take_of(memory, bytes)
+    }
+
+    /// Returns a buffer of at least `bytes` bytes in the memory that a transfer method reads.
+    pub(crate) fn take_for(&self, method: TransferMethod, bytes: usize) -> Result<PooledBuffer> {
+        self.take_of(method.memory(), bytes)
+    }
+
+    fn take_of(&self, memory: SourceMemory, bytes: usize) -> Result<PooledBuffer> {
+        let bytes = Self::size_for(bytes);
+        // A buffer takes whole pages.
+        let pages = if bytes < HUGE { PageSize::Small } else { PageSize::Huge };
+        let memory = match memory {
+            SourceMemory::Pageable => Memory::Host(HostBuffer::new(bytes, pages)?),
+            SourceMemory::Unified => Memory::Unified(UnifiedBuffer::new(&self.device, bytes as u64)?),
+            SourceMemory::Pinned => {
+                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                // Take the smallest buffer that is large enough and at most twice the size.
+                let fits =
+                    kept.buffers.iter().enumerate().filter(|(_, buffer)| (bytes..=2 * bytes).contains(&buffer.bytes()));
+                let found = fits.min_by_key(|(_, buffer)| buffer.bytes()).map(|(place, _)| place);
+                let found = found.map(|place| kept.buffers.remove(place));
+                drop(kept);
+                match found {
+                    Some(buffer) => Memory::Host(buffer),
+                    None => Memory::Host(HostBuffer::pinned(&self.device, bytes, pages)?),
+                }
+            }
+        };
+        Ok(PooledBuffer { pool: self.clone(), memory })
+    }
+
+    fn take_back(&self, buffer: HostBuffer) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if buffer.bytes() > kept.most {
+            return;
+        }
+        kept.buffers.push(buffer);
+        // The most recently used buffer is the most likely to be reused.
+        while kept.bytes() > kept.most {
+            kept.buffers.remove(0);
+        }
+    }
+}
+
+impl Kept {
+    fn bytes(&self) -> usize {
+        self.buffers.iter().map(HostBuffer::bytes).sum()
+    }
+}
+
+impl PooledBuffer {
+    /// The memory as a mutable slice of values.
+    ///
+    /// # Errors
+    /// If the device that must finish first is lost.
+    pub(crate) fn as_mut_slice<T: Copy + Plain>(&mut self) -> Result<&mut [T]> {
+        match &mut self.memory {
+            Memory::Host(buffer) => Ok(buffer.as_mut_slice()),
+            Memory::Unified(buffer) => buffer.as_mut_slice(),
+            Memory::Gone => Ok(&mut []),
+        }
+    }
+
+    /// The memory as a slice of values. Empty for unified memory, which the CPU may not be allowed to access.
+    pub(crate) fn as_slice<T: Copy + Plain>(&self) -> &[T] {
+        match &self.memory {
+            Memory::Host(buffer) => buffer.as_slice(),
+            Memory::Unified(_) | Memory::Gone => &[],
+        }
+    }
+
+    /// A view of the memory for kernels of the pool's device that read it.
+    pub(crate) fn view(&self) -> Result<View<'_>> {
+        self.view_from(&self.pool.device)
+    }
+
+    /// A view of the memory for kernels of another device that read it.
+    pub(crate) fn view_from(&self, device: &Device) -> Result<View<'_>> {
+        match &self.memory {
+            Memory::Host(buffer) => buffer.view(device),
+            Memory::Unified(buffer) => Ok(buffer.view()),
+            Memory::Gone => Ok(View::empty()),
+        }
+    }
+
+    /// The memory as the source of a transfer.
+    pub(crate) fn source(&self) -> Option<Source<'_>> {
+        match &self.memory {
+            Memory::Host(buffer) => Some(Source::Host(buffer)),
+            Memory::Unified(buffer) => Some(Source::Unified(buffer)),
+            Memory::Gone => None,
+        }
+    }
+}
+
+impl Drop for PooledBuffer {
+    fn drop(&mut self) {
+        if let Memory::Host(buffer) = std::mem::replace(&mut self.memory, Memory::Gone)
+            && buffer.is_pinned()
+        {
+            self.pool.take_back(buffer);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A unit of a batch that the GPU joins while the CPU continues.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use crate::device::{DeviceRequest, PairBlock};
+use crate::table::{DeviceChunk, DeviceTable};
+
+/// A unit joined by its own thread, because launching and waiting block one. Dropping it early waits for the thread, so that the
+/// GPU does no work for a join that no longer exists.
+#[derive(Debug)]
+pub(super) struct Flight {
+    stage: Arc<Mutex<Stage>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Waiting(DeviceChunk),
+    Landed(Landed),
+    Empty,
+}
+
+/// The result of joining a unit.
+#[derive(Debug)]
+pub(super) struct Landed {
+    pub(super) chunk: DeviceChunk,
+    /// The pairs of the unit.
+    pub(super) pairs: PairBlock,
+    /// Whether there was a unit left to join.
+    pub(super) was_joined: bool,
+    /// Number of rows in the unit, and the time the GPU took for them.
+    pub(super) rows: u64,
+    pub(super) time: Duration,
+}
+
+impl Flight {
+    /// Starts on the next unit of a chunk.
+    pub(super) fn start(table: &Arc<DeviceTable>, request: &DeviceRequest, chunk: DeviceChunk) -> Self {
+        let stage = Arc::new(Mutex::new(Stage::Waiting(chunk)));
+        let (theirs, table, request) = (Arc::clone(&stage), Arc::clone(table), request.clone());
+        let thread = Builder::new().name("overspill-gpu".to_owned()).spawn(move || join(&theirs, &table, &request));
+        // If no thread could be started, `land` joins the unit.
+        Self { stage, thread: thread.ok() }
+    }
+
+    /// Whether the GPU is done with the unit.
+    pub(super) fn has_landed(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits until the GPU is done with the unit, and returns the result.
+    ///
+    /// # Panics
+    /// If the thread panicked.
+    pub(super) fn land(mut self, table: &DeviceTable, request: &DeviceRequest) -> Landed {
+        if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
+            std::panic::resume_unwind(panic);
+        }
+        join(&self.stage, table, request);
+        match std::mem::replace(&mut *self.stage.lock().unwrap_or_else(PoisonError::into_inner), Stage::Empty) {
+            Stage::Landed(landed) => landed,
+            Stage::Waiting(_) | Stage::Empty => unreachable!("a unit that was waited for has landed"),
+        }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        // Ignore a panic of the thread: its result is no longer needed.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Joins the unit if it has not been joined yet.
+fn join(stage: &Mutex<Stage>, table: &DeviceTable, request: &DeviceRequest) {
+    let mut stage = stage.lock().unwrap_or_else(PoisonError::into_inner);
+    *stage = match std::mem::replace(&mut *stage, Stage::Empty) {
+        Stage::Waiting(mut chunk) => {
+            let before = chunk.progress();
+            let mut pairs = PairBlock::default();
+            let was_joined = chunk.next(table, request, &mut pairs);
+            let now = chunk.progress();
+            Stage::Landed(Landed { chunk, pairs, was_joined, rows: now.0 - before.0, time: now.1 - before.1 })
+        }
+        other => other,
+    };
+}

@@ -1,0 +1,493 @@
+//! Finds pairs on a GPU, chunk by chunk.
+
+mod flight;
+mod shared;
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
+use arrow::datatypes::DataType;
+use tracing::debug_span;
+
+use crate::build::DeviceBuild;
+use crate::co_processing::Reservation;
+use crate::cpu_partitioned;
+use crate::device::{self, AggregatedPairs, DeviceCount, PAIR_BYTES, ProbeKeys};
+use crate::table::DeviceChunk;
+use crate::triton;
+use overspill_join::hybrid::{
+    AcceleratedRows, Found, Lane, LeftOver, PackedPayload, PairAggregation, PairBlock, PairFinder, PairRows, ProbeRows,
+    Wanted,
+};
+use overspill_join::keys::Keys;
+use overspill_join::memory::{Grant, HeldMemory, UnitMemory, add_offset_bytes};
+use overspill_join::rows::concat_batches;
+use overspill_join::spec::{JoinSpec, Side};
+use overspill_join::{JoinError, Result};
+
+use flight::Flight;
+use shared::SharedFinder;
+
+/// Rows of a chunk that probes a hash table: enough that the cost of a launch is negligible.
+const TABLE_CHUNK: usize = 1 << 20;
+
+/// Maximum rows of a partitioned chunk, regardless of the memory: row numbers have 32 bits.
+const PARTITIONED_CHUNK: usize = u32::MAX as usize;
+
+/// Pairs that memory is reserved for: per row of a chunk, and at least per chunk. If rows have more matches, units are shorter.
+const PAIRS_PER_ROW: usize = 2;
+const FEWEST_PAIRS: usize = 1 << 16;
+
+/// Collects probe rows in chunks and joins them on a GPU.
+#[derive(Debug)]
+struct DeviceFinder {
+    /// Dropped before the memory that pays for it.
+    joining: Option<Joining>,
+    /// Pairs of the chunk that have been found but not handed on.
+    block: device::PairBlock,
+    /// Values of the pairs that are being handed on.
+    build_values: Vec<u64>,
+    probe_values: Vec<u64>,
+    /// Collected rows and their keys.
+    batches: Vec<RecordBatch>,
+    keys: Vec<Keys>,
+    rows: usize,
+    most_rows: usize,
+    /// For each column whose arrays address their values by 32-bit offsets, the bytes of values so far.
+    offsets: Vec<usize>,
+    grant: Grant,
+    held: HeldMemory,
+    /// Whether chunks are partitioned, which takes another copy of them.
+    is_partitioned: bool,
+    /// Bytes of a packed key; 0 if its column's values are used without a copy.
+    key_bytes: usize,
+    /// How probe rows are packed if pairs need no probe row numbers; `None` if pairs contain the numbers.
+    payload: Option<PackedPayload>,
+    /// Whether rows are packed only for kernels that aggregate pairs.
+    only_aggregates: bool,
+    /// Receives the aggregates from kernels; `None` if the stream returns all its pairs.
+    aggregation: Option<Arc<PairAggregation>>,
+    /// The packed columns of the collected rows; `None` if a row cannot be packed.
+    words: Option<Vec<ScalarBuffer<u64>>>,
+    /// The batch that did not fit the previous chunk.
+    pending: Option<ProbeRows>,
+    /// The permission to give rows to a GPU that shares the probe side with the CPU.
+    reservation: Option<Reservation>,
+    spec: Arc<JoinSpec>,
+    device: Arc<DeviceBuild>,
+}
+
+/// The chunk that is being joined.
+#[derive(Debug)]
+struct Joining {
+    chunk: ChunkPlace,
+    /// The rows of the chunk.
+    batch: RecordBatch,
+    /// Whether `Found::Started` has been returned for the unit.
+    is_told: bool,
+    /// Whether probe values are packed columns, not row numbers.
+    is_packed: bool,
+    /// The keys of the rows, if pairs must be checked again.
+    keys: Option<Keys>,
+}
+
+/// Where a chunk is.
+#[derive(Debug)]
+enum ChunkPlace {
+    Here(DeviceChunk),
+    /// On the GPU, while the stream that started it does other work.
+    Away(Flight),
+    /// Finished, except for the rows that were not joined.
+    Done(DeviceChunk),
+    /// The GPU did not take it, or it is being moved.
+    Nowhere,
+}
+
+/// Whether a batch was taken into a chunk.
+enum Taken {
+    /// The batch was taken, and the chunk has room for more.
+    Collected,
+    /// The batch was taken or is pending; the chunk is full.
+    Full,
+    /// There is no memory for the batch: the CPU must join it.
+    No(ProbeRows),
+    /// The GPU is busy: the CPU joins the batch meanwhile.
+    Beside(ProbeRows),
+}
+
+impl DeviceFinder {
+    /// Creates the finder; `None` if chunks of the probe side cannot be collected.
+    fn for_join(
+        spec: &Arc<JoinSpec>,
+        device: &Arc<DeviceBuild>,
+        memory: &Arc<UnitMemory>,
+        aggregation: Option<&Arc<PairAggregation>>,
+    ) -> Option<Self> {
+        // The dictionaries of several batches together may have more values than their keys can number.
+        if spec.probe_schema.fields().iter().any(|field| has_narrow_dictionary(field.data_type())) {
+            return None;
+        }
+        // A chunk that probes a hash table returns its rows in roughly their order, so their columns are cheap to read
+        // unpacked.
+        let (most_rows, payload) = match device.table.chunk_rows() {
+            None => (TABLE_CHUNK, None),
+            Some(rows) => (rows.min(PARTITIONED_CHUNK), probe_payload(spec, device)),
+        };
+        let reads_probe = device.aggregates.as_ref().is_some_and(|aggregates| aggregates.reads_probe);
+        let only_aggregates = payload.is_none() && reads_probe && aggregation.is_some();
+        let payload = if only_aggregates { PackedPayload::of(spec, Side::Probe) } else { payload };
+        Some(Self {
+            batches: Vec::new(),
+            keys: Vec::new(),
+            rows: 0,
+            most_rows,
+            offsets: vec![0; spec.probe_schema.fields().len()],
+            grant: memory.grant(),
+            held: HeldMemory::default(),
+            words: payload.is_some().then(Vec::new),
+            is_partitioned: device.table.chunk_rows().is_some(),
+            key_bytes: spec.codec.packed_bytes().unwrap_or(0),
+            payload,
+            only_aggregates,
+            aggregation: aggregation.cloned(),
+            pending: None,
+            joining: None,
+            block: device::PairBlock::default(),
+            build_values: Vec::new(),
+            probe_values: Vec::new(),
+            reservation: None,
+            spec: Arc::clone(spec),
+            device: Arc::clone(device),
+        })
+    }
+
+    /// Adds a batch to the chunk that is being collected.
+    fn collect(&mut self, device: &DeviceBuild, probe_rows: ProbeRows) -> Taken {
+        let ProbeRows { batch, keys, .. } = &probe_rows;
+        let rows = batch.num_rows();
+        if rows == 0 {
+            return Taken::Collected;
+        }
+        if let Some(shared) = device.table.shared() {
+            if self.joining.is_none() && self.reservation.is_none() && device.request.gpu.lost_because().is_none() {
+                self.reservation = shared.dispatcher.try_reserve();
+                self.most_rows = shared.dispatcher.batch_rows();
+            }
+            if self.joining.is_some() || self.reservation.is_none() {
+                return Taken::Beside(probe_rows);
+            }
+        }
+        debug_assert!(
+            self.pending.is_none() && self.joining.is_none(),
+            "a chunk is joined before the next is collected"
+        );
+        let is_addressable = add_offset_bytes(batch, &mut self.offsets);
+        if self.rows > 0 && (self.rows + rows > self.most_rows || !is_addressable) {
+            self.pending = Some(probe_rows);
+            return Taken::Full;
+        }
+        let is_packable = self.payload.as_ref().is_some_and(|payload| keys.matchable.is_none() && payload.takes(batch));
+        // The columns are copied once, when the chunk is complete. Keys and columns are transferred from separate memory, and
+        // partitioning makes one more copy.
+        let partitions = |rows| triton::host_bytes(rows).max(cpu_partitioned::host_bytes(rows));
+        let paid = if self.rows > 0 { partitions(self.rows) } else { 0 };
+        let partitions = partitions(self.rows + rows).saturating_sub(paid);
+        let copies = ProbeKeys::bytes(rows, true) + if self.is_partitioned { partitions } else { 0 };
+        // Packed keys stay in memory until they are copied, and exist again if pairs are checked. Packed columns stay until
+        // they are copied.
+        let packed = rows * (2 * self.key_bytes + size_of::<u64>());
+        // The pairs that are being handed on, and those found meanwhile.
+        let pairs = |rows: usize| 2 * (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) * PAIR_BYTES as usize;
+        let pairs = pairs(self.rows + rows) - if self.rows > 0 { pairs(self.rows) } else { 0 };
+        if self.grant.try_grow(2 * self.held.add(batch) + 2 * keys.bytes() + packed + copies + pairs).is_err() {
+            if self.rows == 0 {
+                self.clear();
+                return Taken::No(probe_rows);
+            }
+            self.pending = Some(probe_rows);
+            return Taken::Full;
+        }
+        match (&mut self.words, &self.payload) {
+            (Some(words), Some(payload)) if is_packable => words.push(payload.pack(batch)),
+            (words, _) => *words = None,
+        }
+        self.rows += rows;
+        self.batches.push(probe_rows.batch);
+        self.keys.push(probe_rows.keys);
+        if self.rows == self.most_rows { Taken::Full } else { Taken::Collected }
+    }
+
+    /// Starts joining the collected rows.
+    fn start(&mut self) -> Result<()> {
+        let device = Arc::clone(&self.device);
+        let request = &device.request;
+        let _giving = debug_span!("give chunk to the GPU", rows = self.rows).entered();
+        let keys = std::mem::take(&mut self.keys);
+        let batches = std::mem::take(&mut self.batches);
+        let mut words = self.words.take();
+        let rows = std::mem::take(&mut self.rows);
+        // Rows that cannot match have a key word that other rows may have, so their pairs must be checked.
+        let are_matchable = keys.iter().all(|keys| keys.matchable.is_none());
+        let aggregates = device.aggregates.as_ref();
+        let aggregated = aggregates
+            .filter(|aggregates| are_matchable && (words.is_some() || !aggregates.reads_probe))
+            .zip(self.aggregation.as_ref())
+            .and_then(|(aggregates, aggregation)| AggregatedPairs::new(aggregates, aggregation));
+        if self.only_aggregates && aggregated.is_none() {
+            words = None;
+        }
+        let started = device.table.seat(request).and_then(|seat| {
+            let gpu = Arc::clone(seat.gpu());
+            // Kernels read partitioned rows in place.
+            let is_streamed = device.table.strategy().streams_probe_rows();
+            let method = if is_streamed { request.transfer_method(&gpu) } else { gpu.fastest_method() };
+            let most_pairs = (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) as u64;
+            let start = |keys: ProbeKeys| {
+                Ok((keys.has_unmatchable, device.table.start(request, seat, keys, most_pairs, aggregated)?))
+            };
+            ProbeKeys::new(&gpu, method, &keys, words.as_deref(), 1)
+                .and_then(start)
+                .inspect_err(|error| request.report(device.table.strategy(), error))
+                .ok()
+        });
+        drop(keys);
+        let batch = concat_batches(self.spec.schema(Side::Probe), batches, 1)?;
+        let is_packed = words.is_some();
+        let (chunk, keys) = match started {
+            Some((has_unmatchable, chunk)) => {
+                let is_looked_at = has_unmatchable || device.keys.is_some();
+                let keys = is_looked_at.then(|| self.spec.keys(Side::Probe, &batch)).transpose()?;
+                let chunk = match device.table.shared() {
+                    Some(_) => ChunkPlace::Away(Flight::start(&device.table, request, chunk)),
+                    None => ChunkPlace::Here(chunk),
+                };
+                (chunk, keys)
+            }
+            None => (ChunkPlace::Nowhere, None),
+        };
+        self.joining = Some(Joining { chunk, batch, is_told: false, is_packed, keys });
+        self.block.clear();
+        Ok(())
+    }
+
+    /// Whether the GPU works on a chunk that this finder need not wait for.
+    fn is_away(&self) -> bool {
+        self.joining.as_ref().is_some_and(|joining| matches!(&joining.chunk, ChunkPlace::Away(_)))
+    }
+
+    /// Whether the GPU has finished that chunk.
+    fn has_landed(&self) -> bool {
+        let has_landed = |flight: &Flight| flight.has_landed();
+        self.joining.as_ref().is_some_and(|joining| matches!(&joining.chunk, ChunkPlace::Away(at) if has_landed(at)))
+    }
+
+    /// Waits until the GPU has finished the chunk, and takes its pairs.
+    fn land(&mut self, device: &DeviceBuild) {
+        let Some(joining) = &mut self.joining else { return };
+        joining.chunk = match std::mem::replace(&mut joining.chunk, ChunkPlace::Nowhere) {
+            ChunkPlace::Away(flight) => {
+                let landed = flight.land(&device.table, &device.request);
+                self.block = landed.pairs;
+                if let Some(shared) = device.table.shared().filter(|_| landed.was_joined) {
+                    shared.dispatcher.note(landed.rows, landed.time);
+                }
+                if landed.was_joined && !landed.chunk.is_done() {
+                    ChunkPlace::Here(landed.chunk)
+                } else {
+                    // Releases the GPU for others, however long it takes to hand on the pairs.
+                    self.reservation = None;
+                    ChunkPlace::Done(landed.chunk)
+                }
+            }
+            other => other,
+        };
+    }
+
+    /// Continues with the chunk that is here.
+    fn search(&mut self, device: &DeviceBuild, wanted: Wanted, pairs: &mut PairBlock) -> Result<Found> {
+        let Some(joining) = &mut self.joining else { return Ok(Found::Idle) };
+        if !joining.is_told {
+            joining.is_told = true;
+            return Ok(Found::Started(Lane::Main, joining.batch.clone()));
+        }
+        if self.block.len() == 0 {
+            let place = std::mem::replace(&mut joining.chunk, ChunkPlace::Nowhere);
+            joining.chunk = match place {
+                ChunkPlace::Here(chunk) if device.table.shared().is_some() => {
+                    ChunkPlace::Away(Flight::start(&device.table, &device.request, chunk))
+                }
+                ChunkPlace::Here(mut chunk) => match chunk.next(&device.table, &device.request, &mut self.block) {
+                    true => ChunkPlace::Here(chunk),
+                    false => ChunkPlace::Done(chunk),
+                },
+                other => other,
+            };
+            match &joining.chunk {
+                ChunkPlace::Here(_) => {}
+                ChunkPlace::Away(_) => return Ok(Found::Working),
+                ChunkPlace::Done(_) | ChunkPlace::Nowhere => return self.finish(device),
+            }
+        }
+        let (build, probe) = (&mut self.build_values, &mut self.probe_values);
+        build.clear();
+        probe.clear();
+        self.block.take(wanted.pairs, build, probe).map_err(JoinError::host)?;
+        if let Some(keys) = &joining.keys {
+            device.keep_equal(keys, build, probe);
+        }
+        device.take_values(build, &mut pairs.build);
+        if joining.is_packed {
+            std::mem::swap(pairs.probe.packed(), probe);
+        } else {
+            take_numbers(probe, &mut pairs.probe);
+        }
+        Ok(Found::Pairs(Lane::Main))
+    }
+
+    /// Ends the chunk after all its pairs have been handed on.
+    fn finish(&mut self, device: &DeviceBuild) -> Result<Found> {
+        let Some(Joining { chunk, batch, .. }) = self.joining.take() else { return Ok(Found::Idle) };
+        let spec = Arc::clone(&self.spec);
+        let keys = |batch: &RecordBatch| spec.keys(Side::Probe, batch);
+        let rest = match &chunk {
+            ChunkPlace::Done(done) if done.has_rest() => done.rest(&keys(&batch)?),
+            ChunkPlace::Done(_) => None,
+            _ => (batch.num_rows() > 0).then(|| BooleanBuffer::new_set(batch.num_rows())),
+        };
+        drop(chunk);
+        let left = rest.as_ref().map_or(0, BooleanBuffer::count_set_bits);
+        device.request.observer.add(DeviceCount::ReturnedRows, left as u64);
+        self.clear();
+        let Some(rest) = rest else { return Ok(Found::Done(Lane::Main)) };
+        // Rows that have found their matches must not find them again.
+        let mut keys = keys(&batch)?;
+        keys.matchable = NullBuffer::union(keys.matchable.as_ref(), Some(&NullBuffer::new(rest)));
+        Ok(Found::Left(ProbeRows { batch, keys, is_apart: true }))
+    }
+
+    /// Resets the finder for the next chunk.
+    fn clear(&mut self) {
+        self.joining = None;
+        self.reservation = None;
+        self.block.clear();
+        self.held = HeldMemory::default();
+        self.offsets.fill(0);
+        self.words = self.payload.is_some().then(Vec::new);
+        let bytes = self.grant.bytes();
+        self.grant.shrink(bytes);
+    }
+}
+
+impl PairFinder for DeviceFinder {
+    fn push(&mut self, rows: ProbeRows) -> Result<Option<ProbeRows>> {
+        let device = Arc::clone(&self.device);
+        if rows.is_apart {
+            return Ok(Some(rows));
+        }
+        let (observer, count) = (&device.request.observer, rows.batch.num_rows() as u64);
+        match self.collect(&device, rows) {
+            Taken::Collected => {}
+            Taken::Full => self.start()?,
+            Taken::No(rows) => {
+                observer.add(DeviceCount::ReturnedRows, count);
+                return Ok(Some(rows));
+            }
+            Taken::Beside(rows) => {
+                observer.add(DeviceCount::SharedRows, count);
+                return Ok(Some(rows));
+            }
+        }
+        Ok(None)
+    }
+
+    fn next(&mut self, wanted: Wanted, pairs: &mut PairBlock) -> Result<Found> {
+        let device = Arc::clone(&self.device);
+        if self.has_landed() {
+            self.land(&device);
+        }
+        if self.joining.is_some() && !self.is_away() {
+            return self.search(&device, wanted, pairs);
+        }
+        // While a chunk is on the GPU, `push` hands the batch back and the CPU joins it.
+        let Some(pending) = self.pending.take() else { return Ok(Found::Idle) };
+        Ok(self.push(pending)?.map_or(Found::Working, Found::HandedBack))
+    }
+
+    fn end(&mut self) -> Result<bool> {
+        if self.rows > 0 {
+            self.start()?;
+            return Ok(true);
+        }
+        let is_away = self.is_away();
+        if is_away {
+            self.land(&Arc::clone(&self.device));
+        }
+        Ok(is_away)
+    }
+
+    fn packed_rows(&self) -> Option<&PackedPayload> {
+        self.payload.as_ref()
+    }
+}
+
+impl AcceleratedRows for DeviceBuild {
+    fn payload(&self) -> Option<&PackedPayload> {
+        self.payload.as_ref()
+    }
+
+    fn finder(
+        self: Arc<Self>,
+        spec: &Arc<JoinSpec>,
+        memory: &Arc<UnitMemory>,
+        aggregation: Option<&Arc<PairAggregation>>,
+        on_cpu: Box<dyn PairFinder>,
+    ) -> Box<dyn PairFinder> {
+        match DeviceFinder::for_join(spec, &self, memory, aggregation) {
+            Some(device) if self.table.shared().is_some() => {
+                Box::new(LeftOver::new(Box::new(device), Box::new(SharedFinder::new(&self))))
+            }
+            Some(device) => Box::new(LeftOver::new(Box::new(device), on_cpu)),
+            None => on_cpu,
+        }
+    }
+}
+
+impl DeviceBuild {
+    /// Moves the build values of pairs, as the GPU returned them, into a block; `values` is left unspecified.
+    fn take_values(&self, values: &mut Vec<u64>, build: &mut PairRows) {
+        if self.payload.is_some() {
+            std::mem::swap(build.packed(), values);
+        } else {
+            take_numbers(values, build);
+        }
+    }
+}
+
+/// Copies the row numbers of pairs into a block.
+fn take_numbers(values: &[u64], rows: &mut PairRows) {
+    let numbers = rows.numbers();
+    numbers.clear();
+    numbers.extend(values.iter().map(|row| *row as u32));
+}
+
+/// Whether a type contains a dictionary with keys of 8 or 16 bits.
+fn has_narrow_dictionary(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(key, _) => key.primitive_width().is_some_and(|bytes| bytes < 4),
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::ListView(field)
+        | DataType::LargeListView(field)
+        | DataType::FixedSizeList(field, _)
+        | DataType::Map(field, _) => has_narrow_dictionary(field.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| has_narrow_dictionary(field.data_type())),
+        _ => false,
+    }
+}
+
+/// How probe rows are packed, if the join needs only their columns in pairs and not their numbers.
+fn probe_payload(spec: &JoinSpec, device: &DeviceBuild) -> Option<PackedPayload> {
+    device.payload.as_ref()?;
+    PackedPayload::of(spec, Side::Probe).filter(|payload| !payload.is_empty())
+}

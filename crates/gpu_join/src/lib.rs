@@ -1,0 +1,29 @@
+//! Finds pairs of rows on a GPU, for joins of [`overspill_join::hybrid`].
+//!
+//! A [`DeviceRequest`] is the [`Accelerator`](overspill_join::hybrid::Accelerator) of a join: it takes the build side in the
+//! form that the strategy asks for, and gives each stream a finder. The join types, residual filters and output rows are those
+//! of a join on the CPU. [`selection`] runs filters with aggregates.
+//!
+//! ```text
+//!   finder ─▶ build ─▶ table ─┬▶ no_partition ─────────┬▶ device
+//!                             ├▶ co_processing ────────┤
+//!                             ├▶ triton ──────────▶ radix
+//!                             └▶ cpu_partitioned ─▶ radix
+//! ```
+
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod build;
+mod co_processing;
+mod cpu_partitioned;
+mod device;
+mod finder;
+mod no_partition;
+mod radix;
+pub mod selection;
+mod table;
+mod triton;
+
+pub use device::{DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, Gpu, MOST_AGGREGATES, StrategyAdvisor};
+pub use radix::{FIRST_PASS, SECOND_PASS};

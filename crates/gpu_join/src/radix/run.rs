@@ -1,0 +1,288 @@
+//! Probe chunks that are joined together.
+//!
+//! Each stream has its own chunk and emits its own pairs. Chunks that wait for their turn on the GPU at the same time are joined
+//! together, partition by partition, so that a partition of the build side is fetched once for all of them. Any stream that is
+//! polled continues the run for all: no stream waits for another that may never be polled again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow::buffer::BooleanBuffer;
+use overspill_machine::{Error, Result};
+use tracing::debug_span;
+
+use super::build::RadixBuild;
+use super::fine::FirstPass;
+use super::pairs::{Matches, PairJoin, Ready};
+use super::plan::RadixPlan;
+use crate::device::{AggregatedPairs, DeviceCount, DeviceRequest, PairBlock, Resident, Unit, Workbench};
+
+/// Number of pairs of partitions joined in one turn on the GPU. Only the second pass over a group's first pair is not overlapped.
+const GROUP: usize = 8;
+
+/// A set of chunks that are joined together.
+#[derive(Debug)]
+pub(crate) struct RadixRun<R> {
+    state: Mutex<State<R>>,
+}
+
+#[derive(Debug)]
+struct State<R> {
+    /// Members by number; `None` if the member's stream has dropped its chunk.
+    members: Vec<Option<Member<R>>>,
+    /// The partition and the member to join next.
+    next: (usize, usize),
+    has_begun: bool,
+    /// The error that ended the run early.
+    failed: Option<Error>,
+}
+
+/// A chunk of the run.
+#[derive(Debug)]
+struct Member<R> {
+    relation: R,
+    most_pairs: u64,
+    /// Matches that its stream has not taken yet.
+    found: Matches,
+    /// Partitions left to the CPU, and the reason for the first of them since the last call of `take_refused`.
+    left: Vec<usize>,
+    refused: Option<Error>,
+    _resident: Option<Resident>,
+}
+
+/// A partitioned build side, and the most recent run over it.
+#[derive(Debug)]
+pub(crate) struct RadixTable<R> {
+    pub(crate) build: RadixBuild<R>,
+    /// Chunks join the run until its first partition is joined.
+    open: Mutex<Option<Arc<RadixRun<R>>>>,
+}
+
+impl<R> From<RadixBuild<R>> for RadixTable<R> {
+    fn from(build: RadixBuild<R>) -> Self {
+        Self { build, open: Mutex::default() }
+    }
+}
+
+/// A stream's handle to its chunk.
+#[derive(Debug)]
+pub(crate) struct RadixChunk<R> {
+    run: Arc<RadixRun<R>>,
+    number: usize,
+    plan: RadixPlan,
+}
+
+impl<R> RadixRun<R> {
+    fn state(&self) -> MutexGuard<'_, State<R>> {
+        // A stream that panicked has lost the pairs of one partition, and its query fails.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R: FirstPass> RadixChunk<R> {
+    /// Adds a chunk that was partitioned like the build side. At most `most_pairs` of its pairs wait to be taken.
+    ///
+    /// If kernels aggregate the pairs, none wait.
+    pub(crate) fn new(
+        table: &RadixTable<R>,
+        relation: R,
+        most_pairs: u64,
+        aggregated: Option<AggregatedPairs>,
+        resident: Option<Resident>,
+    ) -> Self {
+        let (found, left) = (Matches { pairs: PairBlock::default(), aggregated }, Vec::new());
+        let member = Member { relation, most_pairs, found, left, refused: None, _resident: resident };
+        let mut open = table.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(run) = open.as_ref() {
+            let mut state = run.state();
+            if !state.has_begun {
+                state.members.push(Some(member));
+                let number = state.members.len() - 1;
+                drop(state);
+                return Self { run: Arc::clone(run), number, plan: table.build.plan };
+            }
+        }
+        let state = State { members: vec![Some(member)], next: (0, 0), has_begun: false, failed: None };
+        let run = Arc::new(RadixRun { state: Mutex::new(state) });
+        *open = Some(Arc::clone(&run));
+        Self { run, number: 0, plan: table.build.plan }
+    }
+
+    /// Takes the pairs found for the chunk, or continues the run.
+    pub(crate) fn next(
+        &mut self,
+        build: &RadixBuild<R>,
+        request: &DeviceRequest,
+        block: &mut PairBlock,
+    ) -> Result<Unit> {
+        if let Some(unit) = self.take(&mut self.run.state(), block)? {
+            return Ok(unit);
+        }
+        // Other chunks may join the run while this one waits for its turn.
+        let mut bench = request.gpu.turn();
+        bench.drop_pipeline();
+        let mut state = self.run.state();
+        if let Some(unit) = self.take(&mut state, block)? {
+            return Ok(unit);
+        }
+        state.has_begun = true;
+        state.advance(build, request, &bench, self.plan, self.number);
+        Ok(self.take(&mut state, block)?.unwrap_or(Unit::Joined))
+    }
+
+    /// Takes the waiting pairs, or returns that the run has ended; `None` if more must be joined first.
+    fn take(&self, state: &mut State<R>, block: &mut PairBlock) -> Result<Option<Unit>> {
+        let is_over = state.next.0 == build_fanout(state, self.number);
+        let Some(member) = &mut state.members[self.number] else { return Ok(Some(Unit::None)) };
+        if let Some(aggregated) = &mut member.found.aggregated {
+            aggregated.hand_on();
+        }
+        if member.found.pairs.len() > 0 {
+            std::mem::swap(&mut member.found.pairs, block);
+            member.found.pairs.clear();
+            return Ok(Some(Unit::Joined));
+        }
+        match &state.failed {
+            Some(error) => Err(error.clone()),
+            None => Ok(is_over.then_some(Unit::None)),
+        }
+    }
+
+    /// The reason why partitions were left to the CPU, for the first such partition since the last call.
+    pub(crate) fn take_refused(&mut self) -> Option<Error> {
+        self.run.state().members[self.number].as_mut()?.refused.take()
+    }
+
+    pub(crate) fn has_rest(&self) -> bool {
+        let state = self.run.state();
+        let Some(member) = &state.members[self.number] else { return false };
+        let mut partitions = 0..member.relation.fanout();
+        partitions.any(|partition| state.is_left(self.number, partition) && member.relation.tuples(partition) > 0)
+    }
+
+    /// The rows whose partitions have not been joined.
+    pub(crate) fn rest(&self, keys: &[u64]) -> BooleanBuffer {
+        let state = self.run.state();
+        let fanout = build_fanout(&state, self.number);
+        let left: Vec<bool> = (0..fanout).map(|partition| state.is_left(self.number, partition)).collect();
+        BooleanBuffer::collect_bool(keys.len(), |row| left[self.plan.first.partition(keys[row]) as usize])
+    }
+}
+
+impl<R> Drop for RadixChunk<R> {
+    fn drop(&mut self) {
+        self.run.state().members[self.number] = None;
+    }
+}
+
+fn build_fanout<R: FirstPass>(state: &State<R>, number: usize) -> usize {
+    state.members[number].as_ref().map_or(0, |member| member.relation.fanout())
+}
+
+impl<R: FirstPass> State<R> {
+    /// Whether a partition of a member was not joined: it was left to the CPU, or the run did not reach it.
+    fn is_left(&self, number: usize, partition: usize) -> bool {
+        let is_before = (partition, number) < self.next;
+        !is_before || self.members[number].as_ref().is_some_and(|member| member.left.contains(&partition))
+    }
+
+    /// Returns the next pairs of partitions that have rows on both sides, and the position after them.
+    fn group(&self, build: &RadixBuild<R>) -> (Vec<(usize, usize)>, (usize, usize)) {
+        let (fanout, members) = (build.relation.fanout(), self.members.len());
+        let mut group = Vec::with_capacity(GROUP);
+        let (mut partition, mut number) = self.next;
+        if number >= members {
+            (partition, number) = (partition + 1, 0);
+        }
+        while partition < fanout && group.len() < GROUP {
+            let has_probe = |member: &Member<R>| member.relation.tuples(partition) > 0;
+            if build.relation.tuples(partition) > 0 && self.members[number].as_ref().is_some_and(has_probe) {
+                group.push((partition, number));
+            }
+            (partition, number) = if number + 1 < members { (partition, number + 1) } else { (partition + 1, 0) };
+        }
+        (group, (partition, number))
+    }
+
+    /// Joins a group of pairs of partitions. While one pair is joined, the next goes through its second pass.
+    ///
+    /// Ends early if the pairs of `own`, the member whose stream continues the run, must be taken first.
+    fn advance(
+        &mut self,
+        build: &RadixBuild<R>,
+        request: &DeviceRequest,
+        bench: &Workbench,
+        plan: RadixPlan,
+        own: usize,
+    ) {
+        let gpu = &request.gpu;
+        let (stream, second_stream) = (&bench.stream, &bench.second_stream);
+        let (group, end) = self.group(build);
+        let mut prepared: Option<Result<Option<Ready>>> = None;
+        for (place, &(partition, number)) in group.iter().enumerate() {
+            // Move the member's matches out while other members of the run are borrowed.
+            let Some(member) = &mut self.members[number] else { continue };
+            let mut found = std::mem::take(&mut member.found);
+            let (before, aggregated_before) = (found.pairs.len(), found.aggregated.clone());
+            let pair_of = |partition, number: usize| {
+                let member = self.members[number].as_ref()?;
+                let (probe, most_pairs) = (&member.relation, member.most_pairs);
+                Some(PairJoin { build, probe, partition, plan, request, most_pairs })
+            };
+            let Some(pair) = pair_of(partition, number) else { continue };
+            let ready = prepared.take().unwrap_or_else(|| pair.prepare(gpu.kernels(), stream, None));
+            let next = group.get(place + 1).and_then(|&(partition, number)| pair_of(partition, number));
+            let joined = match (ready, next) {
+                (Err(error), _) => Err(error),
+                (Ok(None), _) => Ok(false),
+                (Ok(Some(ready)), None) => pair.join(gpu.kernels(), stream, &ready, &mut found),
+                (Ok(Some(ready)), Some(next)) => std::thread::scope(|scope| {
+                    let there = (next.partition == partition).then_some(&ready.build);
+                    let preparing = scope.spawn(move || {
+                        let _preparing = debug_span!("prepare next pair", partition = next.partition).entered();
+                        next.prepare(gpu.half(), second_stream, there)
+                    });
+                    let joined = pair.join(gpu.half(), stream, &ready, &mut found);
+                    prepared = Some(preparing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+                    joined
+                }),
+            };
+            let joined = match joined {
+                Ok(false) => pair.join_in_pieces(stream, &mut found),
+                Ok(true) => Ok(()),
+                Err(error) => Err(error),
+            };
+            if joined.is_err() {
+                found.pairs.truncate(before);
+                found.aggregated = aggregated_before;
+            }
+            let Some(member) = &mut self.members[number] else { continue };
+            member.found = found;
+            match joined {
+                Ok(()) => {
+                    let rows = member.relation.tuples(partition);
+                    request.observer.probed(gpu.device().ordinal(), rows);
+                    if member.found.aggregated.is_some() {
+                        request.observer.add(DeviceCount::AggregatedRows, rows);
+                    }
+                }
+                Err(Error::TooSmall { .. }) if before > 0 && number == own => {
+                    self.next = (partition, number);
+                    return;
+                }
+                // Another partition may be smaller, so continue. When the pairs of other members are taken is unknown, so do
+                // not wait for that.
+                Err(error @ (Error::TooSmall { .. } | Error::OverBudget { .. } | Error::OutOfDeviceMemory { .. })) => {
+                    member.left.push(partition);
+                    member.refused.get_or_insert(error);
+                }
+                Err(error) => {
+                    self.failed = Some(error);
+                    self.next = (partition, number);
+                    return;
+                }
+            }
+            self.next = (partition, number + 1);
+        }
+        self.next = end;
+    }
+}

@@ -1,0 +1,241 @@
+//! A build side on a GPU, and the probe chunks joined with it.
+
+use std::time::Duration;
+
+use arrow::buffer::BooleanBuffer;
+use overspill_advisor::Strategy;
+use overspill_machine::{Error, Result};
+use tracing::debug_span;
+
+use crate::co_processing::SharedTable;
+use crate::cpu_partitioned::{self, HostPartitions};
+use crate::device::{
+    AggregatedPairs, BuildColumns, DeviceCount, DeviceRequest, PairBlock, ProbeKeys, Seat, Unit, words,
+};
+use crate::no_partition::{GpuTable, GpuTableChunk, Home};
+use crate::radix::{FirstPass, RadixChunk, RadixTable};
+use crate::triton::{self, PartitionedRelation};
+use overspill_join::keys::Keys;
+use overspill_join::memory::Grant;
+
+/// A build side in the form that a GPU joins it in.
+#[derive(Debug)]
+pub(crate) enum DeviceTable {
+    NoPartition(GpuTable),
+    Triton(RadixTable<PartitionedRelation>),
+    CpuPartitioned(RadixTable<HostPartitions>),
+    Shared(SharedTable),
+}
+
+impl DeviceTable {
+    /// Builds with the first strategy that is possible. `None` if none is, if a strategy of the CPU comes first, or if the GPU
+    /// failed.
+    pub(crate) fn build(
+        request: &DeviceRequest,
+        mut columns: BuildColumns,
+        threads: usize,
+        memory: &mut Grant,
+    ) -> Option<Self> {
+        for strategy in &request.advisor.strategies(columns.rows, columns.is_dense()) {
+            if let Some(reason) = request.gpu.lost_because() {
+                request.observer.failed(*strategy, reason);
+                return None;
+            }
+            let _building =
+                debug_span!("give build side to the GPU", strategy = strategy.name(), rows = columns.rows).entered();
+            let built = match strategy {
+                Strategy::NoPartition | Strategy::Radix | Strategy::Hybrid => return None,
+                Strategy::GpuNoPartition => {
+                    GpuTable::build(request, &columns, Home::Gpu, memory).map(Self::NoPartition)
+                }
+                Strategy::Triton => triton::build(request, &columns, threads).map(Self::Triton),
+                Strategy::CpuPartitioned => {
+                    cpu_partitioned::build(request, &mut columns, threads).map(Self::CpuPartitioned)
+                }
+                Strategy::Het => SharedTable::on_host(request, &columns, threads, memory).map(Self::Shared),
+                Strategy::GpuHet => SharedTable::copied(request, &columns, memory).map(Self::Shared),
+            };
+            match built {
+                Ok(table) => {
+                    let (state, spilled) = match &table {
+                        Self::NoPartition(table) => (table.bytes(), table.spilled_bytes()),
+                        Self::Triton(table) => (table.build.relation.bytes(), table.build.relation.spilled_bytes()),
+                        Self::CpuPartitioned(table) => {
+                            (table.build.relation.bytes(), table.build.relation.spilled_bytes())
+                        }
+                        Self::Shared(shared) => (shared.table.bytes(), shared.table.spilled_bytes()),
+                    };
+                    request.observer.add(DeviceCount::Joins(table.strategy()), 1);
+                    request.observer.add(DeviceCount::BuildRows, columns.rows);
+                    request.observer.add(DeviceCount::StateBytes, state);
+                    request.observer.add(DeviceCount::SpilledBytes, spilled);
+                    return Some(table);
+                }
+                Err(error) => request.report(*strategy, &error),
+            }
+        }
+        None
+    }
+
+    /// Bytes of CPU memory for a build side of `rows` rows, excluding the rows themselves, with any strategy.
+    pub(crate) fn host_bytes(rows: usize) -> usize {
+        BuildColumns::bytes(rows) + triton::host_bytes(rows).max(cpu_partitioned::host_bytes(rows))
+    }
+
+    /// Number of rows in a chunk for which partitions have the planned size. `None` if chunks are not partitioned.
+    pub(crate) fn chunk_rows(&self) -> Option<usize> {
+        let plan = match self {
+            Self::NoPartition(_) | Self::Shared(_) => return None,
+            Self::Triton(table) => &table.build.plan,
+            Self::CpuPartitioned(table) => &table.build.plan,
+        };
+        Some(usize::try_from(plan.chunk_tuples()).unwrap_or(usize::MAX))
+    }
+
+    /// Bytes of CPU memory that the build side takes, excluding its rows and memory that was charged separately.
+    pub(crate) fn resident_host_bytes(&self) -> usize {
+        let bytes = match self {
+            Self::NoPartition(_) | Self::Shared(_) => 0,
+            Self::Triton(table) => table.build.relation.spilled_bytes(),
+            Self::CpuPartitioned(table) => table.build.relation.spilled_bytes() / 16 * 17,
+        };
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+
+    pub(crate) fn strategy(&self) -> Strategy {
+        match self {
+            Self::NoPartition(_) => Strategy::GpuNoPartition,
+            Self::Triton(_) => Strategy::Triton,
+            Self::CpuPartitioned(_) => Strategy::CpuPartitioned,
+            Self::Shared(shared) => shared.strategy(),
+        }
+    }
+
+    /// The table, if the CPU probes it as well.
+    pub(crate) fn shared(&self) -> Option<&SharedTable> {
+        match self {
+            Self::Shared(shared) => Some(shared),
+            Self::NoPartition(_) | Self::Triton(_) | Self::CpuPartitioned(_) => None,
+        }
+    }
+
+    /// Assigns a chunk to a GPU. `None` if no GPU can join it any more.
+    pub(crate) fn seat(&self, request: &DeviceRequest) -> Option<Seat> {
+        match self {
+            Self::NoPartition(table) => table.seat(),
+            Self::Shared(shared) => shared.table.seat(),
+            Self::Triton(_) | Self::CpuPartitioned(_) => Seat::take(std::slice::from_ref(&request.gpu)),
+        }
+    }
+
+    /// Starts to join a chunk. A unit has at most `most_pairs` pairs, or none if kernels aggregate them. The keys must be
+    /// readable by the GPU that the chunk is assigned to.
+    pub(crate) fn start(
+        &self,
+        request: &DeviceRequest,
+        seat: Seat,
+        mut keys: ProbeKeys,
+        most_pairs: u64,
+        aggregated: Option<AggregatedPairs>,
+    ) -> Result<DeviceChunk> {
+        let state = match self {
+            Self::NoPartition(_) | Self::Shared(_) => {
+                ChunkState::NoPartition(Box::new(GpuTableChunk::new(seat, keys, most_pairs, aggregated)))
+            }
+            Self::Triton(table) => ChunkState::Triton(triton::start(table, request, &keys, most_pairs, aggregated)?),
+            Self::CpuPartitioned(table) => {
+                ChunkState::CpuPartitioned(cpu_partitioned::start(table, request, &mut keys, most_pairs, aggregated)?)
+            }
+        };
+        Ok(DeviceChunk { state, has_failed: false, was_refused: false })
+    }
+}
+
+/// A chunk of the probe side that is being joined.
+#[derive(Debug)]
+pub(crate) struct DeviceChunk {
+    state: ChunkState,
+    has_failed: bool,
+    /// Whether a refusal was already reported for this chunk.
+    was_refused: bool,
+}
+
+#[derive(Debug)]
+enum ChunkState {
+    NoPartition(Box<GpuTableChunk>),
+    Triton(RadixChunk<PartitionedRelation>),
+    CpuPartitioned(RadixChunk<HostPartitions>),
+}
+
+impl DeviceChunk {
+    /// Joins the next unit and replaces the pairs in the block with its pairs; false if no unit is left. Rows that could not be
+    /// joined are among [`DeviceChunk::rest`]. Aggregates computed by kernels are passed to the stream.
+    pub(crate) fn next(&mut self, table: &DeviceTable, request: &DeviceRequest, block: &mut PairBlock) -> bool {
+        while !self.has_failed {
+            block.clear();
+            let _joining = debug_span!("join on the GPU", strategy = table.strategy().name()).entered();
+            let joined = match (&mut self.state, table) {
+                (ChunkState::NoPartition(chunk), DeviceTable::NoPartition(table)) => chunk.next(table, request, block),
+                (ChunkState::NoPartition(chunk), DeviceTable::Shared(shared)) => {
+                    chunk.next(&shared.table, request, block)
+                }
+                (ChunkState::Triton(chunk), DeviceTable::Triton(table)) => chunk.next(&table.build, request, block),
+                (ChunkState::CpuPartitioned(chunk), DeviceTable::CpuPartitioned(table)) => {
+                    chunk.next(&table.build, request, block)
+                }
+                _ => Err(Error::Invalid("a chunk of another strategy than its table".to_owned())),
+            };
+            let refused = match &mut self.state {
+                ChunkState::NoPartition(chunk) => chunk.take_refused(),
+                ChunkState::Triton(chunk) => chunk.take_refused(),
+                ChunkState::CpuPartitioned(chunk) => chunk.take_refused(),
+            };
+            if let Some(error) = refused.filter(|_| !self.was_refused) {
+                self.was_refused = true;
+                request.report(table.strategy(), &error);
+            }
+            match joined {
+                Ok(Unit::Joined) => return true,
+                Ok(Unit::None) => return false,
+                Err(error) => {
+                    request.report(table.strategy(), &error);
+                    self.has_failed = true;
+                }
+            }
+        }
+        block.clear();
+        false
+    }
+
+    /// The rows that have not been joined, given their keys. `None` if there are none.
+    pub(crate) fn rest(&self, keys: &Keys) -> Option<BooleanBuffer> {
+        let rest = match &self.state {
+            ChunkState::NoPartition(chunk) => chunk.rest(),
+            ChunkState::Triton(chunk) => chunk.rest(&words(keys)),
+            ChunkState::CpuPartitioned(chunk) => chunk.rest(&words(keys)),
+        };
+        (rest.count_set_bits() > 0).then_some(rest)
+    }
+
+    /// Number of rows in the units so far, and the time they took. Zero if the chunk's units are not ranges of rows.
+    pub(crate) fn progress(&self) -> (u64, Duration) {
+        match &self.state {
+            ChunkState::NoPartition(chunk) => chunk.progress(),
+            ChunkState::Triton(_) | ChunkState::CpuPartitioned(_) => (0, Duration::ZERO),
+        }
+    }
+
+    /// Whether no unit is known to be left.
+    pub(crate) fn is_done(&self) -> bool {
+        self.has_failed || matches!(&self.state, ChunkState::NoPartition(chunk) if chunk.is_done())
+    }
+
+    /// Whether some rows have not been joined. Does not need the keys.
+    pub(crate) fn has_rest(&self) -> bool {
+        match &self.state {
+            ChunkState::NoPartition(chunk) => chunk.has_rest(),
+            ChunkState::Triton(chunk) => chunk.has_rest(),
+            ChunkState::CpuPartitioned(chunk) => chunk.has_rest(),
+        }
+    }
+}
