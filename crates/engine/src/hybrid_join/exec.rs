@@ -30,22 +30,23 @@ use overspill_join::selection::Aggregate;
 use overspill_join::spec::{ColumnSource, JoinSpec, KeyExpressions, ResidualFilter};
 use overspill_join::spill::SpillTuning;
 
-use super::disk::DiskStore;
+use super::context::JoinContext;
 use super::dynamic_filter::{BoundsFilter, KeyBounds, is_read};
-use super::equivalences;
-use super::execution::{Execution, JoinContext};
-use super::expressions::{Keys, Residual, to_datafusion};
-use super::input::ProbeInputs;
-use super::memory::JoinMemory;
+use super::execution::Execution;
 use super::metrics::{DeviceMetrics, JoinMetrics};
 use super::schema::{output_columns, with_nullable_mark};
-use super::starting::StartingExecution;
 use super::stream::{HybridJoinStream, Inputs, shares_probe_inputs};
-use super::timeline::JoinTimeline;
 use crate::advisor::{GpuAdvisor, prefix_sum, probe_regions};
 use crate::config::{Choice, OverspillConfig};
 use crate::device;
 use crate::fused_aggregate::displayed;
+use crate::join_execution::disk::DiskStore;
+use crate::join_execution::equivalences;
+use crate::join_execution::expressions::{Keys, Residual, to_datafusion};
+use crate::join_execution::input::ProbeInputs;
+use crate::join_execution::memory::JoinMemory;
+use crate::join_execution::starting::StartingExecution;
+use crate::join_execution::timeline::JoinTimeline;
 
 /// An equi-join that finishes: a hybrid hash join that moves its state to disk when its memory is spent.
 ///
