@@ -32,7 +32,7 @@ help:
 	@echo "make fuzz N=5000       random join queries, as many as you like; SEED=… draws the same ones again"
 	@echo "make planted-sql-bugs  plants wrong answers into the engine, each of which the random queries must find"
 	@echo "make interrupts N=200  Ctrl-C at random moments of every kind of statement; SEED=… draws the same moments again"
-	@echo "make lint              formatter, clippy and rustdoc, warnings denied"
+	@echo "make lint              formatter, clippy and rustdoc, warnings denied, and the house rules"
 	@echo "make bench-spill       the spilling join against its rivals"
 
 build:
@@ -117,6 +117,8 @@ lint: format
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy $(LOOM) --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+	$(PYTHON) scripts/house-rules --self-test
+	$(PYTHON) scripts/house-rules
 
 bench-spill: build
 	"$(OVERSPILL)" bench spill

@@ -114,6 +114,42 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
     let tables = Tables::generate(&pair, threads)?;
     let possible = STRATEGIES.iter().copied().filter(|strategy| gpu.is_some() || !strategy.uses_gpu());
     let strategies = args.strategy.map_or_else(|| possible.collect(), |strategy| vec![strategy]);
+    let (measured, notes) = measure(args, gpu.as_ref(), &tables, &strategies, threads)?;
+    let mut figure = Figure {
+        name: "join",
+        title: "The join operator alone",
+        paper: "paper 1, section 6.1; paper 2, section 7.1",
+        machine: format!(
+            "{}, {threads} threads; {} x {} tuples of {} bytes{}{}",
+            topology.cpu.model.as_deref().unwrap_or("a CPU of unknown model"),
+            tables.build_rows,
+            tables.probe_rows,
+            tables.tuple,
+            if args.sparse { ", sparse keys" } else { ", dense keys" },
+            if args.zipf > 0.0 { format!(", Zipf {}", args.zipf) } else { String::new() }
+        ) + match args.device {
+            DeviceKind::Emulated => "; NO GPU: the emulated device, whose speed means nothing",
+            DeviceKind::Gpu | DeviceKind::Cpu => "",
+        },
+        emulated: args.device == DeviceKind::Emulated,
+        x: Axis { label: "strategy", logarithmic: false, names: strategies.iter().map(|s| s.name()).collect() },
+        y: Axis::linear("million tuples a second of both sides"),
+        series: vec![],
+        notes,
+    };
+    compare(&mut figure, &topology, &tables, &strategies, &measured)?;
+    figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(|error| exec_datafusion_err!("{error}"))?;
+    Ok(figure)
+}
+
+/// Runs each strategy, and returns the seconds of its runs, and notes on what strategies did.
+fn measure(
+    args: &OperatorJoinArgs,
+    gpu: Option<&Arc<Gpu>>,
+    tables: &Tables,
+    strategies: &[Strategy],
+    threads: usize,
+) -> Result<(Vec<Vec<Seconds>>, Vec<String>)> {
     let mut measured: Vec<Vec<Seconds>> = vec![vec![]; strategies.len()];
     let expected = tables.expected(threads)?;
     let mut notes = vec![];
@@ -122,7 +158,7 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
         for (strategy, measured) in strategies.iter().zip(&mut measured) {
             let region = (*strategy == Strategy::Radix).then(|| ProbeRegions::of_this_machine(0));
             let counts = Arc::new(DeviceCounts::default());
-            let device = match (strategy.uses_gpu(), &gpu) {
+            let device = match (strategy.uses_gpu(), gpu) {
                 (false, _) => None,
                 (true, None) => {
                     return exec_err!("The strategy {} runs on a GPU; name one by --device.", strategy.name());
@@ -149,32 +185,21 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
             }
         }
     }
-    let bounds = measure_bounds(&topology, CpuEffort::for_machine(&topology))
+    Ok((measured, notes))
+}
+
+/// Draws the rates beside the bounds of the machine.
+fn compare(
+    figure: &mut Figure,
+    topology: &Topology,
+    tables: &Tables,
+    strategies: &[Strategy],
+    measured: &[Vec<Seconds>],
+) -> Result<()> {
+    let bounds = measure_bounds(topology, CpuEffort::for_machine(topology))
         .map_err(|error| exec_datafusion_err!("The machine's memory could not be measured: {error}"))?;
     let tuples = (tables.build_rows + tables.probe_rows) as f64;
     let per_second = |seconds: f64| tuples / seconds / 1e6;
-    let mut figure = Figure {
-        name: "join",
-        title: "The join operator alone",
-        paper: "paper 1, section 6.1; paper 2, section 7.1",
-        machine: format!(
-            "{}, {threads} threads; {} x {} tuples of {} bytes{}{}",
-            topology.cpu.model.as_deref().unwrap_or("a CPU of unknown model"),
-            tables.build_rows,
-            tables.probe_rows,
-            tables.tuple,
-            if args.sparse { ", sparse keys" } else { ", dense keys" },
-            if args.zipf > 0.0 { format!(", Zipf {}", args.zipf) } else { String::new() }
-        ) + match args.device {
-            DeviceKind::Emulated => "; NO GPU: the emulated device, whose speed means nothing",
-            DeviceKind::Gpu | DeviceKind::Cpu => "",
-        },
-        emulated: args.device == DeviceKind::Emulated,
-        x: Axis { label: "strategy", logarithmic: false, names: strategies.iter().map(|s| s.name()).collect() },
-        y: Axis::linear("million tuples a second of both sides"),
-        series: vec![],
-        notes,
-    };
     let places = || (0..strategies.len()).map(|place| place as f64);
     let random = tuples / bounds.random_reads;
     // Each tuple is read, written to its partition and read there.
@@ -185,10 +210,10 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
     let typical =
         |of: &dyn Fn(&Seconds) -> f64, runs: &[Seconds]| median(runs.iter().map(of).collect()).unwrap_or(f64::NAN);
     let line = |of: &dyn Fn(&Seconds) -> f64| -> Vec<(f64, f64)> {
-        places().zip(&measured).map(|(x, runs)| (x, per_second(typical(of, runs)))).collect()
+        places().zip(measured).map(|(x, runs)| (x, per_second(typical(of, runs)))).collect()
     };
     figure.add(SeriesSource::Measured, "build and probe", line(&|run| run.build + run.probe));
-    for (strategy, runs) in strategies.iter().zip(&measured) {
+    for (strategy, runs) in strategies.iter().zip(measured) {
         let (build, probe) = (typical(&|run| run.build, runs), typical(&|run| run.probe, runs));
         let whole = typical(&|run| run.build + run.probe, runs);
         figure.notes.push(format!(
@@ -199,8 +224,7 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
             whole / passes
         ));
     }
-    figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(|error| exec_datafusion_err!("{error}"))?;
-    Ok(figure)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Devices and their primary contexts.
 
-use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint};
 
 use cudarc::driver::sys::{
@@ -8,31 +7,15 @@ use cudarc::driver::sys::{
     CUuuid,
 };
 
-use crate::control;
-use crate::error::{Outcome, call, give};
-use crate::state::State;
-use crate::{memory, stream};
+use crate::context::{self, CURRENT};
+use crate::control::read_environment;
+use crate::error::{Outcome, give};
+use crate::settings::settings;
+use crate::state::{State, call};
+use crate::work;
 
 /// The device name that the product shows. Users must not mistake it for a GPU.
 const NAME: &str = "Overspill emulated device (no GPU)";
-
-thread_local! {
-    /// The current context of this thread: the device's number plus one, or 0 for none.
-    static CURRENT: Cell<usize> = const { Cell::new(0) };
-}
-
-/// The device whose context is current.
-pub fn current() -> Result<usize, CUresult> {
-    match CURRENT.get() {
-        0 => Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
-        number => Ok(number - 1),
-    }
-}
-
-/// All bytes in use on a device.
-pub fn used_bytes(device: usize) -> usize {
-    memory::used_bytes(device) + crate::virtual_memory::used_bytes(device)
-}
 
 /// The PCI bus id of a device. No machine has a domain with this number.
 pub fn pci_bus_id(device: usize) -> String {
@@ -42,7 +25,7 @@ pub fn pci_bus_id(device: usize) -> String {
 fn checked(device: CUdevice) -> Result<usize, CUresult> {
     usize::try_from(device)
         .ok()
-        .filter(|device| *device < control::settings().devices)
+        .filter(|device| *device < settings().devices)
         .ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
 }
 
@@ -50,8 +33,8 @@ fn checked(device: CUdevice) -> Result<usize, CUresult> {
 /// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuInit(_flags: c_uint) -> CUresult {
-    control::read_environment();
-    let devices = control::settings().devices;
+    read_environment();
+    let devices = settings().devices;
     if devices == 0 {
         return CUresult::CUDA_ERROR_NO_DEVICE;
     }
@@ -66,9 +49,9 @@ pub unsafe extern "C" fn cuInit(_flags: c_uint) -> CUresult {
 /// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDriverGetVersion(place: *mut c_int) -> CUresult {
-    control::read_environment();
+    read_environment();
     // SAFETY: as the caller promises.
-    match unsafe { give(place, control::settings().driver) } {
+    match unsafe { give(place, settings().driver) } {
         Ok(()) => CUresult::CUDA_SUCCESS,
         Err(error) => error,
     }
@@ -79,7 +62,7 @@ pub unsafe extern "C" fn cuDriverGetVersion(place: *mut c_int) -> CUresult {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetCount(place: *mut c_int) -> CUresult {
     // SAFETY: as the caller promises.
-    call(|_| unsafe { give(place, control::settings().devices as c_int) })
+    call(|_| unsafe { give(place, settings().devices as c_int) })
 }
 
 /// # Safety
@@ -145,13 +128,13 @@ pub unsafe extern "C" fn cuDeviceTotalMem_v2(place: *mut usize, device: CUdevice
     call(|_| {
         checked(device)?;
         // SAFETY: as the caller promises.
-        unsafe { give(place, control::settings().memory) }
+        unsafe { give(place, settings().memory) }
     })
 }
 
 /// The attributes that Overspill queries, for a small device of the ninth generation.
 fn attribute(attribute: CUdevice_attribute) -> c_int {
-    let settings = control::settings();
+    let settings = settings();
     let flag = |on: bool| c_int::from(on);
     match attribute {
         Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => settings.multiprocessors,
@@ -222,7 +205,7 @@ pub unsafe extern "C" fn cuDeviceCanAccessPeer(place: *mut c_int, device: CUdevi
     call(|_| {
         checked_pair(device, peer)?;
         // SAFETY: as the caller promises.
-        unsafe { give(place, c_int::from(control::settings().peer_access)) }
+        unsafe { give(place, c_int::from(settings().peer_access)) }
     })
 }
 
@@ -237,7 +220,7 @@ pub unsafe extern "C" fn cuDeviceGetP2PAttribute(
 ) -> CUresult {
     call(|_| {
         checked_pair(device, peer)?;
-        let settings = control::settings();
+        let settings = settings();
         let value = match which {
             CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED => settings.peer_access,
             CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED => {
@@ -309,12 +292,12 @@ pub unsafe extern "C" fn cuCtxGetCurrent(place: *mut CUcontext) -> CUresult {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetDevice(place: *mut CUdevice) -> CUresult {
     // SAFETY: as the caller promises.
-    call(|_| unsafe { give(place, current()? as CUdevice) })
+    call(|_| unsafe { give(place, context::current()? as CUdevice) })
 }
 
 /// # Safety
 /// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
-    call(stream::run_current)
+    call(work::run_current)
 }

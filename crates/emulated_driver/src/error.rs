@@ -1,39 +1,10 @@
 //! Errors of driver calls.
 
 use std::ffi::{CStr, c_char};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cudarc::driver::sys::CUresult;
 
-use crate::control;
-use crate::device;
-use crate::state::State;
-
 pub type Outcome = Result<(), CUresult>;
-
-/// Runs a driver call with the state locked. Returns an error once the call's device is lost, and lets no panic cross the C
-/// boundary. A call without a current context counts as a call of the first device.
-pub fn call(body: impl FnOnce(&mut State) -> Outcome) -> CUresult {
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let mut state = State::lock();
-        if !state.initialised {
-            return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
-        }
-        let device = device::current().unwrap_or(0);
-        if control::device_is_lost_now() {
-            state.lose_device(device, CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE);
-        }
-        match state.lost.get(&device) {
-            Some(error) => Err(*error),
-            None => body(&mut state),
-        }
-    }));
-    match outcome {
-        Ok(Ok(())) => CUresult::CUDA_SUCCESS,
-        Ok(Err(error)) => error,
-        Err(_) => CUresult::CUDA_ERROR_UNKNOWN,
-    }
-}
 
 /// Writes a result to the caller's place.
 ///

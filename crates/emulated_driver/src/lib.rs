@@ -4,19 +4,26 @@
 //! The product loads it through the same path as NVIDIA's driver and can distinguish it only by the name of the device. It is
 //! stricter than a GPU where this exposes errors: a stream does its work only when a caller waits for it, fresh memory holds
 //! a pattern, and pinned memory must be registered to be copied asynchronously without staging. It has a memory limit, fails
-//! on request (`control.rs`), and counts leaks.
+//! on request (`settings.rs`), and counts leaks.
 //!
 //! Its speed is not representative.
 
+mod context;
 mod control;
 mod device;
 mod error;
 mod event;
 mod kernel;
+mod launch;
 mod memory;
 mod module;
 mod nvml;
+mod pieces;
+mod queue;
+mod ranges;
+mod settings;
 mod state;
 mod stream;
 mod transfer;
 mod virtual_memory;
+mod work;

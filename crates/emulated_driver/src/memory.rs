@@ -1,203 +1,21 @@
 //! Memory of devices, unified memory, and pinned host memory.
-//!
-//! All of it is host memory. It is kept outside the driver's state because running kernels query the location of addresses.
 
-use std::alloc::{Layout, alloc, dealloc};
-use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 
 use cudarc::driver::sys::{CUdeviceptr, CUresult};
-use parking_lot::RwLock;
 
-use crate::control::{self, ALLOCATION, REGISTRATION};
-use crate::device;
-use crate::error::{Outcome, call, give};
-
-/// The content of fresh memory, so that code that relies on zeros fails.
-const POISON: u8 = 0xA5;
-/// The alignment of `cuMemAlloc`.
-const ALIGNMENT: usize = 256;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Memory of the device with this number.
-    Device(usize),
-    Unified(usize),
-    /// Allocated as pinned memory.
-    Pinned,
-    /// The caller's memory, registered.
-    Registered,
-    /// Host pages of virtual memory management.
-    MappedHost,
-    /// Device pages of virtual memory management.
-    MappedDevice(usize),
-}
-
-struct Range {
-    bytes: usize,
-    kind: Kind,
-}
-
-#[derive(Default)]
-struct Memory {
-    ranges: BTreeMap<usize, Range>,
-    allocations_made: u64,
-    registrations_made: u64,
-}
-
-static MEMORY: RwLock<Memory> =
-    RwLock::new(Memory { ranges: BTreeMap::new(), allocations_made: 0, registrations_made: 0 });
-
-pub struct Held {
-    pub device_allocations: u64,
-    pub device_bytes: u64,
-    pub pinned_allocations: u64,
-    pub pinned_bytes: u64,
-    pub allocations_made: u64,
-    pub registrations_made: u64,
-}
-
-pub fn held() -> Held {
-    let memory = MEMORY.read();
-    let mut held = Held {
-        device_allocations: 0,
-        device_bytes: 0,
-        pinned_allocations: 0,
-        pinned_bytes: 0,
-        allocations_made: memory.allocations_made,
-        registrations_made: memory.registrations_made,
-    };
-    for range in memory.ranges.values() {
-        match range.kind {
-            Kind::Device(_) | Kind::Unified(_) => {
-                held.device_allocations += 1;
-                held.device_bytes += range.bytes as u64;
-            }
-            Kind::Pinned | Kind::Registered => {
-                held.pinned_allocations += 1;
-                held.pinned_bytes += range.bytes as u64;
-            }
-            Kind::MappedHost | Kind::MappedDevice(_) => {}
-        }
-    }
-    held
-}
-
-/// Bytes in use on a device, without virtual memory management.
-pub fn used_bytes(device: usize) -> usize {
-    let memory = MEMORY.read();
-    memory
-        .ranges
-        .values()
-        .filter(|range| matches!(range.kind, Kind::Device(of) | Kind::Unified(of) if of == device))
-        .map(|range| range.bytes)
-        .sum()
-}
-
-/// The kind of memory at an address, if the driver knows it.
-pub fn kind_of(address: usize) -> Option<Kind> {
-    let memory = MEMORY.read();
-    let (start, range) = memory.ranges.range(..=address).next_back()?;
-    (address < start + range.bytes).then_some(range.kind)
-}
-
-/// Whether `bytes` bytes from `address` on lie in one range.
-pub fn contains(address: usize, bytes: usize) -> bool {
-    let memory = MEMORY.read();
-    memory.ranges.range(..=address).next_back().is_some_and(|(start, range)| address + bytes <= start + range.bytes)
-}
-
-/// Whether an address is CPU memory. Addresses that the driver does not know are.
-pub extern "C" fn is_cpu_memory(address: usize) -> bool {
-    !matches!(kind_of(address), Some(Kind::Device(_) | Kind::Unified(_) | Kind::MappedDevice(_)))
-}
-
-pub fn map(address: usize, bytes: usize, kind: Kind) {
-    MEMORY.write().ranges.insert(address, Range { bytes, kind });
-}
-
-pub fn unmap(address: usize) {
-    MEMORY.write().ranges.remove(&address);
-}
-
-fn layout(bytes: usize) -> Layout {
-    Layout::from_size_align(bytes, ALIGNMENT).expect("sizes are far below isize::MAX")
-}
-
-fn allocate(bytes: usize, kind: Kind) -> Result<usize, CUresult> {
-    if bytes == 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    MEMORY.write().allocations_made += 1;
-    if ALLOCATION.strikes() {
-        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    if let Kind::Device(device) | Kind::Unified(device) = kind {
-        let limit = control::settings().memory;
-        if bytes > limit.saturating_sub(device::used_bytes(device)) {
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        }
-    }
-    // SAFETY: the size is not zero.
-    let address = unsafe { alloc(layout(bytes)) };
-    if address.is_null() {
-        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    // SAFETY: freshly allocated with this size.
-    unsafe { address.write_bytes(POISON, bytes) };
-    MEMORY.write().ranges.insert(address as usize, Range { bytes, kind });
-    Ok(address as usize)
-}
-
-/// Frees memory. `of` selects the kinds that the called function may free.
-pub fn free(address: usize, of: fn(Kind) -> bool) -> Outcome {
-    let mut memory = MEMORY.write();
-    match memory.ranges.get(&address) {
-        Some(range) if of(range.kind) => {
-            let bytes = range.bytes;
-            memory.ranges.remove(&address);
-            // SAFETY: allocated by `allocate` with this layout, and no longer in the table.
-            unsafe { dealloc(address as *mut u8, layout(bytes)) };
-            Ok(())
-        }
-        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-    }
-}
-
-pub fn free_device(address: usize) -> Outcome {
-    free(address, |kind| matches!(kind, Kind::Device(_) | Kind::Unified(_)))
-}
-
-/// Frees the memory of a device at the end of its context.
-pub fn clear_device(device: usize) {
-    let mut memory = MEMORY.write();
-    memory.ranges.retain(|address, range| {
-        let is_gone = matches!(range.kind, Kind::Device(of) | Kind::Unified(of) if of == device);
-        if is_gone {
-            // SAFETY: allocated by `allocate` with this layout, and no longer in the table.
-            unsafe { dealloc(*address as *mut u8, layout(range.bytes)) };
-        }
-        !is_gone
-    });
-}
-
-/// Frees all memory at the end of the last context.
-pub fn clear() {
-    let mut memory = MEMORY.write();
-    for (address, range) in std::mem::take(&mut memory.ranges) {
-        if matches!(range.kind, Kind::Device(_) | Kind::Unified(_) | Kind::Pinned) {
-            // SAFETY: allocated by `allocate` with this layout, and no longer in the table.
-            unsafe { dealloc(address as *mut u8, layout(range.bytes)) };
-        }
-    }
-}
+use crate::error::give;
+use crate::ranges::{self, Kind, allocate, free, free_device, kind_of, used_bytes};
+use crate::settings::{REGISTRATION, settings};
+use crate::state::call;
+use crate::{context, work};
 
 /// # Safety
 /// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(place: *mut CUdeviceptr, bytes: usize) -> CUresult {
     call(|_| {
-        let address = allocate(bytes, Kind::Device(device::current()?))?;
+        let address = allocate(bytes, Kind::Device(context::current()?))?;
         // SAFETY: as the caller promises.
         unsafe { give(place, address as CUdeviceptr) }
     })
@@ -209,7 +27,7 @@ pub unsafe extern "C" fn cuMemAlloc_v2(place: *mut CUdeviceptr, bytes: usize) ->
 pub unsafe extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
     call(|state| {
         // Freeing waits for the device's work.
-        crate::stream::run_current(state)?;
+        work::run_current(state)?;
         free_device(address as usize)
     })
 }
@@ -219,7 +37,7 @@ pub unsafe extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocManaged(place: *mut CUdeviceptr, bytes: usize, _flags: c_uint) -> CUresult {
     call(|_| {
-        let address = allocate(bytes, Kind::Unified(device::current()?))?;
+        let address = allocate(bytes, Kind::Unified(context::current()?))?;
         // SAFETY: as the caller promises.
         unsafe { give(place, address as CUdeviceptr) }
     })
@@ -241,7 +59,7 @@ pub unsafe extern "C" fn cuMemHostAlloc(place: *mut *mut c_void, bytes: usize, _
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeHost(address: *mut c_void) -> CUresult {
     call(|state| {
-        crate::stream::run_all(state)?;
+        work::run_all(state)?;
         free(address as usize, |kind| kind == Kind::Pinned)
     })
 }
@@ -254,7 +72,7 @@ pub unsafe extern "C" fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize
         if address.is_null() || bytes == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let mut memory = MEMORY.write();
+        let mut memory = ranges::MEMORY.write();
         memory.registrations_made += 1;
         if REGISTRATION.strikes() {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
@@ -265,7 +83,7 @@ pub unsafe extern "C" fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize
         if overlaps {
             return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
         }
-        memory.ranges.insert(start, Range { bytes, kind: Kind::Registered });
+        memory.ranges.insert(start, ranges::Range { bytes, kind: Kind::Registered });
         Ok(())
     })
 }
@@ -275,8 +93,8 @@ pub unsafe extern "C" fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostUnregister(address: *mut c_void) -> CUresult {
     call(|state| {
-        crate::stream::run_all(state)?;
-        let mut memory = MEMORY.write();
+        work::run_all(state)?;
+        let mut memory = ranges::MEMORY.write();
         match memory.ranges.get(&(address as usize)) {
             Some(range) if range.kind == Kind::Registered => {
                 memory.ranges.remove(&(address as usize));
@@ -307,10 +125,10 @@ pub unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
     call(|_| {
-        let limit = control::settings().memory;
+        let limit = settings().memory;
         // SAFETY: as the caller promises.
         unsafe {
-            give(free, limit.saturating_sub(device::used_bytes(device::current()?)))?;
+            give(free, limit.saturating_sub(used_bytes(context::current()?)))?;
             give(total, limit)
         }
     })

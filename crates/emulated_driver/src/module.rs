@@ -4,9 +4,10 @@ use std::ffi::{CStr, c_char, c_uint, c_void};
 
 use cudarc::driver::sys::{CUfunction, CUjit_option, CUmodule, CUresult};
 
-use crate::device;
-use crate::error::{call, give};
-use crate::kernel;
+use crate::context;
+use crate::error::give;
+use crate::launch;
+use crate::state::call;
 
 /// # Safety
 /// As in the CUDA driver API.
@@ -17,7 +18,7 @@ pub unsafe extern "C" fn cuModuleLoadData(place: *mut CUmodule, image: *const c_
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let handle = state.handle();
-        state.modules.insert(handle, device::current()?);
+        state.modules.insert(handle, context::current()?);
         // SAFETY: as the caller promises.
         unsafe { give(place, handle as CUmodule) }
     })
@@ -50,7 +51,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         // SAFETY: the caller promises a C string.
-        let function = kernel::find(unsafe { CStr::from_ptr(name) }).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+        let function = launch::find(unsafe { CStr::from_ptr(name) }).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
         // SAFETY: as the caller promises.
         unsafe { give(place, function) }
     })

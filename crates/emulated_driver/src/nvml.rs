@@ -6,8 +6,8 @@
 
 use std::ffi::{CStr, c_char, c_uint, c_ulonglong};
 
-use crate::control;
 use crate::device::pci_bus_id;
+use crate::settings::settings;
 use crate::state::State;
 
 const SUCCESS: c_uint = 0;
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(id: *const c_char, pla
     }
     // SAFETY: the caller promises a C string.
     let id = unsafe { CStr::from_ptr(id) }.to_string_lossy();
-    match (0..control::settings().devices).find(|device| pci_bus_id(*device) == id) {
+    match (0..settings().devices).find(|device| pci_bus_id(*device) == id) {
         Some(device) => {
             // SAFETY: `place` is not null, and the caller promises that it is valid. Handles are not null either.
             unsafe { place.write(device + 1) };
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(id: *const c_char, pla
 /// `place` is null or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetTotalEnergyConsumption(device: usize, place: *mut c_ulonglong) -> c_uint {
-    let settings = control::settings();
+    let settings = settings();
     match device.checked_sub(1).filter(|device| *device < settings.devices) {
         Some(device) if !place.is_null() => {
             if !settings.energy {

@@ -1,17 +1,42 @@
 //! The state of the driver between calls.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::CUresult;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::control::Statistics;
-use crate::event::Event;
-use crate::kernel::FlushCounts;
-use crate::memory;
-use crate::stream::Stream;
-use crate::virtual_memory::VirtualMemory;
+use crate::error::Outcome;
+use crate::launch::FlushCounts;
+use crate::pieces::VirtualMemory;
+use crate::queue::{Event, Stream};
+use crate::settings::DEVICE_LOST;
+use crate::{context, ranges};
+
+/// Counters of the stand-in since it was loaded.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Statistics {
+    /// Current allocations and bytes: device memory, unified memory, pinned host memory.
+    pub device_allocations: u64,
+    pub device_bytes: u64,
+    pub pinned_allocations: u64,
+    pub pinned_bytes: u64,
+    /// Current physical pieces and address ranges of virtual memory management.
+    pub physical_pieces: u64,
+    pub address_ranges: u64,
+    pub streams: u64,
+    pub events: u64,
+    pub modules: u64,
+    pub contexts: u64,
+    /// The number of calls so far.
+    pub allocations_made: u64,
+    pub registrations_made: u64,
+    pub copies_made: u64,
+    pub launches_made: u64,
+    pub flushes: FlushCounts,
+}
 
 pub struct State {
     pub initialised: bool,
@@ -69,17 +94,17 @@ impl State {
     /// Makes every further call for this device fail. Drops the pending work of its streams.
     pub fn lose_device(&mut self, device: usize, error: CUresult) {
         self.lost.entry(device).or_insert(error);
-        for stream in self.streams.values_mut().filter(|stream| stream.device() == device) {
-            stream.clear();
+        for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
+            stream.queue.clear();
         }
     }
 
     /// Ends a device's context and releases everything it owned, also after the device was lost.
     pub fn destroy_context(&mut self, device: usize) {
-        self.streams.retain(|_, stream| stream.device() != device);
-        self.events.retain(|_, event| event.device() != device);
+        self.streams.retain(|_, stream| stream.device != device);
+        self.events.retain(|_, event| event.device != device);
         self.modules.retain(|_, of| *of != device);
-        memory::clear_device(device);
+        ranges::clear_device(device);
         self.lost.remove(&device);
     }
 
@@ -90,7 +115,7 @@ impl State {
         self.modules.clear();
         self.shared_limits.clear();
         self.virtual_memory.clear();
-        memory::clear();
+        ranges::clear();
         self.lost.clear();
     }
 
@@ -101,14 +126,14 @@ impl State {
     }
 
     pub fn statistics(&self) -> Statistics {
-        let held = memory::held();
+        let held = ranges::held();
         Statistics {
             device_allocations: held.device_allocations,
             device_bytes: held.device_bytes + self.virtual_memory.device_bytes(),
             pinned_allocations: held.pinned_allocations,
             pinned_bytes: held.pinned_bytes,
-            physical_pieces: self.virtual_memory.pieces() as u64,
-            address_ranges: self.virtual_memory.ranges() as u64,
+            physical_pieces: self.virtual_memory.pieces.len() as u64,
+            address_ranges: self.virtual_memory.ranges.len() as u64,
             streams: self.streams.len() as u64,
             events: self.events.len() as u64,
             modules: self.modules.len() as u64,
@@ -119,5 +144,29 @@ impl State {
             launches_made: self.launches_made,
             flushes: self.flushes,
         }
+    }
+}
+
+/// Runs a driver call with the state locked. Returns an error once the call's device is lost, and lets no panic cross the C
+/// boundary. A call without a current context counts as a call of the first device.
+pub fn call(body: impl FnOnce(&mut State) -> Outcome) -> CUresult {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut state = State::lock();
+        if !state.initialised {
+            return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
+        }
+        let device = context::current().unwrap_or(0);
+        if DEVICE_LOST.strikes() {
+            state.lose_device(device, CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE);
+        }
+        match state.lost.get(&device) {
+            Some(error) => Err(*error),
+            None => body(&mut state),
+        }
+    }));
+    match outcome {
+        Ok(Ok(())) => CUresult::CUDA_SUCCESS,
+        Ok(Err(error)) => error,
+        Err(_) => CUresult::CUDA_ERROR_UNKNOWN,
     }
 }

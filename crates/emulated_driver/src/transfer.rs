@@ -4,21 +4,23 @@ use std::ffi::{c_uchar, c_uint, c_void};
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUmem_advise, CUmemLocation, CUresult, CUstream};
 
-use crate::control::COPY;
-use crate::error::{Outcome, call};
-use crate::memory::{self, Kind};
-use crate::state::State;
-use crate::stream::{self, Operation};
+use crate::error::Outcome;
+use crate::pieces::is_mapped;
+use crate::queue::{Operation, name};
+use crate::ranges::{self, Kind};
+use crate::settings::COPY;
+use crate::state::{State, call};
+use crate::work::{enqueue, run};
 
 /// Whether an asynchronous copy may access this host memory when it runs, instead of when it is enqueued.
 fn is_pinned(address: usize, bytes: usize) -> bool {
-    matches!(memory::kind_of(address), Some(Kind::Pinned | Kind::Registered | Kind::MappedHost))
-        && memory::contains(address, bytes)
+    matches!(ranges::kind_of(address), Some(Kind::Pinned | Kind::Registered | Kind::MappedHost))
+        && ranges::contains(address, bytes)
 }
 
 /// Checks that the driver knows the range. On a GPU, too, a copy past the end of an allocation is an error.
 fn check_device_range(address: usize, bytes: usize) -> Outcome {
-    if memory::contains(address, bytes) || crate::virtual_memory::is_mapped(address, bytes) {
+    if ranges::contains(address, bytes) || is_mapped(address, bytes) {
         Ok(())
     } else {
         Err(CUresult::CUDA_ERROR_INVALID_VALUE)
@@ -31,13 +33,13 @@ fn count(state: &mut State) -> Outcome {
 }
 
 fn copy_later(state: &mut State, stream: CUstream, to: usize, from: usize, bytes: usize) -> Outcome {
-    stream::enqueue(state, stream, Operation::Copy { to, from, bytes })
+    enqueue(state, stream, Operation::Copy { to, from, bytes })
 }
 
 fn copy_now(state: &mut State, to: usize, from: usize, bytes: usize) -> Outcome {
     copy_later(state, std::ptr::null_mut(), to, from, bytes)?;
-    let name = stream::name(std::ptr::null_mut())?;
-    stream::run(state, name, None)
+    let name = name(std::ptr::null_mut())?;
+    run(state, name, None)
 }
 
 /// # Safety
@@ -91,7 +93,7 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
         }
         // SAFETY: the caller promises the range. Pageable memory has been read when the call returns.
         let data = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.to_vec();
-        stream::enqueue(state, stream, Operation::CopyStaged { to: to as usize, data })
+        enqueue(state, stream, Operation::CopyStaged { to: to as usize, data })
     })
 }
 
@@ -112,8 +114,8 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
             return Ok(());
         }
         // A copy to pageable memory is done when the call returns.
-        let name = stream::name(stream)?;
-        stream::run(state, name, None)
+        let name = name(stream)?;
+        run(state, name, None)
     })
 }
 
@@ -150,7 +152,7 @@ pub unsafe extern "C" fn cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes
 pub unsafe extern "C" fn cuMemsetD8Async(to: CUdeviceptr, value: c_uchar, bytes: usize, stream: CUstream) -> CUresult {
     call(|state| {
         check_device_range(to as usize, bytes)?;
-        stream::enqueue(state, stream, Operation::Fill { to: to as usize, bytes, pattern: [value; 4] })
+        enqueue(state, stream, Operation::Fill { to: to as usize, bytes, pattern: [value; 4] })
     })
 }
 
@@ -160,17 +162,13 @@ pub unsafe extern "C" fn cuMemsetD8Async(to: CUdeviceptr, value: c_uchar, bytes:
 pub unsafe extern "C" fn cuMemsetD32Async(to: CUdeviceptr, value: c_uint, words: usize, stream: CUstream) -> CUresult {
     call(|state| {
         check_device_range(to as usize, words * 4)?;
-        stream::enqueue(
-            state,
-            stream,
-            Operation::Fill { to: to as usize, bytes: words * 4, pattern: value.to_ne_bytes() },
-        )
+        enqueue(state, stream, Operation::Fill { to: to as usize, bytes: words * 4, pattern: value.to_ne_bytes() })
     })
 }
 
 fn check_unified(address: CUdeviceptr, bytes: usize) -> Outcome {
-    match memory::kind_of(address as usize) {
-        Some(Kind::Unified(_)) if memory::contains(address as usize, bytes) => Ok(()),
+    match ranges::kind_of(address as usize) {
+        Some(Kind::Unified(_)) if ranges::contains(address as usize, bytes) => Ok(()),
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
 }

@@ -1,138 +1,22 @@
-//! Virtual memory management: address ranges, physical pieces, and their mappings.
-//!
-//! A piece is an anonymous file, a range is reserved address space, and mapping a piece maps its file there. A piece that is
-//! mapped twice is thus one memory, and an access to memory that is not mapped or not made accessible faults.
+//! Virtual memory management.
 
-use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_ulonglong;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use cudarc::driver::sys::{
     CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationProp,
     CUmemGenericAllocationHandle, CUmemLocationType, CUresult,
 };
-use parking_lot::RwLock;
 
-use crate::control::{self, ALLOCATION};
-use crate::error::{call, give};
-use crate::memory::{self, Kind};
-
-/// The maximum number of devices, enough for any test.
-const DEVICES: usize = 16;
-static USED: [AtomicUsize; DEVICES] = [const { AtomicUsize::new(0) }; DEVICES];
-
-/// Bytes of a device's memory held by pieces.
-pub fn used_bytes(device: usize) -> usize {
-    USED.get(device).map_or(0, |used| used.load(Ordering::SeqCst))
-}
-
-struct Piece {
-    file: i32,
-    bytes: usize,
-    kind: Kind,
-    /// Whether the owner has released the piece. It is freed with its last mapping.
-    released: bool,
-    mappings: usize,
-}
-
-struct Mapping {
-    bytes: usize,
-    piece: u64,
-}
-
-#[derive(Default)]
-pub struct VirtualMemory {
-    ranges: BTreeMap<usize, usize>,
-    pieces: HashMap<u64, Piece>,
-    mappings: BTreeMap<usize, Mapping>,
-}
-
-static MAPPED: RwLock<BTreeMap<usize, usize>> = RwLock::new(BTreeMap::new());
-
-/// Whether every byte of a range is mapped, by any pieces.
-pub fn is_mapped(address: usize, bytes: usize) -> bool {
-    let mapped = MAPPED.read();
-    let mut at = address;
-    while at < address + bytes {
-        match mapped.range(..=at).next_back() {
-            Some((start, length)) if at < start + length => at = start + length,
-            _ => return false,
-        }
-    }
-    true
-}
-
-impl VirtualMemory {
-    pub fn device_bytes(&self) -> u64 {
-        self.pieces
-            .values()
-            .filter(|piece| matches!(piece.kind, Kind::MappedDevice(_)))
-            .map(|piece| piece.bytes as u64)
-            .sum()
-    }
-
-    pub fn pieces(&self) -> usize {
-        self.pieces.len()
-    }
-
-    pub fn ranges(&self) -> usize {
-        self.ranges.len()
-    }
-
-    fn unmap(&mut self, address: usize) {
-        if let Some(mapping) = self.mappings.remove(&address) {
-            // SAFETY: the range was reserved by `cuMemAddressReserve`, and becomes reserved again.
-            unsafe {
-                libc::mmap(
-                    address as *mut libc::c_void,
-                    mapping.bytes,
-                    libc::PROT_NONE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
-                    -1,
-                    0,
-                );
-            }
-            memory::unmap(address);
-            MAPPED.write().remove(&address);
-            if let Some(piece) = self.pieces.get_mut(&mapping.piece) {
-                piece.mappings -= 1;
-            }
-            self.drop_if_unused(mapping.piece);
-        }
-    }
-
-    fn drop_if_unused(&mut self, handle: u64) {
-        if self.pieces.get(&handle).is_some_and(|piece| piece.released && piece.mappings == 0) {
-            let piece = self.pieces.remove(&handle).expect("found above");
-            if let Kind::MappedDevice(device) = piece.kind {
-                USED[device].fetch_sub(piece.bytes, Ordering::SeqCst);
-            }
-            // SAFETY: the piece owns the file.
-            unsafe { libc::close(piece.file) };
-        }
-    }
-
-    pub fn clear(&mut self) {
-        let mapped: Vec<usize> = self.mappings.keys().copied().collect();
-        for address in mapped {
-            self.unmap(address);
-        }
-        let handles: Vec<u64> = self.pieces.keys().copied().collect();
-        for handle in handles {
-            if let Some(piece) = self.pieces.get_mut(&handle) {
-                piece.released = true;
-            }
-            self.drop_if_unused(handle);
-        }
-        for (address, bytes) in std::mem::take(&mut self.ranges) {
-            // SAFETY: reserved with this length.
-            unsafe { libc::munmap(address as *mut libc::c_void, bytes) };
-        }
-    }
-}
+use crate::error::give;
+use crate::pieces::{MAPPED, Mapping, Piece, is_mapped};
+use crate::ranges::{DEVICES, Kind, PIECES, kind_of, map, used_bytes};
+use crate::settings::{ALLOCATION, settings};
+use crate::state::call;
+use crate::work;
 
 fn granularity() -> Result<usize, CUresult> {
-    match control::settings().granularity {
+    match settings().granularity {
         0 => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         bytes => Ok(bytes),
     }
@@ -235,13 +119,13 @@ pub unsafe extern "C" fn cuMemCreate(
         let kind = match location.type_ {
             CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
                 let device = usize::try_from(id).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-                if device >= control::settings().devices.min(DEVICES) {
+                if device >= settings().devices.min(DEVICES) {
                     return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
                 }
                 Kind::MappedDevice(device)
             }
             CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST => {
-                if !control::settings().host_pages {
+                if !settings().host_pages {
                     return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
                 }
                 Kind::MappedHost
@@ -252,7 +136,7 @@ pub unsafe extern "C" fn cuMemCreate(
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
         if let Kind::MappedDevice(device) = kind
-            && bytes > control::settings().memory.saturating_sub(crate::device::used_bytes(device))
+            && bytes > settings().memory.saturating_sub(used_bytes(device))
         {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
@@ -268,7 +152,7 @@ pub unsafe extern "C" fn cuMemCreate(
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
         if let Kind::MappedDevice(device) = kind {
-            USED[device].fetch_add(bytes, Ordering::SeqCst);
+            PIECES[device].fetch_add(bytes, Ordering::SeqCst);
         }
         let handle = state.handle();
         state.virtual_memory.pieces.insert(handle, Piece { file, bytes, kind, released: false, mappings: 0 });
@@ -339,7 +223,7 @@ pub unsafe extern "C" fn cuMemMap(
         piece.mappings += 1;
         let kind = piece.kind;
         memory.mappings.insert(address, Mapping { bytes, piece: handle });
-        memory::map(address, bytes, kind);
+        map(address, bytes, kind);
         MAPPED.write().insert(address, bytes);
         Ok(())
     })
@@ -350,7 +234,7 @@ pub unsafe extern "C" fn cuMemMap(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemUnmap(address: CUdeviceptr, bytes: usize) -> CUresult {
     call(|state| {
-        crate::stream::run_all(state)?;
+        work::run_all(state)?;
         let address = address as usize;
         let within: Vec<usize> =
             state.virtual_memory.mappings.range(address..address + bytes).map(|(start, _)| *start).collect();
@@ -387,13 +271,13 @@ pub unsafe extern "C" fn cuMemSetAccess(
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         let is_peers = |descriptor: &CUmemAccessDesc| {
-            let owner = match memory::kind_of(address) {
+            let owner = match kind_of(address) {
                 Some(Kind::MappedDevice(owner)) => i32::try_from(owner).ok(),
                 _ => None,
             };
             owner.is_some_and(|owner| owner != descriptor.location.id)
         };
-        if !control::settings().peer_access && descriptors.iter().any(is_peers) {
+        if !settings().peer_access && descriptors.iter().any(is_peers) {
             return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
         }
         // SAFETY: the range is mapped.

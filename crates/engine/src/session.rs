@@ -8,13 +8,14 @@ use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
-use crate::analyzer::{Analyzed, with_analyzer_rules};
+use crate::analyzer::with_analyzer_rules;
 use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
 use crate::optimizer::{
     FilterAggregateFusion, FloatBounds, FloatFilters, GroupingSetsInput, HybridJoinSelection, JoinAggregateFusion,
     LimitedMemorySelection, SharedBuild, SortMergeToHashJoin, ThetaJoinSelection, YieldingOperators,
 };
+use crate::prepared::Analyzed;
 
 /// Puts Overspill's joins into a DataFusion session.
 ///

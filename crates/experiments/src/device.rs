@@ -145,6 +145,17 @@ impl Machine {
     pub fn scale(&self, asked: Option<f64>) -> f64 {
         asked.unwrap_or(if self.is_emulated() { EMULATED_SCALE } else { 1.0 })
     }
+
+    /// The number of runs of a measurement; the best run counts. An emulated device runs once, as it is not measured.
+    pub(crate) fn runs(&self) -> usize {
+        if self.is_emulated() { 1 } else { 3 }
+    }
+}
+
+/// Scales a size in bytes to a positive multiple of 64 KiB.
+pub(crate) fn scaled(bytes: u64, scale: f64) -> u64 {
+    const UNIT: u64 = 64 << 10;
+    ((bytes as f64 * scale) as u64).next_multiple_of(UNIT).max(UNIT)
 }
 
 impl Gpu {

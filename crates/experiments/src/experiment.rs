@@ -116,14 +116,3 @@ impl Figure {
 fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|error| Error::Write { path: path.to_owned(), reason: error.to_string() })
 }
-
-/// The number of runs of a measurement; the best run counts. An emulated device runs once, as it is not measured.
-pub(crate) fn runs(machine: &Machine) -> usize {
-    if machine.is_emulated() { 1 } else { 3 }
-}
-
-/// Scales a size in bytes to a positive multiple of 64 KiB.
-pub(crate) fn scaled(bytes: u64, scale: f64) -> u64 {
-    const UNIT: u64 = 64 << 10;
-    ((bytes as f64 * scale) as u64).next_multiple_of(UNIT).max(UNIT)
-}

@@ -4,8 +4,7 @@ use overspill_kernels::{AccessPattern, MemoryAccess};
 use overspill_machine::memory::{DeviceBuffer, HostBuffer, PageSize};
 
 use crate::Result;
-use crate::device::{Gpu, Machine};
-use crate::experiment::{runs, scaled};
+use crate::device::{Gpu, Machine, scaled};
 use crate::figure::{Axis, Figure, SeriesSource};
 
 /// The offset in bytes of misaligned accesses (as in paper 1, fig. 6b).
@@ -26,7 +25,7 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
         notes: Vec::new(),
     };
     match &machine.gpu {
-        Ok(gpu) => measure(gpu, scale, runs(machine), &mut figure)?,
+        Ok(gpu) => measure(gpu, scale, machine.runs(), &mut figure)?,
         Err(reason) => figure.notes.push(format!("nothing was measured: {reason}")),
     }
     // "Bandwidth grows linearly with the access granularity", up to that of a sequential access at 128 bytes, which is

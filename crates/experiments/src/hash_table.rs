@@ -9,8 +9,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::device::{Gpu, Machine};
-use crate::experiment::{runs, scaled};
+use crate::device::{Gpu, Machine, scaled};
 use crate::figure::{Axis, Figure, SeriesSource};
 use crate::{Error, Result};
 
@@ -34,7 +33,7 @@ pub fn hash_table(machine: &Machine, scale: Option<f64>) -> Result<Figure> {
     match &machine.gpu {
         Ok(gpu) => {
             for name in ["perfect", "linear probing", "multi-value"] {
-                measure(gpu, scale, runs(machine), name, &mut figure)?;
+                measure(gpu, scale, machine.runs(), name, &mut figure)?;
             }
         }
         Err(reason) => figure.notes.push(format!("nothing was measured: {reason}")),

@@ -8,8 +8,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::device::{Gpu, Machine};
-use crate::experiment::{runs, scaled};
+use crate::device::{Gpu, Machine, scaled};
 use crate::figure::{Axis, Figure, SeriesSource};
 use crate::{Error, Result};
 
@@ -93,7 +92,7 @@ pub(crate) fn run(machine: &Machine, scale: f64, moved: Moved) -> Result<Figure>
                 Moved::Relations => (place, Place::Gpu),
                 Moved::Table => (Place::Cpu, place),
             };
-            let seconds = data.join(gpu, relations, table, runs(machine))?;
+            let seconds = data.join(gpu, relations, table, machine.runs())?;
             points.push((x as f64, (build + probe) as f64 / seconds / 1e6));
         }
         if machine.is_emulated() {

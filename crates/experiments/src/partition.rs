@@ -8,8 +8,7 @@ use overspill_machine::memory::{Buffer, PageSize, Placement};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::device::{Gpu, Machine};
-use crate::experiment::{runs, scaled};
+use crate::device::{Gpu, Machine, scaled};
 use crate::figure::{Axis, Figure, SeriesSource};
 use crate::{Error, Result};
 
@@ -58,7 +57,7 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
             for (from_device, to_device) in [(false, false), (false, true), (true, true)] {
                 // Only a few on the emulated device, where scanning counters takes longer than partitioning.
                 let radixes: &[u32] = if gpu.emulated { &[1, 6, 9] } else { &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12] };
-                let work = Work { tuples: scaled(1 << 30, scale) / TUPLE, radixes, runs: runs(machine) };
+                let work = Work { tuples: scaled(1 << 30, scale) / TUPLE, radixes, runs: machine.runs() };
                 measure(gpu, &work, from_device, to_device, &mut figure)?;
             }
         }

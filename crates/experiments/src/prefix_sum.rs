@@ -8,8 +8,7 @@ use overspill_machine::memory::{DeviceBuffer, HostBuffer, PageSize};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::device::{Gpu, Machine};
-use crate::experiment::{runs, scaled};
+use crate::device::{Gpu, Machine, scaled};
 use crate::figure::{Axis, Figure, SeriesSource};
 use crate::{Error, Result};
 
@@ -32,7 +31,7 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
     let millions = |bytes: u64| bytes as f64 / 8.0 / 1e6;
     let mut sizes: Vec<u64> = [128 << 20, 512 << 20, 1 << 30].map(|bytes| scaled(bytes, scale)).into();
     sizes.dedup();
-    let runs = runs(machine);
+    let runs = machine.runs();
     let threads = machine.topology.cpu.threads.max(1);
     let (mut counted, mut read) = (Vec::new(), Vec::new());
     let mut column = HostBuffer::new(usize::try_from(sizes[sizes.len() - 1]).unwrap_or(usize::MAX), PageSize::Huge)?;

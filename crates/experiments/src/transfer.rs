@@ -5,8 +5,7 @@ use overspill_machine::measure::{CpuEffort, MeasuredMemory, Processor, measure_c
 use overspill_machine::transfer::TransferMethod;
 
 use crate::Result;
-use crate::device::Machine;
-use crate::experiment::{runs, scaled};
+use crate::device::{Machine, scaled};
 use crate::figure::{Axis, Figure, SeriesSource};
 
 /// Values from the text of paper 2, section 7.2.1, for PCIe 3.0: a peak of 12 GB/s, and the other methods relative to
@@ -49,7 +48,7 @@ pub(crate) fn run(machine: &Machine, scale: f64, cpu_scale: f64) -> Result<Figur
                 array_bytes: scaled(1 << 30, scale),
                 longest_range: 0,
                 unified: true,
-                runs: runs(machine),
+                runs: machine.runs(),
                 reads: if machine.is_emulated() { 8 } else { 1 << 10 },
                 ..GpuEffort::default()
             };

@@ -5,8 +5,7 @@ use overspill_machine::measure::{CpuEffort, LatencyCurve, MeasuredMemory, measur
 use overspill_machine::memory::PageSize;
 
 use crate::Result;
-use crate::device::Machine;
-use crate::experiment::{runs, scaled};
+use crate::device::{Machine, scaled};
 use crate::figure::{Axis, Figure, SeriesSource};
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -42,7 +41,7 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
                     scale,
                 ),
                 stride,
-                runs: runs(machine),
+                runs: machine.runs(),
                 reads: if machine.is_emulated() { 8 } else { 1 << 10 },
                 ..GpuEffort::default()
             };

@@ -84,9 +84,7 @@ OVERSPILL_PARTITIONERS_OF_KEY(64)
 
 #define OVERSPILL_PROBES_OF_TABLE(bits, kind)                                                                                        \
     OVERSPILL_PROBES(bits, kind, aggregate, AggregateSink)                                                                           \
-    OVERSPILL_PROBES(bits, kind, allocate, LinearAllocatorSink)                                                                      \
-    OVERSPILL_PROBES(bits, kind, count, CountSink)                                                                                   \
-    OVERSPILL_PROBES(bits, kind, write, WriteSink)
+    OVERSPILL_PROBES(bits, kind, allocate, LinearAllocatorSink)
 
 #define OVERSPILL_JOIN_PARTITIONS(bits, sink_name, Sink)                                                                             \
     OVERSPILL_KERNEL(join_partitions_##sink_name##_u##bits, const JoinInput build_input, const JoinInput probe_input, const JoinTask* tasks, \

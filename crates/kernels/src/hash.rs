@@ -64,7 +64,7 @@ impl Radix {
     }
 
     /// The hash function.
-    pub fn hash_function(self) -> HashFunction {
+    pub(crate) fn hash_function(self) -> HashFunction {
         self.hash
     }
 

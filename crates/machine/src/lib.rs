@@ -4,6 +4,7 @@
 
 #![deny(missing_docs)]
 
+mod cache_line;
 mod device_kind;
 pub mod driver;
 mod error;

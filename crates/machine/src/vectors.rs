@@ -1,6 +1,6 @@
 //! Vector instructions that not every processor of an architecture has, selected at run time.
 
-use crate::memory::CacheLine;
+use crate::cache_line::CacheLine;
 
 /// Vector instructions that a loop is compiled for. A value of the type proves that this processor has them.
 pub trait Vectors: Copy {

@@ -182,6 +182,18 @@ struct Line {
     points: Vec<Point>,
 }
 
+impl Line {
+    /// The points of a panel, for which `y` gives the height of those that have one.
+    fn points_of(&self, y: impl Fn(&Point) -> Option<f64>) -> Vec<(f64, f64)> {
+        sorted(self.points.iter().filter_map(|point| Some((point.x, y(point)?))).collect())
+    }
+}
+
+fn sorted(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    points.sort_by(|one, other| one.0.total_cmp(&other.0));
+    points
+}
+
 impl Sweep {
     /// Measures the figure.
     ///
@@ -248,13 +260,7 @@ impl Sweep {
     }
 
     /// The panels: rates, bytes over the link, and the requested details.
-    fn panels(
-        &self,
-        at: &Scaled<'_>,
-        lines: &[Line],
-        mut bounds: Vec<(f64, [f64; 3])>,
-        notes: Vec<String>,
-    ) -> Vec<Figure> {
+    fn panels(&self, at: &Scaled<'_>, lines: &[Line], bounds: Vec<(f64, [f64; 3])>, notes: Vec<String>) -> Vec<Figure> {
         let bench = at.bench;
         let panel = |y: &'static str| Figure {
             name: self.name,
@@ -267,27 +273,67 @@ impl Sweep {
             series: vec![],
             notes: vec![],
         };
-        let sorted = |points: Vec<(f64, f64)>| {
-            let mut points = points;
-            points.sort_by(|one, other| one.0.total_cmp(&other.0));
-            points
-        };
-        let of = |line: &Line, y: &dyn Fn(&Point) -> Option<f64>| -> Vec<(f64, f64)> {
-            sorted(line.points.iter().filter_map(|point| Some((point.x, y(point)?))).collect())
-        };
         let has_rate = |line: &Line| !(line.is_on_gpu && bench.is_emulated());
-        let mut rates = panel("million tuples a second of both sides");
-        bounds.sort_by(|one, other| one.0.total_cmp(&other.0));
-        if lines.iter().any(has_rate) {
-            for (place, name) in
-                ["a random read a tuple", "partitioning passes", "the link, each tuple once"].iter().enumerate()
-            {
+        let rates = self.rates(panel("million tuples a second of both sides"), bench, lines, bounds, notes);
+        let mut others = Vec::new();
+        let mut link = panel("bytes over the link a tuple of both sides");
+        for line in lines {
+            let points = line.points_of(|point| Some(point.moved?.link as f64 / point.tuples));
+            link.add(SeriesSource::Measured, line.name.clone(), points);
+        }
+        others.push(link);
+        let mut spilled = panel("bytes of hash tables and partitions in CPU memory, a tuple of both sides");
+        for line in lines {
+            let points = line.points_of(|point| Some(point.moved?.spilled as f64 / point.tuples));
+            spilled.add(SeriesSource::Measured, line.name.clone(), points);
+        }
+        others.push(spilled);
+        if self.detail == Detail::Link
+            && let Some(rate) = bench.link_rate()
+        {
+            let mut used = panel("% of the rate at which a kernel reads CPU memory, of columns and pairs");
+            for line in lines.iter().filter(|line| has_rate(line)) {
+                let points = line.points_of(|point| Some(point.moved?.link as f64 / point.seconds / rate * 100.0));
+                used.add(SeriesSource::Measured, line.name.clone(), points);
+            }
+            others.push(used);
+        }
+        if matches!(self.detail, Detail::Phases | Detail::Kernels) {
+            let mut phases = panel("% of the time that the build side takes");
+            for line in lines.iter().filter(|line| has_rate(line)) {
+                let points = line.points_of(|point| Some(point.build_seconds / point.seconds * 100.0));
+                phases.add(SeriesSource::Measured, line.name.clone(), points);
+            }
+            others.push(phases);
+        }
+        if self.detail == Detail::Kernels {
+            others.extend(kernel_panels(bench, lines, panel));
+        }
+        // The first panel says what was left out, so it is kept even if empty.
+        others.retain(|panel| !panel.series.is_empty());
+        std::iter::once(rates).chain(others).collect()
+    }
+
+    /// The panel of rates, beside the bounds of the machine and the paper's rates.
+    fn rates(
+        &self,
+        mut rates: Figure,
+        bench: &Bench,
+        lines: &[Line],
+        bounds: Vec<(f64, [f64; 3])>,
+        notes: Vec<String>,
+    ) -> Figure {
+        let (measured, unmeasured): (Vec<_>, Vec<_>) =
+            lines.iter().partition(|line| !(line.is_on_gpu && bench.is_emulated()));
+        if !measured.is_empty() {
+            let names = ["a random read a tuple", "partitioning passes", "the link, each tuple once"];
+            for (place, name) in names.into_iter().enumerate() {
                 let points = bounds.iter().map(|(x, bounds)| (*x, bounds[place])).filter(|point| point.1 > 0.0);
-                rates.add(SeriesSource::Bound, *name, points.collect());
+                rates.add(SeriesSource::Bound, name, sorted(points.collect()));
             }
         }
-        for line in lines.iter().filter(|line| has_rate(line)) {
-            let points = of(line, &|point| Some(point.tuples / point.seconds / 1e6));
+        for line in measured {
+            let points = line.points_of(|point| Some(point.tuples / point.seconds / 1e6));
             rates.add(SeriesSource::Measured, line.name.clone(), points);
         }
         for stated in &self.stated {
@@ -297,7 +343,7 @@ impl Sweep {
         if self.stated.is_empty() {
             rates.notes.push("rates of the paper: not stated in its text".to_owned());
         }
-        if let Some(line) = lines.iter().find(|line| !has_rate(line)) {
+        if let Some(line) = unmeasured.first() {
             rates.notes.push(format!(
                 "{} and other lines of the GPU: no rates, as the emulated device has no speed",
                 line.name
@@ -309,59 +355,18 @@ impl Sweep {
         let compared = Some(&rates).filter(|_| !bench.is_toy());
         let claims: Vec<_> = self.claims.iter().map(|claim| claim.beside(compared)).collect();
         rates.notes.extend(claims.into_iter().chain(notes));
-        let mut others = Vec::new();
-        let mut link = panel("bytes over the link a tuple of both sides");
-        for line in lines {
-            let points = of(line, &|point| Some(point.moved?.link as f64 / point.tuples));
-            link.add(SeriesSource::Measured, line.name.clone(), points);
-        }
-        others.push(link);
-        let mut spilled = panel("bytes of hash tables and partitions in CPU memory, a tuple of both sides");
-        for line in lines {
-            let points = of(line, &|point| Some(point.moved?.spilled as f64 / point.tuples));
-            spilled.add(SeriesSource::Measured, line.name.clone(), points);
-        }
-        others.push(spilled);
-        if self.detail == Detail::Link
-            && let Some(rate) = bench.link_rate()
-        {
-            let mut used = panel("% of the rate at which a kernel reads CPU memory, of columns and pairs");
-            for line in lines.iter().filter(|line| has_rate(line)) {
-                let points = of(line, &|point| Some(point.moved?.link as f64 / point.seconds / rate * 100.0));
-                used.add(SeriesSource::Measured, line.name.clone(), points);
-            }
-            others.push(used);
-        }
-        if matches!(self.detail, Detail::Phases | Detail::Kernels) {
-            let mut phases = panel("% of the time that the build side takes");
-            for line in lines.iter().filter(|line| has_rate(line)) {
-                let points = of(line, &|point| Some(point.build_seconds / point.seconds * 100.0));
-                phases.add(SeriesSource::Measured, line.name.clone(), points);
-            }
-            others.push(phases);
-        }
-        if self.detail == Detail::Kernels {
-            others.extend(kernel_panels(bench, lines, panel, of));
-        }
-        // The first panel says what was left out, so it is kept even if empty.
-        others.retain(|panel| !panel.series.is_empty());
-        std::iter::once(rates).chain(others).collect()
+        rates
     }
 }
 
 /// Panels of the GPU's time for each kernel, beside the values in the text of paper 1.
-fn kernel_panels(
-    bench: &Bench,
-    lines: &[Line],
-    panel: impl Fn(&'static str) -> Figure,
-    of: impl Fn(&Line, &dyn Fn(&Point) -> Option<f64>) -> Vec<(f64, f64)>,
-) -> [Figure; 2] {
+fn kernel_panels(bench: &Bench, lines: &[Line], panel: impl Fn(&'static str) -> Figure) -> [Figure; 2] {
     let mut seconds = panel("seconds of the GPU, added up by kernel");
     let mut shares = panel("% of the seconds of the GPU, by kernel");
     for line in lines {
         for group in KernelGroup::ALL {
             let of_group = |value: fn(&KernelTimes, KernelGroup) -> f64| {
-                let mut points = of(line, &|point| Some(value(point.kernels.as_ref()?, group)));
+                let mut points = line.points_of(|point| Some(value(point.kernels.as_ref()?, group)));
                 points.retain(|point| point.1 > 0.0);
                 points
             };

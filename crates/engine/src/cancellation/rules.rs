@@ -16,7 +16,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::check;
 use super::scalar::InterruptibleScalar;
 use super::window::InterruptibleAggregate;
-use crate::analyzer::is_prepared;
+use crate::prepared::is_prepared;
 
 /// A rule that checks for a cancellation before it is applied; for a rule that is applied to single nodes, before each node.
 pub(super) struct Checked<R: ?Sized>(pub(super) Arc<R>);

@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, Statistics, internal_datafusion_err};
+use datafusion::common::{Result, Statistics};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions};
-use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
@@ -17,10 +16,10 @@ use datafusion::physical_plan::{
 };
 use overspill_join::selection::Selection;
 
-use super::expressions::ranges;
+use super::planned::Planned;
 use super::stream::FilterAggregateStream;
 use crate::config::OverspillConfig;
-use crate::fused_aggregate::{PlannedAggregate, displayed};
+use crate::fused_aggregate::displayed;
 
 /// A filter and an aggregate without groups above it, in one pass over the columns.
 ///
@@ -31,53 +30,6 @@ pub struct FilterAggregateExec {
     planned: Planned,
     selection: Arc<Selection>,
     metrics: ExecutionPlanMetricsSet,
-}
-
-/// The planned nodes.
-#[derive(Debug, Clone)]
-pub(super) struct Planned {
-    pub filter: Arc<dyn ExecutionPlan>,
-    pub aggregate: PlannedAggregate,
-}
-
-impl Planned {
-    /// Returns `None` unless the plan has such nodes.
-    fn new(aggregate: &AggregateExec) -> Option<Self> {
-        let (aggregate, filter) = PlannedAggregate::new(aggregate)?;
-        filter.downcast_ref::<FilterExec>()?;
-        Some(Self { filter, aggregate })
-    }
-
-    pub fn filter(&self) -> Result<&FilterExec> {
-        let filter = self.filter.downcast_ref::<FilterExec>();
-        filter.ok_or_else(|| internal_datafusion_err!("FilterAggregateExec without a filter"))
-    }
-
-    fn input(&self) -> &Arc<dyn ExecutionPlan> {
-        // A filter has one input.
-        self.filter.children()[0]
-    }
-
-    /// For each column of the aggregate's input, its position in the filter's input.
-    pub fn columns(&self) -> Option<Vec<usize>> {
-        let filter = self.filter.downcast_ref::<FilterExec>()?;
-        let filtered = match filter.projection() {
-            Some(projection) => projection.to_vec(),
-            None => (0..self.input().schema().fields().len()).collect(),
-        };
-        let columns = self.aggregate.columns(filtered.len())?.into_iter();
-        columns.map(|column| filtered.get(column).copied()).collect()
-    }
-
-    /// The selection that the nodes compute, if they are a selection.
-    fn selection(&self) -> Option<Selection> {
-        let filter = self.filter.downcast_ref::<FilterExec>()?;
-        let columns = self.columns()?;
-        Some(Selection {
-            ranges: ranges(filter.predicate(), &self.input().schema())?,
-            aggregates: self.aggregate.aggregates(|column| columns.get(column).copied())?,
-        })
-    }
 }
 
 impl FilterAggregateExec {

@@ -6,6 +6,7 @@
 mod exec;
 mod expressions;
 mod metrics;
+mod planned;
 mod stream;
 
 pub use exec::FilterAggregateExec;

@@ -16,8 +16,8 @@ use overspill_join::memory::HeldMemory;
 use overspill_join::selection::{CpuSelection, Selection};
 use overspill_machine::DeviceKind;
 
-use super::exec::Planned;
 use super::metrics::{DeviceMetrics, FilterAggregateMetrics};
+use super::planned::Planned;
 use crate::config::OverspillConfig;
 use crate::device;
 use crate::fused_aggregate::Accumulators;

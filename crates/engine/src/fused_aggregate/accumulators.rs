@@ -13,7 +13,7 @@ use datafusion::physical_plan::aggregates::{
 use datafusion::physical_plan::execution_plan::ExecutionPlan;
 use overspill_join::selection::{Selection, SelectionState};
 
-use crate::hybrid_join::to_datafusion;
+use crate::join_execution::to_datafusion;
 
 /// DataFusion's accumulators for rows that no selection or kernel aggregates. The other aggregate states are merged into
 /// them, so only DataFusion needs to know the form of a result.

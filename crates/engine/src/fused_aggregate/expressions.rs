@@ -13,7 +13,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use overspill_join::selection::{Aggregate, takes_product, takes_type};
 
-use crate::analyzer::CheckedArithmetic;
+use crate::checked_arithmetic::CheckedArithmetic;
 use crate::exact_sum::ExactSum;
 
 /// Whether an aggregate reads input rows, reads all of them, returns one row for each stream, and updates no dynamic

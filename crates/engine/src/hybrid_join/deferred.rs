@@ -6,71 +6,102 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::{RecordBatchReceiverStreamBuilder, RecordBatchStreamAdapter};
 use futures::StreamExt;
-use overspill_join::hybrid::PairAggregation;
-use overspill_join::hybrid::{BuildEmitter, BuildSide, ChunkBuild, MatchedRows, ProbeSpill, Prober, Step, pair_finder};
+use futures::stream::{BoxStream, select_all, try_unfold};
+use overspill_join::hybrid::{
+    BuildEmitter, BuildSide, ChunkBuild, MatchedRows, PairAggregation, ProbeSpill, Prober, Step, pair_finder,
+};
 use overspill_join::memory::{Grant, UnitMemory};
 use overspill_join::spec::Side;
 use overspill_join::spill::Radix;
 use tracing::Span;
 
-use super::disk::DiskStore;
-use super::execution::{FilePartition, JoinContext, ReadBuild};
-use super::expressions::to_datafusion;
-use super::timeline::Lane;
+use super::context::{FilePartition, JoinContext, ReadBuild};
+use super::pairs::{Pair, PairQueue, spilled_pairs};
+use crate::join_execution::disk::DiskStore;
+use crate::join_execution::input::SharedProbe;
+use crate::join_execution::timeline::Lane;
+use crate::join_execution::to_datafusion;
 
-/// A pair of partitions to join.
+/// The state that the streams of a hybrid join pass to each other.
+#[derive(Debug)]
+pub(super) struct HybridProbe;
+
+impl SharedProbe for HybridProbe {
+    type Progress = Prober<DiskStore>;
+    type Ended = ProbedInput;
+    type Work = Work;
+}
+
+/// What an input that has been probed leaves behind.
+pub(super) struct ProbedInput {
+    /// The probe partitions in files.
+    pub spilled: Vec<Option<FilePartition>>,
+    /// The means of the stream that has probed it.
+    pub joiner: Joiner,
+}
+
+/// What a stream has to join pairs of partitions with.
 #[derive(Clone)]
-pub(super) struct Task {
-    build: FilePartition,
-    /// The probe partition, in several files if several streams have written it.
-    probe: Vec<FilePartition>,
-    /// How often the rows have been partitioned.
-    depth: usize,
-    /// The number of hash bits that all rows of the partition share.
-    used_bits: u32,
-    /// The number of rows of the build side that was split into this and other partitions.
-    siblings: usize,
+pub(super) struct Joiner {
+    pub memory: Arc<UnitMemory>,
+    pub lane: Lane,
 }
 
-/// The pairs of partitions that a build side has spilled, with the probe partitions of each stream that probed it.
-pub(super) fn tasks(
-    context: &JoinContext,
-    build: &ReadBuild,
-    probe: Vec<Vec<Option<FilePartition>>>,
-    depth: usize,
-) -> Vec<Task> {
-    let Some(radix) = build.side.radix() else { return Vec::new() };
-    let mut probe = probe;
-    let mut tasks = Vec::new();
-    for (number, partition) in build.spilled.iter().enumerate() {
-        let probe: Vec<_> = probe.iter_mut().filter_map(|stream| stream.get_mut(number)?.take()).collect();
-        let Some(build_partition) = partition else { continue };
-        // Without probe rows, the only possible output is unmatched build rows.
-        if !probe.is_empty() || context.plan.spec.join_type.keeps_unmatched_build() {
-            tasks.push(Task {
-                build: build_partition.clone(),
-                probe,
-                depth: depth + 1,
-                used_bits: radix.used_bits(),
-                siblings: build.rows,
-            });
-        }
+/// The work of a stream after the probe side has been read.
+pub(super) enum Work {
+    /// Returns build rows; then the joiners join these pairs of partitions.
+    Emitting(BuildEmitter, Vec<Joiner>, Vec<Pair>),
+    Deferred(SendableRecordBatchStream),
+}
+
+/// Joins pairs of partitions.
+///
+/// Several joiners work at the same time, each in a task of its own and with the memory of a stream that has ended. A stream
+/// whose input ends before those of others cannot wait for pairs, as the others may never be polled again. So it leaves its
+/// memory to the stream that ends the last input, and that one starts the tasks. Dropping the output stops them.
+pub(super) fn join_pairs(
+    context: &Arc<JoinContext>,
+    mut joiners: Vec<Joiner>,
+    pairs: Vec<Pair>,
+) -> SendableRecordBatchStream {
+    // A stream that has probed several inputs is one joiner.
+    joiners.sort_by_key(|joiner| Arc::as_ptr(&joiner.memory));
+    joiners.dedup_by(|one, other| Arc::ptr_eq(&one.memory, &other.memory));
+    if pairs.is_empty() {
+        joiners.clear();
     }
-    tasks
+    let queue = Arc::new(PairQueue::new(pairs));
+    let start = |joiner| Deferred::new(Arc::clone(context), joiner, Arc::clone(&queue)).into_stream();
+    let joined: Vec<_> = joiners.into_iter().map(start).collect();
+    let schema = Arc::clone(&context.plan.spec.output_schema);
+    if joined.len() <= 1 {
+        return Box::pin(RecordBatchStreamAdapter::new(schema, select_all(joined)));
+    }
+    let mut output = RecordBatchReceiverStreamBuilder::new(schema, joined.len());
+    for mut batches in joined {
+        let sender = output.tx();
+        output.spawn(async move {
+            while let Some(batch) = batches.next().await
+                && sender.send(batch).await.is_ok()
+            {}
+            Ok(())
+        });
+    }
+    output.build()
 }
 
-/// The pairs of partitions that one stream has to join, and the current pair.
-pub(super) struct Deferred {
+/// One joiner, and the pair that it joins now.
+struct Deferred {
     context: Arc<JoinContext>,
-    memory: Arc<UnitMemory>,
-    /// A stack, so that the partitions of a partition are joined before its siblings.
-    tasks: Vec<Task>,
+    joiner: Joiner,
+    queue: Arc<PairQueue>,
     current: Option<Current>,
-    lane: Lane,
-    phase: Span,
+    /// The span from the first pair on.
+    phase: Option<Span>,
     /// The span of the current pair, within the phase.
-    pair: Span,
+    span: Span,
 }
 
 enum Current {
@@ -80,77 +111,77 @@ enum Current {
 }
 
 impl Deferred {
-    pub fn new(context: Arc<JoinContext>, memory: Arc<UnitMemory>, lane: Lane, tasks: Vec<Task>) -> Self {
-        let phase = if tasks.is_empty() { Span::none() } else { lane.phase("join spilled partitions") };
-        Self { context, memory, tasks, current: None, lane, phase, pair: Span::none() }
+    fn new(context: Arc<JoinContext>, joiner: Joiner, queue: Arc<PairQueue>) -> Self {
+        Self { context, joiner, queue, current: None, phase: None, span: Span::none() }
     }
 
     /// The next output rows.
-    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            match &mut self.current {
-                None => match self.tasks.last() {
-                    Some(task) => {
-                        // The previous pair is finished.
-                        self.pair = Span::none();
-                        let pair = self.lane.pair(&self.phase, task.depth, task.build.rows);
-                        let current = begin(&self.context, &self.memory, task.clone(), &pair).await?;
-                        self.pair = pair;
-                        // Not earlier: a stream that is dropped while it waits passes its tasks on to another.
-                        self.tasks.pop();
-                        self.current = Some(current);
-                    }
-                    None => {
-                        (self.pair, self.phase) = (Span::none(), Span::none());
+            let batch = match &mut self.current {
+                None => {
+                    self.span = Span::none();
+                    let Some(pair) = self.queue.take().await else {
+                        self.phase = None;
                         return Ok(None);
-                    }
-                },
+                    };
+                    self.current = Some(self.begin(pair).await?);
+                    continue;
+                }
                 Some(Current::Hybrid(hybrid)) => {
-                    if let Some(batch) = hybrid.next(&self.context, &self.pair).await? {
+                    if let Some(batch) = hybrid.next(&self.context, &self.span).await? {
                         return Ok(Some(batch));
                     }
                     let Some(Current::Hybrid(hybrid)) = self.current.take() else { unreachable!("just matched") };
-                    let (tasks, emitter) = self.pair.in_scope(|| hybrid.finish(&self.context))?;
-                    self.tasks.extend(tasks);
+                    let (pairs, emitter) = self.span.in_scope(|| hybrid.finish(&self.context))?;
+                    self.queue.split(pairs);
                     self.current = Some(Current::Emitting(emitter));
+                    continue;
                 }
-                Some(Current::Passes(passes)) => {
-                    let batch = passes.next(&self.context, &self.memory, &self.lane, &self.pair).await?;
-                    if batch.is_some() {
-                        return Ok(batch);
-                    }
-                    self.current = None;
-                }
+                Some(Current::Passes(passes)) => passes.next(&self.context, &self.joiner, &self.span).await?,
                 Some(Current::Emitting(emitter)) => {
-                    let _working = self.pair.enter();
-                    let batch = emitter.next_batch().map_err(to_datafusion)?;
-                    if batch.is_some() {
-                        return Ok(batch);
-                    }
-                    self.current = None;
+                    let _working = self.span.enter();
+                    emitter.next_batch().map_err(to_datafusion)?
                 }
+            };
+            if batch.is_some() {
+                return Ok(batch);
             }
+            self.current = None;
         }
     }
-}
 
-/// Starts on a pair of partitions.
-async fn begin(context: &JoinContext, memory: &Arc<UnitMemory>, task: Task, pair: &Span) -> Result<Current> {
-    let tuning = &context.tuning;
-    // Partitioning again is useless if all rows have one hash. It is nearly useless if the last partitioning left more than
-    // half of the rows together: a few keys then own them.
-    let is_skewed = task.depth > 1 && task.build.rows > task.siblings / 2;
-    let can_split = task.build.splittable
-        && !is_skewed
-        && task.depth <= tuning.max_depth
-        && Radix::has_bits(task.used_bits, tuning.max_fanout);
-    let input = context.store.read(Side::Build, task.build.file)?;
-    if !can_split {
-        return Ok(Current::Passes(Box::new(Passes::new(memory, input, task.probe))));
+    /// Starts on a pair of partitions.
+    async fn begin(&mut self, pair: Pair) -> Result<Current> {
+        let Joiner { memory, lane } = &self.joiner;
+        let context = &self.context;
+        let phase = self.phase.get_or_insert_with(|| {
+            context.metrics.deferred_streams.add(1);
+            lane.phase("join spilled partitions")
+        });
+        self.span = lane.pair(phase, pair.depth, pair.build.rows);
+        let tuning = &context.tuning;
+        // Partitioning again is useless if all rows have one hash. It is nearly useless if the last partitioning left more
+        // than half of the rows together: a few keys then own them.
+        let is_skewed = pair.depth > 1 && pair.build.rows > pair.siblings / 2;
+        let can_split = pair.build.splittable
+            && !is_skewed
+            && pair.depth <= tuning.max_depth
+            && Radix::has_bits(pair.used_bits, tuning.max_fanout);
+        let input = context.store.read(Side::Build, pair.build.file)?;
+        if !can_split {
+            self.queue.split(Vec::new());
+            return Ok(Current::Passes(Box::new(Passes::new(memory, input, pair.probe))));
+        }
+        let build = context.read_partition(input, Arc::clone(memory), pair.used_bits, pair.depth, &self.span).await?;
+        let hybrid = Hybrid::try_new(context, memory, build, pair.probe, pair.depth)?;
+        Ok(Current::Hybrid(Box::new(hybrid)))
     }
-    let build = context.read_partition(input, Arc::clone(memory), task.used_bits, task.depth, pair).await?;
-    let hybrid = Hybrid::try_new(context, memory, build, task.probe, task.depth)?;
-    Ok(Current::Hybrid(Box::new(hybrid)))
+
+    fn into_stream(self) -> BoxStream<'static, Result<RecordBatch>> {
+        try_unfold(self, |mut deferred| async move { Ok(deferred.next().await?.map(|batch| (batch, deferred))) })
+            .boxed()
+    }
 }
 
 /// The files of one probe partition, read one after the other.
@@ -214,10 +245,10 @@ impl Hybrid {
         }
     }
 
-    fn finish(self, context: &JoinContext) -> Result<(Vec<Task>, BuildEmitter)> {
+    fn finish(self, context: &JoinContext) -> Result<(Vec<Pair>, BuildEmitter)> {
         let spilled = finish_spill(self.prober)?;
-        let tasks = tasks(context, &self.build, vec![spilled], self.depth);
-        Ok((tasks, emitter(context, self.build.side)))
+        let pairs = spilled_pairs(context, &self.build, vec![spilled], self.depth);
+        Ok((pairs, emitter(context, self.build.side)))
     }
 }
 
@@ -255,16 +286,10 @@ impl Passes {
         Self { build, chunk: None, pending: None, probe, matched, matched_memory, chunks: 0, pass: Span::none(), state }
     }
 
-    async fn next(
-        &mut self,
-        context: &JoinContext,
-        memory: &Arc<UnitMemory>,
-        lane: &Lane,
-        pair: &Span,
-    ) -> Result<Option<RecordBatch>> {
+    async fn next(&mut self, context: &JoinContext, joiner: &Joiner, pair: &Span) -> Result<Option<RecordBatch>> {
         loop {
             match &mut self.state {
-                PassState::Filling => self.state = self.fill(context, memory, lane, pair).await?,
+                PassState::Filling => self.state = self.fill(context, joiner, pair).await?,
                 PassState::Scanning { side, prober, input, batch, last } => {
                     if let Some(output) = steps(context, prober, &self.pass).await? {
                         return Ok(Some(output));
@@ -305,13 +330,8 @@ impl Passes {
     }
 
     /// Reads the next chunk of the build side.
-    async fn fill(
-        &mut self,
-        context: &JoinContext,
-        memory: &Arc<UnitMemory>,
-        lane: &Lane,
-        pair: &Span,
-    ) -> Result<PassState> {
+    async fn fill(&mut self, context: &JoinContext, joiner: &Joiner, pair: &Span) -> Result<PassState> {
+        let Joiner { memory, lane } = joiner;
         // The memory of the previous chunk must be free by now.
         self.state = PassState::Filling;
         self.pass = Span::none();

@@ -26,14 +26,14 @@ use overspill_join::keys::KeyCodec;
 use overspill_join::selection::Aggregate;
 use overspill_join::spec::{ColumnSource, PairForm};
 
-use super::equivalences;
 use super::execution::Execution;
-use super::expressions::to_datafusion;
 use super::metrics::JoinMetrics;
 use super::schema::{output_columns, with_nullable_mark};
-use super::starting::StartingExecution;
 use super::stream::{HybridJoinStream, Inputs};
 use crate::fused_aggregate::displayed;
+use crate::join_execution::equivalences;
+use crate::join_execution::expressions::to_datafusion;
+use crate::join_execution::starting::StartingExecution;
 
 /// An equi-join that finishes: a hybrid hash join that moves its state to disk when its memory is spent.
 ///

@@ -5,11 +5,13 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory, SpillMetrics, Time,
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory, Time,
 };
 use overspill_advisor::Strategy;
 use overspill_gpu_join::{DeviceCount, DeviceObserver};
 use parking_lot::Mutex;
+
+use crate::join_execution::disk::DiskMetrics;
 
 /// The maximum number of different reasons; any further ones are counted without their reason.
 const MOST_REASONS: usize = 8;
@@ -120,28 +122,6 @@ impl fmt::Debug for DeviceMetrics {
     }
 }
 
-/// The metrics of the files of one execution of a join.
-#[derive(Debug, Clone)]
-pub(crate) struct DiskMetrics {
-    /// Files and their bytes and rows.
-    pub spill: SpillMetrics,
-    /// Rows read back from files. Rows that are joined in passes count once per pass.
-    pub read_rows: Count,
-    /// Bytes of the files that were read back.
-    pub read_bytes: Count,
-}
-
-impl DiskMetrics {
-    pub fn new(metrics: &ExecutionPlanMetricsSet) -> Self {
-        let bytes = MetricBuilder::new(metrics).with_category(MetricCategory::Bytes);
-        Self {
-            spill: SpillMetrics::new(metrics, 0),
-            read_rows: MetricBuilder::new(metrics).global_counter("spill_read_rows"),
-            read_bytes: bytes.global_counter("spill_read_bytes"),
-        }
-    }
-}
-
 /// The metrics of one execution of a join, shared by its streams.
 #[derive(Debug, Clone)]
 pub(super) struct JoinMetrics {
@@ -174,6 +154,8 @@ pub(super) struct JoinMetrics {
     pub build_time: Time,
     /// Time to look up probe rows and return the result, without waiting for input.
     pub join_time: Time,
+    /// Streams that joined spilled rows.
+    pub deferred_streams: Count,
     /// Time to join spilled rows.
     pub deferred_time: Time,
     pub disk: DiskMetrics,
@@ -198,6 +180,7 @@ impl JoinMetrics {
             chunk_passes: gauge("chunk_passes"),
             build_time: MetricBuilder::new(metrics).subset_time("build_time", 0),
             join_time: MetricBuilder::new(metrics).subset_time("join_time", 0),
+            deferred_streams: counter("deferred_streams"),
             deferred_time: MetricBuilder::new(metrics).subset_time("deferred_time", 0),
             disk: DiskMetrics::new(metrics),
         }

@@ -8,7 +8,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::joins::utils::build_join_schema;
 use overspill_join::spec::ColumnSource;
 
-use super::expressions::column_source;
+use crate::join_execution::expressions::column_source;
 
 /// The output schema of a mark join with a nullable mark.
 pub(super) fn with_nullable_mark(join: &HashJoinExec) -> SchemaRef {

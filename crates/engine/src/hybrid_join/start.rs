@@ -13,18 +13,19 @@ use overspill_join::selection::Aggregate;
 use overspill_join::spec::{JoinSpec, KeyExpressions, ResidualFilter};
 use overspill_join::spill::SpillTuning;
 
-use super::disk::DiskStore;
+use super::context::JoinContext;
 use super::dynamic_filter::{BoundsFilter, KeyBounds, is_read};
 use super::exec::{HybridJoinExec, join_type, key_codec};
-use super::execution::{Execution, JoinContext};
-use super::expressions::{Keys, Residual};
-use super::input::ProbeInputs;
-use super::memory::JoinMemory;
+use super::execution::Execution;
 use super::metrics::JoinMetrics;
 use super::stream::shares_probe_inputs;
-use super::timeline::JoinTimeline;
 use crate::advisor::probe_regions;
 use crate::config::OverspillConfig;
+use crate::join_execution::disk::DiskStore;
+use crate::join_execution::expressions::{Keys, Residual};
+use crate::join_execution::input::ProbeInputs;
+use crate::join_execution::memory::JoinMemory;
+use crate::join_execution::timeline::JoinTimeline;
 
 impl HybridJoinExec {
     fn spec(&self) -> Result<JoinSpec> {

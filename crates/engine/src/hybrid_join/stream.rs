@@ -10,18 +10,20 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use overspill_join::JoinType;
-use overspill_join::hybrid::PairAggregation;
-use overspill_join::hybrid::{BuildEmitter, Prober, Step};
+use overspill_join::hybrid::{PairAggregation, Prober, Step};
 use overspill_join::memory::UnitMemory;
 use tracing::Span;
 
-use super::deferred::{Deferred, Task, emitter, finish_spill, prober, tasks};
-use super::disk::DiskStore;
-use super::execution::{Execution, FilePartition, JoinContext, ReadBuild};
-use super::expressions::to_datafusion;
-use super::input::{Next, ProbeInput, Rest, SharedProbe};
-use super::output::OutputBatches;
-use super::timeline::{Lane, LaneName};
+use super::context::{JoinContext, ReadBuild};
+use super::deferred::{HybridProbe, Joiner, ProbedInput, Work, emitter, finish_spill, join_pairs, prober};
+use super::execution::Execution;
+use super::pairs::spilled_pairs;
+use crate::join_execution::disk::DiskStore;
+use crate::join_execution::input::{Next, ProbeInput, Rest};
+use crate::join_execution::output::OutputBatches;
+use crate::join_execution::shared_build::SharedBuild;
+use crate::join_execution::timeline::{Lane, LaneName};
+use crate::join_execution::to_datafusion;
 
 /// The sources of a stream's two inputs.
 pub(super) enum Inputs {
@@ -31,24 +33,6 @@ pub(super) enum Inputs {
     SharedBuild { probe: SendableRecordBatchStream },
     /// The stream shares both.
     SharedBoth,
-}
-
-/// The state that the streams of a hybrid join pass to each other.
-#[derive(Debug)]
-pub(super) struct HybridProbe;
-
-impl SharedProbe for HybridProbe {
-    type Progress = Prober<DiskStore>;
-    /// The probe partitions in files.
-    type Ended = Vec<Option<FilePartition>>;
-    type Work = Work;
-}
-
-/// The work of a stream after the probe side has been read.
-pub(super) enum Work {
-    /// Returns build rows; then joins these pairs of partitions.
-    Emitting(BuildEmitter, Vec<Task>),
-    Deferred(Box<Deferred>),
 }
 
 /// One output stream of a join: reads, joins, and returns batches.
@@ -169,7 +153,7 @@ impl HybridJoinStream {
                     }
                     self.end_input()?;
                 }
-                State::Finishing(Work::Emitting(emitter, tasks)) => {
+                State::Finishing(Work::Emitting(emitter, joiners, pairs)) => {
                     let rows = {
                         let _timer = self.baseline.elapsed_compute().timer();
                         let _working = self.emitting.enter();
@@ -178,21 +162,16 @@ impl HybridJoinStream {
                     if rows.is_some() {
                         return Ok(rows);
                     }
-                    let tasks = std::mem::take(tasks);
+                    let (joiners, pairs) = (std::mem::take(joiners), std::mem::take(pairs));
                     self.emitting = Span::none();
                     // Frees the build side: the partitions in files need its memory now.
                     self.state = State::Done;
-                    let deferred =
-                        Deferred::new(Arc::clone(&self.context), Arc::clone(&self.memory), self.lane.clone(), tasks);
-                    self.state = State::Finishing(Work::Deferred(Box::new(deferred)));
+                    self.state = State::Finishing(Work::Deferred(join_pairs(&self.context, joiners, pairs)));
                 }
-                State::Finishing(Work::Deferred(deferred)) => {
-                    let rows = deferred.next().await?;
-                    if rows.is_some() {
-                        return Ok(rows);
-                    }
-                    self.state = State::Done;
-                }
+                State::Finishing(Work::Deferred(rows)) => match rows.next().await {
+                    Some(rows) => return rows.map(Some),
+                    None => self.state = State::Done,
+                },
                 State::Done => {
                     self.execution = None;
                     return Ok(None);
@@ -208,7 +187,7 @@ impl HybridJoinStream {
             return Ok(());
         };
         let State::Start(inputs) = &mut self.state else { return Ok(()) };
-        let build = match execution.shared_build() {
+        let build = match execution.build.as_ref().and_then(SharedBuild::get) {
             Some(build) => {
                 let _waiting = self.lane.phase("wait for build side");
                 build.await.map_err(DataFusionError::Shared)?
@@ -258,9 +237,11 @@ impl HybridJoinStream {
         let spilled = phase.in_scope(|| finish_spill(prober))?;
         phase.record("rows", rows);
         drop(phase);
+        let joiner = Joiner { memory: Arc::clone(&self.memory), lane: self.lane.clone() };
+        let ended = ProbedInput { spilled, joiner };
         let next = match self.execution.as_ref().and_then(|execution| execution.inputs.as_ref()) {
-            Some(inputs) => inputs.end(spilled)?,
-            None => Next::Finish(vec![spilled]),
+            Some(inputs) => inputs.end(ended)?,
+            None => Next::Finish(vec![ended]),
         };
         self.go_on(build, next)
     }
@@ -268,13 +249,14 @@ impl HybridJoinStream {
     fn go_on(&mut self, build: Arc<ReadBuild>, next: Next<HybridProbe>) -> Result<()> {
         match next {
             Next::Read(input) => self.read(build, input),
-            Next::Finish(spilled) => {
-                let tasks = tasks(&self.context, &build, spilled, 0);
+            Next::Finish(ended) => {
+                let (joiners, spilled) = ended.into_iter().map(|input| (input.joiner, input.spilled)).unzip();
+                let pairs = spilled_pairs(&self.context, &build, spilled, 0);
                 let emitter = emitter(&self.context, Arc::clone(&build.side));
                 if self.context.plan.spec.join_type.emits_build_at_end() {
                     self.emitting = self.lane.phase("put build rows out");
                 }
-                self.state = State::Finishing(Work::Emitting(emitter, tasks));
+                self.state = State::Finishing(Work::Emitting(emitter, joiners, pairs));
                 Ok(())
             }
             Next::Resume(Rest { work, rows }) => {

@@ -15,7 +15,7 @@ use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use overspill_join::spec::{ResidualFilter, Side};
 use overspill_join::theta::{BlockSearch, Bound, Comparison, is_ordered};
 
-use crate::hybrid_join::expressions::{Keys, Residual};
+use crate::join_execution::expressions::{Keys, Residual};
 
 /// The maximum number of sort expressions of a block.
 const MAX_KEYS: usize = 2;

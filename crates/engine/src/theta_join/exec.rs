@@ -22,19 +22,20 @@ use overspill_join::spill::SpillTuning;
 use overspill_join::theta::ThetaSpec;
 
 use super::condition::Condition;
-use super::execution::{Execution, ThetaContext};
+use super::context::ThetaContext;
+use super::execution::Execution;
 use super::metrics::ThetaMetrics;
 use super::stream::ThetaJoinStream;
 use crate::config::OverspillConfig;
 use crate::fused_aggregate::displayed;
-use crate::hybrid_join::disk::DiskStore;
-use crate::hybrid_join::equivalences;
-use crate::hybrid_join::expressions::column_source;
-use crate::hybrid_join::input::ProbeInputs;
 use crate::hybrid_join::join_type;
-use crate::hybrid_join::memory::JoinMemory;
-use crate::hybrid_join::starting::StartingExecution;
-use crate::hybrid_join::timeline::JoinTimeline;
+use crate::join_execution::disk::DiskStore;
+use crate::join_execution::equivalences;
+use crate::join_execution::expressions::column_source;
+use crate::join_execution::input::ProbeInputs;
+use crate::join_execution::memory::JoinMemory;
+use crate::join_execution::starting::StartingExecution;
+use crate::join_execution::timeline::JoinTimeline;
 
 /// A join without an equality of keys that finishes: on inequalities, on any other condition, or without a condition.
 ///

@@ -2,7 +2,7 @@
 
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, Time};
 
-use crate::hybrid_join::metrics::DiskMetrics;
+use crate::join_execution::disk::DiskMetrics;
 
 /// The metrics of one execution of a join, shared by its streams.
 #[derive(Debug, Clone)]

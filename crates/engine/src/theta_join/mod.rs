@@ -4,6 +4,7 @@
 //! build blocks, and join them with batches of the other side.
 
 mod condition;
+mod context;
 mod exec;
 mod execution;
 mod metrics;

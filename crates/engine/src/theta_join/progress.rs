@@ -22,12 +22,23 @@ use overspill_join::memory::{MAX_COPY_BYTES, UnitMemory, compact};
 use overspill_join::spec::Side;
 use overspill_join::theta::{Block, BlockBuilder, BlockJoin, MatchedRows, Pushed, rows_by_match};
 
-use super::execution::{Build, Finishing, ThetaContext};
-use crate::hybrid_join::to_datafusion;
+use super::context::{Build, Finishing, ThetaContext};
+use crate::join_execution::input::SharedProbe;
+use crate::join_execution::to_datafusion;
 
 /// The time for which a stream may keep its thread before it yields, also to cancellation. Returning a batch does not count
 /// as yielding: its consumer may request the next one at once.
 const TURN: Duration = Duration::from_millis(10);
+
+/// The state that the streams of a theta join pass to each other.
+#[derive(Debug)]
+pub(super) struct ThetaProbe;
+
+impl SharedProbe for ThetaProbe {
+    type Progress = Progress;
+    type Ended = ();
+    type Work = BuildRows;
+}
 
 /// How far a probe input has been joined.
 pub(super) struct Progress {

@@ -10,21 +10,12 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use tracing::Span;
 
-use super::execution::{Build, Execution, ThetaContext};
-use super::progress::{BuildRows, Progress};
-use crate::hybrid_join::input::{Next, ProbeInput, Rest, SharedProbe};
-use crate::hybrid_join::output::OutputBatches;
-use crate::hybrid_join::timeline::{Lane, LaneName};
-
-/// The state that the streams of a theta join pass to each other.
-#[derive(Debug)]
-pub(super) struct ThetaProbe;
-
-impl SharedProbe for ThetaProbe {
-    type Progress = Progress;
-    type Ended = ();
-    type Work = BuildRows;
-}
+use super::context::{Build, ThetaContext};
+use super::execution::Execution;
+use super::progress::{BuildRows, Progress, ThetaProbe};
+use crate::join_execution::input::{Next, ProbeInput, Rest};
+use crate::join_execution::output::OutputBatches;
+use crate::join_execution::timeline::{Lane, LaneName};
 
 /// One output stream of a join: reads, joins, and returns batches.
 pub(super) struct ThetaJoinStream {
@@ -123,7 +114,7 @@ impl ThetaJoinStream {
 
     /// Reads the build side, or waits for the stream that reads it.
     async fn read_build(&mut self) -> Result<()> {
-        let Some(build) = self.execution.as_ref().and_then(|execution| execution.build()) else {
+        let Some(build) = self.execution.as_ref().and_then(|execution| execution.build.get()) else {
             self.state = State::Done;
             return Ok(());
         };

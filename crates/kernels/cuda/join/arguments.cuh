@@ -74,8 +74,6 @@ struct JoinOutput {
     u64 capacity;
     u64* build_values;
     u64* probe_values;
-    // Count, then write: matches per block, and after an exclusive prefix sum where each block writes.
-    u64* block_counts;
     JoinAggregate aggregate[kMaxJoinAggregates];
     u64 aggregates;
 };

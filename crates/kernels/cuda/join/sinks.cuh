@@ -67,41 +67,4 @@ struct LinearAllocatorSink {
     __device__ __forceinline__ void finish() {}
 };
 
-// The first of two passes: how many matches each block has.
-struct CountSink {
-    const JoinOutput& output;
-    u64 matches = 0;
-
-    __device__ __forceinline__ explicit CountSink(const JoinOutput& output) : output(output) {}
-
-    __device__ __forceinline__ void match(u64, u64) { ++matches; }
-
-    __device__ __forceinline__ void finish() {
-        u64 block_matches;
-        block_exclusive_sum(matches, block_matches);
-        if (threadIdx.x == 0) output.block_counts[blockIdx.x] = block_matches;
-    }
-};
-
-// The second: the pairs, from where the block's part starts.
-struct WriteSink {
-    const JoinOutput& output;
-    u64* next;
-
-    __device__ __forceinline__ explicit WriteSink(const JoinOutput& output) : output(output) {
-        __shared__ u64 next_place;
-        next = &next_place;
-        if (threadIdx.x == 0) next_place = output.block_counts[blockIdx.x];
-        __syncthreads();
-    }
-
-    __device__ __forceinline__ void match(u64 build_value, u64 probe_value) {
-        const u64 place = atomicAdd(next, u64{1});
-        output.build_values[place] = build_value;
-        output.probe_values[place] = probe_value;
-    }
-
-    __device__ __forceinline__ void finish() {}
-};
-
 }  // namespace overspill

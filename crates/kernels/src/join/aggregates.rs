@@ -4,10 +4,7 @@ use overspill_machine::driver::Stream;
 use overspill_machine::memory::DeviceBuffer;
 use overspill_machine::{Error, Result};
 
-use super::arguments::JoinOutput;
-
-/// Equals `kMaxJoinAggregates`.
-pub(super) const MOST_AGGREGATES: usize = 4;
+use super::arguments::{AggregateArguments, JoinOutput, MOST_AGGREGATES};
 
 /// The side of a match whose value is aggregated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,19 +56,6 @@ impl PairTotals {
     pub fn sum(&self) -> u64 {
         self.values.iter().fold(0u64, |sum, value| sum.wrapping_add(*value as u64))
     }
-}
-
-/// The layout of `join/arguments.cuh`.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-pub(crate) struct AggregateArguments {
-    flip: u64,
-    of_build: u32,
-    left: u32,
-    right: u32,
-    is_signed: u32,
-    is_sum: u32,
-    padding: u32,
 }
 
 impl PairAggregate {

@@ -3,8 +3,10 @@
 use overspill_machine::memory::{View, ViewMut};
 use overspill_machine::{Error, Result};
 
-use super::aggregates::{AggregateArguments, MOST_AGGREGATES};
 use crate::KeyWidth;
+
+/// Equals `kMaxJoinAggregates`.
+pub(super) const MOST_AGGREGATES: usize = 4;
 
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
@@ -33,13 +35,24 @@ pub(crate) struct HashTableArguments {
 
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
+pub(crate) struct AggregateArguments {
+    pub flip: u64,
+    pub of_build: u32,
+    pub left: u32,
+    pub right: u32,
+    pub is_signed: u32,
+    pub is_sum: u32,
+    pub padding: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
 pub(crate) struct JoinOutput {
     pub totals: u64,
     pub cursor: u64,
     pub capacity: u64,
     pub build_values: u64,
     pub probe_values: u64,
-    pub block_counts: u64,
     pub aggregate: [AggregateArguments; MOST_AGGREGATES],
     pub aggregates: u64,
 }

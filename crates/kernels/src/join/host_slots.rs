@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use overspill_machine::memory::prefetch;
 
 use super::host_threads::prefix_sum;
-use super::no_partitioning::TableKind;
+use super::table_kind::TableKind;
 use crate::HashFunction;
 
 /// Marks an empty slot. No build tuple may have this value or this row number.

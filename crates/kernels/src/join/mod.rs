@@ -16,12 +16,14 @@ mod host_threads;
 mod no_partitioning;
 mod partitioned;
 mod slots;
+mod table_kind;
 
 pub use aggregates::{PairAggregate, PairFunction, PairSide, PairTotals};
 pub(crate) use arguments::{HashTableArguments, JoinInput, JoinOutput};
 pub use arguments::{JoinSide, Pairs, Values};
 pub use host_slots::{HostSlots, Place, Position, SharedLists, SharedSlots};
-pub use no_partitioning::{BuildKernel, HashTable, SharedBuild, TableKind};
+pub use no_partitioning::{BuildKernel, HashTable, SharedBuild};
 pub(crate) use partitioned::JoinTask;
 pub use partitioned::{PartitionedJoin, PartitionedSide};
 pub use slots::{TablePlacement, TableShares};
+pub use table_kind::TableKind;

@@ -13,6 +13,7 @@ use super::aggregates::{PairAggregate, PairTotals, Totals};
 use super::arguments::{HashTableArguments, JoinInput, JoinOutput, JoinSide, Pairs, Values};
 use super::host_slots::{HostSlots, Lists, SharedLists, SharedSlots, SlotLayout};
 use super::slots::{Slots, TablePlacement, TableShares};
+use super::table_kind::{TableKind, slot_count};
 use crate::{HashFunction, Kernels, KeyWidth, PrefixSum};
 
 /// Enough threads to hide latency. Each takes tuples until none are left.
@@ -20,57 +21,6 @@ const THREADS: u32 = 256;
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
 /// The value of each byte of an empty slot.
 const EMPTY: u8 = 0xFF;
-
-/// The kind of a hash table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TableKind {
-    /// For at most `slots` unique keys starting at `smallest_key`.
-    Perfect {
-        /// The key of the first slot.
-        smallest_key: u64,
-        /// The number of keys in the range.
-        slots: u64,
-    },
-    /// Open addressing, at most half full.
-    LinearProbing,
-    /// Stores each key once, with its values contiguous.
-    MultiValue,
-}
-
-impl TableKind {
-    /// Bytes of the arrays of a table for `capacity` tuples: slots, and for a multi-value table claims, keys, starts, counts
-    /// of the values filled in, and values. All are multiples of 8.
-    fn arrays(self, key: KeyWidth, capacity: u64) -> Result<[u64; 6]> {
-        let slot_count = slot_count(capacity)?;
-        // A key range may be as wide as the key type. An overflowing product would give a large table a small buffer.
-        let bytes_of = |count: u64, width: u64| {
-            let bytes = count.checked_mul(width);
-            bytes.ok_or_else(|| Error::Invalid(format!("a hash table of {count} slots of {width} bytes")))
-        };
-        let only = |bytes| [bytes, 0, 0, 0, 0, 0];
-        Ok(match (self, key) {
-            (Self::Perfect { slots, .. }, _) => only(bytes_of(slots, 8)?),
-            (Self::LinearProbing, KeyWidth::Four) => only(bytes_of(slot_count, 8)?),
-            (Self::LinearProbing, KeyWidth::Eight) => only(bytes_of(slot_count, 16)?),
-            (Self::MultiValue, _) => [
-                0,
-                bytes_of(slot_count, 8)?,
-                bytes_of(slot_count, key.bytes())?,
-                bytes_of(slot_count + 1, 8)?,
-                bytes_of(slot_count, 4)?,
-                bytes_of(capacity, 8)?,
-            ],
-        })
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Perfect { .. } => "perfect",
-            Self::LinearProbing => "linear_probing",
-            Self::MultiValue => "multi_value",
-        }
-    }
-}
 
 /// The kernels of a kind of table. They are loaded when the table is created: loading waits for running kernels, and would
 /// serialize kernels that should run concurrently.
@@ -82,8 +32,6 @@ struct TableKernels {
     fill: Option<Function>,
     aggregate: Function,
     allocate: Function,
-    count: Function,
-    write: Function,
 }
 
 impl TableKernels {
@@ -101,20 +49,12 @@ impl TableKernels {
             fill: is_multi_value.then(|| kernel("fill_multi_value")).transpose()?,
             aggregate: probe("aggregate")?,
             allocate: probe("allocate")?,
-            count: probe("count")?,
-            write: probe("write")?,
         })
     }
 
     fn shape(&self) -> LaunchShape {
         self.kernels.share().full(BLOCKS_PER_MULTIPROCESSOR, THREADS)
     }
-}
-
-/// Slots of a table for `capacity` tuples, for kinds that size their slots by the capacity.
-fn slot_count(capacity: u64) -> Result<u64> {
-    let count = capacity.max(1).checked_mul(2).and_then(u64::checked_next_power_of_two);
-    count.ok_or_else(|| Error::Invalid(format!("a hash table of {capacity} tuples")))
 }
 
 /// A hash table.
@@ -471,37 +411,6 @@ impl HashTable {
             // pipeline ends, which waits for its streams, also after an error.
             unsafe { kernel(on).launch(stream, on.shape(), arguments) }
         })
-    }
-
-    /// Joins in two passes. The first counts the matches, then `room` provides memory for exactly that many pairs, and the
-    /// second writes them. Returns the number of matches.
-    ///
-    /// # Errors
-    /// Whatever `room` returns, or if the device fails.
-    pub fn probe_materialize<'r>(
-        &self,
-        stream: &Stream,
-        side: &JoinSide<'_>,
-        room: impl FnOnce(u64) -> Result<Pairs<'r>>,
-    ) -> Result<u64> {
-        let kernels = &self.on(stream.device())?.kernels;
-        let blocks = u64::from(self.on(stream.device())?.shape().blocks);
-        let mut counts = DeviceBuffer::new(kernels.device(), blocks * 8)?;
-        let output = JoinOutput { block_counts: counts.view_mut().address(), ..JoinOutput::default() };
-        self.probe(stream, |on| &on.count, side, output)?;
-        let matches = PrefixSum::new(kernels, blocks)?.run_in_place(stream, counts.view_mut())?;
-        let pairs = room(matches)?;
-        if pairs.capacity() < matches {
-            return Err(Error::Invalid(format!("room for {} pairs, and there are {matches}", pairs.capacity())));
-        }
-        let output = JoinOutput {
-            block_counts: counts.view_mut().address(),
-            build_values: pairs.build.address(),
-            probe_values: pairs.probe.address(),
-            ..JoinOutput::default()
-        };
-        self.probe(stream, |on| &on.write, side, output)?;
-        Ok(matches)
     }
 
     fn probe(

@@ -94,6 +94,26 @@ pub(super) fn kernel_name(algorithm: Algorithm, key: KeyWidth, payloads: usize) 
     format!("partition_{}_u{}_{payloads}", algorithm.name(), key.bytes() * 8)
 }
 
+/// The number of blocks, and the tuples of a second-level buffer, that fit the budget. Each of `blocks` blocks takes
+/// `bytes_of_tuple` bytes for each of `fewest` to `wanted` tuples.
+fn second_level(blocks: u64, fewest: u64, wanted: u64, bytes_of_tuple: u64, budget: u64) -> Result<(u64, u64)> {
+    let needed = fewest * bytes_of_tuple;
+    if needed > budget {
+        return Err(Error::TooSmall {
+            what: "the second level of Hierarchical partitioning",
+            needed,
+            of: "GPU memory",
+            available: budget,
+        });
+    }
+    // Longer buffers are worth more than more blocks only up to a point: shorten them before reducing the number of blocks.
+    let mut tuples = wanted;
+    while tuples > fewest && blocks * tuples * bytes_of_tuple > budget {
+        tuples /= 2;
+    }
+    Ok((blocks.min(budget / (tuples * bytes_of_tuple)), tuples))
+}
+
 impl PartitionPlan {
     /// Plans to partition `tuples` tuples with payload columns of 4 or 8 bytes each. Hierarchical's second level takes at
     /// most `second_level_budget` bytes of GPU memory.
@@ -158,26 +178,11 @@ impl PartitionPlan {
         let mut blocks = (tuples / (fanout * run)).clamp(1, most_blocks);
         let mut second_level_tuples = 0;
         if algorithm == Algorithm::Hierarchical {
-            let buffers = fanout + u64::from(THREADS / 32);
             // At least a line of every column, and at least the size of a first-level buffer.
             let fewest = buffer_tuples.max(LINE / 4);
-            let needed = buffers * fewest * tuple;
-            if needed > second_level_budget {
-                return Err(Error::TooSmall {
-                    what: "the second level of Hierarchical partitioning",
-                    needed,
-                    of: "GPU memory",
-                    available: second_level_budget,
-                });
-            }
             let wanted = fewest.max(SECOND_LEVEL / widest);
-            // Longer buffers are worth more than more blocks only up to a point: shorten them before reducing the number of
-            // blocks.
-            second_level_tuples = wanted;
-            while second_level_tuples > fewest && blocks * buffers * second_level_tuples * tuple > second_level_budget {
-                second_level_tuples /= 2;
-            }
-            blocks = blocks.min(second_level_budget / (buffers * second_level_tuples * tuple));
+            let bytes_of_tuple = (fanout + u64::from(THREADS / 32)) * tuple;
+            (blocks, second_level_tuples) = second_level(blocks, fewest, wanted, bytes_of_tuple, second_level_budget)?;
         }
         // A block counts in 32 bits.
         let blocks = blocks.max(tuples.div_ceil(u64::from(u32::MAX) - 1)).max(1);
@@ -236,18 +241,8 @@ impl PartitionPlan {
         self.chunk
     }
 
-    /// Whether every buffer flushed to the output consists of whole lines, except at the ends of a block's share.
-    pub fn writes_whole_lines(&self) -> bool {
-        let narrowest = self.payloads.iter().copied().chain([self.key.bytes()]).min().unwrap_or(8);
-        match self.algorithm {
-            Algorithm::Shared => self.buffer_tuples * narrowest >= LINE,
-            Algorithm::Hierarchical => self.second_level_tuples * narrowest >= LINE,
-            Algorithm::Standard | Algorithm::Linear => false,
-        }
-    }
-
     /// Bytes of GPU memory that the second level takes.
-    pub fn second_level_bytes(&self) -> u64 {
+    pub(super) fn second_level_bytes(&self) -> u64 {
         let buffers = u64::from(self.radix.fanout() + self.threads / 32);
         let tuple = self.key.bytes() + self.payloads.iter().sum::<u64>();
         u64::from(self.blocks) * buffers * self.second_level_tuples * tuple

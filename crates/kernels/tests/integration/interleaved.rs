@@ -79,8 +79,8 @@ fn probe(table: &HashTable, kernels: &[Kernels], expected: &[(u64, u64)], relati
         );
         let room = || DeviceBuffer::new(kernels.device(), expected.len() as u64 * 8);
         let (mut build, mut probe) = (room()?, room()?);
-        let found = table
-            .probe_materialize(&stream, &side, |_| Ok(Pairs { build: build.view_mut(), probe: probe.view_mut() }))?;
+        let mut pairs = Pairs { build: build.view_mut(), probe: probe.view_mut() };
+        let found = table.probe_allocate(&stream, &side, &mut pairs)?;
         assert_eq!(found as usize, expected.len());
         let mut pairs: Vec<_> =
             build.read(&stream, expected.len())?.into_iter().zip(probe.read(&stream, expected.len())?).collect();

@@ -130,7 +130,7 @@ impl Device {
     ///
     /// # Errors
     /// If the device is lost.
-    pub fn free_memory(&self) -> Result<u64> {
+    pub(crate) fn free_memory(&self) -> Result<u64> {
         self.bind()?;
         let (free, _) = cudarc::driver::result::mem_get_info()
             .map_err(|error| Error::driver("asking for its free memory", self.ordinal, error))?;

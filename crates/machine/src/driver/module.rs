@@ -116,7 +116,7 @@ impl Function {
     ///
     /// # Errors
     /// If that is more than the device allows.
-    pub fn allow_scratchpad(&self, bytes: u64) -> Result<()> {
+    fn allow_scratchpad(&self, bytes: u64) -> Result<()> {
         let available = self.device().properties().scratchpad_per_block;
         if bytes > available {
             return Err(Error::TooSmall {

@@ -146,7 +146,7 @@ impl DeviceBuffer {
     ///
     /// # Safety
     /// Neither range may be written otherwise, nor dropped, until the stream has done the copy.
-    pub unsafe fn copy_from(&mut self, stream: &Stream, source: &[u8]) -> Result<()> {
+    pub(crate) unsafe fn copy_from(&mut self, stream: &Stream, source: &[u8]) -> Result<()> {
         self.check(source.len() as u64)?;
         self.device.bind()?;
         self.is_idle = false;

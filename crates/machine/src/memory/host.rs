@@ -102,7 +102,7 @@ impl HostBuffer {
     ///
     /// # Errors
     /// If the system has no such node, or does not allow this process to use it.
-    pub fn place_on(&mut self, node: usize) -> Result<()> {
+    pub(crate) fn place_on(&mut self, node: usize) -> Result<()> {
         const BITS: usize = libc::c_ulong::BITS as usize;
         let mut nodes = vec![0 as libc::c_ulong; node / BITS + 1];
         nodes[node / BITS] |= 1 << (node % BITS);

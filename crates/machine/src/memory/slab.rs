@@ -29,11 +29,6 @@ impl SlabPool {
         Ok(Arc::new(Self { slab_bytes, slabs, free: Mutex::new(free) }))
     }
 
-    /// Bytes per slab.
-    pub fn slab_bytes(&self) -> usize {
-        self.slab_bytes
-    }
-
     /// Borrows a slab with unspecified contents.
     ///
     /// # Errors

@@ -4,8 +4,6 @@
 //! integers, decimals and durations. Decimal arithmetic may have one more digit than the type, which is not shown: `10^38` is
 //! shown as `10^37`.
 
-mod arithmetic;
-
 use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::DataType;
@@ -23,10 +21,9 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use super::input_schema;
+use crate::checked_arithmetic::checked;
 use crate::decimals::is_full;
 use crate::exact_sum::{ExactAverage, ExactSum};
-
-pub(crate) use arithmetic::CheckedArithmetic;
 
 /// Replaces arithmetic that may overflow; see the module.
 #[derive(Debug, Default)]
@@ -68,14 +65,14 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
             if overflows(&left.get_type(schema)?, op, &right.get_type(schema)?) {
-                Transformed::yes(arithmetic::checked(*left, op, *right))
+                Transformed::yes(checked(*left, op, *right))
             } else {
                 Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))
             }
         }
         Expr::Negative(of) if !matches!(*of, Expr::Literal(..)) && of.get_type(schema)?.is_integer() => {
             let zero = ScalarValue::new_zero(&of.get_type(schema)?)?;
-            Transformed::yes(arithmetic::checked(lit(zero), Operator::Minus, *of))
+            Transformed::yes(checked(lit(zero), Operator::Minus, *of))
         }
         expr => Transformed::no(expr),
     })

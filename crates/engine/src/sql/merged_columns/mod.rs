@@ -14,6 +14,7 @@
 //! The meaning of a name without a table depends on the columns of all tables of `FROM`. So each table is planned first to
 //! get its schema.
 
+mod joins;
 mod names;
 mod scope;
 mod select;
@@ -32,8 +33,9 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::row_membership;
+use joins::merged_tables;
 use names::Subqueries;
-use scope::{merged_tables, only_part};
+use scope::only_part;
 use select::rewrite_select;
 
 /// Rewrites all queries of a statement that have a join with `USING` or `NATURAL`.

@@ -327,6 +327,33 @@ async fn drop_one_on_the_way(planned: &mut Planned) {
     }
 }
 
+/// The stream that ends the last input joins the spilled partitions with the memory of all streams that have probed. A stream
+/// that starts late may find its input taken, so several runs are tried.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spilled_partitions_of_a_shared_build_side_are_joined_together() {
+    const RUNS: usize = 50;
+    for name in ["left", "full", "left semi", "left anti", "left mark"] {
+        let join = JOINS.iter().position(|(other, ..)| *other == name).unwrap();
+        let mut planned = Planned::new(join, false, true).await;
+        let reference = planned.reference().await;
+        let mut joiners = vec![];
+        while joiners.iter().all(|joiners| *joiners < 2) {
+            assert!(joiners.len() < RUNS, "{}: spilled partitions were joined by {joiners:?} streams", planned.name);
+            let running: Vec<_> = planned
+                .start()
+                .into_iter()
+                .flatten()
+                .map(|mut stream| tokio::spawn(async move { drain("a stream", &mut stream).await.unwrap() }))
+                .collect();
+            let finished = futures::future::join_all(running).await.into_iter().map(|batches| batches.unwrap());
+            planned.judge("polled together", &reference, finished.enumerate().collect(), vec![]);
+            let metrics = planned.plan.metrics().unwrap();
+            joiners.push(metrics.sum_by_name("deferred_streams").map_or(0, |joiners| joiners.as_usize()));
+            planned.assert_nothing_left("polled together").await;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plans_run_again() {
     for mut planned in Planned::all().await {

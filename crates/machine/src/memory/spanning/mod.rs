@@ -209,14 +209,6 @@ impl SpanningBuffer {
         self.segment(number).map(|segment| View::new(segment.address, segment.bytes))
     }
 
-    /// A view of one segment for kernels that write it.
-    ///
-    /// # Errors
-    /// If there is no segment with this number.
-    pub fn segment_view_mut(&mut self, number: usize) -> Result<ViewMut<'_>> {
-        self.segment(number).map(|segment| ViewMut::new(segment.address, segment.bytes))
-    }
-
     fn segment(&self, number: usize) -> Result<Segment> {
         self.segments.get(number).copied().ok_or_else(|| {
             Error::Invalid(format!("there is no stretch {number} in a buffer of {}", self.segments.len()))

@@ -29,7 +29,7 @@ pub(crate) struct CheckedArithmetic {
 }
 
 /// An expression of integers of one type, or of decimals, that fails if its result does not fit its type.
-pub(super) fn checked(left: Expr, operator: Operator, right: Expr) -> Expr {
+pub(crate) fn checked(left: Expr, operator: Operator, right: Expr) -> Expr {
     let chain = CheckedArithmetic::of(&left).filter(|chain| chain.continues_with(operator));
     let mut operators = chain.map_or_else(Vec::new, |chain| chain.operators.clone());
     let mut args = match left {

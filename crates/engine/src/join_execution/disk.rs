@@ -7,16 +7,38 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::execution::{DiskManager, SendableRecordBatchStream, SpillFile, TaskContext};
 use datafusion::physical_plan::SpillManager;
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, SpillMetrics};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use overspill_join::JoinError;
 use overspill_join::spec::Side;
 use overspill_join::spill::SpillStore;
 
-use super::metrics::DiskMetrics;
 use super::narrow_dictionaries::NarrowDictionaries;
 use super::timeline::JoinTimeline;
 use crate::spill::explain_disk_full;
+
+/// The metrics of the files of one execution of a join.
+#[derive(Debug, Clone)]
+pub(crate) struct DiskMetrics {
+    /// Files and their bytes and rows.
+    pub spill: SpillMetrics,
+    /// Rows read back from files. Rows that are joined in passes count once per pass.
+    pub read_rows: Count,
+    /// Bytes of the files that were read back.
+    pub read_bytes: Count,
+}
+
+impl DiskMetrics {
+    pub fn new(metrics: &ExecutionPlanMetricsSet) -> Self {
+        let bytes = MetricBuilder::new(metrics).with_category(MetricCategory::Bytes);
+        Self {
+            spill: SpillMetrics::new(metrics, 0),
+            read_rows: MetricBuilder::new(metrics).global_counter("spill_read_rows"),
+            read_bytes: bytes.global_counter("spill_read_bytes"),
+        }
+    }
+}
 
 /// The spill files of one execution of a join.
 #[derive(Debug)]

@@ -1,0 +1,18 @@
+//! The context that is current on a thread.
+
+use std::cell::Cell;
+
+use cudarc::driver::sys::CUresult;
+
+thread_local! {
+    /// The current context of this thread: the device's number plus one, or 0 for none.
+    pub static CURRENT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The device whose context is current.
+pub fn current() -> Result<usize, CUresult> {
+    match CURRENT.get() {
+        0 => Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
+        number => Ok(number - 1),
+    }
+}

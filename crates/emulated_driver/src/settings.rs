@@ -1,0 +1,97 @@
+//! The settings of the stand-in, and the failures injected into it.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::context;
+
+/// The settings of the stand-in.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `devices`: the number of devices.
+    pub devices: usize,
+    /// `memory`: bytes of memory of each device.
+    pub memory: usize,
+    /// `multiprocessors` of each device.
+    pub multiprocessors: i32,
+    /// `shared`: bytes of scratchpad memory that a block may request.
+    pub shared: i32,
+    /// `seed`: the schedule of the threads of a block. 0 runs them in order of arrival.
+    pub seed: u64,
+    /// `workers`: the number of blocks that run concurrently.
+    pub workers: u32,
+    /// `coherent`: whether devices read pageable memory through the host's page tables.
+    pub coherent: bool,
+    /// `granularity`: the page size of virtual memory management in bytes; 0 reports it as unsupported.
+    pub granularity: usize,
+    /// `host_pages`: whether virtual memory management maps CPU pages.
+    pub host_pages: bool,
+    /// `peer_access`: whether devices can access each other's memory.
+    pub peer_access: bool,
+    /// `peer_atomics`: whether atomic operations on another device's memory are atomic for all devices.
+    pub peer_atomics: bool,
+    /// `driver`: the version that the driver reports.
+    pub driver: i32,
+    /// `energy`: whether devices count their energy.
+    pub energy: bool,
+}
+
+impl Settings {
+    const fn new() -> Self {
+        Self {
+            devices: 1,
+            memory: 256 << 20,
+            multiprocessors: 4,
+            shared: 227 << 10,
+            seed: 0,
+            workers: 4,
+            coherent: false,
+            granularity: 2 << 20,
+            host_pages: true,
+            peer_access: true,
+            peer_atomics: true,
+            driver: 13000,
+            energy: true,
+        }
+    }
+}
+
+pub static SETTINGS: Mutex<Settings> = Mutex::new(Settings::new());
+
+/// An injected failure: the n-th call of its kind from now on fails, once. A lost device stays lost.
+pub struct Fault {
+    pub name: &'static str,
+    /// The calls until one fails; 0 for never.
+    pub remaining: AtomicU64,
+    /// The device whose calls count, or [`ANY_DEVICE`].
+    pub device: AtomicUsize,
+}
+
+pub const ANY_DEVICE: usize = usize::MAX;
+
+impl Fault {
+    const fn new(name: &'static str) -> Self {
+        Self { name, remaining: AtomicU64::new(0), device: AtomicUsize::new(ANY_DEVICE) }
+    }
+
+    /// Counts a call of this kind, and returns whether it fails.
+    pub fn strikes(&self) -> bool {
+        let device = self.device.load(Ordering::SeqCst);
+        if device != ANY_DEVICE && context::current() != Ok(device) {
+            return false;
+        }
+        self.remaining.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) == Ok(1)
+    }
+}
+
+pub static ALLOCATION: Fault = Fault::new("allocation");
+pub static REGISTRATION: Fault = Fault::new("registration");
+pub static COPY: Fault = Fault::new("copy");
+pub static LAUNCH: Fault = Fault::new("launch");
+pub static SYNCHRONISATION: Fault = Fault::new("synchronisation");
+pub static DEVICE_LOST: Fault = Fault::new("device_lost");
+
+pub fn settings() -> Settings {
+    SETTINGS.lock().clone()
+}

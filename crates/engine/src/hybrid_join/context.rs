@@ -1,0 +1,120 @@
+//! A join and the means to run it: what all its streams and their parts use.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::execution::{SendableRecordBatchStream, SpillFile};
+use datafusion::physical_expr::PhysicalExprRef;
+use futures::StreamExt;
+use overspill_join::hybrid::{BuildSide, HybridBuild, JoinPlan, SubqueryFacts};
+use overspill_join::memory::UnitMemory;
+use overspill_join::spill::{SpillTuning, SpilledPartition};
+use tracing::Span;
+
+use super::dynamic_filter::{BoundsFilter, KeyBounds};
+use super::metrics::JoinMetrics;
+use crate::join_execution::disk::DiskStore;
+use crate::join_execution::memory::JoinMemory;
+use crate::join_execution::timeline::{JoinTimeline, Lane};
+use crate::join_execution::to_datafusion;
+
+/// A partition in a file.
+pub(super) type FilePartition = SpilledPartition<Arc<dyn SpillFile>>;
+
+/// A join and the means to run it, shared by all its streams.
+#[derive(Debug)]
+pub(super) struct JoinContext {
+    pub plan: Arc<JoinPlan>,
+    pub store: Arc<DiskStore>,
+    pub memory: Arc<JoinMemory>,
+    pub tuning: SpillTuning,
+    pub metrics: JoinMetrics,
+    pub timeline: Arc<JoinTimeline>,
+    pub facts: Arc<SubqueryFacts>,
+    /// Passes the bounds of the build keys to the scans of the probe side, if they asked for them.
+    pub bounds: Option<BoundsFilter>,
+    pub build_keys: Vec<PhysicalExprRef>,
+}
+
+/// A build side that has been read: the part in memory and the part in files.
+pub(super) struct ReadBuild {
+    pub side: Arc<BuildSide>,
+    pub spilled: Vec<Option<FilePartition>>,
+    pub rows: usize,
+}
+
+impl JoinContext {
+    /// Reads the build side of the join itself.
+    pub async fn read_input(
+        &self,
+        input: SendableRecordBatchStream,
+        memory: Arc<UnitMemory>,
+        lane: &Lane,
+    ) -> Result<ReadBuild> {
+        let phase = lane.phase("build");
+        let mut input = input;
+        let mut bounds = self.bounds.as_ref().and_then(|_| KeyBounds::new(&self.build_keys, &input.schema()));
+        let has_bounds = bounds.is_some();
+        let mut build = self.build(memory, 0);
+        while let Some(batch) = input.next().await {
+            let batch = batch?;
+            let _timer = self.metrics.build_time.timer();
+            let _working = phase.enter();
+            self.metrics.build_input_batches.add(1);
+            self.metrics.build_input_rows.add(batch.num_rows());
+            if let Some(bounds) = &mut bounds {
+                bounds.update(&batch)?;
+            }
+            build.push(batch).map_err(to_datafusion)?;
+        }
+        // The inputs of the join may need the memory and the files that were used to produce the build side.
+        drop(input);
+        let build = phase.in_scope(|| self.finish(build, 1))?;
+        phase.record("rows", build.rows);
+        if let Some(filter) = self.bounds.as_ref().filter(|_| has_bounds) {
+            filter.report(bounds.map_or(Ok(None), KeyBounds::finish)?)?;
+        }
+        Ok(build)
+    }
+
+    /// Reads a build partition back to join a pair of partitions. `depth` is the number of times that its rows have been
+    /// partitioned.
+    pub async fn read_partition(
+        &self,
+        input: SendableRecordBatchStream,
+        memory: Arc<UnitMemory>,
+        used_bits: u32,
+        depth: usize,
+        pair: &Span,
+    ) -> Result<ReadBuild> {
+        let mut input = input;
+        let mut build = self.build(memory, used_bits);
+        while let Some(batch) = input.next().await {
+            let batch = batch?;
+            let _timer = self.metrics.deferred_time.timer();
+            let _working = pair.enter();
+            build.push(batch).map_err(to_datafusion)?;
+        }
+        let _timer = self.metrics.deferred_time.timer();
+        let _working = pair.enter();
+        self.finish(build, depth + 1)
+    }
+
+    fn build(&self, memory: Arc<UnitMemory>, used_bits: u32) -> HybridBuild<DiskStore> {
+        let (store, facts) = (Arc::clone(&self.store), Arc::clone(&self.facts));
+        HybridBuild::new(Arc::clone(&self.plan), store, memory, facts, self.tuning, used_bits)
+    }
+
+    fn finish(&self, build: HybridBuild<DiskStore>, depth: usize) -> Result<ReadBuild> {
+        let _timer = self.metrics.build_time.timer();
+        let built = build.finish().map_err(to_datafusion)?;
+        if built.side.is_spilled() {
+            self.metrics.hybrid_joins.add(1);
+            self.metrics.recursion_depth.set_max(depth);
+            self.metrics.spilled_partitions.add(built.spilled.iter().flatten().count());
+        } else {
+            self.metrics.in_memory_joins.add(1);
+        }
+        Ok(ReadBuild { side: Arc::new(built.side), spilled: built.spilled, rows: built.rows })
+    }
+}
