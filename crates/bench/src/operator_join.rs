@@ -170,7 +170,7 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
             DeviceKind::Gpu | DeviceKind::Cpu => "",
         },
         emulated: args.device == DeviceKind::Emulated,
-        x: Axis { label: "strategy", logarithmic: false, names: strategies.iter().map(|s| s.name()).collect() },
+        x: Axis::named("strategy", strategies.iter().map(|strategy| strategy.name())),
         y: Axis::linear("million tuples a second of both sides"),
         series: vec![],
         notes,

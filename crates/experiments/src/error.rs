@@ -24,3 +24,10 @@ pub enum Error {
     #[error("{what} gave a wrong answer")]
     Wrong { what: String },
 }
+
+impl Error {
+    /// An error of the drawing library.
+    pub(crate) fn plot(error: impl std::fmt::Display) -> Self {
+        Self::Plot(error.to_string())
+    }
+}
