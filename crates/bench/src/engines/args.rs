@@ -16,15 +16,15 @@ use crate::report::{tell, write_file};
 /// The arguments that experiments with other engines have in common.
 #[derive(Debug, Clone, Args)]
 pub struct CompareArgs {
-    /// How often each engine runs each query; the tables show medians
+    /// The number of runs of each query and engine; the tables show medians
     #[arg(long, default_value = "5", value_name = "N")]
     pub runs: NonZeroUsize,
 
-    /// Threads of every engine [default: one a processor]
+    /// The number of threads of each engine [default: one per processor]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
 
-    /// A Python that has the other engines; those that it lacks are left out
+    /// A Python interpreter that has the other engines; engines that it lacks are skipped
     #[arg(long, value_name = "PATH")]
     pub python: Option<PathBuf>,
 
@@ -32,15 +32,15 @@ pub struct CompareArgs {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
 
-    /// Where the generated tables are kept for the next time
+    /// The directory of the generated tables, which later runs use again
     #[arg(long, default_value = "overspill-bench-data", value_name = "DIR")]
     pub dir: PathBuf,
 
-    /// How long a process of an engine may take, before it is stopped
+    /// The time limit of an engine's process
     #[arg(long, default_value = "1800", value_name = "SECONDS")]
     pub timeout: NonZeroUsize,
 
-    /// Write every figure to this file
+    /// Write all numbers to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 

@@ -24,7 +24,7 @@ pub use workload::Workload;
 /// The arguments of `overspill bench peers`.
 #[derive(Debug, Clone, Args)]
 pub struct PeersArgs {
-    /// Which joins of r and s, K a thousand rows, M a million; may be given several times [default: all]
+    /// A join of r and s, where K is a thousand rows and M a million; may be given several times [default: all]
     #[arg(long, value_enum, value_name = "NAME")]
     pub workload: Vec<Workload>,
 

@@ -32,7 +32,7 @@ pub struct TpchArgs {
     #[arg(long, default_value_t = 1.0, value_name = "N")]
     pub scale: f64,
 
-    /// Which queries, by their numbers; may be given several times [default: all]
+    /// The number of a query; may be given several times [default: all]
     #[arg(long, value_name = "N", value_parser = query::by_number)]
     pub query: Vec<Query>,
 
