@@ -19,7 +19,7 @@ CARGO_BUILD := $(CARGO) build --workspace --locked --exclude overspill-emulated-
 CARGO_TEST := $(CARGO) test --workspace --locked
 LOOM := --manifest-path tests/loom/Cargo.toml --target-dir "$(TARGET_DIR)/loom" --locked
 
-.PHONY: format help demo build data test test-rust test-tpch check-sql check-kernels test-kernels fuzz planted-sql-bugs interrupts kernels gpu-bundle lint bench-spill clean-data
+.PHONY: format help demo build data test test-rust test-tpch check-sql check-kernels test-kernels fuzz planted-sql-bugs interrupts kernels gpu-bundle lint bench-spill charts check-charts check-docs docs test-docs clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
@@ -34,6 +34,9 @@ help:
 	@echo "make interrupts N=200  Ctrl-C at random moments of every kind of statement; SEED=… draws the same moments again"
 	@echo "make lint              formatter, clippy and rustdoc, warnings denied, and the house rules"
 	@echo "make bench-spill       the spilling join against its rivals"
+	@echo "make charts            draw the pictures and write the tables of the pages, of the files in docs/data"
+	@echo "make docs              the pages as a site, in target/site; check-docs only checks links and paths"
+	@echo "make test-docs         the commands and the SQL of the pages (part of make test)"
 
 build:
 	$(CARGO_BUILD)
@@ -60,12 +63,14 @@ test-tpch: build $(VENV)/complete
 	"$(VENV)/bin/python" tests/tpch/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf0.1" --emulated 268435456,16777216
 
 $(VENV)/complete: tests/requirements.txt
+$(VENV)-docs/complete: docs/requirements.txt
+$(VENV)/complete $(VENV)-docs/complete:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
-		echo "The tests need Python with the module venv: install it (on Debian and Ubuntu: apt install python3-venv)." >&2; \
+		echo "Tests and pages need Python with the module venv: install it (on Debian and Ubuntu: apt install python3-venv)." >&2; \
 		exit 1; \
 	}
-	$(PYTHON) -m venv "$(VENV)"
-	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	$(PYTHON) -m venv "$(@D)"
+	"$(@D)/bin/python" -m pip install --quiet --disable-pip-version-check -r $<
 	@touch "$@"
 
 # Whether DuckDB gives the answers that the files of tests/sql have.
@@ -122,6 +127,22 @@ lint: format
 
 bench-spill: build
 	"$(OVERSPILL)" bench spill
+
+# Measures nothing: docs/benchmarks.md says how the files in docs/data are made.
+charts: build
+	scripts/charts "$(OVERSPILL)"
+
+check-charts: build
+	scripts/charts "$(OVERSPILL)" --check
+
+check-docs:
+	$(PYTHON) scripts/check-docs
+
+docs: check-docs $(VENV)-docs/complete
+	"$(VENV)-docs/bin/mkdocs" build --strict
+
+test-docs:
+	$(CARGO_TEST) --test integration -- manual:: the_page_of_settings
 
 clean-data:
 	rm -rf "$(DATA)"

@@ -156,7 +156,7 @@ def main():
     write = "--write" in arguments
     paths = [Path(argument) for argument in arguments if argument != "--write"]
     if write and not paths:
-        sys.exit("--write wants the names of the files that it shall change")
+        sys.exit("--write needs the names of the files to change")
     paths = paths or sorted(Path(__file__).parent.glob("**/*.slt"))
     total, differences = 0, []
     for path in paths:

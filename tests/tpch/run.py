@@ -91,7 +91,7 @@ def peak_memory(process):
     """Waits for a process and gives the most memory that was resident, in bytes.
 
     The kernel's own mark is read again and again until the process ends: the figure that wait4 gives begins with the
-    memory of whoever started the process, here that of DuckDB."""
+    memory of the process that started it, here that of DuckDB."""
     peak = 0
     while process.poll() is None:
         try:
@@ -188,7 +188,7 @@ def selection(engine, plan):
     taken, failed = (count(plan, name, "FilterAggregateExec") for name in ["gpu_rows", "gpu_failures"])
     if failed or taken < 0.9 * rows:
         raise Failure(f"the device selected among {taken / rows:.1%} of the rows\n{plan}")
-    return f"  {taken / rows:6.1%} of {rows / 1e6:.2f} M rows on the device, of which {selected / rows:.1%} were selected"
+    return f"  {taken / rows:6.1%} of {rows / 1e6:.2f} M rows on the device, {selected / rows:.1%} selected"
 
 
 def check(engine, number, sql, theirs):

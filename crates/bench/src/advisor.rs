@@ -22,15 +22,15 @@ const TOLERANCE: f64 = 1.1;
 /// The arguments of `overspill bench advisor`.
 #[derive(Debug, Clone, Args)]
 pub struct AdvisorArgs {
-    /// Leave joins out whose tables have more tuples together
+    /// Skip joins whose tables have more tuples together
     #[arg(long, default_value_t = 1 << 26, value_name = "N")]
     pub max_tuples: u64,
 
-    /// How often each way of each join is run, in turn; the table shows medians
+    /// The number of runs of each join and strategy, which take turns; the table shows medians
     #[arg(long, default_value = "5", value_name = "N")]
     pub runs: NonZeroUsize,
 
-    /// Threads [default: one a processor]
+    /// The number of threads [default: one per processor]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
 
@@ -116,7 +116,7 @@ pub(crate) fn run(args: &AdvisorArgs, out: &mut dyn std::io::Write) -> Result<()
         }
     }
     if points.is_empty() {
-        return exec_err!("No join of the grid has as few as {} tuples; raise --max-tuples.", args.max_tuples);
+        return exec_err!("No join of the grid has at most {} tuples; raise --max-tuples.", args.max_tuples);
     }
     if let Some(path) = &args.json {
         write_file(path, &format!("{:#}\n", numbers(&points)))?;

@@ -56,7 +56,7 @@ pub enum Experiment {
     Translation(ExperimentArgs),
     /// The join operator alone, without SQL, on the workloads of the papers, against the bounds of the machine
     Join(OperatorJoinArgs),
-    /// Joins in memory of many sizes and kinds, each way: whether what `auto` does is the best
+    /// Joins in memory of many sizes and kinds with each strategy: whether `auto` chooses the fastest
     Advisor(AdvisorArgs),
     /// The radix partitioners of the GPU and of the CPU, by fanout (paper 1, figures 4 and 18)
     Partition(ExperimentArgs),

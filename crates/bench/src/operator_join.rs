@@ -45,15 +45,15 @@ pub struct OperatorJoinArgs {
     #[arg(long, value_name = "SIZE")]
     pub gpu_memory_limit: Option<ByteSize>,
 
-    /// Threads [default: one a processor]
+    /// The number of threads [default: one per processor]
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroUsize>,
 
-    /// How often each way is run; the table shows medians
+    /// The number of runs of each strategy; the table shows medians
     #[arg(long, default_value = "3", value_name = "N")]
     pub runs: std::num::NonZeroUsize,
 
-    /// Spread the keys over 63 bits, where they would be 1, 2, 3 …
+    /// Spread the keys over 63 bits; without it they are 1, 2, 3 …
     #[arg(long)]
     pub sparse: bool,
 
@@ -65,7 +65,7 @@ pub struct OperatorJoinArgs {
     #[arg(long, default_value_t = 1.0, value_name = "M")]
     pub match_rate: f64,
 
-    /// Let a GPU give the CPU pairs, which sums their payloads; otherwise kernels count and sum them, as those of the papers do
+    /// Copy pairs from the GPU and sum their payloads on the CPU; without it kernels count and sum them, as in the papers
     #[arg(long)]
     pub pairs: bool,
 
@@ -132,7 +132,7 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
             DeviceKind::Gpu | DeviceKind::Cpu => "",
         },
         emulated: args.device == DeviceKind::Emulated,
-        x: Axis { label: "strategy", logarithmic: false, names: strategies.iter().map(|s| s.name()).collect() },
+        x: Axis::named("strategy", strategies.iter().map(|strategy| strategy.name())),
         y: Axis::linear("million tuples a second of both sides"),
         series: vec![],
         notes,

@@ -16,7 +16,7 @@ use crate::failure::{Failure, Outcome};
 /// Counts of tuples may end in K, M or G: thousands, millions (10^6) and billions (10^9), as the papers count them.
 #[derive(Debug, Args)]
 pub struct AdviseArgs {
-    /// Whose figures: ac922, xeon-v100-pcie3, a100-pcie4, h200-pcie5, gh200, or a JSON file [default: what was measured
+    /// The machine: ac922, xeon-v100-pcie3, a100-pcie4, h200-pcie5, gh200, or a JSON file [default: what was measured
     /// of this machine]
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
@@ -37,7 +37,7 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "LAYOUT", default_value = "perfect")]
     hash_table: HashTable,
 
-    /// The GPU memory that the join may have, as in 4GiB [default: all]
+    /// The limit on the join's GPU memory, as in 4GiB [default: all of it]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     gpu_memory_limit: Option<usize>,
 
@@ -174,7 +174,7 @@ fn parse_count(text: &str) -> Result<u64, String> {
     let is_plain = number.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
     let count = number.parse::<f64>().ok().filter(|_| is_plain).map(|number| number * factor).ok_or(COUNT)?;
     match count {
-        count if count.fract() != 0.0 => Err(format!("{text} is no whole number of tuples")),
+        count if count.fract() != 0.0 => Err(format!("{text} is not a whole number of tuples")),
         count if count > 1e15 => Err("the model counts up to 10^15 tuples".to_owned()),
         count => Ok(count as u64),
     }

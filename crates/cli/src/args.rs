@@ -31,11 +31,11 @@ pub struct SqlArguments {
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// How results are written [default: by the name of --output, else table]
+    /// The format of results [default: that of the name of --output, else table]
     #[arg(long, value_name = "FORMAT", help_heading = "Output")]
     pub format: Option<Format>,
 
-    /// Write results to this file, put in place once every statement has run
+    /// Write results to this file, which is replaced after the last statement
     #[arg(long, value_name = "PATH", help_heading = "Output")]
     pub output: Option<PathBuf>,
 
@@ -51,27 +51,27 @@ pub struct SqlArguments {
     #[arg(short, long, help_heading = "Output")]
     pub quiet: bool,
 
-    /// The memory that queries may take, as in 512MB, 1.5GiB or plain bytes [default: 80 % of the machine's]
+    /// The memory limit of queries, as in 512MB, 1.5GiB or plain bytes [default: 80 % of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Resources")]
     pub memory_limit: Option<usize>,
 
-    /// Where state that outgrows the memory limit goes [default: the system's temporary directory]
+    /// The directory for state that exceeds the memory limit [default: the system's temporary directory]
     #[arg(long, value_name = "DIR", help_heading = "Resources")]
     pub temp_dir: Option<PathBuf>,
 
-    /// The most that may lie in the temporary directory at a time [default: 100GiB]
+    /// The limit on the size of temporary files [default: 100GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Resources")]
     pub temp_limit: Option<usize>,
 
-    /// Worker threads, and partitions a query is cut into, at most one for each 8 MB of the memory limit [default: one a processor]
+    /// The number of worker threads, and of partitions of a query; at most one for each 8 MB of the memory limit [default: one per processor]
     #[arg(long, value_name = "N", value_parser = parse_threads, help_heading = "Resources")]
     pub threads: Option<usize>,
 
-    /// A setting of overspill.* or datafusion.*, as SET would make it; may be given several times
+    /// Change a setting of overspill.* or datafusion.*, as SET does; may be given several times
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_setting, help_heading = "Resources")]
     pub settings: Vec<(String, String)>,
 
-    /// What follows a statement that fails: stop (scripts, unless told) or continue
+    /// After a statement that fails: stop (the default of scripts) or continue
     #[arg(long, value_name = "ACTION")]
     pub on_error: Option<OnError>,
 
@@ -96,7 +96,7 @@ pub enum Format {
     Csv,
     /// One array of objects
     Json,
-    /// One object a line
+    /// One object per line
     Ndjson,
     /// An Apache Parquet file
     Parquet,

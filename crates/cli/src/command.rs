@@ -44,12 +44,12 @@ pub fn parse(line: &str) -> Outcome<Command> {
         ("\\d" | ".schema", table) if !table.is_empty() => Ok(Command::Columns(table.to_string())),
         ("\\q" | ".quit" | ".exit", "") => Ok(Command::Quit),
         ("\\?" | "\\h" | ".help", "") => Ok(Command::Help),
-        (".read" | "\\i", "") => Err(Failure::message(format!("{name} wants the name of a file"))),
+        (".read" | "\\i", "") => Err(Failure::message(format!("{name} needs the name of a file"))),
         (".read" | "\\i", path) => Ok(Command::Read(PathBuf::from(path.trim_matches('\'')))),
         (".timer" | "\\timing", "on") => Ok(Command::Timer(true)),
         (".timer" | "\\timing", "off") => Ok(Command::Timer(false)),
-        (".timer" | "\\timing", _) => Err(Failure::message(format!("{name} wants on or off"))),
-        _ => Err(Failure::message(format!("{line} is no command of this shell; \\? lists them"))),
+        (".timer" | "\\timing", _) => Err(Failure::message(format!("{name} needs on or off"))),
+        _ => Err(Failure::message(format!("{line} is not a command of this shell; \\? lists them"))),
     }
 }
 

@@ -26,7 +26,7 @@ pub struct MachineArgs {
     #[arg(long)]
     measure: bool,
 
-    /// As JSON, sizes in bytes
+    /// Print JSON, with sizes in bytes
     #[arg(long)]
     json: bool,
 

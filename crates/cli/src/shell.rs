@@ -246,7 +246,7 @@ impl Shell {
         let left = self.workers.settle().await?;
         if left == Left::Work && whole_statement && self.interactive && matches!(outcome, Err(Failure::Interrupted(_)))
         {
-            tell("a part of the statement cannot be stopped at once; it goes on beside what follows until it ends");
+            tell("part of the statement cannot be stopped at once; it continues in the background until it ends");
         }
         outcome
     }

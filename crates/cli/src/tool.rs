@@ -23,7 +23,7 @@ pub enum Tool {
     Bench(BenchArgs),
     /// Show the processors, memory and GPUs of this machine
     Machine(MachineArgs),
-    /// Predict what each join strategy takes on a machine, and which to choose
+    /// Predict the time of each join strategy on a machine, and name the fastest
     Advise(AdviseArgs),
 }
 
@@ -42,7 +42,7 @@ async fn run(tool: Tool) -> Outcome<()> {
             Tool::Machine(arguments) => {
                 return match spawn_blocking(move || machine::run(&arguments)).await {
                     Ok(done) => done,
-                    Err(error) => Err(Failure::message(format!("the machine could not be looked at: {error}"))),
+                    Err(error) => Err(Failure::message(format!("the machine could not be examined: {error}"))),
                 };
             }
             Tool::Advise(arguments) => {

@@ -139,49 +139,49 @@ config_namespace! {
         /// Whether joins, and filters with aggregates above them, run on Overspill's operators. When false, DataFusion's own are used.
         pub enabled: bool, default = true
 
-        /// How joins run in memory: no_partition lets all threads build one hash table and probe it, radix does the same but partitions probe rows by the part of the table that they look into, so that it fits a cache, hybrid partitions both sides and gives each thread partitions of its own, gpu_no_partition lets a GPU build one hash table and streams probe rows past it, triton lets a GPU partition both sides until partitions fit its scratchpad memory, cpu_partitioned does the same but lets the CPU begin, het lets CPU and GPU probe one hash table in CPU memory together, gpu_het gives each of them a copy in memory of its own, and auto decides by the estimated size of the build side, by what the plan does with partitions, and by what was measured of the machine.
+        /// How joins run in memory: no_partition: all threads build one hash table and probe it; radix: the same, with probe rows partitioned by the region of the table that they look into, so that it fits a cache; hybrid: both sides are partitioned and each thread joins partitions of its own; gpu_no_partition: a GPU builds one hash table and probe rows are streamed past it; triton: a GPU partitions both sides until partitions fit its scratchpad memory; cpu_partitioned: the same, with the first pass on the CPU; het: CPU and GPU probe one hash table in CPU memory; gpu_het: CPU and GPU each probe a copy in their own memory; auto: chosen by the estimated size of the build side, by whether the plan uses the partitions, and by the measurements of the machine.
         pub strategy: Choice<Strategy>, default = Choice::AUTO
 
-        /// Which hash table joins make: perfect takes keys of up to 64 bits that lie close together, linear_probing those of up to 64 bits that are there once, unchained any; auto takes the first of these that keys allow, and so does each of them where they do not allow it.
+        /// The layout of hash tables: perfect, for keys of up to 64 bits from a narrow range; linear_probing, for unique keys of up to 64 bits; unchained, for all keys; auto, the first of these that the keys allow. A layout that the keys do not allow is replaced in the same way.
         pub hash_table: Choice<TableChoice>, default = Choice::AUTO
 
-        /// Where joins and selections run: cpu, gpu, emulated (a stand-in for a GPU that runs its kernels on the CPU, for tests), or auto, which is the CPU unless the strategy is one of a GPU, or a GPU was measured that the cost model prefers, and for selections always. Joins that a GPU cannot take, or in which it fails, go on on the CPU; EXPLAIN ANALYZE VERBOSE says why.
+        /// Where joins and selections run: cpu, gpu, emulated (a stand-in for a GPU that runs its kernels on the CPU, for tests), or auto: the CPU, unless the strategy is one of a GPU or the cost model prefers a measured GPU, which it never does for selections. Joins that a GPU cannot run, or in which it fails, continue on the CPU; EXPLAIN ANALYZE VERBOSE shows the reason.
         pub device: Choice<DeviceKind>, default = Choice::AUTO
 
-        /// How many GPUs hold the hash tables of gpu_no_partition together, page by page, and probe them; 0 is all that there are. They must reach each other's memory, or the first joins alone, and EXPLAIN ANALYZE VERBOSE says why. Everything else is done by the first.
+        /// The number of GPUs that hold the hash tables of gpu_no_partition together, page by page, and probe them; 0 is all GPUs. If they cannot access each other's memory, the first joins alone, and EXPLAIN ANALYZE VERBOSE shows the reason. Everything else runs on the first.
         pub gpus: usize, default = 1
 
-        /// The most GPU memory, in bytes, of each GPU, that joins and selections with this limit and the same overspill.gpus use together, 16 MiB at least. 0 is nine tenths of what the GPU has.
+        /// The limit, in bytes, on the memory of each GPU that joins and selections with this limit and the same overspill.gpus use together; at least 16 MiB. 0 is nine tenths of the GPU's memory.
         pub gpu_memory_limit: usize, default = 0
 
-        /// CPU memory, in bytes, that stays registered with the GPU's driver when a join is done with it, for those that come; registering a few GB takes a second. It counts against no other limit while no join has it.
+        /// CPU memory, in bytes, that stays registered with the GPU's driver after a join, for later joins, as registering a few GB takes a second. It counts against no other limit while no join uses it.
         pub gpu_pinned_memory: usize, default = 64 << 20
 
-        /// How probe rows reach a hash table on the GPU, and columns a selection: pageable-copy, staged-copy, dynamic-pinning, pinned-copy, unified-prefetch, unified-migration, zero-copy, coherence, or auto, which is coherence on links that have it and zero-copy on others.
+        /// How probe rows reach a hash table on the GPU, and columns a selection: pageable-copy, staged-copy, dynamic-pinning, pinned-copy, unified-prefetch, unified-migration, zero-copy, coherence, or auto: coherence on links that support it, else zero-copy.
         pub transfer_method: Choice<TransferMethod>, default = Choice::AUTO
 
-        /// The share of a relation partitioned by triton that is cached in GPU memory where there is room for all of it, from 0 to 1.
+        /// The share of a relation, from 0 to 1, that triton caches in GPU memory if all of it would fit.
         pub gpu_cached_share: f64, default = 0.79
 
-        /// Whether kernels aggregate the pairs of a join themselves (count, sum, min and max of columns of up to 8 bytes, without groups) where a query wants nothing else of them, so that no pairs are written or cross the link. When false, the CPU gets the pairs.
+        /// Whether kernels aggregate the pairs of a join themselves (count, sum, min and max of columns of up to 8 bytes, without groups) if the query needs nothing else of them, so that no pairs are written or cross the link. When false, the CPU receives the pairs.
         pub gpu_aggregates: bool, default = true
 
-        /// Which processor counts the keys of each partition before the first pass of triton: cpu, while the GPU works for others; gpu, to which keys come twice; or auto, which is the one that reads them sooner by what was measured of the machine, and if nothing was the CPU, unless one thread would have to count for a GPU on a coherent link.
+        /// Which processor counts the keys of each partition before the first pass of triton: cpu, while the GPU serves other joins; gpu, which then reads the keys twice; or auto: the one that reads them sooner by the measurements of the machine, or, without measurements, the CPU, unless a single thread would count for a GPU on a coherent link.
         pub gpu_prefix_sum: Choice<PrefixSumProcessor>, default = Choice::AUTO
 
-        /// How a filter runs with the aggregate above it, where there are no groups and the filter compares columns with constants: in one pass, which looks at a row's next column only if the row is still in (branching) or computes everything and masks what does not count (predicated), or auto, which decides by the share of rows that pass; off leaves both to DataFusion. overspill.device = gpu lets the GPU do it.
+        /// How a filter that compares columns with constants runs with an aggregate without groups above it. In one pass: branching reads a row's next column only if the row has passed so far, predicated evaluates all columns and masks rows that fail, auto chooses by the share of rows that pass. off leaves both to DataFusion. With overspill.device = gpu the GPU does it.
         pub selection: Choice<Selection>, default = Choice::AUTO
 
         /// Whether a join may move its state to disk. When false, a join that outgrows its memory fails.
         pub spill: bool, default = true
 
-        /// The most memory, in bytes, that the state of one join may hold before it spills, whatever the memory pool would still give. 0 leaves the decision to the memory pool.
+        /// The limit, in bytes, on the state of one join before it spills. 0: only the memory pool limits it.
         pub join_memory_limit: usize, default = 0
 
-        /// The most partitions that one partitioning pass of a spilling join may make (a power of two from 2 to 256). The actual number also depends on the memory at hand.
+        /// The maximum number of partitions of one partitioning pass of a spilling join, a power of two from 2 to 256. With little memory a pass makes fewer.
         pub max_fanout: usize, default = 64
 
-        /// How often a partition that is still too large may be partitioned again before it is joined in passes over chunks of its build side.
+        /// How often a partition that is still too large is partitioned again, before it is joined in passes over chunks of its build side.
         pub max_recursion_depth: usize, default = 8
     }
 }

@@ -52,3 +52,8 @@ pub use session::OverspillSessionExt;
 pub use sort::SpillingSortExec;
 pub use theta_join::ThetaJoinExec;
 pub use window::CountedWindowExec;
+
+/// The README's example compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

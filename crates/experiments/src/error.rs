@@ -14,13 +14,20 @@ pub enum Error {
     Write { path: PathBuf, reason: String },
     #[error("the plot cannot be drawn: {0}")]
     Plot(String),
-    #[error("a scale of {scale}: it is more than 0, and {most} at most")]
+    #[error("the scale must be above 0 and at most {most}, not {scale}")]
     Scale { scale: f64, most: f64 },
     #[error("there is no device to check: {0}")]
     NoDevice(String),
-    #[error("left out, as the time was up")]
+    #[error("skipped, as no time was left")]
     NoTime,
     /// A result that an experiment verifies is wrong.
     #[error("{what} gave a wrong answer")]
     Wrong { what: String },
+}
+
+impl Error {
+    /// An error of the drawing library.
+    pub(crate) fn plot(error: impl std::fmt::Display) -> Self {
+        Self::Plot(error.to_string())
+    }
 }

@@ -27,6 +27,17 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
+impl Series {
+    /// The name, with the source unless it was measured.
+    pub(crate) fn title(&self) -> String {
+        match self.source {
+            SeriesSource::Paper => format!("{} (paper)", self.name),
+            SeriesSource::Bound => format!("{} (bound)", self.name),
+            SeriesSource::Measured => self.name.clone(),
+        }
+    }
+}
+
 /// An axis of a figure.
 #[derive(Debug, Clone, Serialize)]
 pub struct Axis {
@@ -34,11 +45,16 @@ pub struct Axis {
     pub label: &'static str,
     /// Whether the axis is logarithmic.
     pub logarithmic: bool,
-    /// Names of the values 0, 1, … if they are not numbers.
-    pub names: Vec<&'static str>,
+    /// Names of the values 0, 1, … if they are not numbers. Pictures show what follows a line break in small letters.
+    pub names: Vec<String>,
 }
 
 impl Axis {
+    /// An axis of named values.
+    pub fn named(label: &'static str, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { label, logarithmic: false, names: names.into_iter().map(Into::into).collect() }
+    }
+
     /// A logarithmic axis.
     pub fn logarithmic(label: &'static str) -> Self {
         Self { label, logarithmic: true, names: Vec::new() }
@@ -83,14 +99,14 @@ impl Figure {
 
     fn x_value(&self, x: f64) -> String {
         match self.x.names.get(x as usize) {
-            Some(name) => (*name).to_owned(),
+            Some(name) => name.replace('\n', ", "),
             None => number(x),
         }
     }
 }
 
 /// Formats a number with four digits and without trailing zeros.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let digits = if value >= 1000.0 || value == value.trunc() { 0 } else { 3 - value.abs().max(1.0).log10() as usize };
     format!("{value:.digits$}")
 }
@@ -104,11 +120,7 @@ impl Display for Figure {
             self.series.iter().flat_map(|series| series.points.iter().map(|point| point.0)).collect();
         values.sort_by(f64::total_cmp);
         values.dedup();
-        let titles = self.series.iter().map(|series| match series.source {
-            SeriesSource::Paper => format!("{} (paper)", series.name),
-            SeriesSource::Bound => format!("{} (bound)", series.name),
-            SeriesSource::Measured => series.name.clone(),
-        });
+        let titles = self.series.iter().map(Series::title);
         let mut rows: Vec<Vec<String>> = vec![std::iter::once(String::new()).chain(titles).collect()];
         for x in values {
             let at = |series: &Series| {
@@ -183,10 +195,12 @@ nothing was left out
             assert!(svg.contains(text), "{text}");
         }
         let mut names = figure();
-        names.x = Axis { label: "method", logarithmic: false, names: vec!["first", "second"] };
+        names.x = Axis::named("method", ["first", "second"]);
         names.series = vec![];
         names.add(SeriesSource::Measured, "GPU", vec![(0.0, 5.0), (1.0, 7.0)]);
         let svg = names.to_svg().unwrap();
-        assert!(svg.contains("first") && svg.contains("second"));
+        for text in ["first", "second", "GPU", "method", "GB/s"] {
+            assert!(svg.contains(text), "{text}");
+        }
     }
 }

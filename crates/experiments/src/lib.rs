@@ -5,6 +5,7 @@
 
 #![deny(missing_docs)]
 
+mod bars;
 mod checks;
 mod device;
 mod error;

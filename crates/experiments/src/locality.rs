@@ -54,14 +54,13 @@ pub(crate) fn run(machine: &Machine, scale: f64, moved: Moved) -> Result<Figure>
         Moved::Relations => ("paper2-13", "A join by the memory of its relations", "paper 2, figure 13"),
         Moved::Table => ("paper2-14", "A join by the memory of its hash table", "paper 2, figure 14"),
     };
-    let names = vec!["GPU memory", "CPU memory"];
     let mut figure = Figure {
         name,
         title,
         paper,
         machine: machine.describe(),
         emulated: machine.is_emulated(),
-        x: Axis { label: "memory", logarithmic: false, names },
+        x: Axis::named("memory", ["GPU memory", "CPU memory"]),
         y: Axis::linear("million tuples a second of both sides"),
         series: Vec::new(),
         notes: match moved {

@@ -10,15 +10,18 @@ use crate::{Error, Result};
 const SIZE: (u32, u32) = (960, 600);
 
 impl Figure {
-    /// The figure as an SVG picture. The paper's lines are grey, and bounds are thin.
+    /// The figure as an SVG picture: bars if the x axis has names, else lines. The paper's are grey, and bounds are thin.
     ///
     /// # Errors
     /// If the drawing library fails.
     pub fn to_svg(&self) -> Result<String> {
+        if !self.x.names.is_empty() {
+            return self.to_bars();
+        }
         let mut svg = String::new();
         {
             let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            area.fill(&WHITE).map_err(failed)?;
+            area.fill(&WHITE).map_err(Error::plot)?;
             // All axes are drawn linearly, with logarithms of the values for logarithmic axes.
             let (xs, ys) = (self.range(|point| self.x_position(point.0)), self.range(|point| self.y_position(point.1)));
             let caption = format!("{} ({})", self.title, self.paper);
@@ -28,32 +31,29 @@ impl Figure {
                 .x_label_area_size(48)
                 .y_label_area_size(72)
                 .build_cartesian_2d(xs, ys)
-                .map_err(failed)?;
+                .map_err(Error::plot)?;
             chart
                 .configure_mesh()
                 .x_desc(self.x.label)
                 .y_desc(self.y.label)
-                .x_labels(if self.x.names.is_empty() { 12 } else { self.x.names.len() })
-                .x_label_formatter(&|x| self.x_label(*x))
+                .x_labels(12)
+                .x_label_formatter(&|x| label(if self.x.logarithmic { x.exp2() } else { *x }))
                 .y_label_formatter(&|y| label(if self.y.logarithmic { y.exp2() } else { *y }))
                 .draw()
-                .map_err(failed)?;
+                .map_err(Error::plot)?;
             for (number, series) in self.series.iter().enumerate() {
                 let style = style(series, number);
                 let points: Vec<(f64, f64)> =
                     series.points.iter().map(|point| (self.x_position(point.0), self.y_position(point.1))).collect();
-                let name = match series.source {
-                    SeriesSource::Paper => format!("{} (paper)", series.name),
-                    SeriesSource::Bound => format!("{} (bound)", series.name),
-                    SeriesSource::Measured => series.name.clone(),
-                };
                 let line = LineSeries::new(points.iter().copied(), style);
                 chart
                     .draw_series(line)
-                    .map_err(failed)?
-                    .label(name)
+                    .map_err(Error::plot)?
+                    .label(series.title())
                     .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], style));
-                chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, style.filled()))).map_err(failed)?;
+                chart
+                    .draw_series(points.iter().map(|point| Circle::new(*point, 3, style.filled())))
+                    .map_err(Error::plot)?;
             }
             chart
                 .configure_series_labels()
@@ -61,8 +61,8 @@ impl Figure {
                 .background_style(WHITE.mix(0.8))
                 .border_style(BLACK.mix(0.3))
                 .draw()
-                .map_err(failed)?;
-            area.present().map_err(failed)?;
+                .map_err(Error::plot)?;
+            area.present().map_err(Error::plot)?;
         }
         Ok(svg)
     }
@@ -86,17 +86,6 @@ impl Figure {
         let margin = ((greatest - least) * 0.05).max(0.5);
         let from = if least >= 0.0 && least - margin < 0.0 { -margin.min(0.5) } else { least - margin };
         from..greatest + margin
-    }
-
-    fn x_label(&self, x: f64) -> String {
-        if self.x.names.is_empty() {
-            return label(if self.x.logarithmic { x.exp2() } else { x });
-        }
-        let is_whole = (x - x.round()).abs() < 0.05 && x >= 0.0;
-        is_whole
-            .then(|| self.x.names.get(x.round() as usize))
-            .flatten()
-            .map_or_else(String::new, |name| (*name).to_owned())
     }
 }
 
@@ -122,8 +111,4 @@ fn style(series: &Series, number: usize) -> ShapeStyle {
         SeriesSource::Bound => BLACK.mix(0.6).stroke_width(1),
         SeriesSource::Paper => RGBColor(150, 150, 150).stroke_width(2),
     }
-}
-
-fn failed(error: impl std::fmt::Display) -> Error {
-    Error::Plot(error.to_string())
 }

@@ -19,7 +19,6 @@ const PAPER: [(TransferMethod, f64); 5] = [
 ];
 
 pub(crate) fn run(machine: &Machine, scale: f64, cpu_scale: f64) -> Result<Figure> {
-    let names: Vec<&'static str> = TransferMethod::ALL.iter().map(|method| method.name()).collect();
     let place = |method: TransferMethod| {
         TransferMethod::ALL.iter().position(|other| *other == method).unwrap_or_default() as f64
     };
@@ -29,7 +28,7 @@ pub(crate) fn run(machine: &Machine, scale: f64, cpu_scale: f64) -> Result<Figur
         paper: "paper 2, figures 3 and 12",
         machine: machine.describe(),
         emulated: machine.is_emulated(),
-        x: Axis { label: "transfer method", logarithmic: false, names },
+        x: Axis::named("transfer method", TransferMethod::ALL.iter().map(|method| method.name())),
         y: Axis::linear("GB/s"),
         series: Vec::new(),
         notes: Vec::new(),

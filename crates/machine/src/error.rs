@@ -34,7 +34,7 @@ pub enum Error {
         "GPU {device} has no {bytes} bytes of memory left: other programs use it, or overspill.gpu_memory_limit ({limit}) is more than it has"
     )]
     OutOfDeviceMemory { device: usize, bytes: u64, limit: u64 },
-    #[error("the system gave no {bytes} bytes of memory: {reason}")]
+    #[error("the system did not provide {bytes} bytes of memory: {reason}")]
     OutOfHostMemory { bytes: u64, reason: String },
     #[error("{what} needs {needed} bytes of {of}, and there are {available}")]
     TooSmall { what: &'static str, needed: u64, of: &'static str, available: u64 },

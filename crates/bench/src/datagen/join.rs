@@ -85,11 +85,11 @@ pub struct JoinArgs {
     #[arg(long, default_value_t = 1.0, value_name = "M")]
     pub match_rate: f64,
 
-    /// Spread the keys over 63 bits, where they would be 1, 2, 3 …
+    /// Spread the keys over 63 bits; without it they are 1, 2, 3 …
     #[arg(long)]
     pub sparse: bool,
 
-    /// The data depend on it, and not on the number of threads
+    /// The seed of the random numbers; the data do not depend on the number of threads
     #[arg(long, default_value_t = 1, value_name = "S")]
     pub seed: u64,
 
@@ -97,15 +97,15 @@ pub struct JoinArgs {
     #[arg(long, value_name = "BYTES")]
     pub tuple: Option<u8>,
 
-    /// Columns of r beside the key: payload, payload2 …
+    /// The number of columns of r besides the key: payload, payload2 …
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub build_payloads: usize,
 
-    /// Columns of s beside the key: payload, payload2 …
+    /// The number of columns of s besides the key: payload, payload2 …
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub probe_payloads: usize,
 
-    /// Where the files r.parquet and s.parquet, or r.arrow and s.arrow, go
+    /// The directory of the files r.parquet and s.parquet, or r.arrow and s.arrow
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
 
@@ -113,15 +113,15 @@ pub struct JoinArgs {
     #[arg(long, value_enum, default_value_t = Format::Parquet)]
     pub format: Format,
 
-    /// How Parquet pages are compressed; random numbers are not worth it
+    /// The compression of Parquet pages; it gains little on random numbers
     #[arg(long, value_enum, default_value_t = Compression::None)]
     pub compression: Compression,
 
-    /// Generate also what is there already
+    /// Generate files again that exist
     #[arg(long)]
     pub force: bool,
 
-    /// Threads to generate with [default: one a processor]
+    /// The number of threads [default: one per processor]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
 }

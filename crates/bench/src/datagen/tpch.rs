@@ -37,19 +37,19 @@ pub struct TpchArgs {
     #[arg(long, default_value_t = 1.0, value_name = "N")]
     pub scale: f64,
 
-    /// Where the files lineitem.parquet, orders.parquet … go
+    /// The directory of the files lineitem.parquet, orders.parquet …
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
 
-    /// How the Parquet pages are compressed
+    /// The compression of Parquet pages
     #[arg(long, value_enum, default_value_t = Compression::Snappy)]
     pub compression: Compression,
 
-    /// Generate also what is there already
+    /// Generate files again that exist
     #[arg(long)]
     pub force: bool,
 
-    /// Threads to generate with [default: one a processor]
+    /// The number of threads [default: one per processor]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
 }

@@ -1,11 +1,11 @@
 //! Arguments shared by the experiments that compare engines.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill_experiments::Figure;
 use serde_json::Value;
 
@@ -16,15 +16,15 @@ use crate::report::{tell, write_file};
 /// The arguments that experiments with other engines have in common.
 #[derive(Debug, Clone, Args)]
 pub struct CompareArgs {
-    /// How often each engine runs each query; the tables show medians
+    /// The number of runs of each query and engine; the tables show medians
     #[arg(long, default_value = "5", value_name = "N")]
     pub runs: NonZeroUsize,
 
-    /// Threads of every engine [default: one a processor]
+    /// The number of threads of each engine [default: one per processor]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
 
-    /// A Python that has the other engines; those that it lacks are left out
+    /// A Python interpreter that has the other engines; engines that it lacks are skipped
     #[arg(long, value_name = "PATH")]
     pub python: Option<PathBuf>,
 
@@ -32,21 +32,25 @@ pub struct CompareArgs {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
 
-    /// Where the generated tables are kept for the next time
+    /// The directory of the generated tables, which later runs use again
     #[arg(long, default_value = "overspill-bench-data", value_name = "DIR")]
     pub dir: PathBuf,
 
-    /// How long a process of an engine may take, before it is stopped
+    /// The time limit of an engine's process
     #[arg(long, default_value = "1800", value_name = "SECONDS")]
     pub timeout: NonZeroUsize,
 
-    /// Write every figure to this file
+    /// Write all numbers to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
     /// Draw the figures to this file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+
+    /// Measure nothing, and draw the figures of this file that --json has written
+    #[arg(long, value_name = "FILE", requires = "svg", conflicts_with_all = ["json", "check"])]
+    pub from: Option<PathBuf>,
 
     /// Fail when a target is missed
     #[arg(long)]
@@ -81,15 +85,25 @@ impl CompareArgs {
         (peers, missing)
     }
 
-    /// Writes the requested files.
-    pub(crate) fn write(&self, json: impl FnOnce() -> Value, figure: impl FnOnce() -> Figure) -> Result<()> {
+    /// Writes the requested files. `figure` makes the picture's figure of the JSON.
+    pub(crate) fn write(&self, json: &Value, figure: impl FnOnce(&Value) -> Figure) -> Result<()> {
         if let Some(path) = &self.json {
-            write_file(path, &format!("{:#}\n", json()))?;
+            write_file(path, &format!("{json:#}\n"))?;
         }
         if let Some(path) = &self.svg {
-            let svg = figure().to_svg().map_err(|error| exec_datafusion_err!("{error}"))?;
+            let svg = figure(json).to_svg().map_err(|error| exec_datafusion_err!("{error}"))?;
             write_file(path, &svg)?;
         }
         Ok(())
+    }
+
+    /// Reads the file of `--from`, the JSON of an experiment.
+    pub(crate) fn figures_of(path: &Path, experiment: &str) -> Result<Value> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| exec_datafusion_err!("The file '{}' cannot be read: {error}", path.display()))?;
+        match serde_json::from_str(&text) {
+            Ok(json @ Value::Object(_)) if json["experiment"] == experiment => Ok(json),
+            _ => exec_err!("The file '{}' is not one that bench {experiment} --json has written.", path.display()),
+        }
     }
 }

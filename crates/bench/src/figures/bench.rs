@@ -41,7 +41,7 @@ pub struct MeasureArgs {
     #[arg(long, value_parser = device_parser(), default_value = "gpu")]
     pub device: DeviceKind,
 
-    /// Toy sizes, each way once: whether everything runs and gives right answers
+    /// Run each strategy once on small tables, to check that all of them run and give right answers
     #[arg(long)]
     pub quick: bool,
 
@@ -53,11 +53,11 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "SIZE")]
     pub gpu_memory_limit: Option<ByteSize>,
 
-    /// Threads [default: one a processor]
+    /// The number of threads [default: one per processor]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
 
-    /// How often each way is run; the table shows medians
+    /// The number of runs of each strategy; the table shows medians
     #[arg(long, default_value = "3", value_name = "N")]
     pub runs: NonZeroUsize,
 }

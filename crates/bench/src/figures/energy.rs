@@ -33,7 +33,7 @@ impl ProcessorEnergy {
         };
         let packages: Vec<_> = zones.filter(is_package).collect();
         if packages.is_empty() {
-            return Err(format!("this machine tells no energy of its processors in {}", folder.display()));
+            return Err(format!("this machine has no counters of its processors' energy in {}", folder.display()));
         }
         let counters = Self { packages };
         counters.read().map(|_| counters)
@@ -91,7 +91,7 @@ fn number(path: &Path) -> Result<u64, String> {
     let text = read_to_string(path).map_err(|error| {
         format!("the energy counter {} cannot be read ({error}), which takes the rights of root", path.display())
     })?;
-    text.trim().parse().map_err(|_| format!("the energy counter {} tells no number: {:?}", path.display(), text.trim()))
+    text.trim().parse().map_err(|_| format!("the energy counter {} is not a number: {:?}", path.display(), text.trim()))
 }
 
 #[cfg(test)]
@@ -130,11 +130,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for path in [folder.path(), &folder.path().join("nowhere")] {
             let reason = ProcessorEnergy::find(path).unwrap_err();
-            assert!(reason.contains("tells no energy of its processors"), "{reason}");
+            assert!(reason.contains("has no counters of its processors' energy"), "{reason}");
         }
         zone(folder.path(), "intel-rapl:0", "package-0", "many");
         let reason = ProcessorEnergy::find(folder.path()).unwrap_err();
-        assert!(reason.contains("tells no number: \"many\""), "{reason}");
+        assert!(reason.contains("is not a number: \"many\""), "{reason}");
         std::fs::remove_file(folder.path().join("intel-rapl:0/energy_uj")).unwrap();
         let reason = ProcessorEnergy::find(folder.path()).unwrap_err();
         assert!(reason.contains("cannot be read") && reason.contains("root"), "{reason}");

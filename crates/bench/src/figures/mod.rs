@@ -138,7 +138,7 @@ pub struct AllArgs {
 /// Where figures go besides standard output.
 #[derive(Debug, Clone, Args)]
 pub struct OutputArgs {
-    /// Write the figures' numbers, and what became of each experiment, to this file
+    /// Write the figures' numbers and the outcome of each experiment to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 

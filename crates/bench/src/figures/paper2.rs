@@ -214,7 +214,7 @@ pub(super) fn cooperative(sizes: Sizes) -> Sweep {
         name: "paper2-21",
         title: "CPU and GPU together",
         paper: "paper 2, figure 21",
-        x: Axis { label: "workload", logarithmic: false, names: vec!["A", "B", "C"] },
+        x: Axis::named("workload", ["A", "B", "C"]),
         runs,
         stated: vec![],
         claims: vec![

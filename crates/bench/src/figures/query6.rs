@@ -82,7 +82,7 @@ pub(super) fn run(bench: &Bench) -> Result<Outcome> {
             let (rows_on_gpu, seconds) = time(device)?;
             // The CPU processes rows that the GPU cannot.
             if rows_on_gpu != rows {
-                figure.notes.push(format!("GPU: refused, it looked at {rows_on_gpu} of {rows} rows at {factor}"));
+                figure.notes.push(format!("GPU: refused, as it processed {rows_on_gpu} of {rows} rows at {factor}"));
             } else if bench.is_emulated() {
                 figure
                     .notes
@@ -140,7 +140,7 @@ async fn time(
             return exec_err!("Query 6 gave {sum:?} ten-thousandths of revenue, not {expected:?}.");
         }
     }
-    let seconds = median(seconds).ok_or_else(|| exec_datafusion_err!("Query 6 was to run once at least."))?;
+    let seconds = median(seconds).ok_or_else(|| exec_datafusion_err!("Query 6 must run at least once."))?;
     Ok((rows_on_gpu, seconds))
 }
 

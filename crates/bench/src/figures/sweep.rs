@@ -430,7 +430,7 @@ impl Attempt<'_> {
             }
         }
         let (Some(build_seconds), Some(seconds)) = (median(builds), median(totals)) else {
-            return exec_err!("A join was to run once at least.");
+            return exec_err!("A join must run at least once.");
         };
         // In a separate run, as timing kernels takes time.
         let kernels = if with_kernels && self.gpu.is_some() {

@@ -24,7 +24,7 @@ pub use workload::Workload;
 /// The arguments of `overspill bench peers`.
 #[derive(Debug, Clone, Args)]
 pub struct PeersArgs {
-    /// Which joins of r and s, K a thousand rows, M a million; may be given several times [default: all]
+    /// A join of r and s, where K is a thousand rows and M a million; may be given several times [default: all]
     #[arg(long, value_enum, value_name = "NAME")]
     pub workload: Vec<Workload>,
 
@@ -85,6 +85,11 @@ pub fn run(args: &PeersArgs) -> Result<()> {
 fn run_to(args: &PeersArgs, random_reads: impl FnOnce(&Topology) -> Result<f64>, out: &mut dyn Write) -> Result<()> {
     check_scale(args.scale, MOST_SCALE)?;
     let chosen = if args.workload.is_empty() { Workload::value_variants() } else { &args.workload };
+    if let Some(path) = &args.compare.from {
+        return args
+            .compare
+            .write(&CompareArgs::figures_of(path, report::EXPERIMENT)?, |json| report::figure(json, chosen));
+    }
     let program = program(args.compare.program.as_deref())?;
     let terms = args.compare.terms()?;
     let (peers, missing) = args.compare.peers(&terms);
@@ -108,7 +113,7 @@ fn run_to(args: &PeersArgs, random_reads: impl FnOnce(&Topology) -> Result<f64>,
         _ = out.write_all(report::table(&figures, &join).as_bytes());
         figures.joins.push(join);
         // Write after each join, so that results are kept if a later join fails.
-        args.compare.write(|| report::json(&figures), || report::figure(&figures))?;
+        args.compare.write(&report::json(&figures), |json| report::figure(json, chosen))?;
     }
     if args.compare.check
         && !figures.joins.iter().all(|join| report::targets(&figures, join).iter().all(Target::is_met))

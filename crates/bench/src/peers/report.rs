@@ -5,9 +5,12 @@ use std::fmt::Write;
 use overspill_experiments::{Axis, Figure, SeriesSource};
 use serde_json::{Value, json};
 
-use super::{Contender, Figures, Join};
+use super::{Contender, Figures, Join, Workload};
 use crate::engines::{Engine, HOST, Missing, Target};
 use crate::report::{median, size, slow_build};
+
+/// The name of the experiment in its JSON.
+pub(super) const EXPERIMENT: &str = "peers";
 
 /// The allowed multiple of DataFusion's memory.
 const MEMORY_FACTOR: f64 = 1.25;
@@ -165,7 +168,7 @@ pub(super) fn table(figures: &Figures, join: &Join) -> String {
 /// Every figure, times in seconds and sizes in bytes.
 pub(super) fn json(figures: &Figures) -> Value {
     json!({
-        "experiment": "peers",
+        "experiment": EXPERIMENT,
         "version": env!("CARGO_PKG_VERSION"),
         "debug_assertions": cfg!(debug_assertions),
         "machine": figures.machine,
@@ -221,31 +224,68 @@ fn json_of_join(figures: &Figures, join: &Join) -> Value {
     })
 }
 
-/// The speeds of all engines, by join.
-pub(super) fn figure(figures: &Figures) -> Figure {
-    let names = figures.joins.iter().map(|join| join.workload.name).collect();
+/// The speeds of all engines, by join, of the chosen joins of an experiment's JSON.
+pub(super) fn figure(json: &Value, chosen: &[Workload]) -> Figure {
+    let joins: Vec<&Value> =
+        list(&json["workloads"]).filter(|join| chosen.iter().any(|workload| join["name"] == workload.name)).collect();
     let mut figure = Figure {
-        name: "peers",
+        name: EXPERIMENT,
         title: "SQL joins of tables in memory",
-        paper: "beside other engines",
-        machine: figures.machine.clone(),
+        paper: "longer is faster",
+        machine: format!("{}, {} threads", text(&json["machine"]), json["threads"]),
         emulated: false,
-        x: Axis { label: "join", logarithmic: false, names },
+        x: Axis::named("build x probe rows", joins.iter().map(|join| describe(join))),
         y: Axis::linear("million tuples a second"),
         series: vec![],
-        notes: figures.missing.iter().map(|missing| missing.reason.clone()).collect(),
+        notes: list(&json["missing"]).map(|missing| text(&missing["reason"])).collect(),
     };
-    let joins = || (0..).map(f64::from).zip(&figures.joins);
-    let Some(first) = figures.joins.first() else { return figure };
-    for engine in std::iter::once(&first.overspill).chain(&first.peers).map(|contender| &contender.engine) {
-        let points = joins().filter_map(|(x, join)| {
-            let mut all = std::iter::once(&join.overspill).chain(&join.peers);
-            let contender = all.find(|contender| contender.engine.name == engine.name)?;
-            Some((x, speed(join, seconds(contender)?)))
+    for engine in joins.first().into_iter().flat_map(|join| engines(join)) {
+        let points = (0..).map(f64::from).zip(&joins).filter_map(|(x, join)| {
+            let contender = engines(join).find(|contender| contender["name"] == engine["name"])?;
+            Some((x, contender["million_tuples_per_second"].as_f64()?))
         });
-        figure.add(SeriesSource::Measured, engine.title(), points.collect());
+        let title = format!("{} {}", text(&engine["name"]), text(&engine["version"]));
+        figure.add(SeriesSource::Measured, title, points.collect());
     }
-    let bounds = joins().map(|(x, join)| (x, speed(join, Bound::of(figures, join).seconds())));
-    figure.add(SeriesSource::Bound, "random access and scan", bounds.collect());
+    let bounds = (0..).map(f64::from).zip(&joins).filter_map(|(x, join)| {
+        let tuples = join["build_rows"].as_f64()? + join["probe_rows"].as_f64()?;
+        Some((x, tuples / join["bound"]["seconds"].as_f64()? / 1e6))
+    });
+    figure.add(SeriesSource::Bound, "a random read of memory a row", bounds.collect());
     figure
+}
+
+/// A join's name and, on a line of their own, its rows and what is special about its keys.
+fn describe(join: &Value) -> String {
+    let rows = |name: &str| match join[name].as_u64().unwrap_or_default() {
+        rows if rows >= 1_000_000 => format!("{} M", rows as f64 / 1e6),
+        rows => format!("{} K", rows as f64 / 1e3),
+    };
+    let mut text = format!("{}\n{} x {}", text(&join["name"]), rows("build_rows"), rows("probe_rows"));
+    if join["sparse"] == true {
+        text += ", sparse keys";
+    }
+    if let Some(zipf) = join["zipf"].as_f64().filter(|zipf| *zipf > 0.0) {
+        _ = write!(text, ", skew of Zipf {zipf}");
+    }
+    if let Some(rate) = join["match_rate"].as_f64().filter(|rate| *rate < 1.0) {
+        _ = write!(text, ", {:.0} % match", rate * 100.0);
+    }
+    if join["materializes"] == true {
+        text += ", into a table";
+    }
+    text
+}
+
+/// The engines of a join, Overspill first.
+fn engines(join: &Value) -> impl Iterator<Item = &Value> {
+    std::iter::once(&join["overspill"]).chain(list(&join["peers"]))
+}
+
+fn list(json: &Value) -> impl Iterator<Item = &Value> {
+    json.as_array().into_iter().flatten()
+}
+
+fn text(json: &Value) -> String {
+    json.as_str().unwrap_or_default().to_owned()
 }

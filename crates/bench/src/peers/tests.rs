@@ -243,3 +243,24 @@ fn engines_take_turns_and_settings_reach_overspill() {
     assert_eq!(names, expected);
     assert!(turns[3].contains("--threads 3 --set overspill.strategy=hybrid"), "{}", turns[3]);
 }
+
+#[test]
+fn a_picture_is_drawn_again_from_its_json() {
+    let outcome = run_with("", Some(SLOW_PEERS), "--workload a --workload zipf-1.0 --svg DIR/figure.svg");
+    let path = |name: &str| outcome.dir.path().join(name).to_str().unwrap().to_owned();
+    let draw = |from: &str, options: &[&str]| {
+        let words = ["test", "--from", &path(from), "--svg", &path("again.svg")];
+        let args = Cli::try_parse_from(words.iter().chain(options)).unwrap().args;
+        run_to(&args, |_| panic!("nothing is measured"), &mut vec![])
+    };
+    draw("figures.json", &[]).unwrap();
+    let picture = fs::read_to_string(path("again.svg")).unwrap();
+    assert_eq!(picture, fs::read_to_string(path("figure.svg")).unwrap());
+    assert!(picture.contains("zipf-1.0"), "{picture}");
+    draw("figures.json", &["--workload", "a"]).unwrap();
+    assert!(!fs::read_to_string(path("again.svg")).unwrap().contains("zipf-1.0"));
+    assert!(draw("figure.svg", &[]).unwrap_err().to_string().contains("not one that bench peers --json has written"));
+    assert!(
+        Cli::try_parse_from(["test", "--from", "figures.json"]).is_err_and(|error| error.to_string().contains("--svg"))
+    );
+}

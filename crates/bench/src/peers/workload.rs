@@ -81,7 +81,7 @@ const ALL: [Workload; 11] = [
     C,
     Workload {
         name: "c-materialized",
-        help: "c, whose result becomes a table",
+        help: "c, with its result stored in a table",
         materializes: true,
         target: HALF_MORE,
         ..C
@@ -90,7 +90,7 @@ const ALL: [Workload; 11] = [
     Workload { name: "t-sparse", help: "t, keys spread over 63 bits", sparse: true, target: DOUBLE, ..T },
     Workload {
         name: "matches-10",
-        help: "a, of which a tenth of the rows of s has a partner",
+        help: "a, where a tenth of the rows of s has a match",
         match_rate: 0.1,
         target: HALF_MORE,
         ..A

@@ -43,23 +43,23 @@ pub struct SpillArgs {
     #[arg(long, default_value = "300MB", value_name = "SIZE")]
     pub memory_limit: String,
 
-    /// How often each run is repeated; the table shows medians
+    /// The number of runs; the table shows medians
     #[arg(long, default_value = "3", value_name = "N")]
     pub runs: NonZeroUsize,
 
-    /// Threads of both engines [default: one a processor]
+    /// The number of threads of both engines [default: one per processor]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
 
-    /// Where the generated tables are kept for the next time
+    /// The directory of the generated tables, which later runs use again
     #[arg(long, default_value = "overspill-bench-data", value_name = "DIR")]
     pub dir: PathBuf,
 
-    /// Where both engines spill to, and the disk that is measured [default: a directory in --dir]
+    /// The directory to which both engines spill, on the disk that is measured [default: a directory in --dir]
     #[arg(long, value_name = "DIR")]
     pub temp_dir: Option<PathBuf>,
 
-    /// A Python that has DuckDB installed, to run the same query there
+    /// A Python interpreter that has DuckDB, for the same query
     #[arg(long, value_name = "PATH")]
     pub duckdb_python: Option<PathBuf>,
 
@@ -67,7 +67,7 @@ pub struct SpillArgs {
     #[arg(long)]
     pub skip_work: bool,
 
-    /// Write every figure to this file
+    /// Write all numbers to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 

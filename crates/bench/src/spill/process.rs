@@ -127,7 +127,8 @@ fn leading_size(text: &str) -> u64 {
 /// The time in the last line `time N SECONDS`.
 fn seconds(errors: &str) -> Result<f64> {
     let last = errors.lines().rev().find_map(time_line);
-    last.map(|(_, seconds)| seconds).ok_or_else(|| exec_datafusion_err!("A run did not print its time but: {errors}"))
+    last.map(|(_, seconds)| seconds)
+        .ok_or_else(|| exec_datafusion_err!("A run did not print its time. It printed: {errors}"))
 }
 
 fn last_line(output: &str) -> &str {

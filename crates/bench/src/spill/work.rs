@@ -110,7 +110,7 @@ fn perf() -> Command {
 fn perf_count(finished: &Finished) -> Result<f64> {
     let line = finished.errors.lines().find(|line| line.contains("instructions"));
     line.and_then(|line| line.split(',').next()?.trim().parse().ok())
-        .ok_or_else(|| exec_datafusion_err!("perf counted no instructions but said: {}", finished.errors))
+        .ok_or_else(|| exec_datafusion_err!("perf counted no instructions. It printed: {}", finished.errors))
 }
 
 /// The count in a line such as `==123== I refs:  1,234,567`.
@@ -119,7 +119,7 @@ fn valgrind_count(finished: &Finished) -> Result<f64> {
         finished.errors.lines().find_map(|line| line.split_once("refs:").filter(|(name, _)| name.contains(" I")));
     count
         .and_then(|(_, count)| count.trim().replace(',', "").parse().ok())
-        .ok_or_else(|| exec_datafusion_err!("valgrind counted no instructions but said: {}", finished.errors))
+        .ok_or_else(|| exec_datafusion_err!("valgrind counted no instructions. It printed: {}", finished.errors))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub struct TpchArgs {
     #[arg(long, default_value_t = 1.0, value_name = "N")]
     pub scale: f64,
 
-    /// Which queries, by their numbers; may be given several times [default: all]
+    /// The number of a query; may be given several times [default: all]
     #[arg(long, value_name = "N", value_parser = query::by_number)]
     pub query: Vec<Query>,
 
@@ -97,6 +97,11 @@ pub fn run(args: &TpchArgs) -> Result<()> {
 
 fn run_to(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
     let queries = if args.query.is_empty() { query::all() } else { args.query.clone() };
+    if let Some(path) = &args.compare.from {
+        return args
+            .compare
+            .write(&CompareArgs::figures_of(path, report::EXPERIMENT)?, |json| report::figure(json, &queries));
+    }
     let program = program(args.compare.program.as_deref())?;
     let terms = args.compare.terms()?;
     let tables = datagen::TpchArgs {
@@ -134,7 +139,7 @@ fn run_to(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
             run_round(contender, &figures.queries, &mut answers, &tables.dir, &terms)?;
         }
         // Write after each round, so that results are kept if a later round fails.
-        args.compare.write(|| report::json(&figures), || report::figure(&figures))?;
+        args.compare.write(&report::json(&figures), |json| report::figure(json, &figures.queries))?;
     }
     // Ignore write errors, as the reader may have closed the output.
     _ = out.write_all(report::table(&figures).as_bytes());

@@ -5,9 +5,12 @@ use std::fmt::Write;
 use overspill_experiments::{Axis, Figure, SeriesSource};
 use serde_json::{Value, json};
 
-use super::{Contender, Figures};
+use super::{Contender, Figures, Query};
 use crate::engines::{HOST, Missing, Target};
 use crate::report::{median, size, slow_build};
+
+/// The name of the experiment in its JSON.
+pub(super) const EXPERIMENT: &str = "tpch";
 
 /// The allowed time of a query, as a multiple of the time with DataFusion's joins.
 const TOLERANCE: f64 = 1.05;
@@ -135,7 +138,7 @@ pub(super) fn json(figures: &Figures) -> Value {
         })
     };
     json!({
-        "experiment": "tpch",
+        "experiment": EXPERIMENT,
         "version": env!("CARGO_PKG_VERSION"),
         "debug_assertions": cfg!(debug_assertions),
         "machine": figures.machine,
@@ -147,23 +150,31 @@ pub(super) fn json(figures: &Figures) -> Value {
     })
 }
 
-/// The seconds of all engines, by query.
-pub(super) fn figure(figures: &Figures) -> Figure {
+/// The seconds of all engines, by query, of the chosen queries of an experiment's JSON.
+pub(super) fn figure(json: &Value, chosen: &[Query]) -> Figure {
     let mut figure = Figure {
-        name: "tpch",
+        name: EXPERIMENT,
         title: "TPC-H",
-        paper: "beside other engines",
-        machine: figures.machine.clone(),
+        paper: "shorter is faster",
+        machine: format!(
+            "{}, {} threads, scale factor {}",
+            json["machine"].as_str().unwrap_or_default(),
+            json["threads"],
+            json["scale"]
+        ),
         emulated: false,
-        x: Axis::linear("query"),
+        x: Axis::named("query", chosen.iter().map(|query| query.number.to_string())),
         y: Axis::linear("seconds"),
         series: vec![],
-        notes: figures.missing.iter().map(|missing| missing.reason.clone()).collect(),
+        notes: vec![],
     };
-    for contender in &figures.contenders {
-        let points = figures.queries.iter().enumerate();
-        let points = points.filter_map(|(place, query)| Some((query.number as f64, seconds(contender, place)?)));
-        figure.add(SeriesSource::Measured, contender.engine.title(), points.collect());
+    for engine in json["engines"].as_array().into_iter().flatten() {
+        let queries = engine["queries"].as_array().into_iter().flatten().filter_map(|query| {
+            let place = chosen.iter().position(|chosen| query["number"] == chosen.number)?;
+            Some((place as f64, query["median_seconds"].as_f64()?))
+        });
+        let part = |name: &str| engine[name].as_str().unwrap_or_default();
+        figure.add(SeriesSource::Measured, format!("{} {}", part("name"), part("version")), queries.collect());
     }
     figure
 }

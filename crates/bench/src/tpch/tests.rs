@@ -150,3 +150,15 @@ fn bad_arguments_are_refused() {
     assert!(Cli::try_parse_from(["test", "--query", "23"]).is_err_and(|error| error.to_string().contains("1 to 22")));
     assert!(run_to(&Cli::parse_from(["test", "--scale", "0"]).args, &mut vec![]).is_err());
 }
+
+#[test]
+fn a_picture_is_drawn_again_from_its_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, svg) = (dir.path().join("tpch.json"), dir.path().join("tpch.svg"));
+    let outcome = run_with(SLOW, None, "--query 6 --query 9 --runs 1");
+    fs::write(&from, outcome.json.unwrap().to_string()).unwrap();
+    let words = ["test", "--query", "9", "--from", from.to_str().unwrap(), "--svg", svg.to_str().unwrap()];
+    run_to(&Cli::try_parse_from(words).unwrap().args, &mut vec![]).unwrap();
+    let picture = fs::read_to_string(svg).unwrap();
+    assert!(picture.contains("Overspill") && picture.contains("0.500"), "{picture}");
+}

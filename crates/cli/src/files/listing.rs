@@ -48,7 +48,7 @@ pub fn files(path: &str) -> Result<Vec<Found>, String> {
                 Path::new(path).components().filter_map(|part| key(part.as_os_str().to_str()?)).collect();
             walk.folder(Path::new(path), &mut keys)?;
         } else if path.ends_with('/') {
-            return Err(format!("'{path}' is a file and no folder"));
+            return Err(format!("'{path}' is a file, not a folder"));
         } else {
             walk.file(PathBuf::from(path), &metadata, &[])?;
         }
@@ -152,13 +152,13 @@ impl Walk<'_> {
         let absolute = std::path::absolute(&path).map_err(|error| refusal(self.pattern, &path, &error))?;
         if absolute.to_str().is_none() {
             return Err(format!(
-                "cannot read {}, which '{}' names: its path is no UTF-8 text. Rename it first",
+                "cannot read {}, which '{}' names: its path is not UTF-8 text. Rename it first",
                 path.display(),
                 self.pattern
             ));
         }
         let location = object_store::path::Path::from_absolute_path(without_dots(&absolute))
-            .map_err(|error| format!("{} is no usable path: {error}", path.display()))?;
+            .map_err(|error| format!("{} is not a usable path: {error}", path.display()))?;
         let last_modified = metadata.modified().map_err(|error| refusal(self.pattern, &path, &error))?.into();
         let object = ObjectMeta { location, last_modified, size: metadata.len(), e_tag: None, version: None };
         self.found.push(Found { path, object, keys: keys.to_vec() });

@@ -215,12 +215,12 @@ impl TableProvider for FilesTable {
             );
         }
         let options = ListingOptions::new(Arc::clone(&self.format)).with_file_extension(&named.suffix);
-        let url = literal_url(Path::new(path)).ok_or_else(|| plan_datafusion_err!("'{name}' is no usable path"))?;
+        let url = literal_url(Path::new(path)).ok_or_else(|| plan_datafusion_err!("'{name}' is not a usable path"))?;
         let config = ListingTableConfig::new(ListingTableUrl::try_new(url, None)?)
             .with_listing_options(options)
             .with_schema(Arc::clone(&self.file_schema));
         let table = AppendedAside::new(Arc::new(ListingTable::try_new(config)?));
-        let table = table.ok_or_else(|| internal_datafusion_err!("'{name}' is no folder of this machine"))?;
+        let table = table.ok_or_else(|| internal_datafusion_err!("'{name}' is not a folder of this machine"))?;
         table.insert_into(state, input, insert_op).await
     }
 }

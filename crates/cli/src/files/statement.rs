@@ -43,7 +43,7 @@ pub fn read_names(statement: &mut Statement) -> Result<()> {
                 (None, None) if Path::new(&copy.target).extension().is_none() => return Ok(()),
                 (None, None) => {
                     return plan_err!(
-                        "the name '{}' tells no format that files are written in ({KNOWN_NAMES}): give one with STORED AS",
+                        "the name '{}' has no ending of a known format ({KNOWN_NAMES}): name the format with STORED AS",
                         copy.target
                     );
                 }

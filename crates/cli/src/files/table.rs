@@ -53,7 +53,7 @@ impl UrlTableFactory for FileTables {
         }
         if let Some((scheme, rest)) = path.split_once("://") {
             let url = ListingTableUrl::parse(&path)
-                .map_err(|error| plan_datafusion_err!("'{name}' is no usable path: {}", error.strip_backtrace()))?;
+                .map_err(|error| plan_datafusion_err!("'{name}' is not a usable path: {}", error.strip_backtrace()))?;
             // Check the store first, so that s3:// and similar are refused with its message.
             state.runtime_env().object_store(&url)?;
             return plan_err!("'{name}' is written as a path, without {scheme}://: '{rest}'");

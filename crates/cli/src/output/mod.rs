@@ -154,7 +154,7 @@ fn format_of_name(path: &Path, named: Option<&NamedFormat>) -> Outcome<Format> {
         Some(_) => Ok(Format::Ndjson),
         None if matches!(extension.as_deref(), None | Some("txt")) => Ok(Format::Table),
         None => Err(Failure::message(format!(
-            "the name of {} tells no format that results are written in ({KNOWN_NAMES}, or .txt for a table): give one \
+            "the name of {} has no ending of a known format ({KNOWN_NAMES}, or .txt for a table): name one \
              with --format",
             path.display()
         ))),
@@ -167,7 +167,7 @@ pub fn distinct_names<'a>(names: impl Iterator<Item = &'a String>) -> Result<(),
     for name in names {
         if !seen.insert(name) {
             return Err(format!(
-                "two columns of the result are named '{name}', which a file cannot tell apart: rename one with AS"
+                "two columns of the result are named '{name}', which a file cannot distinguish: rename one with AS"
             ));
         }
     }

@@ -48,7 +48,7 @@ pub async fn summary(context: &SessionContext, subject: &str) -> Result<DataFram
 
 async fn rows_of(context: &SessionContext, subject: &str) -> Result<DataFrame> {
     if subject.is_empty() {
-        return plan_err!("SUMMARIZE wants a table, a path in quotes, or a query behind it");
+        return plan_err!("SUMMARIZE needs a table, a path in quotes, or a query");
     }
     let first = subject.split(|next: char| !next.is_alphanumeric()).next().unwrap_or_default().to_ascii_lowercase();
     let is_query =

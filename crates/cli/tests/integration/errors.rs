@@ -10,7 +10,7 @@ fn bad_sql_is_told_in_a_sentence() {
         ("SELECT 1 FROM", "EOF"),
         ("SELECT 1 / 0", "ivide by zero"),
         ("SELECT * FROM (VALUES (1)) a(x) JOIN (VALUES ([1])) b(y) ON x = y", "Int64"),
-        ("SUMMARIZE", "wants a table"),
+        ("SUMMARIZE", "needs a table"),
         ("SUMMARIZE nothing_here", "nothing_here"),
         ("CREATE EXTERNAL TABLE t STORED AS XLSX LOCATION 'x'", "XLSX"),
         ("\\x", "\\?"),

@@ -29,7 +29,7 @@ fn errors_leave_the_shell_open() {
     terminal.expect("error: ");
     terminal.expect("overspill> ");
     terminal.type_in("\\nonsense\r");
-    terminal.expect("no command of this shell");
+    terminal.expect("not a command of this shell");
     terminal.type_in("SELECT 'still ' || 'here' AS s;\r");
     terminal.expect("still here\r\n");
     assert_eq!(terminal.end(), 0);

@@ -109,3 +109,19 @@ fn a_setting_that_is_not_there_suggests_the_nearest() {
     let error = shell.fail(&["-c", "SET datafusion.execution.batch_size = 'many'"]);
     assert!(error.contains("datafusion.execution.batch_size") && error.contains("whole number"), "{error}");
 }
+
+#[test]
+fn the_page_of_settings_has_each_with_its_default() {
+    let shell = Shell::new();
+    let sql = "SELECT name, value FROM information_schema.df_settings WHERE name LIKE 'overspill.%' ORDER BY name";
+    let settings = shell.succeed(&["--format", "csv", "-c", sql]);
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md");
+    let mut listed: Vec<String> = std::fs::read_to_string(page)
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | `"))
+        .filter_map(|(name, rest)| Some(format!("{name},{}", rest.split_once('`')?.0)))
+        .collect();
+    listed.sort();
+    assert_eq!(listed, settings.lines().skip(1).collect::<Vec<_>>());
+}

@@ -181,7 +181,7 @@ impl Rewriter<'_> {
         if !self.config.sql_parser.collect_spans {
             return plan_err!(
                 "The column {column} is merged by an outer join with USING or NATURAL, and whether the query means its side \
-                 of the join or both cannot be told while datafusion.sql_parser.collect_spans is false: set it to true, \
+                 of the join or both is unknown while datafusion.sql_parser.collect_spans is false: set it to true, \
                  or write ON and coalesce"
             );
         }
@@ -196,7 +196,7 @@ fn refuse_outer_column(column: &Column, columns: &[MergedColumn]) -> Result<()> 
     if columns.iter().any(|merged| merged.members.iter().any(|member| member.name == *name)) {
         return plan_err!(
             "Whether {name} in a subquery means the column that its join with USING or NATURAL merges or {column} of the \
-             query around it cannot be told: write the join of the subquery with ON, and {name} with the name of its table"
+             query around it is unknown: write the join of the subquery with ON, and {name} with the name of its table"
         );
     }
     Ok(())

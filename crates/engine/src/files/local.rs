@@ -95,7 +95,7 @@ pub fn text_head(reader: &mut impl Read, object: &ObjectMeta) -> Result<(Vec<u8>
         || (head.len() >= 4 && head[..4].contains(&0));
     if wide {
         return Err(exec_datafusion_err!(
-            "{} is no UTF-8 text: it looks like UTF-16. Convert it first, as with iconv -f UTF-16 -t UTF-8",
+            "{} is not UTF-8 text: it looks like UTF-16. Convert it first, as with iconv -f UTF-16 -t UTF-8",
             name(object)
         ));
     }

@@ -113,7 +113,7 @@ impl Rows {
         let mut missing = count;
         while missing > 0 {
             let Some(batch) = self.waiting.pop_front() else {
-                return internal_err!("a window put out more rows than it got, for {schema}");
+                return internal_err!("a window returned more rows than it received, for {schema}");
             };
             self.waiting_bytes -= get_record_batch_memory_size(&batch);
             let rows = missing.min(batch.num_rows());

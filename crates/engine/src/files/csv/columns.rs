@@ -180,7 +180,7 @@ impl Text {
         if let Err(error) = std::str::from_utf8(&bytes) {
             return Err((
                 rows(error.valid_up_to()),
-                "is no UTF-8 text: convert the file first, as with iconv".to_string(),
+                "is not UTF-8 text: convert the file first, as with iconv".to_string(),
             ));
         }
         let mut nulls = NullBufferBuilder::new(valid.len());
@@ -190,7 +190,7 @@ impl Text {
         let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
         // A quote may split a character of several bytes into two fields.
         StringArray::try_new(offsets, Buffer::from_vec(bytes), nulls.finish())
-            .map_err(|error| (0, format!("or a later one is no UTF-8 text: {error}")))
+            .map_err(|error| (0, format!("or a later one is not UTF-8 text: {error}")))
     }
 }
 
@@ -238,7 +238,7 @@ fn without_matches(text: &ArrayRef, pattern: &str) -> Result<ArrayRef> {
         return exec_err!("the text of a CSV column is no text");
     };
     let matches: BooleanArray = regexp_is_match_scalar(strings, pattern, None)
-        .map_err(|error| exec_datafusion_err!("format.null_regex '{pattern}' is no regular expression: {error}"))?;
+        .map_err(|error| exec_datafusion_err!("format.null_regex '{pattern}' is not a regular expression: {error}"))?;
     Ok(nullif(text, &matches)?)
 }
 

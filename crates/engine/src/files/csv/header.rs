@@ -107,7 +107,7 @@ impl Head {
         }
         let record =
             first.record.into_iter().map(String::from_utf8).collect::<Result<_, _>>().map_err(|_| {
-                exec_datafusion_err!("{} is no UTF-8 text: convert it first, as with iconv", name(object))
+                exec_datafusion_err!("{} is not UTF-8 text: convert it first, as with iconv", name(object))
             })?;
         Ok(Some(Self { record, mark, other_delimiter }))
     }
