@@ -30,10 +30,7 @@ fn main() -> ExitCode {
     let arguments = args::Arguments::from_command_line();
     match arguments.tool {
         Some(tool) => tool::main(tool),
-        None => {
-            machine::probe_mappings_apart();
-            shell::main(arguments.sql)
-        }
+        None => shell::main(arguments.sql),
     }
 }
 

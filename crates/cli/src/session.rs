@@ -14,7 +14,7 @@ use overspill::cancellation::interruptible;
 use overspill::memory::HeadroomPool;
 use overspill::size::setting_in_bytes;
 use overspill::spill::SpillDirectory;
-use overspill::{OverspillConfig, OverspillSessionExt};
+use overspill::{OverspillConfig, OverspillRuntime, OverspillSessionExt};
 
 use crate::budget::Budget;
 use crate::failure::{Failure, Outcome, plain, tell};
@@ -44,9 +44,12 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn open(limits: &Limits, settings: &[(String, String)]) -> Outcome<Self> {
+    pub fn open(limits: &Limits, settings: &[(String, String)], shared: OverspillRuntime) -> Outcome<Self> {
         let budget = Budget::of(limits.memory, limits.threads);
-        let mut config = SessionConfig::new().with_information_schema(true).with_target_partitions(limits.threads);
+        let mut config = SessionConfig::new()
+            .with_information_schema(true)
+            .with_target_partitions(limits.threads)
+            .with_extension(Arc::new(shared));
         budget.apply(config.options_mut()).map_err(failed)?;
         let parser = &mut config.options_mut().sql_parser;
         // Record spans, so that errors point to their place.

@@ -23,7 +23,7 @@ use crate::session::{Limits, Session};
 use crate::statement::{Answer, Piece, STATEMENTS, answer};
 use crate::trace::Trace;
 use crate::workers::{Left, Workers};
-use crate::{budget, machine_memory, repl, script};
+use crate::{budget, machine, machine_memory, repl, script};
 
 /// How long the end of a tool waits for work on other threads that cannot be stopped at once.
 const END_PATIENCE: Duration = Duration::from_secs(2);
@@ -142,7 +142,7 @@ fn run(arguments: SqlArguments, memory: usize, threads: usize) -> (Option<Sessio
 impl Shell {
     fn open(arguments: SqlArguments, limits: Limits, interactive: bool) -> Outcome<Self> {
         let buffer = OUTPUT_BUFFER.min(limits.memory / 4);
-        let session = Session::open(&limits, &arguments.settings)?;
+        let session = Session::open(&limits, &arguments.settings, machine::runtime())?;
         let workers = Workers::start(limits.threads)?;
         let output = Output::open(arguments.format, arguments.output, !arguments.quiet, buffer)?;
         let shell = Self {

@@ -42,10 +42,10 @@ use super::schema::{output_columns, with_nullable_mark};
 use super::starting::StartingExecution;
 use super::stream::{HybridJoinStream, Inputs, shares_probe_inputs};
 use super::timeline::JoinTimeline;
-use crate::advisor::{GpuAdvisor, prefix_sum, probe_regions};
+use crate::advisor::GpuAdvisor;
 use crate::config::{Choice, OverspillConfig};
-use crate::device;
 use crate::fused_aggregate::displayed;
+use crate::runtime::OverspillRuntime;
 
 /// An equi-join that finishes: a hybrid hash join that moves its state to disk when its memory is spent.
 ///
@@ -180,6 +180,7 @@ impl HybridJoinExec {
         batch_size: usize,
         build_threads: usize,
         config: &OverspillConfig,
+        runtime: &OverspillRuntime,
         aggregates: Option<&[Aggregate]>,
     ) -> Result<JoinSpec> {
         let plan = &self.plan;
@@ -201,8 +202,8 @@ impl HybridJoinExec {
             output_columns: self.output_columns(),
             table_choice: config.hash_table.0.unwrap_or_default(),
             build_threads,
-            probe_regions: probe_regions(config.strategy.0, self.probe_partitions()),
-            device: self.device_request(config, aggregates)?,
+            probe_regions: runtime.machine().probe_regions(config.strategy.0, self.probe_partitions()),
+            device: self.device_request(config, runtime, aggregates)?,
             batch_size,
         })
     }
@@ -223,7 +224,12 @@ impl HybridJoinExec {
     }
 
     /// Chooses among the strategies of a GPU; `None` if the CPU joins. With `wants_pairs`, the GPU returns its pairs.
-    pub(crate) fn gpu_advisor(&self, config: &OverspillConfig, wants_pairs: bool) -> Option<GpuAdvisor> {
+    pub(crate) fn gpu_advisor(
+        &self,
+        config: &OverspillConfig,
+        runtime: &OverspillRuntime,
+        wants_pairs: bool,
+    ) -> Option<GpuAdvisor> {
         let rows = |input: &Arc<dyn ExecutionPlan>| {
             let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok()?;
             statistics.num_rows.get_value().map(|rows| *rows as u64)
@@ -231,7 +237,7 @@ impl HybridJoinExec {
         let rows = if config.strategy == Choice::AUTO { [rows(self.left()), rows(self.right())] } else { [None; 2] };
         let (parts, threads) = self.parts_and_threads();
         let rows = rows.map(|rows| rows.map(|rows| rows / parts as u64));
-        GpuAdvisor::new(config, rows, threads, wants_pairs)
+        GpuAdvisor::new(config, runtime.machine(), rows, threads, wants_pairs)
     }
 
     /// The number of joins in this node and the threads of each: in `Partitioned` mode each partition is a join of its own.
@@ -244,15 +250,16 @@ impl HybridJoinExec {
     fn device_request(
         &self,
         config: &OverspillConfig,
+        runtime: &OverspillRuntime,
         aggregates: Option<&[Aggregate]>,
     ) -> Result<Option<DeviceRequest>> {
-        let Some(mut advisor) = self.gpu_advisor(config, aggregates.is_none()) else { return Ok(None) };
+        let Some(mut advisor) = self.gpu_advisor(config, runtime, aggregates.is_none()) else { return Ok(None) };
         let cached_share = config.gpu_cached_share;
         if !(0.0..=1.0).contains(&cached_share) {
             return config_err!("overspill.gpu_cached_share = {cached_share} is not a share: it may be 0 to 1");
         }
         let observer = Arc::new(DeviceMetrics::new(&self.metrics));
-        let gpu = match device::open(config) {
+        let gpu = match runtime.gpu(config) {
             Ok(gpu) => gpu,
             // The user did not ask for a GPU by name.
             Err(error) if advisor.may_choose_cpu() => {
@@ -266,7 +273,7 @@ impl HybridJoinExec {
         let tables_may_span = config.strategy.0 == Some(Strategy::GpuNoPartition) || advisor.is_measured();
         let transfer = config.transfer_method.0;
         let advisor = Arc::new(advisor);
-        let prefix_sum = prefix_sum(config, self.parts_and_threads().1, &gpu);
+        let prefix_sum = runtime.machine().prefix_sum(config, self.parts_and_threads().1, &gpu);
         let tuning = DeviceTuning::default();
         let request = DeviceRequest {
             gpu,
@@ -289,7 +296,9 @@ impl HybridJoinExec {
         let is_collected = self.partition_mode() == PartitionMode::CollectLeft;
         // Streams with a build side each build their tables at the same time.
         let build_threads = if is_collected { partitions } else { 1 };
-        let spec = Arc::new(self.spec(task.session_config().batch_size(), build_threads, &config, aggregates)?);
+        let runtime = OverspillRuntime::of(task.session_config());
+        let batch_size = task.session_config().batch_size();
+        let spec = Arc::new(self.spec(batch_size, build_threads, &config, &runtime, aggregates)?);
         let tuning = SpillTuning {
             enabled: config.spill && task.runtime_env().disk_manager.tmp_files_enabled(),
             max_fanout: config.max_fanout.clamp(2, 256).next_power_of_two(),
