@@ -13,6 +13,11 @@ use crate::command::{self, Command, HELP};
 use crate::failure::{Failure, Outcome};
 use crate::shell::Shell;
 
+/// The query of `\d`.
+const TABLES: &str = "SELECT table_schema AS schema, table_name AS name, table_type AS type \
+                      FROM information_schema.tables \
+                      WHERE table_schema <> 'information_schema' ORDER BY schema, name";
+
 /// Runs the sources in order. Returns true if every statement succeeded.
 pub fn run(runtime: &Runtime, shell: &mut Shell, sources: &[Source]) -> Outcome<bool> {
     runtime.block_on(async {
@@ -97,7 +102,13 @@ async fn command(shell: &mut Shell, line: &str, begin: Location, source: Option<
             Ok(file) => return Box::pin(read(shell, file, &path)).await,
             Err(failure) => Err(failure),
         },
-        Ok(command) => run_command(shell, command).await,
+        Ok(Command::Tables) => shell.query(TABLES).await,
+        Ok(Command::Columns(name)) => shell.query(&format!("DESCRIBE {name}")).await,
+        Ok(Command::Help) => shell.write_text(HELP),
+        Ok(Command::Timer(on)) => {
+            shell.timer = on;
+            Ok(())
+        }
         Err(failure) => Err(failure),
     };
     let done = done.map_err(|failure| match failure {
@@ -108,25 +119,6 @@ async fn command(shell: &mut Shell, line: &str, begin: Location, source: Option<
         other => other,
     });
     shell.judge(done).map(|()| Next::Statement)
-}
-
-/// Runs a command about the shell itself. The caller handles [`Command::Quit`] and [`Command::Read`].
-async fn run_command(shell: &mut Shell, command: Command) -> Outcome<()> {
-    match command {
-        Command::Tables => {
-            let tables = "SELECT table_schema AS schema, table_name AS name, table_type AS type \
-                          FROM information_schema.tables \
-                          WHERE table_schema <> 'information_schema' ORDER BY schema, name";
-            shell.query(tables).await
-        }
-        Command::Columns(name) => shell.query(&format!("DESCRIBE {name}")).await,
-        Command::Help => shell.write_text(HELP),
-        Command::Timer(on) => {
-            shell.timer = on;
-            Ok(())
-        }
-        Command::Quit | Command::Read(_) => Ok(()),
-    }
 }
 
 /// The action after a line of a script.

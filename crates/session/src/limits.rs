@@ -4,6 +4,9 @@ use std::fs;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
+use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::execution::runtime_env::RuntimeEnv;
+
 /// The resources that the queries of a session may use.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -24,6 +27,15 @@ impl Limits {
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
         Self { memory: default_memory(), temp: None, temp_dir: None, threads }
     }
+}
+
+/// The bytes that a runtime environment limits its memory and its temporary directory to, where it does.
+pub fn in_force(runtime: &RuntimeEnv) -> [Option<usize>; 2] {
+    let memory = match runtime.memory_pool.memory_limit() {
+        MemoryLimit::Finite(bytes) => Some(bytes),
+        MemoryLimit::Infinite | MemoryLimit::Unknown => None,
+    };
+    [memory, usize::try_from(runtime.disk_manager.max_temp_directory_size()).ok()]
 }
 
 /// 80 % of the machine's memory or of its control group's, whichever is smaller. The rest is for memory that no query

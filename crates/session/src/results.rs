@@ -20,7 +20,7 @@ use crate::files::with_files_named;
 use crate::progress::Monitor;
 use crate::statement::{Kind, Prepared};
 
-/// The results of a statement: a stream of batches, each an error or at least a row.
+/// The results of a statement: a stream of batches.
 ///
 /// The statement runs on the threads of its session while the stream is read, at most some batches ahead. Dropping the
 /// results stops it. The stream ends after an error.

@@ -103,8 +103,8 @@ impl Session {
         &self.shared.warnings
     }
 
-    /// The session of DataFusion, as for its catalog. Statements run by it are not those of [`run`](Self::run): they are not
-    /// cancelled, and have no files as tables in them.
+    /// The session of DataFusion, to register tables and functions. What it runs itself is not cancelled with the session's
+    /// statement, and lacks what [`run`](Self::run) adds to DataFusion's SQL.
     pub fn context(&self) -> &SessionContext {
         &self.shared.context
     }

@@ -4,13 +4,12 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, Result, config_datafusion_err};
 use datafusion::error::DataFusionError;
-use datafusion::execution::memory_pool::MemoryLimit;
-use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Statement, TableScan, case, lit};
 use datafusion::optimizer::AnalyzerRule;
 use overspill::size::Size;
 
 use crate::error::{nearest_setting, plain};
+use crate::limits::in_force;
 use crate::owner::Owner;
 
 /// A setting and its new value.
@@ -68,23 +67,15 @@ pub struct ExactLimits {
 }
 
 impl ExactLimits {
-    fn limits(runtime: &RuntimeEnv) -> [(&'static str, Option<Size>); 2] {
-        let memory = match runtime.memory_pool.memory_limit() {
-            MemoryLimit::Finite(bytes) => Some(Size(bytes)),
-            MemoryLimit::Infinite | MemoryLimit::Unknown => None,
-        };
-        let disk = usize::try_from(runtime.disk_manager.max_temp_directory_size()).ok().map(Size);
-        [("datafusion.runtime.memory_limit", memory), ("datafusion.runtime.max_temp_directory_size", disk)]
-    }
-
     /// The table of settings with replaced values of the limits.
     fn replaced(&self, scan: &TableScan) -> Result<LogicalPlan> {
         let column = |name: &str| Expr::Column(Column::new(Some(scan.table_name.clone()), name));
         let mut value = case(column("name"));
         let Some(state) = self.session.state() else { return Ok(LogicalPlan::TableScan(scan.clone())) };
-        for (name, limit) in Self::limits(state.runtime_env()) {
+        let names = ["datafusion.runtime.memory_limit", "datafusion.runtime.max_temp_directory_size"];
+        for (name, limit) in names.into_iter().zip(in_force(state.runtime_env())) {
             if let Some(limit) = limit {
-                value = value.when(lit(name), lit(limit.exact()));
+                value = value.when(lit(name), lit(Size(limit).exact()));
             }
         }
         let value = value.otherwise(column("value"))?;

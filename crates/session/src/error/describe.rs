@@ -3,7 +3,6 @@
 use arrow::error::ArrowError;
 use datafusion::common::{Column, SchemaError, human_readable_size};
 use datafusion::error::DataFusionError;
-use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use datafusion::sql::sqlparser::parser::ParserError;
@@ -15,6 +14,7 @@ use overspill::spill::explain_disk_full;
 use super::suggest::nearest;
 use super::words::{Names, Words, reword, without_backtrace};
 use super::{Error, io_reason};
+use crate::limits::in_force;
 
 /// The maximum number of columns that an error lists.
 const COLUMNS_LISTED: usize = 40;
@@ -28,10 +28,8 @@ pub fn describe(error: DataFusionError, sql: &str, context: &SessionContext) -> 
         // Overspill's own errors are complete; DataFusion's only name their pool.
         DataFusionError::ResourcesExhausted(text) => {
             let text = without_backtrace(text);
-            let limit = match context.runtime_env().memory_pool.memory_limit() {
-                MemoryLimit::Finite(bytes) => Size(bytes).to_string(),
-                MemoryLimit::Infinite | MemoryLimit::Unknown => "its size".to_string(),
-            };
+            let [limit, _] = in_force(&context.runtime_env());
+            let limit = limit.map_or_else(|| "its size".to_string(), |bytes| Size(bytes).to_string());
             format!(
                 "Not enough memory: {}\nThe memory limit is {limit}; raise it with --memory-limit on the command line \
                  or with SET datafusion.runtime.memory_limit in SQL.",
@@ -47,12 +45,7 @@ pub fn describe(error: DataFusionError, sql: &str, context: &SessionContext) -> 
 
 /// Replaces limits by their original values: DataFusion rounds them to what it calls MB, and shows 64MB as 61.0.
 fn with_limits_as_given(text: String, context: &SessionContext) -> String {
-    let runtime = context.runtime_env();
-    let memory = match runtime.memory_pool.memory_limit() {
-        MemoryLimit::Finite(bytes) => Some(bytes),
-        MemoryLimit::Infinite | MemoryLimit::Unknown => None,
-    };
-    let disk = usize::try_from(runtime.disk_manager.max_temp_directory_size()).ok();
+    let [memory, disk] = in_force(&context.runtime_env());
     let state = context.state();
     let join = state.config().options().extensions.get::<OverspillConfig>().map(|config| config.join_memory_limit);
     [memory, disk, join].into_iter().flatten().fold(text, |text, limit| {
