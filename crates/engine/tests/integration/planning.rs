@@ -43,11 +43,12 @@ async fn sessions_share_a_gpu_by_their_runtime() {
     let config = OverspillConfig { device: DeviceKind::Emulated.into(), ..OverspillConfig::default() };
     let (one, other) = (OverspillRuntime::default(), OverspillRuntime::default());
     let session = |runtime: &OverspillRuntime| {
-        let options = SessionConfig::new().with_target_partitions(2).with_extension(Arc::new(runtime.clone()));
+        // A single partition starts the join when it is executed.
+        let options = SessionConfig::new().with_target_partitions(1).with_extension(Arc::new(runtime.clone()));
         let state = SessionStateBuilder::new_with_default_features().with_config(options);
         SessionContext::new_with_state(state.with_overspill(config.clone()).build())
     };
-    let sql = "SELECT count(*) FROM range(1000) a JOIN range(1000) b ON a.value = b.value";
+    let sql = "SELECT a.value FROM range(1000) a JOIN range(1000) b ON a.value = b.value";
     let gpus = [&one, &one, &other].map(|runtime| (session(runtime), runtime.gpu(&config).unwrap()));
     for (ctx, gpu) in &gpus {
         let held = Arc::strong_count(gpu);
