@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
-use overspill::advisor::probe_regions;
+use overspill::OverspillRuntime;
 use overspill_join::hash_table::TableChoice;
 use overspill_join::radix::ProbeRegions;
 use overspill_machine::topology::Topology;
@@ -185,7 +185,7 @@ fn measure(kind: &Kind, build_rows: u64, probe_rows: u64, threads: usize, runs: 
         probe_payloads: 1,
     };
     let tables = Tables::generate(&pair, threads)?;
-    let advised = probe_regions(None, threads);
+    let advised = OverspillRuntime::of_process().machine().probe_regions(None, threads);
     let is_advised =
         advised.is_some() && tables.join(threads, How { probe_regions: advised, ..How::default() })?.is_radix;
     let mut seconds = vec![vec![]; FIXED.len()];

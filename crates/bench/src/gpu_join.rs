@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::common::Result;
-use overspill::{DeviceKind, OverspillConfig, PrefixSumProcessor, Strategy};
+use overspill::{DeviceKind, OverspillConfig, OverspillRuntime, PrefixSumProcessor, Strategy};
 use overspill_gpu_join::{DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, Gpu, StrategyAdvisor};
 
 use crate::report::size;
@@ -24,7 +24,7 @@ pub(crate) fn open(device: DeviceKind, memory_limit: u64) -> Result<Option<Arc<G
         gpu_pinned_memory: usize::MAX,
         ..config(device)
     };
-    overspill::device::open(&config).map(Some)
+    OverspillRuntime::of_process().gpu(&config).map(Some)
 }
 
 /// The settings that select a device.
@@ -34,7 +34,7 @@ fn config(device: DeviceKind) -> OverspillConfig {
 
 /// The processor that counts keys for `triton` in joins with `threads` threads when SQL runs them.
 pub(crate) fn prefix_sum(device: DeviceKind, threads: usize, gpu: &Gpu) -> PrefixSumProcessor {
-    overspill::advisor::prefix_sum(&config(device), threads, gpu)
+    OverspillRuntime::of_process().machine().prefix_sum(&config(device), threads, gpu)
 }
 
 /// The device request of a join.

@@ -1,25 +1,10 @@
-//! The command line arguments of `overspill`.
+//! The arguments of a run of SQL.
 
 use std::path::PathBuf;
 
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use clap::{ArgMatches, Args, ValueEnum};
 use datafusion::error::DataFusionError;
 use overspill::size::Size;
-
-use crate::tool::Tool;
-
-/// SQL over Parquet, CSV, JSON and Arrow files, with joins that finish in the memory they are given.
-///
-/// Without -c, -f or piped input, an interactive shell opens.
-#[derive(Debug, Parser)]
-#[command(name = "overspill", version, args_conflicts_with_subcommands = true)]
-pub struct Arguments {
-    #[command(subcommand)]
-    pub tool: Option<Tool>,
-
-    #[command(flatten)]
-    pub sql: SqlArguments,
-}
 
 #[derive(Debug, Args)]
 pub struct SqlArguments {
@@ -110,13 +95,10 @@ pub enum OnError {
     Continue,
 }
 
-impl Arguments {
-    /// Parses the process's arguments. If they are wrong, prints usage and exits with status 2.
-    pub fn from_command_line() -> Self {
-        let matches = Self::command().get_matches();
-        let mut arguments = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-        arguments.sql.sources = sources_in_order(&arguments.sql, &matches);
-        arguments
+impl SqlArguments {
+    /// Notes the order of the -c and -f arguments of the command line.
+    pub fn keep_order(&mut self, matches: &ArgMatches) {
+        self.sources = sources_in_order(self, matches);
     }
 }
 
@@ -154,6 +136,8 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::{Command, FromArgMatches};
+
     use super::*;
 
     #[test]
@@ -178,10 +162,11 @@ mod tests {
 
     #[test]
     fn commands_and_files_keep_their_order() {
-        let matches = Arguments::command().get_matches_from(["overspill", "-f", "a", "-c", "b", "-f", "-", "-c", "d"]);
-        let arguments = Arguments::from_arg_matches(&matches).unwrap();
+        let command = SqlArguments::augment_args(Command::new("overspill"));
+        let matches = command.get_matches_from(["overspill", "-f", "a", "-c", "b", "-f", "-", "-c", "d"]);
+        let arguments = SqlArguments::from_arg_matches(&matches).unwrap();
         assert_eq!(
-            sources_in_order(&arguments.sql, &matches),
+            sources_in_order(&arguments, &matches),
             [Source::File("a".into()), Source::Text("b".into()), Source::StandardInput, Source::Text("d".into()),]
         );
     }

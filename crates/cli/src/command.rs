@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::failure::{Failure, Outcome};
-use crate::shell::Shell;
 
-const HELP: &str = "\
+/// The text of `\?`.
+pub const HELP: &str = "\
 \\d              the tables
 \\d NAME         the columns of a table or file
 \\q, .quit       end (so does Ctrl-D)
@@ -50,25 +50,6 @@ pub fn parse(line: &str) -> Outcome<Command> {
         (".timer" | "\\timing", "off") => Ok(Command::Timer(false)),
         (".timer" | "\\timing", _) => Err(Failure::message(format!("{name} needs on or off"))),
         _ => Err(Failure::message(format!("{line} is not a command of this shell; \\? lists them"))),
-    }
-}
-
-/// Runs a command about the shell itself. The caller handles [`Command::Quit`] and [`Command::Read`].
-pub async fn run(shell: &mut Shell, command: Command) -> Outcome<()> {
-    match command {
-        Command::Tables => {
-            let tables = "SELECT table_schema AS schema, table_name AS name, table_type AS type \
-                          FROM information_schema.tables \
-                          WHERE table_schema <> 'information_schema' ORDER BY schema, name";
-            shell.query(tables).await
-        }
-        Command::Columns(name) => shell.query(&format!("DESCRIBE {name}")).await,
-        Command::Help => shell.write_text(HELP),
-        Command::Timer(on) => {
-            shell.timer = on;
-            Ok(())
-        }
-        Command::Quit | Command::Read(_) => Ok(()),
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use clap::Args;
+use overspill::OverspillRuntime;
 use overspill::advisor::measure_row_work;
 use overspill_advisor::{Cpu, ProbeRows};
 use overspill_kernels::{GpuEffort, Kernels, measure_gpu};
@@ -35,13 +36,13 @@ pub struct MachineArgs {
     check_mapping: bool,
 }
 
-/// Registers a probe that runs in a separate process to find out whether the GPU's driver maps pages of CPU memory.
-pub fn probe_mappings_apart() {
-    overspill::device::probe_mappings_by(|| {
+/// The state that sessions share. A separate process finds out whether the GPU's driver maps pages of CPU memory.
+pub fn runtime() -> OverspillRuntime {
+    OverspillRuntime::with_mapping_probe(|| {
         let mut command = Command::new(std::env::current_exe().unwrap_or_default());
         command.args(["machine", "--check-mapping"]);
         command
-    });
+    })
 }
 
 pub fn run(arguments: &MachineArgs) -> Outcome<()> {

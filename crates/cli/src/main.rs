@@ -3,37 +3,57 @@
 mod advise;
 mod allocator;
 mod args;
-mod budget;
 mod command;
+mod exit;
 mod failure;
-mod files;
 mod interrupt;
 mod machine;
-mod machine_memory;
 mod output;
 mod progress;
 mod repl;
 mod script;
-mod session;
-mod settings;
 mod shell;
+mod sql;
 mod statement;
 mod tool;
 mod trace;
-mod workers;
 
 use std::panic;
 use std::process::ExitCode;
 
+use args::SqlArguments;
+use clap::{CommandFactory, FromArgMatches, Parser};
+use tool::Tool;
+
+/// SQL over Parquet, CSV, JSON and Arrow files, with joins that finish in the memory they are given.
+///
+/// Without -c, -f or piped input, an interactive shell opens.
+#[derive(Debug, Parser)]
+#[command(name = "overspill", version, args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(subcommand)]
+    tool: Option<Tool>,
+
+    #[command(flatten)]
+    sql: SqlArguments,
+}
+
+impl Arguments {
+    /// Parses the process's arguments. If they are wrong, prints usage and exits with status 2.
+    fn from_command_line() -> Self {
+        let matches = Self::command().get_matches();
+        let mut arguments = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        arguments.sql.keep_order(&matches);
+        arguments
+    }
+}
+
 fn main() -> ExitCode {
     report_panics();
-    let arguments = args::Arguments::from_command_line();
+    let arguments = Arguments::from_command_line();
     match arguments.tool {
         Some(tool) => tool::main(tool),
-        None => {
-            machine::probe_mappings_apart();
-            shell::main(arguments.sql)
-        }
+        None => sql::main(arguments.sql),
     }
 }
 

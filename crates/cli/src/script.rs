@@ -4,14 +4,19 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
+use overspill_session::{Location, Place, Splitter};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
 use crate::args::Source;
-use crate::command;
+use crate::command::{self, Command, HELP};
 use crate::failure::{Failure, Outcome};
-use crate::shell::{Next, Shell};
-use crate::statement::Splitter;
+use crate::shell::Shell;
+
+/// The query of `\d`.
+const TABLES: &str = "SELECT table_schema AS schema, table_name AS name, table_type AS type \
+                      FROM information_schema.tables \
+                      WHERE table_schema <> 'information_schema' ORDER BY schema, name";
 
 /// Runs the sources in order. Returns true if every statement succeeded.
 pub fn run(runtime: &Runtime, shell: &mut Shell, sources: &[Source]) -> Outcome<bool> {
@@ -81,12 +86,46 @@ pub async fn obey_line(shell: &mut Shell, splitter: &mut Splitter, line: &str, s
     if command::is_command(line) && splitter.is_blank() {
         let begin = splitter.end();
         splitter.skip(line);
-        return shell.command(line, begin, source).await;
+        return command(shell, line, begin, source).await;
     }
-    for statement in splitter.push(line, shell.dialect()) {
+    for statement in splitter.push(line, shell.session.dialect()) {
         shell.statement(&statement, source).await?;
     }
     Ok(Next::Statement)
+}
+
+/// Runs a command, such as `\d`, at position `begin` of its source.
+async fn command(shell: &mut Shell, line: &str, begin: Location, source: Option<&str>) -> Outcome<Next> {
+    let done = match command::parse(line) {
+        Ok(Command::Quit) => return Ok(Next::Quit),
+        Ok(Command::Read(path)) => match open(&path) {
+            Ok(file) => return Box::pin(read(shell, file, &path)).await,
+            Err(failure) => Err(failure),
+        },
+        Ok(Command::Tables) => shell.query(TABLES).await,
+        Ok(Command::Columns(name)) => shell.query(&format!("DESCRIBE {name}")).await,
+        Ok(Command::Help) => shell.write_text(HELP),
+        Ok(Command::Timer(on)) => {
+            shell.timer = on;
+            Ok(())
+        }
+        Err(failure) => Err(failure),
+    };
+    let done = done.map_err(|failure| match failure {
+        failure @ (Failure::Message(_) | Failure::Statement(_)) if source.is_some() => {
+            let place = Place { source, text: line, begin, at: Location::new(1, 1) };
+            Failure::Message(format!("{failure}{place}"))
+        }
+        other => other,
+    });
+    shell.judge(done).map(|()| Next::Statement)
+}
+
+/// The action after a line of a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    Statement,
+    Quit,
 }
 
 /// Reads lines on a separate thread: a read of a pipe cannot be cancelled, and the thread ends with the process.

@@ -1,32 +1,18 @@
-//! A run of the command line from its arguments to its exit status.
+//! The state of a run of SQL, and how its statements run.
 
-use std::io::{IsTerminal, stdin};
-use std::num::NonZero;
-use std::path::Path;
-use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use datafusion::common::config::Dialect;
-use datafusion::sql::sqlparser::tokenizer::Location;
-use tokio::runtime::{Builder, Runtime};
+use overspill_session::{Left, Limits, Location, Piece, Place, STATEMENTS, Session};
 use tracing::field::{Empty, display};
 use tracing::{Instrument, debug_span};
 
-use crate::allocator;
-use crate::args::{OnError, Source, SqlArguments};
-use crate::command::{self, Command};
-use crate::failure::{Failure, Outcome, Place, tell};
+use crate::args::{OnError, SqlArguments};
+use crate::failure::{Failure, Outcome, complain, tell};
 use crate::interrupt::{Insistence, Interrupts};
+use crate::machine;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::session::{Limits, Session};
-use crate::statement::{Answer, Piece, STATEMENTS, answer};
-use crate::trace::Trace;
-use crate::workers::{Left, Workers};
-use crate::{budget, machine_memory, repl, script};
-
-/// How long the end of a tool waits for work on other threads that cannot be stopped at once.
-const END_PATIENCE: Duration = Duration::from_secs(2);
+use crate::statement::{Answer, answer};
 
 /// The maximum number of bytes that a writer buffers, which no budget counts.
 const OUTPUT_BUFFER: usize = 64 << 20;
@@ -34,7 +20,6 @@ const OUTPUT_BUFFER: usize = 64 << 20;
 /// The state of the command line: the session, the output, and the options that control how statements run.
 pub struct Shell {
     pub session: Session,
-    workers: Workers,
     output: Output,
     progress: Progress,
     interrupts: Interrupts,
@@ -50,104 +35,14 @@ pub struct Shell {
     failed: bool,
 }
 
-pub fn main(arguments: SqlArguments) -> ExitCode {
-    let memory = arguments.memory_limit.unwrap_or_else(machine_memory::default_limit);
-    let threads = budget::threads(arguments.threads.unwrap_or_else(processors), memory);
-    let trace = match open_trace(&arguments) {
-        Ok(trace) => trace,
-        Err(failure) => return status_of(Err(failure)),
-    };
-    // Running tasks may hold spill files, so drop the session, which removes their directory, after them.
-    let (session, outcome) = run(arguments, memory, threads);
-    let status = status_of(outcome);
-    drop(session);
-    // Only now, as stopped tasks have ended their spans.
-    match trace.map_or(Ok(()), Trace::finish) {
-        Ok(()) => status,
-        Err(failure) => status_of(Err(failure)),
-    }
-}
-
-fn open_trace(arguments: &SqlArguments) -> Outcome<Option<Trace>> {
-    if let (Some(trace), Some(output)) = (&arguments.trace, &arguments.output) {
-        // The files need not exist yet, but their folders do.
-        let place = |path: &Path| {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            Some((folder.canonicalize().ok()?, path.file_name()?.to_owned()))
-        };
-        if trace == output || (place(trace).is_some() && place(trace) == place(output)) {
-            return Err(Failure::message("--output and --trace are the same file"));
-        }
-    }
-    arguments.trace.as_deref().map(Trace::open).transpose()
-}
-
-pub fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZero::get)
-}
-
-/// Runs work on a new runtime, and converts its outcome to an exit status.
-pub fn with_runtime(threads: usize, work: impl FnOnce(&Runtime) -> Outcome<bool>) -> ExitCode {
-    let outcome = match Builder::new_multi_thread().worker_threads(threads).enable_all().build() {
-        Ok(runtime) => {
-            let outcome = work(&runtime);
-            runtime.shutdown_timeout(END_PATIENCE);
-            outcome
-        }
-        Err(error) => Err(Failure::message(format!("cannot start {threads} threads: {error}"))),
-    };
-    status_of(outcome)
-}
-
-/// Reports an error that has not been reported yet, and returns the exit status.
-fn status_of(outcome: Outcome<bool>) -> ExitCode {
-    match outcome {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) | Err(Failure::Stopped) => ExitCode::FAILURE,
-        // The status that a shell reports for a program ended by SIGPIPE.
-        Err(Failure::ClosedPipe) => ExitCode::from(128 + 13),
-        Err(Failure::Interrupted(signal)) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
-        Err(Failure::Message(text) | Failure::Statement(text, _)) => {
-            complain(&text);
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Runs all sources. Returns true if every statement succeeded.
-fn run(arguments: SqlArguments, memory: usize, threads: usize) -> (Option<Session>, Outcome<bool>) {
-    let limits = Limits { memory, temp: arguments.temp_limit, temp_dir: arguments.temp_dir.clone(), threads };
-    allocator::keep_to(limits.memory);
-    let sources = match arguments.sources.is_empty() {
-        true if stdin().is_terminal() => None,
-        true => Some(vec![Source::StandardInput]),
-        false => Some(arguments.sources.clone()),
-    };
-    // Statements run on their own threads. This runtime only waits for them and for signals.
-    let front = match Builder::new_current_thread().enable_all().build() {
-        Ok(front) => front,
-        Err(error) => return (None, Err(Failure::message(format!("cannot wait for statements: {error}")))),
-    };
-    let mut shell = match Shell::open(arguments, limits, sources.is_none()) {
-        Ok(shell) => shell,
-        Err(failure) => return (None, Err(failure)),
-    };
-    let outcome = match sources {
-        Some(sources) => script::run(&front, &mut shell, &sources),
-        None => repl::run(&front, &mut shell),
-    };
-    shell.close(outcome)
-}
-
 impl Shell {
-    fn open(arguments: SqlArguments, limits: Limits, interactive: bool) -> Outcome<Self> {
+    pub fn open(arguments: SqlArguments, limits: &Limits, interactive: bool) -> Outcome<Self> {
         let buffer = OUTPUT_BUFFER.min(limits.memory / 4);
-        let session = Session::open(&limits, &arguments.settings)?;
-        let workers = Workers::start(limits.threads)?;
+        let session = Session::open(limits, &arguments.settings, machine::runtime())?;
+        session.warnings().iter().for_each(|warning| tell(&format!("warning: {warning}")));
         let output = Output::open(arguments.format, arguments.output, !arguments.quiet, buffer)?;
         let shell = Self {
             session,
-            workers,
             output,
             progress: Progress::new(arguments.quiet),
             interrupts: Interrupts::new(),
@@ -173,18 +68,14 @@ impl Shell {
     }
 
     /// Moves the output to its final path, unless a failure stopped the run.
-    fn close(self, outcome: Outcome<bool>) -> (Option<Session>, Outcome<bool>) {
+    pub fn close(self, outcome: Outcome<bool>) -> (Option<Session>, Outcome<bool>) {
         let keep = match &outcome {
             Ok(succeeded) => *succeeded || self.on_error == OnError::Continue,
             Err(_) => false,
         };
         let finished = if keep { self.output.finish() } else { Ok(()) };
-        self.workers.end();
+        self.session.close();
         (Some(self.session), finished.and(outcome))
-    }
-
-    pub fn dialect(&self) -> Dialect {
-        self.session.context.state().config().options().sql_parser.dialect
     }
 
     pub fn succeeded(&self) -> bool {
@@ -237,13 +128,13 @@ impl Shell {
 
     /// Runs a statement, unless a signal arrives. Stops all of its work that could disturb later statements.
     async fn answer(&mut self, sql: &str, whole_statement: bool) -> Outcome<Answer> {
-        let answering = answer(&self.session, &self.workers, &mut self.output, self.progress, sql);
+        let answering = answer(&self.session, &mut self.output, self.progress, sql);
         let outcome = tokio::select! {
             biased;
             signal = self.interrupts.raised() => Err(Failure::Interrupted(signal)),
             answered = answering => answered,
         };
-        let left = self.workers.settle().await?;
+        let left = self.session.cancel().await?;
         if left == Left::Work && whole_statement && self.interactive && matches!(outcome, Err(Failure::Interrupted(_)))
         {
             tell("part of the statement cannot be stopped at once; it continues in the background until it ends");
@@ -253,38 +144,17 @@ impl Shell {
 
     /// Adds the place of an error: the statement among several, and the place in its text.
     fn located(&self, failure: Failure, sql: &str, begin: Location, source: Option<&str>) -> Failure {
-        let (text, at) = match failure {
-            Failure::Message(text) => (text, None),
-            Failure::Statement(text, at) => (text, at),
-            other => return other,
+        let at = match &failure {
+            Failure::Message(_) => None,
+            Failure::Statement(error) => error.place(),
+            _ => return failure,
         };
-        let at = at.unwrap_or(Location::new(1, 1));
+        let (text, at) = (failure.to_string(), at.unwrap_or(Location::new(1, 1)));
         let place = Place { source, text: sql, begin, at };
         match self.interactive {
             false if self.statements > 1 => Failure::Message(format!("statement {}: {text}{place}", self.statements)),
             _ => Failure::Message(format!("{text}{place}")),
         }
-    }
-
-    /// Runs a command of the shell, such as `\d`, at position `begin` of its source.
-    pub async fn command(&mut self, line: &str, begin: Location, source: Option<&str>) -> Outcome<Next> {
-        let done = match command::parse(line) {
-            Ok(Command::Quit) => return Ok(Next::Quit),
-            Ok(Command::Read(path)) => match script::open(&path) {
-                Ok(file) => return Box::pin(script::read(self, file, &path)).await,
-                Err(failure) => Err(failure),
-            },
-            Ok(command) => command::run(self, command).await,
-            Err(failure) => Err(failure),
-        };
-        let done = done.map_err(|failure| match failure {
-            Failure::Message(text) | Failure::Statement(text, _) if source.is_some() => {
-                let place = Place { source, text: line, begin, at: Location::new(1, 1) };
-                Failure::Message(format!("{text}{place}"))
-            }
-            other => other,
-        });
-        self.judge(done).map(|()| Next::Statement)
     }
 
     /// Reports an error, and decides whether it ends the script or the process.
@@ -295,8 +165,8 @@ impl Shell {
         };
         self.failed = true;
         match failure {
-            Failure::Message(text) | Failure::Statement(text, _) => {
-                complain(&text);
+            failure @ (Failure::Message(_) | Failure::Statement(_)) => {
+                complain(&failure);
                 match self.on_error {
                     OnError::Continue => Ok(()),
                     OnError::Stop => Err(Failure::Stopped),
@@ -320,13 +190,6 @@ impl Shell {
     }
 }
 
-/// The action after a line of a script.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    Statement,
-    Quit,
-}
-
 /// The beginning of a statement on one line.
 fn title(sql: &str) -> String {
     const CHARACTERS: usize = 120;
@@ -335,8 +198,4 @@ fn title(sql: &str) -> String {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }
-}
-
-fn complain(text: &str) {
-    tell(&format!("error: {text}"));
 }

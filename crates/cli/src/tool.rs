@@ -6,13 +6,14 @@ use clap::Subcommand;
 use datafusion::error::DataFusionError;
 use overspill_bench::BenchArgs;
 use overspill_bench::datagen::{self, DatagenArgs};
+use overspill_session::{Error, Limits};
 use tokio::task::spawn_blocking;
 
 use crate::advise::{self, AdviseArgs};
-use crate::failure::{Failure, Outcome, plain};
+use crate::exit;
+use crate::failure::{Failure, Outcome};
 use crate::interrupt::{Insistence, Interrupts};
 use crate::machine::{self, MachineArgs};
-use crate::shell;
 
 /// The tools beside the SQL shell.
 #[derive(Debug, Subcommand)]
@@ -28,7 +29,7 @@ pub enum Tool {
 }
 
 pub fn main(tool: Tool) -> ExitCode {
-    shell::with_runtime(shell::processors(), |runtime| runtime.block_on(run(tool)).map(|()| true))
+    exit::with_runtime(Limits::of_this_machine().threads, |runtime| runtime.block_on(run(tool)).map(|()| true))
 }
 
 async fn run(tool: Tool) -> Outcome<()> {
@@ -58,7 +59,7 @@ async fn run(tool: Tool) -> Outcome<()> {
             },
             Tool::Bench(arguments) => overspill_bench::run(arguments).await,
         };
-        done.map_err(|error| Failure::Message(plain(&error)))
+        done.map_err(|error| Failure::from(Error::from(error)))
     };
     tokio::select! {
         biased;

@@ -1,9 +1,9 @@
 //! The choices of `auto`, made by the cost model of [`overspill_advisor`] for this machine.
 //!
-//! The results of `overspill machine --measure` are loaded once, before the first join of the process. Without measurements
+//! The results of `overspill machine --measure` are loaded once, before the first join of a runtime. Without measurements
 //! no rows are partitioned in memory. A table that fits the last-level caches is not partitioned.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, OnceLock};
 
 use overspill_advisor::{Advice, Cpu, HashTable as Layout, Join, Machine, PrefixSumProcessor, ProbeRows, Strategy};
 use overspill_gpu_join::{Gpu, StrategyAdvisor};
@@ -15,33 +15,67 @@ use overspill_machine::topology::Topology;
 
 use crate::config::OverspillConfig;
 
-/// The cost of a probe row on this machine, if it was measured before the first join of the process.
-fn probe_rows(threads: usize) -> Option<ProbeRows> {
-    static MEASURED: LazyLock<Option<Cpu>> = LazyLock::new(|| {
-        // The GPUs of the machine do not matter here, and looking for them would open them.
-        let topology = Topology::without_gpus();
-        let measured = Measurements::load_for_processors(&Measurements::path()?, &topology)?;
-        Cpu::measured(&topology.cpu, &measured)
-    });
-    MEASURED.as_ref().map(|cpu| ProbeRows::new(cpu, threads))
+/// What was measured of this machine, loaded when a join first asks for it.
+#[derive(Debug, Default)]
+pub struct MeasuredMachine {
+    cpu: OnceLock<Option<Cpu>>,
+    /// The machine with its GPU, and the number of GPUs.
+    gpu: OnceLock<Option<(Arc<Machine>, usize)>>,
 }
 
-/// The machine with its GPU, if both were measured before the process's first join that asks for them, and the number of
-/// GPUs.
-fn measured_gpu() -> Option<(&'static Machine, usize)> {
-    static MEASURED: LazyLock<Option<(Machine, usize)>> = LazyLock::new(|| {
-        let path = Measurements::path()?;
-        let is_of_gpu = |rates: &MemoryRates| matches!(rates.processor, Processor::Gpu { .. });
-        // The driver is loaded only if a GPU has been measured.
-        let known = Measurements::load_for_processors(&path, &Topology::without_gpus())?;
-        if !known.rates.iter().any(is_of_gpu) {
-            return None;
-        }
-        let topology = Topology::of_this_machine();
-        let machine = Machine::measured(&topology, &Measurements::load(&path, &topology)?)?;
-        machine.gpu.is_some().then_some((machine, topology.gpus.len()))
-    });
-    MEASURED.as_ref().map(|(machine, gpus)| (machine, *gpus))
+impl MeasuredMachine {
+    /// The cost of a probe row, if it was measured before the first join.
+    fn probe_rows(&self, threads: usize) -> Option<ProbeRows> {
+        let measured = self.cpu.get_or_init(|| {
+            // The GPUs of the machine do not matter here, and looking for them would open them.
+            let topology = Topology::without_gpus();
+            let measured = Measurements::load_for_processors(&Measurements::path()?, &topology)?;
+            Cpu::measured(&topology.cpu, &measured)
+        });
+        measured.as_ref().map(|cpu| ProbeRows::new(cpu, threads))
+    }
+
+    /// The machine with its GPU, if both were measured before the first join that asks for them, and the number of GPUs.
+    fn gpu(&self) -> Option<&(Arc<Machine>, usize)> {
+        let measured = self.gpu.get_or_init(|| {
+            let path = Measurements::path()?;
+            let is_of_gpu = |rates: &MemoryRates| matches!(rates.processor, Processor::Gpu { .. });
+            // The driver is loaded only if a GPU has been measured.
+            let known = Measurements::load_for_processors(&path, &Topology::without_gpus())?;
+            if !known.rates.iter().any(is_of_gpu) {
+                return None;
+            }
+            let topology = Topology::of_this_machine();
+            let machine = Machine::measured(&topology, &Measurements::load(&path, &topology)?)?;
+            machine.gpu.is_some().then(|| (Arc::new(machine), topology.gpus.len()))
+        });
+        measured.as_ref()
+    }
+
+    /// Chooses the processor that counts keys before the first pass of `triton`, in a join of `threads` threads.
+    ///
+    /// Without measurements it is the CPU. All CPU threads together read their memory faster than links transfer it (paper 1,
+    /// section 6.2.8: 1.6 to 2.2 times as fast as NVLink 2.0), keys then cross the link only once, which leaves the link to
+    /// other joins, and the GPU is free for others meanwhile. A single thread reads no more than PCIe transfers, and far less
+    /// than a coherent link: with one thread and a coherent link, the GPU counts.
+    pub fn prefix_sum(&self, config: &OverspillConfig, threads: usize, gpu: &Gpu) -> PrefixSumProcessor {
+        // Measurements do not apply to the emulated device, and looking them up would select another driver.
+        let is_real = config.device.0 != Some(DeviceKind::Emulated);
+        let measured = || if is_real { self.gpu()?.0.prefix_sum(threads) } else { None };
+        processor_of(config.gpu_prefix_sum.0, threads, gpu.device().properties().coherent, measured)
+    }
+
+    /// The hash tables for which a join of `threads` threads partitions its probe rows, and the part of a table that it looks
+    /// up at a time. `None` if it never partitions them.
+    pub fn probe_regions(&self, strategy: Option<Strategy>, threads: usize) -> Option<ProbeRegions> {
+        let beyond = match strategy {
+            Some(Strategy::Radix) => 0,
+            None => self.probe_rows(threads)?.partitioned_beyond?,
+            // The other strategies of the CPU, and those of a GPU.
+            Some(_) => return None,
+        };
+        Some(ProbeRegions::of_this_machine(usize::try_from(beyond).unwrap_or(usize::MAX)))
+    }
 }
 
 /// How the joins of a session use a GPU.
@@ -51,7 +85,7 @@ pub(crate) enum GpuAdvisor {
     Fixed(&'static [Strategy]),
     /// Orders the strategies by the cost model.
     Measured {
-        machine: &'static Machine,
+        machine: Arc<Machine>,
         /// Rows of the probe side, as estimated by the plan.
         probe_rows: Option<u64>,
         /// Bytes for tables and cached partitions: half of the memory of one GPU that joins may use.
@@ -87,6 +121,7 @@ impl GpuAdvisor {
     /// whatever its rows.
     pub(crate) fn new(
         config: &OverspillConfig,
+        measured: &MeasuredMachine,
         [build_rows, probe_rows]: [Option<u64>; 2],
         threads: usize,
         wants_pairs: bool,
@@ -103,8 +138,9 @@ impl GpuAdvisor {
             Some(DeviceKind::Cpu | DeviceKind::Gpu) => false,
             None => true,
         };
-        match measured_gpu() {
+        match measured.gpu() {
             Some((machine, there)) => {
+                let (machine, there) = (Arc::clone(machine), *there);
                 // The measured memory already excludes a tenth.
                 let limit = match config.gpu_memory_limit {
                     0 => machine.gpu.as_ref()?.memory_bytes,
@@ -196,19 +232,6 @@ fn of_all(join: &Join, gpus: usize) -> Join {
 /// The bytes of a row: a key and a value.
 const TUPLE_BYTES: u64 = 16;
 
-/// Chooses the processor that counts keys before the first pass of `triton`, in a join of `threads` threads.
-///
-/// Without measurements it is the CPU. All CPU threads together read their memory faster than links transfer it (paper 1,
-/// section 6.2.8: 1.6 to 2.2 times as fast as NVLink 2.0), keys then cross the link only once, which leaves the link to other
-/// joins, and the GPU is free for others meanwhile. A single thread reads no more than PCIe transfers, and far less than a
-/// coherent link: with one thread and a coherent link, the GPU counts.
-pub fn prefix_sum(config: &OverspillConfig, threads: usize, gpu: &Gpu) -> PrefixSumProcessor {
-    // Measurements do not apply to the emulated device, and looking them up would select another driver.
-    let is_real = config.device.0 != Some(DeviceKind::Emulated);
-    let measured = || if is_real { measured_gpu()?.0.prefix_sum(threads) } else { None };
-    processor_of(config.gpu_prefix_sum.0, threads, gpu.device().properties().coherent, measured)
-}
-
 fn processor_of(
     choice: Option<PrefixSumProcessor>,
     threads: usize,
@@ -220,18 +243,6 @@ fn processor_of(
     } else {
         PrefixSumProcessor::Gpu
     })
-}
-
-/// The hash tables for which a join of `threads` threads partitions its probe rows, and the part of a table that it looks up
-/// at a time. `None` if it never partitions them.
-pub fn probe_regions(strategy: Option<Strategy>, threads: usize) -> Option<ProbeRegions> {
-    let beyond = match strategy {
-        Some(Strategy::Radix) => 0,
-        None => probe_rows(threads)?.partitioned_beyond?,
-        // The other strategies of the CPU, and those of a GPU.
-        Some(_) => return None,
-    };
-    Some(ProbeRegions::of_this_machine(usize::try_from(beyond).unwrap_or(usize::MAX)))
 }
 
 #[cfg(test)]
@@ -246,7 +257,7 @@ mod tests {
 
     /// The same on a machine with `gpus` such GPUs.
     fn measured_with(name: &str, probe_rows: u64, or_cpu: bool, gpus: usize) -> GpuAdvisor {
-        let machine: &'static Machine = Box::leak(Box::new(Machine::named(name).unwrap()));
+        let machine = Arc::new(Machine::named(name).unwrap());
         let gpu_memory = machine.gpu.as_ref().unwrap().memory_bytes / 2;
         let threads = machine.cpu.threads;
         let probe_rows = Some(probe_rows);
@@ -277,7 +288,8 @@ mod tests {
     fn settings_say_who_joins() {
         let advisor = |device, strategy| {
             let (device, strategy) = (Choice(device), Choice(strategy));
-            GpuAdvisor::new(&OverspillConfig { device, strategy, ..OverspillConfig::default() }, [None; 2], 2, true)
+            let config = OverspillConfig { device, strategy, ..OverspillConfig::default() };
+            GpuAdvisor::new(&config, &MeasuredMachine::default(), [None; 2], 2, true)
         };
         let fixed = |advisor: Option<GpuAdvisor>| advisor.map(|advisor| advisor.strategies(1000, true));
         assert_eq!(fixed(advisor(Some(DeviceKind::Cpu), Some(Strategy::Triton))), None);
@@ -307,8 +319,9 @@ mod tests {
 
     #[test]
     fn strategies_that_are_fixed_need_no_advice() {
-        assert_eq!(probe_regions(Some(Strategy::NoPartition), 2), None);
-        assert_eq!(probe_regions(Some(Strategy::Hybrid), 2), None);
-        assert_eq!(probe_regions(Some(Strategy::Radix), 2).unwrap().beyond, 0);
+        let machine = MeasuredMachine::default();
+        assert_eq!(machine.probe_regions(Some(Strategy::NoPartition), 2), None);
+        assert_eq!(machine.probe_regions(Some(Strategy::Hybrid), 2), None);
+        assert_eq!(machine.probe_regions(Some(Strategy::Radix), 2).unwrap().beyond, 0);
     }
 }

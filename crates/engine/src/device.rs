@@ -1,8 +1,8 @@
-//! The GPUs that the joins of this process use.
+//! Opens the GPUs that joins use.
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use datafusion::common::{DataFusionError, Result};
@@ -26,96 +26,108 @@ const EMULATED_LIBRARY: &str = "liboverspill_emulated_driver.so";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Makes the command that calls [`check_driver`].
-type MappingProbe = fn() -> Command;
+pub(crate) type MappingProbe = fn() -> Command;
 
-static MAPPING_PROBE: OnceLock<MappingProbe> = OnceLock::new();
+/// The GPUs that the sessions of a runtime share.
+#[derive(Debug, Default)]
+pub(crate) struct Gpus {
+    probe: Option<MappingProbe>,
+    opened: Mutex<Opened>,
+}
 
 /// The last opened GPU, with the GPUs that join with it, and the previous ones that are still in use.
-static OPENED: Mutex<Opened> = Mutex::new(Opened { last: None, all: Vec::new() });
-
+#[derive(Debug, Default)]
 struct Opened {
     last: Option<Arc<Gpu>>,
     all: Vec<(Asked, Weak<Gpu>)>,
 }
 
 /// The relevant settings: sessions with the same settings share the GPU.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Asked {
     kind: DriverKind,
     memory_limit: usize,
     gpus: usize,
 }
 
-/// The GPU that a session's settings ask for, with those that join with it. The first call opens it, and it stays open.
-///
-/// # Errors
-/// Fails if there is no GPU or not enough of them, or if the memory limit is too small.
-pub fn open(config: &OverspillConfig) -> Result<Arc<Gpu>> {
-    let kind = if config.device.0 == Some(DeviceKind::Emulated) { DriverKind::Emulated } else { DriverKind::Nvidia };
-    let asked = Asked { kind, memory_limit: config.gpu_memory_limit, gpus: config.gpus };
-    let mut opened = OPENED.lock();
-    opened.all.retain(|(_, gpu)| gpu.strong_count() > 0);
-    let found = opened.all.iter().find(|(other, _)| *other == asked);
-    let gpu = match found.and_then(|(_, gpu)| gpu.upgrade()) {
-        Some(gpu) => gpu,
-        None => {
-            let gpu = open_with(kind, config).map_err(|error| {
-                let setting = if config.device.0 == Some(DeviceKind::Emulated) {
-                    format!("the emulated device cannot be used: {error}. Set {EMULATED_DRIVER} to its library, or")
-                } else {
-                    format!("a GPU was asked for and cannot be used: {error}. To run joins on the CPU,")
-                };
-                DataFusionError::Configuration(format!("{setting} SET overspill.device = cpu"))
-            })?;
-            opened.all.push((asked, Arc::downgrade(&gpu)));
-            gpu
-        }
-    };
-    gpu.keep_pinned_memory(config.gpu_pinned_memory);
-    opened.last = Some(Arc::clone(&gpu));
-    Ok(gpu)
-}
-
-/// Releases the GPU, with the memory that was kept for the next join, as soon as no join uses it. The next join opens it
-/// again.
-pub fn release() {
-    OPENED.lock().last = None;
-}
-
-fn open_with(kind: DriverKind, config: &OverspillConfig) -> overspill_machine::Result<Arc<Gpu>> {
-    let driver = match kind {
-        DriverKind::Nvidia => Driver::nvidia()?,
-        DriverKind::Emulated => Driver::emulated(&emulated_library())?,
-    };
-    let there = driver.device_count();
-    let number = if config.gpus == 0 { there } else { config.gpus };
-    if number > there {
-        return Err(Error::Invalid(format!("overspill.gpus = {number}, and the machine has {there}")));
+impl Gpus {
+    /// GPUs whose mappings the command tests in a separate process. It calls [`check_driver`].
+    pub fn with_mapping_probe(probe: MappingProbe) -> Self {
+        Self { probe: Some(probe), opened: Mutex::default() }
     }
-    let devices = (0..number)
-        .map(|ordinal| {
-            // Opened once to read its memory size; the permanent one is opened with a limit.
-            let limit = memory_limit(config, driver.device(ordinal, 0)?.properties().memory);
-            driver.device(ordinal, limit)
-        })
-        .collect::<Result<Vec<_>, Error>>()?;
-    let node = match kind {
-        // Not earlier, as looking for GPUs selects the driver.
-        DriverKind::Nvidia => Topology::of_this_machine().gpus.first().and_then(|gpu| gpu.node).unwrap_or(0) as u32,
-        DriverKind::Emulated => 0,
-    };
-    let maps = |device: &Arc<Device>| device.properties().virtual_memory_management && device.properties().host_pages;
-    let can_map = devices.iter().all(maps);
-    let mapping = match (kind, MAPPING_PROBE.get()) {
-        _ if !can_map => Mapping::TwoArrays,
-        (DriverKind::Emulated, _) => Mapping::Contiguous,
-        (DriverKind::Nvidia, Some(probe)) => probe_mapping(&mut probe(), PATIENCE),
-        // Some drivers crash when they are asked for it: without a separate process to test it, it is not tried.
-        (DriverKind::Nvidia, None) => Mapping::TwoArrays,
-    };
-    let mut kernels = devices.iter().map(Kernels::load).collect::<Result<Vec<_>, Error>>()?;
-    let first = kernels.remove(0);
-    Gpu::with_peers(first, kernels, mapping, node)
+
+    /// The GPU that a session's settings ask for, with those that join with it. The first call opens it, and it stays open.
+    ///
+    /// # Errors
+    /// Fails if there is no GPU or not enough of them, or if the memory limit is too small.
+    pub fn open(&self, config: &OverspillConfig) -> Result<Arc<Gpu>> {
+        let kind =
+            if config.device.0 == Some(DeviceKind::Emulated) { DriverKind::Emulated } else { DriverKind::Nvidia };
+        let asked = Asked { kind, memory_limit: config.gpu_memory_limit, gpus: config.gpus };
+        let mut opened = self.opened.lock();
+        opened.all.retain(|(_, gpu)| gpu.strong_count() > 0);
+        let found = opened.all.iter().find(|(other, _)| *other == asked);
+        let gpu = match found.and_then(|(_, gpu)| gpu.upgrade()) {
+            Some(gpu) => gpu,
+            None => {
+                let gpu = self.open_with(kind, config).map_err(|error| {
+                    let setting = if config.device.0 == Some(DeviceKind::Emulated) {
+                        format!("the emulated device cannot be used: {error}. Set {EMULATED_DRIVER} to its library, or")
+                    } else {
+                        format!("a GPU was asked for and cannot be used: {error}. To run joins on the CPU,")
+                    };
+                    DataFusionError::Configuration(format!("{setting} SET overspill.device = cpu"))
+                })?;
+                opened.all.push((asked, Arc::downgrade(&gpu)));
+                gpu
+            }
+        };
+        gpu.keep_pinned_memory(config.gpu_pinned_memory);
+        opened.last = Some(Arc::clone(&gpu));
+        Ok(gpu)
+    }
+
+    /// Releases the GPU, with the memory that was kept for the next join, as soon as no join uses it.
+    pub fn release(&self) {
+        self.opened.lock().last = None;
+    }
+
+    fn open_with(&self, kind: DriverKind, config: &OverspillConfig) -> overspill_machine::Result<Arc<Gpu>> {
+        let driver = match kind {
+            DriverKind::Nvidia => Driver::nvidia()?,
+            DriverKind::Emulated => Driver::emulated(&emulated_library())?,
+        };
+        let there = driver.device_count();
+        let number = if config.gpus == 0 { there } else { config.gpus };
+        if number > there {
+            return Err(Error::Invalid(format!("overspill.gpus = {number}, and the machine has {there}")));
+        }
+        let devices = (0..number)
+            .map(|ordinal| {
+                // Opened once to read its memory size; the permanent one is opened with a limit.
+                let limit = memory_limit(config, driver.device(ordinal, 0)?.properties().memory);
+                driver.device(ordinal, limit)
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let node = match kind {
+            // Not earlier, as looking for GPUs selects the driver.
+            DriverKind::Nvidia => Topology::of_this_machine().gpus.first().and_then(|gpu| gpu.node).unwrap_or(0) as u32,
+            DriverKind::Emulated => 0,
+        };
+        let maps =
+            |device: &Arc<Device>| device.properties().virtual_memory_management && device.properties().host_pages;
+        let can_map = devices.iter().all(maps);
+        let mapping = match (kind, self.probe) {
+            _ if !can_map => Mapping::TwoArrays,
+            (DriverKind::Emulated, _) => Mapping::Contiguous,
+            (DriverKind::Nvidia, Some(probe)) => probe_mapping(&mut probe(), PATIENCE),
+            // Some drivers crash when they are asked for it: without a separate process to test it, it is not tried.
+            (DriverKind::Nvidia, None) => Mapping::TwoArrays,
+        };
+        let mut kernels = devices.iter().map(Kernels::load).collect::<Result<Vec<_>, Error>>()?;
+        let first = kernels.remove(0);
+        Gpu::with_peers(first, kernels, mapping, node)
+    }
 }
 
 /// Bytes of GPU memory that joins with these settings may use on a GPU with `memory` bytes.
@@ -130,14 +142,6 @@ fn memory_limit(config: &OverspillConfig, memory: u64) -> u64 {
 fn emulated_library() -> PathBuf {
     std::env::var_os(EMULATED_DRIVER)
         .map_or_else(|| std::env::current_exe().unwrap_or_default().with_file_name(EMULATED_LIBRARY), PathBuf::from)
-}
-
-/// Sets the command of a separate process that tests whether the driver maps pages of CPU memory next to those of the GPU.
-/// Triton and large hash tables gain by such mappings. The command must call [`check_driver`] and exit successfully if it
-/// does. Call this function once, before the first query.
-pub fn probe_mappings_by(command: fn() -> Command) {
-    // The first call wins.
-    let _ = MAPPING_PROBE.set(command);
 }
 
 /// Maps memory as joins do, and checks it. A faulty driver may end the process.

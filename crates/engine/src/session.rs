@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::execution::SessionStateBuilder;
-use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
@@ -15,7 +14,9 @@ use crate::optimizer::{
     FilterAggregateFusion, FloatBounds, FloatFilters, GroupingSetsInput, HybridJoinSelection, JoinAggregateFusion,
     LimitedMemorySelection, SharedBuild, SortMergeToHashJoin, ThetaJoinSelection, YieldingOperators,
 };
+use crate::planning::SessionPlanner;
 use crate::prepared::Analyzed;
+use crate::runtime::OverspillRuntime;
 
 /// Puts Overspill's joins into a DataFusion session.
 ///
@@ -45,8 +46,11 @@ pub trait OverspillSessionExt {
     /// aggregate that allows it on [`FilterAggregateExec`](crate::FilterAggregateExec).
     ///
     /// Call it after any call that replaces the session's configuration or its list of physical optimizer rules: it keeps
-    /// both and adds to them. Also call it after the runtime environment is set: plans depend on the limit of its memory
-    /// pool.
+    /// both and adds to them. Plans depend on the limit of the memory pool that the session has when they are made.
+    ///
+    /// The session shares GPUs with the sessions that have the same [`OverspillRuntime`](crate::OverspillRuntime), an
+    /// extension of the session's configuration. If there is none, it gets
+    /// [that of the process](crate::OverspillRuntime::of_process).
     ///
     /// Logical rules correct wrong answers of DataFusion, or refuse such queries (see [`analyzer`](crate::analyzer)).
     /// DataFusion's planner with an extension plans queries to which these rules have added a
@@ -62,7 +66,11 @@ pub trait OverspillSessionExt {
 
 impl OverspillSessionExt for SessionStateBuilder {
     fn with_overspill(mut self, config: OverspillConfig) -> Self {
-        let options = self.config().get_or_insert_default().options_mut();
+        let session = self.config().get_or_insert_default();
+        if session.get_extension::<OverspillRuntime>().is_none() {
+            session.set_extension(Arc::new(OverspillRuntime::of_process()));
+        }
+        let options = session.options_mut();
         options.extensions.insert(config);
         // The rule for USING needs the spans to recognize what a query has written.
         options.sql_parser.collect_spans = true;
@@ -73,12 +81,10 @@ impl OverspillSessionExt for SessionStateBuilder {
             *rule = Arc::new(Analyzed(Arc::clone(rule)));
         }
         let planner = self.query_planner();
-        *planner = Some(Arc::new(MarkJoinQueryPlanner::new(planner.take())));
+        *planner = Some(Arc::new(SessionPlanner::new(Arc::new(MarkJoinQueryPlanner::new(planner.take())))));
         let optimizer = self.physical_optimizers().get_or_insert_default();
         let rules = std::mem::take(&mut optimizer.rules);
-        let pool = self.runtime_env().as_ref().map(|runtime| Arc::clone(&runtime.memory_pool));
-        *self.physical_optimizers().get_or_insert_default() =
-            PhysicalOptimizer::with_rules(with_last_rules(with_join_rules(rules, pool.clone()), pool));
+        *optimizer = PhysicalOptimizer::with_rules(with_last_rules(with_join_rules(rules)));
         self
     }
 }
@@ -90,7 +96,7 @@ type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 /// partitioning lose it, hash joins become hybrid joins, and other joins become theta joins, so that those rules see the
 /// properties of the operator that will run. The rule for grouping sets is there for the same reason: the aggregate's input
 /// declares too much. Before all of these, the rule for float bounds drops the bounds from files.
-fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<Rule> {
+fn with_join_rules(rules: Vec<Rule>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "join_selection");
     let mut rules = rules;
     let selected = match position {
@@ -103,7 +109,7 @@ fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<R
     rules.insert(selected, Arc::new(GroupingSetsInput::new()));
     rules.insert(selected, Arc::new(ThetaJoinSelection::new()));
     rules.insert(selected, Arc::new(HybridJoinSelection::new()));
-    rules.insert(selected, Arc::new(SharedBuild::new(pool)));
+    rules.insert(selected, Arc::new(SharedBuild::new()));
     rules.insert(0, Arc::new(FloatBounds::new()));
     rules
 }
@@ -111,10 +117,10 @@ fn with_join_rules(rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<R
 /// Adds the rule for filters of floats, the rules that fuse filters and joins with aggregates, the rule that replaces sorts,
 /// and the rule that makes operators yield. They run in this order after all others except the last one, which checks the
 /// plan.
-fn with_last_rules(mut rules: Vec<Rule>, pool: Option<Arc<dyn MemoryPool>>) -> Vec<Rule> {
+fn with_last_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
     rules.insert(position, Arc::new(YieldingOperators::new()));
-    rules.insert(position, Arc::new(LimitedMemorySelection::new(pool)));
+    rules.insert(position, Arc::new(LimitedMemorySelection::new()));
     rules.insert(position, Arc::new(JoinAggregateFusion::new()));
     rules.insert(position, Arc::new(FilterAggregateFusion::new()));
     rules.insert(position, Arc::new(FloatFilters::new()));

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::error::ArrowError;
+use overspill_session::NamedFormat;
 use parking_lot::Mutex;
 use tempfile::{Builder, NamedTempFile};
 
 use crate::failure::{Failure, Outcome};
-use crate::files::NamedFormat;
 
 /// The destination of results. It keeps the error of a write, which the format writers convert to text.
 pub struct Destination {

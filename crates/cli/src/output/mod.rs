@@ -5,7 +5,6 @@ mod table;
 mod text;
 mod typed_file;
 
-use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -15,9 +14,9 @@ use arrow::record_batch::RecordBatch;
 
 use crate::args::Format;
 use crate::failure::{Failure, Outcome};
-use crate::files::{KNOWN_NAMES, NamedFormat};
 use destination::Destination;
 use overspill::files::csv::CsvText;
+use overspill_session::{KNOWN_NAMES, NamedFormat, distinct_names};
 
 /// Writes the rows of one result batch by batch.
 trait RowWriter {
@@ -159,17 +158,4 @@ fn format_of_name(path: &Path, named: Option<&NamedFormat>) -> Outcome<Format> {
             path.display()
         ))),
     }
-}
-
-/// Refuses columns with equal names, which row-based files cannot distinguish.
-pub fn distinct_names<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), String> {
-    let mut seen = HashSet::new();
-    for name in names {
-        if !seen.insert(name) {
-            return Err(format!(
-                "two columns of the result are named '{name}', which a file cannot distinguish: rename one with AS"
-            ));
-        }
-    }
-    Ok(())
 }

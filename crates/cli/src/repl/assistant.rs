@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use datafusion::common::config::Dialect;
 use datafusion::sql::sqlparser::keywords::ALL_KEYWORDS;
+use overspill_session::Splitter;
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Context, Helper};
 
-use crate::statement::is_complete;
+use crate::command;
 
 pub struct Assistant {
     names: BTreeSet<String>,
@@ -45,6 +46,19 @@ impl Assistant {
         }
         pairs
     }
+}
+
+/// Whether the text ends with a complete statement or command, which the interactive shell then runs.
+fn is_complete(text: &str, dialect: Dialect) -> bool {
+    let mut splitter = Splitter::new();
+    for line in text.split_inclusive('\n') {
+        if command::is_command(line) && splitter.is_blank() {
+            splitter.skip(line);
+        } else {
+            splitter.push(line, dialect);
+        }
+    }
+    splitter.is_blank()
 }
 
 fn pair(word: String) -> Pair {
@@ -112,5 +126,17 @@ mod tests {
     #[test]
     fn after_a_dot_columns_are_offered() {
         assert_eq!(completions("select o.o_or"), ["o_orderkey"]);
+    }
+
+    #[test]
+    fn completeness_wants_the_semicolon() {
+        assert!(!is_complete("select 1", Dialect::Generic));
+        assert!(!is_complete("select ';", Dialect::Generic));
+        assert!(is_complete("select 1; -- done", Dialect::Generic));
+        assert!(!is_complete("select 1; select", Dialect::Generic));
+        assert!(is_complete("  ", Dialect::Generic));
+        assert!(is_complete("-- the timer\n.timer on", Dialect::Generic));
+        assert!(!is_complete("select 1\n.timer on", Dialect::Generic));
+        assert!(!is_complete(".timer on\nselect 1", Dialect::Generic));
     }
 }

@@ -5,15 +5,15 @@ mod names;
 
 use std::path::PathBuf;
 
+use overspill_session::Splitter;
 use rustyline::error::{ReadlineError, Signal};
 use rustyline::history::FileHistory;
 use rustyline::{CompletionType, Config, Editor};
 use tokio::runtime::Runtime;
 
 use crate::failure::{Failure, Outcome, tell};
-use crate::script;
-use crate::shell::{Next, Shell};
-use crate::statement::Splitter;
+use crate::script::{self, Next};
+use crate::shell::Shell;
 use assistant::Assistant;
 
 type Prompt = Editor<Assistant, FileHistory>;
@@ -32,7 +32,7 @@ pub fn run(runtime: &Runtime, shell: &mut Shell) -> Outcome<bool> {
         .build();
     let mut prompt: Prompt = Editor::with_config(config).map_err(unusable)?;
     shell.listen()?;
-    prompt.set_helper(Some(Assistant::new(shell.dialect())));
+    prompt.set_helper(Some(Assistant::new(shell.session.dialect())));
     let history = home_file(".overspill_history");
     if let Some(path) = &history {
         // The first start has no history.
@@ -66,9 +66,9 @@ pub fn run(runtime: &Runtime, shell: &mut Shell) -> Outcome<bool> {
 
 fn converse(runtime: &Runtime, shell: &mut Shell, prompt: &mut Prompt) -> Outcome<bool> {
     loop {
-        let names = runtime.block_on(names::known(&shell.session.context));
+        let names = runtime.block_on(names::known(shell.session.context()));
         if let Some(assistant) = prompt.helper_mut() {
-            assistant.learn(names, shell.dialect());
+            assistant.learn(names, shell.session.dialect());
         }
         let text = match prompt.readline("overspill> ") {
             Ok(text) => text,

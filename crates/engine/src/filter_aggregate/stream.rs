@@ -19,8 +19,8 @@ use overspill_machine::DeviceKind;
 use super::metrics::{DeviceMetrics, FilterAggregateMetrics};
 use super::planned::Planned;
 use crate::config::OverspillConfig;
-use crate::device;
 use crate::fused_aggregate::Accumulators;
+use crate::runtime::OverspillRuntime;
 
 /// Reads a partition of the input and aggregates its rows that pass the filter.
 pub(super) struct FilterAggregateStream {
@@ -68,7 +68,7 @@ impl FilterAggregateStream {
         let device = match config.device.0 {
             None | Some(DeviceKind::Cpu) => None,
             Some(DeviceKind::Gpu | DeviceKind::Emulated) => {
-                let gpu = device::open(config)?;
+                let gpu = OverspillRuntime::of(context.session_config()).gpu(config)?;
                 let metrics = DeviceMetrics::new(metrics, partition);
                 let transfer = config.transfer_method.0;
                 let opened = DeviceSelection::new(gpu, Arc::clone(selection), &input.schema(), transfer, evaluation);

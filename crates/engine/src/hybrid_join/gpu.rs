@@ -12,13 +12,18 @@ use overspill_join::selection::Aggregate;
 
 use super::exec::HybridJoinExec;
 use super::metrics::DeviceMetrics;
-use crate::advisor::{GpuAdvisor, prefix_sum};
+use crate::advisor::GpuAdvisor;
 use crate::config::{Choice, OverspillConfig};
-use crate::device;
+use crate::runtime::OverspillRuntime;
 
 impl HybridJoinExec {
     /// Chooses among the strategies of a GPU; `None` if the CPU joins. With `wants_pairs`, the GPU returns its pairs.
-    pub(crate) fn gpu_advisor(&self, config: &OverspillConfig, wants_pairs: bool) -> Option<GpuAdvisor> {
+    pub(crate) fn gpu_advisor(
+        &self,
+        config: &OverspillConfig,
+        runtime: &OverspillRuntime,
+        wants_pairs: bool,
+    ) -> Option<GpuAdvisor> {
         let rows = |input: &Arc<dyn ExecutionPlan>| {
             let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok()?;
             statistics.num_rows.get_value().map(|rows| *rows as u64)
@@ -26,7 +31,7 @@ impl HybridJoinExec {
         let rows = if config.strategy == Choice::AUTO { [rows(self.left()), rows(self.right())] } else { [None; 2] };
         let (parts, threads) = self.parts_and_threads();
         let rows = rows.map(|rows| rows.map(|rows| rows / parts as u64));
-        GpuAdvisor::new(config, rows, threads, wants_pairs)
+        GpuAdvisor::new(config, runtime.machine(), rows, threads, wants_pairs)
     }
 
     /// The number of joins in this node and the threads of each: in `Partitioned` mode each partition is a join of its own.
@@ -39,15 +44,16 @@ impl HybridJoinExec {
     pub(super) fn device_request(
         &self,
         config: &OverspillConfig,
+        runtime: &OverspillRuntime,
         aggregates: Option<&[Aggregate]>,
     ) -> Result<Option<DeviceRequest>> {
-        let Some(mut advisor) = self.gpu_advisor(config, aggregates.is_none()) else { return Ok(None) };
+        let Some(mut advisor) = self.gpu_advisor(config, runtime, aggregates.is_none()) else { return Ok(None) };
         let cached_share = config.gpu_cached_share;
         if !(0.0..=1.0).contains(&cached_share) {
             return config_err!("overspill.gpu_cached_share = {cached_share} is not a share: it may be 0 to 1");
         }
         let observer = Arc::new(DeviceMetrics::new(&self.metrics));
-        let gpu = match device::open(config) {
+        let gpu = match runtime.gpu(config) {
             Ok(gpu) => gpu,
             // The user did not ask for a GPU by name.
             Err(error) if advisor.may_choose_cpu() => {
@@ -61,7 +67,7 @@ impl HybridJoinExec {
         let tables_may_span = config.strategy.0 == Some(Strategy::GpuNoPartition) || advisor.is_measured();
         let transfer = config.transfer_method.0;
         let advisor = Arc::new(advisor);
-        let prefix_sum = prefix_sum(config, self.parts_and_threads().1, &gpu);
+        let prefix_sum = runtime.machine().prefix_sum(config, self.parts_and_threads().1, &gpu);
         let tuning = DeviceTuning::default();
         let request = DeviceRequest {
             gpu,

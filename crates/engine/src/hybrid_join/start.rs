@@ -19,13 +19,13 @@ use super::exec::{HybridJoinExec, join_type, key_codec};
 use super::execution::Execution;
 use super::metrics::JoinMetrics;
 use super::stream::shares_probe_inputs;
-use crate::advisor::probe_regions;
 use crate::config::OverspillConfig;
 use crate::join_execution::disk::DiskStore;
 use crate::join_execution::expressions::{Keys, Residual};
 use crate::join_execution::input::ProbeInputs;
 use crate::join_execution::memory::JoinMemory;
 use crate::join_execution::timeline::JoinTimeline;
+use crate::runtime::OverspillRuntime;
 
 impl HybridJoinExec {
     fn spec(&self) -> Result<JoinSpec> {
@@ -93,12 +93,13 @@ impl HybridJoinExec {
         // Streams with a build side each build their tables at the same time, each on its own thread.
         let threads = if is_shared { partitions } else { 1 };
         let spec = Arc::new(self.spec()?);
-        let accelerator = self.device_request(&config, aggregates)?;
+        let runtime = OverspillRuntime::of(task.session_config());
+        let accelerator = self.device_request(&config, &runtime, aggregates)?;
         let plan = Arc::new(JoinPlan {
             spec: Arc::clone(&spec),
             table_choice: config.hash_table.0.unwrap_or_default(),
             build_threads: threads,
-            probe_regions: probe_regions(config.strategy.0, partitions),
+            probe_regions: runtime.machine().probe_regions(config.strategy.0, partitions),
             accelerator: accelerator.map(|request| Arc::new(request) as Arc<dyn Accelerator>),
             batch_size: task.session_config().batch_size(),
         });

@@ -22,6 +22,7 @@ use super::stream::JoinAggregateStream;
 use crate::config::OverspillConfig;
 use crate::fused_aggregate::{PlannedAggregate, displayed};
 use crate::hybrid_join::HybridJoinExec;
+use crate::runtime::OverspillRuntime;
 
 /// An aggregate without groups over a join. A GPU may aggregate the pairs of the join.
 ///
@@ -58,8 +59,10 @@ impl JoinAggregateExec {
     }
 
     /// Whether a GPU may run the join, by the settings and the estimated sizes of the plan.
-    pub(crate) fn may_use_gpu(&self, config: &OverspillConfig) -> bool {
-        self.join.downcast_ref::<HybridJoinExec>().is_some_and(|join| join.gpu_advisor(config, false).is_some())
+    pub(crate) fn may_use_gpu(&self, config: &OverspillConfig, runtime: &OverspillRuntime) -> bool {
+        self.join
+            .downcast_ref::<HybridJoinExec>()
+            .is_some_and(|join| join.gpu_advisor(config, runtime, false).is_some())
     }
 
     /// The join.

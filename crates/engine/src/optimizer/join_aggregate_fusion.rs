@@ -11,6 +11,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 
 use crate::config::OverspillConfig;
 use crate::join_aggregate::JoinAggregateExec;
+use crate::planning::PlanningSession;
 
 /// Replaces every aggregate over a join that [`JoinAggregateExec::try_new`] supports, if a GPU may run the join and
 /// `overspill.gpu_aggregates` is true.
@@ -32,9 +33,10 @@ impl PhysicalOptimizerRule for JoinAggregateFusion {
         let Some(overspill) = overspill.filter(|config| config.enabled && config.gpu_aggregates) else {
             return Ok(plan);
         };
+        let runtime = PlanningSession::runtime(config);
         plan.transform_up(|node| {
             let fused = node.downcast_ref::<AggregateExec>().and_then(JoinAggregateExec::try_new);
-            Ok(match fused.filter(|fused| fused.may_use_gpu(overspill)) {
+            Ok(match fused.filter(|fused| fused.may_use_gpu(overspill, &runtime)) {
                 Some(fused) => Transformed::yes(Arc::new(fused) as _),
                 None => Transformed::no(node),
             })

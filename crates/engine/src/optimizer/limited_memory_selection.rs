@@ -5,7 +5,6 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
@@ -13,6 +12,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 
 use super::shared_build::width;
 use crate::config::OverspillConfig;
+use crate::planning::PlanningSession;
 use crate::sort::SpillingSortExec;
 use crate::window::CountedWindowExec;
 
@@ -25,22 +25,13 @@ const KEPT_ROWS_SHARE: usize = 64;
 ///
 /// A sort above an aggregate or a window is always replaced: these return slices of large batches. DataFusion keeps the large
 /// batches, and counts each as a whole for each slice.
-#[derive(Debug)]
-pub struct LimitedMemorySelection {
-    pool: Option<Arc<dyn MemoryPool>>,
-}
+#[derive(Debug, Default)]
+pub struct LimitedMemorySelection {}
 
 impl LimitedMemorySelection {
-    /// A rule for sessions that take their memory from a pool, if the pool is already known.
-    pub fn new(pool: Option<Arc<dyn MemoryPool>>) -> Self {
-        Self { pool }
-    }
-
-    fn limit(&self) -> Option<usize> {
-        match self.pool.as_ref()?.memory_limit() {
-            MemoryLimit::Finite(limit) => Some(limit),
-            MemoryLimit::Infinite | MemoryLimit::Unknown => None,
-        }
+    /// The rule; it has no state.
+    pub fn new() -> Self {
+        Self {}
     }
 }
 
@@ -62,7 +53,7 @@ fn puts_slices_out(node: &Arc<dyn ExecutionPlan>) -> bool {
 impl PhysicalOptimizerRule for LimitedMemorySelection {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let enabled = config.extensions.get::<OverspillConfig>().is_some_and(|config| config.enabled);
-        let Some(limit) = self.limit().filter(|_| enabled) else { return Ok(plan) };
+        let Some(limit) = PlanningSession::memory_limit(config).filter(|_| enabled) else { return Ok(plan) };
         plan.transform_up(|node| match node.downcast_ref::<SortExec>() {
             Some(sort) if !keeps_few(sort, limit) => {
                 Ok(Transformed::yes(Arc::new(SpillingSortExec::new(sort.clone())) as _))

@@ -6,7 +6,6 @@ use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, Statistics};
-use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -20,6 +19,7 @@ use overspill_advisor::Strategy;
 
 use crate::config::OverspillConfig;
 use crate::hybrid_join::{HybridJoinExec, key_codec};
+use crate::planning::PlanningSession;
 
 /// The memory limit divided by this number is the largest estimated size of a shared build side: estimates are often too low,
 /// and several joins run at the same time.
@@ -34,51 +34,44 @@ const VARIABLE_WIDTH: usize = 48;
 ///
 /// Two kinds of joins are left alone: those with a build side that is estimated not to fit memory, as their partitions spill
 /// independently; and those with partitions that an operator above can use, such as an aggregate by the join key.
-#[derive(Debug)]
-pub struct SharedBuild {
-    pool: Option<Arc<dyn MemoryPool>>,
-}
+#[derive(Debug, Default)]
+pub struct SharedBuild {}
 
 /// The names of columns that an operator above wants rows to be partitioned by.
 type Wanted = Vec<String>;
 
 impl SharedBuild {
-    /// A rule for sessions that take their memory from a pool, if the pool is already known.
-    pub fn new(pool: Option<Arc<dyn MemoryPool>>) -> Self {
-        Self { pool }
+    /// The rule; it has no state.
+    pub fn new() -> Self {
+        Self {}
     }
+}
 
-    fn should_share(&self, join: &HashJoinExec, wanted: &Wanted, config: &OverspillConfig) -> Result<bool> {
-        if *join.partition_mode() != PartitionMode::Partitioned || !HybridJoinExec::supports(join) {
-            return Ok(false);
-        }
-        match config.strategy.0 {
-            // A GPU joins all rows of a side at once.
-            Some(strategy) => Ok(strategy != Strategy::Hybrid),
-            None => {
-                let keys = join.on().iter().flat_map(|(build, probe)| names([build, probe]));
-                let is_wanted = { keys }.any(|key| wanted.contains(&key));
-                Ok(!is_wanted && self.fits(join, config)?)
-            }
+/// Whether all streams of the join should share its build side. `limit` is the memory limit of the session in bytes.
+fn should_share(join: &HashJoinExec, wanted: &Wanted, config: &OverspillConfig, limit: Option<usize>) -> Result<bool> {
+    if *join.partition_mode() != PartitionMode::Partitioned || !HybridJoinExec::supports(join) {
+        return Ok(false);
+    }
+    match config.strategy.0 {
+        // A GPU joins all rows of a side at once.
+        Some(strategy) => Ok(strategy != Strategy::Hybrid),
+        None => {
+            let keys = join.on().iter().flat_map(|(build, probe)| names([build, probe]));
+            let is_wanted = { keys }.any(|key| wanted.contains(&key));
+            Ok(!is_wanted && fits(join, config, limit)?)
         }
     }
+}
 
-    /// Whether the build side is estimated to fit memory with room to spare.
-    fn fits(&self, join: &HashJoinExec, config: &OverspillConfig) -> Result<bool> {
-        let pool = match self.pool.as_ref().map(|pool| pool.memory_limit()) {
-            Some(MemoryLimit::Finite(limit)) => limit,
-            Some(MemoryLimit::Infinite | MemoryLimit::Unknown) | None => usize::MAX,
-        };
-        let limit = if config.join_memory_limit == 0 { pool } else { pool.min(config.join_memory_limit) };
-        if limit == usize::MAX {
-            return Ok(true);
-        }
-        let statistics = StatisticsContext::new().compute(join.left().as_ref(), &StatisticsArgs::new())?;
-        let Some(rows) = statistics.num_rows.get_value() else { return Ok(false) };
-        let bytes = row_bytes(&statistics, *rows, &join.left().schema());
-        let table = rows.saturating_mul(JoinTable::row_bytes(&key_codec(join)?));
-        Ok(table.saturating_add(bytes) <= limit / SHARE)
-    }
+/// Whether the build side is estimated to fit memory with room to spare.
+fn fits(join: &HashJoinExec, config: &OverspillConfig, limit: Option<usize>) -> Result<bool> {
+    let of_join = Some(config.join_memory_limit).filter(|limit| *limit > 0);
+    let Some(limit) = limit.into_iter().chain(of_join).min() else { return Ok(true) };
+    let statistics = StatisticsContext::new().compute(join.left().as_ref(), &StatisticsArgs::new())?;
+    let Some(rows) = statistics.num_rows.get_value() else { return Ok(false) };
+    let bytes = row_bytes(&statistics, *rows, &join.left().schema());
+    let table = rows.saturating_mul(JoinTable::row_bytes(&key_codec(join)?));
+    Ok(table.saturating_add(bytes) <= limit / SHARE)
 }
 
 /// The estimated bytes of `rows` rows of an input. Columns of variable width count with an assumed width unless the total
@@ -128,10 +121,11 @@ impl PhysicalOptimizerRule for SharedBuild {
         let Some(overspill) = config.extensions.get::<OverspillConfig>().filter(|config| config.enabled) else {
             return Ok(plan);
         };
+        let limit = PlanningSession::memory_limit(config);
         let shared = PlanContext::<Wanted>::new_default(plan).transform_down(|mut node| {
             let mut changed = false;
             if let Some(join) = node.plan.downcast_ref::<HashJoinExec>()
-                && self.should_share(join, &node.data, overspill)?
+                && should_share(join, &node.data, overspill, limit)?
             {
                 node.plan = join
                     .builder()

@@ -10,6 +10,7 @@
 //! - `files`: CSV and JSON files that DataFusion reads wrongly.
 //! - `large_values`: a single large value among small ones makes no large batch of a join's output.
 //! - `limited_memory`: sorts and windows in less memory than their rows take.
+//! - `planning`: plans after the session has changed, and what sessions share.
 //! - `selection`: filters with aggregates above them, random ones and which plans are fused.
 //! - `set_operations`, `set_comparisons`: EXCEPT ALL and INTERSECT ALL; ANY and ALL.
 //! - `sql_files`: the plain files of `tests/sql/`, each in ample and little memory and on the emulated device.
@@ -31,6 +32,7 @@ mod harness;
 mod large_values;
 mod limited_memory;
 mod membership;
+mod planning;
 mod selection;
 mod set_comparisons;
 mod set_operations;

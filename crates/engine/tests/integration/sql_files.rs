@@ -46,7 +46,7 @@ fn answers_are_right_on_the_emulated_device() {
     let settings = Settings { device: Some(Device::with(GPU_MEMORY)), ..Settings::default() };
     let before = emulated.statistics().launches_made;
     run_all(&|| Session::open(Engine::Overspill, &settings, Memory::Ample));
-    overspill::device::release();
+    overspill::OverspillRuntime::of_process().release();
     assert!(emulated.statistics().launches_made > before, "the device did not join anything");
 }
 

@@ -7,7 +7,7 @@ use arrow::util::pretty::pretty_format_batches;
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::displayable;
 use datafusion::prelude::SessionContext;
-use overspill::advisor::probe_regions;
+use overspill::OverspillRuntime;
 use overspill::{Choice, Strategy, TableChoice};
 
 use crate::harness::session::{Engine, Memory, Session, Settings};
@@ -200,7 +200,10 @@ async fn probe_rows_are_partitioned_where_that_is_asked_for_and_can_be() {
     let large: Vec<i64> = (0..1 << 20).map(sparse).collect();
     let twice: Vec<i64> = (0..1 << 20).map(|row| sparse(row / 2)).collect();
     // If this machine was measured, and the table is large enough for what came of that.
-    let advised = probe_regions(None, 2).map_or(0, |regions| if regions.beyond < 27 << 20 { 2 } else { 0 });
+    let advised = OverspillRuntime::of_process()
+        .machine()
+        .probe_regions(None, 2)
+        .map_or(0, |regions| if regions.beyond < 27 << 20 { 2 } else { 0 });
     for (strategy, build, sql, expected) in [
         (Choice(Some(Strategy::Radix)), &large[..], JOIN, 2),
         (Choice(Some(Strategy::NoPartition)), &large, JOIN, 0),

@@ -130,7 +130,7 @@ async fn random_aggregates_agree() {
             assert!(ours.contains("beyond the range"), "{case}: {ours}");
             overflowed += 1;
             drop(session);
-            overspill::device::release();
+            overspill::OverspillRuntime::of_process().release();
             continue;
         }
         let expected = self::run(&open(Engine::Stock, &stock, rows, keys, null_keys).await, &sql).await.answer.unwrap();
@@ -144,7 +144,7 @@ async fn random_aggregates_agree() {
         aggregated += report.aggregated_rows;
         others += report.probe_rows - report.aggregated_rows;
         drop(session);
-        overspill::device::release();
+        overspill::OverspillRuntime::of_process().release();
     }
     println!(
         "{fused} of {CASES} plans fused, {aggregated} rows aggregated by kernels, {others} joined to pairs, {overflowed} overflowed"

@@ -27,7 +27,7 @@ fn start(memory: usize) -> Emulated {
 
 /// Says what is left on the device once joins are over and it is let go.
 fn leftovers(emulated: &Emulated) -> Option<String> {
-    overspill::device::release();
+    overspill::OverspillRuntime::of_process().release();
     let statistics = emulated.statistics();
     (statistics.held() != [0; 9]).then(|| format!("{statistics:?}"))
 }

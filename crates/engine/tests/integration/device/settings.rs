@@ -53,7 +53,7 @@ async fn every_transfer_method_gives_the_answer_or_is_refused_by_name() {
         }
     }
     emulated.configure("coherent=1");
-    overspill::device::release();
+    overspill::OverspillRuntime::of_process().release();
     let device = Device { transfer: Choice(Some(TransferMethod::Coherence)), ..Device::with(64 * MIB - 1) };
     let run = run(&on_device(Strategy::GpuNoPartition, device), JOIN).await;
     assert_eq!(run.answer.unwrap().difference(&expected), None);
@@ -143,7 +143,7 @@ async fn both_processors_join_and_the_faster_joins_more() {
             [(Strategy::Het, false), (Strategy::Het, true), (Strategy::GpuHet, false), (Strategy::GpuHet, true)]
         {
             emulated.configure(&format!("coherent={}", u8::from(coherent)));
-            overspill::device::release();
+            overspill::OverspillRuntime::of_process().release();
             let settings = on_device(strategy, Device::with(64 * MIB - usize::from(coherent)));
             let run = run_with(LARGE, Engine::Overspill, &settings, sql).await;
             let report = run.report.device;

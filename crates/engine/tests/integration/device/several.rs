@@ -102,12 +102,12 @@ async fn a_table_that_one_device_has_no_room_for_lies_in_all_of_them() {
     let told = "gpu_no_partition: its build by all GPUs: the links to CPU memory have no system-wide atomics, so that GPU 0 builds";
     assert_eq!((report.notes.as_slice(), report.refusals.len()), (&[told.to_owned()][..], 0), "{report:?}");
     emulated.configure("coherent=1");
-    overspill::device::release();
+    overspill::OverspillRuntime::of_process().release();
     let report = run(&on_devices(2, 16 * MIB), larger, sql).await.report.device;
     assert_eq!((report.notes.len(), report.refusals.len(), report.spilled_bytes), (0, 0, 16 * MIB), "{report:?}");
     // Without CPU pages the table must fit the devices.
     emulated.configure("coherent=0;host_pages=0");
-    overspill::device::release();
+    overspill::OverspillRuntime::of_process().release();
     for (size, joins) in [(large, 1), (larger, 0)] {
         let run = run(&on_devices(2, 16 * MIB), size, sql).await;
         let report = run.report.device;
@@ -141,7 +141,7 @@ async fn what_the_links_lack_is_told_and_the_answer_is_right() {
     ] {
         emulated.configure("peer_access=1;peer_atomics=1;granularity=2097152");
         emulated.configure(missing);
-        overspill::device::release();
+        overspill::OverspillRuntime::of_process().release();
         let run = run(&on_devices(2, 64 * MIB), SIZE, sql).await;
         let report = run.report.device;
         let case = format!("{missing}: {report:?}");

@@ -260,7 +260,7 @@ async fn streams_on_the_device_are_polled_and_dropped_in_any_order() {
             drop_one_on_the_way(&mut planned).await;
         }
     }
-    overspill::device::release();
+    overspill::OverspillRuntime::of_process().release();
     assert_eq!(emulated.statistics().held(), [0; 9]);
 }
 

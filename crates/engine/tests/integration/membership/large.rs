@@ -101,6 +101,6 @@ async fn marks_are_the_same_on_a_device() {
             }
         }
     }
-    overspill::device::release();
+    overspill::OverspillRuntime::of_process().release();
     assert!(on_device > 10_000, "only {on_device} rows were looked up on the device");
 }

@@ -1,11 +1,46 @@
-//! The memory available to this process: the machine's, or a control group's limit if that is smaller.
+//! The limits of a session. By default they are those of the machine, or of the process's control group.
 
 use std::fs;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
+
+use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::execution::runtime_env::RuntimeEnv;
+
+/// The resources that the queries of a session may use.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Bytes of memory.
+    pub memory: usize,
+    /// Bytes in the temporary directory at a time; `None` for DataFusion's limit.
+    pub temp: Option<usize>,
+    /// The temporary directory; `None` for the system's.
+    pub temp_dir: Option<PathBuf>,
+    /// Threads, and partitions of a query. A session uses at most one for each 8 MB of memory.
+    pub threads: usize,
+}
+
+impl Limits {
+    /// 80 % of the memory of this machine, or of the control group of this process if that has less, and a thread for each
+    /// processor.
+    pub fn of_this_machine() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Self { memory: default_memory(), temp: None, temp_dir: None, threads }
+    }
+}
+
+/// The bytes that a runtime environment limits its memory and its temporary directory to, where it does.
+pub fn in_force(runtime: &RuntimeEnv) -> [Option<usize>; 2] {
+    let memory = match runtime.memory_pool.memory_limit() {
+        MemoryLimit::Finite(bytes) => Some(bytes),
+        MemoryLimit::Infinite | MemoryLimit::Unknown => None,
+    };
+    [memory, usize::try_from(runtime.disk_manager.max_temp_directory_size()).ok()]
+}
 
 /// 80 % of the machine's memory or of its control group's, whichever is smaller. The rest is for memory that no query
 /// reserves: the program, the allocator's slack and the pages being read.
-pub fn default_limit() -> usize {
+fn default_memory() -> usize {
     let available = total_memory().into_iter().chain(control_group_limit(Path::new("/"))).min();
     // If the memory is unknown, the limit is small enough for a small machine.
     available.map_or(1 << 30, |bytes| bytes / 5 * 4)
@@ -82,6 +117,6 @@ mod tests {
 
     #[test]
     fn this_machine_has_memory() {
-        assert!(default_limit() > 64 << 20);
+        assert!(default_memory() > 64 << 20);
     }
 }

@@ -1,5 +1,6 @@
 //! Statements about files: derives formats from file names, and names the files in errors.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,8 +15,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement;
 
 use super::format::{KNOWN_NAMES, NamedFormat};
-use crate::failure::plain;
-use crate::output::distinct_names;
+use crate::error::plain;
 
 /// The formats allowed in `STORED AS`, and DataFusion's names for them.
 const FORMATS: [(&str, &str); 6] = [
@@ -72,6 +72,22 @@ pub fn refuse_equal_names(plan: &LogicalPlan) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses columns with equal names, which row-based files cannot distinguish.
+///
+/// # Errors
+/// A sentence that names the column.
+pub fn distinct_names<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(format!(
+                "two columns of the result are named '{name}', which a file cannot tell apart: rename one with AS"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Adds the files that a plan reads to an error about the content of a file that it does not name.

@@ -1,6 +1,6 @@
 //! DataFusion's settings for a memory limit, so that its operators work in a small one.
 //!
-//! All settings derived from `--memory-limit` are decided here; `--set` and `SET` override them.
+//! All settings derived from the memory limit are decided here; the settings of the session and `SET` override them.
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use datafusion::error::DataFusionError;
 use datafusion::prelude::SessionContext;
 
-use super::nearest;
-use crate::settings;
+use super::suggest::{nearest, nearest_setting};
 
 /// The maximum number of signatures of a function that an error lists.
 const SIGNATURES_LISTED: usize = 8;
@@ -29,6 +28,32 @@ const KINDS: [&str; 9] = [
     "Arrow error: ",
     "SQL error: ",
 ];
+
+/// A message for the user, and the name that was probably meant.
+#[derive(Debug)]
+pub struct Words {
+    pub text: String,
+    pub meant: Option<String>,
+}
+
+impl Words {
+    /// Words about an unknown name: `text`, and a question about the name that was probably meant.
+    fn unknown(text: String, meant: Option<&str>) -> Self {
+        let question = meant.map(|name| format!(" Did you mean '{name}'?")).unwrap_or_default();
+        Self { text: text + &question, meant: meant.map(str::to_owned) }
+    }
+
+    /// The same with another text.
+    pub fn map(self, change: impl FnOnce(String) -> String) -> Self {
+        Self { text: change(self.text), ..self }
+    }
+}
+
+impl From<String> for Words {
+    fn from(text: String) -> Self {
+        Self { text, meant: None }
+    }
+}
 
 /// The names known to the session, for suggestions.
 #[derive(Debug, Default)]
@@ -66,25 +91,22 @@ pub fn without_backtrace(text: &str) -> String {
 }
 
 /// Rewords a message for the user.
-pub fn reword(text: &str, names: &Names) -> String {
+pub fn reword(text: &str, names: &Names) -> Words {
     let mut text = without_bug_report(text);
     for kind in KINDS {
         text = text.replace(kind, "");
     }
     let known = [
-        wrong_arguments(&text),
-        misplaced_expression(&text),
-        unsupported_join(&text),
-        unsupported_table(&text),
+        wrong_arguments(&text).map(Words::from),
+        misplaced_expression(&text).map(Words::from),
+        unsupported_join(&text).map(Words::from),
+        unsupported_table(&text).map(Words::from),
         unknown_function(&text, names),
         unknown_table(&text, names),
-        unknown_option(&text),
+        unknown_option(&text).map(Words::from),
         unknown_setting(&text, names),
     ];
-    match known.into_iter().flatten().next() {
-        Some(words) => words,
-        None => without_dumps(text.trim_end()),
-    }
+    known.into_iter().flatten().next().unwrap_or_else(|| without_dumps(text.trim_end()).into())
 }
 
 fn without_bug_report(text: &str) -> String {
@@ -184,7 +206,7 @@ fn unsupported_table(text: &str) -> Option<String> {
 }
 
 /// `Invalid function 'cout'.\nDid you mean 'cot'?`
-fn unknown_function(text: &str, names: &Names) -> Option<String> {
+fn unknown_function(text: &str, names: &Names) -> Option<Words> {
     let (_, rest) = text.split_once("Invalid function '")?;
     let (name, rest) = rest.split_once('\'')?;
     let known = nearest(name, names.functions.iter().map(String::as_str));
@@ -192,7 +214,7 @@ fn unknown_function(text: &str, names: &Names) -> Option<String> {
     let planner =
         rest.split_once("Did you mean '").and_then(|(_, meant)| meant.split_once('\'')).map(|(meant, _)| meant);
     let meant = if names.functions.is_empty() { planner } else { known };
-    Some(format!("There is no function '{name}'.{}", did_you_mean(meant)))
+    Some(Words::unknown(format!("There is no function '{name}'."), meant))
 }
 
 /// The name of the missing table in `table 'datafusion.public.orderz' not found`.
@@ -205,18 +227,18 @@ pub fn missing_table(text: &str) -> Option<&str> {
     Some(name.strip_prefix("datafusion.public.").unwrap_or(name))
 }
 
-fn unknown_table(text: &str, names: &Names) -> Option<String> {
+fn unknown_table(text: &str, names: &Names) -> Option<Words> {
     let short = missing_table(text)?;
     let last = short.rsplit('.').next().unwrap_or(short);
     let meant = nearest(last, names.tables.iter().map(String::as_str));
-    Some(format!("Table '{short}' not found.{}", did_you_mean(meant)))
+    Some(Words::unknown(format!("Table '{short}' not found."), meant))
 }
 
 /// `'overspill.stratgy' is not a variable which can be viewed with 'SHOW'`
-fn unknown_setting(text: &str, names: &Names) -> Option<String> {
+fn unknown_setting(text: &str, names: &Names) -> Option<Words> {
     let name = text.strip_suffix("' is not a variable which can be viewed with 'SHOW'")?.strip_prefix('\'')?;
-    let meant = settings::meant(name, &names.settings);
-    Some(format!("There is no setting '{name}'.{}", did_you_mean(meant.as_deref())))
+    let meant = nearest_setting(name, &names.settings);
+    Some(Words::unknown(format!("There is no setting '{name}'."), meant.as_deref()))
 }
 
 /// `Config value "nope" not found on CsvOptions`
@@ -224,10 +246,6 @@ fn unknown_option(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("Config value \"")?;
     let (name, _) = rest.split_once("\" not found on ")?;
     Some(format!("There is no option '{name}'"))
-}
-
-fn did_you_mean(name: Option<&str>) -> String {
-    name.map(|name| format!(" Did you mean '{name}'?")).unwrap_or_default()
 }
 
 /// Splits a camel case name into words.
@@ -320,7 +338,7 @@ mod tests {
             tables: vec!["orders".to_string()],
             settings: vec!["overspill.strategy".to_string()],
         };
-        reword(text, &names)
+        reword(text, &names).text
     }
 
     #[test]

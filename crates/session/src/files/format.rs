@@ -7,6 +7,7 @@ pub struct NamedFormat {
     pub known_as: &'static str,
     /// The end of the file's name, as written.
     pub suffix: String,
+    /// The character between fields, if it is not the format's own.
     pub delimiter: Option<char>,
     /// The file's compression, as DataFusion's option names it; empty for none.
     pub compression: &'static str,
@@ -26,6 +27,7 @@ pub const KNOWN_NAMES: &str =
     ".parquet, .csv, .tsv, .json, .ndjson, .jsonl, .arrow or .feather (text files also with .gz, .bz2, .xz or .zst)";
 
 impl NamedFormat {
+    /// The format given by the end of a name, if it is known.
     pub fn of(name: &str) -> Option<Self> {
         let lower = name.to_ascii_lowercase();
         let compressed = COMPRESSIONS.iter().find(|(end, _)| lower.ends_with(end));

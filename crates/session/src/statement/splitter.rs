@@ -4,7 +4,7 @@ use datafusion::common::config::Dialect;
 use datafusion::sql::sqlparser::dialect::{Dialect as Rules, GenericDialect, dialect_from_str};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer, Whitespace};
 
-use crate::command;
+use crate::error::within;
 
 /// Text that has arrived but does not yet form a complete statement.
 ///
@@ -36,6 +36,7 @@ enum Open {
 /// A statement, from its first word to the text before the semicolon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
+    /// The statement.
     pub text: String,
     /// The position of its first word in all text received. Lines and columns count from 1, columns in characters.
     pub begin: Location,
@@ -48,9 +49,16 @@ struct Mark {
     at: Location,
 }
 
-impl Splitter {
-    pub fn new() -> Self {
+impl Default for Splitter {
+    fn default() -> Self {
         Self::beginning(Location::new(1, 1))
+    }
+}
+
+impl Splitter {
+    /// A splitter that has received no text.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     fn beginning(begin: Location) -> Self {
@@ -189,27 +197,6 @@ fn opening_quote(token: &str) -> Option<String> {
     Some(format!("{prefix}{quotes} "))
 }
 
-/// Whether the text ends with a complete statement or command, which the interactive shell then runs.
-pub fn is_complete(text: &str, dialect: Dialect) -> bool {
-    let mut splitter = Splitter::new();
-    for line in text.split_inclusive('\n') {
-        if command::is_command(line) && splitter.is_blank() {
-            splitter.skip(line);
-        } else {
-            splitter.push(line, dialect);
-        }
-    }
-    splitter.is_blank()
-}
-
-/// Converts a place in a part that begins at `begin` to a place in the whole text.
-pub fn within(begin: Location, at: Location) -> Location {
-    match at.line {
-        0 | 1 => Location::new(begin.line, begin.column + at.column.saturating_sub(1)),
-        line => Location::new(begin.line + line - 1, at.column),
-    }
-}
-
 /// Converts the tokenizer's lines and columns, which count characters, to offsets, in one pass over the text.
 struct Cursor<'a> {
     text: &'a str,
@@ -336,17 +323,5 @@ mod tests {
                 assert_eq!(pieces(&text), at_once, "{text}");
             }
         }
-    }
-
-    #[test]
-    fn completeness_wants_the_semicolon() {
-        assert!(!is_complete("select 1", Dialect::Generic));
-        assert!(!is_complete("select ';", Dialect::Generic));
-        assert!(is_complete("select 1; -- done", Dialect::Generic));
-        assert!(!is_complete("select 1; select", Dialect::Generic));
-        assert!(is_complete("  ", Dialect::Generic));
-        assert!(is_complete("-- the timer\n.timer on", Dialect::Generic));
-        assert!(!is_complete("select 1\n.timer on", Dialect::Generic));
-        assert!(!is_complete(".timer on\nselect 1", Dialect::Generic));
     }
 }

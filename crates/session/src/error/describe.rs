@@ -3,7 +3,6 @@
 use arrow::error::ArrowError;
 use datafusion::common::{Column, SchemaError, human_readable_size};
 use datafusion::error::DataFusionError;
-use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use datafusion::sql::sqlparser::parser::ParserError;
@@ -12,45 +11,41 @@ use overspill::OverspillConfig;
 use overspill::size::Size;
 use overspill::spill::explain_disk_full;
 
-use super::words::{Names, reword, without_backtrace};
-use super::{Failure, io_reason, nearest};
+use super::suggest::nearest;
+use super::words::{Names, Words, reword, without_backtrace};
+use super::{Error, io_reason};
+use crate::limits::in_force;
 
 /// The maximum number of columns that an error lists.
 const COLUMNS_LISTED: usize = 40;
 
 /// Describes the error of a statement, and locates it in the statement. If a budget caused the error, the text names the
 /// budget and the setting that raises it.
-pub fn describe(error: DataFusionError, sql: &str, context: &SessionContext) -> Failure {
+pub fn describe(error: DataFusionError, sql: &str, context: &SessionContext) -> Error {
     let error = explain_disk_full(error, &context.runtime_env().disk_manager);
-    let text = match error.find_root() {
-        DataFusionError::ResourcesExhausted(text) if text.contains("--") => without_backtrace(text),
+    let Words { text, meant } = match error.find_root() {
+        DataFusionError::ResourcesExhausted(text) if text.contains("--") => without_backtrace(text).into(),
         // Overspill's own errors are complete; DataFusion's only name their pool.
         DataFusionError::ResourcesExhausted(text) => {
             let text = without_backtrace(text);
-            let limit = match context.runtime_env().memory_pool.memory_limit() {
-                MemoryLimit::Finite(bytes) => Size(bytes).to_string(),
-                MemoryLimit::Infinite | MemoryLimit::Unknown => "its size".to_string(),
-            };
+            let [limit, _] = in_force(&context.runtime_env());
+            let limit = limit.map_or_else(|| "its size".to_string(), |bytes| Size(bytes).to_string());
             format!(
                 "Not enough memory: {}\nThe memory limit is {limit}; raise it with --memory-limit on the command line \
                  or with SET datafusion.runtime.memory_limit in SQL.",
                 text.trim_end()
             )
+            .into()
         }
         _ => in_words(&error, &Names::of(context)),
     };
     let place = place_of(&error, sql, context);
-    Failure::Statement(with_limits_as_given(text, context), place)
+    Error { sentence: with_limits_as_given(text, context), suggestion: meant, place }
 }
 
 /// Replaces limits by their original values: DataFusion rounds them to what it calls MB, and shows 64MB as 61.0.
 fn with_limits_as_given(text: String, context: &SessionContext) -> String {
-    let runtime = context.runtime_env();
-    let memory = match runtime.memory_pool.memory_limit() {
-        MemoryLimit::Finite(bytes) => Some(bytes),
-        MemoryLimit::Infinite | MemoryLimit::Unknown => None,
-    };
-    let disk = usize::try_from(runtime.disk_manager.max_temp_directory_size()).ok();
+    let [memory, disk] = in_force(&context.runtime_env());
     let state = context.state();
     let join = state.config().options().extensions.get::<OverspillConfig>().map(|config| config.join_memory_limit);
     [memory, disk, join].into_iter().flatten().fold(text, |text, limit| {
@@ -64,38 +59,40 @@ fn with_limits_as_given(text: String, context: &SessionContext) -> String {
 
 /// The error's own message, without the names of the layers it passed through.
 pub fn plain(error: &DataFusionError) -> String {
-    in_words(error, &Names::default())
+    in_words(error, &Names::default()).text
 }
 
-fn in_words(error: &DataFusionError, names: &Names) -> String {
+fn in_words(error: &DataFusionError, names: &Names) -> Words {
     let reword = |text: &str| reword(&without_backtrace(text), names);
     match error {
         DataFusionError::Context(context, inner) if names_code(context) => in_words(inner, names),
-        DataFusionError::Context(context, inner) => format!("{} ({context})", in_words(inner, names)),
+        DataFusionError::Context(context, inner) => in_words(inner, names).map(|words| format!("{words} ({context})")),
         DataFusionError::Diagnostic(_, inner) => in_words(inner, names),
         DataFusionError::Shared(inner) => in_words(inner, names),
-        DataFusionError::SQL(error, _) => parser_words(error),
+        DataFusionError::SQL(error, _) => parser_words(error).into(),
         DataFusionError::Plan(text)
         | DataFusionError::Configuration(text)
         | DataFusionError::Execution(text)
         | DataFusionError::Internal(text)
         | DataFusionError::ResourcesExhausted(text) => reword(text),
-        DataFusionError::NotImplemented(text) => match reword(text).trim() {
+        DataFusionError::NotImplemented(text) => reword(text).map(|text| match text.trim() {
             // Some errors consist only of the name of the unsupported feature.
             name if !name.contains(' ') => format!("{name} is not supported"),
             text => text.to_string(),
-        },
+        }),
         DataFusionError::ArrowError(error, _) => arrow_words(error, names),
         DataFusionError::SchemaError(error, _) => schema_words(error),
-        DataFusionError::IoError(error) => io_reason(error),
+        DataFusionError::IoError(error) => io_reason(error).into(),
         DataFusionError::External(error) => match error.downcast_ref::<DataFusionError>() {
             Some(inner) => in_words(inner, names),
             None => reword(&error.to_string()),
         },
         DataFusionError::Collection(errors) => {
-            let mut texts: Vec<_> = errors.iter().map(|error| in_words(error, names)).collect();
+            let words: Vec<_> = errors.iter().map(|error| in_words(error, names)).collect();
+            let meant = words.iter().find_map(|words| words.meant.clone());
+            let mut texts: Vec<_> = words.into_iter().map(|words| words.text).collect();
             texts.dedup();
-            texts.join("\n  ")
+            Words { text: texts.join("\n  "), meant }
         }
         other => reword(&other.strip_backtrace()),
     }
@@ -124,7 +121,7 @@ fn parser_words(error: &ParserError) -> String {
     }
 }
 
-fn arrow_words(error: &ArrowError, names: &Names) -> String {
+fn arrow_words(error: &ArrowError, names: &Names) -> Words {
     match error {
         ArrowError::ExternalError(error) => match error.downcast_ref::<DataFusionError>() {
             Some(inner) => in_words(inner, names),
@@ -137,10 +134,11 @@ fn arrow_words(error: &ArrowError, names: &Names) -> String {
     }
 }
 
-fn schema_words(error: &SchemaError) -> String {
-    let SchemaError::FieldNotFound { field, valid_fields } = error else { return error.to_string() };
+fn schema_words(error: &SchemaError) -> Words {
+    let SchemaError::FieldNotFound { field, valid_fields } = error else { return error.to_string().into() };
     let mut text = format!("No field named {}.", field.quoted_flat_name());
-    if let Some(meant) = nearest_column(field, valid_fields) {
+    let meant = nearest_column(field, valid_fields);
+    if let Some(meant) = meant {
         text.push_str(&format!(" Did you mean {}?", meant.quoted_flat_name()));
         if meant.name != field.name && meant.name.to_lowercase() == field.name.to_lowercase() {
             text.push_str(" Names in double quotes keep their case, others are read in lower case.");
@@ -157,7 +155,7 @@ fn schema_words(error: &SchemaError) -> String {
             more - COLUMNS_LISTED
         )),
     }
-    text
+    Words { text, meant: meant.map(Column::quoted_flat_name) }
 }
 
 /// The column that was probably meant: the same name in another table, or a similar name.

@@ -13,7 +13,8 @@ use datafusion::logical_expr::CreateExternalTable;
 use super::format::NamedFormat;
 use super::listing;
 use super::scan::FilesTable;
-use super::table::{self, Selection};
+use super::selection::Selection;
+use super::table;
 
 /// Lists the files of a pattern as FROM does; DataFusion 55 would walk through all folders below the pattern's first part.
 /// Leaves single files and folders to DataFusion.

@@ -5,8 +5,6 @@ use std::fmt;
 use datafusion::sql::sqlparser::tokenizer::Location;
 use unicode_width::UnicodeWidthChar;
 
-use crate::statement::within;
-
 /// The maximum width of the shown part of a line, in terminal columns.
 const SHOWN_WIDTH: usize = 100;
 
@@ -15,6 +13,7 @@ const SHOWN_WIDTH: usize = 100;
 pub struct Place<'a> {
     /// The file or argument that contains the text. `None` for text typed at the prompt.
     pub source: Option<&'a str>,
+    /// The statement or command.
     pub text: &'a str,
     /// Where the text begins in its source.
     pub begin: Location,
@@ -62,6 +61,14 @@ fn window(line: &str, character: usize) -> (String, usize) {
         end += 1;
     }
     (characters[start..end].iter().collect(), width(&characters[start..character]))
+}
+
+/// Converts a place in a part that begins at `begin` to a place in the whole text.
+pub fn within(begin: Location, at: Location) -> Location {
+    match at.line {
+        0 | 1 => Location::new(begin.line, begin.column + at.column.saturating_sub(1)),
+        line => Location::new(begin.line + line - 1, at.column),
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use async_trait::async_trait;
@@ -11,42 +11,28 @@ use datafusion::common::{DataFusionError, Result, plan_datafusion_err, plan_err}
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::execution::SessionState;
-use datafusion::execution::context::SessionContext;
 use datafusion::object_store::ObjectStore;
 use futures::{StreamExt, TryStreamExt};
-use parking_lot::RwLock;
-use tokio::task::spawn_blocking;
 
-use super::format::{KNOWN_NAMES, NamedFormat};
-use super::listing::{self, Found};
+use super::format::NamedFormat;
+use super::listing::Found;
 use super::scan::FilesTable;
+use super::selection::{Selection, find, local_files, one_format};
 use super::{partitions, schema};
-use crate::failure::missing_table;
-
-type State = std::sync::Weak<RwLock<SessionState>>;
+use crate::error::missing_table;
+use crate::owner::Owner;
 
 /// Resolves names that no catalog knows to tables, if they name files of this machine.
 #[derive(Debug, Default)]
 pub struct FileTables {
-    /// The session that provides settings and formats. The reference is weak because the session owns this value.
-    session: OnceLock<State>,
-}
-
-impl FileTables {
-    /// Sets the session. Only the first call has an effect.
-    pub fn serve(&self, context: &SessionContext) {
-        let _ = self.session.set(context.state_weak_ref());
-    }
-
-    fn state(&self) -> Option<SessionState> {
-        Some(self.session.get()?.upgrade()?.read().clone())
-    }
+    /// The session that provides settings and formats.
+    pub session: Owner,
 }
 
 #[async_trait]
 impl UrlTableFactory for FileTables {
     async fn try_new(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        let Some(state) = self.state() else { return Ok(None) };
+        let Some(state) = self.session.state() else { return Ok(None) };
         let path = expand_home(name);
         if !Path::new(&path).exists() && !looks_like_files(name) {
             return Ok(None);
@@ -79,37 +65,6 @@ pub async fn why_no_table(state: &SessionState, error: DataFusionError) -> DataF
     match table(state, name, path).await {
         Ok(_) => error,
         Err(reason) => reason,
-    }
-}
-
-/// The files that a path names.
-#[derive(Debug, Clone)]
-pub struct Selection {
-    /// The path as the user wrote it, and with the home directory expanded.
-    pub name: String,
-    pub path: String,
-    /// The common format given by the names of all files, or `None` if the table declares its format.
-    pub named: Option<NamedFormat>,
-}
-
-impl Selection {
-    /// Lists the files.
-    ///
-    /// # Errors
-    ///
-    /// Refuses files whose names give several formats, and files that are not readable.
-    pub async fn files(&self) -> Result<Vec<Found>> {
-        let found = find(self.path.clone()).await?;
-        match &self.named {
-            None => Ok(found),
-            Some(named) => {
-                let (format, files) = one_format(&self.name, found, Path::new(&self.path).is_dir())?;
-                if format != *named {
-                    return plan_err!("the files of '{}' have another format than before", self.name);
-                }
-                Ok(files)
-            }
-        }
     }
 }
 
@@ -173,55 +128,6 @@ async fn file_schema(
     }
 }
 
-/// Lists the files of a path on a thread that may block on the disk.
-async fn find(path: String) -> Result<Vec<Found>> {
-    let found = spawn_blocking(move || listing::files(&path)).await;
-    found.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?.map_err(DataFusionError::Plan)
-}
-
-/// The common format of the files. Other files in a folder are skipped.
-///
-/// # Errors
-///
-/// Refuses files of several formats, and files that match a pattern but have no known format.
-fn one_format(name: &str, files: Vec<Found>, is_folder: bool) -> Result<(NamedFormat, Vec<Found>)> {
-    if files.is_empty() {
-        return match is_folder {
-            true => {
-                plan_err!("no file lies in the folder '{name}' (for those in folders below it: '{name}/**/*.parquet')")
-            }
-            false => plan_err!("no file matches '{name}'"),
-        };
-    }
-    let mut known: Option<(NamedFormat, std::path::PathBuf)> = None;
-    let mut read = Vec::new();
-    for file in files {
-        let Some(format) = file.object.location.filename().and_then(NamedFormat::of) else {
-            if is_folder {
-                continue;
-            }
-            return plan_err!("'{}' is not a table: a file is read by its name, {KNOWN_NAMES}", file.path.display());
-        };
-        match &known {
-            None => known = Some((format, file.path.clone())),
-            Some((first, path)) if *first != format => {
-                return plan_err!(
-                    "'{name}' names files of several formats, {} and {}: name those of one, as in '*{}'",
-                    path.display(),
-                    file.path.display(),
-                    first.suffix
-                );
-            }
-            Some(_) => {}
-        }
-        read.push(file);
-    }
-    match known {
-        Some((format, _)) => Ok((format, read)),
-        None => plan_err!("'{name}' is not a table: a file is read by its name, {KNOWN_NAMES}"),
-    }
-}
-
 async fn schema_of(
     state: &SessionState,
     reader: &dyn FileFormat,
@@ -255,11 +161,6 @@ impl NamedFormat {
             .ok_or_else(|| plan_datafusion_err!("this build cannot read {} files", self.known_as))?;
         factory.create(state, &options)
     }
-}
-
-/// The store of this machine's files.
-pub fn local_files() -> Result<ListingTableUrl> {
-    ListingTableUrl::parse("file:///")
 }
 
 /// Whether an unknown name was probably meant as a path, so that the error should mention files.

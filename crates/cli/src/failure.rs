@@ -1,28 +1,18 @@
-//! Failures of statements, in words for the user.
-
-mod describe;
-mod place;
-mod suggest;
-mod words;
+//! Why the command line, or a part of it, ends without success.
 
 use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 
-use datafusion::sql::sqlparser::tokenizer::Location;
-
-pub use describe::{describe, plain};
-pub use place::Place;
-pub use suggest::nearest;
-pub use words::missing_table;
+use overspill_session::{Error, io_reason};
 
 /// An unsuccessful end of a statement or of the process.
 #[derive(Debug)]
 pub enum Failure {
     /// A sentence for the user.
     Message(String),
-    /// A sentence about a statement, and the place in the statement's text that it refers to, if known.
-    Statement(String, Option<Location>),
+    /// The error of a statement or of its session.
+    Statement(Error),
     /// The reader of the pipe has closed it.
     ClosedPipe,
     /// A signal with this number requested the end.
@@ -50,7 +40,8 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Message(text) | Self::Statement(text, _) => f.write_str(text),
+            Self::Message(text) => f.write_str(text),
+            Self::Statement(error) => error.fmt(f),
             Self::ClosedPipe => f.write_str("the reader of the output has gone"),
             Self::Interrupted(_) => f.write_str("interrupted"),
             Self::Stopped => f.write_str("stopped after an error"),
@@ -58,16 +49,18 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An I/O error without Rust's `(os error N)`.
-fn io_reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.split_once(" (os error") {
-        Some((reason, _)) => reason.to_lowercase(),
-        None => text,
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Statement(error)
     }
 }
 
 /// Writes a line to standard error. A closed standard error does not end the program.
 pub fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Reports a failure on standard error.
+pub fn complain(failure: &Failure) {
+    tell(&format!("error: {failure}"));
 }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use overspill::cancellation::Cancellation;
-use tokio::runtime::{Builder, EnterGuard, Runtime};
-use tokio::time::{Instant, sleep};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Result};
 
 /// The stack size of a thread. Deep expressions are evaluated, and deep plans dropped, by recursion. Untouched pages take no
 /// memory.
@@ -15,7 +16,8 @@ const STACK_BYTES: usize = 64 << 20;
 /// How long the remaining work of a statement may take to end before it loses its claim on the threads.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-const GLANCE: Duration = Duration::from_millis(2);
+/// How long to wait before the remaining work is looked at again.
+pub const GLANCE: Duration = Duration::from_millis(2);
 
 /// How long the end waits for work that cannot be stopped at once. Work that is dropped meanwhile removes its files.
 const END_PATIENCE: Duration = Duration::from_secs(2);
@@ -38,42 +40,44 @@ pub struct Workers {
 /// What a statement has left running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
+    /// Its threads are idle.
     Nothing,
     /// Work that continues on threads that no later statement gets.
     Work,
 }
 
 impl Workers {
-    pub fn start(count: usize) -> Outcome<Self> {
+    pub fn start(count: usize) -> Result<Self> {
         let cancellation = Cancellation::default();
         Ok(Self { count, runtime: Some(start(count, &cancellation)?), cancellation, lost: vec![] })
     }
 
-    /// Tasks are spawned on these threads while the guard lives.
-    pub fn enter(&self) -> Option<EnterGuard<'_>> {
-        self.runtime.as_ref().map(Runtime::enter)
+    /// Starts a task of `tasks` on these threads. Returns `None` after [`Workers::end`].
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        tasks: &mut JoinSet<T>,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> Option<AbortHandle> {
+        self.runtime.as_ref().map(|runtime| tasks.spawn_on(task, runtime.handle()))
     }
 
-    /// Waits briefly for the remaining work of a statement, and ensures that the next statement has threads.
-    pub async fn settle(&mut self) -> Outcome<Left> {
-        let start_of_wait = Instant::now();
-        while let Some(runtime) = &self.runtime
-            && runtime.metrics().num_alive_tasks() > 0
-        {
-            // The statement has ended. Work that checks its cancellation stops at once.
-            self.cancellation.cancel();
-            if start_of_wait.elapsed() > PATIENCE {
-                self.replace()?;
-                return Ok(Left::Work);
-            }
-            sleep(GLANCE).await;
+    /// Whether a statement that ended at `end` has left work, once that is known; then the next statement has threads.
+    pub fn settled(&mut self, end: Instant) -> Result<Option<Left>> {
+        if self.runtime.as_ref().is_none_or(|runtime| runtime.metrics().num_alive_tasks() == 0) {
+            self.cancellation.resume();
+            return Ok(Some(Left::Nothing));
         }
-        self.cancellation.resume();
-        Ok(Left::Nothing)
+        // The statement has ended. Work that checks its cancellation stops at once.
+        self.cancellation.cancel();
+        if end.elapsed() <= PATIENCE {
+            return Ok(None);
+        }
+        self.replace()?;
+        Ok(Some(Left::Work))
     }
 
     /// Starts new threads. Lost threads keep their cancellation.
-    fn replace(&mut self) -> Outcome<()> {
+    fn replace(&mut self) -> Result<()> {
         let cancellation = Cancellation::default();
         let busy = self.runtime.replace(start(self.count, &cancellation)?);
         self.cancellation = cancellation;
@@ -85,7 +89,7 @@ impl Workers {
     }
 
     /// Ends all threads, including lost ones. Must not be called from one of them or from a task.
-    pub fn end(mut self) {
+    pub fn end(&mut self) {
         let end = Instant::now() + END_PATIENCE;
         for runtime in self.lost.drain(..).chain(self.runtime.take()) {
             runtime.shutdown_timeout(end.saturating_duration_since(Instant::now()));
@@ -100,10 +104,10 @@ impl Drop for Workers {
     }
 }
 
-fn start(count: usize, cancellation: &Cancellation) -> Outcome<Runtime> {
+fn start(count: usize, cancellation: &Cancellation) -> Result<Runtime> {
     let cancellation = cancellation.clone();
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(count).thread_stack_size(STACK_BYTES).enable_all();
     let runtime = builder.on_thread_start(move || cancellation.apply_to_thread()).build();
-    runtime.map_err(|error| Failure::message(format!("cannot start {count} threads: {error}")))
+    runtime.map_err(|error| Error::new(format!("cannot start {count} threads: {error}")))
 }

@@ -1,18 +1,16 @@
 //! Settings: errors that name the setting, and the exact limits.
 
-use std::sync::Arc;
-
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, Result, config_datafusion_err};
 use datafusion::error::DataFusionError;
-use datafusion::execution::memory_pool::MemoryLimit;
-use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Statement, TableScan, case, lit};
 use datafusion::optimizer::AnalyzerRule;
 use overspill::size::Size;
 
-use crate::failure::{nearest, plain};
+use crate::error::{nearest_setting, plain};
+use crate::limits::in_force;
+use crate::owner::Owner;
 
 /// A setting and its new value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +39,7 @@ impl Change {
         if !known.iter().any(|known| known == key) && !key.starts_with("datafusion.runtime.") {
             return config_datafusion_err!(
                 "there is no setting '{key}'{}",
-                meant(key, &known)
+                nearest_setting(key, &known)
                     .map_or(" (SHOW ALL lists them)".to_string(), |meant| format!(" (did you mean {meant}?)"))
             );
         }
@@ -61,44 +59,23 @@ impl Change {
     }
 }
 
-/// The settings with the same last part as an unknown one, or else the nearest.
-pub fn meant(key: &str, known: &[String]) -> Option<String> {
-    let last = key.rsplit('.').next().unwrap_or(key);
-    let mut alike: Vec<_> = known.iter().filter(|known| known.rsplit('.').next() == Some(last)).cloned().collect();
-    alike.sort();
-    if !alike.is_empty() {
-        return Some(alike.join(" or "));
-    }
-    let name = nearest(last, known.iter().filter_map(|known| known.rsplit('.').next()))?;
-    let mut alike: Vec<_> = known.iter().filter(|known| known.rsplit('.').next() == Some(name)).cloned().collect();
-    alike.sort();
-    Some(alike.join(" or "))
-}
-
 /// Shows the memory limit and the limit of the temporary directory exactly, in the unit they were given in. DataFusion counts
 /// whole MiB, and shows 64MB as 61M.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ExactLimits {
-    pub runtime: Arc<RuntimeEnv>,
+    pub session: Owner,
 }
 
 impl ExactLimits {
-    fn limits(&self) -> [(&'static str, Option<Size>); 2] {
-        let memory = match self.runtime.memory_pool.memory_limit() {
-            MemoryLimit::Finite(bytes) => Some(Size(bytes)),
-            MemoryLimit::Infinite | MemoryLimit::Unknown => None,
-        };
-        let disk = usize::try_from(self.runtime.disk_manager.max_temp_directory_size()).ok().map(Size);
-        [("datafusion.runtime.memory_limit", memory), ("datafusion.runtime.max_temp_directory_size", disk)]
-    }
-
     /// The table of settings with replaced values of the limits.
     fn replaced(&self, scan: &TableScan) -> Result<LogicalPlan> {
         let column = |name: &str| Expr::Column(Column::new(Some(scan.table_name.clone()), name));
         let mut value = case(column("name"));
-        for (name, limit) in self.limits() {
+        let Some(state) = self.session.state() else { return Ok(LogicalPlan::TableScan(scan.clone())) };
+        let names = ["datafusion.runtime.memory_limit", "datafusion.runtime.max_temp_directory_size"];
+        for (name, limit) in names.into_iter().zip(in_force(state.runtime_env())) {
             if let Some(limit) = limit {
-                value = value.when(lit(name), lit(limit.exact()));
+                value = value.when(lit(name), lit(Size(limit).exact()));
             }
         }
         let value = value.otherwise(column("value"))?;

@@ -20,6 +20,20 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     ranked.min().map(|(_, candidate)| candidate)
 }
 
+/// The settings with the same last part as an unknown one, or else the nearest.
+pub fn nearest_setting(key: &str, known: &[String]) -> Option<String> {
+    let last = key.rsplit('.').next().unwrap_or(key);
+    let mut alike: Vec<_> = known.iter().filter(|known| known.rsplit('.').next() == Some(last)).cloned().collect();
+    alike.sort();
+    if !alike.is_empty() {
+        return Some(alike.join(" or "));
+    }
+    let name = nearest(last, known.iter().filter_map(|known| known.rsplit('.').next()))?;
+    let mut alike: Vec<_> = known.iter().filter(|known| known.rsplit('.').next() == Some(name)).cloned().collect();
+    alike.sort();
+    Some(alike.join(" or "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -32,7 +32,7 @@ use overspill::write_aside::AppendedAside;
 
 use super::listing::{Found, literal_url};
 use super::partitions;
-use super::table::{Selection, local_files};
+use super::selection::{Selection, local_files};
 
 /// The files that a path names. Each scan lists them again.
 #[derive(Debug)]

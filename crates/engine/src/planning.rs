@@ -1,0 +1,97 @@
+//! Gives the optimizer rules the session that a query is planned for.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::Session;
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
+use datafusion::common::{Result, config_err};
+use datafusion::execution::SessionState;
+use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::runtime::OverspillRuntime;
+
+/// What rules see of the session while a query is planned. DataFusion gives them nothing but options, and a session may get
+/// another memory pool between two queries: `SET datafusion.runtime.memory_limit` makes a new one.
+#[derive(Debug, Clone)]
+pub(crate) struct PlanningSession {
+    /// Bytes; `None` without a limit.
+    memory_limit: Option<usize>,
+    runtime: OverspillRuntime,
+}
+
+impl PlanningSession {
+    fn of(state: &SessionState) -> Self {
+        let memory_limit = match state.runtime_env().memory_pool.memory_limit() {
+            MemoryLimit::Finite(limit) => Some(limit),
+            MemoryLimit::Infinite | MemoryLimit::Unknown => None,
+        };
+        Self { memory_limit, runtime: OverspillRuntime::of(state.config()) }
+    }
+
+    /// The memory limit of the session; `None` without one.
+    pub fn memory_limit(options: &ConfigOptions) -> Option<usize> {
+        options.extensions.get::<Self>()?.memory_limit
+    }
+
+    /// The runtime of the session.
+    pub fn runtime(options: &ConfigOptions) -> OverspillRuntime {
+        options.extensions.get::<Self>().map_or_else(OverspillRuntime::of_process, |session| session.runtime.clone())
+    }
+}
+
+impl ConfigExtension for PlanningSession {
+    const PREFIX: &'static str = "overspill_planning";
+}
+
+/// It has no settings.
+impl ExtensionOptions for PlanningSession {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(self.clone())
+    }
+
+    fn set(&mut self, key: &str, _: &str) -> Result<()> {
+        config_err!("there is no setting '{key}'")
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        Vec::new()
+    }
+}
+
+/// Plans queries with `planner`, in a copy of the session whose options have a [`PlanningSession`].
+#[derive(Debug)]
+pub(crate) struct SessionPlanner {
+    planner: Arc<dyn QueryPlanner + Send + Sync>,
+}
+
+impl SessionPlanner {
+    pub fn new(planner: Arc<dyn QueryPlanner + Send + Sync>) -> Self {
+        Self { planner }
+    }
+}
+
+#[async_trait]
+impl QueryPlanner for SessionPlanner {
+    async fn create_physical_plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
+        let Some(state) = session.as_any().downcast_ref::<SessionState>() else {
+            return self.planner.create_physical_plan(plan, session).await;
+        };
+        let mut state = state.clone();
+        let planning = PlanningSession::of(&state);
+        state.config_mut().options_mut().extensions.insert(planning);
+        self.planner.create_physical_plan(plan, &state).await
+    }
+}
