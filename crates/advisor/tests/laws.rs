@@ -26,7 +26,7 @@ fn draw_join(random: &mut ChaCha8Rng) -> Join {
     }
 }
 
-/// A known machine some figures of which are others.
+/// A known machine with some figures changed.
 fn draw_machine(random: &mut ChaCha8Rng) -> Machine {
     let names: Vec<_> = Machine::names().collect();
     let mut machine = Machine::named(names[random.random_range(0..names.len())]).unwrap();

@@ -8,7 +8,7 @@ use overspill_machine::measure::{
 use overspill_machine::memory::PageSize;
 use overspill_machine::topology::{self, Cache, CacheKind, Gpu, Memory, Topology};
 
-/// A machine of so many nodes and threads.
+/// A machine with this number of nodes and threads.
 fn cpu(nodes: usize, threads: usize) -> topology::Cpu {
     let cache =
         |level, bytes, instances| Cache { level, kind: CacheKind::Unified, bytes, line: 64, shared_by: 1, instances };
@@ -43,7 +43,7 @@ fn few_processors_look_up_and_many_partition() {
     // Two processors are busy with their instructions whatever they do.
     let few = probe_rows(1, 2, 2, 125e6, 14e9);
     assert_eq!((few.no_partition, few.radix, few.partitioned_beyond), (8e-9, 8.5e-9, None));
-    // Many wait for memory, of which reads at random get less.
+    // Many threads wait for memory, which serves fewer reads at random.
     let many = probe_rows(2, 64, 64, 400e6, 80e9);
     assert_eq!((many.no_partition, many.partitioned_beyond), (1.25e-9, Some(64 << 20)));
     assert!((many.radix - 17e-9 / 64.0).abs() < 1e-15, "{many:?}");

@@ -10,7 +10,7 @@ fn machine(name: &str) -> Machine {
     Machine::named(name).unwrap()
 }
 
-/// The papers' default: 16 bytes, so many million tuples each side.
+/// The papers' default: 16 bytes, this number of million tuples on each side.
 fn equal(millions: u64) -> Join {
     Join::new(millions * MILLION, millions * MILLION, 16)
 }
@@ -136,7 +136,7 @@ fn tables_beyond_the_reach_of_translation_are_hopeless() {
 
 #[test]
 fn partitioning_on_the_gpu_is_faster_than_on_the_cpu() {
-    // Paper 1, section 6.2.4: 1.3 to 1.8 G tuples/s, of which the Triton join has 1.2 to 1.3 times as many.
+    // Paper 1, section 6.2.4: 1.3 to 1.8 G tuples/s; the Triton join has 1.2 to 1.3 times as many.
     for millions in [128, 512, 2048] {
         let advice = ac922(&equal(millions));
         let partitioned = rate(&advice, Strategy::CpuPartitioned);

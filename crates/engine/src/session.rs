@@ -48,9 +48,8 @@ pub trait OverspillSessionExt {
     /// Call it after any call that replaces the session's configuration or its list of physical optimizer rules: it keeps
     /// both and adds to them. Plans depend on the limit of the memory pool that the session has when they are made.
     ///
-    /// The session shares GPUs with the sessions that have the same [`OverspillRuntime`](crate::OverspillRuntime), an
-    /// extension of the session's configuration. If there is none, it gets
-    /// [that of the process](crate::OverspillRuntime::of_process).
+    /// The session shares GPUs with the sessions that have the same [`OverspillRuntime`], an extension of the session's
+    /// configuration. If there is none, it gets [that of the process](OverspillRuntime::of_process).
     ///
     /// Logical rules correct wrong answers of DataFusion, or refuse such queries (see [`analyzer`](crate::analyzer)).
     /// DataFusion's planner with an extension plans queries to which these rules have added a

@@ -14,7 +14,7 @@ fn send(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id() as i32), signal).unwrap();
 }
 
-/// Starts a script whose first statement tells that the process runs, and waits for that.
+/// Starts a script whose first statement shows that the process runs, and waits for its output.
 fn running(shell: &Shell, then: &str) -> Child {
     let mut child = shell
         .command()

@@ -296,7 +296,7 @@ fn every_figure_of_the_papers_runs_on_the_emulated_device() {
         assert_eq!(experiment["outcome"], "done", "{experiment}");
         assert!(!measured(experiment).is_empty(), "{experiment}");
         assert!(shell.read(&format!("plots/{name}.svg")).contains("<svg"), "{name}");
-        // The stand-in's rates are nobody's: joins on it have bytes.
+        // The stand-in's rates mean nothing: joins on it only have bytes.
         if name.starts_with("paper") {
             for figure in experiment["figures"].as_array().unwrap() {
                 assert_eq!(figure["emulated"], true, "{name}");

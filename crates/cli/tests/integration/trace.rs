@@ -138,7 +138,7 @@ fn a_join_that_spills_has_lanes_for_streams_spilling_and_threads() {
     assert!(!named(&on(&slices, "CPU threads", "tokio"), "make hash table").is_empty());
     assert!(on(&slices, "join 2", "").is_empty());
 
-    // Whatever was written was read again, and is what EXPLAIN ANALYZE tells.
+    // All bytes written were read again, and are those that EXPLAIN ANALYZE shows.
     let (writes, reads) = (named(&join, "write"), named(&join, "read"));
     assert!(writes.iter().all(|write| write.lane.starts_with("spill writing")), "{writes:?}");
     assert!(reads.iter().all(|read| read.lane.starts_with("spill reading")), "{reads:?}");
@@ -230,7 +230,7 @@ fn kernels_and_copies_of_the_emulated_device_lie_on_the_lanes_of_its_streams() {
         if method == "pinned-copy" {
             assert!(sum(&named(&copies, "copy to GPU"), "bytes") >= 60_000 * 8, "{copies:?}");
         }
-        // The device's clock is not that of the CPU; but nobody has waited for more than was done when he had.
+        // The device's clock is not that of the CPU, but a wait ends after the work that it waits for.
         let statement = statement(&slices, sql);
         for slice in &device {
             assert!(statement.begin <= slice.begin && slice.end <= statement.end, "{strategy}: {slice:?}");

@@ -21,7 +21,7 @@ const ROWS: i64 = 6_000;
 const LARGE: i64 = 17;
 const PARTNERS: i64 = 2_200;
 
-/// Texts, of which one is large.
+/// Texts; one is large.
 fn texts(bytes: usize) -> StringArray {
     let text = |row| if row == LARGE { "x".repeat(bytes) } else { format!("t{row}") };
     StringArray::from_iter_values((0..ROWS).map(text))

@@ -1,6 +1,6 @@
 //! The plain files of `tests/sql/`: SQL statements and their answers, in ample memory, in little, and on the emulated device.
 //!
-//! `tests/sql/README.md` tells how the files look and how DuckDB checks their answers. `OVERSPILL_SQL_FILES` runs only the
+//! `tests/sql/README.md` describes the files and how DuckDB checks their answers. `OVERSPILL_SQL_FILES` runs only the
 //! files whose path contains it.
 
 use std::path::{Path, PathBuf};

@@ -147,7 +147,7 @@ async fn large_tables_of_every_kind_give_the_same_answers_each_way() {
     }
 }
 
-/// A count of the join, as EXPLAIN ANALYZE tells it.
+/// A count of the join, as EXPLAIN ANALYZE shows it.
 async fn count(session: &Session, sql: &str, name: &str) -> usize {
     let batches = session.ctx.sql(&format!("EXPLAIN ANALYZE {sql}")).await.unwrap().collect().await.unwrap();
     let text = pretty_format_batches(&batches).unwrap().to_string();

@@ -127,7 +127,7 @@ async fn a_folder_with_files_is_replaced_only_if_that_is_said() {
         let error = refusal(&session, &copy(storage)).await;
         assert!(error.contains("OPTIONS (overwrite true)"), "{error}");
     }
-    // Nobody means to remove files of another kind.
+    // Files of another kind are kept, as a user does not expect COPY to remove them.
     let error = refusal(&session, &copy("STORED AS PARQUET OPTIONS (overwrite true)")).await;
     assert!(error.contains("is no file that ends in .parquet"), "{error}");
     assert!(files_below(folder.0.path()) == before);

@@ -20,7 +20,7 @@ enum End {
     Succeeds,
     /// Its query fails at this row.
     FailsAt(usize),
-    /// Nobody asks for its result any more after so many microseconds.
+    /// Its stream is dropped after this number of microseconds.
     DroppedAfter(u64),
 }
 
@@ -103,7 +103,7 @@ impl Case {
         if matches!(self.end, End::FailsAt(_)) {
             return Some(format!("{:?} became {:?}", before.keys(), after.keys()));
         }
-        // A statement that nobody waits for may still be complete.
+        // A statement whose stream was dropped may still be complete.
         if let Some(name) = after.keys().find(|name| name.split('/').any(|part| part.starts_with('.'))) {
             return Some(format!("{name} is left"));
         }

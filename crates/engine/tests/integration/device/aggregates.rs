@@ -36,7 +36,7 @@ const COLUMNS: [(&str, &str, usize); 16] = [
     ("n", "CASE WHEN value % 89 = 3 THEN NULL ELSE value END", 8),
 ];
 
-/// Two tables of so many rows, whose keys are drawn from so many.
+/// Two tables with these numbers of rows and of distinct keys.
 async fn open(
     engine: Engine,
     settings: &Settings,

@@ -38,7 +38,7 @@ async fn whatever_fails_the_answer_is_right() {
             let expected = expected(sql).await;
             for kind in KINDS {
                 let (mut place, mut fired, mut silent) = (1, 0, 0);
-                // What is waited for is not counted: there a few in a row that nobody notices are the end.
+                // Waits are not counted: a few faults in a row without an effect are the end.
                 while silent < 3 {
                     limit += 1;
                     let prefix_sum = Choice(Some(PrefixSumProcessor::ALL[number % 2]));

@@ -1,4 +1,4 @@
-//! What users ask for, and what they are told.
+//! Settings that users choose, and the notes and errors that answer them.
 
 use overspill::{Choice, PrefixSumProcessor, Strategy};
 use overspill_advisor::triton_link_bytes;
@@ -64,7 +64,7 @@ async fn every_transfer_method_gives_the_answer_or_is_refused_by_name() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_fit_the_device_is_spilled_or_refused_by_name() {
     let emulated = start(256 * MIB);
-    // Keys far apart, of which half of those of `b` are found.
+    // Keys far apart; half of those of `b` have a match.
     let sql = "SELECT sum(a_id), sum(b_id) FROM a JOIN b ON a_id * 1000003 = b_id * 3000009";
     const MATCHES: usize = SIZE.build / 3;
     let expected = expected(SIZE, sql).await;

@@ -25,7 +25,7 @@ const QUERIES: [&str; 4] = [
 
 const REPEATED: &str = QUERIES[3];
 
-/// Several streams, each of which has more rows than a chunk of the smallest batches.
+/// Several streams, each with more rows than a chunk of the smallest batches.
 fn on_devices(gpus: usize, memory_limit: usize) -> Settings {
     let device = Some(Device { gpus, ..Device::with(memory_limit) });
     Settings { strategy: Strategy::GpuNoPartition.into(), device, ..settings(3, false) }
@@ -60,7 +60,7 @@ async fn all_of_them_hold_the_table_and_probe_it() {
             assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
             assert_eq!((report.no_partition_joins, report.failures.len(), report.returned_rows), (1, 0, 0), "{case}");
             assert_eq!((report.build_rows > 0, report.probe_rows), (true, SIZE.probe), "{case}");
-            // What repeats is grouped by one of them, and that alone is told.
+            // Repeated keys are grouped by one of them, and only that is noted.
             let grouped = "gpu_no_partition: its build by all GPUs: keys that repeat are grouped, so that GPU 0 builds";
             let told: &[&str] = if sql == REPEATED { &[grouped] } else { &[] };
             assert_eq!(

@@ -64,7 +64,7 @@ pub struct Tally {
     /// Rows of both sides that device kernels joined in ample memory, and probe rows that they left to the CPU.
     pub device_rows: usize,
     pub returned_rows: usize,
-    /// Runs in ample memory some of whose state did not fit the device.
+    /// Runs in ample memory where some state did not fit the device.
     pub device_spilled: usize,
     /// What the device could not do, and where it failed.
     pub refusals: Vec<String>,

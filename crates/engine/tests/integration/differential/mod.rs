@@ -63,13 +63,13 @@ pub fn run_on_device(number: u64, memory_limit: usize) -> Result<Tally, String> 
     run_case(seed_of(!first, number), Some(Device::with(memory_limit)), None)
 }
 
-/// The n-th case of those that so many emulated devices join together, each of which has this much memory.
+/// The n-th case of those that several emulated devices join together, each with this much memory.
 pub fn run_on_devices(number: u64, gpus: usize, memory_limit: usize) -> Result<Tally, String> {
     let first = number_of("OVERSPILL_FUZZ_SEED").unwrap_or(1);
     run_case(seed_of(!first, number), Some(Device { gpus, ..Device::with(memory_limit) }), None)
 }
 
-/// Runs so many cases side by side.
+/// Runs this number of cases side by side.
 pub fn run_cases(queries: usize, run: impl Fn(u64) -> Result<Tally, String> + Sync) -> Tally {
     let (next, failures, tally) = (AtomicUsize::new(0), Mutex::new(vec![]), Mutex::new(Tally::default()));
     let workers = std::thread::available_parallelism().map_or(2, |cores| cores.get());

@@ -10,7 +10,7 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use super::tables::Table;
 use crate::harness::rows::OrderBy;
 
-/// Pairs of rows that a query may put out one by one; above this it counts them.
+/// The largest number of pairs that a query returns as rows; above this it counts them.
 pub const MOST_ROWS: usize = 40_000;
 
 /// Pairs of rows beyond which a join only costs time.
@@ -349,7 +349,7 @@ impl<'a, R: Rng> Generator<'a, R> {
         columns
     }
 
-    /// Mostly by row numbers, of which the probe may be sorted already.
+    /// Mostly by row numbers, by which the probe side may be sorted already.
     fn order(&mut self, columns: &[String]) -> Vec<OrderBy> {
         if self.rng.random_bool(0.65) {
             return vec![];

@@ -1,4 +1,4 @@
-//! Spill files of which one operation fails.
+//! Spill files with one operation that fails.
 
 use std::io::{self, ErrorKind, Write};
 use std::pin::Pin;

@@ -19,7 +19,7 @@ impl FaultyPool {
         Self { inner: UnboundedMemoryPool::default(), requests: AtomicUsize::new(0), refused }
     }
 
-    /// Whether there were so many requests that one was refused.
+    /// Whether a request was refused.
     pub fn fired(&self) -> bool {
         self.requests.load(Ordering::Relaxed) >= self.refused
     }

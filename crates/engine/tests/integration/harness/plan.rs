@@ -1,4 +1,4 @@
-//! What an executed plan tells about its joins.
+//! The metrics of the joins of an executed plan.
 
 use std::sync::Arc;
 

@@ -52,7 +52,7 @@ impl Run {
 const BROKEN: &str = "the run is broken:";
 
 /// Whether an error stands for a panic or a hang, which no fault excuses. DataFusion turns a panic of one of its own
-/// tasks into an error; the text of a panicked task tells it from a proper one.
+/// tasks into an error; the text of a panicked task distinguishes it from a proper one.
 pub fn is_broken(error: &DataFusionError) -> bool {
     let text = error.to_string();
     text.contains(BROKEN) || text.contains("panicked") || text.contains("Internal error")

@@ -12,7 +12,7 @@ use crate::emulated::Emulated;
 use crate::harness::plan::PlanReport;
 use crate::harness::session::{Device, Engine, Memory, Session, Settings};
 
-/// Keys of which every seventh is hot, and each 50th null if there are to be nulls.
+/// Keys where every seventh is hot, and every 50th is null if nulls are requested.
 fn keys(rows: i64, step: i64, nulls: bool) -> Vec<Value> {
     let key = |row: i64| match row {
         _ if nulls && row % 50 == 3 => None,
@@ -38,7 +38,7 @@ fn expected(t: &[Value], u: &[Value]) -> Vec<Vec<Value>> {
 
 const SQL: &str = "SELECT id, k IN (SELECT k FROM u) AS m FROM t";
 
-/// Runs the query, and gives its rows with what the plan tells.
+/// Runs the query, and returns its rows and the metrics of its plan.
 async fn run(settings: &Settings, memory: Memory, t: &[Value], u: &[Value]) -> (Vec<Vec<Value>>, PlanReport) {
     let session = Session::open(Engine::Overspill, settings, memory).unwrap();
     let rows = |keys: &[Value]| keys.iter().zip(0..).map(|(key, id)| vec![Some(id), *key]).collect::<Vec<_>>();

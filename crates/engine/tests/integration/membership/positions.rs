@@ -124,7 +124,7 @@ async fn a_membership_has_three_values_wherever_it_stands() {
         };
         let session = Session::open(Engine::Overspill, &settings, Memory::Ample).unwrap();
         let t = random_rows(&mut rng, 12);
-        // The first column of `u` is as random as the others; the last tells its rows apart.
+        // The first column of `u` is as random as the others; the last is different in each row.
         let size = [0, 1, 3, 10][draw % 4];
         let u: Vec<_> = random_rows(&mut rng, size).into_iter().map(|row| vec![row[1], row[2], row[0]]).collect();
         register(&session.ctx, "t", &["id", "x", "y"], &t);

@@ -15,7 +15,7 @@ use crate::harness::session::Settings;
 /// Rows of the build side and of the probe side that make every join type spill at its floor.
 pub const SPILLING: [usize; 2] = [1_000, 1_300];
 
-/// The memory below which a join of the tables need not run, in bytes, for so many streams.
+/// The memory below which a join of the tables need not run, in bytes, for this number of streams.
 pub fn floor(streams: usize) -> usize {
     (streams + 1) * (256 << 10)
 }
@@ -25,7 +25,7 @@ pub fn settings(target_partitions: usize, batch_size: usize) -> Settings {
     Settings { target_partitions, batch_size, join_reordering: false, ..Settings::default() }
 }
 
-/// The tables `a` and `b`, in so many partitions: keys of several types in which a tenth is null and many are equal,
+/// The tables `a` and `b`, in this number of partitions: keys of several types in which a tenth is null and many are equal,
 /// intervals, and a text wide enough that few rows fill a floor.
 pub fn register(ctx: &SessionContext, rows: [usize; 2], partitions: usize, rng: &mut StdRng) -> Result<()> {
     for (name, rows) in ["a", "b"].into_iter().zip(rows) {

@@ -48,7 +48,7 @@ impl<'a, R: Rng> Generator<'a, R> {
         }
     }
 
-    /// Sums of numbers of which two fit 64 bits and three do not.
+    /// Sums where two of the numbers fit 64 bits and three do not.
     fn large_sums(&mut self) -> String {
         self.refusable = Some("a sum beyond its type");
         let rows = self.rng.random_range(1..6);

@@ -58,7 +58,7 @@ impl<R: Rng> Generator<'_, R> {
                 };
                 format!("SELECT {columns} FROM a WHERE {}", self.predicate(&scope, 1))
             }
-            // Where a predicate is put out, false and unknown differ.
+            // In a SELECT list, false and unknown differ.
             28..60 => {
                 let second = if self.rng.random_bool(0.3) {
                     format!(", {} AS q", self.predicate(&scope, 0))
@@ -89,7 +89,7 @@ impl<R: Rng> Generator<'_, R> {
         }
     }
 
-    /// A condition with a subquery, perhaps under other operators, of which `depth` may be nested.
+    /// A condition with a subquery, perhaps under other operators, up to `depth` of them nested.
     pub(super) fn predicate(&mut self, scope: &Scope, depth: usize) -> String {
         let plain = self.subquery_predicate(scope);
         if depth == 0 && self.rng.random_bool(0.6) {
