@@ -8,13 +8,13 @@ use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use tracing::debug_span;
 
 use super::device_build::DeviceBuild;
+use super::keyed_batch::KeyedBatch;
 use super::output::{Pairs, Rows, SideRows};
 use super::pairs::BuildRows;
 use super::payload::{PackedBuild, PackedPayload};
 use crate::error::Result;
 use crate::hash_table::{JoinTable, VisitedRows};
 use crate::join_type::JoinType;
-use crate::keys::Keys;
 use crate::memory::{Grant, HeldMemory, MAX_COPY_BYTES, RowSizes};
 use crate::rows::{can_reorder, concat_batches, reorder_batch};
 use crate::spec::{JoinSpec, Side};
@@ -67,12 +67,12 @@ pub struct SubqueryFacts {
 }
 
 impl SubqueryFacts {
-    /// Records a batch of the subquery's rows.
-    pub(super) fn note(&self, keys: &Keys) {
-        if !keys.is_empty() {
+    /// Records `rows` rows of the subquery. Keys are null that are not in `matchable`.
+    pub(super) fn note(&self, rows: usize, matchable: Option<&NullBuffer>) {
+        if rows > 0 {
             self.has_rows.store(true, Ordering::Relaxed);
         }
-        if keys.matchable.as_ref().is_some_and(|matchable| matchable.null_count() > 0) {
+        if matchable.is_some_and(|matchable| matchable.null_count() > 0) {
             self.has_null.store(true, Ordering::Relaxed);
         }
     }
@@ -137,14 +137,15 @@ impl BuildSide {
     /// Indexes build rows; `memory` pays for them and for building the index.
     ///
     /// If a GPU holds the rows, the memory for an index stays reserved, so that the CPU can continue if the GPU fails.
-    pub(super) fn try_new(spec: &JoinSpec, batches: Vec<RecordBatch>, memory: Grant) -> Result<Self> {
+    pub(super) fn try_new(spec: &JoinSpec, batches: Vec<KeyedBatch>, memory: Grant) -> Result<Self> {
         if let Some(request) = &spec.device {
+            let batches = batches.into_iter().map(|batch| batch.batch).collect();
             let batch = concat_batches(spec.schema(Side::Build), batches, spec.build_threads)?;
             let mut memory = memory;
             if let Some(device) = DeviceBuild::try_new(spec, request, &batch, &mut memory)? {
                 return Self::on_device(spec, batch, device, memory);
             }
-            return Self::on_host(spec, vec![batch], memory);
+            return Self::on_host(spec, vec![KeyedBatch::new(spec, batch)?], memory);
         }
         Self::on_host(spec, batches, memory)
     }
@@ -152,7 +153,7 @@ impl BuildSide {
     fn on_device(spec: &JoinSpec, batch: RecordBatch, device: DeviceBuild, memory: Grant) -> Result<Self> {
         let rows = batch.num_rows();
         let visited = VisitedRows::new(if spec.join_type.emits_build_at_end() { rows } else { 0 });
-        let matchable = if spec.null_aware { spec.keys(Side::Build, &batch)?.matchable } else { None };
+        let matchable = if spec.null_aware { spec.codec.matchable(&spec.build_keys.evaluate(&batch)?) } else { None };
         let (table, device) = (LazyTable::default(), Some(device));
         let sizes = spec.row_sizes(Side::Build, &batch);
         Ok(Self {
@@ -170,8 +171,8 @@ impl BuildSide {
     }
 
     /// Indexes build rows in CPU memory.
-    pub(super) fn on_host(spec: &JoinSpec, batches: Vec<RecordBatch>, memory: Grant) -> Result<Self> {
-        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+    pub(super) fn on_host(spec: &JoinSpec, batches: Vec<KeyedBatch>, memory: Grant) -> Result<Self> {
+        let rows: usize = batches.iter().map(|batch| batch.batch.num_rows()).sum();
         let _indexing = debug_span!("make hash table", rows).entered();
         let Indexed { batch, rows, payload, table, matchable } = match packed(spec, &batches)? {
             Some(indexed) => {
@@ -181,7 +182,11 @@ impl BuildSide {
             None => by_number(spec, batches)?,
         };
         let visited = if spec.join_type.emits_build_at_end() { rows } else { 0 };
-        let held = HeldMemory::default().add(&batch) + table.bytes_with_filter() + VisitedRows::bytes(visited);
+        let mut memory_of = HeldMemory::default();
+        let held = memory_of.add(&batch)
+            + table.hold_keys(&mut memory_of)
+            + table.bytes_with_filter()
+            + VisitedRows::bytes(visited);
         let mut memory = memory;
         memory.shrink(memory.bytes().saturating_sub(held));
         let visited = VisitedRows::new(visited);
@@ -194,7 +199,9 @@ impl BuildSide {
     pub(super) fn table(&self, spec: &JoinSpec) -> Result<&JoinTable> {
         self.table.get_or_make(|| {
             let _indexing = debug_span!("make hash table", rows = self.rows).entered();
-            JoinTable::build(spec.keys(Side::Build, &self.batch)?, spec.table_choice, spec.build_threads)
+            let columns = spec.build_keys.evaluate(&self.batch)?;
+            let keys = spec.codec.encode_in_parallel(&columns, spec.build_threads)?;
+            JoinTable::build(keys, spec.table_choice, spec.build_threads)
         })
     }
 
@@ -265,28 +272,27 @@ struct Indexed {
 }
 
 /// Builds a table that stores the needed columns. Returns `None` if they do not fit or the join needs row numbers.
-fn packed(spec: &JoinSpec, batches: &[RecordBatch]) -> Result<Option<Indexed>> {
+fn packed(spec: &JoinSpec, batches: &[KeyedBatch]) -> Result<Option<Indexed>> {
     if !spec.codec.is_word() || !spec.join_type.emits_pairs() || spec.join_type.emits_build_at_end() {
         return Ok(None);
     }
     let Some(payload) = PackedPayload::of(spec, Side::Build).filter(|payload| !payload.is_empty()) else {
         return Ok(None);
     };
-    if !batches.iter().all(|batch| payload.takes(batch)) {
+    if !batches.iter().all(|batch| payload.takes(&batch.batch)) {
         return Ok(None);
     }
     let packed = PackedBuild { spec, batches, payload: &payload };
-    let rows = batches.iter().map(RecordBatch::num_rows).sum();
+    let rows = batches.iter().map(|batch| batch.batch.num_rows()).sum();
     let table = JoinTable::of_payloads(&packed, rows, spec.table_choice, spec.build_threads)?;
     let batch = payload.empty_batch();
     Ok(table.map(|table| Indexed { batch, rows, payload: Some(payload), table, matchable: None }))
 }
 
 /// Builds a table of row numbers; the rows are concatenated into one batch.
-fn by_number(spec: &JoinSpec, batches: Vec<RecordBatch>) -> Result<Indexed> {
-    let batch = concat_batches(spec.schema(Side::Build), batches, spec.build_threads)?;
+fn by_number(spec: &JoinSpec, batches: Vec<KeyedBatch>) -> Result<Indexed> {
+    let (batch, keys) = KeyedBatch::concat(spec, batches)?;
     let rows = batch.num_rows();
-    let keys = spec.keys(Side::Build, &batch)?;
     let matchable = keys.matchable.clone().filter(|_| spec.null_aware);
     let table = JoinTable::build(keys, spec.table_choice, spec.build_threads)?;
     // After reordering, a probe row finds its match with one cache miss, not two.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 
 use super::build_side::BuildSide;
+use super::keyed_batch::KeyedBatch;
 use crate::error::Result;
 use crate::hash_table::{IndexCost, JoinTable};
 use crate::memory::{Grant, HeldMemory, UnitMemory};
-use crate::spec::{JoinSpec, Side};
+use crate::spec::JoinSpec;
 
 /// A chunk of a build partition that hashing cannot split; each chunk is joined with the whole probe partition.
 ///
@@ -17,7 +18,7 @@ use crate::spec::{JoinSpec, Side};
 pub struct ChunkBuild {
     spec: Arc<JoinSpec>,
     index: IndexCost,
-    batches: Vec<RecordBatch>,
+    batches: Vec<KeyedBatch>,
     held: HeldMemory,
     grant: Grant,
     rows: usize,
@@ -32,19 +33,16 @@ impl ChunkBuild {
 
     /// Adds a batch, or gives it back if there is no more room.
     pub fn push(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
-        let key_bytes = match self.spec.codec.word_bytes() {
-            Some(_) => 0,
-            None => self.spec.keys(Side::Build, &batch)?.bytes(),
-        };
-        let bytes = self.held.add(&batch) + self.index.of(&batch, key_bytes);
-        let rows = self.rows + batch.num_rows();
+        let mut batch = KeyedBatch::new(&self.spec, batch)?;
+        let bytes = batch.hold(&self.spec, &mut self.held, self.index)?;
+        let rows = self.rows + batch.batch.num_rows();
         if self.batches.is_empty() {
             self.grant.grow(bytes);
         } else {
             // Columns may use 32-bit offsets.
             let too_many = rows > JoinTable::MAX_ROWS || self.grant.bytes() + bytes > i32::MAX as usize;
             if too_many || self.grant.try_grow(bytes).is_err() {
-                return Ok(Some(batch));
+                return Ok(Some(batch.batch));
             }
         }
         self.rows = rows;

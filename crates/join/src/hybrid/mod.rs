@@ -10,6 +10,7 @@ mod build;
 mod build_side;
 mod chunk;
 mod device_build;
+mod keyed_batch;
 mod output;
 mod pairs;
 mod payload;
