@@ -3,6 +3,7 @@
 #![deny(missing_docs)]
 
 mod advisor;
+mod builds;
 mod cpu_partition;
 pub mod datagen;
 mod engines;
@@ -24,6 +25,7 @@ use datafusion::common::{Result, exec_datafusion_err};
 use overspill_experiments::{ExperimentArgs, Figure, FigureExperiment};
 
 pub use advisor::AdvisorArgs;
+pub use builds::{BuildArgs, BuildKeys};
 pub use engines::CompareArgs;
 pub use figures::{AllArgs, FigureArgs, FigureName, MeasureArgs, OutputArgs};
 pub use operator_join::OperatorJoinArgs;
@@ -56,6 +58,8 @@ pub enum Experiment {
     Translation(ExperimentArgs),
     /// The join operator alone, without SQL, on the workloads of the papers, against the bounds of the machine
     Join(OperatorJoinArgs),
+    /// Hash tables of the join operator, by the kind of their keys: 32 bits, two columns, texts, far apart
+    Build(BuildArgs),
     /// Joins in memory of many sizes and kinds with each strategy: whether `auto` chooses the fastest
     Advisor(AdvisorArgs),
     /// The radix partitioners of the GPU and of the CPU, by fanout (paper 1, figures 4 and 18)
@@ -82,6 +86,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
         Experiment::Granularity(args) => figure(FigureExperiment::Granularity, &args),
         Experiment::Translation(args) => figure(FigureExperiment::Translation, &args),
         Experiment::Join(args) => print(&operator_join::run(&args)?),
+        Experiment::Build(args) => print(&builds::run(&args)?),
         Experiment::Advisor(args) => advisor::run(&args, &mut std::io::stdout()),
         Experiment::Partition(args) => print(&cpu_partition::run(&args)?),
         Experiment::PrefixSum(args) => figure(FigureExperiment::PrefixSum, &args),

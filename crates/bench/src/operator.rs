@@ -62,6 +62,8 @@ pub(crate) struct How {
 pub(crate) struct Tables {
     build: Vec<RecordBatch>,
     probe: Vec<RecordBatch>,
+    /// The number of key columns, which come first.
+    keys: usize,
     pub(crate) build_rows: usize,
     pub(crate) probe_rows: usize,
     /// Bytes of a key and a payload.
@@ -89,10 +91,16 @@ impl Tables {
     pub(crate) fn generate(pair: &TablePair, threads: usize) -> Result<Self> {
         let (build, probe) = pair.in_memory(threads, BATCH_ROWS)?;
         let rows = |batches: &[RecordBatch]| batches.iter().map(RecordBatch::num_rows).sum();
-        Ok(Self { build_rows: rows(&build), probe_rows: rows(&probe), build, probe, tuple: pair.tuple })
+        Ok(Self { build_rows: rows(&build), probe_rows: rows(&probe), build, probe, keys: 1, tuple: pair.tuple })
     }
 
-    /// The answer of any join of these tables, computed with a map from keys to payloads instead of a join operator.
+    /// The tables with `keys` key columns, after `convert` has replaced their only key column in each batch.
+    pub(crate) fn with_keys(self, keys: usize, convert: impl Fn(&RecordBatch) -> Result<RecordBatch>) -> Result<Self> {
+        let convert = |batches: Vec<RecordBatch>| batches.iter().map(&convert).collect::<Result<_>>();
+        Ok(Self { build: convert(self.build)?, probe: convert(self.probe)?, keys, ..self })
+    }
+
+    /// The answer of any join of these tables by one key column, computed with a map from keys to payloads instead of a join operator.
     pub(crate) fn expected(&self, threads: usize) -> Result<Answer> {
         let mut payloads = HashMap::with_capacity(self.build_rows);
         for batch in &self.build {
@@ -120,11 +128,12 @@ impl Tables {
         let How { probe_regions, table_choice, mut device, wants_pairs } = how;
         let failed = |error: JoinError| exec_datafusion_err!("{error}");
         let schemas = [&self.build, &self.probe].map(|batches| batches[0].schema());
-        let key_type = schemas[0].field(0).data_type().clone();
+        let keys = self.keys;
+        let key_types: Vec<_> = schemas[0].fields()[..keys].iter().map(|field| field.data_type().clone()).collect();
         // All payload columns of both sides.
-        let build_columns = (1..schemas[0].fields().len()).map(ColumnSource::Build);
+        let build_columns = (keys..schemas[0].fields().len()).map(ColumnSource::Build);
         let output_columns: Vec<_> =
-            build_columns.chain((1..schemas[1].fields().len()).map(ColumnSource::Probe)).collect();
+            build_columns.chain((keys..schemas[1].fields().len()).map(ColumnSource::Probe)).collect();
         if let Some(request) = device.as_mut().filter(|_| !wants_pairs) {
             let sums = (0..output_columns.len()).map(Aggregate::Sum);
             request.aggregates = Some(std::iter::once(Aggregate::CountRows).chain(sums).collect());
@@ -132,14 +141,15 @@ impl Tables {
         let aggregates = device.as_ref().and_then(|request| request.aggregates.clone());
         // Shared by all threads.
         let aggregation = aggregates.map(|aggregates| Arc::new(PairAggregation::new(&aggregates)));
-        let fields: Vec<_> = schemas.iter().flat_map(|schema| schema.fields().iter().skip(1)).map(Arc::clone).collect();
+        let fields: Vec<_> =
+            schemas.iter().flat_map(|schema| schema.fields().iter().skip(keys)).map(Arc::clone).collect();
         let [build_schema, probe_schema] = schemas.clone();
         let spec = Arc::new(JoinSpec {
             join_type: JoinType::Inner,
             null_aware: false,
-            codec: KeyCodec::try_new(&[key_type], false).map_err(failed)?,
-            build_keys: Arc::new(FirstColumn),
-            probe_keys: Arc::new(FirstColumn),
+            codec: KeyCodec::try_new(&key_types, false).map_err(failed)?,
+            build_keys: Arc::new(LeadingColumns(keys)),
+            probe_keys: Arc::new(LeadingColumns(keys)),
             filter: None,
             build_schema,
             probe_schema,
@@ -249,12 +259,13 @@ fn keys_and_sums(batch: &RecordBatch) -> Result<(Int64Array, Vec<i64>)> {
     Ok((keys, sums))
 }
 
+/// The first columns are the keys.
 #[derive(Debug)]
-struct FirstColumn;
+struct LeadingColumns(usize);
 
-impl KeyExpressions for FirstColumn {
+impl KeyExpressions for LeadingColumns {
     fn evaluate(&self, batch: &RecordBatch) -> overspill_join::Result<Vec<ArrayRef>> {
-        Ok(vec![Arc::clone(batch.column(0))])
+        Ok(batch.columns()[..self.0].to_vec())
     }
 }
 

@@ -64,7 +64,8 @@ fn batch_of(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<R
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }
 
-fn concat_arrays(arrays: &[ArrayRef], threads: usize) -> Result<ArrayRef> {
+/// Concatenates arrays of one type on `threads` threads.
+pub(crate) fn concat_arrays(arrays: &[ArrayRef], threads: usize) -> Result<ArrayRef> {
     let concat = |arrays: &[ArrayRef]| concat(&arrays.iter().map(|array| array.as_ref()).collect::<Vec<_>>());
     if let [array] = arrays {
         return Ok(Arc::clone(array));

@@ -25,12 +25,12 @@ impl IndexCost {
         Self { row_bytes: JoinTable::row_bytes(&spec.codec) + visited.div_ceil(BITMAP_ROWS) }
     }
 
-    /// Bytes needed for the rows of a batch. Their keys take `key_bytes` besides the entries of the table.
+    /// Bytes needed for the rows of a batch. Their keys take `key_bytes` besides the batch and the entries of the table.
     ///
     /// Before the table is built the batches are concatenated, one column after the other, so that the largest column
-    /// temporarily exists twice.
+    /// temporarily exists twice. The keys are there all the time.
     pub fn of(self, batch: &RecordBatch, key_bytes: usize) -> usize {
         let copied = batch.columns().iter().map(column_bytes).max().unwrap_or(0);
-        copied.max(batch.num_rows() * self.row_bytes + key_bytes)
+        key_bytes + copied.max(batch.num_rows() * self.row_bytes)
     }
 }

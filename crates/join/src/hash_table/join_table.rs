@@ -1,22 +1,20 @@
 //! The hash table for keys of any layout, and the search for matches in it.
 
-use std::ops::Range;
-
-use arrow::row::Rows;
-
 use super::bloom_filter::{BloomFilter, LazyFilter, MAX_KEYS, MatchRate};
 use super::deal::{Dealt, HASH_BITS, Slots, deal_by_hash};
 use super::linear_probing::LinearProbingTable;
 use super::matches::Lookups;
+use super::multi::{MultiTable, Ranges};
 use super::payload_rows::PayloadRows;
-use super::perfect::{KeyRange, PerfectTable};
+use super::perfect::{KeyRange, PerfectRows, PerfectTable};
 use super::perfect_payloads::PerfectPayloads;
-use super::regions::{Regions, TableOrder};
+use super::regions::Regions;
 use super::unchained::UnchainedTable;
+use super::unique::{PayloadTable, UniqueTable, WordTable, lookups};
 use super::visited::VisitedRows;
 use crate::error::Result;
-use crate::keys::hash_bytes;
 use crate::keys::{KeyCodec, KeyData, Keys, Word};
+use crate::memory::HeldMemory;
 use crate::radix::region_of_this_machine;
 
 /// Rows that justify another thread.
@@ -32,20 +30,12 @@ pub struct JoinTable {
 
 #[derive(Debug)]
 enum Table {
-    /// Keys of at most 64 bits in a dense range.
-    Perfect(PerfectTable),
-    /// Unique keys of at most 64 bits in a dense range, with payloads.
-    PerfectPayloads(PerfectPayloads),
-    /// Unique keys of at most 64 bits, with their row numbers.
-    Unique(LinearProbingTable),
-    /// Unique keys of at most 64 bits, with payloads.
-    Payloads(LinearProbingTable),
-    /// Keys of at most 64 bits.
-    Word64(UnchainedTable<u64>),
-    /// Keys of at most 128 bits.
-    Word128(UnchainedTable<[u64; 2]>),
-    /// Other keys. The table stores their hashes, and rows with equal hashes are compared by their bytes.
-    Rows(UnchainedTable<u64>, Rows),
+    /// Unique keys, with their row numbers.
+    Unique(UniqueTable),
+    /// Unique keys, with their payloads.
+    Payloads(PayloadTable),
+    /// Keys that may have several rows, with their row numbers.
+    Multi(MultiTable),
 }
 
 /// The first table to try. If the keys do not allow it, the next one is tried.
@@ -74,12 +64,19 @@ impl TableChoice {
     }
 }
 
+/// The build rows of matches, as the table stores them: the vector for the caller to fill.
+pub(crate) trait FoundRows {
+    /// The numbers of the rows.
+    fn numbers(&mut self) -> &mut Vec<u32>;
+    /// The payloads of the rows.
+    fn packed(&mut self) -> &mut Vec<u64>;
+}
+
 /// The progress of searching the matches of a probe batch.
 #[derive(Debug, Default)]
-pub struct MatchCursor {
-    /// For each probe row, the range of its matches in the table; matches before the range have been found.
-    begins: Vec<u32>,
-    ends: Vec<u32>,
+pub(crate) struct MatchCursor {
+    ranges: Ranges,
+    /// The next row to pair.
     row: usize,
     /// The match rate over all batches.
     rate: MatchRate,
@@ -88,6 +85,37 @@ pub struct MatchCursor {
 impl From<Table> for JoinTable {
     fn from(table: Table) -> Self {
         Self { table, filter: LazyFilter::default() }
+    }
+}
+
+impl From<WordTable> for Table {
+    fn from(table: WordTable) -> Self {
+        Self::Unique(UniqueTable::Word64(table))
+    }
+}
+
+impl From<PerfectTable> for Table {
+    fn from(table: PerfectTable) -> Self {
+        match table {
+            PerfectTable::Unique(table) => WordTable::Perfect(table).into(),
+            PerfectTable::Grouped(table) => Self::Multi(MultiTable::Perfect(table)),
+        }
+    }
+}
+
+impl From<UnchainedTable<u64>> for Table {
+    fn from(table: UnchainedTable<u64>) -> Self {
+        if table.is_unique() { WordTable::Unchained(table).into() } else { Self::Multi(MultiTable::Word64(table)) }
+    }
+}
+
+impl From<UnchainedTable<[u64; 2]>> for Table {
+    fn from(table: UnchainedTable<[u64; 2]>) -> Self {
+        if table.is_unique() {
+            Self::Unique(UniqueTable::Word128(table))
+        } else {
+            Self::Multi(MultiTable::Word128(table))
+        }
     }
 }
 
@@ -105,7 +133,7 @@ impl JoinTable {
     ///
     /// # Panics
     /// Panics on more than [`MAX_ROWS`](Self::MAX_ROWS) rows.
-    pub fn build(keys: Keys, choice: TableChoice, threads: usize) -> Result<Self> {
+    pub(crate) fn build(keys: Keys, choice: TableChoice, threads: usize) -> Result<Self> {
         assert!(keys.len() <= Self::MAX_ROWS, "a hash table holds at most {} rows", Self::MAX_ROWS);
         let threads = threads_for(keys.len(), threads);
         let Keys { data, matchable } = keys;
@@ -114,28 +142,28 @@ impl JoinTable {
             KeyData::Word64(words) => {
                 let is_perfect = choice == TableChoice::Perfect;
                 match is_perfect.then(|| KeyRange::of(&words, is_matchable, threads)).flatten() {
-                    Some(range) => Table::Perfect(PerfectTable::build(&words, range, is_matchable, threads)?),
+                    Some(range) => PerfectTable::build(&words, range, is_matchable, threads)?.into(),
                     None => hashed(&words, is_matchable, choice, threads)?,
                 }
             }
             KeyData::Word128(words) => {
-                Table::Word128(UnchainedTable::build(&deal_by_hash(&words, is_matchable, threads), words.len())?)
+                let dealt = deal_by_hash(words.len(), |row| words[row], is_matchable, threads)?;
+                UnchainedTable::<[u64; 2]>::build(&dealt, |entry| entry, words.len())?.into()
             }
-            KeyData::Rows(rows) => {
-                let hashes = hashes_of(&rows);
-                let dealt = deal_by_hash(&hashes, is_matchable, threads);
-                Table::Rows(UnchainedTable::build(&dealt, hashes.len())?, rows)
+            KeyData::Rows(keys) => {
+                let dealt = deal_by_hash(keys.len(), |row| keys.hash(row), is_matchable, threads)?;
+                // Rows with equal hashes may have different keys.
+                Table::Multi(MultiTable::Bytes(UnchainedTable::build(&dealt, |entry| entry, keys.len())?, keys))
             }
         };
         Ok(table.into())
     }
 
-    /// Builds a table that stores payloads instead of row numbers, on `threads` threads. [`JoinTable::next_payloads`] finds
-    /// them. Returns `None` if a key has two rows, or if no table of this choice stores payloads.
+    /// Builds a table that stores payloads instead of row numbers, on `threads` threads.  Returns `None` if a key has two rows, or if no table of this choice stores payloads.
     ///
     /// # Errors
-    /// Fails if the system does not provide the memory, or if the keys of a chunk cannot be computed.
-    pub fn of_payloads(
+    /// Fails if the system does not provide the memory.
+    pub(crate) fn of_payloads(
         rows: &impl PayloadRows,
         count: usize,
         choice: TableChoice,
@@ -143,13 +171,13 @@ impl JoinTable {
     ) -> Result<Option<Self>> {
         let threads = threads_for(count, threads);
         if choice == TableChoice::Perfect
-            && let Some(range) = KeyRange::of_chunks(rows, threads)?
+            && let Some(range) = KeyRange::of_chunks(rows, count, threads)
         {
             if range.count == 0 {
                 return Ok(None);
             }
             let table = PerfectPayloads::build(rows, range, threads)?;
-            return Ok(table.map(|table| Table::PerfectPayloads(table).into()));
+            return Ok(table.map(|table| Table::Payloads(PayloadTable::Perfect(table)).into()));
         }
         if choice > TableChoice::LinearProbing {
             return Ok(None);
@@ -157,11 +185,11 @@ impl JoinTable {
         let slots = Slots::cut(1 << HASH_BITS, count);
         let dealt =
             Dealt::of_chunks(rows, slots, threads, |key| key.hash() as u32 as usize, |key, payload| [key, payload])?;
-        let table = LinearProbingTable::build(&dealt, |[_, payload]| payload)?;
-        Ok(table.map(|table| Table::Payloads(table).into()))
+        let table = LinearProbingTable::build(&dealt, |payload| payload)?;
+        Ok(table.map(|table| Table::Payloads(PayloadTable::LinearProbing(table)).into()))
     }
 
-    /// Maximum bytes that a row adds to a table while it is built, besides its key in row format.
+    /// Maximum bytes that a row adds to a table while it is built, besides the bytes of its key.
     pub fn row_bytes(codec: &KeyCodec) -> usize {
         const WORD: usize = size_of::<u64>();
         // The packed key, or its hash, stays in memory while the table is built from it.
@@ -177,58 +205,75 @@ impl JoinTable {
     /// The row order in which the table would need no memory: for each position, the number of the row that belongs there, plus
     /// one. `None` if there is no such order or the rows are already in it.
     pub(crate) fn order(&self) -> Option<&[u32]> {
-        match &self.table {
-            Table::Perfect(table) => table.order(),
-            _ => None,
-        }
+        self.perfect().and_then(PerfectRows::order)
     }
 
     /// Returns the table for rows that have been reordered that way.
     pub(crate) fn in_order(self) -> Self {
         match self.table {
-            Table::Perfect(table) => Table::Perfect(table.in_order()).into(),
+            Table::Unique(UniqueTable::Word64(WordTable::Perfect(table))) => {
+                Table::from(WordTable::Perfect(table.in_order())).into()
+            }
             _ => self,
         }
     }
 
-    /// Whether every key has at most one row.
-    fn is_unique(&self) -> bool {
+    fn perfect(&self) -> Option<&PerfectRows> {
         match &self.table {
-            Table::Perfect(table) => table.is_unique(),
-            Table::PerfectPayloads(_) | Table::Unique(_) | Table::Payloads(_) => true,
-            Table::Word64(table) => table.is_unique(),
-            Table::Word128(table) => table.is_unique(),
-            // Rows with equal hashes may have different keys.
-            Table::Rows(..) => false,
+            Table::Unique(UniqueTable::Word64(WordTable::Perfect(table))) => Some(table),
+            _ => None,
         }
     }
 
     /// Bytes of the table.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match &self.table {
-            Table::Perfect(table) => table.bytes(),
-            Table::PerfectPayloads(table) => table.bytes(),
-            Table::Unique(table) | Table::Payloads(table) => table.bytes(),
-            Table::Word64(table) => table.bytes(),
-            Table::Word128(table) => table.bytes(),
-            Table::Rows(table, rows) => table.bytes() + rows.size(),
+            Table::Unique(UniqueTable::Word64(WordTable::Perfect(table))) => table.bytes(),
+            Table::Payloads(PayloadTable::Perfect(table)) => table.bytes(),
+            Table::Multi(MultiTable::Perfect(table)) => table.bytes(),
+            Table::Unique(UniqueTable::Word64(WordTable::LinearProbing(table)))
+            | Table::Payloads(PayloadTable::LinearProbing(table)) => table.bytes(),
+            Table::Unique(UniqueTable::Word64(WordTable::Unchained(table)))
+            | Table::Multi(MultiTable::Word64(table)) => table.bytes(),
+            Table::Unique(UniqueTable::Word128(table)) | Table::Multi(MultiTable::Word128(table)) => table.bytes(),
+            Table::Multi(MultiTable::Bytes(table, keys)) => table.bytes() + keys.bytes(),
+        }
+    }
+
+    /// Adds the key column that the table refers to, if any, to the memory that is held. Returns the bytes by which it grows.
+    pub(crate) fn hold_keys(&self, held: &mut HeldMemory) -> usize {
+        match &self.table {
+            Table::Multi(MultiTable::Bytes(_, keys)) => keys.hold(held),
+            _ => 0,
         }
     }
 
     /// Bytes of the table and of the filter that is added if most lookups find nothing.
-    pub fn bytes_with_filter(&self) -> usize {
+    pub(crate) fn bytes_with_filter(&self) -> usize {
         self.bytes() + self.filterable_keys().map_or(0, BloomFilter::bytes)
     }
 
-    /// Maximum keys of a filter for the table. `None` if a lookup costs little more than checking a filter, or a filter would
-    /// not help.
+    /// The maximum number of keys, and their hashes. `None` if a lookup costs little more than checking a filter.
+    fn hashes(&self) -> Option<(usize, Box<dyn Iterator<Item = u32> + '_>)> {
+        Some(match &self.table {
+            Table::Unique(UniqueTable::Word64(WordTable::Perfect(_)))
+            | Table::Payloads(PayloadTable::Perfect(_))
+            | Table::Multi(MultiTable::Perfect(_)) => return None,
+            Table::Unique(UniqueTable::Word64(WordTable::LinearProbing(table)))
+            | Table::Payloads(PayloadTable::LinearProbing(table)) => (table.capacity(), Box::new(table.hashes())),
+            Table::Unique(UniqueTable::Word64(WordTable::Unchained(table)))
+            | Table::Multi(MultiTable::Word64(table) | MultiTable::Bytes(table, _)) => {
+                (table.len(), Box::new(table.hashes()))
+            }
+            Table::Unique(UniqueTable::Word128(table)) | Table::Multi(MultiTable::Word128(table)) => {
+                (table.len(), Box::new(table.hashes()))
+            }
+        })
+    }
+
+    /// Maximum keys of a filter for the table. `None` if a filter would not help.
     fn filterable_keys(&self) -> Option<usize> {
-        let keys = match &self.table {
-            Table::Perfect(_) | Table::PerfectPayloads(_) => return None,
-            Table::Unique(table) | Table::Payloads(table) => table.capacity(),
-            Table::Word64(table) | Table::Rows(table, _) => table.len(),
-            Table::Word128(table) => table.len(),
-        };
+        let (keys, _) = self.hashes()?;
         (keys <= MAX_KEYS && self.bytes() > region_of_this_machine()).then_some(keys)
     }
 
@@ -242,49 +287,21 @@ impl JoinTable {
         if !self.filter.pays(keys) {
             return None;
         }
-        self.filter.get_or_make(|| {
-            let filter = match &self.table {
-                Table::Unique(table) | Table::Payloads(table) => BloomFilter::of(keys, table.hashes()),
-                Table::Word64(table) | Table::Rows(table, _) => BloomFilter::of(keys, table.hashes()),
-                Table::Word128(table) => BloomFilter::of(keys, table.hashes()),
-                Table::Perfect(_) | Table::PerfectPayloads(_) => return None,
-            };
-            filter.ok()
-        })
+        self.filter.get_or_make(|| BloomFilter::of(keys, self.hashes()?.1).ok())
     }
 
     /// Whether lookups with this cursor go through a filter.
-    pub fn is_filtered(&self, cursor: &MatchCursor) -> bool {
+    pub(crate) fn is_filtered(&self, cursor: &MatchCursor) -> bool {
         cursor.rate.is_low() && self.filter.get().is_some()
     }
 
     /// Starts the search for the matches of a probe batch.
-    pub fn start(&self, keys: &Keys, cursor: &mut MatchCursor) {
-        let MatchCursor { begins, ends, row, rate } = cursor;
-        *row = 0;
-        begins.clear();
-        ends.clear();
-        if self.is_unique() {
-            return;
-        }
-        let filter = self.filter(rate);
-        let found = match (&self.table, &keys.data) {
-            (Table::Perfect(table), KeyData::Word64(words)) => {
-                table.find(words, begins, ends);
-                keys.len()
-            }
-            (Table::Word64(table), KeyData::Word64(words)) => table.find(words, filter, begins, ends),
-            (Table::Word128(table), KeyData::Word128(words)) => table.find(words, filter, begins, ends),
-            (Table::Rows(table, _), KeyData::Rows(rows)) => table.find(&hashes_of(rows), filter, begins, ends),
-            _ => unreachable!("both sides of a join share one key codec"),
-        };
-        self.filter.note(rate, keys.len(), found);
-        if let Some(matchable) = &keys.matchable {
-            for (row, (begin, end)) in begins.iter().zip(ends).enumerate() {
-                if matchable.is_null(row) {
-                    *end = *begin;
-                }
-            }
+    pub(crate) fn start(&self, keys: &Keys, cursor: &mut MatchCursor) {
+        cursor.row = 0;
+        // Unique keys are looked up only when pairs are wanted, so that nothing is stored between lookup and pair.
+        if let Table::Multi(table) = &self.table {
+            let found = table.find(keys, self.filter(&cursor.rate), &mut cursor.ranges);
+            self.filter.note(&mut cursor.rate, keys.len(), found);
         }
     }
 
@@ -293,148 +310,71 @@ impl JoinTable {
     ///
     /// Pairs are in ascending order of the probe row, then of the build row. With `first_only`, a probe row is paired only with
     /// its first match.
-    pub fn next_pairs(
+    pub(crate) fn next_pairs(
         &self,
         keys: &Keys,
         cursor: &mut MatchCursor,
         limit: usize,
         first_only: bool,
-        build: &mut Vec<u32>,
+        build: &mut impl FoundRows,
         probe: &mut Vec<u32>,
     ) -> bool {
-        if self.is_unique() {
-            // Looks up the keys only now, so that nothing is stored between lookup and pair.
-            let next = (cursor.row + limit).min(keys.len());
-            self.find_one(keys, cursor.row..next, &mut cursor.rate, build, probe);
-            cursor.row = next;
-            return next < keys.len();
-        }
-        build.clear();
-        probe.clear();
+        let MatchCursor { ranges, row, rate } = cursor;
+        let rows = *row..keys.len().min(*row + limit);
         match &self.table {
-            Table::Perfect(table) => {
-                pairs(|place| table.row(place), cursor, limit, first_only, |_, _| true, build, probe)
+            Table::Unique(table) => {
+                table.find(keys, rows.clone(), (rate.is_low(), self.filter(rate)), build.numbers(), probe);
             }
-            Table::Word64(table) => {
-                pairs(|place| table.row(place), cursor, limit, first_only, |_, _| true, build, probe)
+            Table::Payloads(table) => {
+                let lookups = lookups(keys, keys.words(), rows.clone(), (rate.is_low(), self.filter(rate)));
+                table.find(lookups, build.packed(), probe);
             }
-            Table::Word128(table) => {
-                pairs(|place| table.row(place), cursor, limit, first_only, |_, _| true, build, probe)
+            Table::Multi(table) => {
+                return table.next_pairs(keys, (ranges, row), (limit, first_only), build.numbers(), probe);
             }
-            Table::Rows(table, build_rows) => {
-                let same = same_bytes(build_rows, keys);
-                pairs(|place| table.row(place), cursor, limit, first_only, same, build, probe)
-            }
-            Table::PerfectPayloads(_) | Table::Unique(_) | Table::Payloads(_) => unreachable!("looked up above"),
         }
+        self.filter.note(rate, rows.len(), probe.len());
+        *row = rows.end;
+        rows.end < keys.len()
     }
 
     /// The table divided into up to 2^`bits` regions; `None` unless keys are unique and fit a word.
     pub(crate) fn regions(&self, bits: u32) -> Option<Regions> {
         let order = match &self.table {
-            Table::Unique(_) | Table::Payloads(_) => TableOrder::Hash,
-            Table::Perfect(table) => table.range()?,
-            Table::PerfectPayloads(table) => table.range(),
-            _ => return None,
+            Table::Unique(UniqueTable::Word64(table)) => table.order()?,
+            Table::Payloads(table) => table.order(),
+            Table::Unique(UniqueTable::Word128(_)) | Table::Multi(_) => return None,
         };
         Some(Regions::new(order, bits))
     }
 
-    /// Finds the single match of each of these keys. Only for a table with regions and without payloads.
-    pub(crate) fn find_rows(&self, lookups: Lookups<'_, u64>, build: &mut Vec<u32>, probe: &mut Vec<u32>) {
+    /// Finds the single match of each of these keys. Only for a table with regions.
+    pub(crate) fn find_in_region(&self, lookups: Lookups<'_, u64>, build: &mut impl FoundRows, probe: &mut Vec<u32>) {
         match &self.table {
-            Table::Perfect(table) => table.find_one(lookups, build, probe),
-            Table::Unique(table) => table.find_one(lookups, |row| row as u32, build, probe),
-            _ => unreachable!("a table without regions"),
+            Table::Unique(UniqueTable::Word64(table)) => table.find(lookups, build.numbers(), probe),
+            Table::Payloads(table) => table.find(lookups, build.packed(), probe),
+            Table::Unique(UniqueTable::Word128(_)) | Table::Multi(_) => unreachable!("a table without regions"),
         }
     }
 
-    /// Finds the payloads of keys, and the numbers of their keys. Only for a table with payloads.
-    pub(crate) fn find_payloads(&self, lookups: Lookups<'_, u64>, payloads: &mut Vec<u64>, probe: &mut Vec<u32>) {
-        match &self.table {
-            Table::PerfectPayloads(table) => table.find_one(lookups, payloads, probe),
-            Table::Payloads(table) => table.find_one(lookups, |payload| payload, payloads, probe),
-            _ => unreachable!("a table without payloads"),
-        }
-    }
-
-    /// Like [`JoinTable::next_pairs`], but returns payloads instead of build row numbers. Only for a table with payloads.
-    pub fn next_payloads(
-        &self,
-        keys: &Keys,
-        cursor: &mut MatchCursor,
-        limit: usize,
-        payloads: &mut Vec<u64>,
-        probe: &mut Vec<u32>,
-    ) -> bool {
-        let KeyData::Word64(words) = &keys.data else { unreachable!("both sides of a join share one key codec") };
-        let next = (cursor.row + limit).min(keys.len());
-        let asked = (cursor.rate.is_low(), self.filter(&cursor.rate));
-        self.find_payloads(lookups(keys, words, cursor.row..next, asked), payloads, probe);
-        self.filter.note(&mut cursor.rate, next - cursor.row, probe.len());
-        cursor.row = next;
-        next < keys.len()
-    }
-
-    /// Finds the single match of each of these probe rows.
-    fn find_one(
-        &self,
-        keys: &Keys,
-        rows: Range<usize>,
-        rate: &mut MatchRate,
-        build: &mut Vec<u32>,
-        probe: &mut Vec<u32>,
-    ) {
-        let (looked_up, asked) = (rows.len(), (rate.is_low(), self.filter(rate)));
-        match (&self.table, &keys.data) {
-            (Table::Perfect(table), KeyData::Word64(words)) => {
-                table.find_one(lookups(keys, words, rows, asked), build, probe)
-            }
-            (Table::Unique(table), KeyData::Word64(words)) => {
-                table.find_one(lookups(keys, words, rows, asked), |row| row as u32, build, probe);
-            }
-            (Table::Word64(table), KeyData::Word64(words)) => {
-                table.find_one(lookups(keys, words, rows, asked), build, probe)
-            }
-            (Table::Word128(table), KeyData::Word128(words)) => {
-                table.find_one(lookups(keys, words, rows, asked), build, probe)
-            }
-            _ => unreachable!("both sides of a join share one key codec"),
-        }
-        self.filter.note(rate, looked_up, probe.len());
-    }
-
-    /// Marks every build row that matches a row of the probe batch.
+    /// Marks every build row that matches a row of the probe batch. Only for a table of row numbers.
     ///
     /// The rows of a key are always marked together, so they are skipped if the first of them is already marked. The cost is
     /// linear even if both sides consist of duplicates.
-    pub fn mark_matches(&self, keys: &Keys, cursor: &mut MatchCursor, visited: &VisitedRows) {
-        if self.is_unique() {
-            // A search in a table of unique keys stores nothing in the cursor, so its vectors are free.
-            let MatchCursor { begins: build, ends: probe, rate, .. } = cursor;
-            self.find_one(keys, 0..keys.len(), rate, build, probe);
-            return build.iter().for_each(|row| visited.set(*row));
-        }
+    pub(crate) fn mark_matches(&self, keys: &Keys, cursor: &mut MatchCursor, visited: &VisitedRows) {
+        let MatchCursor { ranges, rate, .. } = cursor;
         match &self.table {
-            Table::Perfect(table) => mark(|place| table.row(place), cursor, |_, _| true, visited),
-            Table::Word64(table) => mark(|place| table.row(place), cursor, |_, _| true, visited),
-            Table::Word128(table) => mark(|place| table.row(place), cursor, |_, _| true, visited),
-            Table::Rows(table, build_rows) => {
-                mark(|place| table.row(place), cursor, same_bytes(build_rows, keys), visited);
+            Table::Unique(table) => {
+                // A search in a table of unique keys stores nothing in the cursor, so its vectors are free.
+                let (build, probe) = (&mut ranges.begins, &mut ranges.ends);
+                table.find(keys, 0..keys.len(), (rate.is_low(), self.filter(rate)), build, probe);
+                self.filter.note(rate, keys.len(), probe.len());
+                build.iter().for_each(|row| visited.set(*row));
             }
-            Table::PerfectPayloads(_) | Table::Unique(_) | Table::Payloads(_) => unreachable!("looked up above"),
+            Table::Payloads(_) => unreachable!("marked rows have numbers"),
+            Table::Multi(table) => table.mark(keys, ranges, visited),
         }
     }
-}
-
-/// The lookups for these rows of a batch. `are_few` and `filter` are passed on.
-fn lookups<'a, K>(
-    keys: &'a Keys,
-    words: &'a [K],
-    rows: Range<usize>,
-    (are_few, filter): (bool, Option<&'a BloomFilter>),
-) -> Lookups<'a, K> {
-    Lookups { first: rows.start, keys: &words[rows], matchable: keys.matchable.as_ref(), are_few, filter }
 }
 
 /// Limits the threads to what this number of rows justifies.
@@ -449,64 +389,11 @@ fn hashed(
     choice: TableChoice,
     threads: usize,
 ) -> Result<Table> {
-    let dealt = deal_by_hash(words, is_matchable, threads);
+    let dealt = deal_by_hash(words.len(), |row| words[row], is_matchable, threads)?;
     if choice <= TableChoice::LinearProbing
-        && let Some(table) = LinearProbingTable::build(&dealt, |entry| u64::from(u64::row_of(&entry)))?
+        && let Some(table) = LinearProbingTable::build(&dealt, |place| u64::from(place as u32))?
     {
-        return Ok(Table::Unique(table));
+        return Ok(WordTable::LinearProbing(table).into());
     }
-    Ok(Table::Word64(UnchainedTable::build(&dealt, words.len())?))
-}
-
-fn hashes_of(rows: &Rows) -> Vec<u64> {
-    rows.iter().map(|row| hash_bytes(row.data())).collect()
-}
-
-/// Returns a comparison of the keys of a probe row and a build row with equal hashes.
-fn same_bytes<'a>(build_rows: &'a Rows, keys: &'a Keys) -> impl Fn(usize, u32) -> bool + 'a {
-    let KeyData::Rows(probe_rows) = &keys.data else { unreachable!("both sides of a join share one key codec") };
-    |probe, build| probe_rows.row(probe).data() == build_rows.row(build as usize).data()
-}
-
-#[inline(always)]
-fn pairs(
-    row_at: impl Fn(u32) -> u32,
-    cursor: &mut MatchCursor,
-    limit: usize,
-    first_only: bool,
-    same: impl Fn(usize, u32) -> bool,
-    build: &mut Vec<u32>,
-    probe: &mut Vec<u32>,
-) -> bool {
-    let full = build.len() + limit;
-    while let Some(begin) = cursor.begins.get_mut(cursor.row) {
-        let end = cursor.ends[cursor.row];
-        while *begin < end {
-            if build.len() >= full {
-                return true;
-            }
-            let build_row = row_at(*begin);
-            *begin += 1;
-            if same(cursor.row, build_row) {
-                build.push(build_row);
-                probe.push(cursor.row as u32);
-                if first_only {
-                    *begin = end;
-                }
-            }
-        }
-        cursor.row += 1;
-    }
-    false
-}
-
-fn mark(row_at: impl Fn(u32) -> u32, cursor: &MatchCursor, same: impl Fn(usize, u32) -> bool, visited: &VisitedRows) {
-    for (row, (&begin, &end)) in cursor.begins.iter().zip(&cursor.ends).enumerate() {
-        for build_row in (begin..end).map(&row_at).filter(|build_row| same(row, *build_row)) {
-            if visited.get(build_row) {
-                break;
-            }
-            visited.set(build_row);
-        }
-    }
+    Ok(UnchainedTable::<u64>::build(&dealt, |entry| entry, words.len())?.into())
 }

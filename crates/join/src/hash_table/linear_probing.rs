@@ -47,11 +47,11 @@ impl LinearProbingTable {
     pub const TABLE_BYTES_PER_ROW: usize = size_of::<CacheLine>() * LINES / ROWS + 1;
 
     /// Maximum bytes per row while the table is built: its partitioned entry, and its share of the lines.
-    pub const BYTES_PER_ROW: usize = size_of::<[u64; 2]>() + Self::TABLE_BYTES_PER_ROW;
+    pub const BYTES_PER_ROW: usize = Dealt::<2>::ITEM_BYTES + Self::TABLE_BYTES_PER_ROW;
 
-    /// Builds a table of keys and values that were partitioned by hash. Returns `None` if keys repeat or a key equals the mark
+    /// Builds a table of keys and values that were partitioned by hash; `value_of` maps values. Returns `None` if keys repeat or a key equals the mark
     /// of empty places. `O(rows)`.
-    pub fn build(dealt: &Dealt<[u64; 2]>, value_of: impl Fn([u64; 2]) -> u64 + Sync) -> Result<Option<Self>> {
+    pub fn build(dealt: &Dealt<2>, value_of: impl Fn(u64) -> u64 + Sync) -> Result<Option<Self>> {
         let partitions = dealt.counts().count();
         let most = dealt.counts().max().unwrap_or(0);
         if most as f64 > MAX_SPREAD * (dealt.len() / partitions) as f64 + MAX_SPREAD_ROWS as f64 {
@@ -64,17 +64,17 @@ impl LinearProbingTable {
         let stretches = lines.chunks_mut(lines_per_partition).enumerate().collect();
         in_parallel(dealt.threads(), stretches, |(partition, stretch): (usize, &mut [CacheLine])| {
             let own = |key: u64| line_of(key, total) - partition * lines_per_partition;
-            for items in dealt.hands(partition) {
-                for (number, item) in items.iter().enumerate() {
-                    prefetch(&stretch[own(items[(number + AHEAD).min(items.len() - 1)][0])]);
-                    if !insert(stretch, own(item[0]), item[0], value_of(*item)) {
+            dealt.for_some(partition, |[keys, values]| {
+                keys.iter().take(AHEAD).for_each(|key| prefetch(&stretch[own(*key)]));
+                for (number, (key, value)) in keys.iter().zip(values).enumerate() {
+                    prefetch(&stretch[own(keys[(number + AHEAD).min(keys.len() - 1)])]);
+                    if !insert(stretch, own(*key), *key, value_of(*value)) {
                         is_refused.store(true, Ordering::Relaxed);
-                    }
-                    if is_refused.load(Ordering::Relaxed) {
-                        return;
+                        return false;
                     }
                 }
-            }
+                !is_refused.load(Ordering::Relaxed)
+            });
         });
         Ok((!is_refused.into_inner()).then_some(Self { lines, lines_per_partition }))
     }
@@ -369,7 +369,7 @@ mod tests {
         let dealt = Dealt::new(keys.len(), Slots::cut(1 << HASH_BITS, keys.len()), threads, |row| {
             Some((keys[row].hash() as u32 as usize, [keys[row], !keys[row]]))
         });
-        LinearProbingTable::build(&dealt, |[_, value]| value).unwrap()
+        LinearProbingTable::build(&dealt.unwrap(), |value| value).unwrap()
     }
 
     /// The matches; they must be the same with and without a filter, and with all vector widths.

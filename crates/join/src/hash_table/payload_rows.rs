@@ -2,20 +2,17 @@
 
 use arrow::buffer::{NullBuffer, ScalarBuffer};
 
-use crate::error::Result;
-use crate::parallel::in_parallel;
-
 /// Build rows with a one-word payload each, which a table may store instead of the row number. They come in chunks. Several
-/// threads read the chunks, more than once, so nothing must first be copied into one array.
-pub trait PayloadRows: Sync {
+/// threads read the chunks, so nothing must first be copied into one array.
+pub(crate) trait PayloadRows: Sync {
     /// Number of chunks.
     fn chunks(&self) -> usize;
 
+    /// Number of rows of chunk `number`.
+    fn rows(&self, number: usize) -> usize;
+
     /// The keys of chunk `number`.
-    ///
-    /// # Errors
-    /// Fails if the keys cannot be computed.
-    fn keys(&self, number: usize) -> Result<ChunkKeys>;
+    fn keys(&self, number: usize) -> ChunkKeys;
 
     /// The payloads of chunk `number`, one for each key.
     fn payloads(&self, number: usize) -> ScalarBuffer<u64>;
@@ -26,7 +23,7 @@ pub trait PayloadRows: Sync {
 
 /// The keys of some rows.
 #[derive(Debug, Clone)]
-pub struct ChunkKeys {
+pub(crate) struct ChunkKeys {
     /// One for each row.
     pub keys: ScalarBuffer<u64>,
     /// Which of the rows can match; `None` if all can.
@@ -46,16 +43,6 @@ impl ChunkKeys {
     pub(super) fn rows(&self) -> impl Iterator<Item = (usize, u64)> {
         (0..self.keys.len()).filter_map(|row| Some((row, self.key(row)?)))
     }
-}
-
-/// Calls `work` with the number and the keys of each chunk, on several threads.
-pub(super) fn with_chunks<R: Send>(
-    rows: &impl PayloadRows,
-    threads: usize,
-    work: impl Fn(usize, ChunkKeys) -> R + Sync,
-) -> Result<Vec<R>> {
-    let numbers = (0..rows.chunks()).collect();
-    in_parallel(threads, numbers, |number| Ok(work(number, rows.keys(number)?))).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -87,8 +74,12 @@ pub(super) mod tests {
             self.chunks.len()
         }
 
-        fn keys(&self, number: usize) -> Result<ChunkKeys> {
-            Ok(self.chunks[number].0.clone())
+        fn rows(&self, number: usize) -> usize {
+            self.chunks[number].1.len()
+        }
+
+        fn keys(&self, number: usize) -> ChunkKeys {
+            self.chunks[number].0.clone()
         }
 
         fn payloads(&self, number: usize) -> ScalarBuffer<u64> {

@@ -1,8 +1,10 @@
 //! Perfect hashing: a slot for each key of a range.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::deal::{Dealt, Slots};
 use super::matches::{Lookups, Matches, look_up_all, look_up_slots};
-use super::payload_rows::{PayloadRows, with_chunks};
+use super::payload_rows::PayloadRows;
 use super::regions::TableOrder;
 use super::slots::put_rows;
 use crate::error::Result;
@@ -12,13 +14,22 @@ use crate::parallel::{in_parallel, ranges};
 /// Maximum slots per row.
 const MAX_SPREAD: usize = 4;
 
-/// Slots that a thread counts at once.
+/// Slots, or keys, that a thread counts at once.
 const COUNTED_TOGETHER: usize = 1 << 18;
 
 /// A table for keys in a dense range: the key determines the slot, and keys need not be compared (paper 2, section 7.1; the
 /// NOPA join of Schuh, Chen and Dittrich, 2016).
 #[derive(Debug)]
-pub(crate) struct PerfectTable {
+pub(super) enum PerfectTable {
+    /// Every key has at most one row.
+    Unique(PerfectRows),
+    /// A key has several rows.
+    Grouped(GroupedRows),
+}
+
+/// The row of each key.
+#[derive(Debug)]
+pub(super) struct PerfectRows {
     smallest: u64,
     rows: RowsByKey,
 }
@@ -29,9 +40,16 @@ enum RowsByKey {
     InOrder(u32),
     /// The row of each key plus one, or 0 for none; then a slot without a row. It is full if every key of the range has a row,
     /// and there are no other rows.
-    Unique { rows: PageVec<u32>, is_full: bool },
+    Slots { rows: PageVec<u32>, is_full: bool },
+}
+
+/// The rows of each key.
+#[derive(Debug)]
+pub(super) struct GroupedRows {
+    smallest: u64,
     /// The start of each key's rows in `rows`, and the end of the last key's rows.
-    Grouped { starts: PageVec<u32>, rows: PageVec<u32> },
+    starts: PageVec<u32>,
+    rows: PageVec<u32>,
 }
 
 /// The range of the keys of rows that can match.
@@ -48,16 +66,45 @@ pub(crate) struct KeyRange {
 impl KeyRange {
     /// The key range of the rows for which `is_matchable` holds; `None` if it is too large for perfect hashing.
     pub fn of(keys: &[u64], is_matchable: impl Fn(usize) -> bool + Sync, threads: usize) -> Option<Self> {
-        let extents = in_parallel(threads, ranges(keys.len(), threads), |range| {
-            KeyExtent::of(range.filter(|row| is_matchable(*row)).map(|row| keys[row]))
-        });
-        KeyExtent::of_all(extents).range()
+        let chunk = |number: usize| number * COUNTED_TOGETHER..keys.len().min((number + 1) * COUNTED_TOGETHER);
+        Self::of_extents(keys.len().div_ceil(COUNTED_TOGETHER), keys.len(), threads, |number| {
+            KeyExtent::of(chunk(number).filter(|row| is_matchable(*row)).map(|row| keys[row]))
+        })
     }
 
-    /// Like `of`, for rows in chunks.
-    pub fn of_chunks(rows: &impl PayloadRows, threads: usize) -> Result<Option<Self>> {
-        let extents = with_chunks(rows, threads, |_, chunk| KeyExtent::of(chunk.rows().map(|(_, key)| key)))?;
-        Ok(KeyExtent::of_all(extents).range())
+    /// Like `of`, for `count` rows in chunks.
+    pub fn of_chunks(rows: &impl PayloadRows, count: usize, threads: usize) -> Option<Self> {
+        Self::of_extents(rows.chunks(), count, threads, |number| {
+            let chunk = rows.keys(number);
+            match chunk.matchable {
+                None => KeyExtent::of(chunk.keys.iter().copied()),
+                Some(_) => KeyExtent::of(chunk.rows().map(|(_, key)| key)),
+            }
+        })
+    }
+
+    /// The range of `rows` keys in chunks. Stops after the first chunk whose keys are too far apart for all rows.
+    fn of_extents(
+        chunks: usize,
+        rows: usize,
+        threads: usize,
+        extent: impl Fn(usize) -> KeyExtent + Sync,
+    ) -> Option<Self> {
+        let is_wide = AtomicBool::new(false);
+        let extents = in_parallel(threads, (0..chunks).collect(), |number| {
+            if is_wide.load(Ordering::Relaxed) {
+                return KeyExtent::EMPTY;
+            }
+            let extent = extent(number);
+            is_wide.fetch_or(KeyExtent { count: rows, ..extent }.range().is_none(), Ordering::Relaxed);
+            extent
+        });
+        let all = extents.into_iter().fold(KeyExtent::EMPTY, |all, one| KeyExtent {
+            smallest: all.smallest.min(one.smallest),
+            largest: all.largest.max(one.largest),
+            count: all.count + one.count,
+        });
+        if is_wide.into_inner() { None } else { all.range() }
     }
 }
 
@@ -81,18 +128,10 @@ impl KeyExtent {
         })
     }
 
-    fn of_all(extents: Vec<Self>) -> Self {
-        extents.into_iter().fold(Self::EMPTY, |all, one| Self {
-            smallest: all.smallest.min(one.smallest),
-            largest: all.largest.max(one.largest),
-            count: all.count + one.count,
-        })
-    }
-
     fn range(self) -> Option<KeyRange> {
         let Self { smallest, largest, count } = self;
-        if count == 0 {
-            return Some(KeyRange { smallest: 0, length: 0, count });
+        if smallest > largest {
+            return Some(KeyRange { smallest: 0, length: 0, count: 0 });
         }
         let length = usize::try_from(largest - smallest).ok()?.checked_add(1)?;
         (length / MAX_SPREAD <= count && length < u32::MAX as usize).then_some(KeyRange { smallest, length, count })
@@ -110,70 +149,65 @@ impl PerfectTable {
         is_matchable: impl Fn(usize) -> bool + Sync,
         threads: usize,
     ) -> Result<Self> {
+        let in_order = |smallest| Self::Unique(PerfectRows { smallest, rows: RowsByKey::InOrder(count as u32) });
         if count == 0 {
-            return Ok(Self { smallest: 0, rows: RowsByKey::InOrder(0) });
+            return Ok(in_order(0));
         }
         let is_in_order = || keys.iter().enumerate().all(|(row, key)| key.wrapping_sub(smallest) == row as u64);
         if count == keys.len() && range == count && is_in_order() {
-            return Ok(Self { smallest, rows: RowsByKey::InOrder(count as u32) });
+            return Ok(in_order(smallest));
         }
         let slot_of = |row: usize| keys[row].wrapping_sub(smallest) as usize;
-        let rows = match unique(range, count, keys.len(), threads, |row| is_matchable(row).then(|| slot_of(row)))? {
-            Some(rows) => RowsByKey::Unique { rows, is_full: range == count && count == keys.len() },
-            None => {
-                let slots = Slots::cut(range, count);
-                let dealt = Dealt::new(keys.len(), slots, threads, |row| {
-                    is_matchable(row).then(|| (slot_of(row), [slot_of(row) as u32, row as u32]))
-                });
-                grouped(&dealt, slots)?
-            }
-        };
-        Ok(Self { smallest, rows })
+        if let Some(rows) = unique(range, count, keys.len(), threads, |row| is_matchable(row).then(|| slot_of(row)))? {
+            let is_full = range == count && count == keys.len();
+            return Ok(Self::Unique(PerfectRows { smallest, rows: RowsByKey::Slots { rows, is_full } }));
+        }
+        // Items are the slot of a key, in the upper half, and the row.
+        let dealt = Dealt::<1>::new(keys.len(), Slots::cut(range, count), threads, |row| {
+            is_matchable(row).then(|| (slot_of(row), [(slot_of(row) as u64) << 32 | row as u64]))
+        })?;
+        let mut starts = PageVec::<u32>::zeroed(range + 1)?;
+        let mut rows = PageVec::<u32>::zeroed(dealt.len())?;
+        dealt.sort(0, &mut starts, &mut rows, |[item]| (item >> 32) as u32, |[item]| item as u32, |_| {});
+        Ok(Self::Grouped(GroupedRows { smallest, starts, rows }))
     }
+}
 
+impl PerfectRows {
     /// Bytes of the table.
     pub fn bytes(&self) -> usize {
         match &self.rows {
             RowsByKey::InOrder(_) => 0,
-            RowsByKey::Unique { rows, .. } => rows.bytes(),
-            RowsByKey::Grouped { starts, rows } => starts.bytes() + rows.bytes(),
+            RowsByKey::Slots { rows, .. } => rows.bytes(),
         }
     }
 
     /// For each key of the range its row plus one, if each key has one row and the rows are in another order.
     pub fn order(&self) -> Option<&[u32]> {
         match &self.rows {
-            RowsByKey::Unique { rows, is_full: true } => Some(&rows[..rows.len() - 1]),
+            RowsByKey::Slots { rows, is_full: true } => Some(&rows[..rows.len() - 1]),
             _ => None,
         }
     }
 
     /// Returns the table for rows that have been put in the order of their keys.
     pub fn in_order(self) -> Self {
-        match &self.rows {
-            RowsByKey::Unique { rows, is_full: true } => {
-                Self { smallest: self.smallest, rows: RowsByKey::InOrder(rows.len() as u32 - 1) }
-            }
-            _ => self,
+        match self.order() {
+            Some(order) => Self { smallest: self.smallest, rows: RowsByKey::InOrder(order.len() as u32) },
+            None => self,
         }
     }
 
-    /// The key range of the table, if every key has at most one row.
-    pub fn range(&self) -> Option<TableOrder> {
+    /// The key range of the table.
+    pub fn range(&self) -> TableOrder {
         let range = match &self.rows {
             RowsByKey::InOrder(count) => u64::from(*count),
-            RowsByKey::Unique { rows, .. } => rows.len() as u64 - 1,
-            RowsByKey::Grouped { .. } => return None,
+            RowsByKey::Slots { rows, .. } => rows.len() as u64 - 1,
         };
-        Some(TableOrder::Key { smallest: self.smallest, range })
+        TableOrder::Key { smallest: self.smallest, range }
     }
 
-    /// Whether every key has at most one row, so that [`PerfectTable::find_one`] finds all matches.
-    pub fn is_unique(&self) -> bool {
-        !matches!(self.rows, RowsByKey::Grouped { .. })
-    }
-
-    /// Finds the build row of each key in the table, and the probe row of the key. Only for unique keys.
+    /// Finds the build row of each key in the table, and the probe row of the key.
     pub fn find_one(&self, lookups: Lookups<'_, u64>, build: &mut Vec<u32>, probe: &mut Vec<u32>) {
         let smallest = self.smallest;
         match &self.rows {
@@ -184,17 +218,22 @@ impl PerfectTable {
                 });
                 matches.finish();
             }
-            RowsByKey::Unique { rows, .. } => {
+            RowsByKey::Slots { rows, .. } => {
                 look_up_slots(rows, smallest, |row| row.wrapping_sub(1), lookups, build, probe);
             }
-            RowsByKey::Grouped { .. } => unreachable!("keys that are not unique"),
         }
     }
+}
 
-    /// Appends the range of matches of each key; [`PerfectTable::row`] returns the row at a place in it.
+impl GroupedRows {
+    /// Bytes of the table.
+    pub fn bytes(&self) -> usize {
+        self.starts.bytes() + self.rows.bytes()
+    }
+
+    /// Appends the range of matches of each key; [`GroupedRows::row`] returns the row at a place in it.
     pub fn find(&self, keys: &[u64], begins: &mut Vec<u32>, ends: &mut Vec<u32>) {
-        let RowsByKey::Grouped { starts, .. } = &self.rows else { unreachable!("unique keys") };
-        let starts: &[u32] = starts;
+        let starts: &[u32] = &self.starts;
         for key in keys {
             let slot = key.wrapping_sub(self.smallest) as usize;
             let (begin, end) = match starts.get(slot..).and_then(|rest| rest.get(..2)) {
@@ -209,8 +248,7 @@ impl PerfectTable {
     /// The row at a place from the range of a key.
     #[inline(always)]
     pub fn row(&self, place: u32) -> u32 {
-        let RowsByKey::Grouped { rows, .. } = &self.rows else { unreachable!("unique keys") };
-        rows[place as usize]
+        self.rows[place as usize]
     }
 }
 
@@ -246,12 +284,4 @@ pub(super) fn taken<T: Copy + Default + PartialEq + Sync>(slots: &[T], threads: 
             .sum::<usize>()
     });
     counts.into_iter().sum()
-}
-
-/// Groups rows by key.
-fn grouped(dealt: &Dealt<[u32; 2]>, slots: Slots) -> Result<RowsByKey> {
-    let mut starts = PageVec::<u32>::zeroed(slots.count + 1)?;
-    let mut rows = PageVec::<u32>::zeroed(dealt.len())?;
-    dealt.sort(0, &mut starts, &mut rows, |[slot, _]| *slot, |[_, row]| row, |_| {});
-    Ok(RowsByKey::Grouped { starts, rows })
 }

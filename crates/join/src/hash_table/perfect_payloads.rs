@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::matches::{Lookups, look_up_slots};
-use super::payload_rows::{PayloadRows, with_chunks};
+use super::payload_rows::PayloadRows;
 use super::perfect::{KeyRange, taken};
 use super::regions::TableOrder;
 use super::slots::put_rows;
@@ -128,14 +128,13 @@ fn write<T: SharedNumber + PartialEq + Sync>(
     threads: usize,
     content_of: impl Fn(u64) -> T + Sync,
 ) -> Result<Option<PageVec<T>>> {
-    let (slots, written) = PageVec::<T>::written(range.length + 1, |slots| {
-        with_chunks(rows, threads, |number, chunk| {
-            let payloads = rows.payloads(number);
+    let (slots, _) = PageVec::<T>::written(range.length + 1, |slots| {
+        in_parallel(threads, (0..rows.chunks()).collect(), |number| {
+            let (chunk, payloads) = (rows.keys(number), rows.payloads(number));
             let slot_of = |row: usize| Some(chunk.key(row)?.wrapping_sub(range.smallest) as usize);
             put_rows(slots, 0..chunk.keys.len(), slot_of, |row, slot| content_of(payloads[row]).store(slot));
         })
     })?;
-    written?;
     Ok((taken(&slots, threads) == range.count).then_some(slots))
 }
 
@@ -157,7 +156,7 @@ mod tests {
     ) -> Option<PerfectPayloads> {
         let payloads: Vec<u64> = (0..keys.len() as u64).map(payload).collect();
         let rows = Chunks::of(keys, &payloads, is_narrow, is_matchable);
-        PerfectPayloads::build(&rows, KeyRange::of_chunks(&rows, 3).unwrap().unwrap(), 3).unwrap()
+        PerfectPayloads::build(&rows, KeyRange::of_chunks(&rows, keys.len(), 3).unwrap(), 3).unwrap()
     }
 
     #[test]

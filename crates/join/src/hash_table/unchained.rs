@@ -34,11 +34,16 @@ pub(crate) struct UnchainedTable<K: Word> {
 impl<K: Word> UnchainedTable<K> {
     /// Maximum bytes per row while the table is built: its entry, both partitioned and in place, and its share of the
     /// directory.
-    pub const BYTES_PER_ROW: usize = 2 * size_of::<K::Entry>() + 3 * size_of::<u32>();
+    pub const BYTES_PER_ROW: usize = size_of::<K::Entry>() * 17 / 8 + 3 * size_of::<u32>();
 
-    /// Builds a table from the result of [`deal_by_hash`](super::deal::deal_by_hash) for `rows` rows. `O(rows)` for a hash that
+    /// Builds a table from the result of [`deal_by_hash`](super::deal::deal_by_hash) for `rows` rows; `entry_of`
+    /// returns the entry of its words. `O(rows)` for a hash that
     /// spreads the keys.
-    pub fn build(dealt: &Dealt<K::Entry>, rows: usize) -> Result<Self> {
+    pub fn build<const WORDS: usize>(
+        dealt: &Dealt<WORDS>,
+        entry_of: impl Fn([u64; WORDS]) -> K::Entry + Sync,
+        rows: usize,
+    ) -> Result<Self> {
         // From 1.5 to 3 buckets per row, and at least two. They use the upper bits of the partitioning hash, which is the lower
         // half of the hash.
         let bits = (rows + rows / 2).max(2).next_power_of_two().ilog2().min(HASH_BITS);
@@ -50,8 +55,8 @@ impl<K: Word> UnchainedTable<K> {
             merged_bits,
             &mut starts,
             &mut entries,
-            K::hash_of,
-            |entry| entry,
+            |words| K::hash_of(&entry_of(*words)),
+            &entry_of,
             |bucket| {
                 if bucket.len() > 1 {
                     // Rows of one key are in row order, which a stable sort keeps.

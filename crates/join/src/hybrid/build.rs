@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, RecordBatch};
-use arrow::compute::filter_record_batch;
+use arrow::array::RecordBatch;
 
 use super::build_side::{BuildSide, SpilledBuild, SubqueryFacts};
+use super::keyed_batch::KeyedBatch;
 use super::plan::JoinPlan;
 use crate::error::{JoinError, Result};
 use crate::hash_table::{IndexCost, JoinTable};
 use crate::join_type::JoinType;
-use crate::keys::Keys;
-use crate::memory::{Grant, HeldMemory, UnitMemory, add_offset_bytes, compact};
+use crate::memory::{Grant, HeldMemory, UnitMemory, add_offset_bytes};
 use crate::spec::Side;
 use crate::spill::{Finished, Radix, RadixPartitions, SpillStore, SpillTuning, SpilledPartition};
 
@@ -43,7 +42,7 @@ enum State<S: SpillStore> {
 #[derive(Debug)]
 struct InMemory {
     /// Each batch with the bytes paid for it.
-    batches: Vec<(RecordBatch, usize)>,
+    batches: Vec<(KeyedBatch, usize)>,
     held: HeldMemory,
     grant: Grant,
     /// For each column whose arrays use 32-bit offsets, the bytes of values so far.
@@ -86,32 +85,24 @@ impl<S: SpillStore> HybridBuild<S> {
     /// # Errors
     /// Fails if memory is spent and spilling is switched off or impossible, or if a file cannot be written.
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
-        let mut batch = batch;
-        let mut keys = None;
-        let is_row_format = self.plan.spec.codec.word_bytes().is_none();
-        if is_row_format || !self.plan.spec.join_type.keeps_unmatched_build() {
-            let all = self.plan.spec.keys(Side::Build, &batch)?;
+        let mut batch = KeyedBatch::new(&self.plan.spec, batch)?;
+        if !self.plan.spec.join_type.keeps_unmatched_build() {
+            let matchable = batch.matchable(&self.plan.spec);
             if self.plan.spec.null_aware && self.plan.spec.join_type == JoinType::RightMark {
-                self.facts.note(&all);
+                self.facts.note(batch.batch.num_rows(), matchable.as_ref());
             }
-            let fewer =
-                if self.plan.spec.join_type.keeps_unmatched_build() { None } else { matchable_rows(&batch, &all)? };
-            match fewer {
-                Some(fewer) => batch = fewer,
-                None => keys = Some(all),
+            if let Some(matchable) = &matchable {
+                batch = batch.filter(matchable)?;
             }
         }
-        if batch.num_rows() == 0 {
+        if batch.batch.num_rows() == 0 {
             return Ok(());
         }
-        let batch = compact(batch)?;
-        self.rows += batch.num_rows();
+        let mut batch = batch.compact()?;
+        self.rows += batch.batch.num_rows();
         if let State::InMemory(rows) = &mut self.state {
-            let fits = add_offset_bytes(&batch, &mut rows.offsets) && self.rows <= JoinTable::MAX_ROWS;
-            if is_row_format && keys.is_none() {
-                keys = Some(self.plan.spec.keys(Side::Build, &batch)?);
-            }
-            let bytes = rows.held.add(&batch) + self.index.of(&batch, keys.as_ref().map_or(0, Keys::bytes));
+            let fits = add_offset_bytes(&batch.batch, &mut rows.offsets) && self.rows <= JoinTable::MAX_ROWS;
+            let bytes = batch.hold(&self.plan.spec, &mut rows.held, self.index)?;
             let granted = rows.grant.try_grow(bytes);
             if fits && granted.is_ok() {
                 rows.batches.push((batch, bytes));
@@ -119,16 +110,13 @@ impl<S: SpillStore> HybridBuild<S> {
             }
             self.turn_hybrid(granted)?;
         }
-        let keys = match keys {
-            Some(keys) => keys,
-            None => self.plan.spec.keys(Side::Build, &batch)?,
-        };
-        self.partition(&batch, &keys)
+        self.partition(&batch)
     }
 
-    fn partition(&mut self, batch: &RecordBatch, keys: &Keys) -> Result<()> {
+    fn partition(&mut self, batch: &KeyedBatch) -> Result<()> {
+        let keys = batch.keys(&self.plan.spec)?;
         match &mut self.state {
-            State::Hybrid { partitions, .. } => partitions.push(batch, keys, &keys.hashes(), None),
+            State::Hybrid { partitions, .. } => partitions.push(&batch.batch, &keys, &keys.hashes(), None),
             State::InMemory(_) => unreachable!("called once the build side has turned hybrid"),
         }
     }
@@ -155,8 +143,7 @@ impl<S: SpillStore> HybridBuild<S> {
             unreachable!("a build side turns hybrid once");
         };
         for (batch, bytes) in batches {
-            let keys = self.plan.spec.keys(Side::Build, &batch)?;
-            self.partition(&batch, &keys)?;
+            self.partition(&batch)?;
             drop(batch);
             grant.shrink(bytes);
         }
@@ -175,6 +162,8 @@ impl<S: SpillStore> HybridBuild<S> {
                 let Finished { resident, memory, files } = partitions.finish()?;
                 let memory = memory.unwrap_or_else(|| self.memory.grant());
                 let is_spilled = files.iter().map(Option::is_some).collect();
+                let resident = resident.into_iter().map(|batch| KeyedBatch::new(&self.plan.spec, batch));
+                let resident = resident.collect::<Result<_>>()?;
                 let side = BuildSide::try_new(&self.plan, resident, memory)?.with_spilled(SpilledBuild {
                     radix,
                     is_spilled,
@@ -193,12 +182,4 @@ fn too_many_rows() -> JoinError {
          partitions in files; set overspill.spill = true and overspill.max_recursion_depth above 0",
         JoinTable::MAX_ROWS
     ))
-}
-
-/// The rows of a batch that can match; `None` if all can.
-fn matchable_rows(batch: &RecordBatch, keys: &Keys) -> Result<Option<RecordBatch>> {
-    match &keys.matchable {
-        Some(matchable) => Ok(Some(filter_record_batch(batch, &BooleanArray::new(matchable.inner().clone(), None))?)),
-        None => Ok(None),
-    }
 }

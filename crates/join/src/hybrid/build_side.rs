@@ -8,13 +8,13 @@ use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use tracing::debug_span;
 
 use super::accelerator::AcceleratedRows;
+use super::keyed_batch::KeyedBatch;
 use super::output::{BuildRows, Pairs, Rows, SideRows};
 use super::payload::{PackedBuild, PackedPayload};
 use super::plan::JoinPlan;
 use crate::error::Result;
 use crate::hash_table::{JoinTable, VisitedRows};
 use crate::join_type::JoinType;
-use crate::keys::Keys;
 use crate::memory::{Grant, HeldMemory, MAX_COPY_BYTES, RowSizes};
 use crate::rows::{can_reorder, concat_batches, reorder_batch};
 use crate::spec::{JoinSpec, Side};
@@ -67,12 +67,12 @@ pub struct SubqueryFacts {
 }
 
 impl SubqueryFacts {
-    /// Records a batch of the subquery's rows.
-    pub(super) fn note(&self, keys: &Keys) {
-        if !keys.is_empty() {
+    /// Records `rows` rows of the subquery. Keys are null that are not in `matchable`.
+    pub(super) fn note(&self, rows: usize, matchable: Option<&NullBuffer>) {
+        if rows > 0 {
             self.has_rows.store(true, Ordering::Relaxed);
         }
-        if keys.matchable.as_ref().is_some_and(|matchable| matchable.null_count() > 0) {
+        if matchable.is_some_and(|matchable| matchable.null_count() > 0) {
             self.has_null.store(true, Ordering::Relaxed);
         }
     }
@@ -138,13 +138,14 @@ impl BuildSide {
     ///
     /// If an accelerator takes the rows, the memory for an index stays reserved, so that the CPU can continue if the
     /// accelerator fails.
-    pub(super) fn try_new(plan: &JoinPlan, batches: Vec<RecordBatch>, memory: Grant) -> Result<Self> {
+    pub(super) fn try_new(plan: &JoinPlan, batches: Vec<KeyedBatch>, memory: Grant) -> Result<Self> {
         let Some(accelerator) = &plan.accelerator else { return Self::on_host(plan, batches, memory) };
+        let batches = batches.into_iter().map(|batch| batch.batch).collect();
         let batch = concat_batches(plan.spec.schema(Side::Build), batches, plan.build_threads)?;
         let mut memory = memory;
         match accelerator.take(&plan.spec, &batch, plan.build_threads, &mut memory)? {
             Some(accelerated) => Self::accelerated_by(&plan.spec, batch, accelerated, memory),
-            None => Self::on_host(plan, vec![batch], memory),
+            None => Self::on_host(plan, vec![KeyedBatch::new(&plan.spec, batch)?], memory),
         }
     }
 
@@ -156,7 +157,7 @@ impl BuildSide {
     ) -> Result<Self> {
         let rows = batch.num_rows();
         let visited = VisitedRows::new(if spec.join_type.emits_build_at_end() { rows } else { 0 });
-        let matchable = if spec.null_aware { spec.keys(Side::Build, &batch)?.matchable } else { None };
+        let matchable = if spec.null_aware { spec.codec.matchable(&spec.build_keys.evaluate(&batch)?) } else { None };
         let (table, accelerated) = (LazyTable::default(), Some(accelerated));
         let sizes = spec.row_sizes(Side::Build, &batch);
         Ok(Self {
@@ -174,8 +175,8 @@ impl BuildSide {
     }
 
     /// Indexes build rows in CPU memory.
-    pub(super) fn on_host(plan: &JoinPlan, batches: Vec<RecordBatch>, memory: Grant) -> Result<Self> {
-        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+    pub(super) fn on_host(plan: &JoinPlan, batches: Vec<KeyedBatch>, memory: Grant) -> Result<Self> {
+        let rows: usize = batches.iter().map(|batch| batch.batch.num_rows()).sum();
         let _indexing = debug_span!("make hash table", rows).entered();
         let Indexed { batch, rows, payload, table, matchable } = match packed(plan, &batches)? {
             Some(indexed) => {
@@ -186,7 +187,11 @@ impl BuildSide {
         };
         let spec = &plan.spec;
         let visited = if spec.join_type.emits_build_at_end() { rows } else { 0 };
-        let held = HeldMemory::default().add(&batch) + table.bytes_with_filter() + VisitedRows::bytes(visited);
+        let mut memory_of = HeldMemory::default();
+        let held = memory_of.add(&batch)
+            + table.hold_keys(&mut memory_of)
+            + table.bytes_with_filter()
+            + VisitedRows::bytes(visited);
         let mut memory = memory;
         memory.shrink(memory.bytes().saturating_sub(held));
         let visited = VisitedRows::new(visited);
@@ -199,7 +204,9 @@ impl BuildSide {
     pub(super) fn table(&self, plan: &JoinPlan) -> Result<&JoinTable> {
         self.table.get_or_make(|| {
             let _indexing = debug_span!("make hash table", rows = self.rows).entered();
-            JoinTable::build(plan.spec.keys(Side::Build, &self.batch)?, plan.table_choice, plan.build_threads)
+            let columns = plan.spec.build_keys.evaluate(&self.batch)?;
+            let keys = plan.spec.codec.encode_in_parallel(&columns, plan.build_threads)?;
+            JoinTable::build(keys, plan.table_choice, plan.build_threads)
         })
     }
 
@@ -275,27 +282,26 @@ struct Indexed {
 }
 
 /// Builds a table that stores the needed columns. Returns `None` if they do not fit or the join needs row numbers.
-fn packed(plan: &JoinPlan, batches: &[RecordBatch]) -> Result<Option<Indexed>> {
+fn packed(plan: &JoinPlan, batches: &[KeyedBatch]) -> Result<Option<Indexed>> {
     let spec = &plan.spec;
     let Some(payload) = PackedPayload::of(spec, Side::Build).filter(|payload| !payload.is_empty()) else {
         return Ok(None);
     };
-    if !batches.iter().all(|batch| payload.takes(batch)) {
+    if !batches.iter().all(|batch| payload.takes(&batch.batch)) {
         return Ok(None);
     }
     let packed = PackedBuild { spec, batches, payload: &payload };
-    let rows = batches.iter().map(RecordBatch::num_rows).sum();
+    let rows = batches.iter().map(|batch| batch.batch.num_rows()).sum();
     let table = JoinTable::of_payloads(&packed, rows, plan.table_choice, plan.build_threads)?;
     let batch = payload.empty_batch();
     Ok(table.map(|table| Indexed { batch, rows, payload: Some(payload), table, matchable: None }))
 }
 
 /// Builds a table of row numbers; the rows are concatenated into one batch.
-fn by_number(plan: &JoinPlan, batches: Vec<RecordBatch>) -> Result<Indexed> {
+fn by_number(plan: &JoinPlan, batches: Vec<KeyedBatch>) -> Result<Indexed> {
     let (spec, threads) = (&plan.spec, plan.build_threads);
-    let batch = concat_batches(spec.schema(Side::Build), batches, threads)?;
+    let (batch, keys) = KeyedBatch::concat(spec, batches, threads)?;
     let rows = batch.num_rows();
-    let keys = spec.keys(Side::Build, &batch)?;
     let matchable = keys.matchable.clone().filter(|_| spec.null_aware);
     let table = JoinTable::build(keys, plan.table_choice, threads)?;
     // After reordering, a probe row finds its match with one cache miss, not two.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 
 use super::build_side::BuildSide;
+use super::keyed_batch::KeyedBatch;
 use super::plan::JoinPlan;
 use crate::error::Result;
 use crate::hash_table::{IndexCost, JoinTable};
 use crate::memory::{Grant, HeldMemory, UnitMemory};
-use crate::spec::Side;
 
 /// A chunk of a build partition that hashing cannot split; each chunk is joined with the whole probe partition.
 ///
@@ -18,7 +18,7 @@ use crate::spec::Side;
 pub struct ChunkBuild {
     plan: Arc<JoinPlan>,
     index: IndexCost,
-    batches: Vec<RecordBatch>,
+    batches: Vec<KeyedBatch>,
     held: HeldMemory,
     grant: Grant,
     rows: usize,
@@ -33,19 +33,16 @@ impl ChunkBuild {
 
     /// Adds a batch, or gives it back if there is no more room.
     pub fn push(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
-        let key_bytes = match self.plan.spec.codec.word_bytes() {
-            Some(_) => 0,
-            None => self.plan.spec.keys(Side::Build, &batch)?.bytes(),
-        };
-        let bytes = self.held.add(&batch) + self.index.of(&batch, key_bytes);
-        let rows = self.rows + batch.num_rows();
+        let mut batch = KeyedBatch::new(&self.plan.spec, batch)?;
+        let bytes = batch.hold(&self.plan.spec, &mut self.held, self.index)?;
+        let rows = self.rows + batch.batch.num_rows();
         if self.batches.is_empty() {
             self.grant.grow(bytes);
         } else {
             // Columns may use 32-bit offsets.
             let too_many = rows > JoinTable::MAX_ROWS || self.grant.bytes() + bytes > i32::MAX as usize;
             if too_many || self.grant.try_grow(bytes).is_err() {
-                return Ok(Some(batch));
+                return Ok(Some(batch.batch));
             }
         }
         self.rows = rows;

@@ -11,6 +11,7 @@ mod aggregation;
 mod build;
 mod build_side;
 mod chunk;
+mod keyed_batch;
 mod lookup;
 mod output;
 mod pairs;

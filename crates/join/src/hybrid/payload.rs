@@ -6,9 +6,9 @@ use arrow::array::{Array, ArrayData, ArrayRef, RecordBatch, make_array};
 use arrow::buffer::{Buffer, ScalarBuffer};
 use arrow::datatypes::{DataType, SchemaRef};
 
+use super::keyed_batch::KeyedBatch;
 use crate::error::Result;
 use crate::hash_table::{ChunkKeys, PayloadRows};
-use crate::keys::{KeyData, Keys};
 use crate::spec::{JoinSpec, PairForm, Side};
 
 /// Columns that together fit one 64-bit word, stored next to the key. A lookup in a hash table of packed rows costs one cache
@@ -123,7 +123,7 @@ impl PackedPayload {
 /// Build rows with their keys and packed columns.
 pub(super) struct PackedBuild<'a> {
     pub(super) spec: &'a JoinSpec,
-    pub(super) batches: &'a [RecordBatch],
+    pub(super) batches: &'a [KeyedBatch],
     pub(super) payload: &'a PackedPayload,
 }
 
@@ -132,16 +132,16 @@ impl PayloadRows for PackedBuild<'_> {
         self.batches.len()
     }
 
-    fn keys(&self, number: usize) -> Result<ChunkKeys> {
-        let Keys { data: KeyData::Word64(keys), matchable } = self.spec.keys(Side::Build, &self.batches[number])?
-        else {
-            unreachable!("keys that fit a word are in words")
-        };
-        Ok(ChunkKeys { keys, matchable })
+    fn rows(&self, number: usize) -> usize {
+        self.batches[number].batch.num_rows()
+    }
+
+    fn keys(&self, number: usize) -> ChunkKeys {
+        self.batches[number].words(self.spec)
     }
 
     fn payloads(&self, number: usize) -> ScalarBuffer<u64> {
-        self.payload.pack(&self.batches[number])
+        self.payload.pack(&self.batches[number].batch)
     }
 
     fn is_narrow(&self) -> bool {

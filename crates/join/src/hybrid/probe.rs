@@ -145,7 +145,7 @@ impl<S: SpillStore> Prober<S> {
     pub fn start_pass(&mut self, batch: RecordBatch, matched: Option<&MatchedRows>, more_passes: bool) -> Result<()> {
         let keys = self.spec.keys(Side::Probe, &batch)?;
         if self.spec.null_aware && self.spec.join_type != JoinType::RightMark {
-            self.facts.note(&keys);
+            self.facts.note(keys.len(), keys.matchable.as_ref());
         }
         let (batch, keys) = self.spill_rows(batch, keys)?;
         // Each batch of a pass is a unit of its own, so that its matches are kept by batch.

@@ -6,6 +6,7 @@ use arrow::buffer::ScalarBuffer;
 use overspill_machine::measure::RowWork;
 
 use super::lookup::MAX_FANOUT_BITS;
+use super::pairs::PairRows;
 use crate::error::Result;
 use crate::hash_table::{ChunkKeys, JoinTable, Lookups, PayloadRows, TableChoice};
 use crate::parallel::in_parallel;
@@ -28,8 +29,12 @@ impl PayloadRows for Build {
         1
     }
 
-    fn keys(&self, _: usize) -> Result<ChunkKeys> {
-        Ok(ChunkKeys { keys: self.0.clone(), matchable: None })
+    fn rows(&self, _: usize) -> usize {
+        self.0.len()
+    }
+
+    fn keys(&self, _: usize) -> ChunkKeys {
+        ChunkKeys { keys: self.0.clone(), matchable: None }
     }
 
     fn payloads(&self, _: usize) -> ScalarBuffer<u64> {
@@ -68,7 +73,8 @@ fn work_of_one() -> Result<RowWork> {
     let keys: Vec<u64> =
         (0..ROWS).map(|row| key((row as u64).wrapping_mul(0x9E37_79B1) as u32 as usize % count)).collect();
     let mut partitioner = RadixPartitioner::<2>::new(PartitionMethod::WriteCombining)?;
-    let (mut columns, mut payloads, mut found) = ([vec![0; BATCH_ROWS], vec![0; BATCH_ROWS]], vec![], vec![]);
+    let (mut columns, mut found) = ([vec![0; BATCH_ROWS], vec![0; BATCH_ROWS]], vec![]);
+    let mut payloads = PairRows::default();
     let mut best = RowWork { partition: f64::INFINITY, lookup: f64::INFINITY };
     for _ in 0..RUNS {
         partitioner.begin(1 << MAX_FANOUT_BITS, ROWS)?;
@@ -84,7 +90,7 @@ fn work_of_one() -> Result<RowWork> {
             loop {
                 let count = partitioner.read(&mut cursor, [keys, words]);
                 let lookups = Lookups { first: 0, keys: &keys[..count], matchable: None, are_few: false, filter: None };
-                table.find_payloads(lookups, &mut payloads, &mut found);
+                table.find_in_region(lookups, &mut payloads, &mut found);
                 if count < BATCH_ROWS {
                     break;
                 }

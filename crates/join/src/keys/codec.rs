@@ -6,14 +6,14 @@ use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
 use arrow::buffer::{NullBuffer, ScalarBuffer};
 use arrow::datatypes::*;
 use arrow::row::{RowConverter, Rows, SortField};
-use foldhash::quality::FixedState;
-use std::hash::BuildHasher;
 
+use super::bytes::KeyBytes;
 use super::word::Word;
 use crate::error::Result;
+use crate::parallel::in_parallel;
 
-/// The seed of the hash of keys in row format.
-const ROW_SEED: u64 = 0x6A09_E667_F3BC_C908;
+/// Rows that a thread packs at once.
+const PACKED_TOGETHER: usize = 64 << 10;
 
 /// Converts the keys of a join to words or bytes; both sides of a join share one codec.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub struct KeyCodec {
 enum Layout {
     Word64,
     Word128,
+    /// The values of the only key column, which are bytes.
+    Values,
     Rows(RowConverter),
 }
 
@@ -48,8 +50,8 @@ pub enum KeyData {
     Word64(ScalarBuffer<u64>),
     /// Keys of at most 128 bits.
     Word128(Vec<[u64; 2]>),
-    /// All other keys.
-    Rows(Rows),
+    /// All other keys. The values of a single key column of text or binary are used without a copy.
+    Rows(KeyBytes),
 }
 
 impl KeyCodec {
@@ -64,6 +66,7 @@ impl KeyCodec {
         let layout = match bits {
             Some(bits) if bits <= 64 => Layout::Word64,
             Some(bits) if bits <= 128 => Layout::Word128,
+            _ if !null_equal && matches!(types, [data_type] if KeyBytes::are_values_of(data_type)) => Layout::Values,
             _ => Layout::Rows(RowConverter::new(types.iter().cloned().map(SortField::new).collect())?),
         };
         let is_column = !null_equal && matches!(types, [data_type] if is_word(data_type));
@@ -77,36 +80,50 @@ impl KeyCodec {
 
     /// Packs the key columns of a batch. All columns must have the same length, and the types that the codec was created for.
     pub fn encode(&self, columns: &[ArrayRef]) -> Result<Keys> {
-        let matchable = if self.null_equal {
-            None
-        } else {
-            columns.iter().fold(None, |nulls, column| {
-                NullBuffer::union(
-                    nulls.as_ref(),
-                    column.logical_nulls().filter(|nulls| nulls.null_count() > 0).as_ref(),
-                )
-            })
-        };
+        self.encode_in_parallel(columns, 1)
+    }
+
+    /// Like [`KeyCodec::encode`], on `threads` threads if the keys fit 128 bits.
+    pub(crate) fn encode_in_parallel(&self, columns: &[ArrayRef], threads: usize) -> Result<Keys> {
         let data = match &self.layout {
-            Layout::Word64 => KeyData::Word64(match columns {
-                [column] if self.is_column => values_of_word(column),
-                [column] if !self.null_equal && is_half_word(column.data_type()) => {
-                    let data = column.to_data();
-                    let values = ScalarBuffer::<u32>::new(data.buffers()[0].clone(), data.offset(), data.len());
-                    values.iter().map(|value| u64::from(*value)).collect()
-                }
-                _ => self.pack::<u64>(columns).into(),
-            }),
-            Layout::Word128 => {
-                let packed = self.pack::<u128>(columns);
-                KeyData::Word128(packed.into_iter().map(|word| [word as u64, (word >> 64) as u64]).collect())
-            }
-            Layout::Rows(converter) => {
-                let columns: Vec<_> = columns.iter().map(normalize_zero).collect();
-                KeyData::Rows(converter.convert_columns(&columns)?)
-            }
+            Layout::Word64 => KeyData::Word64(self.words(columns, threads)),
+            Layout::Word128 => KeyData::Word128(self.pack(columns, threads)),
+            Layout::Values => KeyData::Rows(KeyBytes::values_of(&columns[0])),
+            Layout::Rows(converter) => KeyData::Rows(row_format(converter, columns)?.into()),
         };
-        Ok(Keys { data, matchable })
+        Ok(Keys { data, matchable: self.matchable(columns) })
+    }
+
+    /// The rows whose keys can match; `None` if all can.
+    pub(crate) fn matchable(&self, columns: &[ArrayRef]) -> Option<NullBuffer> {
+        if self.null_equal {
+            return None;
+        }
+        columns.iter().fold(None, |nulls, column| {
+            let own = column.logical_nulls().filter(|nulls| nulls.null_count() > 0);
+            NullBuffer::union(nulls.as_ref(), own.as_ref())
+        })
+    }
+
+    /// The packed keys; only for a codec of words.
+    pub(crate) fn words(&self, columns: &[ArrayRef], threads: usize) -> ScalarBuffer<u64> {
+        match columns {
+            [column] if self.is_column => values_of_word(column),
+            [column] if threads == 1 && !self.null_equal && is_half_word(column.data_type()) => {
+                let data = column.to_data();
+                let values = ScalarBuffer::<u32>::new(data.buffers()[0].clone(), data.offset(), data.len());
+                values.iter().map(|value| u64::from(*value)).collect()
+            }
+            _ => self.pack::<u64>(columns, threads).into(),
+        }
+    }
+
+    /// The keys in row format; `None` if the codec has another.
+    pub(crate) fn rows(&self, columns: &[ArrayRef]) -> Result<Option<Rows>> {
+        match &self.layout {
+            Layout::Rows(converter) => row_format(converter, columns).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Whether packed keys have at most 64 bits.
@@ -114,32 +131,36 @@ impl KeyCodec {
         matches!(self.layout, Layout::Word64)
     }
 
-    /// Bytes of a packed key; `None` for keys in row format, which vary in size.
+    /// Bytes of a packed key; `None` for keys in bytes, which vary in size.
     pub fn word_bytes(&self) -> Option<usize> {
         match self.layout {
             Layout::Word64 => Some(size_of::<u64>()),
             Layout::Word128 => Some(size_of::<[u64; 2]>()),
-            Layout::Rows(_) => None,
+            Layout::Values | Layout::Rows(_) => None,
         }
     }
 
-    /// Bytes of a packed key, 0 if the column's values are used without a copy; `None` for keys in row format.
+    /// Bytes of a packed key, 0 if the column's values are used without a copy; `None` for keys in bytes.
     pub fn packed_bytes(&self) -> Option<usize> {
         if self.is_column { Some(0) } else { self.word_bytes() }
     }
 
-    fn pack<W: Packed>(&self, columns: &[ArrayRef]) -> Vec<W> {
+    fn pack<W: Packed>(&self, columns: &[ArrayRef], threads: usize) -> Vec<W> {
         let rows = columns.first().map_or(0, |column| column.len());
-        let mut words = vec![W::ZERO; rows];
-        for column in columns {
-            append_column(&mut words, column);
-            if self.null_equal {
-                let nulls = column.logical_nulls();
-                for (row, word) in words.iter_mut().enumerate() {
-                    *word = word.append(W::from_bool(nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))), 1);
+        let mut words = vec![W::default(); rows];
+        in_parallel(threads, words.chunks_mut(PACKED_TOGETHER).enumerate().collect(), |(number, words)| {
+            for column in columns {
+                let column = column.slice(number * PACKED_TOGETHER, words.len());
+                append_column(words, &column);
+                if self.null_equal {
+                    let nulls = column.logical_nulls();
+                    for (row, word) in words.iter_mut().enumerate() {
+                        let is_null = nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+                        *word = word.append(u128::from(is_null), 1);
+                    }
                 }
             }
-        }
+        });
         words
     }
 }
@@ -150,7 +171,7 @@ impl Keys {
         match &self.data {
             KeyData::Word64(words) => words.len(),
             KeyData::Word128(words) => words.len(),
-            KeyData::Rows(rows) => rows.num_rows(),
+            KeyData::Rows(keys) => keys.len(),
         }
     }
 
@@ -164,8 +185,26 @@ impl Keys {
         self.matchable.as_ref().is_none_or(|matchable| matchable.is_valid(row))
     }
 
-    /// Whether keys are in row format.
-    pub fn is_row_format(&self) -> bool {
+    /// Keys of a codec of words of 64 bits.
+    pub(crate) fn words(&self) -> &[u64] {
+        let KeyData::Word64(words) = &self.data else { unreachable!("both sides of a join share one key codec") };
+        words
+    }
+
+    /// Keys of a codec of words of 128 bits.
+    pub(crate) fn wide_words(&self) -> &[[u64; 2]] {
+        let KeyData::Word128(words) = &self.data else { unreachable!("both sides of a join share one key codec") };
+        words
+    }
+
+    /// Keys of a codec of bytes.
+    pub(crate) fn bytes_of_rows(&self) -> &KeyBytes {
+        let KeyData::Rows(keys) = &self.data else { unreachable!("both sides of a join share one key codec") };
+        keys
+    }
+
+    /// Whether keys are in bytes.
+    pub(crate) fn are_bytes(&self) -> bool {
         matches!(self.data, KeyData::Rows(_))
     }
 
@@ -173,7 +212,7 @@ impl Keys {
     pub fn row_bytes(&self, row: usize) -> usize {
         match &self.data {
             KeyData::Word64(_) | KeyData::Word128(_) => 0,
-            KeyData::Rows(rows) => rows.row(row).data().len() + size_of::<usize>(),
+            KeyData::Rows(keys) => keys.get(row).len() + size_of::<usize>(),
         }
     }
 
@@ -181,7 +220,7 @@ impl Keys {
     pub fn bytes(&self) -> usize {
         match &self.data {
             KeyData::Word64(_) | KeyData::Word128(_) => 0,
-            KeyData::Rows(rows) => rows.size(),
+            KeyData::Rows(keys) => keys.bytes(),
         }
     }
 
@@ -190,7 +229,7 @@ impl Keys {
         match (&self.data, &other.data) {
             (KeyData::Word64(words), KeyData::Word64(others)) => words[row] == others[other_row],
             (KeyData::Word128(words), KeyData::Word128(others)) => words[row] == others[other_row],
-            (KeyData::Rows(rows), KeyData::Rows(others)) => rows.row(row).data() == others.row(other_row).data(),
+            (KeyData::Rows(keys), KeyData::Rows(others)) => keys.get(row) == others.get(other_row),
             _ => unreachable!("both sides of a join share one key codec"),
         }
     }
@@ -200,14 +239,14 @@ impl Keys {
         match &self.data {
             KeyData::Word64(words) => words.iter().map(|word| word.hash()).collect(),
             KeyData::Word128(words) => words.iter().map(|word| word.hash()).collect(),
-            KeyData::Rows(rows) => rows.iter().map(|row| hash_bytes(row.data())).collect(),
+            KeyData::Rows(keys) => keys.hashes(),
         }
     }
 }
 
-/// The hash of a key in row format.
-pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
-    FixedState::with_seed(ROW_SEED).hash_one(bytes)
+fn row_format(converter: &RowConverter, columns: &[ArrayRef]) -> Result<Rows> {
+    let columns: Vec<_> = columns.iter().map(normalize_zero).collect();
+    Ok(converter.convert_columns(&columns)?)
 }
 
 /// Bits that a value of this type takes in a word, if it has a fixed width of at most 128 bits.
@@ -239,35 +278,28 @@ fn values_of_word(column: &ArrayRef) -> ScalarBuffer<u64> {
     ScalarBuffer::new(data.buffers()[0].clone(), data.offset(), data.len())
 }
 
-/// An integer that key columns are packed into.
-trait Packed: Copy {
-    const ZERO: Self;
-    fn from_bool(value: bool) -> Self;
-    fn append(self, value: Self, bits: usize) -> Self;
-    fn from_u128(value: u128) -> Self;
+/// A word that key columns are packed into.
+trait Packed: Copy + Default + Send {
+    /// Appends a value of this many bits.
+    fn append(self, value: u128, bits: usize) -> Self;
 }
 
-macro_rules! packed {
-    ($word:ty) => {
-        impl Packed for $word {
-            const ZERO: Self = 0;
-            #[inline(always)]
-            fn from_bool(value: bool) -> Self {
-                Self::from(value)
-            }
-            #[inline(always)]
-            fn append(self, value: Self, bits: usize) -> Self {
-                self.checked_shl(bits as u32).unwrap_or(0) | value
-            }
-            #[inline(always)]
-            fn from_u128(value: u128) -> Self {
-                value as Self
-            }
-        }
-    };
+impl Packed for u64 {
+    #[inline(always)]
+    fn append(self, value: u128, bits: usize) -> Self {
+        self.checked_shl(bits as u32).unwrap_or(0) | value as Self
+    }
 }
-packed!(u64);
-packed!(u128);
+
+/// The lower half comes first.
+impl Packed for [u64; 2] {
+    #[inline(always)]
+    fn append(self, value: u128, bits: usize) -> Self {
+        let word = u128::from(self[1]) << 64 | u128::from(self[0]);
+        let word = word.checked_shl(bits as u32).unwrap_or(0) | value;
+        [word as u64, (word >> 64) as u64]
+    }
+}
 
 /// Appends the bits of a column to each word. Nulls append zeros, so that two nulls are equal words.
 fn append_column<W: Packed>(words: &mut [W], column: &ArrayRef) {
@@ -280,7 +312,7 @@ fn append_column<W: Packed>(words: &mut [W], column: &ArrayRef) {
         DataType::Boolean => {
             let values = column.as_boolean();
             for (row, word) in words.iter_mut().enumerate() {
-                *word = word.append(W::from_bool(values.is_valid(row) && values.value(row)), 1);
+                *word = word.append(u128::from(values.is_valid(row) && values.value(row)), 1);
             }
         }
         DataType::Int8 => append!(Int8Type, value => value as u8),
@@ -336,13 +368,13 @@ fn append_primitive<T: ArrowPrimitiveType, W: Packed>(
     match column.nulls().filter(|nulls| nulls.null_count() > 0) {
         None => {
             for (word, value) in words.iter_mut().zip(column.values()) {
-                *word = word.append(W::from_u128(bits(*value)), width);
+                *word = word.append(bits(*value), width);
             }
         }
         Some(nulls) => {
             for (row, (word, value)) in words.iter_mut().zip(column.values()).enumerate() {
                 let value = if nulls.is_valid(row) { bits(*value) } else { 0 };
-                *word = word.append(W::from_u128(value), width);
+                *word = word.append(value, width);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use overspill_machine::memory::Plain;
 
 /// A packed join key of fixed width.
-pub trait Word: Copy + Ord + Default + Send + Sync + 'static {
+pub(crate) trait Word: Copy + Ord + Default + Send + Sync + 'static {
     /// A 64-bit hash; each of its bits depends on all bits of the key.
     ///
     /// The seed differs from those of DataFusion's repartitioning, so that rows of one partition there spread over all

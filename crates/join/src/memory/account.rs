@@ -151,12 +151,6 @@ impl Grant {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
-
-    /// Takes over the bytes of another grant from the same account.
-    pub fn absorb(&mut self, mut other: Self) {
-        debug_assert!(Arc::ptr_eq(&self.memory, &other.memory), "grants of one account");
-        self.bytes += std::mem::take(&mut other.bytes);
-    }
 }
 
 impl Drop for Grant {

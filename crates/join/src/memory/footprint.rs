@@ -16,7 +16,12 @@ pub struct HeldMemory {
 impl HeldMemory {
     /// Adds a batch that will be kept. Returns the bytes by which the memory grows.
     pub fn add(&mut self, batch: &RecordBatch) -> usize {
-        size_of::<RecordBatch>() + batch.columns().iter().map(|column| self.add_data(&column.to_data())).sum::<usize>()
+        size_of::<RecordBatch>() + batch.columns().iter().map(|column| self.add_column(column)).sum::<usize>()
+    }
+
+    /// Like [`HeldMemory::add`], for one column.
+    pub(crate) fn add_column(&mut self, column: &dyn Array) -> usize {
+        self.add_data(&column.to_data())
     }
 
     fn add_data(&mut self, data: &ArrayData) -> usize {

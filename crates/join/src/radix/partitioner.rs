@@ -1,5 +1,7 @@
 //! Single-threaded radix partitioning of columns of words.
 
+use std::ops::Range;
+
 use overspill_machine::memory::{CacheLine, write_past_cache};
 use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 
@@ -133,16 +135,25 @@ impl<const COLUMNS: usize> RadixPartitioner<COLUMNS> {
     pub fn push(&mut self, rows: [&[u64]; COLUMNS], of: impl Fn(u64) -> usize) {
         assert!(rows.iter().all(|column| column.len() == rows[0].len()), "columns of one length");
         let count = rows[0].len();
-        assert!(count <= self.room, "as many rows as there is room for");
         // Slices of the same length, which the compiler can then prove.
         let rows = rows.map(|column| &column[..count]);
+        self.push_rows(0..count, |row| (of(rows[0][row]), rows.map(|column| column[row])));
+    }
+
+    /// Like [`RadixPartitioner::push`]; `row` returns the partition and the words of a row.
+    ///
+    /// # Panics
+    /// Panics if there is no room for the rows.
+    #[inline]
+    pub(crate) fn push_rows(&mut self, rows: Range<usize>, row: impl Fn(usize) -> (usize, [u64; COLUMNS])) {
+        assert!(rows.len() <= self.room, "as many rows as there is room for");
         let blocks = Blocks { rows: self.block_rows, following: &mut self.following };
         let (lines, next) = (&mut self.lines[..], &mut self.next[..]);
         self.room -= match self.method {
-            PartitionMethod::Standard => store(CacheLine::words_mut(lines), next, blocks, rows, of),
+            PartitionMethod::Standard => store(CacheLine::words_mut(lines), next, blocks, rows, row),
             PartitionMethod::WriteCombining => {
                 let buffers = &mut self.buffers[..next.len()];
-                with_widest_vectors(WriteCombining { lines, next, buffers, blocks, rows, of })
+                with_widest_vectors(WriteCombining { lines, next, buffers, blocks, rows, row })
             }
         };
     }
@@ -250,18 +261,18 @@ fn store<const COLUMNS: usize>(
     words: &mut [u64],
     next: &mut [usize],
     mut blocks: Blocks<'_>,
-    rows: [&[u64]; COLUMNS],
-    of: impl Fn(u64) -> usize,
+    rows: Range<usize>,
+    row: impl Fn(usize) -> (usize, [u64; COLUMNS]),
 ) -> usize {
     let mut stored = 0;
-    for row in 0..rows[0].len() {
-        let Some(next) = next.get_mut(of(rows[0][row])) else { continue };
+    for (partition, row) in rows.map(row) {
+        let Some(next) = next.get_mut(partition) else { continue };
         stored += 1;
         let place = *next;
         *next = blocks.after(place);
-        for (number, column) in rows.iter().enumerate() {
+        for (number, word) in row.into_iter().enumerate() {
             let line = place / CacheLine::WORDS * COLUMNS + number;
-            words[line * CacheLine::WORDS + place % CacheLine::WORDS] = column[row];
+            words[line * CacheLine::WORDS + place % CacheLine::WORDS] = word;
         }
     }
     stored
@@ -273,28 +284,27 @@ struct WriteCombining<'a, F, const COLUMNS: usize> {
     next: &'a mut [usize],
     buffers: &'a mut [[CacheLine; COLUMNS]],
     blocks: Blocks<'a>,
-    rows: [&'a [u64]; COLUMNS],
-    of: F,
+    rows: Range<usize>,
+    row: F,
 }
 
-impl<F: Fn(u64) -> usize, const COLUMNS: usize> VectorLoop for WriteCombining<'_, F, COLUMNS> {
+impl<F: Fn(usize) -> (usize, [u64; COLUMNS]), const COLUMNS: usize> VectorLoop for WriteCombining<'_, F, COLUMNS> {
     type Output = usize;
 
     #[inline(always)]
     fn run(self, vectors: impl Vectors) -> usize {
-        let Self { lines, next, buffers, mut blocks, rows, of } = self;
+        let Self { lines, next, buffers, mut blocks, rows, row } = self;
         write_past_cache(lines, |writer| {
             let mut stored = 0;
-            for row in 0..rows[0].len() {
-                let partition = of(rows[0][row]);
+            for (partition, row) in rows.map(row) {
                 let (Some(next), Some(buffer)) = (next.get_mut(partition), buffers.get_mut(partition)) else {
                     continue;
                 };
                 stored += 1;
                 let place = *next;
                 let word = place % CacheLine::WORDS;
-                for (line, column) in buffer.iter_mut().zip(rows) {
-                    line.0[word] = column[row];
+                for (line, value) in buffer.iter_mut().zip(row) {
+                    line.0[word] = value;
                 }
                 *next = if word < CacheLine::WORDS - 1 {
                     place + 1

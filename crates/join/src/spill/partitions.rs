@@ -144,7 +144,7 @@ impl<S: SpillStore> RadixPartitions<S> {
                     }
                 }
             }
-            if self.residents.is_some() && keys.is_row_format() {
+            if self.residents.is_some() && keys.are_bytes() {
                 let numbers = &self.stage.numbers[self.stage.numbers.len() - (end - start)..];
                 for (row, number) in (start..end).zip(numbers) {
                     if let Some(bytes) = self.stage.key_bytes.get_mut(usize::from(*number)) {

@@ -154,12 +154,7 @@ impl PairFinder for RegionFinder {
         let keys = &self.keys[..count];
         let _looking = debug_span!("look up by region", rows = count).entered();
         let lookups = Lookups { first: 0, keys, matchable: None, are_few: false, filter: None };
-        let table = self.build.table(&self.plan)?;
-        if self.build.payload.is_some() {
-            table.find_payloads(lookups, pairs.build.packed(), &mut self.found);
-        } else {
-            table.find_rows(lookups, pairs.build.numbers(), &mut self.found);
-        }
+        self.build.table(&self.plan)?.find_in_region(lookups, &mut pairs.build, &mut self.found);
         if self.found.len() < count {
             for (place, row) in self.found.iter().enumerate() {
                 // Moves words to the left, over words that have been read already.

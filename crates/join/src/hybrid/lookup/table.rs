@@ -55,12 +55,9 @@ impl PairFinder for TableFinder {
             }
             Unit::Searched(keys) => {
                 let table = self.build.table(&self.plan)?;
-                let (cursor, probe, limit) = (&mut self.cursor, pairs.probe.numbers(), wanted.pairs);
-                let more = if self.build.payload.is_some() {
-                    table.next_payloads(&keys, cursor, limit, pairs.build.packed(), probe)
-                } else {
-                    table.next_pairs(&keys, cursor, limit, wanted.first_only, pairs.build.numbers(), probe)
-                };
+                let PairBlock { build, probe } = pairs;
+                let (first_only, probe) = (wanted.first_only, probe.numbers());
+                let more = table.next_pairs(&keys, &mut self.cursor, wanted.pairs, first_only, build, probe);
                 self.unit = if more { Unit::Searched(keys) } else { Unit::Exhausted };
                 Ok(Found::Pairs(Lane::Main))
             }

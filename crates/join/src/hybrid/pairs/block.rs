@@ -2,6 +2,7 @@
 
 use arrow::array::{Array, BooleanArray};
 
+use crate::hash_table::FoundRows;
 use crate::hybrid::output::{BuildRows, SideRows};
 use crate::memory::{LentVec, MAX_COPY_BYTES, RowSizes, SideSizes, fitting_pairs};
 
@@ -50,6 +51,16 @@ impl PairBlock {
     pub(in crate::hybrid) fn restore(&mut self, pairs: Self) {
         self.build.restore(pairs.build);
         self.probe.restore(pairs.probe);
+    }
+}
+
+impl FoundRows for PairRows {
+    fn numbers(&mut self) -> &mut Vec<u32> {
+        self.numbers()
+    }
+
+    fn packed(&mut self) -> &mut Vec<u64> {
+        self.packed()
     }
 }
 

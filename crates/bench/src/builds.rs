@@ -1,0 +1,198 @@
+//! The experiment `overspill bench build`: hash tables of the join operator, by the kind of their keys.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{Field, Int64Type, Schema};
+use clap::{Args, ValueEnum};
+use datafusion::common::{Result, exec_datafusion_err};
+use overspill_experiments::{Axis, Figure, SeriesSource};
+use overspill_machine::topology::Topology;
+
+use crate::datagen::TablePair;
+use crate::operator::{How, Tables};
+use crate::report::{machine, median};
+
+/// The build side has this many times as many rows as the probe side, so that the build side takes the time.
+const BUILD_PER_PROBE_ROW: u64 = 32;
+
+/// Bits of a key that go to the second of two columns.
+const SECOND_BITS: u32 = 12;
+
+/// The kind of the keys of the build side, which are unique.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "kebab-case")]
+pub enum BuildKeys {
+    /// 1, 2, 3 … in 64 bits
+    Dense,
+    /// Spread over 63 bits
+    Sparse,
+    /// 1, 2, 3 … in 32 bits
+    Narrow,
+    /// Two columns of 32 bits
+    Composite,
+    /// Two columns of 64 bits
+    CompositeWide,
+    /// Texts of 16 bytes
+    Text,
+}
+
+impl BuildKeys {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Dense => "dense",
+            Self::Sparse => "sparse",
+            Self::Narrow => "narrow",
+            Self::Composite => "composite",
+            Self::CompositeWide => "composite-wide",
+            Self::Text => "text",
+        }
+    }
+
+    /// The number of key columns.
+    fn columns(self) -> usize {
+        if matches!(self, Self::Composite | Self::CompositeWide) { 2 } else { 1 }
+    }
+
+    /// Replaces the key column of a batch by key columns of this kind. Different keys stay different.
+    fn convert(self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let keys = batch.column(0).as_primitive::<Int64Type>().values();
+        let narrow = |of: &dyn Fn(i64) -> i64| -> ArrayRef {
+            Arc::new(Int32Array::from_iter_values(keys.iter().map(|key| of(*key) as i32)))
+        };
+        let wide = |of: &dyn Fn(i64) -> i64| -> ArrayRef {
+            Arc::new(Int64Array::from_iter_values(keys.iter().map(|key| of(*key))))
+        };
+        let (upper, lower) = (|key: i64| key >> SECOND_BITS, |key: i64| key & ((1 << SECOND_BITS) - 1));
+        let mut columns = match self {
+            Self::Dense | Self::Sparse => vec![Arc::clone(batch.column(0))],
+            Self::Narrow => vec![narrow(&|key| key)],
+            Self::Composite => vec![narrow(&upper), narrow(&lower)],
+            Self::CompositeWide => vec![wide(&upper), wide(&lower)],
+            Self::Text => {
+                let texts = keys.iter().map(|key| format!("customer{key:08x}"));
+                vec![Arc::new(StringArray::from_iter_values(texts)) as ArrayRef]
+            }
+        };
+        let keys =
+            (0..columns.len()).map(|key| Field::new(format!("key{key}"), columns[key].data_type().clone(), false));
+        let payloads = batch.schema_ref().fields().iter().skip(1).map(|field| field.as_ref().clone());
+        let schema = Schema::new(keys.chain(payloads).collect::<Vec<_>>());
+        columns.extend(batch.columns().iter().skip(1).map(Arc::clone));
+        Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+    }
+}
+
+/// The arguments of `overspill bench build`.
+#[derive(Debug, Clone, Args)]
+pub struct BuildArgs {
+    /// The kinds of keys [default: each in turn]
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub keys: Vec<BuildKeys>,
+
+    /// Rows of the build side, at most 2^31; the probe side has a 32nd of them
+    #[arg(long, default_value = "32000000", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
+    pub rows: u64,
+
+    /// Threads [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// How often each kind is run; the table shows medians
+    #[arg(long, default_value = "5", value_name = "N")]
+    pub runs: NonZeroUsize,
+
+    /// Write the figure's numbers to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Draw the figure to this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// Builds hash tables and returns the figure.
+///
+/// # Errors
+/// If memory runs out, or an answer is wrong.
+pub(crate) fn run(args: &BuildArgs) -> Result<Figure> {
+    let topology = Topology::of_this_machine();
+    let threads = args.threads.map_or(topology.cpu.threads.max(1), NonZeroUsize::get);
+    let kinds = if args.keys.is_empty() { BuildKeys::value_variants().to_vec() } else { args.keys.clone() };
+    let mut points = vec![];
+    let mut notes = vec![];
+    for (place, kind) in kinds.iter().enumerate() {
+        let seconds = measure(*kind, args.rows, threads, args.runs.get())?;
+        points.push((place as f64, args.rows as f64 / seconds / 1e6));
+        notes.push(format!(
+            "{}: {seconds:.3} s, {:.1} ns a row and thread",
+            kind.name(),
+            seconds * threads as f64 * 1e9 / args.rows as f64
+        ));
+    }
+    let mut figure = Figure {
+        name: "build",
+        title: "Hash tables of the join operator",
+        paper: "none",
+        machine: format!("{}, {threads} threads; {} rows and payloads of 8 bytes", machine(&topology), args.rows),
+        emulated: false,
+        x: Axis::named("keys", kinds.iter().map(|kind| kind.name())),
+        y: Axis::linear("million rows of the build side a second"),
+        series: vec![],
+        notes,
+    };
+    figure.add(SeriesSource::Measured, "read and build", points);
+    figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(|error| exec_datafusion_err!("{error}"))?;
+    Ok(figure)
+}
+
+/// The median seconds of building the table for a join.
+fn measure(kind: BuildKeys, rows: u64, threads: usize, runs: usize) -> Result<f64> {
+    let pair = TablePair {
+        build_rows: rows,
+        probe_rows: rows.div_ceil(BUILD_PER_PROBE_ROW),
+        zipf: 0.0,
+        match_rate: 1.0,
+        sparse: kind == BuildKeys::Sparse,
+        seed: 1,
+        tuple: 16,
+        build_payloads: 1,
+        probe_payloads: 1,
+    };
+    let tables = Tables::generate(&pair, threads)?;
+    let expected = tables.expected(threads)?;
+    let tables = tables.with_keys(kind.columns(), |batch| kind.convert(batch))?;
+    let mut seconds = vec![];
+    // One extra run: the first run faults in memory for the others.
+    for run in 0..=runs {
+        let joined = tables.join(threads, How::default())?;
+        joined.check(expected)?;
+        if run > 0 {
+            seconds.push(joined.seconds.build);
+        }
+    }
+    Ok(median(seconds).unwrap_or(f64::NAN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_keys_is_measured_and_joins_rightly() {
+        let args = BuildArgs {
+            keys: vec![],
+            rows: 100_000,
+            threads: NonZeroUsize::new(2),
+            runs: NonZeroUsize::MIN,
+            json: None,
+            svg: None,
+        };
+        let figure = run(&args).unwrap();
+        assert_eq!(figure.x.names, ["dense", "sparse", "narrow", "composite", "composite-wide", "text"]);
+        assert!(figure.series[0].points.iter().all(|(_, speed)| *speed > 0.0));
+        assert!(figure.notes[5].starts_with("text: "), "{:?}", figure.notes);
+    }
+}
