@@ -89,7 +89,7 @@ impl KeyBytes {
     }
 
     /// Number of keys.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match &self.0 {
             Place::Rows(rows) => rows.num_rows(),
             Place::Concatenated { ends, .. } => ends.len(),
@@ -126,7 +126,7 @@ impl KeyBytes {
     }
 
     /// Bytes of the keys besides those of the column that they are the values of.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match &self.0 {
             Place::Rows(rows) => rows.size(),
             Place::Concatenated { bytes, ends } => bytes.bytes() + ends.bytes(),
