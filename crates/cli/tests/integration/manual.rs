@@ -97,6 +97,8 @@ fn bash(shell: &Shell, commands: &str) -> Run {
     let mut command = Command::new("bash");
     command.args(["-euo", "pipefail", "-c", commands]).current_dir(shell.folder()).stdin(Stdio::null());
     command.env("PATH", path).env("HOME", shell.folder()).env("TMPDIR", shell.folder()).env_remove("XDG_CACHE_HOME");
+    // Tests build the library beside those that they depend on, not beside the program.
+    command.env("OVERSPILL_EMULATED_DRIVER", folder.join("deps").join("liboverspill_emulated_driver.so"));
     Run::from(command.output().unwrap())
 }
 

@@ -83,7 +83,7 @@ pub fn distinct_names<'a>(names: impl Iterator<Item = &'a String>) -> Result<(),
     for name in names {
         if !seen.insert(name) {
             return Err(format!(
-                "two columns of the result are named '{name}', which a file cannot tell apart: rename one with AS"
+                "two columns of the result are named '{name}', which a file cannot distinguish: rename one with AS"
             ));
         }
     }

@@ -65,7 +65,7 @@ pub const KINDS: [Kind; 41] = [
     kind("running window", "SELECT max(s) FROM (SELECT sum(value) OVER (ORDER BY value) AS s FROM range(200000000))"),
     kind(
         "quadratic window frame",
-        "SELECT max(m) FROM (SELECT max(value) OVER (ORDER BY value ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS m FROM range(3000000))",
+        "SELECT max(m) FROM (SELECT max(value) OVER (ORDER BY value ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS m FROM range(10000000))",
     ),
     kind(
         "sliding window frame",
