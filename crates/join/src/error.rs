@@ -17,6 +17,8 @@ pub enum JoinError {
     Host(Box<dyn Error + Send + Sync>),
     /// A limit of this implementation was exceeded; the text states which.
     Limit(String),
+    /// A limit of the rows in memory was exceeded, and they cannot be partitioned into files; the text states which limit.
+    Unspillable(String),
 }
 
 impl JoinError {
@@ -31,7 +33,7 @@ impl fmt::Display for JoinError {
         match self {
             Self::Arrow(error) => error.fmt(f),
             Self::Host(error) => error.fmt(f),
-            Self::Limit(text) => f.write_str(text),
+            Self::Limit(text) | Self::Unspillable(text) => f.write_str(text),
         }
     }
 }
@@ -41,7 +43,7 @@ impl Error for JoinError {
         match self {
             Self::Arrow(error) => Some(error),
             Self::Host(error) => Some(error.as_ref()),
-            Self::Limit(_) => None,
+            Self::Limit(_) | Self::Unspillable(_) => None,
         }
     }
 }

@@ -27,7 +27,7 @@ pub enum JoinType {
 
 impl JoinType {
     /// Whether the output holds pairs of a build and a probe row.
-    pub fn emits_pairs(self) -> bool {
+    pub(crate) fn emits_pairs(self) -> bool {
         matches!(self, Self::Inner | Self::Left | Self::Right | Self::Full)
     }
 

@@ -72,5 +72,8 @@ pub(crate) fn to_datafusion(error: JoinError) -> DataFusionError {
             Err(error) => DataFusionError::External(error),
         },
         JoinError::Limit(text) => DataFusionError::ResourcesExhausted(text),
+        JoinError::Unspillable(text) => DataFusionError::ResourcesExhausted(format!(
+            "{text}; set overspill.spill = true and overspill.max_recursion_depth above 0"
+        )),
     }
 }

@@ -182,7 +182,7 @@ impl DeviceFinder {
             self.pending.is_none() && self.joining.is_none(),
             "a chunk is joined before the next is collected"
         );
-        let is_addressable = add_offset_bytes(batch, &mut self.offsets);
+        let is_addressable = add_offset_bytes(batch.columns(), &mut self.offsets);
         if self.rows > 0 && (self.rows + rows > self.most_rows || !is_addressable) {
             self.pending = Some(probe_rows);
             return Taken::Full;

@@ -45,7 +45,7 @@ struct InMemory {
     batches: Vec<(KeyedBatch, usize)>,
     held: HeldMemory,
     grant: Grant,
-    /// For each column whose arrays use 32-bit offsets, the bytes of values so far.
+    /// For each column and key whose arrays use 32-bit offsets, the bytes of values so far.
     offsets: Vec<usize>,
 }
 
@@ -74,7 +74,7 @@ impl<S: SpillStore> HybridBuild<S> {
             batches: Vec::new(),
             held: HeldMemory::default(),
             grant: memory.grant(),
-            offsets: vec![0; plan.spec.build_schema.fields().len()],
+            offsets: Vec::new(),
         });
         let index = IndexCost::new(&plan.spec);
         Self { plan, store, memory, facts, tuning, used_bits, index, rows: 0, state }
@@ -101,7 +101,9 @@ impl<S: SpillStore> HybridBuild<S> {
         let mut batch = batch.compact()?;
         self.rows += batch.batch.num_rows();
         if let State::InMemory(rows) = &mut self.state {
-            let fits = add_offset_bytes(&batch.batch, &mut rows.offsets) && self.rows <= JoinTable::MAX_ROWS;
+            let arrays = batch.arrays();
+            rows.offsets.resize(arrays.len(), 0);
+            let fits = add_offset_bytes(&arrays, &mut rows.offsets) && self.rows <= JoinTable::MAX_ROWS;
             let bytes = batch.hold(&self.plan.spec, &mut rows.held, self.index)?;
             let granted = rows.grant.try_grow(bytes);
             if fits && granted.is_ok() {
@@ -110,13 +112,13 @@ impl<S: SpillStore> HybridBuild<S> {
             }
             self.turn_hybrid(granted)?;
         }
-        self.partition(&batch)
+        self.partition(batch)
     }
 
-    fn partition(&mut self, batch: &KeyedBatch) -> Result<()> {
-        let keys = batch.keys(&self.plan.spec)?;
+    fn partition(&mut self, batch: KeyedBatch) -> Result<()> {
+        let (batch, keys) = batch.into_parts(&self.plan.spec)?;
         match &mut self.state {
-            State::Hybrid { partitions, .. } => partitions.push(&batch.batch, &keys, &keys.hashes(), None),
+            State::Hybrid { partitions, .. } => partitions.push(&batch, &keys, &keys.hashes(), None),
             State::InMemory(_) => unreachable!("called once the build side has turned hybrid"),
         }
     }
@@ -143,8 +145,7 @@ impl<S: SpillStore> HybridBuild<S> {
             unreachable!("a build side turns hybrid once");
         };
         for (batch, bytes) in batches {
-            self.partition(&batch)?;
-            drop(batch);
+            self.partition(batch)?;
             grant.shrink(bytes);
         }
         Ok(())
@@ -177,9 +178,9 @@ impl<S: SpillStore> HybridBuild<S> {
 }
 
 fn too_many_rows() -> JoinError {
-    JoinError::Limit(format!(
-        "The build side of a join has more than {} rows or more than 2 GiB of text in one column, which needs \
-         partitions in files; set overspill.spill = true and overspill.max_recursion_depth above 0",
+    JoinError::Unspillable(format!(
+        "The build side of a join has more than {} rows or more than 2 GiB of text in one column, which needs partitions \
+         in files",
         JoinTable::MAX_ROWS
     ))
 }

@@ -83,7 +83,7 @@ impl SubqueryFacts {
     }
 
     /// Whether the subquery has rows.
-    pub fn has_rows(&self) -> bool {
+    fn has_rows(&self) -> bool {
         self.has_rows.load(Ordering::Relaxed)
     }
 

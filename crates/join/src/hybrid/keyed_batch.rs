@@ -65,6 +65,11 @@ impl KeyedBatch {
         self.keys.iter().map(|key| Arc::clone(key.array(&self.batch))).collect()
     }
 
+    /// The columns of the batch, and then its key columns.
+    pub(super) fn arrays(&self) -> Vec<ArrayRef> {
+        self.batch.columns().iter().cloned().chain(self.columns()).collect()
+    }
+
     /// The rows that can match; `None` if all can.
     pub(super) fn matchable(&self, spec: &JoinSpec) -> Option<NullBuffer> {
         spec.codec.matchable(&self.columns())
@@ -76,9 +81,14 @@ impl KeyedBatch {
         ChunkKeys { keys: spec.codec.words(&columns, 1), matchable: spec.codec.matchable(&columns) }
     }
 
-    /// The packed keys.
-    pub(super) fn keys(&self, spec: &JoinSpec) -> Result<Keys> {
-        spec.codec.encode(&self.columns())
+    /// The batch, and its packed keys.
+    pub(super) fn into_parts(self, spec: &JoinSpec) -> Result<(RecordBatch, Keys)> {
+        let columns = self.columns();
+        let keys = match self.rows {
+            Some(rows) => Keys { data: KeyData::Rows(rows.into()), matchable: spec.codec.matchable(&columns) },
+            None => spec.codec.encode(&columns)?,
+        };
+        Ok((self.batch, keys))
     }
 
     /// Only the rows that are valid in `wanted`.

@@ -132,7 +132,7 @@ impl KeyCodec {
     }
 
     /// Bytes of a packed key; `None` for keys in bytes, which vary in size.
-    pub fn word_bytes(&self) -> Option<usize> {
+    pub(crate) fn word_bytes(&self) -> Option<usize> {
         match self.layout {
             Layout::Word64 => Some(size_of::<u64>()),
             Layout::Word128 => Some(size_of::<[u64; 2]>()),

@@ -65,9 +65,9 @@ pub fn column_bytes(array: &ArrayRef) -> usize {
 }
 
 /// Adds the bytes of columns with 32-bit offsets. Returns false if a concatenation would exceed what the offsets can address.
-pub fn add_offset_bytes(batch: &RecordBatch, offsets: &mut [usize]) -> bool {
+pub fn add_offset_bytes(columns: &[ArrayRef], offsets: &mut [usize]) -> bool {
     let mut fits = true;
-    for (bytes, column) in offsets.iter_mut().zip(batch.columns()) {
+    for (bytes, column) in offsets.iter_mut().zip(columns) {
         if has_small_offsets(column.data_type()) {
             *bytes += column.get_array_memory_size();
             fits &= *bytes <= i32::MAX as usize;

@@ -4,4 +4,5 @@ mod partitioner;
 mod region;
 
 pub use partitioner::{PartitionCursor, PartitionMethod, RadixPartitioner};
-pub use region::{ProbeRegions, region_of_this_machine};
+pub use region::ProbeRegions;
+pub(crate) use region::region_of_this_machine;

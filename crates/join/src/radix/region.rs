@@ -27,7 +27,7 @@ impl ProbeRegions {
 }
 
 /// Bytes of a hash table that fit a core's cache on this machine, together with the rows that probe them.
-pub fn region_of_this_machine() -> usize {
+pub(crate) fn region_of_this_machine() -> usize {
     static REGION: LazyLock<usize> = LazyLock::new(|| {
         let cache = Cpu::of_this_machine().private_cache().unwrap_or(USUAL_CACHE);
         usize::try_from(cache / SHARE).unwrap_or(usize::MAX)

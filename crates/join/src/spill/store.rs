@@ -36,7 +36,7 @@ pub struct SpillTuning {
 }
 
 /// Minimum memory of a spilling join, in bytes, for rows with few columns.
-pub const MIN_FLOOR: usize = 256 * 1024;
+pub(super) const MIN_FLOOR: usize = 256 * 1024;
 
 /// Maximum bytes of a stage: larger ones do not make writes faster.
 const MAX_STAGE: usize = 16 * 1024 * 1024;
