@@ -1,4 +1,15 @@
 //! Joins spilled rows, one pair of partitions at a time.
+//!
+//! ```text
+//!                    .----- pairs of its own, one level deeper -----.
+//!                    v                                              |
+//!   PairQueue --> begin --- hashing splits the build rows ---> Hybrid --> Emitting --> next pair
+//!                    |
+//!                    '----- one hash, or skew -----> Passes --------------------------> next pair
+//!
+//!   Passes:  Filling --> Scanning --> Emitting --> Filling ...   a pass for each chunk of build rows that fits in memory;
+//!                                         '------> Done          the last one also returns the unmatched probe rows
+//! ```
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,19 @@
 //! One output stream of a join.
+//!
+//! Its states. A stream that shares its inputs may take over the input, or the work, of a stream that was dropped.
+//!
+//! ```text
+//!            build side read        input ended,               build rows
+//!            or awaited             others still read          emitted
+//!   Start ---------------> Probing ------------------> Done   <---------.
+//!     |                     ^   |                       ^               |  no more pairs
+//!     |                     |   | last input ended      |               |
+//!     |    next shared      '---|                       |               |
+//!     |    input                v                       |               |
+//!     |                 Finishing(Emitting) --> Finishing(Deferred) ----'
+//!     |                                             ^
+//!     '---------------------------------------------'  work of a dropped stream
+//! ```
 
 use std::sync::Arc;
 
@@ -254,7 +269,7 @@ impl HybridJoinStream {
                 let pairs = spilled_pairs(&self.context, &build, spilled, 0);
                 let emitter = emitter(&self.context, Arc::clone(&build.side));
                 if self.context.plan.spec.join_type.emits_build_at_end() {
-                    self.emitting = self.lane.phase("put build rows out");
+                    self.emitting = self.lane.phase("emit build rows");
                 }
                 self.state = State::Finishing(Work::Emitting(emitter, joiners, pairs));
                 Ok(())

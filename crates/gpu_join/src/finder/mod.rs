@@ -1,4 +1,19 @@
 //! Finds pairs on a GPU, chunk by chunk.
+//!
+//! Where the chunk of a stream is:
+//!
+//! ```text
+//!                     full, or the input ended
+//!   collecting rows ---------------------------> Here <-----------------------.
+//!    ^    |                |                      | |                         | pairs of the next unit are found
+//!    |    | no memory      | GPU refused          | '-------------------------'
+//!    |    v                v                      |
+//!    |   HandedBack     Nowhere                   | all pairs handed on
+//!    |   to the CPU        |                      v
+//!    |                     |  Left: rows         Done        A table that CPU and GPU share sends the chunk Away
+//!    |                     |  for the CPU         |          instead, on a thread of its own, and the stream joins
+//!    '---------------------'----------------------'          rows on the CPU until the flight lands: Here or Done.
+//! ```
 
 mod flight;
 mod shared;
@@ -85,7 +100,7 @@ struct Joining {
     /// The rows of the chunk.
     batch: RecordBatch,
     /// Whether `Found::Started` has been returned for the unit.
-    is_told: bool,
+    is_started: bool,
     /// Whether probe values are packed columns, not row numbers.
     is_packed: bool,
     /// The keys of the rows, if pairs must be checked again.
@@ -266,7 +281,7 @@ impl DeviceFinder {
             }
             None => (ChunkPlace::Nowhere, None),
         };
-        self.joining = Some(Joining { chunk, batch, is_told: false, is_packed, keys });
+        self.joining = Some(Joining { chunk, batch, is_started: false, is_packed, keys });
         self.block.clear();
         Ok(())
     }
@@ -307,8 +322,8 @@ impl DeviceFinder {
     /// Continues with the chunk that is here.
     fn search(&mut self, device: &DeviceBuild, wanted: Wanted, pairs: &mut PairBlock) -> Result<Found> {
         let Some(joining) = &mut self.joining else { return Ok(Found::Idle) };
-        if !joining.is_told {
-            joining.is_told = true;
+        if !joining.is_started {
+            joining.is_started = true;
             return Ok(Found::Started(Lane::Main, joining.batch.clone()));
         }
         if self.block.len() == 0 {
