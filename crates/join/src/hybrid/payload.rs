@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayData, ArrayRef, RecordBatch, make_array};
 use arrow::buffer::{Buffer, ScalarBuffer};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{ArrowNativeType, DataType, SchemaRef};
 
 use super::keyed_batch::KeyedBatch;
 use crate::error::Result;
 use crate::hash_table::{ChunkKeys, PayloadRows};
+use crate::keys::bits_of;
 use crate::spec::{JoinSpec, PairForm, Side};
 
 /// Columns that together fit one 64-bit word, stored next to the key. A lookup in a hash table of packed rows costs one cache
@@ -75,24 +76,17 @@ impl PackedPayload {
 
     /// Packs each row into a word.
     pub fn pack(&self, batch: &RecordBatch) -> ScalarBuffer<u64> {
-        let values = |column: &PackedColumn| {
-            let data = batch.column(column.index).to_data();
-            (data.buffers()[0].clone(), data.offset(), data.len())
-        };
         if let [column @ PackedColumn { width: 8, .. }] = &self.columns[..] {
-            let (buffer, offset, rows) = values(column);
-            return ScalarBuffer::new(buffer, offset, rows);
+            return bits_of(batch.column(column.index));
         }
         let mut words = Vec::new();
         for column in &self.columns {
-            let (buffer, offset, _) = values(column);
-            let bytes = &buffer[offset * column.width..];
-            let rows = batch.num_rows();
+            let (array, shift) = (batch.column(column.index), column.shift);
             match column.width {
-                1 => add(&mut words, rows, bytes, column.shift, |bytes: [u8; 1]| u64::from(bytes[0])),
-                2 => add(&mut words, rows, bytes, column.shift, |bytes| u64::from(u16::from_ne_bytes(bytes))),
-                4 => add(&mut words, rows, bytes, column.shift, |bytes| u64::from(u32::from_ne_bytes(bytes))),
-                _ => add(&mut words, rows, bytes, column.shift, u64::from_ne_bytes),
+                1 => add::<u8>(&mut words, array, shift),
+                2 => add::<u16>(&mut words, array, shift),
+                4 => add::<u32>(&mut words, array, shift),
+                _ => add::<u64>(&mut words, array, shift),
             }
         }
         words.into()
@@ -150,19 +144,12 @@ impl PayloadRows for PackedBuild<'_> {
 }
 
 /// Adds the values of a column to the words of the rows. `words` is empty before the first column.
-fn add<const WIDTH: usize>(
-    words: &mut Vec<u64>,
-    rows: usize,
-    bytes: &[u8],
-    shift: u32,
-    word: impl Fn([u8; WIDTH]) -> u64,
-) {
-    let values = bytes.as_chunks().0.iter().take(rows);
+fn add<T: ArrowNativeType + Into<u64>>(words: &mut Vec<u64>, array: &ArrayRef, shift: u32) {
+    let values = bits_of::<T>(array);
+    let shifted = values.iter().map(|value| (*value).into() << shift);
     if words.is_empty() {
-        words.extend(values.map(|bytes| word(*bytes) << shift));
-        return;
-    }
-    for (packed, bytes) in words.iter_mut().zip(values) {
-        *packed |= word(*bytes) << shift;
+        words.extend(shifted);
+    } else {
+        words.iter_mut().zip(shifted).for_each(|(word, value)| *word |= value);
     }
 }

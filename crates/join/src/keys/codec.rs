@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::{NullBuffer, ScalarBuffer};
 use arrow::datatypes::*;
 use arrow::row::{RowConverter, Rows, SortField};
@@ -108,11 +108,9 @@ impl KeyCodec {
     /// The packed keys; only for a codec of words.
     pub(crate) fn words(&self, columns: &[ArrayRef], threads: usize) -> ScalarBuffer<u64> {
         match columns {
-            [column] if self.is_column => values_of_word(column),
+            [column] if self.is_column => bits_of(column),
             [column] if threads == 1 && !self.null_equal && is_half_word(column.data_type()) => {
-                let data = column.to_data();
-                let values = ScalarBuffer::<u32>::new(data.buffers()[0].clone(), data.offset(), data.len());
-                values.iter().map(|value| u64::from(*value)).collect()
+                bits_of::<u32>(column).iter().map(|value| u64::from(*value)).collect()
             }
             _ => self.pack::<u64>(columns, threads).into(),
         }
@@ -272,8 +270,8 @@ fn is_half_word(data_type: &DataType) -> bool {
     data_type.primitive_width() == Some(4) && !data_type.is_floating()
 }
 
-/// The values of a column as words, without a copy.
-fn values_of_word(column: &ArrayRef) -> ScalarBuffer<u64> {
+/// The bits of the values of a column, without a copy. `T` has the width of its values.
+pub(crate) fn bits_of<T: ArrowNativeType>(column: &ArrayRef) -> ScalarBuffer<T> {
     let data = column.to_data();
     ScalarBuffer::new(data.buffers()[0].clone(), data.offset(), data.len())
 }
@@ -303,76 +301,38 @@ impl Packed for [u64; 2] {
 
 /// Appends the bits of a column to each word. Nulls append zeros, so that two nulls are equal words.
 fn append_column<W: Packed>(words: &mut [W], column: &ArrayRef) {
-    macro_rules! append {
-        ($type:ty, $value:ident => $bits:expr) => {
-            append_primitive(words, column.as_primitive::<$type>(), |$value| $bits as u128)
-        };
-    }
-    match column.data_type() {
-        DataType::Boolean => {
+    let data_type = column.data_type();
+    match (data_type.is_floating(), data_type.primitive_width()) {
+        // SQL treats -0.0 and 0.0 as equal; a value is one of the two if all its bits except the sign are zero.
+        (true, Some(2)) => append_bits(words, column, |bits: u16| if bits << 1 == 0 { 0 } else { bits.into() }),
+        (true, Some(4)) => append_bits(words, column, |bits: u32| if bits << 1 == 0 { 0 } else { bits.into() }),
+        (true, Some(8)) => append_bits(words, column, |bits: u64| if bits << 1 == 0 { 0 } else { bits.into() }),
+        (_, Some(1)) => append_bits::<u8, _>(words, column, u128::from),
+        (_, Some(2)) => append_bits::<u16, _>(words, column, u128::from),
+        (_, Some(4)) => append_bits::<u32, _>(words, column, u128::from),
+        (_, Some(8)) => append_bits::<u64, _>(words, column, u128::from),
+        (_, Some(16)) => append_bits(words, column, |bits: i128| bits as u128),
+        _ => {
+            // Only truth values have another width and no row format.
             let values = column.as_boolean();
             for (row, word) in words.iter_mut().enumerate() {
                 *word = word.append(u128::from(values.is_valid(row) && values.value(row)), 1);
             }
         }
-        DataType::Int8 => append!(Int8Type, value => value as u8),
-        DataType::Int16 => append!(Int16Type, value => value as u16),
-        DataType::Int32 => append!(Int32Type, value => value as u32),
-        DataType::Int64 => append!(Int64Type, value => value as u64),
-        DataType::UInt8 => append!(UInt8Type, value => value),
-        DataType::UInt16 => append!(UInt16Type, value => value),
-        DataType::UInt32 => append!(UInt32Type, value => value),
-        DataType::UInt64 => append!(UInt64Type, value => value),
-        // SQL treats -0.0 and 0.0 as equal; a value is one of the two if all its bits except the sign are zero.
-        DataType::Float16 => append!(Float16Type, value => if value.to_bits() << 1 == 0 { 0 } else { value.to_bits() }),
-        DataType::Float32 => append!(Float32Type, value => if value.to_bits() << 1 == 0 { 0 } else { value.to_bits() }),
-        DataType::Float64 => append!(Float64Type, value => if value.to_bits() << 1 == 0 { 0 } else { value.to_bits() }),
-        DataType::Date32 => append!(Date32Type, value => value as u32),
-        DataType::Date64 => append!(Date64Type, value => value as u64),
-        DataType::Time32(TimeUnit::Second) => append!(Time32SecondType, value => value as u32),
-        DataType::Time32(_) => append!(Time32MillisecondType, value => value as u32),
-        DataType::Time64(TimeUnit::Microsecond) => append!(Time64MicrosecondType, value => value as u64),
-        DataType::Time64(_) => append!(Time64NanosecondType, value => value as u64),
-        DataType::Timestamp(TimeUnit::Second, _) => append!(TimestampSecondType, value => value as u64),
-        DataType::Timestamp(TimeUnit::Millisecond, _) => append!(TimestampMillisecondType, value => value as u64),
-        DataType::Timestamp(TimeUnit::Microsecond, _) => append!(TimestampMicrosecondType, value => value as u64),
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => append!(TimestampNanosecondType, value => value as u64),
-        DataType::Duration(TimeUnit::Second) => append!(DurationSecondType, value => value as u64),
-        DataType::Duration(TimeUnit::Millisecond) => append!(DurationMillisecondType, value => value as u64),
-        DataType::Duration(TimeUnit::Microsecond) => append!(DurationMicrosecondType, value => value as u64),
-        DataType::Duration(TimeUnit::Nanosecond) => append!(DurationNanosecondType, value => value as u64),
-        DataType::Interval(IntervalUnit::YearMonth) => append!(IntervalYearMonthType, value => value as u32),
-        DataType::Interval(IntervalUnit::DayTime) => append!(
-            IntervalDayTimeType,
-            value => (u64::from(value.days as u32) << 32) | u64::from(value.milliseconds as u32)
-        ),
-        DataType::Interval(IntervalUnit::MonthDayNano) => append!(
-            IntervalMonthDayNanoType,
-            value => (u128::from(value.months as u32) << 96)
-                | (u128::from(value.days as u32) << 64)
-                | u128::from(value.nanoseconds as u64)
-        ),
-        DataType::Decimal32(_, _) => append!(Decimal32Type, value => value as u32),
-        DataType::Decimal64(_, _) => append!(Decimal64Type, value => value as u64),
-        DataType::Decimal128(_, _) => append!(Decimal128Type, value => value as u128),
-        other => unreachable!("keys of type {other} take the row format"),
     }
 }
 
-fn append_primitive<T: ArrowPrimitiveType, W: Packed>(
-    words: &mut [W],
-    column: &PrimitiveArray<T>,
-    bits: impl Fn(T::Native) -> u128,
-) {
-    let width = size_of::<T::Native>() * 8;
+fn append_bits<T: ArrowNativeType, W: Packed>(words: &mut [W], column: &ArrayRef, bits: impl Fn(T) -> u128) {
+    let width = size_of::<T>() * 8;
+    let values = bits_of::<T>(column);
     match column.nulls().filter(|nulls| nulls.null_count() > 0) {
         None => {
-            for (word, value) in words.iter_mut().zip(column.values()) {
+            for (word, value) in words.iter_mut().zip(&*values) {
                 *word = word.append(bits(*value), width);
             }
         }
         Some(nulls) => {
-            for (row, (word, value)) in words.iter_mut().zip(column.values()).enumerate() {
+            for (row, (word, value)) in words.iter_mut().zip(&*values).enumerate() {
                 let value = if nulls.is_valid(row) { bits(*value) } else { 0 };
                 *word = word.append(value, width);
             }

@@ -11,5 +11,6 @@ mod word;
 mod tests;
 
 pub use bytes::KeyBytes;
+pub(crate) use codec::bits_of;
 pub use codec::{KeyCodec, KeyData, Keys};
 pub(crate) use word::Word;

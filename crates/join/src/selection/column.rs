@@ -4,6 +4,8 @@ use arrow::array::{Array, ArrayRef};
 use arrow::buffer::{NullBuffer, ScalarBuffer};
 use arrow::datatypes::{ArrowNativeType, DataType};
 
+use crate::keys::bits_of;
+
 /// The values of a column, by type.
 #[derive(Debug, Clone)]
 #[allow(missing_docs)]
@@ -93,18 +95,16 @@ impl Column {
         if !takes_type(array.data_type()) {
             return None;
         }
-        let data = array.to_data();
-        let (buffer, offset, length) = (data.buffers().first()?.clone(), data.offset(), data.len());
         let values = match array.data_type() {
-            DataType::Int8 => Values::I8(ScalarBuffer::new(buffer, offset, length)),
-            DataType::Int16 => Values::I16(ScalarBuffer::new(buffer, offset, length)),
-            DataType::UInt8 => Values::U8(ScalarBuffer::new(buffer, offset, length)),
-            DataType::UInt16 => Values::U16(ScalarBuffer::new(buffer, offset, length)),
-            DataType::UInt32 => Values::U32(ScalarBuffer::new(buffer, offset, length)),
-            DataType::UInt64 => Values::U64(ScalarBuffer::new(buffer, offset, length)),
-            DataType::Decimal128(..) => Values::I128(ScalarBuffer::new(buffer, offset, length)),
-            other if other.primitive_width() == Some(4) => Values::I32(ScalarBuffer::new(buffer, offset, length)),
-            _ => Values::I64(ScalarBuffer::new(buffer, offset, length)),
+            DataType::Int8 => Values::I8(bits_of(array)),
+            DataType::Int16 => Values::I16(bits_of(array)),
+            DataType::UInt8 => Values::U8(bits_of(array)),
+            DataType::UInt16 => Values::U16(bits_of(array)),
+            DataType::UInt32 => Values::U32(bits_of(array)),
+            DataType::UInt64 => Values::U64(bits_of(array)),
+            DataType::Decimal128(..) => Values::I128(bits_of(array)),
+            other if other.primitive_width() == Some(4) => Values::I32(bits_of(array)),
+            _ => Values::I64(bits_of(array)),
         };
         Some(Self { values, nulls: array.nulls().filter(|nulls| nulls.null_count() > 0).cloned() })
     }

@@ -7,13 +7,13 @@ use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::buffer::NullBuffer;
 use arrow::compute::take;
 
-use super::keys::{KeyWords, SortedKeys, StreamKey, put_together};
+use super::keys::{KeyWords, SortedKeys, StreamKey};
 use super::output::MatchedRows;
 use super::ranks::Ranks;
 use super::spec::{BlockSearch, ThetaSpec};
 use crate::error::{JoinError, Result};
 use crate::memory::{Grant, HeldMemory, RowSizes, UnitMemory, column_bytes};
-use crate::rows::{concat_batches, scatter_batches};
+use crate::rows::{concat_arrays, concat_batches, scatter_batches};
 use crate::spec::Side;
 
 /// Maximum rows of a block, unless one batch has more: sorting more would keep a thread busy for seconds.
@@ -134,7 +134,7 @@ impl BlockBuilder {
         let (batch, index) = match spec.search(side).zip(keys) {
             Some((search, keys)) if rows > 0 => {
                 let keys = (0..keys[0].len())
-                    .map(|key| put_together(&keys.iter().map(|keys| Arc::clone(&keys[key])).collect::<Vec<_>>()));
+                    .map(|key| concat_arrays(&keys.iter().map(|keys| Arc::clone(&keys[key])).collect::<Vec<_>>(), 1));
                 let (order, index) = Index::new(search, keys.collect::<Result<_>>()?, rows)?;
                 (scatter_batches(schema, batches, &[UInt32Array::from(order)])?.remove(0), Some(index))
             }

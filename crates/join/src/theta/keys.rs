@@ -3,19 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
-use arrow::compute::concat;
-use arrow::datatypes::{
-    DataType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, DurationMicrosecondType,
-    DurationMillisecondType, DurationNanosecondType, DurationSecondType, Float32Type, Float64Type, Int8Type, Int16Type,
-    Int32Type, Int64Type, Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType,
-    TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
-    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
-};
+use arrow::array::{Array, ArrayRef};
+use arrow::datatypes::{ArrowNativeType, DataType};
 use arrow::row::{RowConverter, Rows, SortField};
 
 use super::spec::Comparison;
 use crate::error::Result;
+use crate::keys::bits_of;
 
 const SIGN: u64 = 1 << 63;
 
@@ -46,52 +40,30 @@ pub(super) enum KeyWords {
 impl KeyWords {
     /// The words of an array of a type that [`is_ordered`].
     pub(super) fn new(array: &ArrayRef) -> Result<Self> {
-        fn signed<T: ArrowPrimitiveType<Native: Into<i64>>>(array: &ArrayRef) -> KeyWords {
-            let values = array.as_primitive::<T>().values().iter();
-            KeyWords::Narrow(values.map(|value| (*value).into() as u64 ^ SIGN).collect())
+        fn narrow<T: ArrowNativeType>(array: &ArrayRef, word: impl Fn(T) -> u64) -> KeyWords {
+            KeyWords::Narrow(bits_of(array).iter().map(|value| word(*value)).collect())
         }
-        fn unsigned<T: ArrowPrimitiveType<Native: Into<u64>>>(array: &ArrayRef) -> KeyWords {
-            KeyWords::Narrow(array.as_primitive::<T>().values().iter().map(|value| (*value).into()).collect())
+        fn signed<T: ArrowNativeType + Into<i64>>(array: &ArrayRef) -> KeyWords {
+            narrow(array, |value: T| value.into() as u64 ^ SIGN)
         }
-        Ok(match array.data_type() {
-            DataType::Int8 => signed::<Int8Type>(array),
-            DataType::Int16 => signed::<Int16Type>(array),
-            DataType::Int32 => signed::<Int32Type>(array),
-            DataType::Int64 => signed::<Int64Type>(array),
-            DataType::UInt8 => unsigned::<UInt8Type>(array),
-            DataType::UInt16 => unsigned::<UInt16Type>(array),
-            DataType::UInt32 => unsigned::<UInt32Type>(array),
-            DataType::UInt64 => unsigned::<UInt64Type>(array),
-            DataType::Date32 => signed::<Date32Type>(array),
-            DataType::Date64 => signed::<Date64Type>(array),
-            DataType::Time32(TimeUnit::Second) => signed::<Time32SecondType>(array),
-            DataType::Time32(_) => signed::<Time32MillisecondType>(array),
-            DataType::Time64(TimeUnit::Nanosecond) => signed::<Time64NanosecondType>(array),
-            DataType::Time64(_) => signed::<Time64MicrosecondType>(array),
-            DataType::Timestamp(TimeUnit::Second, _) => signed::<TimestampSecondType>(array),
-            DataType::Timestamp(TimeUnit::Millisecond, _) => signed::<TimestampMillisecondType>(array),
-            DataType::Timestamp(TimeUnit::Microsecond, _) => signed::<TimestampMicrosecondType>(array),
-            DataType::Timestamp(TimeUnit::Nanosecond, _) => signed::<TimestampNanosecondType>(array),
-            DataType::Duration(TimeUnit::Second) => signed::<DurationSecondType>(array),
-            DataType::Duration(TimeUnit::Millisecond) => signed::<DurationMillisecondType>(array),
-            DataType::Duration(TimeUnit::Microsecond) => signed::<DurationMicrosecondType>(array),
-            DataType::Duration(TimeUnit::Nanosecond) => signed::<DurationNanosecondType>(array),
-            DataType::Decimal32(..) => signed::<Decimal32Type>(array),
-            DataType::Decimal64(..) => signed::<Decimal64Type>(array),
-            DataType::Float32 => {
-                // Converting f32 to f64 is exact and keeps the order.
-                let values = array.as_primitive::<Float32Type>().values().iter();
-                Self::Narrow(values.map(|value| total_order(f64::from(*value))).collect())
-            }
-            DataType::Float64 => {
-                Self::Narrow(array.as_primitive::<Float64Type>().values().iter().map(|v| total_order(*v)).collect())
-            }
-            DataType::Decimal128(..) => {
+        let data_type = array.data_type();
+        Ok(match (data_type.is_unsigned_integer(), data_type.primitive_width()) {
+            // Converting f32 to f64 is exact and keeps the order.
+            (_, Some(4)) if data_type.is_floating() => narrow(array, |value: f32| total_order(value.into())),
+            (_, Some(8)) if data_type.is_floating() => narrow(array, total_order),
+            (true, Some(1)) => narrow(array, |value: u8| value.into()),
+            (true, Some(2)) => narrow(array, |value: u16| value.into()),
+            (true, Some(4)) => narrow(array, |value: u32| value.into()),
+            (true, Some(8)) => narrow(array, |value: u64| value),
+            (false, Some(1)) => signed::<i8>(array),
+            (false, Some(2)) => signed::<i16>(array),
+            (false, Some(4)) => signed::<i32>(array),
+            (false, Some(8)) => signed::<i64>(array),
+            (_, Some(16)) => {
                 const WIDE_SIGN: u128 = 1 << 127;
-                let values = array.as_primitive::<Decimal128Type>().values().iter();
-                Self::Wide(values.map(|value| *value as u128 ^ WIDE_SIGN).collect())
+                Self::Wide(bits_of::<i128>(array).iter().map(|value| *value as u128 ^ WIDE_SIGN).collect())
             }
-            data_type => {
+            _ => {
                 let converter = RowConverter::new(vec![SortField::new(data_type.clone())])?;
                 Self::Bytes(converter.convert_columns(&[Arc::clone(array)])?)
             }
@@ -248,13 +220,5 @@ impl StreamKey {
         let is_null = |row: &u32| logical_nulls.as_ref().is_some_and(|nulls| nulls.is_null(*row as usize));
         let (nulls, rows): (Vec<u32>, Vec<u32>) = (0..array.len() as u32).partition(is_null);
         Ok(Self { order: words.sort(rows.into_iter()), words, nulls })
-    }
-}
-
-/// Concatenates the arrays of a column.
-pub(super) fn put_together(arrays: &[ArrayRef]) -> Result<ArrayRef> {
-    match arrays {
-        [array] => Ok(Arc::clone(array)),
-        _ => Ok(concat(&arrays.iter().map(|array| array.as_ref()).collect::<Vec<_>>())?),
     }
 }
