@@ -4,16 +4,12 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::execution::SessionStateBuilder;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 use crate::analyzer::with_analyzer_rules;
 use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
-use crate::optimizer::{
-    FilterAggregateFusion, FloatBounds, FloatFilters, GroupingSetsInput, HybridJoinSelection, JoinAggregateFusion,
-    LimitedMemorySelection, SharedBuild, SortMergeToHashJoin, ThetaJoinSelection, YieldingOperators,
-};
+use crate::optimizer::{self, Rule, rule};
 use crate::planning::SessionPlanner;
 use crate::prepared::Analyzed;
 use crate::runtime::OverspillRuntime;
@@ -88,8 +84,6 @@ impl OverspillSessionExt for SessionStateBuilder {
     }
 }
 
-type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
-
 /// Adds the join rules around `join_selection`. Before it, sort-merge joins become hash joins, so that it picks their sides
 /// and partition mode. After it, and before the rules that enforce distribution and order, hash joins that need no
 /// partitioning lose it, hash joins become hybrid joins, and other joins become theta joins, so that those rules see the
@@ -100,16 +94,16 @@ fn with_join_rules(rules: Vec<Rule>) -> Vec<Rule> {
     let mut rules = rules;
     let selected = match position {
         Some(position) => {
-            rules.insert(position, Arc::new(SortMergeToHashJoin::new()));
+            rules.insert(position, rule("sort_merge_to_hash_join", optimizer::sort_merge_to_hash_join));
             position + 2
         }
         None => 0,
     };
-    rules.insert(selected, Arc::new(GroupingSetsInput::new()));
-    rules.insert(selected, Arc::new(ThetaJoinSelection::new()));
-    rules.insert(selected, Arc::new(HybridJoinSelection::new()));
-    rules.insert(selected, Arc::new(SharedBuild::new()));
-    rules.insert(0, Arc::new(FloatBounds::new()));
+    rules.insert(selected, rule("grouping_sets_input", optimizer::grouping_sets_input));
+    rules.insert(selected, rule("theta_join_selection", optimizer::theta_join_selection));
+    rules.insert(selected, rule("hybrid_join_selection", optimizer::hybrid_join_selection));
+    rules.insert(selected, rule("shared_build", optimizer::shared_build));
+    rules.insert(0, rule("float_bounds", optimizer::float_bounds));
     rules
 }
 
@@ -118,10 +112,10 @@ fn with_join_rules(rules: Vec<Rule>) -> Vec<Rule> {
 /// plan.
 fn with_last_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
-    rules.insert(position, Arc::new(YieldingOperators::new()));
-    rules.insert(position, Arc::new(LimitedMemorySelection::new()));
-    rules.insert(position, Arc::new(JoinAggregateFusion::new()));
-    rules.insert(position, Arc::new(FilterAggregateFusion::new()));
-    rules.insert(position, Arc::new(FloatFilters::new()));
+    rules.insert(position, rule("yielding_operators", optimizer::yielding_operators));
+    rules.insert(position, rule("limited_memory_selection", optimizer::limited_memory_selection));
+    rules.insert(position, rule("join_aggregate_fusion", optimizer::join_aggregate_fusion));
+    rules.insert(position, rule("filter_aggregate_fusion", optimizer::filter_aggregate_fusion));
+    rules.insert(position, rule("float_filters", optimizer::float_filters));
     rules
 }

@@ -10,41 +10,25 @@ use arrow::compute::CastOptions;
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::format::DEFAULT_CAST_OPTIONS;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::expr::{Between, InList};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     BinaryExpr, Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, TryCast, Volatility,
 };
-use datafusion::optimizer::AnalyzerRule;
 
 use super::comparisons::is_comparison;
-use super::input_schema;
+use super::{input_schema, map_expressions};
 use crate::decimals::digits;
 
 /// Replaces lossy casts in comparisons by functions; see the module.
-#[derive(Debug, Default)]
-pub struct LossyCasts;
-
-impl AnalyzerRule for LossyCasts {
-    fn name(&self) -> &str {
-        "lossy_casts"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|plan| {
-            let schema = input_schema(&plan)?;
-            let names = NamePreserver::new(&plan);
-            plan.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let rewritten = expr.transform_up(|expr| rewrite_comparison(expr, &schema))?;
-                Ok(rewritten.update_data(|expr| name.restore(expr)))
-            })
-        })
-        .data()
-    }
+pub(super) fn lossy_casts(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|plan| {
+        let schema = input_schema(&plan)?;
+        map_expressions(plan, |expr| rewrite_comparison(expr, &schema))
+    })
+    .data()
 }
 
 fn rewrite_comparison(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {

@@ -22,30 +22,68 @@ mod write_aside;
 
 use std::sync::Arc;
 
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 
-pub use comparisons::Comparisons;
-pub use existence::Existence;
-pub use float_extremes::FloatExtremes;
-pub use local_time::LocalTime;
-pub use lossy_casts::LossyCasts;
-use membership::MembershipToMarkJoin;
-pub use null_partitions::{NULL_PARTITION, NullPartitions};
-pub use overflow::Overflow;
-pub use row_changes::RowChanges;
-pub use scalar_values::ScalarValues;
-pub use set_comparison::OrderComparison;
-pub use set_operation_all::SetOperationAll;
-pub use truth_tests::TruthTests;
-pub use unenforced_keys::UnenforcedKeys;
-pub use using_columns::UsingColumns;
-pub use write_aside::WriteAside;
+use comparisons::comparisons;
+use existence::existence;
+use float_extremes::float_extremes;
+use local_time::local_time;
+use lossy_casts::lossy_casts;
+use membership::membership_to_mark_join;
+use null_partitions::null_partitions;
+use overflow::overflow;
+use row_changes::row_changes;
+use scalar_values::scalar_values;
+use set_comparison::order_comparison;
+use set_operation_all::set_operation_all;
+use truth_tests::truth_tests;
+use unenforced_keys::unenforced_keys;
+use using_columns::using_columns;
+use write_aside::write_aside;
+
+pub use null_partitions::NULL_PARTITION;
 
 /// A logical rule, shared by the sessions that use it.
 pub type Rule = Arc<dyn AnalyzerRule + Send + Sync>;
+
+/// A rule without state.
+#[derive(Debug)]
+struct FunctionRule {
+    name: &'static str,
+    rewrite: fn(LogicalPlan, &ConfigOptions) -> Result<LogicalPlan>,
+}
+
+impl AnalyzerRule for FunctionRule {
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        (self.rewrite)(plan, config)
+    }
+
+    fn name(&self) -> &str {
+        self.name
+    }
+}
+
+fn rule(name: &'static str, rewrite: fn(LogicalPlan, &ConfigOptions) -> Result<LogicalPlan>) -> Rule {
+    Arc::new(FunctionRule { name, rewrite })
+}
+
+/// Rewrites the expressions of a node from the inside out. Its output columns keep their names.
+fn map_expressions(
+    node: LogicalPlan,
+    mut rewrite: impl FnMut(Expr) -> Result<Transformed<Expr>>,
+) -> Result<Transformed<LogicalPlan>> {
+    let names = NamePreserver::new(&node);
+    node.map_expressions(|expr| {
+        let name = names.save(&expr);
+        Ok(expr.transform_up(&mut rewrite)?.update_data(|expr| name.restore(expr)))
+    })
+}
 
 /// The columns that the expressions of a node may name: the columns of its inputs. The filters of a scan, which an optimized
 /// plan that is analyzed again may have, name the columns of the table.
@@ -66,13 +104,13 @@ pub fn with_analyzer_rules(rules: Vec<Rule>) -> Vec<Rule> {
 fn before_coercion() -> Vec<Rule> {
     // Row changes recognize tables by their type, so they come before tables with unenforced keys are hidden.
     vec![
-        Arc::new(RowChanges),
-        Arc::new(WriteAside),
-        Arc::new(NullPartitions),
-        Arc::new(UnenforcedKeys),
-        Arc::new(UsingColumns),
-        Arc::new(ScalarValues),
-        Arc::new(Comparisons),
+        rule("row_changes", row_changes),
+        rule("write_aside", write_aside),
+        rule("null_partitions", null_partitions),
+        rule("unenforced_keys", unenforced_keys),
+        rule("using_columns", using_columns),
+        rule("overspill_scalar_values", scalar_values),
+        rule("comparisons", comparisons),
     ]
 }
 
@@ -80,16 +118,16 @@ fn before_coercion() -> Vec<Rule> {
 fn after_coercion() -> Vec<Rule> {
     // Rules that change only expressions come before rules that turn expressions into joins.
     vec![
-        Arc::new(LocalTime),
-        Arc::new(LossyCasts),
-        Arc::new(Overflow),
-        Arc::new(SetOperationAll::new()),
-        Arc::new(OrderComparison::new()),
-        Arc::new(Existence::new()),
-        Arc::new(MembershipToMarkJoin::new()),
+        rule("local_time", local_time),
+        rule("lossy_casts", lossy_casts),
+        rule("overflow", overflow),
+        rule("overspill_set_operation_all", set_operation_all),
+        rule("overspill_order_comparison", order_comparison),
+        rule("overspill_existence", existence),
+        rule("membership_to_mark_join", membership_to_mark_join),
         // Memberships are treated according to their place in the query, and IS TRUE is such a place.
-        Arc::new(TruthTests),
+        rule("overspill_truth_tests", truth_tests),
         // By now, comparisons with ANY and ALL are comparisons with extremes.
-        Arc::new(FloatExtremes),
+        rule("overspill_float_extremes", float_extremes),
     ]
 }

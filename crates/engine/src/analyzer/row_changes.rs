@@ -11,7 +11,6 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
     DmlStatement, EmptyRelation, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, TableScanBuilder, WriteOp,
 };
-use datafusion::optimizer::AnalyzerRule;
 
 use crate::row_changes::{ChangeableTable, ChangedRows, NumberedRows, ROW_NUMBER, RowChange};
 
@@ -21,26 +20,17 @@ use crate::row_changes::{ChangeableTable, ChangedRows, NumberedRows, ROW_NUMBER,
 /// DataFusion 55 passes a table only the simple predicates of the optimized plan, and ignores the rest: with a subquery, a
 /// `LIMIT` or a filter that is never true, every row is deleted or updated. It also changes rows already when the statement
 /// is planned, even by `EXPLAIN`, and keeps half of the changes when an expression fails.
-#[derive(Debug, Default)]
-pub struct RowChanges;
-
-impl AnalyzerRule for RowChanges {
-    fn name(&self) -> &str {
-        "row_changes"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let rewritten = plan.transform_down(|node| match node {
-            LogicalPlan::Dml(statement) => {
-                let rewritten = rewrite(statement)?;
-                Ok(Transformed::new(LogicalPlan::Dml(rewritten), true, TreeNodeRecursion::Stop))
-            }
-            // Statements are the root of the plan, or below these nodes.
-            LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => Ok(Transformed::no(node)),
-            node => Ok(Transformed::new(node, false, TreeNodeRecursion::Stop)),
-        })?;
-        Ok(rewritten.data)
-    }
+pub(super) fn row_changes(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    let rewritten = plan.transform_down(|node| match node {
+        LogicalPlan::Dml(statement) => {
+            let rewritten = rewrite(statement)?;
+            Ok(Transformed::new(LogicalPlan::Dml(rewritten), true, TreeNodeRecursion::Stop))
+        }
+        // Statements are the root of the plan, or below these nodes.
+        LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => Ok(Transformed::no(node)),
+        node => Ok(Transformed::new(node, false, TreeNodeRecursion::Stop)),
+    })?;
+    Ok(rewritten.data)
 }
 
 fn rewrite(statement: DmlStatement) -> Result<DmlStatement> {

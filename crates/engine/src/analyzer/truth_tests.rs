@@ -3,45 +3,32 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::common::{DFSchema, Result};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, LogicalPlan, Operator, Union, binary_expr, lit};
-use datafusion::optimizer::AnalyzerRule;
+
+use super::map_expressions;
 
 /// Writes `b IS TRUE` as `b IS NOT DISTINCT FROM true`, and the others in the same way.
 ///
 /// DataFusion 55 runs them like this, but its logical plan says that they are never NULL and its physical plan that they may
 /// be NULL. This is an internal error below `DISTINCT` and groups.
-#[derive(Debug, Default)]
-pub struct TruthTests;
-
-impl AnalyzerRule for TruthTests {
-    fn name(&self) -> &str {
-        "overspill_truth_tests"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut is_changed = false;
-        plan.transform_up_with_subqueries(|node| {
-            let names = NamePreserver::new(&node);
-            let rewritten = node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                Ok(expr.transform_up(as_distinction)?.update_data(|expr| name.restore(expr)))
-            })?;
-            is_changed |= rewritten.transformed;
-            if !is_changed {
-                return Ok(rewritten);
-            }
-            // The nodes above have columns that may now be NULL.
-            let node = match rewritten.data {
-                LogicalPlan::Union(union) => with_nullable_columns(union)?,
-                node => node.recompute_schema()?,
-            };
-            Ok(Transformed::yes(node))
-        })
-        .data()
-    }
+pub(super) fn truth_tests(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    let mut is_changed = false;
+    plan.transform_up_with_subqueries(|node| {
+        let rewritten = map_expressions(node, as_distinction)?;
+        is_changed |= rewritten.transformed;
+        if !is_changed {
+            return Ok(rewritten);
+        }
+        // The nodes above have columns that may now be NULL.
+        let node = match rewritten.data {
+            LogicalPlan::Union(union) => with_nullable_columns(union)?,
+            node => node.recompute_schema()?,
+        };
+        Ok(Transformed::yes(node))
+    })
+    .data()
 }
 
 fn as_distinction(expr: Expr) -> Result<Transformed<Expr>> {

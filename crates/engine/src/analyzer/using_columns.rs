@@ -18,29 +18,19 @@
 //! | `a.*`, and columns that programs build | none | a string of its own |
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRewriter};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNodeRewriter};
 use datafusion::common::{Column, DFSchema, JoinConstraint, JoinType, Result, TableReference, plan_err};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::logical_plan::Join;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
-use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::coalesce;
 
 use super::comparisons::{Comparable, common_type};
+use super::map_expressions;
 
 /// Rewrites references to merged columns of outer joins; see the module.
-#[derive(Debug, Default)]
-pub struct UsingColumns;
-
-impl AnalyzerRule for UsingColumns {
-    fn name(&self) -> &str {
-        "using_columns"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut rewriter = Rewriter { config, frames: vec![vec![]] };
-        plan.rewrite_with_subqueries(&mut rewriter).data()
-    }
+pub(super) fn using_columns(plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+    let mut rewriter = Rewriter { config, frames: vec![vec![]] };
+    plan.rewrite_with_subqueries(&mut rewriter).data()
 }
 
 /// A column that `USING` merged from columns of several tables.
@@ -155,12 +145,7 @@ impl Rewriter<'_> {
         if columns.is_empty() {
             return Ok(Transformed::no(plan));
         }
-        let names = NamePreserver::new(&plan);
-        let rewritten = plan.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let rewritten = expr.transform_up(|expr| self.rewrite_reference(expr, columns))?;
-            Ok(rewritten.update_data(|expr| name.restore(expr)))
-        })?;
+        let rewritten = map_expressions(plan, |expr| self.rewrite_reference(expr, columns))?;
         if rewritten.transformed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
     }
 

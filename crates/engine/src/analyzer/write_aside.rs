@@ -10,7 +10,6 @@ use datafusion::datasource::stream::StreamTable;
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::dml::{CopyTo, InsertOp};
 use datafusion::logical_expr::{DmlStatement, LogicalPlan, WriteOp};
-use datafusion::optimizer::AnalyzerRule;
 
 use crate::write_aside::{AppendedAside, WrittenAside};
 
@@ -18,28 +17,19 @@ use crate::write_aside::{AppendedAside, WrittenAside};
 ///
 /// In DataFusion 55 a failing statement leaves a part of its result in place of the previous files. Unbounded tables, which
 /// are meant as pipes, are appended to while the rows arrive.
-#[derive(Debug, Default)]
-pub struct WriteAside;
-
-impl AnalyzerRule for WriteAside {
-    fn name(&self) -> &str {
-        "write_aside"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let rewritten = plan.transform_down(|node| match node {
-            LogicalPlan::Copy(copy) => {
-                Ok(Transformed::new(LogicalPlan::Copy(copied_aside(copy)?), true, TreeNodeRecursion::Stop))
-            }
-            LogicalPlan::Dml(statement) => {
-                Ok(Transformed::new(LogicalPlan::Dml(inserted_aside(statement)?), true, TreeNodeRecursion::Stop))
-            }
-            // Statements are the root of the plan, or below these nodes.
-            LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => Ok(Transformed::no(node)),
-            node => Ok(Transformed::new(node, false, TreeNodeRecursion::Stop)),
-        })?;
-        Ok(rewritten.data)
-    }
+pub(super) fn write_aside(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    let rewritten = plan.transform_down(|node| match node {
+        LogicalPlan::Copy(copy) => {
+            Ok(Transformed::new(LogicalPlan::Copy(copied_aside(copy)?), true, TreeNodeRecursion::Stop))
+        }
+        LogicalPlan::Dml(statement) => {
+            Ok(Transformed::new(LogicalPlan::Dml(inserted_aside(statement)?), true, TreeNodeRecursion::Stop))
+        }
+        // Statements are the root of the plan, or below these nodes.
+        LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => Ok(Transformed::no(node)),
+        node => Ok(Transformed::new(node, false, TreeNodeRecursion::Stop)),
+    })?;
+    Ok(rewritten.data)
 }
 
 fn copied_aside(mut copy: CopyTo) -> Result<CopyTo> {

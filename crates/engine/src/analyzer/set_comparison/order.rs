@@ -11,7 +11,6 @@ use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
     DmlStatement, Expr, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, WriteOp,
 };
-use datafusion::optimizer::AnalyzerRule;
 
 use super::correlation::obstacle;
 use super::summary::{comparison_with, summary_of, type_of};
@@ -33,25 +32,9 @@ const COLUMN: &str = "__overspill_compared";
 /// ```
 ///
 /// The rule runs after type coercion, which gives both sides a common type: values are ordered by that type.
-#[derive(Debug, Default)]
-pub struct OrderComparison {}
-
-impl OrderComparison {
-    /// The rule; it has no state.
-    pub fn new() -> Self {
-        Self {}
-    }
-}
-
-impl AnalyzerRule for OrderComparison {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut planner = Planner { columns: ColumnNames::beyond(&plan)? };
-        plan.rewrite_with_subqueries(&mut planner).data()
-    }
-
-    fn name(&self) -> &str {
-        "overspill_order_comparison"
-    }
+pub(in crate::analyzer) fn order_comparison(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    let mut planner = Planner { columns: ColumnNames::beyond(&plan)? };
+    plan.rewrite_with_subqueries(&mut planner).data()
 }
 
 struct Planner {

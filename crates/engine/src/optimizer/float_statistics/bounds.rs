@@ -5,48 +5,27 @@ use std::sync::Arc;
 use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Result, Statistics};
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::has_floats;
-use crate::config::OverspillConfig;
+use crate::optimizer::enabled;
 
 /// Drops the least and greatest values of float columns from the statistics of Parquet files.
-#[derive(Debug, Default)]
-pub struct FloatBounds {}
-
-impl FloatBounds {
-    /// The rule; it has no state.
-    pub fn new() -> Self {
-        Self {}
+pub(crate) fn float_bounds(plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+    if enabled(config).is_none() {
+        return Ok(plan);
     }
-}
-
-impl PhysicalOptimizerRule for FloatBounds {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        if !config.extensions.get::<OverspillConfig>().is_some_and(|config| config.enabled) {
-            return Ok(plan);
-        }
-        plan.transform_up(|node| {
-            Ok(match without_float_bounds(node.as_ref()) {
-                Some(scan) => Transformed::yes(scan),
-                None => Transformed::no(node),
-            })
+    plan.transform_up(|node| {
+        Ok(match without_float_bounds(node.as_ref()) {
+            Some(scan) => Transformed::yes(scan),
+            None => Transformed::no(node),
         })
-        .map(|transformed| transformed.data)
-    }
-
-    fn name(&self) -> &str {
-        "float_bounds"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
+    })
+    .data()
 }
 
 /// The scan of Parquet files without bounds of floats; `None` for other nodes.

@@ -5,52 +5,31 @@ use std::sync::Arc;
 
 use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::datasource::physical_plan::{FileScanConfigBuilder, FileSource, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal};
 use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::has_floats;
 use super::unprunable::Unprunable;
-use crate::config::OverspillConfig;
+use crate::optimizer::enabled;
 
 /// Hides conditions on floats from pruning by Parquet statistics, unless no NaN satisfies them.
-#[derive(Debug, Default)]
-pub struct FloatFilters {}
-
-impl FloatFilters {
-    /// The rule; it has no state.
-    pub fn new() -> Self {
-        Self {}
+pub(crate) fn float_filters(plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+    if enabled(config).is_none() {
+        return Ok(plan);
     }
-}
-
-impl PhysicalOptimizerRule for FloatFilters {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        if !config.extensions.get::<OverspillConfig>().is_some_and(|config| config.enabled) {
-            return Ok(plan);
-        }
-        plan.transform_up(|node| {
-            Ok(match without_float_statistics(node.as_ref())? {
-                Some(scan) => Transformed::yes(scan),
-                None => Transformed::no(node),
-            })
+    plan.transform_up(|node| {
+        Ok(match without_float_statistics(node.as_ref())? {
+            Some(scan) => Transformed::yes(scan),
+            None => Transformed::no(node),
         })
-        .map(|transformed| transformed.data)
-    }
-
-    fn name(&self) -> &str {
-        "float_filters"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
+    })
+    .data()
 }
 
 /// The scan of Parquet files with float conditions that are hidden from statistics; `None` for other nodes.
