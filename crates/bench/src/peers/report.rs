@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Contender, Figures, Join, Workload};
 use crate::engines::{Engine, HOST, Missing, Target};
-use crate::report::{median, size, slow_build};
+use crate::report::{list, median, size, slow_build, text};
 
 /// The name of the experiment in its JSON.
 pub(super) const EXPERIMENT: &str = "peers";
@@ -237,7 +237,7 @@ pub(super) fn figure(json: &Value, chosen: &[Workload]) -> Figure {
         x: Axis::named("build x probe rows", joins.iter().map(|join| describe(join))),
         y: Axis::linear("million tuples a second"),
         series: vec![],
-        notes: list(&json["missing"]).map(|missing| text(&missing["reason"])).collect(),
+        notes: list(&json["missing"]).map(|missing| text(&missing["reason"]).to_owned()).collect(),
     };
     for engine in joins.first().into_iter().flat_map(|join| engines(join)) {
         let points = (0..).map(f64::from).zip(&joins).filter_map(|(x, join)| {
@@ -280,12 +280,4 @@ fn describe(join: &Value) -> String {
 /// The engines of a join, Overspill first.
 fn engines(join: &Value) -> impl Iterator<Item = &Value> {
     std::iter::once(&join["overspill"]).chain(list(&join["peers"]))
-}
-
-fn list(json: &Value) -> impl Iterator<Item = &Value> {
-    json.as_array().into_iter().flatten()
-}
-
-fn text(json: &Value) -> String {
-    json.as_str().unwrap_or_default().to_owned()
 }

@@ -203,7 +203,7 @@ fn run_round(
 fn start(engine: &Engine, folder: &Path, terms: &Terms) -> Result<Session> {
     let (mut session, _) = engine.start(terms)?;
     for table in tpch_tables() {
-        session.execute(&engine.scan(table, &folder.join(format!("{table}.parquet"))))?;
+        session.execute(&engine.scan(&table, &folder.join(format!("{table}.parquet"))))?;
     }
     Ok(session)
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Contender, Figures, Query};
 use crate::engines::{HOST, Missing, Target};
-use crate::report::{median, size, slow_build};
+use crate::report::{list, median, size, slow_build, text};
 
 /// The name of the experiment in its JSON.
 pub(super) const EXPERIMENT: &str = "tpch";
@@ -156,25 +156,18 @@ pub(super) fn figure(json: &Value, chosen: &[Query]) -> Figure {
         name: EXPERIMENT,
         title: "TPC-H",
         paper: "shorter is faster",
-        machine: format!(
-            "{}, {} threads, scale factor {}",
-            json["machine"].as_str().unwrap_or_default(),
-            json["threads"],
-            json["scale"]
-        ),
-        emulated: false,
+        machine: format!("{}, {} threads, scale factor {}", text(&json["machine"]), json["threads"], json["scale"]),
         x: Axis::named("query", chosen.iter().map(|query| query.number.to_string())),
         y: Axis::linear("seconds"),
-        series: vec![],
-        notes: vec![],
+        ..Figure::default()
     };
-    for engine in json["engines"].as_array().into_iter().flatten() {
-        let queries = engine["queries"].as_array().into_iter().flatten().filter_map(|query| {
+    for engine in list(&json["engines"]) {
+        let queries = list(&engine["queries"]).filter_map(|query| {
             let place = chosen.iter().position(|chosen| query["number"] == chosen.number)?;
             Some((place as f64, query["median_seconds"].as_f64()?))
         });
-        let part = |name: &str| engine[name].as_str().unwrap_or_default();
-        figure.add(SeriesSource::Measured, format!("{} {}", part("name"), part("version")), queries.collect());
+        let title = format!("{} {}", text(&engine["name"]), text(&engine["version"]));
+        figure.add(SeriesSource::Measured, title, queries.collect());
     }
     figure
 }

@@ -76,6 +76,19 @@ impl Stream {
         Ok(Event { event, device: self.device.ordinal() })
     }
 
+    /// Runs `work`, which queues work on this stream, and waits for the stream, also if `work` fails. Returns the result
+    /// of `work` and the seconds that the device took.
+    ///
+    /// # Errors
+    /// If `work` fails, or the device is lost or out of memory.
+    pub fn timed<T, E: From<Error>>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<(T, f64), E> {
+        let before = self.record()?;
+        let done = work();
+        let after = self.record();
+        self.synchronize()?;
+        Ok((done?, before.seconds_until(&after?)?))
+    }
+
     /// Makes all work queued on this stream from now on wait for the event.
     ///
     /// # Errors
