@@ -13,9 +13,7 @@ use overspill_kernels::{GpuEffort, Kernels, measure_gpu};
 use overspill_machine::driver::Driver;
 use overspill_machine::measure::{CpuEffort, MeasuredMemory, Measurements, Processor, measure_cpu};
 use overspill_machine::memory::PageSize;
-use overspill_machine::topology::{
-    Cache, CacheKind, Gpu, Topology, TranslationCache, TranslationKind, TransparentHugePages,
-};
+use overspill_machine::topology::{Cache, CacheKind, Gpu, Topology, TranslationCache, TransparentHugePages};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
@@ -245,24 +243,23 @@ fn describe_memory(memory: MeasuredMemory) -> String {
 }
 
 fn describe_cache(cache: &Cache) -> String {
-    let kind = match cache.kind {
-        CacheKind::Data => " data",
-        CacheKind::Instruction => " instructions",
-        CacheKind::Unified => "",
-    };
     let sharing = match cache.shared_by {
         0 | 1 => String::new(),
         threads => format!(", each for {threads} threads"),
     };
-    format!("L{}{kind}: {} x {}{sharing}", cache.level, cache.instances, size(cache.bytes))
+    format!("L{}{}: {} x {}{sharing}", cache.level, describe_kind(cache.kind), cache.instances, size(cache.bytes))
+}
+
+fn describe_kind(kind: CacheKind) -> &'static str {
+    match kind {
+        CacheKind::Data => " data",
+        CacheKind::Instruction => " instructions",
+        CacheKind::Unified => "",
+    }
 }
 
 fn describe_translation(buffer: &TranslationCache) -> String {
-    let kind = match buffer.kind {
-        TranslationKind::Data => " data",
-        TranslationKind::Instruction => " instructions",
-        TranslationKind::Unified => "",
-    };
+    let kind = describe_kind(buffer.kind);
     let pages: Vec<String> = buffer.pages.iter().map(|page| size(*page)).collect();
     format!("L{}{kind}: {} pages of {}", buffer.level, buffer.entries, pages.join(" or "))
 }

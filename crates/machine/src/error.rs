@@ -76,11 +76,6 @@ impl Error {
         }
     }
 
-    /// Whether this process can no longer use the GPU.
-    pub fn is_device_lost(&self) -> bool {
-        matches!(self, Self::DeviceLost { .. })
-    }
-
     pub(crate) fn invalid(reason: impl Display) -> Self {
         Self::Invalid(reason.to_string())
     }

@@ -68,7 +68,7 @@ impl PairBuffers {
             part.count += count;
         } else {
             let read = |buffer: &DeviceBuffer| {
-                let mut column = gpu.host().take(count * size_of::<u64>())?;
+                let mut column = gpu.host.take(count * size_of::<u64>())?;
                 buffer.read_into(stream, &mut column.as_mut_slice::<u64>()?[..count])?;
                 Ok::<_, overspill_machine::Error>(column)
             };

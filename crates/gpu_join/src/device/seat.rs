@@ -15,9 +15,9 @@ impl Seat {
         loop {
             let living = gpus.iter().filter(|gpu| gpu.lost_because().is_none());
             let (gpu, chunks) =
-                living.map(|gpu| (gpu, gpu.chunks().load(Ordering::Relaxed))).min_by_key(|(_, chunks)| *chunks)?;
+                living.map(|gpu| (gpu, gpu.chunks.load(Ordering::Relaxed))).min_by_key(|(_, chunks)| *chunks)?;
             // Retry if another stream changed the count in the meantime.
-            if gpu.chunks().compare_exchange(chunks, chunks + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            if gpu.chunks.compare_exchange(chunks, chunks + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 return Some(Self(Arc::clone(gpu)));
             }
         }
@@ -31,6 +31,6 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.chunks().fetch_sub(1, Ordering::Relaxed);
+        self.0.chunks.fetch_sub(1, Ordering::Relaxed);
     }
 }

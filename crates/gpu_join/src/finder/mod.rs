@@ -12,10 +12,8 @@ use tracing::debug_span;
 
 use crate::build::DeviceBuild;
 use crate::co_processing::Reservation;
-use crate::cpu_partitioned;
 use crate::device::{self, AggregatedPairs, DeviceCount, PAIR_BYTES, ProbeKeys};
-use crate::table::DeviceChunk;
-use crate::triton;
+use crate::table::{DeviceChunk, DeviceTable};
 use overspill_join::hybrid::{
     AcceleratedRows, Found, Lane, LeftOver, PackedPayload, PairAggregation, PairBlock, PairFinder, PairRows, ProbeRows,
     Wanted,
@@ -190,9 +188,8 @@ impl DeviceFinder {
         let is_packable = self.payload.as_ref().is_some_and(|payload| keys.matchable.is_none() && payload.takes(batch));
         // The columns are copied once, when the chunk is complete. Keys and columns are transferred from separate memory, and
         // partitioning makes one more copy.
-        let partitions = |rows| triton::host_bytes(rows).max(cpu_partitioned::host_bytes(rows));
-        let paid = if self.rows > 0 { partitions(self.rows) } else { 0 };
-        let partitions = partitions(self.rows + rows).saturating_sub(paid);
+        let paid = if self.rows > 0 { DeviceTable::partitioned_bytes(self.rows) } else { 0 };
+        let partitions = DeviceTable::partitioned_bytes(self.rows + rows).saturating_sub(paid);
         let copies = ProbeKeys::bytes(rows, true) + if self.is_partitioned { partitions } else { 0 };
         // Packed keys stay in memory until they are copied, and exist again if pairs are checked. Packed columns stay until
         // they are copied.

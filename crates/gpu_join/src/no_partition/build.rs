@@ -47,7 +47,7 @@ impl GpuTable {
             Home::Gpu => request.gpu.together(),
             Home::GpuAlone | Home::Host { .. } => vec![Arc::clone(&request.gpu)],
         };
-        if let Some(error) = request.gpu.peers().refused().filter(|_| home == Home::Gpu) {
+        if let Some(error) = request.gpu.peers.refused.as_ref().filter(|_| home == Home::Gpu) {
             let reason = format!("several GPUs: {error}, so that GPU {} joins alone", request.gpu.device().ordinal());
             request.observer.noted(Strategy::GpuNoPartition, &reason);
         }
@@ -112,13 +112,13 @@ impl GpuTable {
         if others > left {
             return Err(too_small);
         }
-        let may_span = home == Home::Gpu && gpu.mapping() == Mapping::Contiguous && request.tables_may_span;
+        let may_span = home == Home::Gpu && gpu.mapping == Mapping::Contiguous && request.tables_may_span;
         let placement = if is_on_host {
             TablePlacement::Host
         } else if table_on_device == slots {
             TablePlacement::Device
         } else if may_span {
-            TablePlacement::Spanning { device_bytes: table_on_device, node: gpu.node(), mapping: gpu.mapping() }
+            TablePlacement::Spanning { device_bytes: table_on_device, node: gpu.node, mapping: gpu.mapping }
         } else {
             // One address range over both memories is not available.
             return Err(too_small);
@@ -132,7 +132,7 @@ impl GpuTable {
             return Err(Error::OutOfHostMemory { bytes: spilled, reason });
         }
         let resident = gpu.reserve_resident(table_on_device + others)?;
-        let empty = || HashTable::new(gpu.kernels(), kind, KEY, columns.rows, HASH, placement);
+        let empty = || HashTable::new(&gpu.kernels, kind, KEY, columns.rows, HASH, placement);
         let (table, refused) = if let Home::Host { threads } = home {
             let mut table = empty()?;
             let refused = fill_together(request, &mut table, columns, threads)?;
@@ -143,8 +143,8 @@ impl GpuTable {
             let refused = fill(request, &bench.stream, &mut table, columns, kind)?;
             (table, refused)
         };
-        let gpus = vec![Arc::clone(gpu)];
-        Ok((refused == 0).then(|| Self::over(table, gpus, vec![resident], slots + others, spilled)))
+        let (gpus, resident, bytes) = (vec![Arc::clone(gpu)], vec![resident], slots + others);
+        Ok((refused == 0).then_some(Self { table, bytes, spilled, gpus, resident }))
     }
 }
 

@@ -63,7 +63,7 @@ impl GpuTableChunk {
                 let side = self.keys.side(rows.clone())?;
                 table.table.probe_aggregate(&bench.stream, &side, aggregated.kernels())?
             } else {
-                let source = self.keys.keys.source().ok_or_else(|| Error::Invalid("keys without memory".to_owned()))?;
+                let source = self.keys.keys.source()?;
                 let (pipeline, part) = (bench.pipeline(method, budget)?, rows.start * 8..rows.end * 8);
                 let values = self.keys.values()?;
                 table.table.probe_aggregate_transferred(pipeline, source, part, values, aggregated.kernels())?
@@ -89,7 +89,7 @@ impl GpuTableChunk {
             let found = if method == gpu.fastest_method() {
                 table.table.probe_allocate(&bench.stream, &self.keys.side(rows.clone())?, &mut buffers.pairs())?
             } else {
-                let source = self.keys.keys.source().ok_or_else(|| Error::Invalid("keys without memory".to_owned()))?;
+                let source = self.keys.keys.source()?;
                 let pipeline = bench.pipeline(method, budget)?;
                 let part = rows.start * 8..rows.end * 8;
                 table.table.probe_transferred(pipeline, source, part, &mut buffers.pairs())?

@@ -27,7 +27,7 @@ pub(crate) const LINE_TUPLES: u64 = 32;
 /// A relation that a first pass has partitioned.
 pub(crate) trait FirstPass: Debug + Send + Sync {
     /// Whether to keep the build side's second-pass partitions in GPU memory, because its first-pass partitions are not there.
-    const KEEPS_FINE_PARTITIONS: bool;
+    fn keeps_fine_partitions(&self) -> bool;
 
     /// Number of partitions.
     fn fanout(&self) -> usize;

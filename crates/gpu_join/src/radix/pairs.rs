@@ -29,9 +29,9 @@ pub(super) struct Ready {
 }
 
 /// The join of one probe partition with its build partition.
-pub(super) struct PairJoin<'a, R> {
-    pub(super) build: &'a RadixBuild<R>,
-    pub(super) probe: &'a R,
+pub(super) struct PairJoin<'a> {
+    pub(super) build: &'a RadixBuild,
+    pub(super) probe: &'a dyn FirstPass,
     pub(super) partition: usize,
     pub(super) plan: RadixPlan,
     pub(super) request: &'a DeviceRequest,
@@ -39,7 +39,7 @@ pub(super) struct PairJoin<'a, R> {
     pub(super) most_pairs: u64,
 }
 
-impl<R: FirstPass> PairJoin<'_, R> {
+impl PairJoin<'_> {
     /// Runs the second pass over both partitions; `None` if one of them must be processed in pieces. `there` is the build
     /// partition if it has already been through the second pass.
     pub(super) fn prepare(
@@ -78,13 +78,13 @@ impl<R: FirstPass> PairJoin<'_, R> {
         let (gpu, most) = (&self.request.gpu, self.plan.piece);
         let refine = |tuples: &Tuples<'_>, first, count, radix| {
             self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(count));
-            tuples.refine(gpu.kernels(), stream, first, count, radix)
+            tuples.refine(&gpu.kernels, stream, first, count, radix)
         };
         for build_tuples in self.build.relation.pieces(gpu, self.partition, most) {
             let build_tuples = build_tuples?;
             let radix = self.plan.second(build_tuples.count)?;
             let build = refine(&build_tuples, 0, build_tuples.count, radix)?;
-            let join = PartitionedJoin::new(gpu.kernels(), KEY, radix)?;
+            let join = PartitionedJoin::new(&gpu.kernels, KEY, radix)?;
             for probe_tuples in self.probe.pieces(gpu, self.partition, self.plan.probe_piece) {
                 let probe_tuples = probe_tuples?;
                 // First tuple and number of tuples of each part.

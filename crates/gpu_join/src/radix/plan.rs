@@ -55,7 +55,7 @@ impl RadixPlan {
     /// If GPU memory is too small.
     pub(crate) fn new(gpu: &Gpu, tuples: u64) -> Result<Self> {
         let first = Radix::new(*FIRST_BITS.start(), 0, HASH)?;
-        let scratchpad: u64 = PartitionedJoin::new(gpu.kernels(), KEY, first)?.capacity().into();
+        let scratchpad: u64 = PartitionedJoin::new(&gpu.kernels, KEY, first)?.capacity().into();
         // Leave an eighth, as allocation sizes are rounded up.
         let workspace = gpu.workspace() / 8 * 7;
         // Each partition needs a buffer in the scratchpad.

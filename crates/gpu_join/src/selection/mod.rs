@@ -97,7 +97,7 @@ impl DeviceSelection {
         plan.check().map_err(|error| DeviceProblem::Refused(error.to_string()))?;
         let kernel = method
             .check_device(gpu.device().properties())
-            .and_then(|()| Kernel::new(gpu.kernels(), plan, branching))
+            .and_then(|()| Kernel::new(&gpu.kernels, plan, branching))
             .map_err(|error| problem(&gpu, &error))?;
         Ok(Self { gpu, selection, numbers, kernel, method, collected: Vec::new(), rows: 0, bytes: 0 })
     }
@@ -145,9 +145,9 @@ impl DeviceSelection {
         let chunk = self.chunk_bytes();
         let bytes = self.kernel.plan().bytes(rows, chunk);
         let host_bytes = usize::try_from(bytes).map_err(|error| Error::Invalid(error.to_string()))?;
-        let mut memory = self.gpu.host().take_for(self.method, host_bytes)?;
+        let mut memory = self.gpu.host.take_for(self.method, host_bytes)?;
         pages::write(self.kernel.plan(), chunk, collected, memory.as_mut_slice()?);
-        let source = memory.source().ok_or_else(|| Error::Invalid("columns without memory".to_owned()))?;
+        let source = memory.source()?;
         let totals = {
             let mut bench = self.gpu.turn();
             let pipeline = bench.pipeline(self.method, self.budget())?;
