@@ -38,7 +38,7 @@ impl DeviceTable {
     ) -> Option<Self> {
         for strategy in &request.advisor.strategies(columns.rows, columns.is_dense()) {
             if let Some(reason) = request.gpu.lost_because() {
-                request.observer.failed(*strategy, reason);
+                request.observer.failed(*strategy, &reason.to_string());
                 return None;
             }
             let _building =

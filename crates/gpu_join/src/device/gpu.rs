@@ -32,7 +32,7 @@ pub struct Gpu {
     pub(crate) host: HostPool,
     resident: AtomicU64,
     turn: Mutex<Workbench>,
-    lost: OnceLock<String>,
+    lost: OnceLock<Error>,
     /// Number of probe chunks assigned to this GPU.
     pub(super) chunks: AtomicUsize,
     /// The GPUs that join with this one.
@@ -75,7 +75,7 @@ impl Gpu {
             return Err(Error::TooSmall {
                 what: "a join on a GPU",
                 needed: Self::MIN_MEMORY,
-                of: "GPU memory (overspill.gpu_memory_limit)",
+                of: "GPU memory",
                 available,
             });
         }
@@ -134,8 +134,8 @@ impl Gpu {
     }
 
     /// The reason why this process can no longer use the GPU, if the GPU is lost.
-    pub fn lost_because(&self) -> Option<&str> {
-        self.lost.get().map(String::as_str)
+    pub(crate) fn lost_because(&self) -> Option<&Error> {
+        self.lost.get()
     }
 
     /// The GPUs that hold and probe tables together: this one and the peers that are not lost.
@@ -154,7 +154,7 @@ impl Gpu {
         if let Error::DeviceLost { device, .. } = error {
             let lost = self.peers.others.iter().find(|gpu| gpu.device().ordinal() == *device);
             // The first reason is kept.
-            let _ = lost.map_or(self, Arc::as_ref).lost.set(error.to_string());
+            let _ = lost.map_or(self, Arc::as_ref).lost.set(error.clone());
         }
     }
 

@@ -35,7 +35,7 @@ impl DeviceBuffer {
     /// driver.
     ///
     /// # Errors
-    /// If the limit (`overspill.gpu_memory_limit`) or the device has no room for it.
+    /// If the limit or the device has no room for it.
     pub fn new(device: &Arc<Device>, bytes: u64) -> Result<Self> {
         if bytes == 0 {
             return Ok(Self { device: Arc::clone(device), address: 0, bytes, capacity: 0, is_idle: true });
