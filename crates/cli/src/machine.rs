@@ -1,8 +1,6 @@
 //! `overspill machine`: shows the machine's hardware.
 
 use std::fmt::{Display, Formatter};
-use std::io::{self, Write};
-use std::path::Path;
 use std::process::Command;
 
 use clap::Args;
@@ -17,6 +15,7 @@ use overspill_machine::topology::{Cache, CacheKind, Gpu, Topology, TranslationCa
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
+use crate::output::print_report;
 
 #[derive(Debug, Args)]
 pub struct MachineArgs {
@@ -59,15 +58,7 @@ pub fn run(arguments: &MachineArgs) -> Outcome<()> {
         path.and_then(|path| Measurements::load(&path, &topology))
     };
     let report = Report::new(&topology, measured.as_ref());
-    let text = if arguments.json {
-        let json = serde_json::to_string_pretty(&report);
-        json.map_err(|error| Failure::message(format!("the machine cannot be written as JSON: {error}")))? + "\n"
-    } else {
-        report.to_string()
-    };
-    io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|error| Failure::file("write to", Path::new("standard output"), &error))
+    print_report("the machine", &report, arguments.json)
 }
 
 /// Measures the CPU's memories, and those that each GPU uses.
