@@ -165,7 +165,8 @@ impl PartitionPlan {
             Algorithm::Shared | Algorithm::Hierarchical => {
                 // Whole lines of every column. Buffers longer than four lines of the widest column gain nothing.
                 let most = 4 * LINE / widest.min(4);
-                let buffer = previous_power_of_two((left - 16) / (fanout * tuple)).min(most);
+                let fitting: u64 = (left - 16) / (fanout * tuple);
+                let buffer = fitting.checked_ilog2().map_or(0, |bits| 1 << bits).min(most);
                 (buffer, fanout * state + 16 + fanout * buffer * tuple)
             }
         };
@@ -206,14 +207,8 @@ impl PartitionPlan {
 
     /// Every partition starts at a multiple of this many tuples: at least a line of every column and a buffer.
     pub fn alignment(&self) -> u64 {
-        (LINE / 4).max(self.buffer_tuples_if_combining()).max(self.second_level_tuples)
-    }
-
-    fn buffer_tuples_if_combining(&self) -> u64 {
-        match self.algorithm {
-            Algorithm::Shared | Algorithm::Hierarchical => self.buffer_tuples,
-            Algorithm::Standard | Algorithm::Linear => 0,
-        }
+        let combines = matches!(self.algorithm, Algorithm::Shared | Algorithm::Hierarchical);
+        (LINE / 4).max(if combines { self.buffer_tuples } else { 0 }).max(self.second_level_tuples)
     }
 
     /// Capacity of the output columns in tuples: all tuples, and the padding at the start of partitions.
@@ -246,12 +241,5 @@ impl PartitionPlan {
         let buffers = u64::from(self.radix.fanout() + self.threads / 32);
         let tuple = self.key.bytes() + self.payloads.iter().sum::<u64>();
         u64::from(self.blocks) * buffers * self.second_level_tuples * tuple
-    }
-}
-
-fn previous_power_of_two(number: u64) -> u64 {
-    match number {
-        0 => 0,
-        number => 1 << number.ilog2(),
     }
 }
