@@ -114,10 +114,8 @@ impl DeviceTable {
 
     /// The table, if the CPU probes it as well.
     pub(crate) fn shared(&self) -> Option<&SharedTable> {
-        match self {
-            Self::Shared(shared) => Some(shared),
-            Self::NoPartition(_) | Self::Partitioned(..) => None,
-        }
+        let Self::Shared(shared) = self else { return None };
+        Some(shared)
     }
 
     /// Assigns a chunk to a GPU. `None` if no GPU can join it any more.

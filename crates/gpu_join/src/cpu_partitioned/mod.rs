@@ -41,10 +41,7 @@ pub(crate) fn start(
     aggregated: Option<AggregatedPairs>,
 ) -> Result<RadixChunk> {
     let rows = rows_of(keys.rows)?;
-    let words = match &mut keys.words {
-        Some(words) => Some(&words.as_mut_slice::<u64>()?[..rows]),
-        None => None,
-    };
+    let words = keys.words.as_mut().map(|words| words.as_mut_slice::<u64>()).transpose()?.map(|words| &words[..rows]);
     let keys = &keys.keys.as_mut_slice::<u64>()?[..rows];
     let (relation, kept) = std::thread::scope(|scope| {
         let keeping = scope.spawn(|| {

@@ -57,7 +57,6 @@ impl HostPartitions {
         Ok(Self { parts, tuples })
     }
 
-    /// Bytes that `rows` rows take.
     pub(crate) fn bytes_of(rows: usize) -> usize {
         RadixPartitioner::<COLUMNS>::bytes(rows, MOST_FANOUT.min(rows / 1024 + 1))
     }

@@ -225,7 +225,6 @@ impl Workbench {
         PipelineShape { chunk_bytes, ..standard }
     }
 
-    /// Frees the memory of the pipeline.
     pub(crate) fn drop_pipeline(&mut self) {
         self.pipeline = None;
     }
@@ -234,19 +233,8 @@ impl Workbench {
 /// GPU memory that is reserved for a join, until dropped.
 #[derive(Debug)]
 pub(crate) struct Resident {
-    gpu: Arc<Gpu>,
-    bytes: u64,
-}
-
-impl Resident {
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The GPU that the memory belongs to.
-    pub(crate) fn gpu(&self) -> &Gpu {
-        &self.gpu
-    }
+    pub(crate) gpu: Arc<Gpu>,
+    pub(crate) bytes: u64,
 }
 
 impl Drop for Resident {

@@ -76,11 +76,9 @@ struct DeviceFinder {
     device: Arc<DeviceBuild>,
 }
 
-/// The chunk that is being joined.
 #[derive(Debug)]
 struct Joining {
     chunk: ChunkPlace,
-    /// The rows of the chunk.
     batch: RecordBatch,
     /// Whether `Found::Started` has been returned for the unit.
     is_told: bool,
@@ -102,7 +100,6 @@ enum ChunkPlace {
     Nowhere,
 }
 
-/// Whether a batch was taken into a chunk.
 enum Taken {
     /// The batch was taken, and the chunk has room for more.
     Collected,
@@ -130,7 +127,10 @@ impl DeviceFinder {
         // unpacked.
         let (most_rows, payload) = match device.table.chunk_rows() {
             None => (TABLE_CHUNK, None),
-            Some(rows) => (rows.min(PARTITIONED_CHUNK), probe_payload(spec, device)),
+            Some(rows) => {
+                let packed = device.payload.as_ref().and_then(|_| PackedPayload::of(spec, Side::Probe));
+                (rows.min(PARTITIONED_CHUNK), packed.filter(|payload| !payload.is_empty()))
+            }
         };
         let reads_probe = device.aggregates.as_ref().is_some_and(|aggregates| aggregates.reads_probe);
         let only_aggregates = payload.is_none() && reads_probe && aggregation.is_some();
@@ -235,7 +235,7 @@ impl DeviceFinder {
             words = None;
         }
         let started = device.table.seat(request).and_then(|seat| {
-            let gpu = Arc::clone(seat.gpu());
+            let gpu = Arc::clone(&seat.gpu);
             // Kernels read partitioned rows in place.
             let is_streamed = device.table.strategy().streams_probe_rows();
             let method = if is_streamed { request.transfer_method(&gpu) } else { gpu.fastest_method() };
@@ -268,15 +268,12 @@ impl DeviceFinder {
         Ok(())
     }
 
-    /// Whether the GPU works on a chunk that this finder need not wait for.
-    fn is_away(&self) -> bool {
-        self.joining.as_ref().is_some_and(|joining| matches!(&joining.chunk, ChunkPlace::Away(_)))
-    }
-
-    /// Whether the GPU has finished that chunk.
-    fn has_landed(&self) -> bool {
-        let has_landed = |flight: &Flight| flight.has_landed();
-        self.joining.as_ref().is_some_and(|joining| matches!(&joining.chunk, ChunkPlace::Away(at) if has_landed(at)))
+    /// The work of the GPU on a chunk that this finder need not wait for.
+    fn away(&self) -> Option<&Flight> {
+        match &self.joining {
+            Some(Joining { chunk: ChunkPlace::Away(flight), .. }) => Some(flight),
+            _ => None,
+        }
     }
 
     /// Waits until the GPU has finished the chunk, and takes its pairs.
@@ -400,10 +397,10 @@ impl PairFinder for DeviceFinder {
 
     fn next(&mut self, wanted: Wanted, pairs: &mut PairBlock) -> Result<Found> {
         let device = Arc::clone(&self.device);
-        if self.has_landed() {
+        if self.away().is_some_and(Flight::has_landed) {
             self.land(&device);
         }
-        if self.joining.is_some() && !self.is_away() {
+        if self.joining.is_some() && self.away().is_none() {
             return self.search(&device, wanted, pairs);
         }
         // While a chunk is on the GPU, `push` hands the batch back and the CPU joins it.
@@ -416,7 +413,7 @@ impl PairFinder for DeviceFinder {
             self.start()?;
             return Ok(true);
         }
-        let is_away = self.is_away();
+        let is_away = self.away().is_some();
         if is_away {
             self.land(&Arc::clone(&self.device));
         }
@@ -481,10 +478,4 @@ fn has_narrow_dictionary(data_type: &DataType) -> bool {
         DataType::Struct(fields) => fields.iter().any(|field| has_narrow_dictionary(field.data_type())),
         _ => false,
     }
-}
-
-/// How probe rows are packed, if the join needs only their columns in pairs and not their numbers.
-fn probe_payload(spec: &JoinSpec, device: &DeviceBuild) -> Option<PackedPayload> {
-    device.payload.as_ref()?;
-    PackedPayload::of(spec, Side::Probe).filter(|payload| !payload.is_empty())
 }

@@ -7,7 +7,7 @@ use overspill_kernels::Kernels;
 use overspill_machine::Result;
 use overspill_machine::driver::Stream;
 
-use super::fine::{FinePartitions, FirstPass};
+use super::fine::{FinePartitions, FirstPass, whole};
 use super::plan::RadixPlan;
 use crate::device::{DeviceCount, DeviceRequest, Resident};
 
@@ -46,13 +46,8 @@ impl RadixBuild {
         if let Some(fine) = self.kept(partition) {
             return Ok(Some(fine));
         }
-        let Some(tuples) = self.relation.pieces(&request.gpu, partition, self.plan.piece).next() else {
-            return Ok(None);
-        };
-        let tuples = tuples?;
-        if tuples.count < self.relation.tuples(partition) {
-            return Ok(None);
-        }
+        let tuples = whole(&*self.relation, &request.gpu, partition, self.plan.piece)?;
+        let Some(tuples) = tuples else { return Ok(None) };
         let radix = self.plan.second(tuples.count)?;
         let fine = Arc::new(tuples.refine(kernels, stream, 0, tuples.count, radix)?);
         request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(tuples.count));

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use overspill_kernels::{Kernels, PartitionedJoin};
+use overspill_machine::Result;
 use overspill_machine::driver::Stream;
-use overspill_machine::{Error, Result};
 
 use super::build::RadixBuild;
-use super::fine::{FinePartitions, FirstPass, Tuples};
+use super::fine::{FinePartitions, FirstPass, Tuples, whole};
 use super::plan::RadixPlan;
-use crate::device::{AggregatedPairs, DeviceCount, DeviceRequest, KEY, PAIR_BYTES, PairBlock, PairBuffers};
+use crate::device::{
+    AggregatedPairs, DeviceCount, DeviceRequest, KEY, PAIR_BYTES, PairBlock, PairBuffers, too_many_pairs,
+};
 
 /// Probe tuples with more matches than fit are joined in halves, down to this number of tuples.
 const FEWEST_TUPLES: u64 = 64;
@@ -56,12 +58,8 @@ impl PairJoin<'_> {
             None => self.build.fine(self.request, kernels, stream, self.partition)?,
         };
         let Some(build) = build else { return Ok(None) };
-        let mut pieces = self.probe.pieces(&self.request.gpu, self.partition, self.plan.probe_piece);
-        let Some(tuples) = pieces.next() else { return Ok(None) };
-        let tuples = tuples?;
-        if tuples.count < self.probe.tuples(self.partition) {
-            return Ok(None);
-        }
+        let tuples = whole(self.probe, &self.request.gpu, self.partition, self.plan.probe_piece)?;
+        let Some(tuples) = tuples else { return Ok(None) };
         let probe = tuples.refine(kernels, stream, 0, tuples.count, build.radix)?;
         self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(tuples.count));
         Ok(Some(Ready { build, probe }))
@@ -95,7 +93,7 @@ impl PairJoin<'_> {
                         None => {}
                         Some(pairs) if count <= FEWEST_TUPLES => {
                             let available = self.plan.pairs.min(self.most_pairs);
-                            return Err(too_many("the matches of a few probe rows", pairs, available));
+                            return Err(too_many_pairs("the matches of a few probe rows", pairs, available));
                         }
                         Some(_) => {
                             // The columns of a part must start at a line.
@@ -119,7 +117,7 @@ impl PairJoin<'_> {
         matches: &mut Matches,
     ) -> Result<Option<u64>> {
         if let Some(aggregated) = &mut matches.aggregated {
-            aggregated.add(&join.aggregate(stream, &build.side(), &probe.side(), aggregated.kernels())?)?;
+            aggregated.add(&join.aggregate(stream, &build.side(), &probe.side(), &aggregated.aggregates.kernels)?)?;
             return Ok(None);
         }
         let block = &mut matches.pairs;
@@ -134,18 +132,13 @@ impl PairJoin<'_> {
             if found <= capacity {
                 let held = block.len() as u64 + found;
                 if held > self.most_pairs {
-                    return Err(too_many("the matches of a partition", held, self.most_pairs));
+                    return Err(too_many_pairs("the matches of a partition", held, self.most_pairs));
                 }
-                let count = usize::try_from(found).map_err(|_| Error::Invalid(format!("{found} pairs")))?;
-                buffers.append_to(&self.request.gpu, stream, count, block)?;
+                buffers.append_to(&self.request.gpu, stream, found, block)?;
                 self.request.observer.add(DeviceCount::LinkBytes, found * PAIR_BYTES);
                 return Ok(None);
             }
             capacity = found;
         }
     }
-}
-
-fn too_many(what: &'static str, pairs: u64, available: u64) -> Error {
-    Error::TooSmall { what, needed: pairs * PAIR_BYTES, of: "memory for pairs", available: available * PAIR_BYTES }
 }

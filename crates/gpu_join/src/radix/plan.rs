@@ -33,7 +33,6 @@ const HASH: HashFunction = HashFunction::Murmur3;
 /// How a build side, and every chunk joined with it, is partitioned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RadixPlan {
-    /// The first pass.
     pub(crate) first: Radix,
     /// Maximum number of tuples of a side that the second pass processes at once. Chosen so that GPU memory holds two pairs of
     /// partitions, one being joined and one being partitioned, beside the pairs of rows that are found.

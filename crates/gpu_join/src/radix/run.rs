@@ -36,7 +36,6 @@ struct State {
     failed: Option<Error>,
 }
 
-/// A chunk of the run.
 #[derive(Debug)]
 struct Member {
     relation: Box<dyn FirstPass>,

@@ -56,7 +56,6 @@ pub struct DeviceSelection {
     /// Columns of the collected batches, with their row counts.
     collected: Vec<(usize, Vec<Column>)>,
     rows: usize,
-    /// Bytes of the collected batches.
     bytes: usize,
 }
 
@@ -166,7 +165,6 @@ impl DeviceSelection {
     }
 }
 
-/// Records an error.
 fn problem(gpu: &Gpu, error: Error) -> DeviceProblem {
     gpu.note(&error);
     if is_refusal(&error) { DeviceProblem::Refused(error) } else { DeviceProblem::Failed(error) }

@@ -57,7 +57,7 @@ fn first_pass(
     let resident = cache(request, base.tuples(), plan)?;
     let mut bench = gpu.turn();
     bench.drop_pipeline();
-    let relation = PartitionedRelation::new(gpu, &bench.stream, base, resident.bytes())?;
+    let relation = PartitionedRelation::new(gpu, &bench.stream, base, resident.bytes)?;
     request.observer.add(DeviceCount::LinkBytes, relation.link_bytes);
     request.observer.add(DeviceCount::CpuPrefixSums, is_counted.into());
     Ok((relation, resident))
