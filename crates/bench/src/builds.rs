@@ -40,7 +40,6 @@ pub enum BuildKeys {
 }
 
 impl BuildKeys {
-    /// The number of key columns.
     fn columns(self) -> usize {
         if matches!(self, Self::Composite | Self::CompositeWide) { 2 } else { 1 }
     }

@@ -95,7 +95,6 @@ fn partition([keys, payloads]: &Part, bits: u32, partitioner: &mut RadixPartitio
     Ok(())
 }
 
-/// The number of rows in a partition.
 fn rows(partitioner: &RadixPartitioner<2>, partition: usize) -> usize {
     let mut cursor = PartitionCursor::new(partitioner, partition);
     let mut columns = [[0; 1024]; 2];

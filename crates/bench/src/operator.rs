@@ -32,7 +32,6 @@ const BATCH_ROWS: usize = 8192;
 /// A join's memory as a multiple of its tables: the tables, and about as much again.
 pub(crate) const MEMORY_PER_TABLES: u64 = 2;
 
-/// The seconds of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seconds {
     pub(crate) build: f64,
@@ -123,7 +122,6 @@ impl Tables {
         Ok(answers.into_iter().fold((0, 0), |all, one| (all.0 + one.0, all.1.wrapping_add(one.1))))
     }
 
-    /// Joins once.
     pub(crate) fn join(&self, threads: usize, how: How) -> Result<Joined> {
         let How { probe_regions, table_choice, mut device, wants_pairs } = how;
         let failed = |error: JoinError| exec_datafusion_err!("{error}");

@@ -83,7 +83,6 @@ fn named(name: &str) -> Outcome<Machine> {
     Machine::from_json(&text).map_err(|error| Failure::message(format!("{name}: {error}")))
 }
 
-/// This machine.
 fn measured() -> Outcome<Machine> {
     let topology = Topology::of_this_machine();
     let measured = Measurements::path().and_then(|path| Measurements::load(&path, &topology));

@@ -65,7 +65,6 @@ pub struct SqlArguments {
     pub sources: Vec<Source>,
 }
 
-/// A source of statements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     Text(String),

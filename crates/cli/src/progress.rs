@@ -44,7 +44,6 @@ impl Progress {
     }
 }
 
-/// A followed statement.
 pub struct Watched {
     drawing: Option<(ProgressBar, Sender<()>)>,
 }

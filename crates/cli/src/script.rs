@@ -38,7 +38,6 @@ pub fn run(runtime: &Runtime, shell: &mut Shell, sources: &[Source]) -> Outcome<
     })
 }
 
-/// Opens a file with statements.
 fn open(path: &Path) -> Outcome<BufReader<File>> {
     let file = File::open(path).and_then(|file| match file.metadata()?.is_dir() {
         true => Err(io::Error::from(io::ErrorKind::IsADirectory)),

@@ -24,7 +24,6 @@ pub struct Shell {
     progress: Progress,
     pub interrupts: Interrupts,
     on_error: OnError,
-    /// Whether `--timing` was given.
     timing: bool,
     /// Whether `.timer` is on.
     pub timer: bool,

@@ -144,7 +144,6 @@ pub fn allocate(bytes: usize, kind: Kind) -> Result<usize, CUresult> {
     Ok(address as usize)
 }
 
-/// Frees memory of a device.
 pub fn free(address: usize) -> Outcome {
     let mut memory = MEMORY.write();
     match memory.ranges.get(&address) {

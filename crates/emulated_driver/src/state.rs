@@ -45,7 +45,6 @@ impl State {
         STATE.lock()
     }
 
-    /// A new unique handle.
     pub fn handle(&mut self) -> u64 {
         self.next_handle += 16;
         self.next_handle

@@ -23,7 +23,6 @@ use crate::threads::on_each;
 /// Rows generated from one seed; also the row group size of a Parquet file.
 const PART_ROWS: u64 = 1 << 20;
 
-/// Rows of a batch.
 const BATCH_ROWS: u64 = 1 << 16;
 
 /// A million tuples, as the papers count them.
@@ -60,7 +59,6 @@ impl Workload {
         }
     }
 
-    /// The bytes of a tuple.
     fn tuple(self) -> u8 {
         if self == Self::C { 8 } else { 16 }
     }
@@ -172,7 +170,6 @@ struct Output<'a> {
     threads: Option<NonZeroUsize>,
 }
 
-/// A side of a join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Build,

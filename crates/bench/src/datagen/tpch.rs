@@ -120,7 +120,6 @@ impl Table {
     }
 }
 
-/// The names of the tables.
 pub(crate) fn names() -> impl Iterator<Item = String> {
     Table::value_variants().iter().map(value_name)
 }

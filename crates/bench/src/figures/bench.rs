@@ -232,7 +232,6 @@ impl Bench {
     }
 }
 
-/// Bytes of both tables.
 pub(super) fn bytes_of(pair: &TablePair) -> u64 {
     let column = u64::from(pair.tuple / 2);
     let side = |rows: u64, payloads: usize| rows * column * (1 + payloads as u64);

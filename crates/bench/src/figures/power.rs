@@ -112,7 +112,6 @@ fn joules_of(bench: &Bench, meters: &Meters, attempt: Attempt<'_>) -> Result<Res
     Ok(Ok((joins, joules)))
 }
 
-/// Readings of the counters.
 struct Readings {
     processors: Option<Vec<u64>>,
     gpu: Option<f64>,

@@ -133,7 +133,6 @@ pub(super) enum Ratio {
 /// Additional panels of a figure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Detail {
-    /// Only rates.
     #[default]
     Rates,
     /// Also the build side's share of the time.
@@ -181,7 +180,6 @@ pub(super) struct Moved {
     spilled: u64,
 }
 
-/// A line under construction.
 #[derive(Debug)]
 struct Line {
     name: String,

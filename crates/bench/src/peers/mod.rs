@@ -37,7 +37,6 @@ pub struct PeersArgs {
     pub compare: CompareArgs,
 }
 
-/// The figures of the experiment.
 struct Figures {
     machine: String,
     scale: f64,

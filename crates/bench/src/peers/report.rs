@@ -74,7 +74,6 @@ fn share_of_bound(figures: &Figures, join: &Join) -> Option<f64> {
     Some(Bound::of(figures, join).seconds() / seconds(&join.overspill)?)
 }
 
-/// The targets for Overspill.
 pub(super) fn targets(figures: &Figures, join: &Join) -> Vec<Target> {
     let wanted = join.workload.target;
     let best = best_peer(join);
@@ -129,7 +128,6 @@ pub(super) fn head(figures: &Figures, processors: usize) -> String {
     text
 }
 
-/// The table of a join.
 pub(super) fn table(figures: &Figures, join: &Join) -> String {
     let bound = Bound::of(figures, join);
     let mut text = format!("\n{}\n\n", join.workload.describe(&join.tables));

@@ -120,7 +120,6 @@ impl ValueEnum for Workload {
 }
 
 impl Workload {
-    /// The tables at a scale.
     pub(super) fn tables(&self, scale: f64) -> TablePair {
         TablePair {
             zipf: self.zipf,

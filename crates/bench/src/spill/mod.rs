@@ -80,7 +80,6 @@ pub struct SpillArgs {
     pub program: Option<PathBuf>,
 }
 
-/// The figures of the experiment.
 struct Figures {
     rows: u64,
     threads: usize,

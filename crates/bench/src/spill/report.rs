@@ -42,7 +42,6 @@ fn peak_memory(runs: &[Run]) -> u64 {
     runs.iter().map(|run| run.peak_memory).max().unwrap_or(0)
 }
 
-/// The bounds that the experiment checks.
 pub(super) fn bounds(figures: &Figures) -> Vec<Bound> {
     let ample = seconds(&figures.ample);
     let limited = seconds(&figures.limited);
@@ -75,7 +74,6 @@ pub(super) fn bounds(figures: &Figures) -> Vec<Bound> {
     bounds
 }
 
-/// The table that is printed.
 pub(super) fn table(figures: &Figures) -> String {
     let limit = &figures.memory_limit;
     let mut rows =

@@ -41,7 +41,6 @@ pub struct TpchArgs {
     pub compare: CompareArgs,
 }
 
-/// The figures of the experiment.
 struct Figures {
     machine: String,
     scale: f64,

@@ -35,7 +35,6 @@ fn slowdown(of: &Contender, to: &Contender, query: usize) -> Option<f64> {
     Some(by_median.min(fastest(of)? / fastest(to)?))
 }
 
-/// The targets for Overspill.
 pub(super) fn targets(figures: &Figures) -> Vec<Target> {
     let ours = total(figures.overspill());
     let host = figures.contenders.iter().find(|contender| contender.engine.name == HOST);
@@ -67,7 +66,6 @@ pub(super) fn targets(figures: &Figures) -> Vec<Target> {
     targets
 }
 
-/// The table.
 pub(super) fn table(figures: &Figures) -> String {
     let mut text = format!(
         "TPC-H, scale factor {}, {} threads, medians of {} runs, seconds\n{}\n",

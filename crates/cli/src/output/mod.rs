@@ -74,7 +74,6 @@ impl Output {
         Ok(Self { format, destination, csv, count_rows, buffer, results: 0 })
     }
 
-    /// Begins a result.
     pub fn begin(&mut self, schema: &SchemaRef) -> Outcome<Box<dyn RowWriter + '_>> {
         self.results += 1;
         if self.results > 1 && is_binary(self.format) {

@@ -29,7 +29,6 @@ pub struct Place(usize);
 struct State {
     /// `None` once the file is finished.
     out: Option<BufWriter<File>>,
-    /// The error of a failed write.
     failed: Option<io::Error>,
     is_first: bool,
     /// The last time returned by `now`.
@@ -99,7 +98,6 @@ impl TraceFile {
         place
     }
 
-    /// Ends a span.
     pub fn end(&self, place: Place, span: u64, name: &str, (begin, end): (u64, u64), figures: &Map<String, Value>) {
         let mut state = self.state.lock();
         state.tracks[place.0].open.retain(|open| *open != span);
@@ -128,12 +126,10 @@ impl TraceFile {
         state.slice(place, name, (begin, end), figures);
     }
 
-    /// The lane of a thread.
     pub fn thread(&self, name: &str) -> Place {
         self.state.lock().place("CPU threads", name, |_| true)
     }
 
-    /// Completes the file.
     pub fn finish(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         let out = state.out.take();

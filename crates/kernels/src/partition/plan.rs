@@ -7,7 +7,6 @@ use crate::{Kernels, Radix};
 
 /// The size in bytes of a GPU's write transactions to CPU memory.
 const LINE: u64 = 128;
-/// The maximum number of payload columns.
 pub(super) const MAX_PAYLOADS: usize = 4;
 /// The limit of `partition/linear.cuh`.
 const LINEAR_TUPLES_PER_THREAD: u64 = 16;
@@ -236,7 +235,6 @@ impl PartitionPlan {
         self.chunk
     }
 
-    /// Bytes of GPU memory that the second level takes.
     pub(super) fn second_level_bytes(&self) -> u64 {
         let buffers = u64::from(self.radix.fanout() + self.threads / 32);
         let tuple = self.key.bytes() + self.payloads.iter().sum::<u64>();

@@ -16,7 +16,6 @@ use super::words::{Names, Words, reword, without_backtrace};
 use super::{Error, io_reason};
 use crate::limits::in_force;
 
-/// The maximum number of columns that an error lists.
 const COLUMNS_LISTED: usize = 40;
 
 /// Describes the error of a statement, and locates it in the statement. If a budget caused the error, the text names the

@@ -9,7 +9,6 @@ use datafusion::prelude::SessionContext;
 
 use super::suggest::{nearest, nearest_setting};
 
-/// The maximum number of signatures of a function that an error lists.
 const SIGNATURES_LISTED: usize = 8;
 
 /// The text that DataFusion appends to its internal errors.
