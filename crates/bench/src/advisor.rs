@@ -173,17 +173,7 @@ fn table(points: &[Point], text: &mut String) -> std::fmt::Result {
 
 fn measure(kind: &Kind, build_rows: u64, probe_rows: u64, threads: usize, runs: usize) -> Result<Point> {
     let Kind { tuple, sparse, zipf, match_rate, .. } = *kind;
-    let pair = TablePair {
-        build_rows,
-        probe_rows,
-        zipf,
-        match_rate,
-        sparse,
-        seed: 1,
-        tuple,
-        build_payloads: 1,
-        probe_payloads: 1,
-    };
+    let pair = TablePair { zipf, match_rate, sparse, tuple, ..TablePair::of_rows(build_rows, probe_rows) };
     let tables = Tables::generate(&pair, threads)?;
     let advised = OverspillRuntime::of_process().machine().probe_regions(None, threads);
     let is_advised =

@@ -13,7 +13,7 @@ use overspill_machine::topology::Topology;
 
 use crate::datagen::TablePair;
 use crate::operator::{How, Tables};
-use crate::report::{machine, median};
+use crate::report::{machine, median, value_name};
 
 /// The build side has this many times as many rows as the probe side, so that the build side takes the time.
 const BUILD_PER_PROBE_ROW: u64 = 32;
@@ -40,18 +40,6 @@ pub enum BuildKeys {
 }
 
 impl BuildKeys {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Dense => "dense",
-            Self::Sparse => "sparse",
-            Self::Narrow => "narrow",
-            Self::Composite => "composite",
-            Self::CompositeWide => "composite-wide",
-            Self::Text => "text",
-        }
-    }
-
-    /// The number of key columns.
     fn columns(self) -> usize {
         if matches!(self, Self::Composite | Self::CompositeWide) { 2 } else { 1 }
     }
@@ -128,7 +116,7 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Figure> {
         points.push((place as f64, args.rows as f64 / seconds / 1e6));
         notes.push(format!(
             "{}: {seconds:.3} s, {:.1} ns a row and thread",
-            kind.name(),
+            value_name(kind),
             seconds * threads as f64 * 1e9 / args.rows as f64
         ));
     }
@@ -137,11 +125,10 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Figure> {
         title: "Hash tables of the join operator",
         paper: "none",
         machine: format!("{}, {threads} threads; {} rows and payloads of 8 bytes", machine(&topology), args.rows),
-        emulated: false,
-        x: Axis::named("keys", kinds.iter().map(|kind| kind.name())),
+        x: Axis::named("keys", kinds.iter().map(value_name)),
         y: Axis::linear("million rows of the build side a second"),
-        series: vec![],
         notes,
+        ..Figure::default()
     };
     figure.add(SeriesSource::Measured, "read and build", points);
     figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(|error| exec_datafusion_err!("{error}"))?;
@@ -150,17 +137,8 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Figure> {
 
 /// The median seconds of building the table for a join.
 fn measure(kind: BuildKeys, rows: u64, threads: usize, runs: usize) -> Result<f64> {
-    let pair = TablePair {
-        build_rows: rows,
-        probe_rows: rows.div_ceil(BUILD_PER_PROBE_ROW),
-        zipf: 0.0,
-        match_rate: 1.0,
-        sparse: kind == BuildKeys::Sparse,
-        seed: 1,
-        tuple: 16,
-        build_payloads: 1,
-        probe_payloads: 1,
-    };
+    let pair = TablePair::of_rows(rows, rows.div_ceil(BUILD_PER_PROBE_ROW));
+    let pair = TablePair { sparse: kind == BuildKeys::Sparse, ..pair };
     let tables = Tables::generate(&pair, threads)?;
     let expected = tables.expected(threads)?;
     let tables = tables.with_keys(kind.columns(), |batch| kind.convert(batch))?;

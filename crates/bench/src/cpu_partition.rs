@@ -95,7 +95,6 @@ fn partition([keys, payloads]: &Part, bits: u32, partitioner: &mut RadixPartitio
     Ok(())
 }
 
-/// The number of rows in a partition.
 fn rows(partitioner: &RadixPartitioner<2>, partition: usize) -> usize {
     let mut cursor = PartitionCursor::new(partitioner, partition);
     let mut columns = [[0; 1024]; 2];
@@ -125,17 +124,8 @@ mod tests {
 
     #[test]
     fn every_fanout_has_a_rate_of_each_method_beside_the_bound() {
-        let mut figure = Figure {
-            name: "partition",
-            title: "",
-            paper: "",
-            machine: String::new(),
-            emulated: false,
-            x: Axis::logarithmic("fanout"),
-            y: Axis::linear("GB/s"),
-            series: vec![],
-            notes: vec![],
-        };
+        let mut figure =
+            Figure { name: "partition", x: Axis::logarithmic("fanout"), y: Axis::linear("GB/s"), ..Figure::default() };
         add(&mut figure, 2, 1000).unwrap();
         let names: Vec<_> = figure.series.iter().map(|series| series.name.as_str()).collect();
         assert_eq!(

@@ -37,7 +37,6 @@ pub(crate) fn prefix_sum(device: DeviceKind, threads: usize, gpu: &Gpu) -> Prefi
     OverspillRuntime::of_process().machine().prefix_sum(&config(device), threads, gpu)
 }
 
-/// The device request of a join.
 pub(crate) fn request(
     gpu: &Arc<Gpu>,
     strategy: Strategy,

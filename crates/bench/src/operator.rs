@@ -1,8 +1,8 @@
 //! Runs the join operator for experiments: takes tables in memory, and counts and sums the result.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
@@ -32,7 +32,6 @@ const BATCH_ROWS: usize = 8192;
 /// A join's memory as a multiple of its tables: the tables, and about as much again.
 pub(crate) const MEMORY_PER_TABLES: u64 = 2;
 
-/// The seconds of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seconds {
     pub(crate) build: f64,
@@ -123,7 +122,6 @@ impl Tables {
         Ok(answers.into_iter().fold((0, 0), |all, one| (all.0 + one.0, all.1.wrapping_add(one.1))))
     }
 
-    /// Joins once.
     pub(crate) fn join(&self, threads: usize, how: How) -> Result<Joined> {
         let How { probe_regions, table_choice, mut device, wants_pairs } = how;
         let failed = |error: JoinError| exec_datafusion_err!("{error}");
@@ -175,18 +173,17 @@ impl Tables {
         let side = Arc::new(build.finish().map_err(failed)?.side);
         let built = begin.elapsed().as_secs_f64();
         let next = AtomicUsize::new(0);
-        let is_radix = Mutex::new(false);
+        let is_radix = AtomicBool::new(false);
         let answers = on_each(vec![(); threads], |()| {
             let finder = pair_finder(&plan, &side, &memory, aggregation.as_ref(), true);
-            *is_radix.lock().unwrap_or_else(PoisonError::into_inner) |= finder.partitions_rows();
+            is_radix.fetch_or(finder.partitions_rows(), Ordering::Relaxed);
             self.probe(&plan, &side, finder, &next)
         })?;
         let probe = begin.elapsed().as_secs_f64() - built;
         let by_kernels = aggregation.map_or(Ok((0, 0)), |aggregation| answer_of(&aggregation))?;
         let answers = answers.into_iter().chain([by_kernels]);
         let answer = answers.fold((0, 0i64), |all, one| (all.0 + one.0, all.1.wrapping_add(one.1)));
-        let is_radix = is_radix.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Joined { seconds: Seconds { build: built, probe }, answer, is_radix })
+        Ok(Joined { seconds: Seconds { build: built, probe }, answer, is_radix: is_radix.into_inner() })
     }
 
     /// Joins batches until none is left.
@@ -306,7 +303,7 @@ mod tests {
 
     #[test]
     fn partitioned_probe_rows_find_what_others_find() {
-        let pair = TablePair::of_workload(Workload::A, 1.0 / 1024.0, 0.0, 1.0, true);
+        let pair = TablePair { sparse: true, ..TablePair::of_workload(Workload::A, 1.0 / 1024.0) };
         let tables = Tables::generate(&pair, 2).unwrap();
         let expected = tables.expected(2).unwrap();
         assert_eq!(expected.0, 1 << 21);
@@ -328,7 +325,7 @@ mod tests {
                 build_payloads,
                 probe_payloads,
                 match_rate: 0.5,
-                ..TablePair::of_workload(Workload::C, 1e-5, 0.0, 1.0, false)
+                ..TablePair::of_workload(Workload::C, 1e-5)
             };
             let tables = Tables::generate(&pair, 2).unwrap();
             let expected = tables.expected(2).unwrap();

@@ -81,13 +81,9 @@ pub struct OperatorJoinArgs {
 impl OperatorJoinArgs {
     /// The tables to join. Sparse keys have 8 bytes in every workload.
     fn tables(&self) -> TablePair {
-        let pair = TablePair::of_workload(self.workload, self.scale, self.zipf, self.match_rate, self.sparse);
-        TablePair { tuple: if self.sparse { 16 } else { pair.tuple }, ..pair }
-    }
-
-    /// The GPU, if one is requested.
-    fn open(&self) -> Result<Option<Arc<Gpu>>> {
-        open(self.device, self.gpu_memory_limit.map_or(0, |limit| limit.as_u64()))
+        let pair = TablePair::of_workload(self.workload, self.scale);
+        let tuple = if self.sparse { 16 } else { pair.tuple };
+        TablePair { zipf: self.zipf, match_rate: self.match_rate, sparse: self.sparse, tuple, ..pair }
     }
 }
 
@@ -98,7 +94,7 @@ impl OperatorJoinArgs {
 pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
     check_scale(args.scale, 1.0)?;
     // Before detecting GPUs, as that would choose NVIDIA's driver.
-    let gpu = args.open()?;
+    let gpu = open(args.device, args.gpu_memory_limit.map_or(0, |limit| limit.as_u64()))?;
     let topology = Topology::of_this_machine();
     let threads = args.threads.map_or(topology.cpu.threads.max(1), std::num::NonZeroUsize::get);
     let pair = args.tables();

@@ -16,7 +16,6 @@ const ERROR_TAIL: usize = 2000;
 /// How often to sample the memory of a running process.
 const POLL: Duration = Duration::from_millis(5);
 
-/// The results of a finished process.
 pub(crate) struct Finished {
     pub(crate) output: String,
     pub(crate) errors: String,

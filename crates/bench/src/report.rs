@@ -3,8 +3,10 @@
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
+use clap::ValueEnum;
 use datafusion::common::{Result, exec_datafusion_err, human_readable_size};
 use overspill_machine::topology::Topology;
+use serde_json::Value;
 
 /// The median. With an even number of values, the mean of the two in the middle.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -17,6 +19,21 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
 /// Formats bytes for people.
 pub(crate) fn size(bytes: u64) -> String {
     human_readable_size(usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+/// The name of a value on the command line.
+pub(crate) fn value_name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// The elements of a list of an experiment's JSON.
+pub(crate) fn list(json: &Value) -> impl Iterator<Item = &Value> {
+    json.as_array().into_iter().flatten()
+}
+
+/// A text of an experiment's JSON.
+pub(crate) fn text(json: &Value) -> &str {
+    json.as_str().unwrap_or_default()
 }
 
 /// Describes the machine on one line.

@@ -1,7 +1,6 @@
 //! `overspill advise`: predicts the time of each join strategy on a machine, and which to choose.
 
 use std::fmt::{Display, Formatter};
-use std::io::{self, Write};
 use std::path::Path;
 
 use clap::Args;
@@ -12,6 +11,7 @@ use serde::Serialize;
 
 use crate::args::parse_size;
 use crate::failure::{Failure, Outcome};
+use crate::output::print_report;
 
 /// Counts of tuples may end in K, M or G: thousands, millions (10^6) and billions (10^9), as the papers count them.
 #[derive(Debug, Args)]
@@ -69,15 +69,7 @@ pub fn run(arguments: &AdviseArgs) -> Outcome<()> {
     };
     let report =
         Report { advice: machine.advise(&join), machine: &machine.name, join: &join, about: &machine.description };
-    let text = if arguments.json {
-        let json = serde_json::to_string_pretty(&report);
-        json.map_err(|error| Failure::message(format!("the advice cannot be written as JSON: {error}")))? + "\n"
-    } else {
-        report.to_string()
-    };
-    io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|error| Failure::file("write to", Path::new("standard output"), &error))
+    print_report("the advice", &report, arguments.json)
 }
 
 /// A machine by its name, or by its JSON file.
@@ -91,7 +83,6 @@ fn named(name: &str) -> Outcome<Machine> {
     Machine::from_json(&text).map_err(|error| Failure::message(format!("{name}: {error}")))
 }
 
-/// This machine.
 fn measured() -> Outcome<Machine> {
     let topology = Topology::of_this_machine();
     let measured = Measurements::path().and_then(|path| Measurements::load(&path, &topology));

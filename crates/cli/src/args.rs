@@ -65,7 +65,6 @@ pub struct SqlArguments {
     pub sources: Vec<Source>,
 }
 
-/// A source of statements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     Text(String),
@@ -98,21 +97,14 @@ pub enum OnError {
 impl SqlArguments {
     /// Notes the order of the -c and -f arguments of the command line.
     pub fn keep_order(&mut self, matches: &ArgMatches) {
-        self.sources = sources_in_order(self, matches);
+        let positions = |id: &str| matches.indices_of(id).into_iter().flatten();
+        let commands = self.commands.iter().cloned().map(Source::Text);
+        let files = self.files.iter().cloned();
+        let files = files.map(|path| if path.as_os_str() == "-" { Source::StandardInput } else { Source::File(path) });
+        let mut sources: Vec<_> = positions("commands").zip(commands).chain(positions("files").zip(files)).collect();
+        sources.sort_by_key(|(position, _)| *position);
+        self.sources = sources.into_iter().map(|(_, source)| source).collect();
     }
-}
-
-fn sources_in_order(sql: &SqlArguments, matches: &ArgMatches) -> Vec<Source> {
-    let positions = |id: &str| matches.indices_of(id).into_iter().flatten();
-    let commands = positions("commands").zip(sql.commands.iter().map(|text| Source::Text(text.clone())));
-    let files = positions("files").zip(
-        sql.files
-            .iter()
-            .map(|path| if path.as_os_str() == "-" { Source::StandardInput } else { Source::File(path.clone()) }),
-    );
-    let mut sources: Vec<_> = commands.chain(files).collect();
-    sources.sort_by_key(|(position, _)| *position);
-    sources.into_iter().map(|(_, source)| source).collect()
 }
 
 /// Parses a size in bytes. `512MB` and `1.5GB` are powers of 1,000, `512MiB` powers of 1,024, and a bare number is bytes.
@@ -164,9 +156,10 @@ mod tests {
     fn commands_and_files_keep_their_order() {
         let command = SqlArguments::augment_args(Command::new("overspill"));
         let matches = command.get_matches_from(["overspill", "-f", "a", "-c", "b", "-f", "-", "-c", "d"]);
-        let arguments = SqlArguments::from_arg_matches(&matches).unwrap();
+        let mut arguments = SqlArguments::from_arg_matches(&matches).unwrap();
+        arguments.keep_order(&matches);
         assert_eq!(
-            sources_in_order(&arguments, &matches),
+            arguments.sources,
             [Source::File("a".into()), Source::Text("b".into()), Source::StandardInput, Source::Text("d".into()),]
         );
     }

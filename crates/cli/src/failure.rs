@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
+use std::process::ExitCode;
 
 use overspill_session::{Error, io_reason};
 
@@ -58,6 +59,21 @@ impl From<Error> for Failure {
 /// Writes a line to standard error. A closed standard error does not end the program.
 pub fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Reports an error that has not been reported yet, and returns the exit status.
+pub fn status_of(outcome: Outcome<bool>) -> ExitCode {
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) | Err(Failure::Stopped) => ExitCode::FAILURE,
+        // The status that a shell reports for a program ended by SIGPIPE.
+        Err(Failure::ClosedPipe) => ExitCode::from(128 + 13),
+        Err(Failure::Interrupted(signal)) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
+        Err(failure @ (Failure::Message(_) | Failure::Statement(_))) => {
+            complain(&failure);
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Reports a failure on standard error.

@@ -7,6 +7,8 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::failure::{Failure, Outcome};
+
 /// The signals received since the last [`Interrupts::forget`].
 #[derive(Debug)]
 pub struct Interrupts {
@@ -31,7 +33,11 @@ impl Interrupts {
     ///
     /// Handlers that were installed before still receive the signals. Handlers that are installed later do not call this one.
     /// A caller whose line editor installs handlers must create the editor first.
-    pub fn listen(&self, insistence: Insistence) -> io::Result<()> {
+    pub fn listen(&self, insistence: Insistence) -> Outcome<()> {
+        self.start(insistence).map_err(|error| Failure::message(format!("cannot listen for Ctrl-C: {error}")))
+    }
+
+    fn start(&self, insistence: Insistence) -> io::Result<()> {
         let mut kinds = vec![SignalKind::interrupt()];
         if insistence == Insistence::Ends {
             // The prompt of an interactive shell could not handle it, so there it keeps the default action, which ends the
@@ -53,8 +59,17 @@ impl Interrupts {
         Ok(())
     }
 
+    /// Waits for `work`, or until a signal arrives.
+    pub async fn unless_raised<T>(&self, work: impl Future<Output = T>) -> Outcome<T> {
+        tokio::select! {
+            biased;
+            signal = self.raised() => Err(Failure::Interrupted(signal)),
+            done = work => Ok(done),
+        }
+    }
+
     /// Waits for a signal, and returns its number.
-    pub async fn raised(&self) -> i32 {
+    async fn raised(&self) -> i32 {
         let mut receiver = self.raised.subscribe();
         match receiver.wait_for(Option::is_some).await {
             Ok(number) => number.unwrap_or_default(),

@@ -1,8 +1,6 @@
 //! `overspill machine`: shows the machine's hardware.
 
 use std::fmt::{Display, Formatter};
-use std::io::{self, Write};
-use std::path::Path;
 use std::process::Command;
 
 use clap::Args;
@@ -13,12 +11,11 @@ use overspill_kernels::{GpuEffort, Kernels, measure_gpu};
 use overspill_machine::driver::Driver;
 use overspill_machine::measure::{CpuEffort, MeasuredMemory, Measurements, Processor, measure_cpu};
 use overspill_machine::memory::PageSize;
-use overspill_machine::topology::{
-    Cache, CacheKind, Gpu, Topology, TranslationCache, TranslationKind, TransparentHugePages,
-};
+use overspill_machine::topology::{Cache, CacheKind, Gpu, Topology, TranslationCache, TransparentHugePages};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
+use crate::output::print_report;
 
 #[derive(Debug, Args)]
 pub struct MachineArgs {
@@ -61,15 +58,7 @@ pub fn run(arguments: &MachineArgs) -> Outcome<()> {
         path.and_then(|path| Measurements::load(&path, &topology))
     };
     let report = Report::new(&topology, measured.as_ref());
-    let text = if arguments.json {
-        let json = serde_json::to_string_pretty(&report);
-        json.map_err(|error| Failure::message(format!("the machine cannot be written as JSON: {error}")))? + "\n"
-    } else {
-        report.to_string()
-    };
-    io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|error| Failure::file("write to", Path::new("standard output"), &error))
+    print_report("the machine", &report, arguments.json)
 }
 
 /// Measures the CPU's memories, and those that each GPU uses.
@@ -245,24 +234,23 @@ fn describe_memory(memory: MeasuredMemory) -> String {
 }
 
 fn describe_cache(cache: &Cache) -> String {
-    let kind = match cache.kind {
-        CacheKind::Data => " data",
-        CacheKind::Instruction => " instructions",
-        CacheKind::Unified => "",
-    };
     let sharing = match cache.shared_by {
         0 | 1 => String::new(),
         threads => format!(", each for {threads} threads"),
     };
-    format!("L{}{kind}: {} x {}{sharing}", cache.level, cache.instances, size(cache.bytes))
+    format!("L{}{}: {} x {}{sharing}", cache.level, describe_kind(cache.kind), cache.instances, size(cache.bytes))
+}
+
+fn describe_kind(kind: CacheKind) -> &'static str {
+    match kind {
+        CacheKind::Data => " data",
+        CacheKind::Instruction => " instructions",
+        CacheKind::Unified => "",
+    }
 }
 
 fn describe_translation(buffer: &TranslationCache) -> String {
-    let kind = match buffer.kind {
-        TranslationKind::Data => " data",
-        TranslationKind::Instruction => " instructions",
-        TranslationKind::Unified => "",
-    };
+    let kind = describe_kind(buffer.kind);
     let pages: Vec<String> = buffer.pages.iter().map(|page| size(*page)).collect();
     format!("L{}{kind}: {} pages of {}", buffer.level, buffer.entries, pages.join(" or "))
 }

@@ -4,7 +4,6 @@ mod advise;
 mod allocator;
 mod args;
 mod command;
-mod exit;
 mod failure;
 mod interrupt;
 mod machine;

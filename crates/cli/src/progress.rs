@@ -38,15 +38,12 @@ impl Progress {
         let line = bar.clone();
         // A thread, because the query may keep every task of the runtime waiting.
         let drawing = std::thread::Builder::new().name("progress".to_string());
-        match drawing.spawn(move || draw(&line, &monitor, &ended)) {
-            Ok(_) => Watched { drawing: Some((bar, end)) },
-            // Without a thread the query runs without a progress line.
-            Err(_) => Watched { drawing: None },
-        }
+        let spawned = drawing.spawn(move || draw(&line, &monitor, &ended));
+        // Without a thread the query runs without a progress line.
+        Watched { drawing: spawned.ok().map(|_| (bar, end)) }
     }
 }
 
-/// A followed statement.
 pub struct Watched {
     drawing: Option<(ProgressBar, Sender<()>)>,
 }

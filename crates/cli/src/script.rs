@@ -24,10 +24,7 @@ pub fn run(runtime: &Runtime, shell: &mut Shell, sources: &[Source]) -> Outcome<
         for source in sources {
             let next = match source {
                 Source::Text(text) => lines(shell, io::Cursor::new(text.clone()), "-c").await,
-                Source::File(path) => match open(path) {
-                    Ok(file) => read(shell, file, path).await,
-                    Err(failure) => shell.judge(Err(failure)).map(|()| Next::Statement),
-                },
+                Source::File(path) => read(shell, path).await,
                 Source::StandardInput => lines(shell, BufReader::new(io::stdin()), "standard input").await,
             };
             match next {
@@ -37,22 +34,24 @@ pub fn run(runtime: &Runtime, shell: &mut Shell, sources: &[Source]) -> Outcome<
                 Err(failure) => return Err(failure),
             }
         }
-        Ok(shell.succeeded())
+        Ok(!shell.failed)
     })
 }
 
-/// Opens a file with statements.
-pub fn open(path: &Path) -> Outcome<File> {
+fn open(path: &Path) -> Outcome<BufReader<File>> {
     let file = File::open(path).and_then(|file| match file.metadata()?.is_dir() {
         true => Err(io::Error::from(io::ErrorKind::IsADirectory)),
-        false => Ok(file),
+        false => Ok(BufReader::new(file)),
     });
     file.map_err(|error| Failure::file("read", path, &error))
 }
 
 /// Runs the statements in a file.
-pub async fn read(shell: &mut Shell, file: File, path: &Path) -> Outcome<Next> {
-    lines(shell, BufReader::new(file), &path.to_string_lossy()).await
+pub async fn read(shell: &mut Shell, path: &Path) -> Outcome<Next> {
+    match open(path) {
+        Ok(file) => lines(shell, file, &path.to_string_lossy()).await,
+        Err(failure) => shell.judge(Err(failure)).map(|()| Next::Statement),
+    }
 }
 
 /// Runs each statement as soon as its last line arrives, so that a program may write one and wait for its rows.
@@ -60,7 +59,7 @@ async fn lines(shell: &mut Shell, reader: impl BufRead + Send + 'static, name: &
     let mut splitter = Splitter::new();
     let mut lines = read_lines(reader);
     let mut number = 0;
-    while let Some(line) = shell.unless_interrupted(lines.recv()).await? {
+    while let Some(line) = shell.interrupts.unless_raised(lines.recv()).await? {
         number += 1;
         let line = match line {
             Ok(line) => line,
@@ -99,12 +98,12 @@ async fn command(shell: &mut Shell, line: &str, begin: Location, source: Option<
     let done = match command::parse(line) {
         Ok(Command::Quit) => return Ok(Next::Quit),
         Ok(Command::Read(path)) => match open(&path) {
-            Ok(file) => return Box::pin(read(shell, file, &path)).await,
+            Ok(file) => return Box::pin(lines(shell, file, &path.to_string_lossy())).await,
             Err(failure) => Err(failure),
         },
         Ok(Command::Tables) => shell.query(TABLES).await,
         Ok(Command::Columns(name)) => shell.query(&format!("DESCRIBE {name}")).await,
-        Ok(Command::Help) => shell.write_text(HELP),
+        Ok(Command::Help) => shell.output.text(HELP),
         Ok(Command::Timer(on)) => {
             shell.timer = on;
             Ok(())

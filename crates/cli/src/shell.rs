@@ -12,7 +12,7 @@ use crate::interrupt::{Insistence, Interrupts};
 use crate::machine;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::statement::{Answer, answer};
+use crate::statement::answer;
 
 /// The maximum number of bytes that a writer buffers, which no budget counts.
 const OUTPUT_BUFFER: usize = 64 << 20;
@@ -20,19 +20,19 @@ const OUTPUT_BUFFER: usize = 64 << 20;
 /// The state of the command line: the session, the output, and the options that control how statements run.
 pub struct Shell {
     pub session: Session,
-    output: Output,
+    pub output: Output,
     progress: Progress,
-    interrupts: Interrupts,
+    pub interrupts: Interrupts,
     on_error: OnError,
-    /// Whether `--timing` was given.
     timing: bool,
     /// Whether `.timer` is on.
     pub timer: bool,
     pub interactive: bool,
-    quiet: bool,
+    pub quiet: bool,
     /// The number of statements run, for `--timing`.
     statements: usize,
-    failed: bool,
+    /// Whether a statement or command has failed.
+    pub failed: bool,
 }
 
 impl Shell {
@@ -63,41 +63,15 @@ impl Shell {
     /// Handles Ctrl-C from now on. The interactive shell calls it after its line editor has installed its handlers.
     pub fn listen(&self) -> Outcome<()> {
         let insistence = if self.interactive { Insistence::Waits } else { Insistence::Ends };
-        let listening = self.interrupts.listen(insistence);
-        listening.map_err(|error| Failure::message(format!("cannot listen for Ctrl-C: {error}")))
+        self.interrupts.listen(insistence)
     }
 
     /// Moves the output to its final path, unless a failure stopped the run.
     pub fn close(self, outcome: Outcome<bool>) -> (Option<Session>, Outcome<bool>) {
-        let keep = match &outcome {
-            Ok(succeeded) => *succeeded || self.on_error == OnError::Continue,
-            Err(_) => false,
-        };
+        let keep = outcome.as_ref().is_ok_and(|succeeded| *succeeded || self.on_error == OnError::Continue);
         let finished = if keep { self.output.finish() } else { Ok(()) };
         self.session.close();
         (Some(self.session), finished.and(outcome))
-    }
-
-    pub fn succeeded(&self) -> bool {
-        !self.failed
-    }
-
-    pub fn is_quiet(&self) -> bool {
-        self.quiet
-    }
-
-    /// Forgets the signals that ended earlier work.
-    pub fn forget_interrupts(&self) {
-        self.interrupts.forget();
-    }
-
-    /// Waits for `work`, or until a signal arrives.
-    pub async fn unless_interrupted<T>(&self, work: impl Future<Output = T>) -> Outcome<T> {
-        tokio::select! {
-            biased;
-            signal = self.interrupts.raised() => Err(Failure::Interrupted(signal)),
-            done = work => Ok(done),
-        }
     }
 
     /// Runs a statement of a source and reports its error. Returns the error only if it ends the process or the script.
@@ -112,7 +86,7 @@ impl Shell {
         }
         drop(timeline);
         let elapsed = start.elapsed().as_secs_f64();
-        if let (Ok(Answer::Stored(rows)), true, false) = (&outcome, self.interactive, self.quiet) {
+        if let (Ok(Some(rows)), true, false) = (&outcome, self.interactive, self.quiet) {
             tell(&format!("{rows} {} written", if *rows == 1 { "row" } else { "rows" }));
         }
         let outcome = outcome.map(|_| ()).map_err(|failure| self.located(failure, sql, *begin, source));
@@ -127,13 +101,9 @@ impl Shell {
     }
 
     /// Runs a statement, unless a signal arrives. Stops all of its work that could disturb later statements.
-    async fn answer(&mut self, sql: &str, whole_statement: bool) -> Outcome<Answer> {
+    async fn answer(&mut self, sql: &str, whole_statement: bool) -> Outcome<Option<u64>> {
         let answering = answer(&self.session, &mut self.output, self.progress, sql);
-        let outcome = tokio::select! {
-            biased;
-            signal = self.interrupts.raised() => Err(Failure::Interrupted(signal)),
-            answered = answering => answered,
-        };
+        let outcome = self.interrupts.unless_raised(answering).await.and_then(|answered| answered);
         let left = self.session.cancel().await?;
         if left == Left::Work && whole_statement && self.interactive && matches!(outcome, Err(Failure::Interrupted(_)))
         {
@@ -159,10 +129,7 @@ impl Shell {
 
     /// Reports an error, and decides whether it ends the script or the process.
     pub fn judge(&mut self, outcome: Outcome<()>) -> Outcome<()> {
-        let failure = match outcome {
-            Ok(()) => return Ok(()),
-            Err(failure) => failure,
-        };
+        let Err(failure) = outcome else { return Ok(()) };
         self.failed = true;
         match failure {
             failure @ (Failure::Message(_) | Failure::Statement(_)) => {
@@ -178,10 +145,6 @@ impl Shell {
             }
             other => Err(other),
         }
-    }
-
-    pub fn write_text(&mut self, text: &str) -> Outcome<()> {
-        self.output.text(text)
     }
 
     /// Writes the rows of a query that a shell command issues.

@@ -8,8 +8,7 @@ use overspill_session::{Limits, Session};
 use tokio::runtime::Builder;
 
 use crate::args::{Source, SqlArguments};
-use crate::exit::status_of;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, status_of};
 use crate::shell::Shell;
 use crate::trace::Trace;
 use crate::{allocator, repl, script};

@@ -11,34 +11,20 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Progress;
 
-/// The outcome of a statement, besides its output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// Rows went to the output.
-    Rows,
-    /// Rows went to a table or to files.
-    Stored(u64),
-    /// Nothing to show.
-    Done,
-}
-
-/// Runs one statement. Writes rows to the output as they arrive. Dropping the future stops the statement.
-pub async fn answer(session: &Session, output: &mut Output, progress: Progress, sql: &str) -> Outcome<Answer> {
+/// Runs one statement. Writes rows to the output as they arrive. Returns the number of rows that went to a table or to files
+/// instead. Dropping the future stops the statement.
+pub async fn answer(session: &Session, output: &mut Output, progress: Progress, sql: &str) -> Outcome<Option<u64>> {
     let results = session.run(sql).await?;
     let watched = progress.watch(results.monitor());
     match results.kind() {
-        Kind::Nothing => Ok(Answer::Done),
-        Kind::Count => Ok(Answer::Stored(results.count().await?)),
+        Kind::Nothing => Ok(None),
+        Kind::Count => Ok(Some(results.count().await?)),
         Kind::Explanation if output.format == Format::Table => {
             let batches: Vec<_> = results.try_collect().await?;
             drop(watched);
-            output.text(&explanation(&batches))?;
-            Ok(Answer::Rows)
+            output.text(&explanation(&batches)).map(|()| None)
         }
-        Kind::Rows | Kind::Explanation => {
-            write_rows(output, results, || watched.hide()).await?;
-            Ok(Answer::Rows)
-        }
+        Kind::Rows | Kind::Explanation => write_rows(output, results, || watched.hide()).await.map(|()| None),
     }
 }
 
@@ -66,9 +52,8 @@ async fn write_rows(output: &mut Output, mut results: Results, before_rows: impl
     if failed.is_none() && written.is_ok() {
         before_rows();
         written = writer.finish();
-    } else {
-        drop(writer);
     }
+    drop(writer);
     output.settle(written)?;
     failed.map_or(Ok(()), Err)
 }

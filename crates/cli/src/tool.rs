@@ -1,19 +1,23 @@
 //! `overspill datagen`, `bench`, `machine` and `advise`: the tools beside SQL.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Subcommand;
 use datafusion::error::DataFusionError;
 use overspill_bench::BenchArgs;
 use overspill_bench::datagen::{self, DatagenArgs};
 use overspill_session::{Error, Limits};
+use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
 
 use crate::advise::{self, AdviseArgs};
-use crate::exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, status_of};
 use crate::interrupt::{Insistence, Interrupts};
 use crate::machine::{self, MachineArgs};
+
+/// How long the end of a tool waits for work on other threads that cannot be stopped at once.
+const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The tools beside the SQL shell.
 #[derive(Debug, Subcommand)]
@@ -29,41 +33,43 @@ pub enum Tool {
 }
 
 pub fn main(tool: Tool) -> ExitCode {
-    exit::with_runtime(Limits::of_this_machine().threads, |runtime| runtime.block_on(run(tool)).map(|()| true))
+    let threads = Limits::of_this_machine().threads;
+    let outcome = match Builder::new_multi_thread().worker_threads(threads).enable_all().build() {
+        Ok(runtime) => {
+            let outcome = runtime.block_on(run(tool));
+            runtime.shutdown_timeout(END_PATIENCE);
+            outcome
+        }
+        Err(error) => Err(Failure::message(format!("cannot start {threads} threads: {error}"))),
+    };
+    status_of(outcome.map(|()| true))
 }
 
 async fn run(tool: Tool) -> Outcome<()> {
     let interrupts = Interrupts::new();
-    interrupts
-        .listen(Insistence::Ends)
-        .map_err(|error| Failure::message(format!("cannot listen for Ctrl-C: {error}")))?;
+    interrupts.listen(Insistence::Ends)?;
+    let failed = |error: DataFusionError| Failure::from(Error::from(error));
     let work = async {
-        let done = match tool {
-            // Measuring takes seconds, during which Ctrl-C is handled.
+        match tool {
             Tool::Machine(arguments) => {
-                return match spawn_blocking(move || machine::run(&arguments)).await {
-                    Ok(done) => done,
-                    Err(error) => Err(Failure::message(format!("the machine could not be examined: {error}"))),
-                };
+                aside("the machine could not be examined", move || machine::run(&arguments)).await
             }
-            Tool::Advise(arguments) => {
-                return match spawn_blocking(move || advise::run(&arguments)).await {
-                    Ok(done) => done,
-                    Err(error) => Err(Failure::message(format!("the prediction failed: {error}"))),
-                };
-            }
+            Tool::Advise(arguments) => aside("the prediction failed", move || advise::run(&arguments)).await,
             // The generators keep a thread busy from start to end.
             Tool::Datagen(arguments) => match spawn_blocking(move || datagen::run(&arguments)).await {
-                Ok(done) => done,
-                Err(error) => Err(DataFusionError::ExecutionJoin(Box::new(error))),
+                Ok(done) => done.map_err(failed),
+                Err(error) => Err(failed(DataFusionError::ExecutionJoin(Box::new(error)))),
             },
-            Tool::Bench(arguments) => overspill_bench::run(arguments).await,
-        };
-        done.map_err(|error| Failure::from(Error::from(error)))
+            Tool::Bench(arguments) => overspill_bench::run(arguments).await.map_err(failed),
+        }
     };
-    tokio::select! {
-        biased;
-        signal = interrupts.raised() => Err(Failure::Interrupted(signal)),
-        done = work => done,
+    interrupts.unless_raised(work).await?
+}
+
+/// Runs work of seconds on a thread of its own, so that Ctrl-C is handled meanwhile.
+async fn aside(problem: &str, work: impl FnOnce() -> Outcome<()> + Send + 'static) -> Outcome<()> {
+    match spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => Err(Failure::message(format!("{problem}: {error}"))),
     }
 }

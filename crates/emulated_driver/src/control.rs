@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::launch::log_launches;
 use crate::ranges::{self, Kind};
 use crate::settings::{ALLOCATION, ANY_DEVICE, COPY, DEVICE_LOST, LAUNCH, REGISTRATION, SETTINGS, SYNCHRONISATION};
-use crate::state::{State, Statistics};
+use crate::state::State;
+use crate::statistics::Statistics;
 
 static READ_ENVIRONMENT: AtomicBool = AtomicBool::new(false);
 
@@ -111,7 +112,7 @@ pub extern "C" fn overspill_emulated_place(address: usize) -> i32 {
         Some(Kind::Device(device) | Kind::Unified(device) | Kind::MappedDevice(device)) => {
             i32::try_from(device).unwrap_or(i32::MAX)
         }
-        Some(Kind::Pinned | Kind::Registered | Kind::MappedHost) => -1,
+        Some(Kind::Registered | Kind::MappedHost) => -1,
         None => -2,
     }
 }

@@ -4,12 +4,11 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_P2PAttribute, CUdevice_attribute, CUdevice_attribute_enum as Attribute, CUresult,
-    CUuuid,
 };
 
-use crate::context::{self, CURRENT};
+use crate::context::CURRENT;
 use crate::control::read_environment;
-use crate::error::{Outcome, give};
+use crate::error::{Outcome, code, give};
 use crate::settings::settings;
 use crate::state::{State, call};
 use crate::work;
@@ -29,8 +28,6 @@ fn checked(device: CUdevice) -> Result<usize, CUresult> {
         .ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuInit(_flags: c_uint) -> CUresult {
     read_environment();
@@ -45,36 +42,25 @@ pub unsafe extern "C" fn cuInit(_flags: c_uint) -> CUresult {
     CUresult::CUDA_SUCCESS
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDriverGetVersion(place: *mut c_int) -> CUresult {
     read_environment();
     // SAFETY: as the caller promises.
-    match unsafe { give(place, settings().driver) } {
-        Ok(()) => CUresult::CUDA_SUCCESS,
-        Err(error) => error,
-    }
+    code(unsafe { give(place, settings().driver) })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetCount(place: *mut c_int) -> CUresult {
     // SAFETY: as the caller promises.
     call(|_| unsafe { give(place, settings().devices as c_int) })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(place: *mut CUdevice, ordinal: c_int) -> CUresult {
     // SAFETY: as the caller promises.
     call(|_| unsafe { give(place, checked(ordinal)? as CUdevice) })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetName(place: *mut c_char, length: c_int, device: CUdevice) -> CUresult {
     call(|_| {
@@ -99,20 +85,6 @@ unsafe fn give_text(place: *mut c_char, length: c_int, text: &str) -> Outcome {
     Ok(())
 }
 
-/// # Safety
-/// As in the CUDA driver API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetUuid_v2(place: *mut CUuuid, device: CUdevice) -> CUresult {
-    call(|_| {
-        let mut uuid = CUuuid { bytes: [0; 16] };
-        uuid.bytes[15] = checked(device)? as c_char;
-        // SAFETY: as the caller promises.
-        unsafe { give(place, uuid) }
-    })
-}
-
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetPCIBusId(place: *mut c_char, length: c_int, device: CUdevice) -> CUresult {
     call(|_| {
@@ -121,8 +93,6 @@ pub unsafe extern "C" fn cuDeviceGetPCIBusId(place: *mut c_char, length: c_int, 
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceTotalMem_v2(place: *mut usize, device: CUdevice) -> CUresult {
     call(|_| {
@@ -141,42 +111,23 @@ fn attribute(attribute: CUdevice_attribute) -> c_int {
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR => 9,
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR => 0,
         Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK => 1024,
-        Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR => 2048,
-        Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR => 32,
-        Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE => 32,
-        Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK => settings.shared.min(48 << 10),
         Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => settings.shared,
         Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR => settings.shared + (1 << 10),
-        Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK => 1 << 10,
-        Attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR => 65536,
         Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE => 1 << 20,
         Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE => 1_000_000,
-        Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT => 2,
-        Attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING => 1,
-        Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY => 1,
-        Attribute::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED => 1,
-        Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM => 1,
         Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY => 1,
         Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS => 1,
-        Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS => 1,
-        Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH => 0,
-        Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED => 0,
         Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => flag(settings.granularity != 0),
-        Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-        | Attribute::CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => {
+        Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => {
             flag(settings.granularity != 0 && settings.host_pages)
         }
         Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS
         | Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES
         | Attribute::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED => flag(settings.coherent),
-        // Also no PCI slot, and no nearest NUMA node.
-        Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID => 0,
         _ => 0,
     }
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetAttribute(
     place: *mut c_int,
@@ -198,8 +149,6 @@ fn checked_pair(device: CUdevice, peer: CUdevice) -> Result<(usize, usize), CUre
     }
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceCanAccessPeer(place: *mut c_int, device: CUdevice, peer: CUdevice) -> CUresult {
     call(|_| {
@@ -209,8 +158,6 @@ pub unsafe extern "C" fn cuDeviceCanAccessPeer(place: *mut c_int, device: CUdevi
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetP2PAttribute(
     place: *mut c_int,
@@ -233,8 +180,6 @@ pub unsafe extern "C" fn cuDeviceGetP2PAttribute(
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(place: *mut CUcontext, device: CUdevice) -> CUresult {
     call(|state| {
@@ -248,8 +193,6 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(place: *mut CUcontext, device:
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult {
     // Works also after the device was lost, as this releases its memory.
@@ -268,35 +211,18 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUres
     CUresult::CUDA_SUCCESS
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSetCurrent(context: CUcontext) -> CUresult {
     CURRENT.set(context as usize);
     CUresult::CUDA_SUCCESS
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetCurrent(place: *mut CUcontext) -> CUresult {
     // SAFETY: as the caller promises.
-    match unsafe { give(place, CURRENT.get() as CUcontext) } {
-        Ok(()) => CUresult::CUDA_SUCCESS,
-        Err(error) => error,
-    }
+    code(unsafe { give(place, CURRENT.get() as CUcontext) })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuCtxGetDevice(place: *mut CUdevice) -> CUresult {
-    // SAFETY: as the caller promises.
-    call(|_| unsafe { give(place, context::current()? as CUdevice) })
-}
-
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
     call(work::run_current)

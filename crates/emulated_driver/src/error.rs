@@ -19,6 +19,11 @@ pub unsafe fn give<T>(place: *mut T, value: T) -> Outcome {
     Ok(())
 }
 
+/// What a driver call returns.
+pub fn code(outcome: Outcome) -> CUresult {
+    outcome.err().unwrap_or(CUresult::CUDA_SUCCESS)
+}
+
 fn text(error: CUresult) -> (&'static CStr, &'static CStr) {
     match error {
         CUresult::CUDA_SUCCESS => (c"CUDA_SUCCESS", c"no error"),
@@ -53,10 +58,7 @@ fn text(error: CUresult) -> (&'static CStr, &'static CStr) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorName(error: CUresult, place: *mut *const c_char) -> CUresult {
     // SAFETY: the caller promises the same to this function.
-    match unsafe { give(place, text(error).0.as_ptr()) } {
-        Ok(()) => CUresult::CUDA_SUCCESS,
-        Err(error) => error,
-    }
+    code(unsafe { give(place, text(error).0.as_ptr()) })
 }
 
 /// # Safety
@@ -64,8 +66,5 @@ pub unsafe extern "C" fn cuGetErrorName(error: CUresult, place: *mut *const c_ch
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(error: CUresult, place: *mut *const c_char) -> CUresult {
     // SAFETY: the caller promises the same to this function.
-    match unsafe { give(place, text(error).1.as_ptr()) } {
-        Ok(()) => CUresult::CUDA_SUCCESS,
-        Err(error) => error,
-    }
+    code(unsafe { give(place, text(error).1.as_ptr()) })
 }

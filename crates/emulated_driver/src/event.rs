@@ -14,8 +14,6 @@ fn find(state: &State, event: CUevent) -> Result<&Event, CUresult> {
     state.events.get(&(event as u64)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventCreate(place: *mut CUevent, _flags: c_uint) -> CUresult {
     call(|state| {
@@ -26,15 +24,11 @@ pub unsafe extern "C" fn cuEventCreate(place: *mut CUevent, _flags: c_uint) -> C
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventDestroy_v2(event: CUevent) -> CUresult {
     call(|state| state.events.remove(&(event as u64)).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE))
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecord(event: CUevent, stream: CUstream) -> CUresult {
     call(|state| {
@@ -48,8 +42,6 @@ pub unsafe extern "C" fn cuEventRecord(event: CUevent, stream: CUstream) -> CUre
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventSynchronize(event: CUevent) -> CUresult {
     call(|state| {
@@ -58,8 +50,6 @@ pub unsafe extern "C" fn cuEventSynchronize(event: CUevent) -> CUresult {
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventQuery(event: CUevent) -> CUresult {
     call(|state| {
@@ -74,8 +64,6 @@ pub unsafe extern "C" fn cuEventQuery(event: CUevent) -> CUresult {
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventElapsedTime_v2(place: *mut f32, start: CUevent, end: CUevent) -> CUresult {
     call(|state| {
@@ -87,12 +75,4 @@ pub unsafe extern "C" fn cuEventElapsedTime_v2(place: *mut f32, start: CUevent, 
         // SAFETY: as the caller promises.
         unsafe { give(place, to.saturating_duration_since(from).as_secs_f32() * 1e3) }
     })
-}
-
-/// # Safety
-/// As in the CUDA driver API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventElapsedTime(place: *mut f32, start: CUevent, end: CUevent) -> CUresult {
-    // SAFETY: the caller promises the same to this function.
-    unsafe { cuEventElapsedTime_v2(place, start, end) }
 }

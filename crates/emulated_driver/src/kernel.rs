@@ -14,8 +14,6 @@ use crate::settings::{LAUNCH, settings};
 use crate::state::call;
 use crate::work::enqueue;
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchKernel(
     function: CUfunction,
@@ -72,24 +70,16 @@ pub unsafe extern "C" fn cuLaunchKernel(
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncGetAttribute(
     place: *mut c_int,
     which: CUfunction_attribute,
     function: CUfunction,
 ) -> CUresult {
-    call(|state| {
+    call(|_| {
         let kernel = of(function)?;
         let value = match which {
-            Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => 1024,
-            Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
-                state.shared_limits.get(&(function as u64)).copied().unwrap_or(48 << 10) as c_int
-            }
             Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => kernel.static_shared_bytes() as c_int,
-            // A value typical of a small kernel; only the GPU's compiler knows the real one.
-            Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS => 32,
             _ => 0,
         };
         // SAFETY: as the caller promises.
@@ -97,8 +87,6 @@ pub unsafe extern "C" fn cuFuncGetAttribute(
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncSetAttribute(
     function: CUfunction,
@@ -118,8 +106,6 @@ pub unsafe extern "C" fn cuFuncSetAttribute(
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     place: *mut c_int,

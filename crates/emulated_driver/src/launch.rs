@@ -11,17 +11,7 @@ use parking_lot::Mutex;
 use crate::error::Outcome;
 use crate::ranges;
 use crate::settings::settings;
-
-/// Writes through the kernels' flush helper for CPU memory, with the layout in `host/runtime.hpp`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-pub struct FlushCounts {
-    pub flushes: u64,
-    pub full_lines: u64,
-    pub full_line_bytes: u64,
-    pub partial_lines: u64,
-    pub partial_line_bytes: u64,
-}
+use crate::statistics::FlushCounts;
 
 type Thunk = unsafe extern "C" fn(*mut *mut c_void);
 

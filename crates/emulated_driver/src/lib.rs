@@ -7,6 +7,9 @@
 //! on request (`settings.rs`), and counts leaks.
 //!
 //! Its speed is not representative.
+//!
+//! Each function named `cu…` has the contract of the function of that name in the CUDA driver API: that is what its callers
+//! promise where a function is unsafe.
 
 mod context;
 mod control;
@@ -23,6 +26,7 @@ mod queue;
 mod ranges;
 mod settings;
 mod state;
+mod statistics;
 mod stream;
 mod transfer;
 mod virtual_memory;

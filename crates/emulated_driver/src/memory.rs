@@ -5,13 +5,11 @@ use std::ffi::{c_uint, c_void};
 use cudarc::driver::sys::{CUdeviceptr, CUresult};
 
 use crate::error::give;
-use crate::ranges::{self, Kind, allocate, free, free_device, kind_of, used_bytes};
+use crate::ranges::{self, Kind, allocate, free, kind_of, used_bytes};
 use crate::settings::{REGISTRATION, settings};
 use crate::state::call;
 use crate::{context, work};
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(place: *mut CUdeviceptr, bytes: usize) -> CUresult {
     call(|_| {
@@ -21,19 +19,15 @@ pub unsafe extern "C" fn cuMemAlloc_v2(place: *mut CUdeviceptr, bytes: usize) ->
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
     call(|state| {
         // Freeing waits for the device's work.
         work::run_current(state)?;
-        free_device(address as usize)
+        free(address as usize)
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocManaged(place: *mut CUdeviceptr, bytes: usize, _flags: c_uint) -> CUresult {
     call(|_| {
@@ -43,29 +37,6 @@ pub unsafe extern "C" fn cuMemAllocManaged(place: *mut CUdeviceptr, bytes: usize
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemHostAlloc(place: *mut *mut c_void, bytes: usize, _flags: c_uint) -> CUresult {
-    call(|_| {
-        let address = allocate(bytes, Kind::Pinned)?;
-        // SAFETY: as the caller promises.
-        unsafe { give(place, address as *mut c_void) }
-    })
-}
-
-/// # Safety
-/// As in the CUDA driver API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemFreeHost(address: *mut c_void) -> CUresult {
-    call(|state| {
-        work::run_all(state)?;
-        free(address as usize, |kind| kind == Kind::Pinned)
-    })
-}
-
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, _flags: c_uint) -> CUresult {
     call(|_| {
@@ -88,8 +59,6 @@ pub unsafe extern "C" fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostUnregister(address: *mut c_void) -> CUresult {
     call(|state| {
@@ -105,8 +74,6 @@ pub unsafe extern "C" fn cuMemHostUnregister(address: *mut c_void) -> CUresult {
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
     place: *mut CUdeviceptr,
@@ -115,13 +82,11 @@ pub unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
 ) -> CUresult {
     call(|_| match kind_of(address as usize) {
         // SAFETY: as the caller promises.
-        Some(Kind::Pinned | Kind::Registered) => unsafe { give(place, address as CUdeviceptr) },
+        Some(Kind::Registered) => unsafe { give(place, address as CUdeviceptr) },
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
     call(|_| {

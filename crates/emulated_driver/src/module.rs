@@ -1,16 +1,14 @@
 //! Modules. Loading any image gives the kernels that this library was built with.
 
-use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_void};
 
-use cudarc::driver::sys::{CUfunction, CUjit_option, CUmodule, CUresult};
+use cudarc::driver::sys::{CUfunction, CUmodule, CUresult};
 
 use crate::context;
 use crate::error::give;
 use crate::launch;
 use crate::state::call;
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(place: *mut CUmodule, image: *const c_void) -> CUresult {
     call(|state| {
@@ -24,22 +22,6 @@ pub unsafe extern "C" fn cuModuleLoadData(place: *mut CUmodule, image: *const c_
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuModuleLoadDataEx(
-    place: *mut CUmodule,
-    image: *const c_void,
-    _options: c_uint,
-    _names: *mut CUjit_option,
-    _values: *mut *mut c_void,
-) -> CUresult {
-    // SAFETY: the caller promises the same to this function.
-    unsafe { cuModuleLoadData(place, image) }
-}
-
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetFunction(
     place: *mut CUfunction,
@@ -57,8 +39,6 @@ pub unsafe extern "C" fn cuModuleGetFunction(
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleUnload(module: CUmodule) -> CUresult {
     call(|state| state.modules.remove(&(module as u64)).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE))

@@ -23,7 +23,7 @@ pub enum Operation {
     Fill {
         to: usize,
         bytes: usize,
-        pattern: [u8; 4],
+        value: u8,
     },
     Launch(QueuedLaunch),
     /// The recording of an event with this number.

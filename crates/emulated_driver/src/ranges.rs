@@ -11,6 +11,7 @@ use parking_lot::RwLock;
 
 use crate::error::Outcome;
 use crate::settings::{ALLOCATION, settings};
+use crate::statistics::Statistics;
 
 /// The content of fresh memory, so that code that relies on zeros fails.
 const POISON: u8 = 0xA5;
@@ -22,9 +23,7 @@ pub enum Kind {
     /// Memory of the device with this number.
     Device(usize),
     Unified(usize),
-    /// Allocated as pinned memory.
-    Pinned,
-    /// The caller's memory, registered.
+    /// The caller's memory, registered, so that it is pinned.
     Registered,
     /// Host pages of virtual memory management.
     MappedHost,
@@ -47,24 +46,13 @@ pub struct Memory {
 pub static MEMORY: RwLock<Memory> =
     RwLock::new(Memory { ranges: BTreeMap::new(), allocations_made: 0, registrations_made: 0 });
 
-pub struct Held {
-    pub device_allocations: u64,
-    pub device_bytes: u64,
-    pub pinned_allocations: u64,
-    pub pinned_bytes: u64,
-    pub allocations_made: u64,
-    pub registrations_made: u64,
-}
-
-pub fn held() -> Held {
+/// The counters of this memory; the others are 0.
+pub fn statistics() -> Statistics {
     let memory = MEMORY.read();
-    let mut held = Held {
-        device_allocations: 0,
-        device_bytes: 0,
-        pinned_allocations: 0,
-        pinned_bytes: 0,
+    let mut held = Statistics {
         allocations_made: memory.allocations_made,
         registrations_made: memory.registrations_made,
+        ..Statistics::default()
     };
     for range in memory.ranges.values() {
         match range.kind {
@@ -72,7 +60,7 @@ pub fn held() -> Held {
                 held.device_allocations += 1;
                 held.device_bytes += range.bytes as u64;
             }
-            Kind::Pinned | Kind::Registered => {
+            Kind::Registered => {
                 held.pinned_allocations += 1;
                 held.pinned_bytes += range.bytes as u64;
             }
@@ -156,12 +144,10 @@ pub fn allocate(bytes: usize, kind: Kind) -> Result<usize, CUresult> {
     Ok(address as usize)
 }
 
-/// Frees memory. `of` selects the kinds that the called function may free.
-pub fn free(address: usize, of: fn(Kind) -> bool) -> Outcome {
+pub fn free(address: usize) -> Outcome {
     let mut memory = MEMORY.write();
     match memory.ranges.get(&address) {
-        Some(range) if of(range.kind) => {
-            let bytes = range.bytes;
+        Some(&Range { bytes, kind: Kind::Device(_) | Kind::Unified(_) }) => {
             memory.ranges.remove(&address);
             // SAFETY: allocated by `allocate` with this layout, and no longer in the table.
             unsafe { dealloc(address as *mut u8, layout(bytes)) };
@@ -169,10 +155,6 @@ pub fn free(address: usize, of: fn(Kind) -> bool) -> Outcome {
         }
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
-}
-
-pub fn free_device(address: usize) -> Outcome {
-    free(address, |kind| matches!(kind, Kind::Device(_) | Kind::Unified(_)))
 }
 
 /// Frees the memory of a device at the end of its context.
@@ -192,7 +174,7 @@ pub fn clear_device(device: usize) {
 pub fn clear() {
     let mut memory = MEMORY.write();
     for (address, range) in std::mem::take(&mut memory.ranges) {
-        if matches!(range.kind, Kind::Device(_) | Kind::Unified(_) | Kind::Pinned) {
+        if matches!(range.kind, Kind::Device(_) | Kind::Unified(_)) {
             // SAFETY: allocated by `allocate` with this layout, and no longer in the table.
             unsafe { dealloc(address as *mut u8, layout(range.bytes)) };
         }

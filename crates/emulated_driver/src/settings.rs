@@ -6,7 +6,6 @@ use parking_lot::Mutex;
 
 use crate::context;
 
-/// The settings of the stand-in.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// `devices`: the number of devices.

@@ -2,42 +2,19 @@
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use cudarc::driver::sys::CUresult;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::error::Outcome;
-use crate::launch::FlushCounts;
+use crate::error::{Outcome, code};
 use crate::pieces::VirtualMemory;
 use crate::queue::{Event, Stream};
 use crate::settings::DEVICE_LOST;
+use crate::statistics::{FlushCounts, Statistics};
 use crate::{context, ranges};
 
-/// Counters of the stand-in since it was loaded.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Statistics {
-    /// Current allocations and bytes: device memory, unified memory, pinned host memory.
-    pub device_allocations: u64,
-    pub device_bytes: u64,
-    pub pinned_allocations: u64,
-    pub pinned_bytes: u64,
-    /// Current physical pieces and address ranges of virtual memory management.
-    pub physical_pieces: u64,
-    pub address_ranges: u64,
-    pub streams: u64,
-    pub events: u64,
-    pub modules: u64,
-    pub contexts: u64,
-    /// The number of calls so far.
-    pub allocations_made: u64,
-    pub registrations_made: u64,
-    pub copies_made: u64,
-    pub launches_made: u64,
-    pub flushes: FlushCounts,
-}
-
+#[derive(Default)]
 pub struct State {
     pub initialised: bool,
     /// The number of times each device's primary context is retained.
@@ -62,30 +39,12 @@ pub struct State {
 
 impl State {
     pub fn lock() -> MutexGuard<'static, Self> {
-        static STATE: OnceLock<Mutex<State>> = OnceLock::new();
-        STATE
-            .get_or_init(|| {
-                Mutex::new(State {
-                    initialised: false,
-                    contexts: Vec::new(),
-                    streams: HashMap::new(),
-                    events: HashMap::new(),
-                    modules: HashMap::new(),
-                    shared_limits: HashMap::new(),
-                    virtual_memory: VirtualMemory::default(),
-                    lost: HashMap::new(),
-                    flushes: FlushCounts::default(),
-                    copies_made: 0,
-                    launches_made: 0,
-                    millijoules: HashMap::new(),
-                    // Larger than any null or small pointer.
-                    next_handle: 0x1000,
-                })
-            })
-            .lock()
+        // Handles are larger than any null or small pointer.
+        static STATE: LazyLock<Mutex<State>> =
+            LazyLock::new(|| Mutex::new(State { next_handle: 0x1000, ..State::default() }));
+        STATE.lock()
     }
 
-    /// A new unique handle.
     pub fn handle(&mut self) -> u64 {
         self.next_handle += 16;
         self.next_handle
@@ -126,23 +85,19 @@ impl State {
     }
 
     pub fn statistics(&self) -> Statistics {
-        let held = ranges::held();
+        let held = ranges::statistics();
         Statistics {
-            device_allocations: held.device_allocations,
             device_bytes: held.device_bytes + self.virtual_memory.device_bytes(),
-            pinned_allocations: held.pinned_allocations,
-            pinned_bytes: held.pinned_bytes,
             physical_pieces: self.virtual_memory.pieces.len() as u64,
             address_ranges: self.virtual_memory.ranges.len() as u64,
             streams: self.streams.len() as u64,
             events: self.events.len() as u64,
             modules: self.modules.len() as u64,
             contexts: self.contexts.iter().sum::<usize>() as u64,
-            allocations_made: held.allocations_made,
-            registrations_made: held.registrations_made,
             copies_made: self.copies_made,
             launches_made: self.launches_made,
             flushes: self.flushes,
+            ..held
         }
     }
 }
@@ -164,9 +119,5 @@ pub fn call(body: impl FnOnce(&mut State) -> Outcome) -> CUresult {
             None => body(&mut state),
         }
     }));
-    match outcome {
-        Ok(Ok(())) => CUresult::CUDA_SUCCESS,
-        Ok(Err(error)) => error,
-        Err(_) => CUresult::CUDA_ERROR_UNKNOWN,
-    }
+    code(outcome.unwrap_or(Err(CUresult::CUDA_ERROR_UNKNOWN)))
 }

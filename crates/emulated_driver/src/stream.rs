@@ -1,6 +1,6 @@
 //! Streams: queues that do their work only when a caller waits for it.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_uint;
 
 use cudarc::driver::sys::{CUevent, CUresult, CUstream};
 
@@ -11,8 +11,6 @@ use crate::settings::SYNCHRONISATION;
 use crate::state::call;
 use crate::work::{enqueue, run};
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreate(place: *mut CUstream, _flags: c_uint) -> CUresult {
     call(|state| {
@@ -23,16 +21,6 @@ pub unsafe extern "C" fn cuStreamCreate(place: *mut CUstream, _flags: c_uint) ->
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamCreateWithPriority(place: *mut CUstream, flags: c_uint, _priority: c_int) -> CUresult {
-    // SAFETY: passed on.
-    unsafe { cuStreamCreate(place, flags) }
-}
-
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamDestroy_v2(stream: CUstream) -> CUresult {
     call(|state| {
@@ -43,8 +31,6 @@ pub unsafe extern "C" fn cuStreamDestroy_v2(stream: CUstream) -> CUresult {
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamSynchronize(stream: CUstream) -> CUresult {
     call(|state| {
@@ -57,21 +43,6 @@ pub unsafe extern "C" fn cuStreamSynchronize(stream: CUstream) -> CUresult {
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamQuery(stream: CUstream) -> CUresult {
-    call(|state| {
-        let name = name(stream)?;
-        let idle = state.streams.get(&name).is_none_or(|stream| stream.queue.is_empty());
-        // Do the work now, so that a caller that only polls eventually sees the stream idle.
-        run(state, name, None)?;
-        if idle { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
-    })
-}
-
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamWaitEvent(stream: CUstream, event: CUevent, _flags: c_uint) -> CUresult {
     call(|state| {

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_uchar, c_uint, c_void};
 
-use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUmem_advise, CUmemLocation, CUresult, CUstream};
+use cudarc::driver::sys::{CUdeviceptr, CUmemLocation, CUresult, CUstream};
 
 use crate::error::Outcome;
 use crate::pieces::is_mapped;
@@ -14,8 +14,7 @@ use crate::work::{enqueue, run};
 
 /// Whether an asynchronous copy may access this host memory when it runs, instead of when it is enqueued.
 fn is_pinned(address: usize, bytes: usize) -> bool {
-    matches!(ranges::kind_of(address), Some(Kind::Pinned | Kind::Registered | Kind::MappedHost))
-        && ranges::contains(address, bytes)
+    matches!(ranges::kind_of(address), Some(Kind::Registered | Kind::MappedHost)) && ranges::contains(address, bytes)
 }
 
 /// Checks that the driver knows the range. On a GPU, too, a copy past the end of an allocation is an error.
@@ -32,52 +31,6 @@ fn count(state: &mut State) -> Outcome {
     if COPY.strikes() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
 }
 
-fn copy_later(state: &mut State, stream: CUstream, to: usize, from: usize, bytes: usize) -> Outcome {
-    enqueue(state, stream, Operation::Copy { to, from, bytes })
-}
-
-fn copy_now(state: &mut State, to: usize, from: usize, bytes: usize) -> Outcome {
-    copy_later(state, std::ptr::null_mut(), to, from, bytes)?;
-    let name = name(std::ptr::null_mut())?;
-    run(state, name, None)
-}
-
-/// # Safety
-/// As in the CUDA driver API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize) -> CUresult {
-    call(|state| {
-        count(state)?;
-        check_device_range(to as usize, bytes)?;
-        copy_now(state, to as usize, from as usize, bytes)
-    })
-}
-
-/// # Safety
-/// As in the CUDA driver API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize) -> CUresult {
-    call(|state| {
-        count(state)?;
-        check_device_range(from as usize, bytes)?;
-        copy_now(state, to as usize, from as usize, bytes)
-    })
-}
-
-/// # Safety
-/// As in the CUDA driver API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemcpyDtoD_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CUresult {
-    call(|state| {
-        count(state)?;
-        check_device_range(to as usize, bytes)?;
-        check_device_range(from as usize, bytes)?;
-        copy_now(state, to as usize, from as usize, bytes)
-    })
-}
-
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     to: CUdeviceptr,
@@ -89,7 +42,8 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
         count(state)?;
         check_device_range(to as usize, bytes)?;
         if is_pinned(from as usize, bytes) {
-            return copy_later(state, stream, to as usize, from as usize, bytes);
+            let copy = Operation::Copy { to: to as usize, from: from as usize, bytes };
+            return enqueue(state, stream, copy);
         }
         // SAFETY: the caller promises the range. Pageable memory has been read when the call returns.
         let data = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.to_vec();
@@ -97,8 +51,6 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     to: *mut c_void,
@@ -109,7 +61,7 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     call(|state| {
         count(state)?;
         check_device_range(from as usize, bytes)?;
-        copy_later(state, stream, to as usize, from as usize, bytes)?;
+        enqueue(state, stream, Operation::Copy { to: to as usize, from: from as usize, bytes })?;
         if is_pinned(to as usize, bytes) {
             return Ok(());
         }
@@ -119,74 +71,14 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
-    to: CUdeviceptr,
-    from: CUdeviceptr,
-    bytes: usize,
-    stream: CUstream,
-) -> CUresult {
-    call(|state| {
-        count(state)?;
-        check_device_range(to as usize, bytes)?;
-        check_device_range(from as usize, bytes)?;
-        copy_later(state, stream, to as usize, from as usize, bytes)
-    })
-}
-
-/// # Safety
-/// As in the CUDA driver API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
-    call(|state| {
-        count(state)?;
-        copy_later(state, stream, to as usize, from as usize, bytes)
-    })
-}
-
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD8Async(to: CUdeviceptr, value: c_uchar, bytes: usize, stream: CUstream) -> CUresult {
     call(|state| {
         check_device_range(to as usize, bytes)?;
-        enqueue(state, stream, Operation::Fill { to: to as usize, bytes, pattern: [value; 4] })
+        enqueue(state, stream, Operation::Fill { to: to as usize, bytes, value })
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD32Async(to: CUdeviceptr, value: c_uint, words: usize, stream: CUstream) -> CUresult {
-    call(|state| {
-        check_device_range(to as usize, words * 4)?;
-        enqueue(state, stream, Operation::Fill { to: to as usize, bytes: words * 4, pattern: value.to_ne_bytes() })
-    })
-}
-
-fn check_unified(address: CUdeviceptr, bytes: usize) -> Outcome {
-    match ranges::kind_of(address as usize) {
-        Some(Kind::Unified(_)) if ranges::contains(address as usize, bytes) => Ok(()),
-        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-    }
-}
-
-/// # Safety
-/// As in the CUDA driver API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemPrefetchAsync(
-    address: CUdeviceptr,
-    bytes: usize,
-    _device: CUdevice,
-    _stream: CUstream,
-) -> CUresult {
-    call(|_| check_unified(address, bytes))
-}
-
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemPrefetchAsync_v2(
     address: CUdeviceptr,
@@ -195,17 +87,8 @@ pub unsafe extern "C" fn cuMemPrefetchAsync_v2(
     _flags: c_uint,
     _stream: CUstream,
 ) -> CUresult {
-    call(|_| check_unified(address, bytes))
-}
-
-/// # Safety
-/// As in the CUDA driver API.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemAdvise_v2(
-    address: CUdeviceptr,
-    bytes: usize,
-    _advice: CUmem_advise,
-    _location: CUmemLocation,
-) -> CUresult {
-    call(|_| check_unified(address, bytes))
+    call(|_| match ranges::kind_of(address as usize) {
+        Some(Kind::Unified(_)) if ranges::contains(address as usize, bytes) => Ok(()),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    })
 }

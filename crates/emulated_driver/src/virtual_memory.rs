@@ -22,8 +22,6 @@ fn granularity() -> Result<usize, CUresult> {
     }
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetAllocationGranularity(
     place: *mut usize,
@@ -34,8 +32,6 @@ pub unsafe extern "C" fn cuMemGetAllocationGranularity(
     call(|_| unsafe { give(place, granularity()?) })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAddressReserve(
     place: *mut CUdeviceptr,
@@ -80,8 +76,6 @@ pub unsafe extern "C" fn cuMemAddressReserve(
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAddressFree(address: CUdeviceptr, bytes: usize) -> CUresult {
     call(|state| {
@@ -99,8 +93,6 @@ pub unsafe extern "C" fn cuMemAddressFree(address: CUdeviceptr, bytes: usize) ->
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemCreate(
     place: *mut CUmemGenericAllocationHandle,
@@ -161,8 +153,6 @@ pub unsafe extern "C" fn cuMemCreate(
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
     call(|state| {
@@ -176,8 +166,6 @@ pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> C
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemMap(
     address: CUdeviceptr,
@@ -229,8 +217,6 @@ pub unsafe extern "C" fn cuMemMap(
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemUnmap(address: CUdeviceptr, bytes: usize) -> CUresult {
     call(|state| {
@@ -248,8 +234,6 @@ pub unsafe extern "C" fn cuMemUnmap(address: CUdeviceptr, bytes: usize) -> CUres
     })
 }
 
-/// # Safety
-/// As in the CUDA driver API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemSetAccess(
     address: CUdeviceptr,

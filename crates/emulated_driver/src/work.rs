@@ -35,12 +35,9 @@ pub fn run(state: &mut State, stream: u64, until: Option<(u64, u64)>) -> Outcome
                 // SAFETY: the caller of the driver promised the range until the stream is done.
                 unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to as *mut u8, data.len()) };
             }
-            Operation::Fill { to, bytes, pattern } => {
+            Operation::Fill { to, bytes, value } => {
                 // SAFETY: as above.
-                let range = unsafe { std::slice::from_raw_parts_mut(to as *mut u8, bytes) };
-                for (at, byte) in range.iter_mut().enumerate() {
-                    *byte = pattern[at % 4];
-                }
+                unsafe { std::ptr::write_bytes(to as *mut u8, value, bytes) };
             }
             Operation::Launch(launch) => {
                 *state.millijoules.entry(launch.device).or_default() += launch.threads();

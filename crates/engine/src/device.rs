@@ -126,7 +126,21 @@ impl Gpus {
         };
         let mut kernels = devices.iter().map(Kernels::load).collect::<Result<Vec<_>, Error>>()?;
         let first = kernels.remove(0);
-        Gpu::with_peers(first, kernels, mapping, node)
+        Gpu::with_peers(first, kernels, mapping, node).map_err(|error| match error {
+            Error::TooSmall { what, needed, available, .. } => {
+                Error::TooSmall { what, needed, of: "GPU memory (overspill.gpu_memory_limit)", available }
+            }
+            other => other,
+        })
+    }
+}
+
+/// The text of an error that occurs while a GPU works, with the setting that avoids it.
+pub(crate) fn with_advice(error: &Error) -> String {
+    match error {
+        Error::OverBudget { .. } => format!("{error}; raise overspill.gpu_memory_limit, or run on the CPU"),
+        Error::OutOfDeviceMemory { .. } => format!("{error}; lower overspill.gpu_memory_limit"),
+        _ => error.to_string(),
     }
 }
 

@@ -4,7 +4,6 @@
 //! wrong only sometimes.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 use overspill_kernels::{
@@ -279,13 +278,13 @@ fn transfer(gpu: &Gpu, effort: CheckEffort, method: TransferMethod) -> Result<()
     let values = random_values(effort.tuples, 9);
     let expected = values.iter().fold(0u64, |sum, value| sum.wrapping_add(*value));
     let mut access = MemoryAccess::new(&gpu.kernels)?;
-    let mut host = None;
-    let mut unified = None;
-    match method.memory() {
+    let (host, unified);
+    let source = match method.memory() {
         SourceMemory::Unified => {
             let mut buffer = UnifiedBuffer::new(gpu.device(), effort.tuples * 8)?;
             buffer.as_mut_slice::<u64>()?.copy_from_slice(&values);
-            unified = Some(buffer);
+            unified = buffer;
+            Source::Unified(&unified)
         }
         memory => {
             let bytes = size(effort.tuples * 8);
@@ -294,16 +293,12 @@ fn transfer(gpu: &Gpu, effort: CheckEffort, method: TransferMethod) -> Result<()
                 _ => HostBuffer::new(bytes, PageSize::Small)?,
             };
             buffer.as_mut_slice::<u64>().copy_from_slice(&values);
-            host = Some(buffer);
+            host = buffer;
+            Source::Host(&host)
         }
-    }
-    let source = match (&host, &unified) {
-        (Some(buffer), _) => Source::Host(buffer),
-        (None, Some(buffer)) => Source::Unified(buffer),
-        (None, None) => return Ok(()),
     };
     let shape = PipelineShape { chunk_bytes: 2 << 20, ..PipelineShape::default() };
-    let mut pipeline = TransferPipeline::new(&Arc::clone(gpu.device()), method, shape)?;
+    let mut pipeline = TransferPipeline::new(gpu.device(), method, shape)?;
     for repeat in 0..effort.repeats {
         access.reset(&gpu.stream)?;
         // SAFETY: the pipeline keeps each chunk until its stream is done, and waits for all before it returns.

@@ -13,6 +13,7 @@ use overspill_machine::memory::{HostBuffer, PageSize};
 use overspill_machine::topology::Topology;
 
 use crate::Result;
+use crate::figure::Figure;
 
 /// Parses a device by its name.
 pub fn device_parser() -> impl TypedValueParser<Value = DeviceKind> {
@@ -134,6 +135,11 @@ impl Machine {
             Ok(gpu) => format!("{cpu}, {threads} threads; {}", gpu.kernels.device().properties().name),
             Err(reason) => format!("{cpu}, {threads} threads; no GPU: {reason}"),
         }
+    }
+
+    /// A figure of this machine that has no name, axes and lines yet.
+    pub(crate) fn figure(&self) -> Figure {
+        Figure { machine: self.describe(), emulated: self.is_emulated(), ..Figure::default() }
     }
 
     /// Whether kernels run on the CPU, so that sizes should be small.

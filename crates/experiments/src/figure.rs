@@ -39,7 +39,7 @@ impl Series {
 }
 
 /// An axis of a figure.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Axis {
     /// The quantity with its unit.
     pub label: &'static str,
@@ -57,17 +57,17 @@ impl Axis {
 
     /// A logarithmic axis.
     pub fn logarithmic(label: &'static str) -> Self {
-        Self { label, logarithmic: true, names: Vec::new() }
+        Self { label, logarithmic: true, ..Self::default() }
     }
 
     /// A linear axis that starts at 0.
     pub fn linear(label: &'static str) -> Self {
-        Self { label, logarithmic: false, names: Vec::new() }
+        Self { label, ..Self::default() }
     }
 }
 
 /// The result of an experiment.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Figure {
     /// The experiment.
     pub name: &'static str,

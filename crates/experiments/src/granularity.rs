@@ -17,12 +17,9 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
         name: "granularity",
         title: "Random access by granularity",
         paper: "paper 1, figure 6",
-        machine: machine.describe(),
-        emulated: machine.is_emulated(),
         x: Axis::logarithmic("bytes of an access"),
         y: Axis::logarithmic("GB/s"),
-        series: Vec::new(),
-        notes: Vec::new(),
+        ..machine.figure()
     };
     match &machine.gpu {
         Ok(gpu) => measure(gpu, scale, machine.runs(), &mut figure)?,

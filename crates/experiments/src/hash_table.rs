@@ -23,12 +23,10 @@ pub fn hash_table(machine: &Machine, scale: Option<f64>) -> Result<Figure> {
         name: "hash-table",
         title: "Hash tables in GPU memory",
         paper: "paper 2, section 6",
-        machine: machine.describe(),
-        emulated: machine.is_emulated(),
         x: Axis::logarithmic("million build tuples"),
         y: Axis::linear("million tuples a second"),
-        series: Vec::new(),
         notes: vec!["times include what a build and a probe allocate: small tables are slower by that".to_owned()],
+        ..machine.figure()
     };
     match &machine.gpu {
         Ok(gpu) => {
@@ -74,14 +72,11 @@ fn measure(gpu: &Gpu, scale: f64, runs: usize, name: &str, figure: &mut Figure) 
                 HashFunction::MultiplyShift,
                 TablePlacement::Device,
             )?;
-            let before = gpu.stream.record()?;
-            table.build(&gpu.stream, &build_side)?;
-            let between = gpu.stream.record()?;
-            let totals = table.probe_aggregate(&gpu.stream, &probe_side, &PairAggregate::SUMS)?;
-            let after = gpu.stream.record()?;
-            gpu.stream.synchronize()?;
-            build_seconds = build_seconds.min(before.seconds_until(&between)?);
-            probe_seconds = probe_seconds.min(between.seconds_until(&after)?);
+            let (_, seconds) = gpu.stream.timed(|| table.build(&gpu.stream, &build_side))?;
+            build_seconds = build_seconds.min(seconds);
+            let probe = || table.probe_aggregate(&gpu.stream, &probe_side, &PairAggregate::SUMS);
+            let (totals, seconds) = gpu.stream.timed(probe)?;
+            probe_seconds = probe_seconds.min(seconds);
             if totals.matches != probes || totals.sum() != sum {
                 return Err(Error::Wrong { what: format!("the join by a {name} table") });
             }

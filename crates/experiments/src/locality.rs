@@ -58,11 +58,8 @@ pub(crate) fn run(machine: &Machine, scale: f64, moved: Moved) -> Result<Figure>
         name,
         title,
         paper,
-        machine: machine.describe(),
-        emulated: machine.is_emulated(),
         x: Axis::named("memory", ["GPU memory", "CPU memory"]),
         y: Axis::linear("million tuples a second of both sides"),
-        series: Vec::new(),
         notes: match moved {
             Moved::Relations => vec![
                 "the paper: with each hop A has 32 to 46 % less; B in GPU memory has 5.8 times the rate of one hop, and three hops \
@@ -73,6 +70,7 @@ pub(crate) fn run(machine: &Machine, scale: f64, moved: Moved) -> Result<Figure>
                 "the paper: one hop costs A and C 75 to 82 %, the second 50 %, the third 17 to 33 %; no rates are stated".to_owned(),
             ],
         },
+        ..machine.figure()
     };
     let gpu = match &machine.gpu {
         Ok(gpu) => gpu,
@@ -146,12 +144,11 @@ impl Data {
         for _ in 0..runs {
             let hash = HashFunction::MultiplyShift;
             let mut table = HashTable::new(&gpu.kernels, kind, KeyWidth::Eight, build, hash, table.table())?;
-            let before = gpu.stream.record()?;
-            table.build(&gpu.stream, &side(0)?)?;
-            let totals = table.probe_aggregate(&gpu.stream, &side(2)?, &PairAggregate::SUMS)?;
-            let after = gpu.stream.record()?;
-            gpu.stream.synchronize()?;
-            best = best.min(before.seconds_until(&after)?);
+            let (totals, seconds) = gpu.stream.timed(|| -> Result<_> {
+                table.build(&gpu.stream, &side(0)?)?;
+                Ok(table.probe_aggregate(&gpu.stream, &side(2)?, &PairAggregate::SUMS)?)
+            })?;
+            best = best.min(seconds);
             if totals.matches != probe || totals.sum() != self.sum {
                 return Err(Error::Wrong { what: format!("the join of {build} x {probe} tuples") });
             }

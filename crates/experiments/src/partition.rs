@@ -41,16 +41,14 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
         name: "partition",
         title: "Partitioning 16-byte tuples by fanout",
         paper: "paper 1, figures 4 and 18",
-        machine: machine.describe(),
-        emulated: machine.is_emulated(),
         x: Axis::logarithmic("fanout"),
         y: Axis::linear("GB/s of tuples read and written again, counted once"),
-        series: Vec::new(),
         notes: vec![
             "figure 18 (b) to (f), coalescing, bytes over the link, address translations, issue slots and stalls: refused, they \
              need hardware counters of the GPU and of the CPU's IOMMU"
                 .to_owned(),
         ],
+        ..machine.figure()
     };
     match &machine.gpu {
         Ok(gpu) => {
@@ -142,11 +140,8 @@ fn measure(gpu: &Gpu, work: &Work<'_>, from_device: bool, to_device: bool, figur
                     keys: output.keys.view_mut(gpu.device())?,
                     payloads: vec![output.payload.view_mut(gpu.device())?],
                 };
-                let before = gpu.stream.record()?;
-                let partitions = partitioner.run(&gpu.stream, &from, &mut to)?;
-                let after = gpu.stream.record()?;
-                gpu.stream.synchronize()?;
-                best = best.min(before.seconds_until(&after)?);
+                let (partitions, seconds) = gpu.stream.timed(|| partitioner.run(&gpu.stream, &from, &mut to))?;
+                best = best.min(seconds);
                 let counted: u64 = partitions.iter().map(|(_, count)| count).sum();
                 let right = counted == tuples && (run > 0 || sum(gpu, &mut access, &output.keys, written)? == expected);
                 if !right {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use plotters::prelude::*;
 
-use crate::figure::{Figure, Series, SeriesSource};
+use crate::figure::{Axis, Figure, Series, SeriesSource};
 use crate::{Error, Result};
 
 const SIZE: (u32, u32) = (960, 600);
@@ -23,7 +23,7 @@ impl Figure {
             let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
             area.fill(&WHITE).map_err(Error::plot)?;
             // All axes are drawn linearly, with logarithms of the values for logarithmic axes.
-            let (xs, ys) = (self.range(|point| self.x_position(point.0)), self.range(|point| self.y_position(point.1)));
+            let (xs, ys) = (self.range(|point| self.x.position(point.0)), self.range(|point| self.y.position(point.1)));
             let caption = format!("{} ({})", self.title, self.paper);
             let mut chart = ChartBuilder::on(&area)
                 .caption(caption, ("sans-serif", 18))
@@ -44,7 +44,7 @@ impl Figure {
             for (number, series) in self.series.iter().enumerate() {
                 let style = style(series, number);
                 let points: Vec<(f64, f64)> =
-                    series.points.iter().map(|point| (self.x_position(point.0), self.y_position(point.1))).collect();
+                    series.points.iter().map(|point| (self.x.position(point.0), self.y.position(point.1))).collect();
                 let line = LineSeries::new(points.iter().copied(), style);
                 chart
                     .draw_series(line)
@@ -67,14 +67,6 @@ impl Figure {
         Ok(svg)
     }
 
-    fn x_position(&self, x: f64) -> f64 {
-        if self.x.logarithmic { x.max(f64::MIN_POSITIVE).log2() } else { x }
-    }
-
-    fn y_position(&self, y: f64) -> f64 {
-        if self.y.logarithmic { y.max(f64::MIN_POSITIVE).log2() } else { y }
-    }
-
     /// The slightly widened range of values, starting at 0 if the axis is linear.
     fn range(&self, position: impl Fn(&(f64, f64)) -> f64) -> Range<f64> {
         let values: Vec<f64> = self.series.iter().flat_map(|series| series.points.iter().map(&position)).collect();
@@ -86,6 +78,12 @@ impl Figure {
         let margin = ((greatest - least) * 0.05).max(0.5);
         let from = if least >= 0.0 && least - margin < 0.0 { -margin.min(0.5) } else { least - margin };
         from..greatest + margin
+    }
+}
+
+impl Axis {
+    fn position(&self, value: f64) -> f64 {
+        if self.logarithmic { value.max(f64::MIN_POSITIVE).log2() } else { value }
     }
 }
 

@@ -21,12 +21,9 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
         name: "prefix-sum",
         title: "The histogram of a column of 8-byte keys, and the prefix sum of an array",
         paper: "paper 1, figure 20 (b)",
-        machine: machine.describe(),
-        emulated: machine.is_emulated(),
         x: Axis::logarithmic("million keys"),
         y: Axis::linear("GB/s of keys"),
-        series: Vec::new(),
-        notes: Vec::new(),
+        ..machine.figure()
     };
     let millions = |bytes: u64| bytes as f64 / 8.0 / 1e6;
     let mut sizes: Vec<u64> = [128 << 20, 512 << 20, 1 << 30].map(|bytes| scaled(bytes, scale)).into();
@@ -100,11 +97,8 @@ fn measure(gpu: &Gpu, sizes: &[u64], runs: usize, millions: impl Fn(u64) -> f64,
         let mut prefix_sum = PrefixSum::new(&gpu.kernels, bytes / 8)?;
         let mut shortest = f64::INFINITY;
         for _ in 0..runs {
-            let before = gpu.stream.record()?;
-            let total = prefix_sum.run(&gpu.stream, values.view(), sums.view_mut())?;
-            let after = gpu.stream.record()?;
-            gpu.stream.synchronize()?;
-            shortest = shortest.min(before.seconds_until(&after)?);
+            let (total, seconds) = gpu.stream.timed(|| prefix_sum.run(&gpu.stream, values.view(), sums.view_mut()))?;
+            shortest = shortest.min(seconds);
             if total != bytes / 8 {
                 return Err(Error::Wrong { what: "the prefix sum".to_owned() });
             }

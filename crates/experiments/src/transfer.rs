@@ -26,12 +26,9 @@ pub(crate) fn run(machine: &Machine, scale: f64, cpu_scale: f64) -> Result<Figur
         name: "transfer",
         title: "A kernel sums a relation in CPU memory",
         paper: "paper 2, figures 3 and 12",
-        machine: machine.describe(),
-        emulated: machine.is_emulated(),
         x: Axis::named("transfer method", TransferMethod::ALL.iter().map(|method| method.name())),
         y: Axis::linear("GB/s"),
-        series: Vec::new(),
-        notes: Vec::new(),
+        ..machine.figure()
     };
     let everywhere = |value: f64| TransferMethod::ALL.iter().map(|method| (place(*method), value)).collect();
     let effort = CpuEffort { longest_range: 1 << 20, ..CpuEffort::for_machine(&machine.topology) };

@@ -15,12 +15,9 @@ pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
         name: "translation",
         title: "Latency of a read by the range that is touched",
         paper: "paper 1, figure 7",
-        machine: machine.describe(),
-        emulated: machine.is_emulated(),
         x: Axis::logarithmic("bytes of the range"),
         y: Axis::logarithmic("ns a read"),
-        series: Vec::new(),
-        notes: Vec::new(),
+        ..machine.figure()
     };
     let effort = CpuEffort::for_machine(&machine.topology);
     let longest_range = scaled(effort.longest_range, scale);

@@ -26,17 +26,17 @@ pub(crate) struct DeviceBuild {
     pub(crate) keys: Option<Keys>,
 }
 
-impl DeviceBuild {
-    fn try_new(
-        request: &DeviceRequest,
+impl Accelerator for DeviceRequest {
+    fn take(
+        &self,
         spec: &JoinSpec,
         batch: &RecordBatch,
         threads: usize,
         memory: &mut Grant,
-    ) -> Result<Option<Self>> {
+    ) -> Result<Option<Arc<dyn AcceleratedRows>>> {
         let rows = batch.num_rows();
         // Computes the keys only if a GPU strategy applies.
-        let Some(strategy) = request.advisor.strategies(rows as u64, true).first().copied().filter(|_| rows > 0) else {
+        let Some(strategy) = self.advisor.strategies(rows as u64, true).first().copied().filter(|_| rows > 0) else {
             return Ok(None);
         };
         let keys = spec.keys(Side::Build, batch)?;
@@ -45,34 +45,35 @@ impl DeviceBuild {
         if memory.try_grow(needed).is_err() {
             let reason =
                 format!("there are no {needed} bytes of memory to give {rows} rows of its build side to the GPU");
-            request.observer.refused(strategy, &reason);
+            self.observer.refused(strategy, &reason);
             return Ok(None);
         }
         let payload =
             PackedPayload::of(spec, Side::Build).filter(|payload| !payload.is_empty() && payload.takes(batch));
         let words = payload.as_ref().map(|payload| payload.pack(batch));
-        let columns = match BuildColumns::new(&request.gpu, &keys, words.as_ref(), threads) {
+        let columns = match BuildColumns::new(&self.gpu, &keys, words.as_ref(), threads) {
             Ok(columns) => columns,
             Err(error) => {
-                request.report(strategy, &error);
+                self.report(strategy, &error);
                 return Ok(None);
             }
         };
         drop(words);
-        let Some(table) = DeviceTable::build(request, columns, threads, memory) else { return Ok(None) };
+        let Some(table) = DeviceTable::build(self, columns, threads, memory) else { return Ok(None) };
         let key_bytes =
             if spec.codec.is_word() { 0 } else { rows * spec.codec.packed_bytes().unwrap_or(0) + keys.bytes() };
         memory.shrink(needed.saturating_sub(table.resident_host_bytes() + key_bytes));
         let keys = (!spec.codec.is_word()).then_some(keys);
         let probe = PackedPayload::of(spec, Side::Probe);
-        let aggregates = request.aggregates.as_ref().and_then(|aggregates| {
+        let aggregates = self.aggregates.as_ref().and_then(|aggregates| {
             PairAggregates::new(spec, aggregates, |side, index| match side {
                 PairSide::Build => payload.as_ref()?.place(index),
                 PairSide::Probe => probe.as_ref()?.place(index),
             })
         });
         let aggregates = aggregates.map(Arc::new);
-        Ok(Some(Self { request: request.clone(), table: Arc::new(table), payload, aggregates, keys }))
+        let (request, table) = (self.clone(), Arc::new(table));
+        Ok(Some(Arc::new(DeviceBuild { request, table, payload, aggregates, keys })))
     }
 }
 
@@ -91,18 +92,5 @@ impl DeviceBuild {
         }
         build.truncate(kept);
         probe.truncate(kept);
-    }
-}
-
-impl Accelerator for DeviceRequest {
-    fn take(
-        &self,
-        spec: &JoinSpec,
-        batch: &RecordBatch,
-        threads: usize,
-        memory: &mut Grant,
-    ) -> Result<Option<Arc<dyn AcceleratedRows>>> {
-        let build = DeviceBuild::try_new(self, spec, batch, threads, memory)?;
-        Ok(build.map(|build| Arc::new(build) as Arc<dyn AcceleratedRows>))
     }
 }

@@ -13,7 +13,7 @@ use crate::device::{
     AggregatedPairs, BuildColumns, DeviceCount, DeviceRequest, PairBlock, ProbeKeys, Seat, Unit, words,
 };
 use crate::no_partition::{GpuTable, GpuTableChunk, Home};
-use crate::radix::{FirstPass, RadixChunk, RadixTable};
+use crate::radix::{RadixChunk, RadixTable};
 use crate::triton::{self, PartitionedRelation};
 use overspill_join::keys::Keys;
 use overspill_join::memory::Grant;
@@ -22,8 +22,8 @@ use overspill_join::memory::Grant;
 #[derive(Debug)]
 pub(crate) enum DeviceTable {
     NoPartition(GpuTable),
-    Triton(RadixTable<PartitionedRelation>),
-    CpuPartitioned(RadixTable<HostPartitions>),
+    /// Partitioned by the strategy Triton or CpuPartitioned.
+    Partitioned(Strategy, RadixTable),
     Shared(SharedTable),
 }
 
@@ -38,7 +38,7 @@ impl DeviceTable {
     ) -> Option<Self> {
         for strategy in &request.advisor.strategies(columns.rows, columns.is_dense()) {
             if let Some(reason) = request.gpu.lost_because() {
-                request.observer.failed(*strategy, reason);
+                request.observer.failed(*strategy, &reason.to_string());
                 return None;
             }
             let _building =
@@ -48,22 +48,23 @@ impl DeviceTable {
                 Strategy::GpuNoPartition => {
                     GpuTable::build(request, &columns, Home::Gpu, memory).map(Self::NoPartition)
                 }
-                Strategy::Triton => triton::build(request, &columns, threads).map(Self::Triton),
-                Strategy::CpuPartitioned => {
-                    cpu_partitioned::build(request, &mut columns, threads).map(Self::CpuPartitioned)
+                Strategy::Triton => {
+                    triton::build(request, &columns, threads).map(|table| Self::Partitioned(*strategy, table))
                 }
+                Strategy::CpuPartitioned => cpu_partitioned::build(request, &mut columns, threads)
+                    .map(|table| Self::Partitioned(*strategy, table)),
                 Strategy::Het => SharedTable::on_host(request, &columns, threads, memory).map(Self::Shared),
                 Strategy::GpuHet => SharedTable::copied(request, &columns, memory).map(Self::Shared),
             };
             match built {
                 Ok(table) => {
                     let (state, spilled) = match &table {
-                        Self::NoPartition(table) => (table.bytes(), table.spilled_bytes()),
-                        Self::Triton(table) => (table.build.relation.bytes(), table.build.relation.spilled_bytes()),
-                        Self::CpuPartitioned(table) => {
+                        Self::NoPartition(table) | Self::Shared(SharedTable { table, .. }) => {
+                            (table.bytes, table.spilled)
+                        }
+                        Self::Partitioned(_, table) => {
                             (table.build.relation.bytes(), table.build.relation.spilled_bytes())
                         }
-                        Self::Shared(shared) => (shared.table.bytes(), shared.table.spilled_bytes()),
                     };
                     request.observer.add(DeviceCount::Joins(table.strategy()), 1);
                     request.observer.add(DeviceCount::BuildRows, columns.rows);
@@ -79,25 +80,26 @@ impl DeviceTable {
 
     /// Bytes of CPU memory for a build side of `rows` rows, excluding the rows themselves, with any strategy.
     pub(crate) fn host_bytes(rows: usize) -> usize {
-        BuildColumns::bytes(rows) + triton::host_bytes(rows).max(cpu_partitioned::host_bytes(rows))
+        BuildColumns::bytes(rows) + Self::partitioned_bytes(rows)
+    }
+
+    /// Bytes of CPU memory that `rows` partitioned rows of either side take with any strategy, if none of them is cached.
+    pub(crate) fn partitioned_bytes(rows: usize) -> usize {
+        PartitionedRelation::host_bytes(rows).max(HostPartitions::bytes_of(rows))
     }
 
     /// Number of rows in a chunk for which partitions have the planned size. `None` if chunks are not partitioned.
     pub(crate) fn chunk_rows(&self) -> Option<usize> {
-        let plan = match self {
-            Self::NoPartition(_) | Self::Shared(_) => return None,
-            Self::Triton(table) => &table.build.plan,
-            Self::CpuPartitioned(table) => &table.build.plan,
-        };
-        Some(usize::try_from(plan.chunk_tuples()).unwrap_or(usize::MAX))
+        let Self::Partitioned(_, table) = self else { return None };
+        Some(usize::try_from(table.build.plan.chunk_tuples()).unwrap_or(usize::MAX))
     }
 
     /// Bytes of CPU memory that the build side takes, excluding its rows and memory that was charged separately.
     pub(crate) fn resident_host_bytes(&self) -> usize {
         let bytes = match self {
             Self::NoPartition(_) | Self::Shared(_) => 0,
-            Self::Triton(table) => table.build.relation.spilled_bytes(),
-            Self::CpuPartitioned(table) => table.build.relation.spilled_bytes() / 16 * 17,
+            Self::Partitioned(Strategy::CpuPartitioned, table) => table.build.relation.spilled_bytes() / 16 * 17,
+            Self::Partitioned(_, table) => table.build.relation.spilled_bytes(),
         };
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
@@ -105,26 +107,22 @@ impl DeviceTable {
     pub(crate) fn strategy(&self) -> Strategy {
         match self {
             Self::NoPartition(_) => Strategy::GpuNoPartition,
-            Self::Triton(_) => Strategy::Triton,
-            Self::CpuPartitioned(_) => Strategy::CpuPartitioned,
+            Self::Partitioned(strategy, _) => *strategy,
             Self::Shared(shared) => shared.strategy(),
         }
     }
 
     /// The table, if the CPU probes it as well.
     pub(crate) fn shared(&self) -> Option<&SharedTable> {
-        match self {
-            Self::Shared(shared) => Some(shared),
-            Self::NoPartition(_) | Self::Triton(_) | Self::CpuPartitioned(_) => None,
-        }
+        let Self::Shared(shared) = self else { return None };
+        Some(shared)
     }
 
     /// Assigns a chunk to a GPU. `None` if no GPU can join it any more.
     pub(crate) fn seat(&self, request: &DeviceRequest) -> Option<Seat> {
         match self {
-            Self::NoPartition(table) => table.seat(),
-            Self::Shared(shared) => shared.table.seat(),
-            Self::Triton(_) | Self::CpuPartitioned(_) => Seat::take(std::slice::from_ref(&request.gpu)),
+            Self::NoPartition(table) | Self::Shared(SharedTable { table, .. }) => table.seat(),
+            Self::Partitioned(..) => Seat::take(std::slice::from_ref(&request.gpu)),
         }
     }
 
@@ -142,9 +140,11 @@ impl DeviceTable {
             Self::NoPartition(_) | Self::Shared(_) => {
                 ChunkState::NoPartition(Box::new(GpuTableChunk::new(seat, keys, most_pairs, aggregated)))
             }
-            Self::Triton(table) => ChunkState::Triton(triton::start(table, request, &keys, most_pairs, aggregated)?),
-            Self::CpuPartitioned(table) => {
-                ChunkState::CpuPartitioned(cpu_partitioned::start(table, request, &mut keys, most_pairs, aggregated)?)
+            Self::Partitioned(Strategy::CpuPartitioned, table) => {
+                ChunkState::Partitioned(cpu_partitioned::start(table, request, &mut keys, most_pairs, aggregated)?)
+            }
+            Self::Partitioned(_, table) => {
+                ChunkState::Partitioned(triton::start(table, request, &keys, most_pairs, aggregated)?)
             }
         };
         Ok(DeviceChunk { state, has_failed: false, was_refused: false })
@@ -163,8 +163,7 @@ pub(crate) struct DeviceChunk {
 #[derive(Debug)]
 enum ChunkState {
     NoPartition(Box<GpuTableChunk>),
-    Triton(RadixChunk<PartitionedRelation>),
-    CpuPartitioned(RadixChunk<HostPartitions>),
+    Partitioned(RadixChunk),
 }
 
 impl DeviceChunk {
@@ -175,20 +174,18 @@ impl DeviceChunk {
             block.clear();
             let _joining = debug_span!("join on the GPU", strategy = table.strategy().name()).entered();
             let joined = match (&mut self.state, table) {
-                (ChunkState::NoPartition(chunk), DeviceTable::NoPartition(table)) => chunk.next(table, request, block),
-                (ChunkState::NoPartition(chunk), DeviceTable::Shared(shared)) => {
-                    chunk.next(&shared.table, request, block)
-                }
-                (ChunkState::Triton(chunk), DeviceTable::Triton(table)) => chunk.next(&table.build, request, block),
-                (ChunkState::CpuPartitioned(chunk), DeviceTable::CpuPartitioned(table)) => {
+                (
+                    ChunkState::NoPartition(chunk),
+                    DeviceTable::NoPartition(table) | DeviceTable::Shared(SharedTable { table, .. }),
+                ) => chunk.next(table, request, block),
+                (ChunkState::Partitioned(chunk), DeviceTable::Partitioned(_, table)) => {
                     chunk.next(&table.build, request, block)
                 }
                 _ => Err(Error::Invalid("a chunk of another strategy than its table".to_owned())),
             };
             let refused = match &mut self.state {
                 ChunkState::NoPartition(chunk) => chunk.take_refused(),
-                ChunkState::Triton(chunk) => chunk.take_refused(),
-                ChunkState::CpuPartitioned(chunk) => chunk.take_refused(),
+                ChunkState::Partitioned(chunk) => chunk.take_refused(),
             };
             if let Some(error) = refused.filter(|_| !self.was_refused) {
                 self.was_refused = true;
@@ -211,8 +208,7 @@ impl DeviceChunk {
     pub(crate) fn rest(&self, keys: &Keys) -> Option<BooleanBuffer> {
         let rest = match &self.state {
             ChunkState::NoPartition(chunk) => chunk.rest(),
-            ChunkState::Triton(chunk) => chunk.rest(&words(keys)),
-            ChunkState::CpuPartitioned(chunk) => chunk.rest(&words(keys)),
+            ChunkState::Partitioned(chunk) => chunk.rest(&words(keys)),
         };
         (rest.count_set_bits() > 0).then_some(rest)
     }
@@ -221,7 +217,7 @@ impl DeviceChunk {
     pub(crate) fn progress(&self) -> (u64, Duration) {
         match &self.state {
             ChunkState::NoPartition(chunk) => chunk.progress(),
-            ChunkState::Triton(_) | ChunkState::CpuPartitioned(_) => (0, Duration::ZERO),
+            ChunkState::Partitioned(_) => (0, Duration::ZERO),
         }
     }
 
@@ -234,8 +230,7 @@ impl DeviceChunk {
     pub(crate) fn has_rest(&self) -> bool {
         match &self.state {
             ChunkState::NoPartition(chunk) => chunk.has_rest(),
-            ChunkState::Triton(chunk) => chunk.has_rest(),
-            ChunkState::CpuPartitioned(chunk) => chunk.has_rest(),
+            ChunkState::Partitioned(chunk) => chunk.has_rest(),
         }
     }
 }

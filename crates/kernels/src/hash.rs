@@ -63,7 +63,6 @@ impl Radix {
         self.shift
     }
 
-    /// The hash function.
     pub(crate) fn hash_function(self) -> HashFunction {
         self.hash
     }

@@ -219,35 +219,30 @@ impl Gpu<'_> {
     fn transfer(&mut self, method: TransferMethod) -> Result<f64> {
         let bytes = self.effort.array_bytes;
         let size = usize::try_from(bytes).map_err(|error| Error::Invalid(error.to_string()))?;
-        let mut unified = None;
-        let mut host = None;
-        match method.memory() {
-            SourceMemory::Unified => unified = Some(UnifiedBuffer::new(self.device, bytes)?),
-            SourceMemory::Pinned => host = Some(HostBuffer::pinned(self.device, size, PageSize::Huge)?),
-            SourceMemory::Pageable => host = Some(HostBuffer::new(size, PageSize::Huge)?),
-        }
-        if let Some(buffer) = &mut host {
-            buffer.as_mut_slice::<u64>().fill(1);
-        }
         let mut pipeline = TransferPipeline::new(self.device, method, PipelineShape::default())?;
-        let stream = Stream::new(self.device)?;
-        self.best(|| {
-            if let Some(buffer) = &mut unified {
-                // Each run starts with the pages where the CPU wrote them.
-                if self.device.properties().concurrent_unified_access {
-                    buffer.evict(&stream)?;
-                }
-                buffer.as_mut_slice::<u64>()?.fill(1);
-            }
-            let source = match (&unified, &host) {
-                (Some(buffer), _) => Source::Unified(buffer),
-                (None, Some(buffer)) => Source::Host(buffer),
-                (None, None) => return Err(Error::Invalid("a transfer of nothing".to_owned())),
-            };
+        let mut time = |source: Source<'_>| {
             let begin = Instant::now();
             // SAFETY: the pipeline keeps each chunk until its stream is done, and waits for all before it returns.
             pipeline.run(source, |stream, _, chunk| unsafe { self.access.read(stream, chunk) })?;
             Ok(begin.elapsed().as_secs_f64())
-        })
+        };
+        let mut host = match method.memory() {
+            SourceMemory::Unified => {
+                let mut buffer = UnifiedBuffer::new(self.device, bytes)?;
+                let stream = Stream::new(self.device)?;
+                return self.best(|| {
+                    // Each run starts with the pages where the CPU wrote them.
+                    if self.device.properties().concurrent_unified_access {
+                        buffer.evict(&stream)?;
+                    }
+                    buffer.as_mut_slice::<u64>()?.fill(1);
+                    time(Source::Unified(&buffer))
+                });
+            }
+            SourceMemory::Pinned => HostBuffer::pinned(self.device, size, PageSize::Huge)?,
+            SourceMemory::Pageable => HostBuffer::new(size, PageSize::Huge)?,
+        };
+        host.as_mut_slice::<u64>().fill(1);
+        self.best(|| time(Source::Host(&host)))
     }
 }

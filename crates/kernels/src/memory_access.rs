@@ -190,11 +190,7 @@ impl MemoryAccess {
 
     /// Seconds that the stream spends on the work that `launch` enqueues.
     fn timed(&mut self, stream: &Stream, launch: impl FnOnce(&Self) -> Result<()>) -> Result<f64> {
-        let before = stream.record()?;
-        let launched = launch(self);
-        let after = stream.record();
-        stream.synchronize().and(launched)?;
-        before.seconds_until(&after?)
+        stream.timed(|| launch(self)).map(|((), seconds)| seconds)
     }
 }
 

@@ -26,12 +26,10 @@ pub enum Error {
     NoDevice,
     #[error("there is no GPU {ordinal}: the machine has {count}, numbered from 0")]
     NoSuchDevice { ordinal: usize, count: usize },
-    #[error(
-        "{bytes} bytes of GPU memory were asked for, and {held} of the {limit} that overspill.gpu_memory_limit allows are in use; raise it, or run on the CPU"
-    )]
+    #[error("{bytes} bytes of GPU memory were asked for, and {held} of the {limit} that its limit allows are in use")]
     OverBudget { bytes: u64, held: u64, limit: u64 },
     #[error(
-        "GPU {device} has no {bytes} bytes of memory left: other programs use it, or overspill.gpu_memory_limit ({limit}) is more than it has"
+        "GPU {device} has no {bytes} bytes of memory left: other programs use it, or its limit ({limit}) is more than it has"
     )]
     OutOfDeviceMemory { device: usize, bytes: u64, limit: u64 },
     #[error("the system did not provide {bytes} bytes of memory: {reason}")]
@@ -74,11 +72,6 @@ impl Error {
             | CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE => Self::DeviceLost { device, reason },
             _ => Self::Driver { what, device, reason },
         }
-    }
-
-    /// Whether this process can no longer use the GPU.
-    pub fn is_device_lost(&self) -> bool {
-        matches!(self, Self::DeviceLost { .. })
     }
 
     pub(crate) fn invalid(reason: impl Display) -> Self {

@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use arrow::array::{Array, UInt64Array};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::array::AsArray;
+use arrow::datatypes::{SchemaRef, UInt64Type};
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
@@ -77,8 +77,7 @@ impl Results {
         let batches: Vec<_> = self.try_collect().await?;
         let counts = batches.iter().flat_map(|batch| batch.columns().first());
         Ok(counts
-            .filter(|column| *column.data_type() == DataType::UInt64)
-            .filter_map(|column| column.as_any().downcast_ref::<UInt64Array>())
+            .filter_map(|column| column.as_primitive_opt::<UInt64Type>())
             .flat_map(|counts| counts.iter().flatten())
             .sum())
     }

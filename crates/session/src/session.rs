@@ -49,7 +49,6 @@ struct Shared {
     _spill: Option<SpillDirectory>,
 }
 
-/// The running statement.
 #[derive(Default)]
 struct Running {
     /// Alive as long as its results are read.

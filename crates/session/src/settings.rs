@@ -22,12 +22,8 @@ pub struct Change {
 impl Change {
     /// The change made by a statement, if it is SET.
     pub fn of(plan: &LogicalPlan) -> Option<Self> {
-        match plan {
-            LogicalPlan::Statement(Statement::SetVariable(set)) => {
-                Some(Self { key: set.variable.clone(), value: set.value.clone() })
-            }
-            _ => None,
-        }
+        let LogicalPlan::Statement(Statement::SetVariable(set)) = plan else { return None };
+        Some(Self { key: set.variable.clone(), value: set.value.clone() })
     }
 
     /// The error of the change, with the name of the setting and its valid values.

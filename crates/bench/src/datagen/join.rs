@@ -17,13 +17,12 @@ use rand_chacha::rand_core::SeedableRng;
 
 use super::keys::Keys;
 use super::table_file::{Compression, Format, TableFile};
-use super::{check_scale, create_directory, produce, progress_bar, scaled, thread_count};
+use super::{check_scale, create_directory, progress_bar, scaled, thread_count};
 use crate::threads::on_each;
 
 /// Rows generated from one seed; also the row group size of a Parquet file.
 const PART_ROWS: u64 = 1 << 20;
 
-/// Rows of a batch.
 const BATCH_ROWS: u64 = 1 << 16;
 
 /// A million tuples, as the papers count them.
@@ -60,7 +59,6 @@ impl Workload {
         }
     }
 
-    /// The bytes of a tuple.
     fn tuple(self) -> u8 {
         if self == Self::C { 8 } else { 16 }
     }
@@ -128,13 +126,15 @@ pub struct JoinArgs {
 
 pub(super) fn generate(args: &JoinArgs, out: &mut dyn Write) -> Result<()> {
     check_scale(args.scale, 1.0)?;
-    let pair = TablePair::of_workload(args.workload, args.scale, args.zipf, args.match_rate, args.sparse);
     let pair = TablePair {
+        zipf: args.zipf,
+        match_rate: args.match_rate,
+        sparse: args.sparse,
         seed: args.seed,
         tuple: args.tuple.unwrap_or(args.workload.tuple()),
         build_payloads: args.build_payloads,
         probe_payloads: args.probe_payloads,
-        ..pair
+        ..TablePair::of_workload(args.workload, args.scale)
     };
     let output = Output {
         dir: &args.dir,
@@ -162,16 +162,14 @@ pub(crate) struct TablePair {
 }
 
 /// The destination and the format of the two tables.
-#[derive(Debug, Clone)]
-pub(crate) struct Output<'a> {
-    pub(crate) dir: &'a Path,
-    pub(crate) format: Format,
-    pub(crate) compression: Compression,
-    pub(crate) force: bool,
-    pub(crate) threads: Option<NonZeroUsize>,
+struct Output<'a> {
+    dir: &'a Path,
+    format: Format,
+    compression: Compression,
+    force: bool,
+    threads: Option<NonZeroUsize>,
 }
 
-/// A side of a join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Build,
@@ -182,20 +180,25 @@ impl TablePair {
     /// The names of the tables and their files, build side first.
     pub(crate) const NAMES: [&str; 2] = ["r", "s"];
 
-    /// The tables of a workload. If `sparse`, keys are spread over 63 bits, which requires tuples of 16 bytes.
-    pub(crate) fn of_workload(workload: Workload, scale: f64, zipf: f64, match_rate: f64, sparse: bool) -> Self {
-        let (build_rows, probe_rows) = workload.rows();
+    /// Tables of 16-byte tuples with dense keys. The keys of s are drawn uniformly, and each has a partner in r.
+    pub(crate) fn of_rows(build_rows: u64, probe_rows: u64) -> Self {
         Self {
-            build_rows: scaled(build_rows, scale),
-            probe_rows: scaled(probe_rows, scale),
-            zipf,
-            match_rate,
-            sparse,
+            build_rows,
+            probe_rows,
+            zipf: 0.0,
+            match_rate: 1.0,
+            sparse: false,
             seed: 1,
-            tuple: workload.tuple(),
+            tuple: 16,
             build_payloads: 1,
             probe_payloads: 1,
         }
+    }
+
+    /// The tables of a workload, with keys as in `of_rows`.
+    pub(crate) fn of_workload(workload: Workload, scale: f64) -> Self {
+        let (build_rows, probe_rows) = workload.rows();
+        Self { tuple: workload.tuple(), ..Self::of_rows(scaled(build_rows, scale), scaled(probe_rows, scale)) }
     }
 
     /// The two tables, in batches of `batch_rows` rows.
@@ -224,8 +227,14 @@ impl TablePair {
         Ok((side(Side::Build)?, side(Side::Probe)?))
     }
 
+    /// Writes the two tables to uncompressed Parquet files in a directory, unless they exist.
+    pub(crate) fn write_in(&self, dir: &Path, threads: Option<NonZeroUsize>) -> Result<()> {
+        let (format, compression) = (Format::Parquet, Compression::None);
+        self.generate(&Output { dir, format, compression, force: false, threads }, &mut std::io::sink())
+    }
+
     /// Writes the two files unless they exist, and a line on `out` for each.
-    pub(crate) fn generate(&self, output: &Output, out: &mut dyn Write) -> Result<()> {
+    fn generate(&self, output: &Output, out: &mut dyn Write) -> Result<()> {
         let keys = self.check()?;
         create_directory(output.dir)?;
         let threads = thread_count(output.threads);
@@ -242,7 +251,7 @@ impl TablePair {
                 parts: usize::try_from(rows.div_ceil(PART_ROWS)).unwrap_or(usize::MAX),
                 arguments: self.describe(side),
             };
-            produce(&file, output.force, threads, &bar, out, |part| self.part(&keys, side, part as u64))?;
+            file.produce(output.force, threads, &bar, out, |part| self.part(&keys, side, part as u64))?;
         }
         bar.finish_and_clear();
         Ok(())

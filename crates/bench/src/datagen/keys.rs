@@ -8,7 +8,6 @@ use rand_distr::{Distribution, Zipf};
 /// Bits of sparse keys: the non-negative range of a signed 64-bit integer.
 pub(super) const SPARSE_BITS: u32 = 63;
 
-/// The number of mixing rounds.
 const ROUNDS: usize = 4;
 
 /// A seeded permutation of the numbers below a bound, computed per number.

@@ -5,22 +5,18 @@ mod keys;
 mod table_file;
 mod tpch;
 
+pub(crate) use join::TablePair;
 pub use join::{JoinArgs, Workload};
-pub(crate) use join::{Output, TablePair};
 pub use table_file::{Compression, Format};
 pub use tpch::TpchArgs;
 pub(crate) use tpch::{generate as generate_tpch, lineitem, names as tpch_tables};
 
-use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
 use clap::{Args, Subcommand};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use indicatif::{ProgressBar, ProgressStyle};
-
-use crate::report::size;
-use table_file::{Outcome, TableFile};
 
 /// The arguments of `overspill datagen`.
 #[derive(Debug, Clone, Args)]
@@ -88,27 +84,4 @@ fn progress_bar(rows: u64) -> ProgressBar {
         bar.set_style(style);
     }
     bar
-}
-
-/// Writes a file or keeps the existing one, and reports it on `out`.
-fn produce<I>(
-    file: &TableFile,
-    force: bool,
-    threads: usize,
-    bar: &ProgressBar,
-    out: &mut dyn Write,
-    part: impl Fn(usize) -> I + Sync,
-) -> Result<()>
-where
-    I: Iterator<Item = Result<arrow::array::RecordBatch, arrow::error::ArrowError>>,
-{
-    let outcome = file.produce(force, threads, bar, part)?;
-    let (verb, rows) = match outcome {
-        Outcome::Kept { rows } => ("kept", rows),
-        Outcome::Written { rows } => ("wrote", rows),
-    };
-    let bytes = std::fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
-    // Ignore write errors, as the reader may have closed `out`.
-    bar.suspend(|| _ = writeln!(out, "{verb} {}: {rows} rows, {}", file.path.display(), size(bytes)));
-    Ok(())
 }

@@ -24,6 +24,8 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::reader::FileReader as _;
 use parquet::file::serialized_reader::SerializedFileReader;
 
+use crate::report::size;
+
 /// The metadata key of a file's generation arguments.
 const ARGUMENTS_KEY: &str = "overspill.datagen";
 
@@ -74,46 +76,38 @@ pub(super) struct TableFile {
     pub(super) arguments: String,
 }
 
-/// The outcome of a request for a file.
-pub(super) enum Outcome {
-    /// The file existed.
-    Kept { rows: u64 },
-    /// The file was generated.
-    Written { rows: u64 },
-}
-
-/// A part passed from the generating thread to the writing thread.
-enum Part {
-    RowGroup { rows: u64, columns: Vec<ArrowColumnChunk> },
-    Batches(Vec<RecordBatch>),
-}
-
 impl TableFile {
-    /// Generates the file unless it exists. `part` returns the batches of a part; `threads` threads call it once per part.
-    /// `bar` advances by rows.
+    /// Generates the file unless it exists, and reports it on `out`. `part` returns the batches of a part; `threads` threads
+    /// call it once per part. `bar` advances by rows.
     pub(super) fn produce<I>(
         &self,
         force: bool,
         threads: usize,
         bar: &ProgressBar,
+        out: &mut dyn Write,
         part: impl Fn(usize) -> I + Sync,
-    ) -> Result<Outcome>
+    ) -> Result<()>
     where
         I: Iterator<Item = Result<RecordBatch, ArrowError>>,
     {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        if !force && self.path.exists() {
+        let (verb, rows) = if !force && self.path.exists() {
             let rows = self.check_existing()?;
             bar.inc(rows);
-            return Ok(Outcome::Kept { rows });
-        }
-        let partial = Partial::create(self.path.with_file_name(format!(".{name}.partial")))?;
-        let rows = self.write(&partial, threads, bar, part).map_err(|error| {
-            // The message of a failed write does not name the file.
-            error.context(format!("The file '{}' could not be generated", self.path.display()))
-        })?;
-        partial.rename(&self.path)?;
-        Ok(Outcome::Written { rows })
+            ("kept", rows)
+        } else {
+            let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+            let partial = Partial::create(self.path.with_file_name(format!(".{name}.partial")))?;
+            let rows = self.write(&partial, threads, bar, part).map_err(|error| {
+                // The message of a failed write does not name the file.
+                error.context(format!("The file '{}' could not be generated", self.path.display()))
+            })?;
+            partial.rename(&self.path)?;
+            ("wrote", rows)
+        };
+        let bytes = fs::metadata(&self.path).map_or(0, |metadata| metadata.len());
+        // Ignore write errors, as the reader may have closed `out`.
+        bar.suspend(|| _ = writeln!(out, "{verb} {}: {rows} rows, {}", self.path.display(), size(bytes)));
+        Ok(())
     }
 
     /// The number of rows of the existing file, if it was made with the same arguments.
@@ -166,8 +160,7 @@ impl TableFile {
                 let writer = ArrowWriter::try_new(output, Arc::clone(&self.schema), Some(self.properties()?))?;
                 let (mut writer, row_groups) = writer.into_serialized_writer()?;
                 let encode = |number| self.encode_row_group(&row_groups, number, part(number));
-                let rows = in_order(self.parts, threads, encode, |part| {
-                    let Part::RowGroup { rows, columns } = part else { return Ok(0) };
+                let rows = in_order(self.parts, threads, encode, |(rows, columns)| {
                     let mut row_group = writer.next_row_group()?;
                     for column in columns {
                         column.append_to_row_group(&mut row_group)?;
@@ -182,9 +175,8 @@ impl TableFile {
             }
             Format::Arrow => {
                 let mut writer = FileWriter::try_new(output, &self.schema)?;
-                let collect = |number| Ok(Part::Batches(part(number).collect::<Result<_, _>>()?));
-                let rows = in_order(self.parts, threads, collect, |part| {
-                    let Part::Batches(batches) = part else { return Ok(0) };
+                let collect = |number| Ok(part(number).collect::<Result<Vec<_>, _>>()?);
+                let rows = in_order(self.parts, threads, collect, |batches| {
                     let mut rows = 0;
                     for batch in batches {
                         writer.write(&batch)?;
@@ -217,12 +209,13 @@ impl TableFile {
             .build())
     }
 
+    /// The number of rows of a row group, and its encoded columns.
     fn encode_row_group(
         &self,
         row_groups: &ArrowRowGroupWriterFactory,
         number: usize,
         batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
-    ) -> Result<Part> {
+    ) -> Result<(u64, Vec<ArrowColumnChunk>)> {
         let mut writers = row_groups.create_column_writers(number)?;
         let mut rows = 0;
         for batch in batches {
@@ -236,7 +229,7 @@ impl TableFile {
             }
         }
         let columns = writers.into_iter().map(|writer| writer.close()).collect::<Result<_, _>>()?;
-        Ok(Part::RowGroup { rows, columns })
+        Ok((rows, columns))
     }
 }
 

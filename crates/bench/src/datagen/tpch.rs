@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use datafusion::common::{Result, exec_err};
 use tpchgen::generators::{
     CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator, PartSuppGenerator,
@@ -18,7 +18,8 @@ use tpchgen_arrow::{
 };
 
 use super::table_file::{Compression, Format, TableFile};
-use super::{create_directory, produce, progress_bar, thread_count};
+use super::{create_directory, progress_bar, thread_count};
+use crate::report::value_name;
 use crate::threads::on_each;
 
 /// Rows of a row group: enough for long column chunks, and few enough for several threads to share a table of scale factor 1.
@@ -54,8 +55,9 @@ pub struct TpchArgs {
     pub threads: Option<NonZeroUsize>,
 }
 
-/// A table of TPC-H.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A table of TPC-H. The small tables come first, so that output starts soon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
 enum Table {
     Region,
     Nation,
@@ -70,31 +72,6 @@ enum Table {
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>>>;
 
 impl Table {
-    /// The small tables come first, so that output starts soon.
-    const ALL: [Self; 8] = [
-        Self::Region,
-        Self::Nation,
-        Self::Supplier,
-        Self::Customer,
-        Self::Part,
-        Self::PartSupp,
-        Self::Orders,
-        Self::LineItem,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Region => "region",
-            Self::Nation => "nation",
-            Self::Supplier => "supplier",
-            Self::Customer => "customer",
-            Self::Part => "part",
-            Self::PartSupp => "partsupp",
-            Self::Orders => "orders",
-            Self::LineItem => "lineitem",
-        }
-    }
-
     fn schema(self) -> SchemaRef {
         match self {
             Self::Region => RegionArrow::schema_ref(),
@@ -143,9 +120,8 @@ impl Table {
     }
 }
 
-/// The names of the tables.
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    Table::ALL.into_iter().map(Table::name)
+pub(crate) fn names() -> impl Iterator<Item = String> {
+    Table::value_variants().iter().map(value_name)
 }
 
 /// Columns of lineitem in memory, with one partition per thread.
@@ -166,22 +142,23 @@ pub(crate) fn generate(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
     }
     create_directory(&args.dir)?;
     let threads = thread_count(args.threads);
-    let bar = progress_bar(Table::ALL.iter().map(|table| table.rows(scale)).sum());
-    for table in Table::ALL {
-        bar.set_message(table.name());
+    let bar = progress_bar(Table::value_variants().iter().map(|table| table.rows(scale)).sum());
+    for table in Table::value_variants() {
+        let name = value_name(table);
+        bar.set_message(name.clone());
         let parts = table.parts(scale);
         let file = TableFile {
-            path: args.dir.join(format!("{}.parquet", table.name())),
+            path: args.dir.join(format!("{name}.parquet")),
             schema: table.schema(),
             format: Format::Parquet,
             compression: args.compression,
             dictionaries: true,
             parts,
-            arguments: format!("tpch {} --scale {scale}", table.name()),
+            arguments: format!("tpch {name} --scale {scale}"),
         };
         // The largest scale has fewer than 2^31 parts.
         let number = |part: usize| i32::try_from(part).unwrap_or(i32::MAX);
-        produce(&file, args.force, threads, &bar, out, |part| table.batches(scale, number(part + 1), number(parts)))?;
+        file.produce(args.force, threads, &bar, out, |part| table.batches(scale, number(part + 1), number(parts)))?;
     }
     bar.finish_and_clear();
     Ok(())

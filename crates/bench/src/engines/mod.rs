@@ -27,9 +27,7 @@ pub(crate) const ENVIRONMENT: &str = concat!(
 /// Runs a Python engine with the interface of Overspill's command line.
 const SCRIPT: &str = include_str!("engine.py");
 
-/// The name of our engine.
 pub(crate) const OVERSPILL: &str = "Overspill";
-/// The version of our engine.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The engine whose memory is compared with Overspill's, as Overspill replaces its joins.

@@ -46,7 +46,6 @@ enum Line {
     Error(String),
 }
 
-/// The answer to a statement.
 pub(crate) struct Answer {
     pub(crate) seconds: f64,
     /// The single row, if the statement is a query.

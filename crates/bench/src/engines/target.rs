@@ -4,7 +4,6 @@ use std::fmt::{Display, Formatter};
 
 use serde_json::{Value, json};
 
-/// A target for Overspill.
 pub(crate) struct Target {
     pub(crate) name: &'static str,
     /// The target and the result, in the words of the table.

@@ -10,7 +10,7 @@ use bytesize::ByteSize;
 use clap::Args;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill::DeviceKind;
-use overspill_experiments::{DeviceArgs, Machine, device_parser};
+use overspill_experiments::{DeviceArgs, Figure, Machine, device_parser};
 use overspill_gpu_join::Gpu;
 use overspill_machine::measure::{CpuEffort, MemoryBounds, measure_bounds};
 
@@ -74,12 +74,6 @@ pub(super) struct Bench {
     link_rate: OnceCell<Option<f64>>,
     /// The GPU that was opened last, with its memory limit.
     gpu: RefCell<Option<(u64, Arc<Gpu>)>>,
-}
-
-/// A machine with a fraction of the papers' sizes.
-pub(super) struct Scaled<'a> {
-    pub(super) bench: &'a Bench,
-    scale: f64,
 }
 
 impl Bench {
@@ -228,25 +222,16 @@ impl Bench {
         })
     }
 
-    pub(super) fn at(&self, scale: f64) -> Scaled<'_> {
-        Scaled { bench: self, scale }
+    /// A figure without lines that describes the machine on one line, with the scale and the limit of GPU memory.
+    pub(super) fn figure(&self, scale: f64) -> Figure {
+        let memory = |gpu: Arc<Gpu>| format!(", {} of GPU memory", size(gpu.device().memory_limit()));
+        let gpu = self.gpu(scale).map_or_else(|_| String::new(), memory);
+        let (machine, used) = (self.machine.describe(), self.threads);
+        let machine = format!("{machine}; {used} used; {scale:.3e} of the paper's tuples{gpu}");
+        Figure { machine, emulated: self.is_emulated(), ..Figure::default() }
     }
 }
 
-impl Scaled<'_> {
-    /// Describes the machine on one line, with the scale and the limit of GPU memory.
-    pub(super) fn describe(&self) -> String {
-        let machine = self.bench.machine.describe();
-        let used = self.bench.threads;
-        let gpu = self
-            .bench
-            .gpu(self.scale)
-            .map_or_else(|_| String::new(), |gpu| format!(", {} of GPU memory", size(gpu.device().memory_limit())));
-        format!("{machine}; {used} used; {:.3e} of the paper's tuples{gpu}", self.scale)
-    }
-}
-
-/// Bytes of both tables.
 pub(super) fn bytes_of(pair: &TablePair) -> u64 {
     let column = u64::from(pair.tuple / 2);
     let side = |rows: u64, payloads: usize| rows * column * (1 + payloads as u64);

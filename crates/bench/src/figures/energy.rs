@@ -57,7 +57,6 @@ impl ProcessorEnergy {
     }
 }
 
-/// The energy counter of a GPU.
 #[derive(Debug)]
 pub(super) struct GpuEnergy {
     nvml: Nvml,

@@ -27,7 +27,6 @@ pub(super) enum KernelGroup {
     Join,
     /// Copies and fills by the GPU's copy engines.
     Copies,
-    /// Any other kernel.
     Others,
 }
 
@@ -81,7 +80,6 @@ impl KernelGroup {
 }
 
 impl KernelTimes {
-    /// The seconds of a group.
     pub(super) fn seconds(&self, group: KernelGroup) -> f64 {
         self.0[group as usize]
     }

@@ -26,7 +26,7 @@ use sweep::Sweep;
 use tables::Sizes;
 
 use crate::cpu_partition;
-use crate::report::{slow_build, tell, write_file};
+use crate::report::{slow_build, tell, value_name, write_file};
 
 /// A figure of a paper, or what one measures below joins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -114,16 +114,12 @@ pub struct FigureArgs {
     #[arg(value_enum, value_name = "NAME")]
     pub name: FigureName,
 
-    /// How it is measured.
+    /// How it is measured, and where it goes.
     #[command(flatten)]
-    pub bench: MeasureArgs,
-
-    /// Where it goes.
-    #[command(flatten)]
-    pub output: OutputArgs,
+    pub how: AllArgs,
 }
 
-/// The arguments of `overspill bench all`.
+/// The arguments of `overspill bench all`, which `overspill bench figure` takes as well.
 #[derive(Debug, Clone, Args)]
 pub struct AllArgs {
     /// How they are measured.
@@ -148,10 +144,6 @@ pub struct OutputArgs {
 }
 
 impl FigureName {
-    fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-
     /// # Errors
     /// If memory runs out, a device fails, or an answer is wrong.
     fn run(self, bench: &Bench) -> Result<Outcome> {
@@ -164,9 +156,7 @@ impl FigureName {
             Self::Transfer => return below(FigureExperiment::Transfer),
             Self::Granularity => return below(FigureExperiment::Granularity),
             Self::Translation => return below(FigureExperiment::Translation),
-            Self::Partition => {
-                return cpu_partition::figure(&bench.machine, scale).map(Outcome::of);
-            }
+            Self::Partition => return cpu_partition::figure(&bench.machine, scale).map(Outcome::of),
             Self::PrefixSum => {
                 let joins = run_sweep(bench, paper1::prefix_sum_processor)?;
                 return below(FigureExperiment::PrefixSum).map(|below| below.beside("(a), joins", joins));
@@ -213,10 +203,10 @@ fn run_sweep(bench: &Bench, sweep: fn(Sizes) -> Sweep) -> Result<Outcome> {
 /// # Errors
 /// If the figure is refused on this machine, fails, or a file cannot be written.
 pub(crate) fn run(args: &FigureArgs, out: &mut dyn Write) -> Result<()> {
-    let outcome = args.name.run(&Bench::new(&args.bench)?)?;
-    let name = args.name.name();
+    let outcome = args.name.run(&Bench::new(&args.how.bench)?)?;
+    let name = value_name(&args.name);
     print(&outcome, out)?;
-    args.output.write(&[(name.clone(), &outcome)])?;
+    args.how.output.write(&[(name.clone(), &outcome)])?;
     if let Outcome::Refused(reason) | Outcome::Failed(reason) = outcome {
         return exec_err!("The figure {name} cannot be measured here: {reason}");
     }
@@ -231,11 +221,11 @@ pub(crate) fn run_all(args: &AllArgs, out: &mut dyn Write) -> Result<()> {
     let bench = Bench::new(&args.bench)?;
     let mut outcomes = Vec::new();
     for name in FigureName::value_variants() {
-        tell(&name.name());
+        tell(&value_name(name));
         let begin = Instant::now();
         let outcome = name.run(&bench).unwrap_or_else(|error| Outcome::Failed(error.message().into_owned()));
         print(&outcome, out)?;
-        outcomes.push((name.name(), outcome, begin.elapsed().as_secs_f64()));
+        outcomes.push((value_name(name), outcome, begin.elapsed().as_secs_f64()));
         // Write after each figure, so that results are kept if the program is stopped.
         let so_far: Vec<_> = outcomes.iter().map(|(name, outcome, _)| (name.clone(), outcome)).collect();
         args.output.write(&so_far)?;

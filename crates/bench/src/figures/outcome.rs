@@ -5,7 +5,6 @@ use std::fmt::{Display, Formatter};
 use overspill_experiments::{Figure, SeriesSource};
 use serde_json::{Value, json};
 
-/// The outcome of an experiment.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// Figures. The first is the paper's; its notes say what was left out.

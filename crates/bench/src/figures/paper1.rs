@@ -14,14 +14,9 @@ const WORKLOADS: [u64; 3] = [128, 512, 2048];
 
 const MILLIONS: &str = "million tuples a side";
 
-const GPU_NO_PARTITION: Way = Way::Gpu(OnGpu {
-    strategy: Strategy::GpuNoPartition,
-    cached_share: 1.0,
-    first_pass: None,
-    prefix_sum: None,
-    multiprocessors: 1.0,
-    wants_pairs: false,
-});
+fn gpu_no_partition() -> Way {
+    Way::gpu(Strategy::GpuNoPartition)
+}
 
 fn triton() -> OnGpu {
     OnGpu::new(Strategy::Triton)
@@ -30,18 +25,6 @@ fn triton() -> OnGpu {
 /// The Triton join with a prefix sum on the GPU, as profiled in the paper (sections 6.2.2 and 6.2.3).
 fn triton_alone() -> OnGpu {
     triton().counted_by(PrefixSumProcessor::Gpu)
-}
-
-fn run(line: impl Into<String>, x: f64, pair: TablePair, way: Way) -> Run {
-    Run { line: line.into(), x, pair, way }
-}
-
-fn lines(says: &'static str, paper: &'static str, of: &'static str, to: &'static str) -> Claim {
-    Claim { says, paper, ratio: Ratio::Lines { of, to, at: None } }
-}
-
-fn spread(says: &'static str, paper: &'static str, of: &'static str) -> Claim {
-    Claim { says, paper, ratio: Ratio::Spread { of } }
 }
 
 /// A claim that compares a line's rates at two x.
@@ -58,13 +41,13 @@ pub(super) fn scaling_the_build_side(sizes: Sizes) -> Sweep {
         for (line, way) in [
             ("no_partition", Way::NoPartition),
             ("radix", Way::Radix(TableChoice::Perfect)),
-            ("gpu_no_partition", GPU_NO_PARTITION),
+            ("gpu_no_partition", gpu_no_partition()),
             ("triton", Way::Gpu(triton())),
         ] {
-            runs.push(run(line, x, dense.clone(), way));
+            runs.push(Run::new(line, x, &dense, way));
         }
-        runs.push(run("radix, linear probing", x, sparse.clone(), Way::Radix(TableChoice::LinearProbing)));
-        runs.push(run("gpu_no_partition, linear probing", x, sparse, GPU_NO_PARTITION));
+        runs.push(Run::new("radix, linear probing", x, &sparse, Way::Radix(TableChoice::LinearProbing)));
+        runs.push(Run::new("gpu_no_partition, linear probing", x, &sparse, gpu_no_partition()));
     }
     Sweep {
         name: "paper1-13",
@@ -80,23 +63,22 @@ pub(super) fn scaling_the_build_side(sizes: Sizes) -> Sweep {
             Stated { name: "V100, triton", points: vec![(896.0, 2.3), (2048.0, 1.7)] },
         ],
         claims: vec![
-            lines("triton of radix", "1.9 to 2.6 x", "triton", "radix"),
-            lines("triton of gpu_no_partition", "up to 3.9 x", "triton", "gpu_no_partition"),
-            lines(
+            Claim::lines("triton of radix", "1.9 to 2.6 x", "triton", "radix"),
+            Claim::lines("triton of gpu_no_partition", "up to 3.9 x", "triton", "gpu_no_partition"),
+            Claim::lines(
                 "perfect hashing of linear probing, radix",
                 "1.06 to 1.16 x (bucket chaining)",
                 "radix",
                 "radix, linear probing",
             ),
-            lines(
+            Claim::lines(
                 "perfect hashing of linear probing, gpu_no_partition",
                 "up to 400 x",
                 "gpu_no_partition",
                 "gpu_no_partition, linear probing",
             ),
         ],
-        detail: Detail::Rates,
-        notes: vec![],
+        ..Sweep::default()
     }
 }
 
@@ -106,9 +88,9 @@ pub(super) fn interconnect_usage(sizes: Sizes) -> Sweep {
     for millions in [128, 512, 1024, 2048] {
         let (x, dense) = (millions as f64, sizes.millions(millions, millions));
         let sparse = sizes.sparse(&dense);
-        runs.push(run("gpu_no_partition", x, dense.clone(), GPU_NO_PARTITION));
-        runs.push(run("triton", x, dense, Way::Gpu(triton_alone())));
-        runs.push(run("gpu_no_partition, linear probing", x, sparse, GPU_NO_PARTITION));
+        runs.push(Run::new("gpu_no_partition", x, &dense, gpu_no_partition()));
+        runs.push(Run::new("triton", x, &dense, Way::Gpu(triton_alone())));
+        runs.push(Run::new("gpu_no_partition, linear probing", x, &sparse, gpu_no_partition()));
     }
     Sweep {
         name: "paper1-14",
@@ -116,8 +98,6 @@ pub(super) fn interconnect_usage(sizes: Sizes) -> Sweep {
         paper: "paper 1, figure 14",
         x: Axis::linear(MILLIONS),
         runs,
-        stated: vec![],
-        claims: vec![],
         detail: Detail::Link,
         notes: vec![
             "the paper, of 75 GB/s: triton's prefix sum and partitioning 90 to 100 %, its join 9 to 78 %; gpu_no_partition up to \
@@ -125,23 +105,24 @@ pub(super) fn interconnect_usage(sizes: Sizes) -> Sweep {
             "(b), translation requests a tuple: refused, it needs counters of the CPU's IOMMU; the paper: 5.3 with linear probing, \
              one in 10^5 tuples with triton",
         ],
+        ..Sweep::default()
     }
 }
 
 /// Section 6.2.3.
 pub(super) fn time_breakdown(sizes: Sizes) -> Sweep {
-    let runs = WORKLOADS
-        .map(|millions| run("triton", millions as f64, sizes.millions(millions, millions), Way::Gpu(triton_alone())));
+    let runs = WORKLOADS.map(|millions| {
+        Run::new("triton", millions as f64, &sizes.millions(millions, millions), Way::Gpu(triton_alone()))
+    });
     Sweep {
         name: "paper1-15",
         title: "Where the Triton join's time goes",
         paper: "paper 1, figure 15",
         x: Axis::linear(MILLIONS),
         runs: runs.into(),
-        stated: vec![],
-        claims: vec![],
         detail: Detail::Kernels,
         notes: vec!["instructions and stalls of each kernel: refused, it needs counters of the GPU's multiprocessors"],
+        ..Sweep::default()
     }
 }
 
@@ -150,8 +131,8 @@ pub(super) fn partitioning_processor(sizes: Sizes) -> Sweep {
     let mut runs = Vec::new();
     for millions in WORKLOADS {
         let (x, pair) = (millions as f64, sizes.millions(millions, millions));
-        runs.push(run("triton", x, pair.clone(), Way::Gpu(triton())));
-        runs.push(run("cpu_partitioned", x, pair, Way::gpu(Strategy::CpuPartitioned)));
+        runs.push(Run::new("triton", x, &pair, Way::Gpu(triton())));
+        runs.push(Run::new("cpu_partitioned", x, &pair, Way::gpu(Strategy::CpuPartitioned)));
     }
     Sweep {
         name: "paper1-16",
@@ -161,7 +142,7 @@ pub(super) fn partitioning_processor(sizes: Sizes) -> Sweep {
         runs,
         stated: vec![Stated { name: "V100, cpu_partitioned", points: vec![(128.0, 1.8), (2048.0, 1.3)] }],
         claims: vec![
-            lines("triton of cpu_partitioned", "1.2 to 1.3 x", "triton", "cpu_partitioned"),
+            Claim::lines("triton of cpu_partitioned", "1.2 to 1.3 x", "triton", "cpu_partitioned"),
             points("cpu_partitioned, 128 M of 2048 M", "1.38 x", "cpu_partitioned", 128.0, 2048.0),
         ],
         detail: Detail::Phases,
@@ -178,7 +159,7 @@ pub(super) fn partitioning_algorithms(sizes: Sizes) -> Sweep {
         let pair = sizes.millions(millions, millions);
         for algorithm in Algorithm::ALL {
             let way = OnGpu { first_pass: Some(algorithm), ..triton().cached(0.0) };
-            runs.push(run(algorithm.name(), millions as f64, pair.clone(), Way::Gpu(way)));
+            runs.push(Run::new(algorithm.name(), millions as f64, &pair, Way::Gpu(way)));
         }
     }
     Sweep {
@@ -187,15 +168,14 @@ pub(super) fn partitioning_algorithms(sizes: Sizes) -> Sweep {
         paper: "paper 1, figure 17",
         x: Axis::linear(MILLIONS),
         runs,
-        stated: vec![],
         claims: vec![
-            lines("hierarchical of linear", "1.1 to 1.9 x", "hierarchical", "linear"),
-            lines("hierarchical of standard", "3.6 to 4 x", "hierarchical", "standard"),
+            Claim::lines("hierarchical of linear", "1.1 to 1.9 x", "hierarchical", "linear"),
+            Claim::lines("hierarchical of standard", "3.6 to 4 x", "hierarchical", "standard"),
         ],
-        detail: Detail::Rates,
         notes: vec![
             "the paper, in G tuples/s: shared 1.5 to 1.6 up to 1280 M tuples, 0.9 to 1 beyond; hierarchical 1.4 to 1.5 everywhere",
         ],
+        ..Sweep::default()
     }
 }
 
@@ -207,14 +187,14 @@ pub(super) fn cache_size(sizes: Sizes) -> Sweep {
         let sparse = sizes.sparse(&dense);
         for percent in [0.0, 50.0, 79.0, 100.0] {
             let cached = |strategy| Way::Gpu(OnGpu::new(strategy).cached(percent / 100.0));
-            runs.push(run(format!("triton, {millions} M"), percent, dense.clone(), cached(Strategy::Triton)));
+            runs.push(Run::new(format!("triton, {millions} M"), percent, &dense, cached(Strategy::Triton)));
             let table = cached(Strategy::GpuNoPartition);
-            runs.push(run(format!("gpu_no_partition, {millions} M"), percent, dense.clone(), table));
+            runs.push(Run::new(format!("gpu_no_partition, {millions} M"), percent, &dense, table));
         }
         for percent in [0.0, 96.0, 100.0] {
             let table = Way::Gpu(OnGpu::new(Strategy::GpuNoPartition).cached(percent / 100.0));
             let line = format!("gpu_no_partition, linear probing, {millions} M");
-            runs.push(run(line, percent, sparse.clone(), table));
+            runs.push(Run::new(line, percent, &sparse, table));
         }
     }
     Sweep {
@@ -223,7 +203,6 @@ pub(super) fn cache_size(sizes: Sizes) -> Sweep {
         paper: "paper 1, figure 19",
         x: Axis::linear("% of the hash table or partitions that may lie in GPU memory"),
         runs,
-        stated: vec![],
         claims: vec![
             points(
                 "all cached of none, gpu_no_partition, 128 M",
@@ -243,11 +222,11 @@ pub(super) fn cache_size(sizes: Sizes) -> Sweep {
             points("79 % cached of none, triton, 512 M", "1.4 x", "triton, 512 M", 79.0, 0.0),
             points("79 % cached of none, triton, 2048 M", "1.1 x", "triton, 2048 M", 79.0, 0.0),
         ],
-        detail: Detail::Rates,
         notes: vec![
             "the paper: 128 M tuples are 1.5 % slower with all cached than with 79 %; 4 % of a table of linear probing outside GPU \
              memory leave 1.8 x",
         ],
+        ..Sweep::default()
     }
 }
 
@@ -259,7 +238,7 @@ pub(super) fn prefix_sum_processor(sizes: Sizes) -> Sweep {
     for millions in WORKLOADS {
         let (x, pair) = (millions as f64, sizes.millions(millions, millions));
         for (line, processor) in [(BY_CPU, PrefixSumProcessor::Cpu), (BY_GPU, PrefixSumProcessor::Gpu)] {
-            runs.push(run(line, x, pair.clone(), Way::Gpu(triton().counted_by(processor))));
+            runs.push(Run::new(line, x, &pair, Way::Gpu(triton().counted_by(processor))));
         }
     }
     Sweep {
@@ -272,9 +251,8 @@ pub(super) fn prefix_sum_processor(sizes: Sizes) -> Sweep {
             name: "V100 and POWER9, prefix sum on the CPU",
             points: vec![(128.0, 2.2), (512.0, 2.2), (2048.0, 1.6)],
         }],
-        claims: vec![lines("a prefix sum on the CPU of one on the GPU", "1.1 x", BY_CPU, BY_GPU)],
-        detail: Detail::Rates,
-        notes: vec![],
+        claims: vec![Claim::lines("a prefix sum on the CPU of one on the GPU", "1.1 x", BY_CPU, BY_GPU)],
+        ..Sweep::default()
     }
 }
 
@@ -285,11 +263,11 @@ pub(super) fn build_to_probe_ratios(sizes: Sizes) -> Sweep {
         for millions in [512, 2048] {
             let all = 2 * millions;
             let dense = sizes.millions_of(all as f64 / (1 + ratio) as f64, (all * ratio) as f64 / (1 + ratio) as f64);
-            runs.push(run(format!("triton, {millions} M"), ratio as f64, dense.clone(), Way::Gpu(triton())));
-            runs.push(run(format!("gpu_no_partition, {millions} M"), ratio as f64, dense.clone(), GPU_NO_PARTITION));
+            runs.push(Run::new(format!("triton, {millions} M"), ratio as f64, &dense, Way::Gpu(triton())));
+            runs.push(Run::new(format!("gpu_no_partition, {millions} M"), ratio as f64, &dense, gpu_no_partition()));
             if millions == 2048 {
                 let line = "gpu_no_partition, linear probing, 2048 M";
-                runs.push(run(line, ratio as f64, sizes.sparse(&dense), GPU_NO_PARTITION));
+                runs.push(Run::new(line, ratio as f64, &sizes.sparse(&dense), gpu_no_partition()));
             }
         }
     }
@@ -299,19 +277,18 @@ pub(super) fn build_to_probe_ratios(sizes: Sizes) -> Sweep {
         paper: "paper 1, figure 21",
         x: Axis::logarithmic("tuples of s for each of r"),
         runs,
-        stated: vec![],
         claims: vec![
-            spread(
+            Claim::spread(
                 "triton, best of worst, 2048 M",
                 "1.13 x (1.66 to 1.88 G tuples/s, the workload is not stated)",
                 "triton, 2048 M",
             ),
             points("1:32 of 1:1, linear probing", "3414 x", "gpu_no_partition, linear probing, 2048 M", 32.0, 1.0),
         ],
-        detail: Detail::Rates,
         notes: vec![
             "the paper: gpu_no_partition gains 60 % within GPU memory; it probes 4.3 and builds 1.8 G tuples/s",
         ],
+        ..Sweep::default()
     }
 }
 
@@ -322,9 +299,9 @@ pub(super) fn payload_attributes(sizes: Sizes) -> Sweep {
         for payloads in [0, 1, 2, 4, 8, 16].into_iter().filter(|payloads| *payloads <= most) {
             let pair = TablePair { probe_payloads: payloads, ..sizes.millions(millions, millions) };
             let x = payloads as f64;
-            runs.push(run(format!("no_partition, {millions} M"), x, pair.clone(), Way::NoPartition));
+            runs.push(Run::new(format!("no_partition, {millions} M"), x, &pair, Way::NoPartition));
             let way = OnGpu { wants_pairs: true, ..triton() };
-            runs.push(run(format!("triton, {millions} M"), x, pair, Way::Gpu(way)));
+            runs.push(Run::new(format!("triton, {millions} M"), x, &pair, Way::Gpu(way)));
         }
     }
     Sweep {
@@ -338,12 +315,11 @@ pub(super) fn payload_attributes(sizes: Sizes) -> Sweep {
             Stated { name: "V100, join index, another", points: vec![(0.0, 1.5)] },
             Stated { name: "V100, late materialization by the CPU, at most", points: vec![(16.0, 0.088)] },
         ],
-        claims: vec![],
-        detail: Detail::Rates,
         notes: vec![
             "the paper: 16 attributes leave 86 to 88 M tuples/s, as the CPU reads them at random by the join index; 2048 M tuples end at \
              2 for want of memory",
         ],
+        ..Sweep::default()
     }
 }
 
@@ -354,7 +330,7 @@ pub(super) fn multiprocessors(sizes: Sizes) -> Sweep {
         let pair = sizes.millions(millions, millions);
         for percent in [25.0, 50.0, 75.0, 100.0] {
             let way = OnGpu { multiprocessors: percent / 100.0, ..triton() };
-            runs.push(run(format!("triton, {millions} M"), percent, pair.clone(), Way::Gpu(way)));
+            runs.push(Run::new(format!("triton, {millions} M"), percent, &pair, Way::Gpu(way)));
         }
     }
     Sweep {
@@ -363,11 +339,10 @@ pub(super) fn multiprocessors(sizes: Sizes) -> Sweep {
         paper: "paper 1, figure 24",
         x: Axis::linear("% of the multiprocessors"),
         runs,
-        stated: vec![],
-        claims: vec![],
         detail: Detail::Phases,
         notes: vec![
             "the paper, of 80 multiprocessors: 28 (35 %) give 75 % of the peak for 128 M and 512 M tuples, 55 (69 %) 95 % for all",
         ],
+        ..Sweep::default()
     }
 }

@@ -14,18 +14,6 @@ fn table(share: f64) -> Way {
     Way::Gpu(OnGpu::new(Strategy::GpuNoPartition).cached(share))
 }
 
-fn run(line: &str, x: f64, pair: &TablePair, way: Way) -> Run {
-    Run { line: line.to_owned(), x, pair: pair.clone(), way }
-}
-
-fn lines(says: &'static str, paper: &'static str, of: &'static str, to: &'static str) -> Claim {
-    Claim { says, paper, ratio: Ratio::Lines { of, to, at: None } }
-}
-
-fn spread(says: &'static str, paper: &'static str, of: &'static str) -> Claim {
-    Claim { says, paper, ratio: Ratio::Spread { of } }
-}
-
 const RADIX: Way = Way::Radix(TableChoice::Perfect);
 
 /// Section 7.2.5: workload C with tuples of 16 bytes.
@@ -34,7 +22,7 @@ pub(super) fn scaling_the_probe_side(sizes: Sizes) -> Sweep {
     for millions in [128, 512, 2048, 8196] {
         let pair = sizes.millions(1024, millions);
         for (line, way) in [("no_partition", Way::NoPartition), ("radix", RADIX), ("gpu_no_partition", table(1.0))] {
-            runs.push(run(line, millions as f64, &pair, way));
+            runs.push(Run::new(line, millions as f64, &pair, way));
         }
     }
     Sweep {
@@ -43,10 +31,14 @@ pub(super) fn scaling_the_probe_side(sizes: Sizes) -> Sweep {
         paper: "paper 2, figure 16",
         x: Axis::logarithmic("million tuples of s"),
         runs,
-        stated: vec![],
-        claims: vec![lines("gpu_no_partition of radix", "3.2 to 7.3 x with NVLink 2.0", "gpu_no_partition", "radix")],
-        detail: Detail::Rates,
+        claims: vec![Claim::lines(
+            "gpu_no_partition of radix",
+            "3.2 to 7.3 x with NVLink 2.0",
+            "gpu_no_partition",
+            "radix",
+        )],
         notes: vec!["the paper: NVLink 2.0 is 3 to 6 times as fast as PCIe 3.0, which does not outperform the CPU"],
+        ..Sweep::default()
     }
 }
 
@@ -60,7 +52,7 @@ pub(super) fn scaling_the_build_side(sizes: Sizes) -> Sweep {
             ("gpu_no_partition, hybrid table", table(1.0)),
             ("gpu_no_partition, table in CPU memory", table(0.0)),
         ] {
-            runs.push(run(line, millions as f64, &pair, way));
+            runs.push(Run::new(line, millions as f64, &pair, way));
         }
     }
     Sweep {
@@ -69,32 +61,31 @@ pub(super) fn scaling_the_build_side(sizes: Sizes) -> Sweep {
         paper: "paper 2, figure 17",
         x: Axis::linear("million tuples a side"),
         runs,
-        stated: vec![],
         claims: vec![
-            lines(
+            Claim::lines(
                 "gpu_no_partition of radix",
                 "3 to 5.8 x with NVLink 2.0 while the table is in GPU memory",
                 "gpu_no_partition, hybrid table",
                 "radix",
             ),
-            lines(
+            Claim::lines(
                 "a table in CPU memory of radix",
                 "0.87 x at least, out of core",
                 "gpu_no_partition, table in CPU memory",
                 "radix",
             ),
-            lines(
+            Claim::lines(
                 "a hybrid table of one in CPU memory",
                 "1 to 2.2 x where the table is beyond GPU memory",
                 "gpu_no_partition, hybrid table",
                 "gpu_no_partition, table in CPU memory",
             ),
         ],
-        detail: Detail::Rates,
         notes: vec![
             "the paper, in G tuples/s: PCIe 3.0 has 0.77 with tables in GPU memory, 0.02 beyond; NVLink 2.0 is 3 and 8 to 18 times as \
              fast",
         ],
+        ..Sweep::default()
     }
 }
 
@@ -103,8 +94,8 @@ pub(super) fn build_to_probe_ratios(sizes: Sizes) -> Sweep {
     let mut runs = Vec::new();
     for ratio in [1, 2, 4, 8, 16] {
         let pair = sizes.millions(128, 128 * ratio);
-        runs.push(run("no_partition", ratio as f64, &pair, Way::NoPartition));
-        runs.push(run("gpu_no_partition", ratio as f64, &pair, table(1.0)));
+        runs.push(Run::new("no_partition", ratio as f64, &pair, Way::NoPartition));
+        runs.push(Run::new("gpu_no_partition", ratio as f64, &pair, table(1.0)));
     }
     Sweep {
         name: "paper2-18",
@@ -112,10 +103,9 @@ pub(super) fn build_to_probe_ratios(sizes: Sizes) -> Sweep {
         paper: "paper 2, figure 18",
         x: Axis::logarithmic("tuples of s for each of r"),
         runs,
-        stated: vec![],
-        claims: vec![],
         detail: Detail::Phases,
         notes: vec!["the paper: building takes 71 % of the time, and is 45 % slower than probing"],
+        ..Sweep::default()
     }
 }
 
@@ -130,7 +120,7 @@ pub(super) fn skew(sizes: Sizes) -> Sweep {
             ("gpu_no_partition, half in GPU memory", table(0.5)),
             ("gpu_no_partition, table in CPU memory", table(0.0)),
         ] {
-            runs.push(run(line, zipf, &pair, way));
+            runs.push(Run::new(line, zipf, &pair, way));
         }
     }
     Sweep {
@@ -139,17 +129,16 @@ pub(super) fn skew(sizes: Sizes) -> Sweep {
         paper: "paper 2, figure 19",
         x: Axis::linear("Zipf exponent"),
         runs,
-        stated: vec![],
         claims: vec![
-            spread("most of least, no_partition", "3.5 x", "no_partition"),
-            spread(
+            Claim::spread("most of least, no_partition", "3.5 x", "no_partition"),
+            Claim::spread(
                 "most of least, table in CPU memory",
                 "3.6 x with NVLink 2.0, 6.1 x with PCIe 3.0",
                 "gpu_no_partition, table in CPU memory",
             ),
         ],
-        detail: Detail::Rates,
         notes: vec!["the paper: no such effect with tables in GPU memory, as the relations' transfer bounds them"],
+        ..Sweep::default()
     }
 }
 
@@ -163,7 +152,7 @@ pub(super) fn selectivity(sizes: Sizes) -> Sweep {
             ("gpu_no_partition, table in GPU memory", table(1.0)),
             ("gpu_no_partition, table in CPU memory", table(0.0)),
         ] {
-            runs.push(run(line, percent, &pair, way));
+            runs.push(Run::new(line, percent, &pair, way));
         }
     }
     Sweep {
@@ -172,22 +161,21 @@ pub(super) fn selectivity(sizes: Sizes) -> Sweep {
         paper: "paper 2, figure 20",
         x: Axis::linear("% of the tuples of s that have a partner"),
         runs,
-        stated: vec![],
         claims: vec![
-            spread(
+            Claim::spread(
                 "most of least, table in GPU memory",
                 "1.43 x with NVLink 2.0 (a decrease of 30 %)",
                 "gpu_no_partition, table in GPU memory",
             ),
-            lines(
+            Claim::lines(
                 "table in GPU memory of no_partition",
                 "up to 6 x",
                 "gpu_no_partition, table in GPU memory",
                 "no_partition",
             ),
         ],
-        detail: Detail::Rates,
         notes: vec!["the paper: PCIe 3.0 slows down by 7 % with a table in CPU memory"],
+        ..Sweep::default()
     }
 }
 
@@ -202,7 +190,7 @@ pub(super) fn cooperative(sizes: Sizes) -> Sweep {
             ("gpu_het", Way::gpu(Strategy::GpuHet)),
             ("gpu_no_partition", table(1.0)),
         ] {
-            runs.push(run(line, place as f64, &pair, way));
+            runs.push(Run::new(line, place as f64, &pair, way));
         }
     }
     let claim = |says, paper, of, place: f64| Claim {
@@ -216,7 +204,6 @@ pub(super) fn cooperative(sizes: Sizes) -> Sweep {
         paper: "paper 2, figure 21",
         x: Axis::named("workload", ["A", "B", "C"]),
         runs,
-        stated: vec![],
         claims: vec![
             claim("A, het of no_partition", "1.5 x", "het", 0.0),
             claim("A, gpu_het of no_partition", "5.6 x", "gpu_het", 0.0),
@@ -229,6 +216,6 @@ pub(super) fn cooperative(sizes: Sizes) -> Sweep {
             claim("C, gpu_no_partition of no_partition", "4.3 x", "gpu_no_partition", 2.0),
         ],
         detail: Detail::Phases,
-        notes: vec![],
+        ..Sweep::default()
     }
 }

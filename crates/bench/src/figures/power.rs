@@ -112,7 +112,6 @@ fn joules_of(bench: &Bench, meters: &Meters, attempt: Attempt<'_>) -> Result<Res
     Ok(Ok((joins, joules)))
 }
 
-/// Readings of the counters.
 struct Readings {
     processors: Option<Vec<u64>>,
     gpu: Option<f64>,
@@ -158,12 +157,9 @@ fn figures(bench: &Bench, scale: f64, lines: &[Line], notes: Vec<String>) -> Out
             name: "paper1-23",
             title,
             paper: "paper 1, figure 23",
-            machine: bench.at(scale).describe(),
-            emulated: bench.is_emulated(),
             x: Axis::linear("million tuples a side"),
             y: Axis::linear(y),
-            series: vec![],
-            notes: vec![],
+            ..bench.figure(scale)
         };
         let mut has_stood_still = false;
         for line in lines {

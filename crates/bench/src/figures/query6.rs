@@ -42,17 +42,15 @@ pub(super) fn run(bench: &Bench) -> Result<Outcome> {
         name: "paper2-15",
         title: "TPC-H query 6 by SQL",
         paper: "paper 2, figure 15",
-        machine: bench.at(scale).describe(),
-        emulated: bench.is_emulated(),
         x: Axis::linear("scale factor"),
         y: Axis::linear("million rows a second"),
-        series: vec![],
         notes: vec![
             "the paper: the CPU is up to 1.67 times as fast as NVLink 2.0 and 15.8 times as PCIe 3.0, NVLink up to 9.8 times as PCIe; \
              with NVLink 2.0 branching is faster than predication, as 1.3 % of the rows are selected; no rates are stated"
                 .to_owned(),
             "branching and predication apart: refused, each line is what overspill.selection = auto chooses".to_owned(),
         ],
+        ..bench.figure(scale)
     };
     let gpu_memory_limit = bench.gpu(scale).map_or(0, |gpu| gpu.device().memory_limit());
     let device = match (bench.device(), bench.gpu(scale)) {

@@ -11,7 +11,7 @@ use overspill_join::hash_table::TableChoice;
 use overspill_join::radix::ProbeRegions;
 use overspill_kernels::Algorithm;
 
-use super::bench::{Bench, Scaled};
+use super::bench::Bench;
 use super::kernel_times::{KernelGroup, KernelTimes, kernel_times};
 use super::outcome::Outcome;
 use crate::datagen::TablePair;
@@ -96,6 +96,12 @@ pub(super) struct Run {
     pub(super) way: Way,
 }
 
+impl Run {
+    pub(super) fn new(line: impl Into<String>, x: f64, pair: &TablePair, way: Way) -> Self {
+        Self { line: line.into(), x, pair: pair.clone(), way }
+    }
+}
+
 /// Values that a paper's text states for its machines, shown beside ours.
 #[derive(Debug, Clone)]
 pub(super) struct Stated {
@@ -125,9 +131,9 @@ pub(super) enum Ratio {
 }
 
 /// Additional panels of a figure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Detail {
-    /// Only rates.
+    #[default]
     Rates,
     /// Also the build side's share of the time.
     Phases,
@@ -138,7 +144,7 @@ pub(super) enum Detail {
 }
 
 /// A figure of a paper.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Sweep {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
@@ -174,7 +180,6 @@ pub(super) struct Moved {
     spilled: u64,
 }
 
-/// A line under construction.
 #[derive(Debug)]
 struct Line {
     name: String,
@@ -256,55 +261,52 @@ impl Sweep {
         let mut notes: Vec<_> =
             refusals.into_iter().map(|(line, reason)| format!("{line}: refused, {reason}")).collect();
         notes.extend(self.notes.iter().map(|note| (*note).to_owned()));
-        Ok(Outcome::Done(self.panels(&bench.at(scale), &lines, bounds, notes)))
+        Ok(Outcome::Done(self.panels(bench, scale, &lines, bounds, notes)))
     }
 
     /// The panels: rates, bytes over the link, and the requested details.
-    fn panels(&self, at: &Scaled<'_>, lines: &[Line], bounds: Vec<(f64, [f64; 3])>, notes: Vec<String>) -> Vec<Figure> {
-        let bench = at.bench;
+    fn panels(
+        &self,
+        bench: &Bench,
+        scale: f64,
+        lines: &[Line],
+        bounds: Vec<(f64, [f64; 3])>,
+        notes: Vec<String>,
+    ) -> Vec<Figure> {
         let panel = |y: &'static str| Figure {
             name: self.name,
             title: self.title,
             paper: self.paper,
-            machine: at.describe(),
-            emulated: bench.is_emulated(),
             x: self.x.clone(),
             y: Axis::linear(y),
-            series: vec![],
-            notes: vec![],
+            ..bench.figure(scale)
         };
-        let has_rate = |line: &Line| !(line.is_on_gpu && bench.is_emulated());
+        let panel_of = |y: &'static str, lines: &[&Line], value: &dyn Fn(&Point) -> Option<f64>| {
+            let mut panel = panel(y);
+            for line in lines {
+                panel.add(SeriesSource::Measured, line.name.clone(), line.points_of(value));
+            }
+            panel
+        };
+        let all: Vec<_> = lines.iter().collect();
+        let with_rates: Vec<_> = lines.iter().filter(|line| !(line.is_on_gpu && bench.is_emulated())).collect();
         let rates = self.rates(panel("million tuples a second of both sides"), bench, lines, bounds, notes);
-        let mut others = Vec::new();
-        let mut link = panel("bytes over the link a tuple of both sides");
-        for line in lines {
-            let points = line.points_of(|point| Some(point.moved?.link as f64 / point.tuples));
-            link.add(SeriesSource::Measured, line.name.clone(), points);
-        }
-        others.push(link);
-        let mut spilled = panel("bytes of hash tables and partitions in CPU memory, a tuple of both sides");
-        for line in lines {
-            let points = line.points_of(|point| Some(point.moved?.spilled as f64 / point.tuples));
-            spilled.add(SeriesSource::Measured, line.name.clone(), points);
-        }
-        others.push(spilled);
+        let link = |point: &Point| Some(point.moved?.link as f64 / point.tuples);
+        let spilled = |point: &Point| Some(point.moved?.spilled as f64 / point.tuples);
+        let mut others = vec![
+            panel_of("bytes over the link a tuple of both sides", &all, &link),
+            panel_of("bytes of hash tables and partitions in CPU memory, a tuple of both sides", &all, &spilled),
+        ];
         if self.detail == Detail::Link
             && let Some(rate) = bench.link_rate()
         {
-            let mut used = panel("% of the rate at which a kernel reads CPU memory, of columns and pairs");
-            for line in lines.iter().filter(|line| has_rate(line)) {
-                let points = line.points_of(|point| Some(point.moved?.link as f64 / point.seconds / rate * 100.0));
-                used.add(SeriesSource::Measured, line.name.clone(), points);
-            }
-            others.push(used);
+            let used = |point: &Point| Some(point.moved?.link as f64 / point.seconds / rate * 100.0);
+            let y = "% of the rate at which a kernel reads CPU memory, of columns and pairs";
+            others.push(panel_of(y, &with_rates, &used));
         }
         if matches!(self.detail, Detail::Phases | Detail::Kernels) {
-            let mut phases = panel("% of the time that the build side takes");
-            for line in lines.iter().filter(|line| has_rate(line)) {
-                let points = line.points_of(|point| Some(point.build_seconds / point.seconds * 100.0));
-                phases.add(SeriesSource::Measured, line.name.clone(), points);
-            }
-            others.push(phases);
+            let build = |point: &Point| Some(point.build_seconds / point.seconds * 100.0);
+            others.push(panel_of("% of the time that the build side takes", &with_rates, &build));
         }
         if self.detail == Detail::Kernels {
             others.extend(kernel_panels(bench, lines, panel));
@@ -496,6 +498,16 @@ pub(super) fn regions(bench: &Bench, build_rows: usize) -> ProbeRegions {
 }
 
 impl Claim {
+    /// A claim that compares the rates of two lines.
+    pub(super) fn lines(says: &'static str, paper: &'static str, of: &'static str, to: &'static str) -> Self {
+        Self { says, paper, ratio: Ratio::Lines { of, to, at: None } }
+    }
+
+    /// A claim that compares the rates of one line.
+    pub(super) fn spread(says: &'static str, paper: &'static str, of: &'static str) -> Self {
+        Self { says, paper, ratio: Ratio::Spread { of } }
+    }
+
     /// The paper's ratio and, if both lines were measured, ours.
     fn beside(&self, figure: Option<&Figure>) -> String {
         let line = |name: &str| {
@@ -541,17 +553,7 @@ mod tests {
     use super::*;
 
     fn figure() -> Figure {
-        let mut figure = Figure {
-            name: "example",
-            title: "",
-            paper: "",
-            machine: String::new(),
-            emulated: false,
-            x: Axis::linear("x"),
-            y: Axis::linear("y"),
-            series: vec![],
-            notes: vec![],
-        };
+        let mut figure = Figure { name: "example", x: Axis::linear("x"), y: Axis::linear("y"), ..Figure::default() };
         figure.add(SeriesSource::Measured, "fast", vec![(1.0, 30.0), (2.0, 20.0), (3.0, 15.0)]);
         figure.add(SeriesSource::Measured, "slow", vec![(1.0, 10.0), (2.0, 10.0)]);
         figure.add(SeriesSource::Paper, "other", vec![(1.0, 10.0)]);

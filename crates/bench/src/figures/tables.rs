@@ -20,17 +20,12 @@ impl Sizes {
     /// As `millions`, for fractions of a million.
     pub(super) fn millions_of(self, build: f64, probe: f64) -> TablePair {
         let rows = |millions: f64| ((millions * 1e6 * self.scale).round() as u64).max(LEAST_ROWS);
-        TablePair {
-            build_rows: rows(build),
-            probe_rows: rows(probe),
-            tuple: 16,
-            ..TablePair::of_workload(Workload::T, self.scale, 0.0, 1.0, false)
-        }
+        TablePair::of_rows(rows(build), rows(probe))
     }
 
     /// A workload of paper 2.
     pub(super) fn workload(self, workload: Workload) -> TablePair {
-        let pair = TablePair::of_workload(workload, self.scale, 0.0, 1.0, false);
+        let pair = TablePair::of_workload(workload, self.scale);
         TablePair { build_rows: pair.build_rows.max(LEAST_ROWS), probe_rows: pair.probe_rows.max(LEAST_ROWS), ..pair }
     }
 

@@ -14,7 +14,7 @@ use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill_machine::measure::{CpuEffort, measure_bounds};
 use overspill_machine::topology::Topology;
 
-use crate::datagen::{Compression, Format, MOST_SCALE, Output, TablePair, check_scale};
+use crate::datagen::{MOST_SCALE, TablePair, check_scale};
 use crate::engines::{CompareArgs, Engine, Missing, OVERSPILL, Target, Terms, VERSION};
 use crate::process::program;
 use crate::report::{machine, tell};
@@ -37,7 +37,6 @@ pub struct PeersArgs {
     pub compare: CompareArgs,
 }
 
-/// The figures of the experiment.
 struct Figures {
     machine: String,
     scale: f64,
@@ -127,14 +126,7 @@ fn run_to(args: &PeersArgs, random_reads: impl FnOnce(&Topology) -> Result<f64>,
 fn measure(args: &PeersArgs, workload: &Workload, overspill: &Engine, peers: &[Engine], terms: &Terms) -> Result<Join> {
     let tables = workload.tables(args.scale);
     let folder = workload.folder(&args.compare.dir.join("peers"), &tables);
-    let output = Output {
-        dir: &folder,
-        format: Format::Parquet,
-        compression: Compression::None,
-        force: false,
-        threads: args.compare.threads,
-    };
-    tables.generate(&output, &mut std::io::sink())?;
+    tables.write_in(&folder, args.compare.threads)?;
     let mut contenders: Vec<Contender> = std::iter::once(overspill).chain(peers).map(Contender::new).collect();
     for round in 0..args.compare.runs.get() {
         // Rotate the engines, so that each comes first once.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Contender, Figures, Join, Workload};
 use crate::engines::{Engine, HOST, Missing, Target};
-use crate::report::{median, size, slow_build};
+use crate::report::{list, median, size, slow_build, text};
 
 /// The name of the experiment in its JSON.
 pub(super) const EXPERIMENT: &str = "peers";
@@ -74,7 +74,6 @@ fn share_of_bound(figures: &Figures, join: &Join) -> Option<f64> {
     Some(Bound::of(figures, join).seconds() / seconds(&join.overspill)?)
 }
 
-/// The targets for Overspill.
 pub(super) fn targets(figures: &Figures, join: &Join) -> Vec<Target> {
     let wanted = join.workload.target;
     let best = best_peer(join);
@@ -129,7 +128,6 @@ pub(super) fn head(figures: &Figures, processors: usize) -> String {
     text
 }
 
-/// The table of a join.
 pub(super) fn table(figures: &Figures, join: &Join) -> String {
     let bound = Bound::of(figures, join);
     let mut text = format!("\n{}\n\n", join.workload.describe(&join.tables));
@@ -237,7 +235,7 @@ pub(super) fn figure(json: &Value, chosen: &[Workload]) -> Figure {
         x: Axis::named("build x probe rows", joins.iter().map(|join| describe(join))),
         y: Axis::linear("million tuples a second"),
         series: vec![],
-        notes: list(&json["missing"]).map(|missing| text(&missing["reason"])).collect(),
+        notes: list(&json["missing"]).map(|missing| text(&missing["reason"]).to_owned()).collect(),
     };
     for engine in joins.first().into_iter().flat_map(|join| engines(join)) {
         let points = (0..).map(f64::from).zip(&joins).filter_map(|(x, join)| {
@@ -280,12 +278,4 @@ fn describe(join: &Value) -> String {
 /// The engines of a join, Overspill first.
 fn engines(join: &Value) -> impl Iterator<Item = &Value> {
     std::iter::once(&join["overspill"]).chain(list(&join["peers"]))
-}
-
-fn list(json: &Value) -> impl Iterator<Item = &Value> {
-    json.as_array().into_iter().flatten()
-}
-
-fn text(json: &Value) -> String {
-    json.as_str().unwrap_or_default().to_owned()
 }

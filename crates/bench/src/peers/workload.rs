@@ -120,18 +120,13 @@ impl ValueEnum for Workload {
 }
 
 impl Workload {
-    /// The tables at a scale.
     pub(super) fn tables(&self, scale: f64) -> TablePair {
         TablePair {
-            build_rows: scaled(self.rows.0, scale),
-            probe_rows: scaled(self.rows.1, scale),
             zipf: self.zipf,
             match_rate: self.match_rate,
             sparse: self.sparse,
-            seed: 1,
             tuple: self.tuple,
-            build_payloads: 1,
-            probe_payloads: 1,
+            ..TablePair::of_rows(scaled(self.rows.0, scale), scaled(self.rows.1, scale))
         }
     }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use datafusion::common::{Result, exec_err};
 
-use crate::datagen::{Compression, Format, MOST_SCALE, Output, TablePair, check_scale, scaled, thread_count};
+use crate::datagen::{MOST_SCALE, TablePair, check_scale, scaled, thread_count};
 use crate::process::program;
 use crate::report::{tell, write_file};
 use disk::DiskRate;
@@ -80,24 +80,18 @@ pub struct SpillArgs {
     pub program: Option<PathBuf>,
 }
 
-/// The figures of the experiment.
 struct Figures {
     rows: u64,
     threads: usize,
     memory_limit: String,
     ample: Vec<Run>,
     limited: Vec<Run>,
-    duckdb: Comparison,
+    /// DuckDB's version and runs, or a sentence why there are none.
+    duckdb: Result<(String, Vec<Run>), String>,
     /// Bytes that the join spilled under the limit.
     spilled: u64,
     disk: DiskRate,
     work: Option<Work>,
-}
-
-/// The runs of DuckDB, or a sentence why there are none.
-enum Comparison {
-    Runs { version: String, runs: Vec<Run> },
-    Missing(String),
 }
 
 /// Runs the experiment and prints its table.
@@ -174,10 +168,7 @@ fn measure(args: &SpillArgs, rows: u64) -> Result<Figures> {
         memory_limit: args.memory_limit.clone(),
         ample,
         limited,
-        duckdb: match duckdb {
-            Ok(duckdb) => Comparison::Runs { version: duckdb.version, runs: in_duckdb },
-            Err(reason) => Comparison::Missing(reason),
-        },
+        duckdb: duckdb.map(|duckdb| (duckdb.version, in_duckdb)),
         spilled,
         disk,
         work,
@@ -188,18 +179,12 @@ fn measure(args: &SpillArgs, rows: u64) -> Result<Figures> {
 fn tables_in(dir: &Path, rows: u64, threads: Option<NonZeroUsize>) -> Result<PathBuf> {
     let dir = dir.join(rows.to_string());
     let pair = TablePair {
-        build_rows: rows,
-        probe_rows: rows,
-        zipf: 0.0,
-        match_rate: 1.0,
         sparse: true,
-        seed: 1,
-        tuple: 16,
         build_payloads: BUILD_PAYLOADS,
         probe_payloads: PROBE_PAYLOADS,
+        ..TablePair::of_rows(rows, rows)
     };
-    let output = Output { dir: &dir, format: Format::Parquet, compression: Compression::None, force: false, threads };
-    pair.generate(&output, &mut std::io::sink())?;
+    pair.write_in(&dir, threads)?;
     Ok(dir)
 }
 

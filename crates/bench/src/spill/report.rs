@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use super::Figures;
 use super::process::Run;
 use super::work::Counter;
-use super::{Comparison, Figures};
 use crate::report::{median, size, slow_build};
 
 /// Under the limit, the join may take this multiple of its time with ample memory …
@@ -42,7 +42,6 @@ fn peak_memory(runs: &[Run]) -> u64 {
     runs.iter().map(|run| run.peak_memory).max().unwrap_or(0)
 }
 
-/// The bounds that the experiment checks.
 pub(super) fn bounds(figures: &Figures) -> Vec<Bound> {
     let ample = seconds(&figures.ample);
     let limited = seconds(&figures.limited);
@@ -58,7 +57,7 @@ pub(super) fn bounds(figures: &Figures) -> Vec<Bound> {
             AMPLE_FACTOR * ample
         ),
     )];
-    if let Comparison::Runs { runs, .. } = &figures.duckdb {
+    if let Ok((_, runs)) = &figures.duckdb {
         let duckdb = seconds(runs);
         let sentence = format!("{limited:.2} s under the limit, at most DuckDB's {duckdb:.2} s under the same");
         bounds.push(Bound::new("DuckDB", limited, duckdb, sentence));
@@ -75,15 +74,14 @@ pub(super) fn bounds(figures: &Figures) -> Vec<Bound> {
     bounds
 }
 
-/// The table that is printed.
 pub(super) fn table(figures: &Figures) -> String {
     let limit = &figures.memory_limit;
     let mut rows =
         vec![("Overspill, ample memory".to_owned(), &figures.ample), (format!("Overspill, {limit}"), &figures.limited)];
     let mut notes = vec![];
     match &figures.duckdb {
-        Comparison::Runs { version, runs } => rows.push((format!("DuckDB {version}, {limit}"), runs)),
-        Comparison::Missing(reason) => notes.push(reason.clone()),
+        Ok((version, runs)) => rows.push((format!("DuckDB {version}, {limit}"), runs)),
+        Err(reason) => notes.push(reason.clone()),
     }
     let mut text = format!(
         "A join of {0} rows of 16 bytes with {0} rows of 48 bytes, sparse keys, {1} threads, medians of {2} runs\n\n",
@@ -142,8 +140,8 @@ pub(super) fn json(figures: &Figures) -> Value {
         })
     };
     let duckdb = match &figures.duckdb {
-        Comparison::Runs { version, runs: measured } => json!({ "version": version, "limited": runs(measured) }),
-        Comparison::Missing(reason) => json!({ "missing": reason }),
+        Ok((version, measured)) => json!({ "version": version, "limited": runs(measured) }),
+        Err(reason) => json!({ "missing": reason }),
     };
     let work = figures.work.as_ref().map(|work| {
         json!({

@@ -41,7 +41,6 @@ pub struct TpchArgs {
     pub compare: CompareArgs,
 }
 
-/// The figures of the experiment.
 struct Figures {
     machine: String,
     scale: f64,
@@ -203,7 +202,7 @@ fn run_round(
 fn start(engine: &Engine, folder: &Path, terms: &Terms) -> Result<Session> {
     let (mut session, _) = engine.start(terms)?;
     for table in tpch_tables() {
-        session.execute(&engine.scan(table, &folder.join(format!("{table}.parquet"))))?;
+        session.execute(&engine.scan(&table, &folder.join(format!("{table}.parquet"))))?;
     }
     Ok(session)
 }

@@ -41,7 +41,6 @@ impl Query {
     }
 }
 
-/// All queries.
 pub(super) fn all() -> Vec<Query> {
     (1..).zip(TEXTS).map(|(number, text)| Query::new(number, text)).collect()
 }

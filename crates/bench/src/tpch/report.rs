@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Contender, Figures, Query};
 use crate::engines::{HOST, Missing, Target};
-use crate::report::{median, size, slow_build};
+use crate::report::{list, median, size, slow_build, text};
 
 /// The name of the experiment in its JSON.
 pub(super) const EXPERIMENT: &str = "tpch";
@@ -35,7 +35,6 @@ fn slowdown(of: &Contender, to: &Contender, query: usize) -> Option<f64> {
     Some(by_median.min(fastest(of)? / fastest(to)?))
 }
 
-/// The targets for Overspill.
 pub(super) fn targets(figures: &Figures) -> Vec<Target> {
     let ours = total(figures.overspill());
     let host = figures.contenders.iter().find(|contender| contender.engine.name == HOST);
@@ -67,7 +66,6 @@ pub(super) fn targets(figures: &Figures) -> Vec<Target> {
     targets
 }
 
-/// The table.
 pub(super) fn table(figures: &Figures) -> String {
     let mut text = format!(
         "TPC-H, scale factor {}, {} threads, medians of {} runs, seconds\n{}\n",
@@ -156,25 +154,18 @@ pub(super) fn figure(json: &Value, chosen: &[Query]) -> Figure {
         name: EXPERIMENT,
         title: "TPC-H",
         paper: "shorter is faster",
-        machine: format!(
-            "{}, {} threads, scale factor {}",
-            json["machine"].as_str().unwrap_or_default(),
-            json["threads"],
-            json["scale"]
-        ),
-        emulated: false,
+        machine: format!("{}, {} threads, scale factor {}", text(&json["machine"]), json["threads"], json["scale"]),
         x: Axis::named("query", chosen.iter().map(|query| query.number.to_string())),
         y: Axis::linear("seconds"),
-        series: vec![],
-        notes: vec![],
+        ..Figure::default()
     };
-    for engine in json["engines"].as_array().into_iter().flatten() {
-        let queries = engine["queries"].as_array().into_iter().flatten().filter_map(|query| {
+    for engine in list(&json["engines"]) {
+        let queries = list(&engine["queries"]).filter_map(|query| {
             let place = chosen.iter().position(|chosen| query["number"] == chosen.number)?;
             Some((place as f64, query["median_seconds"].as_f64()?))
         });
-        let part = |name: &str| engine[name].as_str().unwrap_or_default();
-        figure.add(SeriesSource::Measured, format!("{} {}", part("name"), part("version")), queries.collect());
+        let title = format!("{} {}", text(&engine["name"]), text(&engine["version"]));
+        figure.add(SeriesSource::Measured, title, queries.collect());
     }
     figure
 }

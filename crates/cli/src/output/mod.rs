@@ -5,11 +5,14 @@ mod table;
 mod text;
 mod typed_file;
 
-use std::io::IsTerminal;
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
+use arrow::ipc::writer::FileWriter;
+use arrow::json::writer::{JsonArray, LineDelimited};
 use arrow::record_batch::RecordBatch;
 
 use crate::args::Format;
@@ -17,9 +20,10 @@ use crate::failure::{Failure, Outcome};
 use destination::Destination;
 use overspill::files::csv::CsvText;
 use overspill_session::{KNOWN_NAMES, NamedFormat, distinct_names};
+use serde::Serialize;
 
 /// Writes the rows of one result batch by batch.
-trait RowWriter {
+pub trait RowWriter {
     fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError>;
 
     /// Ends the result and closes what the format left open.
@@ -57,7 +61,7 @@ impl Output {
             )));
         }
         let delimiter = named.and_then(|named| named.delimiter);
-        if path.is_none() && is_binary(format) && std::io::stdout().is_terminal() {
+        if path.is_none() && is_binary(format) && io::stdout().is_terminal() {
             return Err(Failure::message(
                 "parquet and arrow results are not for a terminal: give a file with --output, or pipe them on",
             ));
@@ -70,8 +74,7 @@ impl Output {
         Ok(Self { format, destination, csv, count_rows, buffer, results: 0 })
     }
 
-    /// Begins a result.
-    pub fn begin(&mut self, schema: &SchemaRef) -> Outcome<ResultWriter<'_>> {
+    pub fn begin(&mut self, schema: &SchemaRef) -> Outcome<Box<dyn RowWriter + '_>> {
         self.results += 1;
         if self.results > 1 && is_binary(self.format) {
             return Err(Failure::message(
@@ -86,15 +89,14 @@ impl Output {
         let writer: Result<Box<dyn RowWriter + '_>, ArrowError> = match format {
             Format::Table => Ok(Box::new(table::TableWriter::new(destination, schema, *count_rows))),
             Format::Csv => Ok(Box::new(text::CsvWriter::new(destination, schema, csv.clone()))),
-            Format::Json => Ok(Box::new(text::JsonWriter::array(destination, schema))),
-            Format::Ndjson => Ok(Box::new(text::JsonWriter::lines(destination, schema))),
+            Format::Json => Ok(Box::new(text::JsonWriter::<_, JsonArray>::new(destination, schema, true))),
+            Format::Ndjson => Ok(Box::new(text::JsonWriter::<_, LineDelimited>::new(destination, schema, false))),
             Format::Parquet => {
                 typed_file::ParquetWriter::new(destination, schema, *buffer).map(|writer| Box::new(writer) as _)
             }
-            Format::Arrow => typed_file::ArrowWriter::new(destination, schema).map(|writer| Box::new(writer) as _),
+            Format::Arrow => FileWriter::try_new(destination, schema).map(|writer| Box::new(writer) as _),
         };
-        let writer = writer.map_err(|error| Failure::message(format!("cannot begin the output: {error}")))?;
-        Ok(ResultWriter { writer })
+        writer.map_err(|error| Failure::message(format!("cannot begin the output: {error}")))
     }
 
     /// Flushes written data, and converts the error of a write to a failure.
@@ -104,7 +106,7 @@ impl Output {
 
     /// Writes text unchanged: help, or the plan of EXPLAIN.
     pub fn text(&mut self, text: &str) -> Outcome<()> {
-        let written = std::io::Write::write_all(&mut self.destination, text.as_bytes());
+        let written = self.destination.write_all(text.as_bytes());
         self.destination.settle(written.map_err(ArrowError::from))
     }
 
@@ -119,19 +121,17 @@ impl Output {
     }
 }
 
-/// A result being written.
-pub struct ResultWriter<'a> {
-    writer: Box<dyn RowWriter + 'a>,
-}
-
-impl ResultWriter<'_> {
-    pub fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
-        self.writer.write(batch)
-    }
-
-    pub fn finish(mut self) -> Result<(), ArrowError> {
-        self.writer.finish()
-    }
+/// Writes a report of a tool to standard output, as JSON or as text. `what` is its noun.
+pub fn print_report(what: &str, report: &(impl Display + Serialize), as_json: bool) -> Outcome<()> {
+    let text = if as_json {
+        let json = serde_json::to_string_pretty(report);
+        json.map_err(|error| Failure::message(format!("{what} cannot be written as JSON: {error}")))? + "\n"
+    } else {
+        report.to_string()
+    };
+    io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(|error| Failure::file("write to", Path::new("standard output"), &error))
 }
 
 fn is_binary(format: Format) -> bool {

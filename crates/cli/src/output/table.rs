@@ -1,6 +1,5 @@
 //! Aligned columns, for people.
 
-use std::borrow::Cow;
 use std::io::Write;
 
 use arrow::datatypes::SchemaRef;
@@ -40,7 +39,7 @@ struct Column {
 impl<W: Write> TableWriter<W> {
     pub fn new(destination: W, schema: &SchemaRef, count_rows: bool) -> Self {
         let columns = schema.fields().iter().map(|field| {
-            let name = printable(field.name()).into_owned();
+            let name = printable(field.name().clone());
             Column { width: name.width(), name, align_right: field.data_type().is_numeric() }
         });
         Self {
@@ -87,8 +86,7 @@ impl<W: Write> RowWriter for TableWriter<W> {
             .collect::<Result<Vec<_>, _>>()?;
         for row in 0..batch.num_rows() {
             for formatter in &formatters {
-                let text = formatter.value(row).to_string();
-                let cell = printable(&text).into_owned();
+                let cell = printable(formatter.value(row).to_string());
                 self.held_bytes += cell.len() + CELL_BYTES;
                 self.held.push(cell);
             }
@@ -126,9 +124,9 @@ fn write_row<W: Write>(destination: &mut W, columns: &[Column], cells: &[String]
 }
 
 /// Escapes control characters, so that a cell stays on its line and does not control the terminal.
-fn printable(text: &str) -> Cow<'_, str> {
+fn printable(text: String) -> String {
     if !text.contains(char::is_control) {
-        return Cow::Borrowed(text);
+        return text;
     }
     let mut safe = String::with_capacity(text.len() + 8);
     for character in text.chars() {
@@ -138,7 +136,7 @@ fn printable(text: &str) -> Cow<'_, str> {
             safe.push(character);
         }
     }
-    Cow::Owned(safe)
+    safe
 }
 
 #[cfg(test)]

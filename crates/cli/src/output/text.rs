@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, StringBuilder};
+use arrow::array::{Array, ArrayRef, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use arrow::json::writer::{JsonArray, JsonFormat, LineDelimited, Writer, WriterBuilder};
+use arrow::json::writer::{JsonFormat, Writer, WriterBuilder};
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use overspill::files::csv::CsvText;
@@ -56,23 +56,11 @@ pub struct JsonWriter<W: Write, F: JsonFormat> {
     ends_line: bool,
 }
 
-impl<W: Write> JsonWriter<W, JsonArray> {
-    pub fn array(destination: W, schema: &SchemaRef) -> Self {
-        Self::new(destination, schema, true)
-    }
-}
-
-impl<W: Write> JsonWriter<W, LineDelimited> {
-    pub fn lines(destination: W, schema: &SchemaRef) -> Self {
-        Self::new(destination, schema, false)
-    }
-}
-
 impl<W: Write, F: JsonFormat> JsonWriter<W, F> {
-    fn new(destination: W, schema: &SchemaRef, ends_line: bool) -> Self {
+    pub fn new(destination: W, schema: &SchemaRef, ends_line: bool) -> Self {
         Self {
             writer: WriterBuilder::new().with_explicit_nulls(true).build(destination),
-            plain: PlainColumns::new(schema, |data_type| matches!(data_type, DataType::Interval(_))),
+            plain: PlainColumns::new(schema),
             ends_line,
         }
     }
@@ -95,16 +83,16 @@ impl<W: Write, F: JsonFormat> RowWriter for JsonWriter<W, F> {
     }
 }
 
-/// Converts columns with types that a format cannot express to the text that a table would show.
+/// Converts columns with types that JSON cannot express to the text that a table would show.
 struct PlainColumns {
     schema: SchemaRef,
     replaced: Vec<usize>,
 }
 
 impl PlainColumns {
-    fn new(schema: &SchemaRef, foreign: impl Fn(&DataType) -> bool) -> Self {
-        let replaced: Vec<_> =
-            (0..schema.fields().len()).filter(|column| foreign(schema.field(*column).data_type())).collect();
+    fn new(schema: &SchemaRef) -> Self {
+        let is_foreign = |column: &usize| matches!(schema.field(*column).data_type(), DataType::Interval(_));
+        let replaced: Vec<_> = (0..schema.fields().len()).filter(is_foreign).collect();
         if replaced.is_empty() {
             return Self { schema: Arc::clone(schema), replaced };
         }
@@ -134,13 +122,6 @@ impl PlainColumns {
 fn as_text(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let options = FormatOptions::default();
     let formatter = ArrayFormatter::try_new(column.as_ref(), &options)?;
-    let mut text = StringBuilder::new();
-    for row in 0..column.len() {
-        if column.is_null(row) {
-            text.append_null();
-        } else {
-            text.append_value(formatter.value(row).try_to_string()?);
-        }
-    }
-    Ok(Arc::new(text.finish()))
+    let text = |row| column.is_valid(row).then(|| formatter.value(row).try_to_string()).transpose();
+    Ok(Arc::new((0..column.len()).map(text).collect::<Result<StringArray, _>>()?))
 }

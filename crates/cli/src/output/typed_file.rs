@@ -43,22 +43,12 @@ impl<W: Write + Send> RowWriter for ParquetWriter<W> {
     }
 }
 
-pub struct ArrowWriter<W: Write> {
-    writer: FileWriter<W>,
-}
-
-impl<W: Write> ArrowWriter<W> {
-    pub fn new(destination: W, schema: &SchemaRef) -> Result<Self, ArrowError> {
-        Ok(Self { writer: FileWriter::try_new(destination, schema)? })
-    }
-}
-
-impl<W: Write> RowWriter for ArrowWriter<W> {
+impl<W: Write> RowWriter for FileWriter<W> {
     fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
-        self.writer.write(batch)
+        FileWriter::write(self, batch)
     }
 
     fn finish(&mut self) -> Result<(), ArrowError> {
-        self.writer.finish()
+        FileWriter::finish(self)
     }
 }

@@ -39,19 +39,13 @@ pub fn run(runtime: &Runtime, shell: &mut Shell) -> Outcome<bool> {
         let _ = prompt.load_history(path);
     }
     if let Some(path) = home_file(".overspillrc").filter(|path| path.exists()) {
-        let read = async {
-            match script::open(&path) {
-                Ok(file) => script::read(shell, file, &path).await,
-                Err(failure) => shell.judge(Err(failure)).map(|()| Next::Statement),
-            }
-        };
-        match runtime.block_on(read) {
+        match runtime.block_on(script::read(shell, &path)) {
             Ok(Next::Quit) => return Ok(true),
             Ok(Next::Statement) | Err(Failure::Stopped) => {}
             Err(failure) => return Err(failure),
         }
     }
-    if !shell.is_quiet() {
+    if !shell.quiet {
         let version = env!("CARGO_PKG_VERSION");
         tell(&format!("overspill {version}: SQL ends with a semicolon, \\? helps, \\q ends."));
     }
@@ -82,7 +76,7 @@ fn converse(runtime: &Runtime, shell: &mut Shell, prompt: &mut Prompt) -> Outcom
         }
         // A history that cannot be written is reported once, at the end.
         let _ = prompt.add_history_entry(text.trim());
-        shell.forget_interrupts();
+        shell.interrupts.forget();
         if runtime.block_on(obey(shell, &text))? == Next::Quit {
             return Ok(true);
         }
@@ -91,20 +85,21 @@ fn converse(runtime: &Runtime, shell: &mut Shell, prompt: &mut Prompt) -> Outcom
 
 /// Runs the typed text: a command, statements, or both. After an error, the rest is not run.
 async fn obey(shell: &mut Shell, text: &str) -> Outcome<Next> {
-    let mut splitter = Splitter::new();
-    for line in text.split_inclusive('\n') {
-        match script::obey_line(shell, &mut splitter, line, None).await {
-            Ok(Next::Statement) => {}
-            Err(Failure::Stopped) => return Ok(Next::Statement),
-            end => return end,
+    let work = async {
+        let mut splitter = Splitter::new();
+        for line in text.split_inclusive('\n') {
+            if script::obey_line(shell, &mut splitter, line, None).await? == Next::Quit {
+                return Ok(Next::Quit);
+            }
         }
-    }
-    match splitter.finish() {
-        Some(statement) => match shell.statement(&statement, None).await {
-            Err(Failure::Stopped) | Ok(()) => Ok(Next::Statement),
-            Err(failure) => Err(failure),
-        },
-        None => Ok(Next::Statement),
+        if let Some(statement) = splitter.finish() {
+            shell.statement(&statement, None).await?;
+        }
+        Ok(Next::Statement)
+    };
+    match work.await {
+        Err(Failure::Stopped) => Ok(Next::Statement),
+        end => end,
     }
 }
 

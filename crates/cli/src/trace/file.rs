@@ -25,10 +25,10 @@ pub struct TraceFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place(usize);
 
+#[derive(Default)]
 struct State {
     /// `None` once the file is finished.
     out: Option<BufWriter<File>>,
-    /// The error of a failed write.
     failed: Option<io::Error>,
     is_first: bool,
     /// The last time returned by `now`.
@@ -77,15 +77,7 @@ impl TraceFile {
         // Detects an unwritable destination before anything runs.
         out.write_all(b"[")?;
         out.flush()?;
-        let state = State {
-            out: Some(out),
-            failed: None,
-            is_first: true,
-            last: 0,
-            groups: HashMap::new(),
-            lanes: HashMap::new(),
-            tracks: Vec::new(),
-        };
+        let state = State { out: Some(out), is_first: true, ..State::default() };
         Ok(Self { state: Mutex::new(state) })
     }
 
@@ -106,7 +98,6 @@ impl TraceFile {
         place
     }
 
-    /// Ends a span.
     pub fn end(&self, place: Place, span: u64, name: &str, (begin, end): (u64, u64), figures: &Map<String, Value>) {
         let mut state = self.state.lock();
         state.tracks[place.0].open.retain(|open| *open != span);
@@ -135,12 +126,10 @@ impl TraceFile {
         state.slice(place, name, (begin, end), figures);
     }
 
-    /// The lane of a thread.
     pub fn thread(&self, name: &str) -> Place {
         self.state.lock().place("CPU threads", name, |_| true)
     }
 
-    /// Completes the file.
     pub fn finish(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         let out = state.out.take();
@@ -199,10 +188,9 @@ impl State {
 
     /// Names a group or a lane, and sets its position.
     fn name(&mut self, what: &str, pid: u64, tid: usize, name: &str, order: u64) {
-        let args = json!({ "name": name });
-        self.write(&json!({ "ph": "M", "name": format!("{what}_name"), "pid": pid, "tid": tid, "args": args }));
-        let args = json!({ "sort_index": order });
-        self.write(&json!({ "ph": "M", "name": format!("{what}_sort_index"), "pid": pid, "tid": tid, "args": args }));
+        for (kind, args) in [("name", json!({ "name": name })), ("sort_index", json!({ "sort_index": order }))] {
+            self.write(&json!({ "ph": "M", "name": format!("{what}_{kind}"), "pid": pid, "tid": tid, "args": args }));
+        }
     }
 
     fn slice(&mut self, place: Place, name: &str, (begin, end): (u64, u64), args: &Map<String, Value>) {

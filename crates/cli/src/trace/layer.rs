@@ -19,7 +19,6 @@ pub struct TraceLayer {
     file: Arc<TraceFile>,
 }
 
-/// An open span.
 struct Open {
     fields: Fields,
     begin: u64,

@@ -11,6 +11,7 @@ use overspill_advisor::Strategy;
 use overspill_gpu_join::{DeviceCount, DeviceObserver};
 use parking_lot::Mutex;
 
+use crate::device::with_advice;
 use crate::join_execution::disk::DiskMetrics;
 
 /// The maximum number of different reasons; any further ones are counted without their reason.
@@ -113,6 +114,10 @@ impl DeviceObserver for DeviceMetrics {
 
     fn failed(&self, strategy: Strategy, reason: &str) {
         self.count("gpu_failures", strategy, reason);
+    }
+
+    fn reason(&self, error: &overspill_machine::Error) -> String {
+        with_advice(error)
     }
 }
 

@@ -78,7 +78,6 @@ impl Dispatcher {
         Some(Reservation(Arc::clone(self)))
     }
 
-    /// Number of rows of the next batch.
     pub(crate) fn batch_rows(&self) -> usize {
         self.batch.lock().unwrap_or_else(PoisonError::into_inner).rows
     }

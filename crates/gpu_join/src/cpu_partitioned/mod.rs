@@ -16,11 +16,7 @@ use crate::device::{AggregatedPairs, BuildColumns, BuildValues, DeviceCount, Dev
 use crate::radix::{FirstPass, RadixBuild, RadixChunk, RadixPlan, RadixTable};
 
 /// Partitions a build side with `threads` threads.
-pub(crate) fn build(
-    request: &DeviceRequest,
-    columns: &mut BuildColumns,
-    threads: usize,
-) -> Result<RadixTable<HostPartitions>> {
+pub(crate) fn build(request: &DeviceRequest, columns: &mut BuildColumns, threads: usize) -> Result<RadixTable> {
     let plan = RadixPlan::new(&request.gpu, columns.rows)?;
     let rows = rows_of(columns.rows)?;
     let numbers: Vec<u64>;
@@ -38,17 +34,14 @@ pub(crate) fn build(
 
 /// Partitions a probe chunk, whose units have at most `most_pairs` pairs.
 pub(crate) fn start(
-    table: &RadixTable<HostPartitions>,
+    table: &RadixTable,
     request: &DeviceRequest,
     keys: &mut ProbeKeys,
     most_pairs: u64,
     aggregated: Option<AggregatedPairs>,
-) -> Result<RadixChunk<HostPartitions>> {
+) -> Result<RadixChunk> {
     let rows = rows_of(keys.rows)?;
-    let words = match &mut keys.words {
-        Some(words) => Some(&words.as_mut_slice::<u64>()?[..rows]),
-        None => None,
-    };
+    let words = keys.words.as_mut().map(|words| words.as_mut_slice::<u64>()).transpose()?.map(|words| &words[..rows]);
     let keys = &keys.keys.as_mut_slice::<u64>()?[..rows];
     let (relation, kept) = std::thread::scope(|scope| {
         let keeping = scope.spawn(|| {
@@ -67,11 +60,6 @@ pub(crate) fn start(
         Err(error) => return Err(error),
     }
     Ok(RadixChunk::new(table, relation, most_pairs, aggregated, None))
-}
-
-/// Bytes of CPU memory that `rows` partitioned rows of either side take.
-pub(crate) fn host_bytes(rows: usize) -> usize {
-    HostPartitions::bytes_of(rows)
 }
 
 fn rows_of(rows: u64) -> Result<usize> {

@@ -57,14 +57,15 @@ impl HostPartitions {
         Ok(Self { parts, tuples })
     }
 
-    /// Bytes that `rows` rows take.
-    pub(super) fn bytes_of(rows: usize) -> usize {
+    pub(crate) fn bytes_of(rows: usize) -> usize {
         RadixPartitioner::<COLUMNS>::bytes(rows, MOST_FANOUT.min(rows / 1024 + 1))
     }
 }
 
 impl FirstPass for HostPartitions {
-    const KEEPS_FINE_PARTITIONS: bool = true;
+    fn keeps_fine_partitions(&self) -> bool {
+        true
+    }
 
     fn fanout(&self) -> usize {
         self.tuples.len()
@@ -91,7 +92,7 @@ impl FirstPass for HostPartitions {
             left -= count;
             let stage = || {
                 let rows = usize::try_from(count).map_err(|_| Error::Invalid(format!("{count} rows")))?;
-                let (mut keys, mut values) = (gpu.host().take(rows * 8)?, gpu.host().take(rows * 8)?);
+                let (mut keys, mut values) = (gpu.host.take(rows * 8)?, gpu.host.take(rows * 8)?);
                 let (key_places, value_places) =
                     (&mut keys.as_mut_slice::<u64>()?[..rows], &mut values.as_mut_slice::<u64>()?[..rows]);
                 let mut done = 0;

@@ -17,7 +17,7 @@ pub const MOST_AGGREGATES: usize = PairAggregate::MOST;
 pub(crate) struct PairAggregates {
     /// Selects all rows.
     selection: Selection,
-    kernels: Vec<PairAggregate>,
+    pub(crate) kernels: Vec<PairAggregate>,
     /// For each aggregate, how to compute it from the kernels' values.
     places: Vec<Place>,
     /// Whether the values of probe rows must be packed columns.
@@ -27,12 +27,14 @@ pub(crate) struct PairAggregates {
 /// How an aggregate is computed from the kernels' results.
 #[derive(Debug, Clone, Copy)]
 enum Place {
-    /// The number of pairs.
     Pairs,
     /// The kernels' value with this index.
     Value(usize),
     /// The sums of a number's upper and lower 32 bits, which kernels compute in 64 bits. 2^31 pairs do not overflow them.
-    Halves { upper: usize, lower: usize },
+    Halves {
+        upper: usize,
+        lower: usize,
+    },
 }
 
 /// Bits in the lower half of a summed number.
@@ -117,7 +119,7 @@ impl PairAggregates {
 /// The aggregates of a chunk's pairs.
 #[derive(Debug, Clone)]
 pub(crate) struct AggregatedPairs {
-    aggregates: Arc<PairAggregates>,
+    pub(crate) aggregates: Arc<PairAggregates>,
     found: SelectionState,
     /// The aggregates of the stream that the chunk belongs to.
     aggregation: Arc<PairAggregation>,
@@ -131,16 +133,6 @@ impl AggregatedPairs {
             aggregates: Arc::clone(aggregates),
             aggregation: Arc::clone(aggregation),
         })
-    }
-
-    /// The aggregates that kernels compute.
-    pub(crate) fn kernels(&self) -> &[PairAggregate] {
-        &self.aggregates.kernels
-    }
-
-    /// Whether kernels read the values of probe rows.
-    pub(crate) fn reads_probe(&self) -> bool {
-        self.aggregates.reads_probe
     }
 
     /// Adds the aggregates of more pairs.

@@ -61,7 +61,7 @@ impl BuildColumns {
         let matchable = keys.matchable.as_ref().filter(|matchable| matchable.null_count() > 0);
         let rows = matchable.map_or(words.len(), |matchable| matchable.len() - matchable.null_count());
         let mut columns =
-            Self { keys: gpu.host().take(rows * 8)?, values: BuildValues::Numbers, rows: rows as u64, range: None };
+            Self { keys: gpu.host.take(rows * 8)?, values: BuildValues::Numbers, rows: rows as u64, range: None };
         match matchable {
             None => copy(&mut columns.keys.as_mut_slice()?[..rows], &words, threads),
             Some(matchable) => {
@@ -72,7 +72,7 @@ impl BuildColumns {
         columns.range = smallest_and_largest(&columns.keys.as_mut_slice::<u64>()?[..rows]);
         columns.values = match (payloads, matchable) {
             (Some(payloads), _) => {
-                let mut buffer = gpu.host().take(rows * 8)?;
+                let mut buffer = gpu.host.take(rows * 8)?;
                 let places = &mut buffer.as_mut_slice::<u64>()?[..rows];
                 match matchable {
                     None => copy(places, payloads, threads),
@@ -85,7 +85,7 @@ impl BuildColumns {
                 BuildValues::Words { words: buffer, has_all_ones }
             }
             (None, Some(matchable)) => {
-                let mut numbers = gpu.host().take(rows * 4)?;
+                let mut numbers = gpu.host.take(rows * 4)?;
                 let places = numbers.as_mut_slice::<u32>()?.iter_mut();
                 places.zip(matchable.valid_indices()).for_each(|(place, row)| *place = row as u32);
                 BuildValues::Listed(numbers)
@@ -139,11 +139,6 @@ impl BuildColumns {
     pub(crate) fn copy_keys(&self, stream: &Stream) -> Result<DeviceBuffer> {
         let rows = usize::try_from(self.rows).map_err(|_| Error::Invalid(format!("{} rows", self.rows)))?;
         DeviceBuffer::from_slice(stream, &self.keys.as_slice::<u64>()[..rows])
-    }
-
-    /// Bytes that kernels read to scan all rows.
-    pub(crate) fn link_bytes(&self) -> u64 {
-        self.link_bytes_of(self.rows)
     }
 
     /// Bytes that kernels read to scan `rows` rows.
@@ -216,7 +211,7 @@ impl ProbeKeys {
         threads: usize,
     ) -> Result<Self> {
         let rows = keys.iter().map(Keys::len).sum::<usize>();
-        let mut buffer = gpu.host().take_for(method, rows * 8)?;
+        let mut buffer = gpu.host.take_for(method, rows * 8)?;
         let parts = parts_of(&mut buffer.as_mut_slice()?[..rows], keys.iter().map(Keys::len));
         in_parallel(threads, parts.into_iter().zip(keys).collect(), |(place, keys): (&mut [u64], &Keys)| {
             place.copy_from_slice(&words(keys));
@@ -226,7 +221,7 @@ impl ProbeKeys {
         });
         let words = match words_of {
             Some(columns) => {
-                let mut words = gpu.host().take(rows * 8)?;
+                let mut words = gpu.host.take(rows * 8)?;
                 let parts = parts_of(&mut words.as_mut_slice()?[..rows], columns.iter().map(|column| column.len()));
                 let tasks = parts.into_iter().zip(columns).collect();
                 in_parallel(threads, tasks, |(place, column): (&mut [u64], &ScalarBuffer<u64>)| {

@@ -23,18 +23,20 @@ const RESIDENT_SHARE: u64 = 2;
 /// after another, however many joins a query has.
 #[derive(Debug)]
 pub struct Gpu {
-    kernels: Kernels,
-    half: Kernels,
-    mapping: Mapping,
-    node: u32,
-    host: HostPool,
+    pub(crate) kernels: Kernels,
+    /// The kernels confined to half of the multiprocessors, for two that run side by side (paper 1, section 5.2).
+    pub(crate) half: Kernels,
+    pub(crate) mapping: Mapping,
+    pub(crate) node: u32,
+    /// CPU memory that kernels read and write.
+    pub(crate) host: HostPool,
     resident: AtomicU64,
     turn: Mutex<Workbench>,
-    lost: OnceLock<String>,
+    lost: OnceLock<Error>,
     /// Number of probe chunks assigned to this GPU.
-    chunks: AtomicUsize,
+    pub(super) chunks: AtomicUsize,
     /// The GPUs that join with this one.
-    peers: Peers,
+    pub(crate) peers: Peers,
 }
 
 /// Streams and memory of the join whose turn it is.
@@ -73,7 +75,7 @@ impl Gpu {
             return Err(Error::TooSmall {
                 what: "a join on a GPU",
                 needed: Self::MIN_MEMORY,
-                of: "GPU memory (overspill.gpu_memory_limit)",
+                of: "GPU memory",
                 available,
             });
         }
@@ -120,7 +122,7 @@ impl Gpu {
     /// Keeps at most `most` bytes of CPU memory registered with the driver after joins free it, for reuse by later joins:
     /// registering runs at only a few GB/s. GPUs that join together keep an equal share each.
     pub fn keep_pinned_memory(&self, most: usize) {
-        let others = self.peers.others();
+        let others = &self.peers.others;
         let share = most / (1 + others.len());
         self.host.keep(share);
         others.iter().for_each(|gpu| gpu.host.keep(share));
@@ -132,13 +134,13 @@ impl Gpu {
     }
 
     /// The reason why this process can no longer use the GPU, if the GPU is lost.
-    pub fn lost_because(&self) -> Option<&str> {
-        self.lost.get().map(String::as_str)
+    pub(crate) fn lost_because(&self) -> Option<&Error> {
+        self.lost.get()
     }
 
     /// The GPUs that hold and probe tables together: this one and the peers that are not lost.
     pub(crate) fn together(self: &Arc<Self>) -> Vec<Arc<Self>> {
-        let living = self.peers.others().iter().filter(|gpu| gpu.lost_because().is_none());
+        let living = self.peers.others.iter().filter(|gpu| gpu.lost_because().is_none());
         std::iter::once(self).chain(living).cloned().collect()
     }
 
@@ -147,43 +149,12 @@ impl Gpu {
         self.together().len()
     }
 
-    /// The other GPUs that join with this one.
-    pub(crate) fn peers(&self) -> &Peers {
-        &self.peers
-    }
-
-    pub(super) fn chunks(&self) -> &AtomicUsize {
-        &self.chunks
-    }
-
-    pub(crate) fn kernels(&self) -> &Kernels {
-        &self.kernels
-    }
-
-    /// The kernels confined to half of the multiprocessors, for two that run side by side (paper 1, section 5.2).
-    pub(crate) fn half(&self) -> &Kernels {
-        &self.half
-    }
-
-    pub(crate) fn mapping(&self) -> Mapping {
-        self.mapping
-    }
-
-    pub(crate) fn node(&self) -> u32 {
-        self.node
-    }
-
-    /// CPU memory that kernels read and write.
-    pub(crate) fn host(&self) -> &HostPool {
-        &self.host
-    }
-
     /// Records an error of this GPU or of a peer. A GPU that is lost is not used again.
     pub(crate) fn note(&self, error: &Error) {
         if let Error::DeviceLost { device, .. } = error {
-            let lost = self.peers.others().iter().find(|gpu| gpu.device().ordinal() == *device);
+            let lost = self.peers.others.iter().find(|gpu| gpu.device().ordinal() == *device);
             // The first reason is kept.
-            let _ = lost.map_or(self, Arc::as_ref).lost.set(error.to_string());
+            let _ = lost.map_or(self, Arc::as_ref).lost.set(error.clone());
         }
     }
 
@@ -235,9 +206,7 @@ impl Workbench {
             place => Ok(place.insert(TransferPipeline::new(self.stream.device(), method, shape)?)),
         }
     }
-}
 
-impl Workbench {
     /// Bytes of GPU memory that such a pipeline allocates.
     pub(crate) fn pipeline_bytes(method: TransferMethod, budget: u64) -> u64 {
         let shape = Self::shape(budget);
@@ -256,7 +225,6 @@ impl Workbench {
         PipelineShape { chunk_bytes, ..standard }
     }
 
-    /// Frees the memory of the pipeline.
     pub(crate) fn drop_pipeline(&mut self) {
         self.pipeline = None;
     }
@@ -265,19 +233,8 @@ impl Workbench {
 /// GPU memory that is reserved for a join, until dropped.
 #[derive(Debug)]
 pub(crate) struct Resident {
-    gpu: Arc<Gpu>,
-    bytes: u64,
-}
-
-impl Resident {
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The GPU that the memory belongs to.
-    pub(crate) fn gpu(&self) -> &Gpu {
-        &self.gpu
-    }
+    pub(crate) gpu: Arc<Gpu>,
+    pub(crate) bytes: u64,
 }
 
 impl Drop for Resident {
@@ -289,9 +246,13 @@ impl Drop for Resident {
 /// The GPUs that hold and probe a hash table together with another GPU (paper 2, section 6.3).
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
+    /// The GPUs other than the first.
     others: Vec<Arc<Gpu>>,
-    has_atomics: bool,
-    refused: Option<Error>,
+    /// Whether atomic operations on the memory of any GPU are atomic for all GPUs, so that all of them can fill a table at
+    /// the same time.
+    pub(crate) has_atomics: bool,
+    /// The reason why the first GPU joins alone, if other GPUs were requested.
+    pub(crate) refused: Option<Error>,
 }
 
 impl Peers {
@@ -323,21 +284,5 @@ impl Peers {
 
     fn refused_by(error: Error) -> Self {
         Self { refused: Some(error), ..Self::default() }
-    }
-
-    /// The GPUs other than the first.
-    fn others(&self) -> &[Arc<Gpu>] {
-        &self.others
-    }
-
-    /// Whether atomic operations on the memory of any GPU are atomic for all GPUs, so that all of them can fill a table at
-    /// the same time.
-    pub(crate) fn has_atomics(&self) -> bool {
-        self.has_atomics
-    }
-
-    /// The reason why the first GPU joins alone, if other GPUs were requested.
-    pub(crate) fn refused(&self) -> Option<&Error> {
-        self.refused.as_ref()
     }
 }

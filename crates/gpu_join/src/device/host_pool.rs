@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use overspill_machine::Result;
 use overspill_machine::driver::Device;
 use overspill_machine::memory::{HostBuffer, PageSize, Plain, UnifiedBuffer, View};
 use overspill_machine::transfer::{Source, SourceMemory, TransferMethod};
+use overspill_machine::{Error, Result};
 
 use overspill_join::memory::HUGE;
 
@@ -153,11 +153,11 @@ impl PooledBuffer {
     }
 
     /// The memory as the source of a transfer.
-    pub(crate) fn source(&self) -> Option<Source<'_>> {
+    pub(crate) fn source(&self) -> Result<Source<'_>> {
         match &self.memory {
-            Memory::Host(buffer) => Some(Source::Host(buffer)),
-            Memory::Unified(buffer) => Some(Source::Unified(buffer)),
-            Memory::Gone => None,
+            Memory::Host(buffer) => Ok(Source::Host(buffer)),
+            Memory::Unified(buffer) => Ok(Source::Unified(buffer)),
+            Memory::Gone => Err(Error::Invalid("a buffer without memory".to_owned())),
         }
     }
 }

@@ -3,14 +3,13 @@
 use std::collections::VecDeque;
 
 use overspill_kernels::Pairs;
-use overspill_machine::Result;
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::DeviceBuffer;
+use overspill_machine::{Error, Result};
 
 use super::gpu::Gpu;
 use super::host_pool::PooledBuffer;
 
-/// Bytes per pair.
 pub(crate) const PAIR_BYTES: u64 = 16;
 
 /// GPU memory buffers for pairs.
@@ -53,8 +52,9 @@ impl PairBuffers {
         Pairs { build: self.build.view_mut(), probe: self.probe.view_mut() }
     }
 
-    /// Appends `count` pairs to a block. The block is unchanged if that fails.
-    pub(crate) fn append_to(&self, gpu: &Gpu, stream: &Stream, count: usize, block: &mut PairBlock) -> Result<()> {
+    /// Appends `found` pairs to a block. The block is unchanged if that fails.
+    pub(crate) fn append_to(&self, gpu: &Gpu, stream: &Stream, found: u64, block: &mut PairBlock) -> Result<()> {
+        let count = usize::try_from(found).map_err(|_| Error::Invalid(format!("{found} pairs")))?;
         if count == 0 {
             return Ok(());
         }
@@ -68,9 +68,9 @@ impl PairBuffers {
             part.count += count;
         } else {
             let read = |buffer: &DeviceBuffer| {
-                let mut column = gpu.host().take(count * size_of::<u64>())?;
+                let mut column = gpu.host.take(count * size_of::<u64>())?;
                 buffer.read_into(stream, &mut column.as_mut_slice::<u64>()?[..count])?;
-                Ok::<_, overspill_machine::Error>(column)
+                Ok::<_, Error>(column)
             };
             let (build, probe) = (read(&self.build)?, read(&self.probe)?);
             block.parts.push_back(Part { build, probe, count, taken: 0 });
@@ -78,6 +78,11 @@ impl PairBuffers {
         block.length += count;
         Ok(())
     }
+}
+
+/// The error of `pairs` pairs for which there is memory for `available`.
+pub(crate) fn too_many_pairs(what: &'static str, pairs: u64, available: u64) -> Error {
+    Error::TooSmall { what, needed: pairs * PAIR_BYTES, of: "memory for pairs", available: available * PAIR_BYTES }
 }
 
 impl PairBlock {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use overspill_advisor::{PrefixSumProcessor, Strategy};
 use overspill_kernels::Algorithm;
+use overspill_machine::Error;
 use overspill_machine::transfer::TransferMethod;
 
 use super::gpu::Gpu;
@@ -45,6 +46,10 @@ pub trait DeviceObserver: Debug + Send + Sync {
     fn noted(&self, strategy: Strategy, reason: &str);
     /// Called if the GPU failed, with the reason; the CPU continues.
     fn failed(&self, strategy: Strategy, reason: &str);
+    /// Returns the reason that is reported for an error. An observer may add advice.
+    fn reason(&self, error: &Error) -> String {
+        error.to_string()
+    }
 }
 
 /// Chooses how a GPU joins, once the build side is known.
@@ -102,9 +107,9 @@ impl DeviceRequest {
     }
 
     /// Reports an error to the observer: as a refusal if it is due to lack of memory or of a device feature, else as a failure.
-    pub(crate) fn report(&self, strategy: Strategy, error: &overspill_machine::Error) {
+    pub(crate) fn report(&self, strategy: Strategy, error: &Error) {
         self.gpu.note(error);
-        let reason = error.to_string();
+        let reason = self.observer.reason(error);
         if is_refusal(error) {
             self.observer.refused(strategy, &reason);
         } else {
@@ -114,8 +119,7 @@ impl DeviceRequest {
 }
 
 /// Whether an error is due to lack of memory or of a device feature.
-pub(crate) fn is_refusal(error: &overspill_machine::Error) -> bool {
-    use overspill_machine::Error;
+pub(crate) fn is_refusal(error: &Error) -> bool {
     matches!(
         error,
         Error::OverBudget { .. }

@@ -11,15 +11,9 @@ use crate::table::{DeviceChunk, DeviceTable};
 /// GPU does no work for a join that no longer exists.
 #[derive(Debug)]
 pub(super) struct Flight {
-    stage: Arc<Mutex<Stage>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug)]
-enum Stage {
-    Waiting(DeviceChunk),
-    Landed(Landed),
-    Empty,
+    /// The chunk until it is taken to be joined.
+    waiting: Arc<Mutex<Option<DeviceChunk>>>,
+    thread: Option<JoinHandle<Option<Landed>>>,
 }
 
 /// The result of joining a unit.
@@ -38,11 +32,11 @@ pub(super) struct Landed {
 impl Flight {
     /// Starts on the next unit of a chunk.
     pub(super) fn start(table: &Arc<DeviceTable>, request: &DeviceRequest, chunk: DeviceChunk) -> Self {
-        let stage = Arc::new(Mutex::new(Stage::Waiting(chunk)));
-        let (theirs, table, request) = (Arc::clone(&stage), Arc::clone(table), request.clone());
+        let waiting = Arc::new(Mutex::new(Some(chunk)));
+        let (theirs, table, request) = (Arc::clone(&waiting), Arc::clone(table), request.clone());
         let thread = Builder::new().name("overspill-gpu".to_owned()).spawn(move || join(&theirs, &table, &request));
         // If no thread could be started, `land` joins the unit.
-        Self { stage, thread: thread.ok() }
+        Self { waiting, thread: thread.ok() }
     }
 
     /// Whether the GPU is done with the unit.
@@ -55,14 +49,11 @@ impl Flight {
     /// # Panics
     /// If the thread panicked.
     pub(super) fn land(mut self, table: &DeviceTable, request: &DeviceRequest) -> Landed {
-        if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
-            std::panic::resume_unwind(panic);
-        }
-        join(&self.stage, table, request);
-        match std::mem::replace(&mut *self.stage.lock().unwrap_or_else(PoisonError::into_inner), Stage::Empty) {
-            Stage::Landed(landed) => landed,
-            Stage::Waiting(_) | Stage::Empty => unreachable!("a unit that was waited for has landed"),
-        }
+        let landed = match self.thread.take() {
+            Some(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            None => join(&self.waiting, table, request),
+        };
+        landed.unwrap_or_else(|| unreachable!("a unit is joined once"))
     }
 }
 
@@ -73,17 +64,12 @@ impl Drop for Flight {
     }
 }
 
-/// Joins the unit if it has not been joined yet.
-fn join(stage: &Mutex<Stage>, table: &DeviceTable, request: &DeviceRequest) {
-    let mut stage = stage.lock().unwrap_or_else(PoisonError::into_inner);
-    *stage = match std::mem::replace(&mut *stage, Stage::Empty) {
-        Stage::Waiting(mut chunk) => {
-            let before = chunk.progress();
-            let mut pairs = PairBlock::default();
-            let was_joined = chunk.next(table, request, &mut pairs);
-            let now = chunk.progress();
-            Stage::Landed(Landed { chunk, pairs, was_joined, rows: now.0 - before.0, time: now.1 - before.1 })
-        }
-        other => other,
-    };
+/// Joins the unit of the chunk that waits; `None` if none does.
+fn join(waiting: &Mutex<Option<DeviceChunk>>, table: &DeviceTable, request: &DeviceRequest) -> Option<Landed> {
+    let mut chunk = waiting.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+    let before = chunk.progress();
+    let mut pairs = PairBlock::default();
+    let was_joined = chunk.next(table, request, &mut pairs);
+    let now = chunk.progress();
+    Some(Landed { chunk, pairs, was_joined, rows: now.0 - before.0, time: now.1 - before.1 })
 }

@@ -27,10 +27,8 @@ use tracing::debug_span;
 
 use crate::build::DeviceBuild;
 use crate::co_processing::Reservation;
-use crate::cpu_partitioned;
 use crate::device::{self, AggregatedPairs, DeviceCount, PAIR_BYTES, ProbeKeys};
-use crate::table::DeviceChunk;
-use crate::triton;
+use crate::table::{DeviceChunk, DeviceTable};
 use overspill_join::hybrid::{
     AcceleratedRows, Found, Lane, LeftOver, PackedPayload, PairAggregation, PairBlock, PairFinder, PairRows, ProbeRows,
     Wanted,
@@ -93,11 +91,9 @@ struct DeviceFinder {
     device: Arc<DeviceBuild>,
 }
 
-/// The chunk that is being joined.
 #[derive(Debug)]
 struct Joining {
     chunk: ChunkPlace,
-    /// The rows of the chunk.
     batch: RecordBatch,
     /// Whether `Found::Started` has been returned for the unit.
     is_started: bool,
@@ -119,7 +115,6 @@ enum ChunkPlace {
     Nowhere,
 }
 
-/// Whether a batch was taken into a chunk.
 enum Taken {
     /// The batch was taken, and the chunk has room for more.
     Collected,
@@ -147,7 +142,10 @@ impl DeviceFinder {
         // unpacked.
         let (most_rows, payload) = match device.table.chunk_rows() {
             None => (TABLE_CHUNK, None),
-            Some(rows) => (rows.min(PARTITIONED_CHUNK), probe_payload(spec, device)),
+            Some(rows) => {
+                let packed = device.payload.as_ref().and_then(|_| PackedPayload::of(spec, Side::Probe));
+                (rows.min(PARTITIONED_CHUNK), packed.filter(|payload| !payload.is_empty()))
+            }
         };
         let reads_probe = device.aggregates.as_ref().is_some_and(|aggregates| aggregates.reads_probe);
         let only_aggregates = payload.is_none() && reads_probe && aggregation.is_some();
@@ -205,9 +203,8 @@ impl DeviceFinder {
         let is_packable = self.payload.as_ref().is_some_and(|payload| keys.matchable.is_none() && payload.takes(batch));
         // The columns are copied once, when the chunk is complete. Keys and columns are transferred from separate memory, and
         // partitioning makes one more copy.
-        let partitions = |rows| triton::host_bytes(rows).max(cpu_partitioned::host_bytes(rows));
-        let paid = if self.rows > 0 { partitions(self.rows) } else { 0 };
-        let partitions = partitions(self.rows + rows).saturating_sub(paid);
+        let paid = if self.rows > 0 { DeviceTable::partitioned_bytes(self.rows) } else { 0 };
+        let partitions = DeviceTable::partitioned_bytes(self.rows + rows).saturating_sub(paid);
         let copies = ProbeKeys::bytes(rows, true) + if self.is_partitioned { partitions } else { 0 };
         // Packed keys stay in memory until they are copied, and exist again if pairs are checked. Packed columns stay until
         // they are copied.
@@ -253,7 +250,7 @@ impl DeviceFinder {
             words = None;
         }
         let started = device.table.seat(request).and_then(|seat| {
-            let gpu = Arc::clone(seat.gpu());
+            let gpu = Arc::clone(&seat.gpu);
             // Kernels read partitioned rows in place.
             let is_streamed = device.table.strategy().streams_probe_rows();
             let method = if is_streamed { request.transfer_method(&gpu) } else { gpu.fastest_method() };
@@ -286,15 +283,12 @@ impl DeviceFinder {
         Ok(())
     }
 
-    /// Whether the GPU works on a chunk that this finder need not wait for.
-    fn is_away(&self) -> bool {
-        self.joining.as_ref().is_some_and(|joining| matches!(&joining.chunk, ChunkPlace::Away(_)))
-    }
-
-    /// Whether the GPU has finished that chunk.
-    fn has_landed(&self) -> bool {
-        let has_landed = |flight: &Flight| flight.has_landed();
-        self.joining.as_ref().is_some_and(|joining| matches!(&joining.chunk, ChunkPlace::Away(at) if has_landed(at)))
+    /// The work of the GPU on a chunk that this finder need not wait for.
+    fn away(&self) -> Option<&Flight> {
+        match &self.joining {
+            Some(Joining { chunk: ChunkPlace::Away(flight), .. }) => Some(flight),
+            _ => None,
+        }
     }
 
     /// Waits until the GPU has finished the chunk, and takes its pairs.
@@ -418,10 +412,10 @@ impl PairFinder for DeviceFinder {
 
     fn next(&mut self, wanted: Wanted, pairs: &mut PairBlock) -> Result<Found> {
         let device = Arc::clone(&self.device);
-        if self.has_landed() {
+        if self.away().is_some_and(Flight::has_landed) {
             self.land(&device);
         }
-        if self.joining.is_some() && !self.is_away() {
+        if self.joining.is_some() && self.away().is_none() {
             return self.search(&device, wanted, pairs);
         }
         // While a chunk is on the GPU, `push` hands the batch back and the CPU joins it.
@@ -434,7 +428,7 @@ impl PairFinder for DeviceFinder {
             self.start()?;
             return Ok(true);
         }
-        let is_away = self.is_away();
+        let is_away = self.away().is_some();
         if is_away {
             self.land(&Arc::clone(&self.device));
         }
@@ -499,10 +493,4 @@ fn has_narrow_dictionary(data_type: &DataType) -> bool {
         DataType::Struct(fields) => fields.iter().any(|field| has_narrow_dictionary(field.data_type())),
         _ => false,
     }
-}
-
-/// How probe rows are packed, if the join needs only their columns in pairs and not their numbers.
-fn probe_payload(spec: &JoinSpec, device: &DeviceBuild) -> Option<PackedPayload> {
-    device.payload.as_ref()?;
-    PackedPayload::of(spec, Side::Probe).filter(|payload| !payload.is_empty())
 }

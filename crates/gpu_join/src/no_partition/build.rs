@@ -26,10 +26,7 @@ pub(crate) enum Home {
     /// In the memory of the first GPU only.
     GpuAlone,
     /// In CPU memory. CPU threads fill it too.
-    Host {
-        /// Number of CPU threads.
-        threads: usize,
-    },
+    Host { threads: usize },
 }
 
 impl GpuTable {
@@ -47,7 +44,7 @@ impl GpuTable {
             Home::Gpu => request.gpu.together(),
             Home::GpuAlone | Home::Host { .. } => vec![Arc::clone(&request.gpu)],
         };
-        if let Some(error) = request.gpu.peers().refused().filter(|_| home == Home::Gpu) {
+        if let Some(error) = request.gpu.peers.refused.as_ref().filter(|_| home == Home::Gpu) {
             let reason = format!("several GPUs: {error}, so that GPU {} joins alone", request.gpu.device().ordinal());
             request.observer.noted(Strategy::GpuNoPartition, &reason);
         }
@@ -92,10 +89,9 @@ impl GpuTable {
     ) -> Result<Option<Self>> {
         let gpu = &request.gpu;
         let is_on_host = matches!(home, Home::Host { .. });
-        let Size { slots, others } = match Size::of(kind, columns.rows)? {
-            Size { slots, others } if is_on_host => Size { slots: slots + others, others: 0 },
-            size => size,
-        };
+        let bytes = HashTable::bytes(kind, KEY, columns.rows)?;
+        // Bytes that may be in CPU memory, and bytes that must be in GPU memory.
+        let (slots, others) = if kind == TableKind::MultiValue && !is_on_host { (0, bytes) } else { (bytes, 0) };
         let left = gpu.resident_left();
         let wanted = match request.tuning.table_share {
             _ if is_on_host => 0,
@@ -105,20 +101,20 @@ impl GpuTable {
         let table_on_device = wanted.min(left.saturating_sub(others));
         let too_small = Error::TooSmall {
             what: "the hash table of a join",
-            needed: slots + others,
+            needed: bytes,
             of: "the half of GPU memory that may stay with joins",
             available: left,
         };
         if others > left {
             return Err(too_small);
         }
-        let may_span = home == Home::Gpu && gpu.mapping() == Mapping::Contiguous && request.tables_may_span;
+        let may_span = home == Home::Gpu && gpu.mapping == Mapping::Contiguous && request.tables_may_span;
         let placement = if is_on_host {
             TablePlacement::Host
         } else if table_on_device == slots {
             TablePlacement::Device
         } else if may_span {
-            TablePlacement::Spanning { device_bytes: table_on_device, node: gpu.node(), mapping: gpu.mapping() }
+            TablePlacement::Spanning { device_bytes: table_on_device, node: gpu.node, mapping: gpu.mapping }
         } else {
             // One address range over both memories is not available.
             return Err(too_small);
@@ -132,7 +128,7 @@ impl GpuTable {
             return Err(Error::OutOfHostMemory { bytes: spilled, reason });
         }
         let resident = gpu.reserve_resident(table_on_device + others)?;
-        let empty = || HashTable::new(gpu.kernels(), kind, KEY, columns.rows, HASH, placement);
+        let empty = || HashTable::new(&gpu.kernels, kind, KEY, columns.rows, HASH, placement);
         let (table, refused) = if let Home::Host { threads } = home {
             let mut table = empty()?;
             let refused = fill_together(request, &mut table, columns, threads)?;
@@ -143,8 +139,8 @@ impl GpuTable {
             let refused = fill(request, &bench.stream, &mut table, columns, kind)?;
             (table, refused)
         };
-        let gpus = vec![Arc::clone(gpu)];
-        Ok((refused == 0).then(|| Self::over(table, gpus, vec![resident], slots + others, spilled)))
+        let (gpus, resident) = (vec![Arc::clone(gpu)], vec![resident]);
+        Ok((refused == 0).then_some(Self { table, bytes, spilled, gpus, resident }))
     }
 }
 
@@ -157,28 +153,4 @@ fn kinds(columns: &BuildColumns) -> impl Iterator<Item = TableKind> + use<> {
     });
     let unique = takes_unique.then_some(TableKind::LinearProbing);
     perfect.filter(|_| takes_unique).into_iter().chain(unique).chain([TableKind::MultiValue])
-}
-
-/// The size of a table in bytes.
-struct Size {
-    /// Bytes that may be in CPU memory.
-    slots: u64,
-    /// Bytes that must be in GPU memory.
-    others: u64,
-}
-
-impl Size {
-    fn of(kind: TableKind, rows: u64) -> Result<Self> {
-        let too_many = || Error::Invalid(format!("a hash table of {rows} rows"));
-        // Must match the sizes in `HashTable::new`.
-        let slot_count = rows.max(1).checked_mul(2).and_then(u64::checked_next_power_of_two).ok_or_else(too_many)?;
-        let (slots, others) = match kind {
-            TableKind::Perfect { slots, .. } => (slots.checked_mul(8), Some(0)),
-            TableKind::LinearProbing => (slot_count.checked_mul(16), Some(0)),
-            TableKind::MultiValue => {
-                (Some(0), slot_count.checked_mul(28).and_then(|bytes| bytes.checked_add(rows * 8 + 8)))
-            }
-        };
-        slots.zip(others).map(|(slots, others)| Self { slots, others }).ok_or_else(too_many)
-    }
 }

@@ -9,6 +9,7 @@ use overspill_machine::{Error, Result};
 use super::table::GpuTable;
 use crate::device::{
     AggregatedPairs, DeviceCount, DeviceRequest, PAIR_BYTES, PairBlock, PairBuffers, ProbeKeys, Seat, Unit, Workbench,
+    too_many_pairs,
 };
 
 /// A unit's row count is a multiple of this: the keys on one page, which some transfer methods pin.
@@ -51,7 +52,7 @@ impl GpuTableChunk {
 
     pub(crate) fn next(&mut self, table: &GpuTable, request: &DeviceRequest, block: &mut PairBlock) -> Result<Unit> {
         table.check_living()?;
-        let gpu = self.seat.gpu();
+        let gpu = &self.seat.gpu;
         let method = request.transfer_method(gpu);
         let mut bench = gpu.turn();
         let begin = Instant::now();
@@ -61,18 +62,20 @@ impl GpuTableChunk {
             let rows = self.next..self.keys.rows;
             let totals = if method == gpu.fastest_method() {
                 let side = self.keys.side(rows.clone())?;
-                table.table.probe_aggregate(&bench.stream, &side, aggregated.kernels())?
+                table.table.probe_aggregate(&bench.stream, &side, &aggregated.aggregates.kernels)?
             } else {
-                let source = self.keys.keys.source().ok_or_else(|| Error::Invalid("keys without memory".to_owned()))?;
+                let source = self.keys.keys.source()?;
                 let (pipeline, part) = (bench.pipeline(method, budget)?, rows.start * 8..rows.end * 8);
-                let values = self.keys.values()?;
-                table.table.probe_aggregate_transferred(pipeline, source, part, values, aggregated.kernels())?
+                let (values, kernels) = (self.keys.values()?, &aggregated.aggregates.kernels);
+                table.table.probe_aggregate_transferred(pipeline, source, part, values, kernels)?
             };
             aggregated.add(&totals)?;
             aggregated.hand_on();
             let count = rows.end - rows.start;
             self.next = rows.end;
-            request.observer.add(DeviceCount::LinkBytes, count * if aggregated.reads_probe() { 16 } else { 8 });
+            request
+                .observer
+                .add(DeviceCount::LinkBytes, count * if aggregated.aggregates.reads_probe { 16 } else { 8 });
             request.observer.probed(gpu.device().ordinal(), count);
             request.observer.add(DeviceCount::AggregatedRows, count);
             self.busy += begin.elapsed();
@@ -89,15 +92,14 @@ impl GpuTableChunk {
             let found = if method == gpu.fastest_method() {
                 table.table.probe_allocate(&bench.stream, &self.keys.side(rows.clone())?, &mut buffers.pairs())?
             } else {
-                let source = self.keys.keys.source().ok_or_else(|| Error::Invalid("keys without memory".to_owned()))?;
+                let source = self.keys.keys.source()?;
                 let pipeline = bench.pipeline(method, budget)?;
                 let part = rows.start * 8..rows.end * 8;
                 table.table.probe_transferred(pipeline, source, part, &mut buffers.pairs())?
             };
             request.observer.add(DeviceCount::LinkBytes, (rows.end - rows.start) * 8);
             if found <= buffers.capacity() {
-                let count = usize::try_from(found).map_err(|_| Error::Invalid(format!("{found} pairs")))?;
-                buffers.append_to(gpu, &bench.stream, count, block)?;
+                buffers.append_to(gpu, &bench.stream, found, block)?;
                 request.observer.add(DeviceCount::LinkBytes, found * PAIR_BYTES);
                 self.next = rows.end;
                 if found <= most / 4 {
@@ -113,12 +115,7 @@ impl GpuTableChunk {
                 capacity = most;
                 self.unit = (self.unit / 2).next_multiple_of(fewest);
             } else {
-                self.refused.get_or_insert(Error::TooSmall {
-                    what: "the matches of a few probe rows",
-                    needed: found * PAIR_BYTES,
-                    of: "memory for pairs",
-                    available: most * PAIR_BYTES,
-                });
+                self.refused.get_or_insert(too_many_pairs("the matches of a few probe rows", found, most));
                 self.next = rows.end;
                 self.left.push(rows);
             }

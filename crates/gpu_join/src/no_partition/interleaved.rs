@@ -38,7 +38,7 @@ pub(super) fn build(
     };
     let on_gpus = wanted.min(left.iter().sum());
     // Multi-value tables are built in GPU memory alone, as on one GPU.
-    let may_span = kind != TableKind::MultiValue && first.mapping() == Mapping::Contiguous && request.tables_may_span;
+    let may_span = kind != TableKind::MultiValue && first.mapping == Mapping::Contiguous && request.tables_may_span;
     if on_gpus < pages && !may_span {
         return Err(Error::TooSmall {
             what: "the hash table of a join",
@@ -55,14 +55,14 @@ pub(super) fn build(
     let device_bytes: Vec<u64> = even_shares(on_gpus, &left).into_iter().map(|share| share * PAGE).collect();
     let holders = gpus.iter().zip(&device_bytes).filter(|(_, bytes)| **bytes > 0);
     let resident = holders.map(|(gpu, bytes)| gpu.reserve_resident(*bytes)).collect::<Result<Vec<Resident>>>()?;
-    let kernels: Vec<Kernels> = gpus.iter().map(|gpu| gpu.kernels().clone()).collect();
-    let shares = TableShares { device_bytes, node: first.node() };
+    let kernels: Vec<Kernels> = gpus.iter().map(|gpu| gpu.kernels.clone()).collect();
+    let shares = TableShares { device_bytes, node: first.node };
     let mut table = HashTable::interleaved(&kernels, kind, KEY, columns.rows, HASH, &shares)?;
     let spilled = bytes.saturating_sub(on_gpus * PAGE);
     let reaches_host = gpus.iter().all(|gpu| gpu.device().properties().host_native_atomics);
     let alone = if kind == TableKind::MultiValue {
         Some("keys that repeat are grouped")
-    } else if !first.peers().has_atomics() {
+    } else if !first.peers.has_atomics {
         Some("the links between the GPUs have no native atomics")
     } else if spilled > 0 && !reaches_host {
         Some("the links to CPU memory have no system-wide atomics")
@@ -81,7 +81,7 @@ pub(super) fn build(
         let reason = format!("its build by all GPUs: {reason}, so that GPU {builder} builds");
         request.observer.noted(Strategy::GpuNoPartition, &reason);
     }
-    Ok(Some(GpuTable::over(table, gpus.to_vec(), resident, bytes, spilled)))
+    Ok(Some(GpuTable { table, bytes, spilled, gpus: gpus.to_vec(), resident }))
 }
 
 /// All GPUs insert their share of the rows concurrently. Returns the number of rows that the table could not hold.
@@ -99,7 +99,7 @@ fn fill_by_all(
         let side = columns.side_of(gpu, rows.start as u64..rows.end as u64)?;
         kernel.insert(&gpu.turn().stream, &side)
     });
-    request.observer.add(DeviceCount::LinkBytes, columns.link_bytes());
+    request.observer.add(DeviceCount::LinkBytes, columns.link_bytes_of(columns.rows));
     refused.into_iter().sum()
 }
 

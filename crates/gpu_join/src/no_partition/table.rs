@@ -15,27 +15,16 @@ pub(super) const HASH: HashFunction = HashFunction::Murmur3;
 #[derive(Debug)]
 pub(crate) struct GpuTable {
     pub(crate) table: HashTable,
-    bytes: u64,
+    pub(crate) bytes: u64,
     /// Bytes of the hash table in CPU memory.
-    spilled: u64,
+    pub(crate) spilled: u64,
     /// The GPUs that probe it.
-    gpus: Vec<Arc<Gpu>>,
+    pub(super) gpus: Vec<Arc<Gpu>>,
     /// The memory reserved on each GPU that holds pages of the table.
-    resident: Vec<Resident>,
+    pub(super) resident: Vec<Resident>,
 }
 
 impl GpuTable {
-    /// Wraps a filled table of `bytes` bytes, with `spilled` of them in CPU memory.
-    pub(super) fn over(
-        table: HashTable,
-        gpus: Vec<Arc<Gpu>>,
-        resident: Vec<Resident>,
-        bytes: u64,
-        spilled: u64,
-    ) -> Self {
-        Self { table, bytes, spilled, gpus, resident }
-    }
-
     /// Assigns a chunk to one of the GPUs that probe the table; `None` if that is no longer possible.
     pub(crate) fn seat(&self) -> Option<Seat> {
         self.check_living().ok().and_then(|()| Seat::take(&self.gpus))
@@ -46,21 +35,13 @@ impl GpuTable {
     /// # Errors
     /// If a GPU that holds some of them is lost.
     pub(super) fn check_living(&self) -> Result<()> {
-        match self.resident.iter().find(|part| part.gpu().lost_because().is_some()) {
+        match self.resident.iter().find(|part| part.gpu.lost_because().is_some()) {
             Some(lost) => Err(Error::DeviceLost {
-                device: lost.gpu().device().ordinal(),
+                device: lost.gpu.device().ordinal(),
                 reason: "with pages of the hash table of a join".to_owned(),
             }),
             None => Ok(()),
         }
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    pub(crate) fn spilled_bytes(&self) -> u64 {
-        self.spilled
     }
 }
 
@@ -83,6 +64,6 @@ pub(super) fn fill(
         side.keys = keys.view();
     }
     let refused = table.build(stream, &side)?;
-    request.observer.add(DeviceCount::LinkBytes, columns.link_bytes());
+    request.observer.add(DeviceCount::LinkBytes, columns.link_bytes_of(columns.rows));
     Ok(refused)
 }

@@ -7,24 +7,24 @@ use overspill_kernels::Kernels;
 use overspill_machine::Result;
 use overspill_machine::driver::Stream;
 
-use super::fine::{FinePartitions, FirstPass};
+use super::fine::{FinePartitions, FirstPass, whole};
 use super::plan::RadixPlan;
 use crate::device::{DeviceCount, DeviceRequest, Resident};
 
 /// A build side that a first pass has partitioned.
 #[derive(Debug)]
-pub(crate) struct RadixBuild<R> {
+pub(crate) struct RadixBuild {
     pub(crate) plan: RadixPlan,
-    pub(crate) relation: R,
+    pub(crate) relation: Box<dyn FirstPass>,
     /// Second-pass output of some partitions, with the GPU memory reserved for it.
     kept: Mutex<HashMap<usize, (Arc<FinePartitions>, Resident)>>,
     _resident: Option<Resident>,
 }
 
-impl<R: FirstPass> RadixBuild<R> {
+impl RadixBuild {
     /// Creates a build side from a partitioned relation. `resident` is the GPU memory reserved for the relation, if any.
-    pub(crate) fn new(plan: RadixPlan, relation: R, resident: Option<Resident>) -> Self {
-        Self { plan, relation, kept: Mutex::default(), _resident: resident }
+    pub(crate) fn new(plan: RadixPlan, relation: impl FirstPass + 'static, resident: Option<Resident>) -> Self {
+        Self { plan, relation: Box::new(relation), kept: Mutex::default(), _resident: resident }
     }
 
     fn kept(&self, partition: usize) -> Option<Arc<FinePartitions>> {
@@ -46,17 +46,12 @@ impl<R: FirstPass> RadixBuild<R> {
         if let Some(fine) = self.kept(partition) {
             return Ok(Some(fine));
         }
-        let Some(tuples) = self.relation.pieces(&request.gpu, partition, self.plan.piece).next() else {
-            return Ok(None);
-        };
-        let tuples = tuples?;
-        if tuples.count < self.relation.tuples(partition) {
-            return Ok(None);
-        }
+        let tuples = whole(&*self.relation, &request.gpu, partition, self.plan.piece)?;
+        let Some(tuples) = tuples else { return Ok(None) };
         let radix = self.plan.second(tuples.count)?;
         let fine = Arc::new(tuples.refine(kernels, stream, 0, tuples.count, radix)?);
         request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(tuples.count));
-        if R::KEEPS_FINE_PARTITIONS
+        if self.relation.keeps_fine_partitions()
             && let Ok(resident) = request.gpu.reserve_resident(fine.bytes())
         {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +72,7 @@ impl<R: FirstPass> RadixBuild<R> {
                 if gpu.resident_left() < tuples * 20 {
                     break;
                 }
-                self.fine(request, gpu.kernels(), &bench.stream, partition)?;
+                self.fine(request, &gpu.kernels, &bench.stream, partition)?;
             }
         }
         Ok(())

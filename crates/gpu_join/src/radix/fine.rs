@@ -27,12 +27,11 @@ pub(crate) const LINE_TUPLES: u64 = 32;
 /// A relation that a first pass has partitioned.
 pub(crate) trait FirstPass: Debug + Send + Sync {
     /// Whether to keep the build side's second-pass partitions in GPU memory, because its first-pass partitions are not there.
-    const KEEPS_FINE_PARTITIONS: bool;
+    fn keeps_fine_partitions(&self) -> bool;
 
     /// Number of partitions.
     fn fanout(&self) -> usize;
 
-    /// Number of tuples in a partition.
     fn tuples(&self, partition: usize) -> u64;
 
     /// Returns the tuples of a partition for kernels, in pieces of at most `most` tuples, a multiple of [`LINE_TUPLES`].
@@ -48,6 +47,17 @@ pub(crate) trait FirstPass: Debug + Send + Sync {
 
     /// Bytes of the relation in CPU memory.
     fn spilled_bytes(&self) -> u64;
+}
+
+/// Returns the tuples of a partition; `None` if it has none, or more than a piece of `most` tuples.
+pub(super) fn whole<'a>(
+    relation: &'a dyn FirstPass,
+    gpu: &'a Gpu,
+    partition: usize,
+    most: u64,
+) -> Result<Option<Tuples<'a>>> {
+    let first = relation.pieces(gpu, partition, most).next().transpose()?;
+    Ok(first.filter(|tuples| tuples.count == relation.tuples(partition)))
 }
 
 /// Tuples that kernels read.

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use overspill_kernels::{Kernels, PartitionedJoin};
+use overspill_machine::Result;
 use overspill_machine::driver::Stream;
-use overspill_machine::{Error, Result};
 
 use super::build::RadixBuild;
-use super::fine::{FinePartitions, FirstPass, Tuples};
+use super::fine::{FinePartitions, FirstPass, Tuples, whole};
 use super::plan::RadixPlan;
-use crate::device::{AggregatedPairs, DeviceCount, DeviceRequest, KEY, PAIR_BYTES, PairBlock, PairBuffers};
+use crate::device::{
+    AggregatedPairs, DeviceCount, DeviceRequest, KEY, PAIR_BYTES, PairBlock, PairBuffers, too_many_pairs,
+};
 
 /// Probe tuples with more matches than fit are joined in halves, down to this number of tuples.
 const FEWEST_TUPLES: u64 = 64;
@@ -29,9 +31,9 @@ pub(super) struct Ready {
 }
 
 /// The join of one probe partition with its build partition.
-pub(super) struct PairJoin<'a, R> {
-    pub(super) build: &'a RadixBuild<R>,
-    pub(super) probe: &'a R,
+pub(super) struct PairJoin<'a> {
+    pub(super) build: &'a RadixBuild,
+    pub(super) probe: &'a dyn FirstPass,
     pub(super) partition: usize,
     pub(super) plan: RadixPlan,
     pub(super) request: &'a DeviceRequest,
@@ -39,7 +41,7 @@ pub(super) struct PairJoin<'a, R> {
     pub(super) most_pairs: u64,
 }
 
-impl<R: FirstPass> PairJoin<'_, R> {
+impl PairJoin<'_> {
     /// Runs the second pass over both partitions; `None` if one of them must be processed in pieces. `there` is the build
     /// partition if it has already been through the second pass.
     pub(super) fn prepare(
@@ -56,12 +58,8 @@ impl<R: FirstPass> PairJoin<'_, R> {
             None => self.build.fine(self.request, kernels, stream, self.partition)?,
         };
         let Some(build) = build else { return Ok(None) };
-        let mut pieces = self.probe.pieces(&self.request.gpu, self.partition, self.plan.probe_piece);
-        let Some(tuples) = pieces.next() else { return Ok(None) };
-        let tuples = tuples?;
-        if tuples.count < self.probe.tuples(self.partition) {
-            return Ok(None);
-        }
+        let tuples = whole(self.probe, &self.request.gpu, self.partition, self.plan.probe_piece)?;
+        let Some(tuples) = tuples else { return Ok(None) };
         let probe = tuples.refine(kernels, stream, 0, tuples.count, build.radix)?;
         self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(tuples.count));
         Ok(Some(Ready { build, probe }))
@@ -78,13 +76,13 @@ impl<R: FirstPass> PairJoin<'_, R> {
         let (gpu, most) = (&self.request.gpu, self.plan.piece);
         let refine = |tuples: &Tuples<'_>, first, count, radix| {
             self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(count));
-            tuples.refine(gpu.kernels(), stream, first, count, radix)
+            tuples.refine(&gpu.kernels, stream, first, count, radix)
         };
         for build_tuples in self.build.relation.pieces(gpu, self.partition, most) {
             let build_tuples = build_tuples?;
             let radix = self.plan.second(build_tuples.count)?;
             let build = refine(&build_tuples, 0, build_tuples.count, radix)?;
-            let join = PartitionedJoin::new(gpu.kernels(), KEY, radix)?;
+            let join = PartitionedJoin::new(&gpu.kernels, KEY, radix)?;
             for probe_tuples in self.probe.pieces(gpu, self.partition, self.plan.probe_piece) {
                 let probe_tuples = probe_tuples?;
                 // First tuple and number of tuples of each part.
@@ -95,7 +93,7 @@ impl<R: FirstPass> PairJoin<'_, R> {
                         None => {}
                         Some(pairs) if count <= FEWEST_TUPLES => {
                             let available = self.plan.pairs.min(self.most_pairs);
-                            return Err(too_many("the matches of a few probe rows", pairs, available));
+                            return Err(too_many_pairs("the matches of a few probe rows", pairs, available));
                         }
                         Some(_) => {
                             // The columns of a part must start at a line.
@@ -119,7 +117,7 @@ impl<R: FirstPass> PairJoin<'_, R> {
         matches: &mut Matches,
     ) -> Result<Option<u64>> {
         if let Some(aggregated) = &mut matches.aggregated {
-            aggregated.add(&join.aggregate(stream, &build.side(), &probe.side(), aggregated.kernels())?)?;
+            aggregated.add(&join.aggregate(stream, &build.side(), &probe.side(), &aggregated.aggregates.kernels)?)?;
             return Ok(None);
         }
         let block = &mut matches.pairs;
@@ -134,18 +132,13 @@ impl<R: FirstPass> PairJoin<'_, R> {
             if found <= capacity {
                 let held = block.len() as u64 + found;
                 if held > self.most_pairs {
-                    return Err(too_many("the matches of a partition", held, self.most_pairs));
+                    return Err(too_many_pairs("the matches of a partition", held, self.most_pairs));
                 }
-                let count = usize::try_from(found).map_err(|_| Error::Invalid(format!("{found} pairs")))?;
-                buffers.append_to(&self.request.gpu, stream, count, block)?;
+                buffers.append_to(&self.request.gpu, stream, found, block)?;
                 self.request.observer.add(DeviceCount::LinkBytes, found * PAIR_BYTES);
                 return Ok(None);
             }
             capacity = found;
         }
     }
-}
-
-fn too_many(what: &'static str, pairs: u64, available: u64) -> Error {
-    Error::TooSmall { what, needed: pairs * PAIR_BYTES, of: "memory for pairs", available: available * PAIR_BYTES }
 }

@@ -33,7 +33,6 @@ const HASH: HashFunction = HashFunction::Murmur3;
 /// How a build side, and every chunk joined with it, is partitioned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RadixPlan {
-    /// The first pass.
     pub(crate) first: Radix,
     /// Maximum number of tuples of a side that the second pass processes at once. Chosen so that GPU memory holds two pairs of
     /// partitions, one being joined and one being partitioned, beside the pairs of rows that are found.
@@ -55,7 +54,7 @@ impl RadixPlan {
     /// If GPU memory is too small.
     pub(crate) fn new(gpu: &Gpu, tuples: u64) -> Result<Self> {
         let first = Radix::new(*FIRST_BITS.start(), 0, HASH)?;
-        let scratchpad: u64 = PartitionedJoin::new(gpu.kernels(), KEY, first)?.capacity().into();
+        let scratchpad: u64 = PartitionedJoin::new(&gpu.kernels, KEY, first)?.capacity().into();
         // Leave an eighth, as allocation sizes are rounded up.
         let workspace = gpu.workspace() / 8 * 7;
         // Each partition needs a buffer in the scratchpad.

@@ -21,14 +21,14 @@ const GROUP: usize = 8;
 
 /// A set of chunks that are joined together.
 #[derive(Debug)]
-pub(crate) struct RadixRun<R> {
-    state: Mutex<State<R>>,
+pub(crate) struct RadixRun {
+    state: Mutex<State>,
 }
 
 #[derive(Debug)]
-struct State<R> {
+struct State {
     /// Members by number; `None` if the member's stream has dropped its chunk.
-    members: Vec<Option<Member<R>>>,
+    members: Vec<Option<Member>>,
     /// The partition and the member to join next.
     next: (usize, usize),
     has_begun: bool,
@@ -36,10 +36,9 @@ struct State<R> {
     failed: Option<Error>,
 }
 
-/// A chunk of the run.
 #[derive(Debug)]
-struct Member<R> {
-    relation: R,
+struct Member {
+    relation: Box<dyn FirstPass>,
     most_pairs: u64,
     /// Matches that its stream has not taken yet.
     found: Matches,
@@ -51,45 +50,46 @@ struct Member<R> {
 
 /// A partitioned build side, and the most recent run over it.
 #[derive(Debug)]
-pub(crate) struct RadixTable<R> {
-    pub(crate) build: RadixBuild<R>,
+pub(crate) struct RadixTable {
+    pub(crate) build: RadixBuild,
     /// Chunks join the run until its first partition is joined.
-    open: Mutex<Option<Arc<RadixRun<R>>>>,
+    open: Mutex<Option<Arc<RadixRun>>>,
 }
 
-impl<R> From<RadixBuild<R>> for RadixTable<R> {
-    fn from(build: RadixBuild<R>) -> Self {
+impl From<RadixBuild> for RadixTable {
+    fn from(build: RadixBuild) -> Self {
         Self { build, open: Mutex::default() }
     }
 }
 
 /// A stream's handle to its chunk.
 #[derive(Debug)]
-pub(crate) struct RadixChunk<R> {
-    run: Arc<RadixRun<R>>,
+pub(crate) struct RadixChunk {
+    run: Arc<RadixRun>,
     number: usize,
     plan: RadixPlan,
 }
 
-impl<R> RadixRun<R> {
-    fn state(&self) -> MutexGuard<'_, State<R>> {
+impl RadixRun {
+    fn state(&self) -> MutexGuard<'_, State> {
         // A stream that panicked has lost the pairs of one partition, and its query fails.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<R: FirstPass> RadixChunk<R> {
+impl RadixChunk {
     /// Adds a chunk that was partitioned like the build side. At most `most_pairs` of its pairs wait to be taken.
     ///
     /// If kernels aggregate the pairs, none wait.
     pub(crate) fn new(
-        table: &RadixTable<R>,
-        relation: R,
+        table: &RadixTable,
+        relation: impl FirstPass + 'static,
         most_pairs: u64,
         aggregated: Option<AggregatedPairs>,
         resident: Option<Resident>,
     ) -> Self {
         let (found, left) = (Matches { pairs: PairBlock::default(), aggregated }, Vec::new());
+        let relation = Box::new(relation);
         let member = Member { relation, most_pairs, found, left, refused: None, _resident: resident };
         let mut open = table.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(run) = open.as_ref() {
@@ -108,12 +108,7 @@ impl<R: FirstPass> RadixChunk<R> {
     }
 
     /// Takes the pairs found for the chunk, or continues the run.
-    pub(crate) fn next(
-        &mut self,
-        build: &RadixBuild<R>,
-        request: &DeviceRequest,
-        block: &mut PairBlock,
-    ) -> Result<Unit> {
+    pub(crate) fn next(&mut self, build: &RadixBuild, request: &DeviceRequest, block: &mut PairBlock) -> Result<Unit> {
         if let Some(unit) = self.take(&mut self.run.state(), block)? {
             return Ok(unit);
         }
@@ -130,7 +125,7 @@ impl<R: FirstPass> RadixChunk<R> {
     }
 
     /// Takes the waiting pairs, or returns that the run has ended; `None` if more must be joined first.
-    fn take(&self, state: &mut State<R>, block: &mut PairBlock) -> Result<Option<Unit>> {
+    fn take(&self, state: &mut State, block: &mut PairBlock) -> Result<Option<Unit>> {
         let is_over = state.next.0 == build_fanout(state, self.number);
         let Some(member) = &mut state.members[self.number] else { return Ok(Some(Unit::None)) };
         if let Some(aggregated) = &mut member.found.aggregated {
@@ -168,17 +163,17 @@ impl<R: FirstPass> RadixChunk<R> {
     }
 }
 
-impl<R> Drop for RadixChunk<R> {
+impl Drop for RadixChunk {
     fn drop(&mut self) {
         self.run.state().members[self.number] = None;
     }
 }
 
-fn build_fanout<R: FirstPass>(state: &State<R>, number: usize) -> usize {
+fn build_fanout(state: &State, number: usize) -> usize {
     state.members[number].as_ref().map_or(0, |member| member.relation.fanout())
 }
 
-impl<R: FirstPass> State<R> {
+impl State {
     /// Whether a partition of a member was not joined: it was left to the CPU, or the run did not reach it.
     fn is_left(&self, number: usize, partition: usize) -> bool {
         let is_before = (partition, number) < self.next;
@@ -186,7 +181,7 @@ impl<R: FirstPass> State<R> {
     }
 
     /// Returns the next pairs of partitions that have rows on both sides, and the position after them.
-    fn group(&self, build: &RadixBuild<R>) -> (Vec<(usize, usize)>, (usize, usize)) {
+    fn group(&self, build: &RadixBuild) -> (Vec<(usize, usize)>, (usize, usize)) {
         let (fanout, members) = (build.relation.fanout(), self.members.len());
         let mut group = Vec::with_capacity(GROUP);
         let (mut partition, mut number) = self.next;
@@ -194,7 +189,7 @@ impl<R: FirstPass> State<R> {
             (partition, number) = (partition + 1, 0);
         }
         while partition < fanout && group.len() < GROUP {
-            let has_probe = |member: &Member<R>| member.relation.tuples(partition) > 0;
+            let has_probe = |member: &Member| member.relation.tuples(partition) > 0;
             if build.relation.tuples(partition) > 0 && self.members[number].as_ref().is_some_and(has_probe) {
                 group.push((partition, number));
             }
@@ -206,14 +201,7 @@ impl<R: FirstPass> State<R> {
     /// Joins a group of pairs of partitions. While one pair is joined, the next goes through its second pass.
     ///
     /// Ends early if the pairs of `own`, the member whose stream continues the run, must be taken first.
-    fn advance(
-        &mut self,
-        build: &RadixBuild<R>,
-        request: &DeviceRequest,
-        bench: &Workbench,
-        plan: RadixPlan,
-        own: usize,
-    ) {
+    fn advance(&mut self, build: &RadixBuild, request: &DeviceRequest, bench: &Workbench, plan: RadixPlan, own: usize) {
         let gpu = &request.gpu;
         let (stream, second_stream) = (&bench.stream, &bench.second_stream);
         let (group, end) = self.group(build);
@@ -225,23 +213,23 @@ impl<R: FirstPass> State<R> {
             let (before, aggregated_before) = (found.pairs.len(), found.aggregated.clone());
             let pair_of = |partition, number: usize| {
                 let member = self.members[number].as_ref()?;
-                let (probe, most_pairs) = (&member.relation, member.most_pairs);
+                let (probe, most_pairs) = (&*member.relation, member.most_pairs);
                 Some(PairJoin { build, probe, partition, plan, request, most_pairs })
             };
             let Some(pair) = pair_of(partition, number) else { continue };
-            let ready = prepared.take().unwrap_or_else(|| pair.prepare(gpu.kernels(), stream, None));
+            let ready = prepared.take().unwrap_or_else(|| pair.prepare(&gpu.kernels, stream, None));
             let next = group.get(place + 1).and_then(|&(partition, number)| pair_of(partition, number));
             let joined = match (ready, next) {
                 (Err(error), _) => Err(error),
                 (Ok(None), _) => Ok(false),
-                (Ok(Some(ready)), None) => pair.join(gpu.kernels(), stream, &ready, &mut found),
+                (Ok(Some(ready)), None) => pair.join(&gpu.kernels, stream, &ready, &mut found),
                 (Ok(Some(ready)), Some(next)) => std::thread::scope(|scope| {
                     let there = (next.partition == partition).then_some(&ready.build);
                     let preparing = scope.spawn(move || {
                         let _preparing = debug_span!("prepare next pair", partition = next.partition).entered();
-                        next.prepare(gpu.half(), second_stream, there)
+                        next.prepare(&gpu.half, second_stream, there)
                     });
-                    let joined = pair.join(gpu.half(), stream, &ready, &mut found);
+                    let joined = pair.join(&gpu.half, stream, &ready, &mut found);
                     prepared = Some(preparing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
                     joined
                 }),

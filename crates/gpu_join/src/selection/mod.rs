@@ -27,12 +27,12 @@ const CHUNK_BYTES: u64 = 64 << 20;
 const CHUNK_BATCHES: usize = 128 << 20;
 
 /// The reason why a GPU did not select rows; the CPU must select them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum DeviceProblem {
     /// The GPU has no room, or lacks a feature.
-    Refused(String),
+    Refused(Error),
     /// The GPU failed.
-    Failed(String),
+    Failed(Error),
 }
 
 /// The result of a GPU.
@@ -56,7 +56,6 @@ pub struct DeviceSelection {
     /// Columns of the collected batches, with their row counts.
     collected: Vec<(usize, Vec<Column>)>,
     rows: usize,
-    /// Bytes of the collected batches.
     bytes: usize,
 }
 
@@ -83,8 +82,8 @@ impl DeviceSelection {
         transfer: Option<TransferMethod>,
         evaluation: Evaluation,
     ) -> Result<Self, DeviceProblem> {
-        if let Some(reason) = gpu.lost_because() {
-            return Err(DeviceProblem::Refused(reason.to_owned()));
+        if let Some(error) = gpu.lost_because() {
+            return Err(DeviceProblem::Refused(error.clone()));
         }
         let method = transfer.unwrap_or_else(|| gpu.fastest_method());
         let branching = match evaluation {
@@ -94,11 +93,11 @@ impl DeviceSelection {
         let numbers = selection.columns();
         let plan = plan(&selection, &numbers, schema);
         // This is not a failure of the GPU.
-        plan.check().map_err(|error| DeviceProblem::Refused(error.to_string()))?;
+        plan.check().map_err(DeviceProblem::Refused)?;
         let kernel = method
             .check_device(gpu.device().properties())
-            .and_then(|()| Kernel::new(gpu.kernels(), plan, branching))
-            .map_err(|error| problem(&gpu, &error))?;
+            .and_then(|()| Kernel::new(&gpu.kernels, plan, branching))
+            .map_err(|error| problem(&gpu, error))?;
         Ok(Self { gpu, selection, numbers, kernel, method, collected: Vec::new(), rows: 0, bytes: 0 })
     }
 
@@ -138,16 +137,16 @@ impl DeviceSelection {
         let collected = std::mem::take(&mut self.collected);
         let rows = std::mem::take(&mut self.rows) as u64;
         self.bytes = 0;
-        self.select(&collected, rows).map_err(|error| problem(&self.gpu, &error))
+        self.select(&collected, rows).map_err(|error| problem(&self.gpu, error))
     }
 
     fn select(&mut self, collected: &[(usize, Vec<Column>)], rows: u64) -> Result<DeviceSelected> {
         let chunk = self.chunk_bytes();
         let bytes = self.kernel.plan().bytes(rows, chunk);
         let host_bytes = usize::try_from(bytes).map_err(|error| Error::Invalid(error.to_string()))?;
-        let mut memory = self.gpu.host().take_for(self.method, host_bytes)?;
+        let mut memory = self.gpu.host.take_for(self.method, host_bytes)?;
         pages::write(self.kernel.plan(), chunk, collected, memory.as_mut_slice()?);
-        let source = memory.source().ok_or_else(|| Error::Invalid("columns without memory".to_owned()))?;
+        let source = memory.source()?;
         let totals = {
             let mut bench = self.gpu.turn();
             let pipeline = bench.pipeline(self.method, self.budget())?;
@@ -166,10 +165,9 @@ impl DeviceSelection {
     }
 }
 
-/// Records an error.
-fn problem(gpu: &Gpu, error: &Error) -> DeviceProblem {
-    gpu.note(error);
-    if is_refusal(error) { DeviceProblem::Refused(error.to_string()) } else { DeviceProblem::Failed(error.to_string()) }
+fn problem(gpu: &Gpu, error: Error) -> DeviceProblem {
+    gpu.note(&error);
+    if is_refusal(&error) { DeviceProblem::Refused(error) } else { DeviceProblem::Failed(error) }
 }
 
 /// The kernel's plan, in which columns have the numbers that kernels use.

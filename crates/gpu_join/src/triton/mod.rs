@@ -21,11 +21,7 @@ use crate::device::{AggregatedPairs, BuildColumns, DeviceCount, DeviceRequest, P
 use crate::radix::{FirstPass, RadixBuild, RadixChunk, RadixPlan, RadixTable};
 
 /// Partitions a build side. If the CPU counts the keys, it uses `threads` threads.
-pub(crate) fn build(
-    request: &DeviceRequest,
-    columns: &BuildColumns,
-    threads: usize,
-) -> Result<RadixTable<PartitionedRelation>> {
+pub(crate) fn build(request: &DeviceRequest, columns: &BuildColumns, threads: usize) -> Result<RadixTable> {
     let plan = RadixPlan::new(&request.gpu, columns.rows)?;
     let (relation, resident) = first_pass(request, &plan, &columns.side(&request.gpu)?, &columns.keys, threads)?;
     Ok(RadixBuild::new(plan, relation, Some(resident)).into())
@@ -33,22 +29,17 @@ pub(crate) fn build(
 
 /// Partitions a probe chunk, whose units have at most `most_pairs` pairs. Its keys are not needed afterwards.
 pub(crate) fn start(
-    table: &RadixTable<PartitionedRelation>,
+    table: &RadixTable,
     request: &DeviceRequest,
     keys: &ProbeKeys,
     most_pairs: u64,
     aggregated: Option<AggregatedPairs>,
-) -> Result<RadixChunk<PartitionedRelation>> {
+) -> Result<RadixChunk> {
     // One thread, as other streams partition their own chunks.
     let (relation, resident) = first_pass(request, &table.build.plan, &keys.side(0..keys.rows)?, &keys.keys, 1)?;
     request.observer.add(DeviceCount::StateBytes, relation.bytes());
     request.observer.add(DeviceCount::SpilledBytes, relation.spilled_bytes());
     Ok(RadixChunk::new(table, relation, most_pairs, aggregated, Some(resident)))
-}
-
-/// Bytes of CPU memory that `rows` partitioned rows of either side take if none of them is cached.
-pub(crate) fn host_bytes(rows: usize) -> usize {
-    PartitionedRelation::host_bytes(rows)
 }
 
 /// Runs the first pass over a side and reserves GPU memory for the result. The side's keys are the first keys in `keys`.
@@ -66,7 +57,7 @@ fn first_pass(
     let resident = cache(request, base.tuples(), plan)?;
     let mut bench = gpu.turn();
     bench.drop_pipeline();
-    let relation = PartitionedRelation::new(gpu, &bench.stream, base, resident.bytes())?;
+    let relation = PartitionedRelation::new(gpu, &bench.stream, base, resident.bytes)?;
     request.observer.add(DeviceCount::LinkBytes, relation.link_bytes);
     request.observer.add(DeviceCount::CpuPrefixSums, is_counted.into());
     Ok((relation, resident))
@@ -78,7 +69,7 @@ fn cache(request: &DeviceRequest, tuples: u64, plan: &RadixPlan) -> Result<Resid
     let gpu = &request.gpu;
     let all = PartitionedRelation::bytes_of(tuples, plan.first);
     let room = gpu.resident_left() / 2;
-    gpu.reserve_resident(match gpu.mapping() {
+    gpu.reserve_resident(match gpu.mapping {
         Mapping::Contiguous => ((all as f64 * request.cached_share) as u64).min(room),
         // All or nothing, as two arrays do not form one address range.
         Mapping::TwoArrays if all <= room && request.cached_share > 0.0 => all,

@@ -52,7 +52,7 @@ impl<'a> BaseRelation<'a> {
         let tuples = side.keys.bytes() / KEY_BYTES;
         let (value_bytes, payload) = payload(side, tuples);
         let plan_with = |algorithm| {
-            PartitionPlan::new(gpu.kernels(), algorithm, KEY, &[value_bytes], radix, tuples, gpu.workspace() / 4)
+            PartitionPlan::new(&gpu.kernels, algorithm, KEY, &[value_bytes], radix, tuples, gpu.workspace() / 4)
         };
         let plan = match plan_with(algorithm.unwrap_or(Algorithm::Hierarchical)) {
             Err(Error::TooSmall { .. }) if algorithm.is_none() => plan_with(Algorithm::Shared)?,
@@ -64,7 +64,7 @@ impl<'a> BaseRelation<'a> {
     /// Counts the keys, which are the first keys in `keys`, on the CPU with `threads` threads (paper 1, section 6.2.8). Returns
     /// false if the CPU does not read this kind of memory.
     pub(super) fn count(&mut self, gpu: &Gpu, keys: &'a PooledBuffer, threads: usize) -> Result<bool> {
-        let Some(Source::Host(buffer)) = keys.source() else { return Ok(false) };
+        let Source::Host(buffer) = keys.source()? else { return Ok(false) };
         let _counting = debug_span!("count keys", rows = self.plan.tuples()).entered();
         self.keys = BaseKeys::Counted(CountedKeys::new(gpu.device(), &self.plan, buffer, threads)?);
         Ok(true)
@@ -110,7 +110,7 @@ impl PartitionedRelation {
         let tuple = KEY_BYTES + value_bytes;
         let buffer = |width: u64| {
             let bytes = (room * width).max(width);
-            let share = match gpu.mapping() {
+            let share = match gpu.mapping {
                 Mapping::Contiguous => cached * width / tuple,
                 // All or nothing, as two arrays do not form one address range.
                 Mapping::TwoArrays if cached >= room * tuple => bytes,
@@ -121,16 +121,16 @@ impl PartitionedRelation {
                 bytes,
                 device_bytes: vec![share],
                 stripe_bytes: STRIPE,
-                node: gpu.node(),
+                node: gpu.node,
             };
-            SpanningBuffer::new(std::slice::from_ref(gpu.device()), &layout, gpu.mapping())
+            SpanningBuffer::new(std::slice::from_ref(gpu.device()), &layout, gpu.mapping)
         };
         let (mut keys, mut values) = (buffer(KEY_BYTES)?, buffer(value_bytes)?);
         let partitions = if tuples == 0 {
             vec![(0, 0); plan.radix().fanout() as usize]
         } else {
             let mut output = Output { keys: keys.view_mut()?, payloads: vec![values.view_mut()?] };
-            let mut partitioner = Partitioner::new(gpu.kernels(), plan)?;
+            let mut partitioner = Partitioner::new(&gpu.kernels, plan)?;
             match &base_keys {
                 BaseKeys::Counted(keys) => partitioner.run_counted(stream, keys, vec![payload], &mut output)?,
                 BaseKeys::Uncounted(keys) => {
@@ -150,7 +150,7 @@ impl PartitionedRelation {
     }
 
     /// Bytes of CPU memory that `tuples` tuples take if none is cached, with a suitable fanout.
-    pub(super) fn host_bytes(tuples: usize) -> usize {
+    pub(crate) fn host_bytes(tuples: usize) -> usize {
         tuples * 5 / 2 * KEY_BYTES as usize + 2 * STRIPE as usize
     }
 
@@ -162,7 +162,9 @@ impl PartitionedRelation {
 
 impl FirstPass for PartitionedRelation {
     // The pages that are worth keeping are in GPU memory already.
-    const KEEPS_FINE_PARTITIONS: bool = false;
+    fn keeps_fine_partitions(&self) -> bool {
+        false
+    }
 
     fn fanout(&self) -> usize {
         self.partitions.len()

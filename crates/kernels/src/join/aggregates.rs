@@ -122,7 +122,6 @@ impl<'a> Totals<'a> {
         Ok(Self { aggregates, words })
     }
 
-    /// The output arguments for kernels.
     pub(super) fn output(&mut self) -> Result<JoinOutput> {
         let mut output = JoinOutput {
             totals: self.words.view_mut().address(),

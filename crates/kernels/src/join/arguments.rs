@@ -14,7 +14,7 @@ pub(crate) struct JoinInput {
     keys: u64,
     values: u64,
     value_width: u64,
-    tuples: u64,
+    pub(super) tuples: u64,
     first_row_id: u64,
 }
 
@@ -111,12 +111,6 @@ impl JoinSide<'_> {
         }
         // Without tuples the address may be 0, which would mean row ids.
         Ok(JoinInput { keys: self.keys.address(), values: values.address(), value_width: width, tuples, first_row_id })
-    }
-}
-
-impl JoinInput {
-    pub(super) fn tuples(&self) -> u64 {
-        self.tuples
     }
 }
 

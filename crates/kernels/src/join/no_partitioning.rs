@@ -41,11 +41,7 @@ impl TableKernels {
         let is_multi_value = kind == TableKind::MultiValue;
         Ok(Self {
             kernels: kernels.clone(),
-            build: if is_multi_value {
-                kernel("count_multi_value")?
-            } else {
-                kernel(&format!("build_{}", kind.name()))?
-            },
+            build: kernel(&format!("{}_{}", if is_multi_value { "count" } else { "build" }, kind.name()))?,
             fill: is_multi_value.then(|| kernel("fill_multi_value")).transpose()?,
             aggregate: probe("aggregate")?,
             allocate: probe("allocate")?,
@@ -164,8 +160,8 @@ impl HashTable {
     /// If there are more tuples than the capacity, or the device fails.
     pub fn build(&mut self, stream: &Stream, side: &JoinSide<'_>) -> Result<u64> {
         let input = side.arguments(self.key)?;
-        if input.tuples() > self.capacity {
-            return Err(Error::Invalid(format!("{} tuples for a hash table of {}", input.tuples(), self.capacity)));
+        if input.tuples > self.capacity {
+            return Err(Error::Invalid(format!("{} tuples for a hash table of {}", input.tuples, self.capacity)));
         }
         self.slots.fill(stream, EMPTY)?;
         self.claims.fill(stream, EMPTY)?;

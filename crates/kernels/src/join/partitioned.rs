@@ -147,8 +147,7 @@ impl PartitionedJoin {
         let device = self.kernels.device();
         let fanout = self.radix.fanout();
         let (build_input, probe_input) = (build.side.arguments(self.key)?, probe.side.arguments(self.key)?);
-        for (partitions, tuples) in [(build.partitions, build_input.tuples()), (probe.partitions, probe_input.tuples())]
-        {
+        for (partitions, tuples) in [(build.partitions, build_input.tuples), (probe.partitions, probe_input.tuples)] {
             let fits =
                 partitions.iter().all(|(start, count)| start.checked_add(*count).is_some_and(|end| end <= tuples));
             if partitions.len() != fanout as usize || !fits {
@@ -158,14 +157,12 @@ impl PartitionedJoin {
                 )));
             }
         }
-        let starts = |partitions: &[(u64, u64)]| {
-            DeviceBuffer::from_slice(stream, &partitions.iter().map(|(start, _)| *start).collect::<Vec<_>>())
+        let copy = |partitions: &[(u64, u64)]| -> Result<[DeviceBuffer; 2]> {
+            let (starts, totals): (Vec<u64>, Vec<u64>) = partitions.iter().copied().unzip();
+            Ok([DeviceBuffer::from_slice(stream, &starts)?, DeviceBuffer::from_slice(stream, &totals)?])
         };
-        let totals = |partitions: &[(u64, u64)]| {
-            DeviceBuffer::from_slice(stream, &partitions.iter().map(|(_, count)| *count).collect::<Vec<_>>())
-        };
-        let (build_starts, build_totals) = (starts(build.partitions)?, totals(build.partitions)?);
-        let (probe_starts, probe_totals) = (starts(probe.partitions)?, totals(probe.partitions)?);
+        let ([build_starts, build_totals], [probe_starts, probe_totals]) =
+            (copy(build.partitions)?, copy(probe.partitions)?);
         let most_tasks: u64 = probe.partitions.iter().map(|(_, count)| count.div_ceil(PIECE)).sum();
         let mut tasks = DeviceBuffer::new(device, most_tasks.max(1) * size_of::<JoinTask>() as u64)?;
         // The number of tasks, and the number of tasks taken.

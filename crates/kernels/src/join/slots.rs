@@ -46,7 +46,6 @@ pub struct TableShares {
     pub node: u32,
 }
 
-/// An array of a table.
 #[derive(Debug)]
 pub(super) enum Slots {
     Device(DeviceBuffer),

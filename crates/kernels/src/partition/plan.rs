@@ -7,7 +7,6 @@ use crate::{Kernels, Radix};
 
 /// The size in bytes of a GPU's write transactions to CPU memory.
 const LINE: u64 = 128;
-/// The maximum number of payload columns.
 pub(super) const MAX_PAYLOADS: usize = 4;
 /// The limit of `partition/linear.cuh`.
 const LINEAR_TUPLES_PER_THREAD: u64 = 16;
@@ -165,7 +164,8 @@ impl PartitionPlan {
             Algorithm::Shared | Algorithm::Hierarchical => {
                 // Whole lines of every column. Buffers longer than four lines of the widest column gain nothing.
                 let most = 4 * LINE / widest.min(4);
-                let buffer = previous_power_of_two((left - 16) / (fanout * tuple)).min(most);
+                let fitting: u64 = (left - 16) / (fanout * tuple);
+                let buffer = fitting.checked_ilog2().map_or(0, |bits| 1 << bits).min(most);
                 (buffer, fanout * state + 16 + fanout * buffer * tuple)
             }
         };
@@ -206,14 +206,8 @@ impl PartitionPlan {
 
     /// Every partition starts at a multiple of this many tuples: at least a line of every column and a buffer.
     pub fn alignment(&self) -> u64 {
-        (LINE / 4).max(self.buffer_tuples_if_combining()).max(self.second_level_tuples)
-    }
-
-    fn buffer_tuples_if_combining(&self) -> u64 {
-        match self.algorithm {
-            Algorithm::Shared | Algorithm::Hierarchical => self.buffer_tuples,
-            Algorithm::Standard | Algorithm::Linear => 0,
-        }
+        let combines = matches!(self.algorithm, Algorithm::Shared | Algorithm::Hierarchical);
+        (LINE / 4).max(if combines { self.buffer_tuples } else { 0 }).max(self.second_level_tuples)
     }
 
     /// Capacity of the output columns in tuples: all tuples, and the padding at the start of partitions.
@@ -241,17 +235,9 @@ impl PartitionPlan {
         self.chunk
     }
 
-    /// Bytes of GPU memory that the second level takes.
     pub(super) fn second_level_bytes(&self) -> u64 {
         let buffers = u64::from(self.radix.fanout() + self.threads / 32);
         let tuple = self.key.bytes() + self.payloads.iter().sum::<u64>();
         u64::from(self.blocks) * buffers * self.second_level_tuples * tuple
-    }
-}
-
-fn previous_power_of_two(number: u64) -> u64 {
-    match number {
-        0 => 0,
-        number => 1 << number.ilog2(),
     }
 }

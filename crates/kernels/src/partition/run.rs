@@ -139,11 +139,8 @@ impl Partitioner {
     pub fn run(&mut self, stream: &Stream, input: &Input<'_>, output: &mut Output<'_>) -> Result<Vec<(u64, u64)>> {
         let arguments = self.arguments(input, output, Columns::Partitioned)?;
         // SAFETY: the columns were checked against the plan, for which the buffers were made; the borrows outlive the
-        // stream's work, which is waited for below, also after an error.
-        let launched =
-            unsafe { self.launch(stream, Counting::ByKernel(self.histogram.clone(), arguments), &arguments) };
-        stream.synchronize().and(launched)?;
-        self.partitions(stream)
+        // stream's work, which `launch` waits for.
+        unsafe { self.launch(stream, Counting::ByKernel(self.histogram.clone(), arguments), &arguments) }
     }
 
     /// As [`Partitioner::run`], for keys in CPU memory that the CPU has counted. Kernels read them once (paper 1, section
@@ -164,9 +161,7 @@ impl Partitioner {
         }
         let arguments = self.arguments(&Input { keys: keys.keys, payloads }, output, Columns::Partitioned)?;
         // SAFETY: as above; and the counts belong to these keys and to the chunks of this plan.
-        let launched = unsafe { self.launch(stream, Counting::ByCpu(&keys.histogram), &arguments) };
-        stream.synchronize().and(launched)?;
-        self.partitions(stream)
+        unsafe { self.launch(stream, Counting::ByCpu(&keys.histogram), &arguments) }
     }
 
     /// As [`Partitioner::run`], for input that was spilled to CPU memory. While kernels count the keys, they copy the input
@@ -199,13 +194,23 @@ impl Partitioner {
         let partitioning = self.arguments(&copied, output, Columns::Partitioned)?;
         // SAFETY: as above, for both sets of columns.
         let counting = Counting::ByKernel(self.histogram_copy.clone(), counting);
-        let launched = unsafe { self.launch(stream, counting, &partitioning) };
-        stream.synchronize().and(launched)?;
-        self.partitions(stream)
+        unsafe { self.launch(stream, counting, &partitioning) }
     }
 
-    /// The start and the number of tuples of each partition of the last run.
-    fn partitions(&self, stream: &Stream) -> Result<Vec<(u64, u64)>> {
+    /// Launches the kernels, and waits for the stream, also after an error. Returns the start and the number of tuples of each
+    /// partition.
+    ///
+    /// # Safety
+    /// As for [`Partitioner::enqueue`].
+    unsafe fn launch(
+        &mut self,
+        stream: &Stream,
+        counting: Counting<'_>,
+        partitioning: &PartitionArguments,
+    ) -> Result<Vec<(u64, u64)>> {
+        // SAFETY: the caller promises the same.
+        let launched = unsafe { self.enqueue(stream, counting, partitioning) };
+        stream.synchronize().and(launched)?;
         let fanout = self.plan.radix.fanout() as usize;
         let starts: Vec<u64> = self.starts.read(stream, fanout)?;
         let totals: Vec<u64> = self.totals.read(stream, fanout)?;
@@ -215,7 +220,7 @@ impl Partitioner {
     /// # Safety
     /// The arguments refer to columns of the plan's sizes, valid until the stream has done its work. A histogram from the CPU
     /// was counted from the keys that are partitioned.
-    unsafe fn launch(
+    unsafe fn enqueue(
         &mut self,
         stream: &Stream,
         counting: Counting<'_>,

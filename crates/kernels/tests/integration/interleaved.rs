@@ -3,9 +3,9 @@
 use overspill_kernels::{
     HashFunction, HashTable, JoinSide, Kernels, KeyWidth, PairAggregate, Pairs, TableKind, TableShares, Values,
 };
-use overspill_machine::Result;
 use overspill_machine::driver::{PeerAccess, Stream};
 use overspill_machine::memory::DeviceBuffer;
+use overspill_machine::{Error, Result};
 
 use crate::emulated::{Emulated, scaled, seeds};
 use crate::faults::each_fails_once;
@@ -201,7 +201,10 @@ fn the_loss_of_a_device_is_its_own() {
         let table = table(&kernels, PERFECT, CAPACITY, &shares(PERFECT, CAPACITY, 2, 0)).unwrap();
         emulated.configure(&format!("fail=device_lost:1@{lost}"));
         let error = Stream::new(kernels[lost].device()).unwrap_err();
-        assert!(error.is_device_lost() && error.to_string().starts_with(&format!("GPU {lost} is lost")), "{error}");
+        assert!(
+            matches!(error, Error::DeviceLost { .. }) && error.to_string().starts_with(&format!("GPU {lost} is lost")),
+            "{error}"
+        );
         let stream = Stream::new(living.device()).unwrap();
         let buffer = DeviceBuffer::from_slice(&stream, &[7u64]).unwrap();
         assert_eq!(sorted(&buffer, &buffer, &stream, 1), [(7, 7)]);

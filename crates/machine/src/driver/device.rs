@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{CUdevice_attribute, CUdevice_attribute_enum as Attribute, CUdeviceptr, CUresult};
-use cudarc::driver::{CudaContext, result};
+use cudarc::driver::{CudaContext, DriverError, result};
 use serde::Serialize;
 
 use crate::{Error, Result};
@@ -132,8 +132,7 @@ impl Device {
     /// If the device is lost.
     pub(crate) fn free_memory(&self) -> Result<u64> {
         self.bind()?;
-        let (free, _) = cudarc::driver::result::mem_get_info()
-            .map_err(|error| Error::driver("asking for its free memory", self.ordinal, error))?;
+        let (free, _) = cudarc::driver::result::mem_get_info().map_err(self.failed("asking for its free memory"))?;
         Ok(free as u64)
     }
 
@@ -142,7 +141,7 @@ impl Device {
     /// # Errors
     /// If a kernel failed, or the device is lost.
     pub fn synchronize(&self) -> Result<()> {
-        self.context.synchronize().map_err(|error| Error::driver("waiting for it", self.ordinal, error))
+        self.context.synchronize().map_err(self.failed("waiting for it"))
     }
 
     /// Keeps up to `most` bytes of freed memory for later allocations. The driver waits for all kernels when memory is freed,
@@ -230,13 +229,19 @@ impl Device {
         }
     }
 
+    /// Converts the error of a driver call for this device. `what` names the operation that failed.
+    pub(crate) fn failed(&self, what: &'static str) -> impl Fn(DriverError) -> Error + Copy + use<> {
+        let ordinal = self.ordinal;
+        move |error| Error::driver(what, ordinal, error)
+    }
+
     pub(crate) fn context(&self) -> &Arc<CudaContext> {
         &self.context
     }
 
     /// Makes this the current device for driver calls of this thread.
     pub(crate) fn bind(&self) -> Result<()> {
-        self.context.bind_to_thread().map_err(|error| Error::driver("selecting it", self.ordinal, error))
+        self.context.bind_to_thread().map_err(self.failed("selecting it"))
     }
 
     /// Counts memory against the limit.

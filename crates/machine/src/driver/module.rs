@@ -32,8 +32,8 @@ impl Module {
     pub fn load(device: &Arc<Device>, image: &'static [u8]) -> Result<Arc<Self>> {
         device.bind()?;
         // SAFETY: the image lives as long as the process, and its header contains its length.
-        let module = unsafe { result::module::load_data(image.as_ptr().cast()) }
-            .map_err(|error| Error::driver("loading kernels", device.ordinal(), error))?;
+        let module =
+            unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(device.failed("loading kernels"))?;
         Ok(Arc::new(Self { device: Arc::clone(device), module }))
     }
 
@@ -51,7 +51,7 @@ impl Module {
         let text = CString::new(name).map_err(Error::invalid)?;
         // SAFETY: the module is loaded.
         let function = unsafe { result::module::get_function(self.module, text) }
-            .map_err(|error| Error::driver("finding a kernel", self.device.ordinal(), error))?;
+            .map_err(self.device.failed("finding a kernel"))?;
         Ok(Function { module: Arc::clone(self), name: name.into(), function })
     }
 }
@@ -139,7 +139,7 @@ impl Function {
                 value,
             )
         }
-        .map_err(|error| Error::driver("reserving scratchpad memory", self.device().ordinal(), error))
+        .map_err(self.device().failed("reserving scratchpad memory"))
     }
 
     /// Bytes of scratchpad memory that a block has in addition to what the launch requests. The sum must not exceed the
@@ -153,8 +153,7 @@ impl Function {
         let bytes = unsafe {
             result::function::get_function_attribute(self.function, Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)
         };
-        let bytes =
-            bytes.map_err(|error| Error::driver("asking for its scratchpad memory", self.device().ordinal(), error))?;
+        let bytes = bytes.map_err(self.device().failed("asking for its scratchpad memory"))?;
         Ok(u64::try_from(bytes).unwrap_or(0))
     }
 
@@ -169,7 +168,7 @@ impl Function {
         // SAFETY: the function belongs to a loaded module.
         let blocks =
             unsafe { result::occupancy::max_active_block_per_multiprocessor(self.function, threads, scratchpad) }
-                .map_err(|error| Error::driver("asking for its occupancy", self.device().ordinal(), error))?;
+                .map_err(self.device().failed("asking for its occupancy"))?;
         Ok(u32::try_from(blocks).unwrap_or(0))
     }
 
@@ -193,7 +192,7 @@ impl Function {
         stream.ask(&self.name, None, |stream| {
             // SAFETY: the function belongs to a loaded module. The caller guarantees the arguments.
             unsafe { result::launch_kernel(self.function, grid, block, scratchpad, stream, &mut arguments.pointers) }
-                .map_err(|error| Error::driver("launching a kernel", self.device().ordinal(), error))
+                .map_err(self.device().failed("launching a kernel"))
         })
     }
 }

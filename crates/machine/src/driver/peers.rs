@@ -23,7 +23,7 @@ impl Device {
     /// # Errors
     /// If it is the same device, or the driver call fails.
     pub fn access_to(&self, other: &Device) -> Result<PeerAccess> {
-        let failed = |error| Error::driver("asking for access to another GPU", self.ordinal(), error);
+        let failed = self.failed("asking for access to another GPU");
         let (own, peer) = (self.context().cu_device(), other.context().cu_device());
         let flag = |ask: &dyn Fn(&mut c_int) -> CUresult| {
             let mut value = 0;

@@ -24,8 +24,7 @@ impl Stream {
     /// # Errors
     /// If the device is lost or out of memory.
     pub fn new(device: &Arc<Device>) -> Result<Self> {
-        let stream =
-            device.context().new_stream().map_err(|error| Error::driver("making a stream", device.ordinal(), error))?;
+        let stream = device.context().new_stream().map_err(device.failed("making a stream"))?;
         Ok(Self { device: Arc::clone(device), stream, timeline: Timeline::default() })
     }
 
@@ -43,7 +42,7 @@ impl Stream {
         self.stream.synchronize().map_err(|error| {
             self.device.keep_freed_memory(0);
             self.timeline.forget();
-            Error::driver("waiting for a stream", self.device.ordinal(), error)
+            self.device.failed("waiting for a stream")(error)
         })?;
         self.timeline.tell(&self.stream, self.group());
         Ok(())
@@ -72,8 +71,21 @@ impl Stream {
         let event = self
             .stream
             .record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))
-            .map_err(|error| Error::driver("recording an event", self.device.ordinal(), error))?;
+            .map_err(self.device.failed("recording an event"))?;
         Ok(Event { event, device: self.device.ordinal() })
+    }
+
+    /// Runs `work`, which queues work on this stream, and waits for the stream, also if `work` fails. Returns the result
+    /// of `work` and the seconds that the device took.
+    ///
+    /// # Errors
+    /// If `work` fails, or the device is lost or out of memory.
+    pub fn timed<T, E: From<Error>>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<(T, f64), E> {
+        let before = self.record()?;
+        let done = work();
+        let after = self.record();
+        self.synchronize()?;
+        Ok((done?, before.seconds_until(&after?)?))
     }
 
     /// Makes all work queued on this stream from now on wait for the event.
@@ -81,9 +93,7 @@ impl Stream {
     /// # Errors
     /// If the device is lost.
     pub fn wait(&self, event: &Event) -> Result<()> {
-        self.stream
-            .wait(&event.event)
-            .map_err(|error| Error::driver("waiting for an event", self.device.ordinal(), error))
+        self.stream.wait(&event.event).map_err(self.device.failed("waiting for an event"))
     }
 }
 

@@ -38,7 +38,6 @@ pub struct Chain {
     pub stride: u64,
 }
 
-/// Bytes of a cache line.
 const LINE: u64 = 64;
 
 impl Chain {

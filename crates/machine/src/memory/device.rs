@@ -35,7 +35,7 @@ impl DeviceBuffer {
     /// driver.
     ///
     /// # Errors
-    /// If the limit (`overspill.gpu_memory_limit`) or the device has no room for it.
+    /// If the limit or the device has no room for it.
     pub fn new(device: &Arc<Device>, bytes: u64) -> Result<Self> {
         if bytes == 0 {
             return Ok(Self { device: Arc::clone(device), address: 0, bytes, capacity: 0, is_idle: true });
@@ -87,7 +87,7 @@ impl DeviceBuffer {
         stream.ask(TO_GPU, Some(size_of_val(values) as u64), |stream| {
             // SAFETY: fits, as checked, and the stream is done with both before this returns.
             unsafe { result::memcpy_htod_async(self.address, values, stream) }
-                .map_err(|error| Error::driver("copying to it", self.device.ordinal(), error))
+                .map_err(self.device.failed("copying to it"))
         })?;
         stream.synchronize()
     }
@@ -115,7 +115,7 @@ impl DeviceBuffer {
         let copied = stream.ask(TO_CPU, Some(size_of_val(values) as u64), |stream| {
             // SAFETY: fits, as checked, and the stream is done with both before this returns.
             unsafe { result::memcpy_dtoh_async(values, self.address, stream) }
-                .map_err(|error| Error::driver("copying from it", self.device.ordinal(), error))
+                .map_err(self.device.failed("copying from it"))
         });
         stream.synchronize().and(copied)
     }
@@ -134,7 +134,7 @@ impl DeviceBuffer {
         stream.ask(FILL, Some(self.bytes), |stream| {
             // SAFETY: the whole buffer, which is freed only after the device is done with it.
             unsafe { result::memset_d8_async(self.address, byte, size, stream) }
-                .map_err(|error| Error::driver("filling memory", self.device.ordinal(), error))
+                .map_err(self.device.failed("filling memory"))
         })
     }
 
@@ -153,7 +153,7 @@ impl DeviceBuffer {
         stream.ask(TO_GPU, Some(source.len() as u64), |stream| {
             // SAFETY: the range is checked; the caller guarantees the rest.
             unsafe { result::memcpy_htod_async(self.address, source, stream) }
-                .map_err(|error| Error::driver("copying to it", self.device.ordinal(), error))
+                .map_err(self.device.failed("copying to it"))
         })
     }
 

@@ -192,7 +192,7 @@ impl HostBuffer {
         // SAFETY: the output pointer is valid. The driver returns an error for memory that is not registered for mapping.
         unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, self.start.as_ptr().cast(), 0) }
             .result()
-            .map_err(|error| Error::driver("pinning memory", device.ordinal(), error))?;
+            .map_err(device.failed("pinning memory"))?;
         Ok(address)
     }
 
@@ -275,9 +275,7 @@ unsafe fn register(device: &Device, start: *mut u8, bytes: usize) -> Result<()> 
     let _registering = debug_span!("register memory", bytes).entered();
     let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
     // SAFETY: guaranteed by the caller.
-    unsafe { sys::cuMemHostRegister_v2(start.cast(), bytes, flags) }
-        .result()
-        .map_err(|error| Error::driver("pinning memory", device.ordinal(), error))
+    unsafe { sys::cuMemHostRegister_v2(start.cast(), bytes, flags) }.result().map_err(device.failed("pinning memory"))
 }
 
 /// A part of a buffer that is pinned until this is dropped.

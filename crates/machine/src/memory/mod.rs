@@ -8,7 +8,7 @@
 //! | [`UnifiedBuffer`] | where it was touched last | both; pages move automatically |
 //! | [`SpanningBuffer`] | GPU and CPU memory, in one address range | kernels; the CPU by copies |
 //!
-//! A [`Buffer`] is one of the first three, chosen at run time. `SlabPool` lends pinned memory that was registered beforehand.
+//! A [`Buffer`] is one of the first three, chosen at run time.
 //!
 //! This process maps all CPU memory itself and only registers it with the driver, so that the memory and its contents survive the
 //! loss of a device. The exception is the CPU pages of a [`SpanningBuffer`], which belong to the driver.
@@ -17,7 +17,6 @@ mod buffer;
 mod device;
 mod host;
 mod line;
-mod slab;
 mod spanning;
 mod unified;
 mod view;
@@ -27,7 +26,6 @@ pub use device::DeviceBuffer;
 pub(crate) use host::PinnedPart;
 pub use host::{AtomicNumber, HostBuffer, PageSize, Plain};
 pub use line::{LineWriter, write_past_cache};
-pub(crate) use slab::{Slab, SlabPool};
 pub use spanning::{Layout, Mapping, Place, Segment, SpanningBuffer, SpanningLayout, check_mapping, probe_mapping};
 pub use unified::UnifiedBuffer;
 pub use view::{View, ViewMut};

@@ -41,7 +41,7 @@ impl UnifiedBuffer {
             unsafe { result::malloc_managed(size, sys::CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL) }.map_err(|error| {
                 match error.0 {
                     sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => out_of_memory(),
-                    _ => Error::driver("allocating unified memory", device.ordinal(), error),
+                    _ => device.failed("allocating unified memory")(error),
                 }
             })
         });
@@ -107,7 +107,7 @@ impl UnifiedBuffer {
         stream.ask("move unified memory", Some(part.bytes()), |stream| {
             // SAFETY: the range is within unified memory, which is freed only after the device is done with it.
             unsafe { result::mem_prefetch_async(part.address(), size, location, stream) }
-                .map_err(|error| Error::driver("moving unified memory", self.device.ordinal(), error))
+                .map_err(self.device.failed("moving unified memory"))
         })
     }
 }

@@ -22,7 +22,7 @@ pub struct Cpu {
     pub caches: Vec<Cache>,
 }
 
-/// The contents of a cache.
+/// The contents of a cache, or what a translation lookaside buffer translates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheKind {

@@ -16,7 +16,7 @@ use serde::Serialize;
 pub use cpu::{Cache, CacheKind, Cpu};
 pub use gpu::{Gpu, Link};
 pub use memory::{HugePagePool, Memory, Node, TransparentHugePages};
-pub use translation::{TranslationCache, TranslationKind};
+pub use translation::TranslationCache;
 
 /// The processors, memory and GPUs of the machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]

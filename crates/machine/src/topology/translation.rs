@@ -2,17 +2,7 @@
 
 use serde::Serialize;
 
-/// The kind of accesses that a buffer translates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TranslationKind {
-    /// Data.
-    Data,
-    /// Instructions.
-    Instruction,
-    /// Both.
-    Unified,
-}
+use super::CacheKind;
 
 /// A translation lookaside buffer of a core.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -20,7 +10,7 @@ pub struct TranslationCache {
     /// Level; 1 is looked up first.
     pub level: u32,
     /// The kind of accesses that it translates.
-    pub kind: TranslationKind,
+    pub kind: CacheKind,
     /// Number of pages that it holds.
     pub entries: u32,
     /// Page sizes in bytes that it can hold, smallest first.
@@ -36,9 +26,9 @@ pub(super) fn read() -> Vec<TranslationCache> {
     parameters
         .filter_map(|cache| {
             let kind = match cache.cache_type() {
-                DatType::DataTLB | DatType::LoadOnly | DatType::StoreOnly => TranslationKind::Data,
-                DatType::InstructionTLB => TranslationKind::Instruction,
-                DatType::UnifiedTLB => TranslationKind::Unified,
+                DatType::DataTLB | DatType::LoadOnly | DatType::StoreOnly => CacheKind::Data,
+                DatType::InstructionTLB => CacheKind::Instruction,
+                DatType::UnifiedTLB => CacheKind::Unified,
                 _ => return None,
             };
             let sizes = [

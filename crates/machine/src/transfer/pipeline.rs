@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::driver::{Device, Event, Stream};
-use crate::memory::{DeviceBuffer, PinnedPart, Slab, SlabPool, View};
+use crate::memory::{DeviceBuffer, HostBuffer, PageSize, PinnedPart, View};
 use crate::transfer::{Source, TransferMethod};
 use crate::{Error, Result};
 
@@ -49,7 +49,8 @@ pub struct TransferPipeline {
 struct Lane {
     stream: Arc<Stream>,
     chunk: Option<DeviceBuffer>,
-    slab: Option<Slab>,
+    /// Pinned memory for staged copy, registered once, as registering takes longer than copying.
+    slab: Option<HostBuffer>,
 }
 
 impl TransferPipeline {
@@ -68,18 +69,14 @@ impl TransferPipeline {
         if shape.threads == 0 || shape.threads > MOST_THREADS {
             return Err(Error::Invalid(format!("{} threads that copy: 1 to {MOST_THREADS}", shape.threads)));
         }
-        let slabs = match method {
-            TransferMethod::StagedCopy => {
-                let bytes = usize::try_from(shape.chunk_bytes).map_err(Error::invalid)?;
-                Some(SlabPool::new(device, shape.chunks, bytes)?)
-            }
-            _ => None,
-        };
+        let is_staged = method == TransferMethod::StagedCopy;
+        let slab_bytes = usize::try_from(shape.chunk_bytes).map_err(Error::invalid)?;
+        let slab = || HostBuffer::pinned(device, slab_bytes, PageSize::Huge);
         let lanes = (0..shape.chunks)
             .map(|_| {
                 Ok(Lane {
                     chunk: method.copies().then(|| DeviceBuffer::new(device, shape.chunk_bytes)).transpose()?,
-                    slab: slabs.as_ref().map(SlabPool::take).transpose()?,
+                    slab: is_staged.then(slab).transpose()?,
                     stream: Arc::new(Stream::new(device)?),
                 })
             })

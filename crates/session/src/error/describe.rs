@@ -16,7 +16,6 @@ use super::words::{Names, Words, reword, without_backtrace};
 use super::{Error, io_reason};
 use crate::limits::in_force;
 
-/// The maximum number of columns that an error lists.
 const COLUMNS_LISTED: usize = 40;
 
 /// Describes the error of a statement, and locates it in the statement. If a budget caused the error, the text names the
@@ -24,7 +23,7 @@ const COLUMNS_LISTED: usize = 40;
 pub fn describe(error: DataFusionError, sql: &str, context: &SessionContext) -> Error {
     let error = explain_disk_full(error, &context.runtime_env().disk_manager);
     let Words { text, meant } = match error.find_root() {
-        DataFusionError::ResourcesExhausted(text) if text.contains("--") => without_backtrace(text).into(),
+        DataFusionError::ResourcesExhausted(text) if text.contains("--") => without_backtrace(text).to_string().into(),
         // Overspill's own errors are complete; DataFusion's only name their pool.
         DataFusionError::ResourcesExhausted(text) => {
             let text = without_backtrace(text);
@@ -63,7 +62,7 @@ pub fn plain(error: &DataFusionError) -> String {
 }
 
 fn in_words(error: &DataFusionError, names: &Names) -> Words {
-    let reword = |text: &str| reword(&without_backtrace(text), names);
+    let reword = |text: &str| reword(without_backtrace(text), names);
     match error {
         DataFusionError::Context(context, inner) if names_code(context) => in_words(inner, names),
         DataFusionError::Context(context, inner) => in_words(inner, names).map(|words| format!("{words} ({context})")),
@@ -114,10 +113,9 @@ fn parser_words(error: &ParserError) -> String {
              raises the limit"
                 .to_string()
         }
-        ParserError::ParserError(text) | ParserError::TokenizerError(text) => match text.rsplit_once(" at Line: ") {
-            Some((text, _)) => text.to_string(),
-            None => text.clone(),
-        },
+        ParserError::ParserError(text) | ParserError::TokenizerError(text) => {
+            text.rsplit_once(" at Line: ").map_or(text.as_str(), |(text, _)| text).to_string()
+        }
     }
 }
 

@@ -23,13 +23,9 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 /// The settings with the same last part as an unknown one, or else the nearest.
 pub fn nearest_setting(key: &str, known: &[String]) -> Option<String> {
     let last = key.rsplit('.').next().unwrap_or(key);
-    let mut alike: Vec<_> = known.iter().filter(|known| known.rsplit('.').next() == Some(last)).cloned().collect();
-    alike.sort();
-    if !alike.is_empty() {
-        return Some(alike.join(" or "));
-    }
-    let name = nearest(last, known.iter().filter_map(|known| known.rsplit('.').next()))?;
-    let mut alike: Vec<_> = known.iter().filter(|known| known.rsplit('.').next() == Some(name)).cloned().collect();
+    let last_parts = || known.iter().filter_map(|known| known.rsplit('.').next());
+    let meant = if last_parts().any(|part| part == last) { last } else { nearest(last, last_parts())? };
+    let mut alike: Vec<_> = known.iter().filter(|known| known.rsplit('.').next() == Some(meant)).cloned().collect();
     alike.sort();
     Some(alike.join(" or "))
 }

@@ -9,7 +9,6 @@ use datafusion::prelude::SessionContext;
 
 use super::suggest::{nearest, nearest_setting};
 
-/// The maximum number of signatures of a function that an error lists.
 const SIGNATURES_LISTED: usize = 8;
 
 /// The text that DataFusion appends to its internal errors.
@@ -83,11 +82,8 @@ impl Names {
 }
 
 /// The text without the call stack that DataFusion may append.
-pub fn without_backtrace(text: &str) -> String {
-    match text.split_once(DataFusionError::BACK_TRACE_SEP) {
-        Some((text, _)) => text.to_string(),
-        None => text.to_string(),
-    }
+pub fn without_backtrace(text: &str) -> &str {
+    text.split_once(DataFusionError::BACK_TRACE_SEP).map_or(text, |(text, _)| text)
 }
 
 /// Rewords a message for the user.

@@ -58,8 +58,7 @@ impl TableProviderFactory for ExternalTables {
         let declared = (!command.schema.fields().is_empty()).then(|| Arc::clone(command.schema.inner()));
         let kind = command.file_type.to_ascii_lowercase();
         let (file_schema, columns) = table::columns(state, format.as_ref(), &kind, &selection, declared).await?;
-        let table = FilesTable::new(selection, format, file_schema, columns);
-        Ok(Arc::new(table.with_definition(command.definition.clone())))
+        Ok(Arc::new(FilesTable::new(selection, format, file_schema, columns, command.definition.clone())))
     }
 }
 

@@ -11,14 +11,18 @@ use glob::Pattern;
 use url::Url;
 
 use super::format::NamedFormat;
+use crate::error::io_reason;
+
+/// The `key=value` pairs of folders, outermost first.
+type Keys = Vec<(String, String)>;
 
 /// A listed file.
 #[derive(Debug, Clone)]
 pub struct Found {
     pub path: PathBuf,
     pub object: ObjectMeta,
-    /// The `key=value` pairs of its folders below the named path, outermost first.
-    pub keys: Vec<(String, String)>,
+    /// Those of its folders below the named path.
+    pub keys: Keys,
 }
 
 /// The files that a path names, in path order.
@@ -65,7 +69,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Matches the components of a pattern below a folder.
-    fn components(&mut self, base: &Path, components: &[&str], keys: &mut Vec<(String, String)>) -> Result<(), String> {
+    fn components(&mut self, base: &Path, components: &[&str], keys: &mut Keys) -> Result<(), String> {
         let Some((component, rest)) = components.split_first() else { return Ok(()) };
         if *component == "**" {
             // `**` matches no folder, or one more.
@@ -92,13 +96,7 @@ impl Walk<'_> {
     }
 
     /// Handles a match of a component: a file at the end of the pattern, a folder before.
-    fn matched(
-        &mut self,
-        name: &str,
-        path: PathBuf,
-        rest: &[&str],
-        keys: &mut Vec<(String, String)>,
-    ) -> Result<(), String> {
+    fn matched(&mut self, name: &str, path: PathBuf, rest: &[&str], keys: &mut Keys) -> Result<(), String> {
         let metadata = match fs::metadata(&path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -116,7 +114,7 @@ impl Walk<'_> {
         if metadata.is_file() { self.file(path, &metadata, keys) } else { Ok(()) }
     }
 
-    fn folder(&mut self, folder: &Path, keys: &mut Vec<(String, String)>) -> Result<(), String> {
+    fn folder(&mut self, folder: &Path, keys: &mut Keys) -> Result<(), String> {
         for (name, path, _) in self.entries(folder)? {
             if is_hidden(&name) {
                 continue;
@@ -138,8 +136,8 @@ impl Walk<'_> {
     fn within(
         &mut self,
         name: &str,
-        keys: &mut Vec<(String, String)>,
-        visit: impl FnOnce(&mut Self, &mut Vec<(String, String)>) -> Result<(), String>,
+        keys: &mut Keys,
+        visit: impl FnOnce(&mut Self, &mut Keys) -> Result<(), String>,
     ) -> Result<(), String> {
         let outer = keys.len();
         keys.extend(key(name));
@@ -202,9 +200,7 @@ fn refusal(pattern: &str, path: &Path, error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::NotFound {
         return format!("the file '{pattern}' does not exist");
     }
-    let text = error.to_string();
-    let reason = text.split_once(" (os error").map_or(&text[..], |(reason, _)| reason).to_lowercase();
-    format!("cannot read {}, which '{pattern}' names: {reason}", path.display())
+    format!("cannot read {}, which '{pattern}' names: {}", path.display(), io_reason(error))
 }
 
 /// The URL of a literal path; `ListingTableUrl::parse` would take `*`, `?` and `[` for a pattern.

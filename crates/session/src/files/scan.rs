@@ -45,6 +45,7 @@ pub struct FilesTable {
     partition_columns: Vec<FieldRef>,
     /// All columns.
     schema: SchemaRef,
+    /// The SQL that defines the table.
     definition: Option<String>,
 }
 
@@ -54,18 +55,14 @@ impl FilesTable {
         format: Arc<dyn FileFormat>,
         file_schema: SchemaRef,
         partition_columns: Vec<FieldRef>,
+        definition: Option<String>,
     ) -> Self {
         let mut all = SchemaBuilder::from(file_schema.as_ref().clone());
         for column in &partition_columns {
             all.push(Arc::clone(column));
         }
         let schema = Arc::new(all.finish().with_metadata(file_schema.metadata().clone()));
-        Self { selection, format, file_schema, partition_columns, schema, definition: None }
-    }
-
-    /// Sets the SQL that defines the table.
-    pub fn with_definition(self, definition: Option<String>) -> Self {
-        Self { definition, ..self }
+        Self { selection, format, file_schema, partition_columns, schema, definition }
     }
 
     fn is_of_partitions(&self, filter: &Expr) -> bool {

@@ -52,12 +52,8 @@ pub fn common(files: &[(Found, SchemaRef)]) -> Result<Schema> {
 pub fn identical(files: &[(Found, SchemaRef)]) -> Result<Schema> {
     let Some((first, schema)) = files.first() else { return Ok(Schema::empty()) };
     let alike = |other: &SchemaRef| {
-        other.fields().len() == schema.fields().len()
-            && other
-                .fields()
-                .iter()
-                .zip(schema.fields())
-                .all(|(other, field)| other.name() == field.name() && other.data_type() == field.data_type())
+        let [ours, others] = [schema, other].map(|schema| schema.fields().iter());
+        others.map(|field| (field.name(), field.data_type())).eq(ours.map(|field| (field.name(), field.data_type())))
     };
     if let Some((other, _)) = files.iter().find(|(_, other)| !alike(other)) {
         return plan_err!(

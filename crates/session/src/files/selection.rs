@@ -27,16 +27,12 @@ impl Selection {
     /// Refuses files whose names give several formats, and files that are not readable.
     pub async fn files(&self) -> Result<Vec<Found>> {
         let found = find(self.path.clone()).await?;
-        match &self.named {
-            None => Ok(found),
-            Some(named) => {
-                let (format, files) = one_format(&self.name, found, Path::new(&self.path).is_dir())?;
-                if format != *named {
-                    return plan_err!("the files of '{}' have another format than before", self.name);
-                }
-                Ok(files)
-            }
+        let Some(named) = &self.named else { return Ok(found) };
+        let (format, files) = one_format(&self.name, found, Path::new(&self.path).is_dir())?;
+        if format != *named {
+            return plan_err!("the files of '{}' have another format than before", self.name);
         }
+        Ok(files)
     }
 }
 
@@ -69,17 +65,14 @@ pub fn one_format(name: &str, files: Vec<Found>, is_folder: bool) -> Result<(Nam
             }
             return plan_err!("'{}' is not a table: a file is read by its name, {KNOWN_NAMES}", file.path.display());
         };
-        match &known {
-            None => known = Some((format, file.path.clone())),
-            Some((first, path)) if *first != format => {
-                return plan_err!(
-                    "'{name}' names files of several formats, {} and {}: name those of one, as in '*{}'",
-                    path.display(),
-                    file.path.display(),
-                    first.suffix
-                );
-            }
-            Some(_) => {}
+        let (first, path) = known.get_or_insert_with(|| (format.clone(), file.path.clone()));
+        if *first != format {
+            return plan_err!(
+                "'{name}' names files of several formats, {} and {}: name those of one, as in '*{}'",
+                path.display(),
+                file.path.display(),
+                first.suffix
+            );
         }
         read.push(file);
     }

@@ -63,15 +63,8 @@ pub fn read_names(statement: &mut Statement) -> Result<()> {
 
 /// Refuses to write columns with equal names to files.
 pub fn refuse_equal_names(plan: &LogicalPlan) -> Result<()> {
-    match plan {
-        LogicalPlan::Copy(copy) => {
-            match distinct_names(copy.input.schema().fields().iter().map(|field| field.name())) {
-                Ok(()) => Ok(()),
-                Err(sentence) => plan_err!("{sentence}"),
-            }
-        }
-        _ => Ok(()),
-    }
+    let LogicalPlan::Copy(copy) = plan else { return Ok(()) };
+    distinct_names(copy.input.schema().fields().iter().map(|field| field.name())).map_err(DataFusionError::Plan)
 }
 
 /// Refuses columns with equal names, which row-based files cannot distinguish.
@@ -107,9 +100,8 @@ pub fn with_files_named(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -
         if let Some(scan) = scan
             && scan.file_source().file_type() == "parquet"
         {
-            files.extend(
-                scan.file_groups.iter().flat_map(|group| group.iter()).map(|file| file.object_meta.location.clone()),
-            );
+            let read = scan.file_groups.iter().flat_map(|group| group.iter());
+            files.extend(read.map(|file| file.object_meta.location.clone()));
         }
         Ok(TreeNodeRecursion::Continue)
     });

@@ -75,7 +75,7 @@ async fn table(state: &SessionState, name: &str, path: String) -> Result<Arc<dyn
     let known_as = format.known_as;
     let selection = Selection { name: name.to_string(), path, named: Some(format) };
     let (file_schema, columns) = columns(state, reader.as_ref(), known_as, &selection, None).await?;
-    Ok(Arc::new(FilesTable::new(selection, reader, file_schema, columns)))
+    Ok(Arc::new(FilesTable::new(selection, reader, file_schema, columns, None)))
 }
 
 /// The columns stored in files, unless declared, and the columns from their folders' names.
@@ -94,8 +94,7 @@ pub async fn columns(
         None => Arc::new(file_schema(state, reader, known_as, files).await?),
     };
     // A column stored in the file takes precedence.
-    let of_folders = columns.into_iter().filter(|column| file_schema.field_with_name(column.name()).is_err());
-    let of_folders = of_folders.collect();
+    let of_folders = columns.into_iter().filter(|column| file_schema.field_with_name(column.name()).is_err()).collect();
     Ok((file_schema, of_folders))
 }
 

@@ -75,7 +75,6 @@ impl Splitter {
         }
     }
 
-    /// Reads the unread text.
     fn read(&mut self, dialect: &dyn Rules) -> Vec<Piece> {
         let quote = match std::mem::replace(&mut self.open, Open::Nothing) {
             Open::Quote(quote) => quote,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, StringBuilder};
+use arrow::array::{ArrayRef, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::record_batch::RecordBatch;
@@ -87,11 +87,8 @@ fn lines(columns: &[(Column, DataType)], figures: Option<&RecordBatch>) -> Resul
     let mut fields = vec![Field::new("column", DataType::Utf8, false), Field::new("type", DataType::Utf8, false)];
     let mut arrays: Vec<ArrayRef> = vec![text(names), text(types)];
     for figure in FIGURES {
-        let mut values = Vec::new();
-        for position in 0..columns.len() {
-            values.push(value(figures, &figure_name(position, figure))?);
-        }
-        let text = text(values.into_iter());
+        let values = (0..columns.len()).map(|position| value(figures, &figure_name(position, figure)));
+        let text = text(values.collect::<Result<Vec<_>>>()?.into_iter());
         let data_type = match figure {
             "approx_distinct" | "count" => DataType::UInt64,
             "avg" | "std" | "null_percentage" => DataType::Float64,
@@ -114,9 +111,7 @@ fn value(figures: Option<&RecordBatch>, name: &str) -> Result<Option<String>> {
 }
 
 fn text(values: impl Iterator<Item = Option<String>>) -> ArrayRef {
-    let mut builder = StringBuilder::new();
-    values.for_each(|value| builder.append_option(value));
-    Arc::new(builder.finish())
+    Arc::new(values.collect::<StringArray>())
 }
 
 #[cfg(test)]

@@ -54,7 +54,8 @@ fn a_failed_part_fails_the_file_and_leaves_none() {
             let failure = (number == 3).then(|| Err(ArrowError::ComputeError("part 3 is broken".to_owned())));
             failure.into_iter()
         };
-        let error = file.produce(false, 2, &ProgressBar::hidden(), part).err().unwrap().to_string();
+        let error =
+            file.produce(false, 2, &ProgressBar::hidden(), &mut std::io::sink(), part).err().unwrap().to_string();
         assert!(error.contains("part 3 is broken"), "{error}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }

@@ -44,7 +44,7 @@ pub(super) fn stripe_bytes(devices: &[Arc<Device>], layout: &SpanningLayout) -> 
             // SAFETY: both places are valid for the call.
             unsafe { sys::cuMemGetAllocationGranularity(&mut granularity, &properties_of(location), option) }
                 .result()
-                .map_err(|error| Error::driver("asking for the page size", device.ordinal(), error))?;
+                .map_err(device.failed("asking for the page size"))?;
             stripe = stripe.next_multiple_of((granularity as u64).max(1));
         }
     }
@@ -65,7 +65,7 @@ impl MappedRange {
         // SAFETY: the output pointer is valid; address and alignment are left to the driver.
         unsafe { sys::cuMemAddressReserve(&mut range.address, reserved, 0, 0, 0) }
             .result()
-            .map_err(|error| Error::driver("reserving addresses", first.ordinal(), error))?;
+            .map_err(first.failed("reserving addresses"))?;
         let access = devices
             .iter()
             .map(|device| {
@@ -93,7 +93,6 @@ impl MappedRange {
             Place::Host => (&self.devices[0], host_location(node)?),
         };
         let ordinal = device.ordinal();
-        let failed = |what| move |error| Error::driver(what, ordinal, error);
         if place != Place::Host {
             device.reserve(bytes)?;
         }
@@ -118,9 +117,9 @@ impl MappedRange {
             let mapped = unsafe { sys::cuMemMap(address, self.stripe, 0, handle, 0) }.result();
             // SAFETY: created above, released once. If the handle is mapped, its memory stays until it is unmapped.
             let released = unsafe { sys::cuMemRelease(handle) }.result();
-            mapped.map_err(failed("mapping a stripe"))?;
+            mapped.map_err(device.failed("mapping a stripe"))?;
             self.mapped.push(place);
-            released.map_err(failed("mapping a stripe"))
+            released.map_err(device.failed("mapping a stripe"))
         });
         if let Err(error) = mapped {
             // Stripes in `mapped` are released when the range is dropped.
@@ -133,7 +132,7 @@ impl MappedRange {
         // SAFETY: the range was just mapped, and the length passed is that of the descriptions.
         unsafe { sys::cuMemSetAccess(address, self.stripe, access.as_ptr(), access.len()) }
             .result()
-            .map_err(failed("giving access to a stripe"))
+            .map_err(device.failed("giving access to a stripe"))
     }
 }
 

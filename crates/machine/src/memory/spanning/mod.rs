@@ -206,13 +206,10 @@ impl SpanningBuffer {
     /// # Errors
     /// If there is no segment with this number.
     pub fn segment_view(&self, number: usize) -> Result<View<'_>> {
-        self.segment(number).map(|segment| View::new(segment.address, segment.bytes))
-    }
-
-    fn segment(&self, number: usize) -> Result<Segment> {
-        self.segments.get(number).copied().ok_or_else(|| {
+        let segment = self.segments.get(number).ok_or_else(|| {
             Error::Invalid(format!("there is no stretch {number} in a buffer of {}", self.segments.len()))
-        })
+        })?;
+        Ok(View::new(segment.address, segment.bytes))
     }
 
     /// Copies values to the range from byte `offset` on, and waits for the copy.
