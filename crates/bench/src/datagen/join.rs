@@ -181,7 +181,7 @@ impl TablePair {
     pub(crate) const NAMES: [&str; 2] = ["r", "s"];
 
     /// Tables of 16-byte tuples with dense keys. The keys of s are drawn uniformly, and each has a partner in r.
-    pub(crate) fn of_rows(build_rows: u64, probe_rows: u64) -> Self {
+    pub(crate) const fn of_rows(build_rows: u64, probe_rows: u64) -> Self {
         Self {
             build_rows,
             probe_rows,
