@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cudarc::driver::sys::CUresult;
 use parking_lot::RwLock;
 
-use crate::error::Outcome;
+use crate::error::{Outcome, ensure};
 use crate::settings::{ALLOCATION, settings};
 use crate::statistics::Statistics;
 
@@ -120,24 +120,16 @@ fn layout(bytes: usize) -> Layout {
 }
 
 pub fn allocate(bytes: usize, kind: Kind) -> Result<usize, CUresult> {
-    if bytes == 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    ensure(bytes > 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     MEMORY.write().allocations_made += 1;
-    if ALLOCATION.strikes() {
-        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-    }
+    ensure(!ALLOCATION.strikes(), CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Kind::Device(device) | Kind::Unified(device) = kind {
         let limit = settings().memory;
-        if bytes > limit.saturating_sub(used_bytes(device)) {
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        }
+        ensure(bytes <= limit.saturating_sub(used_bytes(device)), CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     }
     // SAFETY: the size is not zero.
     let address = unsafe { alloc(layout(bytes)) };
-    if address.is_null() {
-        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-    }
+    ensure(!address.is_null(), CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     // SAFETY: freshly allocated with this size.
     unsafe { address.write_bytes(POISON, bytes) };
     MEMORY.write().ranges.insert(address as usize, Range { bytes, kind });
