@@ -43,6 +43,11 @@ pub(crate) fn text(json: &Value) -> &str {
     json.as_str().unwrap_or_default()
 }
 
+/// A path as a text in SQL.
+pub(crate) fn sql_text(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', "''"))
+}
+
 /// Describes the machine on one line.
 pub(crate) fn machine(topology: &Topology) -> String {
     let model = topology.cpu.model.as_deref().unwrap_or("a processor of unknown model");

@@ -9,7 +9,7 @@ use cudarc::driver::sys::{
 };
 
 use crate::error::{ensure, give};
-use crate::pieces::{MAPPED, Mapping, Piece, is_mapped};
+use crate::pieces::{MAPPED, Mapping, Piece, RESERVED, is_mapped, map_space};
 use crate::ranges::{DEVICES, Kind, PIECES, kind_of, map, used_bytes};
 use crate::settings::{ALLOCATION, settings};
 use crate::state::call;
@@ -44,18 +44,7 @@ pub unsafe extern "C" fn cuMemAddressReserve(
         let granularity = granularity()?;
         ensure(bytes > 0 && bytes.is_multiple_of(granularity), CUresult::CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: creates a new mapping at any address, slightly larger so that its start can be aligned.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes + granularity,
-                libc::PROT_NONE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        ensure(start != libc::MAP_FAILED, CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        let start = start as usize;
+        let start = unsafe { map_space(0, bytes + granularity, RESERVED, -1) }?;
         let aligned = start.next_multiple_of(granularity);
         // SAFETY: the parts before and after the aligned range belong to the mapping just made.
         unsafe {
@@ -177,17 +166,7 @@ pub unsafe extern "C" fn cuMemMap(
         let piece = memory.pieces.get_mut(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         ensure(reserved && !taken && offset == 0 && bytes == piece.bytes, CUresult::CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: the range is reserved and nothing is mapped there.
-        let mapped = unsafe {
-            libc::mmap(
-                address as *mut libc::c_void,
-                bytes,
-                libc::PROT_NONE,
-                libc::MAP_SHARED | libc::MAP_FIXED,
-                piece.file,
-                0,
-            )
-        };
-        ensure(mapped != libc::MAP_FAILED, CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        unsafe { map_space(address, bytes, libc::MAP_SHARED | libc::MAP_FIXED, piece.file) }?;
         piece.mappings += 1;
         let kind = piece.kind;
         memory.mappings.insert(address, Mapping { bytes, piece: handle });
