@@ -18,7 +18,7 @@ fn find(state: &State, event: CUevent) -> Result<&Event, CUresult> {
 pub unsafe extern "C" fn cuEventCreate(place: *mut CUevent, _flags: c_uint) -> CUresult {
     call(|state| {
         let handle = state.handle();
-        state.events.insert(handle, Event::of(context::current()?));
+        state.events.insert(handle, Event { device: context::current()?, ..Event::default() });
         // SAFETY: as the caller promises.
         unsafe { give(place, handle as CUevent) }
     })

@@ -151,24 +151,21 @@ pub fn free(address: usize) -> Outcome {
 
 /// Frees the memory of a device at the end of its context.
 pub fn clear_device(device: usize) {
-    let mut memory = MEMORY.write();
-    memory.ranges.retain(|address, range| {
-        let is_gone = matches!(range.kind, Kind::Device(of) | Kind::Unified(of) if of == device);
-        if is_gone {
+    remove(|kind| matches!(kind, Kind::Device(of) | Kind::Unified(of) if of == device));
+}
+
+/// Frees all memory at the end of the last context.
+pub fn clear() {
+    remove(|_| true);
+}
+
+fn remove(is_gone: impl Fn(Kind) -> bool) {
+    MEMORY.write().ranges.retain(|address, range| {
+        let is_gone = is_gone(range.kind);
+        if is_gone && matches!(range.kind, Kind::Device(_) | Kind::Unified(_)) {
             // SAFETY: allocated by `allocate` with this layout, and no longer in the table.
             unsafe { dealloc(*address as *mut u8, layout(range.bytes)) };
         }
         !is_gone
     });
-}
-
-/// Frees all memory at the end of the last context.
-pub fn clear() {
-    let mut memory = MEMORY.write();
-    for (address, range) in std::mem::take(&mut memory.ranges) {
-        if matches!(range.kind, Kind::Device(_) | Kind::Unified(_)) {
-            // SAFETY: allocated by `allocate` with this layout, and no longer in the table.
-            unsafe { dealloc(address as *mut u8, layout(range.bytes)) };
-        }
-    }
 }

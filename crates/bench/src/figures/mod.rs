@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
-use overspill_experiments::{FigureExperiment, hash_table};
+use overspill_experiments::FigureExperiment;
 
 pub use bench::MeasureArgs;
 use bench::{Bench, bytes_of};
@@ -159,7 +159,7 @@ impl FigureName {
                 let joins = run_sweep(bench, paper1::prefix_sum_processor)?;
                 return below(FigureExperiment::PrefixSum).map(|below| below.beside("(a), joins", joins));
             }
-            Self::HashTable => return hash_table(&bench.machine, scale).map(Outcome::of).map_err(failed),
+            Self::HashTable => return below(FigureExperiment::HashTable),
             Self::Paper2Figure13 => return below(FigureExperiment::RelationLocality),
             Self::Paper2Figure14 => return below(FigureExperiment::TableLocality),
             Self::Paper1Figure23 => return power::run(bench),

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use clap::{Args, Parser, Subcommand};
 use overspill_experiments::{
     CheckEffort, CheckOutcome, DeviceArgs, Error, Figure, FigureExperiment, Gpu, Machine, Result, check_kernels,
-    hash_table,
 };
 use overspill_machine::memory::{Mapping, check_mapping, probe_mapping};
 use overspill_machine::topology::Topology;
@@ -128,24 +127,20 @@ fn run(arguments: &RunArgs) -> Result<bool> {
 
     let mut figures = Vec::new();
     let mut left_out = Vec::new();
-    let mut take = |name: &str, outcome: Result<Figure>| match outcome {
-        Ok(figure) => {
-            println!("\n{figure}");
-            figures.push(figure);
-        }
-        Err(error) => {
-            println!("\n{name}: {error}");
-            left_out.push(format!("{name}: {error}"));
-        }
-    };
-    let late = || begin.elapsed() > Duration::from_secs(arguments.time);
     let scale = (arguments.small && !machine.is_emulated()).then_some(1.0 / 64.0);
     for experiment in FigureExperiment::ALL {
-        let name = format!("{experiment:?}");
-        let outcome = if late() { Err(Error::NoTime) } else { experiment.run(&machine, scale) };
-        take(&name, outcome);
+        let is_late = begin.elapsed() > Duration::from_secs(arguments.time);
+        match if is_late { Err(Error::NoTime) } else { experiment.run(&machine, scale) } {
+            Ok(figure) => {
+                println!("\n{figure}");
+                figures.push(figure);
+            }
+            Err(error) => {
+                println!("\n{experiment:?}: {error}");
+                left_out.push(format!("{experiment:?}: {error}"));
+            }
+        }
     }
-    take("HashTable", if late() { Err(Error::NoTime) } else { hash_table(&machine, scale) });
 
     let report = Report {
         machine: machine.describe(),
