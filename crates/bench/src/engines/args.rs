@@ -75,14 +75,9 @@ impl CompareArgs {
     /// The available other engines, and the missing ones.
     pub(crate) fn peers(&self, terms: &Terms) -> (Vec<Engine>, Vec<Missing>) {
         tell("looking for the other engines");
-        let (mut peers, mut missing) = (vec![], vec![]);
-        for peer in Engine::peers(self.python.as_deref(), terms) {
-            match peer {
-                Ok(engine) => peers.push(engine),
-                Err(reason) => missing.push(reason),
-            }
-        }
-        (peers, missing)
+        let found = Engine::peers(self.python.as_deref(), terms).into_iter();
+        let (peers, missing): (Vec<_>, Vec<_>) = found.partition(Result::is_ok);
+        (peers.into_iter().flatten().collect(), missing.into_iter().filter_map(Result::err).collect())
     }
 
     /// Writes the requested files. `figure` makes the picture's figure of the JSON.

@@ -110,8 +110,7 @@ fn run_to(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
     };
     datagen::generate_tpch(&tables, &mut std::io::sink())?;
     let (peers, missing) = args.compare.peers(&terms);
-    let with_stock_joins: Vec<String> =
-        { args.compare.settings.iter().cloned() }.chain(["overspill.enabled=false".into()]).collect();
+    let with_stock_joins = [args.compare.settings.as_slice(), &["overspill.enabled=false".to_owned()]].concat();
     let engines = [
         Engine::overspill(OVERSPILL, VERSION, program.clone(), &args.compare.settings),
         Engine::overspill(STOCK_JOINS, DATAFUSION_VERSION, program, &with_stock_joins),
