@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::datagen::TablePair;
 use crate::operator::{How, MEMORY_PER_TABLES, Tables};
-use crate::report::{median, slow_build, tell, write_file};
+use crate::report::{failed, median, slow_build, tell, write_file};
 
 /// The allowed time of a choice, as a multiple of the best.
 const TOLERANCE: f64 = 1.1;
@@ -61,22 +61,16 @@ const FIXED: [Fixed; 5] = [
     Fixed { name: "no_partition, unchained", partitions: false, table: TableChoice::Unchained },
 ];
 
-/// Properties shared by several joins of the grid.
-struct Kind {
-    name: &'static str,
-    tuple: u8,
-    sparse: bool,
-    zipf: f64,
-    match_rate: f64,
-}
+const DENSE: TablePair = TablePair::of_rows(0, 0);
 
-const KINDS: [Kind; 6] = [
-    Kind { name: "dense, 16 bytes", tuple: 16, sparse: false, zipf: 0.0, match_rate: 1.0 },
-    Kind { name: "dense, 8 bytes", tuple: 8, sparse: false, zipf: 0.0, match_rate: 1.0 },
-    Kind { name: "dense, a tenth matches", tuple: 16, sparse: false, zipf: 0.0, match_rate: 0.1 },
-    Kind { name: "dense, Zipf 1", tuple: 16, sparse: false, zipf: 1.0, match_rate: 1.0 },
-    Kind { name: "sparse", tuple: 16, sparse: true, zipf: 0.0, match_rate: 1.0 },
-    Kind { name: "sparse, a tenth matches, Zipf 1.5", tuple: 16, sparse: true, zipf: 1.5, match_rate: 0.1 },
+/// Names, and properties shared by several joins of the grid.
+const KINDS: [(&str, TablePair); 6] = [
+    ("dense, 16 bytes", DENSE),
+    ("dense, 8 bytes", TablePair { tuple: 8, ..DENSE }),
+    ("dense, a tenth matches", TablePair { match_rate: 0.1, ..DENSE }),
+    ("dense, Zipf 1", TablePair { zipf: 1.0, ..DENSE }),
+    ("sparse", TablePair { sparse: true, ..DENSE }),
+    ("sparse, a tenth matches, Zipf 1.5", TablePair { sparse: true, zipf: 1.5, match_rate: 0.1, ..DENSE }),
 ];
 
 /// Sizes of r in tuples.
@@ -104,14 +98,15 @@ pub(crate) fn run(args: &AdvisorArgs, out: &mut dyn std::io::Write) -> Result<()
     let topology = Topology::of_this_machine();
     let threads = args.threads.map_or(topology.cpu.threads.max(1), NonZeroUsize::get);
     let mut points = vec![];
-    for kind in &KINDS {
+    for (kind, properties) in &KINDS {
         for (build_rows, ratio) in BUILD.into_iter().flat_map(|build| RATIOS.map(|ratio| (build, ratio))) {
             let probe_rows = build_rows * ratio;
-            let bytes = (build_rows + probe_rows) * u64::from(kind.tuple) * MEMORY_PER_TABLES;
+            let bytes = (build_rows + probe_rows) * u64::from(properties.tuple) * MEMORY_PER_TABLES;
             let fits = topology.memory.bytes.is_none_or(|memory| bytes <= memory);
             if build_rows + probe_rows <= args.max_tuples && fits {
-                tell(&format!("{}: {build_rows} x {probe_rows}", kind.name));
-                points.push(measure(kind, build_rows, probe_rows, threads, args.runs.get())?);
+                tell(&format!("{kind}: {build_rows} x {probe_rows}"));
+                let pair = TablePair { build_rows, probe_rows, ..properties.clone() };
+                points.push(measure(kind, &pair, threads, args.runs.get())?);
             }
         }
     }
@@ -128,7 +123,7 @@ pub(crate) fn run(args: &AdvisorArgs, out: &mut dyn std::io::Write) -> Result<()
     );
     text.extend(slow_build().map(|line| format!("{line}\n")));
     let good = points.iter().filter(|point| point.of_best <= TOLERANCE).count();
-    table(&points, &mut text).map_err(|error| exec_datafusion_err!("{error}"))?;
+    table(&points, &mut text).map_err(failed)?;
     let worst = points.iter().map(|point| point.of_best).fold(1.0, f64::max);
     let verdict = format!(
         "auto takes at most {TOLERANCE} times as long as the best way at {good} of {} points; the most is {worst:.2}.",
@@ -171,10 +166,9 @@ fn table(points: &[Point], text: &mut String) -> std::fmt::Result {
     writeln!(text)
 }
 
-fn measure(kind: &Kind, build_rows: u64, probe_rows: u64, threads: usize, runs: usize) -> Result<Point> {
-    let Kind { tuple, sparse, zipf, match_rate, .. } = *kind;
-    let pair = TablePair { zipf, match_rate, sparse, tuple, ..TablePair::of_rows(build_rows, probe_rows) };
-    let tables = Tables::generate(&pair, threads)?;
+fn measure(kind: &'static str, pair: &TablePair, threads: usize, runs: usize) -> Result<Point> {
+    let TablePair { build_rows, probe_rows, sparse, .. } = *pair;
+    let tables = Tables::generate(pair, threads)?;
     let advised = OverspillRuntime::of_process().machine().probe_regions(None, threads);
     let is_advised =
         advised.is_some() && tables.join(threads, How { probe_regions: advised, ..How::default() })?.is_radix;
@@ -207,7 +201,7 @@ fn measure(kind: &Kind, build_rows: u64, probe_rows: u64, threads: usize, runs: 
         .collect();
     let best = seconds.iter().flatten().copied().fold(f64::INFINITY, f64::min);
     let of_best = seconds[usize::from(is_advised)].map_or(f64::NAN, |chosen| chosen / best);
-    Ok(Point { kind: kind.name, build_rows, probe_rows, of_best, seconds })
+    Ok(Point { kind, build_rows, probe_rows, of_best, seconds })
 }
 
 #[cfg(test)]

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{Field, Int64Type, Schema};
 use clap::{Args, ValueEnum};
-use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::common::Result;
 use overspill_experiments::{Axis, Figure, SeriesSource};
 use overspill_machine::topology::Topology;
 
 use crate::datagen::TablePair;
 use crate::operator::{How, Tables};
-use crate::report::{machine, median, value_name};
+use crate::report::{failed, machine, median, value_name};
 
 /// The build side has this many times as many rows as the probe side, so that the build side takes the time.
 const BUILD_PER_PROBE_ROW: u64 = 32;
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Figure> {
         ..Figure::default()
     };
     figure.add(SeriesSource::Measured, "read and build", points);
-    figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(|error| exec_datafusion_err!("{error}"))?;
+    figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(failed)?;
     Ok(figure)
 }
 

@@ -8,6 +8,7 @@ use overspill_join::radix::{PartitionCursor, PartitionMethod, RadixPartitioner};
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::report::failed;
 use crate::threads::on_each;
 
 /// Tuples of 16 bytes at scale 1.
@@ -23,7 +24,6 @@ type Part = [Vec<u64>; 2];
 
 /// The figure of the GPU's partitioners, with lines of the CPU's partitioner.
 pub(crate) fn run(args: &ExperimentArgs) -> Result<Figure> {
-    let failed = |error: overspill_experiments::Error| exec_datafusion_err!("{error}");
     let figure = figure(&args.device.open().map_err(failed)?, args.scale)?;
     figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(failed)?;
     Ok(figure)
@@ -31,8 +31,7 @@ pub(crate) fn run(args: &ExperimentArgs) -> Result<Figure> {
 
 /// As `run`, for an opened machine.
 pub(crate) fn figure(machine: &Machine, scale: Option<f64>) -> Result<Figure> {
-    let figure = FigureExperiment::Partition.run(machine, scale);
-    let mut figure = figure.map_err(|error| exec_datafusion_err!("{error}"))?;
+    let mut figure = FigureExperiment::Partition.run(machine, scale).map_err(failed)?;
     let threads = machine.topology.cpu.threads.max(1);
     let tuples = ((TUPLES * machine.scale(scale)) as usize / threads).max(1);
     add(&mut figure, threads, tuples)?;
@@ -65,7 +64,7 @@ fn add(figure: &mut Figure, threads: usize, tuples: usize) -> Result<()> {
         for bits in BITS {
             let mut partitioners =
                 (0..threads).map(|_| RadixPartitioner::<2>::new(method)).collect::<Result<Vec<_>, _>>();
-            let partitioners = partitioners.as_mut().map_err(|error| exec_datafusion_err!("{error}"))?;
+            let partitioners = partitioners.as_mut().map_err(failed)?;
             // The first run faults in memory, and is never the best.
             let seconds = best(RUNS + 1, || {
                 on_each(parts.iter().zip(&mut *partitioners).collect(), |(part, partitioner): (&Part, &mut _)| {
@@ -89,7 +88,7 @@ fn add(figure: &mut Figure, threads: usize, tuples: usize) -> Result<()> {
 
 /// Partitions by the upper bits of random keys.
 fn partition([keys, payloads]: &Part, bits: u32, partitioner: &mut RadixPartitioner<2>) -> Result<()> {
-    partitioner.begin(1 << bits, keys.len()).map_err(|error| exec_datafusion_err!("{error}"))?;
+    partitioner.begin(1 << bits, keys.len()).map_err(failed)?;
     partitioner.push([keys, payloads], |key| (key >> (u64::BITS - bits)) as usize);
     partitioner.finish();
     Ok(())

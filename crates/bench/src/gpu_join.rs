@@ -1,7 +1,6 @@
 //! Joins on a GPU as experiments request them, and what the GPU did.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::common::Result;
 use overspill::{DeviceKind, OverspillConfig, OverspillRuntime, PrefixSumProcessor, Strategy};
@@ -68,88 +67,86 @@ impl StrategyAdvisor for One {
 
 /// Counters of a GPU's work in a join.
 #[derive(Debug, Default)]
-pub(crate) struct DeviceCounts {
-    build_sides: AtomicU64,
-    probe_rows: AtomicU64,
-    returned_rows: AtomicU64,
-    shared_rows: AtomicU64,
-    cpu_prefix_sums: AtomicU64,
-    link_bytes: AtomicU64,
-    spilled_bytes: AtomicU64,
-    complaints: Mutex<Vec<String>>,
+pub(crate) struct DeviceCounts(Mutex<Counts>);
+
+/// What was counted.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    build_sides: u64,
+    probe_rows: u64,
+    returned_rows: u64,
+    shared_rows: u64,
+    /// Build sides and chunks with keys counted by the CPU.
+    pub(crate) cpu_prefix_sums: u64,
+    link_bytes: u64,
+    /// Bytes of hash tables and partitions in CPU memory.
+    pub(crate) spilled_bytes: u64,
+    complaints: Vec<String>,
 }
 
 impl DeviceObserver for DeviceCounts {
     fn add(&self, what: DeviceCount, number: u64) {
-        let count = match what {
-            DeviceCount::Joins(_) => &self.build_sides,
-            DeviceCount::ReturnedRows => &self.returned_rows,
-            DeviceCount::SharedRows => &self.shared_rows,
-            DeviceCount::CpuPrefixSums => &self.cpu_prefix_sums,
-            DeviceCount::LinkBytes => &self.link_bytes,
-            DeviceCount::SpilledBytes => &self.spilled_bytes,
+        let mut counts = self.get();
+        *match what {
+            DeviceCount::Joins(_) => &mut counts.build_sides,
+            DeviceCount::ReturnedRows => &mut counts.returned_rows,
+            DeviceCount::SharedRows => &mut counts.shared_rows,
+            DeviceCount::CpuPrefixSums => &mut counts.cpu_prefix_sums,
+            DeviceCount::LinkBytes => &mut counts.link_bytes,
+            DeviceCount::SpilledBytes => &mut counts.spilled_bytes,
             _ => return,
-        };
-        count.fetch_add(number, Ordering::Relaxed);
+        } += number;
     }
 
     fn probed(&self, _: usize, rows: u64) {
-        self.probe_rows.fetch_add(rows, Ordering::Relaxed);
+        self.get().probe_rows += rows;
     }
 
     fn refused(&self, _: Strategy, reason: &str) {
-        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(format!("refused: {reason}"));
+        self.get().complaints.push(format!("refused: {reason}"));
     }
 
     // The strategy is fixed.
     fn noted(&self, _: Strategy, _: &str) {}
 
     fn failed(&self, _: Strategy, reason: &str) {
-        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(format!("failed: {reason}"));
+        self.get().complaints.push(format!("failed: {reason}"));
     }
 }
 
 impl DeviceCounts {
+    pub(crate) fn get(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counts {
     /// Bytes that crossed the link, if the GPU joined all of `probe_rows` probe rows except the CPU's share. Otherwise the
     /// reason why it did not.
-    pub(crate) fn link_bytes(&self, probe_rows: usize) -> std::result::Result<u64, String> {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        if count(&self.build_sides) > 0
-            && count(&self.returned_rows) == 0
-            && count(&self.probe_rows) > 0
-            && count(&self.probe_rows) + count(&self.shared_rows) == probe_rows as u64
+    pub(crate) fn all_link_bytes(&self, probe_rows: usize) -> std::result::Result<u64, String> {
+        if self.build_sides > 0
+            && self.returned_rows == 0
+            && self.probe_rows > 0
+            && self.probe_rows + self.shared_rows == probe_rows as u64
         {
-            return Ok(count(&self.link_bytes));
+            return Ok(self.link_bytes);
         }
-        let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-        let returned = || format!("the CPU joined {} of the rows", count(&self.returned_rows));
-        Err(complaints.first().cloned().unwrap_or_else(returned))
-    }
-
-    /// Build sides and chunks with keys counted by the CPU.
-    pub(crate) fn cpu_prefix_sums(&self) -> u64 {
-        self.cpu_prefix_sums.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of hash tables and partitions in CPU memory.
-    pub(crate) fn spilled_bytes(&self) -> u64 {
-        self.spilled_bytes.load(Ordering::Relaxed)
+        let returned = || format!("the CPU joined {} of the rows", self.returned_rows);
+        Err(self.complaints.first().cloned().unwrap_or_else(returned))
     }
 
     /// Describes a run that took `seconds` seconds.
     pub(crate) fn describe(&self, seconds: f64) -> String {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (probed, link) = (count(&self.probe_rows), count(&self.link_bytes));
-        let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-        let words = complaints.iter().take(3).map(|complaint| format!("; {complaint}")).collect::<String>();
+        let words = self.complaints.iter().take(3).map(|complaint| format!("; {complaint}")).collect::<String>();
         format!(
-            "the GPU joined {probed} probe rows, the CPU {} of those meant for it and {} as its share; {} crossed the link, \
+            "the GPU joined {} probe rows, the CPU {} of those meant for it and {} as its share; {} crossed the link, \
              {:.1} GB/s of the first run; {} of state lay in CPU memory{words}",
-            count(&self.returned_rows),
-            count(&self.shared_rows),
-            size(link),
-            link as f64 / seconds / 1e9,
-            size(count(&self.spilled_bytes)),
+            self.probe_rows,
+            self.returned_rows,
+            self.shared_rows,
+            size(self.link_bytes),
+            self.link_bytes as f64 / seconds / 1e9,
+            size(self.spilled_bytes),
         )
     }
 }

@@ -98,7 +98,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
 }
 
 fn figure(experiment: FigureExperiment, args: &ExperimentArgs) -> Result<()> {
-    print(&experiment.run_with(args).map_err(|error| exec_datafusion_err!("{error}"))?)
+    print(&experiment.run_with(args).map_err(report::failed)?)
 }
 
 fn print(figure: &Figure) -> Result<()> {

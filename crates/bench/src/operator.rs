@@ -8,7 +8,7 @@ use std::time::Instant;
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::compute::{cast, sum};
 use arrow::datatypes::{DataType, Int64Type, Schema};
-use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::common::{Result, exec_err};
 use overspill_gpu_join::DeviceRequest;
 use overspill_join::hash_table::TableChoice;
 use overspill_join::hybrid::{
@@ -24,6 +24,7 @@ use overspill_join::spill::{SpillStore, SpillTuning};
 use overspill_join::{JoinError, JoinType};
 
 use crate::datagen::TablePair;
+use crate::report::failed;
 use crate::threads::on_each;
 
 /// Rows of a batch, as in DataFusion.
@@ -124,7 +125,6 @@ impl Tables {
 
     pub(crate) fn join(&self, threads: usize, how: How) -> Result<Joined> {
         let How { probe_regions, table_choice, mut device, wants_pairs } = how;
-        let failed = |error: JoinError| exec_datafusion_err!("{error}");
         let schemas = [&self.build, &self.probe].map(|batches| batches[0].schema());
         let keys = self.keys;
         let key_types: Vec<_> = schemas[0].fields()[..keys].iter().map(|field| field.data_type().clone()).collect();
@@ -194,7 +194,6 @@ impl Tables {
         finder: Box<dyn PairFinder>,
         next: &AtomicUsize,
     ) -> Result<Answer> {
-        let failed = |error: JoinError| exec_datafusion_err!("{error}");
         let mut prober: Prober<NoFiles> =
             Prober::new(plan, Arc::<BuildSide>::clone(side), Arc::new(SubqueryFacts::default()), None, finder);
         let mut answer = (0, 0i64);
@@ -228,7 +227,7 @@ fn answer_of(aggregation: &PairAggregation) -> Result<Answer> {
     let (selection, found) = (aggregation.selection(), aggregation.take());
     let values = (0..selection.aggregates.len()).map(|number| {
         let value = found.to_array(selection, number, &DataType::Int64);
-        value.map_err(|error| exec_datafusion_err!("{error}")).and_then(|value| total(&value))
+        value.map_err(failed).and_then(|value| total(&value))
     });
     let values = values.collect::<Result<Vec<_>>>()?;
     let sum = values[1..].iter().fold(0i64, |sum, value| sum.wrapping_add(*value));

@@ -16,7 +16,7 @@ use overspill_machine::topology::Topology;
 use crate::datagen::{TablePair, Workload, check_scale};
 use crate::gpu_join::{DeviceCounts, open, prefix_sum, request};
 use crate::operator::{How, MEMORY_PER_TABLES, Seconds, Tables};
-use crate::report::{median, size};
+use crate::report::{failed, median, size};
 
 /// The strategies of the operator alone, which does not spill, those of the CPU first.
 static STRATEGIES: LazyLock<Vec<Strategy>> =
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &OperatorJoinArgs) -> Result<Figure> {
         notes,
     };
     compare(&mut figure, &topology, &tables, &strategies, &measured)?;
-    figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(|error| exec_datafusion_err!("{error}"))?;
+    figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(failed)?;
     Ok(figure)
 }
 
@@ -171,7 +171,7 @@ fn measure(
                 notes.push(format!(
                     "{}: {}",
                     strategy.name(),
-                    counts.describe(joined.seconds.build + joined.seconds.probe)
+                    counts.get().describe(joined.seconds.build + joined.seconds.probe)
                 ));
             } else if region.is_some() && !joined.is_radix {
                 notes.push(

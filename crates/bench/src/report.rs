@@ -1,10 +1,12 @@
 //! Functions shared by the reports of the experiments.
 
+use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use clap::ValueEnum;
 use datafusion::common::{Result, exec_datafusion_err, human_readable_size};
+use datafusion::error::DataFusionError;
 use overspill_machine::topology::Topology;
 use serde_json::Value;
 
@@ -14,6 +16,11 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     let upper = *values.get(values.len() / 2)?;
     let lower = *values.get((values.len() - 1) / 2)?;
     Some((lower + upper) / 2.0)
+}
+
+/// The error of another layer, in its own words.
+pub(crate) fn failed(error: impl Display) -> DataFusionError {
+    exec_datafusion_err!("{error}")
 }
 
 /// Formats bytes for people.
@@ -34,6 +41,11 @@ pub(crate) fn list(json: &Value) -> impl Iterator<Item = &Value> {
 /// A text of an experiment's JSON.
 pub(crate) fn text(json: &Value) -> &str {
     json.as_str().unwrap_or_default()
+}
+
+/// A path as a text in SQL.
+pub(crate) fn sql_text(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', "''"))
 }
 
 /// Describes the machine on one line.

@@ -59,12 +59,12 @@ fn run(arguments: SqlArguments) -> (Option<Session>, Outcome<bool>) {
         false => Some(arguments.sources.clone()),
     };
     // Statements run on their own threads. This runtime only waits for them and for signals.
-    let front = match Builder::new_current_thread().enable_all().build() {
-        Ok(front) => front,
-        Err(error) => return (None, Err(Failure::message(format!("cannot wait for statements: {error}")))),
-    };
-    let mut shell = match Shell::open(arguments, &limits, sources.is_none()) {
-        Ok(shell) => shell,
+    let front = Builder::new_current_thread().enable_all().build();
+    let opened = front
+        .map_err(|error| Failure::message(format!("cannot wait for statements: {error}")))
+        .and_then(|front| Ok((front, Shell::open(arguments, &limits, sources.is_none())?)));
+    let (front, mut shell) = match opened {
+        Ok(opened) => opened,
         Err(failure) => return (None, Err(failure)),
     };
     let outcome = match sources {

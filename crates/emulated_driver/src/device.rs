@@ -73,9 +73,8 @@ pub unsafe extern "C" fn cuDeviceGetName(place: *mut c_char, length: c_int, devi
 /// # Safety
 /// `place` is valid for `length` bytes.
 unsafe fn give_text(place: *mut c_char, length: c_int, text: &str) -> Outcome {
-    let Some(room) = usize::try_from(length).ok().and_then(|length| length.checked_sub(1)) else {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    };
+    let room = usize::try_from(length).ok().and_then(|length| length.checked_sub(1));
+    let room = room.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let bytes = &text.as_bytes()[..text.len().min(room)];
     // SAFETY: the text and its terminator fit.
     unsafe {

@@ -6,14 +6,17 @@ use cudarc::driver::sys::CUresult;
 
 pub type Outcome = Result<(), CUresult>;
 
+/// Fails with an error unless the condition holds.
+pub fn ensure(condition: bool, error: CUresult) -> Outcome {
+    if condition { Ok(()) } else { Err(error) }
+}
+
 /// Writes a result to the caller's place.
 ///
 /// # Safety
 /// `place` is null or valid for a write of `T`.
 pub unsafe fn give<T>(place: *mut T, value: T) -> Outcome {
-    if place.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    ensure(!place.is_null(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: `place` is not null, and the caller promises that it is valid.
     unsafe { place.write(value) };
     Ok(())

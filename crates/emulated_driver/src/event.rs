@@ -5,7 +5,7 @@ use std::ffi::c_uint;
 use cudarc::driver::sys::{CUevent, CUresult, CUstream};
 
 use crate::context;
-use crate::error::give;
+use crate::error::{ensure, give};
 use crate::queue::{Event, Operation, name};
 use crate::state::{State, call};
 use crate::work::{enqueue, run_until_recorded};
@@ -18,7 +18,7 @@ fn find(state: &State, event: CUevent) -> Result<&Event, CUresult> {
 pub unsafe extern "C" fn cuEventCreate(place: *mut CUevent, _flags: c_uint) -> CUresult {
     call(|state| {
         let handle = state.handle();
-        state.events.insert(handle, Event::of(context::current()?));
+        state.events.insert(handle, Event { device: context::current()?, ..Event::default() });
         // SAFETY: as the caller promises.
         unsafe { give(place, handle as CUevent) }
     })
@@ -69,9 +69,7 @@ pub unsafe extern "C" fn cuEventElapsedTime_v2(place: *mut f32, start: CUevent, 
     call(|state| {
         let (start, end) = (find(state, start)?, find(state, end)?);
         let (Some(from), Some(to)) = (start.at, end.at) else { return Err(CUresult::CUDA_ERROR_INVALID_HANDLE) };
-        if !start.is_reached() || !end.is_reached() {
-            return Err(CUresult::CUDA_ERROR_NOT_READY);
-        }
+        ensure(start.is_reached() && end.is_reached(), CUresult::CUDA_ERROR_NOT_READY)?;
         // SAFETY: as the caller promises.
         unsafe { give(place, to.saturating_duration_since(from).as_secs_f32() * 1e3) }
     })

@@ -7,7 +7,7 @@ use cudarc::driver::sys::{
 };
 
 use crate::context;
-use crate::error::give;
+use crate::error::{ensure, give};
 use crate::launch::{QueuedLaunch, of};
 use crate::queue::Operation;
 use crate::settings::{LAUNCH, settings};
@@ -32,17 +32,14 @@ pub unsafe extern "C" fn cuLaunchKernel(
         let kernel = of(function)?;
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         let threads = block.iter().map(|size| u64::from(*size)).product::<u64>();
-        if grid.contains(&0) || threads == 0 || threads > 1024 || !extra.is_null() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        ensure(
+            !grid.contains(&0) && (1..=1024).contains(&threads) && extra.is_null(),
+            CUresult::CUDA_ERROR_INVALID_VALUE,
+        )?;
         let allowed = state.shared_limits.get(&(function as u64)).copied().unwrap_or(48 << 10);
-        if dynamic_shared_bytes as usize > allowed {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        ensure(dynamic_shared_bytes as usize <= allowed, CUresult::CUDA_ERROR_INVALID_VALUE)?;
         state.launches_made += 1;
-        if LAUNCH.strikes() {
-            return Err(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
-        }
+        ensure(!LAUNCH.strikes(), CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES)?;
         let values = (0..kernel.parameters)
             .map(|index| {
                 // SAFETY: the sizes are the kernel's, and the caller promises a pointer to a value for each.
@@ -97,30 +94,9 @@ pub unsafe extern "C" fn cuFuncSetAttribute(
         let kernel = of(function)?;
         if which == Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES {
             let most = settings().shared - kernel.static_shared_bytes() as c_int;
-            if value < 0 || value > most {
-                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-            }
+            ensure((0..=most).contains(&value), CUresult::CUDA_ERROR_INVALID_VALUE)?;
             state.shared_limits.insert(function as u64, value as usize);
         }
         Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
-    place: *mut c_int,
-    function: CUfunction,
-    block: c_int,
-    dynamic_shared_bytes: usize,
-) -> CUresult {
-    call(|_| {
-        of(function)?;
-        if block <= 0 || block > 1024 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        let by_threads = 2048 / block;
-        let by_shared = (settings().shared as usize + 1024) / (dynamic_shared_bytes + 1024);
-        // SAFETY: as the caller promises.
-        unsafe { give(place, by_threads.min(by_shared as c_int).min(32)) }
     })
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_uint, c_void};
 
 use cudarc::driver::sys::{CUdeviceptr, CUresult};
 
-use crate::error::give;
+use crate::error::{ensure, give};
 use crate::ranges::{self, Kind, allocate, free, kind_of, used_bytes};
 use crate::settings::{REGISTRATION, settings};
 use crate::state::call;
@@ -40,20 +40,14 @@ pub unsafe extern "C" fn cuMemAllocManaged(place: *mut CUdeviceptr, bytes: usize
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, _flags: c_uint) -> CUresult {
     call(|_| {
-        if address.is_null() || bytes == 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        ensure(!address.is_null() && bytes > 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let mut memory = ranges::MEMORY.write();
         memory.registrations_made += 1;
-        if REGISTRATION.strikes() {
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        }
+        ensure(!REGISTRATION.strikes(), CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let start = address as usize;
         let overlaps =
             memory.ranges.range(..start + bytes).next_back().is_some_and(|(other, range)| other + range.bytes > start);
-        if overlaps {
-            return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-        }
+        ensure(!overlaps, CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)?;
         memory.ranges.insert(start, ranges::Range { bytes, kind: Kind::Registered });
         Ok(())
     })

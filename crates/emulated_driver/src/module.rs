@@ -5,16 +5,14 @@ use std::ffi::{CStr, c_char, c_void};
 use cudarc::driver::sys::{CUfunction, CUmodule, CUresult};
 
 use crate::context;
-use crate::error::give;
+use crate::error::{ensure, give};
 use crate::launch;
 use crate::state::call;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(place: *mut CUmodule, image: *const c_void) -> CUresult {
     call(|state| {
-        if image.is_null() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        ensure(!image.is_null(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let handle = state.handle();
         state.modules.insert(handle, context::current()?);
         // SAFETY: as the caller promises.
@@ -29,9 +27,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(
     name: *const c_char,
 ) -> CUresult {
     call(|state| {
-        if !state.modules.contains_key(&(module as u64)) {
-            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-        }
+        ensure(state.modules.contains_key(&(module as u64)), CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         // SAFETY: the caller promises a C string.
         let function = launch::find(unsafe { CStr::from_ptr(name) }).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
         // SAFETY: as the caller promises.

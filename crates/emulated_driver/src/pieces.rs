@@ -6,8 +6,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 
+use cudarc::driver::sys::CUresult;
 use parking_lot::RwLock;
 
+use crate::error::ensure;
 use crate::ranges::{self, Kind, PIECES};
 
 pub struct Piece {
@@ -32,6 +34,20 @@ pub struct VirtualMemory {
 }
 
 pub static MAPPED: RwLock<BTreeMap<usize, usize>> = RwLock::new(BTreeMap::new());
+
+/// The flags of address space that holds nothing.
+pub const RESERVED: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+
+/// Maps address space without access: to a file, or reserved if `file` is -1. Returns its start.
+///
+/// # Safety
+/// With `MAP_FIXED`, the range is the caller's, and nothing refers to its content.
+pub unsafe fn map_space(address: usize, bytes: usize, flags: i32, file: i32) -> Result<usize, CUresult> {
+    // SAFETY: as the caller promises.
+    let start = unsafe { libc::mmap(address as *mut libc::c_void, bytes, libc::PROT_NONE, flags, file, 0) };
+    ensure(start != libc::MAP_FAILED, CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    Ok(start as usize)
+}
 
 /// Whether every byte of a range is mapped, by any pieces.
 pub fn is_mapped(address: usize, bytes: usize) -> bool {
@@ -58,16 +74,7 @@ impl VirtualMemory {
     pub fn unmap(&mut self, address: usize) {
         if let Some(mapping) = self.mappings.remove(&address) {
             // SAFETY: the range was reserved by `cuMemAddressReserve`, and becomes reserved again.
-            unsafe {
-                libc::mmap(
-                    address as *mut libc::c_void,
-                    mapping.bytes,
-                    libc::PROT_NONE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
-                    -1,
-                    0,
-                );
-            }
+            let _ = unsafe { map_space(address, mapping.bytes, RESERVED | libc::MAP_FIXED, -1) };
             ranges::unmap(address);
             MAPPED.write().remove(&address);
             if let Some(piece) = self.pieces.get_mut(&mapping.piece) {

@@ -58,6 +58,7 @@ pub fn name(stream: CUstream) -> Result<u64, CUresult> {
     }
 }
 
+#[derive(Default)]
 pub struct Event {
     /// The device of the event's context.
     pub device: usize,
@@ -70,10 +71,6 @@ pub struct Event {
 }
 
 impl Event {
-    pub fn of(device: usize) -> Self {
-        Self { device, recordings: 0, stream: 0, reached: 0, at: None }
-    }
-
     pub fn reached(&mut self, recording: u64) {
         self.reached = self.reached.max(recording);
         self.at = Some(Instant::now());

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cudarc::driver::sys::CUresult;
 use parking_lot::RwLock;
 
-use crate::error::Outcome;
+use crate::error::{Outcome, ensure};
 use crate::settings::{ALLOCATION, settings};
 use crate::statistics::Statistics;
 
@@ -120,24 +120,16 @@ fn layout(bytes: usize) -> Layout {
 }
 
 pub fn allocate(bytes: usize, kind: Kind) -> Result<usize, CUresult> {
-    if bytes == 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    ensure(bytes > 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
     MEMORY.write().allocations_made += 1;
-    if ALLOCATION.strikes() {
-        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-    }
+    ensure(!ALLOCATION.strikes(), CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Kind::Device(device) | Kind::Unified(device) = kind {
         let limit = settings().memory;
-        if bytes > limit.saturating_sub(used_bytes(device)) {
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        }
+        ensure(bytes <= limit.saturating_sub(used_bytes(device)), CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     }
     // SAFETY: the size is not zero.
     let address = unsafe { alloc(layout(bytes)) };
-    if address.is_null() {
-        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-    }
+    ensure(!address.is_null(), CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     // SAFETY: freshly allocated with this size.
     unsafe { address.write_bytes(POISON, bytes) };
     MEMORY.write().ranges.insert(address as usize, Range { bytes, kind });
@@ -159,24 +151,21 @@ pub fn free(address: usize) -> Outcome {
 
 /// Frees the memory of a device at the end of its context.
 pub fn clear_device(device: usize) {
-    let mut memory = MEMORY.write();
-    memory.ranges.retain(|address, range| {
-        let is_gone = matches!(range.kind, Kind::Device(of) | Kind::Unified(of) if of == device);
-        if is_gone {
+    remove(|kind| matches!(kind, Kind::Device(of) | Kind::Unified(of) if of == device));
+}
+
+/// Frees all memory at the end of the last context.
+pub fn clear() {
+    remove(|_| true);
+}
+
+fn remove(is_gone: impl Fn(Kind) -> bool) {
+    MEMORY.write().ranges.retain(|address, range| {
+        let is_gone = is_gone(range.kind);
+        if is_gone && matches!(range.kind, Kind::Device(_) | Kind::Unified(_)) {
             // SAFETY: allocated by `allocate` with this layout, and no longer in the table.
             unsafe { dealloc(*address as *mut u8, layout(range.bytes)) };
         }
         !is_gone
     });
-}
-
-/// Frees all memory at the end of the last context.
-pub fn clear() {
-    let mut memory = MEMORY.write();
-    for (address, range) in std::mem::take(&mut memory.ranges) {
-        if matches!(range.kind, Kind::Device(_) | Kind::Unified(_)) {
-            // SAFETY: allocated by `allocate` with this layout, and no longer in the table.
-            unsafe { dealloc(address as *mut u8, layout(range.bytes)) };
-        }
-    }
 }

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use cudarc::driver::sys::CUresult;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::error::{Outcome, code};
+use crate::error::{Outcome, code, ensure};
 use crate::pieces::VirtualMemory;
 use crate::queue::{Event, Stream};
 use crate::settings::DEVICE_LOST;
@@ -107,9 +107,7 @@ impl State {
 pub fn call(body: impl FnOnce(&mut State) -> Outcome) -> CUresult {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut state = State::lock();
-        if !state.initialised {
-            return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
-        }
+        ensure(state.initialised, CUresult::CUDA_ERROR_NOT_INITIALIZED)?;
         let device = context::current().unwrap_or(0);
         if DEVICE_LOST.strikes() {
             state.lose_device(device, CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE);

@@ -4,7 +4,7 @@ use std::ffi::{c_uchar, c_uint, c_void};
 
 use cudarc::driver::sys::{CUdeviceptr, CUmemLocation, CUresult, CUstream};
 
-use crate::error::Outcome;
+use crate::error::{Outcome, ensure};
 use crate::pieces::is_mapped;
 use crate::queue::{Operation, name};
 use crate::ranges::{self, Kind};
@@ -19,16 +19,12 @@ fn is_pinned(address: usize, bytes: usize) -> bool {
 
 /// Checks that the driver knows the range. On a GPU, too, a copy past the end of an allocation is an error.
 fn check_device_range(address: usize, bytes: usize) -> Outcome {
-    if ranges::contains(address, bytes) || is_mapped(address, bytes) {
-        Ok(())
-    } else {
-        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
-    }
+    ensure(ranges::contains(address, bytes) || is_mapped(address, bytes), CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
 fn count(state: &mut State) -> Outcome {
     state.copies_made += 1;
-    if COPY.strikes() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+    ensure(!COPY.strikes(), CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
 #[unsafe(no_mangle)]
@@ -87,8 +83,8 @@ pub unsafe extern "C" fn cuMemPrefetchAsync_v2(
     _flags: c_uint,
     _stream: CUstream,
 ) -> CUresult {
-    call(|_| match ranges::kind_of(address as usize) {
-        Some(Kind::Unified(_)) if ranges::contains(address as usize, bytes) => Ok(()),
-        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    call(|_| {
+        let is_unified = matches!(ranges::kind_of(address as usize), Some(Kind::Unified(_)));
+        ensure(is_unified && ranges::contains(address as usize, bytes), CUresult::CUDA_ERROR_INVALID_VALUE)
     })
 }

@@ -8,8 +8,8 @@ use cudarc::driver::sys::{
     CUmemGenericAllocationHandle, CUmemLocationType, CUresult,
 };
 
-use crate::error::give;
-use crate::pieces::{MAPPED, Mapping, Piece, is_mapped};
+use crate::error::{ensure, give};
+use crate::pieces::{MAPPED, Mapping, Piece, RESERVED, is_mapped, map_space};
 use crate::ranges::{DEVICES, Kind, PIECES, kind_of, map, used_bytes};
 use crate::settings::{ALLOCATION, settings};
 use crate::state::call;
@@ -42,24 +42,9 @@ pub unsafe extern "C" fn cuMemAddressReserve(
 ) -> CUresult {
     call(|state| {
         let granularity = granularity()?;
-        if bytes == 0 || !bytes.is_multiple_of(granularity) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        ensure(bytes > 0 && bytes.is_multiple_of(granularity), CUresult::CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: creates a new mapping at any address, slightly larger so that its start can be aligned.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes + granularity,
-                libc::PROT_NONE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        }
-        let start = start as usize;
+        let start = unsafe { map_space(0, bytes + granularity, RESERVED, -1) }?;
         let aligned = start.next_multiple_of(granularity);
         // SAFETY: the parts before and after the aligned range belong to the mapping just made.
         unsafe {
@@ -81,11 +66,9 @@ pub unsafe extern "C" fn cuMemAddressFree(address: CUdeviceptr, bytes: usize) ->
     call(|state| {
         let address = address as usize;
         let memory = &mut state.virtual_memory;
-        if memory.ranges.get(&address) != Some(&bytes)
-            || memory.mappings.range(address..address + bytes).next().is_some()
-        {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        let is_unmapped = |bytes| memory.mappings.range(address..address + bytes).next().is_none();
+        let is_free = memory.ranges.get(&address) == Some(&bytes) && is_unmapped(bytes);
+        ensure(is_free, CUresult::CUDA_ERROR_INVALID_VALUE)?;
         memory.ranges.remove(&address);
         // SAFETY: reserved with this length, and nothing is mapped there.
         unsafe { libc::munmap(address as *mut libc::c_void, bytes) };
@@ -102,41 +85,33 @@ pub unsafe extern "C" fn cuMemCreate(
 ) -> CUresult {
     call(|state| {
         let granularity = granularity()?;
-        if bytes == 0 || !bytes.is_multiple_of(granularity) || properties.is_null() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        ensure(
+            bytes > 0 && bytes.is_multiple_of(granularity) && !properties.is_null(),
+            CUresult::CUDA_ERROR_INVALID_VALUE,
+        )?;
         // SAFETY: not null, and the caller promises that it is valid.
         let location = unsafe { (*properties).location };
         let id = location.id;
         let kind = match location.type_ {
             CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
                 let device = usize::try_from(id).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-                if device >= settings().devices.min(DEVICES) {
-                    return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-                }
+                ensure(device < settings().devices.min(DEVICES), CUresult::CUDA_ERROR_INVALID_VALUE)?;
                 Kind::MappedDevice(device)
             }
             CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST => {
-                if !settings().host_pages {
-                    return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-                }
+                ensure(settings().host_pages, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
                 Kind::MappedHost
             }
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         };
-        if ALLOCATION.strikes() {
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        }
-        if let Kind::MappedDevice(device) = kind
-            && bytes > settings().memory.saturating_sub(used_bytes(device))
-        {
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        ensure(!ALLOCATION.strikes(), CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        if let Kind::MappedDevice(device) = kind {
+            let left = settings().memory.saturating_sub(used_bytes(device));
+            ensure(bytes <= left, CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         }
         // SAFETY: the name is a C string; the file is checked.
         let file = unsafe { libc::memfd_create(c"overspill-emulated".as_ptr(), libc::MFD_CLOEXEC) };
-        if file < 0 {
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        }
+        ensure(file >= 0, CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         // SAFETY: the file was just created.
         if unsafe { libc::ftruncate(file, bytes as libc::off_t) } != 0 {
             // SAFETY: as above.
@@ -188,26 +163,10 @@ pub unsafe extern "C" fn cuMemMap(
             .next_back()
             .is_some_and(|(start, other)| start + other.bytes > address);
         // Some drivers refuse offsets, so this one does, too.
-        let Some(piece) = memory.pieces.get_mut(&handle) else {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        };
-        if !reserved || taken || offset != 0 || bytes != piece.bytes {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        let piece = memory.pieces.get_mut(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        ensure(reserved && !taken && offset == 0 && bytes == piece.bytes, CUresult::CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: the range is reserved and nothing is mapped there.
-        let mapped = unsafe {
-            libc::mmap(
-                address as *mut libc::c_void,
-                bytes,
-                libc::PROT_NONE,
-                libc::MAP_SHARED | libc::MAP_FIXED,
-                piece.file,
-                0,
-            )
-        };
-        if mapped == libc::MAP_FAILED {
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        }
+        unsafe { map_space(address, bytes, libc::MAP_SHARED | libc::MAP_FIXED, piece.file) }?;
         piece.mappings += 1;
         let kind = piece.kind;
         memory.mappings.insert(address, Mapping { bytes, piece: handle });
@@ -224,9 +183,7 @@ pub unsafe extern "C" fn cuMemUnmap(address: CUdeviceptr, bytes: usize) -> CUres
         let address = address as usize;
         let within: Vec<usize> =
             state.virtual_memory.mappings.range(address..address + bytes).map(|(start, _)| *start).collect();
-        if within.is_empty() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        ensure(!within.is_empty(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
         for start in within {
             state.virtual_memory.unmap(start);
         }
@@ -243,17 +200,13 @@ pub unsafe extern "C" fn cuMemSetAccess(
 ) -> CUresult {
     call(|_| {
         let address = address as usize;
-        if !is_mapped(address, bytes) || descriptors.is_null() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        ensure(is_mapped(address, bytes) && !descriptors.is_null(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: the caller promises `count` descriptors.
         let descriptors = unsafe { std::slice::from_raw_parts(descriptors, count) };
         let writable = descriptors
             .iter()
             .any(|descriptor| descriptor.flags == CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-        if !writable {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
+        ensure(writable, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let is_peers = |descriptor: &CUmemAccessDesc| {
             let owner = match kind_of(address) {
                 Some(Kind::MappedDevice(owner)) => i32::try_from(owner).ok(),
@@ -261,13 +214,10 @@ pub unsafe extern "C" fn cuMemSetAccess(
             };
             owner.is_some_and(|owner| owner != descriptor.location.id)
         };
-        if !settings().peer_access && descriptors.iter().any(is_peers) {
-            return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
-        }
+        ensure(settings().peer_access || !descriptors.iter().any(is_peers), CUresult::CUDA_ERROR_INVALID_DEVICE)?;
         // SAFETY: the range is mapped.
-        if unsafe { libc::mprotect(address as *mut libc::c_void, bytes, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        Ok(())
+        let refused =
+            unsafe { libc::mprotect(address as *mut libc::c_void, bytes, libc::PROT_READ | libc::PROT_WRITE) };
+        ensure(refused == 0, CUresult::CUDA_ERROR_INVALID_VALUE)
     })
 }

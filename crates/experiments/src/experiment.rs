@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use crate::device::{DeviceArgs, Machine};
 use crate::figure::Figure;
 use crate::locality::{self, Moved};
-use crate::{Error, Result, granularity, partition, prefix_sum, transfer, translation};
+use crate::{Error, Result, granularity, hash_table, partition, prefix_sum, transfer, translation};
 
 /// An experiment that gives a figure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FigureExperiment {
     /// Each transfer method, over a relation that a kernel sums (paper 2, fig. 3 and 12).
     Transfer,
@@ -26,6 +26,8 @@ pub enum FigureExperiment {
     RelationLocality,
     /// A join by the memory of its hash table (paper 2, fig. 14).
     TableLocality,
+    /// Build and probe rates of hash tables in GPU memory, by their size (paper 2, section 6).
+    HashTable,
 }
 
 /// The arguments of an experiment.
@@ -53,7 +55,7 @@ const MOST_SCALE: f64 = 1000.0;
 
 impl FigureExperiment {
     /// All experiments, the most informative first.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Transfer,
         Self::Partition,
         Self::Granularity,
@@ -61,6 +63,7 @@ impl FigureExperiment {
         Self::Translation,
         Self::RelationLocality,
         Self::TableLocality,
+        Self::HashTable,
     ];
 
     /// Runs the experiment. `asked` scales the data.
@@ -81,6 +84,7 @@ impl FigureExperiment {
             Self::PrefixSum => prefix_sum::run(machine, scale),
             Self::RelationLocality => locality::run(machine, scale, Moved::Relations),
             Self::TableLocality => locality::run(machine, scale, Moved::Table),
+            Self::HashTable => hash_table::run(machine, scale),
         }
     }
 

@@ -14,11 +14,7 @@ use crate::figure::{Axis, Figure, SeriesSource};
 use crate::{Error, Result};
 
 /// Build and probe rates by the size of the build side, for 8-byte keys and values. Each probe row has one match.
-///
-/// # Errors
-/// If there is no memory for it, the device fails, or an answer is wrong.
-pub fn hash_table(machine: &Machine, scale: Option<f64>) -> Result<Figure> {
-    let scale = machine.scale(scale);
+pub(crate) fn run(machine: &Machine, scale: f64) -> Result<Figure> {
     let mut figure = Figure {
         name: "hash-table",
         title: "Hash tables in GPU memory",

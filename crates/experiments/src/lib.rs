@@ -25,4 +25,3 @@ pub use device::{DeviceArgs, Gpu, Machine, device_parser, named_parser};
 pub use error::{Error, Result};
 pub use experiment::{ExperimentArgs, FigureExperiment};
 pub use figure::{Axis, Figure, Series, SeriesSource};
-pub use hash_table::hash_table;

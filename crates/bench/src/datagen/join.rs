@@ -103,6 +103,14 @@ pub struct JoinArgs {
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub probe_payloads: usize,
 
+    /// Where the tables go.
+    #[command(flatten)]
+    pub output: JoinOutput,
+}
+
+/// The destination and the format of the two tables.
+#[derive(Debug, Clone, Args)]
+pub struct JoinOutput {
     /// The directory of the files r.parquet and s.parquet, or r.arrow and s.arrow
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
@@ -136,14 +144,7 @@ pub(super) fn generate(args: &JoinArgs, out: &mut dyn Write) -> Result<()> {
         probe_payloads: args.probe_payloads,
         ..TablePair::of_workload(args.workload, args.scale)
     };
-    let output = Output {
-        dir: &args.dir,
-        format: args.format,
-        compression: args.compression,
-        force: args.force,
-        threads: args.threads,
-    };
-    pair.generate(&output, out)
+    pair.generate(&args.output, out)
 }
 
 /// The two tables of a join, of any size.
@@ -161,15 +162,6 @@ pub(crate) struct TablePair {
     pub(crate) probe_payloads: usize,
 }
 
-/// The destination and the format of the two tables.
-struct Output<'a> {
-    dir: &'a Path,
-    format: Format,
-    compression: Compression,
-    force: bool,
-    threads: Option<NonZeroUsize>,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Build,
@@ -181,7 +173,7 @@ impl TablePair {
     pub(crate) const NAMES: [&str; 2] = ["r", "s"];
 
     /// Tables of 16-byte tuples with dense keys. The keys of s are drawn uniformly, and each has a partner in r.
-    pub(crate) fn of_rows(build_rows: u64, probe_rows: u64) -> Self {
+    pub(crate) const fn of_rows(build_rows: u64, probe_rows: u64) -> Self {
         Self {
             build_rows,
             probe_rows,
@@ -230,13 +222,14 @@ impl TablePair {
     /// Writes the two tables to uncompressed Parquet files in a directory, unless they exist.
     pub(crate) fn write_in(&self, dir: &Path, threads: Option<NonZeroUsize>) -> Result<()> {
         let (format, compression) = (Format::Parquet, Compression::None);
-        self.generate(&Output { dir, format, compression, force: false, threads }, &mut std::io::sink())
+        let output = JoinOutput { dir: dir.to_owned(), format, compression, force: false, threads };
+        self.generate(&output, &mut std::io::sink())
     }
 
     /// Writes the two files unless they exist, and a line on `out` for each.
-    fn generate(&self, output: &Output, out: &mut dyn Write) -> Result<()> {
+    fn generate(&self, output: &JoinOutput, out: &mut dyn Write) -> Result<()> {
         let keys = self.check()?;
-        create_directory(output.dir)?;
+        create_directory(&output.dir)?;
         let threads = thread_count(output.threads);
         let bar = progress_bar(self.build_rows + self.probe_rows);
         for (side, name) in [Side::Build, Side::Probe].into_iter().zip(Self::NAMES) {

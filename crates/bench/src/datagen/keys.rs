@@ -57,14 +57,9 @@ pub(super) struct Keys {
     ranks: Permutation,
     /// Spreads the keys over 63 bits.
     spread: Option<Permutation>,
-    draw: Draw,
+    /// The distribution of the keys that are drawn; `None` if it is uniform.
+    zipf: Option<Zipf<f64>>,
     match_rate: f64,
-}
-
-#[derive(Debug, Clone)]
-enum Draw {
-    Uniform,
-    Zipf(Zipf<f64>),
 }
 
 impl Keys {
@@ -75,8 +70,8 @@ impl Keys {
         let shuffle = Permutation::new(count, &mut random);
         let ranks = Permutation::new(count, &mut random);
         let spread = Permutation::new(1 << SPARSE_BITS, &mut random);
-        let draw = if zipf == 0.0 { Draw::Uniform } else { Draw::Zipf(Zipf::new(count as f64, zipf).ok()?) };
-        Some(Self { count, shuffle, ranks, spread: sparse.then_some(spread), draw, match_rate })
+        let zipf = if zipf == 0.0 { None } else { Some(Zipf::new(count as f64, zipf).ok()?) };
+        Some(Self { count, shuffle, ranks, spread: sparse.then_some(spread), zipf, match_rate })
     }
 
     /// The key of row `row` of the build side.
@@ -86,10 +81,10 @@ impl Keys {
 
     /// A key of the probe side.
     pub(super) fn probe(&self, random: &mut ChaCha8Rng) -> u64 {
-        let number = match &self.draw {
-            Draw::Uniform => random.random_range(0..self.count),
+        let number = match &self.zipf {
+            None => random.random_range(0..self.count),
             // Ranks start at 1, and rounding could exceed the count.
-            Draw::Zipf(zipf) => self.ranks.apply((zipf.sample(random) as u64).clamp(1, self.count) - 1),
+            Some(zipf) => self.ranks.apply((zipf.sample(random) as u64).clamp(1, self.count) - 1),
         };
         let matches = self.match_rate >= 1.0 || random.random::<f64>() < self.match_rate;
         self.value(if matches { number } else { self.count + number })

@@ -6,7 +6,7 @@ mod table_file;
 mod tpch;
 
 pub(crate) use join::TablePair;
-pub use join::{JoinArgs, Workload};
+pub use join::{JoinArgs, JoinOutput, Workload};
 pub use table_file::{Compression, Format};
 pub use tpch::TpchArgs;
 pub(crate) use tpch::{generate as generate_tpch, lineitem, names as tpch_tables};

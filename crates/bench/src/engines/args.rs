@@ -1,7 +1,7 @@
 //! Arguments shared by the experiments that compare engines.
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{Engine, Missing, Terms};
 use crate::datagen::{create_directory, thread_count};
-use crate::report::{tell, write_file};
+use crate::report::{failed, tell, write_file};
 
 /// The arguments that experiments with other engines have in common.
 #[derive(Debug, Clone, Args)]
@@ -75,14 +75,9 @@ impl CompareArgs {
     /// The available other engines, and the missing ones.
     pub(crate) fn peers(&self, terms: &Terms) -> (Vec<Engine>, Vec<Missing>) {
         tell("looking for the other engines");
-        let (mut peers, mut missing) = (vec![], vec![]);
-        for peer in Engine::peers(self.python.as_deref(), terms) {
-            match peer {
-                Ok(engine) => peers.push(engine),
-                Err(reason) => missing.push(reason),
-            }
-        }
-        (peers, missing)
+        let found = Engine::peers(self.python.as_deref(), terms).into_iter();
+        let (peers, missing): (Vec<_>, Vec<_>) = found.partition(Result::is_ok);
+        (peers.into_iter().flatten().collect(), missing.into_iter().filter_map(Result::err).collect())
     }
 
     /// Writes the requested files. `figure` makes the picture's figure of the JSON.
@@ -91,18 +86,19 @@ impl CompareArgs {
             write_file(path, &format!("{json:#}\n"))?;
         }
         if let Some(path) = &self.svg {
-            let svg = figure(json).to_svg().map_err(|error| exec_datafusion_err!("{error}"))?;
+            let svg = figure(json).to_svg().map_err(failed)?;
             write_file(path, &svg)?;
         }
         Ok(())
     }
 
-    /// Reads the file of `--from`, the JSON of an experiment.
-    pub(crate) fn figures_of(path: &Path, experiment: &str) -> Result<Value> {
+    /// The JSON of an experiment in the file of `--from`, if it was given.
+    pub(crate) fn measured(&self, experiment: &str) -> Result<Option<Value>> {
+        let Some(path) = &self.from else { return Ok(None) };
         let text = std::fs::read_to_string(path)
             .map_err(|error| exec_datafusion_err!("The file '{}' cannot be read: {error}", path.display()))?;
         match serde_json::from_str(&text) {
-            Ok(json @ Value::Object(_)) if json["experiment"] == experiment => Ok(json),
+            Ok(json @ Value::Object(_)) if json["experiment"] == experiment => Ok(Some(json)),
             _ => exec_err!("The file '{}' is not one that bench {experiment} --json has written.", path.display()),
         }
     }

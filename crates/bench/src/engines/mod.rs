@@ -15,6 +15,7 @@ pub use self::args::CompareArgs;
 pub(crate) use self::session::Session;
 pub(crate) use self::target::Target;
 use crate::process::{no_python, skipped};
+use crate::report::sql_text;
 
 /// Help text below that of the experiments that compare engines.
 pub(crate) const ENVIRONMENT: &str = concat!(
@@ -128,22 +129,19 @@ impl Engine {
 
     /// The statement that loads a file into a table in memory.
     pub(crate) fn load(&self, table: &str, file: &Path) -> String {
-        let file = file.display().to_string();
         match self.kind {
-            Kind::Overspill { .. } => format!("CREATE TABLE {table} AS SELECT * FROM '{}'", file.replace('\'', "''")),
-            Kind::Python { .. } => format!("LOAD {table} {file}"),
+            Kind::Overspill { .. } => format!("CREATE TABLE {table} AS SELECT * FROM {}", sql_text(file)),
+            Kind::Python { .. } => format!("LOAD {table} {}", file.display()),
         }
     }
 
     /// The statement that lets queries read a table from a file.
     pub(crate) fn scan(&self, table: &str, file: &Path) -> String {
-        let file = file.display().to_string();
         match self.kind {
             Kind::Overspill { .. } => {
-                let file = file.replace('\'', "''");
-                format!("CREATE EXTERNAL TABLE {table} STORED AS PARQUET LOCATION '{file}'")
+                format!("CREATE EXTERNAL TABLE {table} STORED AS PARQUET LOCATION {}", sql_text(file))
             }
-            Kind::Python { .. } => format!("SCAN {table} {file}"),
+            Kind::Python { .. } => format!("SCAN {table} {}", file.display()),
         }
     }
 }

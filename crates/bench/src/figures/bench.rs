@@ -18,7 +18,7 @@ use super::energy::{GpuEnergy, NVML};
 use crate::datagen::{TablePair, check_scale};
 use crate::gpu_join::open;
 use crate::operator::MEMORY_PER_TABLES;
-use crate::report::size;
+use crate::report::{failed, size};
 
 /// The GPU memory of the papers' machines.
 const PAPER_GPU_MEMORY: u64 = 16 << 30;
@@ -93,7 +93,7 @@ impl Bench {
             DeviceKind::Emulated => device.library().into(),
             _ => NVML.into(),
         };
-        let machine = device.open().map_err(|error| exec_datafusion_err!("{error}"))?;
+        let machine = device.open().map_err(failed)?;
         let threads = args.threads.map_or(machine.topology.cpu.threads.max(1), NonZeroUsize::get);
         Ok(Self {
             args: args.clone(),

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
-use overspill_experiments::{FigureExperiment, hash_table};
+use overspill_experiments::FigureExperiment;
 
 pub use bench::MeasureArgs;
 use bench::{Bench, bytes_of};
@@ -26,7 +26,7 @@ use sweep::Sweep;
 use tables::Sizes;
 
 use crate::cpu_partition;
-use crate::report::{slow_build, tell, value_name, write_file};
+use crate::report::{failed, slow_build, tell, value_name, write_file};
 
 /// A figure of a paper, or what one measures below joins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -148,10 +148,8 @@ impl FigureName {
     /// If memory runs out, a device fails, or an answer is wrong.
     fn run(self, bench: &Bench) -> Result<Outcome> {
         let scale = bench.scale_below_joins(self == Self::Translation);
-        let below = |experiment: FigureExperiment| {
-            let figure = experiment.run(&bench.machine, scale);
-            figure.map(Outcome::of).map_err(|error| exec_datafusion_err!("{error}"))
-        };
+        let below =
+            |experiment: FigureExperiment| experiment.run(&bench.machine, scale).map(Outcome::of).map_err(failed);
         let sweep: fn(Sizes) -> Sweep = match self {
             Self::Transfer => return below(FigureExperiment::Transfer),
             Self::Granularity => return below(FigureExperiment::Granularity),
@@ -161,10 +159,7 @@ impl FigureName {
                 let joins = run_sweep(bench, paper1::prefix_sum_processor)?;
                 return below(FigureExperiment::PrefixSum).map(|below| below.beside("(a), joins", joins));
             }
-            Self::HashTable => {
-                let figure = hash_table(&bench.machine, scale);
-                return figure.map(Outcome::of).map_err(|error| exec_datafusion_err!("{error}"));
-            }
+            Self::HashTable => return below(FigureExperiment::HashTable),
             Self::Paper2Figure13 => return below(FigureExperiment::RelationLocality),
             Self::Paper2Figure14 => return below(FigureExperiment::TableLocality),
             Self::Paper1Figure23 => return power::run(bench),
@@ -230,11 +225,8 @@ pub(crate) fn run_all(args: &AllArgs, out: &mut dyn Write) -> Result<()> {
         let so_far: Vec<_> = outcomes.iter().map(|(name, outcome, _)| (name.clone(), outcome)).collect();
         args.output.write(&so_far)?;
     }
-    let mut text = String::new();
-    for (name, outcome, seconds) in &outcomes {
-        text += &format!("{name:<12} {seconds:>6.1} s  {outcome}\n");
-    }
-    write(out, &text)?;
+    let line = |(name, outcome, seconds): &(String, Outcome, f64)| format!("{name:<12} {seconds:>6.1} s  {outcome}\n");
+    write(out, &outcomes.iter().map(line).collect::<String>())?;
     let failed: Vec<_> = { outcomes.iter() }
         .filter(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)))
         .map(|(name, _, _)| name.as_str())
@@ -246,10 +238,7 @@ pub(crate) fn run_all(args: &AllArgs, out: &mut dyn Write) -> Result<()> {
 }
 
 fn print(outcome: &Outcome, out: &mut dyn Write) -> Result<()> {
-    let mut text = String::new();
-    for figure in outcome.figures() {
-        text += &format!("{figure}\n");
-    }
+    let mut text: String = outcome.figures().iter().map(|figure| format!("{figure}\n")).collect();
     if let Some(line) = slow_build().filter(|_| !text.is_empty()) {
         text += &format!("{line}\n\n");
     }
@@ -274,7 +263,7 @@ impl OutputArgs {
             let Some((name, outcome)) = outcomes.last() else { return Ok(()) };
             for (number, figure) in outcome.figures().iter().enumerate() {
                 let panel = if number == 0 { String::new() } else { format!("-{}", number + 1) };
-                let svg = figure.to_svg().map_err(|error| exec_datafusion_err!("{error}"))?;
+                let svg = figure.to_svg().map_err(failed)?;
                 write_file(&folder.join(format!("{name}{panel}.svg")), &svg)?;
             }
         }

@@ -16,12 +16,12 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// The outcome with a figure, which is refused if it has no measured lines. The figure's last note is then the reason.
+    /// The outcome with a figure, which is refused if it has no measured lines. The figure's last note is then the reason;
+    /// earlier notes are about the paper.
     pub(super) fn of(figure: Figure) -> Self {
         if figure.series.iter().any(|series| series.source == SeriesSource::Measured) {
             return Self::Done(vec![figure]);
         }
-        // The last note is the reason; earlier notes are about the paper.
         Self::Refused(figure.notes.into_iter().next_back().unwrap_or_else(|| "nothing was measured".to_owned()))
     }
 

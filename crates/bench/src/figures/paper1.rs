@@ -38,14 +38,13 @@ pub(super) fn scaling_the_build_side(sizes: Sizes) -> Sweep {
     for millions in [128, 640, 1024, 1408, 2048] {
         let (x, dense) = (millions as f64, sizes.millions(millions, millions));
         let sparse = sizes.sparse(&dense);
-        for (line, way) in [
+        let lines = [
             ("no_partition", Way::NoPartition),
             ("radix", Way::Radix(TableChoice::Perfect)),
             ("gpu_no_partition", gpu_no_partition()),
             ("triton", Way::Gpu(triton())),
-        ] {
-            runs.push(Run::new(line, x, &dense, way));
-        }
+        ];
+        runs.extend(Run::each(x, &dense, lines));
         runs.push(Run::new("radix, linear probing", x, &sparse, Way::Radix(TableChoice::LinearProbing)));
         runs.push(Run::new("gpu_no_partition, linear probing", x, &sparse, gpu_no_partition()));
     }
@@ -88,8 +87,8 @@ pub(super) fn interconnect_usage(sizes: Sizes) -> Sweep {
     for millions in [128, 512, 1024, 2048] {
         let (x, dense) = (millions as f64, sizes.millions(millions, millions));
         let sparse = sizes.sparse(&dense);
-        runs.push(Run::new("gpu_no_partition", x, &dense, gpu_no_partition()));
-        runs.push(Run::new("triton", x, &dense, Way::Gpu(triton_alone())));
+        let lines = [("gpu_no_partition", gpu_no_partition()), ("triton", Way::Gpu(triton_alone()))];
+        runs.extend(Run::each(x, &dense, lines));
         runs.push(Run::new("gpu_no_partition, linear probing", x, &sparse, gpu_no_partition()));
     }
     Sweep {
@@ -131,8 +130,8 @@ pub(super) fn partitioning_processor(sizes: Sizes) -> Sweep {
     let mut runs = Vec::new();
     for millions in WORKLOADS {
         let (x, pair) = (millions as f64, sizes.millions(millions, millions));
-        runs.push(Run::new("triton", x, &pair, Way::Gpu(triton())));
-        runs.push(Run::new("cpu_partitioned", x, &pair, Way::gpu(Strategy::CpuPartitioned)));
+        let lines = [("triton", Way::Gpu(triton())), ("cpu_partitioned", Way::gpu(Strategy::CpuPartitioned))];
+        runs.extend(Run::each(x, &pair, lines));
     }
     Sweep {
         name: "paper1-16",

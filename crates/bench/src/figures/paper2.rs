@@ -21,9 +21,11 @@ pub(super) fn scaling_the_probe_side(sizes: Sizes) -> Sweep {
     let mut runs = Vec::new();
     for millions in [128, 512, 2048, 8196] {
         let pair = sizes.millions(1024, millions);
-        for (line, way) in [("no_partition", Way::NoPartition), ("radix", RADIX), ("gpu_no_partition", table(1.0))] {
-            runs.push(Run::new(line, millions as f64, &pair, way));
-        }
+        runs.extend(Run::each(
+            millions as f64,
+            &pair,
+            [("no_partition", Way::NoPartition), ("radix", RADIX), ("gpu_no_partition", table(1.0))],
+        ));
     }
     Sweep {
         name: "paper2-16",
@@ -47,13 +49,15 @@ pub(super) fn scaling_the_build_side(sizes: Sizes) -> Sweep {
     let mut runs = Vec::new();
     for millions in [128, 512, 1024, 2048] {
         let pair = sizes.millions(millions, millions);
-        for (line, way) in [
-            ("radix", RADIX),
-            ("gpu_no_partition, hybrid table", table(1.0)),
-            ("gpu_no_partition, table in CPU memory", table(0.0)),
-        ] {
-            runs.push(Run::new(line, millions as f64, &pair, way));
-        }
+        runs.extend(Run::each(
+            millions as f64,
+            &pair,
+            [
+                ("radix", RADIX),
+                ("gpu_no_partition, hybrid table", table(1.0)),
+                ("gpu_no_partition, table in CPU memory", table(0.0)),
+            ],
+        ));
     }
     Sweep {
         name: "paper2-17",
@@ -94,8 +98,8 @@ pub(super) fn build_to_probe_ratios(sizes: Sizes) -> Sweep {
     let mut runs = Vec::new();
     for ratio in [1, 2, 4, 8, 16] {
         let pair = sizes.millions(128, 128 * ratio);
-        runs.push(Run::new("no_partition", ratio as f64, &pair, Way::NoPartition));
-        runs.push(Run::new("gpu_no_partition", ratio as f64, &pair, table(1.0)));
+        let lines = [("no_partition", Way::NoPartition), ("gpu_no_partition", table(1.0))];
+        runs.extend(Run::each(ratio as f64, &pair, lines));
     }
     Sweep {
         name: "paper2-18",
@@ -114,14 +118,16 @@ pub(super) fn skew(sizes: Sizes) -> Sweep {
     let mut runs = Vec::new();
     for zipf in [0.0, 0.5, 1.0, 1.5, 1.75] {
         let pair = TablePair { zipf, ..sizes.workload(Workload::A) };
-        for (line, way) in [
-            ("no_partition", Way::NoPartition),
-            ("gpu_no_partition, table in GPU memory", table(1.0)),
-            ("gpu_no_partition, half in GPU memory", table(0.5)),
-            ("gpu_no_partition, table in CPU memory", table(0.0)),
-        ] {
-            runs.push(Run::new(line, zipf, &pair, way));
-        }
+        runs.extend(Run::each(
+            zipf,
+            &pair,
+            [
+                ("no_partition", Way::NoPartition),
+                ("gpu_no_partition, table in GPU memory", table(1.0)),
+                ("gpu_no_partition, half in GPU memory", table(0.5)),
+                ("gpu_no_partition, table in CPU memory", table(0.0)),
+            ],
+        ));
     }
     Sweep {
         name: "paper2-19",
@@ -147,13 +153,15 @@ pub(super) fn selectivity(sizes: Sizes) -> Sweep {
     let mut runs = Vec::new();
     for percent in [0.0, 10.0, 50.0, 100.0] {
         let pair = TablePair { match_rate: percent / 100.0, ..sizes.workload(Workload::A) };
-        for (line, way) in [
-            ("no_partition", Way::NoPartition),
-            ("gpu_no_partition, table in GPU memory", table(1.0)),
-            ("gpu_no_partition, table in CPU memory", table(0.0)),
-        ] {
-            runs.push(Run::new(line, percent, &pair, way));
-        }
+        runs.extend(Run::each(
+            percent,
+            &pair,
+            [
+                ("no_partition", Way::NoPartition),
+                ("gpu_no_partition, table in GPU memory", table(1.0)),
+                ("gpu_no_partition, table in CPU memory", table(0.0)),
+            ],
+        ));
     }
     Sweep {
         name: "paper2-20",
@@ -184,14 +192,16 @@ pub(super) fn cooperative(sizes: Sizes) -> Sweep {
     let mut runs = Vec::new();
     for (place, workload) in [Workload::A, Workload::B, Workload::C].into_iter().enumerate() {
         let pair = sizes.workload(workload);
-        for (line, way) in [
-            ("no_partition", Way::NoPartition),
-            ("het", Way::gpu(Strategy::Het)),
-            ("gpu_het", Way::gpu(Strategy::GpuHet)),
-            ("gpu_no_partition", table(1.0)),
-        ] {
-            runs.push(Run::new(line, place as f64, &pair, way));
-        }
+        runs.extend(Run::each(
+            place as f64,
+            &pair,
+            [
+                ("no_partition", Way::NoPartition),
+                ("het", Way::gpu(Strategy::Het)),
+                ("gpu_het", Way::gpu(Strategy::GpuHet)),
+                ("gpu_no_partition", table(1.0)),
+            ],
+        ));
     }
     let claim = |says, paper, of, place: f64| Claim {
         says,

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::common::{Result, exec_err};
 use overspill::{PrefixSumProcessor, Strategy};
 use overspill_experiments::{Axis, Figure, SeriesSource};
 use overspill_gpu_join::{DeviceRequest, DeviceTuning, Gpu};
@@ -17,7 +17,7 @@ use super::outcome::Outcome;
 use crate::datagen::TablePair;
 use crate::gpu_join::{DeviceCounts, prefix_sum, request};
 use crate::operator::{Answer, How, Joined, Tables};
-use crate::report::{median, tell};
+use crate::report::{failed, median, tell};
 
 /// A join method.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -75,7 +75,7 @@ impl OnGpu {
         let gpu = if self.multiprocessors < 1.0 {
             let all = gpu.device().properties().multiprocessors;
             let some = ((f64::from(all) * self.multiprocessors).round() as u32).max(1);
-            gpu.confined_to(some).map_err(|error| exec_datafusion_err!("{error}"))?
+            gpu.confined_to(some).map_err(failed)?
         } else {
             Arc::clone(gpu)
         };
@@ -99,6 +99,11 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn new(line: impl Into<String>, x: f64, pair: &TablePair, way: Way) -> Self {
         Self { line: line.into(), x, pair: pair.clone(), way }
+    }
+
+    /// A point of each of several lines, over the same tables.
+    pub(super) fn each<const N: usize>(x: f64, pair: &TablePair, lines: [(&str, Way); N]) -> [Self; N] {
+        lines.map(|(line, way)| Self::new(line, x, pair, way))
     }
 }
 
@@ -388,9 +393,7 @@ fn kernel_panels(bench: &Bench, lines: &[Line], panel: impl Fn(&'static str) -> 
     }
     for (group, paper) in [(KernelGroup::PrefixSum1, "18.9 to 23.4"), (KernelGroup::Partition1, "43.8 to 47.2")] {
         let ours = shares.series.iter().filter(|line| line.name == group.name()).flat_map(|line| &line.points);
-        let (least, most) = ours
-            .map(|point| point.1)
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), share| (least.min(share), most.max(share)));
+        let (least, most) = extremes(ours.map(|point| point.1));
         let here = match (least <= most, bench.is_emulated()) {
             (true, false) => format!("here {least:.1} to {most:.1} %"),
             _ => "not measured here".to_owned(),
@@ -398,6 +401,11 @@ fn kernel_panels(bench: &Bench, lines: &[Line], panel: impl Fn(&'static str) -> 
         shares.notes.push(format!("{}: paper {paper} %, {here}", group.name()));
     }
     [seconds, shares]
+}
+
+/// The least and the most of some values: infinity and its negative if there are none.
+fn extremes(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| (least.min(value), most.max(value)))
 }
 
 /// A join of tables with a method.
@@ -477,12 +485,13 @@ impl Attempt<'_> {
             return Ok(Ok((joined, None)));
         }
         if let Way::Gpu(OnGpu { prefix_sum: Some(processor), .. }) = way
-            && (counts.cpu_prefix_sums() > 0) != (processor == PrefixSumProcessor::Cpu)
+            && (counts.get().cpu_prefix_sums > 0) != (processor == PrefixSumProcessor::Cpu)
         {
             return Ok(Err("its keys were counted by the other processor".to_owned()));
         }
-        let link = counts.link_bytes(tables.probe_rows);
-        Ok(link.map(|link| (joined, Some(Moved { link, spilled: counts.spilled_bytes() }))))
+        let counts = counts.get();
+        let link = counts.all_link_bytes(tables.probe_rows);
+        Ok(link.map(|link| (joined, Some(Moved { link, spilled: counts.spilled_bytes }))))
     }
 }
 
@@ -525,9 +534,7 @@ impl Claim {
                 _ => vec![],
             },
             Ratio::Spread { of } => line(of).map_or(vec![], |of| {
-                let rates = of.points.iter().map(|point| point.1);
-                let (least, most) =
-                    rates.fold((f64::INFINITY, 0.0f64), |(least, most), rate| (least.min(rate), most.max(rate)));
+                let (least, most) = extremes(of.points.iter().map(|point| point.1));
                 if of.points.len() > 1 { vec![most / least] } else { vec![] }
             }),
             Ratio::Points { of, at, to } => line(of).map_or(vec![], |of| {
@@ -535,10 +542,7 @@ impl Claim {
                 rate(at).zip(rate(to)).map(|(of, to)| of / to).into_iter().collect()
             }),
         };
-        let (least, most) = (
-            ratios.iter().copied().fold(f64::INFINITY, f64::min),
-            ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        );
+        let (least, most) = extremes(ratios.iter().copied());
         let ours = match ratios.len() {
             0 => "not measured here".to_owned(),
             1 => format!("here {least:.2} x"),

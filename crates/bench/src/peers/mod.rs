@@ -84,10 +84,8 @@ pub fn run(args: &PeersArgs) -> Result<()> {
 fn run_to(args: &PeersArgs, random_reads: impl FnOnce(&Topology) -> Result<f64>, out: &mut dyn Write) -> Result<()> {
     check_scale(args.scale, MOST_SCALE)?;
     let chosen = if args.workload.is_empty() { Workload::value_variants() } else { &args.workload };
-    if let Some(path) = &args.compare.from {
-        return args
-            .compare
-            .write(&CompareArgs::figures_of(path, report::EXPERIMENT)?, |json| report::figure(json, chosen));
+    if let Some(json) = args.compare.measured(report::EXPERIMENT)? {
+        return args.compare.write(&json, |json| report::figure(json, chosen));
     }
     let program = program(args.compare.program.as_deref())?;
     let terms = args.compare.terms()?;

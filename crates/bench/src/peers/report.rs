@@ -231,11 +231,10 @@ pub(super) fn figure(json: &Value, chosen: &[Workload]) -> Figure {
         title: "SQL joins of tables in memory",
         paper: "longer is faster",
         machine: format!("{}, {} threads", text(&json["machine"]), json["threads"]),
-        emulated: false,
         x: Axis::named("build x probe rows", joins.iter().map(|join| describe(join))),
         y: Axis::linear("million tuples a second"),
-        series: vec![],
         notes: list(&json["missing"]).map(|missing| text(&missing["reason"]).to_owned()).collect(),
+        ..Figure::default()
     };
     for engine in joins.first().into_iter().flat_map(|join| engines(join)) {
         let points = (0..).map(f64::from).zip(&joins).filter_map(|(x, join)| {

@@ -17,7 +17,7 @@ use datafusion::common::{Result, exec_err};
 
 use crate::datagen::{MOST_SCALE, TablePair, check_scale, scaled, thread_count};
 use crate::process::program;
-use crate::report::{tell, write_file};
+use crate::report::{sql_text, tell, write_file};
 use disk::DiskRate;
 use process::{DuckDb, Overspill, Run};
 use work::Work;
@@ -190,15 +190,14 @@ fn tables_in(dir: &Path, rows: u64, threads: Option<NonZeroUsize>) -> Result<Pat
 
 /// A join with all columns needed above it, and an answer of one row.
 fn query(tables: &Path) -> String {
-    let file = |name: &str| tables.join(name).display().to_string().replace('\'', "''");
     let sums: Vec<String> = (1..=PROBE_PAYLOADS)
         .map(|number| format!("sum(s.payload{})", if number == 1 { String::new() } else { number.to_string() }))
         .collect();
     format!(
-        "SELECT count(*), sum(r.payload), {} FROM '{}' r JOIN '{}' s ON r.key = s.key",
+        "SELECT count(*), sum(r.payload), {} FROM {} r JOIN {} s ON r.key = s.key",
         sums.join(", "),
-        file("r.parquet"),
-        file("s.parquet")
+        sql_text(&tables.join("r.parquet")),
+        sql_text(&tables.join("s.parquet"))
     )
 }
 

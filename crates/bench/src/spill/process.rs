@@ -49,9 +49,7 @@ pub(super) struct Overspill {
 impl Overspill {
     /// Runs a query with settings of the form `key=value`. Without a limit, the program's default memory limit applies.
     pub(super) fn run(&self, sql: &str, memory_limit: Option<&str>, settings: &[&str]) -> Result<Run> {
-        let mut command = Command::new(&self.program);
-        self.add_arguments(&mut command, sql, memory_limit, settings);
-        let finished = self.finish(&mut command)?;
+        let finished = self.execute(Command::new(&self.program), sql, memory_limit, settings)?;
         Ok(Run {
             seconds: seconds(&finished.errors)?,
             user_seconds: finished.user_seconds,
@@ -60,14 +58,14 @@ impl Overspill {
         })
     }
 
-    /// The arguments that run a query.
-    pub(super) fn add_arguments(
+    /// Runs a query by a command that ends in this program's name, and checks that it leaves no files behind.
+    pub(super) fn execute(
         &self,
-        command: &mut Command,
+        mut command: Command,
         sql: &str,
         memory_limit: Option<&str>,
         settings: &[&str],
-    ) {
+    ) -> Result<Finished> {
         command.args(["-c", sql, "--format", "csv", "--timing", "--quiet"]);
         command.arg("--threads").arg(self.threads.to_string());
         command.arg("--temp-dir").arg(&self.temp);
@@ -77,11 +75,7 @@ impl Overspill {
         for setting in settings {
             command.args(["--set", setting]);
         }
-    }
-
-    /// Runs a command that ends by running this program, and checks that it leaves no files behind.
-    pub(super) fn finish(&self, command: &mut Command) -> Result<Finished> {
-        let finished = finish(command)?;
+        let finished = finish(&mut command)?;
         let left: Vec<String> = std::fs::read_dir(&self.temp)?
             .flatten()
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
@@ -94,9 +88,8 @@ impl Overspill {
 
     /// The bytes that a query spills under a limit, from its operators' metrics.
     pub(super) fn spilled_bytes(&self, sql: &str, memory_limit: &str) -> Result<u64> {
-        let mut command = Command::new(&self.program);
-        self.add_arguments(&mut command, &format!("EXPLAIN ANALYZE {sql}"), Some(memory_limit), &[]);
-        let plan = self.finish(&mut command)?.output;
+        let sql = format!("EXPLAIN ANALYZE {sql}");
+        let plan = self.execute(Command::new(&self.program), &sql, Some(memory_limit), &[])?.output;
         if !plan.contains("HybridJoinExec") {
             return exec_err!("The query did not run on Overspill's join. Its plan is:\n{plan}");
         }

@@ -71,8 +71,7 @@ impl Counter {
             Self::CpuTime => return Ok(overspill.run(sql, None, settings)?.user_seconds),
         };
         command.arg(&overspill.program);
-        overspill.add_arguments(&mut command, sql, None, settings);
-        let finished = overspill.finish(&mut command)?;
+        let finished = overspill.execute(command, sql, None, settings)?;
         if self == Self::Perf { perf_count(&finished) } else { valgrind_count(&finished) }
     }
 }

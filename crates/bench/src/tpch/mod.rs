@@ -13,13 +13,13 @@ use std::path::Path;
 
 use clap::Args;
 use datafusion::DATAFUSION_VERSION;
-use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::common::{Result, exec_err};
 use overspill_machine::topology::Topology;
 
 use crate::datagen::{self, Compression, tpch_tables};
 use crate::engines::{CompareArgs, Engine, Missing, OVERSPILL, Session, Target, Terms, VERSION};
 use crate::process::program;
-use crate::report::{machine, tell};
+use crate::report::{failed, machine, tell};
 use query::Query;
 
 /// Overspill's program with DataFusion's joins.
@@ -82,7 +82,7 @@ impl Contender {
 /// # Errors
 /// If there is no query with this number.
 pub(crate) fn query_text(number: usize) -> Result<String> {
-    let query = query::by_number(&number.to_string()).map_err(|error| exec_datafusion_err!("{error}"))?;
+    let query = query::by_number(&number.to_string()).map_err(failed)?;
     Ok(query.sql)
 }
 
@@ -96,10 +96,8 @@ pub fn run(args: &TpchArgs) -> Result<()> {
 
 fn run_to(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
     let queries = if args.query.is_empty() { query::all() } else { args.query.clone() };
-    if let Some(path) = &args.compare.from {
-        return args
-            .compare
-            .write(&CompareArgs::figures_of(path, report::EXPERIMENT)?, |json| report::figure(json, &queries));
+    if let Some(json) = args.compare.measured(report::EXPERIMENT)? {
+        return args.compare.write(&json, |json| report::figure(json, &queries));
     }
     let program = program(args.compare.program.as_deref())?;
     let terms = args.compare.terms()?;
@@ -112,8 +110,7 @@ fn run_to(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
     };
     datagen::generate_tpch(&tables, &mut std::io::sink())?;
     let (peers, missing) = args.compare.peers(&terms);
-    let with_stock_joins: Vec<String> =
-        { args.compare.settings.iter().cloned() }.chain(["overspill.enabled=false".into()]).collect();
+    let with_stock_joins = [args.compare.settings.as_slice(), &["overspill.enabled=false".to_owned()]].concat();
     let engines = [
         Engine::overspill(OVERSPILL, VERSION, program.clone(), &args.compare.settings),
         Engine::overspill(STOCK_JOINS, DATAFUSION_VERSION, program, &with_stock_joins),

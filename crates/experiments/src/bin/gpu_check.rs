@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use overspill_experiments::{
-    CheckEffort, CheckOutcome, DeviceArgs, Error, Figure, FigureExperiment, Machine, Result, check_kernels, hash_table,
+    CheckEffort, CheckOutcome, DeviceArgs, Error, Figure, FigureExperiment, Gpu, Machine, Result, check_kernels,
 };
 use overspill_machine::memory::{Mapping, check_mapping, probe_mapping};
 use overspill_machine::topology::Topology;
@@ -87,31 +87,22 @@ fn main() -> ExitCode {
     }
 }
 
-/// Opens the device. A missing GPU is an error, as there is nothing to check.
-fn open(device: &DeviceArgs) -> Result<Machine> {
-    let machine = device.open()?;
-    match &machine.gpu {
-        Ok(_) => Ok(machine),
-        Err(reason) => Err(Error::NoDevice(reason.clone())),
-    }
+/// The GPU to check. A missing one is an error.
+fn gpu(machine: &Machine) -> Result<&Gpu> {
+    machine.gpu.as_ref().map_err(|reason| Error::NoDevice(reason.clone()))
 }
 
 fn kernels(device: &DeviceArgs) -> Result<bool> {
-    let machine = open(device)?;
-    let outcomes = check(&machine, CheckEffort::SMALL);
+    let outcomes = check(gpu(&device.open()?)?, CheckEffort::SMALL);
     Ok(outcomes.iter().all(|outcome| outcome.failure.is_none()))
 }
 
 fn mapping(device: &DeviceArgs) -> Result<bool> {
-    let machine = open(device)?;
-    if let Ok(gpu) = &machine.gpu {
-        check_mapping(gpu.device(), 0)?;
-    }
+    check_mapping(gpu(&device.open()?)?.device(), 0)?;
     Ok(true)
 }
 
-fn check(machine: &Machine, effort: CheckEffort) -> Vec<CheckOutcome> {
-    let Ok(gpu) = &machine.gpu else { return Vec::new() };
+fn check(gpu: &Gpu, effort: CheckEffort) -> Vec<CheckOutcome> {
     let outcomes = check_kernels(gpu, effort);
     for outcome in &outcomes {
         let word = if outcome.failure.is_none() { "ok" } else { "FAILED" };
@@ -123,7 +114,8 @@ fn check(machine: &Machine, effort: CheckEffort) -> Vec<CheckOutcome> {
 
 fn run(arguments: &RunArgs) -> Result<bool> {
     let begin = Instant::now();
-    let machine = open(&arguments.device)?;
+    let machine = arguments.device.open()?;
+    let gpu = gpu(&machine)?;
     println!("{}", machine.describe());
     let mapping = match probe_mapping(&mut this_program(arguments), MAPPING_PATIENCE) {
         Mapping::Contiguous => "contiguous",
@@ -131,28 +123,24 @@ fn run(arguments: &RunArgs) -> Result<bool> {
     };
     println!("buffers over GPU and CPU memory: {mapping}");
     let small = arguments.small || machine.is_emulated();
-    let checks = check(&machine, if small { CheckEffort::SMALL } else { CheckEffort::FULL });
+    let checks = check(gpu, if small { CheckEffort::SMALL } else { CheckEffort::FULL });
 
     let mut figures = Vec::new();
     let mut left_out = Vec::new();
-    let mut take = |name: &str, outcome: Result<Figure>| match outcome {
-        Ok(figure) => {
-            println!("\n{figure}");
-            figures.push(figure);
-        }
-        Err(error) => {
-            println!("\n{name}: {error}");
-            left_out.push(format!("{name}: {error}"));
-        }
-    };
-    let late = || begin.elapsed() > Duration::from_secs(arguments.time);
     let scale = (arguments.small && !machine.is_emulated()).then_some(1.0 / 64.0);
     for experiment in FigureExperiment::ALL {
-        let name = format!("{experiment:?}");
-        let outcome = if late() { Err(Error::NoTime) } else { experiment.run(&machine, scale) };
-        take(&name, outcome);
+        let is_late = begin.elapsed() > Duration::from_secs(arguments.time);
+        match if is_late { Err(Error::NoTime) } else { experiment.run(&machine, scale) } {
+            Ok(figure) => {
+                println!("\n{figure}");
+                figures.push(figure);
+            }
+            Err(error) => {
+                println!("\n{experiment:?}: {error}");
+                left_out.push(format!("{experiment:?}: {error}"));
+            }
+        }
     }
-    take("HashTable", if late() { Err(Error::NoTime) } else { hash_table(&machine, scale) });
 
     let report = Report {
         machine: machine.describe(),

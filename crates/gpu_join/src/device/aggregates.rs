@@ -102,14 +102,13 @@ impl PairAggregates {
     /// # Errors
     /// If there are more pairs than sums are exact for.
     fn state(&self, totals: &PairTotals) -> Result<SelectionState> {
-        let is_exact = totals.matches <= MOST_PAIRS;
         let values = self.places.iter().map(|place| match *place {
             Place::Pairs => 0,
             Place::Value(number) => totals.values[number],
             Place::Halves { upper, lower } => (totals.values[upper] << HALF) + totals.values[lower],
         });
         let state = SelectionState::of_rows(totals.matches, values);
-        if !is_exact && self.kernels.iter().any(|kernel| kernel.function == PairFunction::Sum) {
+        if totals.matches > MOST_PAIRS && self.kernels.iter().any(|kernel| kernel.function == PairFunction::Sum) {
             return Err(Error::Invalid(format!("{} pairs of a chunk, whose sums may overflow", totals.matches)));
         }
         Ok(state)

@@ -62,25 +62,13 @@ impl BuildColumns {
         let rows = matchable.map_or(words.len(), |matchable| matchable.len() - matchable.null_count());
         let mut columns =
             Self { keys: gpu.host.take(rows * 8)?, values: BuildValues::Numbers, rows: rows as u64, range: None };
-        match matchable {
-            None => copy(&mut columns.keys.as_mut_slice()?[..rows], &words, threads),
-            Some(matchable) => {
-                let places = columns.keys.as_mut_slice::<u64>()?.iter_mut();
-                places.zip(matchable.valid_indices()).for_each(|(place, row)| *place = words[row]);
-            }
-        }
+        copy_matchable(&mut columns.keys.as_mut_slice()?[..rows], &words, matchable, threads);
         columns.range = smallest_and_largest(&columns.keys.as_mut_slice::<u64>()?[..rows]);
         columns.values = match (payloads, matchable) {
             (Some(payloads), _) => {
                 let mut buffer = gpu.host.take(rows * 8)?;
                 let places = &mut buffer.as_mut_slice::<u64>()?[..rows];
-                match matchable {
-                    None => copy(places, payloads, threads),
-                    Some(matchable) => {
-                        let places = places.iter_mut().zip(matchable.valid_indices());
-                        places.for_each(|(place, row)| *place = payloads[row]);
-                    }
-                }
+                copy_matchable(places, payloads, matchable, threads);
                 let has_all_ones = places.contains(&u64::MAX);
                 BuildValues::Words { words: buffer, has_all_ones }
             }
@@ -216,7 +204,7 @@ impl ProbeKeys {
         in_parallel(threads, parts.into_iter().zip(keys).collect(), |(place, keys): (&mut [u64], &Keys)| {
             place.copy_from_slice(&words(keys));
             if let Some(matchable) = &keys.matchable {
-                unmatchable(matchable).for_each(|row| place[row] = NO_KEY);
+                (0..matchable.len()).filter(|row| matchable.is_null(*row)).for_each(|row| place[row] = NO_KEY);
             }
         });
         let words = match words_of {
@@ -259,10 +247,6 @@ impl ProbeKeys {
     }
 }
 
-fn unmatchable(matchable: &NullBuffer) -> impl Iterator<Item = usize> + '_ {
-    (0..matchable.len()).filter(|row| matchable.is_null(*row))
-}
-
 fn parts_of<T>(places: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&mut [T]> {
     let mut rest = places;
     lengths
@@ -274,8 +258,13 @@ fn parts_of<T>(places: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&m
         .collect()
 }
 
-fn copy(places: &mut [u64], words: &[u64], threads: usize) {
+/// Copies the words of the rows that can match, all rows if `matchable` is `None`.
+fn copy_matchable(places: &mut [u64], words: &[u64], matchable: Option<&NullBuffer>, threads: usize) {
     const TOGETHER: usize = 1 << 18;
+    if let Some(matchable) = matchable {
+        places.iter_mut().zip(matchable.valid_indices()).for_each(|(place, row)| *place = words[row]);
+        return;
+    }
     let tasks = places.chunks_mut(TOGETHER).zip(words.chunks(TOGETHER)).collect();
     in_parallel(threads, tasks, |(places, words): (&mut [u64], &[u64])| places.copy_from_slice(words));
 }

@@ -48,12 +48,6 @@ pub(super) fn fill_together(
     }
 }
 
-/// A worker that fills slots.
-enum Worker<'a> {
-    Thread,
-    Gpu(&'a BuildKernel<'a>),
-}
-
 fn insert(
     request: &DeviceRequest,
     slots: SharedSlots<'_>,
@@ -85,11 +79,12 @@ fn insert(
             request.observer.add(DeviceCount::LinkBytes, bytes);
         }
     };
-    let workers: Vec<_> = (0..threads.max(1)).map(|_| Worker::Thread).chain(kernel.map(Worker::Gpu)).collect();
+    // A worker without a kernel is a thread of the CPU.
+    let workers: Vec<_> = std::iter::repeat_n(None, threads.max(1)).chain(kernel.map(Some)).collect();
     // Each worker has its own thread, even if some take fewer rows than others.
     let refused = in_parallel(workers.len(), workers, |worker| match worker {
-        Worker::Thread => Ok(insert_by_thread()),
-        Worker::Gpu(kernel) => insert_by_gpu(kernel),
+        None => Ok(insert_by_thread()),
+        Some(kernel) => insert_by_gpu(kernel),
     });
     refused.into_iter().sum()
 }

@@ -35,13 +35,11 @@ impl GpuTable {
     /// # Errors
     /// If a GPU that holds some of them is lost.
     pub(super) fn check_living(&self) -> Result<()> {
-        match self.resident.iter().find(|part| part.gpu.lost_because().is_some()) {
-            Some(lost) => Err(Error::DeviceLost {
-                device: lost.gpu.device().ordinal(),
-                reason: "with pages of the hash table of a join".to_owned(),
-            }),
-            None => Ok(()),
-        }
+        let lost = self.resident.iter().find(|part| part.gpu.lost_because().is_some());
+        lost.map_or(Ok(()), |lost| {
+            let reason = "with pages of the hash table of a join".to_owned();
+            Err(Error::DeviceLost { device: lost.gpu.device().ordinal(), reason })
+        })
     }
 }
 

@@ -21,12 +21,7 @@ const GROUP: usize = 8;
 
 /// A set of chunks that are joined together.
 #[derive(Debug)]
-pub(crate) struct RadixRun {
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
+struct RadixRun {
     /// Members by number; `None` if the member's stream has dropped its chunk.
     members: Vec<Option<Member>>,
     /// The partition and the member to join next.
@@ -53,7 +48,7 @@ struct Member {
 pub(crate) struct RadixTable {
     pub(crate) build: RadixBuild,
     /// Chunks join the run until its first partition is joined.
-    open: Mutex<Option<Arc<RadixRun>>>,
+    open: Mutex<Option<Arc<Mutex<RadixRun>>>>,
 }
 
 impl From<RadixBuild> for RadixTable {
@@ -65,16 +60,14 @@ impl From<RadixBuild> for RadixTable {
 /// A stream's handle to its chunk.
 #[derive(Debug)]
 pub(crate) struct RadixChunk {
-    run: Arc<RadixRun>,
+    run: Arc<Mutex<RadixRun>>,
     number: usize,
     plan: RadixPlan,
 }
 
-impl RadixRun {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A stream that panicked has lost the pairs of one partition, and its query fails.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(run: &Mutex<RadixRun>) -> MutexGuard<'_, RadixRun> {
+    // A stream that panicked has lost the pairs of one partition, and its query fails.
+    run.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl RadixChunk {
@@ -93,7 +86,7 @@ impl RadixChunk {
         let member = Member { relation, most_pairs, found, left, refused: None, _resident: resident };
         let mut open = table.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(run) = open.as_ref() {
-            let mut state = run.state();
+            let mut state = lock(run);
             if !state.has_begun {
                 state.members.push(Some(member));
                 let number = state.members.len() - 1;
@@ -101,21 +94,21 @@ impl RadixChunk {
                 return Self { run: Arc::clone(run), number, plan: table.build.plan };
             }
         }
-        let state = State { members: vec![Some(member)], next: (0, 0), has_begun: false, failed: None };
-        let run = Arc::new(RadixRun { state: Mutex::new(state) });
+        let run = RadixRun { members: vec![Some(member)], next: (0, 0), has_begun: false, failed: None };
+        let run = Arc::new(Mutex::new(run));
         *open = Some(Arc::clone(&run));
         Self { run, number: 0, plan: table.build.plan }
     }
 
     /// Takes the pairs found for the chunk, or continues the run.
     pub(crate) fn next(&mut self, build: &RadixBuild, request: &DeviceRequest, block: &mut PairBlock) -> Result<Unit> {
-        if let Some(unit) = self.take(&mut self.run.state(), block)? {
+        if let Some(unit) = self.take(&mut lock(&self.run), block)? {
             return Ok(unit);
         }
         // Other chunks may join the run while this one waits for its turn.
         let mut bench = request.gpu.turn();
         bench.drop_pipeline();
-        let mut state = self.run.state();
+        let mut state = lock(&self.run);
         if let Some(unit) = self.take(&mut state, block)? {
             return Ok(unit);
         }
@@ -125,7 +118,7 @@ impl RadixChunk {
     }
 
     /// Takes the waiting pairs, or returns that the run has ended; `None` if more must be joined first.
-    fn take(&self, state: &mut State, block: &mut PairBlock) -> Result<Option<Unit>> {
+    fn take(&self, state: &mut RadixRun, block: &mut PairBlock) -> Result<Option<Unit>> {
         let is_over = state.next.0 == build_fanout(state, self.number);
         let Some(member) = &mut state.members[self.number] else { return Ok(Some(Unit::None)) };
         if let Some(aggregated) = &mut member.found.aggregated {
@@ -144,11 +137,11 @@ impl RadixChunk {
 
     /// The reason why partitions were left to the CPU, for the first such partition since the last call.
     pub(crate) fn take_refused(&mut self) -> Option<Error> {
-        self.run.state().members[self.number].as_mut()?.refused.take()
+        lock(&self.run).members[self.number].as_mut()?.refused.take()
     }
 
     pub(crate) fn has_rest(&self) -> bool {
-        let state = self.run.state();
+        let state = lock(&self.run);
         let Some(member) = &state.members[self.number] else { return false };
         let mut partitions = 0..member.relation.fanout();
         partitions.any(|partition| state.is_left(self.number, partition) && member.relation.tuples(partition) > 0)
@@ -156,7 +149,7 @@ impl RadixChunk {
 
     /// The rows whose partitions have not been joined.
     pub(crate) fn rest(&self, keys: &[u64]) -> BooleanBuffer {
-        let state = self.run.state();
+        let state = lock(&self.run);
         let fanout = build_fanout(&state, self.number);
         let left: Vec<bool> = (0..fanout).map(|partition| state.is_left(self.number, partition)).collect();
         BooleanBuffer::collect_bool(keys.len(), |row| left[self.plan.first.partition(keys[row]) as usize])
@@ -165,15 +158,15 @@ impl RadixChunk {
 
 impl Drop for RadixChunk {
     fn drop(&mut self) {
-        self.run.state().members[self.number] = None;
+        lock(&self.run).members[self.number] = None;
     }
 }
 
-fn build_fanout(state: &State, number: usize) -> usize {
+fn build_fanout(state: &RadixRun, number: usize) -> usize {
     state.members[number].as_ref().map_or(0, |member| member.relation.fanout())
 }
 
-impl State {
+impl RadixRun {
     /// Whether a partition of a member was not joined: it was left to the CPU, or the run did not reach it.
     fn is_left(&self, number: usize, partition: usize) -> bool {
         let is_before = (partition, number) < self.next;

@@ -64,7 +64,6 @@ const SYMBOLS: &[&str] = &[
     "cuModuleGetFunction",
     "cuModuleLoadData",
     "cuModuleUnload",
-    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
     "cuStreamCreate",
     "cuStreamDestroy_v2",
     "cuStreamSynchronize",
@@ -93,7 +92,6 @@ impl DriverKind {
 #[derive(Debug)]
 pub struct Driver {
     kind: DriverKind,
-    version: i32,
     device_count: usize,
 }
 
@@ -170,17 +168,12 @@ impl Driver {
         if device_count == 0 {
             return Err(Error::NoDevice);
         }
-        Ok(Self { kind, version, device_count })
+        Ok(Self { kind, device_count })
     }
 
     /// The kind of driver.
     pub fn kind(&self) -> DriverKind {
         self.kind
-    }
-
-    /// The newest CUDA that the driver supports, as 1000 times the major version plus 10 times the minor.
-    pub fn version(&self) -> i32 {
-        self.version
     }
 
     /// Number of devices.

@@ -157,21 +157,6 @@ impl Function {
         Ok(u64::try_from(bytes).unwrap_or(0))
     }
 
-    /// Number of blocks of this shape that run at once on one multiprocessor.
-    ///
-    /// # Errors
-    /// If the device is lost.
-    pub fn blocks_per_multiprocessor(&self, threads: u32, scratchpad: u64) -> Result<u32> {
-        self.device().bind()?;
-        let scratchpad = usize::try_from(scratchpad).map_err(Error::invalid)?;
-        let threads = i32::try_from(threads).map_err(Error::invalid)?;
-        // SAFETY: the function belongs to a loaded module.
-        let blocks =
-            unsafe { result::occupancy::max_active_block_per_multiprocessor(self.function, threads, scratchpad) }
-                .map_err(self.device().failed("asking for its occupancy"))?;
-        Ok(u32::try_from(blocks).unwrap_or(0))
-    }
-
     /// Queues the kernel on the stream. The parameters are read before this returns, but the memory they point to is not.
     ///
     /// # Errors

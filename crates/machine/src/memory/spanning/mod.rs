@@ -220,12 +220,11 @@ impl SpanningBuffer {
         let bytes = as_bytes(values);
         let pieces = self.pieces(offset, bytes.len() as u64)?;
         stream.device().bind()?;
-        let ordinal = stream.device().ordinal();
+        let failed = stream.device().failed("copying to it");
         let copied = pieces.into_iter().try_for_each(|(address, from, to)| {
             stream.ask(TO_GPU, Some((to - from) as u64), |stream| {
                 // SAFETY: the piece lies within the buffer, and the stream is done with both before this returns.
-                unsafe { result::memcpy_htod_async(address, &bytes[from..to], stream) }
-                    .map_err(|error| Error::driver("copying to it", ordinal, error))
+                unsafe { result::memcpy_htod_async(address, &bytes[from..to], stream) }.map_err(failed)
             })
         });
         stream.synchronize().and(copied)
@@ -240,12 +239,11 @@ impl SpanningBuffer {
         let pieces = self.pieces(offset, size_of_val(values.as_slice()) as u64)?;
         let bytes = as_bytes_mut(&mut values);
         stream.device().bind()?;
-        let ordinal = stream.device().ordinal();
+        let failed = stream.device().failed("copying from it");
         let copied = pieces.into_iter().try_for_each(|(address, from, to)| {
             stream.ask(TO_CPU, Some((to - from) as u64), |stream| {
                 // SAFETY: the piece lies within the buffer, and the stream is done with both before this returns.
-                unsafe { result::memcpy_dtoh_async(&mut bytes[from..to], address, stream) }
-                    .map_err(|error| Error::driver("copying from it", ordinal, error))
+                unsafe { result::memcpy_dtoh_async(&mut bytes[from..to], address, stream) }.map_err(failed)
             })
         });
         stream.synchronize().and(copied)?;
@@ -258,13 +256,12 @@ impl SpanningBuffer {
     /// If the device is lost.
     pub fn fill(&mut self, stream: &Stream, byte: u8) -> Result<()> {
         stream.device().bind()?;
-        let ordinal = stream.device().ordinal();
+        let failed = stream.device().failed("filling memory");
         self.segments.iter().try_for_each(|segment| {
             let size = usize::try_from(segment.bytes).map_err(Error::invalid)?;
             stream.ask(FILL, Some(segment.bytes), |stream| {
                 // SAFETY: the whole segment, which is freed only after the device is done with it.
-                unsafe { result::memset_d8_async(segment.address, byte, size, stream) }
-                    .map_err(|error| Error::driver("filling memory", ordinal, error))
+                unsafe { result::memset_d8_async(segment.address, byte, size, stream) }.map_err(failed)
             })
         })
     }
