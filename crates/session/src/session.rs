@@ -122,7 +122,7 @@ impl Session {
     /// The error of the statement. It is one as well if results of an earlier statement are still being read.
     pub async fn run(&self, sql: &str) -> Result<Results> {
         let turn = self.take_turn()?;
-        self.settle().await?;
+        self.settle(&Arc::downgrade(&turn)).await?;
         let preparing = debug_span!("prepare", group = STATEMENTS, lane = STATEMENTS);
         let describe = {
             let (session, sql) = (self.clone(), sql.to_owned());
@@ -151,12 +151,13 @@ impl Session {
     /// # Errors
     /// New threads cannot be started in place of those that work that cannot be stopped keeps.
     pub async fn cancel(&self) -> Result<Left> {
-        {
+        let turn = {
             let running = &mut *self.shared.running.lock();
             running.is_cancelled = true;
             running.task.take().iter().for_each(AbortHandle::abort);
-        }
-        self.settle().await
+            Weak::clone(&running.turn)
+        };
+        self.settle(&turn).await
     }
 
     /// Ends the threads of the session, within two seconds. Later statements fail. Must not be called from a task.
@@ -164,12 +165,19 @@ impl Session {
         self.shared.workers.lock().end();
     }
 
-    /// Waits shortly for what earlier statements have left.
-    async fn settle(&self) -> Result<Left> {
+    /// Waits shortly for what statements have left, up to the one of this turn. The work of a later statement is not theirs.
+    async fn settle(&self, turn: &Weak<()>) -> Result<Left> {
         let start = Instant::now();
         loop {
-            if let Some(left) = self.shared.workers.lock().settled(start)? {
-                return Ok(left);
+            {
+                // The next statement takes its turn under this lock, and cannot start work meanwhile.
+                let running = self.shared.running.lock();
+                if !running.turn.ptr_eq(turn) {
+                    return Ok(Left::Nothing);
+                }
+                if let Some(left) = self.shared.workers.lock().settled(start)? {
+                    return Ok(left);
+                }
             }
             sleep(GLANCE).await;
         }

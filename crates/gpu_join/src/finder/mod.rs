@@ -212,7 +212,11 @@ impl DeviceFinder {
         // The pairs that are being handed on, and those found meanwhile.
         let pairs = |rows: usize| 2 * (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) * PAIR_BYTES as usize;
         let pairs = pairs(self.rows + rows) - if self.rows > 0 { pairs(self.rows) } else { 0 };
-        if self.grant.try_grow(2 * self.held.add(batch) + 2 * keys.bytes() + packed + copies + pairs).is_err() {
+        if self
+            .grant
+            .try_grow(2 * self.held.add(batch) + 2 * keys.hold(&mut self.held) + packed + copies + pairs)
+            .is_err()
+        {
             if self.rows == 0 {
                 self.clear();
                 return Taken::No(probe_rows);

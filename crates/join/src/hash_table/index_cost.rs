@@ -1,6 +1,6 @@
 //! The memory cost of indexing build rows.
 
-use arrow::array::RecordBatch;
+use arrow::array::ArrayRef;
 
 use super::join_table::JoinTable;
 use super::visited::VisitedRows;
@@ -25,12 +25,12 @@ impl IndexCost {
         Self { row_bytes: JoinTable::row_bytes(&spec.codec) + visited.div_ceil(BITMAP_ROWS) }
     }
 
-    /// Bytes needed for the rows of a batch. Their keys take `key_bytes` besides the batch and the entries of the table.
+    /// Bytes needed for rows of these columns. Their keys take `key_bytes` besides the columns and the entries of the table.
     ///
     /// Before the table is built the batches are concatenated, one column after the other, so that the largest column
     /// temporarily exists twice. The keys are there all the time.
-    pub fn of(self, batch: &RecordBatch, key_bytes: usize) -> usize {
-        let copied = batch.columns().iter().map(column_bytes).max().unwrap_or(0);
-        key_bytes + copied.max(batch.num_rows() * self.row_bytes)
+    pub fn of(self, rows: usize, columns: &[ArrayRef], key_bytes: usize) -> usize {
+        let copied = columns.iter().map(column_bytes).max().unwrap_or(0);
+        key_bytes + copied.max(rows * self.row_bytes)
     }
 }

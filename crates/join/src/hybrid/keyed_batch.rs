@@ -115,7 +115,7 @@ impl KeyedBatch {
                 key_bytes += held.add_column(array);
             }
         }
-        Ok(batch_bytes + index.of(&self.batch, key_bytes))
+        Ok(batch_bytes + index.of(self.batch.num_rows(), &self.arrays(), key_bytes))
     }
 
     /// Concatenates the rows of all batches, and packs those of their keys that are not encoded yet.

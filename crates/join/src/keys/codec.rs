@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::buffer::{NullBuffer, ScalarBuffer};
+use arrow::buffer::{Buffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes::*;
 use arrow::row::{RowConverter, Rows, SortField};
 
 use super::bytes::KeyBytes;
 use super::word::Word;
 use crate::error::Result;
+use crate::memory::HeldMemory;
 use crate::parallel::in_parallel;
 
 /// Rows that a thread packs at once.
@@ -222,6 +223,14 @@ impl Keys {
         }
     }
 
+    /// Adds the keys to the memory that is held, besides the columns that are held already. Returns the bytes by which it grows.
+    pub fn hold(&self, held: &mut HeldMemory) -> usize {
+        match &self.data {
+            KeyData::Word64(_) | KeyData::Word128(_) => 0,
+            KeyData::Rows(keys) => keys.bytes() + keys.hold(held),
+        }
+    }
+
     /// Whether a key equals one of the other side, which must come from the same codec.
     pub fn are_equal(&self, row: usize, other: &Self, other_row: usize) -> bool {
         match (&self.data, &other.data) {
@@ -270,10 +279,16 @@ fn is_half_word(data_type: &DataType) -> bool {
     data_type.primitive_width() == Some(4) && !data_type.is_floating()
 }
 
-/// The bits of the values of a column, without a copy. `T` has the width of its values.
+/// The bits of the values of a column, without a copy where their alignment allows it. `T` has the width of the values, but
+/// may need another alignment: intervals consist of narrower numbers.
 pub(crate) fn bits_of<T: ArrowNativeType>(column: &ArrayRef) -> ScalarBuffer<T> {
     let data = column.to_data();
-    ScalarBuffer::new(data.buffers()[0].clone(), data.offset(), data.len())
+    let buffer = &data.buffers()[0];
+    let buffer = match buffer.as_ptr().align_offset(align_of::<T>()) {
+        0 => buffer.clone(),
+        _ => Buffer::from_slice_ref(buffer.as_slice()),
+    };
+    ScalarBuffer::new(buffer, data.offset(), data.len())
 }
 
 /// A word that key columns are packed into.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::*;
-use arrow::datatypes::{DataType, Field, Int32Type};
+use arrow::buffer::{Buffer, MutableBuffer};
+use arrow::datatypes::{DataType, Field, Int32Type, IntervalMonthDayNano};
 
 use super::*;
 
@@ -125,4 +126,21 @@ fn several_threads_pack_what_one_packs() {
             assert_eq!(one.matchable, three.matchable);
         }
     }
+}
+
+#[test]
+fn intervals_may_be_aligned_to_their_parts_alone() {
+    let intervals = IntervalMonthDayNanoArray::from_iter_values(
+        (0..9).map(|number| IntervalMonthDayNano::new(number, -number, i64::from(number) * 1000)),
+    );
+    let mut bytes = MutableBuffer::new(256);
+    bytes.extend_zeros(8);
+    bytes.extend_from_slice(intervals.values().inner().as_slice());
+    let shifted = Buffer::from(bytes).slice(8);
+    assert_eq!(shifted.as_ptr().align_offset(8), 0);
+    assert_ne!(shifted.as_ptr().align_offset(16), 0);
+    let shifted = ArrayData::builder(intervals.data_type().clone()).len(9).add_buffer(shifted).build().unwrap();
+    let columns: [ArrayRef; 2] = [Arc::new(intervals), make_array(shifted)];
+    let codec = KeyCodec::try_new(&types(&columns[..1]), false).unwrap();
+    assert_eq!(equal(&codec, &columns[..1], &columns[1..]), vec![true; 9]);
 }

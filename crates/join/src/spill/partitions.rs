@@ -54,6 +54,8 @@ struct Residents {
 struct Partition<S: SpillStore> {
     place: Place<S>,
     rows: usize,
+    /// Bytes that the rows take in memory, with their index on the build side.
+    bytes: usize,
     /// The hash of the first row that can match.
     first_hash: Option<u64>,
     /// Whether there are rows with different hashes, or rows that cannot match.
@@ -73,6 +75,8 @@ pub struct SpilledPartition<F> {
     pub file: F,
     /// Number of rows.
     pub rows: usize,
+    /// Bytes that the rows take in memory, with their index on the build side.
+    pub bytes: usize,
     /// Whether another partitioning can split the rows: they do not all have the same hash.
     pub splittable: bool,
 }
@@ -103,6 +107,7 @@ impl<S: SpillStore> RadixPartitions<S> {
             .map(|_| Partition {
                 place: if residents.is_some() { Place::Resident(Vec::new(), 0) } else { Place::Spilled(None) },
                 rows: 0,
+                bytes: 0,
                 first_hash: None,
                 splittable: false,
             })
@@ -210,12 +215,15 @@ impl<S: SpillStore> RadixPartitions<S> {
 
     /// Adds rows to a partition. Moves partitions to files, largest first, until there is room.
     fn place(&mut self, number: usize, rows: RecordBatch, key_bytes: usize) -> Result<()> {
-        self.partitions[number].rows += rows.num_rows();
+        let count = rows.num_rows();
+        let index = self.residents.as_ref().map_or(0, |residents| residents.index.of(count, rows.columns(), key_bytes));
+        self.partitions[number].rows += count;
+        self.partitions[number].bytes += count * row_bytes(&rows) + index;
         loop {
             match (&mut self.partitions[number].place, &mut self.residents) {
                 (Place::Resident(batches, paid), Some(residents)) => {
                     let rows = compact(rows.clone())?;
-                    let bytes = residents.held.add(&rows) + residents.index.of(&rows, key_bytes);
+                    let bytes = residents.held.add(&rows) + index;
                     if residents.memory.try_grow(bytes).is_ok() {
                         batches.push(rows);
                         *paid += bytes;
@@ -285,6 +293,7 @@ impl<S: SpillStore> RadixPartitions<S> {
                 Place::Spilled(Some(writer)) => Some(SpilledPartition {
                     file: self.store.finish(writer)?,
                     rows: partition.rows,
+                    bytes: partition.bytes,
                     splittable: partition.splittable,
                 }),
             });
