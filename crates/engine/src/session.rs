@@ -11,8 +11,9 @@ use crate::analyzer::with_analyzer_rules;
 use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
 use crate::optimizer::{
-    FilterAggregateFusion, FloatBounds, FloatFilters, GroupingSetsInput, HybridJoinSelection, JoinAggregateFusion,
-    LimitedMemorySelection, SharedBuild, SortMergeToHashJoin, ThetaJoinSelection, YieldingOperators,
+    EachNode, FilterAggregateFusion, FloatBounds, FloatFilters, GroupingSetsInput, HybridJoinSelection,
+    JoinAggregateFusion, LimitedMemorySelection, SharedBuild, SortMergeToHashJoin, ThetaJoinSelection,
+    YieldingOperators,
 };
 use crate::planning::SessionPlanner;
 use crate::prepared::Analyzed;
@@ -100,16 +101,16 @@ fn with_join_rules(rules: Vec<Rule>) -> Vec<Rule> {
     let mut rules = rules;
     let selected = match position {
         Some(position) => {
-            rules.insert(position, Arc::new(SortMergeToHashJoin::new()));
+            rules.insert(position, Arc::new(EachNode(SortMergeToHashJoin)));
             position + 2
         }
         None => 0,
     };
-    rules.insert(selected, Arc::new(GroupingSetsInput::new()));
-    rules.insert(selected, Arc::new(ThetaJoinSelection::new()));
-    rules.insert(selected, Arc::new(HybridJoinSelection::new()));
-    rules.insert(selected, Arc::new(SharedBuild::new()));
-    rules.insert(0, Arc::new(FloatBounds::new()));
+    rules.insert(selected, Arc::new(EachNode(GroupingSetsInput)));
+    rules.insert(selected, Arc::new(EachNode(ThetaJoinSelection)));
+    rules.insert(selected, Arc::new(EachNode(HybridJoinSelection)));
+    rules.insert(selected, Arc::new(SharedBuild));
+    rules.insert(0, Arc::new(EachNode(FloatBounds)));
     rules
 }
 
@@ -118,10 +119,10 @@ fn with_join_rules(rules: Vec<Rule>) -> Vec<Rule> {
 /// plan.
 fn with_last_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
-    rules.insert(position, Arc::new(YieldingOperators::new()));
-    rules.insert(position, Arc::new(LimitedMemorySelection::new()));
-    rules.insert(position, Arc::new(JoinAggregateFusion::new()));
-    rules.insert(position, Arc::new(FilterAggregateFusion::new()));
-    rules.insert(position, Arc::new(FloatFilters::new()));
+    rules.insert(position, Arc::new(YieldingOperators));
+    rules.insert(position, Arc::new(EachNode(LimitedMemorySelection)));
+    rules.insert(position, Arc::new(EachNode(JoinAggregateFusion)));
+    rules.insert(position, Arc::new(EachNode(FilterAggregateFusion)));
+    rules.insert(position, Arc::new(EachNode(FloatFilters)));
     rules
 }

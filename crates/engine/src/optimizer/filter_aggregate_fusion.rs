@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::common::tree_node::Transformed;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
+use super::{Node, NodeRule};
 use crate::config::{OverspillConfig, Selection};
 use crate::filter_aggregate::FilterAggregateExec;
 
@@ -17,34 +16,20 @@ use crate::filter_aggregate::FilterAggregateExec;
 ///
 /// The rule runs after all others: filters have then been pushed into scans as far as possible, projections into filters, and
 /// it is known which dynamic filters are used.
-#[derive(Debug, Default)]
-pub struct FilterAggregateFusion {}
+#[derive(Debug)]
+pub struct FilterAggregateFusion;
 
-impl FilterAggregateFusion {
-    /// The rule; it has no state.
-    pub fn new() -> Self {
-        Self {}
+impl NodeRule for FilterAggregateFusion {
+    const NAME: &str = "filter_aggregate_fusion";
+
+    fn applies(config: &OverspillConfig) -> bool {
+        config.selection.0 != Some(Selection::Off)
     }
-}
 
-impl PhysicalOptimizerRule for FilterAggregateFusion {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let overspill = config.extensions.get::<OverspillConfig>();
-        if !overspill.is_some_and(|config| config.enabled && config.selection.0 != Some(Selection::Off)) {
-            return Ok(plan);
-        }
-        plan.transform_up(|node| match node.downcast_ref::<AggregateExec>().and_then(FilterAggregateExec::try_new) {
-            Some(fused) => Ok(Transformed::yes(Arc::new(fused) as _)),
-            None => Ok(Transformed::no(node)),
+    fn rewrite(&self, node: Node, _: &ConfigOptions) -> Result<Transformed<Node>> {
+        Ok(match node.downcast_ref::<AggregateExec>().and_then(FilterAggregateExec::try_new) {
+            Some(fused) => Transformed::yes(Arc::new(fused) as _),
+            None => Transformed::no(node),
         })
-        .map(|transformed| transformed.data)
-    }
-
-    fn name(&self) -> &str {
-        "filter_aggregate_fusion"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
     }
 }

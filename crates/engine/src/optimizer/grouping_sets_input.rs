@@ -4,53 +4,32 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::common::tree_node::Transformed;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 
-use crate::config::OverspillConfig;
+use super::{Node, NodeRule};
 use crate::grouping_sets::GroupingSetsInputExec;
 
 /// Inserts a node below each aggregate with several grouping sets. The node declares no properties of its columns.
-#[derive(Debug, Default)]
-pub struct GroupingSetsInput {}
+#[derive(Debug)]
+pub struct GroupingSetsInput;
 
-impl GroupingSetsInput {
-    /// The rule; it has no state.
-    pub fn new() -> Self {
-        Self {}
-    }
-}
+impl NodeRule for GroupingSetsInput {
+    const NAME: &str = "grouping_sets_input";
 
-impl PhysicalOptimizerRule for GroupingSetsInput {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        if !config.extensions.get::<OverspillConfig>().is_some_and(|config| config.enabled) {
-            return Ok(plan);
+    fn rewrite(&self, node: Node, _: &ConfigOptions) -> Result<Transformed<Node>> {
+        let Some(aggregate) = node.downcast_ref::<AggregateExec>() else { return Ok(Transformed::no(node)) };
+        // Aggregates in other modes merge partial groups. Those have a column that names the grouping set.
+        let takes_rows = matches!(
+            aggregate.mode(),
+            AggregateMode::Partial | AggregateMode::Single | AggregateMode::SinglePartitioned
+        );
+        if !takes_rows || aggregate.group_expr().groups().len() < 2 {
+            return Ok(Transformed::no(node));
         }
-        plan.transform_up(|node| {
-            let Some(aggregate) = node.downcast_ref::<AggregateExec>() else { return Ok(Transformed::no(node)) };
-            // Aggregates in other modes merge partial groups. Those have a column that names the grouping set.
-            let takes_rows = matches!(
-                aggregate.mode(),
-                AggregateMode::Partial | AggregateMode::Single | AggregateMode::SinglePartitioned
-            );
-            if !takes_rows || aggregate.group_expr().groups().len() < 2 {
-                return Ok(Transformed::no(node));
-            }
-            let input = Arc::new(GroupingSetsInputExec::new(Arc::clone(aggregate.input())));
-            let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-            node.replace_children(vec![input], options).map(Transformed::yes)
-        })
-        .map(|transformed| transformed.data)
-    }
-
-    fn name(&self) -> &str {
-        "grouping_sets_input"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
+        let input = Arc::new(GroupingSetsInputExec::new(Arc::clone(aggregate.input())));
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        node.replace_children(vec![input], options).map(Transformed::yes)
     }
 }

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::common::tree_node::Transformed;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
 use super::shared_build::width;
-use crate::config::OverspillConfig;
+use super::{Node, NodeRule};
 use crate::planning::PlanningSession;
 use crate::sort::SpillingSortExec;
 use crate::window::CountedWindowExec;
@@ -25,15 +24,8 @@ const KEPT_ROWS_SHARE: usize = 64;
 ///
 /// A sort above an aggregate or a window is always replaced: these return slices of large batches. DataFusion keeps the large
 /// batches, and counts each as a whole for each slice.
-#[derive(Debug, Default)]
-pub struct LimitedMemorySelection {}
-
-impl LimitedMemorySelection {
-    /// The rule; it has no state.
-    pub fn new() -> Self {
-        Self {}
-    }
-}
+#[derive(Debug)]
+pub struct LimitedMemorySelection;
 
 /// Whether a sort keeps few rows, in batches of their own.
 fn keeps_few(sort: &SortExec, limit: usize) -> bool {
@@ -50,11 +42,12 @@ fn puts_slices_out(node: &Arc<dyn ExecutionPlan>) -> bool {
     matches!(node.children().as_slice(), [input] if puts_slices_out(input))
 }
 
-impl PhysicalOptimizerRule for LimitedMemorySelection {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let enabled = config.extensions.get::<OverspillConfig>().is_some_and(|config| config.enabled);
-        let Some(limit) = PlanningSession::memory_limit(config).filter(|_| enabled) else { return Ok(plan) };
-        plan.transform_up(|node| match node.downcast_ref::<SortExec>() {
+impl NodeRule for LimitedMemorySelection {
+    const NAME: &str = "limited_memory_selection";
+
+    fn rewrite(&self, node: Node, config: &ConfigOptions) -> Result<Transformed<Node>> {
+        let Some(limit) = PlanningSession::memory_limit(config) else { return Ok(Transformed::no(node)) };
+        match node.downcast_ref::<SortExec>() {
             Some(sort) if !keeps_few(sort, limit) => {
                 Ok(Transformed::yes(Arc::new(SpillingSortExec::new(sort.clone())) as _))
             }
@@ -62,15 +55,6 @@ impl PhysicalOptimizerRule for LimitedMemorySelection {
                 Some(window) => Transformed::yes(Arc::new(window) as _),
                 None => Transformed::no(node),
             }),
-        })
-        .map(|transformed| transformed.data)
-    }
-
-    fn name(&self) -> &str {
-        "limited_memory_selection"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
+        }
     }
 }

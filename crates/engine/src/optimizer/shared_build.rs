@@ -34,18 +34,11 @@ const VARIABLE_WIDTH: usize = 48;
 ///
 /// Two kinds of joins are left alone: those with a build side that is estimated not to fit memory, as their partitions spill
 /// independently; and those with partitions that an operator above can use, such as an aggregate by the join key.
-#[derive(Debug, Default)]
-pub struct SharedBuild {}
+#[derive(Debug)]
+pub struct SharedBuild;
 
 /// The names of columns that an operator above wants rows to be partitioned by.
 type Wanted = Vec<String>;
-
-impl SharedBuild {
-    /// The rule; it has no state.
-    pub fn new() -> Self {
-        Self {}
-    }
-}
 
 /// Whether all streams of the join should share its build side. `limit` is the memory limit of the session in bytes.
 fn should_share(join: &HashJoinExec, wanted: &Wanted, config: &OverspillConfig, limit: Option<usize>) -> Result<bool> {

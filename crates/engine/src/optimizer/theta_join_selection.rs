@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinType, Result};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
 
-use crate::config::OverspillConfig;
+use super::{Node, NodeRule};
 use crate::theta_join::ThetaJoinExec;
 
 /// Replaces every [`NestedLoopJoinExec`] and [`CrossJoinExec`] that [`ThetaJoinExec::supports`] by a [`ThetaJoinExec`].
@@ -19,45 +17,23 @@ use crate::theta_join::ThetaJoinExec;
 ///
 /// The rule runs after `join_selection`, which has put the smaller input to the left, and before the rules that
 /// enforce distribution and order.
-#[derive(Debug, Default)]
-pub struct ThetaJoinSelection {}
+#[derive(Debug)]
+pub struct ThetaJoinSelection;
 
-impl ThetaJoinSelection {
-    /// The rule; it has no state.
-    pub fn new() -> Self {
-        Self {}
-    }
-}
+impl NodeRule for ThetaJoinSelection {
+    const NAME: &str = "theta_join_selection";
 
-impl PhysicalOptimizerRule for ThetaJoinSelection {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        if !config.extensions.get::<OverspillConfig>().is_some_and(|config| config.enabled) {
-            return Ok(plan);
-        }
-        plan.transform_up(|node| {
-            if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
-                return theta_join(join).map(|join| join.map_or_else(|| Transformed::no(node), Transformed::yes));
-            }
-            let Some(join) = node.downcast_ref::<CrossJoinExec>() else { return Ok(Transformed::no(node)) };
+    fn rewrite(&self, node: Node, _: &ConfigOptions) -> Result<Transformed<Node>> {
+        let crossed = node.downcast_ref::<CrossJoinExec>().map(|join| {
             let (left, right) = (Arc::clone(join.left()), Arc::clone(join.right()));
-            let join = NestedLoopJoinExecBuilder::new(left, right, JoinType::Inner).build()?;
-            theta_join(&join).map(|join| join.map_or_else(|| Transformed::no(node), Transformed::yes))
-        })
-        .map(|transformed| transformed.data)
-    }
-
-    fn name(&self) -> &str {
-        "theta_join_selection"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-}
-
-fn theta_join(join: &NestedLoopJoinExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    match ThetaJoinExec::supports(join) {
-        true => Ok(Some(Arc::new(ThetaJoinExec::try_new(join)?))),
-        false => Ok(None),
+            NestedLoopJoinExecBuilder::new(left, right, JoinType::Inner).build()
+        });
+        let crossed = crossed.transpose()?;
+        match node.downcast_ref::<NestedLoopJoinExec>().or(crossed.as_ref()) {
+            Some(join) if ThetaJoinExec::supports(join) => {
+                Ok(Transformed::yes(Arc::new(ThetaJoinExec::try_new(join)?) as _))
+            }
+            _ => Ok(Transformed::no(node)),
+        }
     }
 }

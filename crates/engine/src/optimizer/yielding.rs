@@ -16,15 +16,8 @@ use datafusion::physical_plan::unnest::UnnestExec;
 /// DataFusion's own rule puts them above scans. That is enough if an operator reads about as many batches from its input as
 /// it returns. These operators return many batches for each input batch. Their consumer never has to wait, so the task cannot
 /// be cancelled meanwhile.
-#[derive(Debug, Default)]
-pub struct YieldingOperators {}
-
-impl YieldingOperators {
-    /// The rule; it has no state.
-    pub fn new() -> Self {
-        Self {}
-    }
-}
+#[derive(Debug)]
+pub struct YieldingOperators;
 
 impl PhysicalOptimizerRule for YieldingOperators {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {

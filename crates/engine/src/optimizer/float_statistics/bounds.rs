@@ -5,47 +5,27 @@ use std::sync::Arc;
 use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Result, Statistics};
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::has_floats;
-use crate::config::OverspillConfig;
+use crate::optimizer::{Node, NodeRule};
 
 /// Drops the least and greatest values of float columns from the statistics of Parquet files.
-#[derive(Debug, Default)]
-pub struct FloatBounds {}
+#[derive(Debug)]
+pub struct FloatBounds;
 
-impl FloatBounds {
-    /// The rule; it has no state.
-    pub fn new() -> Self {
-        Self {}
-    }
-}
+impl NodeRule for FloatBounds {
+    const NAME: &str = "float_bounds";
 
-impl PhysicalOptimizerRule for FloatBounds {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        if !config.extensions.get::<OverspillConfig>().is_some_and(|config| config.enabled) {
-            return Ok(plan);
-        }
-        plan.transform_up(|node| {
-            Ok(match without_float_bounds(node.as_ref()) {
-                Some(scan) => Transformed::yes(scan),
-                None => Transformed::no(node),
-            })
+    fn rewrite(&self, node: Node, _: &ConfigOptions) -> Result<Transformed<Node>> {
+        Ok(match without_float_bounds(node.as_ref()) {
+            Some(scan) => Transformed::yes(scan),
+            None => Transformed::no(node),
         })
-        .map(|transformed| transformed.data)
-    }
-
-    fn name(&self) -> &str {
-        "float_bounds"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
     }
 }
 

@@ -5,51 +5,31 @@ use std::sync::Arc;
 
 use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::datasource::physical_plan::{FileScanConfigBuilder, FileSource, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal};
 use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::has_floats;
 use super::unprunable::Unprunable;
-use crate::config::OverspillConfig;
+use crate::optimizer::{Node, NodeRule};
 
 /// Hides conditions on floats from pruning by Parquet statistics, unless no NaN satisfies them.
-#[derive(Debug, Default)]
-pub struct FloatFilters {}
+#[derive(Debug)]
+pub struct FloatFilters;
 
-impl FloatFilters {
-    /// The rule; it has no state.
-    pub fn new() -> Self {
-        Self {}
-    }
-}
+impl NodeRule for FloatFilters {
+    const NAME: &str = "float_filters";
 
-impl PhysicalOptimizerRule for FloatFilters {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        if !config.extensions.get::<OverspillConfig>().is_some_and(|config| config.enabled) {
-            return Ok(plan);
-        }
-        plan.transform_up(|node| {
-            Ok(match without_float_statistics(node.as_ref())? {
-                Some(scan) => Transformed::yes(scan),
-                None => Transformed::no(node),
-            })
+    fn rewrite(&self, node: Node, _: &ConfigOptions) -> Result<Transformed<Node>> {
+        Ok(match without_float_statistics(node.as_ref())? {
+            Some(scan) => Transformed::yes(scan),
+            None => Transformed::no(node),
         })
-        .map(|transformed| transformed.data)
-    }
-
-    fn name(&self) -> &str {
-        "float_filters"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
     }
 }
 
@@ -107,15 +87,9 @@ fn is_on_floats(condition: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     if operand.is_some_and(|operand| operand.is::<Column>()) || condition.is::<Unprunable>() {
         return false;
     }
-    let mut found = false;
-    let visited = condition.apply(|part| {
-        // A column that is not in the schema is assumed to hold floats.
-        let is_float =
-            |column: &Column| schema.field_with_name(column.name()).map_or(true, |f| has_floats(f.data_type()));
-        found |= part.downcast_ref::<Column>().is_some_and(is_float);
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    });
-    found || visited.is_err()
+    // A column that is not in the schema is assumed to hold floats.
+    let is_float = |column: &Column| schema.field_with_name(column.name()).map_or(true, |f| has_floats(f.data_type()));
+    condition.exists(|part| Ok(part.downcast_ref::<Column>().is_some_and(is_float))).unwrap_or(true)
 }
 
 /// A comparison of a column with numbers.
