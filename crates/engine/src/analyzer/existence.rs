@@ -4,26 +4,20 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::logical_expr::expr::{Exists, InSubquery};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::logical_plan::Subquery;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
 use datafusion::optimizer::AnalyzerRule;
+
+use super::map_expressions;
 
 /// Writes `EXISTS (SELECT … FROM s)` as `1 IN (SELECT 1 FROM s)`, for [`MembershipToMarkJoin`](super::MembershipToMarkJoin)
 /// to plan, in SELECT lists, conditions of joins, groups, aggregates and orders.
 ///
 /// DataFusion 55 plans EXISTS only in WHERE and HAVING. There this rule leaves it to DataFusion.
 #[derive(Debug, Default)]
-pub struct Existence {}
-
-impl Existence {
-    /// The rule; it has no state.
-    pub fn new() -> Self {
-        Self {}
-    }
-}
+pub struct Existence;
 
 impl AnalyzerRule for Existence {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
@@ -39,11 +33,7 @@ impl AnalyzerRule for Existence {
             if is_planned_by_host {
                 return Ok(Transformed::no(node));
             }
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                Ok(expr.transform_up(as_membership)?.update_data(|expr| name.restore(expr)))
-            })
+            map_expressions(node, as_membership)
         })
         .data()
     }

@@ -3,15 +3,14 @@
 use std::sync::{Arc, LazyLock};
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::common::{DFSchema, Result};
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::expr::AggregateFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{AggregateUDF, Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 
-use super::input_schema;
+use super::{input_schema, map_expressions};
 use crate::float_extremes::FloatExtreme;
 
 /// Replaces `min` and `max` of floats: those of DataFusion 55 depend on the order of rows if there is NaN, and are wrong for
@@ -30,12 +29,7 @@ impl AnalyzerRule for FloatExtremes {
                 return Ok(Transformed::no(plan));
             }
             let schema = input_schema(&plan)?;
-            let names = NamePreserver::new(&plan);
-            plan.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let rewritten = expr.transform_up(|expr| rewrite(expr, &schema))?;
-                Ok(rewritten.update_data(|expr| name.restore(expr)))
-            })
+            map_expressions(plan, |expr| rewrite(expr, &schema))
         })
         .data()
     }

@@ -8,15 +8,14 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::functions::expr_fn::to_local_time;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::comparisons::time_zone;
-use super::input_schema;
+use super::map_all_expressions;
 
 /// Casts to local time; see the module.
 #[derive(Debug, Default)]
@@ -28,16 +27,7 @@ impl AnalyzerRule for LocalTime {
     }
 
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|plan| {
-            let schema = input_schema(&plan)?;
-            let names = NamePreserver::new(&plan);
-            plan.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let rewritten = expr.transform_up(|expr| rewrite(expr, &schema, config))?;
-                Ok(rewritten.update_data(|expr| name.restore(expr)))
-            })
-        })
-        .data()
+        map_all_expressions(plan, |expr, schema| rewrite(expr, schema, config))
     }
 }
 

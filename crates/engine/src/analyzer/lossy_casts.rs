@@ -10,10 +10,9 @@ use arrow::compute::CastOptions;
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::format::DEFAULT_CAST_OPTIONS;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::expr::{Between, InList};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     BinaryExpr, Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, TryCast, Volatility,
@@ -21,7 +20,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use super::comparisons::is_comparison;
-use super::input_schema;
+use super::map_all_expressions;
 use crate::decimals::digits;
 
 /// Replaces lossy casts in comparisons by functions; see the module.
@@ -34,16 +33,7 @@ impl AnalyzerRule for LossyCasts {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|plan| {
-            let schema = input_schema(&plan)?;
-            let names = NamePreserver::new(&plan);
-            plan.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let rewritten = expr.transform_up(|expr| rewrite_comparison(expr, &schema))?;
-                Ok(rewritten.update_data(|expr| name.restore(expr)))
-            })
-        })
-        .data()
+        map_all_expressions(plan, rewrite_comparison)
     }
 }
 

@@ -22,9 +22,11 @@ mod write_aside;
 
 use std::sync::Arc;
 
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{DmlStatement, Expr, Join, LogicalPlan, WriteOp};
 use datafusion::optimizer::AnalyzerRule;
 
 pub use comparisons::Comparisons;
@@ -57,6 +59,57 @@ fn input_schema(plan: &LogicalPlan) -> Result<DFSchema> {
     Ok(schema)
 }
 
+/// The node with `rewrite` applied to all parts of its expressions, from the bottom up. The expressions keep their names.
+fn map_expressions(
+    plan: LogicalPlan,
+    mut rewrite: impl FnMut(Expr) -> Result<Transformed<Expr>>,
+) -> Result<Transformed<LogicalPlan>> {
+    let names = NamePreserver::new(&plan);
+    plan.map_expressions(|expr| {
+        let name = names.save(&expr);
+        Ok(expr.transform_up(&mut rewrite)?.update_data(|expr| name.restore(expr)))
+    })
+}
+
+/// The same for all nodes of a plan and its subqueries. `rewrite` gets the columns that an expression may name.
+fn map_all_expressions(
+    plan: LogicalPlan,
+    rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
+) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|node| {
+        let schema = input_schema(&node)?;
+        map_expressions(node, |expr| rewrite(expr, &schema))
+    })
+    .data()
+}
+
+/// Rewrites a statement, which is the root of the plan or below EXPLAIN.
+fn map_statement(plan: LogicalPlan, rewrite: impl Fn(LogicalPlan) -> Result<LogicalPlan>) -> Result<LogicalPlan> {
+    plan.transform_down(|node| match node {
+        LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => Ok(Transformed::no(node)),
+        statement => Ok(Transformed::new(rewrite(statement)?, true, TreeNodeRecursion::Stop)),
+    })
+    .data()
+}
+
+/// Leaves out what is below DELETE, UPDATE and MERGE: their conditions are passed to the table, and there is no plan below
+/// them.
+fn without_row_changes(plan: LogicalPlan) -> Transformed<LogicalPlan> {
+    let is_change_of_rows = matches!(
+        &plan,
+        LogicalPlan::Dml(DmlStatement { op: WriteOp::Delete | WriteOp::Update | WriteOp::MergeInto(_), .. })
+    );
+    let recursion = if is_change_of_rows { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue };
+    Transformed::new(plan, false, recursion)
+}
+
+/// The join of other sides, with the schema that follows from them.
+fn rejoined(join: Join, left: LogicalPlan, right: LogicalPlan) -> Result<LogicalPlan> {
+    let Join { on, filter, join_type, join_constraint, null_equality, null_aware, .. } = join;
+    let (left, right) = (Arc::new(left), Arc::new(right));
+    Join::try_new(left, right, on, filter, join_type, join_constraint, null_equality, null_aware).map(LogicalPlan::Join)
+}
+
 /// Adds the rules of this module to the `rules` of a session, which begin with DataFusion's type coercion.
 pub fn with_analyzer_rules(rules: Vec<Rule>) -> Vec<Rule> {
     [before_coercion(), rules, after_coercion()].concat()
@@ -83,10 +136,10 @@ fn after_coercion() -> Vec<Rule> {
         Arc::new(LocalTime),
         Arc::new(LossyCasts),
         Arc::new(Overflow),
-        Arc::new(SetOperationAll::new()),
-        Arc::new(OrderComparison::new()),
-        Arc::new(Existence::new()),
-        Arc::new(MembershipToMarkJoin::new()),
+        Arc::new(SetOperationAll),
+        Arc::new(OrderComparison),
+        Arc::new(Existence),
+        Arc::new(MembershipToMarkJoin),
         // Memberships are treated according to their place in the query, and IS TRUE is such a place.
         Arc::new(TruthTests),
         // By now, comparisons with ANY and ALL are comparisons with extremes.

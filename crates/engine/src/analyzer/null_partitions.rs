@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::dml::CopyTo;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit, when};
@@ -29,13 +29,13 @@ impl AnalyzerRule for NullPartitions {
         if config.execution.keep_partition_by_columns {
             return Ok(plan);
         }
-        let rewritten = plan.transform_down(|node| match node {
+        plan.transform_down(|node| match node {
             LogicalPlan::Copy(copy) if has_nullable_partitions(&copy) => {
                 Ok(Transformed::yes(LogicalPlan::Copy(with_null_named(copy)?)))
             }
             node => Ok(Transformed::no(node)),
-        })?;
-        Ok(rewritten.data)
+        })
+        .data()
     }
 }
 

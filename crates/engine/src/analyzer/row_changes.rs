@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::catalog::TableProvider;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result, internal_datafusion_err, not_impl_err};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::dml::InsertOp;
@@ -13,6 +13,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::map_statement;
 use crate::row_changes::{ChangeableTable, ChangedRows, NumberedRows, ROW_NUMBER, RowChange};
 
 /// Turns `DELETE`, `UPDATE` and `TRUNCATE` of tables in memory into queries for the numbers of the rows to change (the
@@ -30,16 +31,10 @@ impl AnalyzerRule for RowChanges {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let rewritten = plan.transform_down(|node| match node {
-            LogicalPlan::Dml(statement) => {
-                let rewritten = rewrite(statement)?;
-                Ok(Transformed::new(LogicalPlan::Dml(rewritten), true, TreeNodeRecursion::Stop))
-            }
-            // Statements are the root of the plan, or below these nodes.
-            LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => Ok(Transformed::no(node)),
-            node => Ok(Transformed::new(node, false, TreeNodeRecursion::Stop)),
-        })?;
-        Ok(rewritten.data)
+        map_statement(plan, |node| match node {
+            LogicalPlan::Dml(statement) => rewrite(statement).map(LogicalPlan::Dml),
+            node => Ok(node),
+        })
     }
 }
 

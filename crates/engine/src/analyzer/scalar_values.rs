@@ -3,12 +3,11 @@
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::logical_plan::Subquery;
 use datafusion::logical_expr::{Expr, LogicalPlan, when};
 use datafusion::optimizer::AnalyzerRule;
 
-use super::input_schema;
+use super::{input_schema, map_expressions};
 
 /// Rewrites `(SELECT x)` as `x`, and `(SELECT x WHERE c)` as `CASE WHEN c THEN x END`.
 ///
@@ -26,14 +25,9 @@ impl AnalyzerRule for ScalarValues {
         let mut is_changed = false;
         plan.transform_up_with_subqueries(|node| {
             let schema = input_schema(&node)?;
-            let names = NamePreserver::new(&node);
-            let rewritten = node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let rewritten = expr.transform_up(|expr| match expr {
-                    Expr::ScalarSubquery(subquery) => value_of(subquery, &schema),
-                    other => Ok(Transformed::no(other)),
-                })?;
-                Ok(rewritten.update_data(|expr| name.restore(expr)))
+            let rewritten = map_expressions(node, |expr| match expr {
+                Expr::ScalarSubquery(subquery) => value_of(subquery, &schema),
+                other => Ok(Transformed::no(other)),
             })?;
             is_changed |= rewritten.transformed;
             // Columns of the nodes above may now be NULL.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::common::{DFSchema, Result};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, LogicalPlan, Operator, Union, binary_expr, lit};
 use datafusion::optimizer::AnalyzerRule;
+
+use super::map_expressions;
 
 /// Writes `b IS TRUE` as `b IS NOT DISTINCT FROM true`, and the others in the same way.
 ///
@@ -24,11 +25,7 @@ impl AnalyzerRule for TruthTests {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let mut is_changed = false;
         plan.transform_up_with_subqueries(|node| {
-            let names = NamePreserver::new(&node);
-            let rewritten = node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                Ok(expr.transform_up(as_distinction)?.update_data(|expr| name.restore(expr)))
-            })?;
+            let rewritten = map_expressions(node, as_distinction)?;
             is_changed |= rewritten.transformed;
             if !is_changed {
                 return Ok(rewritten);

@@ -18,15 +18,15 @@
 //! | `a.*`, and columns that programs build | none | a string of its own |
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRewriter};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNodeRewriter};
 use datafusion::common::{Column, DFSchema, JoinConstraint, JoinType, Result, TableReference, plan_err};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::logical_plan::Join;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::coalesce;
 
 use super::comparisons::{Comparable, common_type};
+use super::map_expressions;
 
 /// Rewrites references to merged columns of outer joins; see the module.
 #[derive(Debug, Default)]
@@ -155,12 +155,7 @@ impl Rewriter<'_> {
         if columns.is_empty() {
             return Ok(Transformed::no(plan));
         }
-        let names = NamePreserver::new(&plan);
-        let rewritten = plan.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let rewritten = expr.transform_up(|expr| self.rewrite_reference(expr, columns))?;
-            Ok(rewritten.update_data(|expr| name.restore(expr)))
-        })?;
+        let rewritten = map_expressions(plan, |expr| self.rewrite_reference(expr, columns))?;
         if rewritten.transformed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
     }
 

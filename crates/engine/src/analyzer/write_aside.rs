@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, not_impl_err};
 use datafusion::datasource::file_format::{file_type_to_format, format_as_file_type};
 use datafusion::datasource::stream::StreamTable;
@@ -12,6 +11,7 @@ use datafusion::logical_expr::dml::{CopyTo, InsertOp};
 use datafusion::logical_expr::{DmlStatement, LogicalPlan, WriteOp};
 use datafusion::optimizer::AnalyzerRule;
 
+use super::map_statement;
 use crate::write_aside::{AppendedAside, WrittenAside};
 
 /// Makes `COPY`, and `INSERT` into tables of files, write aside and rename; see the comment of `write_aside`.
@@ -27,18 +27,11 @@ impl AnalyzerRule for WriteAside {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let rewritten = plan.transform_down(|node| match node {
-            LogicalPlan::Copy(copy) => {
-                Ok(Transformed::new(LogicalPlan::Copy(copied_aside(copy)?), true, TreeNodeRecursion::Stop))
-            }
-            LogicalPlan::Dml(statement) => {
-                Ok(Transformed::new(LogicalPlan::Dml(inserted_aside(statement)?), true, TreeNodeRecursion::Stop))
-            }
-            // Statements are the root of the plan, or below these nodes.
-            LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => Ok(Transformed::no(node)),
-            node => Ok(Transformed::new(node, false, TreeNodeRecursion::Stop)),
-        })?;
-        Ok(rewritten.data)
+        map_statement(plan, |node| match node {
+            LogicalPlan::Copy(copy) => copied_aside(copy).map(LogicalPlan::Copy),
+            LogicalPlan::Dml(statement) => inserted_aside(statement).map(LogicalPlan::Dml),
+            node => Ok(node),
+        })
     }
 }
 

@@ -18,17 +18,16 @@ mod sides;
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::expr::{Between, Case, InList, InSubquery, ScalarFunction, SetComparison};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::expr_schema::cast_subquery;
 use datafusion::logical_expr::logical_plan::{Join, Subquery};
 use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, binary_expr, not};
 use datafusion::optimizer::AnalyzerRule;
 
-use super::input_schema;
+use super::{input_schema, map_expressions};
 
 use sides::Side;
 pub(super) use sides::{Comparable, common_type, time_zone};
@@ -58,12 +57,8 @@ fn rewrite_plan(plan: LogicalPlan, config: &ConfigOptions) -> Result<Transformed
     })?;
     plan.transform_data(|plan| {
         let schema = input_schema(&plan)?;
-        let names = NamePreserver::new(&plan);
-        let rewritten = plan.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let rewritten = expr.transform_up(|expr| Rewriter { schema: &schema, config }.rewrite(expr))?;
-            Ok(rewritten.update_data(|expr| name.restore(expr)))
-        })?;
+        let rewriter = Rewriter { schema: &schema, config };
+        let rewritten = map_expressions(plan, |expr| rewriter.rewrite(expr))?;
         if rewritten.transformed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
     })
 }

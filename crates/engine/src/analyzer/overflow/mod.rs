@@ -8,19 +8,18 @@ use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::functions_aggregate::average::Avg;
 use datafusion::functions_aggregate::sum::Sum;
 use datafusion::logical_expr::expr::AggregateFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{
     AggregateUDF, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, WindowFunctionDefinition, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::input_schema;
+use super::map_all_expressions;
 use crate::checked_arithmetic::checked;
 use crate::decimals::is_full;
 use crate::exact_sum::{ExactAverage, ExactSum};
@@ -35,16 +34,7 @@ impl AnalyzerRule for Overflow {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|plan| {
-            let schema = input_schema(&plan)?;
-            let names = NamePreserver::new(&plan);
-            plan.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let rewritten = expr.transform_up(|expr| rewrite(expr, &schema))?;
-                Ok(rewritten.update_data(|expr| name.restore(expr)))
-            })
-        })
-        .data()
+        map_all_expressions(plan, rewrite)
     }
 }
 
