@@ -157,7 +157,7 @@ impl Writing<'_> {
             let subqueries = Subqueries::new(self);
             let mut new = select.clone();
             // An ambiguous name leaves the query unchanged.
-            let Some(names) = rewrite_select(&mut new, schemas, self.normalizer, &subqueries) else { continue };
+            let Some(names) = rewrite_select(&mut new, schemas, &subqueries) else { continue };
             if let (true, Some(order)) = (is_ordered, &mut order) {
                 names.write(order, &subqueries);
             }
