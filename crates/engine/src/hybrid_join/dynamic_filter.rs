@@ -107,10 +107,8 @@ pub(super) fn is_read(filter: &DynamicFilterPhysicalExpr, plan: &Arc<dyn Executi
     let mut is_read = false;
     plan.apply(|node| {
         node.apply_expressions(&mut |root| {
-            root.apply(|expression| {
-                is_read |= expression.expression_id() == id;
-                Ok(if is_read { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-            })
+            is_read |= root.exists(|expression| Ok(expression.expression_id() == id))?;
+            Ok(if is_read { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })
     })?;
     Ok(is_read)

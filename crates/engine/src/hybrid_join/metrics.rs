@@ -4,9 +4,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use datafusion::physical_plan::metrics::{
-    BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory, Time,
-};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory, Time};
 use overspill_advisor::Strategy;
 use overspill_gpu_join::{DeviceCount, DeviceObserver};
 use parking_lot::Mutex;
@@ -184,10 +182,5 @@ impl JoinMetrics {
             deferred_time: MetricBuilder::new(metrics).subset_time("deferred_time", 0),
             disk: DiskMetrics::new(metrics),
         }
-    }
-
-    /// The metrics of one output stream.
-    pub fn stream(metrics: &ExecutionPlanMetricsSet, partition: usize) -> BaselineMetrics {
-        BaselineMetrics::new(metrics, partition)
     }
 }

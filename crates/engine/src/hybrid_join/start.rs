@@ -120,7 +120,7 @@ impl HybridJoinExec {
         let context = JoinContext { plan, store, memory, tuning, metrics, timeline, facts, bounds, build_keys };
         let context = Arc::new(context);
         if !is_shared {
-            return Ok(Execution::partitioned(context));
+            return Ok(Execution { context, build: None, inputs: None });
         }
         let inputs = shares_probe_inputs(spec.join_type, partitions)
             .then(|| Arc::new(ProbeInputs::new(Arc::clone(self.right()), Arc::clone(task))));

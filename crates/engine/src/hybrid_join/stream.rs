@@ -293,11 +293,7 @@ impl HybridJoinStream {
     fn fail(&mut self, error: DataFusionError) -> DataFusionError {
         self.state = State::Done;
         match self.execution.take().and_then(|execution| execution.inputs.clone()) {
-            Some(inputs) => {
-                let error = Arc::new(error);
-                inputs.fail(&error);
-                DataFusionError::Shared(error)
-            }
+            Some(inputs) => inputs.fail(error),
             None => error,
         }
     }

@@ -4,7 +4,6 @@
 //! never be polled again. Instead, a stream that has finished its own input takes over inputs that have not been started or
 //! that were abandoned. The stream that ends the last input returns the build rows.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -131,9 +130,11 @@ impl<J: SharedProbe> ProbeInputs<J> {
         self.state.lock().rest = Some(rest);
     }
 
-    /// Makes the other streams fail with the same error: one stream failed while it read an input.
-    pub fn fail(&self, error: &Arc<DataFusionError>) {
-        self.state.lock().failed.get_or_insert_with(|| Arc::clone(error));
+    /// The error of a stream that failed while it read an input. The other streams fail with the same error.
+    pub fn fail(&self, error: DataFusionError) -> DataFusionError {
+        let error = Arc::new(error);
+        self.state.lock().failed.get_or_insert_with(|| Arc::clone(&error));
+        DataFusionError::Shared(error)
     }
 
     fn check(&self, state: &State<J>) -> Result<()> {
@@ -158,11 +159,5 @@ impl<J: SharedProbe> ProbeInputs<J> {
             }
         }
         Ok(Next::End)
-    }
-}
-
-impl<J: SharedProbe> fmt::Debug for ProbeInputs<J> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProbeInputs").field("unread", &self.state.lock().unread).finish_non_exhaustive()
     }
 }

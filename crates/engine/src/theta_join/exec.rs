@@ -7,7 +7,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions, SchedulingType};
+use datafusion::physical_plan::execution_plan::SchedulingType;
 use datafusion::physical_plan::joins::utils::build_join_schema;
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
@@ -78,13 +78,8 @@ impl ThetaJoinExec {
             left_columns,
             plan.projection().as_deref(),
         )?;
-        let properties = PlanProperties::new(
-            equivalences,
-            properties.output_partitioning().clone(),
-            properties.emission_type,
-            properties.boundedness,
-        )
-        .with_scheduling_type(SchedulingType::Cooperative);
+        let properties = PlanProperties::clone(properties).with_eq_properties(equivalences);
+        let properties = properties.with_scheduling_type(SchedulingType::Cooperative);
         Ok(Self {
             condition: condition.transpose()?,
             plan,
@@ -232,11 +227,7 @@ impl ExecutionPlan for ThetaJoinExec {
         self.plan.apply_expressions(f)
     }
 
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         let [left, right] = &children[..] else {
             return internal_err!("ThetaJoinExec over {} inputs", children.len());
         };
@@ -245,10 +236,6 @@ impl ExecutionPlan for ThetaJoinExec {
             .with_projection_ref(self.plan.projection().clone())
             .build()?;
         Ok(Arc::new(Self::try_new(&plan)?))
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {

@@ -1,6 +1,5 @@
 //! One execution of a theta join: the state that its streams share, above all the build side.
 
-use std::fmt;
 use std::sync::Arc;
 
 use datafusion::execution::SendableRecordBatchStream;
@@ -27,11 +26,5 @@ impl Execution {
         let reader = Arc::clone(&context);
         let build = SharedBuild::new(context.partitions, async move { reader.read_build(input).await });
         Self { context, build, inputs }
-    }
-}
-
-impl fmt::Debug for Execution {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Execution").field("context", &self.context).finish_non_exhaustive()
     }
 }
