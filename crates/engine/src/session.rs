@@ -81,7 +81,8 @@ impl OverspillSessionExt for SessionStateBuilder {
             *rule = Arc::new(Analyzed(Arc::clone(rule)));
         }
         let planner = self.query_planner();
-        *planner = Some(Arc::new(SessionPlanner::new(Arc::new(MarkJoinQueryPlanner::new(planner.take())))));
+        let mark_joins = Arc::new(MarkJoinQueryPlanner::new(planner.take()));
+        *planner = Some(Arc::new(SessionPlanner { planner: mark_joins }));
         let optimizer = self.physical_optimizers().get_or_insert_default();
         let rules = std::mem::take(&mut optimizer.rules);
         *optimizer = PhysicalOptimizer::with_rules(with_last_rules(with_join_rules(rules)));

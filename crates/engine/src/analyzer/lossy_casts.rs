@@ -67,7 +67,8 @@ fn keep_cast(operand: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let is_lossy = !matches!(expr, Expr::Literal(..)) && loses(&expr.get_type(schema)?, to.data_type(), is_try);
     let of = keep_cast(expr, schema)?;
     if is_lossy {
-        return Ok(Transformed::yes(ScalarUDF::from(KeptCast::new(to, is_try)).call(vec![of.data])));
+        let kept = KeptCast { to, is_try, signature: Signature::any(1, Volatility::Immutable) };
+        return Ok(Transformed::yes(ScalarUDF::from(kept).call(vec![of.data])));
     }
     Ok(of.update_data(|expr| {
         let expr = Box::new(expr);
@@ -95,12 +96,6 @@ struct KeptCast {
     to: FieldRef,
     is_try: bool,
     signature: Signature,
-}
-
-impl KeptCast {
-    fn new(to: FieldRef, is_try: bool) -> Self {
-        Self { to, is_try, signature: Signature::any(1, Volatility::Immutable) }
-    }
 }
 
 impl ScalarUDFImpl for KeptCast {

@@ -62,7 +62,7 @@ fn rewrite(statement: DmlStatement) -> Result<DmlStatement> {
         }
         _ => (RowChange::Delete, project(rows.numbered(&statement, &statement.input)?, vec![])?),
     };
-    let target = provider_as_source(Arc::new(ChangedRows::new(rows.rows, change)));
+    let target = provider_as_source(Arc::new(ChangedRows { rows: rows.rows, change }));
     Ok(DmlStatement::new(statement.table_name, target, WriteOp::Insert(InsertOp::Overwrite), Arc::new(input)))
 }
 

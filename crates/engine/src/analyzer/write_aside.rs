@@ -38,7 +38,7 @@ impl AnalyzerRule for WriteAside {
 fn copied_aside(mut copy: CopyTo) -> Result<CopyTo> {
     let format = file_type_to_format(&copy.file_type)?;
     if !format.is::<WrittenAside>() {
-        copy.file_type = format_as_file_type(Arc::new(WrittenAside::new(format)));
+        copy.file_type = format_as_file_type(Arc::new(WrittenAside { format }));
     }
     Ok(copy)
 }

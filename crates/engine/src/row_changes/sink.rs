@@ -44,14 +44,8 @@ impl RowChange {
 /// The target of a statement: "inserting" row numbers into it changes those rows of the table.
 #[derive(Debug)]
 pub(crate) struct ChangedRows {
-    rows: NumberedRows,
-    change: RowChange,
-}
-
-impl ChangedRows {
-    pub fn new(rows: NumberedRows, change: RowChange) -> Self {
-        Self { rows, change }
-    }
+    pub rows: NumberedRows,
+    pub change: RowChange,
 }
 
 #[async_trait]

@@ -139,7 +139,7 @@ impl ThetaJoinExec {
         let floor = SpillTuning::floor(columns);
         let memory = JoinMemory::new(
             task.memory_pool(),
-            self.consumer_name(),
+            format!("ThetaJoin({})", self.on_words()),
             config.join_memory_limit,
             floor,
             partitions + 1,
@@ -154,10 +154,6 @@ impl ThetaJoinExec {
             .then(|| Arc::new(ProbeInputs::new(Arc::clone(self.right()), Arc::clone(task))));
         let context = ThetaContext { spec, store, memory, metrics, timeline, spills, floor, partitions };
         Ok(Execution::new(Arc::new(context), self.left().execute(0, Arc::clone(task))?, inputs))
-    }
-
-    fn consumer_name(&self) -> String {
-        format!("ThetaJoin({})", self.on_words())
     }
 
     fn on_words(&self) -> String {

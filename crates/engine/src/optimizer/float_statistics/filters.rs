@@ -65,13 +65,13 @@ fn without_statistics(predicate: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Opt
                 hidden.push(Arc::clone(condition));
                 bounded.insert((bound.column.index(), bound.column.name().to_owned()));
             }
-            _ => hidden.push(Arc::new(Unprunable::new(Arc::clone(condition)))),
+            _ => hidden.push(Arc::new(Unprunable(Arc::clone(condition)))),
         }
     }
     // Such bounds may exclude row groups, but must not prove that all rows of a group satisfy the condition.
     for (index, name) in bounded {
         let column = Arc::new(Column::new(&name, index));
-        hidden.push(Arc::new(Unprunable::new(Arc::new(IsNotNullExpr::new(column)))));
+        hidden.push(Arc::new(Unprunable(Arc::new(IsNotNullExpr::new(column)))));
     }
     Some(conjunction(hidden))
 }
