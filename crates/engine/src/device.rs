@@ -105,7 +105,8 @@ impl Gpus {
         let devices = (0..number)
             .map(|ordinal| {
                 // Opened once to read its memory size; the permanent one is opened with a limit.
-                let limit = memory_limit(config, driver.device(ordinal, 0)?.properties().memory);
+                let memory = driver.device(ordinal, 0)?.properties().memory;
+                let limit = if config.gpu_memory_limit == 0 { memory / 10 * 9 } else { config.gpu_memory_limit as u64 };
                 driver.device(ordinal, limit)
             })
             .collect::<Result<Vec<_>, Error>>()?;
@@ -127,14 +128,6 @@ impl Gpus {
         let mut kernels = devices.iter().map(Kernels::load).collect::<Result<Vec<_>, Error>>()?;
         let first = kernels.remove(0);
         Gpu::with_peers(first, kernels, mapping, node)
-    }
-}
-
-/// Bytes of GPU memory that joins with these settings may use on a GPU with `memory` bytes.
-fn memory_limit(config: &OverspillConfig, memory: u64) -> u64 {
-    match config.gpu_memory_limit as u64 {
-        0 => memory / 10 * 9,
-        limit => limit,
     }
 }
 

@@ -97,9 +97,8 @@ type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 /// partitioning lose it, hash joins become hybrid joins, and other joins become theta joins, so that those rules see the
 /// properties of the operator that will run. The rule for grouping sets is there for the same reason: the aggregate's input
 /// declares too much. Before all of these, the rule for float bounds drops the bounds from files.
-fn with_join_rules(rules: Vec<Rule>) -> Vec<Rule> {
+fn with_join_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "join_selection");
-    let mut rules = rules;
     let selected = match position {
         Some(position) => {
             rules.insert(position, Arc::new(EachNode(SortMergeToHashJoin)));

@@ -117,9 +117,8 @@ impl Rewriter<'_> {
     fn merge(
         &self,
         mut join: Join,
-        columns: Vec<MergedColumn>,
+        mut columns: Vec<MergedColumn>,
     ) -> Result<(Transformed<LogicalPlan>, Vec<MergedColumn>)> {
-        let mut columns = columns;
         for (left_key, right_key) in &mut join.on {
             let (Expr::Column(left), Expr::Column(right)) = (&*left_key, &*right_key) else { continue };
             let left = take(&mut columns, left, join.left.schema());

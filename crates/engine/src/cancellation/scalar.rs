@@ -49,7 +49,6 @@ impl InterruptibleScalar {
         suits.then(|| Self { function: Arc::clone(function) })
     }
 
-    /// Calls the function for the rows from `start` on.
     fn call(&self, args: &ScalarFunctionArgs, start: usize, rows: usize) -> Result<ColumnarValue> {
         let part = args.args.iter().map(|argument| match argument {
             ColumnarValue::Array(array) => ColumnarValue::Array(array.slice(start, rows)),

@@ -10,7 +10,6 @@ use overspill_join::selection::Evaluation;
 #[derive(Debug)]
 pub(super) struct FilterAggregateMetrics {
     pub baseline: BaselineMetrics,
-    /// Rows read from the input.
     pub input_rows: Count,
     /// Rows that passed the filter.
     pub selected_rows: Count,

@@ -96,7 +96,6 @@ impl FilterAggregateStream {
         })
     }
 
-    /// Returns the stream of its one batch.
     pub fn into_stream(self) -> SendableRecordBatchStream {
         let schema = self.planned.accumulators.schema();
         Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::once(self.run())))
@@ -164,7 +163,8 @@ impl FilterAggregateStream {
     /// Lets the GPU select the collected rows. If it does not, the CPU selects them and continues alone.
     fn run_device(&mut self) -> Result<()> {
         let Some(device) = self.device.as_mut().filter(|device| !device.batches.is_empty()) else { return Ok(()) };
-        let batches = device.take();
+        // Their memory stays reserved.
+        let batches = std::mem::take(&mut device.batches);
         let rows = batches.iter().map(RecordBatch::num_rows).sum();
         match device.selection.run() {
             Ok(found) => {
@@ -206,22 +206,17 @@ impl Device {
         let Some(columns) = self.selection.columns(batch) else { return Collected::No };
         let grown = self.held_bytes + self.held.add(batch);
         if self.reservation.try_resize(grown + self.selection.host_bytes(batch.num_rows())).is_err() {
-            let is_first = self.batches.is_empty();
-            if is_first {
-                self.free();
+            if !self.batches.is_empty() {
+                return Collected::AfterOthers;
             }
-            return if is_first { Collected::No } else { Collected::AfterOthers };
+            self.free();
+            return Collected::No;
         }
         self.held_bytes = grown;
         self.metrics.peak_mem_used.set_max(self.reservation.size());
         self.selection.collect(columns);
         self.batches.push(batch.clone());
         if self.selection.is_full() { Collected::Full } else { Collected::Yes }
-    }
-
-    /// The collected batches. Their memory stays reserved.
-    fn take(&mut self) -> Vec<RecordBatch> {
-        std::mem::take(&mut self.batches)
     }
 
     fn free(&mut self) {

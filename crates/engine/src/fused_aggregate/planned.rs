@@ -39,7 +39,6 @@ impl PlannedAggregate {
         Some((Self { aggregate: Arc::new(aggregate.clone()), projection }, Arc::clone(below)))
     }
 
-    /// The aggregate.
     pub(crate) fn node(&self) -> &Arc<AggregateExec> {
         &self.aggregate
     }

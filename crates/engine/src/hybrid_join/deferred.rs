@@ -114,7 +114,6 @@ enum Current {
 }
 
 impl Deferred {
-    /// The next output rows.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             let batch = match &mut self.current {
@@ -262,7 +261,6 @@ struct Passes {
     probe: Vec<FilePartition>,
     /// For each probe batch, the rows that have found a match in the chunks so far.
     matched: Vec<MatchedRows>,
-    /// The memory of `matched`.
     matched_memory: Grant,
     chunks: usize,
     /// The span over the chunk being read or joined.

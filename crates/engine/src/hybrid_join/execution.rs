@@ -10,7 +10,6 @@ use crate::join_execution::input::ProbeInputs;
 use crate::join_execution::shared_build::SharedBuild;
 use crate::join_execution::timeline::LaneName;
 
-/// One execution of a join.
 pub(super) struct Execution {
     pub context: Arc<JoinContext>,
     /// The one build side that all streams probe (`CollectLeft`).

@@ -104,13 +104,9 @@ impl fmt::Debug for DeviceMetrics {
 /// The metrics of one execution of a join, shared by its streams.
 #[derive(Debug, Clone)]
 pub(super) struct JoinMetrics {
-    /// Rows read from the build side.
     pub build_input_rows: Count,
-    /// Batches read from the build side.
     pub build_input_batches: Count,
-    /// Rows read from the probe side.
     pub input_rows: Count,
-    /// Batches read from the probe side.
     pub input_batches: Count,
     /// The most bytes held at any time, in all streams together.
     pub peak_mem_used: Gauge,

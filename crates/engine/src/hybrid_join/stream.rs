@@ -28,10 +28,14 @@ use crate::join_execution::to_datafusion;
 /// The sources of a stream's two inputs.
 pub(super) enum Inputs {
     /// The stream has both to itself.
-    Own { build: SendableRecordBatchStream, probe: SendableRecordBatchStream },
+    Own {
+        build: SendableRecordBatchStream,
+        probe: SendableRecordBatchStream,
+    },
     /// The stream shares the build side, and has a probe input to itself.
-    SharedBuild { probe: SendableRecordBatchStream },
-    /// The stream shares both.
+    SharedBuild {
+        probe: SendableRecordBatchStream,
+    },
     SharedBoth,
 }
 
@@ -98,7 +102,6 @@ impl HybridJoinStream {
         }
     }
 
-    /// The stream of output batches.
     pub fn into_stream(self) -> SendableRecordBatchStream {
         let schema = Arc::clone(&self.context.plan.spec.output_schema);
         let batches = futures::stream::try_unfold(self, |mut stream| async move {
@@ -126,8 +129,7 @@ impl HybridJoinStream {
         }
     }
 
-    fn limit(&mut self, batch: RecordBatch) -> Option<RecordBatch> {
-        let mut batch = batch;
+    fn limit(&mut self, mut batch: RecordBatch) -> Option<RecordBatch> {
         if let Some(remaining) = &mut self.remaining {
             if *remaining == 0 {
                 return None;

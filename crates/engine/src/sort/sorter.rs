@@ -33,7 +33,6 @@ const OUTPUT_BATCHES: usize = 3;
 /// The most runs that are merged at a time: each has an open file and a task that reads ahead.
 const MOST_MERGED: usize = 64;
 
-/// Sorts one partition.
 pub(super) struct Sorter {
     schema: SchemaRef,
     ordering: LexOrdering,

@@ -75,10 +75,9 @@ impl SpilledBuild {
 
 impl ThetaContext {
     /// Reads the build side into memory, or into a file once memory is exhausted.
-    pub async fn read_build(&self, input: SendableRecordBatchStream) -> Result<Build> {
+    pub async fn read_build(&self, mut input: SendableRecordBatchStream) -> Result<Build> {
         let phase = self.timeline.lane(LaneName::BuildSide).phase("build");
         let memory = self.memory.unit();
-        let mut input = input;
         let mut blocks = Vec::new();
         let mut builder = self.builder(Side::Build, &memory);
         let mut rows = 0;
@@ -130,10 +129,9 @@ impl ThetaContext {
         blocks: Vec<Arc<Block>>,
         builder: BlockBuilder,
         batch: RecordBatch,
-        input: SendableRecordBatchStream,
+        mut input: SendableRecordBatchStream,
     ) -> Result<SpilledBuild> {
         memory.raise_floor(self.floor).map_err(to_datafusion)?;
-        let mut input = input;
         let mut file = BuildFile::new(self)?;
         for block in blocks {
             file.write(block.batch()).await?;

@@ -9,7 +9,6 @@ use super::progress::ThetaProbe;
 use crate::join_execution::input::ProbeInputs;
 use crate::join_execution::shared_build::SharedBuild;
 
-/// One execution of a join.
 pub(super) struct Execution {
     pub context: Arc<ThetaContext>,
     pub build: SharedBuild<Build>,

@@ -59,7 +59,6 @@ impl ThetaJoinStream {
         Self { context, execution, partition, lane, state, build: None, output, baseline }
     }
 
-    /// The stream of output batches.
     pub fn into_stream(self) -> SendableRecordBatchStream {
         let schema = Arc::clone(&self.context.spec.output_schema);
         let batches = futures::stream::try_unfold(self, |mut stream| async move {

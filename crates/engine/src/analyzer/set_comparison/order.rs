@@ -297,7 +297,6 @@ impl<'a> Comparing<'a> {
     }
 }
 
-/// Adds a column for `expr` to those in `added`.
 fn named(expr: Expr, columns: &mut ColumnNames, added: &mut Vec<Expr>) -> Expr {
     let name = columns.next();
     added.push(expr.alias(&name));
