@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
 use super::{Node, NodeRule};
@@ -26,10 +25,8 @@ impl NodeRule for FilterAggregateFusion {
         config.selection.0 != Some(Selection::Off)
     }
 
-    fn rewrite(&self, node: Node, _: &ConfigOptions) -> Result<Transformed<Node>> {
-        Ok(match node.downcast_ref::<AggregateExec>().and_then(FilterAggregateExec::try_new) {
-            Some(fused) => Transformed::yes(Arc::new(fused) as _),
-            None => Transformed::no(node),
-        })
+    fn rewrite(&self, node: &Node, _: &ConfigOptions) -> Result<Option<Node>> {
+        let fused = node.downcast_ref::<AggregateExec>().and_then(FilterAggregateExec::try_new);
+        Ok(fused.map(|fused| Arc::new(fused) as _))
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 
@@ -18,18 +17,18 @@ pub struct GroupingSetsInput;
 impl NodeRule for GroupingSetsInput {
     const NAME: &str = "grouping_sets_input";
 
-    fn rewrite(&self, node: Node, _: &ConfigOptions) -> Result<Transformed<Node>> {
-        let Some(aggregate) = node.downcast_ref::<AggregateExec>() else { return Ok(Transformed::no(node)) };
+    fn rewrite(&self, node: &Node, _: &ConfigOptions) -> Result<Option<Node>> {
+        let Some(aggregate) = node.downcast_ref::<AggregateExec>() else { return Ok(None) };
         // Aggregates in other modes merge partial groups. Those have a column that names the grouping set.
         let takes_rows = matches!(
             aggregate.mode(),
             AggregateMode::Partial | AggregateMode::Single | AggregateMode::SinglePartitioned
         );
         if !takes_rows || aggregate.group_expr().groups().len() < 2 {
-            return Ok(Transformed::no(node));
+            return Ok(None);
         }
         let input = Arc::new(GroupingSetsInputExec::new(Arc::clone(aggregate.input())));
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        node.replace_children(vec![input], options).map(Transformed::yes)
+        Arc::clone(node).replace_children(vec![input], options).map(Some)
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
 use datafusion::physical_plan::joins::HashJoinExec;
 
 use super::{Node, NodeRule};
@@ -20,12 +19,10 @@ pub struct HybridJoinSelection;
 impl NodeRule for HybridJoinSelection {
     const NAME: &str = "hybrid_join_selection";
 
-    fn rewrite(&self, node: Node, _: &ConfigOptions) -> Result<Transformed<Node>> {
+    fn rewrite(&self, node: &Node, _: &ConfigOptions) -> Result<Option<Node>> {
         match node.downcast_ref::<HashJoinExec>() {
-            Some(join) if HybridJoinExec::supports(join) => {
-                Ok(Transformed::yes(Arc::new(HybridJoinExec::try_new(join)?) as _))
-            }
-            _ => Ok(Transformed::no(node)),
+            Some(join) if HybridJoinExec::supports(join) => Ok(Some(Arc::new(HybridJoinExec::try_new(join)?))),
+            _ => Ok(None),
         }
     }
 }

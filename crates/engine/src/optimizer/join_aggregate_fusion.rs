@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
 use super::{Node, NodeRule};
@@ -26,15 +25,12 @@ impl NodeRule for JoinAggregateFusion {
         config.gpu_aggregates
     }
 
-    fn rewrite(&self, node: Node, config: &ConfigOptions) -> Result<Transformed<Node>> {
+    fn rewrite(&self, node: &Node, config: &ConfigOptions) -> Result<Option<Node>> {
         let fused = node.downcast_ref::<AggregateExec>().and_then(JoinAggregateExec::try_new);
         let may_use_gpu = |fused: &JoinAggregateExec| {
             let overspill = config.extensions.get::<OverspillConfig>();
             overspill.is_some_and(|overspill| fused.may_use_gpu(overspill, &PlanningSession::runtime(config)))
         };
-        Ok(match fused.filter(may_use_gpu) {
-            Some(fused) => Transformed::yes(Arc::new(fused) as _),
-            None => Transformed::no(node),
-        })
+        Ok(fused.filter(may_use_gpu).map(|fused| Arc::new(fused) as _))
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -45,16 +44,11 @@ fn puts_slices_out(node: &Arc<dyn ExecutionPlan>) -> bool {
 impl NodeRule for LimitedMemorySelection {
     const NAME: &str = "limited_memory_selection";
 
-    fn rewrite(&self, node: Node, config: &ConfigOptions) -> Result<Transformed<Node>> {
-        let Some(limit) = PlanningSession::memory_limit(config) else { return Ok(Transformed::no(node)) };
-        match node.downcast_ref::<SortExec>() {
-            Some(sort) if !keeps_few(sort, limit) => {
-                Ok(Transformed::yes(Arc::new(SpillingSortExec::new(sort.clone())) as _))
-            }
-            _ => Ok(match CountedWindowExec::try_new(&node) {
-                Some(window) => Transformed::yes(Arc::new(window) as _),
-                None => Transformed::no(node),
-            }),
-        }
+    fn rewrite(&self, node: &Node, config: &ConfigOptions) -> Result<Option<Node>> {
+        let Some(limit) = PlanningSession::memory_limit(config) else { return Ok(None) };
+        Ok(match node.downcast_ref::<SortExec>() {
+            Some(sort) if !keeps_few(sort, limit) => Some(Arc::new(SpillingSortExec::new(sort.clone()))),
+            _ => CountedWindowExec::try_new(node).map(|window| Arc::new(window) as _),
+        })
     }
 }

@@ -48,11 +48,11 @@ pub trait NodeRule: Debug + 'static {
         true
     }
 
-    /// Rewrites a node after its inputs.
+    /// Rewrites a node after its inputs. `None` leaves it as it is.
     ///
     /// # Errors
     /// Fails if the plan is inconsistent.
-    fn rewrite(&self, node: Node, config: &ConfigOptions) -> Result<Transformed<Node>>;
+    fn rewrite(&self, node: &Node, config: &ConfigOptions) -> Result<Option<Node>>;
 }
 
 /// Applies a [`NodeRule`] to each node of a plan, from the bottom up.
@@ -65,7 +65,11 @@ impl<R: NodeRule> PhysicalOptimizerRule for EachNode<R> {
         if !overspill.is_some_and(|overspill| overspill.enabled && R::applies(overspill)) {
             return Ok(plan);
         }
-        plan.transform_up(|node| self.0.rewrite(node, config)).data()
+        let rewritten = plan.transform_up(|node| {
+            let rewritten = self.0.rewrite(&node, config)?;
+            Ok(rewritten.map_or_else(|| Transformed::no(node), Transformed::yes))
+        });
+        rewritten.data()
     }
 
     fn name(&self) -> &str {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
 use datafusion::physical_plan::joins::{HashJoinExecBuilder, PartitionMode, SortMergeJoinExec};
 
 use super::{Node, NodeRule};
@@ -20,22 +19,16 @@ pub struct SortMergeToHashJoin;
 impl NodeRule for SortMergeToHashJoin {
     const NAME: &str = "sort_merge_to_hash_join";
 
-    fn rewrite(&self, node: Node, config: &ConfigOptions) -> Result<Transformed<Node>> {
+    fn rewrite(&self, node: &Node, config: &ConfigOptions) -> Result<Option<Node>> {
+        let Some(join) = node.downcast_ref::<SortMergeJoinExec>() else { return Ok(None) };
         let partitioned = config.execution.target_partitions > 1 && config.optimizer.repartition_joins;
         let mode = if partitioned { PartitionMode::Auto } else { PartitionMode::CollectLeft };
-        match node.downcast_ref::<SortMergeJoinExec>() {
-            Some(join) => HashJoinExecBuilder::new(
-                Arc::clone(join.left()),
-                Arc::clone(join.right()),
-                join.on().to_vec(),
-                join.join_type(),
-            )
+        let (left, right) = (Arc::clone(join.left()), Arc::clone(join.right()));
+        HashJoinExecBuilder::new(left, right, join.on().to_vec(), join.join_type())
             .with_filter(join.filter().clone())
             .with_partition_mode(mode)
             .with_null_equality(join.null_equality())
             .build_exec()
-            .map(Transformed::yes),
-            None => Ok(Transformed::no(node)),
-        }
+            .map(Some)
     }
 }

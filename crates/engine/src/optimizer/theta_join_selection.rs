@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinType, Result};
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
 
@@ -23,17 +22,15 @@ pub struct ThetaJoinSelection;
 impl NodeRule for ThetaJoinSelection {
     const NAME: &str = "theta_join_selection";
 
-    fn rewrite(&self, node: Node, _: &ConfigOptions) -> Result<Transformed<Node>> {
+    fn rewrite(&self, node: &Node, _: &ConfigOptions) -> Result<Option<Node>> {
         let crossed = node.downcast_ref::<CrossJoinExec>().map(|join| {
             let (left, right) = (Arc::clone(join.left()), Arc::clone(join.right()));
             NestedLoopJoinExecBuilder::new(left, right, JoinType::Inner).build()
         });
         let crossed = crossed.transpose()?;
         match node.downcast_ref::<NestedLoopJoinExec>().or(crossed.as_ref()) {
-            Some(join) if ThetaJoinExec::supports(join) => {
-                Ok(Transformed::yes(Arc::new(ThetaJoinExec::try_new(join)?) as _))
-            }
-            _ => Ok(Transformed::no(node)),
+            Some(join) if ThetaJoinExec::supports(join) => Ok(Some(Arc::new(ThetaJoinExec::try_new(join)?))),
+            _ => Ok(None),
         }
     }
 }

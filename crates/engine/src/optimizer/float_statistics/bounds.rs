@@ -5,7 +5,6 @@ use std::sync::Arc;
 use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
-use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Result, Statistics};
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
@@ -21,11 +20,8 @@ pub struct FloatBounds;
 impl NodeRule for FloatBounds {
     const NAME: &str = "float_bounds";
 
-    fn rewrite(&self, node: Node, _: &ConfigOptions) -> Result<Transformed<Node>> {
-        Ok(match without_float_bounds(node.as_ref()) {
-            Some(scan) => Transformed::yes(scan),
-            None => Transformed::no(node),
-        })
+    fn rewrite(&self, node: &Node, _: &ConfigOptions) -> Result<Option<Node>> {
+        Ok(without_float_bounds(node.as_ref()))
     }
 }
 

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::datasource::physical_plan::{FileScanConfigBuilder, FileSource, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal};
 use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
-use datafusion::physical_plan::ExecutionPlan;
 
 use super::has_floats;
 use super::unprunable::Unprunable;
@@ -25,24 +24,16 @@ pub struct FloatFilters;
 impl NodeRule for FloatFilters {
     const NAME: &str = "float_filters";
 
-    fn rewrite(&self, node: Node, _: &ConfigOptions) -> Result<Transformed<Node>> {
-        Ok(match without_float_statistics(node.as_ref())? {
-            Some(scan) => Transformed::yes(scan),
-            None => Transformed::no(node),
-        })
+    fn rewrite(&self, node: &Node, _: &ConfigOptions) -> Result<Option<Node>> {
+        let Some(scan) = node.downcast_ref::<DataSourceExec>() else { return Ok(None) };
+        let Some((config, parquet)) = scan.downcast_to_file_source::<ParquetSource>() else { return Ok(None) };
+        let Some(predicate) = parquet.filter() else { return Ok(None) };
+        let schema = config.file_source().table_schema().table_schema();
+        let Some(predicate) = without_statistics(&predicate, schema) else { return Ok(None) };
+        let source = Arc::new(parquet.with_predicate(predicate));
+        let config = FileScanConfigBuilder::from(config.clone()).with_source(source).build();
+        Ok(Some(Arc::new(scan.clone().with_data_source(Arc::new(config)))))
     }
-}
-
-/// The scan of Parquet files with float conditions that are hidden from statistics; `None` for other nodes.
-fn without_float_statistics(node: &dyn ExecutionPlan) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    let Some(scan) = node.downcast_ref::<DataSourceExec>() else { return Ok(None) };
-    let Some((config, parquet)) = scan.downcast_to_file_source::<ParquetSource>() else { return Ok(None) };
-    let Some(predicate) = parquet.filter() else { return Ok(None) };
-    let schema = config.file_source().table_schema().table_schema();
-    let Some(predicate) = without_statistics(&predicate, schema) else { return Ok(None) };
-    let source = Arc::new(parquet.with_predicate(predicate));
-    let config = FileScanConfigBuilder::from(config.clone()).with_source(source).build();
-    Ok(Some(Arc::new(scan.clone().with_data_source(Arc::new(config)))))
 }
 
 /// The predicate with its conditions on floats hidden; `None` if there are none.
