@@ -52,14 +52,7 @@ fn rewrite(statement: DmlStatement) -> Result<DmlStatement> {
     let rows = Target { provider, rows: NumberedRows::new(table) };
     let (change, input) = match &statement.op {
         WriteOp::Update => update(&statement, &rows)?,
-        WriteOp::Truncate => {
-            let scan = LogicalPlanBuilder::scan(
-                statement.table_name.clone(),
-                provider_as_source(Arc::new(rows.rows.clone())),
-                None,
-            )?;
-            (RowChange::Delete, project(scan.build()?, vec![])?)
-        }
+        WriteOp::Truncate => (RowChange::Delete, project(rows.scan(&statement)?, vec![])?),
         _ => (RowChange::Delete, project(rows.numbered(&statement, &statement.input)?, vec![])?),
     };
     let target = provider_as_source(Arc::new(ChangedRows { rows: rows.rows, change }));
@@ -111,6 +104,12 @@ struct Target {
 }
 
 impl Target {
+    /// All rows with their numbers.
+    fn scan(&self, statement: &DmlStatement) -> Result<LogicalPlan> {
+        let source = provider_as_source(Arc::new(self.rows.clone()));
+        LogicalPlanBuilder::scan(statement.table_name.clone(), source, None)?.build()
+    }
+
     /// The plan with the row number of the target as an additional column, either last or elsewhere.
     ///
     /// The target is the leftmost table of the plan. Plans of prepared statements have been optimized.
@@ -144,9 +143,7 @@ impl Target {
             }
             // The optimizer found that the filter is never true: the plan of an empty set of target rows.
             LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, .. }) => {
-                let source = provider_as_source(Arc::new(self.rows.clone()));
-                let scan = LogicalPlanBuilder::scan(statement.table_name.clone(), source, None)?.build()?;
-                let schema = Arc::clone(scan.schema());
+                let schema = Arc::clone(self.scan(statement)?.schema());
                 Ok(LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema }))
             }
             _ => not_supported(statement),

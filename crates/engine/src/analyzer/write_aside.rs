@@ -12,7 +12,7 @@ use datafusion::logical_expr::{DmlStatement, LogicalPlan, WriteOp};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::map_statement;
-use crate::write_aside::{AppendedAside, WrittenAside};
+use crate::write_aside::{WrittenAside, appended_aside};
 
 /// Makes `COPY`, and `INSERT` into tables of files, write aside and rename; see the comment of `write_aside`.
 ///
@@ -50,7 +50,7 @@ fn inserted_aside(mut statement: DmlStatement) -> Result<DmlStatement> {
     if table.downcast_ref::<StreamTable>().is_some() && *op != InsertOp::Append {
         return not_impl_err!("{op} is not supported for unbounded table '{}'", statement.table_name);
     }
-    if let Some(table) = AppendedAside::new(table) {
+    if let Some(table) = appended_aside(table.as_ref()) {
         statement.target = provider_as_source(Arc::new(table));
     }
     Ok(statement)

@@ -99,10 +99,6 @@ impl ScalarUDFImpl for InterruptibleScalar {
         self.function.name()
     }
 
-    fn aliases(&self) -> &[String] {
-        self.function.aliases()
-    }
-
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
         self.function.schema_name(args)
     }

@@ -57,10 +57,6 @@ impl AggregateUDFImpl for InterruptibleAggregate {
         self.function.name()
     }
 
-    fn aliases(&self) -> &[String] {
-        self.function.aliases()
-    }
-
     fn schema_name(&self, params: &AggregateFunctionParams) -> Result<String> {
         self.function.schema_name(params)
     }

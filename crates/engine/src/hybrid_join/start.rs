@@ -17,7 +17,6 @@ use super::dynamic_filter::{BoundsFilter, KeyBounds, is_read};
 use super::exec::{HybridJoinExec, join_type, key_codec};
 use super::execution::Execution;
 use super::metrics::JoinMetrics;
-use super::stream::shares_probe_inputs;
 use crate::config::OverspillConfig;
 use crate::join_execution::disk::DiskStore;
 use crate::join_execution::expressions::{Keys, Residual};
@@ -115,8 +114,7 @@ impl HybridJoinExec {
         if !is_shared {
             return Ok(Execution { context, build: None, inputs: None });
         }
-        let inputs = shares_probe_inputs(spec.join_type, partitions)
-            .then(|| Arc::new(ProbeInputs::new(Arc::clone(self.right()), Arc::clone(task))));
+        let inputs = ProbeInputs::new(spec.join_type, self.right(), task);
         let build = self.left().execute(0, Arc::clone(task))?;
         Ok(Execution::collected(context, build, partitions, inputs))
     }

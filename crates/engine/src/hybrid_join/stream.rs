@@ -347,8 +347,3 @@ impl Probing {
         }
     }
 }
-
-/// Whether the streams of a join with one shared build side must see every probe row before they end.
-pub(super) fn shares_probe_inputs(join_type: JoinType, partitions: usize) -> bool {
-    join_type.emits_build_at_end() && partitions > 1
-}

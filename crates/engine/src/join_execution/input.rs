@@ -10,6 +10,7 @@ use arrow::array::RecordBatch;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
+use overspill_join::JoinType;
 use parking_lot::Mutex;
 
 /// The state that the streams of a kind of join pass to each other.
@@ -76,11 +77,16 @@ pub(crate) enum Next<J: SharedProbe> {
 }
 
 impl<J: SharedProbe> ProbeInputs<J> {
-    pub fn new(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> Self {
+    /// The partitions of the probe side `plan`. `None` if a stream may end without the others: a single one, or one of a join
+    /// that returns no build rows at the end.
+    pub fn new(join_type: JoinType, plan: &Arc<dyn ExecutionPlan>, task: &Arc<TaskContext>) -> Option<Arc<Self>> {
         let partitions = plan.properties().output_partitioning().partition_count();
+        if partitions <= 1 || !join_type.emits_build_at_end() {
+            return None;
+        }
         let inputs = (0..partitions).map(|_| Slot::Unopened).collect();
         let state = State { inputs, unread: partitions, ended: Vec::new(), rest: None, failed: None };
-        Self { plan, task, state: Mutex::new(state) }
+        Some(Arc::new(Self { plan: Arc::clone(plan), task: Arc::clone(task), state: Mutex::new(state) }))
     }
 
     /// Opens an input, unless another stream has taken it over.

@@ -150,8 +150,7 @@ impl ThetaJoinExec {
         let (build, probe) = (&spec.build_schema, &spec.probe_schema);
         let store = DiskStore::new(build, probe, &metrics.disk, task, Arc::clone(&timeline));
         let spills = config.spill && task.runtime_env().disk_manager.tmp_files_enabled();
-        let inputs = (spec.join_type.emits_build_at_end() && partitions > 1)
-            .then(|| Arc::new(ProbeInputs::new(Arc::clone(self.right()), Arc::clone(task))));
+        let inputs = ProbeInputs::new(spec.join_type, self.right(), task);
         let context = ThetaContext { spec, store, memory, metrics, timeline, spills, floor, partitions };
         Ok(Execution::new(Arc::new(context), self.left().execute(0, Arc::clone(task))?, inputs))
     }

@@ -68,7 +68,8 @@ impl<'a> Marks<'a> {
     pub fn filter(&mut self, membership: Membership) -> Result<Option<Expr>> {
         let query = self.checked(&membership)?;
         let is_correlated = !query.all_out_ref_exprs().is_empty();
-        let may_be_null = self.value_is_nullable(&membership)? || query.schema().field(0).is_nullable();
+        let value_is_nullable = membership.value.nullable(self.plan.schema().as_ref())?;
+        let may_be_null = value_is_nullable || query.schema().field(0).is_nullable();
         if !is_correlated || is_scalar_aggregate(query) || (membership.negated && may_be_null) {
             return self.mark(membership, Unknown::IsNull).map(Some);
         }
@@ -222,10 +223,6 @@ impl<'a> Marks<'a> {
             );
         }
         Ok(query)
-    }
-
-    fn value_is_nullable(&self, membership: &Membership) -> Result<bool> {
-        membership.value.nullable(self.plan.schema().as_ref())
     }
 
     /// A column with the value of an expression.
