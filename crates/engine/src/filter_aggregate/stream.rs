@@ -107,18 +107,7 @@ impl FilterAggregateStream {
             let batch = batch?;
             let _timer = elapsed.timer();
             self.metrics.input_rows.add(batch.num_rows());
-            match &mut self.device {
-                Some(device) => match device.collect(&batch) {
-                    Collected::Yes => {}
-                    Collected::Full => self.run_device()?,
-                    Collected::AfterOthers => {
-                        self.run_device()?;
-                        self.take_again(batch)?;
-                    }
-                    Collected::No => self.take_returned(&batch)?,
-                },
-                None => self.take_returned(&batch)?,
-            }
+            self.offer(&batch)?;
         }
         // The input may free its memory.
         self.input = Box::pin(EmptyRecordBatchStream::new(self.input.schema()));
@@ -150,13 +139,17 @@ impl FilterAggregateStream {
         self.take(batch)
     }
 
-    /// Takes a batch that did not fit beside other rows. Those rows are gone by now.
-    fn take_again(&mut self, batch: RecordBatch) -> Result<()> {
-        let collected = self.device.as_mut().map(|device| device.collect(&batch));
-        match collected {
+    /// Gives a batch to the GPU, or to the CPU if the GPU does not take it.
+    fn offer(&mut self, batch: &RecordBatch) -> Result<()> {
+        match self.device.as_mut().map(|device| device.collect(batch)) {
             Some(Collected::Yes) => Ok(()),
             Some(Collected::Full) => self.run_device(),
-            Some(Collected::AfterOthers | Collected::No) | None => self.take_returned(&batch),
+            Some(Collected::AfterOthers) => {
+                // No other rows are left when it is offered again.
+                self.run_device()?;
+                self.offer(batch)
+            }
+            Some(Collected::No) | None => self.take_returned(batch),
         }
     }
 

@@ -199,20 +199,21 @@ impl HybridJoinExec {
         }
         let aggregates = aggregation.map(|aggregation| &aggregation.selection().aggregates[..]);
         let execution = self.starting.get(partition, right, || self.start(&context, aggregates))?;
-        let inputs = match (mode, &execution.inputs) {
-            (PartitionMode::Partitioned, _) => Inputs::Own {
-                build: self.left().execute(partition, Arc::clone(&context))?,
-                probe: self.right().execute(partition, context)?,
-            },
-            (_, None) => Inputs::SharedBuild { probe: self.right().execute(partition, context)? },
-            (_, Some(inputs)) => {
+        let build = match mode {
+            PartitionMode::Partitioned => Some(self.left().execute(partition, Arc::clone(&context))?),
+            _ => None,
+        };
+        let probe = match &execution.inputs {
+            Some(inputs) => {
                 inputs.open(partition)?;
-                Inputs::SharedBoth
+                None
             }
+            None => Some(self.right().execute(partition, context)?),
         };
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let (fetch, aggregation) = (self.fetch(), aggregation.cloned());
-        Ok(HybridJoinStream::new(execution, partition, inputs, fetch, aggregation, baseline).into_stream())
+        Ok(HybridJoinStream::new(execution, partition, Inputs { build, probe }, fetch, aggregation, baseline)
+            .into_stream())
     }
 
     pub(super) fn on_words(&self) -> String {

@@ -25,18 +25,10 @@ use crate::join_execution::shared_build::SharedBuild;
 use crate::join_execution::timeline::{Lane, LaneName};
 use crate::join_execution::to_datafusion;
 
-/// The sources of a stream's two inputs.
-pub(super) enum Inputs {
-    /// The stream has both to itself.
-    Own {
-        build: SendableRecordBatchStream,
-        probe: SendableRecordBatchStream,
-    },
-    /// The stream shares the build side, and has a probe input to itself.
-    SharedBuild {
-        probe: SendableRecordBatchStream,
-    },
-    SharedBoth,
+/// The inputs that a stream has to itself. It shares the others with the streams of the execution.
+pub(super) struct Inputs {
+    pub build: Option<SendableRecordBatchStream>,
+    pub probe: Option<SendableRecordBatchStream>,
 }
 
 /// One output stream of a join: reads, joins, and returns batches.
@@ -195,9 +187,7 @@ impl HybridJoinStream {
                 build.await.map_err(DataFusionError::Shared)?
             }
             None => {
-                let Inputs::Own { build, .. } = inputs else { return Ok(()) };
-                let empty = RecordBatchStreamAdapter::new(build.schema(), futures::stream::empty());
-                let input = std::mem::replace(build, Box::pin(empty));
+                let Some(input) = inputs.build.take() else { return Ok(()) };
                 Arc::new(self.context.read_input(input, Arc::clone(&self.memory), &self.lane).await?)
             }
         };
@@ -207,17 +197,10 @@ impl HybridJoinStream {
         if build.rows == 0 && !self.context.plan.spec.join_type.keeps_unmatched_probe() {
             return Ok(());
         }
-        match inputs {
-            Inputs::Own { probe, .. } | Inputs::SharedBuild { probe } => {
-                self.read(build, ProbeInput { stream: probe, abandoned: None })
-            }
-            Inputs::SharedBoth => match &execution.inputs {
-                Some(inputs) => {
-                    let next = inputs.first(self.partition)?;
-                    self.go_on(build, next)
-                }
-                None => Ok(()),
-            },
+        match (inputs.probe, &execution.inputs) {
+            (Some(stream), _) => self.read(build, ProbeInput { stream, abandoned: None }),
+            (None, Some(inputs)) => self.go_on(build, inputs.first(self.partition)?),
+            (None, None) => Ok(()),
         }
     }
 

@@ -92,22 +92,19 @@ impl ThetaContext {
                     let _timer = self.metrics.build_time.timer();
                     builder.push(batch)
                 };
-                let (batch, refusal) = match pushed {
-                    Pushed::Taken => continue,
-                    Pushed::Full(batch) => (batch, None),
-                    Pushed::Refused(batch, _) if builder.rows() >= WORTH_FINISHING => (batch, None),
-                    Pushed::Refused(batch, error) => (batch, Some(error)),
-                };
-                match refusal {
-                    None => {
+                match pushed {
+                    Pushed::Taken => {}
+                    Pushed::Refused(batch, error) if builder.rows() < WORTH_FINISHING => {
+                        if !self.spills {
+                            return Err(to_datafusion(error));
+                        }
+                        self.metrics.spilled_joins.add(1);
+                        return self.spill(memory, blocks, builder, batch, input).await.map(Build::Spilled);
+                    }
+                    Pushed::Full(batch) | Pushed::Refused(batch, _) => {
                         let full = std::mem::replace(&mut builder, self.builder(Side::Build, &memory));
                         blocks.push(Arc::new(self.finish(full).await?));
                         pending = Some(batch);
-                    }
-                    Some(error) if !self.spills => return Err(to_datafusion(error)),
-                    Some(_) => {
-                        self.metrics.spilled_joins.add(1);
-                        return self.spill(memory, blocks, builder, batch, input).await.map(Build::Spilled);
                     }
                 }
             }
