@@ -4,7 +4,6 @@ use datafusion::physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory,
 };
 use overspill_gpu_join::selection::DeviceProblem;
-use overspill_join::selection::Evaluation;
 
 /// The metrics of one output stream.
 #[derive(Debug)]
@@ -13,8 +12,8 @@ pub(super) struct FilterAggregateMetrics {
     pub input_rows: Count,
     /// Rows that passed the filter.
     pub selected_rows: Count,
-    branching_batches: Count,
-    predicated_batches: Count,
+    pub branching_batches: Count,
+    pub predicated_batches: Count,
     /// Rows that DataFusion's filter and aggregates processed, because products of their decimals may not fit 128 bits.
     pub unfused_rows: Count,
 }
@@ -43,14 +42,6 @@ impl FilterAggregateMetrics {
             branching_batches: counter("branching_batches"),
             predicated_batches: counter("predicated_batches"),
             unfused_rows: counter("unfused_rows"),
-        }
-    }
-
-    /// Counts a batch that the CPU selected.
-    pub fn count_batch(&self, evaluation: Evaluation) {
-        match evaluation {
-            Evaluation::Branching => self.branching_batches.add(1),
-            Evaluation::Predicated | Evaluation::Auto => self.predicated_batches.add(1),
         }
     }
 }

@@ -13,7 +13,7 @@ use datafusion::physical_plan::stream::{EmptyRecordBatchStream, RecordBatchStrea
 use futures::StreamExt;
 use overspill_gpu_join::selection::DeviceSelection;
 use overspill_join::memory::HeldMemory;
-use overspill_join::selection::{CpuSelection, Selection};
+use overspill_join::selection::{CpuSelection, Evaluation, Selection};
 use overspill_machine::DeviceKind;
 
 use super::metrics::{DeviceMetrics, FilterAggregateMetrics};
@@ -121,7 +121,8 @@ impl FilterAggregateStream {
     /// Selects the rows of a batch on the CPU.
     fn take(&mut self, batch: &RecordBatch) -> Result<()> {
         match self.cpu.push(batch) {
-            Some(evaluation) => self.metrics.count_batch(evaluation),
+            Some(Evaluation::Branching) => self.metrics.branching_batches.add(1),
+            Some(Evaluation::Predicated | Evaluation::Auto) => self.metrics.predicated_batches.add(1),
             None => {
                 self.metrics.unfused_rows.add(batch.num_rows());
                 let selected = self.planned.take(batch)?;

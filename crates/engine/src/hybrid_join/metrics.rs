@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory, Time};
 use overspill_advisor::Strategy;
@@ -15,6 +14,7 @@ use crate::join_execution::disk::DiskMetrics;
 const MOST_REASONS: usize = 8;
 
 /// The metrics of joins that a GPU takes part in.
+#[derive(Debug)]
 pub(super) struct DeviceMetrics {
     metrics: ExecutionPlanMetricsSet,
     counts: Vec<(DeviceCount, Count)>,
@@ -92,12 +92,6 @@ impl DeviceObserver for DeviceMetrics {
 
     fn failed(&self, strategy: Strategy, reason: &str) {
         self.count("gpu_failures", strategy, reason);
-    }
-}
-
-impl fmt::Debug for DeviceMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceMetrics").finish_non_exhaustive()
     }
 }
 

@@ -85,7 +85,7 @@ impl Batches {
                 self.rest.start += read;
                 // Blank lines before the header may extend beyond the end of the part.
                 self.done = stop == Stop::End;
-                if header.has_ended() {
+                if header.ended {
                     self.header = None;
                 }
                 continue;
