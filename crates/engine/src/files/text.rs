@@ -16,7 +16,7 @@ use datafusion::datasource::file_format::write::demux::DemuxedStreamReceiver;
 use datafusion::datasource::file_format::write::orchestration::spawn_writer_tasks_and_join;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
-    FileGroupPartitioner, FileOpener, FileScanConfig, FileSink, FileSinkConfig, FileSource,
+    FileGroupPartitioner, FileOpenFuture, FileOpener, FileScanConfig, FileSink, FileSinkConfig, FileSource,
 };
 use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
@@ -106,16 +106,17 @@ impl FileSink for TextSink {
 }
 
 /// What the scans of text formats do differently.
-pub trait TextFormat: Clone + Send + Sync + 'static {
+pub trait TextFormat: Clone + Send + Sync + Unpin + 'static {
     /// The name in plans.
     const NAME: &str;
 
-    /// Makes the opener of files. It reads the columns of the file that the projection needs.
-    fn opener(
-        source: &TextSource<Self>,
+    /// Reads the columns of a file that the projection needs.
+    fn open(
+        source: TextSource<Self>,
         compression: FileCompressionType,
-        object_store: Arc<dyn ObjectStore>,
-    ) -> Result<Arc<dyn FileOpener>>;
+        store: Arc<dyn ObjectStore>,
+        file: PartitionedFile,
+    ) -> FileOpenFuture;
 
     /// Whether several threads may read one file.
     fn can_cut(&self) -> bool {
@@ -153,8 +154,8 @@ impl<F: TextFormat> FileSource for TextSource<F> {
         config: &FileScanConfig,
         _partition: usize,
     ) -> Result<Arc<dyn FileOpener>> {
-        let opener = F::opener(self, config.file_compression_type, object_store)?;
-        ProjectionOpener::try_new(self.projection.clone(), opener, self.table_schema.file_schema())
+        let opener = TextOpener { source: self.clone(), compression: config.file_compression_type, object_store };
+        ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), self.table_schema.file_schema())
     }
 
     fn table_schema(&self) -> &TableSchema {
@@ -205,6 +206,19 @@ impl<F: TextFormat> FileSource for TextSource<F> {
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
         apply_expression_roots(self.projection.source.iter(), f)
+    }
+}
+
+/// Opens the files of a scan.
+struct TextOpener<F> {
+    source: TextSource<F>,
+    compression: FileCompressionType,
+    object_store: Arc<dyn ObjectStore>,
+}
+
+impl<F: TextFormat> FileOpener for TextOpener<F> {
+    fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
+        Ok(F::open(self.source.clone(), self.compression, Arc::clone(&self.object_store), file))
     }
 }
 

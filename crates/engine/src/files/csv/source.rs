@@ -8,7 +8,7 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener};
+use datafusion::datasource::physical_plan::FileOpenFuture;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
 use datafusion::physical_plan::DisplayFormatType;
 use futures::StreamExt;
@@ -47,39 +47,13 @@ impl Csv {
 impl TextFormat for Csv {
     const NAME: &str = "csv";
 
-    fn opener(
-        source: &CsvSource,
+    fn open(
+        source: CsvSource,
         compression: FileCompressionType,
-        object_store: Arc<dyn ObjectStore>,
-    ) -> Result<Arc<dyn FileOpener>> {
-        Ok(Arc::new(CsvOpener { source: source.clone(), compression, object_store }))
-    }
-
-    /// Files are split between records that [`RecordStarts`] finds. It needs local files without escapes and comments.
-    fn can_cut(&self) -> bool {
-        self.options.newlines_in_values != Some(true) && Dialect::of(&self.options).is_plain()
-    }
-
-    fn fmt_extra(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match format {
-            DisplayFormatType::Default | DisplayFormatType::Verbose => write!(f, ", has_header={}", self.has_header()),
-            DisplayFormatType::TreeRender => Ok(()),
-        }
-    }
-}
-
-/// Opens the files of a scan.
-struct CsvOpener {
-    source: CsvSource,
-    compression: FileCompressionType,
-    object_store: Arc<dyn ObjectStore>,
-}
-
-impl FileOpener for CsvOpener {
-    fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
-        let Self { source, compression, object_store } = self;
-        let (source, compression, store) = (source.clone(), *compression, Arc::clone(object_store));
-        Ok(Box::pin(async move {
+        store: Arc<dyn ObjectStore>,
+        file: PartitionedFile,
+    ) -> FileOpenFuture {
+        Box::pin(async move {
             let range = part_of(&file);
             let object = file.object_meta;
             let dialect = Dialect::of(&source.format.options);
@@ -113,7 +87,19 @@ impl FileOpener for CsvOpener {
             };
             let batches = Batches::new(reader, part, dialect, layout, batch_size);
             Ok(futures::stream::iter(batches).boxed())
-        }))
+        })
+    }
+
+    /// Files are split between records that [`RecordStarts`] finds. It needs local files without escapes and comments.
+    fn can_cut(&self) -> bool {
+        self.options.newlines_in_values != Some(true) && Dialect::of(&self.options).is_plain()
+    }
+
+    fn fmt_extra(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match format {
+            DisplayFormatType::Default | DisplayFormatType::Verbose => write!(f, ", has_header={}", self.has_header()),
+            DisplayFormatType::TreeRender => Ok(()),
+        }
     }
 }
 

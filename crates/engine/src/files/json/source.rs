@@ -12,7 +12,7 @@ use arrow::json::ReaderBuilder;
 use datafusion::common::{Result, internal_err};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener};
+use datafusion::datasource::physical_plan::FileOpenFuture;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
 use futures::StreamExt;
 
@@ -31,32 +31,17 @@ pub struct Json;
 impl TextFormat for Json {
     const NAME: &str = "json";
 
-    fn opener(
-        source: &JsonSource,
+    fn open(
+        source: JsonSource,
         compression: FileCompressionType,
-        object_store: Arc<dyn ObjectStore>,
-    ) -> Result<Arc<dyn FileOpener>> {
-        let Some(batch_size) = source.batch_size else {
-            return internal_err!("a JSON file is opened before the size of batches is set");
-        };
-        let schema = Arc::new(source.table_schema.file_schema().project(&source.projection.file_indices)?);
-        Ok(Arc::new(JsonOpener { schema, batch_size, compression, object_store }))
-    }
-}
-
-/// Opens the files of a scan.
-struct JsonOpener {
-    schema: SchemaRef,
-    batch_size: usize,
-    compression: FileCompressionType,
-    object_store: Arc<dyn ObjectStore>,
-}
-
-impl FileOpener for JsonOpener {
-    fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
-        let (schema, batch_size, compression) = (Arc::clone(&self.schema), self.batch_size, self.compression);
-        let store = Arc::clone(&self.object_store);
-        Ok(Box::pin(async move {
+        store: Arc<dyn ObjectStore>,
+        file: PartitionedFile,
+    ) -> FileOpenFuture {
+        Box::pin(async move {
+            let Some(batch_size) = source.batch_size else {
+                return internal_err!("a JSON file is opened before the size of batches is set");
+            };
+            let schema = Arc::new(source.table_schema.file_schema().project(&source.projection.file_indices)?);
             let range = part_of(&file);
             let object = file.object_meta;
             let Some(values) = values(store.as_ref(), &object, compression, range).await? else {
@@ -75,7 +60,7 @@ impl FileOpener for JsonOpener {
                 batch.map_err(|error| in_file(&object, error))
             });
             Ok(futures::stream::iter(batches).boxed())
-        }))
+        })
     }
 }
 
