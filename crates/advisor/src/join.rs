@@ -176,7 +176,6 @@ impl Side {
         self.rows as f64
     }
 
-    /// Bytes of the key column.
     pub(crate) fn key_column(&self) -> f64 {
         self.rows() * self.key_bytes as f64
     }

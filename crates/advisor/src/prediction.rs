@@ -158,23 +158,17 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoGpu { because } => write!(f, "there is no GPU: {because}"),
-            Self::NotMeasured { figure } => {
-                write!(f, "{figure} was not measured: run overspill machine --measure")
-            }
-            Self::NoSystemAtomics { link } => {
-                write!(
-                    f,
-                    "{link} has no system-wide atomics, without which CPU and GPU cannot build one table together"
-                )
-            }
-            Self::GpuMemory { what, needed, limit } => {
-                write!(
-                    f,
-                    "{what} need at least {} of GPU memory, and the limit is {}",
-                    Gibibytes(*needed),
-                    Gibibytes(*limit)
-                )
-            }
+            Self::NotMeasured { figure } => write!(f, "{figure} was not measured: run overspill machine --measure"),
+            Self::NoSystemAtomics { link } => write!(
+                f,
+                "{link} has no system-wide atomics, without which CPU and GPU cannot build one table together"
+            ),
+            Self::GpuMemory { what, needed, limit } => write!(
+                f,
+                "{what} need at least {} of GPU memory, and the limit is {}",
+                Gibibytes(*needed),
+                Gibibytes(*limit)
+            ),
             Self::CpuMemory { what, needed, limit } => {
                 write!(f, "{what} need {} of CPU memory, and there are {}", Gibibytes(*needed), Gibibytes(*limit))
             }

@@ -158,9 +158,7 @@ impl GpuAdvisor {
             None => Some(Self::Fixed(IN_MEMORY_FIRST)),
         }
     }
-}
 
-impl GpuAdvisor {
     /// Whether the user did not ask for a GPU by name, so that the CPU may be chosen.
     pub(crate) fn may_choose_cpu(&self) -> bool {
         matches!(self, Self::Measured { or_cpu: true, .. })

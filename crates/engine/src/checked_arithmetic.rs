@@ -83,16 +83,15 @@ fn apply_checked(left: &ColumnarValue, operator: Operator, right: &ColumnarValue
             };
             if fits { Ok(result) } else { beyond(operator, &result.data_type(), None) }
         }
-        Err(error) => match error.find_root() {
-            DataFusionError::ArrowError(arrow, _) => match arrow.as_ref() {
-                ArrowError::ArithmeticOverflow(overflow) => {
-                    let data_type = result_type(&left.data_type(), operator, &right.data_type())?;
-                    beyond(operator, &data_type, Some(overflow))
-                }
-                _ => Err(error),
-            },
-            _ => Err(error),
-        },
+        Err(error) => {
+            if let DataFusionError::ArrowError(arrow, _) = error.find_root()
+                && let ArrowError::ArithmeticOverflow(overflow) = arrow.as_ref()
+            {
+                let data_type = result_type(&left.data_type(), operator, &right.data_type())?;
+                return beyond(operator, &data_type, Some(overflow));
+            }
+            Err(error)
+        }
     }
 }
 

@@ -190,11 +190,6 @@ impl ConfigExtension for OverspillConfig {
     const PREFIX: &'static str = "overspill";
 }
 
-/// A setting's name with the prefix, which DataFusion takes away before it asks for a change.
-fn setting_name(key: &str) -> String {
-    format!("{}.{key}", OverspillConfig::PREFIX)
-}
-
 /// By hand, because DataFusion's `extensions_options!` lists settings without their prefix, and `SHOW` then does not find
 /// them.
 impl ExtensionOptions for OverspillConfig {
@@ -211,7 +206,8 @@ impl ExtensionOptions for OverspillConfig {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        ConfigField::set(self, key, &setting_in_bytes(&setting_name(key), value)?)
+        // DataFusion takes the prefix away before it asks for a change.
+        ConfigField::set(self, key, &setting_in_bytes(&format!("{}.{key}", Self::PREFIX), value)?)
     }
 
     fn entries(&self) -> Vec<ConfigEntry> {

@@ -105,7 +105,8 @@ impl Gpus {
         let devices = (0..number)
             .map(|ordinal| {
                 // Opened once to read its memory size; the permanent one is opened with a limit.
-                let limit = memory_limit(config, driver.device(ordinal, 0)?.properties().memory);
+                let memory = driver.device(ordinal, 0)?.properties().memory;
+                let limit = if config.gpu_memory_limit == 0 { memory / 10 * 9 } else { config.gpu_memory_limit as u64 };
                 driver.device(ordinal, limit)
             })
             .collect::<Result<Vec<_>, Error>>()?;
@@ -141,14 +142,6 @@ pub(crate) fn with_advice(error: &Error) -> String {
         Error::OverBudget { .. } => format!("{error}; raise overspill.gpu_memory_limit, or run on the CPU"),
         Error::OutOfDeviceMemory { .. } => format!("{error}; lower overspill.gpu_memory_limit"),
         _ => error.to_string(),
-    }
-}
-
-/// Bytes of GPU memory that joins with these settings may use on a GPU with `memory` bytes.
-fn memory_limit(config: &OverspillConfig, memory: u64) -> u64 {
-    match config.gpu_memory_limit as u64 {
-        0 => memory / 10 * 9,
-        limit => limit,
     }
 }
 

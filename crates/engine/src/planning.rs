@@ -74,13 +74,7 @@ impl ExtensionOptions for PlanningSession {
 /// Plans queries with `planner`, in a copy of the session whose options have a [`PlanningSession`].
 #[derive(Debug)]
 pub(crate) struct SessionPlanner {
-    planner: Arc<dyn QueryPlanner + Send + Sync>,
-}
-
-impl SessionPlanner {
-    pub fn new(planner: Arc<dyn QueryPlanner + Send + Sync>) -> Self {
-        Self { planner }
-    }
+    pub planner: Arc<dyn QueryPlanner + Send + Sync>,
 }
 
 #[async_trait]

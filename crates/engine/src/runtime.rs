@@ -36,13 +36,8 @@ use crate::device::Gpus;
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct OverspillRuntime {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    gpus: Gpus,
-    machine: MeasuredMachine,
+    gpus: Arc<Gpus>,
+    machine: Arc<MeasuredMachine>,
 }
 
 impl OverspillRuntime {
@@ -51,8 +46,7 @@ impl OverspillRuntime {
     /// they are not used. The command must call [`check_driver`](crate::device::check_driver) and exit successfully if it
     /// does.
     pub fn with_mapping_probe(command: fn() -> Command) -> Self {
-        let shared = Shared { gpus: Gpus::with_mapping_probe(command), machine: MeasuredMachine::default() };
-        Self { shared: Arc::new(shared) }
+        Self { gpus: Arc::new(Gpus::with_mapping_probe(command)), machine: Arc::default() }
     }
 
     /// The runtime of all sessions of this process that were given no other.
@@ -72,17 +66,17 @@ impl OverspillRuntime {
     /// # Errors
     /// Fails if there is no GPU or not enough of them, or if the memory limit is too small.
     pub fn gpu(&self, config: &OverspillConfig) -> Result<Arc<Gpu>> {
-        self.shared.gpus.open(config)
+        self.gpus.open(config)
     }
 
     /// Releases the GPU, with the memory that was kept for the next join, as soon as no join uses it. The next join opens it
     /// again.
     pub fn release(&self) {
-        self.shared.gpus.release();
+        self.gpus.release();
     }
 
     /// What was measured of the machine.
     pub fn machine(&self) -> &MeasuredMachine {
-        &self.shared.machine
+        &self.machine
     }
 }

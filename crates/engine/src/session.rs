@@ -4,12 +4,17 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::execution::SessionStateBuilder;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 use crate::analyzer::with_analyzer_rules;
 use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
-use crate::optimizer::{self, Rule, rule};
+use crate::optimizer::{
+    EachNode, FilterAggregateFusion, FloatBounds, FloatFilters, GroupingSetsInput, HybridJoinSelection,
+    JoinAggregateFusion, LimitedMemorySelection, SharedBuild, SortMergeToHashJoin, ThetaJoinSelection,
+    YieldingOperators,
+};
 use crate::planning::SessionPlanner;
 use crate::prepared::Analyzed;
 use crate::runtime::OverspillRuntime;
@@ -76,7 +81,8 @@ impl OverspillSessionExt for SessionStateBuilder {
             *rule = Arc::new(Analyzed(Arc::clone(rule)));
         }
         let planner = self.query_planner();
-        *planner = Some(Arc::new(SessionPlanner::new(Arc::new(MarkJoinQueryPlanner::new(planner.take())))));
+        let mark_joins = Arc::new(MarkJoinQueryPlanner::new(planner.take()));
+        *planner = Some(Arc::new(SessionPlanner { planner: mark_joins }));
         let optimizer = self.physical_optimizers().get_or_insert_default();
         let rules = std::mem::take(&mut optimizer.rules);
         *optimizer = PhysicalOptimizer::with_rules(with_last_rules(with_join_rules(rules)));
@@ -84,26 +90,27 @@ impl OverspillSessionExt for SessionStateBuilder {
     }
 }
 
+type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
 /// Adds the join rules around `join_selection`. Before it, sort-merge joins become hash joins, so that it picks their sides
 /// and partition mode. After it, and before the rules that enforce distribution and order, hash joins that need no
 /// partitioning lose it, hash joins become hybrid joins, and other joins become theta joins, so that those rules see the
 /// properties of the operator that will run. The rule for grouping sets is there for the same reason: the aggregate's input
 /// declares too much. Before all of these, the rule for float bounds drops the bounds from files.
-fn with_join_rules(rules: Vec<Rule>) -> Vec<Rule> {
+fn with_join_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "join_selection");
-    let mut rules = rules;
     let selected = match position {
         Some(position) => {
-            rules.insert(position, rule("sort_merge_to_hash_join", optimizer::sort_merge_to_hash_join));
+            rules.insert(position, Arc::new(EachNode(SortMergeToHashJoin)));
             position + 2
         }
         None => 0,
     };
-    rules.insert(selected, rule("grouping_sets_input", optimizer::grouping_sets_input));
-    rules.insert(selected, rule("theta_join_selection", optimizer::theta_join_selection));
-    rules.insert(selected, rule("hybrid_join_selection", optimizer::hybrid_join_selection));
-    rules.insert(selected, rule("shared_build", optimizer::shared_build));
-    rules.insert(0, rule("float_bounds", optimizer::float_bounds));
+    rules.insert(selected, Arc::new(EachNode(GroupingSetsInput)));
+    rules.insert(selected, Arc::new(EachNode(ThetaJoinSelection)));
+    rules.insert(selected, Arc::new(EachNode(HybridJoinSelection)));
+    rules.insert(selected, Arc::new(SharedBuild));
+    rules.insert(0, Arc::new(EachNode(FloatBounds)));
     rules
 }
 
@@ -112,10 +119,10 @@ fn with_join_rules(rules: Vec<Rule>) -> Vec<Rule> {
 /// plan.
 fn with_last_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
-    rules.insert(position, rule("yielding_operators", optimizer::yielding_operators));
-    rules.insert(position, rule("limited_memory_selection", optimizer::limited_memory_selection));
-    rules.insert(position, rule("join_aggregate_fusion", optimizer::join_aggregate_fusion));
-    rules.insert(position, rule("filter_aggregate_fusion", optimizer::filter_aggregate_fusion));
-    rules.insert(position, rule("float_filters", optimizer::float_filters));
+    rules.insert(position, Arc::new(YieldingOperators));
+    rules.insert(position, Arc::new(EachNode(LimitedMemorySelection)));
+    rules.insert(position, Arc::new(EachNode(JoinAggregateFusion)));
+    rules.insert(position, Arc::new(EachNode(FilterAggregateFusion)));
+    rules.insert(position, Arc::new(EachNode(FloatFilters)));
     rules
 }

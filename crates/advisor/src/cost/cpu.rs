@@ -203,7 +203,6 @@ impl<'a> Processors<'a> {
     }
 }
 
-/// The cost of `no_partition`.
 pub(crate) fn no_partition(site: &Site<'_>) -> Result<Cost, Refusal> {
     let join = site.join;
     site.check_cpu_memory("the hash table would", join.table_bytes())?;
@@ -221,7 +220,6 @@ fn shared_table(cost: &mut Cost, site: &Site<'_>, processors: &Processors<'_>, t
     cost.phase("probe", &all(probe.rows(), processors.lookups(probe.tuple_bytes as f64, table_bytes)));
 }
 
-/// The cost of `radix`.
 pub(crate) fn radix(site: &Site<'_>) -> Result<Cost, Refusal> {
     let join = site.join;
     site.check_cpu_memory("the hash table would", join.table_bytes())?;

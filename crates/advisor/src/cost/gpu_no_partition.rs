@@ -18,7 +18,6 @@ use crate::prediction::{Bound, Cost, LinkBytes, Refusal};
 /// Kernel launches: one per side.
 const LAUNCHES: f64 = 2.0;
 
-/// The cost of `gpu_no_partition`.
 pub(crate) fn gpu_no_partition(site: &Site<'_>) -> Result<Cost, Refusal> {
     let (gpu, join) = (site.gpu()?, site.join);
     let launch = launch(gpu)?;

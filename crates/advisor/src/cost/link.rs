@@ -28,11 +28,9 @@ pub(crate) enum Access {
 /// A hash table in GPU memory up to a limit, and in CPU memory beyond it: the greedy layout of paper 2, section 5.3.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HybridTable {
-    /// Bytes of the table.
     pub(crate) bytes: f64,
     /// Bytes of the table in GPU memory.
     pub(crate) cached: f64,
-    /// Bytes of a key.
     pub(crate) key_bytes: f64,
 }
 

@@ -127,7 +127,6 @@ pub(crate) fn prefix_sum(site: &Site<'_>, gpu: &Gpu, key_bytes: f64) -> (PrefixS
     if on_gpu < on_cpu { (PrefixSumProcessor::Gpu, on_gpu) } else { (PrefixSumProcessor::Cpu, on_cpu) }
 }
 
-/// The cost of `triton`.
 pub(crate) fn triton(site: &Site<'_>) -> Result<Cost, Refusal> {
     let gpu = site.gpu()?;
     let launch = launch(gpu)?;

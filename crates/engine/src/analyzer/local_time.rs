@@ -8,21 +8,27 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::functions::expr_fn::to_local_time;
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast};
+use datafusion::optimizer::AnalyzerRule;
 
 use super::comparisons::time_zone;
-use super::{input_schema, map_expressions};
+use super::map_all_expressions;
 
 /// Casts to local time; see the module.
-pub(super) fn local_time(plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|plan| {
-        let schema = input_schema(&plan)?;
-        map_expressions(plan, |expr| rewrite(expr, &schema, config))
-    })
-    .data()
+#[derive(Debug, Default)]
+pub struct LocalTime;
+
+impl AnalyzerRule for LocalTime {
+    fn name(&self) -> &str {
+        "local_time"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        map_all_expressions(plan, |expr, schema| rewrite(expr, schema, config))
+    }
 }
 
 fn rewrite(expr: Expr, schema: &DFSchema, config: &ConfigOptions) -> Result<Transformed<Expr>> {

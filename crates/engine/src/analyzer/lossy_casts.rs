@@ -10,25 +10,31 @@ use arrow::compute::CastOptions;
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::format::DEFAULT_CAST_OPTIONS;
-use datafusion::common::tree_node::{Transformed, TransformedResult};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::{
     BinaryExpr, Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, TryCast, Volatility,
 };
+use datafusion::optimizer::AnalyzerRule;
 
 use super::comparisons::is_comparison;
-use super::{input_schema, map_expressions};
+use super::map_all_expressions;
 use crate::decimals::digits;
 
 /// Replaces lossy casts in comparisons by functions; see the module.
-pub(super) fn lossy_casts(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|plan| {
-        let schema = input_schema(&plan)?;
-        map_expressions(plan, |expr| rewrite_comparison(expr, &schema))
-    })
-    .data()
+#[derive(Debug, Default)]
+pub struct LossyCasts;
+
+impl AnalyzerRule for LossyCasts {
+    fn name(&self) -> &str {
+        "lossy_casts"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        map_all_expressions(plan, rewrite_comparison)
+    }
 }
 
 fn rewrite_comparison(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -61,7 +67,8 @@ fn keep_cast(operand: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let is_lossy = !matches!(expr, Expr::Literal(..)) && loses(&expr.get_type(schema)?, to.data_type(), is_try);
     let of = keep_cast(expr, schema)?;
     if is_lossy {
-        return Ok(Transformed::yes(ScalarUDF::from(KeptCast::new(to, is_try)).call(vec![of.data])));
+        let kept = KeptCast { to, is_try, signature: Signature::any(1, Volatility::Immutable) };
+        return Ok(Transformed::yes(ScalarUDF::from(kept).call(vec![of.data])));
     }
     Ok(of.update_data(|expr| {
         let expr = Box::new(expr);
@@ -89,12 +96,6 @@ struct KeptCast {
     to: FieldRef,
     is_try: bool,
     signature: Signature,
-}
-
-impl KeptCast {
-    fn new(to: FieldRef, is_try: bool) -> Self {
-        Self { to, is_try, signature: Signature::any(1, Volatility::Immutable) }
-    }
 }
 
 impl ScalarUDFImpl for KeptCast {

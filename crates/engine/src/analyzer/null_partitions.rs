@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::dml::CopyTo;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit, when};
+use datafusion::optimizer::AnalyzerRule;
 
 /// The value in a folder name `key=value` that represents NULL.
 pub const NULL_PARTITION: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -15,18 +16,27 @@ pub const NULL_PARTITION: &str = "__HIVE_DEFAULT_PARTITION__";
 /// Writes the rows with NULL in a partition column into a folder of their own, named as Hive names it.
 ///
 /// DataFusion 55 writes them into the folder of 0, of the empty text, or of whatever value is stored below the NULL.
-pub(super) fn null_partitions(plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
-    // A partition column that also stays in the files keeps its NULLs and its type there.
-    if config.execution.keep_partition_by_columns {
-        return Ok(plan);
+#[derive(Debug, Default)]
+pub struct NullPartitions;
+
+impl AnalyzerRule for NullPartitions {
+    fn name(&self) -> &str {
+        "null_partitions"
     }
-    let rewritten = plan.transform_down(|node| match node {
-        LogicalPlan::Copy(copy) if has_nullable_partitions(&copy) => {
-            Ok(Transformed::yes(LogicalPlan::Copy(with_null_named(copy)?)))
+
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        // A partition column that also stays in the files keeps its NULLs and its type there.
+        if config.execution.keep_partition_by_columns {
+            return Ok(plan);
         }
-        node => Ok(Transformed::no(node)),
-    })?;
-    Ok(rewritten.data)
+        plan.transform_down(|node| match node {
+            LogicalPlan::Copy(copy) if has_nullable_partitions(&copy) => {
+                Ok(Transformed::yes(LogicalPlan::Copy(with_null_named(copy)?)))
+            }
+            node => Ok(Transformed::no(node)),
+        })
+        .data()
+    }
 }
 
 fn has_nullable_partitions(copy: &CopyTo) -> bool {

@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use datafusion::catalog::TableProvider;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result, internal_datafusion_err, not_impl_err};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
     DmlStatement, EmptyRelation, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, TableScanBuilder, WriteOp,
 };
+use datafusion::optimizer::AnalyzerRule;
 
+use super::map_statement;
 use crate::row_changes::{ChangeableTable, ChangedRows, NumberedRows, ROW_NUMBER, RowChange};
 
 /// Turns `DELETE`, `UPDATE` and `TRUNCATE` of tables in memory into queries for the numbers of the rows to change (the
@@ -20,17 +22,20 @@ use crate::row_changes::{ChangeableTable, ChangedRows, NumberedRows, ROW_NUMBER,
 /// DataFusion 55 passes a table only the simple predicates of the optimized plan, and ignores the rest: with a subquery, a
 /// `LIMIT` or a filter that is never true, every row is deleted or updated. It also changes rows already when the statement
 /// is planned, even by `EXPLAIN`, and keeps half of the changes when an expression fails.
-pub(super) fn row_changes(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-    let rewritten = plan.transform_down(|node| match node {
-        LogicalPlan::Dml(statement) => {
-            let rewritten = rewrite(statement)?;
-            Ok(Transformed::new(LogicalPlan::Dml(rewritten), true, TreeNodeRecursion::Stop))
-        }
-        // Statements are the root of the plan, or below these nodes.
-        LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => Ok(Transformed::no(node)),
-        node => Ok(Transformed::new(node, false, TreeNodeRecursion::Stop)),
-    })?;
-    Ok(rewritten.data)
+#[derive(Debug, Default)]
+pub struct RowChanges;
+
+impl AnalyzerRule for RowChanges {
+    fn name(&self) -> &str {
+        "row_changes"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        map_statement(plan, |node| match node {
+            LogicalPlan::Dml(statement) => rewrite(statement).map(LogicalPlan::Dml),
+            node => Ok(node),
+        })
+    }
 }
 
 fn rewrite(statement: DmlStatement) -> Result<DmlStatement> {
@@ -47,17 +52,10 @@ fn rewrite(statement: DmlStatement) -> Result<DmlStatement> {
     let rows = Target { provider, rows: NumberedRows::new(table) };
     let (change, input) = match &statement.op {
         WriteOp::Update => update(&statement, &rows)?,
-        WriteOp::Truncate => {
-            let scan = LogicalPlanBuilder::scan(
-                statement.table_name.clone(),
-                provider_as_source(Arc::new(rows.rows.clone())),
-                None,
-            )?;
-            (RowChange::Delete, project(scan.build()?, vec![])?)
-        }
+        WriteOp::Truncate => (RowChange::Delete, project(rows.scan(&statement)?, vec![])?),
         _ => (RowChange::Delete, project(rows.numbered(&statement, &statement.input)?, vec![])?),
     };
-    let target = provider_as_source(Arc::new(ChangedRows::new(rows.rows, change)));
+    let target = provider_as_source(Arc::new(ChangedRows { rows: rows.rows, change }));
     Ok(DmlStatement::new(statement.table_name, target, WriteOp::Insert(InsertOp::Overwrite), Arc::new(input)))
 }
 
@@ -106,6 +104,12 @@ struct Target {
 }
 
 impl Target {
+    /// All rows with their numbers.
+    fn scan(&self, statement: &DmlStatement) -> Result<LogicalPlan> {
+        let source = provider_as_source(Arc::new(self.rows.clone()));
+        LogicalPlanBuilder::scan(statement.table_name.clone(), source, None)?.build()
+    }
+
     /// The plan with the row number of the target as an additional column, either last or elsewhere.
     ///
     /// The target is the leftmost table of the plan. Plans of prepared statements have been optimized.
@@ -139,9 +143,7 @@ impl Target {
             }
             // The optimizer found that the filter is never true: the plan of an empty set of target rows.
             LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, .. }) => {
-                let source = provider_as_source(Arc::new(self.rows.clone()));
-                let scan = LogicalPlanBuilder::scan(statement.table_name.clone(), source, None)?.build()?;
-                let schema = Arc::clone(scan.schema());
+                let schema = Arc::clone(self.scan(statement)?.schema());
                 Ok(LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema }))
             }
             _ => not_supported(statement),

@@ -1,16 +1,17 @@
 //! `EXCEPT ALL` and `INTERSECT ALL` with counts: a row of the right side matches only one row of the left side.
 
-use std::sync::Arc;
-
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, JoinConstraint, JoinType, NullEquality, Result, ScalarValue, plan_err};
 use datafusion::functions::math::expr_fn::{isnan, iszero};
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::{
     Distinct, Expr, ExprFunctionExt, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, cast, lit, when,
 };
+use datafusion::optimizer::AnalyzerRule;
+
+use super::rejoined;
 
 /// The column that numbers equal rows of the left side.
 const LEFT_NUMBER: &str = "__overspill_left_number";
@@ -39,12 +40,21 @@ const RIGHT_NUMBER: &str = "__overspill_right_number";
 /// recognizes a set operation by its shape: a semi or anti join with `NULL = NULL` of each left column with the right column
 /// at its place, and no filter. It leaves joins with a distinct left side alone, as these need no counts. It also leaves
 /// joins alone that DataFusion's optimizer has made of predicates and that are analyzed again.
-pub(super) fn set_operation_all(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|node| match node {
-        LogicalPlan::Join(join) if is_set_operation_all(&join)? => Ok(Transformed::yes(counting(join)?)),
-        node => Ok(Transformed::no(node)),
-    })
-    .data()
+#[derive(Debug, Default)]
+pub struct SetOperationAll;
+
+impl AnalyzerRule for SetOperationAll {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Join(join) if is_set_operation_all(&join)? => Ok(Transformed::yes(counting(join)?)),
+            node => Ok(Transformed::no(node)),
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "overspill_set_operation_all"
+    }
 }
 
 fn is_set_operation_all(join: &Join) -> Result<bool> {
@@ -83,20 +93,17 @@ fn column_of(key: &Expr) -> Option<&Column> {
 /// joined. The set operations of such a plan have already been rewritten; a join that looks like one is a comparison by IS
 /// NOT DISTINCT FROM.
 fn has_been_optimized(plan: &LogicalPlan) -> Result<bool> {
-    let mut found = false;
-    plan.apply(|node| {
-        found |= match node {
+    plan.exists(|node| {
+        Ok(match node {
             LogicalPlan::TableScan(scan) => scan.projection.is_some(),
             LogicalPlan::SubqueryAlias(alias) => alias.alias.table().starts_with("__correlated_sq"),
             _ => false,
-        };
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(found)
+        })
+    })
 }
 
 /// The join, with the numbers of equal rows as a further key.
-fn counting(join: Join) -> Result<LogicalPlan> {
+fn counting(mut join: Join) -> Result<LogicalPlan> {
     let word = if join.join_type == JoinType::LeftAnti { "EXCEPT" } else { "INTERSECT" };
     if [&join.left, &join.right].into_iter().any(|side| !side.all_out_ref_exprs().is_empty()) {
         return plan_err!(
@@ -109,26 +116,16 @@ fn counting(join: Join) -> Result<LogicalPlan> {
         let data_type = key.get_type(side.schema())?;
         comparable(key, &data_type)
     };
-    let mut on = join
-        .on
+    let mut on = std::mem::take(&mut join.on)
         .into_iter()
         .map(|(left, right)| Ok((comparable(&join.left, left)?, comparable(&join.right, right)?)))
         .collect::<Result<Vec<_>>>()?;
     let (left_keys, right_keys) = on.iter().cloned().unzip();
-    let left = numbered(Arc::unwrap_or_clone(join.left), left_keys, LEFT_NUMBER)?;
-    let right = numbered(Arc::unwrap_or_clone(join.right), right_keys, RIGHT_NUMBER)?;
+    let left = numbered(join.left.as_ref().clone(), left_keys, LEFT_NUMBER)?;
+    let right = numbered(join.right.as_ref().clone(), right_keys, RIGHT_NUMBER)?;
     on.push((number(LEFT_NUMBER), number(RIGHT_NUMBER)));
-    let join = Join::try_new(
-        Arc::new(left),
-        Arc::new(right),
-        on,
-        None,
-        join.join_type,
-        join.join_constraint,
-        join.null_equality,
-        join.null_aware,
-    )?;
-    LogicalPlanBuilder::from(LogicalPlan::Join(join)).project(columns.into_iter().map(Expr::Column))?.build()
+    let join = rejoined(Join { on, ..join }, left, right)?;
+    LogicalPlanBuilder::from(join).project(columns.into_iter().map(Expr::Column))?.build()
 }
 
 /// The plan with an additional column `name`, which numbers rows with equal keys from 1.

@@ -3,39 +3,42 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, not_impl_err};
 use datafusion::datasource::file_format::{file_type_to_format, format_as_file_type};
 use datafusion::datasource::stream::StreamTable;
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::dml::{CopyTo, InsertOp};
 use datafusion::logical_expr::{DmlStatement, LogicalPlan, WriteOp};
+use datafusion::optimizer::AnalyzerRule;
 
-use crate::write_aside::{AppendedAside, WrittenAside};
+use super::map_statement;
+use crate::write_aside::{WrittenAside, appended_aside};
 
 /// Makes `COPY`, and `INSERT` into tables of files, write aside and rename; see the comment of `write_aside`.
 ///
 /// In DataFusion 55 a failing statement leaves a part of its result in place of the previous files. Unbounded tables, which
 /// are meant as pipes, are appended to while the rows arrive.
-pub(super) fn write_aside(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-    let rewritten = plan.transform_down(|node| match node {
-        LogicalPlan::Copy(copy) => {
-            Ok(Transformed::new(LogicalPlan::Copy(copied_aside(copy)?), true, TreeNodeRecursion::Stop))
-        }
-        LogicalPlan::Dml(statement) => {
-            Ok(Transformed::new(LogicalPlan::Dml(inserted_aside(statement)?), true, TreeNodeRecursion::Stop))
-        }
-        // Statements are the root of the plan, or below these nodes.
-        LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => Ok(Transformed::no(node)),
-        node => Ok(Transformed::new(node, false, TreeNodeRecursion::Stop)),
-    })?;
-    Ok(rewritten.data)
+#[derive(Debug, Default)]
+pub struct WriteAside;
+
+impl AnalyzerRule for WriteAside {
+    fn name(&self) -> &str {
+        "write_aside"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        map_statement(plan, |node| match node {
+            LogicalPlan::Copy(copy) => copied_aside(copy).map(LogicalPlan::Copy),
+            LogicalPlan::Dml(statement) => inserted_aside(statement).map(LogicalPlan::Dml),
+            node => Ok(node),
+        })
+    }
 }
 
 fn copied_aside(mut copy: CopyTo) -> Result<CopyTo> {
     let format = file_type_to_format(&copy.file_type)?;
     if !format.is::<WrittenAside>() {
-        copy.file_type = format_as_file_type(Arc::new(WrittenAside::new(format)));
+        copy.file_type = format_as_file_type(Arc::new(WrittenAside { format }));
     }
     Ok(copy)
 }
@@ -47,7 +50,7 @@ fn inserted_aside(mut statement: DmlStatement) -> Result<DmlStatement> {
     if table.downcast_ref::<StreamTable>().is_some() && *op != InsertOp::Append {
         return not_impl_err!("{op} is not supported for unbounded table '{}'", statement.table_name);
     }
-    if let Some(table) = AppendedAside::new(table) {
+    if let Some(table) = appended_aside(table.as_ref()) {
         statement.target = provider_as_source(Arc::new(table));
     }
     Ok(statement)

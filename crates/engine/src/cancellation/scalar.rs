@@ -11,8 +11,7 @@ use datafusion::common::Result;
 use datafusion::functions::{crypto, encoding, regex, string, unicode};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
 use super::check;
@@ -50,7 +49,6 @@ impl InterruptibleScalar {
         suits.then(|| Self { function: Arc::clone(function) })
     }
 
-    /// Calls the function for the rows from `start` on.
     fn call(&self, args: &ScalarFunctionArgs, start: usize, rows: usize) -> Result<ColumnarValue> {
         let part = args.args.iter().map(|argument| match argument {
             ColumnarValue::Array(array) => ColumnarValue::Array(array.slice(start, rows)),
@@ -101,10 +99,6 @@ impl ScalarUDFImpl for InterruptibleScalar {
         self.function.name()
     }
 
-    fn aliases(&self) -> &[String] {
-        self.function.aliases()
-    }
-
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
         self.function.schema_name(args)
     }
@@ -135,9 +129,5 @@ impl ScalarUDFImpl for InterruptibleScalar {
 
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
         self.function.coerce_types(arg_types)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.function.documentation()
     }
 }

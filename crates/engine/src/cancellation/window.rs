@@ -8,9 +8,7 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::expr::{AggregateFunctionParams, WindowFunctionParams};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, ReversedUDAF, SetMonotonicity, Signature,
-};
+use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, ReversedUDAF, SetMonotonicity, Signature};
 
 use super::check;
 
@@ -57,10 +55,6 @@ impl AggregateUDFImpl for InterruptibleAggregate {
 
     fn name(&self) -> &str {
         self.function.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.function.aliases()
     }
 
     fn schema_name(&self, params: &AggregateFunctionParams) -> Result<String> {
@@ -125,10 +119,6 @@ impl AggregateUDFImpl for InterruptibleAggregate {
 
     fn supports_within_group_clause(&self) -> bool {
         self.function.supports_within_group_clause()
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.function.documentation()
     }
 
     fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {

@@ -18,11 +18,11 @@ use super::{Summand, Total};
 /// A sum of values that supports removing values.
 #[derive(Debug)]
 pub(super) struct SumAccumulator<T: Summand> {
-    total: Total<T::Native>,
+    pub(super) total: Total<T::Native>,
     /// The number of values in the sum.
-    count: usize,
+    pub(super) count: usize,
     /// The type of the result.
-    data_type: DataType,
+    pub(super) data_type: DataType,
 }
 
 impl<T: Summand> SumAccumulator<T> {
@@ -72,7 +72,7 @@ impl<T: Summand> Accumulator for SumAccumulator<T> {
 }
 
 /// The sum of the carries of partial sums.
-pub(super) fn carries(state: &ArrayRef) -> i64 {
+fn carries(state: &ArrayRef) -> i64 {
     sum(state.as_primitive::<Int64Type>()).unwrap_or_default()
 }
 

@@ -1,10 +1,9 @@
 //! The function `avg` of durations.
 
 use std::fmt::Debug;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
+use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray};
 use arrow::compute::sum;
 use arrow::datatypes::{
     DataType, DurationMicrosecondType, DurationMillisecondType, DurationNanosecondType, DurationSecondType, Field,
@@ -16,8 +15,8 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::format_state_name;
 use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, ReversedUDAF, Signature};
 
-use super::accumulators::carries;
-use super::{Summand, Total};
+use super::Summand;
+use super::accumulators::SumAccumulator;
 
 /// `avg` of durations. Their sum may exceed the range of durations. DataFusion adds decimals in a type that is wide enough.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
@@ -74,33 +73,21 @@ impl AggregateUDFImpl for ExactAverage {
 
 /// An average of values that supports removing values.
 #[derive(Debug)]
-struct Average<T: ArrowPrimitiveType<Native = i64>> {
-    total: Total<i64>,
-    count: u64,
-    /// The type of the values and of the result.
-    data_type: DataType,
-    values: PhantomData<T>,
-}
+struct Average<T: Summand>(SumAccumulator<T>);
 
-impl<T: ArrowPrimitiveType<Native = i64>> Average<T> {
+impl<T: Summand> Average<T> {
     fn new(data_type: DataType) -> Self {
-        Self { total: Total::default(), count: 0, data_type, values: PhantomData }
+        Self(SumAccumulator::new(data_type))
     }
 }
 
 impl<T: Summand + ArrowPrimitiveType<Native = i64>> Accumulator for Average<T> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let values = values[0].as_primitive::<T>();
-        self.total.add(T::sum(values));
-        self.count += (values.len() - values.null_count()) as u64;
-        Ok(())
+        self.0.update_batch(values)
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let values = values[0].as_primitive::<T>();
-        self.total.subtract(T::sum(values));
-        self.count -= (values.len() - values.null_count()) as u64;
-        Ok(())
+        self.0.retract_batch(values)
     }
 
     fn supports_retract_batch(&self) -> bool {
@@ -108,21 +95,23 @@ impl<T: Summand + ArrowPrimitiveType<Native = i64>> Accumulator for Average<T> {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let sum = i128::from(self.total.wrapped) + (i128::from(self.total.carry) << i64::BITS);
+        let SumAccumulator { total, count, data_type } = &self.0;
+        let sum = i128::from(total.wrapped) + (i128::from(total.carry) << i64::BITS);
         // The average is between the least and the greatest value, so it fits the type.
-        let average = sum.checked_div(i128::from(self.count)).map(|average| average as i64);
-        ScalarValue::new_primitive::<T>(average, &self.data_type)
+        let average = sum.checked_div(*count as i128).map(|average| average as i64);
+        ScalarValue::new_primitive::<T>(average, data_type)
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        let sum = ScalarValue::new_primitive::<T>((self.count > 0).then_some(self.total.wrapped), &self.data_type)?;
-        Ok(vec![sum, ScalarValue::from(self.total.carry), ScalarValue::from(self.count)])
+        let mut state = self.0.state()?;
+        state.push(ScalarValue::from(self.0.count as u64));
+        Ok(state)
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.total.add(T::sum(states[0].as_primitive::<T>()));
-        self.total.carry += carries(&states[1]);
-        self.count += sum(states[2].as_primitive::<UInt64Type>()).unwrap_or_default();
+        let count = self.0.count + sum(states[2].as_primitive::<UInt64Type>()).unwrap_or_default() as usize;
+        self.0.merge_batch(states)?;
+        self.0.count = count;
         Ok(())
     }
 

@@ -26,12 +26,8 @@ pub(super) struct SumGroupsAccumulator<T: Summand> {
     data_type: DataType,
 }
 
-/// The sums of groups that are emitted.
-struct Emitted<N> {
-    wrapped: Vec<N>,
-    carries: HashMap<usize, i64>,
-    nulls: Option<NullBuffer>,
-}
+/// The sums of groups that are emitted, their carries, and their nulls.
+type Emitted<N> = (Vec<N>, HashMap<usize, i64>, Option<NullBuffer>);
 
 impl<T: Summand> SumGroupsAccumulator<T> {
     pub(super) fn new(data_type: DataType) -> Self {
@@ -68,7 +64,7 @@ impl<T: Summand> SumGroupsAccumulator<T> {
                 emitted
             }
         };
-        Emitted { wrapped: emit_to.take_needed(&mut self.wrapped), carries, nulls: self.nulls.build(emit_to) }
+        (emit_to.take_needed(&mut self.wrapped), carries, self.nulls.build(emit_to))
     }
 }
 
@@ -99,7 +95,7 @@ impl<T: Summand> GroupsAccumulator for SumGroupsAccumulator<T> {
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
-        let Emitted { wrapped, carries, nulls } = self.take(emit_to);
+        let (wrapped, carries, nulls) = self.take(emit_to);
         for (group, carry) in carries {
             T::result(Total { wrapped: wrapped[group], carry }, &self.data_type)?;
         }
@@ -110,7 +106,7 @@ impl<T: Summand> GroupsAccumulator for SumGroupsAccumulator<T> {
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        let Emitted { wrapped, carries, nulls } = self.take(emit_to);
+        let (wrapped, carries, nulls) = self.take(emit_to);
         let mut column = vec![0; wrapped.len()];
         carries.into_iter().for_each(|(group, carry)| column[group] = carry);
         let sums = PrimitiveArray::<T>::new(wrapped.into(), nulls).with_data_type(self.data_type.clone());

@@ -22,7 +22,6 @@ const STATE: [&str; 3] = ["months", "days", "time"];
 /// A part of the sum as a column of a partial sum. A sum of fewer than 2^56 values fits.
 const STATE_TYPE: DataType = DataType::Decimal128(38, 0);
 
-/// A type of intervals.
 pub(super) trait Interval: ArrowPrimitiveType<Native: Eq + Hash> + Debug + Send + Sync {
     fn parts(interval: Self::Native) -> Parts;
 

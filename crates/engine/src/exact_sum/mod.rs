@@ -83,16 +83,23 @@ fn name(data_type: &DataType) -> String {
     }
 }
 
-macro_rules! integers {
-    ($($data_type:ty),+) => {
+macro_rules! with_remedy {
+    ($remedy:literal, $($data_type:ty),+) => {
         $(impl Summand for $data_type {
             fn remedy(_: &DataType) -> String {
-                "write sum(CAST(x AS DECIMAL(38, 0))) for sum(x)".to_owned()
+                $remedy.to_owned()
             }
         })+
     };
 }
-integers!(Int64Type, UInt64Type);
+with_remedy!("write sum(CAST(x AS DECIMAL(38, 0))) for sum(x)", Int64Type, UInt64Type);
+with_remedy!(
+    "write sum(arrow_cast(x, 'Duration(s)')) for sum(x), which counts seconds",
+    DurationSecondType,
+    DurationMillisecondType,
+    DurationMicrosecondType,
+    DurationNanosecondType
+);
 
 macro_rules! decimals {
     ($($data_type:ty),+) => {
@@ -112,17 +119,6 @@ macro_rules! decimals {
     };
 }
 decimals!(Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type);
-
-macro_rules! durations {
-    ($($data_type:ty),+) => {
-        $(impl Summand for $data_type {
-            fn remedy(_: &DataType) -> String {
-                "write sum(arrow_cast(x, 'Duration(s)')) for sum(x), which counts seconds".to_owned()
-            }
-        })+
-    };
-}
-durations!(DurationSecondType, DurationMillisecondType, DurationMicrosecondType, DurationNanosecondType);
 
 #[cfg(test)]
 mod tests {

@@ -29,7 +29,6 @@ pub enum Source {
 }
 
 impl Source {
-    /// Opens an object.
     pub async fn open(store: &dyn ObjectStore, object: &ObjectMeta) -> Result<Self> {
         let result = store.get(&object.location).await.map_err(|error| in_file(object, error))?;
         match result.payload {

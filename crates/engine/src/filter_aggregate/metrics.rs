@@ -5,19 +5,15 @@ use datafusion::physical_plan::metrics::{
 };
 use overspill_gpu_join::selection::DeviceProblem;
 
-use crate::device::with_advice;
-use overspill_join::selection::Evaluation;
-
 /// The metrics of one output stream.
 #[derive(Debug)]
 pub(super) struct FilterAggregateMetrics {
     pub baseline: BaselineMetrics,
-    /// Rows read from the input.
     pub input_rows: Count,
     /// Rows that passed the filter.
     pub selected_rows: Count,
-    branching_batches: Count,
-    predicated_batches: Count,
+    pub branching_batches: Count,
+    pub predicated_batches: Count,
     /// Rows that DataFusion's filter and aggregates processed, because products of their decimals may not fit 128 bits.
     pub unfused_rows: Count,
 }
@@ -48,14 +44,6 @@ impl FilterAggregateMetrics {
             unfused_rows: counter("unfused_rows"),
         }
     }
-
-    /// Counts a batch that the CPU selected.
-    pub fn count_batch(&self, evaluation: Evaluation) {
-        match evaluation {
-            Evaluation::Branching => self.branching_batches.add(1),
-            Evaluation::Predicated | Evaluation::Auto => self.predicated_batches.add(1),
-        }
-    }
 }
 
 impl DeviceMetrics {
@@ -75,13 +63,10 @@ impl DeviceMetrics {
 
     /// Counts a failure or refusal of the GPU, with the reason as a label.
     pub fn count_problem(&self, problem: &DeviceProblem) {
-        let (name, error) = match problem {
-            DeviceProblem::Refused(error) => ("gpu_refusals", error),
-            DeviceProblem::Failed(error) => ("gpu_failures", error),
+        let (name, reason) = match problem {
+            DeviceProblem::Refused(reason) => ("gpu_refusals", reason),
+            DeviceProblem::Failed(reason) => ("gpu_failures", reason),
         };
-        MetricBuilder::new(&self.metrics)
-            .with_new_label("reason", with_advice(error))
-            .counter(name, self.partition)
-            .add(1);
+        MetricBuilder::new(&self.metrics).with_new_label("reason", reason.clone()).counter(name, self.partition).add(1);
     }
 }

@@ -13,7 +13,7 @@ use datafusion::physical_plan::stream::{EmptyRecordBatchStream, RecordBatchStrea
 use futures::StreamExt;
 use overspill_gpu_join::selection::DeviceSelection;
 use overspill_join::memory::HeldMemory;
-use overspill_join::selection::{CpuSelection, Selection};
+use overspill_join::selection::{CpuSelection, Evaluation, Selection};
 use overspill_machine::DeviceKind;
 
 use super::metrics::{DeviceMetrics, FilterAggregateMetrics};
@@ -96,7 +96,6 @@ impl FilterAggregateStream {
         })
     }
 
-    /// Returns the stream of its one batch.
     pub fn into_stream(self) -> SendableRecordBatchStream {
         let schema = self.planned.accumulators.schema();
         Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::once(self.run())))
@@ -108,18 +107,7 @@ impl FilterAggregateStream {
             let batch = batch?;
             let _timer = elapsed.timer();
             self.metrics.input_rows.add(batch.num_rows());
-            match &mut self.device {
-                Some(device) => match device.collect(&batch) {
-                    Collected::Yes => {}
-                    Collected::Full => self.run_device()?,
-                    Collected::AfterOthers => {
-                        self.run_device()?;
-                        self.take_again(batch)?;
-                    }
-                    Collected::No => self.take_returned(&batch)?,
-                },
-                None => self.take_returned(&batch)?,
-            }
+            self.offer(&batch)?;
         }
         // The input may free its memory.
         self.input = Box::pin(EmptyRecordBatchStream::new(self.input.schema()));
@@ -133,7 +121,8 @@ impl FilterAggregateStream {
     /// Selects the rows of a batch on the CPU.
     fn take(&mut self, batch: &RecordBatch) -> Result<()> {
         match self.cpu.push(batch) {
-            Some(evaluation) => self.metrics.count_batch(evaluation),
+            Some(Evaluation::Branching) => self.metrics.branching_batches.add(1),
+            Some(Evaluation::Predicated | Evaluation::Auto) => self.metrics.predicated_batches.add(1),
             None => {
                 self.metrics.unfused_rows.add(batch.num_rows());
                 let selected = self.planned.take(batch)?;
@@ -151,20 +140,25 @@ impl FilterAggregateStream {
         self.take(batch)
     }
 
-    /// Takes a batch that did not fit beside other rows. Those rows are gone by now.
-    fn take_again(&mut self, batch: RecordBatch) -> Result<()> {
-        let collected = self.device.as_mut().map(|device| device.collect(&batch));
-        match collected {
+    /// Gives a batch to the GPU, or to the CPU if the GPU does not take it.
+    fn offer(&mut self, batch: &RecordBatch) -> Result<()> {
+        match self.device.as_mut().map(|device| device.collect(batch)) {
             Some(Collected::Yes) => Ok(()),
             Some(Collected::Full) => self.run_device(),
-            Some(Collected::AfterOthers | Collected::No) | None => self.take_returned(&batch),
+            Some(Collected::AfterOthers) => {
+                // No other rows are left when it is offered again.
+                self.run_device()?;
+                self.offer(batch)
+            }
+            Some(Collected::No) | None => self.take_returned(batch),
         }
     }
 
     /// Lets the GPU select the collected rows. If it does not, the CPU selects them and continues alone.
     fn run_device(&mut self) -> Result<()> {
         let Some(device) = self.device.as_mut().filter(|device| !device.batches.is_empty()) else { return Ok(()) };
-        let batches = device.take();
+        // Their memory stays reserved.
+        let batches = std::mem::take(&mut device.batches);
         let rows = batches.iter().map(RecordBatch::num_rows).sum();
         match device.selection.run() {
             Ok(found) => {
@@ -206,22 +200,17 @@ impl Device {
         let Some(columns) = self.selection.columns(batch) else { return Collected::No };
         let grown = self.held_bytes + self.held.add(batch);
         if self.reservation.try_resize(grown + self.selection.host_bytes(batch.num_rows())).is_err() {
-            let is_first = self.batches.is_empty();
-            if is_first {
-                self.free();
+            if !self.batches.is_empty() {
+                return Collected::AfterOthers;
             }
-            return if is_first { Collected::No } else { Collected::AfterOthers };
+            self.free();
+            return Collected::No;
         }
         self.held_bytes = grown;
         self.metrics.peak_mem_used.set_max(self.reservation.size());
         self.selection.collect(columns);
         self.batches.push(batch.clone());
         if self.selection.is_full() { Collected::Full } else { Collected::Yes }
-    }
-
-    /// The collected batches. Their memory stays reserved.
-    fn take(&mut self) -> Vec<RecordBatch> {
-        std::mem::take(&mut self.batches)
     }
 
     fn free(&mut self) {

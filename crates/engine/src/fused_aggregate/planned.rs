@@ -39,7 +39,6 @@ impl PlannedAggregate {
         Some((Self { aggregate: Arc::new(aggregate.clone()), projection }, Arc::clone(below)))
     }
 
-    /// The aggregate.
     pub(crate) fn node(&self) -> &Arc<AggregateExec> {
         &self.aggregate
     }
@@ -109,11 +108,5 @@ impl PlannedAggregate {
 
 /// Formats a planned node as EXPLAIN shows it.
 pub(crate) fn displayed(node: &dyn DisplayAs, format: DisplayFormatType) -> String {
-    struct Shown<'a>(&'a dyn DisplayAs, DisplayFormatType);
-    impl fmt::Display for Shown<'_> {
-        fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-            self.0.fmt_as(self.1, f)
-        }
-    }
-    Shown(node, format).to_string()
+    fmt::from_fn(|f| node.fmt_as(format, f)).to_string()
 }

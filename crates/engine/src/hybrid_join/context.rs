@@ -18,7 +18,6 @@ use crate::join_execution::memory::JoinMemory;
 use crate::join_execution::timeline::{JoinTimeline, Lane};
 use crate::join_execution::to_datafusion;
 
-/// A partition in a file.
 pub(super) type FilePartition = SpilledPartition<Arc<dyn SpillFile>>;
 
 /// A join and the means to run it, shared by all its streams.
@@ -47,12 +46,11 @@ impl JoinContext {
     /// Reads the build side of the join itself.
     pub async fn read_input(
         &self,
-        input: SendableRecordBatchStream,
+        mut input: SendableRecordBatchStream,
         memory: Arc<UnitMemory>,
         lane: &Lane,
     ) -> Result<ReadBuild> {
         let phase = lane.phase("build");
-        let mut input = input;
         let mut bounds = self.bounds.as_ref().and_then(|_| KeyBounds::new(&self.build_keys, &input.schema()));
         let has_bounds = bounds.is_some();
         let mut build = self.build(memory, 0);
@@ -81,13 +79,12 @@ impl JoinContext {
     /// partitioned.
     pub async fn read_partition(
         &self,
-        input: SendableRecordBatchStream,
+        mut input: SendableRecordBatchStream,
         memory: Arc<UnitMemory>,
         used_bits: u32,
         depth: usize,
         pair: &Span,
     ) -> Result<ReadBuild> {
-        let mut input = input;
         let mut build = self.build(memory, used_bits);
         while let Some(batch) = input.next().await {
             let batch = batch?;

@@ -84,7 +84,10 @@ pub(super) fn join_pairs(
         joiners.clear();
     }
     let queue = Arc::new(PairQueue::new(pairs));
-    let start = |joiner| Deferred::new(Arc::clone(context), joiner, Arc::clone(&queue)).into_stream();
+    let start = |joiner| {
+        let (context, queue) = (Arc::clone(context), Arc::clone(&queue));
+        Deferred { context, joiner, queue, current: None, phase: None, span: Span::none() }.into_stream()
+    };
     let joined: Vec<_> = joiners.into_iter().map(start).collect();
     let schema = Arc::clone(&context.plan.spec.output_schema);
     if joined.len() <= 1 {
@@ -122,11 +125,6 @@ enum Current {
 }
 
 impl Deferred {
-    fn new(context: Arc<JoinContext>, joiner: Joiner, queue: Arc<PairQueue>) -> Self {
-        Self { context, joiner, queue, current: None, phase: None, span: Span::none() }
-    }
-
-    /// The next output rows.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             let batch = match &mut self.current {
@@ -274,7 +272,6 @@ struct Passes {
     probe: Vec<FilePartition>,
     /// For each probe batch, the rows that have found a match in the chunks so far.
     matched: Vec<MatchedRows>,
-    /// The memory of `matched`.
     matched_memory: Grant,
     chunks: usize,
     /// The span over the chunk being read or joined.

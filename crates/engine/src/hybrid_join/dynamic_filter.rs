@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, ArrowNumericType, AsArray, PrimitiveArray, RecordBatch, downcast_primitive};
-use arrow::compute::{max, min};
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
@@ -107,10 +106,8 @@ pub(super) fn is_read(filter: &DynamicFilterPhysicalExpr, plan: &Arc<dyn Executi
     let mut is_read = false;
     plan.apply(|node| {
         node.apply_expressions(&mut |root| {
-            root.apply(|expression| {
-                is_read |= expression.expression_id() == id;
-                Ok(if is_read { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-            })
+            is_read |= root.exists(|expression| Ok(expression.expression_id() == id))?;
+            Ok(if is_read { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })
     })?;
     Ok(is_read)
@@ -153,9 +150,7 @@ impl KeyBounds {
     pub fn update(&mut self, batch: &RecordBatch) -> Result<()> {
         self.rows += batch.num_rows();
         for (key, min, max) in &mut self.keys {
-            let values = key.evaluate(batch)?.into_array(batch.num_rows())?;
-            // The two extremes have the same bounds as all values.
-            let values = [extremes(&values)?.unwrap_or(values)];
+            let values = [key.evaluate(batch)?.into_array(batch.num_rows())?];
             min.update_batch(&values)?;
             max.update_batch(&values)?;
         }
@@ -172,24 +167,6 @@ impl KeyBounds {
             .map(|(_, mut min, mut max)| Ok((min.evaluate()?, max.evaluate()?)))
             .collect::<Result<_>>()
             .map(Some)
-    }
-}
-
-/// The least and the greatest value of a column of fixed-width values; `None` for other columns.
-fn extremes(column: &ArrayRef) -> Result<Option<ArrayRef>> {
-    fn of<T: ArrowNumericType>(column: &ArrayRef) -> Result<Option<ArrayRef>> {
-        let values = column.as_primitive::<T>();
-        let ends = PrimitiveArray::<T>::from_iter([min(values), max(values)]);
-        Ok(Some(Arc::new(ends.with_data_type(column.data_type().clone()))))
-    }
-    macro_rules! extremes {
-        ($type:ty, $column:expr) => {
-            of::<$type>($column)
-        };
-    }
-    downcast_primitive! {
-        column.data_type() => (extremes, column),
-        _ => Ok(None)
     }
 }
 

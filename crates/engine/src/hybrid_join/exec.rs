@@ -8,12 +8,12 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{NullEquality, Result, Statistics, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
-use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions, SchedulingType};
+use datafusion::physical_plan::execution_plan::SchedulingType;
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
 };
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
@@ -27,7 +27,6 @@ use overspill_join::selection::Aggregate;
 use overspill_join::spec::{ColumnSource, PairForm};
 
 use super::execution::Execution;
-use super::metrics::JoinMetrics;
 use super::schema::{output_columns, with_nullable_mark};
 use super::stream::{HybridJoinStream, Inputs};
 use crate::fused_aggregate::displayed;
@@ -100,13 +99,8 @@ impl HybridJoinExec {
         if null_aware_mark {
             equivalences = equivalences.with_new_schema(with_nullable_mark(&plan))?;
         }
-        let properties = PlanProperties::new(
-            equivalences,
-            properties.output_partitioning().clone(),
-            properties.emission_type,
-            properties.boundedness,
-        )
-        .with_scheduling_type(SchedulingType::Cooperative);
+        let properties = PlanProperties::clone(properties).with_eq_properties(equivalences);
+        let properties = properties.with_scheduling_type(SchedulingType::Cooperative);
         Ok(Self {
             plan,
             null_aware_mark,
@@ -171,16 +165,6 @@ impl HybridJoinExec {
         plan.fetch().is_none() && key_codec(plan).is_ok_and(|codec| form(codec) == PairForm::Columns)
     }
 
-    /// The execution of a partition.
-    fn execution(
-        &self,
-        partition: usize,
-        task: &Arc<TaskContext>,
-        aggregates: Option<&[Aggregate]>,
-    ) -> Result<Arc<Execution>> {
-        self.starting.get(partition, self.probe_partitions(), || self.start(task, aggregates))
-    }
-
     /// Executes a partition if its output rows are needed only for these aggregates. Their columns are columns of the output.
     /// Pairs that kernels have aggregated are not in the output; the second value holds their aggregates once the stream has
     /// ended.
@@ -202,7 +186,8 @@ impl HybridJoinExec {
         aggregation: Option<&Arc<PairAggregation>>,
     ) -> Result<SendableRecordBatchStream> {
         let (left, right) = (self.left().output_partitioning().partition_count(), self.probe_partitions());
-        let inputs = match self.partition_mode() {
+        let mode = self.partition_mode();
+        match mode {
             PartitionMode::Partitioned if left != right => {
                 return internal_err!("HybridJoinExec over {left} build and {right} probe partitions");
             }
@@ -210,24 +195,25 @@ impl HybridJoinExec {
                 return internal_err!("HybridJoinExec that collects its build side from {left} partitions");
             }
             PartitionMode::Auto => return internal_err!("HybridJoinExec without a partition mode"),
-            mode => mode,
-        };
+            PartitionMode::Partitioned | PartitionMode::CollectLeft => {}
+        }
         let aggregates = aggregation.map(|aggregation| &aggregation.selection().aggregates[..]);
-        let execution = self.execution(partition, &context, aggregates)?;
-        let inputs = match (inputs, &execution.inputs) {
-            (PartitionMode::Partitioned, _) => Inputs::Own {
-                build: self.left().execute(partition, Arc::clone(&context))?,
-                probe: self.right().execute(partition, context)?,
-            },
-            (_, None) => Inputs::SharedBuild { probe: self.right().execute(partition, context)? },
-            (_, Some(inputs)) => {
-                inputs.open(partition)?;
-                Inputs::SharedBoth
-            }
+        let execution = self.starting.get(partition, right, || self.start(&context, aggregates))?;
+        let build = match mode {
+            PartitionMode::Partitioned => Some(self.left().execute(partition, Arc::clone(&context))?),
+            _ => None,
         };
-        let baseline = JoinMetrics::stream(&self.metrics, partition);
+        let probe = match &execution.inputs {
+            Some(inputs) => {
+                inputs.open(partition)?;
+                None
+            }
+            None => Some(self.right().execute(partition, context)?),
+        };
+        let baseline = BaselineMetrics::new(&self.metrics, partition);
         let (fetch, aggregation) = (self.fetch(), aggregation.cloned());
-        Ok(HybridJoinStream::new(execution, partition, inputs, fetch, aggregation, baseline).into_stream())
+        Ok(HybridJoinStream::new(execution, partition, Inputs { build, probe }, fetch, aggregation, baseline)
+            .into_stream())
     }
 
     pub(super) fn on_words(&self) -> String {
@@ -327,17 +313,9 @@ impl ExecutionPlan for HybridJoinExec {
         self.plan.dynamic_expressions_produced()
     }
 
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         let plan = self.plan.builder().recompute_properties().with_new_children(children)?.build()?;
         Ok(Arc::new(Self::try_new_with(&plan, self.null_aware_mark)?))
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {

@@ -1,6 +1,5 @@
 //! One execution of a join: what its streams share.
 
-use std::fmt;
 use std::sync::Arc;
 
 use datafusion::execution::SendableRecordBatchStream;
@@ -11,7 +10,6 @@ use crate::join_execution::input::ProbeInputs;
 use crate::join_execution::shared_build::SharedBuild;
 use crate::join_execution::timeline::LaneName;
 
-/// One execution of a join.
 pub(super) struct Execution {
     pub context: Arc<JoinContext>,
     /// The one build side that all streams probe (`CollectLeft`).
@@ -21,11 +19,6 @@ pub(super) struct Execution {
 }
 
 impl Execution {
-    /// An execution with a separate build side for each stream.
-    pub fn partitioned(context: Arc<JoinContext>) -> Self {
-        Self { context, build: None, inputs: None }
-    }
-
     /// An execution with `partitions` streams that share the build side read from `input`.
     pub fn collected(
         context: Arc<JoinContext>,
@@ -40,11 +33,5 @@ impl Execution {
             reader.read_input(input, memory, &lane).await
         });
         Self { context, build: Some(build), inputs }
-    }
-}
-
-impl fmt::Debug for Execution {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Execution").field("context", &self.context).finish_non_exhaustive()
     }
 }

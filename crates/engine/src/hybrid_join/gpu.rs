@@ -65,21 +65,16 @@ impl HybridJoinExec {
         advisor.expect_gpus(gpu.joining());
         // Without measurements, partitioning is assumed to be faster than random reads of a table across the link.
         let tables_may_span = config.strategy.0 == Some(Strategy::GpuNoPartition) || advisor.is_measured();
-        let transfer = config.transfer_method.0;
-        let advisor = Arc::new(advisor);
-        let prefix_sum = runtime.machine().prefix_sum(config, self.parts_and_threads().1, &gpu);
-        let tuning = DeviceTuning::default();
-        let request = DeviceRequest {
+        Ok(Some(DeviceRequest {
+            prefix_sum: runtime.machine().prefix_sum(config, self.parts_and_threads().1, &gpu),
             gpu,
-            advisor,
+            advisor: Arc::new(advisor),
             tables_may_span,
-            transfer,
+            transfer: config.transfer_method.0,
             cached_share,
-            prefix_sum,
             aggregates: aggregates.map(Arc::from),
             observer,
-            tuning,
-        };
-        Ok(Some(request))
+            tuning: DeviceTuning::default(),
+        }))
     }
 }

@@ -2,11 +2,8 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 
-use datafusion::physical_plan::metrics::{
-    BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory, Time,
-};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory, Time};
 use overspill_advisor::Strategy;
 use overspill_gpu_join::{DeviceCount, DeviceObserver};
 use parking_lot::Mutex;
@@ -18,19 +15,12 @@ use crate::join_execution::disk::DiskMetrics;
 const MOST_REASONS: usize = 8;
 
 /// The metrics of joins that a GPU takes part in.
+#[derive(Debug)]
 pub(super) struct DeviceMetrics {
     metrics: ExecutionPlanMetricsSet,
-    joins: HashMap<Strategy, Count>,
-    build_rows: Count,
+    counts: Vec<(DeviceCount, Count)>,
     probe_rows: Count,
     gpus: Count,
-    returned_rows: Count,
-    aggregated_rows: Count,
-    shared_rows: Count,
-    cpu_prefix_sums: Count,
-    link_bytes: Count,
-    state_bytes: Count,
-    spilled_bytes: Count,
     /// The GPUs that have looked up probe rows.
     probing: Mutex<HashSet<usize>>,
     /// Counters by metric name, strategy and reason.
@@ -42,22 +32,23 @@ impl DeviceMetrics {
         let counter = |name: Cow<'static, str>| MetricBuilder::new(metrics).global_counter(name);
         let bytes =
             |name: &'static str| MetricBuilder::new(metrics).with_category(MetricCategory::Bytes).global_counter(name);
+        let mut counts = vec![
+            (DeviceCount::BuildRows, counter("gpu_build_rows".into())),
+            (DeviceCount::ReturnedRows, counter("gpu_returned_rows".into())),
+            (DeviceCount::AggregatedRows, counter("gpu_aggregated_rows".into())),
+            (DeviceCount::SharedRows, counter("gpu_shared_rows".into())),
+            (DeviceCount::CpuPrefixSums, counter("cpu_prefix_sums".into())),
+            (DeviceCount::LinkBytes, bytes("gpu_link_bytes")),
+            (DeviceCount::StateBytes, bytes("gpu_state_bytes")),
+            (DeviceCount::SpilledBytes, bytes("gpu_spilled_bytes")),
+        ];
+        for strategy in Strategy::ALL.into_iter().filter(|strategy| strategy.uses_gpu()) {
+            counts.push((DeviceCount::Joins(strategy), counter(format!("{}_joins", strategy.name()).into())));
+        }
         Self {
-            joins: Strategy::ALL
-                .into_iter()
-                .filter(|strategy| strategy.uses_gpu())
-                .map(|strategy| (strategy, counter(format!("{}_joins", strategy.name()).into())))
-                .collect(),
-            build_rows: counter("gpu_build_rows".into()),
+            counts,
             probe_rows: counter("gpu_probe_rows".into()),
             gpus: counter("gpus".into()),
-            returned_rows: counter("gpu_returned_rows".into()),
-            aggregated_rows: counter("gpu_aggregated_rows".into()),
-            shared_rows: counter("gpu_shared_rows".into()),
-            cpu_prefix_sums: counter("cpu_prefix_sums".into()),
-            link_bytes: bytes("gpu_link_bytes"),
-            state_bytes: bytes("gpu_state_bytes"),
-            spilled_bytes: bytes("gpu_spilled_bytes"),
             probing: Mutex::default(),
             reasons: Mutex::default(),
             metrics: metrics.clone(),
@@ -80,21 +71,9 @@ impl DeviceMetrics {
 
 impl DeviceObserver for DeviceMetrics {
     fn add(&self, what: DeviceCount, number: u64) {
-        let count = match what {
-            DeviceCount::Joins(strategy) => match self.joins.get(&strategy) {
-                Some(joins) => joins,
-                None => return,
-            },
-            DeviceCount::BuildRows => &self.build_rows,
-            DeviceCount::AggregatedRows => &self.aggregated_rows,
-            DeviceCount::ReturnedRows => &self.returned_rows,
-            DeviceCount::SharedRows => &self.shared_rows,
-            DeviceCount::CpuPrefixSums => &self.cpu_prefix_sums,
-            DeviceCount::LinkBytes => &self.link_bytes,
-            DeviceCount::StateBytes => &self.state_bytes,
-            DeviceCount::SpilledBytes => &self.spilled_bytes,
-        };
-        count.add(number as usize);
+        if let Some((_, count)) = self.counts.iter().find(|(of, _)| *of == what) {
+            count.add(number as usize);
+        }
     }
 
     fn probed(&self, gpu: usize, rows: u64) {
@@ -121,22 +100,12 @@ impl DeviceObserver for DeviceMetrics {
     }
 }
 
-impl fmt::Debug for DeviceMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceMetrics").finish_non_exhaustive()
-    }
-}
-
 /// The metrics of one execution of a join, shared by its streams.
 #[derive(Debug, Clone)]
 pub(super) struct JoinMetrics {
-    /// Rows read from the build side.
     pub build_input_rows: Count,
-    /// Batches read from the build side.
     pub build_input_batches: Count,
-    /// Rows read from the probe side.
     pub input_rows: Count,
-    /// Batches read from the probe side.
     pub input_batches: Count,
     /// The most bytes held at any time, in all streams together.
     pub peak_mem_used: Gauge,
@@ -189,10 +158,5 @@ impl JoinMetrics {
             deferred_time: MetricBuilder::new(metrics).subset_time("deferred_time", 0),
             disk: DiskMetrics::new(metrics),
         }
-    }
-
-    /// The metrics of one output stream.
-    pub fn stream(metrics: &ExecutionPlanMetricsSet, partition: usize) -> BaselineMetrics {
-        BaselineMetrics::new(metrics, partition)
     }
 }

@@ -7,7 +7,6 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::PartitionMode;
-use datafusion::physical_plan::metrics::Gauge;
 use overspill_join::hybrid::{Accelerator, JoinPlan, SubqueryFacts};
 use overspill_join::selection::Aggregate;
 use overspill_join::spec::{JoinSpec, KeyExpressions, ResidualFilter};
@@ -18,7 +17,6 @@ use super::dynamic_filter::{BoundsFilter, KeyBounds, is_read};
 use super::exec::{HybridJoinExec, join_type, key_codec};
 use super::execution::Execution;
 use super::metrics::JoinMetrics;
-use super::stream::shares_probe_inputs;
 use crate::config::OverspillConfig;
 use crate::join_execution::disk::DiskStore;
 use crate::join_execution::expressions::{Keys, Residual};
@@ -46,20 +44,6 @@ impl HybridJoinExec {
             output_schema: self.schema(),
             output_columns: self.output_columns(),
         })
-    }
-
-    /// The account of memory of a join over batches with this number of columns. The streams may share one build side.
-    fn memory(&self, task: &TaskContext, limit: usize, columns: usize, peak: Gauge) -> Arc<JoinMemory> {
-        let (partitions, is_shared) = (self.probe_partitions(), self.shares_build());
-        JoinMemory::new(
-            task.memory_pool(),
-            format!("HybridJoin({})", self.on_words()),
-            limit,
-            SpillTuning::floor(columns),
-            partitions + usize::from(is_shared),
-            if is_shared { 1 } else { partitions },
-            peak,
-        )
     }
 
     /// The filter that passes the bounds of the build keys to the scans of the probe side, if one of them reads it.
@@ -110,7 +94,15 @@ impl HybridJoinExec {
             probers: threads,
         };
         let columns = spec.build_schema.fields().len().max(spec.probe_schema.fields().len());
-        let memory = self.memory(task, config.join_memory_limit, columns, metrics.peak_mem_used.clone());
+        let memory = JoinMemory::new(
+            task.memory_pool(),
+            format!("HybridJoin({})", self.on_words()),
+            config.join_memory_limit,
+            SpillTuning::floor(columns),
+            partitions + usize::from(is_shared),
+            if is_shared { 1 } else { partitions },
+            metrics.peak_mem_used.clone(),
+        );
         let bounds = self.bounds(&spec)?;
         let timeline = JoinTimeline::new(self.on_words());
         let (build, probe, lanes) = (&spec.build_schema, &spec.probe_schema, Arc::clone(&timeline));
@@ -120,10 +112,9 @@ impl HybridJoinExec {
         let context = JoinContext { plan, store, memory, tuning, metrics, timeline, facts, bounds, build_keys };
         let context = Arc::new(context);
         if !is_shared {
-            return Ok(Execution::partitioned(context));
+            return Ok(Execution { context, build: None, inputs: None });
         }
-        let inputs = shares_probe_inputs(spec.join_type, partitions)
-            .then(|| Arc::new(ProbeInputs::new(Arc::clone(self.right()), Arc::clone(task))));
+        let inputs = ProbeInputs::new(spec.join_type, self.right(), task);
         let build = self.left().execute(0, Arc::clone(task))?;
         Ok(Execution::collected(context, build, partitions, inputs))
     }

@@ -40,14 +40,10 @@ use crate::join_execution::shared_build::SharedBuild;
 use crate::join_execution::timeline::{Lane, LaneName};
 use crate::join_execution::to_datafusion;
 
-/// The sources of a stream's two inputs.
-pub(super) enum Inputs {
-    /// The stream has both to itself.
-    Own { build: SendableRecordBatchStream, probe: SendableRecordBatchStream },
-    /// The stream shares the build side, and has a probe input to itself.
-    SharedBuild { probe: SendableRecordBatchStream },
-    /// The stream shares both.
-    SharedBoth,
+/// The inputs that a stream has to itself. It shares the others with the streams of the execution.
+pub(super) struct Inputs {
+    pub build: Option<SendableRecordBatchStream>,
+    pub probe: Option<SendableRecordBatchStream>,
 }
 
 /// One output stream of a join: reads, joins, and returns batches.
@@ -113,7 +109,6 @@ impl HybridJoinStream {
         }
     }
 
-    /// The stream of output batches.
     pub fn into_stream(self) -> SendableRecordBatchStream {
         let schema = Arc::clone(&self.context.plan.spec.output_schema);
         let batches = futures::stream::try_unfold(self, |mut stream| async move {
@@ -141,8 +136,7 @@ impl HybridJoinStream {
         }
     }
 
-    fn limit(&mut self, batch: RecordBatch) -> Option<RecordBatch> {
-        let mut batch = batch;
+    fn limit(&mut self, mut batch: RecordBatch) -> Option<RecordBatch> {
         if let Some(remaining) = &mut self.remaining {
             if *remaining == 0 {
                 return None;
@@ -208,9 +202,7 @@ impl HybridJoinStream {
                 build.await.map_err(DataFusionError::Shared)?
             }
             None => {
-                let Inputs::Own { build, .. } = inputs else { return Ok(()) };
-                let empty = RecordBatchStreamAdapter::new(build.schema(), futures::stream::empty());
-                let input = std::mem::replace(build, Box::pin(empty));
+                let Some(input) = inputs.build.take() else { return Ok(()) };
                 Arc::new(self.context.read_input(input, Arc::clone(&self.memory), &self.lane).await?)
             }
         };
@@ -220,17 +212,10 @@ impl HybridJoinStream {
         if build.rows == 0 && !self.context.plan.spec.join_type.keeps_unmatched_probe() {
             return Ok(());
         }
-        match inputs {
-            Inputs::Own { probe, .. } | Inputs::SharedBuild { probe } => {
-                self.read(build, ProbeInput { stream: probe, abandoned: None })
-            }
-            Inputs::SharedBoth => match &execution.inputs {
-                Some(inputs) => {
-                    let next = inputs.first(self.partition)?;
-                    self.go_on(build, next)
-                }
-                None => Ok(()),
-            },
+        match (inputs.probe, &execution.inputs) {
+            (Some(stream), _) => self.read(build, ProbeInput { stream, abandoned: None }),
+            (None, Some(inputs)) => self.go_on(build, inputs.first(self.partition)?),
+            (None, None) => Ok(()),
         }
     }
 
@@ -308,11 +293,7 @@ impl HybridJoinStream {
     fn fail(&mut self, error: DataFusionError) -> DataFusionError {
         self.state = State::Done;
         match self.execution.take().and_then(|execution| execution.inputs.clone()) {
-            Some(inputs) => {
-                let error = Arc::new(error);
-                inputs.fail(&error);
-                DataFusionError::Shared(error)
-            }
+            Some(inputs) => inputs.fail(error),
             None => error,
         }
     }
@@ -363,9 +344,4 @@ impl Probing {
             }
         }
     }
-}
-
-/// Whether the streams of a join with one shared build side must see every probe row before they end.
-pub(super) fn shares_probe_inputs(join_type: JoinType, partitions: usize) -> bool {
-    join_type.emits_build_at_end() && partitions > 1
 }

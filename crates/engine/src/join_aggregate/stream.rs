@@ -35,7 +35,6 @@ impl JoinAggregateStream {
         Ok(Self { pairs, columns, accumulators, aggregation, baseline })
     }
 
-    /// Returns the stream of its one batch.
     pub(super) fn into_stream(self) -> SendableRecordBatchStream {
         let schema = self.accumulators.schema();
         Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::once(self.run())))

@@ -4,13 +4,13 @@
 //! never be polled again. Instead, a stream that has finished its own input takes over inputs that have not been started or
 //! that were abandoned. The stream that ends the last input returns the build rows.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
+use overspill_join::JoinType;
 use parking_lot::Mutex;
 
 /// The state that the streams of a kind of join pass to each other.
@@ -77,11 +77,16 @@ pub(crate) enum Next<J: SharedProbe> {
 }
 
 impl<J: SharedProbe> ProbeInputs<J> {
-    pub fn new(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> Self {
+    /// The partitions of the probe side `plan`. `None` if a stream may end without the others: a single one, or one of a join
+    /// that returns no build rows at the end.
+    pub fn new(join_type: JoinType, plan: &Arc<dyn ExecutionPlan>, task: &Arc<TaskContext>) -> Option<Arc<Self>> {
         let partitions = plan.properties().output_partitioning().partition_count();
+        if partitions <= 1 || !join_type.emits_build_at_end() {
+            return None;
+        }
         let inputs = (0..partitions).map(|_| Slot::Unopened).collect();
         let state = State { inputs, unread: partitions, ended: Vec::new(), rest: None, failed: None };
-        Self { plan, task, state: Mutex::new(state) }
+        Some(Arc::new(Self { plan: Arc::clone(plan), task: Arc::clone(task), state: Mutex::new(state) }))
     }
 
     /// Opens an input, unless another stream has taken it over.
@@ -131,9 +136,11 @@ impl<J: SharedProbe> ProbeInputs<J> {
         self.state.lock().rest = Some(rest);
     }
 
-    /// Makes the other streams fail with the same error: one stream failed while it read an input.
-    pub fn fail(&self, error: &Arc<DataFusionError>) {
-        self.state.lock().failed.get_or_insert_with(|| Arc::clone(error));
+    /// The error of a stream that failed while it read an input. The other streams fail with the same error.
+    pub fn fail(&self, error: DataFusionError) -> DataFusionError {
+        let error = Arc::new(error);
+        self.state.lock().failed.get_or_insert_with(|| Arc::clone(&error));
+        DataFusionError::Shared(error)
     }
 
     fn check(&self, state: &State<J>) -> Result<()> {
@@ -158,11 +165,5 @@ impl<J: SharedProbe> ProbeInputs<J> {
             }
         }
         Ok(Next::End)
-    }
-}
-
-impl<J: SharedProbe> fmt::Debug for ProbeInputs<J> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProbeInputs").field("unread", &self.state.lock().unread).finish_non_exhaustive()
     }
 }

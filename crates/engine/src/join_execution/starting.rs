@@ -1,15 +1,14 @@
 //! The execution that the streams of a plan node share.
 
+use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::Result;
 use parking_lot::Mutex;
 
 /// The execution being started. The partitions share it until each of them has been started.
-#[derive(Debug)]
 pub(crate) struct StartingExecution<E>(Mutex<Option<Starting<E>>>);
 
-#[derive(Debug)]
 struct Starting<E> {
     execution: Arc<E>,
     started: Vec<bool>,
@@ -18,6 +17,12 @@ struct Starting<E> {
 impl<E> Default for StartingExecution<E> {
     fn default() -> Self {
         Self(Mutex::new(None))
+    }
+}
+
+impl<E> fmt::Debug for StartingExecution<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StartingExecution")
     }
 }
 

@@ -15,7 +15,6 @@ pub(crate) struct JoinTimeline {
     on: String,
 }
 
-/// A lane of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Lane {
     join: Arc<JoinTimeline>,
@@ -53,7 +52,6 @@ impl JoinTimeline {
         debug_span!(parent: None, "read", group = %self.group(), lane = "spill reading", bytes)
     }
 
-    /// A lane of the join.
     pub fn lane(self: &Arc<Self>, name: LaneName) -> Lane {
         Lane { join: Arc::clone(self), name }
     }

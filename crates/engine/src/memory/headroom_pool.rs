@@ -83,8 +83,9 @@ struct Consumer {
     name: String,
     is_join: bool,
     is_repartition: bool,
-    is_sort: bool,
     is_aggregate: bool,
+    /// Whether it is a sort or an aggregate.
+    has_state: bool,
     reserved: usize,
 }
 
@@ -145,14 +146,15 @@ impl State {
     fn consumer_mut(&mut self, consumer: &MemoryConsumer) -> &mut Consumer {
         self.consumers.entry(consumer.id()).or_insert_with(|| {
             let is = |prefix: &str| consumer.can_spill() && consumer.name().starts_with(prefix);
-            let (is_sort, is_aggregate) = (is(SORT_PREFIX), AGGREGATE_PREFIXES.into_iter().any(is));
-            self.state_consumers += usize::from(is_sort || is_aggregate);
+            let is_aggregate = AGGREGATE_PREFIXES.into_iter().any(is);
+            let has_state = is_aggregate || is(SORT_PREFIX);
+            self.state_consumers += usize::from(has_state);
             Consumer {
                 name: consumer.name().to_owned(),
                 is_join: JOIN_PREFIXES.into_iter().any(is),
                 is_repartition: is(REPARTITION_PREFIX),
-                is_sort,
                 is_aggregate,
+                has_state,
                 reserved: 0,
             }
         })
@@ -189,7 +191,7 @@ impl State {
             return Err(Refusal::Floors);
         }
         let held = consumer.reserved;
-        let is_bounded = (consumer.is_sort || consumer.is_aggregate) && held > 0 && held == reservation.size();
+        let is_bounded = consumer.has_state && held > 0 && held == reservation.size();
         if is_bounded || (consumer.is_repartition && has_state_consumers) {
             let needed = if consumer.is_aggregate { additional.saturating_mul(2) } else { additional };
             let left = free_for_state.checked_sub(needed).ok_or(Refusal::State)?;
@@ -207,33 +209,32 @@ impl State {
     }
 
     fn refusal(&self, consumer: &MemoryConsumer, additional: usize, refusal: Refusal) -> DataFusionError {
-        let size = Size;
-        let limit = size(self.limit);
+        let limit = Size(self.limit);
         let held = self.consumers.get(&consumer.id()).map_or(0, |consumer| consumer.reserved);
         let reason = match refusal {
-            Refusal::Limit => format!("only {} of the memory limit of {limit} is free", size(self.free())),
+            Refusal::Limit => format!("only {} of the memory limit of {limit} is free", Size(self.free())),
             Refusal::Share => format!(
                 "of the memory limit of {limit} joins must leave {} to other operators, and a part of the {} that are \
                  still free for joins to each other",
-                size(self.kept_from_joins()),
-                size(self.free_for_joins()),
+                Size(self.kept_from_joins()),
+                Size(self.free_for_joins()),
             ),
             Refusal::State => format!(
                 "of the memory limit of {limit} operators that can spill must leave {} to others, and a part of the {} \
                  that are still free for them to each other",
-                size(HeadroomPool::headroom(self.limit)),
-                size(self.free_for_state()),
+                Size(HeadroomPool::headroom(self.limit)),
+                Size(self.free_for_state()),
             ),
             Refusal::Floors => format!(
                 "of the memory limit of {limit} repartitions must leave {} to joins that begin to spill",
-                size(self.kept_for_floors()),
+                Size(self.kept_for_floors()),
             ),
         };
         resources_datafusion_err!(
             "Not enough memory: {} holds {} and asked for {} more, but {reason}. {} {RAISE_MEMORY_LIMIT}",
             consumer.name(),
-            size(held),
-            size(additional),
+            Size(held),
+            Size(additional),
             self.largest_consumers()
         )
     }
@@ -274,7 +275,7 @@ impl MemoryPool for HeadroomPool {
     fn unregister(&self, consumer: &MemoryConsumer) {
         let mut state = self.state.lock();
         let removed = state.consumers.remove(&consumer.id());
-        state.state_consumers -= usize::from(removed.is_some_and(|consumer| consumer.is_sort || consumer.is_aggregate));
+        state.state_consumers -= usize::from(removed.is_some_and(|consumer| consumer.has_state));
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
@@ -326,14 +327,13 @@ impl Debug for HeadroomPool {
 impl Display for HeadroomPool {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let state = self.state.lock();
-        let size = Size;
         write!(
             f,
             "{}(used: {}, limit: {}, kept from joins: {})",
             self.name(),
-            size(state.reserved()),
-            size(state.limit),
-            size(Self::headroom(state.limit))
+            Size(state.reserved()),
+            Size(state.limit),
+            Size(Self::headroom(state.limit))
         )
     }
 }

@@ -7,8 +7,8 @@ mod table;
 
 pub use headroom_pool::HeadroomPool;
 pub use statement::execute_logical_plan;
-pub(crate) use table::LockedRows;
 pub use table::ReservedMemTable;
+pub(crate) use table::{LockedRows, lock};
 
 /// How a user raises the memory limit: the last sentence of every error that the limit causes.
 pub(crate) const RAISE_MEMORY_LIMIT: &str = "Raise the limit with --memory-limit on the command line or with SET \

@@ -54,6 +54,15 @@ pub struct ReservedMemTable {
 /// The rows of a table by partition, locked against every other statement.
 pub(crate) type LockedRows<'a> = Vec<RwLockWriteGuard<'a, Vec<RecordBatch>>>;
 
+/// Locks the rows of a table, one partition after the other.
+pub(crate) async fn lock(partitions: &[PartitionData]) -> LockedRows<'_> {
+    let mut locked = Vec::with_capacity(partitions.len());
+    for partition in partitions {
+        locked.push(partition.write().await);
+    }
+    locked
+}
+
 /// The memory of a table, shared with the statements that add rows.
 #[derive(Debug)]
 struct TableMemory {
@@ -371,10 +380,7 @@ impl DataSink for TableSink {
             shares[number % self.partitions.len()].push(batch);
         }
         // Takes all locks first: a statement that is cancelled while it waits has added nothing.
-        let mut locked = Vec::with_capacity(self.partitions.len());
-        for partition in &self.partitions {
-            locked.push(partition.write().await);
-        }
+        let mut locked = lock(&self.partitions).await;
         if self.overwrites {
             // Reserved in addition to the rows that are replaced.
             drop(staged);

@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
-use super::enabled;
-use crate::config::Selection;
+use super::{Node, NodeRule};
+use crate::config::{OverspillConfig, Selection};
 use crate::filter_aggregate::FilterAggregateExec;
 
 /// Replaces every aggregate over a filter that [`FilterAggregateExec::try_new`] supports, unless `overspill.selection` is
@@ -17,16 +15,18 @@ use crate::filter_aggregate::FilterAggregateExec;
 ///
 /// The rule runs after all others: filters have then been pushed into scans as far as possible, projections into filters, and
 /// it is known which dynamic filters are used.
-pub(crate) fn filter_aggregate_fusion(
-    plan: Arc<dyn ExecutionPlan>,
-    config: &ConfigOptions,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    if !enabled(config).is_some_and(|config| config.selection.0 != Some(Selection::Off)) {
-        return Ok(plan);
+#[derive(Debug)]
+pub struct FilterAggregateFusion;
+
+impl NodeRule for FilterAggregateFusion {
+    const NAME: &str = "filter_aggregate_fusion";
+
+    fn applies(config: &OverspillConfig) -> bool {
+        config.selection.0 != Some(Selection::Off)
     }
-    plan.transform_up(|node| match node.downcast_ref::<AggregateExec>().and_then(FilterAggregateExec::try_new) {
-        Some(fused) => Ok(Transformed::yes(Arc::new(fused) as _)),
-        None => Ok(Transformed::no(node)),
-    })
-    .data()
+
+    fn rewrite(&self, node: &Node, _: &ConfigOptions) -> Result<Option<Node>> {
+        let fused = node.downcast_ref::<AggregateExec>().and_then(FilterAggregateExec::try_new);
+        Ok(fused.map(|fused| Arc::new(fused) as _))
+    }
 }

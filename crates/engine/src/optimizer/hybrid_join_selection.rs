@@ -4,29 +4,25 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
 
-use super::enabled;
+use super::{Node, NodeRule};
 use crate::hybrid_join::HybridJoinExec;
 
 /// Replaces every [`HashJoinExec`] that [`HybridJoinExec::supports`] by a [`HybridJoinExec`].
 ///
 /// The rule runs between `join_selection` and the rules that enforce distribution and order: a hybrid join does not keep the
 /// order of its probe side, and only later rules can add the sorts that are then needed.
-pub(crate) fn hybrid_join_selection(
-    plan: Arc<dyn ExecutionPlan>,
-    config: &ConfigOptions,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    if enabled(config).is_none() {
-        return Ok(plan);
-    }
-    plan.transform_up(|node| match node.downcast_ref::<HashJoinExec>() {
-        Some(join) if HybridJoinExec::supports(join) => {
-            Ok(Transformed::yes(Arc::new(HybridJoinExec::try_new(join)?) as _))
+#[derive(Debug)]
+pub struct HybridJoinSelection;
+
+impl NodeRule for HybridJoinSelection {
+    const NAME: &str = "hybrid_join_selection";
+
+    fn rewrite(&self, node: &Node, _: &ConfigOptions) -> Result<Option<Node>> {
+        match node.downcast_ref::<HashJoinExec>() {
+            Some(join) if HybridJoinExec::supports(join) => Ok(Some(Arc::new(HybridJoinExec::try_new(join)?))),
+            _ => Ok(None),
         }
-        _ => Ok(Transformed::no(node)),
-    })
-    .data()
+    }
 }

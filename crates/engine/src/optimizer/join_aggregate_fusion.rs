@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
-use super::enabled;
+use super::{Node, NodeRule};
+use crate::config::OverspillConfig;
 use crate::join_aggregate::JoinAggregateExec;
 use crate::planning::PlanningSession;
 
@@ -16,20 +15,22 @@ use crate::planning::PlanningSession;
 /// `overspill.gpu_aggregates` is true.
 ///
 /// The rule runs after all others: projections have then been pushed into joins.
-pub(crate) fn join_aggregate_fusion(
-    plan: Arc<dyn ExecutionPlan>,
-    config: &ConfigOptions,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let Some(overspill) = enabled(config).filter(|config| config.gpu_aggregates) else {
-        return Ok(plan);
-    };
-    let runtime = PlanningSession::runtime(config);
-    plan.transform_up(|node| {
+#[derive(Debug)]
+pub struct JoinAggregateFusion;
+
+impl NodeRule for JoinAggregateFusion {
+    const NAME: &str = "join_aggregate_fusion";
+
+    fn applies(config: &OverspillConfig) -> bool {
+        config.gpu_aggregates
+    }
+
+    fn rewrite(&self, node: &Node, config: &ConfigOptions) -> Result<Option<Node>> {
         let fused = node.downcast_ref::<AggregateExec>().and_then(JoinAggregateExec::try_new);
-        Ok(match fused.filter(|fused| fused.may_use_gpu(overspill, &runtime)) {
-            Some(fused) => Transformed::yes(Arc::new(fused) as _),
-            None => Transformed::no(node),
-        })
-    })
-    .data()
+        let may_use_gpu = |fused: &JoinAggregateExec| {
+            let overspill = config.extensions.get::<OverspillConfig>();
+            overspill.is_some_and(|overspill| fused.may_use_gpu(overspill, &PlanningSession::runtime(config)))
+        };
+        Ok(fused.filter(may_use_gpu).map(|fused| Arc::new(fused) as _))
+    }
 }

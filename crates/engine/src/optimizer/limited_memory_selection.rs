@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
-use super::enabled;
 use super::shared_build::width;
+use super::{Node, NodeRule};
 use crate::planning::PlanningSession;
 use crate::sort::SpillingSortExec;
 use crate::window::CountedWindowExec;
@@ -24,23 +23,8 @@ const KEPT_ROWS_SHARE: usize = 64;
 ///
 /// A sort above an aggregate or a window is always replaced: these return slices of large batches. DataFusion keeps the large
 /// batches, and counts each as a whole for each slice.
-pub(crate) fn limited_memory_selection(
-    plan: Arc<dyn ExecutionPlan>,
-    config: &ConfigOptions,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let enabled = enabled(config).is_some();
-    let Some(limit) = PlanningSession::memory_limit(config).filter(|_| enabled) else { return Ok(plan) };
-    plan.transform_up(|node| match node.downcast_ref::<SortExec>() {
-        Some(sort) if !keeps_few(sort, limit) => {
-            Ok(Transformed::yes(Arc::new(SpillingSortExec::new(sort.clone())) as _))
-        }
-        _ => Ok(match CountedWindowExec::try_new(&node) {
-            Some(window) => Transformed::yes(Arc::new(window) as _),
-            None => Transformed::no(node),
-        }),
-    })
-    .data()
-}
+#[derive(Debug)]
+pub struct LimitedMemorySelection;
 
 /// Whether a sort keeps few rows, in batches of their own.
 fn keeps_few(sort: &SortExec, limit: usize) -> bool {
@@ -55,4 +39,16 @@ fn puts_slices_out(node: &Arc<dyn ExecutionPlan>) -> bool {
         return true;
     }
     matches!(node.children().as_slice(), [input] if puts_slices_out(input))
+}
+
+impl NodeRule for LimitedMemorySelection {
+    const NAME: &str = "limited_memory_selection";
+
+    fn rewrite(&self, node: &Node, config: &ConfigOptions) -> Result<Option<Node>> {
+        let Some(limit) = PlanningSession::memory_limit(config) else { return Ok(None) };
+        Ok(match node.downcast_ref::<SortExec>() {
+            Some(sort) if !keeps_few(sort, limit) => Some(Arc::new(SpillingSortExec::new(sort.clone()))),
+            _ => CountedWindowExec::try_new(node).map(|window| Arc::new(window) as _),
+        })
+    }
 }

@@ -14,59 +14,69 @@ mod sort_merge_to_hash_join;
 mod theta_join_selection;
 mod yielding;
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::config::OverspillConfig;
 
-pub(crate) use filter_aggregate_fusion::filter_aggregate_fusion;
-pub(crate) use float_statistics::{float_bounds, float_filters};
-pub(crate) use grouping_sets_input::grouping_sets_input;
-pub(crate) use hybrid_join_selection::hybrid_join_selection;
-pub(crate) use join_aggregate_fusion::join_aggregate_fusion;
-pub(crate) use limited_memory_selection::limited_memory_selection;
-pub(crate) use shared_build::shared_build;
-pub(crate) use sort_merge_to_hash_join::sort_merge_to_hash_join;
-pub(crate) use theta_join_selection::theta_join_selection;
-pub(crate) use yielding::yielding_operators;
+pub use filter_aggregate_fusion::FilterAggregateFusion;
+pub use float_statistics::{FloatBounds, FloatFilters};
+pub use grouping_sets_input::GroupingSetsInput;
+pub use hybrid_join_selection::HybridJoinSelection;
+pub use join_aggregate_fusion::JoinAggregateFusion;
+pub use limited_memory_selection::LimitedMemorySelection;
+pub use shared_build::SharedBuild;
+pub use sort_merge_to_hash_join::SortMergeToHashJoin;
+pub use theta_join_selection::ThetaJoinSelection;
+pub use yielding::YieldingOperators;
 
-/// A physical rule, shared by the sessions that use it.
-pub(crate) type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+type Node = Arc<dyn ExecutionPlan>;
 
-/// Rewrites a physical plan, and keeps its schema.
-type Rewrite = fn(Arc<dyn ExecutionPlan>, &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>>;
+/// A change of single nodes of a plan.
+pub trait NodeRule: Debug + 'static {
+    /// The name of the rule.
+    const NAME: &str;
 
-/// A rule without state.
-#[derive(Debug)]
-struct FunctionRule {
-    name: &'static str,
-    rewrite: Rewrite,
+    /// Whether the settings want the rule. Without Overspill (`overspill.enabled = false`) it never runs.
+    fn applies(_config: &OverspillConfig) -> bool {
+        true
+    }
+
+    /// Rewrites a node after its inputs. `None` leaves it as it is.
+    ///
+    /// # Errors
+    /// Fails if the plan is inconsistent.
+    fn rewrite(&self, node: &Node, config: &ConfigOptions) -> Result<Option<Node>>;
 }
 
-impl PhysicalOptimizerRule for FunctionRule {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        (self.rewrite)(plan, config)
+/// Applies a [`NodeRule`] to each node of a plan, from the bottom up.
+#[derive(Debug)]
+pub struct EachNode<R>(pub R);
+
+impl<R: NodeRule> PhysicalOptimizerRule for EachNode<R> {
+    fn optimize(&self, plan: Node, config: &ConfigOptions) -> Result<Node> {
+        let overspill = config.extensions.get::<OverspillConfig>();
+        if !overspill.is_some_and(|overspill| overspill.enabled && R::applies(overspill)) {
+            return Ok(plan);
+        }
+        let rewritten = plan.transform_up(|node| {
+            let rewritten = self.0.rewrite(&node, config)?;
+            Ok(rewritten.map_or_else(|| Transformed::no(node), Transformed::yes))
+        });
+        rewritten.data()
     }
 
     fn name(&self) -> &str {
-        self.name
+        R::NAME
     }
 
     fn schema_check(&self) -> bool {
         true
     }
-}
-
-/// The rule with this name that rewrites plans by a function.
-pub(crate) fn rule(name: &'static str, rewrite: Rewrite) -> Rule {
-    Arc::new(FunctionRule { name, rewrite })
-}
-
-/// The settings of Overspill; `None` if it is switched off.
-fn enabled(config: &ConfigOptions) -> Option<&OverspillConfig> {
-    config.extensions.get::<OverspillConfig>().filter(|config| config.enabled)
 }

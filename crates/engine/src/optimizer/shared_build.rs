@@ -8,6 +8,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, Statistics};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::tree_node::PlanContext;
@@ -16,7 +17,6 @@ use overspill_join::hash_table::JoinTable;
 
 use overspill_advisor::Strategy;
 
-use super::enabled;
 use crate::config::OverspillConfig;
 use crate::hybrid_join::{HybridJoinExec, key_codec};
 use crate::planning::PlanningSession;
@@ -34,28 +34,8 @@ const VARIABLE_WIDTH: usize = 48;
 ///
 /// Two kinds of joins are left alone: those with a build side that is estimated not to fit memory, as their partitions spill
 /// independently; and those with partitions that an operator above can use, such as an aggregate by the join key.
-pub(crate) fn shared_build(plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-    let Some(overspill) = enabled(config) else {
-        return Ok(plan);
-    };
-    let limit = PlanningSession::memory_limit(config);
-    let shared = PlanContext::<Wanted>::new_default(plan).transform_down(|mut node| {
-        let mut changed = false;
-        if let Some(join) = node.plan.downcast_ref::<HashJoinExec>()
-            && should_share(join, &node.data, overspill, limit)?
-        {
-            node.plan =
-                join.builder().with_partition_mode(PartitionMode::CollectLeft).recompute_properties().build_exec()?;
-            changed = true;
-        }
-        for (child, wanted) in node.children.iter_mut().zip(wanted_below(node.plan.as_ref(), &node.data)) {
-            child.data = wanted;
-        }
-        Ok(if changed { Transformed::yes(node) } else { Transformed::no(node) })
-    })?;
-    // Children have changed below their parents.
-    Ok(shared.data.transform_up(|node| node.update_plan_from_children().map(Transformed::yes))?.data.plan)
-}
+#[derive(Debug)]
+pub struct SharedBuild;
 
 /// The names of columns that an operator above wants rows to be partitioned by.
 type Wanted = Vec<String>;
@@ -127,4 +107,40 @@ fn wanted_below(plan: &dyn ExecutionPlan, wanted: &Wanted) -> Vec<Wanted> {
             _ => Wanted::new(),
         })
         .collect()
+}
+
+impl PhysicalOptimizerRule for SharedBuild {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let Some(overspill) = config.extensions.get::<OverspillConfig>().filter(|config| config.enabled) else {
+            return Ok(plan);
+        };
+        let limit = PlanningSession::memory_limit(config);
+        let shared = PlanContext::<Wanted>::new_default(plan).transform_down(|mut node| {
+            let mut changed = false;
+            if let Some(join) = node.plan.downcast_ref::<HashJoinExec>()
+                && should_share(join, &node.data, overspill, limit)?
+            {
+                node.plan = join
+                    .builder()
+                    .with_partition_mode(PartitionMode::CollectLeft)
+                    .recompute_properties()
+                    .build_exec()?;
+                changed = true;
+            }
+            for (child, wanted) in node.children.iter_mut().zip(wanted_below(node.plan.as_ref(), &node.data)) {
+                child.data = wanted;
+            }
+            Ok(if changed { Transformed::yes(node) } else { Transformed::no(node) })
+        })?;
+        // Children have changed below their parents.
+        Ok(shared.data.transform_up(|node| node.update_plan_from_children().map(Transformed::yes))?.data.plan)
+    }
+
+    fn name(&self) -> &str {
+        "shared_build"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
 }

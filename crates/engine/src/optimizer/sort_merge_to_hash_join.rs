@@ -4,39 +4,31 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExecBuilder, PartitionMode, SortMergeJoinExec};
 
-use super::enabled;
+use super::{Node, NodeRule};
 
 /// Replaces every [`SortMergeJoinExec`] by a hash join, so that `datafusion.optimizer.prefer_hash_join = false`, the
 /// usual remedy for hash joins that outgrow memory, costs no sorts: a hybrid join spills by itself.
 ///
 /// It must run before `join_selection`, which picks the build side and the partition mode, and before
 /// `EnsureRequirements` has put sorts below the join.
-pub(crate) fn sort_merge_to_hash_join(
-    plan: Arc<dyn ExecutionPlan>,
-    config: &ConfigOptions,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    if enabled(config).is_none() {
-        return Ok(plan);
+#[derive(Debug)]
+pub struct SortMergeToHashJoin;
+
+impl NodeRule for SortMergeToHashJoin {
+    const NAME: &str = "sort_merge_to_hash_join";
+
+    fn rewrite(&self, node: &Node, config: &ConfigOptions) -> Result<Option<Node>> {
+        let Some(join) = node.downcast_ref::<SortMergeJoinExec>() else { return Ok(None) };
+        let partitioned = config.execution.target_partitions > 1 && config.optimizer.repartition_joins;
+        let mode = if partitioned { PartitionMode::Auto } else { PartitionMode::CollectLeft };
+        let (left, right) = (Arc::clone(join.left()), Arc::clone(join.right()));
+        HashJoinExecBuilder::new(left, right, join.on().to_vec(), join.join_type())
+            .with_filter(join.filter().clone())
+            .with_partition_mode(mode)
+            .with_null_equality(join.null_equality())
+            .build_exec()
+            .map(Some)
     }
-    let partitioned = config.execution.target_partitions > 1 && config.optimizer.repartition_joins;
-    let mode = if partitioned { PartitionMode::Auto } else { PartitionMode::CollectLeft };
-    plan.transform_up(|node| match node.downcast_ref::<SortMergeJoinExec>() {
-        Some(join) => HashJoinExecBuilder::new(
-            Arc::clone(join.left()),
-            Arc::clone(join.right()),
-            join.on().to_vec(),
-            join.join_type(),
-        )
-        .with_filter(join.filter().clone())
-        .with_partition_mode(mode)
-        .with_null_equality(join.null_equality())
-        .build_exec()
-        .map(Transformed::yes),
-        None => Ok(Transformed::no(node)),
-    })
-    .data()
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
@@ -15,14 +16,27 @@ use datafusion::physical_plan::unnest::UnnestExec;
 /// DataFusion's own rule puts them above scans. That is enough if an operator reads about as many batches from its input as
 /// it returns. These operators return many batches for each input batch. Their consumer never has to wait, so the task cannot
 /// be cancelled meanwhile.
-pub(crate) fn yielding_operators(plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|node| {
-        let multiplies = node.is::<CrossJoinExec>() || node.is::<NestedLoopJoinExec>() || node.is::<UnnestExec>();
-        if multiplies {
-            Ok(Transformed::yes(Arc::new(CooperativeExec::new(node)) as _))
-        } else {
-            Ok(Transformed::no(node))
-        }
-    })
-    .data()
+#[derive(Debug)]
+pub struct YieldingOperators;
+
+impl PhysicalOptimizerRule for YieldingOperators {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| {
+            let multiplies = node.is::<CrossJoinExec>() || node.is::<NestedLoopJoinExec>() || node.is::<UnnestExec>();
+            if multiplies {
+                Ok(Transformed::yes(Arc::new(CooperativeExec::new(node)) as _))
+            } else {
+                Ok(Transformed::no(node))
+            }
+        })
+        .map(|transformed| transformed.data)
+    }
+
+    fn name(&self) -> &str {
+        "yielding_operators"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
 }

@@ -17,7 +17,7 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use tokio::sync::OnceCell;
 
 use super::table::ChangeableTable;
-use crate::memory::LockedRows;
+use crate::memory::{LockedRows, lock};
 
 /// The column of row numbers, after those of the table.
 pub(crate) const ROW_NUMBER: &str = "__overspill_row_number";
@@ -91,11 +91,7 @@ impl NumberedRows {
 
     /// Locks the table for a change.
     pub(super) async fn lock(&self) -> LockedRows<'_> {
-        let mut locked = vec![];
-        for partition in self.table.partitions() {
-            locked.push(partition.write().await);
-        }
-        locked
+        lock(self.table.partitions()).await
     }
 }
 

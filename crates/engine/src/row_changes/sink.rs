@@ -9,7 +9,7 @@ use arrow::compute::{cast, filter_record_batch, interleave, not};
 use arrow::datatypes::{SchemaRef, UInt64Type};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{Result, exec_err, internal_datafusion_err, internal_err};
+use datafusion::common::{Result, exec_err, internal_err};
 use datafusion::datasource::TableType;
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -44,14 +44,8 @@ impl RowChange {
 /// The target of a statement: "inserting" row numbers into it changes those rows of the table.
 #[derive(Debug)]
 pub(crate) struct ChangedRows {
-    rows: NumberedRows,
-    change: RowChange,
-}
-
-impl ChangedRows {
-    pub fn new(rows: NumberedRows, change: RowChange) -> Self {
-        Self { rows, change }
-    }
+    pub rows: NumberedRows,
+    pub change: RowChange,
 }
 
 #[async_trait]
@@ -181,11 +175,11 @@ impl Changes {
 
     /// Adds a batch of the query. Its last column holds row numbers.
     fn add(&mut self, mut batch: RecordBatch, table: &str) -> Result<()> {
-        let last = batch.num_columns().checked_sub(1);
-        let last = last.ok_or_else(|| internal_datafusion_err!("A change of rows without their numbers"))?;
-        let numbers = batch.remove_column(last);
-        let numbers = numbers.as_primitive_opt::<UInt64Type>().filter(|numbers| numbers.null_count() == 0);
-        let numbers = numbers.ok_or_else(|| internal_datafusion_err!("A change of rows without their numbers"))?;
+        let last = batch.num_columns().checked_sub(1).map(|last| batch.remove_column(last));
+        let numbers = last.as_ref().and_then(|numbers| numbers.as_primitive_opt::<UInt64Type>());
+        let Some(numbers) = numbers.filter(|numbers| numbers.null_count() == 0) else {
+            return internal_err!("A change of rows without their numbers");
+        };
         let number = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
         for (source, row) in numbers.values().iter().enumerate() {
             let row = *row as usize;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, SortField};
-use datafusion::common::{DataFusionError, Result};
+use datafusion::common::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_plan::spill::get_record_batch_memory_size;
@@ -88,21 +88,19 @@ impl SortMemory {
         let Some(missing) = bytes.checked_sub(self.working.size()).filter(|missing| *missing > 0) else {
             return Ok(());
         };
-        self.working.try_grow(missing).map_err(|error| explain(error, bytes))
+        self.working.try_grow(missing).map_err(|error| {
+            error.context(format!(
+                "A sort needs at least {} for each of its partitions; raise the memory limit, or lower the number of partitions \
+                 with --threads or datafusion.execution.target_partitions",
+                Size(bytes)
+            ))
+        })
     }
 
     /// Returns the part of the working buffers that the last merge does not need.
     pub fn keep_working_buffers(&self, bytes: usize) {
         self.working.shrink(self.working.size().saturating_sub(bytes));
     }
-}
-
-fn explain(error: DataFusionError, bytes: usize) -> DataFusionError {
-    error.context(format!(
-        "A sort needs at least {} for each of its partitions; raise the memory limit, or lower the number of partitions \
-         with --threads or datafusion.execution.target_partitions",
-        Size(bytes)
-    ))
 }
 
 /// The bytes for merging a batch: its rows, and their keys unless the merge compares them in place.

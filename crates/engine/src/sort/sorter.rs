@@ -7,7 +7,7 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::execution::disk_manager::DiskManager;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation, UnboundedMemoryPool};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, UnboundedMemoryPool};
 use datafusion::execution::{SendableRecordBatchStream, SpillFile, TaskContext};
 use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_plan::coop::cooperative;
@@ -33,7 +33,6 @@ const OUTPUT_BATCHES: usize = 3;
 /// The most runs that are merged at a time: each has an open file and a task that reads ahead.
 const MOST_MERGED: usize = 64;
 
-/// Sorts one partition.
 pub(super) struct Sorter {
     schema: SchemaRef,
     ordering: LexOrdering,
@@ -270,6 +269,8 @@ impl Sorter {
         if runs.is_empty() {
             return Ok(Box::pin(EmptyRecordBatchStream::new(Arc::clone(&self.schema))));
         }
+        // The sort has already reserved the memory of the merge.
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
         let merged = StreamingMergeBuilder::new()
             .with_streams(runs)
             .with_schema(Arc::clone(&self.schema))
@@ -277,7 +278,7 @@ impl Sorter {
             .with_metrics(metrics)
             .with_batch_size(batch_rows)
             .with_fetch(self.fetch)
-            .with_reservation(counted_elsewhere())
+            .with_reservation(MemoryConsumer::new("merge of a sort").register(&pool))
             .build()?;
         // Merging from memory to a file waits for nothing else.
         Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), merged))))
@@ -293,10 +294,4 @@ impl Sorter {
         });
         Box::pin(RecordBatchStreamAdapter::new(self.schema, sorted))
     }
-}
-
-/// The reservation of a merge. The sort has already reserved its memory.
-fn counted_elsewhere() -> MemoryReservation {
-    let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
-    MemoryConsumer::new("merge of a sort").register(&pool)
 }

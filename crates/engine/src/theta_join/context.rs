@@ -75,10 +75,9 @@ impl SpilledBuild {
 
 impl ThetaContext {
     /// Reads the build side into memory, or into a file once memory is exhausted.
-    pub async fn read_build(&self, input: SendableRecordBatchStream) -> Result<Build> {
+    pub async fn read_build(&self, mut input: SendableRecordBatchStream) -> Result<Build> {
         let phase = self.timeline.lane(LaneName::BuildSide).phase("build");
         let memory = self.memory.unit();
-        let mut input = input;
         let mut blocks = Vec::new();
         let mut builder = self.builder(Side::Build, &memory);
         let mut rows = 0;
@@ -93,22 +92,19 @@ impl ThetaContext {
                     let _timer = self.metrics.build_time.timer();
                     builder.push(batch)
                 };
-                let (batch, refusal) = match pushed {
-                    Pushed::Taken => continue,
-                    Pushed::Full(batch) => (batch, None),
-                    Pushed::Refused(batch, _) if builder.rows() >= WORTH_FINISHING => (batch, None),
-                    Pushed::Refused(batch, error) => (batch, Some(error)),
-                };
-                match refusal {
-                    None => {
+                match pushed {
+                    Pushed::Taken => {}
+                    Pushed::Refused(batch, error) if builder.rows() < WORTH_FINISHING => {
+                        if !self.spills {
+                            return Err(to_datafusion(error));
+                        }
+                        self.metrics.spilled_joins.add(1);
+                        return self.spill(memory, blocks, builder, batch, input).await.map(Build::Spilled);
+                    }
+                    Pushed::Full(batch) | Pushed::Refused(batch, _) => {
                         let full = std::mem::replace(&mut builder, self.builder(Side::Build, &memory));
                         blocks.push(Arc::new(self.finish(full).await?));
                         pending = Some(batch);
-                    }
-                    Some(error) if !self.spills => return Err(to_datafusion(error)),
-                    Some(_) => {
-                        self.metrics.spilled_joins.add(1);
-                        return self.spill(memory, blocks, builder, batch, input).await.map(Build::Spilled);
                     }
                 }
             }
@@ -130,10 +126,9 @@ impl ThetaContext {
         blocks: Vec<Arc<Block>>,
         builder: BlockBuilder,
         batch: RecordBatch,
-        input: SendableRecordBatchStream,
+        mut input: SendableRecordBatchStream,
     ) -> Result<SpilledBuild> {
         memory.raise_floor(self.floor).map_err(to_datafusion)?;
-        let mut input = input;
         let mut file = BuildFile::new(self)?;
         for block in blocks {
             file.write(block.batch()).await?;

@@ -7,7 +7,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions, SchedulingType};
+use datafusion::physical_plan::execution_plan::SchedulingType;
 use datafusion::physical_plan::joins::utils::build_join_schema;
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
@@ -78,13 +78,8 @@ impl ThetaJoinExec {
             left_columns,
             plan.projection().as_deref(),
         )?;
-        let properties = PlanProperties::new(
-            equivalences,
-            properties.output_partitioning().clone(),
-            properties.emission_type,
-            properties.boundedness,
-        )
-        .with_scheduling_type(SchedulingType::Cooperative);
+        let properties = PlanProperties::clone(properties).with_eq_properties(equivalences);
+        let properties = properties.with_scheduling_type(SchedulingType::Cooperative);
         Ok(Self {
             condition: condition.transpose()?,
             plan,
@@ -144,7 +139,7 @@ impl ThetaJoinExec {
         let floor = SpillTuning::floor(columns);
         let memory = JoinMemory::new(
             task.memory_pool(),
-            self.consumer_name(),
+            format!("ThetaJoin({})", self.on_words()),
             config.join_memory_limit,
             floor,
             partitions + 1,
@@ -155,14 +150,9 @@ impl ThetaJoinExec {
         let (build, probe) = (&spec.build_schema, &spec.probe_schema);
         let store = DiskStore::new(build, probe, &metrics.disk, task, Arc::clone(&timeline));
         let spills = config.spill && task.runtime_env().disk_manager.tmp_files_enabled();
-        let inputs = (spec.join_type.emits_build_at_end() && partitions > 1)
-            .then(|| Arc::new(ProbeInputs::new(Arc::clone(self.right()), Arc::clone(task))));
+        let inputs = ProbeInputs::new(spec.join_type, self.right(), task);
         let context = ThetaContext { spec, store, memory, metrics, timeline, spills, floor, partitions };
         Ok(Execution::new(Arc::new(context), self.left().execute(0, Arc::clone(task))?, inputs))
-    }
-
-    fn consumer_name(&self) -> String {
-        format!("ThetaJoin({})", self.on_words())
     }
 
     fn on_words(&self) -> String {
@@ -232,11 +222,7 @@ impl ExecutionPlan for ThetaJoinExec {
         self.plan.apply_expressions(f)
     }
 
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         let [left, right] = &children[..] else {
             return internal_err!("ThetaJoinExec over {} inputs", children.len());
         };
@@ -245,10 +231,6 @@ impl ExecutionPlan for ThetaJoinExec {
             .with_projection_ref(self.plan.projection().clone())
             .build()?;
         Ok(Arc::new(Self::try_new(&plan)?))
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {

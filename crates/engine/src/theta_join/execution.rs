@@ -1,6 +1,5 @@
 //! One execution of a theta join: the state that its streams share, above all the build side.
 
-use std::fmt;
 use std::sync::Arc;
 
 use datafusion::execution::SendableRecordBatchStream;
@@ -10,7 +9,6 @@ use super::progress::ThetaProbe;
 use crate::join_execution::input::ProbeInputs;
 use crate::join_execution::shared_build::SharedBuild;
 
-/// One execution of a join.
 pub(super) struct Execution {
     pub context: Arc<ThetaContext>,
     pub build: SharedBuild<Build>,
@@ -27,11 +25,5 @@ impl Execution {
         let reader = Arc::clone(&context);
         let build = SharedBuild::new(context.partitions, async move { reader.read_build(input).await });
         Self { context, build, inputs }
-    }
-}
-
-impl fmt::Debug for Execution {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Execution").field("context", &self.context).finish_non_exhaustive()
     }
 }

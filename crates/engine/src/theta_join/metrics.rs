@@ -7,13 +7,9 @@ use crate::join_execution::disk::DiskMetrics;
 /// The metrics of one execution of a join, shared by its streams.
 #[derive(Debug, Clone)]
 pub(super) struct ThetaMetrics {
-    /// Rows read from the build side.
     pub build_input_rows: Count,
-    /// Batches read from the build side.
     pub build_input_batches: Count,
-    /// Rows read from the probe side.
     pub input_rows: Count,
-    /// Batches read from the probe side.
     pub input_batches: Count,
     /// The most bytes held at any time, in all streams together.
     pub peak_mem_used: Gauge,

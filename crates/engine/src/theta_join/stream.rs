@@ -59,7 +59,6 @@ impl ThetaJoinStream {
         Self { context, execution, partition, lane, state, build: None, output, baseline }
     }
 
-    /// The stream of output batches.
     pub fn into_stream(self) -> SendableRecordBatchStream {
         let schema = Arc::clone(&self.context.spec.output_schema);
         let batches = futures::stream::try_unfold(self, |mut stream| async move {
@@ -203,11 +202,7 @@ impl ThetaJoinStream {
     fn fail(&mut self, error: DataFusionError) -> DataFusionError {
         self.state = State::Done;
         match self.execution.take().and_then(|execution| execution.inputs.clone()) {
-            Some(inputs) => {
-                let error = Arc::new(error);
-                inputs.fail(&error);
-                DataFusionError::Shared(error)
-            }
+            Some(inputs) => inputs.fail(error),
             None => error,
         }
     }

@@ -19,7 +19,6 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReser
 
 use crate::size::Size;
 
-/// The reservation of a partition of a window.
 fn reserve(pool: &Arc<dyn MemoryPool>, partition: usize) -> MemoryReservation {
     MemoryConsumer::new(format!("CountedWindow[{partition}]")).register(pool)
 }

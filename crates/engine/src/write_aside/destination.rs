@@ -95,25 +95,19 @@ impl Destination {
     fn check_files(&self, extension: &str, overwrites: bool) -> Result<()> {
         let suffix = format!(".{extension}");
         let unreadable = |error: io::Error| exec_datafusion_err!("{self} cannot be written: {error}");
-        let find = |wanted: &dyn Fn(&str) -> bool| find_file(self.path(), 0, wanted).map_err(unreadable);
-        if overwrites {
-            match find(&|name| !name.ends_with(&suffix))? {
-                Some(foreign) => exec_err!(
-                    "{self} is not overwritten: '{}' in it is no file that ends in {suffix}. Choose another folder, or remove \
-                     the file",
-                    foreign.display()
-                ),
-                None => Ok(()),
-            }
-        } else {
-            match find(&|_| true)? {
-                Some(file) => exec_err!(
-                    "{self} is not written: there are files in it already, such as '{}'. Add OPTIONS (overwrite true) to replace \
-                     them, or choose another folder",
-                    file.display()
-                ),
-                None => Ok(()),
-            }
+        let is_kept = |name: &str| !(overwrites && name.ends_with(&suffix));
+        match find_file(self.path(), 0, &is_kept).map_err(unreadable)? {
+            Some(foreign) if overwrites => exec_err!(
+                "{self} is not overwritten: '{}' in it is no file that ends in {suffix}. Choose another folder, or remove \
+                 the file",
+                foreign.display()
+            ),
+            Some(file) => exec_err!(
+                "{self} is not written: there are files in it already, such as '{}'. Add OPTIONS (overwrite true) to replace \
+                 them, or choose another folder",
+                file.display()
+            ),
+            None => Ok(()),
         }
     }
 }

@@ -24,13 +24,7 @@ const OVERWRITE: &str = "format.overwrite";
 /// Makes a format that writes its files aside and accepts the option `overwrite`.
 #[derive(Debug)]
 pub(crate) struct WrittenAside {
-    format: Arc<dyn FileFormatFactory>,
-}
-
-impl WrittenAside {
-    pub fn new(format: Arc<dyn FileFormatFactory>) -> Self {
-        Self { format }
-    }
+    pub format: Arc<dyn FileFormatFactory>,
 }
 
 impl GetExt for WrittenAside {

@@ -26,4 +26,4 @@ mod store;
 mod table;
 
 pub(crate) use format::WrittenAside;
-pub use table::AppendedAside;
+pub use table::appended_aside;

@@ -28,7 +28,7 @@ use datafusion::object_store::ObjectStore;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use futures::{StreamExt, TryStreamExt};
-use overspill::write_aside::AppendedAside;
+use overspill::write_aside::appended_aside;
 
 use super::listing::{Found, literal_url};
 use super::partitions;
@@ -216,7 +216,7 @@ impl TableProvider for FilesTable {
         let config = ListingTableConfig::new(ListingTableUrl::try_new(url, None)?)
             .with_listing_options(options)
             .with_schema(Arc::clone(&self.file_schema));
-        let table = AppendedAside::new(Arc::new(ListingTable::try_new(config)?));
+        let table = appended_aside(&ListingTable::try_new(config)?);
         let table = table.ok_or_else(|| internal_datafusion_err!("'{name}' is not a folder of this machine"))?;
         table.insert_into(state, input, insert_op).await
     }

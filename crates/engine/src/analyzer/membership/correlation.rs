@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::common::alias::AliasGenerator;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result, not_impl_err};
 use datafusion::logical_expr::logical_plan::{Aggregate, Distinct, Projection, SubqueryAlias};
 use datafusion::logical_expr::utils::{merge_schema, split_conjunction_owned};
@@ -12,6 +12,7 @@ use datafusion::logical_expr::{
 };
 
 use super::filtered;
+use crate::analyzer::rejoined;
 use crate::mark_join::NullAwareMarkJoin;
 
 /// A subquery without its conditions on columns of the outer query.
@@ -47,13 +48,14 @@ pub(super) fn pull_up(query: &LogicalPlan, names: &AliasGenerator) -> Result<Pul
 
 /// A subquery with the rows that it returns if no row passes its correlated conditions.
 pub(super) fn of_no_rows(query: LogicalPlan) -> Result<LogicalPlan> {
-    let emptied = query.transform_down(|plan| match plan {
-        LogicalPlan::Filter(filter) if filter.predicate.contains_outer() => {
-            Ok(Transformed::yes(LogicalPlanBuilder::from(filter.input).filter(lit(false))?.build()?))
-        }
-        plan => Ok(Transformed::no(plan)),
-    })?;
-    Ok(emptied.data)
+    query
+        .transform_down(|plan| match plan {
+            LogicalPlan::Filter(filter) if filter.predicate.contains_outer() => {
+                Ok(Transformed::yes(LogicalPlanBuilder::from(filter.input).filter(lit(false))?.build()?))
+            }
+            plan => Ok(Transformed::no(plan)),
+        })
+        .data()
 }
 
 /// Whether a subquery always returns one row, whatever rows it aggregates.
@@ -200,17 +202,7 @@ fn pull_from_join(join: &Join, names: &AliasGenerator) -> Result<(LogicalPlan, V
     let (left, mut filters) = pull(&join.left, names)?;
     let (right, others) = pull(&join.right, names)?;
     filters.extend(others);
-    let join = Join::try_new(
-        Arc::new(left),
-        Arc::new(right),
-        join.on.clone(),
-        join.filter.clone(),
-        join.join_type,
-        join.join_constraint,
-        join.null_equality,
-        join.null_aware,
-    )?;
-    Ok((LogicalPlan::Join(join), filters))
+    Ok((rejoined(join.clone(), left, right)?, filters))
 }
 
 /// Aliased expressions for the columns that filters read, and the filters over those aliases.
@@ -264,11 +256,11 @@ fn inner_columns(filters: &[Expr]) -> Vec<Column> {
 }
 
 fn rename(expr: Expr, name: impl Fn(&Column) -> Result<Column>) -> Result<Expr> {
-    let renamed = expr.transform(|expr| match expr {
+    expr.transform(|expr| match expr {
         Expr::Column(column) => Ok(Transformed::yes(Expr::Column(name(&column)?))),
         expr => Ok(Transformed::no(expr)),
-    })?;
-    Ok(renamed.data)
+    })
+    .data()
 }
 
 fn has_subquery(expr: &Expr) -> bool {

@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 
 use datafusion::common::alias::AliasGenerator;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, ExprSchema, Result, ScalarValue, internal_err, not_impl_err};
 use datafusion::logical_expr::logical_plan::Subquery;
 use datafusion::logical_expr::utils::split_conjunction_owned;
@@ -56,11 +56,11 @@ impl<'a> Marks<'a> {
 
     /// Replaces the memberships of an expression.
     pub fn replace(&mut self, expr: Expr, unknown: Unknown) -> Result<Expr> {
-        let replaced = expr.transform_up(|expr| match Membership::from_expr(expr) {
+        expr.transform_up(|expr| match Membership::from_expr(expr) {
             Ok(membership) => self.mark(membership, unknown).map(Transformed::yes),
             Err(expr) => Ok(Transformed::no(expr)),
-        })?;
-        Ok(replaced.data)
+        })
+        .data()
     }
 
     /// Keeps the rows for which a correlated membership is true by a semi or anti join. Returns the remaining filter
@@ -68,7 +68,8 @@ impl<'a> Marks<'a> {
     pub fn filter(&mut self, membership: Membership) -> Result<Option<Expr>> {
         let query = self.checked(&membership)?;
         let is_correlated = !query.all_out_ref_exprs().is_empty();
-        let may_be_null = self.value_is_nullable(&membership)? || query.schema().field(0).is_nullable();
+        let value_is_nullable = membership.value.nullable(self.plan.schema().as_ref())?;
+        let may_be_null = value_is_nullable || query.schema().field(0).is_nullable();
         if !is_correlated || is_scalar_aggregate(query) || (membership.negated && may_be_null) {
             return self.mark(membership, Unknown::IsNull).map(Some);
         }
@@ -224,10 +225,6 @@ impl<'a> Marks<'a> {
         Ok(query)
     }
 
-    fn value_is_nullable(&self, membership: &Membership) -> Result<bool> {
-        membership.value.nullable(self.plan.schema().as_ref())
-    }
-
     /// A column with the value of an expression.
     fn column_of(&mut self, value: Expr) -> Result<Column> {
         if let Expr::Column(column) = value {
@@ -251,11 +248,11 @@ struct Members {
 }
 
 fn replace_column(expr: Expr, from: &Column, to: &Column) -> Result<Expr> {
-    let replaced = expr.transform(|expr| match expr {
+    expr.transform(|expr| match expr {
         Expr::Column(column) if column == *from => Ok(Transformed::yes(Expr::Column(to.clone()))),
         expr => Ok(Transformed::no(expr)),
-    })?;
-    Ok(replaced.data)
+    })
+    .data()
 }
 
 /// Whether a plan returns the same rows each time it is evaluated.

@@ -21,24 +21,35 @@ use std::sync::Arc;
 
 use datafusion::common::alias::AliasGenerator;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
 use datafusion::common::{Column, DFSchemaRef, Result, not_impl_err};
 use datafusion::logical_expr::expr::{InSubquery, SetComparison, SetQuantifier};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::logical_plan::Subquery;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    BinaryExpr, DmlStatement, Expr, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, WriteOp, not,
+    BinaryExpr, Expr, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, not,
 };
+use datafusion::optimizer::AnalyzerRule;
 
+use super::{rejoined, without_row_changes};
 use marks::{Marks, Unknown};
 
 /// Plans memberships of subqueries by joins; see the [module](self).
 ///
 /// It runs behind type coercion. The filters of DELETE, UPDATE and MERGE are left as they are: there are no joins below them.
-pub(super) fn membership_to_mark_join(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-    let mut rewriter = Rewriter { names: AliasGenerator::new() };
-    plan.rewrite_with_subqueries(&mut rewriter).map(|rewritten| rewritten.data)
+#[derive(Debug, Default)]
+pub struct MembershipToMarkJoin;
+
+impl AnalyzerRule for MembershipToMarkJoin {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let mut rewriter = Rewriter { names: AliasGenerator::new() };
+        plan.rewrite_with_subqueries(&mut rewriter).data()
+    }
+
+    fn name(&self) -> &str {
+        "membership_to_mark_join"
+    }
 }
 
 /// A membership: whether a value is among the rows of a subquery.
@@ -123,12 +134,7 @@ impl TreeNodeRewriter for Rewriter {
     type Node = LogicalPlan;
 
     fn f_down(&mut self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-        let is_change_of_rows = matches!(
-            &plan,
-            LogicalPlan::Dml(DmlStatement { op: WriteOp::Delete | WriteOp::Update | WriteOp::MergeInto(_), .. })
-        );
-        let recursion = if is_change_of_rows { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue };
-        Ok(Transformed::new(plan, false, recursion))
+        Ok(without_row_changes(plan))
     }
 
     fn f_up(&mut self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
@@ -237,22 +243,13 @@ impl Rewriter {
                     }
                 }
                 Err(expr) => Ok(Transformed::no(expr)),
-            })?;
-            Ok(replaced.data)
+            });
+            replaced.data()
         };
         let filter = conjuncts.into_iter().map(&mut replace).collect::<Result<Vec<_>>>()?;
         let [left, right] = sides;
-        let joined = Join::try_new(
-            Arc::new(left.finish()?),
-            Arc::new(right.finish()?),
-            join.on,
-            conjunction(filter),
-            join.join_type,
-            join.join_constraint,
-            join.null_equality,
-            join.null_aware,
-        )?;
-        with_columns_of(&schema, LogicalPlan::Join(joined)).map(Transformed::yes)
+        let join = Join { filter: conjunction(filter), ..join };
+        with_columns_of(&schema, rejoined(join, left.finish()?, right.finish()?)?).map(Transformed::yes)
     }
 }
 

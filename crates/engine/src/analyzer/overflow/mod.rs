@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::functions_aggregate::average::Avg;
 use datafusion::functions_aggregate::sum::Sum;
@@ -17,19 +17,25 @@ use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{
     AggregateUDF, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, WindowFunctionDefinition, lit,
 };
+use datafusion::optimizer::AnalyzerRule;
 
-use super::{input_schema, map_expressions};
+use super::map_all_expressions;
 use crate::checked_arithmetic::checked;
 use crate::decimals::is_full;
 use crate::exact_sum::{ExactAverage, ExactSum};
 
 /// Replaces arithmetic that may overflow; see the module.
-pub(super) fn overflow(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|plan| {
-        let schema = input_schema(&plan)?;
-        map_expressions(plan, |expr| rewrite(expr, &schema))
-    })
-    .data()
+#[derive(Debug, Default)]
+pub struct Overflow;
+
+impl AnalyzerRule for Overflow {
+    fn name(&self) -> &str {
+        "overflow"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        map_all_expressions(plan, rewrite)
+    }
 }
 
 fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {

@@ -8,12 +8,12 @@ use datafusion::common::{Column, DFSchema, Result, plan_err};
 use datafusion::logical_expr::expr::{SetComparison, SetQuantifier};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
-use datafusion::logical_expr::{
-    DmlStatement, Expr, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, WriteOp,
-};
+use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator};
+use datafusion::optimizer::AnalyzerRule;
 
 use super::correlation::obstacle;
 use super::summary::{comparison_with, summary_of, type_of};
+use crate::analyzer::{rejoined, without_row_changes};
 
 /// The name prefixes of columns that hold the summary of a subquery, or a value that is compared with it.
 const COLUMN: &str = "__overspill_compared";
@@ -32,9 +32,18 @@ const COLUMN: &str = "__overspill_compared";
 /// ```
 ///
 /// The rule runs after type coercion, which gives both sides a common type: values are ordered by that type.
-pub(in crate::analyzer) fn order_comparison(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-    let mut planner = Planner { columns: ColumnNames::beyond(&plan)? };
-    plan.rewrite_with_subqueries(&mut planner).data()
+#[derive(Debug, Default)]
+pub struct OrderComparison;
+
+impl AnalyzerRule for OrderComparison {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let mut planner = Planner { columns: ColumnNames::beyond(&plan)? };
+        plan.rewrite_with_subqueries(&mut planner).data()
+    }
+
+    fn name(&self) -> &str {
+        "overspill_order_comparison"
+    }
 }
 
 struct Planner {
@@ -44,14 +53,8 @@ struct Planner {
 impl TreeNodeRewriter for Planner {
     type Node = LogicalPlan;
 
-    /// Leaves DELETE, UPDATE and MERGE alone: their conditions are passed to the table, and there is no plan below them.
     fn f_down(&mut self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-        let is_change_of_rows = matches!(
-            &node,
-            LogicalPlan::Dml(DmlStatement { op: WriteOp::Delete | WriteOp::Update | WriteOp::MergeInto(_), .. })
-        );
-        let recursion = if is_change_of_rows { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue };
-        Ok(Transformed::new(node, false, recursion))
+        Ok(without_row_changes(node))
     }
 
     fn f_up(&mut self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
@@ -201,17 +204,7 @@ fn planned_join(mut join: Join, output: Vec<Column>, columns: &mut ColumnNames) 
         filter.push(right.rewrite(term)?);
     }
     let right = right.build()?;
-    let join = Join::try_new(
-        Arc::new(left),
-        Arc::new(right),
-        join.on,
-        conjunction(filter),
-        join.join_type,
-        join.join_constraint,
-        join.null_equality,
-        join.null_aware,
-    )?;
-    with_columns(LogicalPlan::Join(join), output)
+    with_columns(rejoined(Join { filter: conjunction(filter), ..join }, left, right)?, output)
 }
 
 fn with_columns(plan: LogicalPlan, columns: Vec<Column>) -> Result<LogicalPlan> {
@@ -304,7 +297,6 @@ impl<'a> Comparing<'a> {
     }
 }
 
-/// Adds a column for `expr` to those in `added`.
 fn named(expr: Expr, columns: &mut ColumnNames, added: &mut Vec<Expr>) -> Expr {
     let name = columns.next();
     added.push(expr.alias(&name));

@@ -109,10 +109,6 @@ impl Columns {
             .map_err(|error| Fault { line: lines[0], text: error.to_string() })
     }
 
-    fn wants_more(&self) -> bool {
-        self.fault.is_none() && self.lines.len() < self.batch_size && self.longest < COLUMN_BYTES
-    }
-
     fn field_ends(&mut self, quoted: bool) {
         let Some(Some(column)) = self.targets.get(self.field) else { return };
         let text = &mut self.columns[*column];
@@ -155,7 +151,7 @@ impl Fields for Columns {
         }
         self.field = 0;
         self.lines.push(line);
-        self.wants_more()
+        self.fault.is_none() && self.lines.len() < self.batch_size && self.longest < COLUMN_BYTES
     }
 
     fn blank_line(&mut self, line: u64) -> bool {

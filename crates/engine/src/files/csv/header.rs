@@ -29,14 +29,8 @@ pub struct First {
     record: Vec<Vec<u8>>,
     /// Whether there were empty lines.
     blank_lines: bool,
-    ended: bool,
-}
-
-impl First {
     /// Whether the record is complete.
-    pub fn has_ended(&self) -> bool {
-        self.ended
-    }
+    pub ended: bool,
 }
 
 impl Fields for First {

@@ -42,7 +42,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use super::name_compressed;
 use super::text::TextSink;
-use source::CsvSource;
+use source::{Csv, CsvSource};
 pub use writer::CsvText;
 
 /// The option that names the delimiter.
@@ -137,10 +137,11 @@ impl FileFormat for CsvFormat {
             .file_source
             .downcast_ref::<CsvSource>()
             .ok_or_else(|| internal_datafusion_err!("the source of a CSV scan is another format's"))?;
-        let source = Arc::new(source.with_options(self.options_in(state)));
+        let mut source = source.clone();
+        source.format.options = self.options_in(state);
         let config = FileScanConfigBuilder::from(config)
             .with_file_compression_type(self.options.compression.into())
-            .with_source(source)
+            .with_source(Arc::new(source))
             .build();
         Ok(DataSourceExec::from_data_source(config))
     }
@@ -163,7 +164,7 @@ impl FileFormat for CsvFormat {
     }
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
-        Arc::new(CsvSource::new(table_schema, self.options.clone()))
+        Arc::new(CsvSource::new(table_schema, Csv::new(self.options.clone())))
     }
 }
 

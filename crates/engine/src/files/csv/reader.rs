@@ -64,7 +64,8 @@ impl Batches {
     fn advance(&mut self) -> Result<Option<RecordBatch>> {
         while !self.done {
             if self.rest.is_empty() {
-                let length = self.fill().map_err(|error| in_file(&self.part.object, error))?;
+                let length = fill(&mut self.reader, &mut self.piece);
+                let length = length.map_err(|error| in_file(&self.part.object, error))?;
                 if length == 0 {
                     self.done = true;
                     if let Some(line) = self.lexer.unclosed_quote() {
@@ -84,7 +85,7 @@ impl Batches {
                 self.rest.start += read;
                 // Blank lines before the header may extend beyond the end of the part.
                 self.done = stop == Stop::End;
-                if header.has_ended() {
+                if header.ended {
                     self.header = None;
                 }
                 continue;
@@ -102,10 +103,6 @@ impl Batches {
             None => self.columns.take(),
         };
         batch.map_err(|fault| self.explain(fault))
-    }
-
-    fn fill(&mut self) -> io::Result<usize> {
-        fill(&mut self.reader, &mut self.piece)
     }
 
     fn explain(&self, fault: Fault) -> DataFusionError {

@@ -16,15 +16,7 @@ use datafusion::common::{Result, plan_err};
 /// Turns batches into CSV text.
 #[derive(Debug, Clone)]
 pub struct CsvText {
-    delimiter: u8,
-    quote: u8,
-    comment: Option<u8>,
-    null: String,
-    date: Option<String>,
-    datetime: Option<String>,
-    timestamp: Option<String>,
-    timestamp_tz: Option<String>,
-    time: Option<String>,
+    options: CsvOptions,
 }
 
 impl Default for CsvText {
@@ -36,23 +28,14 @@ impl Default for CsvText {
 impl CsvText {
     /// A writer with DataFusion's options.
     pub fn of(options: &CsvOptions) -> Self {
-        Self {
-            delimiter: options.delimiter,
-            quote: options.quote,
-            comment: options.comment,
-            null: options.null_value.clone().unwrap_or_default(),
-            date: options.date_format.clone(),
-            datetime: options.datetime_format.clone(),
-            timestamp: options.timestamp_format.clone(),
-            timestamp_tz: options.timestamp_tz_format.clone(),
-            time: options.time_format.clone(),
-        }
+        Self { options: options.clone() }
     }
 
     /// The same writer with another delimiter, if one is given.
     #[must_use]
-    pub fn with_delimiter(self, delimiter: Option<u8>) -> Self {
-        Self { delimiter: delimiter.unwrap_or(self.delimiter), ..self }
+    pub fn with_delimiter(mut self, delimiter: Option<u8>) -> Self {
+        self.options.delimiter = delimiter.unwrap_or(self.options.delimiter);
+        self
     }
 
     /// Whether these options are supported: quotes are doubled, and used only where needed.
@@ -105,11 +88,11 @@ impl CsvText {
     /// Returns an error if a value has no text form.
     pub fn rows(&self, batch: &RecordBatch, text: &mut Vec<u8>) -> Result<(), ArrowError> {
         let options = FormatOptions::default()
-            .with_date_format(self.date.as_deref())
-            .with_datetime_format(self.datetime.as_deref())
-            .with_timestamp_format(self.timestamp.as_deref())
-            .with_timestamp_tz_format(self.timestamp_tz.as_deref())
-            .with_time_format(self.time.as_deref());
+            .with_date_format(self.options.date_format.as_deref())
+            .with_datetime_format(self.options.datetime_format.as_deref())
+            .with_timestamp_format(self.options.timestamp_format.as_deref())
+            .with_timestamp_tz_format(self.options.timestamp_tz_format.as_deref())
+            .with_time_format(self.options.time_format.as_deref());
         let columns = batch
             .columns()
             .iter()
@@ -120,7 +103,7 @@ impl CsvText {
             for (position, (column, formatter)) in columns.iter().enumerate() {
                 self.separate(position, text);
                 if column.is_null(row) || *column.data_type() == DataType::Null {
-                    text.extend_from_slice(self.null.as_bytes());
+                    text.extend_from_slice(self.null().as_bytes());
                 } else if let Some(strings) = column.as_string_opt::<i32>() {
                     self.field(strings.value(row), text);
                 } else if let Some(strings) = column.as_string_view_opt() {
@@ -137,29 +120,33 @@ impl CsvText {
         Ok(())
     }
 
+    fn null(&self) -> &str {
+        self.options.null_value.as_deref().unwrap_or_default()
+    }
+
     fn separate(&self, position: usize, text: &mut Vec<u8>) {
         if position > 0 {
-            text.push(self.delimiter);
+            text.push(self.options.delimiter);
         }
     }
 
     fn field(&self, value: &str, text: &mut Vec<u8>) {
-        let special = |byte: u8| byte == self.delimiter || byte == self.quote || byte == b'\n' || byte == b'\r';
+        let CsvOptions { delimiter, quote, comment, .. } = self.options;
+        let special = |byte: u8| byte == delimiter || byte == quote || byte == b'\n' || byte == b'\r';
         // At the start of a line, or of a file, these are not part of a value.
-        let begins_otherwise =
-            (self.comment.is_some() && value.bytes().next() == self.comment) || value.starts_with('\u{feff}');
-        if !value.is_empty() && value != self.null && !begins_otherwise && !value.bytes().any(special) {
+        let begins_otherwise = (comment.is_some() && value.bytes().next() == comment) || value.starts_with('\u{feff}');
+        if !value.is_empty() && value != self.null() && !begins_otherwise && !value.bytes().any(special) {
             text.extend_from_slice(value.as_bytes());
             return;
         }
-        text.push(self.quote);
+        text.push(quote);
         for byte in value.bytes() {
-            if byte == self.quote {
+            if byte == quote {
                 text.push(byte);
             }
             text.push(byte);
         }
-        text.push(self.quote);
+        text.push(quote);
     }
 }
 

@@ -22,7 +22,6 @@ enum Shape {
     Unknown,
     /// An array of values.
     Array,
-    /// An array that has ended.
     EndedArray,
     /// Consecutive values.
     Values,

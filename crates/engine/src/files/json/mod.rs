@@ -35,7 +35,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::name_compressed;
 use super::text::TextSink;
 use crate::files::local::{in_file, name};
-use source::JsonSource;
+use source::{Json, JsonSource};
 
 /// The number of records that types are inferred from, for all files together, unless the options say how many.
 const RECORDS: usize = 20_480;
@@ -144,7 +144,7 @@ impl FileFormat for JsonFormat {
     }
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
-        Arc::new(JsonSource::new(table_schema))
+        Arc::new(JsonSource::new(table_schema, Json))
     }
 }
 

@@ -9,123 +9,39 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, FieldRef, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_err};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener, FileScanConfig, FileSource};
-use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
-use datafusion::datasource::table_schema::TableSchema;
+use datafusion::datasource::physical_plan::FileOpenFuture;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
-use datafusion::physical_expr::projection::ProjectionExprs;
-use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
-use datafusion::physical_plan::apply_expression_roots;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::StreamExt;
 
 use super::array::{Values, has_records_in_lines};
 use super::lines::Lines;
 use crate::files::local::{PIECE, Source, in_file, text_head};
-use crate::files::text::{cut_files, part_of};
+use crate::files::text::{TextFormat, TextSource, part_of};
 
 /// Reads JSON files of one table.
+pub type JsonSource = TextSource<Json>;
+
+/// The format of JSON files. It has no options that concern reading.
 #[derive(Clone)]
-pub struct JsonSource {
-    table_schema: TableSchema,
-    projection: SplitProjection,
-    batch_size: Option<usize>,
-    metrics: ExecutionPlanMetricsSet,
-}
+pub struct Json;
 
-impl JsonSource {
-    /// Reads files with a given schema.
-    pub fn new(table_schema: TableSchema) -> Self {
-        Self {
-            projection: SplitProjection::unprojected(&table_schema),
-            table_schema,
-            batch_size: None,
-            metrics: ExecutionPlanMetricsSet::new(),
-        }
-    }
-}
+impl TextFormat for Json {
+    const NAME: &str = "json";
 
-impl FileSource for JsonSource {
-    fn create_file_opener(
-        &self,
-        object_store: Arc<dyn ObjectStore>,
-        config: &FileScanConfig,
-        _partition: usize,
-    ) -> Result<Arc<dyn FileOpener>> {
-        let file_schema = self.table_schema.file_schema();
-        let Some(batch_size) = self.batch_size else {
-            return internal_err!("a JSON file is opened before the size of batches is set");
-        };
-        let opener = JsonOpener {
-            schema: Arc::new(file_schema.project(&self.projection.file_indices)?),
-            batch_size,
-            compression: config.file_compression_type,
-            object_store,
-        };
-        ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), file_schema)
-    }
-
-    fn table_schema(&self) -> &TableSchema {
-        &self.table_schema
-    }
-
-    fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
-        Arc::new(Self { batch_size: Some(batch_size), ..self.clone() })
-    }
-
-    fn projection(&self) -> Option<&ProjectionExprs> {
-        Some(&self.projection.source)
-    }
-
-    fn metrics(&self) -> &ExecutionPlanMetricsSet {
-        &self.metrics
-    }
-
-    fn file_type(&self) -> &str {
-        "json"
-    }
-
-    fn repartitioned(
-        &self,
-        target_partitions: usize,
-        repartition_file_min_size: usize,
-        output_ordering: Option<LexOrdering>,
-        config: &FileScanConfig,
-    ) -> Result<Option<FileScanConfig>> {
-        Ok(cut_files(config, target_partitions, repartition_file_min_size, output_ordering.is_some()))
-    }
-
-    fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
-        let projection = self.projection.source.try_merge(projection)?;
-        let projection = SplitProjection::new(self.table_schema.file_schema(), &projection);
-        Ok(Some(Arc::new(Self { projection, ..self.clone() })))
-    }
-
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        apply_expression_roots(self.projection.source.iter(), f)
-    }
-}
-
-/// Opens the files of a scan.
-struct JsonOpener {
-    schema: SchemaRef,
-    batch_size: usize,
-    compression: FileCompressionType,
-    object_store: Arc<dyn ObjectStore>,
-}
-
-impl FileOpener for JsonOpener {
-    fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
-        let (schema, batch_size, compression) = (Arc::clone(&self.schema), self.batch_size, self.compression);
-        let store = Arc::clone(&self.object_store);
-        Ok(Box::pin(async move {
+    fn open(
+        source: JsonSource,
+        compression: FileCompressionType,
+        store: Arc<dyn ObjectStore>,
+        file: PartitionedFile,
+    ) -> FileOpenFuture {
+        Box::pin(async move {
+            let Some(batch_size) = source.batch_size else {
+                return internal_err!("a JSON file is opened before the size of batches is set");
+            };
+            let schema = Arc::new(source.table_schema.file_schema().project(&source.projection.file_indices)?);
             let range = part_of(&file);
             let object = file.object_meta;
             let Some(values) = values(store.as_ref(), &object, compression, range).await? else {
@@ -144,7 +60,7 @@ impl FileOpener for JsonOpener {
                 batch.map_err(|error| in_file(&object, error))
             });
             Ok(futures::stream::iter(batches).boxed())
-        }))
+        })
     }
 }
 

@@ -5,27 +5,24 @@ use std::sync::Arc;
 use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Result, Statistics};
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::has_floats;
-use crate::optimizer::enabled;
+use crate::optimizer::{Node, NodeRule};
 
 /// Drops the least and greatest values of float columns from the statistics of Parquet files.
-pub(crate) fn float_bounds(plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-    if enabled(config).is_none() {
-        return Ok(plan);
+#[derive(Debug)]
+pub struct FloatBounds;
+
+impl NodeRule for FloatBounds {
+    const NAME: &str = "float_bounds";
+
+    fn rewrite(&self, node: &Node, _: &ConfigOptions) -> Result<Option<Node>> {
+        Ok(without_float_bounds(node.as_ref()))
     }
-    plan.transform_up(|node| {
-        Ok(match without_float_bounds(node.as_ref()) {
-            Some(scan) => Transformed::yes(scan),
-            None => Transformed::no(node),
-        })
-    })
-    .data()
 }
 
 /// The scan of Parquet files without bounds of floats; `None` for other nodes.

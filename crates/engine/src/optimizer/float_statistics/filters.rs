@@ -5,43 +5,35 @@ use std::sync::Arc;
 
 use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::datasource::physical_plan::{FileScanConfigBuilder, FileSource, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal};
 use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
-use datafusion::physical_plan::ExecutionPlan;
 
 use super::has_floats;
 use super::unprunable::Unprunable;
-use crate::optimizer::enabled;
+use crate::optimizer::{Node, NodeRule};
 
 /// Hides conditions on floats from pruning by Parquet statistics, unless no NaN satisfies them.
-pub(crate) fn float_filters(plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-    if enabled(config).is_none() {
-        return Ok(plan);
-    }
-    plan.transform_up(|node| {
-        Ok(match without_float_statistics(node.as_ref())? {
-            Some(scan) => Transformed::yes(scan),
-            None => Transformed::no(node),
-        })
-    })
-    .data()
-}
+#[derive(Debug)]
+pub struct FloatFilters;
 
-/// The scan of Parquet files with float conditions that are hidden from statistics; `None` for other nodes.
-fn without_float_statistics(node: &dyn ExecutionPlan) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    let Some(scan) = node.downcast_ref::<DataSourceExec>() else { return Ok(None) };
-    let Some((config, parquet)) = scan.downcast_to_file_source::<ParquetSource>() else { return Ok(None) };
-    let Some(predicate) = parquet.filter() else { return Ok(None) };
-    let schema = config.file_source().table_schema().table_schema();
-    let Some(predicate) = without_statistics(&predicate, schema) else { return Ok(None) };
-    let source = Arc::new(parquet.with_predicate(predicate));
-    let config = FileScanConfigBuilder::from(config.clone()).with_source(source).build();
-    Ok(Some(Arc::new(scan.clone().with_data_source(Arc::new(config)))))
+impl NodeRule for FloatFilters {
+    const NAME: &str = "float_filters";
+
+    fn rewrite(&self, node: &Node, _: &ConfigOptions) -> Result<Option<Node>> {
+        let Some(scan) = node.downcast_ref::<DataSourceExec>() else { return Ok(None) };
+        let Some((config, parquet)) = scan.downcast_to_file_source::<ParquetSource>() else { return Ok(None) };
+        let Some(predicate) = parquet.filter() else { return Ok(None) };
+        let schema = config.file_source().table_schema().table_schema();
+        let Some(predicate) = without_statistics(&predicate, schema) else { return Ok(None) };
+        let source = Arc::new(parquet.with_predicate(predicate));
+        let config = FileScanConfigBuilder::from(config.clone()).with_source(source).build();
+        Ok(Some(Arc::new(scan.clone().with_data_source(Arc::new(config)))))
+    }
 }
 
 /// The predicate with its conditions on floats hidden; `None` if there are none.
@@ -64,13 +56,13 @@ fn without_statistics(predicate: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Opt
                 hidden.push(Arc::clone(condition));
                 bounded.insert((bound.column.index(), bound.column.name().to_owned()));
             }
-            _ => hidden.push(Arc::new(Unprunable::new(Arc::clone(condition)))),
+            _ => hidden.push(Arc::new(Unprunable(Arc::clone(condition)))),
         }
     }
     // Such bounds may exclude row groups, but must not prove that all rows of a group satisfy the condition.
     for (index, name) in bounded {
         let column = Arc::new(Column::new(&name, index));
-        hidden.push(Arc::new(Unprunable::new(Arc::new(IsNotNullExpr::new(column)))));
+        hidden.push(Arc::new(Unprunable(Arc::new(IsNotNullExpr::new(column)))));
     }
     Some(conjunction(hidden))
 }
@@ -86,15 +78,9 @@ fn is_on_floats(condition: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     if operand.is_some_and(|operand| operand.is::<Column>()) || condition.is::<Unprunable>() {
         return false;
     }
-    let mut found = false;
-    let visited = condition.apply(|part| {
-        // A column that is not in the schema is assumed to hold floats.
-        let is_float =
-            |column: &Column| schema.field_with_name(column.name()).map_or(true, |f| has_floats(f.data_type()));
-        found |= part.downcast_ref::<Column>().is_some_and(is_float);
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    });
-    found || visited.is_err()
+    // A column that is not in the schema is assumed to hold floats.
+    let is_float = |column: &Column| schema.field_with_name(column.name()).map_or(true, |f| has_floats(f.data_type()));
+    condition.exists(|part| Ok(part.downcast_ref::<Column>().is_some_and(is_float))).unwrap_or(true)
 }
 
 /// A comparison of a column with numbers.

@@ -1,7 +1,6 @@
 //! Writes the joins of a `FROM` with `ON`, and finds out which columns it provides.
 
 use datafusion::common::{DFSchemaRef, TableReference};
-use datafusion::sql::planner::IdentNormalizer;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
     JoinConstraint, JoinOperator, ObjectName, TableFactor, TableWithJoins, Value, ValueWithSpan,
@@ -72,28 +71,22 @@ fn collect_tables<'t>(joined: &'t TableWithJoins, tables: &mut Vec<&'t TableFact
 impl Scope {
     /// Rewrites the joins of a `FROM` with `ON`. `schemas` holds the schemas of its [`merged_tables`]. Returns None if a name
     /// is ambiguous or missing, or if the kind of a join is unknown.
-    pub fn of(
-        from: &mut [TableWithJoins],
-        schemas: Vec<DFSchemaRef>,
-        normalizer: &IdentNormalizer,
-        subqueries: &Subqueries<'_>,
-    ) -> Option<Self> {
+    pub fn of(from: &mut [TableWithJoins], schemas: Vec<DFSchemaRef>, subqueries: &Subqueries<'_>) -> Option<Self> {
         let mut schemas = schemas.into_iter();
         from.iter_mut().try_fold(Self::default(), |scope, joined| {
-            Some(scope.and(Self::of_joins(joined, &mut schemas, normalizer, subqueries)?))
+            Some(scope.and(Self::of_joins(joined, &mut schemas, subqueries)?))
         })
     }
 
     fn of_joins(
         joined: &mut TableWithJoins,
         schemas: &mut dyn Iterator<Item = DFSchemaRef>,
-        normalizer: &IdentNormalizer,
         subqueries: &Subqueries<'_>,
     ) -> Option<Self> {
-        let mut scope = Self::of_factor(&mut joined.relation, schemas, normalizer, subqueries)?;
+        let mut scope = Self::of_factor(&mut joined.relation, schemas, subqueries)?;
         for join in &mut joined.joins {
-            let right = Self::of_factor(&mut join.relation, schemas, normalizer, subqueries)?;
-            scope = scope.join(right, &mut join.join_operator, normalizer, subqueries)?;
+            let right = Self::of_factor(&mut join.relation, schemas, subqueries)?;
+            scope = scope.join(right, &mut join.join_operator, subqueries)?;
         }
         Some(scope)
     }
@@ -101,12 +94,11 @@ impl Scope {
     fn of_factor(
         factor: &mut TableFactor,
         schemas: &mut dyn Iterator<Item = DFSchemaRef>,
-        normalizer: &IdentNormalizer,
         subqueries: &Subqueries<'_>,
     ) -> Option<Self> {
         if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
             // Recursion is as deep as the parentheses; the parser limits these.
-            return Self::of_joins(table_with_joins, schemas, normalizer, subqueries);
+            return Self::of_joins(table_with_joins, schemas, subqueries);
         }
         let schema = schemas.next()?;
         let mut scope = Self::default();
@@ -119,13 +111,7 @@ impl Scope {
     }
 
     /// The columns of a join with its constraint written as `ON`.
-    fn join(
-        self,
-        right: Self,
-        operator: &mut JoinOperator,
-        normalizer: &IdentNormalizer,
-        subqueries: &Subqueries<'_>,
-    ) -> Option<Self> {
+    fn join(self, right: Self, operator: &mut JoinOperator, subqueries: &Subqueries<'_>) -> Option<Self> {
         let (make, gives, constraint) = parts(operator)?;
         let names: Vec<_> = match constraint {
             JoinConstraint::None => return Some(self.given(right, gives)),
@@ -133,12 +119,12 @@ impl Scope {
                 let mut condition = condition.clone();
                 let (columns, fields) = (self.columns.clone(), self.fields.clone());
                 let both = self.and(Self { columns: right.columns.clone(), fields: right.fields.clone() });
-                both.write_names(&mut condition, normalizer, &[], subqueries);
+                both.write_names(&mut condition, &[], subqueries);
                 *operator = make(JoinConstraint::On(condition));
                 return Some(Self { columns, fields }.given(right, gives));
             }
             JoinConstraint::Using(names) => {
-                names.iter().map(|name| Some(normalizer.normalize(only_part(name)?))).collect::<Option<_>>()?
+                names.iter().map(|name| Some(subqueries.normalized(&only_part(name)?))).collect::<Option<_>>()?
             }
             JoinConstraint::Natural => {
                 let is_shared = |name: &String| right.columns.iter().any(|column| column.name == *name);

@@ -4,9 +4,8 @@ use std::cell::RefCell;
 use std::ops::ControlFlow;
 
 use datafusion::common::DFSchemaRef;
-use datafusion::sql::planner::IdentNormalizer;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins, VisitMut, VisitorMut,
+    Expr, Ident, Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins, VisitMut, VisitorMut,
 };
 
 use super::scope::{Scope, tables_of};
@@ -31,6 +30,11 @@ impl<'a> Subqueries<'a> {
     /// The subqueries of the visited query.
     pub fn new(writing: &'a Writing<'a>) -> Self {
         Self { writing, findings: RefCell::default() }
+    }
+
+    /// A name as the planner compares it.
+    pub fn normalized(&self, name: &Ident) -> String {
+        self.writing.normalizer.normalize(name.clone())
     }
 
     pub fn findings(self) -> Findings {
@@ -72,14 +76,8 @@ impl Scope {
     /// Replaces the names of merged columns by their values, except for the names in `except`.
     ///
     /// A name in a subquery means a column of the subquery's own tables if they have one of its name.
-    pub fn write_names<T: VisitMut>(
-        &self,
-        tree: &mut T,
-        normalizer: &IdentNormalizer,
-        except: &[String],
-        subqueries: &Subqueries<'_>,
-    ) {
-        let mut names = Names { scope: self, normalizer, except, subqueries, frames: vec![] };
+    pub fn write_names<T: VisitMut>(&self, tree: &mut T, except: &[String], subqueries: &Subqueries<'_>) {
+        let mut names = Names { scope: self, except, subqueries, frames: vec![] };
         let _ = tree.visit(&mut names);
     }
 }
@@ -87,7 +85,6 @@ impl Scope {
 /// A walk through an expression.
 struct Names<'a> {
     scope: &'a Scope,
-    normalizer: &'a IdentNormalizer,
     except: &'a [String],
     subqueries: &'a Subqueries<'a>,
     /// The subqueries around the place that is visited.
@@ -209,7 +206,7 @@ impl VisitorMut for Names<'_> {
             is_part
         });
         let order = match query.body.as_ref() {
-            SetExpr::Select(select) => Some((select.from.clone(), output_names(select, self.normalizer))),
+            SetExpr::Select(select) => Some((select.from.clone(), output_names(select, self.subqueries))),
             _ => None,
         };
         let enclosing = Enclosing::of(query);
@@ -234,7 +231,7 @@ impl VisitorMut for Names<'_> {
         // The `SELECT` that is being rewritten is not a subquery.
         let (from, outputs) = match self.frames.is_empty() {
             true => (vec![], vec![]),
-            false => (select.from.clone(), output_names(select, self.normalizer)),
+            false => (select.from.clone(), output_names(select, self.subqueries)),
         };
         self.frames.push(Frame::Select { from, outputs });
         ControlFlow::Continue(())
@@ -261,7 +258,7 @@ impl VisitorMut for Names<'_> {
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         let Expr::Identifier(name) = expr else { return ControlFlow::Continue(()) };
-        let name = self.normalizer.normalize(name.clone());
+        let name = self.subqueries.normalized(name);
         let is_free = !self.except.contains(&name);
         if let Some(column) = self.scope.only(&name).filter(|column| column.is_merged && is_free) {
             match self.meaning(&name, &column.value) {
@@ -275,9 +272,9 @@ impl VisitorMut for Names<'_> {
 }
 
 /// The names that a `SELECT` gives its results.
-fn output_names(select: &Select, normalizer: &IdentNormalizer) -> Vec<String> {
+fn output_names(select: &Select, subqueries: &Subqueries<'_>) -> Vec<String> {
     let aliases = select.projection.iter().filter_map(|item| match item {
-        SelectItem::ExprWithAlias { alias, .. } => Some(normalizer.normalize(alias.clone())),
+        SelectItem::ExprWithAlias { alias, .. } => Some(subqueries.normalized(alias)),
         _ => None,
     });
     aliases.collect()

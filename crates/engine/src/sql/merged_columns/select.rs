@@ -1,7 +1,6 @@
 //! Names of columns in a `SELECT` and its `ORDER BY`.
 
 use datafusion::common::DFSchemaRef;
-use datafusion::sql::planner::IdentNormalizer;
 use datafusion::sql::sqlparser::ast::{
     ExcludeSelectItem, Expr, OrderBy, Select, SelectItem, SelectItemQualifiedWildcardKind, WildcardAdditionalOptions,
 };
@@ -10,46 +9,44 @@ use super::names::Subqueries;
 use super::scope::{Column, Scope, only_part, quoted};
 
 /// The meaning of names in an `ORDER BY`.
-pub(super) struct OrderNames<'a> {
+pub(super) struct OrderNames {
     scope: Scope,
     /// The names of the columns of the result, which come first.
     outputs: Vec<String>,
-    normalizer: &'a IdentNormalizer,
 }
 
-impl OrderNames<'_> {
+impl OrderNames {
     pub fn write(&self, order: &mut OrderBy, subqueries: &Subqueries<'_>) {
-        self.scope.write_names(order, self.normalizer, &self.outputs, subqueries);
+        self.scope.write_names(order, &self.outputs, subqueries);
     }
 }
 
 /// Rewrites a `SELECT` over tables with these schemas. Returns None if that is not possible; the `SELECT` may then be partly
 /// changed.
-pub(super) fn rewrite_select<'n>(
+pub(super) fn rewrite_select(
     select: &mut Select,
     schemas: Vec<DFSchemaRef>,
-    normalizer: &'n IdentNormalizer,
     subqueries: &Subqueries<'_>,
-) -> Option<OrderNames<'n>> {
-    let scope = Scope::of(&mut select.from, schemas, normalizer, subqueries)?;
+) -> Option<OrderNames> {
+    let scope = Scope::of(&mut select.from, schemas, subqueries)?;
     let mut items = vec![];
     for item in std::mem::take(&mut select.projection) {
         match item {
-            SelectItem::Wildcard(options) => items.extend(all_columns(options, &scope, normalizer, subqueries)?),
+            SelectItem::Wildcard(options) => items.extend(all_columns(options, &scope, subqueries)?),
             SelectItem::UnnamedExpr(Expr::Identifier(name)) => {
-                let normalized = normalizer.normalize(name.clone());
+                let normalized = subqueries.normalized(&name);
                 items.push(match scope.only(&normalized).filter(|column| column.is_merged) {
                     Some(column) => item_of(column),
                     None => SelectItem::UnnamedExpr(Expr::Identifier(name)),
                 });
             }
             mut item => {
-                scope.write_names(&mut item, normalizer, &[], subqueries);
+                scope.write_names(&mut item, &[], subqueries);
                 items.push(item);
             }
         }
     }
-    let outputs: Vec<_> = items.iter().flat_map(|item| output_names(item, &scope, normalizer)).collect();
+    let outputs: Vec<_> = items.iter().flat_map(|item| output_names(item, &scope, subqueries)).collect();
     // The planner does not accept a column without a table next to a column of the same name that has a table.
     let is_doubled = |column: &&Column| {
         let is_of_a_table = matches!(column.value, Expr::CompoundIdentifier(_));
@@ -65,16 +62,15 @@ pub(super) fn rewrite_select<'n>(
     }
     // All remaining names are in the scope of this FROM.
     let from = std::mem::take(&mut select.from);
-    scope.write_names(select, normalizer, &[], subqueries);
+    scope.write_names(select, &[], subqueries);
     (select.from, select.projection) = (from, items);
-    Some(OrderNames { scope, outputs, normalizer })
+    Some(OrderNames { scope, outputs })
 }
 
 /// The columns of `*`. None for options that the planner refuses.
 fn all_columns(
     options: WildcardAdditionalOptions,
     scope: &Scope,
-    normalizer: &IdentNormalizer,
     subqueries: &Subqueries<'_>,
 ) -> Option<Vec<SelectItem>> {
     if options.opt_ilike.is_some() || options.opt_rename.is_some() || options.opt_alias.is_some() {
@@ -101,7 +97,7 @@ fn all_columns(
     }
     let mut replaced = options.opt_replace.map(|replace| replace.items).unwrap_or_default();
     for item in &mut replaced {
-        scope.write_names(&mut item.expr, normalizer, &[], subqueries);
+        scope.write_names(&mut item.expr, &[], subqueries);
     }
     let items =
         columns.iter().map(|column| match replaced.iter().find(|replaced| replaced.column_name.value == column.name) {
@@ -119,13 +115,13 @@ fn item_of(column: &Column) -> SelectItem {
     }
 }
 
-fn output_names(item: &SelectItem, scope: &Scope, normalizer: &IdentNormalizer) -> Vec<String> {
+fn output_names(item: &SelectItem, scope: &Scope, subqueries: &Subqueries<'_>) -> Vec<String> {
     match item {
-        SelectItem::UnnamedExpr(expr) => output_name(expr, normalizer).into_iter().collect(),
-        SelectItem::ExprWithAlias { alias, .. } => vec![normalizer.normalize(alias.clone())],
+        SelectItem::UnnamedExpr(expr) => output_name(expr, subqueries).into_iter().collect(),
+        SelectItem::ExprWithAlias { alias, .. } => vec![subqueries.normalized(alias)],
         SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
             let Some(table) = name.0.last().and_then(|part| part.as_ident()) else { return vec![] };
-            let table = normalizer.normalize(table.clone());
+            let table = subqueries.normalized(table);
             let fields = scope.fields.iter();
             let of_table = fields.filter(|(of, _)| of.as_ref().is_some_and(|of| of.table() == table));
             of_table.map(|(_, name)| name.clone()).collect()
@@ -134,10 +130,10 @@ fn output_names(item: &SelectItem, scope: &Scope, normalizer: &IdentNormalizer) 
     }
 }
 
-fn output_name(expr: &Expr, normalizer: &IdentNormalizer) -> Option<String> {
+fn output_name(expr: &Expr, subqueries: &Subqueries<'_>) -> Option<String> {
     match expr {
-        Expr::Identifier(name) => Some(normalizer.normalize(name.clone())),
-        Expr::CompoundIdentifier(parts) => parts.last().map(|name| normalizer.normalize(name.clone())),
+        Expr::Identifier(name) => Some(subqueries.normalized(name)),
+        Expr::CompoundIdentifier(parts) => parts.last().map(|name| subqueries.normalized(name)),
         _ => None,
     }
 }
