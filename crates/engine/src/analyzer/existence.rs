@@ -8,7 +8,6 @@ use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::logical_plan::Subquery;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
-use datafusion::optimizer::AnalyzerRule;
 
 use super::map_expressions;
 
@@ -16,31 +15,22 @@ use super::map_expressions;
 /// to plan, in SELECT lists, conditions of joins, groups, aggregates and orders.
 ///
 /// DataFusion 55 plans EXISTS only in WHERE and HAVING. There this rule leaves it to DataFusion.
-#[derive(Debug, Default)]
-pub struct Existence;
-
-impl AnalyzerRule for Existence {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|node| {
-            let is_planned_by_host = !matches!(
-                node,
-                LogicalPlan::Projection(_)
-                    | LogicalPlan::Join(_)
-                    | LogicalPlan::Aggregate(_)
-                    | LogicalPlan::Window(_)
-                    | LogicalPlan::Sort(_)
-            );
-            if is_planned_by_host {
-                return Ok(Transformed::no(node));
-            }
-            map_expressions(node, as_membership)
-        })
-        .data()
-    }
-
-    fn name(&self) -> &str {
-        "overspill_existence"
-    }
+pub(super) fn existence(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|node| {
+        let is_planned_by_host = !matches!(
+            node,
+            LogicalPlan::Projection(_)
+                | LogicalPlan::Join(_)
+                | LogicalPlan::Aggregate(_)
+                | LogicalPlan::Window(_)
+                | LogicalPlan::Sort(_)
+        );
+        if is_planned_by_host {
+            return Ok(Transformed::no(node));
+        }
+        map_expressions(node, as_membership)
+    })
+    .data()
 }
 
 fn as_membership(expr: Expr) -> Result<Transformed<Expr>> {

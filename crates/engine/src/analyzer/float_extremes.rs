@@ -8,31 +8,21 @@ use datafusion::common::{DFSchema, Result};
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{AggregateUDF, Expr, ExprSchemable, LogicalPlan};
-use datafusion::optimizer::AnalyzerRule;
 
 use super::{input_schema, map_expressions};
 use crate::float_extremes::FloatExtreme;
 
 /// Replaces `min` and `max` of floats: those of DataFusion 55 depend on the order of rows if there is NaN, and are wrong for
 /// a group of infinities.
-#[derive(Debug, Default)]
-pub struct FloatExtremes;
-
-impl AnalyzerRule for FloatExtremes {
-    fn name(&self) -> &str {
-        "overspill_float_extremes"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|plan| {
-            if !matches!(plan, LogicalPlan::Aggregate(_)) {
-                return Ok(Transformed::no(plan));
-            }
-            let schema = input_schema(&plan)?;
-            map_expressions(plan, |expr| rewrite(expr, &schema))
-        })
-        .data()
-    }
+pub(super) fn float_extremes(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|plan| {
+        if !matches!(plan, LogicalPlan::Aggregate(_)) {
+            return Ok(Transformed::no(plan));
+        }
+        let schema = input_schema(&plan)?;
+        map_expressions(plan, |expr| rewrite(expr, &schema))
+    })
+    .data()
 }
 
 fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {

@@ -12,23 +12,13 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::functions::expr_fn::to_local_time;
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast};
-use datafusion::optimizer::AnalyzerRule;
 
 use super::comparisons::time_zone;
 use super::map_all_expressions;
 
 /// Casts to local time; see the module.
-#[derive(Debug, Default)]
-pub struct LocalTime;
-
-impl AnalyzerRule for LocalTime {
-    fn name(&self) -> &str {
-        "local_time"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
-        map_all_expressions(plan, |expr, schema| rewrite(expr, schema, config))
-    }
+pub(super) fn local_time(plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+    map_all_expressions(plan, |expr, schema| rewrite(expr, schema, config))
 }
 
 fn rewrite(expr: Expr, schema: &DFSchema, config: &ConfigOptions) -> Result<Transformed<Expr>> {

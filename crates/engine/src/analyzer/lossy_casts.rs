@@ -17,24 +17,14 @@ use datafusion::logical_expr::{
     BinaryExpr, Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, TryCast, Volatility,
 };
-use datafusion::optimizer::AnalyzerRule;
 
 use super::comparisons::is_comparison;
 use super::map_all_expressions;
 use crate::decimals::digits;
 
 /// Replaces lossy casts in comparisons by functions; see the module.
-#[derive(Debug, Default)]
-pub struct LossyCasts;
-
-impl AnalyzerRule for LossyCasts {
-    fn name(&self) -> &str {
-        "lossy_casts"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        map_all_expressions(plan, rewrite_comparison)
-    }
+pub(super) fn lossy_casts(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    map_all_expressions(plan, rewrite_comparison)
 }
 
 fn rewrite_comparison(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {

@@ -22,6 +22,7 @@ mod write_aside;
 
 use std::sync::Arc;
 
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -29,25 +30,48 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{DmlStatement, Expr, Join, LogicalPlan, WriteOp};
 use datafusion::optimizer::AnalyzerRule;
 
-pub use comparisons::Comparisons;
-pub use existence::Existence;
-pub use float_extremes::FloatExtremes;
-pub use local_time::LocalTime;
-pub use lossy_casts::LossyCasts;
-use membership::MembershipToMarkJoin;
-pub use null_partitions::{NULL_PARTITION, NullPartitions};
-pub use overflow::Overflow;
-pub use row_changes::RowChanges;
-pub use scalar_values::ScalarValues;
-pub use set_comparison::OrderComparison;
-pub use set_operation_all::SetOperationAll;
-pub use truth_tests::TruthTests;
-pub use unenforced_keys::UnenforcedKeys;
-pub use using_columns::UsingColumns;
-pub use write_aside::WriteAside;
+use comparisons::comparisons;
+use existence::existence;
+use float_extremes::float_extremes;
+use local_time::local_time;
+use lossy_casts::lossy_casts;
+use membership::membership_to_mark_join;
+use null_partitions::null_partitions;
+use overflow::overflow;
+use row_changes::row_changes;
+use scalar_values::scalar_values;
+use set_comparison::order_comparison;
+use set_operation_all::set_operation_all;
+use truth_tests::truth_tests;
+use unenforced_keys::unenforced_keys;
+use using_columns::using_columns;
+use write_aside::write_aside;
+
+pub use null_partitions::NULL_PARTITION;
 
 /// A logical rule, shared by the sessions that use it.
 pub type Rule = Arc<dyn AnalyzerRule + Send + Sync>;
+
+/// A rule without state.
+#[derive(Debug)]
+struct FunctionRule {
+    name: &'static str,
+    rewrite: fn(LogicalPlan, &ConfigOptions) -> Result<LogicalPlan>,
+}
+
+impl AnalyzerRule for FunctionRule {
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        (self.rewrite)(plan, config)
+    }
+
+    fn name(&self) -> &str {
+        self.name
+    }
+}
+
+fn rule(name: &'static str, rewrite: fn(LogicalPlan, &ConfigOptions) -> Result<LogicalPlan>) -> Rule {
+    Arc::new(FunctionRule { name, rewrite })
+}
 
 /// The columns that the expressions of a node may name: the columns of its inputs. The filters of a scan, which an optimized
 /// plan that is analyzed again may have, name the columns of the table.
@@ -119,13 +143,13 @@ pub fn with_analyzer_rules(rules: Vec<Rule>) -> Vec<Rule> {
 fn before_coercion() -> Vec<Rule> {
     // Row changes recognize tables by their type, so they come before tables with unenforced keys are hidden.
     vec![
-        Arc::new(RowChanges),
-        Arc::new(WriteAside),
-        Arc::new(NullPartitions),
-        Arc::new(UnenforcedKeys),
-        Arc::new(UsingColumns),
-        Arc::new(ScalarValues),
-        Arc::new(Comparisons),
+        rule("row_changes", row_changes),
+        rule("write_aside", write_aside),
+        rule("null_partitions", null_partitions),
+        rule("unenforced_keys", unenforced_keys),
+        rule("using_columns", using_columns),
+        rule("overspill_scalar_values", scalar_values),
+        rule("comparisons", comparisons),
     ]
 }
 
@@ -133,16 +157,16 @@ fn before_coercion() -> Vec<Rule> {
 fn after_coercion() -> Vec<Rule> {
     // Rules that change only expressions come before rules that turn expressions into joins.
     vec![
-        Arc::new(LocalTime),
-        Arc::new(LossyCasts),
-        Arc::new(Overflow),
-        Arc::new(SetOperationAll),
-        Arc::new(OrderComparison),
-        Arc::new(Existence),
-        Arc::new(MembershipToMarkJoin),
+        rule("local_time", local_time),
+        rule("lossy_casts", lossy_casts),
+        rule("overflow", overflow),
+        rule("overspill_set_operation_all", set_operation_all),
+        rule("overspill_order_comparison", order_comparison),
+        rule("overspill_existence", existence),
+        rule("membership_to_mark_join", membership_to_mark_join),
         // Memberships are treated according to their place in the query, and IS TRUE is such a place.
-        Arc::new(TruthTests),
+        rule("overspill_truth_tests", truth_tests),
         // By now, comparisons with ANY and ALL are comparisons with extremes.
-        Arc::new(FloatExtremes),
+        rule("overspill_float_extremes", float_extremes),
     ]
 }

@@ -8,7 +8,6 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::dml::CopyTo;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit, when};
-use datafusion::optimizer::AnalyzerRule;
 
 /// The value in a folder name `key=value` that represents NULL.
 pub const NULL_PARTITION: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -16,27 +15,18 @@ pub const NULL_PARTITION: &str = "__HIVE_DEFAULT_PARTITION__";
 /// Writes the rows with NULL in a partition column into a folder of their own, named as Hive names it.
 ///
 /// DataFusion 55 writes them into the folder of 0, of the empty text, or of whatever value is stored below the NULL.
-#[derive(Debug, Default)]
-pub struct NullPartitions;
-
-impl AnalyzerRule for NullPartitions {
-    fn name(&self) -> &str {
-        "null_partitions"
+pub(super) fn null_partitions(plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+    // A partition column that also stays in the files keeps its NULLs and its type there.
+    if config.execution.keep_partition_by_columns {
+        return Ok(plan);
     }
-
-    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
-        // A partition column that also stays in the files keeps its NULLs and its type there.
-        if config.execution.keep_partition_by_columns {
-            return Ok(plan);
+    plan.transform_down(|node| match node {
+        LogicalPlan::Copy(copy) if has_nullable_partitions(&copy) => {
+            Ok(Transformed::yes(LogicalPlan::Copy(with_null_named(copy)?)))
         }
-        plan.transform_down(|node| match node {
-            LogicalPlan::Copy(copy) if has_nullable_partitions(&copy) => {
-                Ok(Transformed::yes(LogicalPlan::Copy(with_null_named(copy)?)))
-            }
-            node => Ok(Transformed::no(node)),
-        })
-        .data()
-    }
+        node => Ok(Transformed::no(node)),
+    })
+    .data()
 }
 
 fn has_nullable_partitions(copy: &CopyTo) -> bool {

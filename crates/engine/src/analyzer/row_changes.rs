@@ -11,7 +11,6 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
     DmlStatement, EmptyRelation, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, TableScanBuilder, WriteOp,
 };
-use datafusion::optimizer::AnalyzerRule;
 
 use super::map_statement;
 use crate::row_changes::{ChangeableTable, ChangedRows, NumberedRows, ROW_NUMBER, RowChange};
@@ -22,20 +21,11 @@ use crate::row_changes::{ChangeableTable, ChangedRows, NumberedRows, ROW_NUMBER,
 /// DataFusion 55 passes a table only the simple predicates of the optimized plan, and ignores the rest: with a subquery, a
 /// `LIMIT` or a filter that is never true, every row is deleted or updated. It also changes rows already when the statement
 /// is planned, even by `EXPLAIN`, and keeps half of the changes when an expression fails.
-#[derive(Debug, Default)]
-pub struct RowChanges;
-
-impl AnalyzerRule for RowChanges {
-    fn name(&self) -> &str {
-        "row_changes"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        map_statement(plan, |node| match node {
-            LogicalPlan::Dml(statement) => rewrite(statement).map(LogicalPlan::Dml),
-            node => Ok(node),
-        })
-    }
+pub(super) fn row_changes(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    map_statement(plan, |node| match node {
+        LogicalPlan::Dml(statement) => rewrite(statement).map(LogicalPlan::Dml),
+        node => Ok(node),
+    })
 }
 
 fn rewrite(statement: DmlStatement) -> Result<DmlStatement> {

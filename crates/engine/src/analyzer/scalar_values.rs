@@ -5,7 +5,6 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::logical_plan::Subquery;
 use datafusion::logical_expr::{Expr, LogicalPlan, when};
-use datafusion::optimizer::AnalyzerRule;
 
 use super::{input_schema, map_expressions};
 
@@ -13,28 +12,19 @@ use super::{input_schema, map_expressions};
 ///
 /// DataFusion 55 refuses such a subquery if it names columns of the outer query. If its value has no NULLs, DataFusion
 /// reports a subquery without a row as an error.
-#[derive(Debug, Default)]
-pub struct ScalarValues;
-
-impl AnalyzerRule for ScalarValues {
-    fn name(&self) -> &str {
-        "overspill_scalar_values"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut is_changed = false;
-        plan.transform_up_with_subqueries(|node| {
-            let schema = input_schema(&node)?;
-            let rewritten = map_expressions(node, |expr| match expr {
-                Expr::ScalarSubquery(subquery) => value_of(subquery, &schema),
-                other => Ok(Transformed::no(other)),
-            })?;
-            is_changed |= rewritten.transformed;
-            // Columns of the nodes above may now be NULL.
-            if is_changed { Ok(Transformed::yes(rewritten.data.recompute_schema()?)) } else { Ok(rewritten) }
-        })
-        .data()
-    }
+pub(super) fn scalar_values(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    let mut is_changed = false;
+    plan.transform_up_with_subqueries(|node| {
+        let schema = input_schema(&node)?;
+        let rewritten = map_expressions(node, |expr| match expr {
+            Expr::ScalarSubquery(subquery) => value_of(subquery, &schema),
+            other => Ok(Transformed::no(other)),
+        })?;
+        is_changed |= rewritten.transformed;
+        // Columns of the nodes above may now be NULL.
+        if is_changed { Ok(Transformed::yes(rewritten.data.recompute_schema()?)) } else { Ok(rewritten) }
+    })
+    .data()
 }
 
 /// The value of a subquery without FROM in a node with this input schema.

@@ -9,7 +9,6 @@ use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::{
     Distinct, Expr, ExprFunctionExt, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, cast, lit, when,
 };
-use datafusion::optimizer::AnalyzerRule;
 
 use super::rejoined;
 
@@ -40,21 +39,12 @@ const RIGHT_NUMBER: &str = "__overspill_right_number";
 /// recognizes a set operation by its shape: a semi or anti join with `NULL = NULL` of each left column with the right column
 /// at its place, and no filter. It leaves joins with a distinct left side alone, as these need no counts. It also leaves
 /// joins alone that DataFusion's optimizer has made of predicates and that are analyzed again.
-#[derive(Debug, Default)]
-pub struct SetOperationAll;
-
-impl AnalyzerRule for SetOperationAll {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|node| match node {
-            LogicalPlan::Join(join) if is_set_operation_all(&join)? => Ok(Transformed::yes(counting(join)?)),
-            node => Ok(Transformed::no(node)),
-        })
-        .data()
-    }
-
-    fn name(&self) -> &str {
-        "overspill_set_operation_all"
-    }
+pub(super) fn set_operation_all(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|node| match node {
+        LogicalPlan::Join(join) if is_set_operation_all(&join)? => Ok(Transformed::yes(counting(join)?)),
+        node => Ok(Transformed::no(node)),
+    })
+    .data()
 }
 
 fn is_set_operation_all(join: &Join) -> Result<bool> {

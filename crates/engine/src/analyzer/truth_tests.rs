@@ -6,7 +6,6 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan, Operator, Union, binary_expr, lit};
-use datafusion::optimizer::AnalyzerRule;
 
 use super::map_expressions;
 
@@ -14,31 +13,22 @@ use super::map_expressions;
 ///
 /// DataFusion 55 runs them like this, but its logical plan says that they are never NULL and its physical plan that they may
 /// be NULL. This is an internal error below `DISTINCT` and groups.
-#[derive(Debug, Default)]
-pub struct TruthTests;
-
-impl AnalyzerRule for TruthTests {
-    fn name(&self) -> &str {
-        "overspill_truth_tests"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut is_changed = false;
-        plan.transform_up_with_subqueries(|node| {
-            let rewritten = map_expressions(node, as_distinction)?;
-            is_changed |= rewritten.transformed;
-            if !is_changed {
-                return Ok(rewritten);
-            }
-            // The nodes above have columns that may now be NULL.
-            let node = match rewritten.data {
-                LogicalPlan::Union(union) => with_nullable_columns(union)?,
-                node => node.recompute_schema()?,
-            };
-            Ok(Transformed::yes(node))
-        })
-        .data()
-    }
+pub(super) fn truth_tests(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    let mut is_changed = false;
+    plan.transform_up_with_subqueries(|node| {
+        let rewritten = map_expressions(node, as_distinction)?;
+        is_changed |= rewritten.transformed;
+        if !is_changed {
+            return Ok(rewritten);
+        }
+        // The nodes above have columns that may now be NULL.
+        let node = match rewritten.data {
+            LogicalPlan::Union(union) => with_nullable_columns(union)?,
+            node => node.recompute_schema()?,
+        };
+        Ok(Transformed::yes(node))
+    })
+    .data()
 }
 
 fn as_distinction(expr: Expr) -> Result<Transformed<Expr>> {

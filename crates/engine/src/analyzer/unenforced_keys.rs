@@ -12,7 +12,6 @@ use datafusion::common::{Result, Statistics};
 use datafusion::datasource::listing::ListingTable;
 use datafusion::datasource::{MemTable, TableType, provider_as_source, source_as_provider};
 use datafusion::logical_expr::{Expr, LogicalPlan, TableProviderFilterPushDown, TableScanBuilder};
-use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
 /// Hides the `PRIMARY KEY` and `UNIQUE` constraints of DataFusion's own tables, in memory and of files, from the optimizer.
@@ -21,34 +20,25 @@ use datafusion::physical_plan::ExecutionPlan;
 /// because of them: `SELECT DISTINCT a` returns a key twice if it was inserted twice. A
 /// [`ReservedMemTable`](crate::memory::ReservedMemTable) enforces its constraints, and tables of other kinds are trusted to
 /// declare valid ones.
-#[derive(Debug, Default)]
-pub struct UnenforcedKeys;
-
-impl AnalyzerRule for UnenforcedKeys {
-    fn name(&self) -> &str {
-        "unenforced_keys"
+pub(super) fn unenforced_keys(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    if !scans_unenforced(&plan)? {
+        return Ok(plan);
     }
-
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        if !scans_unenforced(&plan)? {
-            return Ok(plan);
+    let hidden = plan.transform_up_with_subqueries(|node| match unenforced(&node) {
+        Some(table) => {
+            let LogicalPlan::TableScan(scan) = node else { return Ok(Transformed::no(node)) };
+            let source = provider_as_source(Arc::new(WithoutKeys { table }));
+            let rebuilt = TableScanBuilder::new(scan.table_name, source)
+                .with_projection(scan.projection)
+                .with_filters(scan.filters)
+                .with_fetch(scan.fetch)
+                .build()?;
+            Ok(Transformed::yes(LogicalPlan::TableScan(rebuilt)))
         }
-        let hidden = plan.transform_up_with_subqueries(|node| match unenforced(&node) {
-            Some(table) => {
-                let LogicalPlan::TableScan(scan) = node else { return Ok(Transformed::no(node)) };
-                let source = provider_as_source(Arc::new(WithoutKeys { table }));
-                let rebuilt = TableScanBuilder::new(scan.table_name, source)
-                    .with_projection(scan.projection)
-                    .with_filters(scan.filters)
-                    .with_fetch(scan.fetch)
-                    .build()?;
-                Ok(Transformed::yes(LogicalPlan::TableScan(rebuilt)))
-            }
-            // The schemas of the nodes above also contain what follows from the keys of a table.
-            None => Ok(Transformed::yes(node.recompute_schema()?)),
-        })?;
-        Ok(hidden.data)
-    }
+        // The schemas of the nodes above also contain what follows from the keys of a table.
+        None => Ok(Transformed::yes(node.recompute_schema()?)),
+    })?;
+    Ok(hidden.data)
 }
 
 /// Whether the plan, or a subquery in it, scans a table with unenforced keys.

@@ -22,25 +22,15 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNodeRewr
 use datafusion::common::{Column, DFSchema, JoinConstraint, JoinType, Result, TableReference, plan_err};
 use datafusion::logical_expr::logical_plan::Join;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
-use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::coalesce;
 
 use super::comparisons::{Comparable, common_type};
 use super::map_expressions;
 
 /// Rewrites references to merged columns of outer joins; see the module.
-#[derive(Debug, Default)]
-pub struct UsingColumns;
-
-impl AnalyzerRule for UsingColumns {
-    fn name(&self) -> &str {
-        "using_columns"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut rewriter = Rewriter { config, frames: vec![vec![]] };
-        plan.rewrite_with_subqueries(&mut rewriter).data()
-    }
+pub(super) fn using_columns(plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+    let mut rewriter = Rewriter { config, frames: vec![vec![]] };
+    plan.rewrite_with_subqueries(&mut rewriter).data()
 }
 
 /// A column that `USING` merged from columns of several tables.

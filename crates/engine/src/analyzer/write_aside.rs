@@ -9,7 +9,6 @@ use datafusion::datasource::stream::StreamTable;
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::dml::{CopyTo, InsertOp};
 use datafusion::logical_expr::{DmlStatement, LogicalPlan, WriteOp};
-use datafusion::optimizer::AnalyzerRule;
 
 use super::map_statement;
 use crate::write_aside::{WrittenAside, appended_aside};
@@ -18,21 +17,12 @@ use crate::write_aside::{WrittenAside, appended_aside};
 ///
 /// In DataFusion 55 a failing statement leaves a part of its result in place of the previous files. Unbounded tables, which
 /// are meant as pipes, are appended to while the rows arrive.
-#[derive(Debug, Default)]
-pub struct WriteAside;
-
-impl AnalyzerRule for WriteAside {
-    fn name(&self) -> &str {
-        "write_aside"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        map_statement(plan, |node| match node {
-            LogicalPlan::Copy(copy) => copied_aside(copy).map(LogicalPlan::Copy),
-            LogicalPlan::Dml(statement) => inserted_aside(statement).map(LogicalPlan::Dml),
-            node => Ok(node),
-        })
-    }
+pub(super) fn write_aside(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    map_statement(plan, |node| match node {
+        LogicalPlan::Copy(copy) => copied_aside(copy).map(LogicalPlan::Copy),
+        LogicalPlan::Dml(statement) => inserted_aside(statement).map(LogicalPlan::Dml),
+        node => Ok(node),
+    })
 }
 
 fn copied_aside(mut copy: CopyTo) -> Result<CopyTo> {

@@ -5,10 +5,13 @@ use datafusion::physical_plan::metrics::{
 };
 use overspill_gpu_join::selection::DeviceProblem;
 
+use crate::device::with_advice;
+
 /// The metrics of one output stream.
 #[derive(Debug)]
 pub(super) struct FilterAggregateMetrics {
     pub baseline: BaselineMetrics,
+    /// Rows read from the input.
     pub input_rows: Count,
     /// Rows that passed the filter.
     pub selected_rows: Count,
@@ -63,10 +66,13 @@ impl DeviceMetrics {
 
     /// Counts a failure or refusal of the GPU, with the reason as a label.
     pub fn count_problem(&self, problem: &DeviceProblem) {
-        let (name, reason) = match problem {
-            DeviceProblem::Refused(reason) => ("gpu_refusals", reason),
-            DeviceProblem::Failed(reason) => ("gpu_failures", reason),
+        let (name, error) = match problem {
+            DeviceProblem::Refused(error) => ("gpu_refusals", error),
+            DeviceProblem::Failed(error) => ("gpu_failures", error),
         };
-        MetricBuilder::new(&self.metrics).with_new_label("reason", reason.clone()).counter(name, self.partition).add(1);
+        MetricBuilder::new(&self.metrics)
+            .with_new_label("reason", with_advice(error))
+            .counter(name, self.partition)
+            .add(1);
     }
 }

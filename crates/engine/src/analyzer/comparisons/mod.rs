@@ -25,7 +25,6 @@ use datafusion::logical_expr::expr_schema::cast_subquery;
 use datafusion::logical_expr::logical_plan::{Join, Subquery};
 use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, binary_expr, not};
-use datafusion::optimizer::AnalyzerRule;
 
 use super::{input_schema, map_expressions};
 
@@ -33,17 +32,8 @@ use sides::Side;
 pub(super) use sides::{Comparable, common_type, time_zone};
 
 /// Brings operands to the types in which SQL compares them; see the module.
-#[derive(Debug, Default)]
-pub struct Comparisons;
-
-impl AnalyzerRule for Comparisons {
-    fn name(&self) -> &str {
-        "comparisons"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|plan| rewrite_plan(plan, config)).data()
-    }
+pub(super) fn comparisons(plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|plan| rewrite_plan(plan, config)).data()
 }
 
 fn rewrite_plan(plan: LogicalPlan, config: &ConfigOptions) -> Result<Transformed<LogicalPlan>> {

@@ -30,7 +30,6 @@ use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
     BinaryExpr, Expr, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, not,
 };
-use datafusion::optimizer::AnalyzerRule;
 
 use super::{rejoined, without_row_changes};
 use marks::{Marks, Unknown};
@@ -38,18 +37,9 @@ use marks::{Marks, Unknown};
 /// Plans memberships of subqueries by joins; see the [module](self).
 ///
 /// It runs behind type coercion. The filters of DELETE, UPDATE and MERGE are left as they are: there are no joins below them.
-#[derive(Debug, Default)]
-pub struct MembershipToMarkJoin;
-
-impl AnalyzerRule for MembershipToMarkJoin {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut rewriter = Rewriter { names: AliasGenerator::new() };
-        plan.rewrite_with_subqueries(&mut rewriter).data()
-    }
-
-    fn name(&self) -> &str {
-        "membership_to_mark_join"
-    }
+pub(super) fn membership_to_mark_join(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    let mut rewriter = Rewriter { names: AliasGenerator::new() };
+    plan.rewrite_with_subqueries(&mut rewriter).data()
 }
 
 /// A membership: whether a value is among the rows of a subquery.

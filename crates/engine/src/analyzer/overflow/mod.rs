@@ -17,7 +17,6 @@ use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{
     AggregateUDF, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, WindowFunctionDefinition, lit,
 };
-use datafusion::optimizer::AnalyzerRule;
 
 use super::map_all_expressions;
 use crate::checked_arithmetic::checked;
@@ -25,17 +24,8 @@ use crate::decimals::is_full;
 use crate::exact_sum::{ExactAverage, ExactSum};
 
 /// Replaces arithmetic that may overflow; see the module.
-#[derive(Debug, Default)]
-pub struct Overflow;
-
-impl AnalyzerRule for Overflow {
-    fn name(&self) -> &str {
-        "overflow"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        map_all_expressions(plan, rewrite)
-    }
+pub(super) fn overflow(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    map_all_expressions(plan, rewrite)
 }
 
 fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {

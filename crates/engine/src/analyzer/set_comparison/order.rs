@@ -9,7 +9,6 @@ use datafusion::logical_expr::expr::{SetComparison, SetQuantifier};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Operator};
-use datafusion::optimizer::AnalyzerRule;
 
 use super::correlation::obstacle;
 use super::summary::{comparison_with, summary_of, type_of};
@@ -32,18 +31,9 @@ const COLUMN: &str = "__overspill_compared";
 /// ```
 ///
 /// The rule runs after type coercion, which gives both sides a common type: values are ordered by that type.
-#[derive(Debug, Default)]
-pub struct OrderComparison;
-
-impl AnalyzerRule for OrderComparison {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut planner = Planner { columns: ColumnNames::beyond(&plan)? };
-        plan.rewrite_with_subqueries(&mut planner).data()
-    }
-
-    fn name(&self) -> &str {
-        "overspill_order_comparison"
-    }
+pub(in crate::analyzer) fn order_comparison(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    let mut planner = Planner { columns: ColumnNames::beyond(&plan)? };
+    plan.rewrite_with_subqueries(&mut planner).data()
 }
 
 struct Planner {

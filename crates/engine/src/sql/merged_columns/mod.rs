@@ -9,7 +9,7 @@
 //! The planner of DataFusion 55 names a merged column by one of the two, and then takes it for the same expression as that
 //! side's own: `SELECT sum(k), sum(a.k)` adds up one column twice. It also reports merged columns in `WHERE` and in further
 //! joins as ambiguous, and shows those of a chain of joins twice for `*`. For statements that are planned without this
-//! module, the rule [`UsingColumns`](crate::analyzer::UsingColumns) corrects what can be recognized in a plan.
+//! module, the rule `using_columns` corrects what can be recognized in a plan.
 //!
 //! The meaning of a name without a table depends on the columns of all tables of `FROM`. So each table is planned first to
 //! get its schema.
