@@ -10,11 +10,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use crate::analyzer::with_analyzer_rules;
 use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
-use crate::optimizer::{
-    EachNode, FilterAggregateFusion, FloatBounds, FloatFilters, GroupingSetsInput, HybridJoinSelection,
-    JoinAggregateFusion, LimitedMemorySelection, SharedBuild, SortMergeToHashJoin, ThetaJoinSelection,
-    YieldingOperators,
-};
+use crate::optimizer::{self, EachNode, SharedBuild, YieldingOperators};
 use crate::planning::SessionPlanner;
 use crate::prepared::Analyzed;
 use crate::runtime::OverspillRuntime;
@@ -101,16 +97,16 @@ fn with_join_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "join_selection");
     let selected = match position {
         Some(position) => {
-            rules.insert(position, Arc::new(EachNode(SortMergeToHashJoin)));
+            rules.insert(position, Arc::new(EachNode("sort_merge_to_hash_join", optimizer::sort_merge_to_hash_join)));
             position + 2
         }
         None => 0,
     };
-    rules.insert(selected, Arc::new(EachNode(GroupingSetsInput)));
-    rules.insert(selected, Arc::new(EachNode(ThetaJoinSelection)));
-    rules.insert(selected, Arc::new(EachNode(HybridJoinSelection)));
+    rules.insert(selected, Arc::new(EachNode("grouping_sets_input", optimizer::grouping_sets_input)));
+    rules.insert(selected, Arc::new(EachNode("theta_join_selection", optimizer::theta_join_selection)));
+    rules.insert(selected, Arc::new(EachNode("hybrid_join_selection", optimizer::hybrid_join_selection)));
     rules.insert(selected, Arc::new(SharedBuild));
-    rules.insert(0, Arc::new(EachNode(FloatBounds)));
+    rules.insert(0, Arc::new(EachNode("float_bounds", optimizer::float_bounds)));
     rules
 }
 
@@ -120,9 +116,9 @@ fn with_join_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
 fn with_last_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
     rules.insert(position, Arc::new(YieldingOperators));
-    rules.insert(position, Arc::new(EachNode(LimitedMemorySelection)));
-    rules.insert(position, Arc::new(EachNode(JoinAggregateFusion)));
-    rules.insert(position, Arc::new(EachNode(FilterAggregateFusion)));
-    rules.insert(position, Arc::new(EachNode(FloatFilters)));
+    rules.insert(position, Arc::new(EachNode("limited_memory_selection", optimizer::limited_memory_selection)));
+    rules.insert(position, Arc::new(EachNode("join_aggregate_fusion", optimizer::join_aggregate_fusion)));
+    rules.insert(position, Arc::new(EachNode("filter_aggregate_fusion", optimizer::filter_aggregate_fusion)));
+    rules.insert(position, Arc::new(EachNode("float_filters", optimizer::float_filters)));
     rules
 }

@@ -49,8 +49,8 @@ impl SharedProbe for HybridProbe {
 pub(super) struct ProbedInput {
     /// The probe partitions in files.
     pub spilled: Vec<Option<FilePartition>>,
-    /// The means of the stream that has probed it.
-    pub joiner: Joiner,
+    /// The means of the stream that has probed it; `None` if another stream may need its memory.
+    pub joiner: Option<Joiner>,
 }
 
 /// What a stream has to join pairs of partitions with.
@@ -80,9 +80,11 @@ pub(super) fn join_pairs(
     // A stream that has probed several inputs is one joiner.
     joiners.sort_by_key(|joiner| Arc::as_ptr(&joiner.memory));
     joiners.dedup_by(|one, other| Arc::ptr_eq(&one.memory, &other.memory));
-    if pairs.is_empty() {
-        joiners.clear();
-    }
+    // Partitions that do not fit beside each other would be partitioned again, which costs more than threads gain.
+    let largest = pairs.iter().map(|pair| pair.build.bytes).max();
+    let together = |joiners: &usize| largest.is_some_and(|bytes| bytes <= context.memory.share(*joiners));
+    let most = (1..=joiners.len()).rev().find(together);
+    joiners.truncate(most.unwrap_or(usize::from(largest.is_some())));
     let queue = Arc::new(PairQueue::new(pairs));
     let start = |joiner| {
         let (context, queue) = (Arc::clone(context), Arc::clone(&queue));
@@ -93,7 +95,8 @@ pub(super) fn join_pairs(
     if joined.len() <= 1 {
         return Box::pin(RecordBatchStreamAdapter::new(schema, select_all(joined)));
     }
-    let mut output = RecordBatchReceiverStreamBuilder::new(schema, joined.len());
+    // One batch waits besides that of each joiner, as no budget counts them.
+    let mut output = RecordBatchReceiverStreamBuilder::new(schema, 1);
     for mut batches in joined {
         let sender = output.tx();
         output.spawn(async move {

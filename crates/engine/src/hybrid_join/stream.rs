@@ -237,7 +237,7 @@ impl HybridJoinStream {
         let spilled = phase.in_scope(|| finish_spill(prober))?;
         phase.record("rows", rows);
         drop(phase);
-        let joiner = Joiner { memory: Arc::clone(&self.memory), lane: self.lane.clone() };
+        let joiner = self.context.memory.is_secured().then(|| self.joiner());
         let ended = ProbedInput { spilled, joiner };
         let next = match self.execution.as_ref().and_then(|execution| execution.inputs.as_ref()) {
             Some(inputs) => inputs.end(ended)?,
@@ -250,7 +250,9 @@ impl HybridJoinStream {
         match next {
             Next::Read(input) => self.read(build, input),
             Next::Finish(ended) => {
-                let (joiners, spilled) = ended.into_iter().map(|input| (input.joiner, input.spilled)).unzip();
+                let (joiners, spilled): (Vec<_>, Vec<_>) =
+                    ended.into_iter().map(|input| (input.joiner, input.spilled)).unzip();
+                let joiners = joiners.into_iter().flatten().chain([self.joiner()]).collect();
                 let pairs = spilled_pairs(&self.context, &build, spilled, 0);
                 let emitter = emitter(&self.context, Arc::clone(&build.side));
                 if self.context.plan.spec.join_type.emits_build_at_end() {
@@ -268,6 +270,10 @@ impl HybridJoinStream {
             }
             Next::End => Ok(()),
         }
+    }
+
+    fn joiner(&self) -> Joiner {
+        Joiner { memory: Arc::clone(&self.memory), lane: self.lane.clone() }
     }
 
     /// Ends the stream early. The unread part of a shared input is left to the other streams.

@@ -97,6 +97,11 @@ impl JoinMemory {
         total.min(self.limit) / units.max(1)
     }
 
+    /// Whether every unit has its floor, or will get it.
+    pub fn is_secured(&self) -> bool {
+        self.account.lock().secured
+    }
+
     fn state(&self) -> &MemoryReservation {
         self.state.get_or_init(|| MemoryConsumer::new(self.name.clone()).with_can_spill(true).register(&self.pool))
     }

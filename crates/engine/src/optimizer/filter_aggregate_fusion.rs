@@ -6,7 +6,7 @@ use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
-use super::{Node, NodeRule};
+use super::Node;
 use crate::config::{OverspillConfig, Selection};
 use crate::filter_aggregate::FilterAggregateExec;
 
@@ -15,18 +15,14 @@ use crate::filter_aggregate::FilterAggregateExec;
 ///
 /// The rule runs after all others: filters have then been pushed into scans as far as possible, projections into filters, and
 /// it is known which dynamic filters are used.
-#[derive(Debug)]
-pub struct FilterAggregateFusion;
-
-impl NodeRule for FilterAggregateFusion {
-    const NAME: &str = "filter_aggregate_fusion";
-
-    fn applies(config: &OverspillConfig) -> bool {
-        config.selection.0 != Some(Selection::Off)
+pub(crate) fn filter_aggregate_fusion(
+    node: &Node,
+    _: &ConfigOptions,
+    overspill: &OverspillConfig,
+) -> Result<Option<Node>> {
+    if overspill.selection.0 == Some(Selection::Off) {
+        return Ok(None);
     }
-
-    fn rewrite(&self, node: &Node, _: &ConfigOptions) -> Result<Option<Node>> {
-        let fused = node.downcast_ref::<AggregateExec>().and_then(FilterAggregateExec::try_new);
-        Ok(fused.map(|fused| Arc::new(fused) as _))
-    }
+    let fused = node.downcast_ref::<AggregateExec>().and_then(FilterAggregateExec::try_new);
+    Ok(fused.map(|fused| Arc::new(fused) as _))
 }

@@ -6,7 +6,7 @@ use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
-use super::{Node, NodeRule};
+use super::Node;
 use crate::config::OverspillConfig;
 use crate::join_aggregate::JoinAggregateExec;
 use crate::planning::PlanningSession;
@@ -15,22 +15,15 @@ use crate::planning::PlanningSession;
 /// `overspill.gpu_aggregates` is true.
 ///
 /// The rule runs after all others: projections have then been pushed into joins.
-#[derive(Debug)]
-pub struct JoinAggregateFusion;
-
-impl NodeRule for JoinAggregateFusion {
-    const NAME: &str = "join_aggregate_fusion";
-
-    fn applies(config: &OverspillConfig) -> bool {
-        config.gpu_aggregates
+pub(crate) fn join_aggregate_fusion(
+    node: &Node,
+    config: &ConfigOptions,
+    overspill: &OverspillConfig,
+) -> Result<Option<Node>> {
+    if !overspill.gpu_aggregates {
+        return Ok(None);
     }
-
-    fn rewrite(&self, node: &Node, config: &ConfigOptions) -> Result<Option<Node>> {
-        let fused = node.downcast_ref::<AggregateExec>().and_then(JoinAggregateExec::try_new);
-        let may_use_gpu = |fused: &JoinAggregateExec| {
-            let overspill = config.extensions.get::<OverspillConfig>();
-            overspill.is_some_and(|overspill| fused.may_use_gpu(overspill, &PlanningSession::runtime(config)))
-        };
-        Ok(fused.filter(may_use_gpu).map(|fused| Arc::new(fused) as _))
-    }
+    let fused = node.downcast_ref::<AggregateExec>().and_then(JoinAggregateExec::try_new);
+    let may_use_gpu = |fused: &JoinAggregateExec| fused.may_use_gpu(overspill, &PlanningSession::runtime(config));
+    Ok(fused.filter(may_use_gpu).map(|fused| Arc::new(fused) as _))
 }

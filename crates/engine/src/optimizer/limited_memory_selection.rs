@@ -8,8 +8,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
+use super::Node;
 use super::shared_build::width;
-use super::{Node, NodeRule};
+use crate::config::OverspillConfig;
 use crate::planning::PlanningSession;
 use crate::sort::SpillingSortExec;
 use crate::window::CountedWindowExec;
@@ -23,32 +24,28 @@ const KEPT_ROWS_SHARE: usize = 64;
 ///
 /// A sort above an aggregate or a window is always replaced: these return slices of large batches. DataFusion keeps the large
 /// batches, and counts each as a whole for each slice.
-#[derive(Debug)]
-pub struct LimitedMemorySelection;
+pub(crate) fn limited_memory_selection(
+    node: &Node,
+    config: &ConfigOptions,
+    _: &OverspillConfig,
+) -> Result<Option<Node>> {
+    let Some(limit) = PlanningSession::memory_limit(config) else { return Ok(None) };
+    Ok(match node.downcast_ref::<SortExec>() {
+        Some(sort) if !keeps_few(sort, limit) => Some(Arc::new(SpillingSortExec::new(sort.clone()))),
+        _ => CountedWindowExec::try_new(node).map(|window| Arc::new(window) as _),
+    })
+}
 
 /// Whether a sort keeps few rows, in batches of their own.
 fn keeps_few(sort: &SortExec, limit: usize) -> bool {
     let row: usize = sort.schema().fields().iter().map(|field| width(field.data_type())).sum();
-    sort.fetch().is_some_and(|rows| rows.saturating_mul(row) <= limit / KEPT_ROWS_SHARE)
-        && !puts_slices_out(sort.input())
+    sort.fetch().is_some_and(|rows| rows.saturating_mul(row) <= limit / KEPT_ROWS_SHARE) && !emits_slices(sort.input())
 }
 
 /// Whether a node passes on the output of an aggregate or a window.
-fn puts_slices_out(node: &Arc<dyn ExecutionPlan>) -> bool {
+fn emits_slices(node: &Arc<dyn ExecutionPlan>) -> bool {
     if node.is::<AggregateExec>() || node.is::<CountedWindowExec>() {
         return true;
     }
-    matches!(node.children().as_slice(), [input] if puts_slices_out(input))
-}
-
-impl NodeRule for LimitedMemorySelection {
-    const NAME: &str = "limited_memory_selection";
-
-    fn rewrite(&self, node: &Node, config: &ConfigOptions) -> Result<Option<Node>> {
-        let Some(limit) = PlanningSession::memory_limit(config) else { return Ok(None) };
-        Ok(match node.downcast_ref::<SortExec>() {
-            Some(sort) if !keeps_few(sort, limit) => Some(Arc::new(SpillingSortExec::new(sort.clone()))),
-            _ => CountedWindowExec::try_new(node).map(|window| Arc::new(window) as _),
-        })
-    }
+    matches!(node.children().as_slice(), [input] if emits_slices(input))
 }

@@ -14,7 +14,6 @@ mod sort_merge_to_hash_join;
 mod theta_join_selection;
 mod yielding;
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use datafusion::common::Result;
@@ -25,55 +24,40 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::config::OverspillConfig;
 
-pub use filter_aggregate_fusion::FilterAggregateFusion;
-pub use float_statistics::{FloatBounds, FloatFilters};
-pub use grouping_sets_input::GroupingSetsInput;
-pub use hybrid_join_selection::HybridJoinSelection;
-pub use join_aggregate_fusion::JoinAggregateFusion;
-pub use limited_memory_selection::LimitedMemorySelection;
+pub(crate) use filter_aggregate_fusion::filter_aggregate_fusion;
+pub(crate) use float_statistics::{float_bounds, float_filters};
+pub(crate) use grouping_sets_input::grouping_sets_input;
+pub(crate) use hybrid_join_selection::hybrid_join_selection;
+pub(crate) use join_aggregate_fusion::join_aggregate_fusion;
+pub(crate) use limited_memory_selection::limited_memory_selection;
 pub use shared_build::SharedBuild;
-pub use sort_merge_to_hash_join::SortMergeToHashJoin;
-pub use theta_join_selection::ThetaJoinSelection;
+pub(crate) use sort_merge_to_hash_join::sort_merge_to_hash_join;
+pub(crate) use theta_join_selection::theta_join_selection;
 pub use yielding::YieldingOperators;
 
 type Node = Arc<dyn ExecutionPlan>;
 
-/// A change of single nodes of a plan.
-pub trait NodeRule: Debug + 'static {
-    /// The name of the rule.
-    const NAME: &str;
+/// Rewrites a node after its inputs. `None` leaves it as it is.
+type RewriteNode = fn(&Node, &ConfigOptions, &OverspillConfig) -> Result<Option<Node>>;
 
-    /// Whether the settings want the rule. Without Overspill (`overspill.enabled = false`) it never runs.
-    fn applies(_config: &OverspillConfig) -> bool {
-        true
-    }
-
-    /// Rewrites a node after its inputs. `None` leaves it as it is.
-    ///
-    /// # Errors
-    /// Fails if the plan is inconsistent.
-    fn rewrite(&self, node: &Node, config: &ConfigOptions) -> Result<Option<Node>>;
-}
-
-/// Applies a [`NodeRule`] to each node of a plan, from the bottom up.
+/// A rule that rewrites each node of a plan by itself, from the bottom up. Without Overspill (`overspill.enabled = false`) it
+/// never runs.
 #[derive(Debug)]
-pub struct EachNode<R>(pub R);
+pub(crate) struct EachNode(pub &'static str, pub RewriteNode);
 
-impl<R: NodeRule> PhysicalOptimizerRule for EachNode<R> {
+impl PhysicalOptimizerRule for EachNode {
     fn optimize(&self, plan: Node, config: &ConfigOptions) -> Result<Node> {
-        let overspill = config.extensions.get::<OverspillConfig>();
-        if !overspill.is_some_and(|overspill| overspill.enabled && R::applies(overspill)) {
-            return Ok(plan);
-        }
+        let overspill = config.extensions.get::<OverspillConfig>().filter(|overspill| overspill.enabled);
+        let Some(overspill) = overspill else { return Ok(plan) };
         let rewritten = plan.transform_up(|node| {
-            let rewritten = self.0.rewrite(&node, config)?;
+            let rewritten = self.1(&node, config, overspill)?;
             Ok(rewritten.map_or_else(|| Transformed::no(node), Transformed::yes))
         });
         rewritten.data()
     }
 
     fn name(&self) -> &str {
-        R::NAME
+        self.0
     }
 
     fn schema_check(&self) -> bool {

@@ -6,7 +6,8 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::{JoinType, Result};
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
 
-use super::{Node, NodeRule};
+use super::Node;
+use crate::config::OverspillConfig;
 use crate::theta_join::ThetaJoinExec;
 
 /// Replaces every [`NestedLoopJoinExec`] and [`CrossJoinExec`] that [`ThetaJoinExec::supports`] by a [`ThetaJoinExec`].
@@ -16,21 +17,14 @@ use crate::theta_join::ThetaJoinExec;
 ///
 /// The rule runs after `join_selection`, which has put the smaller input to the left, and before the rules that
 /// enforce distribution and order.
-#[derive(Debug)]
-pub struct ThetaJoinSelection;
-
-impl NodeRule for ThetaJoinSelection {
-    const NAME: &str = "theta_join_selection";
-
-    fn rewrite(&self, node: &Node, _: &ConfigOptions) -> Result<Option<Node>> {
-        let crossed = node.downcast_ref::<CrossJoinExec>().map(|join| {
-            let (left, right) = (Arc::clone(join.left()), Arc::clone(join.right()));
-            NestedLoopJoinExecBuilder::new(left, right, JoinType::Inner).build()
-        });
-        let crossed = crossed.transpose()?;
-        match node.downcast_ref::<NestedLoopJoinExec>().or(crossed.as_ref()) {
-            Some(join) if ThetaJoinExec::supports(join) => Ok(Some(Arc::new(ThetaJoinExec::try_new(join)?))),
-            _ => Ok(None),
-        }
+pub(crate) fn theta_join_selection(node: &Node, _: &ConfigOptions, _: &OverspillConfig) -> Result<Option<Node>> {
+    let crossed = node.downcast_ref::<CrossJoinExec>().map(|join| {
+        let (left, right) = (Arc::clone(join.left()), Arc::clone(join.right()));
+        NestedLoopJoinExecBuilder::new(left, right, JoinType::Inner).build()
+    });
+    let crossed = crossed.transpose()?;
+    match node.downcast_ref::<NestedLoopJoinExec>().or(crossed.as_ref()) {
+        Some(join) if ThetaJoinExec::supports(join) => Ok(Some(Arc::new(ThetaJoinExec::try_new(join)?))),
+        _ => Ok(None),
     }
 }

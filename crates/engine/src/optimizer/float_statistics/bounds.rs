@@ -11,18 +11,12 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::has_floats;
-use crate::optimizer::{Node, NodeRule};
+use crate::config::OverspillConfig;
+use crate::optimizer::Node;
 
 /// Drops the least and greatest values of float columns from the statistics of Parquet files.
-#[derive(Debug)]
-pub struct FloatBounds;
-
-impl NodeRule for FloatBounds {
-    const NAME: &str = "float_bounds";
-
-    fn rewrite(&self, node: &Node, _: &ConfigOptions) -> Result<Option<Node>> {
-        Ok(without_float_bounds(node.as_ref()))
-    }
+pub(crate) fn float_bounds(node: &Node, _: &ConfigOptions, _: &OverspillConfig) -> Result<Option<Node>> {
+    Ok(without_float_bounds(node.as_ref()))
 }
 
 /// The scan of Parquet files without bounds of floats; `None` for other nodes.

@@ -15,25 +15,19 @@ use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
 
 use super::has_floats;
 use super::unprunable::Unprunable;
-use crate::optimizer::{Node, NodeRule};
+use crate::config::OverspillConfig;
+use crate::optimizer::Node;
 
 /// Hides conditions on floats from pruning by Parquet statistics, unless no NaN satisfies them.
-#[derive(Debug)]
-pub struct FloatFilters;
-
-impl NodeRule for FloatFilters {
-    const NAME: &str = "float_filters";
-
-    fn rewrite(&self, node: &Node, _: &ConfigOptions) -> Result<Option<Node>> {
-        let Some(scan) = node.downcast_ref::<DataSourceExec>() else { return Ok(None) };
-        let Some((config, parquet)) = scan.downcast_to_file_source::<ParquetSource>() else { return Ok(None) };
-        let Some(predicate) = parquet.filter() else { return Ok(None) };
-        let schema = config.file_source().table_schema().table_schema();
-        let Some(predicate) = without_statistics(&predicate, schema) else { return Ok(None) };
-        let source = Arc::new(parquet.with_predicate(predicate));
-        let config = FileScanConfigBuilder::from(config.clone()).with_source(source).build();
-        Ok(Some(Arc::new(scan.clone().with_data_source(Arc::new(config)))))
-    }
+pub(crate) fn float_filters(node: &Node, _: &ConfigOptions, _: &OverspillConfig) -> Result<Option<Node>> {
+    let Some(scan) = node.downcast_ref::<DataSourceExec>() else { return Ok(None) };
+    let Some((config, parquet)) = scan.downcast_to_file_source::<ParquetSource>() else { return Ok(None) };
+    let Some(predicate) = parquet.filter() else { return Ok(None) };
+    let schema = config.file_source().table_schema().table_schema();
+    let Some(predicate) = without_statistics(&predicate, schema) else { return Ok(None) };
+    let source = Arc::new(parquet.with_predicate(predicate));
+    let config = FileScanConfigBuilder::from(config.clone()).with_source(source).build();
+    Ok(Some(Arc::new(scan.clone().with_data_source(Arc::new(config)))))
 }
 
 /// The predicate with its conditions on floats hidden; `None` if there are none.

@@ -8,8 +8,8 @@
 //! - `x > 7` finds no NaN, which is greater than all numbers, in files whose greatest number is 5.
 //! - `x = 5 LIMIT 1` assumes that all values of a row group with both bounds equal to 5 are 5.
 //!
-//! [`FloatBounds`] drops the bounds of files before any other rule uses them. The bounds of row groups and of pages stay in
-//! the files. [`FloatFilters`] hides the conditions on floats from them, once all filters have reached the scans.
+//! [`float_bounds`] drops the bounds of files before any other rule uses them. The bounds of row groups and of pages stay in
+//! the files. [`float_filters`] hides the conditions on floats from them, once all filters have reached the scans.
 
 mod bounds;
 mod filters;
@@ -17,8 +17,8 @@ mod unprunable;
 
 use arrow::datatypes::DataType;
 
-pub use bounds::FloatBounds;
-pub use filters::FloatFilters;
+pub(crate) use bounds::float_bounds;
+pub(crate) use filters::float_filters;
 
 /// Whether a column of this type has floats in its values.
 fn has_floats(data_type: &DataType) -> bool {
