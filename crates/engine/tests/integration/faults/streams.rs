@@ -17,7 +17,7 @@ use futures::StreamExt;
 
 use crate::device::STRATEGIES;
 use crate::emulated::Emulated;
-use crate::harness::fixture::{JOINS, Size, register, settings};
+use crate::harness::fixture::{JOINS, Size, register_with, settings};
 use crate::harness::rows::Answer;
 use crate::harness::run::TIME_LIMIT;
 use crate::harness::session::{Device, Engine, Memory, Session, Settings};
@@ -37,20 +37,22 @@ struct Planned {
 }
 
 impl Planned {
-    async fn new(join: usize, partitioned: bool, spilling: bool) -> Self {
-        Self::with_streams(join, partitioned, spilling, STREAMS).await
+    /// The join has `floors` times the least memory that it needs, and spills.
+    async fn new(join: usize, partitioned: bool, floors: Option<usize>) -> Self {
+        Self::with_streams(join, partitioned, floors, STREAMS).await
     }
 
-    async fn with_streams(join: usize, partitioned: bool, spilling: bool, streams: usize) -> Self {
-        Self::with_settings(join, settings(streams, partitioned), spilling).await
+    async fn with_streams(join: usize, partitioned: bool, floors: Option<usize>, streams: usize) -> Self {
+        Self::with_settings(join, settings(streams, partitioned), floors, (Size::SPILLING, true)).await
     }
 
-    async fn with_settings(join: usize, settings: Settings, spilling: bool) -> Self {
+    async fn with_settings(join: usize, settings: Settings, floors: Option<usize>, rows: (Size, bool)) -> Self {
         let (name, sql, _) = JOINS[join];
+        let (size, is_skewed) = rows;
         let (streams, partitioned) = (settings.target_partitions, settings.partitioned);
         let plan_in = async |memory| {
             let session = Session::open(Engine::Overspill, &settings, memory).unwrap();
-            register(&session.ctx, Size::SPILLING, streams).unwrap();
+            register_with(&session.ctx, size, streams, is_skewed).unwrap();
             let plan = session.ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
             // The join alone: rows that a dropped node above it has taken and not handed on are no concern of the join.
             let plan = find_join(&plan).unwrap();
@@ -58,7 +60,10 @@ impl Planned {
         };
         let (session, plan) = plan_in(Memory::Ample).await;
         let floor = crate::harness::plan::PlanReport::of(&plan).floors[0];
-        let (session, plan) = if spilling { plan_in(Memory::JoinLimit(floor)).await } else { (session, plan) };
+        let (session, plan) = match floors {
+            Some(floors) => plan_in(Memory::JoinLimit(floors * floor)).await,
+            None => (session, plan),
+        };
         assert_eq!(plan.output_partitioning().partition_count(), streams, "{name}: streams of the plan");
         let unmatched = match name {
             "left" | "full" => Some(plan.schema().index_of("b_id").unwrap()),
@@ -66,7 +71,7 @@ impl Planned {
         };
         let build_rows_only = ["left semi", "left anti", "left mark", "null-aware anti"].contains(&name);
         let mode = if partitioned { "partitioned" } else { "collected" };
-        let memory = if spilling { "at its floor" } else { "in ample memory" };
+        let memory = floors.map_or("in ample memory".to_owned(), |floors| format!("at {floors} times its floor"));
         let strategy = settings.strategy;
         Self {
             name: format!("{name} by {strategy}, {mode}, {memory}"),
@@ -83,9 +88,9 @@ impl Planned {
         let mut all = vec![];
         for (number, (_, _, can_be_partitioned)) in JOINS.into_iter().enumerate() {
             for partitioned in [false, true] {
-                for spilling in [false, true] {
+                for floors in [None, Some(1)] {
                     if can_be_partitioned || !partitioned {
-                        all.push(Self::new(number, partitioned, spilling).await);
+                        all.push(Self::new(number, partitioned, floors).await);
                     }
                 }
             }
@@ -254,7 +259,7 @@ async fn streams_on_the_device_are_polled_and_dropped_in_any_order() {
             let join = JOINS.iter().position(|(other, ..)| *other == name).unwrap();
             let settings =
                 Settings { strategy: strategy.into(), device: Some(Device::with(MEMORY)), ..settings(STREAMS, false) };
-            let mut planned = Planned::with_settings(join, settings, false).await;
+            let mut planned = Planned::with_settings(join, settings, None, (Size::SPILLING, true)).await;
             poll_in_any_order(&mut planned).await;
             poll_one_alone(&mut planned).await;
             drop_one_on_the_way(&mut planned).await;
@@ -327,14 +332,16 @@ async fn drop_one_on_the_way(planned: &mut Planned) {
     }
 }
 
-/// The stream that ends the last input joins the spilled partitions with the memory of all streams that have probed. A stream
-/// that starts late may find its input taken, so several runs are tried.
+/// The stream that ends the last input joins the spilled partitions with the memory of all streams that have probed, if there is
+/// room for several partitions. A stream that starts late may find its input taken, so several runs are tried.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spilled_partitions_of_a_shared_build_side_are_joined_together() {
     const RUNS: usize = 50;
+    const SIZE: Size = Size { build: 48_000, probe: 2_000 };
+    let settings = Settings { max_fanout: 16, ..settings(STREAMS, false) };
     for name in ["left", "full", "left semi", "left anti", "left mark"] {
         let join = JOINS.iter().position(|(other, ..)| *other == name).unwrap();
-        let mut planned = Planned::new(join, false, true).await;
+        let mut planned = Planned::with_settings(join, settings.clone(), Some(4), (SIZE, false)).await;
         let reference = planned.reference().await;
         let mut joiners = vec![];
         while joiners.iter().all(|joiners| *joiners < 2) {
@@ -374,8 +381,8 @@ async fn plans_run_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plans_run_again_without_a_reset() {
     for number in 0..JOINS.len() {
-        for spilling in [false, true] {
-            let mut planned = Planned::with_streams(number, false, spilling, 1).await;
+        for floors in [None, Some(1)] {
+            let mut planned = Planned::with_streams(number, false, floors, 1).await;
             let task = planned.session.ctx.task_ctx();
             let first = planned.answer(collect(Arc::clone(&planned.plan), Arc::clone(&task)).await.unwrap());
             let again = planned.answer(collect(Arc::clone(&planned.plan), task).await.unwrap());

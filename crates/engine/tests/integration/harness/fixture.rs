@@ -56,10 +56,15 @@ pub fn settings(target_partitions: usize, partitioned: bool) -> Settings {
 /// Every tenth key is NULL, every third row of the build side has one hot key, and half of the keys of each side have no
 /// partner on the other.
 pub fn register(ctx: &SessionContext, size: Size, partitions: usize) -> Result<()> {
+    register_with(ctx, size, partitions, true)
+}
+
+/// Like [`register`]; the hot key is there only if `is_skewed`.
+pub fn register_with(ctx: &SessionContext, size: Size, partitions: usize, is_skewed: bool) -> Result<()> {
     const HOT: i64 = 77_777;
     let build = (0..size.build as i64).map(|row| match row % 10 {
         0 => None,
-        1 | 4 | 7 => Some(HOT),
+        1 | 4 | 7 if is_skewed => Some(HOT),
         _ => Some(row),
     });
     let probe = (0..size.probe as i64).map(|row| match row % 400 {
