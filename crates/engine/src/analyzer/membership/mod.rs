@@ -5,7 +5,7 @@
 //! clauses. Correlated `NOT IN` fails (25474), and a correlated subquery that aggregates, or numbers its rows, may be
 //! answered wrongly.
 //!
-//! [`MembershipToMarkJoin`] leaves uncorrelated conjuncts to DataFusion, and plans all others:
+//! The rule `membership_to_mark_join` leaves uncorrelated conjuncts to DataFusion, and plans all others:
 //!
 //! | membership | plan |
 //! |---|---|

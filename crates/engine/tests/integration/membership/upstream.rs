@@ -1,5 +1,5 @@
 //! What DataFusion 55 answers wrongly, or not. A test that fails since stock DataFusion is right says that it has learned
-//! it, and that `MembershipToMarkJoin` may leave it to DataFusion.
+//! it, and that `membership_to_mark_join` may leave it to DataFusion.
 
 use super::{Value, register, rows, session};
 use crate::harness::session::{Engine, Session};
