@@ -100,7 +100,8 @@ impl Tables {
         Ok(Self { build: convert(self.build)?, probe: convert(self.probe)?, keys, ..self })
     }
 
-    /// The answer of any join of these tables by one key column, computed with a map from keys to payloads instead of a join operator.
+    /// The answer of any join of these tables by one key column, computed with a map from keys to payloads instead of a join
+    /// operator.
     pub(crate) fn expected(&self, threads: usize) -> Result<Answer> {
         let mut payloads = HashMap::with_capacity(self.build_rows);
         for batch in &self.build {

@@ -11,9 +11,9 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 /// Whether the plan being optimized has not been analyzed.
 ///
-/// DataFusion 55 optimizes the plan of a `PREPARE` as the query wrote it, and analyzes it at `EXECUTE`. By then subqueries
-/// are joins and sums are wrapped, so the rules of [`analyzer`](crate::analyzer) find nothing to fix. Such a plan is recognized by its context:
-/// unlike a session's context, it has no functions.
+/// DataFusion 55 optimizes the plan of a `PREPARE` as the query wrote it, and analyzes it at `EXECUTE`. By then subqueries are
+/// joins and sums are wrapped, so the rules of [`analyzer`](crate::analyzer) find nothing to fix. Such a plan is recognized by
+/// its context: unlike a session's context, it has no functions.
 pub(crate) fn is_prepared(config: &dyn OptimizerConfig) -> bool {
     config.function_registry().is_none() && config.query_execution_start_time().is_none()
 }

@@ -1,7 +1,7 @@
 //! Building blocks of timelines: a clock, and numbers for lanes.
 //!
-//! Every layer reports its work as spans of the crate `tracing`, which costs one load while no subscriber listens. A span is work
-//! that a thread does from entering it to leaving it. Some fields add information:
+//! Every layer reports its work as spans of the crate `tracing`, which costs one load while no subscriber listens. A span is
+//! work that a thread does from entering it to leaving it. Some fields add information:
 //!
 //! | field | |
 //! |---|---|

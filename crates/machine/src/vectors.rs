@@ -6,7 +6,8 @@ use crate::cache_line::CacheLine;
 pub trait Vectors: Copy {
     /// Compares the first four words of a line with `word`. Returns one bit for each equal word, from the lowest bit on.
     fn equal_to(self, line: &CacheLine, word: u64) -> u32;
-    /// Stores a line without reading it first and without keeping it in the cache (non-temporal), if the processor supports that.
+    /// Stores a line without reading it first and without keeping it in the cache (non-temporal), if the processor supports
+    /// that.
     ///
     /// # Safety
     /// Before any thread reads or writes the line again, this thread must wait for its stores, as

@@ -11,8 +11,8 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
 
 use super::map_expressions;
 
-/// Writes `EXISTS (SELECT … FROM s)` as `1 IN (SELECT 1 FROM s)`, for the rule `membership_to_mark_join`
-/// to plan, in SELECT lists, conditions of joins, groups, aggregates and orders.
+/// Writes `EXISTS (SELECT … FROM s)` as `1 IN (SELECT 1 FROM s)`, for the rule `membership_to_mark_join` to plan, in SELECT
+/// lists, conditions of joins, groups, aggregates and orders.
 ///
 /// DataFusion 55 plans EXISTS only in WHERE and HAVING. There this rule leaves it to DataFusion.
 pub(super) fn existence(plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {

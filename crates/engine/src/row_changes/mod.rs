@@ -1,7 +1,8 @@
 //! `DELETE`, `UPDATE` and `TRUNCATE` of tables in memory, as queries over numbered rows.
 //!
 //! The rule `row_changes` turns a statement into a query that returns the numbers of the affected rows, and for an `UPDATE`
-//! their new values. The query is planned and joined like any other, so its filter may contain subqueries. A sink reads its result and replaces the table's rows, all at once or not at all:
+//! their new values. The query is planned and joined like any other, so its filter may contain subqueries. A sink reads its
+//! result and replaces the table's rows, all at once or not at all:
 //!
 //! ```text
 //!   DELETE FROM t WHERE k IN (SELECT x FROM s)          UPDATE t SET v = v + 1 WHERE k > 7

@@ -5,7 +5,8 @@
 //! that the GPU fills, and a copy of it in CPU memory, so that each processor reads its own memory.
 //!
 //! Batches of the probe side are morsels. A stream probes a morsel itself when it arrives, unless the GPU has no work. In that
-//! case it collects a batch of morsels for the GPU and processes others while the GPU joins the batch ([`Dispatcher`]). The faster processor gets more rows, and neither waits for the other before the input ends.
+//! case it collects a batch of morsels for the GPU and processes others while the GPU joins the batch ([`Dispatcher`]). The
+//! faster processor gets more rows, and neither waits for the other before the input ends.
 
 mod dispatcher;
 mod morsel;

@@ -1,5 +1,5 @@
-//! The CPU-partitioned join (paper 1, sections 3.1 and 6.2.4; Sioulas et al., 2019): the CPU cuts both sides into partitions that
-//! fit GPU memory, and the GPU partitions them further and joins them.
+//! The CPU-partitioned join (paper 1, sections 3.1 and 6.2.4; Sioulas et al., 2019): the CPU cuts both sides into partitions
+//! that fit GPU memory, and the GPU partitions them further and joins them.
 //!
 //! Rows cross the link once, and in order. Before that, the CPU must read and write each row, which takes as much memory
 //! bandwidth as a link has. While the CPU partitions a probe chunk, the GPU fetches partitions of the build side and runs their

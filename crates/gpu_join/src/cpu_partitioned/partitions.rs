@@ -90,7 +90,7 @@ impl FirstPass for HostPartitions {
                 return None;
             }
             left -= count;
-            let stage = || {
+            let mut stage = || {
                 let rows = usize::try_from(count).map_err(|_| Error::Invalid(format!("{count} rows")))?;
                 let (mut keys, mut values) = (gpu.host.take(rows * 8)?, gpu.host.take(rows * 8)?);
                 let (key_places, value_places) =
@@ -107,7 +107,7 @@ impl FirstPass for HostPartitions {
                 let memory = TupleMemory::Staged(keys, values);
                 Ok(Tuples { memory, count, value_bytes: 8, spilled_share: 1.0 })
             };
-            Some({ stage }())
+            Some(stage())
         }))
     }
 

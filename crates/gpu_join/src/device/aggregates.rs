@@ -44,8 +44,8 @@ const HALF: u32 = 32;
 const MOST_PAIRS: u64 = 1 << 31;
 
 impl PairAggregates {
-    /// Creates the aggregates of a join whose values are packed columns. `place` returns a column's position in the values of its
-    /// side: the lowest bit and the number of bits. `None` if kernels cannot compute the aggregates, because pairs must be
+    /// Creates the aggregates of a join whose values are packed columns. `place` returns a column's position in the values of
+    /// its side: the lowest bit and the number of bits. `None` if kernels cannot compute the aggregates, because pairs must be
     /// inspected, a column is not packed, or there are too many aggregates.
     pub(crate) fn new(
         spec: &JoinSpec,

@@ -178,8 +178,8 @@ impl<'a> HostColumns<'a> {
     }
 }
 
-/// The keys of a probe chunk, in memory that kernels read or that copies are made from. Includes packed columns if the values are
-/// not row numbers.
+/// The keys of a probe chunk, in memory that kernels read or that copies are made from. Includes packed columns if the values
+/// are not row numbers.
 #[derive(Debug)]
 pub(crate) struct ProbeKeys {
     pub(crate) keys: PooledBuffer,

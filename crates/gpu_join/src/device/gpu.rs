@@ -12,9 +12,9 @@ use tracing::debug_span;
 
 use super::host_pool::HostPool;
 
-/// Hash tables and cached partitions, which stay allocated as long as their join, may take `1 / RESIDENT_SHARE` of the limit. The
-/// join whose turn it is may take the rest (paper 1, section 5.1: partitioning takes half of GPU memory, and the results of the
-/// next pass the other half).
+/// Hash tables and cached partitions, which stay allocated as long as their join, may take `1 / RESIDENT_SHARE` of the limit.
+/// The join whose turn it is may take the rest (paper 1, section 5.1: partitioning takes half of GPU memory, and the results of
+/// the next pass the other half).
 const RESIDENT_SHARE: u64 = 2;
 
 /// A GPU with its kernels, its memory budget and its turn lock.
@@ -180,7 +180,8 @@ impl Gpu {
         Ok(Resident { gpu: Arc::clone(self), bytes })
     }
 
-    /// Waits for the turn on the GPU. The holder must end its turn before it hands on results: a join may wait for another join.
+    /// Waits for the turn on the GPU. The holder must end its turn before it hands on results: a join may wait for another
+    /// join.
     pub(crate) fn turn(&self) -> MutexGuard<'_, Workbench> {
         let _waiting = debug_span!("wait for the turn on the GPU").entered();
         // State that a panic left incomplete belongs to the panicking join alone.

@@ -1,14 +1,14 @@
 //! Code shared by all strategies that join on a GPU.
 //!
 //! A GPU joins words: each row has a 64-bit key and a 64-bit value. Keys that do not fit a word are joined by their hashes, and
-//! the CPU compares the keys themselves (paper 4, section 3.3). A value is a row number, or the row's columns if they fit a word
-//! (early materialization). The GPU returns pairs of values, or aggregates of the pairs if the query needs nothing else. The CPU
-//! does everything else with these pairs (join types, residual filters, nulls, columns of any width), using the same code as a
-//! join on the CPU.
+//! the CPU compares the keys themselves (paper 4, section 3.3). A value is a row number, or the row's columns if they fit a
+//! word (early materialization). The GPU returns pairs of values, or aggregates of the pairs if the query needs nothing else.
+//! The CPU does everything else with these pairs (join types, residual filters, nulls, columns of any width), using the same
+//! code as a join on the CPU.
 //!
-//! The probe side is joined chunk by chunk, and each chunk in units. All pairs of a unit are in CPU memory before the first pair
-//! is handed on, and the rows of both sides stay in CPU memory until the chunk is done. If the GPU fails at any point, the CPU
-//! knows which rows are left and joins them.
+//! The probe side is joined chunk by chunk, and each chunk in units. All pairs of a unit are in CPU memory before the first
+//! pair is handed on, and the rows of both sides stay in CPU memory until the chunk is done. If the GPU fails at any point, the
+//! CPU knows which rows are left and joins them.
 
 mod aggregates;
 mod columns;

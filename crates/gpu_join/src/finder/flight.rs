@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::device::{DeviceRequest, PairBlock};
 use crate::table::{DeviceChunk, DeviceTable};
 
-/// A unit joined by its own thread, because launching and waiting block one. Dropping it early waits for the thread, so that the
-/// GPU does no work for a join that no longer exists.
+/// A unit joined by its own thread, because launching and waiting block one. Dropping it early waits for the thread, so that
+/// the GPU does no work for a join that no longer exists.
 #[derive(Debug)]
 pub(super) struct Flight {
     /// The chunk until it is taken to be joined.

@@ -17,8 +17,8 @@ const BATCH: u64 = 1 << 19;
 /// Number of keys whose cache misses overlap.
 const TOGETHER: usize = 64;
 
-/// Fills a table in CPU memory with `threads` CPU threads. The GPU helps if its link has system-wide atomics and the table is not
-/// multi-value. Returns the number of rows that the table could not hold.
+/// Fills a table in CPU memory with `threads` CPU threads. The GPU helps if its link has system-wide atomics and the table is
+/// not multi-value. Returns the number of rows that the table could not hold.
 ///
 /// # Errors
 /// If the GPU fails.

@@ -43,8 +43,8 @@ impl GpuTable {
     }
 }
 
-/// Fills a table with the first GPU, on `stream`. The caller must have the GPU's turn. Returns the number of rows that the table
-/// could not hold.
+/// Fills a table with the first GPU, on `stream`. The caller must have the GPU's turn. Returns the number of rows that the
+/// table could not hold.
 pub(super) fn fill(
     request: &DeviceRequest,
     stream: &Stream,

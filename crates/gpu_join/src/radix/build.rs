@@ -32,7 +32,8 @@ impl RadixBuild {
         kept.get(&partition).map(|(fine, _)| Arc::clone(fine))
     }
 
-    /// Returns the partition after the second pass; `None` if it is larger than planned. Keeps it if there is GPU memory for it.
+    /// Returns the partition after the second pass; `None` if it is larger than planned. Keeps it if there is GPU memory for
+    /// it.
     pub(super) fn fine(
         &self,
         request: &DeviceRequest,

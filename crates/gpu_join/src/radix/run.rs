@@ -1,8 +1,8 @@
 //! Probe chunks that are joined together.
 //!
-//! Each stream has its own chunk and emits its own pairs. Chunks that wait for their turn on the GPU at the same time are joined
-//! together, partition by partition, so that a partition of the build side is fetched once for all of them. Any stream that is
-//! polled continues the run for all: no stream waits for another that may never be polled again.
+//! Each stream has its own chunk and emits its own pairs. Chunks that wait for their turn on the GPU at the same time are
+//! joined together, partition by partition, so that a partition of the build side is fetched once for all of them. Any stream
+//! that is polled continues the run for all: no stream waits for another that may never be polled again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,7 +16,8 @@ use super::pairs::{Matches, PairJoin, Ready};
 use super::plan::RadixPlan;
 use crate::device::{AggregatedPairs, DeviceCount, DeviceRequest, PairBlock, Resident, Unit, Workbench};
 
-/// Number of pairs of partitions joined in one turn on the GPU. Only the second pass over a group's first pair is not overlapped.
+/// Number of pairs of partitions joined in one turn on the GPU. Only the second pass over a group's first pair is not
+/// overlapped.
 const GROUP: usize = 8;
 
 /// A set of chunks that are joined together.

@@ -63,8 +63,8 @@ fn first_pass(
     Ok((relation, resident))
 }
 
-/// Reserves GPU memory for the partitions of `tuples` tuples: at most half of the memory left, so that the other side gets some,
-/// and at most the share of the partitions that is worth caching (section 6.2.7).
+/// Reserves GPU memory for the partitions of `tuples` tuples: at most half of the memory left, so that the other side gets
+/// some, and at most the share of the partitions that is worth caching (section 6.2.7).
 fn cache(request: &DeviceRequest, tuples: u64, plan: &RadixPlan) -> Result<Resident> {
     let gpu = &request.gpu;
     let all = PartitionedRelation::bytes_of(tuples, plan.first);

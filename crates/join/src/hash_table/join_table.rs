@@ -159,7 +159,8 @@ impl JoinTable {
         Ok(table.into())
     }
 
-    /// Builds a table that stores payloads instead of row numbers, on `threads` threads.  Returns `None` if a key has two rows, or if no table of this choice stores payloads.
+    /// Builds a table that stores payloads instead of row numbers, on `threads` threads. Returns `None` if a key has two rows,
+    /// or if no table of this choice stores payloads.
     ///
     /// # Errors
     /// Fails if the system does not provide the memory.

@@ -49,8 +49,8 @@ impl LinearProbingTable {
     /// Maximum bytes per row while the table is built: its partitioned entry, and its share of the lines.
     pub const BYTES_PER_ROW: usize = Dealt::<2>::ITEM_BYTES + Self::TABLE_BYTES_PER_ROW;
 
-    /// Builds a table of keys and values that were partitioned by hash; `value_of` maps values. Returns `None` if keys repeat or a key equals the mark
-    /// of empty places. `O(rows)`.
+    /// Builds a table of keys and values that were partitioned by hash; `value_of` maps values. Returns `None` if keys repeat
+    /// or a key equals the mark of empty places. `O(rows)`.
     pub fn build(dealt: &Dealt<2>, value_of: impl Fn(u64) -> u64 + Sync) -> Result<Option<Self>> {
         let partitions = dealt.counts().count();
         let most = dealt.counts().max().unwrap_or(0);

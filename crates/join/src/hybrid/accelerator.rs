@@ -14,9 +14,9 @@ use crate::spec::JoinSpec;
 
 /// A processor that may take the build side of a join.
 pub trait Accelerator: Debug + Send + Sync {
-    /// Gives the build rows to the accelerator. Returns `None` if it does not take them, so that the CPU joins. `memory` already
-    /// pays for the rows and for a hash table in CPU memory, which is built only if the accelerator fails. `threads` is the
-    /// number of CPU threads that may work on the rows.
+    /// Gives the build rows to the accelerator. Returns `None` if it does not take them, so that the CPU joins. `memory`
+    /// already pays for the rows and for a hash table in CPU memory, which is built only if the accelerator fails. `threads` is
+    /// the number of CPU threads that may work on the rows.
     ///
     /// # Errors
     /// Fails if the keys cannot be computed.

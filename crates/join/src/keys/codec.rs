@@ -223,7 +223,8 @@ impl Keys {
         }
     }
 
-    /// Adds the keys to the memory that is held, besides the columns that are held already. Returns the bytes by which it grows.
+    /// Adds the keys to the memory that is held, besides the columns that are held already. Returns the bytes by which it
+    /// grows.
     pub fn hold(&self, held: &mut HeldMemory) -> usize {
         match &self.data {
             KeyData::Word64(_) | KeyData::Word128(_) => 0,

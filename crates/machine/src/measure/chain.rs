@@ -48,8 +48,8 @@ impl Chain {
 
     /// Writes the chain into an array of at least its range. Returns the index to start from.
     ///
-    /// If a stride spans several lines, neighbouring places use different lines of their strides. Otherwise all places would fall
-    /// into few sets of the caches.
+    /// If a stride spans several lines, neighbouring places use different lines of their strides. Otherwise all places would
+    /// fall into few sets of the caches.
     ///
     /// # Panics
     /// If the array is too short, or the chain has no place.

@@ -59,7 +59,8 @@ pub fn measure_cpu(topology: &Topology, effort: CpuEffort) -> Result<Measurement
             for pages in [PageSize::Small, PageSize::Huge] {
                 let pair = Pair { node: *node, processors, memory_node: *memory_node, pages, effort };
                 measurements.rates.push(pair.rates(topology.cpu.threads)?);
-                // Address translation belongs to the processor and does not depend on the node of the memory, so measure it once.
+                // Address translation belongs to the processor and does not depend on the node of the memory, so measure it
+                // once.
                 if memory_node.is_none_or(|memory| memory == *node) {
                     measurements.latency.push(pair.latency()?);
                 }

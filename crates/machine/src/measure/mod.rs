@@ -78,7 +78,8 @@ pub struct MemoryRates {
     pub latency: f64,
 }
 
-/// CPU cost of a probe row of a join on one processor, without waiting for memory, in seconds. Measured by the layer that joins.
+/// CPU cost of a probe row of a join on one processor, without waiting for memory, in seconds. Measured by the layer that
+/// joins.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RowWork {
     /// Writing the row to its partition.

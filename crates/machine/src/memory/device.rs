@@ -25,8 +25,8 @@ pub struct DeviceBuffer {
     bytes: u64,
     /// Allocated bytes.
     capacity: u64,
-    /// False once this type has queued an operation on the buffer without waiting for it. Kernels are not tracked: the code that
-    /// launches them is responsible for their use of the buffer.
+    /// False once this type has queued an operation on the buffer without waiting for it. Kernels are not tracked: the code
+    /// that launches them is responsible for their use of the buffer.
     is_idle: bool,
 }
 

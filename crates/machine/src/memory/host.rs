@@ -35,7 +35,8 @@ pub struct HostBuffer {
     mapped: usize,
     /// If pinned: the device that the memory was registered with, and its address for kernels.
     pinned: Option<(Arc<Device>, u64)>,
-    /// Whether the driver may treat part of the memory as pinned for ever, because a device was lost before it was unregistered.
+    /// Whether the driver may treat part of the memory as pinned for ever, because a device was lost before it was
+    /// unregistered.
     is_stuck: AtomicBool,
 }
 
@@ -59,7 +60,8 @@ impl HostBuffer {
             .checked_next_multiple_of(unit)
             .ok_or_else(|| Error::invalid("a buffer of that size cannot be"))?;
         let failed = |error: std::io::Error| Error::OutOfHostMemory { bytes: bytes as u64, reason: error.to_string() };
-        // Huge pages must start at a multiple of their size, which the system does not guarantee: map more, then unmap the rest.
+        // Huge pages must start at a multiple of their size, which the system does not guarantee: map more, then unmap the
+        // rest.
         let room = mapped + if pages == PageSize::Huge { HUGE_PAGE } else { 0 };
         // SAFETY: a new private mapping at any address.
         let start = unsafe {

@@ -10,8 +10,8 @@
 //!
 //! A [`Buffer`] is one of the first three, chosen at run time.
 //!
-//! This process maps all CPU memory itself and only registers it with the driver, so that the memory and its contents survive the
-//! loss of a device. The exception is the CPU pages of a [`SpanningBuffer`], which belong to the driver.
+//! This process maps all CPU memory itself and only registers it with the driver, so that the memory and its contents survive
+//! the loss of a device. The exception is the CPU pages of a [`SpanningBuffer`], which belong to the driver.
 
 mod buffer;
 mod device;

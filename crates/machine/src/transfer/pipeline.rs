@@ -99,9 +99,9 @@ impl TransferPipeline {
         self.method
     }
 
-    /// Calls `consume` for each chunk of the source, with the stream for its work, the offset of the chunk in the source, and the
-    /// chunk. The chunk is valid until the work that `consume` queues on this stream is done. All work is done when this returns.
-    /// Chunks of different lanes are processed at the same time and in no particular order.
+    /// Calls `consume` for each chunk of the source, with the stream for its work, the offset of the chunk in the source, and
+    /// the chunk. The chunk is valid until the work that `consume` queues on this stream is done. All work is done when this
+    /// returns. Chunks of different lanes are processed at the same time and in no particular order.
     ///
     /// # Errors
     /// If the method cannot read this source, or if a copy, `consume`, or work that it queued fails.

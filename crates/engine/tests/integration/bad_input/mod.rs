@@ -185,7 +185,7 @@ async fn five_thousand_columns() {
     assert_eq!(session.leftovers().await, None);
 }
 
-/// 4,096 rows of one key on each side: 2^24 matches, at most one batch of which may be in memory at a time.
+/// Both sides have 4,096 rows with the same key, which is 2^24 matches. The join may hold one batch of them at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_matches() {
     let settings = settings(1, false);

@@ -18,7 +18,8 @@ const MIB: usize = 1 << 20;
 pub(crate) const STRATEGIES: [Strategy; 5] =
     [Strategy::GpuNoPartition, Strategy::Triton, Strategy::CpuPartitioned, Strategy::Het, Strategy::GpuHet];
 
-/// The device, with exactly as much memory as joins may use: more than that is refused by the driver, which counts as a failure.
+/// The device, with exactly as much memory as joins may use: more than that is refused by the driver, which counts as a
+/// failure.
 fn start(memory: usize) -> Emulated {
     let emulated = Emulated::start();
     emulated.configure(&format!("memory={memory}"));

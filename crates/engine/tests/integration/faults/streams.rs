@@ -332,8 +332,8 @@ async fn drop_one_on_the_way(planned: &mut Planned) {
     }
 }
 
-/// The stream that ends the last input joins the spilled partitions with the memory of all streams that have probed, if there is
-/// room for several partitions. A stream that starts late may find its input taken, so several runs are tried.
+/// The stream that ends the last input joins the spilled partitions with the memory of all streams that have probed, if there
+/// is room for several partitions. A stream that starts late may find its input taken, so several runs are tried.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spilled_partitions_of_a_shared_build_side_are_joined_together() {
     const RUNS: usize = 50;

@@ -35,8 +35,8 @@ fn table(rows: i64) -> Arc<dyn ExecutionPlan> {
     MemorySourceConfig::try_new_exec(&[vec![batch.slice(0, batch.num_rows() / 2), batch]], schema, None).unwrap()
 }
 
-/// Aggregates of `x`, `y` and `t` over a projection to `y`, `t` and `x`, which are `b`, `t` and `a`, over a filter of `b`, which puts
-/// its columns out in another order.
+/// Aggregates of `x`, `y` and `t` over a projection to `y`, `t` and `x`, which are `b`, `t` and `a`, over a filter of `b`,
+/// which puts its columns out in another order.
 fn planned(mode: AggregateMode, table: Arc<dyn ExecutionPlan>) -> AggregateExec {
     let schema = table.schema();
     let predicate = binary(col("b", &schema).unwrap(), Operator::Lt, lit(600i64), &schema).unwrap();

@@ -36,8 +36,8 @@ async fn extremes_of_groups_know_nan_and_infinity() {
     assert_eq!(run(&ours.ctx, any).await.unwrap(), "1 true, 1 true, 2 true, 2 true, 3 true");
 }
 
-/// Runs cases over Parquet files, in which `p` is a table with NaN, `q` one whose only number is 5, and `s` one with NaN of both
-/// signs.
+/// Runs cases over Parquet files, in which `p` is a table with NaN, `q` one whose only number is 5, and `s` one with NaN of
+/// both signs.
 async fn check_parquet(options: &[&str], cases: &[Case]) {
     let directory = tempfile::tempdir().unwrap();
     let rows = [
