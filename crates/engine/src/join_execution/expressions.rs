@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use datafusion::common::cast::as_boolean_array;
-use datafusion::common::{DataFusionError, JoinSide, Result};
+use datafusion::common::{DataFusionError, JoinSide};
 use datafusion::physical_expr::PhysicalExprRef;
+use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use overspill_join::JoinError;
 use overspill_join::spec::{ColumnSource, KeyExpressions, ResidualFilter};
@@ -16,11 +17,7 @@ pub(crate) struct Keys(pub Vec<PhysicalExprRef>);
 
 impl KeyExpressions for Keys {
     fn evaluate(&self, batch: &RecordBatch) -> overspill_join::Result<Vec<ArrayRef>> {
-        self.0
-            .iter()
-            .map(|key| key.evaluate(batch)?.into_array(batch.num_rows()))
-            .collect::<Result<_>>()
-            .map_err(JoinError::host)
+        evaluate_expressions_to_arrays(&self.0, batch).map_err(JoinError::host)
     }
 }
 
