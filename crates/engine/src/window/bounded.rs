@@ -13,6 +13,7 @@ use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
 use datafusion::physical_plan::spill::get_record_batch_memory_size;
@@ -151,8 +152,7 @@ impl Boundaries {
     /// Whether the last row of a batch belongs to another partition than the last row of the batch before.
     fn starts_partition(&mut self, batch: &RecordBatch) -> Result<bool> {
         let last = batch.slice(batch.num_rows() - 1, 1);
-        let keys: Vec<ArrayRef> =
-            self.keys.iter().map(|key| key.evaluate(&last)?.into_array(1)).collect::<Result<_>>()?;
+        let keys = evaluate_expressions_to_arrays(&self.keys, &last)?;
         let before = std::mem::replace(&mut self.last_keys, keys);
         let mut changed = self.last_keys.iter().zip(&before).map(|(key, before)| Ok(distinct(key, before)?.value(0)));
         changed.try_fold(false, |any, changed: Result<bool>| Ok(any | changed?))

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, GenericListViewArray, OffsetSizeTrait, RecordBatch};
 use arrow::datatypes::DataType;
 
 /// Maximum bytes of the rows that are copied for one output batch, unless a single row or pair takes more. No grant pays for
@@ -171,22 +171,8 @@ fn value_bytes(array: &ArrayRef, rows: Range<usize>) -> usize {
             let (entries, offsets) = between(map.value_offsets(), rows);
             map.entries().columns().iter().fold(offsets, |bytes, column| bytes + value_bytes(column, entries.clone()))
         }
-        DataType::ListView(_) => {
-            let list = array.as_list_view::<i32>();
-            rows.map(|row| {
-                let start = list.value_offset(row) as usize;
-                2 * size_of::<i32>() + value_bytes(list.values(), start..start + list.value_size(row) as usize)
-            })
-            .sum()
-        }
-        DataType::LargeListView(_) => {
-            let list = array.as_list_view::<i64>();
-            rows.map(|row| {
-                let start = list.value_offset(row) as usize;
-                2 * size_of::<i64>() + value_bytes(list.values(), start..start + list.value_size(row) as usize)
-            })
-            .sum()
-        }
+        DataType::ListView(_) => list_view_bytes(array.as_list_view::<i32>(), rows),
+        DataType::LargeListView(_) => list_view_bytes(array.as_list_view::<i64>(), rows),
         DataType::FixedSizeList(_, length) => {
             let (list, length) = (array.as_fixed_size_list(), *length as usize);
             value_bytes(list.values(), rows.start * length..rows.end * length)
@@ -211,6 +197,14 @@ fn between<O: OffsetSizeTrait>(offsets: &[O], rows: Range<usize>) -> (Range<usiz
 fn list_bytes<O: OffsetSizeTrait>(values: &ArrayRef, offsets: &[O], rows: Range<usize>) -> usize {
     let own = size_of::<O>() * rows.len();
     own + value_bytes(values, between(offsets, rows).0)
+}
+
+fn list_view_bytes<O: OffsetSizeTrait>(list: &GenericListViewArray<O>, rows: Range<usize>) -> usize {
+    let of_row = |row: usize| {
+        let start = list.value_offset(row).as_usize();
+        2 * size_of::<O>() + value_bytes(list.values(), start..start + list.value_size(row).as_usize())
+    };
+    rows.map(of_row).sum()
 }
 
 fn view_bytes(view: &u128) -> usize {

@@ -115,15 +115,12 @@ impl SortedKeys {
     /// The values of the rows in `order`, in that order.
     pub(super) fn new(words: KeyWords, order: &[u32]) -> Self {
         let rows = || order.iter().map(|row| *row as usize);
-        match &words {
-            KeyWords::Narrow(words) => {
-                Self { words: KeyWords::Narrow(rows().map(|row| words[row]).collect()), order: vec![] }
-            }
-            KeyWords::Wide(words) => {
-                Self { words: KeyWords::Wide(rows().map(|row| words[row]).collect()), order: vec![] }
-            }
-            KeyWords::Bytes(_) => Self { words, order: order.to_vec() },
-        }
+        let words = match words {
+            KeyWords::Narrow(words) => KeyWords::Narrow(rows().map(|row| words[row]).collect()),
+            KeyWords::Wide(words) => KeyWords::Wide(rows().map(|row| words[row]).collect()),
+            KeyWords::Bytes(_) => return Self { words, order: order.to_vec() },
+        };
+        Self { words, order: vec![] }
     }
 
     pub(super) fn bytes(&self) -> usize {
