@@ -19,7 +19,7 @@ use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::{RecordBatchReceiverStreamBuilder, RecordBatchStreamAdapter};
 use futures::StreamExt;
-use futures::stream::{BoxStream, select_all, try_unfold};
+use futures::stream::{select_all, try_unfold};
 use overspill_join::hybrid::{
     BuildEmitter, BuildSide, ChunkBuild, MatchedRows, PairAggregation, ProbeSpill, Prober, Step, pair_finder,
 };
@@ -88,7 +88,9 @@ pub(super) fn join_pairs(
     let queue = Arc::new(PairQueue::new(pairs));
     let start = |joiner| {
         let (context, queue) = (Arc::clone(context), Arc::clone(&queue));
-        Deferred { context, joiner, queue, current: None, phase: None, span: Span::none() }.into_stream()
+        let deferred = Deferred { context, joiner, queue, current: None, phase: None, span: Span::none() };
+        try_unfold(deferred, |mut deferred| async move { Ok(deferred.next().await?.map(|batch| (batch, deferred))) })
+            .boxed()
     };
     let joined: Vec<_> = joiners.into_iter().map(start).collect();
     let schema = Arc::clone(&context.plan.spec.output_schema);
@@ -188,11 +190,6 @@ impl Deferred {
         let build = context.read_partition(input, Arc::clone(memory), pair.used_bits, pair.depth, &self.span).await?;
         let hybrid = Hybrid::try_new(context, memory, build, pair.probe, pair.depth)?;
         Ok(Current::Hybrid(Box::new(hybrid)))
-    }
-
-    fn into_stream(self) -> BoxStream<'static, Result<RecordBatch>> {
-        try_unfold(self, |mut deferred| async move { Ok(deferred.next().await?.map(|batch| (batch, deferred))) })
-            .boxed()
     }
 }
 
