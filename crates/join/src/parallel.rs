@@ -38,3 +38,19 @@ pub fn ranges(rows: usize, threads: usize) -> Vec<std::ops::Range<usize>> {
     let length = rows.div_ceil(threads.max(1)).max(1);
     (0..rows).step_by(length).map(|start| start..(start + length).min(rows)).collect()
 }
+
+/// Splits a slice into consecutive pieces of these lengths, for threads that fill one each.
+///
+/// # Panics
+/// Panics if the slice is shorter than its pieces together.
+pub fn split<T>(slice: &mut [T], lengths: impl IntoIterator<Item = usize>) -> Vec<&mut [T]> {
+    let mut rest = slice;
+    lengths
+        .into_iter()
+        .map(|length| {
+            let (piece, after) = std::mem::take(&mut rest).split_at_mut(length);
+            rest = after;
+            piece
+        })
+        .collect()
+}

@@ -15,7 +15,7 @@ use overspill_machine::memory::Plain;
 
 use crate::error::{JoinError, Result};
 use crate::memory::{HUGE, PageVec};
-use crate::parallel::in_parallel;
+use crate::parallel::{in_parallel, split};
 
 /// Distributes the rows of all batches to pieces. For each piece, returns a batch of the rows that it numbers; numbers count
 /// through all batches. Frees each column of the input once it has been distributed.
@@ -97,14 +97,8 @@ pub(crate) fn concat_arrays(arrays: &[ArrayRef], threads: usize) -> Result<Array
 /// Concatenates arrays of `width`-byte values without nulls into huge pages, because they will be read at random.
 fn concat_values(arrays: &[ArrayRef], width: usize, bytes: usize, threads: usize) -> Result<ArrayRef> {
     let mut values = PageVec::<u8>::zeroed(bytes)?;
-    let mut rest: &mut [u8] = &mut values;
-    let mut copies = Vec::with_capacity(arrays.len());
-    for array in arrays {
-        let (place, after) = rest.split_at_mut(array.len() * width);
-        copies.push((array, place));
-        rest = after;
-    }
-    in_parallel(threads, copies, |(array, place)| {
+    let places = split(&mut values[..], arrays.iter().map(|array| array.len() * width));
+    in_parallel(threads, arrays.iter().zip(places).collect(), |(array, place): (&ArrayRef, &mut [u8])| {
         let data = array.to_data();
         let from = data.offset() * width;
         place.copy_from_slice(&data.buffers()[0].as_slice()[from..from + place.len()]);

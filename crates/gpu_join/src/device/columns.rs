@@ -13,7 +13,7 @@ use overspill_machine::{Error, Result};
 use super::gpu::Gpu;
 use super::host_pool::{HostPool, PooledBuffer};
 use overspill_join::keys::{KeyData, Keys};
-use overspill_join::parallel::in_parallel;
+use overspill_join::parallel::{in_parallel, split};
 
 /// The width of keys: one word.
 pub(crate) const KEY: KeyWidth = KeyWidth::Eight;
@@ -200,7 +200,7 @@ impl ProbeKeys {
     ) -> Result<Self> {
         let rows = keys.iter().map(Keys::len).sum::<usize>();
         let mut buffer = gpu.host.take_for(method, rows * 8)?;
-        let parts = parts_of(&mut buffer.as_mut_slice()?[..rows], keys.iter().map(Keys::len));
+        let parts = split(&mut buffer.as_mut_slice()?[..rows], keys.iter().map(Keys::len));
         in_parallel(threads, parts.into_iter().zip(keys).collect(), |(place, keys): (&mut [u64], &Keys)| {
             place.copy_from_slice(&words(keys));
             if let Some(matchable) = &keys.matchable {
@@ -210,7 +210,7 @@ impl ProbeKeys {
         let words = match words_of {
             Some(columns) => {
                 let mut words = gpu.host.take(rows * 8)?;
-                let parts = parts_of(&mut words.as_mut_slice()?[..rows], columns.iter().map(|column| column.len()));
+                let parts = split(&mut words.as_mut_slice()?[..rows], columns.iter().map(|column| column.len()));
                 let tasks = parts.into_iter().zip(columns).collect();
                 in_parallel(threads, tasks, |(place, column): (&mut [u64], &ScalarBuffer<u64>)| {
                     place.copy_from_slice(column);
@@ -245,17 +245,6 @@ impl ProbeKeys {
             None => Values::RowIds(0),
         })
     }
-}
-
-fn parts_of<T>(places: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&mut [T]> {
-    let mut rest = places;
-    lengths
-        .map(|length| {
-            let (part, after) = std::mem::take(&mut rest).split_at_mut(length);
-            rest = after;
-            part
-        })
-        .collect()
 }
 
 /// Copies the words of the rows that can match, all rows if `matchable` is `None`.

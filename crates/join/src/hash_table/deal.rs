@@ -6,7 +6,7 @@ use super::payload_rows::PayloadRows;
 use crate::error::Result;
 use crate::keys::Word;
 use crate::memory::HUGE;
-use crate::parallel::{in_parallel, ranges};
+use crate::parallel::{in_parallel, ranges, split};
 use crate::radix::{PartitionCursor, PartitionMethod, RadixPartitioner};
 
 /// The bits of the hash that rows are partitioned by: the lower half, because spilling partitions by the upper bits.
@@ -249,17 +249,4 @@ struct Piece<'a, O> {
     base: u32,
     ends: &'a mut [u32],
     sorted: &'a mut [O],
-}
-
-/// Splits a slice into consecutive pieces of these lengths.
-fn split<T>(slice: &mut [T], lengths: impl IntoIterator<Item = usize>) -> Vec<&mut [T]> {
-    let mut rest = slice;
-    lengths
-        .into_iter()
-        .map(|length| {
-            let (piece, after) = std::mem::take(&mut rest).split_at_mut(length);
-            rest = after;
-            piece
-        })
-        .collect()
 }
