@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::launch::log_launches;
 use crate::ranges::{self, Kind};
-use crate::settings::{ALLOCATION, ANY_DEVICE, COPY, DEVICE_LOST, LAUNCH, REGISTRATION, SETTINGS, SYNCHRONISATION};
+use crate::settings::{
+    ALLOCATION, ANY_DEVICE, COPY, DEVICE_LOST, FAILURES, LAUNCH, REGISTRATION, SETTINGS, SYNCHRONISATION,
+};
 use crate::state::State;
 use crate::statistics::Statistics;
 
@@ -51,6 +53,12 @@ fn configure(text: &str) -> Result<(), String> {
             "peer_atomics" => settings.peer_atomics = number::<u8>(name, value)? != 0,
             "driver" => settings.driver = number(name, value)?,
             "energy" => settings.energy = number::<u8>(name, value)? != 0,
+            "failure" => {
+                let code: u32 = number(name, value)?;
+                let found = FAILURES.into_iter().find(|error| *error as u32 == code);
+                settings.failure =
+                    found.ok_or_else(|| format!("failure={value}: not one of those that it may name"))?;
+            }
             "fail" => {
                 let (kind, nth) =
                     value.split_once(':').ok_or_else(|| format!("fail={value}: not of the form fail=kind:n"))?;

@@ -9,6 +9,7 @@ use cudarc::driver::sys::{
 use crate::context::CURRENT;
 use crate::control::read_environment;
 use crate::error::{Outcome, code, give};
+use crate::kernel::SHARED_OF_THE_DRIVER;
 use crate::settings::settings;
 use crate::state::{State, call};
 use crate::work;
@@ -111,7 +112,9 @@ fn attribute(attribute: CUdevice_attribute) -> c_int {
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR => 0,
         Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK => 1024,
         Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => settings.shared,
-        Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR => settings.shared + (1 << 10),
+        Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR => {
+            settings.shared + SHARED_OF_THE_DRIVER as c_int
+        }
         Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE => 1 << 20,
         Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE => 1_000_000,
         Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY => 1,
@@ -224,5 +227,8 @@ pub unsafe extern "C" fn cuCtxGetCurrent(place: *mut CUcontext) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
-    call(work::run_current)
+    call(|state| {
+        state.waits_made += 1;
+        work::run_current(state)
+    })
 }

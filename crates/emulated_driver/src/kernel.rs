@@ -14,6 +14,10 @@ use crate::settings::{LAUNCH, settings};
 use crate::state::call;
 use crate::work::enqueue;
 
+const THREADS_PER_MULTIPROCESSOR: c_int = 2048;
+/// Bytes of scratchpad memory of a block that the driver takes.
+pub const SHARED_OF_THE_DRIVER: usize = 1 << 10;
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchKernel(
     function: CUfunction,
@@ -36,7 +40,9 @@ pub unsafe extern "C" fn cuLaunchKernel(
             !grid.contains(&0) && (1..=1024).contains(&threads) && extra.is_null(),
             CUresult::CUDA_ERROR_INVALID_VALUE,
         )?;
-        let allowed = state.shared_limits.get(&(function as u64)).copied().unwrap_or(48 << 10);
+        // Without opting in, the limit holds for static and dynamic scratchpad memory together.
+        let for_all = (48 << 10) - kernel.static_shared_bytes();
+        let allowed = state.shared_limits.get(&(function as u64)).copied().unwrap_or(0).max(for_all);
         ensure(dynamic_shared_bytes as usize <= allowed, CUresult::CUDA_ERROR_INVALID_VALUE)?;
         state.launches_made += 1;
         ensure(!LAUNCH.strikes(), CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES)?;
@@ -64,6 +70,26 @@ pub unsafe extern "C" fn cuLaunchKernel(
             dynamic_shared_bytes: dynamic_shared_bytes as usize,
         };
         enqueue(state, stream, Operation::Launch(launch))
+    })
+}
+
+/// Registers limit nothing here: threads and scratchpad memory do.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+    place: *mut c_int,
+    function: CUfunction,
+    threads: c_int,
+    dynamic_shared_bytes: usize,
+) -> CUresult {
+    call(|_| {
+        let kernel = of(function)?;
+        ensure((1..=1024).contains(&threads), CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let by_threads = THREADS_PER_MULTIPROCESSOR / threads;
+        let shared = dynamic_shared_bytes + kernel.static_shared_bytes() + SHARED_OF_THE_DRIVER;
+        let by_shared = (settings().shared as usize + SHARED_OF_THE_DRIVER) / shared;
+        let by_shared = c_int::try_from(by_shared).unwrap_or(c_int::MAX);
+        // SAFETY: as the caller promises.
+        unsafe { give(place, by_threads.min(by_shared)) }
     })
 }
 

@@ -23,6 +23,7 @@ pub unsafe extern "C" fn cuMemAlloc_v2(place: *mut CUdeviceptr, bytes: usize) ->
 pub unsafe extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
     call(|state| {
         // Freeing waits for the device's work.
+        state.waits_made += 1;
         work::run_current(state)?;
         free(address as usize)
     })

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use cudarc::driver::sys::CUresult;
 use parking_lot::Mutex;
 
 use crate::context;
@@ -34,7 +35,19 @@ pub struct Settings {
     pub driver: i32,
     /// `energy`: whether devices count their energy.
     pub energy: bool,
+    /// `failure`: the number of the error of a failed synchronisation, which all later calls give as well.
+    pub failure: CUresult,
 }
+
+/// The errors that `failure` may name: those that drivers give for a kernel that has failed, and one that they do not.
+pub const FAILURES: [CUresult; 6] = [
+    CUresult::CUDA_ERROR_LAUNCH_FAILED,
+    CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+    CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE,
+    CUresult::CUDA_ERROR_INVALID_PC,
+    CUresult::CUDA_ERROR_UNKNOWN,
+    CUresult::CUDA_ERROR_NOT_PERMITTED,
+];
 
 impl Settings {
     const fn new() -> Self {
@@ -52,6 +65,7 @@ impl Settings {
             peer_atomics: true,
             driver: 13000,
             energy: true,
+            failure: CUresult::CUDA_ERROR_LAUNCH_FAILED,
         }
     }
 }

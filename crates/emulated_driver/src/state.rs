@@ -23,7 +23,7 @@ pub struct State {
     pub events: HashMap<u64, Event>,
     /// The device that each module is loaded on.
     pub modules: HashMap<u64, usize>,
-    /// The scratchpad bytes that a kernel may request beyond the 48 KiB that all kernels have.
+    /// The dynamic scratchpad bytes that a kernel may request where that is more than all kernels may.
     pub shared_limits: HashMap<u64, usize>,
     pub virtual_memory: VirtualMemory,
     /// The error of each lost device. Every call for the device returns it, as real drivers do after a failed launch or the
@@ -32,6 +32,8 @@ pub struct State {
     pub flushes: FlushCounts,
     pub copies_made: u64,
     pub launches_made: u64,
+    pub waits_made: u64,
+    pub mappings_made: u64,
     /// The energy that each device has taken, in millijoules.
     pub millijoules: HashMap<usize, u64>,
     next_handle: u64,
@@ -96,6 +98,8 @@ impl State {
             contexts: self.contexts.iter().sum::<usize>() as u64,
             copies_made: self.copies_made,
             launches_made: self.launches_made,
+            waits_made: self.waits_made,
+            mappings_made: self.mappings_made,
             flushes: self.flushes,
             ..held
         }

@@ -32,5 +32,9 @@ pub struct Statistics {
     pub registrations_made: u64,
     pub copies_made: u64,
     pub launches_made: u64,
+    /// Calls that wait for a stream, an event or a device, and those that free memory, as they wait too.
+    pub waits_made: u64,
+    /// Physical pieces that were mapped.
+    pub mappings_made: u64,
     pub flushes: FlushCounts,
 }

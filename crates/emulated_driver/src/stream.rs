@@ -7,7 +7,7 @@ use cudarc::driver::sys::{CUevent, CUresult, CUstream};
 use crate::context;
 use crate::error::give;
 use crate::queue::{Operation, Stream, name};
-use crate::settings::SYNCHRONISATION;
+use crate::settings::{SYNCHRONISATION, settings};
 use crate::state::call;
 use crate::work::{enqueue, run};
 
@@ -34,9 +34,11 @@ pub unsafe extern "C" fn cuStreamDestroy_v2(stream: CUstream) -> CUresult {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamSynchronize(stream: CUstream) -> CUresult {
     call(|state| {
+        state.waits_made += 1;
         if SYNCHRONISATION.strikes() {
-            state.lose_device(context::current()?, CUresult::CUDA_ERROR_LAUNCH_FAILED);
-            return Err(CUresult::CUDA_ERROR_LAUNCH_FAILED);
+            let error = settings().failure;
+            state.lose_device(context::current()?, error);
+            return Err(error);
         }
         let name = name(stream)?;
         run(state, name, None)

@@ -168,6 +168,7 @@ pub unsafe extern "C" fn cuMemMap(
         // SAFETY: the range is reserved and nothing is mapped there.
         unsafe { map_space(address, bytes, libc::MAP_SHARED | libc::MAP_FIXED, piece.file) }?;
         piece.mappings += 1;
+        state.mappings_made += 1;
         let kind = piece.kind;
         memory.mappings.insert(address, Mapping { bytes, piece: handle });
         map(address, bytes, kind);
@@ -198,7 +199,7 @@ pub unsafe extern "C" fn cuMemSetAccess(
     descriptors: *const CUmemAccessDesc,
     count: usize,
 ) -> CUresult {
-    call(|_| {
+    call(|state| {
         let address = address as usize;
         ensure(is_mapped(address, bytes) && !descriptors.is_null(), CUresult::CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: the caller promises `count` descriptors.
@@ -207,14 +208,16 @@ pub unsafe extern "C" fn cuMemSetAccess(
             .iter()
             .any(|descriptor| descriptor.flags == CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         ensure(writable, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-        let is_peers = |descriptor: &CUmemAccessDesc| {
-            let owner = match kind_of(address) {
-                Some(Kind::MappedDevice(owner)) => i32::try_from(owner).ok(),
-                _ => None,
-            };
-            owner.is_some_and(|owner| owner != descriptor.location.id)
-        };
-        ensure(settings().peer_access || !descriptors.iter().any(is_peers), CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+        let starts = state.virtual_memory.mappings.range(..address + bytes).rev();
+        let owners =
+            starts.take_while(|(start, mapping)| *start + mapping.bytes > address).filter_map(
+                |(start, _)| match kind_of(*start) {
+                    Some(Kind::MappedDevice(owner)) => i32::try_from(owner).ok(),
+                    _ => None,
+                },
+            );
+        let is_peers = |owner| descriptors.iter().any(|descriptor| descriptor.location.id != owner);
+        ensure(settings().peer_access || !owners.into_iter().any(is_peers), CUresult::CUDA_ERROR_INVALID_DEVICE)?;
         // SAFETY: the range is mapped.
         let refused =
             unsafe { libc::mprotect(address as *mut libc::c_void, bytes, libc::PROT_READ | libc::PROT_WRITE) };

@@ -154,8 +154,8 @@ config_namespace! {
         /// The limit, in bytes, on the memory of each GPU that joins and selections with this limit and the same overspill.gpus use together; at least 16 MiB. 0 is nine tenths of the GPU's memory.
         pub gpu_memory_limit: usize, default = 0
 
-        /// CPU memory, in bytes, that stays registered with the GPU's driver after a join, for later joins, as registering a few GB takes a second. It counts against no other limit while no join uses it.
-        pub gpu_pinned_memory: usize, default = 64 << 20
+        /// CPU memory, in bytes, that stays registered with the GPU's driver after a join, for later joins, as registering a few GB takes a second. It counts against no other limit while no join uses it. 0 is a sixteenth of the machine's memory.
+        pub gpu_pinned_memory: usize, default = 0
 
         /// How probe rows reach a hash table on the GPU, and columns a selection: pageable-copy, staged-copy, dynamic-pinning, pinned-copy, unified-prefetch, unified-migration, zero-copy, coherence, or auto: coherence on links that support it, else zero-copy.
         pub transfer_method: Choice<TransferMethod>, default = Choice::AUTO

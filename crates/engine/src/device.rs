@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use datafusion::common::{DataFusionError, Result};
 use overspill_gpu_join::Gpu;
-use overspill_kernels::Kernels;
+use overspill_kernels::{Kernels, check_mapping};
 use overspill_machine::DeviceKind;
 use overspill_machine::Error;
 use overspill_machine::driver::{Device, Driver, DriverKind};
-use overspill_machine::memory::{Mapping, check_mapping, probe_mapping};
+use overspill_machine::memory::{Mapping, probe_mapping};
 use overspill_machine::topology::Topology;
 use parking_lot::Mutex;
 
@@ -82,7 +82,10 @@ impl Gpus {
                 gpu
             }
         };
-        gpu.keep_pinned_memory(config.gpu_pinned_memory);
+        gpu.keep_pinned_memory(match config.gpu_pinned_memory {
+            0 => default_pinned_memory(),
+            bytes => bytes,
+        });
         opened.last = Some(Arc::clone(&gpu));
         Ok(gpu)
     }
@@ -104,9 +107,10 @@ impl Gpus {
         }
         let devices = (0..number)
             .map(|ordinal| {
-                // Opened once to read its memory size; the permanent one is opened with a limit.
-                let memory = driver.device(ordinal, 0)?.properties().memory;
-                let limit = if config.gpu_memory_limit == 0 { memory / 10 * 9 } else { config.gpu_memory_limit as u64 };
+                let limit = match config.gpu_memory_limit {
+                    0 => driver.device_memory(ordinal)? / 10 * 9,
+                    limit => limit as u64,
+                };
                 driver.device(ordinal, limit)
             })
             .collect::<Result<Vec<_>, Error>>()?;
@@ -121,7 +125,13 @@ impl Gpus {
         let mapping = match (kind, self.probe) {
             _ if !can_map => Mapping::TwoArrays,
             (DriverKind::Emulated, _) => Mapping::Contiguous,
-            (DriverKind::Nvidia, Some(probe)) => probe_mapping(&mut probe(), PATIENCE),
+            (DriverKind::Nvidia, Some(probe)) => match probe_mapping(&mut probe(), PATIENCE) {
+                Ok(()) => Mapping::Contiguous,
+                Err(reason) => {
+                    tracing::warn!("Pages of CPU memory are not mapped for the GPU: {reason}");
+                    Mapping::TwoArrays
+                }
+            },
             // Some drivers crash when they are asked for it: without a separate process to test it, it is not tried.
             (DriverKind::Nvidia, None) => Mapping::TwoArrays,
         };
@@ -134,6 +144,12 @@ impl Gpus {
             other => other,
         })
     }
+}
+
+/// A sixteenth of the machine's memory in bytes: the chunks of a join's streams, without those of its relations.
+fn default_pinned_memory() -> usize {
+    static BYTES: LazyLock<u64> = LazyLock::new(|| Topology::without_gpus().memory.bytes.unwrap_or(0) / 16);
+    usize::try_from(*BYTES).unwrap_or(usize::MAX)
 }
 
 /// The text of an error that occurs while a GPU works, with the setting that avoids it.
@@ -156,5 +172,5 @@ fn emulated_library() -> PathBuf {
 /// # Errors
 /// Fails if there is no GPU, or if the driver refuses.
 pub fn check_driver() -> overspill_machine::Result<()> {
-    check_mapping(&Driver::nvidia()?.device(0, 64 << 20)?, 0)
+    check_mapping(&Kernels::load(&Driver::nvidia()?.device(0, 64 << 20)?)?, 0)
 }

@@ -62,6 +62,12 @@ using BlockAtomic = cuda::atomic_ref<T, cuda::thread_scope_block>;
 template <typename T>
 using DeviceAtomic = cuda::atomic_ref<T, cuda::thread_scope_device>;
 
+// Two words that a thread loads at once.
+struct alignas(16) TwoWords {
+    u64 first;
+    u64 second;
+};
+
 __device__ __forceinline__ unsigned lane_index() { return threadIdx.x % kWarp; }
 __device__ __forceinline__ unsigned warp_index() { return threadIdx.x / kWarp; }
 

@@ -7,6 +7,7 @@
 
 mod hash;
 mod join;
+mod mapping;
 mod measure;
 mod memory_access;
 mod module;
@@ -21,6 +22,7 @@ pub use join::{
     PartitionedJoin, PartitionedSide, Place, Position, SharedBuild, SharedLists, SharedSlots, TableKind,
     TablePlacement, TableShares, Values,
 };
+pub use mapping::check_mapping;
 pub use measure::{GpuEffort, measure_gpu};
 pub use memory_access::{AccessPattern, MemoryAccess};
 pub use module::Kernels;

@@ -92,7 +92,6 @@ impl PrefixSum {
                     self.scan_tiles.launch(stream, shape, arguments)
                 })
         };
-        stream.synchronize().and(launched)?;
-        Ok(self.total.read::<u64>(stream, 1)?[0])
+        stream.finish(launched, || Ok(self.total.read::<u64>(stream, 1)?[0]))
     }
 }

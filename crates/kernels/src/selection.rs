@@ -11,7 +11,6 @@ use crate::Kernels;
 use crate::share::Share;
 
 const THREADS: u32 = 256;
-const BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
 /// Equal to `kSelectionColumns` and `kSelectionAggregates`.
 const MOST_COLUMNS: usize = 16;
 const MOST_AGGREGATES: usize = 8;
@@ -272,6 +271,7 @@ impl Selection {
         let result_stream = Stream::new(self.function.device())?;
         let starts = self.plan.aggregates.iter().flat_map(|aggregate| aggregate.start());
         let results = DeviceBuffer::from_slice(&result_stream, &starts.chain([0]).collect::<Vec<u64>>())?;
+        let blocks = self.share.blocks(self.function.resident_blocks(THREADS, 0)?);
         let chunk = pipeline.shape().chunk_bytes;
         let page_rows = self.plan.page_rows(chunk);
         if rows > 0 && page_rows == 0 {
@@ -281,7 +281,6 @@ impl Selection {
         pipeline.run_part(source, 0..bytes, |stream, offset, view| {
             let before = offset / chunk * page_rows;
             let arguments = self.arguments(view, page_rows.min(rows - before), &results)?;
-            let blocks = self.share.blocks(BLOCKS_PER_MULTIPROCESSOR);
             let needed = u32::try_from(arguments.rows.div_ceil(u64::from(THREADS))).unwrap_or(u32::MAX);
             let shape = self.share.shape(blocks.min(needed), THREADS, 0);
             // SAFETY: the parameter matches the kernel; `arguments` has checked that its columns lie within the view, and the

@@ -1,6 +1,6 @@
 //! The multiprocessors that the blocks of a launch occupy.
 
-use overspill_machine::driver::{Device, LaunchShape, Properties};
+use overspill_machine::driver::{Device, Function, LaunchShape, Properties};
 use overspill_machine::{Error, Result};
 
 /// The number of multiprocessors that launches may occupy. It is all of them, or fewer to leave the others to kernels of
@@ -57,14 +57,18 @@ impl Share {
         self.multiprocessors * self.per_multiprocessor(per_multiprocessor)
     }
 
-    /// A launch with enough threads to hide the latency of memory. The kernel must divide its work by the size of the grid
-    /// and the block, use no scratchpad memory and use at most 64 registers per thread. A confined block gets more threads,
-    /// as it has no neighbours on its multiprocessor.
-    pub(crate) fn full(self, blocks_per_multiprocessor: u32, threads: u32) -> LaunchShape {
+    /// A launch that fills the multiprocessors, to hide the latency of memory: blocks beyond what they hold at once would run
+    /// after the others, on a part of the device. The kernel must divide its work by the size of the grid and the block, use
+    /// no scratchpad memory and use at most 64 registers per thread. A confined block gets more threads, as it has no
+    /// neighbours on its multiprocessor.
+    ///
+    /// # Errors
+    /// If the device is lost.
+    pub(crate) fn full(self, kernel: &Function, threads: u32) -> Result<LaunchShape> {
         const MOST_THREADS: u32 = 1024;
-        let threads =
-            if self.is_confined() { (threads * blocks_per_multiprocessor).min(MOST_THREADS) } else { threads };
-        self.shape(self.blocks(blocks_per_multiprocessor), threads, 0)
+        let resident = kernel.resident_blocks(threads, 0)?;
+        let threads = if self.is_confined() { (threads * resident).min(MOST_THREADS) } else { threads };
+        Ok(self.shape(self.blocks(resident), threads, 0))
     }
 
     /// A launch with at most `blocks` blocks. The kernel must divide its work by the size of the grid.

@@ -18,7 +18,7 @@ pub enum Error {
     NoEmulatedDriver { path: String, reason: String },
     #[error("the GPU driver was chosen before: this process runs on {chosen}; start another one to run on {asked}")]
     DriverChosenBefore { chosen: &'static str, asked: &'static str },
-    #[error("the NVIDIA driver supports CUDA {}.{}, Overspill needs {}.{} or later; update the driver", found / 1000, found % 1000 / 10, needed / 1000, needed % 1000 / 10)]
+    #[error("the NVIDIA driver supports CUDA {}.{}, Overspill needs {}.{} (driver 580) or later; update the driver", found / 1000, found % 1000 / 10, needed / 1000, needed % 1000 / 10)]
     DriverTooOld { found: i32, needed: i32 },
     #[error("the NVIDIA driver lacks the function {symbol}; update the driver")]
     MissingSymbol { symbol: &'static str },
@@ -66,6 +66,9 @@ impl Error {
             | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
             | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
             | CUresult::CUDA_ERROR_ASSERT
+            | CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUresult::CUDA_ERROR_INVALID_PC
+            | CUresult::CUDA_ERROR_UNKNOWN
             | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
             | CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE
             | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED

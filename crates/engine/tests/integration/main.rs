@@ -23,9 +23,6 @@ mod changes;
 mod constant_columns;
 mod device;
 mod differential;
-#[allow(dead_code)] // The tests of kernels use more of it.
-#[path = "../../../kernels/tests/integration/emulated.rs"]
-mod emulated;
 mod faults;
 mod files;
 mod harness;
@@ -38,5 +35,8 @@ mod set_comparisons;
 mod set_operations;
 mod sql_files;
 mod strategies;
+#[allow(dead_code)] // The tests of kernels use more of it.
+#[path = "../../../kernels/tests/integration/test_gpu.rs"]
+mod test_gpu;
 mod theta;
 mod types;

@@ -17,8 +17,8 @@ use overspill::memory::{HeadroomPool, execute_logical_plan};
 use sqllogictest::{AsyncDB, ColumnType, DBOutput, Record, Runner, parse_file, strict_column_validator};
 use tokio::runtime::Builder;
 
-use crate::emulated::Emulated;
 use crate::harness::session::{Device, Engine, Memory, Session, Settings};
+use crate::test_gpu::TestGpu;
 
 /// Errors of one file that are shown; more say nothing new.
 const MOST_ERRORS: usize = 10;
@@ -41,7 +41,7 @@ fn answers_are_right_in_little_memory() {
 
 #[test]
 fn answers_are_right_on_the_emulated_device() {
-    let emulated = Emulated::start();
+    let emulated = TestGpu::start();
     emulated.configure(&format!("memory={GPU_MEMORY}"));
     let settings = Settings { device: Some(Device::with(GPU_MEMORY)), ..Settings::default() };
     let before = emulated.statistics().launches_made;

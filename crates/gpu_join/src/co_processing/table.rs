@@ -7,16 +7,16 @@ use overspill_kernels::HostSlots;
 use overspill_machine::{Error, Result};
 
 use super::Dispatcher;
-use crate::device::{BuildColumns, DeviceCount, DeviceRequest};
+use crate::device::{BuildColumns, DeviceCount, DeviceRequest, HostPool, PooledBuffer};
 use crate::no_partition::{GpuTable, Home};
-use overspill_join::memory::{Grant, PageVec};
+use overspill_join::memory::Grant;
 
 /// A table of the GPU that the CPU reads as well or has a copy of.
 #[derive(Debug)]
 pub(crate) struct SharedTable {
     pub(crate) table: GpuTable,
-    /// The CPU's copy, if the table is in GPU memory.
-    copy: Option<PageVec<u64>>,
+    /// The CPU's copy, if the table is in GPU memory: pinned, as copies to pageable memory take several times as long.
+    copy: Option<PooledBuffer>,
     pub(crate) dispatcher: Arc<Dispatcher>,
 }
 
@@ -37,21 +37,21 @@ impl SharedTable {
     pub(crate) fn copied(request: &DeviceRequest, columns: &BuildColumns, memory: &mut Grant) -> Result<Self> {
         let table = GpuTable::build(request, columns, Home::GpuAlone, memory)?;
         let (words, needed) = (table.table.words(), table.table.words() * 8);
-        let no_memory = |reason: String| Error::OutOfHostMemory { bytes: needed, reason };
-        let length = usize::try_from(words).map_err(|_| Error::Invalid(format!("a table of {words} words")))?;
-        if memory.try_grow(length.saturating_mul(8)).is_err() {
+        let bytes = usize::try_from(needed).map_err(|_| Error::Invalid(format!("a table of {words} words")))?;
+        let room = HostPool::size_for(bytes);
+        if memory.try_grow(room).is_err() {
             let reason = "a copy of the hash table for the CPU is more than the session's memory limit leaves";
-            return Err(no_memory(reason.to_owned()));
+            return Err(Error::OutOfHostMemory { bytes: needed, reason: reason.to_owned() });
         }
-        let copied = PageVec::zeroed(length).map_err(|error| no_memory(error.to_string())).and_then(|mut copy| {
-            table.table.copy_to_host(&request.gpu.turn().stream, &mut copy)?;
+        let copied = request.gpu.host.take(bytes).and_then(|mut copy| {
+            table.table.copy_to_host(&request.gpu.turn().stream, copy.as_mut_slice()?)?;
             request.observer.add(DeviceCount::LinkBytes, needed);
             Ok(copy)
         });
         match copied {
             Ok(copy) => Ok(Self { table, copy: Some(copy), dispatcher: Arc::default() }),
             Err(error) => {
-                memory.shrink(length * 8);
+                memory.shrink(room);
                 Err(error)
             }
         }
@@ -60,7 +60,7 @@ impl SharedTable {
     /// The slots that the CPU reads.
     pub(crate) fn slots(&self) -> Result<HostSlots<'_>> {
         match &self.copy {
-            Some(copy) => self.table.table.slots_in(copy),
+            Some(copy) => self.table.table.slots_in(copy.as_slice()),
             None => self.table.table.host_slots(),
         }
     }

@@ -62,20 +62,18 @@ impl BuildColumns {
         let rows = matchable.map_or(words.len(), |matchable| matchable.len() - matchable.null_count());
         let mut columns =
             Self { keys: gpu.host.take(rows * 8)?, values: BuildValues::Numbers, rows: rows as u64, range: None };
-        copy_matchable(&mut columns.keys.as_mut_slice()?[..rows], &words, matchable, threads);
-        columns.range = smallest_and_largest(&columns.keys.as_mut_slice::<u64>()?[..rows]);
+        let rows_of = Matchable { rows: words.len(), matchable, threads };
+        columns.range = rows_of.write(&mut columns.keys.as_mut_slice()?[..rows], |row| words[row]);
         columns.values = match (payloads, matchable) {
             (Some(payloads), _) => {
                 let mut buffer = gpu.host.take(rows * 8)?;
-                let places = &mut buffer.as_mut_slice::<u64>()?[..rows];
-                copy_matchable(places, payloads, matchable, threads);
-                let has_all_ones = places.contains(&u64::MAX);
+                let range = rows_of.write(&mut buffer.as_mut_slice()?[..rows], |row| payloads[row]);
+                let has_all_ones = range.is_some_and(|(_, largest)| largest == u64::MAX);
                 BuildValues::Words { words: buffer, has_all_ones }
             }
-            (None, Some(matchable)) => {
+            (None, Some(_)) => {
                 let mut numbers = gpu.host.take(rows * 4)?;
-                let places = numbers.as_mut_slice::<u32>()?.iter_mut();
-                places.zip(matchable.valid_indices()).for_each(|(place, row)| *place = row as u32);
+                rows_of.write(&mut numbers.as_mut_slice()?[..rows], |row| row as u32);
                 BuildValues::Listed(numbers)
             }
             (None, None) => BuildValues::Numbers,
@@ -247,18 +245,47 @@ impl ProbeKeys {
     }
 }
 
-/// Copies the words of the rows that can match, all rows if `matchable` is `None`.
-fn copy_matchable(places: &mut [u64], words: &[u64], matchable: Option<&NullBuffer>, threads: usize) {
-    const TOGETHER: usize = 1 << 18;
-    if let Some(matchable) = matchable {
-        places.iter_mut().zip(matchable.valid_indices()).for_each(|(place, row)| *place = words[row]);
-        return;
-    }
-    let tasks = places.chunks_mut(TOGETHER).zip(words.chunks(TOGETHER)).collect();
-    in_parallel(threads, tasks, |(places, words): (&mut [u64], &[u64])| places.copy_from_slice(words));
+/// The rows of a build side that can match, for threads that each write some of them.
+#[derive(Debug, Clone, Copy)]
+struct Matchable<'a> {
+    rows: usize,
+    /// `None` if all rows can match.
+    matchable: Option<&'a NullBuffer>,
+    threads: usize,
 }
 
-fn smallest_and_largest(words: &[u64]) -> Option<(u64, u64)> {
-    let first = *words.first()?;
-    Some(words.iter().fold((first, first), |(low, high), word| (low.min(*word), high.max(*word))))
+impl Matchable<'_> {
+    /// Writes the value of each row that can match to the next place. Returns the smallest and the largest value; `None` without
+    /// rows.
+    fn write<T: Copy + Ord + Send>(&self, places: &mut [T], value: impl Fn(usize) -> T + Sync) -> Option<(T, T)> {
+        const TOGETHER: usize = 1 << 18;
+        let parts = (0..self.rows).step_by(TOGETHER).map(|start| (start, TOGETHER.min(self.rows - start)));
+        let parts: Vec<_> =
+            parts.map(|(start, rows)| (start, rows, self.matchable.map(|all| all.slice(start, rows)))).collect();
+        let lengths = parts.iter().map(|(_, rows, matchable)| {
+            matchable.as_ref().map_or(*rows, |matchable| matchable.len() - matchable.null_count())
+        });
+        let tasks = split(places, lengths).into_iter().zip(&parts).collect();
+        let ranges =
+            in_parallel(self.threads, tasks, |(places, (start, rows, matchable)): (&mut [T], &_)| match matchable {
+                None => write_each(places, *start..start + rows, &value),
+                Some(matchable) => write_each(places, matchable.valid_indices().map(|row| start + row), &value),
+            });
+        ranges.into_iter().flatten().reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+    }
+}
+
+/// Writes the value of each row to the next place. Returns the smallest and the largest value.
+fn write_each<T: Copy + Ord>(
+    places: &mut [T],
+    rows: impl Iterator<Item = usize>,
+    value: impl Fn(usize) -> T,
+) -> Option<(T, T)> {
+    let mut range = None;
+    for (place, row) in places.iter_mut().zip(rows) {
+        let value = value(row);
+        *place = value;
+        range = Some(range.map_or((value, value), |(low, high): (T, T)| (low.min(value), high.max(value))));
+    }
+    range
 }

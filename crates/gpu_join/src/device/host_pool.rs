@@ -1,6 +1,6 @@
 //! Pool of CPU memory that kernels read and write.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use overspill_machine::driver::Device;
 use overspill_machine::memory::{HostBuffer, PageSize, Plain, UnifiedBuffer, View};
@@ -16,15 +16,8 @@ const SMALLEST: usize = 64 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct HostPool {
     device: Arc<Device>,
-    kept: Arc<Mutex<Kept>>,
-}
-
-/// Pinned memory kept for reuse, because registering memory takes longer than copying it.
-#[derive(Debug, Default)]
-struct Kept {
-    /// Maximum bytes to keep.
-    most: usize,
-    buffers: Vec<HostBuffer>,
+    /// Pinned memory kept for reuse, because registering memory takes longer than copying it.
+    kept: Arc<Mutex<Vec<HostBuffer>>>,
 }
 
 /// CPU memory with unspecified contents. Dropping it returns it to its pool; the device must have finished with it by then.
@@ -47,13 +40,15 @@ impl HostPool {
         Self { device: Arc::clone(device), kept: Arc::default() }
     }
 
-    /// Keeps at most `most` bytes of pinned memory for reuse.
+    /// Keeps at most `most` bytes of pinned memory for reuse, with what the device keeps of mapped pages.
     pub(super) fn keep(&self, most: usize) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.most = most;
-        while kept.bytes() > most {
-            kept.buffers.pop();
-        }
+        self.device.pinned_budget().set(most);
+        let surplus = self.surplus(&mut self.kept());
+        release(surplus);
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<HostBuffer>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The allocated size of a buffer for `bytes` bytes.
@@ -82,13 +77,15 @@ impl HostPool {
             SourceMemory::Pageable => Memory::Host(HostBuffer::new(bytes, pages)?),
             SourceMemory::Unified => Memory::Unified(UnifiedBuffer::new(&self.device, bytes as u64)?),
             SourceMemory::Pinned => {
-                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut kept = self.kept();
                 // Take the smallest buffer that is large enough and at most twice the size.
-                let fits =
-                    kept.buffers.iter().enumerate().filter(|(_, buffer)| (bytes..=2 * bytes).contains(&buffer.bytes()));
+                let fits = kept.iter().enumerate().filter(|(_, buffer)| (bytes..=2 * bytes).contains(&buffer.bytes()));
                 let found = fits.min_by_key(|(_, buffer)| buffer.bytes()).map(|(place, _)| place);
-                let found = found.map(|place| kept.buffers.remove(place));
+                let found = found.map(|place| kept.remove(place));
                 drop(kept);
+                if let Some(buffer) = &found {
+                    self.device.pinned_budget().take(buffer.bytes());
+                }
                 match found {
                     Some(buffer) => Memory::Host(buffer),
                     None => Memory::Host(HostBuffer::pinned(&self.device, bytes, pages)?),
@@ -99,22 +96,32 @@ impl HostPool {
     }
 
     fn take_back(&self, buffer: HostBuffer) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if buffer.bytes() > kept.most {
-            return;
-        }
-        kept.buffers.push(buffer);
-        // The most recently used buffer is the most likely to be reused.
-        while kept.bytes() > kept.most {
-            kept.buffers.remove(0);
-        }
+        let surplus = {
+            let mut kept = self.kept();
+            self.device.pinned_budget().keep(buffer.bytes());
+            kept.push(buffer);
+            self.surplus(&mut kept)
+        };
+        release(surplus);
+    }
+
+    /// Takes out the buffers that are more than may be kept, those used longest ago first: the others are more likely to be
+    /// reused.
+    fn surplus(&self, kept: &mut Vec<HostBuffer>) -> Vec<HostBuffer> {
+        let budget = self.device.pinned_budget();
+        let is_surplus = |buffer: &&HostBuffer| {
+            let exceeds = budget.is_exceeded();
+            budget.take(if exceeds { buffer.bytes() } else { 0 });
+            exceeds
+        };
+        let count = kept.iter().take_while(is_surplus).count();
+        kept.drain(..count).collect()
     }
 }
 
-impl Kept {
-    fn bytes(&self) -> usize {
-        self.buffers.iter().map(HostBuffer::bytes).sum()
-    }
+/// Unregisters and frees buffers. It takes milliseconds, so no caller holds the pool's lock meanwhile.
+fn release(buffers: Vec<HostBuffer>) {
+    buffers.into_iter().for_each(HostBuffer::release_idle);
 }
 
 impl PooledBuffer {

@@ -12,10 +12,19 @@ use tracing::debug_span;
 use crate::device::{Gpu, KEY, PooledBuffer};
 use crate::radix::{FIRST_PASS, FirstPass, LINE_TUPLES, TupleMemory, Tuples};
 
-/// Bytes of consecutive pages in the same memory.
+/// Bytes of consecutive pages in the same memory, for small relations and for large ones. Mapping takes the driver as long for a
+/// large stripe as for a small one, but a relation needs many stripes to be an even mix of both memories.
 const STRIPE: u64 = 2 << 20;
+const LARGE_STRIPE: u64 = 32 << 20;
+/// Stripes of a relation that is large.
+const MANY_STRIPES: u64 = 16;
 
 const KEY_BYTES: u64 = 8;
+
+/// Bytes of a stripe of a relation, or of both its columns, with `bytes` bytes.
+fn stripe_bytes(bytes: u64) -> u64 {
+    if bytes >= MANY_STRIPES * LARGE_STRIPE { LARGE_STRIPE } else { STRIPE }
+}
 
 /// Returns the bytes per value in a partitioned relation, and the source of the values.
 fn payload<'a>(side: &JoinSide<'a>, tuples: u64) -> (u64, PayloadInput<'a>) {
@@ -120,7 +129,7 @@ impl PartitionedRelation {
                 layout: Layout::Interleaved,
                 bytes,
                 device_bytes: vec![share],
-                stripe_bytes: STRIPE,
+                stripe_bytes: stripe_bytes(bytes),
                 node: gpu.node,
             };
             SpanningBuffer::new(std::slice::from_ref(gpu.device()), &layout, gpu.mapping)
@@ -146,12 +155,14 @@ impl PartitionedRelation {
     /// Bytes that the partitions of `tuples` tuples take in all memories.
     pub(super) fn bytes_of(tuples: u64, radix: Radix) -> u64 {
         const MOST_ALIGNMENT: u64 = 256;
-        (tuples + u64::from(radix.fanout()) * MOST_ALIGNMENT) * 2 * KEY_BYTES + 2 * STRIPE
+        let bytes = (tuples + u64::from(radix.fanout()) * MOST_ALIGNMENT) * 2 * KEY_BYTES;
+        bytes + 2 * stripe_bytes(bytes)
     }
 
     /// Bytes of CPU memory that `tuples` tuples take if none is cached, with a suitable fanout.
     pub(crate) fn host_bytes(tuples: usize) -> usize {
-        tuples * 5 / 2 * KEY_BYTES as usize + 2 * STRIPE as usize
+        let bytes = tuples * 5 / 2 * KEY_BYTES as usize;
+        bytes + 2 * stripe_bytes(bytes as u64) as usize
     }
 
     /// The share of the relation's bytes in CPU memory.

@@ -108,7 +108,7 @@ pub(super) struct Totals<'a> {
 }
 
 impl<'a> Totals<'a> {
-    /// Initializes the totals to no matches.
+    /// Initializes the totals to no matches, for work that is queued on the stream later.
     ///
     /// # Errors
     /// If there are more aggregates than kernels take, an aggregate's bits are out of range, or 8 bytes of memory for each
@@ -118,7 +118,7 @@ impl<'a> Totals<'a> {
             let number = aggregates.len();
             return Err(Error::Invalid(format!("{number} aggregates of a join: kernels take {MOST_AGGREGATES}")));
         }
-        let words = DeviceBuffer::from_slice(stream, &vec![0u64; 1 + aggregates.len()])?;
+        let words = DeviceBuffer::with_values(stream, &vec![0u64; 1 + aggregates.len()])?;
         Ok(Self { aggregates, words })
     }
 

@@ -16,9 +16,8 @@ use super::slots::{Slots, TablePlacement, TableShares};
 use super::table_kind::{TableKind, slot_count};
 use crate::{HashFunction, Kernels, KeyWidth, PrefixSum};
 
-/// Enough threads to hide latency. Each takes tuples until none are left.
+/// Threads of a block. Each takes tuples until none are left.
 const THREADS: u32 = 256;
-const BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
 /// The value of each byte of an empty slot.
 const EMPTY: u8 = 0xFF;
 
@@ -48,8 +47,8 @@ impl TableKernels {
         })
     }
 
-    fn shape(&self) -> LaunchShape {
-        self.kernels.share().full(BLOCKS_PER_MULTIPROCESSOR, THREADS)
+    fn shape(&self, kernel: &Function) -> Result<LaunchShape> {
+        self.kernels.share().full(kernel, THREADS)
     }
 }
 
@@ -167,25 +166,26 @@ impl HashTable {
         self.claims.fill(stream, EMPTY)?;
         self.starts.fill(stream, 0)?;
         self.filled.fill(stream, 0)?;
-        let mut refused = DeviceBuffer::from_slice(stream, &[0u64])?;
+        let mut refused = DeviceBuffer::with_values(stream, &[0u64])?;
         let place = refused.view_mut().address();
         let table = self.arguments()?;
         let on = self.on(stream.device())?.clone();
-        let shape = on.shape();
+        let shape = on.shape(&on.build)?;
         let with = Arguments::default();
         // SAFETY: the parameters match the kernel; the table was sized for this many tuples; all borrowed memory outlives the
-        // stream's work, which is waited for here, also after an error.
+        // stream's work, which is waited for below, also after an error.
         let launched = unsafe { on.build.launch(stream, shape, with.with(&input).with(&table).with(&place)) };
+        let refused = || Ok(refused.read::<u64>(stream, 1)?[0]);
+        let Some(fill) = &on.fill else { return stream.finish(launched, refused) };
+        // Creating the prefix sum allocates memory, which must not fail while the kernel is at work.
         stream.synchronize().and(launched)?;
-        if let Some(fill) = &on.fill {
-            let slots = 1 << self.bits;
-            let mut prefix_sum = PrefixSum::new(&on.kernels, slots + 1)?;
-            prefix_sum.run_in_place(stream, self.starts.view_mut()?)?;
-            // SAFETY: as above.
-            let launched = unsafe { fill.launch(stream, shape, Arguments::default().with(&input).with(&table)) };
-            stream.synchronize().and(launched)?;
-        }
-        Ok(refused.read::<u64>(stream, 1)?[0])
+        let slots = 1 << self.bits;
+        let mut prefix_sum = PrefixSum::new(&on.kernels, slots + 1)?;
+        prefix_sum.run_in_place(stream, self.starts.view_mut()?)?;
+        let shape = on.shape(fill)?;
+        // SAFETY: as above.
+        let launched = unsafe { fill.launch(stream, shape, Arguments::default().with(&input).with(&table)) };
+        stream.finish(launched, refused)
     }
 
     /// Begins to fill a table by the kernels of all devices that can access it at the same time. Returns a kernel for each
@@ -327,8 +327,8 @@ impl HashTable {
         aggregates: &[PairAggregate],
     ) -> Result<PairTotals> {
         let mut totals = Totals::new(stream, aggregates)?;
-        self.probe(stream, |on| &on.aggregate, side, totals.output()?)?;
-        totals.read(stream)
+        let output = totals.output()?;
+        self.probe(stream, |on| &on.aggregate, side, output, || totals.read(stream))
     }
 
     /// As [`HashTable::probe_aggregate`], for keys in CPU memory that a transfer method brings to the GPU: the keys in the
@@ -348,6 +348,8 @@ impl HashTable {
         let stream = Stream::new(pipeline.device())?;
         let mut totals = Totals::new(&stream, aggregates)?;
         let output = totals.output()?;
+        // The pipeline has streams of its own.
+        stream.synchronize()?;
         self.probe_part(pipeline, keys, part, values, |on| &on.aggregate, output)?;
         totals.read(&stream)
     }
@@ -358,10 +360,9 @@ impl HashTable {
     /// # Errors
     /// If the device fails.
     pub fn probe_allocate(&self, stream: &Stream, side: &JoinSide<'_>, pairs: &mut Pairs<'_>) -> Result<u64> {
-        let mut cursor = DeviceBuffer::from_slice(stream, &[0u64])?;
+        let mut cursor = DeviceBuffer::with_values(stream, &[0u64])?;
         let output = pairs.allocated_by(cursor.view_mut().address());
-        self.probe(stream, |on| &on.allocate, side, output)?;
-        Ok(cursor.read::<u64>(stream, 1)?[0])
+        self.probe(stream, |on| &on.allocate, side, output, || Ok(cursor.read::<u64>(stream, 1)?[0]))
     }
 
     /// As [`HashTable::probe_allocate`], for keys in CPU memory that a transfer method brings to the GPU: the keys in the
@@ -398,6 +399,7 @@ impl HashTable {
             return Err(Error::Invalid(format!("keys of {width} bytes in bytes {part:?}")));
         }
         let on = self.on(pipeline.device())?;
+        let shape = on.shape(kernel(on))?;
         let table = self.arguments()?;
         pipeline.run_part(keys, part, |stream, offset, view| {
             let values = values.slice(offset / width, view.bytes() / width)?;
@@ -405,26 +407,29 @@ impl HashTable {
             let arguments = Arguments::default().with(&input).with(&table).with(&output);
             // SAFETY: the parameters match the kernel; the memory they refer to is borrowed or owned by the caller until the
             // pipeline ends, which waits for its streams, also after an error.
-            unsafe { kernel(on).launch(stream, on.shape(), arguments) }
+            unsafe { kernel(on).launch(stream, shape, arguments) }
         })
     }
 
-    fn probe(
+    /// Probes, and returns what `read` reads of the output, which waits for the stream.
+    fn probe<T>(
         &self,
         stream: &Stream,
         kernel: impl FnOnce(&TableKernels) -> &Function,
         side: &JoinSide<'_>,
         output: JoinOutput,
-    ) -> Result<()> {
+        read: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         let input: JoinInput = side.arguments(self.key)?;
         let table = self.arguments()?;
         let on = self.on(stream.device())?;
+        let kernel = kernel(on);
+        let shape = on.shape(kernel)?;
         // SAFETY: the parameters match the kernel; the memory they refer to is borrowed or owned by the caller until the
         // stream's work ends, which is waited for here, also after an error.
-        let launched = unsafe {
-            kernel(on).launch(stream, on.shape(), Arguments::default().with(&input).with(&table).with(&output))
-        };
-        stream.synchronize().and(launched)
+        let launched =
+            unsafe { kernel.launch(stream, shape, Arguments::default().with(&input).with(&table).with(&output)) };
+        stream.finish(launched, read)
     }
 
     fn arguments(&self) -> Result<HashTableArguments> {
@@ -470,7 +475,7 @@ pub struct BuildKernel<'a> {
 impl BuildKernel<'_> {
     fn load(on: &TableKernels, kind: TableKind, key: KeyWidth, arguments: HashTableArguments) -> Result<Self> {
         let kernel = on.kernels.function(&format!("build_shared_{}_u64", kind.name()))?;
-        Ok(Self { kernel, arguments, shape: on.shape(), key, table: PhantomData })
+        Ok(Self { shape: on.shape(&kernel)?, kernel, arguments, key, table: PhantomData })
     }
 
     /// Inserts tuples into the table and waits for completion. Returns the number that it could not take, as
@@ -480,14 +485,13 @@ impl BuildKernel<'_> {
     /// If the device fails. The number of tuples inserted is then unknown.
     pub fn insert(&self, stream: &Stream, side: &JoinSide<'_>) -> Result<u64> {
         let input = side.arguments(self.key)?;
-        let mut refused = DeviceBuffer::from_slice(stream, &[0u64])?;
+        let mut refused = DeviceBuffer::with_values(stream, &[0u64])?;
         let place = refused.view_mut().address();
         let arguments = Arguments::default().with(&input).with(&self.arguments).with(&place);
         // SAFETY: the parameters match the kernel. It writes slots of the table, which this value borrows. No one reads them
         // meanwhile, and other writers claim them by system-wide atomic operations, as this kernel does. Borrowed memory
         // outlives the stream's work, which is waited for here, also after an error.
         let launched = unsafe { self.kernel.launch(stream, self.shape, arguments) };
-        stream.synchronize().and(launched)?;
-        Ok(refused.read::<u64>(stream, 1)?[0])
+        stream.finish(launched, || Ok(refused.read::<u64>(stream, 1)?[0]))
     }
 }

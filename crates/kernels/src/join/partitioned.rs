@@ -73,7 +73,7 @@ impl PartitionedJoin {
         let tuple = 8 + key.bytes() + 4;
         let join = |sink: &str| kernels.function(&format!("join_partitions_{sink}_u{}", key.bytes() * 8));
         let (aggregate, allocate) = (join("aggregate")?, join("allocate")?);
-        let others = aggregate.static_scratchpad()?.max(allocate.static_scratchpad()?) + DRIVER_SCRATCHPAD;
+        let others = aggregate.static_scratchpad().max(allocate.static_scratchpad()) + DRIVER_SCRATCHPAD;
         let capacity = (available / blocks).saturating_sub(others + BUCKETS * 4) / tuple / 2 * 2;
         if capacity == 0 {
             return Err(Error::TooSmall {
@@ -114,8 +114,8 @@ impl PartitionedJoin {
         aggregates: &[PairAggregate],
     ) -> Result<PairTotals> {
         let mut totals = Totals::new(stream, aggregates)?;
-        self.run(stream, &self.aggregate, build, probe, totals.output()?)?;
-        totals.read(stream)
+        let output = totals.output()?;
+        self.run(stream, &self.aggregate, build, probe, output, || totals.read(stream))
     }
 
     /// Joins and writes pairs in any order. Returns the number of matches. If they exceed the capacity of the output, the
@@ -130,20 +130,21 @@ impl PartitionedJoin {
         probe: &PartitionedSide<'_>,
         pairs: &mut Pairs<'_>,
     ) -> Result<u64> {
-        let mut cursor = DeviceBuffer::from_slice(stream, &[0u64])?;
+        let mut cursor = DeviceBuffer::with_values(stream, &[0u64])?;
         let output = pairs.allocated_by(cursor.view_mut().address());
-        self.run(stream, &self.allocate, build, probe, output)?;
-        Ok(cursor.read::<u64>(stream, 1)?[0])
+        self.run(stream, &self.allocate, build, probe, output, || Ok(cursor.read::<u64>(stream, 1)?[0]))
     }
 
-    fn run(
+    /// Joins, and returns what `read` reads of the output, which waits for the stream.
+    fn run<T>(
         &self,
         stream: &Stream,
         join: &Function,
         build: &PartitionedSide<'_>,
         probe: &PartitionedSide<'_>,
         output: JoinOutput,
-    ) -> Result<()> {
+        read: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         let device = self.kernels.device();
         let fanout = self.radix.fanout();
         let (build_input, probe_input) = (build.side.arguments(self.key)?, probe.side.arguments(self.key)?);
@@ -159,21 +160,22 @@ impl PartitionedJoin {
         }
         let copy = |partitions: &[(u64, u64)]| -> Result<[DeviceBuffer; 2]> {
             let (starts, totals): (Vec<u64>, Vec<u64>) = partitions.iter().copied().unzip();
-            Ok([DeviceBuffer::from_slice(stream, &starts)?, DeviceBuffer::from_slice(stream, &totals)?])
+            Ok([DeviceBuffer::with_values(stream, &starts)?, DeviceBuffer::with_values(stream, &totals)?])
         };
         let ([build_starts, build_totals], [probe_starts, probe_totals]) =
             (copy(build.partitions)?, copy(probe.partitions)?);
         let most_tasks: u64 = probe.partitions.iter().map(|(_, count)| count.div_ceil(PIECE)).sum();
         let mut tasks = DeviceBuffer::new(device, most_tasks.max(1) * size_of::<JoinTask>() as u64)?;
         // The number of tasks, and the number of tasks taken.
-        let mut counters = DeviceBuffer::from_slice(stream, &[0u64; 2])?;
+        let mut counters = DeviceBuffer::with_values(stream, &[0u64; 2])?;
         let addresses =
             [&build_starts, &build_totals, &probe_starts, &probe_totals].map(|buffer| buffer.view().address());
         let tasks_address = tasks.view_mut().address();
         let (task_count, next_task) = (counters.view_mut().address(), counters.view_mut().address() + 8);
 
         let share = self.kernels.share();
-        let shape = share.shape(share.blocks(BLOCKS_PER_MULTIPROCESSOR), THREADS, self.scratchpad);
+        let resident = join.resident_blocks(THREADS, self.scratchpad)?;
+        let shape = share.shape(share.blocks(resident), THREADS, self.scratchpad);
         let hash = self.radix.hash_function() as u32;
         let shared_bits = self.radix.shift() + self.radix.bits();
         let scheduling = Arguments::default()
@@ -197,12 +199,12 @@ impl PartitionedJoin {
             .with(&shared_bits)
             .with(&output);
         // SAFETY: the parameters match the kernels, the partitions lie within their sides, and the tasks within their buffer;
-        // all memory borrowed or owned here outlives the stream's work, which is waited for, also after an error.
+        // all memory borrowed or owned here outlives the stream's work, which `finish` waits for, also after an error.
         let launched = unsafe {
             self.schedule
                 .launch(stream, share.shape(1, SCHEDULER_THREADS, 0), scheduling)
                 .and_then(|()| join.launch(stream, shape, joining))
         };
-        stream.synchronize().and(launched)
+        stream.finish(launched, read)
     }
 }

@@ -138,7 +138,7 @@ impl PartitionPlan {
         let tuple = key.bytes() + payloads.iter().sum::<u64>();
         let (properties, share) = (kernels.device().properties(), kernels.share());
         let kernel = kernels.function(&kernel_name(algorithm, key, payloads.len()))?;
-        let available = properties.scratchpad_per_block.saturating_sub(kernel.static_scratchpad()?);
+        let available = properties.scratchpad_per_block.saturating_sub(kernel.static_scratchpad());
         let widest = payloads.iter().copied().chain([key.bytes()]).max().unwrap_or(8);
         // Buffers are aligned to 16 bytes, and their columns to 8.
         let (state, smallest, what) = match algorithm {
@@ -173,8 +173,7 @@ impl PartitionPlan {
             Algorithm::Hierarchical | Algorithm::Shared => MIN_RUN / widest,
             Algorithm::Standard | Algorithm::Linear => 32,
         };
-        let per_multiprocessor = (properties.scratchpad_per_multiprocessor / (scratchpad + 1024)).clamp(1, 4) as u32;
-        let most_blocks = share.blocks(per_multiprocessor).into();
+        let most_blocks = share.blocks(kernel.resident_blocks(THREADS, scratchpad)?).into();
         let mut blocks = (tuples / (fanout * run)).clamp(1, most_blocks);
         let mut second_level_tuples = 0;
         if algorithm == Algorithm::Hierarchical {

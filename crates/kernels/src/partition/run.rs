@@ -96,8 +96,8 @@ pub struct Partitioner {
     partition: Function,
     /// Counts, later offsets, of each partition and block.
     offsets: DeviceBuffer,
-    totals: DeviceBuffer,
-    starts: DeviceBuffer,
+    /// The tuples of each partition, and after them the starts of the partitions and the end of the last.
+    extents: DeviceBuffer,
     second_level: DeviceBuffer,
 }
 
@@ -118,8 +118,7 @@ impl Partitioner {
             offsets_of: kernels.function("offsets_blocks")?,
             partition: kernels.function(&partition)?,
             offsets: DeviceBuffer::new(device, fanout * u64::from(plan.blocks) * 8)?,
-            totals: DeviceBuffer::new(device, fanout * 8)?,
-            starts: DeviceBuffer::new(device, (fanout + 1) * 8)?,
+            extents: DeviceBuffer::new(device, (2 * fanout + 1) * 8)?,
             second_level: DeviceBuffer::new(device, plan.second_level_bytes())?,
             plan,
         })
@@ -210,11 +209,10 @@ impl Partitioner {
     ) -> Result<Vec<(u64, u64)>> {
         // SAFETY: the caller promises the same.
         let launched = unsafe { self.enqueue(stream, counting, partitioning) };
-        stream.synchronize().and(launched)?;
         let fanout = self.plan.radix.fanout() as usize;
-        let starts: Vec<u64> = self.starts.read(stream, fanout)?;
-        let totals: Vec<u64> = self.totals.read(stream, fanout)?;
-        Ok(starts.into_iter().zip(totals).collect())
+        let extents: Vec<u64> = stream.finish(launched, || self.extents.read(stream, 2 * fanout))?;
+        let (totals, starts) = extents.split_at(fanout);
+        Ok(starts.iter().copied().zip(totals.iter().copied()).collect())
     }
 
     /// # Safety
@@ -231,8 +229,8 @@ impl Partitioner {
         }
         let plan = &self.plan;
         let (fanout, blocks) = (plan.radix.fanout(), u64::from(plan.blocks));
-        let (counts, totals, starts) =
-            (self.offsets.view_mut().address(), self.totals.view_mut().address(), self.starts.view_mut().address());
+        let (counts, totals) = (self.offsets.view_mut().address(), self.extents.view_mut().address());
+        let starts = totals + u64::from(fanout) * 8;
         let alignment = plan.alignment();
         let each_block =
             |scratchpad| LaunchShape { blocks: plan.blocks, ..plan.share.shape(1, plan.threads, scratchpad) };

@@ -6,7 +6,7 @@ use std::process::Command;
 use overspill_machine::Error;
 use overspill_machine::driver::Driver;
 
-use crate::emulated::{Emulated, library};
+use crate::test_gpu::{TestGpu, library};
 
 /// Which library the other process is to load.
 const LIBRARY: &str = "OVERSPILL_TEST_DRIVER";
@@ -39,28 +39,38 @@ fn outcome(library: &Path, settings: &str) -> String {
 
 #[test]
 fn a_good_driver_is_good() {
+    let Some(_gpu) = TestGpu::stand_in() else { return };
     assert_eq!(outcome(&library(), "devices=3"), "3 devices");
 }
 
 #[test]
 fn an_old_driver_is_told_its_version() {
-    let told = outcome(&library(), "driver=11080");
-    assert!(told.contains("CUDA 11.8") && told.contains("12.2") && told.contains("update the driver"), "{told}");
+    let Some(_gpu) = TestGpu::stand_in() else { return };
+    for (version, name) in [("11080", "CUDA 11.8"), ("12090", "CUDA 12.9")] {
+        let told = outcome(&library(), &format!("driver={version}"));
+        assert!(
+            told.contains(name) && told.contains("13.0 (driver 580)") && told.contains("update the driver"),
+            "{told}"
+        );
+    }
 }
 
 #[test]
 fn a_driver_without_devices() {
+    let Some(_gpu) = TestGpu::stand_in() else { return };
     assert_eq!(outcome(&library(), "devices=0"), Error::NoDevice.to_string());
 }
 
 #[test]
 fn a_library_that_is_not_there() {
+    let Some(_gpu) = TestGpu::stand_in() else { return };
     let told = outcome(Path::new("/no/such/library.so"), "");
     assert!(told.contains("/no/such/library.so"), "{told}");
 }
 
 #[test]
 fn a_driver_that_lacks_a_function() {
+    let Some(_gpu) = TestGpu::stand_in() else { return };
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("libcuda.so");
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
@@ -76,7 +86,7 @@ fn a_driver_that_lacks_a_function() {
 
 #[test]
 fn a_process_keeps_its_driver() {
-    let _emulated = Emulated::start();
+    let Some(_gpu) = TestGpu::stand_in() else { return };
     let error = Driver::nvidia().unwrap_err();
     assert!(matches!(error, Error::DriverChosenBefore { .. }), "{error}");
     assert!(error.to_string().contains("emulated device"), "{error}");
@@ -84,7 +94,7 @@ fn a_process_keeps_its_driver() {
 
 #[test]
 fn a_device_that_is_not_there() {
-    let emulated = Emulated::start();
-    let error = emulated.driver.device(3, 1 << 20).unwrap_err();
+    let Some(gpu) = TestGpu::stand_in() else { return };
+    let error = gpu.driver.device(3, 1 << 20).unwrap_err();
     assert!(error.to_string().contains("no GPU 3") && error.to_string().contains("has 3"), "{error}");
 }

@@ -4,59 +4,59 @@ use overspill_machine::Error;
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::DeviceBuffer;
 
-use crate::emulated::Emulated;
+use crate::test_gpu::TestGpu;
 
 const MIB: u64 = 1 << 20;
 
 #[test]
 fn memory_that_is_given_back_is_used_again_within_the_limit() {
-    let emulated = Emulated::start();
-    let device = emulated.driver.device(0, 64 * MIB).unwrap();
+    let Some(gpu) = TestGpu::stand_in() else { return };
+    let device = gpu.driver.device(0, 64 * MIB).unwrap();
     device.keep_freed_memory(32 * MIB);
-    let made = || emulated.statistics().allocations_made;
+    let made = || gpu.statistics().allocations_made;
     drop(DeviceBuffer::new(&device, 10 * MIB).unwrap());
     let before = made();
     // Of about that size, it is what was there.
     let again = DeviceBuffer::new(&device, 10 * MIB - 1000).unwrap();
     assert_eq!((made(), again.bytes()), (before, 10 * MIB - 1000));
     drop(again);
-    assert_eq!((device.memory_held(), emulated.statistics().device_bytes), (0, 10 * MIB));
+    assert_eq!((device.memory_held(), gpu.statistics().device_bytes), (0, 10 * MIB));
     // What is kept makes room, and is given back to the driver.
     let all = DeviceBuffer::new(&device, 64 * MIB).unwrap();
-    assert_eq!(emulated.statistics().device_bytes, 64 * MIB);
+    assert_eq!(gpu.statistics().device_bytes, 64 * MIB);
     let refused = DeviceBuffer::new(&device, 1).unwrap_err();
     assert!(matches!(refused, Error::OverBudget { bytes: 1, .. }), "{refused}");
     // More than is kept at all.
     drop(all);
-    assert_eq!(emulated.statistics().device_bytes, 0);
+    assert_eq!(gpu.statistics().device_bytes, 0);
     // At most so much is kept, the latest of it.
     let buffers: Vec<_> = (0..6).map(|_| DeviceBuffer::new(&device, 8 * MIB).unwrap()).collect();
     drop(buffers);
-    assert_eq!(emulated.statistics().device_bytes, 32 * MIB);
+    assert_eq!(gpu.statistics().device_bytes, 32 * MIB);
     device.keep_freed_memory(0);
-    assert_eq!(emulated.statistics().device_bytes, 0);
+    assert_eq!(gpu.statistics().device_bytes, 0);
 }
 
 #[test]
 fn memory_that_may_be_in_use_is_not_kept() {
-    let emulated = Emulated::start();
-    let device = emulated.driver.device(0, 64 * MIB).unwrap();
+    let Some(gpu) = TestGpu::stand_in() else { return };
+    let device = gpu.driver.device(0, 64 * MIB).unwrap();
     device.keep_freed_memory(32 * MIB);
     let stream = Stream::new(&device).unwrap();
     let mut filled = DeviceBuffer::new(&device, MIB).unwrap();
     filled.fill(&stream, 7).unwrap();
     drop(filled);
-    assert_eq!(emulated.statistics().device_bytes, 0);
+    assert_eq!(gpu.statistics().device_bytes, 0);
 }
 
 #[test]
 fn what_is_kept_goes_with_the_device() {
-    let emulated = Emulated::start();
-    let before = emulated.statistics().held();
-    let device = emulated.driver.device(0, 64 * MIB).unwrap();
+    let Some(gpu) = TestGpu::stand_in() else { return };
+    let before = gpu.held();
+    let device = gpu.driver.device(0, 64 * MIB).unwrap();
     device.keep_freed_memory(32 * MIB);
     drop(DeviceBuffer::new(&device, MIB).unwrap());
-    assert_ne!(emulated.statistics().held(), before);
+    assert_ne!(gpu.held(), before);
     drop(device);
-    assert_eq!(emulated.statistics().held(), before);
+    assert_eq!(gpu.held(), before);
 }

@@ -8,11 +8,11 @@ use overspill_machine::driver::Stream;
 use overspill_machine::memory::{DeviceBuffer, HostBuffer, PageSize};
 use overspill_machine::{Error, Result};
 
-use crate::emulated::Emulated;
+use crate::test_gpu::TestGpu;
 
 /// Loads the kernels, partitions pinned memory into pinned memory, and checks the answer.
-fn work(emulated: &Emulated) -> Result<()> {
-    let device = emulated.driver.device(0, 64 << 20)?;
+fn work(gpu: &TestGpu) -> Result<()> {
+    let device = gpu.driver.device(0, 64 << 20)?;
     let kernels = Kernels::load(&device)?;
     let stream = Stream::new(&device)?;
     let tuples = 3000u64;
@@ -52,20 +52,20 @@ fn work(emulated: &Emulated) -> Result<()> {
 }
 
 /// Makes the n-th call of a kind fail, for every n until none is left to fail. `work` checks its own answers.
-pub fn each_fails_once(kind: &str, at_least: u64, work: impl Fn(&Emulated) -> Result<()>) {
-    let emulated = Emulated::start();
-    let before = emulated.statistics().held();
-    work(&emulated).unwrap_or_else(|error| panic!("{kind}: {error}"));
-    assert_eq!(emulated.statistics().held(), before, "held after success");
+pub fn each_fails_once(kind: &str, at_least: u64, work: impl Fn(&TestGpu) -> Result<()>) {
+    let Some(gpu) = TestGpu::stand_in() else { return };
+    let before = gpu.held();
+    work(&gpu).unwrap_or_else(|error| panic!("{kind}: {error}"));
+    assert_eq!(gpu.held(), before, "held after success");
     let mut failures = 0;
     for nth in 1.. {
-        emulated.configure(&format!("fail={kind}:{nth}"));
-        let outcome = work(&emulated);
+        gpu.configure(&format!("fail={kind}:{nth}"));
+        let outcome = work(&gpu);
         // What was not reached does not strike later.
-        emulated.configure(&format!("fail={kind}:0"));
-        assert_eq!(emulated.statistics().held(), before, "held after {kind} {nth} ended in {outcome:?}");
+        gpu.configure(&format!("fail={kind}:0"));
+        assert_eq!(gpu.held(), before, "held after {kind} {nth} ended in {outcome:?}");
         // A context that is lost while cudarc opens it is not released.
-        emulated.configure("reset=1");
+        gpu.configure("reset=1");
         match outcome {
             Ok(()) => break,
             Err(error) => {
@@ -87,7 +87,7 @@ pub fn each_fails_once(kind: &str, at_least: u64, work: impl Fn(&Emulated) -> Re
         assert!(nth < 1000, "{kind} fails for ever");
     }
     assert!(failures >= at_least, "only {failures} of {kind} failed");
-    work(&emulated).unwrap();
+    work(&gpu).unwrap();
 }
 
 #[test]
@@ -115,6 +115,19 @@ fn each_synchronisation_fails_once() {
     each_fails_once("synchronisation", 3, work);
 }
 
+/// Whatever the driver calls the error: a device that fails twice is lost.
+#[test]
+fn a_failed_kernel_loses_the_device() {
+    let Some(gpu) = TestGpu::stand_in() else { return };
+    for failure in [700, 717, 718, 719, 800, 999] {
+        gpu.configure(&format!("failure={failure};fail=synchronisation:2"));
+        let error = work(&gpu).unwrap_err();
+        assert!(matches!(error, Error::DeviceLost { .. }), "{failure}: {error}");
+        gpu.configure("reset=1;failure=719");
+        work(&gpu).unwrap();
+    }
+}
+
 #[test]
 fn the_device_is_lost_at_each_call() {
     each_fails_once("device_lost", 30, work);
@@ -122,8 +135,8 @@ fn the_device_is_lost_at_each_call() {
 
 #[test]
 fn the_budget_is_kept() {
-    let emulated = Emulated::start();
-    let device = emulated.driver.device(0, 1 << 20).unwrap();
+    let gpu = TestGpu::start();
+    let device = gpu.driver.device(0, 1 << 20).unwrap();
     let half = DeviceBuffer::new(&device, 512 << 10).unwrap();
     let error = DeviceBuffer::new(&device, (512 << 10) + 1).unwrap_err();
     assert!(matches!(error, Error::OverBudget { .. }), "{error}");
@@ -135,9 +148,9 @@ fn the_budget_is_kept() {
 
 #[test]
 fn less_memory_than_the_budget_says_is_told() {
-    let emulated = Emulated::start();
-    emulated.configure("memory=1048576");
-    let device = emulated.driver.device(0, 8 << 20).unwrap();
+    let Some(gpu) = TestGpu::stand_in() else { return };
+    gpu.configure("memory=1048576");
+    let device = gpu.driver.device(0, 8 << 20).unwrap();
     let error = DeviceBuffer::new(&device, 2 << 20).unwrap_err();
     assert!(matches!(error, Error::OutOfDeviceMemory { .. }), "{error}");
     assert_eq!(device.memory_held(), 0);

@@ -7,9 +7,9 @@ use overspill_machine::driver::{PeerAccess, Stream};
 use overspill_machine::memory::DeviceBuffer;
 use overspill_machine::{Error, Result};
 
-use crate::emulated::{Emulated, scaled, seeds};
 use crate::faults::each_fails_once;
 use crate::join::{Relation, keys_of, reference, sorted, totals};
+use crate::test_gpu::{TestGpu, scaled, seeds};
 
 const STRIPE: u64 = 2 << 20;
 
@@ -18,8 +18,8 @@ const CAPACITY: u64 = 150_000;
 
 const PERFECT: TableKind = TableKind::Perfect { smallest_key: 1, slots: 1 << 20 };
 
-fn kernels(emulated: &Emulated, devices: usize) -> Result<Vec<Kernels>> {
-    (0..devices).map(|ordinal| Kernels::load(&emulated.driver.device(ordinal, 64 << 20)?)).collect()
+fn kernels(gpu: &TestGpu, devices: usize) -> Result<Vec<Kernels>> {
+    (0..devices).map(|ordinal| Kernels::load(&gpu.driver.device(ordinal, 64 << 20)?)).collect()
 }
 
 /// An even share of each device, and as many stripes less as are to lie in CPU memory.
@@ -107,12 +107,12 @@ fn relation(kind: TableKind, seed: u64) -> Relation {
 
 #[test]
 fn every_device_builds_and_probes_an_interleaved_table() {
-    let emulated = Emulated::start();
-    let before = emulated.statistics().held();
+    let Some(gpu) = TestGpu::stand_in() else { return };
+    let before = gpu.held();
     for devices in [2, 3] {
-        let kernels = kernels(&emulated, devices).unwrap();
+        let kernels = kernels(&gpu, devices).unwrap();
         for seed in seeds() {
-            emulated.configure(&format!("seed={seed}"));
+            gpu.schedule(seed);
             for kind in [PERFECT, TableKind::LinearProbing, TableKind::MultiValue] {
                 let on_host = seed % 2;
                 let case = format!("{kind:?} on {devices} devices, {on_host} stripes on the host, schedule {seed}");
@@ -143,22 +143,22 @@ fn every_device_builds_and_probes_an_interleaved_table() {
             }
         }
         drop(kernels);
-        assert_eq!(emulated.statistics().held(), before);
+        assert_eq!(gpu.held(), before);
     }
 }
 
 #[test]
 fn the_first_device_fills_pages_of_the_others() {
-    let emulated = Emulated::start();
-    emulated.configure("peer_atomics=0");
-    let kernels = kernels(&emulated, 2).unwrap();
+    let Some(gpu) = TestGpu::stand_in() else { return };
+    gpu.configure("peer_atomics=0");
+    let kernels = kernels(&gpu, 2).unwrap();
     let [first, second] = [&kernels[0], &kernels[1]].map(|kernels| kernels.device());
     let access = PeerAccess { reads_and_writes: true, native_atomics: false };
     assert_eq!((first.access_to(second).unwrap(), second.access_to(first).unwrap()), (access, access));
     assert!(first.access_to(first).is_err());
-    emulated.configure("peer_atomics=1");
+    gpu.configure("peer_atomics=1");
     assert!(first.access_to(second).unwrap().native_atomics);
-    emulated.configure("peer_access=0");
+    gpu.configure("peer_access=0");
     let none = PeerAccess { reads_and_writes: false, native_atomics: false };
     assert_eq!(first.access_to(second).unwrap(), none);
     // A table that only one device was told of is no other's.
@@ -174,8 +174,8 @@ fn the_first_device_fills_pages_of_the_others() {
 fn failures_on_any_device_leave_nothing() {
     // Few pages, of which each device has some: every call fails once.
     for (kind, capacity) in [(PERFECT, 2_000), (TableKind::MultiValue, 40_000)] {
-        let work = |emulated: &Emulated| {
-            let kernels = kernels(emulated, 2)?;
+        let work = |gpu: &TestGpu| {
+            let kernels = kernels(gpu, 2)?;
             let filled = relation(kind, 1);
             let expected = reference(&filled, &filled);
             let mut table = table(&kernels, kind, capacity, &shares(kind, capacity, 2, 0))?;
@@ -194,12 +194,12 @@ fn failures_on_any_device_leave_nothing() {
 #[test]
 fn the_loss_of_a_device_is_its_own() {
     for lost in 0..2 {
-        let emulated = Emulated::start();
-        let kernels = kernels(&emulated, 2).unwrap();
+        let Some(gpu) = TestGpu::stand_in() else { return };
+        let kernels = kernels(&gpu, 2).unwrap();
         let living = &kernels[1 - lost];
         let idle = living.device().memory_held();
         let table = table(&kernels, PERFECT, CAPACITY, &shares(PERFECT, CAPACITY, 2, 0)).unwrap();
-        emulated.configure(&format!("fail=device_lost:1@{lost}"));
+        gpu.configure(&format!("fail=device_lost:1@{lost}"));
         let error = Stream::new(kernels[lost].device()).unwrap_err();
         assert!(
             matches!(error, Error::DeviceLost { .. }) && error.to_string().starts_with(&format!("GPU {lost} is lost")),
@@ -211,9 +211,9 @@ fn the_loss_of_a_device_is_its_own() {
         assert!(Stream::new(kernels[lost].device()).is_err());
         drop((table, buffer));
         assert_eq!(living.device().memory_held(), idle);
-        let statistics = emulated.statistics();
+        let statistics = gpu.statistics();
         assert_eq!((statistics.physical_pieces, statistics.address_ranges), (0, 0));
         drop((stream, kernels));
-        emulated.configure("reset=1");
+        gpu.configure("reset=1");
     }
 }

@@ -11,7 +11,7 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::emulated::{Emulated, scaled, seeds};
+use crate::test_gpu::{TestGpu, scaled, seeds};
 
 /// Keys with a value each.
 #[derive(Clone)]
@@ -170,8 +170,11 @@ fn check_table(kernels: &Kernels, kind: TableKind, key: KeyWidth, build: &Relati
 
 #[test]
 fn tables_that_span_gpu_and_cpu_memory() {
-    let emulated = Emulated::start();
-    let kernels = emulated.kernels();
+    let gpu = TestGpu::start();
+    if !gpu.maps_host_pages() {
+        return;
+    }
+    let kernels = gpu.kernels();
     let stream = Stream::new(kernels.device()).unwrap();
     // 8 MiB of slots, a quarter of them on the device.
     let tuples = 200_000;
@@ -213,10 +216,12 @@ fn tables_that_span_gpu_and_cpu_memory() {
 
 #[test]
 fn tables_that_both_processors_fill_and_read() {
-    let emulated = Emulated::start();
-    for coherent in [0, 1] {
-        emulated.configure(&format!("coherent={coherent};workers=2"));
-        let kernels = emulated.kernels();
+    let gpu = TestGpu::start();
+    for coherent in [false, true] {
+        if !gpu.set_coherent(coherent) {
+            continue;
+        }
+        let kernels = gpu.kernels();
         let stream = Stream::new(kernels.device()).unwrap();
         let before = kernels.device().memory_held();
         let unique = (Relation::dense(5_000, 1, 3), TableKind::Perfect { smallest_key: 1, slots: 6_000 });
@@ -254,7 +259,7 @@ fn tables_that_both_processors_fill_and_read() {
             let tuples: Vec<_> = build.keys.iter().copied().zip(build.values.iter().copied()).collect();
             match table.build_shared(2).unwrap() {
                 SharedBuild::Slots(slots, kernel) => {
-                    assert_eq!(kernel.is_some(), coherent == 1, "{case}");
+                    assert_eq!(kernel.is_some(), coherent, "{case}");
                     let by_kernel = if kernel.is_some() { tuples.len() / 2 } else { 0 };
                     let part = JoinSide {
                         keys: keys[0].view().slice(0, by_kernel as u64 * 8).unwrap(),
@@ -314,10 +319,13 @@ fn tables_that_both_processors_fill_and_read() {
 /// Each schedule of the kernels that fill a table while the CPU does.
 #[test]
 fn tables_of_unique_keys_are_filled_beside_the_cpu() {
-    let emulated = Emulated::start();
+    let gpu = TestGpu::start();
+    if !gpu.set_coherent(true) {
+        return;
+    }
     for seed in seeds() {
-        emulated.configure(&format!("coherent=1;seed={seed}"));
-        let kernels = emulated.kernels();
+        gpu.schedule(seed);
+        let kernels = gpu.kernels();
         let stream = Stream::new(kernels.device()).unwrap();
         let tuples = scaled(2_000);
         let build = Relation::dense(tuples, 1, seed);
@@ -354,8 +362,8 @@ fn tables_of_unique_keys_are_filled_beside_the_cpu() {
 
 #[test]
 fn ranges_wider_than_any_memory_are_refused() {
-    let emulated = Emulated::start();
-    let kernels = emulated.kernels();
+    let gpu = TestGpu::start();
+    let kernels = gpu.kernels();
     let new = |kind, capacity| {
         let hash = HashFunction::MultiplyShift;
         HashTable::new(&kernels, kind, KeyWidth::Eight, capacity, hash, TablePlacement::Device).unwrap_err().to_string()
@@ -377,10 +385,10 @@ fn ranges_wider_than_any_memory_are_refused() {
 
 #[test]
 fn tables_of_unique_keys() {
-    let emulated = Emulated::start();
-    let kernels = emulated.kernels();
+    let gpu = TestGpu::start();
+    let kernels = gpu.kernels();
     for seed in seeds() {
-        emulated.configure(&format!("seed={seed}"));
+        gpu.schedule(seed);
         let tuples = scaled(3_000);
         let build = Relation::dense(tuples, 1_000, seed);
         // Half of the probe side finds a match.
@@ -396,10 +404,10 @@ fn tables_of_unique_keys() {
 
 #[test]
 fn tables_of_duplicate_keys() {
-    let emulated = Emulated::start();
-    let kernels = emulated.kernels();
+    let gpu = TestGpu::start();
+    let kernels = gpu.kernels();
     for seed in seeds() {
-        emulated.configure(&format!("seed={seed}"));
+        gpu.schedule(seed);
         let tuples = scaled(1_000);
         // Among them keys of all ones, and one key that a tenth of the build side has.
         let mut build = Relation::drawn(tuples, 0..tuples / 3, seed);
@@ -427,8 +435,8 @@ fn tables_of_duplicate_keys() {
 
 #[test]
 fn empty_sides_and_row_ids() {
-    let emulated = Emulated::start();
-    let kernels = emulated.kernels();
+    let gpu = TestGpu::start();
+    let kernels = gpu.kernels();
     let (none, some) = (Relation::new(vec![], 0), Relation::dense(50, 0, 1));
     for kind in [TableKind::Perfect { smallest_key: 0, slots: 50 }, TableKind::LinearProbing, TableKind::MultiValue] {
         check_table(&kernels, kind, KeyWidth::Eight, &none, &some);
@@ -456,9 +464,11 @@ fn empty_sides_and_row_ids() {
 #[test]
 #[ignore = "takes minutes"]
 fn more_tuples_than_32_bits_count() {
-    let emulated = Emulated::start();
-    emulated.configure("coherent=1;workers=2");
-    let kernels = emulated.kernels();
+    let gpu = TestGpu::start();
+    if !gpu.set_coherent(true) {
+        return;
+    }
+    let kernels = gpu.kernels();
     let stream = Stream::new(kernels.device()).unwrap();
     let tuples = (1u64 << 32) + 3;
     let mut probe = HostBuffer::new((tuples * 4) as usize, PageSize::Small).unwrap();
@@ -476,10 +486,63 @@ fn more_tuples_than_32_bits_count() {
     }
 }
 
+/// A wait costs as long as joining a million tuples.
+#[test]
+fn each_step_waits_once() {
+    let Some(gpu) = TestGpu::stand_in() else { return };
+    let kernels = gpu.kernels();
+    kernels.device().keep_freed_memory(64 << 20);
+    let stream = Stream::new(kernels.device()).unwrap();
+    let keys = DeviceBuffer::from_slice(&stream, &(0..1000).collect::<Vec<u64>>()).unwrap();
+    let side = JoinSide { keys: keys.view(), values: Values::RowIds(0) };
+    let mut pairs = [0, 1].map(|_| DeviceBuffer::new(kernels.device(), 8000).unwrap());
+    let waits = |what: &str, expected: u64, work: &mut dyn FnMut()| {
+        // The first time allocates and loads.
+        work();
+        let before = gpu.statistics().waits_made;
+        work();
+        assert_eq!(gpu.statistics().waits_made - before, expected, "{what}");
+    };
+    for (kind, build) in [
+        (TableKind::Perfect { smallest_key: 0, slots: 1000 }, 1),
+        (TableKind::LinearProbing, 1),
+        // Its tuples are counted, summed up and placed.
+        (TableKind::MultiValue, 3),
+    ] {
+        let (hash, place) = (HashFunction::Murmur3, TablePlacement::Device);
+        let mut table = HashTable::new(&kernels, kind, KeyWidth::Eight, 1000, hash, place).unwrap();
+        waits("build", build, &mut || assert_eq!(table.build(&stream, &side).unwrap(), 0));
+        waits("aggregate", 1, &mut || {
+            let found = table.probe_aggregate(&stream, &side, &PairAggregate::SUMS).unwrap();
+            assert_eq!(found.matches, 1000);
+        });
+        waits("allocate", 1, &mut || {
+            let [build, probe] = &mut pairs;
+            let mut pairs = Pairs { build: build.view_mut(), probe: probe.view_mut() };
+            assert_eq!(table.probe_allocate(&stream, &side, &mut pairs).unwrap(), 1000);
+        });
+    }
+    let radix = Radix::new(3, 0, HashFunction::MultiplyShift).unwrap();
+    let relation = Relation::dense(1000, 0, 1);
+    let partitioned = partition(&kernels, &relation, KeyWidth::Eight, radix);
+    let side = PartitionedSide { side: side_of(&partitioned), partitions: &partitioned.2 };
+    let join = PartitionedJoin::new(&kernels, KeyWidth::Eight, radix).unwrap();
+    waits("join of partitions", 1, &mut || {
+        assert_eq!(join.aggregate(&stream, &side, &side, &PairAggregate::SUMS).unwrap().matches, 1000);
+    });
+    let plan = PartitionPlan::new(&kernels, Algorithm::Shared, KeyWidth::Eight, &[], radix, 1000, 8 << 20).unwrap();
+    let mut room = DeviceBuffer::new(kernels.device(), plan.output_tuples() * 8).unwrap();
+    let mut partitioner = Partitioner::new(&kernels, plan).unwrap();
+    waits("partitioning", 1, &mut || {
+        let mut output = Output { keys: room.view_mut(), payloads: vec![] };
+        partitioner.run(&stream, &Input { keys: keys.view(), payloads: vec![] }, &mut output).unwrap();
+    });
+}
+
 #[test]
 fn perfect_hashing_says_what_it_cannot_take() {
-    let emulated = Emulated::start();
-    let kernels = emulated.kernels();
+    let gpu = TestGpu::start();
+    let kernels = gpu.kernels();
     let stream = Stream::new(kernels.device()).unwrap();
     let keys = DeviceBuffer::from_slice(&stream, &[4u64, 5, 6, 6, 15, 3]).unwrap();
     let kind = TableKind::Perfect { smallest_key: 4, slots: 10 };
@@ -497,7 +560,7 @@ fn perfect_hashing_says_what_it_cannot_take() {
 /// A side, partitioned: its keys, its values, and where its partitions are.
 type Partitioned = (DeviceBuffer, DeviceBuffer, Vec<(u64, u64)>);
 
-fn side(partitioned: &Partitioned) -> JoinSide<'_> {
+fn side_of(partitioned: &Partitioned) -> JoinSide<'_> {
     JoinSide { keys: partitioned.0.view(), values: Values::Eight(partitioned.1.view()) }
 }
 
@@ -523,8 +586,8 @@ fn check_partitioned(kernels: &Kernels, key: KeyWidth, bits: u32, build: &Relati
     let expected = reference(build, probe);
     let built = partition(kernels, build, key, radix);
     let probed = partition(kernels, probe, key, radix);
-    let build_side = PartitionedSide { side: side(&built), partitions: &built.2 };
-    let probe_side = PartitionedSide { side: side(&probed), partitions: &probed.2 };
+    let build_side = PartitionedSide { side: side_of(&built), partitions: &built.2 };
+    let probe_side = PartitionedSide { side: side_of(&probed), partitions: &probed.2 };
     let join = PartitionedJoin::new(kernels, key, radix).unwrap();
     let mut random = ChaCha8Rng::seed_from_u64(build.keys.len() as u64);
     for aggregates in [PairAggregate::SUMS.to_vec(), random_aggregates(&mut random)] {
@@ -544,10 +607,10 @@ fn check_partitioned(kernels: &Kernels, key: KeyWidth, bits: u32, build: &Relati
 
 #[test]
 fn partitions_join_in_the_scratchpad() {
-    let emulated = Emulated::start();
-    let kernels = emulated.kernels();
+    let gpu = TestGpu::start();
+    let kernels = gpu.kernels();
     for seed in seeds() {
-        emulated.configure(&format!("seed={seed}"));
+        gpu.schedule(seed);
         let tuples = scaled(3_000);
         for key in [KeyWidth::Four, KeyWidth::Eight] {
             check_partitioned(
@@ -563,10 +626,10 @@ fn partitions_join_in_the_scratchpad() {
 
 #[test]
 fn partitions_larger_than_the_scratchpad_join_in_pieces() {
-    let emulated = Emulated::start();
+    let Some(gpu) = TestGpu::stand_in() else { return };
     // 1 KiB beyond the buckets, what kernels name themselves, and what the driver takes: some 50 tuples.
-    emulated.configure("shared=21760;seed=4");
-    let kernels = emulated.kernels();
+    gpu.configure("shared=21760;seed=4");
+    let kernels = gpu.kernels();
     let tuples = scaled(2_000);
     let mut probe = Relation::drawn(tuples, 0..tuples, 2);
     for key in probe.keys.iter_mut().step_by(2) {
@@ -577,8 +640,8 @@ fn partitions_larger_than_the_scratchpad_join_in_pieces() {
 
 #[test]
 fn skewed_and_empty_partitions() {
-    let emulated = Emulated::start();
-    let kernels = emulated.kernels();
+    let gpu = TestGpu::start();
+    let kernels = gpu.kernels();
     let (none, some) = (Relation::new(vec![], 0), Relation::dense(100, 0, 1));
     check_partitioned(&kernels, KeyWidth::Eight, 4, &none, &some);
     check_partitioned(&kernels, KeyWidth::Eight, 4, &some, &none);

@@ -7,15 +7,15 @@ use overspill_machine::measure::{Chain, MeasuredMemory, Processor};
 use overspill_machine::memory::DeviceBuffer;
 use overspill_machine::transfer::{SourceMemory, TransferMethod};
 
-use crate::emulated::{Emulated, scaled, seeds};
 use crate::faults::each_fails_once;
+use crate::test_gpu::{TestGpu, scaled, seeds};
 
 #[test]
 fn reads_and_copies_are_whole() {
-    let emulated = Emulated::start();
+    let gpu = TestGpu::start();
     for (seed, length) in seeds().zip([2u64, 1000, 100_000].into_iter().cycle()) {
-        emulated.configure(&format!("seed={seed}"));
-        let kernels = emulated.kernels();
+        gpu.schedule(seed);
+        let kernels = gpu.kernels();
         let stream = Stream::new(kernels.device()).unwrap();
         let mut access = MemoryAccess::new(&kernels).unwrap();
         let length = scaled(length);
@@ -38,12 +38,12 @@ const GRANULARITIES: [(u64, u64); 6] = [(4, 0), (8, 4), (32, 0), (128, 64), (256
 
 #[test]
 fn random_reads_stay_within() {
-    let emulated = Emulated::start();
+    let gpu = TestGpu::start();
     for (seed, (granularity, misalignment)) in
         seeds().flat_map(|seed| GRANULARITIES.iter().map(move |case| (seed, *case)))
     {
-        emulated.configure(&format!("seed={seed}"));
-        let kernels = emulated.kernels();
+        gpu.schedule(seed);
+        let kernels = gpu.kernels();
         let stream = Stream::new(kernels.device()).unwrap();
         let mut access = MemoryAccess::new(&kernels).unwrap();
         let bytes = 64 * granularity + misalignment;
@@ -63,14 +63,14 @@ fn random_reads_stay_within() {
 
 #[test]
 fn random_writes_stay_within_and_reach_all() {
-    let emulated = Emulated::start();
-    let kernels = emulated.kernels();
+    let gpu = TestGpu::start();
+    let kernels = gpu.kernels();
     let stream = Stream::new(kernels.device()).unwrap();
     let mut access = MemoryAccess::new(&kernels).unwrap();
     for (seed, (granularity, misalignment)) in
         seeds().flat_map(|seed| GRANULARITIES.iter().map(move |case| (seed, *case)))
     {
-        emulated.configure(&format!("seed={seed}"));
+        gpu.schedule(seed);
         let bytes = 64 * granularity + misalignment;
         // Bytes around the array show whether anything else is written.
         let guard = 4096;
@@ -95,8 +95,8 @@ fn random_writes_stay_within_and_reach_all() {
 
 #[test]
 fn chains_are_followed() {
-    let emulated = Emulated::start();
-    let kernels = emulated.kernels();
+    let gpu = TestGpu::start();
+    let kernels = gpu.kernels();
     let stream = Stream::new(kernels.device()).unwrap();
     let mut access = MemoryAccess::new(&kernels).unwrap();
     let chain = Chain { range: 1 << 16, stride: 256 };
@@ -104,7 +104,7 @@ fn chains_are_followed() {
     let start = chain.lay(&mut array);
     let next = DeviceBuffer::from_slice(&stream, &array).unwrap();
     for (seed, steps) in seeds().zip([0, 1, 100, chain.places()].into_iter().cycle()) {
-        emulated.configure(&format!("seed={seed}"));
+        gpu.schedule(seed);
         // SAFETY: the chain leads only to places of its own.
         let (end, _) = unsafe { access.chase(&stream, next.view(), start, steps) }.unwrap();
         assert_eq!(end, Chain::follow(&array, start, steps));
@@ -119,11 +119,11 @@ const EFFORT: GpuEffort =
 
 #[test]
 fn every_memory_and_method_is_measured() {
-    let emulated = Emulated::start();
+    let Some(gpu) = TestGpu::stand_in() else { return };
     for (coherent, memories, methods) in [(0, 3, 7), (1, 5, 8)] {
-        emulated.configure(&format!("coherent={coherent}"));
-        let kernels = emulated.kernels();
-        let before = emulated.statistics().held();
+        gpu.configure(&format!("coherent={coherent}"));
+        let kernels = gpu.kernels();
+        let before = gpu.held();
         let measured = measure_gpu(&kernels, 0, EFFORT).unwrap();
         assert_eq!((measured.rates.len(), measured.latency.len()), (memories, memories));
         for rates in &measured.rates {
@@ -135,10 +135,10 @@ fn every_memory_and_method_is_measured() {
         assert_eq!(measured.transfers[0].0.len(), methods);
         let [work] = measured.gpu_work[..] else { panic!("{:?}", measured.gpu_work) };
         assert!(work.random_writes > 0.0 && work.random_host_writes > 0.0 && work.launch > 0.0, "{work:?}");
-        assert_eq!(emulated.statistics().held(), before);
+        assert_eq!(gpu.held(), before);
         assert_eq!(kernels.device().memory_held(), 0);
     }
-    let measured = measure_gpu(&emulated.kernels(), 0, GpuEffort { unified: false, ..EFFORT }).unwrap();
+    let measured = measure_gpu(&gpu.kernels(), 0, GpuEffort { unified: false, ..EFFORT }).unwrap();
     let unified = |method: &TransferMethod| method.memory() == SourceMemory::Unified;
     assert!(!measured.transfers[0].0.iter().any(|rate| unified(&rate.method)), "unified memory is opt-in");
 }
@@ -146,6 +146,6 @@ fn every_memory_and_method_is_measured() {
 #[test]
 fn what_fails_while_measuring_is_an_error() {
     let effort = GpuEffort { longest_range: 1 << 20, array_bytes: 2 << 20, ..EFFORT };
-    let work = |emulated: &Emulated| measure_gpu(&emulated.kernels(), 0, effort).map(|_| ());
+    let work = |gpu: &TestGpu| measure_gpu(&gpu.kernels(), 0, effort).map(|_| ());
     each_fails_once("registration", 4, work);
 }

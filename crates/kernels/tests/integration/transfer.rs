@@ -10,8 +10,8 @@ use overspill_machine::transfer::{
 };
 use overspill_machine::{Error, Result};
 
-use crate::emulated::Emulated;
 use crate::faults::each_fails_once;
+use crate::test_gpu::TestGpu;
 
 const CHUNK: u64 = 2 << 20;
 const SHAPE: PipelineShape = PipelineShape { chunk_bytes: CHUNK, chunks: 3, threads: 2 };
@@ -79,21 +79,22 @@ fn sum(pipeline: &mut TransferPipeline, access: &mut MemoryAccess, stream: &Stre
 
 #[test]
 fn every_method_brings_every_byte() {
-    let emulated = Emulated::start();
-    emulated.configure("coherent=1");
-    for method in TransferMethod::ALL {
+    let gpu = TestGpu::start();
+    gpu.set_coherent(true);
+    let properties = gpu.device().properties().clone();
+    for method in TransferMethod::ALL.into_iter().filter(|method| method.check_device(&properties).is_ok()) {
         // Relations are larger than what the methods that copy may take of the device.
         let limit = if method.memory() == SourceMemory::Unified { 64 << 20 } else { 7 << 20 };
-        let device = emulated.driver.device(0, limit).unwrap();
+        let device = gpu.driver.device(0, limit).unwrap();
         let kernels = overspill_kernels::Kernels::load(&device).unwrap();
         let stream = Stream::new(&device).unwrap();
         let mut access = MemoryAccess::new(&kernels).unwrap();
         let mut pipeline = TransferPipeline::new(&device, method, SHAPE).unwrap();
         for bytes in [8, CHUNK - 8, CHUNK, CHUNK + 8, 5 * CHUNK + 4096 + 8] {
             let relation = Relation::new(&device, method.memory(), bytes).unwrap();
-            let before = emulated.statistics();
+            let before = gpu.statistics();
             sum(&mut pipeline, &mut access, &stream, &relation).unwrap();
-            let after = emulated.statistics();
+            let after = gpu.statistics();
             assert_eq!(after.allocations_made, before.allocations_made, "{method} allocates while it runs");
             if method != TransferMethod::DynamicPinning {
                 assert_eq!(after.registrations_made, before.registrations_made, "{method} registers while it runs");
@@ -105,8 +106,8 @@ fn every_method_brings_every_byte() {
 
 #[test]
 fn an_empty_relation_has_no_chunks() {
-    let emulated = Emulated::start();
-    let device = emulated.device();
+    let gpu = TestGpu::start();
+    let device = gpu.device();
     let mut pipeline = TransferPipeline::new(&device, TransferMethod::PinnedCopy, SHAPE).unwrap();
     let nothing = HostBuffer::pinned(&device, 0, PageSize::Small).unwrap();
     pipeline.run(Source::Host(&nothing), |_, _, _| panic!("a chunk of nothing")).unwrap();
@@ -114,8 +115,11 @@ fn an_empty_relation_has_no_chunks() {
 
 #[test]
 fn what_a_machine_lacks_is_refused_by_name() {
-    let emulated = Emulated::start();
-    let device = emulated.device();
+    let gpu = TestGpu::start();
+    if !gpu.set_coherent(false) {
+        return;
+    }
+    let device = gpu.device();
     let error = TransferPipeline::new(&device, TransferMethod::Coherence, SHAPE).unwrap_err();
     assert!(error.to_string().contains("coherence") && error.to_string().contains("page tables"), "{error}");
 
@@ -134,8 +138,8 @@ fn what_a_machine_lacks_is_refused_by_name() {
 
 #[test]
 fn shapes_that_are_none_are_refused() {
-    let emulated = Emulated::start();
-    let device = emulated.device();
+    let gpu = TestGpu::start();
+    let device = gpu.device();
     for shape in [
         PipelineShape { chunk_bytes: 0, ..SHAPE },
         PipelineShape { chunk_bytes: CHUNK + 4096, ..SHAPE },
@@ -153,15 +157,15 @@ fn shapes_that_are_none_are_refused() {
 
 #[test]
 fn nothing_is_left_at_work_by_a_panic() {
-    let emulated = Emulated::start();
-    let device = emulated.device();
+    let gpu = TestGpu::start();
+    let device = gpu.device();
     let kernels = overspill_kernels::Kernels::load(&device).unwrap();
     let stream = Stream::new(&device).unwrap();
     let mut access = MemoryAccess::new(&kernels).unwrap();
     for method in [TransferMethod::StagedCopy, TransferMethod::DynamicPinning, TransferMethod::PinnedCopy] {
         let relation = Relation::new(&device, method.memory(), 5 * CHUNK).unwrap();
         let mut pipeline = TransferPipeline::new(&device, method, SHAPE).unwrap();
-        let held = emulated.statistics().held();
+        let held = gpu.held();
         access.reset(&stream).unwrap();
         let mut read = 0;
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -175,7 +179,7 @@ fn nothing_is_left_at_work_by_a_panic() {
         assert!(panicked.is_err());
         // What was asked for before has been done, and nothing is pinned any more.
         assert_eq!(read, 3 * CHUNK);
-        assert_eq!(emulated.statistics().held(), held, "{method}");
+        assert_eq!(gpu.held(), held, "{method}");
         assert_eq!(access.sum(&stream).unwrap(), sum_of(read), "{method}");
         sum(&mut pipeline, &mut access, &stream, &relation).unwrap();
     }
@@ -183,9 +187,9 @@ fn nothing_is_left_at_work_by_a_panic() {
 
 #[test]
 fn auto_takes_the_fastest_that_there_is() {
-    let emulated = Emulated::start();
+    let Some(gpu) = TestGpu::stand_in() else { return };
     let (pageable, pinned) = (SourceMemory::Pageable, SourceMemory::Pinned);
-    let properties = emulated.device().properties().clone();
+    let properties = gpu.device().properties().clone();
     let none = TransferRates::default();
     assert_eq!(none.best(&properties, pageable), TransferMethod::StagedCopy);
     assert_eq!(none.best(&properties, pinned), TransferMethod::ZeroCopy);
@@ -201,12 +205,12 @@ fn auto_takes_the_fastest_that_there_is() {
     ]);
     assert_eq!(rates.best(&properties, pageable), TransferMethod::DynamicPinning);
     assert_eq!(rates.best(&properties, pinned), TransferMethod::PinnedCopy);
-    emulated.configure("coherent=1");
-    assert_eq!(rates.best(emulated.device().properties(), pageable), TransferMethod::Coherence);
+    gpu.configure("coherent=1");
+    assert_eq!(rates.best(gpu.device().properties(), pageable), TransferMethod::Coherence);
 }
 
-fn each_method(emulated: &Emulated, method: TransferMethod) -> Result<()> {
-    let device = emulated.driver.device(0, 32 << 20)?;
+fn each_method(gpu: &TestGpu, method: TransferMethod) -> Result<()> {
+    let device = gpu.driver.device(0, 32 << 20)?;
     let kernels = overspill_kernels::Kernels::load(&device)?;
     let stream = Stream::new(&device)?;
     let mut access = MemoryAccess::new(&kernels)?;
@@ -221,7 +225,7 @@ fn every_failure_of_every_method_ends_in_an_error() {
         if method == TransferMethod::Coherence {
             continue;
         }
-        let work = |emulated: &Emulated| each_method(emulated, method);
+        let work = |gpu: &TestGpu| each_method(gpu, method);
         each_fails_once("allocation", 2, work);
         each_fails_once("launch", 6, work);
         each_fails_once("synchronisation", 4, work);
@@ -241,6 +245,6 @@ fn every_failure_of_every_method_ends_in_an_error() {
 #[test]
 fn the_device_is_lost_at_each_call_of_a_transfer() {
     for method in [TransferMethod::StagedCopy, TransferMethod::DynamicPinning, TransferMethod::UnifiedPrefetch] {
-        each_fails_once("device_lost", 40, |emulated| each_method(emulated, method));
+        each_fails_once("device_lost", 40, |gpu| each_method(gpu, method));
     }
 }

@@ -1,12 +1,13 @@
 //! A GPU: its properties and its memory budget.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use cudarc::driver::sys::{CUdevice_attribute, CUdevice_attribute_enum as Attribute, CUdeviceptr, CUresult};
-use cudarc::driver::{CudaContext, DriverError, result};
+use cudarc::driver::sys::{CUdevice_attribute, CUdevice_attribute_enum as Attribute};
+use cudarc::driver::{CudaContext, DriverError};
 use serde::Serialize;
 
+use super::kept::{Kept, PinnedBudget};
 use crate::{Error, Result};
 
 /// Device properties reported by the driver. Sizes are in bytes unless named otherwise.
@@ -45,19 +46,10 @@ pub struct Device {
     context: Arc<CudaContext>,
     ordinal: usize,
     properties: Properties,
-    memory_limit: u64,
-    held: AtomicU64,
-    kept: Mutex<Kept>,
-}
-
-/// Freed memory kept for reuse.
-#[derive(Debug, Default)]
-struct Kept {
-    /// Maximum bytes to keep; 0 if nothing is kept.
-    most: u64,
-    bytes: u64,
-    /// Sizes and addresses, most recently freed last.
-    memory: Vec<(u64, CUdeviceptr)>,
+    pub(super) memory_limit: u64,
+    pub(super) held: AtomicU64,
+    pub(super) kept: Mutex<Kept>,
+    pinned: PinnedBudget,
 }
 
 impl Device {
@@ -103,6 +95,7 @@ impl Device {
             memory_limit,
             held: AtomicU64::new(0),
             kept: Mutex::default(),
+            pinned: PinnedBudget::default(),
         }))
     }
 
@@ -126,6 +119,11 @@ impl Device {
         self.held.load(Ordering::Relaxed)
     }
 
+    /// The budget for CPU memory that stays pinned for it while nothing uses it.
+    pub fn pinned_budget(&self) -> &PinnedBudget {
+        &self.pinned
+    }
+
     /// Bytes of its memory that no program uses.
     ///
     /// # Errors
@@ -144,88 +142,13 @@ impl Device {
         self.context.synchronize().map_err(self.failed("waiting for it"))
     }
 
-    /// Keeps up to `most` bytes of freed memory for later allocations. The driver waits for all kernels when memory is freed,
-    /// so that without this, no kernels would run concurrently. Kept memory is freed if the limit leaves no room beside it.
-    /// Once waiting for a stream has failed, nothing is kept any more, as the stream's work may not be finished.
-    pub fn keep_freed_memory(&self, most: u64) {
-        let mut kept = self.kept();
-        kept.most = most;
-        while kept.bytes > most {
-            self.free_oldest(&mut kept);
-        }
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        // The counters are consistent between any two statements, even after a panic.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Allocates at least `bytes` bytes, counted against the limit. Returns the address and the size.
-    pub(crate) fn allocate(&self, bytes: u64) -> Result<(CUdeviceptr, u64)> {
-        self.bind()?;
-        let mut kept = self.kept();
-        let mut capacity = if kept.most > 0 { found_again(bytes) } else { bytes };
-        if let Some(place) = kept.memory.iter().rposition(|(bytes, _)| *bytes == capacity) {
-            let (_, address) = kept.memory.remove(place);
-            kept.bytes -= capacity;
-            self.held.fetch_add(capacity, Ordering::Relaxed);
-            return Ok((address, capacity));
-        }
-        if self.reserve_beside(&mut kept, capacity).is_err() {
-            capacity = bytes;
-            self.reserve_beside(&mut kept, capacity)?;
-        }
-        let allocated = usize::try_from(capacity).map_err(Error::invalid).and_then(|size| {
-            loop {
-                // SAFETY: the size is not zero and the device's context is bound.
-                match unsafe { result::malloc_sync(size) } {
-                    Ok(address) => return Ok((address, capacity)),
-                    Err(error) if error.0 != CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-                        return Err(Error::driver("allocating memory", self.ordinal, error));
-                    }
-                    Err(_) if !kept.memory.is_empty() => self.free_oldest(&mut kept),
-                    Err(_) => {
-                        let (device, limit) = (self.ordinal, self.memory_limit);
-                        return Err(Error::OutOfDeviceMemory { device, bytes, limit });
-                    }
-                }
-            }
-        });
-        if allocated.is_err() {
-            self.release(capacity);
-        }
-        allocated
-    }
-
-    /// Frees memory that [`Device::allocate`] returned. The memory may be kept if no work is left that uses it.
-    pub(crate) fn give_back(&self, address: CUdeviceptr, capacity: u64, is_idle: bool) {
-        let mut kept = self.kept();
-        if is_idle && capacity <= kept.most {
-            self.release(capacity);
-            while kept.bytes + capacity > kept.most {
-                self.free_oldest(&mut kept);
-            }
-            kept.bytes += capacity;
-            kept.memory.push((capacity, address));
-            return;
-        }
-        drop(kept);
-        // Free first: bytes may be offered to others only once they are free.
-        self.free(address);
-        self.release(capacity);
-    }
-
-    fn free_oldest(&self, kept: &mut Kept) {
-        let (bytes, address) = kept.memory.remove(0);
-        kept.bytes -= bytes;
-        self.free(address);
-    }
-
-    fn free(&self, address: CUdeviceptr) {
-        if self.bind().is_ok() {
-            // SAFETY: allocated by `allocate`, and freed once. The driver waits for work that uses it. The call fails after the
-            // loss of the device; the memory is then freed with the context.
-            let _ = unsafe { result::free_sync(address) };
+    /// The error of a wait that has failed, after a second wait: a device that fails again is lost, by whatever name the driver
+    /// calls the error.
+    pub(super) fn failed_twice(&self, error: Error) -> Error {
+        match (error, self.synchronize()) {
+            (Error::Driver { .. }, Err(Error::Driver { reason, device, .. })) => Error::DeviceLost { device, reason },
+            (_, Err(lost @ Error::DeviceLost { .. })) => lost,
+            (error, _) => error,
         }
     }
 
@@ -243,48 +166,12 @@ impl Device {
     pub(crate) fn bind(&self) -> Result<()> {
         self.context.bind_to_thread().map_err(self.failed("selecting it"))
     }
-
-    /// Counts memory against the limit.
-    pub(crate) fn reserve(&self, bytes: u64) -> Result<()> {
-        self.reserve_beside(&mut self.kept(), bytes)
-    }
-
-    fn reserve_beside(&self, kept: &mut Kept, bytes: u64) -> Result<()> {
-        loop {
-            // `held` grows only while the lock is held.
-            let held = self.held.load(Ordering::Relaxed);
-            let sum = held.checked_add(kept.bytes).and_then(|sum| sum.checked_add(bytes));
-            if sum.is_some_and(|sum| sum <= self.memory_limit) {
-                self.held.fetch_add(bytes, Ordering::Relaxed);
-                return Ok(());
-            }
-            if kept.memory.is_empty() {
-                return Err(Error::OverBudget { bytes, held, limit: self.memory_limit });
-            }
-            self.free_oldest(kept);
-        }
-    }
-
-    pub(crate) fn release(&self, bytes: u64) {
-        self.held.fetch_sub(bytes, Ordering::Relaxed);
-    }
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
-        for (_, address) in std::mem::take(&mut self.kept().memory) {
-            self.free(address);
-        }
+        self.free_all_kept();
     }
-}
-
-/// Rounds an allocation up to one of eight sizes per power of two, so that kept memory can be reused.
-fn found_again(bytes: u64) -> u64 {
-    const STEPS: u64 = 8;
-    const SMALLEST: u64 = 4 << 10;
-    let bytes = bytes.max(SMALLEST);
-    let step = bytes.checked_next_power_of_two().map_or(1, |next| next / 2 / STEPS);
-    bytes.checked_next_multiple_of(step).unwrap_or(bytes)
 }
 
 fn pci_bus_id(context: &CudaContext) -> Result<String, cudarc::driver::DriverError> {

@@ -11,8 +11,8 @@ use cudarc::driver::{result, sys};
 use crate::driver::Device;
 use crate::{Error, Result};
 
-/// Required for virtual memory management of CPU pages, prefetching to a location, and the layouts that cudarc was built for.
-const MINIMUM_VERSION: i32 = 12020;
+/// The version of CUDA that compiled the kernels: an older driver does not read their image.
+const MINIMUM_VERSION: i32 = 13000;
 
 /// Every driver function that this crate calls. cudarc panics at the first use of a missing function.
 const SYMBOLS: &[&str] = &[
@@ -64,6 +64,7 @@ const SYMBOLS: &[&str] = &[
     "cuModuleGetFunction",
     "cuModuleLoadData",
     "cuModuleUnload",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
     "cuStreamCreate",
     "cuStreamDestroy_v2",
     "cuStreamSynchronize",
@@ -181,14 +182,31 @@ impl Driver {
         self.device_count
     }
 
+    /// Bytes of a device's memory. Unlike opening the device it makes no context, which can take a second.
+    ///
+    /// # Errors
+    /// If there is no device with this number, or the driver does not answer.
+    pub fn device_memory(&self, ordinal: usize) -> Result<u64> {
+        self.check(ordinal)?;
+        let failed = |error| Error::driver("asking for its memory", ordinal, error);
+        let device = result::device::get(i32::try_from(ordinal).map_err(Error::invalid)?).map_err(failed)?;
+        // SAFETY: the driver has just named this device.
+        unsafe { result::device::total_mem(device) }.map(|bytes| bytes as u64).map_err(failed)
+    }
+
+    fn check(&self, ordinal: usize) -> Result<()> {
+        if ordinal < self.device_count {
+            return Ok(());
+        }
+        Err(Error::NoSuchDevice { ordinal, count: self.device_count })
+    }
+
     /// Opens a device. Allocations through the returned value take at most `memory_limit` bytes of its memory.
     ///
     /// # Errors
     /// If there is no device with this number, or the driver cannot use it.
     pub fn device(&'static self, ordinal: usize, memory_limit: u64) -> Result<Arc<Device>> {
-        if ordinal >= self.device_count {
-            return Err(Error::NoSuchDevice { ordinal, count: self.device_count });
-        }
+        self.check(ordinal)?;
         Device::open(ordinal, memory_limit)
     }
 }

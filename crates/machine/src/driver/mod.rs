@@ -3,6 +3,7 @@
 //! One driver is loaded for the life of the process: NVIDIA's, or the stand-in that runs kernels on the CPU.
 
 mod device;
+mod kept;
 mod library;
 mod module;
 mod peers;
@@ -10,7 +11,10 @@ mod stream;
 mod timeline;
 
 pub use device::{Device, Properties};
+pub use kept::PinnedBudget;
+pub(crate) use kept::{MappedPages, MappedRun};
 pub use library::{Driver, DriverKind};
 pub use module::{Arguments, Function, LaunchShape, Module};
 pub use peers::PeerAccess;
+pub(crate) use stream::Ticket;
 pub use stream::{Event, Stream};

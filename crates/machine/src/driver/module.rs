@@ -9,7 +9,7 @@ use cudarc::driver::sys::{CUfunction, CUfunction_attribute_enum as Attribute, CU
 use crate::driver::{Device, Stream};
 use crate::{Error, Result};
 
-/// Bytes of scratchpad memory that a block may request without opting in.
+/// Bytes of scratchpad memory, static and dynamic together, that a block may have without opting in.
 const SCRATCHPAD_FOR_ALL: u64 = 48 << 10;
 
 /// Kernels, loaded onto a device.
@@ -52,7 +52,13 @@ impl Module {
         // SAFETY: the module is loaded.
         let function = unsafe { result::module::get_function(self.module, text) }
             .map_err(self.device.failed("finding a kernel"))?;
-        Ok(Function { module: Arc::clone(self), name: name.into(), function })
+        // SAFETY: the function belongs to a loaded module.
+        let bytes = unsafe {
+            result::function::get_function_attribute(function, Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)
+        };
+        let bytes = bytes.map_err(self.device.failed("asking for its scratchpad memory"))?;
+        let static_scratchpad = u64::try_from(bytes).unwrap_or(0);
+        Ok(Function { module: Arc::clone(self), name: name.into(), function, static_scratchpad })
     }
 }
 
@@ -99,6 +105,7 @@ pub struct Function {
     module: Arc<Module>,
     name: Arc<str>,
     function: CUfunction,
+    static_scratchpad: u64,
 }
 
 // SAFETY: a function is a handle that the driver lets any thread use.
@@ -115,18 +122,14 @@ impl Function {
     /// Allows blocks of this kernel to request up to `bytes` bytes of scratchpad memory.
     ///
     /// # Errors
-    /// If that is more than the device allows.
+    /// If that is, with the static scratchpad memory, more than the device allows.
     fn allow_scratchpad(&self, bytes: u64) -> Result<()> {
         let available = self.device().properties().scratchpad_per_block;
-        if bytes > available {
-            return Err(Error::TooSmall {
-                what: "a kernel",
-                needed: bytes,
-                of: "scratchpad memory a block",
-                available,
-            });
+        let needed = bytes.saturating_add(self.static_scratchpad);
+        if needed > available {
+            return Err(Error::TooSmall { what: "a kernel", needed, of: "scratchpad memory a block", available });
         }
-        if bytes <= SCRATCHPAD_FOR_ALL {
+        if needed <= SCRATCHPAD_FOR_ALL {
             return Ok(());
         }
         self.device().bind()?;
@@ -144,17 +147,25 @@ impl Function {
 
     /// Bytes of scratchpad memory that a block has in addition to what the launch requests. The sum must not exceed the
     /// device's limit per block.
+    pub fn static_scratchpad(&self) -> u64 {
+        self.static_scratchpad
+    }
+
+    /// The number of blocks that a multiprocessor holds at the same time, as limited by the kernel's registers, its threads and
+    /// its scratchpad memory. At least 1.
     ///
     /// # Errors
-    /// If the device is lost.
-    pub fn static_scratchpad(&self) -> Result<u64> {
+    /// If a block takes more scratchpad memory than the device allows, or the device is lost.
+    pub fn resident_blocks(&self, threads: u32, scratchpad: u64) -> Result<u32> {
+        self.allow_scratchpad(scratchpad)?;
         self.device().bind()?;
+        let threads = i32::try_from(threads).map_err(Error::invalid)?;
+        let scratchpad = usize::try_from(scratchpad).map_err(Error::invalid)?;
         // SAFETY: the function belongs to a loaded module.
-        let bytes = unsafe {
-            result::function::get_function_attribute(self.function, Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)
-        };
-        let bytes = bytes.map_err(self.device().failed("asking for its scratchpad memory"))?;
-        Ok(u64::try_from(bytes).unwrap_or(0))
+        let blocks =
+            unsafe { result::occupancy::max_active_block_per_multiprocessor(self.function, threads, scratchpad) };
+        let blocks = blocks.map_err(self.device().failed("asking how many blocks fit a multiprocessor"))?;
+        Ok(u32::try_from(blocks).unwrap_or(0).max(1))
     }
 
     /// Queues the kernel on the stream. The parameters are read before this returns, but the memory they point to is not.

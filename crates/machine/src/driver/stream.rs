@@ -1,6 +1,7 @@
 //! Streams and events.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::sys::{CUevent_flags, CUstream};
 use cudarc::driver::{CudaEvent, CudaStream};
@@ -16,6 +17,28 @@ pub struct Stream {
     device: Arc<Device>,
     stream: Arc<CudaStream>,
     timeline: Timeline,
+    progress: Arc<Progress>,
+}
+
+/// The number of operations of a stream that were queued, and of those that are known to be done.
+#[derive(Debug, Default)]
+struct Progress {
+    queued: AtomicU64,
+    done: AtomicU64,
+}
+
+/// A point in a stream that can be compared with its progress, also after the stream is gone.
+#[derive(Debug, Clone)]
+pub(crate) struct Ticket {
+    progress: Arc<Progress>,
+    number: u64,
+}
+
+impl Ticket {
+    /// Whether a wait has shown that the stream has reached the point.
+    pub fn is_done(&self) -> bool {
+        self.progress.done.load(Ordering::Acquire) >= self.number
+    }
 }
 
 impl Stream {
@@ -25,7 +48,7 @@ impl Stream {
     /// If the device is lost or out of memory.
     pub fn new(device: &Arc<Device>) -> Result<Self> {
         let stream = device.context().new_stream().map_err(device.failed("making a stream"))?;
-        Ok(Self { device: Arc::clone(device), stream, timeline: Timeline::default() })
+        Ok(Self { device: Arc::clone(device), stream, timeline: Timeline::default(), progress: Arc::default() })
     }
 
     /// The device that executes the work.
@@ -39,17 +62,37 @@ impl Stream {
     /// If any of the work failed.
     pub fn synchronize(&self) -> Result<()> {
         let _waiting = debug_span!("wait for the GPU").entered();
+        let queued = self.progress.queued.load(Ordering::Acquire);
         self.stream.synchronize().map_err(|error| {
             self.device.keep_freed_memory(0);
             self.timeline.forget();
-            self.device.failed("waiting for a stream")(error)
+            self.device.failed_twice(self.device.failed("waiting for a stream")(error))
         })?;
+        self.progress.done.fetch_max(queued, Ordering::AcqRel);
         self.timeline.tell(&self.stream, self.group());
         Ok(())
     }
 
+    /// The point after all work queued so far.
+    pub(crate) fn ticket(&self) -> Ticket {
+        Ticket { progress: Arc::clone(&self.progress), number: self.progress.queued.load(Ordering::Acquire) }
+    }
+
+    /// Ends work that has been queued with the given outcome by `read`, which waits for the stream: a second wait would cost as much
+    /// as the first. If queueing has failed, waits for what was queued before that.
+    ///
+    /// # Errors
+    /// If queueing, the work, or `read` fails.
+    pub fn finish<T>(&self, queued: Result<()>, read: impl FnOnce() -> Result<T>) -> Result<T> {
+        match queued {
+            Ok(()) => read(),
+            Err(error) => self.synchronize().and(Err(error)),
+        }
+    }
+
     /// Queues work on the stream and records its start and end for timelines.
     pub(crate) fn ask<T>(&self, name: &str, bytes: Option<u64>, ask: impl FnOnce(CUstream) -> Result<T>) -> Result<T> {
+        self.progress.queued.fetch_add(1, Ordering::AcqRel);
         let begun = self.timeline.begin(&self.stream, name, bytes);
         let asked = ask(self.stream.cu_stream())?;
         if let Some(begun) = begun {

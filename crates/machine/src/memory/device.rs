@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdeviceptr;
 
-use crate::driver::{Device, Stream};
+use crate::driver::{Device, Stream, Ticket};
 use crate::memory::{Plain, View, ViewMut};
 use crate::{Error, Result};
 
@@ -25,9 +25,9 @@ pub struct DeviceBuffer {
     bytes: u64,
     /// Allocated bytes.
     capacity: u64,
-    /// False once this type has queued an operation on the buffer without waiting for it. Kernels are not tracked: the code
-    /// that launches them is responsible for their use of the buffer.
-    is_idle: bool,
+    /// The operations that this type has queued on the buffer without waiting for them. Kernels are not tracked: the code that
+    /// launches them is responsible for their use of the buffer.
+    queued: Vec<Ticket>,
 }
 
 impl DeviceBuffer {
@@ -38,10 +38,10 @@ impl DeviceBuffer {
     /// If the limit or the device has no room for it.
     pub fn new(device: &Arc<Device>, bytes: u64) -> Result<Self> {
         if bytes == 0 {
-            return Ok(Self { device: Arc::clone(device), address: 0, bytes, capacity: 0, is_idle: true });
+            return Ok(Self { device: Arc::clone(device), address: 0, bytes, capacity: 0, queued: Vec::new() });
         }
         let (address, capacity) = device.allocate(bytes)?;
-        Ok(Self { device: Arc::clone(device), address, bytes, capacity, is_idle: true })
+        Ok(Self { device: Arc::clone(device), address, bytes, capacity, queued: Vec::new() })
     }
 
     /// Allocates memory that holds a copy of `values`.
@@ -52,6 +52,28 @@ impl DeviceBuffer {
         let mut buffer = Self::new(stream.device(), size_of_val(values) as u64)?;
         buffer.write(stream, values)?;
         Ok(buffer)
+    }
+
+    /// Allocates memory that holds a copy of a few values, for work that is queued on the stream later. The driver has read the
+    /// values when this returns, so nothing waits.
+    ///
+    /// # Errors
+    /// As [`DeviceBuffer::from_slice`].
+    pub fn with_values<T: Copy + Plain>(stream: &Stream, values: &[T]) -> Result<Self> {
+        let mut buffer = Self::new(stream.device(), size_of_val(values) as u64)?;
+        if values.is_empty() {
+            return Ok(buffer);
+        }
+        // The program's own heap is never pinned, so that the driver copies these values before it returns.
+        let values = values.to_vec();
+        buffer.device.bind()?;
+        let asked = stream.ask(TO_GPU, Some(size_of_val(values.as_slice()) as u64), |stream| {
+            // SAFETY: the buffer has just this size, and the driver does not read pageable values later.
+            unsafe { result::memcpy_htod_async(buffer.address, &values, stream) }
+                .map_err(buffer.device.failed("copying to it"))
+        });
+        buffer.is_queued(stream);
+        asked.map(|()| buffer)
     }
 
     /// The device that the memory belongs to.
@@ -129,13 +151,14 @@ impl DeviceBuffer {
             return Ok(());
         }
         self.device.bind()?;
-        self.is_idle = false;
         let size = usize::try_from(self.bytes).map_err(Error::invalid)?;
-        stream.ask(FILL, Some(self.bytes), |stream| {
+        let asked = stream.ask(FILL, Some(self.bytes), |stream| {
             // SAFETY: the whole buffer, which is freed only after the device is done with it.
             unsafe { result::memset_d8_async(self.address, byte, size, stream) }
                 .map_err(self.device.failed("filling memory"))
-        })
+        });
+        self.is_queued(stream);
+        asked
     }
 
     /// Queues a copy to the start of the buffer: by DMA if the source is pinned, else through the driver's own memory. In the
@@ -149,12 +172,19 @@ impl DeviceBuffer {
     pub(crate) unsafe fn copy_from(&mut self, stream: &Stream, source: &[u8]) -> Result<()> {
         self.check(source.len() as u64)?;
         self.device.bind()?;
-        self.is_idle = false;
-        stream.ask(TO_GPU, Some(source.len() as u64), |stream| {
+        let asked = stream.ask(TO_GPU, Some(source.len() as u64), |stream| {
             // SAFETY: the range is checked; the caller guarantees the rest.
             unsafe { result::memcpy_htod_async(self.address, source, stream) }
                 .map_err(self.device.failed("copying to it"))
-        })
+        });
+        self.is_queued(stream);
+        asked
+    }
+
+    /// Remembers that an operation has been queued.
+    fn is_queued(&mut self, stream: &Stream) {
+        self.queued.retain(|ticket| !ticket.is_done());
+        self.queued.push(stream.ticket());
     }
 
     fn check(&self, bytes: u64) -> Result<()> {
@@ -168,7 +198,8 @@ impl DeviceBuffer {
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            self.device.give_back(self.address, self.capacity, self.is_idle);
+            let is_idle = self.queued.iter().all(Ticket::is_done);
+            self.device.give_back(self.address, self.capacity, is_idle);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! CPU memory: mapped by this process, in huge pages if the system provides them, and pinned by registering it.
 
 use std::ffi::c_void;
+use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -35,6 +36,8 @@ pub struct HostBuffer {
     mapped: usize,
     /// If pinned: the device that the memory was registered with, and its address for kernels.
     pinned: Option<(Arc<Device>, u64)>,
+    /// Whether the device is known to have finished with the memory.
+    is_idle: bool,
     /// Whether the driver may treat part of the memory as pinned for ever, because a device was lost before it was
     /// unregistered.
     is_stuck: AtomicBool,
@@ -97,7 +100,7 @@ impl HostBuffer {
             libc::madvise(aligned as *mut c_void, mapped, advice);
         }
         let start = NonNull::new(aligned as *mut u8).ok_or_else(|| Error::invalid("memory was mapped at address 0"))?;
-        Ok(Self { start, bytes, mapped, pinned: None, is_stuck: AtomicBool::new(false) })
+        Ok(Self { start, bytes, mapped, pinned: None, is_idle: false, is_stuck: AtomicBool::new(false) })
     }
 
     /// Places all pages that have not been touched yet on this NUMA node only.
@@ -135,6 +138,7 @@ impl HostBuffer {
     /// If the system or the driver cannot provide the memory.
     pub fn pinned(device: &Arc<Device>, bytes: usize, pages: PageSize) -> Result<Self> {
         let mut buffer = Self::new(bytes, pages)?;
+        buffer.touch();
         device.bind()?;
         // SAFETY: the range is mapped, and is unregistered before it is unmapped.
         unsafe { register(device, buffer.start.as_ptr(), buffer.mapped) }?;
@@ -143,6 +147,33 @@ impl HostBuffer {
         let address = buffer.registered_address(device)?;
         buffer.pinned = Some((Arc::clone(device), address));
         Ok(buffer)
+    }
+
+    /// Makes the system provide all pages, on several threads: the driver would do so on one, five times as long.
+    fn touch(&mut self) {
+        const PART: usize = 16 << 20;
+        let threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(self.mapped.div_ceil(PART));
+        let part = self.mapped.div_ceil(threads.max(1)).next_multiple_of(HUGE_PAGE);
+        let (start, mapped) = (self.start.as_ptr() as usize, self.mapped);
+        let touch = |begin: usize| {
+            // SAFETY: the range is part of the buffer's own mapping. Where the system does not know the advice, or has no
+            // memory, nothing changes, and the driver does it or says so.
+            unsafe {
+                libc::madvise((start + begin) as *mut c_void, part.min(mapped - begin), libc::MADV_POPULATE_WRITE)
+            };
+        };
+        std::thread::scope(|scope| {
+            for begin in (part..mapped).step_by(part) {
+                scope.spawn(move || touch(begin));
+            }
+            touch(0);
+        });
+    }
+
+    /// Frees the memory as dropping it does, but does not wait until the device has finished all its work. Whoever queues work
+    /// guarantees that the memory it names outlives it, so none is left on this memory.
+    pub fn release_idle(mut self) {
+        self.is_idle = true;
     }
 
     /// The size in bytes.
@@ -251,7 +282,8 @@ impl Drop for HostBuffer {
         if let Some((device, _)) = &self.pinned {
             // The device must have finished with the memory: unregistering alone does not wait. All of this fails once the
             // device is lost.
-            let is_idle = device.bind().and_then(|()| device.synchronize()).is_ok();
+            let wait = || if self.is_idle { Ok(()) } else { device.synchronize() };
+            let is_idle = device.bind().and_then(|()| wait()).is_ok();
             // SAFETY: registered by `pinned` at this address.
             let unregister = || unsafe { sys::cuMemHostUnregister(self.start.as_ptr().cast()) }.result().is_ok();
             let is_unregistered = unregister() && is_idle;

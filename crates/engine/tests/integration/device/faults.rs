@@ -3,11 +3,11 @@
 use overspill::{Choice, PrefixSumProcessor};
 
 use super::{MIB, STRATEGIES, leftovers, start};
-use crate::emulated::Emulated;
 use crate::harness::fixture::{JOINS, Size, register, settings};
 use crate::harness::rows::Answer;
 use crate::harness::run::Run;
 use crate::harness::session::{Device, Engine, Memory, Session, Settings};
+use crate::test_gpu::TestGpu;
 
 const SIZE: Size = Size { build: 3_000, probe: 4_000 };
 
@@ -83,7 +83,7 @@ async fn whatever_fails_the_answer_is_right() {
 }
 
 /// Calls of a kind so far, of those that are counted.
-fn calls(emulated: &Emulated, kind: &str) -> u64 {
+fn calls(emulated: &TestGpu, kind: &str) -> u64 {
     let statistics = emulated.statistics();
     match kind {
         "allocation" => statistics.allocations_made,

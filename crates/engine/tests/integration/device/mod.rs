@@ -10,7 +10,7 @@ mod several;
 use datafusion::prelude::SessionContext;
 use overspill::Strategy;
 
-use crate::emulated::Emulated;
+use crate::test_gpu::TestGpu;
 
 const MIB: usize = 1 << 20;
 
@@ -20,14 +20,14 @@ pub(crate) const STRATEGIES: [Strategy; 5] =
 
 /// The device, with exactly as much memory as joins may use: more than that is refused by the driver, which counts as a
 /// failure.
-fn start(memory: usize) -> Emulated {
-    let emulated = Emulated::start();
+fn start(memory: usize) -> TestGpu {
+    let emulated = TestGpu::start();
     emulated.configure(&format!("memory={memory}"));
     emulated
 }
 
 /// Says what is left on the device once joins are over and it is let go.
-fn leftovers(emulated: &Emulated) -> Option<String> {
+fn leftovers(emulated: &TestGpu) -> Option<String> {
     overspill::OverspillRuntime::of_process().release();
     let statistics = emulated.statistics();
     (statistics.held() != [0; 9]).then(|| format!("{statistics:?}"))

@@ -61,6 +61,30 @@ async fn every_transfer_method_gives_the_answer_or_is_refused_by_name() {
     assert_eq!(leftovers(&emulated), None);
 }
 
+/// Mapped and registered memory stays for the next join of its kind, as far as the limits allow.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_join_maps_and_registers_nothing() {
+    let emulated = start(256 * MIB);
+    let expected = expected(SIZE, JOIN).await;
+    for strategy in [Strategy::Triton, Strategy::GpuNoPartition] {
+        let device = Device { cached_share: 0.5, ..Device::with(256 * MIB) };
+        let settings = Settings { target_partitions: 1, ..on_device(strategy, device) };
+        let made = || (emulated.statistics().mappings_made, emulated.statistics().registrations_made);
+        let before = made();
+        for run_number in 0..3 {
+            let begin = made();
+            let run = run(&settings, JOIN).await;
+            assert_eq!(run.answer.unwrap().difference(&expected), None, "{strategy}");
+            assert_eq!((run.report.device.joins(), run.report.device.failures.len()), (1, 0), "{strategy}");
+            assert!(run_number == 0 || made() == begin, "{strategy}: run {run_number} from {begin:?} to {:?}", made());
+        }
+        let (mappings, registrations) = made();
+        assert!(registrations > before.1, "{strategy}: nothing was registered at all");
+        assert!(strategy != Strategy::Triton || mappings > before.0, "nothing was mapped at all");
+        assert_eq!(leftovers(&emulated), None);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_fit_the_device_is_spilled_or_refused_by_name() {
     let emulated = start(256 * MIB);

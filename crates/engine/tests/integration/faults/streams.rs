@@ -16,11 +16,11 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect}
 use futures::StreamExt;
 
 use crate::device::STRATEGIES;
-use crate::emulated::Emulated;
 use crate::harness::fixture::{JOINS, Size, register_with, settings};
 use crate::harness::rows::Answer;
 use crate::harness::run::TIME_LIMIT;
 use crate::harness::session::{Device, Engine, Memory, Session, Settings};
+use crate::test_gpu::TestGpu;
 
 const STREAMS: usize = 3;
 
@@ -252,7 +252,7 @@ async fn poll_one_alone(planned: &mut Planned) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_on_the_device_are_polled_and_dropped_in_any_order() {
     const MEMORY: usize = 32 << 20;
-    let emulated = Emulated::start();
+    let emulated = TestGpu::start();
     emulated.configure(&format!("memory={MEMORY}"));
     for strategy in STRATEGIES {
         for name in ["inner", "full", "left semi", "right anti"] {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::{Value, register, values_of};
 use crate::device::STRATEGIES;
-use crate::emulated::Emulated;
 use crate::harness::plan::PlanReport;
 use crate::harness::session::{Device, Engine, Memory, Session, Settings};
+use crate::test_gpu::TestGpu;
 
 /// Keys where every seventh is hot, and every 50th is null if nulls are requested.
 fn keys(rows: i64, step: i64, nulls: bool) -> Vec<Value> {
@@ -86,7 +86,7 @@ async fn marks_are_the_same_when_spilled() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn marks_are_the_same_on_a_device() {
     const MEMORY: usize = 20 << 20;
-    let emulated = Emulated::start();
+    let emulated = TestGpu::start();
     emulated.configure(&format!("memory={MEMORY}"));
     let mut on_device = 0;
     for (number, strategy) in STRATEGIES.into_iter().enumerate() {

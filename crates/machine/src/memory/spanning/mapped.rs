@@ -8,19 +8,19 @@ use cudarc::driver::sys::{
     CUmemLocation, CUmemLocationType, CUresult,
 };
 
+use tracing::debug_span;
+
 use super::layout::{Place, SpanningLayout};
-use crate::driver::Device;
+use crate::driver::{Device, MappedPages, MappedRun};
 use crate::{Error, Result};
 
-/// A reserved address range and the stripes mapped to it, from its start.
+/// A reserved address range and the runs of stripes mapped to it, from its start.
 #[derive(Debug)]
 pub(super) struct MappedRange {
     devices: Vec<Arc<Device>>,
-    address: CUdeviceptr,
-    reserved: usize,
-    stripe: usize,
-    /// The memory of each mapped stripe.
-    mapped: Vec<Place>,
+    pages: MappedPages,
+    /// Whether all of it is mapped, so that it may be kept for another range.
+    is_whole: bool,
 }
 
 /// Returns the requested stripe size, rounded up to the driver's granularity. A layout that is only on devices does not require
@@ -57,13 +57,23 @@ impl MappedRange {
         let stripe = usize::try_from(layout.stripe_bytes).map_err(Error::invalid)?;
         let reserved =
             stripe.checked_mul(places.len()).ok_or_else(|| Error::invalid("a range of that size cannot be"))?;
-        let mut range = Self { devices: devices.to_vec(), address: 0, reserved, stripe, mapped: Vec::new() };
+        let runs: Vec<_> = { places.chunk_by(|one, other| one == other) }
+            .map(|run| MappedRun { device: device_of(run[0]), bytes: run.len() * stripe })
+            .collect();
+        if let [device] = devices
+            && let Some(pages) = device.take_pages(&runs, layout.node)
+        {
+            return Ok(Self { devices: devices.to_vec(), pages, is_whole: true });
+        }
+        let pages = MappedPages { address: 0, reserved, runs: Vec::new(), node: layout.node };
+        let mut range = Self { devices: devices.to_vec(), pages, is_whole: false };
         if reserved == 0 {
             return Ok(range);
         }
+        let _mapping = debug_span!("map memory", bytes = reserved).entered();
         first.bind()?;
         // SAFETY: the output pointer is valid; address and alignment are left to the driver.
-        unsafe { sys::cuMemAddressReserve(&mut range.address, reserved, 0, 0, 0) }
+        unsafe { sys::cuMemAddressReserve(&mut range.pages.address, reserved, 0, 0, 0) }
             .result()
             .map_err(first.failed("reserving addresses"))?;
         let access = devices
@@ -75,90 +85,104 @@ impl MappedRange {
                 })
             })
             .collect::<Result<Vec<_>>>()?;
-        // `range` tracks the stripes mapped so far, and unmaps them if a later stripe fails.
-        for place in places {
-            range.map_next(*place, layout.node, &access)?;
+        // `range` tracks the runs mapped so far, and unmaps them if a later one fails.
+        for run in runs {
+            range.map_next(run, layout.node)?;
         }
+        first.bind()?;
+        // SAFETY: the whole range is mapped, and the length passed is that of the descriptions.
+        unsafe { sys::cuMemSetAccess(range.pages.address, reserved, access.as_ptr(), access.len()) }
+            .result()
+            .map_err(first.failed("giving access to mapped memory"))?;
+        range.is_whole = true;
         Ok(range)
     }
 
     pub fn address(&self) -> CUdeviceptr {
-        self.address
+        self.pages.address
     }
 
-    fn map_next(&mut self, place: Place, node: u32, access: &[CUmemAccessDesc]) -> Result<()> {
-        let bytes = self.stripe as u64;
-        let (device, location) = match place {
-            Place::Device(number) => (&self.devices[number], device_location(&self.devices[number])?),
-            Place::Host => (&self.devices[0], host_location(node)?),
+    fn map_next(&mut self, run: MappedRun, node: u32) -> Result<()> {
+        let (size, bytes) = (run.bytes, run.bytes as u64);
+        let (device, location) = match run.device {
+            Some(number) => (&self.devices[number], device_location(&self.devices[number])?),
+            None => (&self.devices[0], host_location(node)?),
         };
         let ordinal = device.ordinal();
-        if place != Place::Host {
+        if run.device.is_some() {
             device.reserve(bytes)?;
         }
-        let address = self.address + self.mapped.len() as u64 * bytes;
+        let begun: usize = self.pages.runs.iter().map(|run| run.bytes).sum();
+        let (address, runs) = (self.pages.address + begun as u64, self.pages.runs.len());
         let mapped = device.bind().and_then(|()| {
             let mut handle = 0;
             // SAFETY: both places are valid for the call.
-            unsafe { sys::cuMemCreate(&mut handle, self.stripe, &properties_of(location), 0) }.result().map_err(
-                |error| match (error.0, place) {
-                    (CUresult::CUDA_ERROR_OUT_OF_MEMORY, Place::Host) => Error::OutOfHostMemory {
+            unsafe { sys::cuMemCreate(&mut handle, size, &properties_of(location), 0) }.result().map_err(
+                |error| match (error.0, run.device) {
+                    (CUresult::CUDA_ERROR_OUT_OF_MEMORY, None) => Error::OutOfHostMemory {
                         bytes,
                         reason: format!("node {node} has none left that the driver can pin"),
                     },
-                    (CUresult::CUDA_ERROR_OUT_OF_MEMORY, Place::Device(_)) => {
+                    (CUresult::CUDA_ERROR_OUT_OF_MEMORY, Some(_)) => {
                         Error::OutOfDeviceMemory { device: ordinal, bytes, limit: device.memory_limit() }
                     }
-                    _ => Error::driver("allocating a stripe", ordinal, error),
+                    _ => Error::driver("allocating mapped memory", ordinal, error),
                 },
             )?;
-            // SAFETY: the addresses are reserved and nothing is mapped to them. Each stripe has its own handle, because some
-            // drivers refuse to map from the middle of one.
-            let mapped = unsafe { sys::cuMemMap(address, self.stripe, 0, handle, 0) }.result();
+            // SAFETY: the addresses are reserved and nothing is mapped to them. Each run has its own handle, because some drivers
+            // refuse to map from the middle of one.
+            let mapped = unsafe { sys::cuMemMap(address, size, 0, handle, 0) }.result();
             // SAFETY: created above, released once. If the handle is mapped, its memory stays until it is unmapped.
             let released = unsafe { sys::cuMemRelease(handle) }.result();
-            mapped.map_err(device.failed("mapping a stripe"))?;
-            self.mapped.push(place);
-            released.map_err(device.failed("mapping a stripe"))
+            mapped.map_err(device.failed("mapping memory"))?;
+            self.pages.runs.push(run);
+            released.map_err(device.failed("mapping memory"))
         });
-        if let Err(error) = mapped {
-            // Stripes in `mapped` are released when the range is dropped.
-            let counted = (address - self.address) / bytes < self.mapped.len() as u64;
-            if !counted && let Place::Device(number) = place {
-                self.devices[number].release(bytes);
-            }
-            return Err(error);
+        // Runs in `pages` are released when the range is dropped.
+        if mapped.is_err()
+            && self.pages.runs.len() == runs
+            && let Some(number) = run.device
+        {
+            self.devices[number].release(bytes);
         }
-        // SAFETY: the range was just mapped, and the length passed is that of the descriptions.
-        unsafe { sys::cuMemSetAccess(address, self.stripe, access.as_ptr(), access.len()) }
-            .result()
-            .map_err(device.failed("giving access to a stripe"))
+        mapped
     }
 }
 
 impl Drop for MappedRange {
     fn drop(&mut self) {
-        if self.reserved > 0 {
-            // Unmapping does not wait for kernels. Memory of a lost device is freed with its context. Addresses belong to the
-            // process, and any device that is not lost can free them.
-            let waited: Vec<_> = self.devices.iter().map(|device| device.synchronize().is_ok()).collect();
-            let living = self.devices.iter().zip(waited).find(|(_, is_idle)| *is_idle);
-            let _ = living.map_or(&self.devices[0], |(device, _)| device).bind();
-            for number in 0..self.mapped.len() {
-                let address = self.address + (number * self.stripe) as u64;
-                // SAFETY: mapped by `map_next`, and unmapped only once.
-                let _ = unsafe { sys::cuMemUnmap(address, self.stripe) }.result();
-            }
-            if self.address != 0 {
-                // SAFETY: reserved by `new` with this length, and nothing is mapped to it any more.
-                let _ = unsafe { sys::cuMemAddressFree(self.address, self.reserved) }.result();
+        if self.pages.reserved == 0 {
+            return;
+        }
+        // Unmapping does not wait for kernels. Memory of a lost device is freed with its context. Addresses belong to the
+        // process, and any device that is not lost can free them.
+        let waited: Vec<_> = self.devices.iter().map(|device| device.synchronize().is_ok()).collect();
+        let nothing = MappedPages { address: 0, reserved: 0, runs: Vec::new(), node: 0 };
+        let pages = std::mem::replace(&mut self.pages, nothing);
+        if let [device] = self.devices.as_slice()
+            && waited == [true]
+            && self.is_whole
+        {
+            // SAFETY: `new` has reserved and mapped them, and the device has finished all its work.
+            return unsafe { device.keep_pages(pages) };
+        }
+        let living = self.devices.iter().zip(waited).find(|(_, is_idle)| *is_idle);
+        let _ = living.map_or(&self.devices[0], |(device, _)| device).bind();
+        // SAFETY: as above, and the context of a living device is bound, if there is one.
+        unsafe { pages.free() };
+        for run in &pages.runs {
+            if let Some(number) = run.device {
+                self.devices[number].release(run.bytes as u64);
             }
         }
-        for place in &self.mapped {
-            if let Place::Device(number) = place {
-                self.devices[*number].release(self.stripe as u64);
-            }
-        }
+    }
+}
+
+/// The number of the device that holds a stripe.
+fn device_of(place: Place) -> Option<usize> {
+    match place {
+        Place::Device(number) => Some(number),
+        Place::Host => None,
     }
 }
 
