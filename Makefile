@@ -19,7 +19,7 @@ CARGO_BUILD := $(CARGO) build --workspace --locked --exclude overspill-emulated-
 CARGO_TEST := $(CARGO) test --workspace --locked
 LOOM := --manifest-path tests/loom/Cargo.toml --target-dir "$(TARGET_DIR)/loom" --locked
 
-.PHONY: format help demo build data test test-rust test-tpch check-sql check-kernels test-kernels fuzz planted-sql-bugs interrupts kernels gpu-bundle lint bench-spill charts check-charts check-docs docs test-docs clean-data
+.PHONY: format help demo build data test test-rust test-tpch test-gpu-session check-sql check-kernels test-kernels fuzz planted-sql-bugs interrupts kernels gpu-bundle lint bench-spill charts check-charts check-docs docs test-docs clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
@@ -28,7 +28,8 @@ help:
 	@echo "make check-kernels     the CUDA kernels under sanitizers, and their fatbin against their sources"
 	@echo "make test-kernels      the same with all tests, and the bugs that sanitizers must find"
 	@echo "make kernels           compile the CUDA kernels anew, after a change of crates/kernels/cuda"
-	@echo "make gpu-bundle        what scripts/gpu-check needs to check the kernels on a machine with a GPU"
+	@echo "make gpu-bundle        what scripts/gpu-session needs to check and measure a machine with a GPU"
+	@echo "make test-gpu-session  that session on the emulated device (part of make test)"
 	@echo "make fuzz N=5000       random join queries, as many as you like; SEED=… draws the same ones again"
 	@echo "make planted-sql-bugs  plants wrong answers into the engine, each of which the random queries must find"
 	@echo "make interrupts N=200  Ctrl-C at random moments of every kind of statement; SEED=… draws the same moments again"
@@ -48,7 +49,7 @@ demo: data
 data: build
 	"$(OVERSPILL)" datagen tpch --scale $(SCALE) --dir "$(DATA)/tpch-sf$(SCALE)"
 
-test: test-rust test-tpch
+test: test-rust test-tpch test-gpu-session
 
 test-rust: $(VENV)/complete
 	OVERSPILL_PYTHON="$(abspath $(VENV)/bin/python)" OVERSPILL_FUZZ_QUERIES=$${OVERSPILL_FUZZ_QUERIES:-1000} $(CARGO_TEST)
@@ -61,6 +62,16 @@ test-tpch: build $(VENV)/complete
 	$(CARGO) build --workspace --locked
 	"$(OVERSPILL)" datagen tpch --scale 0.1 --dir "$(DATA)/tpch-sf0.1"
 	"$(VENV)/bin/python" tests/tpch/run.py --overspill "$(OVERSPILL)" --data "$(DATA)/tpch-sf0.1" --emulated 268435456,16777216
+
+# The session that checks and measures a GPU, on the emulated device.
+test-gpu-session:
+	$(CARGO) build --workspace --locked
+	@mkdir -p "$(TARGET_DIR)/gpu-session"
+	ln -sf "$$(scripts/kernel-tests)" "$(TARGET_DIR)/gpu-session/kernel-tests"
+	for program in overspill gpu-check liboverspill_emulated_driver.so; do \
+		ln -sf "$(abspath $(TARGET_DIR))/debug/$$program" "$(TARGET_DIR)/gpu-session/$$program"; \
+	done
+	OVERSPILL_PROGRAMS="$(abspath $(TARGET_DIR))/gpu-session" $(PYTHON) tests/gpu/test_session.py
 
 $(VENV)/complete: tests/requirements.txt
 $(VENV)-docs/complete: docs/requirements.txt
@@ -92,14 +103,14 @@ test-kernels:
 kernels:
 	scripts/build-kernels
 
-# One program without DataFusion, stripped and packed: the machine that has the GPU needs its driver alone.
+# What scripts/gpu-session runs, stripped and packed: the machine that has the GPU needs its driver alone. The tests are of the dev
+# profile, whose assertions they are written for.
 gpu-bundle:
-	$(CARGO) build --release --locked -p overspill-experiments --bin gpu-check --config profile.release.strip=true
-	@mkdir -p gpu-bundle
-	xz --keep --stdout -9 "$(TARGET_DIR)/release/gpu-check" > gpu-bundle/gpu-check.xz
 	$(CARGO_BUILD) --release
-	strip -o gpu-bundle/overspill "$(TARGET_DIR)/release/overspill"
-	xz --force -6 gpu-bundle/overspill
+	@mkdir -p gpu-bundle
+	for program in overspill gpu-check; do strip -o gpu-bundle/$$program "$(TARGET_DIR)/release/$$program"; done
+	strip -o gpu-bundle/kernel-tests "$$(scripts/kernel-tests)"
+	xz --force -6 gpu-bundle/overspill gpu-bundle/gpu-check gpu-bundle/kernel-tests
 	@ls -l gpu-bundle
 
 interrupts:

@@ -30,6 +30,9 @@ use crate::threads::on_each;
 /// Rows of a batch, as in DataFusion.
 const BATCH_ROWS: usize = 8192;
 
+/// 2^64 divided by the golden ratio: its multiples spread consecutive keys evenly.
+const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// A join's memory as a multiple of its tables: the tables, and about as much again.
 pub(crate) const MEMORY_PER_TABLES: u64 = 2;
 
@@ -100,20 +103,20 @@ impl Tables {
         Ok(Self { build: convert(self.build)?, probe: convert(self.probe)?, keys, ..self })
     }
 
-    /// The answer of any join of these tables by one key column, computed with a map from keys to payloads instead of a join
-    /// operator.
+    /// The answer of any join of these tables by one key column, computed with maps from keys to payloads instead of a join
+    /// operator. Each thread reads all rows, and has a map of its share of the keys.
     pub(crate) fn expected(&self, threads: usize) -> Result<Answer> {
-        let mut payloads = HashMap::with_capacity(self.build_rows);
-        for batch in &self.build {
-            let (keys, sums) = keys_and_sums(batch)?;
-            payloads.extend(keys.values().iter().copied().zip(sums));
-        }
-        let next = AtomicUsize::new(0);
-        let answers = on_each(vec![(); threads], |()| {
-            let mut answer = (0, 0i64);
-            while let Some(batch) = self.probe.get(next.fetch_add(1, Ordering::Relaxed)) {
+        let answers = on_each((0..threads as u64).collect(), |own| {
+            let is_own = |key: i64| ((key as u64).wrapping_mul(MULTIPLIER) >> 32) % threads as u64 == own;
+            let mut payloads = HashMap::with_capacity(self.build_rows / threads);
+            for batch in &self.build {
                 let (keys, sums) = keys_and_sums(batch)?;
-                for (key, sum) in keys.values().iter().zip(sums) {
+                payloads.extend(keys.values().iter().copied().zip(sums).filter(|(key, _)| is_own(*key)));
+            }
+            let mut answer = (0, 0i64);
+            for batch in &self.probe {
+                let (keys, sums) = keys_and_sums(batch)?;
+                for (key, sum) in keys.values().iter().zip(sums).filter(|(key, _)| is_own(**key)) {
                     if let Some(payload) = payloads.get(key) {
                         answer = (answer.0 + 1, answer.1.wrapping_add(sum).wrapping_add(*payload));
                     }

@@ -68,8 +68,12 @@ pub(crate) fn tell(what: &str) {
 
 /// Writes a file that the user requested.
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text)
-        .map_err(|error| exec_datafusion_err!("The file '{}' cannot be written: {error}", path.display()))
+    std::fs::write(path, text).map_err(|error| not_written(path, &error))
+}
+
+/// The error of a file that the user requested.
+pub(crate) fn not_written(path: &Path, error: &std::io::Error) -> DataFusionError {
+    exec_datafusion_err!("The file '{}' cannot be written: {error}", path.display())
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@
 //! wrong only sometimes.
 
 use std::collections::HashMap;
-use std::time::Instant;
 
 use overspill_kernels::{
     Algorithm, HashFunction, HashTable, Input, JoinSide, KeyWidth, MemoryAccess, Output, PairAggregate, PartitionPlan,
     PartitionedJoin, PartitionedSide, Partitioner, PayloadInput, PrefixSum, Radix, TableKind, TablePlacement, Values,
+    check_mapping,
 };
 use overspill_machine::Error as MachineError;
 use overspill_machine::driver::Stream;
@@ -16,21 +16,9 @@ use overspill_machine::memory::{Buffer, DeviceBuffer, HostBuffer, PageSize, Plac
 use overspill_machine::transfer::{PipelineShape, Source, SourceMemory, TransferMethod, TransferPipeline};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde::Serialize;
 
 use crate::device::Gpu;
 use crate::{Error, Result};
-
-/// The outcome of a check.
-#[derive(Debug, Clone, Serialize)]
-pub struct CheckOutcome {
-    /// What was checked.
-    pub name: String,
-    /// What was wrong; `None` if the check passed.
-    pub failure: Option<String>,
-    /// The duration in seconds.
-    pub seconds: f64,
-}
 
 /// The extent of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,32 +39,86 @@ impl CheckEffort {
 /// The content of fresh and poisoned memory.
 const POISON: u8 = 0xA5;
 
-/// Runs every check. If the device is lost, all following checks fail.
-pub fn check_kernels(gpu: &Gpu, effort: CheckEffort) -> Vec<CheckOutcome> {
-    let mut outcomes = Vec::new();
-    let mut run = |name: String, check: &dyn Fn() -> Result<()>| {
-        let begin = Instant::now();
-        let failure = check().err().map(|error| error.to_string());
-        outcomes.push(CheckOutcome { name, failure, seconds: begin.elapsed().as_secs_f64() });
-    };
-    run("prefix sums".to_owned(), &|| prefix_sums(gpu, effort));
-    for algorithm in Algorithm::ALL {
-        for pinned in [false, true] {
-            let place = if pinned { "CPU" } else { "GPU" };
-            run(format!("{algorithm} partitioning in {place} memory"), &|| partitions(gpu, effort, algorithm, pinned));
+/// A check of kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KernelCheck {
+    /// Prefix sums.
+    PrefixSums,
+    /// A partitioner, whose columns lie in GPU memory or in pinned CPU memory.
+    Partition(Algorithm, bool),
+    /// Two partitioners at the same time, each on half of the multiprocessors.
+    TwoPartitioners,
+    /// A hash table of each kind.
+    Table(TableChecked),
+    /// A join of partitions in the scratchpad.
+    PartitionedJoin,
+    /// A transfer method.
+    Transfer(TransferMethod),
+    /// Pages of both memories in one range of addresses.
+    Mapping,
+}
+
+/// A kind of hash table to check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum TableChecked {
+    Perfect,
+    LinearProbing,
+    MultiValue,
+}
+
+impl KernelCheck {
+    /// All checks, the one that a faulty driver may crash in last.
+    pub fn all() -> Vec<Self> {
+        let partitions =
+            Algorithm::ALL.into_iter().flat_map(|algorithm| [false, true].map(|pinned| (algorithm, pinned)));
+        let tables = [TableChecked::Perfect, TableChecked::LinearProbing, TableChecked::MultiValue];
+        std::iter::once(Self::PrefixSums)
+            .chain(partitions.map(|(algorithm, pinned)| Self::Partition(algorithm, pinned)))
+            .chain([Self::TwoPartitioners])
+            .chain(tables.map(Self::Table))
+            .chain([Self::PartitionedJoin])
+            .chain(TransferMethod::ALL.map(Self::Transfer))
+            .chain([Self::Mapping])
+            .collect()
+    }
+
+    /// The name, in lower case and without spaces.
+    pub fn name(self) -> String {
+        match self {
+            Self::PrefixSums => "check-prefix-sums".to_owned(),
+            Self::Partition(algorithm, pinned) => {
+                format!("check-partition-{algorithm}-in-{}-memory", if pinned { "cpu" } else { "gpu" })
+            }
+            Self::TwoPartitioners => "check-two-partitioners".to_owned(),
+            Self::Table(TableChecked::Perfect) => "check-table-perfect".to_owned(),
+            Self::Table(TableChecked::LinearProbing) => "check-table-linear-probing".to_owned(),
+            Self::Table(TableChecked::MultiValue) => "check-table-multi-value".to_owned(),
+            Self::PartitionedJoin => "check-partitioned-join".to_owned(),
+            Self::Transfer(method) => format!("check-transfer-{method}"),
+            Self::Mapping => "check-mapping".to_owned(),
+        }
+        .replace(' ', "-")
+    }
+
+    /// Runs the check.
+    ///
+    /// # Errors
+    /// If an answer is wrong, or the device fails or cannot do it ([`Error::is_missing`]).
+    pub fn run(self, gpu: &Gpu, effort: CheckEffort) -> Result<()> {
+        match self {
+            Self::PrefixSums => prefix_sums(gpu, effort),
+            Self::Partition(algorithm, pinned) => partitions(gpu, effort, algorithm, pinned),
+            Self::TwoPartitioners => halves(gpu, effort),
+            Self::Table(kind) => table(gpu, effort, kind),
+            Self::PartitionedJoin => partitioned_join(gpu, effort),
+            Self::Transfer(method) => {
+                method.check_device(gpu.device().properties())?;
+                transfer(gpu, effort, method)
+            }
+            Self::Mapping => Ok(check_mapping(&gpu.kernels, 0)?),
         }
     }
-    run("two partitionings side by side, each on half of the multiprocessors".to_owned(), &|| halves(gpu, effort));
-    for kind in ["perfect", "linear probing", "multi-value"] {
-        run(format!("join by a {kind} table"), &|| table(gpu, effort, kind));
-    }
-    run("join of partitions".to_owned(), &|| partitioned_join(gpu, effort));
-    for method in TransferMethod::ALL {
-        if method.check_device(gpu.device().properties()).is_ok() {
-            run(format!("transfer by {method}"), &|| transfer(gpu, effort, method));
-        }
-    }
-    outcomes
 }
 
 fn random_values(count: u64, seed: u64) -> Vec<u64> {
@@ -198,12 +240,14 @@ fn totals(build: &[u64], build_values: &[u64], probe: &[u64], probe_values: &[u6
     (matches, sum)
 }
 
-fn table(gpu: &Gpu, effort: CheckEffort, name: &str) -> Result<()> {
+fn table(gpu: &Gpu, effort: CheckEffort, checked: TableChecked) -> Result<()> {
     let build_tuples = effort.tuples / 4;
-    let (kind, build) = match name {
-        "perfect" => (TableKind::Perfect { smallest_key: 1, slots: build_tuples }, unique_keys(build_tuples)),
-        "linear probing" => (TableKind::LinearProbing, unique_keys(build_tuples)),
-        _ => {
+    let (kind, build) = match checked {
+        TableChecked::Perfect => {
+            (TableKind::Perfect { smallest_key: 1, slots: build_tuples }, unique_keys(build_tuples))
+        }
+        TableChecked::LinearProbing => (TableKind::LinearProbing, unique_keys(build_tuples)),
+        TableChecked::MultiValue => {
             let keys = random_values(build_tuples, 5).iter().map(|key| key % (build_tuples / 3 + 1) + 1).collect();
             (TableKind::MultiValue, keys)
         }

@@ -113,8 +113,7 @@ impl DeviceArgs {
     fn load(&self, driver: &'static Driver) -> Result<Gpu> {
         let limit = match self.gpu_memory_limit {
             Some(limit) => limit.as_u64(),
-            // Open the device once to query its memory; the second device has the limit.
-            None => driver.device(self.gpu, 0)?.properties().memory / 10 * 9,
+            None => driver.device_memory(self.gpu)? / 10 * 9,
         };
         let device = driver.device(self.gpu, limit)?;
         let kernels = Kernels::load(&device)?;

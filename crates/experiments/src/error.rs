@@ -18,14 +18,18 @@ pub enum Error {
     Scale { scale: f64, most: f64 },
     #[error("there is no device to check: {0}")]
     NoDevice(String),
-    #[error("skipped, as no time was left")]
-    NoTime,
     /// A result that an experiment verifies is wrong.
     #[error("{what} gave a wrong answer")]
     Wrong { what: String },
 }
 
 impl Error {
+    /// Whether the GPU cannot do it by its nature, which is no fault.
+    pub fn is_missing(&self) -> bool {
+        use overspill_machine::Error::{TransferRefused, Unsupported};
+        matches!(self, Self::Machine(Unsupported { .. } | TransferRefused { .. }))
+    }
+
     /// An error of the drawing library.
     pub(crate) fn plot(error: impl std::fmt::Display) -> Self {
         Self::Plot(error.to_string())

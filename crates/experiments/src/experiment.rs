@@ -66,6 +66,20 @@ impl FigureExperiment {
         Self::HashTable,
     ];
 
+    /// The name, which `overspill bench figure` takes as well.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Transfer => "transfer",
+            Self::Granularity => "granularity",
+            Self::Translation => "translation",
+            Self::Partition => "partition",
+            Self::PrefixSum => "prefix-sum",
+            Self::RelationLocality => "paper2-13",
+            Self::TableLocality => "paper2-14",
+            Self::HashTable => "hash-table",
+        }
+    }
+
     /// Runs the experiment. `asked` scales the data.
     ///
     /// # Errors

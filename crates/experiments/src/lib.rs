@@ -20,7 +20,7 @@ mod prefix_sum;
 mod transfer;
 mod translation;
 
-pub use checks::{CheckEffort, CheckOutcome, check_kernels};
+pub use checks::{CheckEffort, KernelCheck, TableChecked};
 pub use device::{DeviceArgs, Gpu, Machine, device_parser, named_parser};
 pub use error::{Error, Result};
 pub use experiment::{ExperimentArgs, FigureExperiment};

@@ -3,7 +3,10 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytesize::ByteSize;
@@ -13,12 +16,13 @@ use overspill::DeviceKind;
 use overspill_experiments::{DeviceArgs, Figure, Machine, device_parser};
 use overspill_gpu_join::Gpu;
 use overspill_machine::measure::{CpuEffort, MemoryBounds, measure_bounds};
+use serde_json::Value;
 
 use super::energy::{GpuEnergy, NVML};
 use crate::datagen::{TablePair, check_scale};
 use crate::gpu_join::open;
 use crate::operator::MEMORY_PER_TABLES;
-use crate::report::{failed, size};
+use crate::report::{failed, not_written, size};
 
 /// The GPU memory of the papers' machines.
 const PAPER_GPU_MEMORY: u64 = 16 << 30;
@@ -60,6 +64,10 @@ pub struct MeasureArgs {
     /// The number of runs of each strategy; the table shows medians
     #[arg(long, default_value = "3", value_name = "N")]
     pub runs: NonZeroUsize,
+
+    /// Write each point of a join to this file as soon as it is measured, as a line of JSON
+    #[arg(long, value_name = "FILE")]
+    pub points: Option<PathBuf>,
 }
 
 /// The machine, and its measurements in this run.
@@ -74,6 +82,8 @@ pub(super) struct Bench {
     link_rate: OnceCell<Option<f64>>,
     /// The GPU that was opened last, with its memory limit.
     gpu: RefCell<Option<(u64, Arc<Gpu>)>>,
+    /// Where points go as soon as they are measured.
+    points: Option<(PathBuf, File)>,
 }
 
 impl Bench {
@@ -93,6 +103,11 @@ impl Bench {
             DeviceKind::Emulated => device.library().into(),
             _ => NVML.into(),
         };
+        let points = { args.points.as_deref() }
+            .map(|path| {
+                File::create(path).map_err(|error| not_written(path, &error)).map(|file| (path.to_owned(), file))
+            })
+            .transpose()?;
         let machine = device.open().map_err(failed)?;
         let threads = args.threads.map_or(machine.topology.cpu.threads.max(1), NonZeroUsize::get);
         Ok(Self {
@@ -103,7 +118,17 @@ impl Bench {
             bounds: OnceCell::new(),
             link_rate: OnceCell::new(),
             gpu: RefCell::new(None),
+            points,
         })
+    }
+
+    /// Writes a point to the file of `--points`, so that it is kept however the program ends.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(super) fn keep(&self, point: &Value) -> Result<()> {
+        let Some((path, file)) = &self.points else { return Ok(()) };
+        writeln!(&*file, "{point}").map_err(|error| not_written(path, &error))
     }
 
     pub(super) fn device(&self) -> DeviceKind {

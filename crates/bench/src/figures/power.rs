@@ -241,6 +241,7 @@ mod tests {
             gpu_memory_limit: None,
             threads: NonZeroUsize::new(2),
             runs: NonZeroUsize::MIN,
+            points: None,
         };
         let bench = Bench::new(&args).unwrap();
         let folder = tempfile::tempdir().unwrap();

@@ -10,6 +10,7 @@ use overspill_gpu_join::{DeviceRequest, DeviceTuning, Gpu};
 use overspill_join::hash_table::TableChoice;
 use overspill_join::radix::ProbeRegions;
 use overspill_kernels::Algorithm;
+use serde_json::{Value, json};
 
 use super::bench::Bench;
 use super::kernel_times::{KernelGroup, KernelTimes, kernel_times};
@@ -176,6 +177,21 @@ struct Point {
     kernels: Option<KernelTimes>,
 }
 
+impl Point {
+    fn json(&self, figure: &str, line: &str) -> Value {
+        json!({
+            "figure": figure,
+            "line": line,
+            "x": self.x,
+            "tuples": self.tuples,
+            "build_seconds": self.build_seconds,
+            "seconds": self.seconds,
+            "link_bytes": self.moved.map(|moved| moved.link),
+            "spilled_bytes": self.moved.map(|moved| moved.spilled),
+        })
+    }
+}
+
 /// Memory traffic and use of a GPU join.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moved {
@@ -248,6 +264,7 @@ impl Sweep {
                     continue;
                 }
             };
+            bench.keep(&measured.json(self.name, line))?;
             if !bounds.iter().any(|bound| bound.0 == *x) {
                 bounds.push((*x, bench.bounds_of(pair)?));
             }

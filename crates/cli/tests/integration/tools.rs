@@ -405,7 +405,7 @@ fn a_device_that_counts_no_energy_is_refused_by_name() {
 fn figures_need_no_gpu_where_they_have_lines_of_the_cpu() {
     let shell = Shell::new();
     let figure = |name: &str| {
-        let words = ["bench", "figure", name, "--quick", "--device", "cpu", "--json", "f.json"];
+        let words = ["bench", "figure", name, "--quick", "--device", "cpu", "--json", "f.json", "--points", "p.ndjson"];
         shell.run(&words)
     };
     let run = figure("paper2-16");
@@ -418,6 +418,10 @@ fn figures_need_no_gpu_where_they_have_lines_of_the_cpu() {
     );
     let json: serde_json::Value = serde_json::from_str(&shell.read("f.json")).unwrap();
     assert_eq!(measured(&json[0]), [("no_partition".to_owned(), 4), ("radix".to_owned(), 4)]);
+    let points = shell.read("p.ndjson");
+    let seconds =
+        points.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["seconds"].as_f64());
+    assert_eq!(seconds.filter(|seconds| seconds.is_some_and(|seconds| seconds > 0.0)).count(), 8, "{points}");
     let run = figure("paper1-20");
     assert_eq!((run.status, run.err.as_str()), (0, ""), "{}", run.out);
     assert!(run.out.contains("(a), joins: refused, it needs a GPU: left out by --device cpu"), "{}", run.out);

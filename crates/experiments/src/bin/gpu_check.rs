@@ -1,16 +1,16 @@
-//! Checks and measurements that require a real GPU, in one program that depends only on the driver: it compares kernels with
-//! references, then runs the experiments. `scripts/gpu-check` runs it on a machine with a GPU.
+//! Checks and measurements that require a real GPU, in one program that depends only on the driver. Each compares kernels with
+//! references, or measures a figure, in a process of its own: a fault or a hang ends one of them. `scripts/gpu-session` runs all of
+//! them on a machine with a GPU.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::{Args, Parser, Subcommand};
 use overspill_experiments::{
-    CheckEffort, CheckOutcome, DeviceArgs, Error, Figure, FigureExperiment, Gpu, Machine, Result, check_kernels,
+    CheckEffort, DeviceArgs, Error, Figure, FigureExperiment, Gpu, KernelCheck, Machine, Result,
 };
-use overspill_machine::memory::{Mapping, check_mapping, probe_mapping};
-use overspill_machine::topology::Topology;
 use serde::Serialize;
 
 /// Checks Overspill's kernels on a GPU, and measures them.
@@ -23,15 +23,17 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Checks, then experiments; results as JSON, plots and a summary
+    /// Print the names of all checks and experiments
+    List,
+    /// Run one check or experiment
     Run(RunArgs),
-    /// Kernels against references alone, on small data: for compute-sanitizer
+    /// Check kernels against references on small data, all in this process: for compute-sanitizer
     Kernels {
         #[command(flatten)]
         device: DeviceArgs,
     },
-    /// Whether the driver maps CPU pages; a faulty one may end this process
-    Mapping {
+    /// Keep the GPU initialised until standard input ends, so that other processes start faster
+    Hold {
         #[command(flatten)]
         device: DeviceArgs,
     },
@@ -39,43 +41,94 @@ enum What {
 
 #[derive(Debug, Args)]
 struct RunArgs {
+    /// The check or experiment; `gpu-check list` prints the names
+    #[arg(long, value_name = "NAME", value_parser = item_by_name)]
+    only: Item,
+
     #[command(flatten)]
     device: DeviceArgs,
 
-    /// Where results go
-    #[arg(long, default_value = "gpu-check-results", value_name = "DIR")]
-    out: PathBuf,
+    /// Write the outcome to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 
-    /// Start no experiment after this many seconds
-    #[arg(long, default_value_t = 420, value_name = "SECONDS")]
-    time: u64,
+    /// Draw the figure of an experiment to this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 
-    /// Small data throughout
+    /// Small data, as on the emulated device
     #[arg(long)]
     small: bool,
 }
 
-/// What `run` writes.
-#[derive(Debug, Serialize)]
-struct Report {
-    machine: String,
-    emulated: bool,
-    topology: Topology,
-    mapping: &'static str,
-    checks: Vec<CheckOutcome>,
-    figures: Vec<Figure>,
-    left_out: Vec<String>,
-    seconds: f64,
+/// A check or an experiment.
+#[derive(Debug, Clone, Copy)]
+enum Item {
+    Check(KernelCheck),
+    Experiment(FigureExperiment),
 }
 
-/// If mapping a few pages takes longer, the driver is considered to hang.
-const MAPPING_PATIENCE: Duration = Duration::from_secs(30);
+/// What `run` writes.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    name: String,
+    machine: String,
+    emulated: bool,
+    seconds: f64,
+    /// What was wrong.
+    failure: Option<String>,
+    /// What the GPU lacks.
+    missing: Option<String>,
+    figure: Option<Figure>,
+}
+
+/// The share of the data that experiments get with `--small`.
+const SMALL_SCALE: f64 = 1.0 / 64.0;
+
+impl Item {
+    fn all() -> impl Iterator<Item = Self> {
+        KernelCheck::all().into_iter().map(Self::Check).chain(FigureExperiment::ALL.map(Self::Experiment))
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Check(check) => check.name(),
+            Self::Experiment(experiment) => experiment.name().to_owned(),
+        }
+    }
+
+    /// Runs it on a GPU. Only experiments have a figure.
+    fn run(self, machine: &Machine, small: bool) -> Result<Option<Figure>> {
+        match self {
+            Self::Check(check) => {
+                let small = small || machine.is_emulated();
+                check.run(gpu(machine)?, if small { CheckEffort::SMALL } else { CheckEffort::FULL })?;
+                Ok(None)
+            }
+            Self::Experiment(experiment) => {
+                let scale = (small && !machine.is_emulated()).then_some(SMALL_SCALE);
+                gpu(machine)?;
+                experiment.run(machine, scale).map(Some)
+            }
+        }
+    }
+}
+
+fn item_by_name(name: &str) -> Result<Item, String> {
+    Item::all()
+        .find(|item| item.name() == name)
+        .ok_or_else(|| "it is none of those that `gpu-check list` prints".to_owned())
+}
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().what {
+        What::List => {
+            Item::all().for_each(|item| println!("{}", item.name()));
+            Ok(true)
+        }
         What::Run(arguments) => run(&arguments),
         What::Kernels { device } => kernels(&device),
-        What::Mapping { device } => mapping(&device),
+        What::Hold { device } => hold(&device),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -92,94 +145,75 @@ fn gpu(machine: &Machine) -> Result<&Gpu> {
     machine.gpu.as_ref().map_err(|reason| Error::NoDevice(reason.clone()))
 }
 
-fn kernels(device: &DeviceArgs) -> Result<bool> {
-    let outcomes = check(gpu(&device.open()?)?, CheckEffort::SMALL);
-    Ok(outcomes.iter().all(|outcome| outcome.failure.is_none()))
-}
-
-fn mapping(device: &DeviceArgs) -> Result<bool> {
-    check_mapping(gpu(&device.open()?)?.device(), 0)?;
-    Ok(true)
-}
-
-fn check(gpu: &Gpu, effort: CheckEffort) -> Vec<CheckOutcome> {
-    let outcomes = check_kernels(gpu, effort);
-    for outcome in &outcomes {
-        let word = if outcome.failure.is_none() { "ok" } else { "FAILED" };
-        let reason = outcome.failure.as_deref().unwrap_or_default();
-        println!("{word:6} {:6.2} s  {}  {reason}", outcome.seconds, outcome.name);
-    }
-    outcomes
-}
-
 fn run(arguments: &RunArgs) -> Result<bool> {
     let begin = Instant::now();
     let machine = arguments.device.open()?;
-    let gpu = gpu(&machine)?;
-    println!("{}", machine.describe());
-    let mapping = match probe_mapping(&mut this_program(arguments), MAPPING_PATIENCE) {
-        Mapping::Contiguous => "contiguous",
-        Mapping::TwoArrays => "two arrays",
+    let done = arguments.only.run(&machine, arguments.small);
+    let (figure, error) = match done {
+        Ok(figure) => (figure, None),
+        Err(error) => (None, Some(error)),
     };
-    println!("buffers over GPU and CPU memory: {mapping}");
-    let small = arguments.small || machine.is_emulated();
-    let checks = check(gpu, if small { CheckEffort::SMALL } else { CheckEffort::FULL });
+    let (missing, failure) = match error {
+        Some(error) if error.is_missing() => (Some(error.to_string()), None),
+        error => (None, error.map(|error| error.to_string())),
+    };
+    let outcome = Outcome {
+        name: arguments.only.name(),
+        machine: machine.describe(),
+        emulated: machine.is_emulated(),
+        seconds: begin.elapsed().as_secs_f64(),
+        failure,
+        missing,
+        figure,
+    };
+    if let Some(figure) = &outcome.figure {
+        println!("{figure}");
+        figure.write(None, arguments.svg.as_deref())?;
+    }
+    if let Some(path) = &arguments.json {
+        write(path, &outcome)?;
+    }
+    println!("{:.2} s  {}  {}", outcome.seconds, outcome.name, verdict(&outcome));
+    Ok(outcome.failure.is_none())
+}
 
-    let mut figures = Vec::new();
-    let mut left_out = Vec::new();
-    let scale = (arguments.small && !machine.is_emulated()).then_some(1.0 / 64.0);
-    for experiment in FigureExperiment::ALL {
-        let is_late = begin.elapsed() > Duration::from_secs(arguments.time);
-        match if is_late { Err(Error::NoTime) } else { experiment.run(&machine, scale) } {
-            Ok(figure) => {
-                println!("\n{figure}");
-                figures.push(figure);
-            }
+fn verdict(outcome: &Outcome) -> String {
+    match (&outcome.failure, &outcome.missing) {
+        (Some(reason), _) => format!("FAILED: {reason}"),
+        (None, Some(reason)) => format!("skipped: {reason}"),
+        (None, None) => "ok".to_owned(),
+    }
+}
+
+fn kernels(device: &DeviceArgs) -> Result<bool> {
+    let machine = device.open()?;
+    let gpu = gpu(&machine)?;
+    let mut all_right = true;
+    for check in KernelCheck::all() {
+        match check.run(gpu, CheckEffort::SMALL) {
+            Ok(()) => println!("ok  {}", check.name()),
+            Err(error) if error.is_missing() => println!("skipped  {}: {error}", check.name()),
             Err(error) => {
-                println!("\n{experiment:?}: {error}");
-                left_out.push(format!("{experiment:?}: {error}"));
+                println!("FAILED  {}: {error}", check.name());
+                all_right = false;
             }
         }
     }
-
-    let report = Report {
-        machine: machine.describe(),
-        emulated: machine.is_emulated(),
-        topology: machine.topology,
-        mapping,
-        checks,
-        figures,
-        left_out,
-        seconds: begin.elapsed().as_secs_f64(),
-    };
-    write(&arguments.out, &report)?;
-    println!("\n{:.0} s; results in {}", report.seconds, arguments.out.display());
-    Ok(report.checks.iter().all(|check| check.failure.is_none()) && report.left_out.is_empty())
+    Ok(all_right)
 }
 
-/// A command that runs this program in another process to find out whether the driver maps CPU pages.
-fn this_program(arguments: &RunArgs) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap_or_default());
-    command.arg("mapping").arg("--gpu").arg(arguments.device.gpu.to_string());
-    command.arg("--device").arg(arguments.device.device.name());
-    if let Some(library) = &arguments.device.emulated_driver {
-        command.arg("--emulated-driver").arg(library);
-    }
-    command
+fn hold(device: &DeviceArgs) -> Result<bool> {
+    let machine = device.open()?;
+    gpu(&machine)?;
+    println!("holding {}", machine.describe());
+    let mut ignored = Vec::new();
+    // An error ends standard input as well.
+    let _ = std::io::stdin().read_to_end(&mut ignored);
+    Ok(true)
 }
 
-fn write(folder: &Path, report: &Report) -> Result<()> {
-    let put = |name: &str, text: &str| {
-        let path = folder.join(name);
-        std::fs::create_dir_all(folder)
-            .and_then(|()| std::fs::write(&path, text))
-            .map_err(|error| Error::Write { path, reason: error.to_string() })
-    };
-    let json = serde_json::to_string_pretty(report)
-        .map_err(|error| Error::Write { path: folder.to_owned(), reason: error.to_string() })?;
-    put("gpu-check.json", &(json + "\n"))?;
-    for figure in &report.figures {
-        put(&format!("{}.svg", figure.name), &figure.to_svg()?)?;
-    }
-    Ok(())
+fn write(path: &Path, outcome: &Outcome) -> Result<()> {
+    let failed = |reason: String| Error::Write { path: path.to_owned(), reason };
+    let json = serde_json::to_string_pretty(outcome).map_err(|error| failed(error.to_string()))?;
+    std::fs::write(path, json + "\n").map_err(|error| failed(error.to_string()))
 }

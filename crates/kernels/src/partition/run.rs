@@ -76,7 +76,7 @@ enum Columns {
 /// The processor that counts the keys of each block's chunk by partition.
 enum Counting<'a> {
     /// The GPU, by a kernel with these arguments.
-    ByKernel(Function, PartitionArguments),
+    ByKernel(Function, Box<PartitionArguments>),
     /// The CPU, which has already counted.
     ByCpu(&'a Histogram),
 }
@@ -139,7 +139,7 @@ impl Partitioner {
         let arguments = self.arguments(input, output, Columns::Partitioned)?;
         // SAFETY: the columns were checked against the plan, for which the buffers were made; the borrows outlive the
         // stream's work, which `launch` waits for.
-        unsafe { self.launch(stream, Counting::ByKernel(self.histogram.clone(), arguments), &arguments) }
+        unsafe { self.launch(stream, Counting::ByKernel(self.histogram.clone(), Box::new(arguments)), &arguments) }
     }
 
     /// As [`Partitioner::run`], for keys in CPU memory that the CPU has counted. Kernels read them once (paper 1, section
@@ -192,7 +192,7 @@ impl Partitioner {
         };
         let partitioning = self.arguments(&copied, output, Columns::Partitioned)?;
         // SAFETY: as above, for both sets of columns.
-        let counting = Counting::ByKernel(self.histogram_copy.clone(), counting);
+        let counting = Counting::ByKernel(self.histogram_copy.clone(), Box::new(counting));
         unsafe { self.launch(stream, counting, &partitioning) }
     }
 
@@ -240,7 +240,11 @@ impl Partitioner {
         unsafe {
             if let Counting::ByKernel(histogram, arguments) = &counting {
                 let counters = u64::from(fanout) * 4;
-                histogram.launch(stream, each_block(counters), Arguments::default().with(arguments).with(&counts))?;
+                histogram.launch(
+                    stream,
+                    each_block(counters),
+                    Arguments::default().with(&**arguments).with(&counts),
+                )?;
             }
             self.totals_of.launch(
                 stream,
