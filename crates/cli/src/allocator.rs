@@ -27,9 +27,11 @@ const HUGE_PAGES_LIMIT: usize = 4 << 30;
 ///
 /// With a small limit they return at once, and memory uses small pages. At scale factor 1 in 64 MB, the 22 queries of TPC-H
 /// then take a third more time, and 125 MB of resident memory instead of 200 on average, 190 instead of 340 at most. A sort
-/// of 15 million texts in 256 MB takes 445 MB instead of 555. In 300 MB a join that spills 1.1 GB would take 3.5 s instead of
-/// 2.5, of which the faults of returned pages are 1.7 s on each of two cores, and 325 MB instead of 420; that sort 10 s
-/// instead of 8, and 485 MB instead of 540.
+/// of 15 million texts in 256 MB takes 445 MB instead of 555.
+///
+/// Limits from [`SMALL_LIMIT`] on keep pages, because page faults are slow. With a limit of 300 MB a join that spills 1.1 GB
+/// takes 2.8 s and 420 MB. If its pages returned at once, it would take 3.5 s and 325 MB. The sort takes 8 s and 540 MB, or 10 s
+/// and 485 MB.
 pub fn keep_to(memory_limit: usize) {
     let mut delay = (memory_limit / LIMIT_PER_MILLISECOND).min(LONGEST_DELAY);
     if memory_limit < HUGE_PAGES_LIMIT {

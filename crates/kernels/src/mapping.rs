@@ -6,7 +6,7 @@ use overspill_machine::{Error, Result};
 
 use crate::{HashFunction, HashTable, JoinSide, Kernels, KeyWidth, PairAggregate, TableKind, TablePlacement, Values};
 
-/// A table of so many unique keys has 4 MiB of slots.
+/// Keys of the table. Its slots take 4 MiB.
 const TUPLES: u64 = 100_000;
 /// Half of the slots.
 const DEVICE_BYTES: u64 = 2 << 20;

@@ -16,8 +16,22 @@ const SMALLEST: usize = 64 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct HostPool {
     device: Arc<Device>,
-    /// Pinned memory kept for reuse, because registering memory takes longer than copying it.
-    kept: Arc<Mutex<Vec<HostBuffer>>>,
+    kept: Arc<Kept>,
+}
+
+/// Pinned memory kept for reuse, because registering memory takes longer than copying it. It counts against the device's
+/// budget.
+#[derive(Debug)]
+struct Kept {
+    device: Arc<Device>,
+    buffers: Mutex<Vec<HostBuffer>>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let buffers = self.buffers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.device.pinned_budget().take(buffers.iter().map(HostBuffer::bytes).sum());
+    }
 }
 
 /// CPU memory with unspecified contents. Dropping it returns it to its pool; the device must have finished with it by then.
@@ -37,7 +51,8 @@ enum Memory {
 
 impl HostPool {
     pub(super) fn new(device: &Arc<Device>) -> Self {
-        Self { device: Arc::clone(device), kept: Arc::default() }
+        let kept = Kept { device: Arc::clone(device), buffers: Mutex::default() };
+        Self { device: Arc::clone(device), kept: Arc::new(kept) }
     }
 
     /// Keeps at most `most` bytes of pinned memory for reuse, with what the device keeps of mapped pages.
@@ -48,7 +63,7 @@ impl HostPool {
     }
 
     fn kept(&self) -> MutexGuard<'_, Vec<HostBuffer>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.buffers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The allocated size of a buffer for `bytes` bytes.

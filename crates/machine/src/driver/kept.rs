@@ -50,7 +50,7 @@ pub struct PinnedBudget {
 }
 
 impl PinnedBudget {
-    /// Allows `most` bytes to be kept. Whoever keeps more learns it from [`PinnedBudget::is_exceeded`].
+    /// Allows `most` bytes to be kept. It frees nothing: owners of kept memory free theirs while [`PinnedBudget::is_exceeded`].
     pub fn set(&self, most: usize) {
         self.most.store(most, Ordering::Relaxed);
     }
@@ -231,7 +231,8 @@ impl Device {
             self.pinned_budget().keep(pages.host_bytes());
             kept.pages.push(pages);
             // Without a budget for freed memory nothing is kept.
-            let is_surplus = |kept: &Kept| self.pinned_budget().is_exceeded() || kept.page_bytes() > kept.most;
+            let is_surplus =
+                |kept: &Kept| kept.most == 0 || self.pinned_budget().is_exceeded() || kept.page_bytes() > kept.most;
             while is_surplus(&kept) && !kept.pages.is_empty() {
                 surplus.push(self.take_oldest_pages(&mut kept));
             }

@@ -92,9 +92,10 @@ impl Stream {
 
     /// Queues work on the stream and records its start and end for timelines.
     pub(crate) fn ask<T>(&self, name: &str, bytes: Option<u64>, ask: impl FnOnce(CUstream) -> Result<T>) -> Result<T> {
-        self.progress.queued.fetch_add(1, Ordering::AcqRel);
         let begun = self.timeline.begin(&self.stream, name, bytes);
         let asked = ask(self.stream.cu_stream())?;
+        // Counted once it is queued: a wait that begins before that does not cover it.
+        self.progress.queued.fetch_add(1, Ordering::AcqRel);
         if let Some(begun) = begun {
             self.timeline.end(&self.stream, self.group(), begun);
         }

@@ -170,8 +170,8 @@ impl HostBuffer {
         });
     }
 
-    /// Frees the memory as dropping it does, but does not wait until the device has finished all its work. Whoever queues work
-    /// guarantees that the memory it names outlives it, so none is left on this memory.
+    /// Frees the memory as dropping it does, but does not wait until the device has finished all its work. Code that queues work
+    /// must keep the work's memory until the work is done, so no work on this memory is left.
     pub fn release_idle(mut self) {
         self.is_idle = true;
     }
