@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 
 use overspill_kernels::{
-    Algorithm, HashFunction, HashTable, Input, JoinSide, KeyWidth, MemoryAccess, Output, PairAggregate, PartitionPlan,
-    PartitionedJoin, PartitionedSide, Partitioner, PayloadInput, PrefixSum, Radix, TableKind, TablePlacement, Values,
-    check_mapping,
+    Algorithm, Extents, HashFunction, HashTable, Input, JoinSide, KeyWidth, MemoryAccess, Output, PairAggregate,
+    PartitionPlan, PartitionedJoin, PartitionedSide, Partitioner, PayloadInput, PrefixSum, Radix, TableKind,
+    TablePlacement, Values, check_mapping,
 };
 use overspill_machine::Error as MachineError;
 use overspill_machine::driver::Stream;
@@ -298,19 +298,19 @@ fn partitioned_join(gpu: &Gpu, effort: CheckEffort) -> Result<()> {
         let from = Input { keys: input.view(), payloads: vec![PayloadInput::RowIds(0)] };
         let mut to = Output { keys: keys.view_mut(), payloads: vec![rows.view_mut()] };
         let partitions = Partitioner::new(&gpu.kernels, plan)?.run(&gpu.stream, &from, &mut to)?;
-        Ok((keys, rows, partitions))
+        Ok((keys, rows, Extents::new(&gpu.stream, &partitions)?))
     };
     let join = PartitionedJoin::new(&gpu.kernels, KeyWidth::Eight, radix)?;
     for repeat in 0..effort.repeats {
-        let (build_keys, build_rows, build_partitions) = partition(&build)?;
-        let (probe_keys, probe_rows, probe_partitions) = partition(&probe)?;
+        let (build_keys, build_rows, build_extents) = partition(&build)?;
+        let (probe_keys, probe_rows, probe_extents) = partition(&probe)?;
         let build_side = PartitionedSide {
             side: JoinSide { keys: build_keys.view(), values: Values::Eight(build_rows.view()) },
-            partitions: &build_partitions,
+            extents: &build_extents,
         };
         let probe_side = PartitionedSide {
             side: JoinSide { keys: probe_keys.view(), values: Values::Eight(probe_rows.view()) },
-            partitions: &probe_partitions,
+            extents: &probe_extents,
         };
         let found = join.aggregate(&gpu.stream, &build_side, &probe_side, &PairAggregate::SUMS)?;
         expect((found.matches, found.sum()) == expected, || format!("joining partitions, run {repeat}"))?;

@@ -18,16 +18,17 @@ mod share;
 
 pub use hash::{HashFunction, Radix};
 pub use join::{
-    BuildKernel, HashTable, HostSlots, JoinSide, PairAggregate, PairFunction, PairSide, PairTotals, Pairs,
+    AllocatedPairs, BuildKernel, HashTable, HostSlots, JoinSide, PairAggregate, PairFunction, PairSide, PairTotals,
     PartitionedJoin, PartitionedSide, Place, Position, SharedBuild, SharedLists, SharedSlots, TableKind,
-    TablePlacement, TableShares, Values,
+    TablePlacement, TableShares, Totals, Values,
 };
 pub use mapping::check_mapping;
 pub use measure::{GpuEffort, measure_gpu};
 pub use memory_access::{AccessPattern, MemoryAccess};
 pub use module::Kernels;
 pub use partition::{
-    Algorithm, CountedKeys, Histogram, Input, KeyWidth, Output, PartitionPlan, Partitioner, PayloadInput,
+    Algorithm, CountedKeys, Extents, FinePartitions, Histogram, Input, KeyWidth, Output, PartitionPlan, Partitioner,
+    PayloadInput, SecondPass, SecondPassInput,
 };
 pub use prefix_sum::PrefixSum;
 pub use selection::{

@@ -1,11 +1,14 @@
 //! A relation partitioned by the CPU.
 
-use overspill_kernels::Radix;
+use std::sync::Arc;
+
+use overspill_kernels::{Radix, SecondPassInput};
+use overspill_machine::memory::SharedView;
 use overspill_machine::{Error, Result};
 use tracing::debug_span;
 
-use crate::device::Gpu;
-use crate::radix::{FirstPass, TupleMemory, Tuples};
+use crate::device::{Gpu, PooledBuffer};
+use crate::radix::{FirstPass, Tuples};
 use overspill_join::error::JoinError;
 use overspill_join::parallel::{in_parallel, ranges};
 use overspill_join::radix::{PartitionCursor, PartitionMethod, RadixPartitioner};
@@ -80,7 +83,7 @@ impl FirstPass for HostPartitions {
         gpu: &'a Gpu,
         partition: usize,
         most: u64,
-    ) -> Box<dyn Iterator<Item = Result<Tuples<'a>>> + 'a> {
+    ) -> Box<dyn Iterator<Item = Result<Tuples>> + 'a> {
         let mut left = self.tuples[partition];
         let mut parts = self.parts.iter().map(move |part| (part, PartitionCursor::new(part, partition)));
         let mut reading = parts.next();
@@ -104,8 +107,10 @@ impl FirstPass for HostPartitions {
                         read => done += read,
                     }
                 }
-                let memory = TupleMemory::Staged(keys, values);
-                Ok(Tuples { memory, count, value_bytes: 8, spilled_share: 1.0 })
+                let column = |buffer: PooledBuffer| SharedView::new(Arc::new(buffer), 0, count * 8);
+                let (keys, values) = (column(keys)?, column(values)?);
+                let columns = SecondPassInput { keys, values, value_bytes: 8, is_spilled: true };
+                Ok(Tuples { columns, spilled_share: 1.0 })
             };
             Some(stage())
         }))

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use overspill_machine::driver::Device;
-use overspill_machine::memory::{HostBuffer, PageSize, Plain, UnifiedBuffer, View};
+use overspill_machine::memory::{HostBuffer, PageSize, Plain, Readable, UnifiedBuffer, View};
 use overspill_machine::transfer::{Source, SourceMemory, TransferMethod};
 use overspill_machine::{Error, Result};
 
@@ -181,6 +181,12 @@ impl PooledBuffer {
             Memory::Unified(buffer) => Ok(Source::Unified(buffer)),
             Memory::Gone => Err(Error::Invalid("a buffer without memory".to_owned())),
         }
+    }
+}
+
+impl Readable for PooledBuffer {
+    fn readable(&self) -> Result<View<'_>> {
+        self.view()
     }
 }
 

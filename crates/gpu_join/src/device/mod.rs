@@ -24,7 +24,7 @@ pub(crate) use columns::{BuildColumns, BuildValues, HostColumns, KEY, ProbeKeys,
 pub use gpu::Gpu;
 pub(crate) use gpu::{Resident, Workbench};
 pub(crate) use host_pool::{HostPool, PooledBuffer};
-pub(crate) use pairs::{PAIR_BYTES, PairBlock, PairBuffers, too_many_pairs};
+pub(crate) use pairs::{PAIR_BYTES, PairBlock, too_many_pairs};
 pub(crate) use request::is_refusal;
 pub use request::{DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, StrategyAdvisor};
 pub(crate) use seat::Seat;

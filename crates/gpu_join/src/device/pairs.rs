@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use overspill_kernels::Pairs;
+use overspill_kernels::AllocatedPairs;
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::DeviceBuffer;
 use overspill_machine::{Error, Result};
@@ -11,13 +11,6 @@ use super::gpu::Gpu;
 use super::host_pool::PooledBuffer;
 
 pub(crate) const PAIR_BYTES: u64 = 16;
-
-/// GPU memory buffers for pairs.
-#[derive(Debug)]
-pub(crate) struct PairBuffers {
-    build: DeviceBuffer,
-    probe: DeviceBuffer,
-}
 
 /// Pairs that were copied to CPU memory. A pair is the value of its build row and the value of its probe row.
 #[derive(Debug, Default)]
@@ -37,45 +30,32 @@ struct Part {
     taken: usize,
 }
 
-impl PairBuffers {
-    /// Allocates room for `capacity` pairs.
-    pub(crate) fn new(gpu: &Gpu, capacity: u64) -> Result<Self> {
-        let column = || DeviceBuffer::new(gpu.device(), capacity * PAIR_BYTES / 2);
-        Ok(Self { build: column()?, probe: column()? })
-    }
-
-    pub(crate) fn capacity(&self) -> u64 {
-        self.build.bytes() / (PAIR_BYTES / 2)
-    }
-
-    pub(crate) fn pairs(&mut self) -> Pairs<'_> {
-        Pairs { build: self.build.view_mut(), probe: self.probe.view_mut() }
-    }
-
-    /// Appends `found` pairs to a block. The block is unchanged if that fails.
-    pub(crate) fn append_to(&self, gpu: &Gpu, stream: &Stream, found: u64, block: &mut PairBlock) -> Result<()> {
+impl PairBlock {
+    /// Appends the first `found` pairs of two columns in GPU memory. The block is unchanged if that fails.
+    pub(crate) fn append(&mut self, gpu: &Gpu, stream: &Stream, pairs: &AllocatedPairs, found: u64) -> Result<()> {
         let count = usize::try_from(found).map_err(|_| Error::Invalid(format!("{found} pairs")))?;
         if count == 0 {
             return Ok(());
         }
+        let [build, probe] = pairs.columns();
         // Reuse the last part if it has room for them.
-        if let Some(part) = block.parts.back_mut()
+        if let Some(part) = self.parts.back_mut()
             && part.build.as_slice::<u64>().len().min(part.probe.as_slice::<u64>().len()) >= part.count + count
         {
             let places = part.count..part.count + count;
-            self.build.read_into(stream, &mut part.build.as_mut_slice::<u64>()?[places.clone()])?;
-            self.probe.read_into(stream, &mut part.probe.as_mut_slice::<u64>()?[places])?;
+            let build_places = &mut part.build.as_mut_slice::<u64>()?[places.clone()];
+            let probe_places = &mut part.probe.as_mut_slice::<u64>()?[places];
+            DeviceBuffer::read_all(stream, &mut [(build, build_places), (probe, probe_places)])?;
             part.count += count;
         } else {
-            let read = |buffer: &DeviceBuffer| {
-                let mut column = gpu.host.take(count * size_of::<u64>())?;
-                buffer.read_into(stream, &mut column.as_mut_slice::<u64>()?[..count])?;
-                Ok::<_, Error>(column)
-            };
-            let (build, probe) = (read(&self.build)?, read(&self.probe)?);
-            block.parts.push_back(Part { build, probe, count, taken: 0 });
+            let column = || gpu.host.take(count * size_of::<u64>());
+            let (mut build_column, mut probe_column) = (column()?, column()?);
+            let build_places = &mut build_column.as_mut_slice::<u64>()?[..count];
+            let probe_places = &mut probe_column.as_mut_slice::<u64>()?[..count];
+            DeviceBuffer::read_all(stream, &mut [(build, build_places), (probe, probe_places)])?;
+            self.parts.push_back(Part { build: build_column, probe: probe_column, count, taken: 0 });
         }
-        block.length += count;
+        self.length += count;
         Ok(())
     }
 }

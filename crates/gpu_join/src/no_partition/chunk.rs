@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use arrow::buffer::BooleanBuffer;
+use overspill_kernels::AllocatedPairs;
 use overspill_machine::{Error, Result};
 
 use super::table::GpuTable;
 use crate::device::{
-    AggregatedPairs, DeviceCount, DeviceRequest, PAIR_BYTES, PairBlock, PairBuffers, ProbeKeys, Seat, Unit, Workbench,
+    AggregatedPairs, DeviceCount, DeviceRequest, PAIR_BYTES, PairBlock, ProbeKeys, Seat, Unit, Workbench,
     too_many_pairs,
 };
 
@@ -88,18 +89,18 @@ impl GpuTableChunk {
         let mut capacity = most.min(self.unit().end - self.unit().start);
         while !self.unit().is_empty() {
             let rows = self.unit();
-            let mut buffers = PairBuffers::new(gpu, capacity)?;
+            let mut pairs = AllocatedPairs::new(gpu.device(), capacity)?;
             let found = if method == gpu.fastest_method() {
-                table.table.probe_allocate(&bench.stream, &self.keys.side(rows.clone())?, &mut buffers.pairs())?
+                table.table.probe_allocate(&bench.stream, &self.keys.side(rows.clone())?, &mut pairs)?
             } else {
                 let source = self.keys.keys.source()?;
                 let pipeline = bench.pipeline(method, budget)?;
                 let part = rows.start * 8..rows.end * 8;
-                table.table.probe_transferred(pipeline, source, part, &mut buffers.pairs())?
+                table.table.probe_transferred(pipeline, source, part, &mut pairs)?
             };
             request.observer.add(DeviceCount::LinkBytes, (rows.end - rows.start) * 8);
-            if found <= buffers.capacity() {
-                buffers.append_to(gpu, &bench.stream, found, block)?;
+            if found <= pairs.capacity() {
+                block.append(gpu, &bench.stream, &pairs, found)?;
                 request.observer.add(DeviceCount::LinkBytes, found * PAIR_BYTES);
                 self.next = rows.end;
                 if found <= most / 4 {

@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use overspill_kernels::Kernels;
+use overspill_kernels::{FinePartitions, SecondPass};
 use overspill_machine::Result;
-use overspill_machine::driver::Stream;
+use overspill_machine::driver::Queued;
 
-use super::fine::{FinePartitions, FirstPass, whole};
+use super::fine::{FirstPass, whole};
 use super::plan::RadixPlan;
 use crate::device::{DeviceCount, DeviceRequest, Resident};
+
+/// A partition after the second pass, or while it is in that pass.
+pub(super) type Refined = Arc<Queued<FinePartitions>>;
 
 /// A build side that a first pass has partitioned.
 #[derive(Debug)]
@@ -17,7 +20,7 @@ pub(crate) struct RadixBuild {
     pub(crate) plan: RadixPlan,
     pub(crate) relation: Box<dyn FirstPass>,
     /// Second-pass output of some partitions, with the GPU memory reserved for it.
-    kept: Mutex<HashMap<usize, (Arc<FinePartitions>, Resident)>>,
+    kept: Mutex<HashMap<usize, (Refined, Resident)>>,
     _resident: Option<Resident>,
 }
 
@@ -27,20 +30,19 @@ impl RadixBuild {
         Self { plan, relation: Box::new(relation), kept: Mutex::default(), _resident: resident }
     }
 
-    fn kept(&self, partition: usize) -> Option<Arc<FinePartitions>> {
+    fn kept(&self, partition: usize) -> Option<Refined> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.get(&partition).map(|(fine, _)| Arc::clone(fine))
     }
 
-    /// Returns the partition after the second pass; `None` if it is larger than planned. Keeps it if there is GPU memory for
-    /// it.
+    /// Queues the second pass over the partition; `None` if it is larger than planned. Keeps the result if there is GPU memory
+    /// for it.
     pub(super) fn fine(
         &self,
         request: &DeviceRequest,
-        kernels: &Kernels,
-        stream: &Stream,
+        pass: &mut SecondPass<'_>,
         partition: usize,
-    ) -> Result<Option<Arc<FinePartitions>>> {
+    ) -> Result<Option<Refined>> {
         if self.relation.tuples(partition) > self.plan.piece {
             return Ok(None);
         }
@@ -49,11 +51,11 @@ impl RadixBuild {
         }
         let tuples = whole(&*self.relation, &request.gpu, partition, self.plan.piece)?;
         let Some(tuples) = tuples else { return Ok(None) };
-        let radix = self.plan.second(tuples.count)?;
-        let fine = Arc::new(tuples.refine(kernels, stream, 0, tuples.count, radix)?);
-        request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(tuples.count));
+        let count = tuples.columns.tuples();
+        let fine = Arc::new(tuples.refine(pass, self.plan.second(count)?)?);
+        request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(count));
         if self.relation.keeps_fine_partitions()
-            && let Ok(resident) = request.gpu.reserve_resident(fine.bytes())
+            && let Ok(resident) = request.gpu.reserve_resident(fine.result().bytes())
         {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             kept.insert(partition, (Arc::clone(&fine), resident));
@@ -66,6 +68,8 @@ impl RadixBuild {
         let gpu = &request.gpu;
         let mut bench = gpu.turn();
         bench.drop_pipeline();
+        let stream = &bench.stream;
+        let mut pass = SecondPass::new(&gpu.kernels, stream, self.plan.piece);
         for partition in 0..self.relation.fanout() {
             let tuples = self.relation.tuples(partition);
             if tuples > 0 && self.kept(partition).is_none() {
@@ -73,7 +77,10 @@ impl RadixBuild {
                 if gpu.resident_left() < tuples * 20 {
                     break;
                 }
-                self.fine(request, &gpu.kernels, &bench.stream, partition)?;
+                let fine = self.fine(request, &mut pass, partition)?;
+                // The memory that a pass needs beside its result is planned for one pass.
+                stream.synchronize()?;
+                fine.iter().for_each(|fine| fine.release_used());
             }
         }
         Ok(())

@@ -2,18 +2,14 @@
 
 use std::fmt::Debug;
 
-use overspill_kernels::{
-    Algorithm, Input, JoinSide, Kernels, Output, PartitionPlan, PartitionedSide, Partitioner, PayloadInput, Radix,
-    Values,
-};
+use overspill_kernels::{FinePartitions, Radix, SecondPass, SecondPassInput};
 use overspill_machine::Result;
-use overspill_machine::driver::Stream;
-use overspill_machine::memory::{DeviceBuffer, View};
+use overspill_machine::driver::Queued;
 use tracing::debug_span;
 
-use crate::device::{Gpu, KEY, PooledBuffer};
+use crate::device::Gpu;
 
-pub(super) const KEY_BYTES: u64 = 8;
+const KEY_BYTES: u64 = 8;
 
 /// Name of the span in which a GPU runs the first pass over a side.
 pub const FIRST_PASS: &str = "first pass";
@@ -35,12 +31,8 @@ pub(crate) trait FirstPass: Debug + Send + Sync {
     fn tuples(&self, partition: usize) -> u64;
 
     /// Returns the tuples of a partition for kernels, in pieces of at most `most` tuples, a multiple of [`LINE_TUPLES`].
-    fn pieces<'a>(
-        &'a self,
-        gpu: &'a Gpu,
-        partition: usize,
-        most: u64,
-    ) -> Box<dyn Iterator<Item = Result<Tuples<'a>>> + 'a>;
+    fn pieces<'a>(&'a self, gpu: &'a Gpu, partition: usize, most: u64)
+    -> Box<dyn Iterator<Item = Result<Tuples>> + 'a>;
 
     /// Bytes of the relation in all memories.
     fn bytes(&self) -> u64;
@@ -50,108 +42,49 @@ pub(crate) trait FirstPass: Debug + Send + Sync {
 }
 
 /// Returns the tuples of a partition; `None` if it has none, or more than a piece of `most` tuples.
-pub(super) fn whole<'a>(
-    relation: &'a dyn FirstPass,
-    gpu: &'a Gpu,
-    partition: usize,
-    most: u64,
-) -> Result<Option<Tuples<'a>>> {
+pub(super) fn whole(relation: &dyn FirstPass, gpu: &Gpu, partition: usize, most: u64) -> Result<Option<Tuples>> {
     let first = relation.pieces(gpu, partition, most).next().transpose()?;
-    Ok(first.filter(|tuples| tuples.count == relation.tuples(partition)))
+    Ok(first.filter(|tuples| tuples.columns.tuples() == relation.tuples(partition)))
 }
 
 /// Tuples that kernels read.
 #[derive(Debug)]
-pub(crate) struct Tuples<'a> {
-    pub(crate) memory: TupleMemory<'a>,
-    pub(crate) count: u64,
-    pub(crate) value_bytes: u64,
+pub(crate) struct Tuples {
+    pub(crate) columns: SecondPassInput,
     /// The share of the tuples that is in CPU memory.
     pub(crate) spilled_share: f64,
 }
 
-/// The memory that holds the keys and values of tuples.
-#[derive(Debug)]
-pub(crate) enum TupleMemory<'a> {
-    /// Memory of the relation.
-    Relation(View<'a>, View<'a>),
-    /// A copy, in separate buffers.
-    Staged(PooledBuffer, PooledBuffer),
-}
-
-impl Tuples<'_> {
-    fn views(&self) -> Result<(View<'_>, View<'_>)> {
-        match &self.memory {
-            TupleMemory::Relation(keys, values) => Ok((*keys, *values)),
-            TupleMemory::Staged(keys, values) => Ok((keys.view()?, values.view()?)),
-        }
-    }
-
+impl Tuples {
     /// Bytes that cross the link when `tuples` of the tuples are read.
     pub(super) fn link_bytes(&self, tuples: u64) -> u64 {
-        (tuples as f64 * (KEY_BYTES + self.value_bytes) as f64 * self.spilled_share) as u64
+        (tuples as f64 * (KEY_BYTES + self.columns.value_bytes) as f64 * self.spilled_share) as u64
     }
 
-    /// Partitions `tuples` tuples from `first` on further in GPU memory, with the Shared algorithm (paper 1, section 4.2).
-    /// Tuples in CPU memory are copied to GPU memory while they are counted, so that they cross the link only once (section
-    /// 6.2.3).
-    pub(super) fn refine(
+    /// Queues the second pass over all tuples.
+    pub(super) fn refine(&self, pass: &mut SecondPass<'_>, radix: Radix) -> Result<Queued<FinePartitions>> {
+        refine(&self.columns, pass, radix)
+    }
+
+    /// Queues the second pass over `count` tuples from `first` on.
+    pub(super) fn refine_part(
         &self,
-        kernels: &Kernels,
-        stream: &Stream,
-        first: u64,
-        tuples: u64,
+        pass: &mut SecondPass<'_>,
+        [first, count]: [u64; 2],
         radix: Radix,
-    ) -> Result<FinePartitions> {
-        let _refining = debug_span!(SECOND_PASS, rows = tuples).entered();
-        let value_bytes = self.value_bytes;
-        let plan = PartitionPlan::new(kernels, Algorithm::Shared, KEY, &[value_bytes], radix, tuples, 0)?;
-        let room = plan.output_tuples();
-        let column = |tuples: u64, width: u64| DeviceBuffer::new(kernels.device(), tuples * width);
-        let (mut keys, mut values) = (column(room, KEY_BYTES)?, column(room, value_bytes)?);
-        let (all_keys, all_values) = self.views()?;
-        let input = Input {
-            keys: all_keys.slice(first * KEY_BYTES, tuples * KEY_BYTES)?,
-            payloads: vec![PayloadInput::Column(all_values.slice(first * value_bytes, tuples * value_bytes)?)],
+    ) -> Result<Queued<FinePartitions>> {
+        let SecondPassInput { keys, values, value_bytes, is_spilled } = &self.columns;
+        let columns = SecondPassInput {
+            keys: keys.slice(first * KEY_BYTES, count * KEY_BYTES)?,
+            values: values.slice(first * value_bytes, count * value_bytes)?,
+            value_bytes: *value_bytes,
+            is_spilled: *is_spilled,
         };
-        let mut partitioner = Partitioner::new(kernels, plan)?;
-        let mut output = Output { keys: keys.view_mut(), payloads: vec![values.view_mut()] };
-        let partitions = if self.spilled_share == 0.0 {
-            partitioner.run(stream, &input, &mut output)?
-        } else {
-            let (mut keys, mut values) = (column(tuples, KEY_BYTES)?, column(tuples, value_bytes)?);
-            let mut copy = Output { keys: keys.view_mut(), payloads: vec![values.view_mut()] };
-            partitioner.run_copying(stream, &input, &mut copy, &mut output)?
-        };
-        Ok(FinePartitions { keys, values, value_bytes, radix, partitions })
+        refine(&columns, pass, radix)
     }
 }
 
-/// Tuples in GPU memory whose partitions should fit the scratchpad.
-#[derive(Debug)]
-pub(super) struct FinePartitions {
-    keys: DeviceBuffer,
-    values: DeviceBuffer,
-    value_bytes: u64,
-    pub(super) radix: Radix,
-    partitions: Vec<(u64, u64)>,
-}
-
-impl FinePartitions {
-    pub(super) fn side(&self) -> PartitionedSide<'_> {
-        let values = match self.value_bytes {
-            4 => Values::Four(self.values.view()),
-            _ => Values::Eight(self.values.view()),
-        };
-        PartitionedSide { side: JoinSide { keys: self.keys.view(), values }, partitions: &self.partitions }
-    }
-
-    pub(super) fn tuples(&self) -> u64 {
-        self.partitions.iter().map(|(_, tuples)| tuples).sum()
-    }
-
-    /// Bytes of GPU memory that the partitions take.
-    pub(super) fn bytes(&self) -> u64 {
-        self.keys.bytes() + self.values.bytes()
-    }
+fn refine(columns: &SecondPassInput, pass: &mut SecondPass<'_>, radix: Radix) -> Result<Queued<FinePartitions>> {
+    let _refining = debug_span!(SECOND_PASS, rows = columns.tuples()).entered();
+    pass.queue(columns, radix)
 }

@@ -13,6 +13,6 @@ mod run;
 
 pub(crate) use build::RadixBuild;
 pub use fine::{FIRST_PASS, SECOND_PASS};
-pub(crate) use fine::{FirstPass, LINE_TUPLES, TupleMemory, Tuples};
+pub(crate) use fine::{FirstPass, LINE_TUPLES, Tuples};
 pub(crate) use plan::RadixPlan;
 pub(crate) use run::{RadixChunk, RadixTable};

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use overspill_kernels::{Kernels, PartitionedJoin};
+use overspill_kernels::{AllocatedPairs, FinePartitions, Kernels, PartitionedJoin, SecondPass, Totals};
 use overspill_machine::Result;
-use overspill_machine::driver::Stream;
+use overspill_machine::driver::{Queued, Stream};
 
-use super::build::RadixBuild;
-use super::fine::{FinePartitions, FirstPass, Tuples, whole};
+use super::build::{RadixBuild, Refined};
+use super::fine::{FirstPass, Tuples, whole};
 use super::plan::RadixPlan;
-use crate::device::{
-    AggregatedPairs, DeviceCount, DeviceRequest, KEY, PAIR_BYTES, PairBlock, PairBuffers, too_many_pairs,
-};
+use crate::device::{AggregatedPairs, DeviceCount, DeviceRequest, KEY, PAIR_BYTES, PairBlock, too_many_pairs};
 
 /// Probe tuples with more matches than fit are joined in halves, down to this number of tuples.
 const FEWEST_TUPLES: u64 = 64;
@@ -24,10 +22,21 @@ pub(super) struct Matches {
     pub(super) aggregated: Option<AggregatedPairs>,
 }
 
-/// A pair of partitions in GPU memory.
+/// A pair of partitions in GPU memory, once their second passes are done.
 pub(super) struct Ready {
-    pub(super) build: Arc<FinePartitions>,
-    probe: FinePartitions,
+    pub(super) build: Refined,
+    probe: Refined,
+}
+
+/// The queued join of a pair of partitions.
+pub(super) struct Joining {
+    join: PartitionedJoin,
+    output: Output,
+}
+
+enum Output {
+    Pairs(Queued<AllocatedPairs>),
+    Aggregates(Queued<Totals>),
 }
 
 /// The join of one probe partition with its build partition.
@@ -42,54 +51,84 @@ pub(super) struct PairJoin<'a> {
 }
 
 impl PairJoin<'_> {
-    /// Runs the second pass over both partitions; `None` if one of them must be processed in pieces. `there` is the build
-    /// partition if it has already been through the second pass.
-    pub(super) fn prepare(
-        &self,
-        kernels: &Kernels,
-        stream: &Stream,
-        there: Option<&Arc<FinePartitions>>,
-    ) -> Result<Option<Ready>> {
-        if self.probe.tuples(self.partition) > self.plan.probe_piece {
+    /// Queues the second pass over both partitions; `None` if one of them must be processed in pieces. `there` is the build
+    /// partition if its second pass has been queued already.
+    pub(super) fn prepare(&self, kernels: &Kernels, stream: &Stream, there: Option<&Refined>) -> Result<Option<Ready>> {
+        let (build_tuples, probe_tuples) =
+            (self.build.relation.tuples(self.partition), self.probe.tuples(self.partition));
+        if build_tuples > self.plan.piece || probe_tuples > self.plan.probe_piece {
             return Ok(None);
         }
+        let mut pass = SecondPass::new(kernels, stream, build_tuples.max(probe_tuples));
         let build = match there {
             Some(build) => Some(Arc::clone(build)),
-            None => self.build.fine(self.request, kernels, stream, self.partition)?,
+            None => self.build.fine(self.request, &mut pass, self.partition)?,
         };
         let Some(build) = build else { return Ok(None) };
         let tuples = whole(self.probe, &self.request.gpu, self.partition, self.plan.probe_piece)?;
         let Some(tuples) = tuples else { return Ok(None) };
-        let probe = tuples.refine(kernels, stream, 0, tuples.count, build.radix)?;
-        self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(tuples.count));
+        let probe = Arc::new(tuples.refine(&mut pass, build.result().radix())?);
+        self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(probe_tuples));
         Ok(Some(Ready { build, probe }))
     }
 
-    /// Joins partitions in GPU memory; false if their matches do not fit GPU memory.
-    pub(super) fn join(&self, kernels: &Kernels, stream: &Stream, ready: &Ready, found: &mut Matches) -> Result<bool> {
-        let join = PartitionedJoin::new(kernels, KEY, ready.build.radix)?;
-        self.pairs(stream, &join, [&ready.build, &ready.probe], found).map(|refused| refused.is_none())
+    /// Queues the join of partitions in GPU memory, whose matches go where `found` has others.
+    pub(super) fn begin(&self, kernels: &Kernels, stream: &Stream, ready: &Ready, found: &Matches) -> Result<Joining> {
+        let join = PartitionedJoin::new(kernels, KEY, ready.build.result().radix())?;
+        let sides = [&ready.build, &ready.probe];
+        let output = match &found.aggregated {
+            Some(aggregated) => {
+                Output::Aggregates(join.queue_aggregate(stream, sides, &aggregated.aggregates.kernels)?)
+            }
+            None => {
+                let pairs = AllocatedPairs::new(self.request.gpu.device(), self.first_capacity(ready.probe.result()))?;
+                Output::Pairs(join.queue_allocate(stream, sides, pairs)?)
+            }
+        };
+        Ok(Joining { join, output })
+    }
+
+    /// Waits for a join on `stream` and adds its matches; false if they do not fit GPU memory.
+    pub(super) fn end(&self, stream: &Stream, joining: Joining, ready: &Ready, found: &mut Matches) -> Result<bool> {
+        match joining.output {
+            Output::Aggregates(totals) => {
+                let totals = totals.result().read(stream)?;
+                found.aggregated.as_mut().map_or(Ok(()), |aggregated| aggregated.add(&totals))?;
+            }
+            Output::Pairs(pairs) => {
+                let count = pairs.result().found(stream)?;
+                if !self.take(stream, pairs.result(), count, &mut found.pairs)? {
+                    drop(pairs);
+                    let sides = [ready.build.result(), ready.probe.result()];
+                    return Ok(self.pairs(stream, &joining.join, sides, count, found)?.is_none());
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Joins partitions that have many matches, or if one of them is larger than planned.
     pub(super) fn join_in_pieces(&self, stream: &Stream, found: &mut Matches) -> Result<()> {
         let (gpu, most) = (&self.request.gpu, self.plan.piece);
-        let refine = |tuples: &Tuples<'_>, first, count, radix| {
+        let mut pass = SecondPass::new(&gpu.kernels, stream, self.plan.probe_piece.max(most));
+        let mut refine = |tuples: &Tuples, [first, count]: [u64; 2], radix| {
             self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(count));
-            tuples.refine(&gpu.kernels, stream, first, count, radix)
+            tuples.refine_part(&mut pass, [first, count], radix)
         };
         for build_tuples in self.build.relation.pieces(gpu, self.partition, most) {
             let build_tuples = build_tuples?;
-            let radix = self.plan.second(build_tuples.count)?;
-            let build = refine(&build_tuples, 0, build_tuples.count, radix)?;
+            let count = build_tuples.columns.tuples();
+            let radix = self.plan.second(count)?;
+            let build = refine(&build_tuples, [0, count], radix)?;
             let join = PartitionedJoin::new(&gpu.kernels, KEY, radix)?;
             for probe_tuples in self.probe.pieces(gpu, self.partition, self.plan.probe_piece) {
                 let probe_tuples = probe_tuples?;
                 // First tuple and number of tuples of each part.
-                let mut waiting = vec![(0, probe_tuples.count)];
-                while let Some((first, count)) = waiting.pop() {
-                    let probe = refine(&probe_tuples, first, count, radix)?;
-                    match self.pairs(stream, &join, [&build, &probe], found)? {
+                let mut waiting = vec![[0, probe_tuples.columns.tuples()]];
+                while let Some([first, count]) = waiting.pop() {
+                    let probe = refine(&probe_tuples, [first, count], radix)?;
+                    let sides = [build.result(), probe.result()];
+                    match self.pairs(stream, &join, sides, self.first_capacity(probe.result()), found)? {
                         None => {}
                         Some(pairs) if count <= FEWEST_TUPLES => {
                             let available = self.plan.pairs.min(self.most_pairs);
@@ -98,47 +137,58 @@ impl PairJoin<'_> {
                         Some(_) => {
                             // The columns of a part must start at a line.
                             let half = (count / 2).next_multiple_of(FEWEST_TUPLES);
-                            let halves = [(first, half), (first + half, count - half)];
-                            waiting.extend(halves.into_iter().filter(|(_, count)| *count > 0));
+                            let halves = [[first, half], [first + half, count - half]];
+                            waiting.extend(halves.into_iter().filter(|[_, count]| *count > 0));
                         }
                     }
+                    build.release_used();
                 }
             }
         }
         Ok(())
     }
 
-    /// Adds the pairs of two sides to the matches. If the pairs do not fit GPU memory, returns their number instead.
+    /// The number of pairs that a join has room for at first.
+    fn first_capacity(&self, probe: &FinePartitions) -> u64 {
+        self.plan.pairs.min(probe.tuples())
+    }
+
+    /// Adds the matches of two sides that were queued on `stream`, with room for `capacity` pairs at first. If the pairs do not
+    /// fit GPU memory, returns their number instead.
     fn pairs(
         &self,
         stream: &Stream,
         join: &PartitionedJoin,
         [build, probe]: [&FinePartitions; 2],
+        mut capacity: u64,
         matches: &mut Matches,
     ) -> Result<Option<u64>> {
         if let Some(aggregated) = &mut matches.aggregated {
             aggregated.add(&join.aggregate(stream, &build.side(), &probe.side(), &aggregated.aggregates.kernels)?)?;
             return Ok(None);
         }
-        let block = &mut matches.pairs;
-        let most = self.plan.pairs;
-        let mut capacity = most.min(probe.tuples());
-        loop {
-            let mut buffers = PairBuffers::new(&self.request.gpu, capacity)?;
-            let found = join.allocate(stream, &build.side(), &probe.side(), &mut buffers.pairs())?;
-            if found > most {
-                return Ok(Some(found));
-            }
-            if found <= capacity {
-                let held = block.len() as u64 + found;
-                if held > self.most_pairs {
-                    return Err(too_many_pairs("the matches of a partition", held, self.most_pairs));
-                }
-                buffers.append_to(&self.request.gpu, stream, found, block)?;
-                self.request.observer.add(DeviceCount::LinkBytes, found * PAIR_BYTES);
+        while capacity <= self.plan.pairs {
+            let mut pairs = AllocatedPairs::new(self.request.gpu.device(), capacity)?;
+            let found = join.allocate(stream, &build.side(), &probe.side(), &mut pairs)?;
+            if self.take(stream, &pairs, found, &mut matches.pairs)? {
                 return Ok(None);
             }
             capacity = found;
         }
+        Ok(Some(capacity))
+    }
+
+    /// Copies `found` pairs to a block; false if there was not room for all of them in GPU memory.
+    fn take(&self, stream: &Stream, pairs: &AllocatedPairs, found: u64, block: &mut PairBlock) -> Result<bool> {
+        if found > pairs.capacity() {
+            return Ok(false);
+        }
+        let held = block.len() as u64 + found;
+        if held > self.most_pairs {
+            return Err(too_many_pairs("the matches of a partition", held, self.most_pairs));
+        }
+        block.append(&self.request.gpu, stream, pairs, found)?;
+        self.request.observer.add(DeviceCount::LinkBytes, found * PAIR_BYTES);
+        Ok(true)
     }
 }

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::buffer::BooleanBuffer;
 use overspill_machine::{Error, Result};
-use tracing::debug_span;
 
 use super::build::RadixBuild;
 use super::fine::FirstPass;
@@ -192,7 +191,8 @@ impl RadixRun {
         (group, (partition, number))
     }
 
-    /// Joins a group of pairs of partitions. While one pair is joined, the next goes through its second pass.
+    /// Joins a group of pairs of partitions. While one pair is joined on one stream, the next goes through its second pass on
+    /// another. The CPU waits once until it knows the matches of a pair, and once for their copy.
     ///
     /// Ends early if the pairs of `own`, the member whose stream continues the run, must be taken first.
     fn advance(&mut self, build: &RadixBuild, request: &DeviceRequest, bench: &Workbench, plan: RadixPlan, own: usize) {
@@ -213,21 +213,21 @@ impl RadixRun {
             let Some(pair) = pair_of(partition, number) else { continue };
             let ready = prepared.take().unwrap_or_else(|| pair.prepare(&gpu.kernels, stream, None));
             let next = group.get(place + 1).and_then(|&(partition, number)| pair_of(partition, number));
-            let joined = match (ready, next) {
-                (Err(error), _) => Err(error),
-                (Ok(None), _) => Ok(false),
-                (Ok(Some(ready)), None) => pair.join(&gpu.kernels, stream, &ready, &mut found),
-                (Ok(Some(ready)), Some(next)) => std::thread::scope(|scope| {
+            let joined = ready.and_then(|ready| {
+                let Some(ready) = ready else { return Ok(false) };
+                // With nothing beside it, the join takes the whole GPU.
+                let kernels = if next.is_some() { &gpu.half } else { &gpu.kernels };
+                let joining = pair.begin(kernels, stream, &ready, &found);
+                prepared = next.map(|next| {
                     let there = (next.partition == partition).then_some(&ready.build);
-                    let preparing = scope.spawn(move || {
-                        let _preparing = debug_span!("prepare next pair", partition = next.partition).entered();
-                        next.prepare(&gpu.half, second_stream, there)
-                    });
-                    let joined = pair.join(&gpu.half, stream, &ready, &mut found);
-                    prepared = Some(preparing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-                    joined
-                }),
-            };
+                    next.prepare(&gpu.half, second_stream, there)
+                });
+                let joined = pair.end(stream, joining?, &ready, &mut found);
+                // A build partition that is kept needs its working memory no more.
+                ready.build.release_used();
+                second_stream.tell_finished();
+                joined
+            });
             let joined = match joined {
                 Ok(false) => pair.join_in_pieces(stream, &mut found),
                 Ok(true) => Ok(()),

@@ -1,16 +1,19 @@
 //! A relation before and after its first pass.
 
+use std::sync::Arc;
+
 use overspill_kernels::{
-    Algorithm, CountedKeys, Input, JoinSide, Output, PartitionPlan, Partitioner, PayloadInput, Radix, Values,
+    Algorithm, CountedKeys, Input, JoinSide, Output, PartitionPlan, Partitioner, PayloadInput, Radix, SecondPassInput,
+    Values,
 };
 use overspill_machine::driver::Stream;
-use overspill_machine::memory::{Layout, Mapping, SpanningBuffer, SpanningLayout, View};
+use overspill_machine::memory::{Layout, Mapping, SharedView, SpanningBuffer, SpanningLayout, View};
 use overspill_machine::transfer::Source;
 use overspill_machine::{Error, Result};
 use tracing::debug_span;
 
 use crate::device::{Gpu, KEY, PooledBuffer};
-use crate::radix::{FIRST_PASS, FirstPass, LINE_TUPLES, TupleMemory, Tuples};
+use crate::radix::{FIRST_PASS, FirstPass, LINE_TUPLES, Tuples};
 
 /// Bytes of consecutive pages in the same memory, for small relations and for large ones. Mapping takes the driver as long for a
 /// large stripe as for a small one, but a relation needs many stripes to be an even mix of both memories.
@@ -100,8 +103,8 @@ impl<'a> BaseRelation<'a> {
 /// A relation partitioned by the first pass, with pages in GPU memory and pages in CPU memory.
 #[derive(Debug)]
 pub(crate) struct PartitionedRelation {
-    keys: SpanningBuffer,
-    values: SpanningBuffer,
+    keys: Arc<SpanningBuffer>,
+    values: Arc<SpanningBuffer>,
     value_bytes: u64,
     /// First tuple and number of tuples of each partition.
     partitions: Vec<(u64, u64)>,
@@ -147,6 +150,7 @@ impl PartitionedRelation {
                 }
             }
         };
+        let (keys, values) = (Arc::new(keys), Arc::new(values));
         let mut relation = Self { keys, values, value_bytes, partitions, link_bytes };
         relation.link_bytes += (tuples as f64 * tuple as f64 * relation.spilled_share()) as u64;
         Ok(relation)
@@ -185,20 +189,18 @@ impl FirstPass for PartitionedRelation {
         self.partitions[partition].1
     }
 
-    fn pieces<'a>(
-        &'a self,
-        _: &'a Gpu,
-        partition: usize,
-        most: u64,
-    ) -> Box<dyn Iterator<Item = Result<Tuples<'a>>> + 'a> {
+    fn pieces<'a>(&'a self, _: &'a Gpu, partition: usize, most: u64) -> Box<dyn Iterator<Item = Result<Tuples>> + 'a> {
         let (start, tuples) = self.partitions[partition];
         debug_assert!(most > 0 && most.is_multiple_of(LINE_TUPLES), "columns of a piece start where lines do");
         Box::new((0..tuples.div_ceil(most)).map(move |number| {
             let (first, count) = (start + number * most, most.min(tuples - number * most));
-            let keys = self.keys.view()?.slice(first * KEY_BYTES, count * KEY_BYTES)?;
-            let values = self.values.view()?.slice(first * self.value_bytes, count * self.value_bytes)?;
-            let memory = TupleMemory::Relation(keys, values);
-            Ok(Tuples { memory, count, value_bytes: self.value_bytes, spilled_share: self.spilled_share() })
+            let column = |buffer: &Arc<SpanningBuffer>, width| {
+                SharedView::new(Arc::clone(buffer) as _, first * width, count * width)
+            };
+            let (keys, values) = (column(&self.keys, KEY_BYTES)?, column(&self.values, self.value_bytes)?);
+            let spilled_share = self.spilled_share();
+            let (value_bytes, is_spilled) = (self.value_bytes, spilled_share > 0.0);
+            Ok(Tuples { columns: SecondPassInput { keys, values, value_bytes, is_spilled }, spilled_share })
         }))
     }
 

@@ -102,24 +102,25 @@ impl PairAggregate {
 }
 
 /// The device memory that kernels accumulate results in.
-pub(super) struct Totals<'a> {
-    aggregates: &'a [PairAggregate],
+#[derive(Debug)]
+pub struct Totals {
+    aggregates: Vec<PairAggregate>,
     words: DeviceBuffer,
 }
 
-impl<'a> Totals<'a> {
+impl Totals {
     /// Initializes the totals to no matches, for work that is queued on the stream later.
     ///
     /// # Errors
     /// If there are more aggregates than kernels take, an aggregate's bits are out of range, or 8 bytes of memory for each
     /// are not available.
-    pub(super) fn new(stream: &Stream, aggregates: &'a [PairAggregate]) -> Result<Self> {
+    pub(super) fn new(stream: &Stream, aggregates: &[PairAggregate]) -> Result<Self> {
         if aggregates.len() > MOST_AGGREGATES {
             let number = aggregates.len();
             return Err(Error::Invalid(format!("{number} aggregates of a join: kernels take {MOST_AGGREGATES}")));
         }
         let words = DeviceBuffer::with_values(stream, &vec![0u64; 1 + aggregates.len()])?;
-        Ok(Self { aggregates, words })
+        Ok(Self { aggregates: aggregates.to_vec(), words })
     }
 
     pub(super) fn output(&mut self) -> Result<JoinOutput> {
@@ -128,14 +129,17 @@ impl<'a> Totals<'a> {
             aggregates: self.aggregates.len() as u64,
             ..JoinOutput::default()
         };
-        for (place, aggregate) in output.aggregate.iter_mut().zip(self.aggregates) {
+        for (place, aggregate) in output.aggregate.iter_mut().zip(&self.aggregates) {
             *place = aggregate.arguments()?;
         }
         Ok(output)
     }
 
-    /// Waits for the stream and reads the totals.
-    pub(super) fn read(&self, stream: &Stream) -> Result<PairTotals> {
+    /// Waits for the stream, which their work was queued on, and reads the totals.
+    ///
+    /// # Errors
+    /// If the work failed.
+    pub fn read(&self, stream: &Stream) -> Result<PairTotals> {
         let words: Vec<u64> = self.words.read(stream, 1 + self.aggregates.len())?;
         let values = self.aggregates.iter().zip(&words[1..]).map(|(aggregate, word)| aggregate.value(*word));
         Ok(PairTotals { matches: words[0], values: values.collect() })

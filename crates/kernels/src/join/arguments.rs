@@ -1,6 +1,6 @@
 //! Kernel arguments of joins, with the layout of `join/arguments.cuh`.
 
-use overspill_machine::memory::{View, ViewMut};
+use overspill_machine::memory::View;
 use overspill_machine::{Error, Result};
 
 use crate::KeyWidth;
@@ -111,31 +111,5 @@ impl JoinSide<'_> {
         }
         // Without tuples the address may be 0, which would mean row ids.
         Ok(JoinInput { keys: self.keys.address(), values: values.address(), value_width: width, tuples, first_row_id })
-    }
-}
-
-/// The output of a join that materializes: the values of both sides of every match, 8 bytes each.
-#[derive(Debug)]
-pub struct Pairs<'a> {
-    /// Values of the build side.
-    pub build: ViewMut<'a>,
-    /// Values of the probe side.
-    pub probe: ViewMut<'a>,
-}
-
-impl Pairs<'_> {
-    pub(super) fn capacity(&self) -> u64 {
-        self.build.bytes().min(self.probe.bytes()) / 8
-    }
-
-    /// The output arguments for a linear allocator whose counter is at address `cursor`.
-    pub(super) fn allocated_by(&self, cursor: u64) -> JoinOutput {
-        JoinOutput {
-            cursor,
-            capacity: self.capacity(),
-            build_values: self.build.address(),
-            probe_values: self.probe.address(),
-            ..JoinOutput::default()
-        }
     }
 }

@@ -10,8 +10,9 @@ use overspill_machine::transfer::{Source, TransferPipeline};
 use overspill_machine::{Error, Result};
 
 use super::aggregates::{PairAggregate, PairTotals, Totals};
-use super::arguments::{HashTableArguments, JoinInput, JoinOutput, JoinSide, Pairs, Values};
+use super::arguments::{HashTableArguments, JoinInput, JoinOutput, JoinSide, Values};
 use super::host_slots::{HostSlots, Lists, SharedLists, SharedSlots, SlotLayout};
+use super::pairs::AllocatedPairs;
 use super::slots::{Slots, TablePlacement, TableShares};
 use super::table_kind::{TableKind, slot_count};
 use crate::{HashFunction, Kernels, KeyWidth, PrefixSum};
@@ -359,10 +360,9 @@ impl HashTable {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn probe_allocate(&self, stream: &Stream, side: &JoinSide<'_>, pairs: &mut Pairs<'_>) -> Result<u64> {
-        let mut cursor = DeviceBuffer::with_values(stream, &[0u64])?;
-        let output = pairs.allocated_by(cursor.view_mut().address());
-        self.probe(stream, |on| &on.allocate, side, output, || Ok(cursor.read::<u64>(stream, 1)?[0]))
+    pub fn probe_allocate(&self, stream: &Stream, side: &JoinSide<'_>, pairs: &mut AllocatedPairs) -> Result<u64> {
+        let output = pairs.output(stream)?;
+        self.probe(stream, |on| &on.allocate, side, output, || pairs.found(stream))
     }
 
     /// As [`HashTable::probe_allocate`], for keys in CPU memory that a transfer method brings to the GPU: the keys in the
@@ -375,13 +375,14 @@ impl HashTable {
         pipeline: &mut TransferPipeline,
         keys: Source<'_>,
         part: Range<u64>,
-        pairs: &mut Pairs<'_>,
+        pairs: &mut AllocatedPairs,
     ) -> Result<u64> {
-        let cursor_stream = Stream::new(pipeline.device())?;
-        let mut cursor = DeviceBuffer::from_slice(&cursor_stream, &[0u64])?;
-        let output = pairs.allocated_by(cursor.view_mut().address());
+        let stream = Stream::new(pipeline.device())?;
+        let output = pairs.output(&stream)?;
+        // The pipeline has streams of its own.
+        stream.synchronize()?;
         self.probe_part(pipeline, keys, part, Values::RowIds(0), |on| &on.allocate, output)?;
-        Ok(cursor.read::<u64>(&cursor_stream, 1)?[0])
+        pairs.found(&stream)
     }
 
     /// Probes with keys that a transfer method brings to the GPU, and values that kernels can read.

@@ -1,11 +1,15 @@
 //! Joins pairs of partitions in scratchpad memory (paper 1, section 5.1).
 
-use overspill_machine::driver::{Arguments, Function, Stream};
+use std::sync::Arc;
+
+use overspill_machine::driver::{Arguments, Function, Queued, Stream};
 use overspill_machine::memory::DeviceBuffer;
 use overspill_machine::{Error, Result};
 
 use super::aggregates::{PairAggregate, PairTotals, Totals};
-use super::arguments::{JoinOutput, JoinSide, Pairs};
+use super::arguments::{JoinOutput, JoinSide};
+use super::pairs::AllocatedPairs;
+use crate::partition::{Extents, FinePartitions};
 use crate::{Kernels, KeyWidth, Radix};
 
 /// The layout of `join/scheduler.cuh`.
@@ -37,9 +41,12 @@ const PIECE: u64 = 64 << 10;
 pub struct PartitionedSide<'a> {
     /// The columns.
     pub side: JoinSide<'a>,
-    /// The start and the number of tuples of each partition.
-    pub partitions: &'a [(u64, u64)],
+    /// Where its partitions are.
+    pub extents: &'a Extents,
 }
+
+/// A build side and a probe side that were queued, in this order.
+type QueuedSides<'a> = [&'a Arc<Queued<FinePartitions>>; 2];
 
 /// Joins two sides that were partitioned by the same bits of the same hash.
 #[derive(Debug)]
@@ -115,11 +122,13 @@ impl PartitionedJoin {
     ) -> Result<PairTotals> {
         let mut totals = Totals::new(stream, aggregates)?;
         let output = totals.output()?;
-        self.run(stream, &self.aggregate, build, probe, output, || totals.read(stream))
+        // SAFETY: all that is borrowed or owned here outlives the work, which is waited for, also after an error.
+        let _tasks = unsafe { self.enqueue(stream, &self.aggregate, [build, probe], output)? };
+        totals.read(stream)
     }
 
-    /// Joins and writes pairs in any order. Returns the number of matches. If they exceed the capacity of the output, the
-    /// remaining pairs were not written, and the join must be repeated with more room.
+    /// Joins and writes pairs in any order. Returns the number of matches, of which only as many were written as there is room
+    /// for.
     ///
     /// # Errors
     /// As [`PartitionedJoin::aggregate`].
@@ -128,48 +137,90 @@ impl PartitionedJoin {
         stream: &Stream,
         build: &PartitionedSide<'_>,
         probe: &PartitionedSide<'_>,
-        pairs: &mut Pairs<'_>,
+        pairs: &mut AllocatedPairs,
     ) -> Result<u64> {
-        let mut cursor = DeviceBuffer::with_values(stream, &[0u64])?;
-        let output = pairs.allocated_by(cursor.view_mut().address());
-        self.run(stream, &self.allocate, build, probe, output, || Ok(cursor.read::<u64>(stream, 1)?[0]))
+        let output = pairs.output(stream)?;
+        // SAFETY: as above.
+        let _tasks = unsafe { self.enqueue(stream, &self.allocate, [build, probe], output)? };
+        pairs.found(stream)
     }
 
-    /// Joins, and returns what `read` reads of the output, which waits for the stream.
-    fn run<T>(
+    /// As [`PartitionedJoin::aggregate`], for sides that were queued, without a wait.
+    ///
+    /// # Errors
+    /// As [`PartitionedJoin::aggregate`].
+    pub fn queue_aggregate(
+        &self,
+        stream: &Stream,
+        sides: QueuedSides<'_>,
+        aggregates: &[PairAggregate],
+    ) -> Result<Queued<Totals>> {
+        let mut totals = Totals::new(stream, aggregates)?;
+        let output = totals.output()?;
+        self.queue(stream, &self.aggregate, sides, output, totals)
+    }
+
+    /// As [`PartitionedJoin::allocate`], for sides that were queued, without a wait.
+    ///
+    /// # Errors
+    /// As [`PartitionedJoin::aggregate`].
+    pub fn queue_allocate(
+        &self,
+        stream: &Stream,
+        sides: QueuedSides<'_>,
+        mut pairs: AllocatedPairs,
+    ) -> Result<Queued<AllocatedPairs>> {
+        let output = pairs.output(stream)?;
+        self.queue(stream, &self.allocate, sides, output, pairs)
+    }
+
+    /// Queues a join whose output is in `result`.
+    fn queue<T>(
         &self,
         stream: &Stream,
         join: &Function,
-        build: &PartitionedSide<'_>,
-        probe: &PartitionedSide<'_>,
+        sides: QueuedSides<'_>,
         output: JoinOutput,
-        read: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
+        result: T,
+    ) -> Result<Queued<T>> {
+        let [build, probe] = sides.map(|side| side.result().side());
+        sides.iter().try_for_each(|side| side.precede(stream))?;
+        // SAFETY: the sides, the tasks and the output live until the work is done, in what is returned.
+        let tasks = unsafe { self.enqueue(stream, join, [&build, &probe], output)? };
+        Queued::new(stream, result, (tasks, sides.map(Arc::clone)))
+    }
+
+    /// Queues the kernels of a join. Returns the memory that they use besides the sides and the output. After an error nothing is
+    /// queued any more.
+    ///
+    /// # Safety
+    /// The sides, the output and what is returned must live until the stream has done the work, which includes the work of
+    /// writing the sides.
+    unsafe fn enqueue(
+        &self,
+        stream: &Stream,
+        join: &Function,
+        [build, probe]: [&PartitionedSide<'_>; 2],
+        output: JoinOutput,
+    ) -> Result<Tasks> {
         let device = self.kernels.device();
         let fanout = self.radix.fanout();
         let (build_input, probe_input) = (build.side.arguments(self.key)?, probe.side.arguments(self.key)?);
-        for (partitions, tuples) in [(build.partitions, build_input.tuples), (probe.partitions, probe_input.tuples)] {
-            let fits =
-                partitions.iter().all(|(start, count)| start.checked_add(*count).is_some_and(|end| end <= tuples));
-            if partitions.len() != fanout as usize || !fits {
+        for (extents, tuples) in [(build.extents, build_input.tuples), (probe.extents, probe_input.tuples)] {
+            if extents.fanout() != fanout || extents.end() > tuples {
                 return Err(Error::Invalid(format!(
-                    "{} partitions of {tuples} tuples, expected {fanout} within them",
-                    partitions.len()
+                    "{} partitions that end by tuple {}, expected {fanout} in {tuples} tuples",
+                    extents.fanout(),
+                    extents.end()
                 )));
             }
         }
-        let copy = |partitions: &[(u64, u64)]| -> Result<[DeviceBuffer; 2]> {
-            let (starts, totals): (Vec<u64>, Vec<u64>) = partitions.iter().copied().unzip();
-            Ok([DeviceBuffer::with_values(stream, &starts)?, DeviceBuffer::with_values(stream, &totals)?])
-        };
-        let ([build_starts, build_totals], [probe_starts, probe_totals]) =
-            (copy(build.partitions)?, copy(probe.partitions)?);
-        let most_tasks: u64 = probe.partitions.iter().map(|(_, count)| count.div_ceil(PIECE)).sum();
-        let mut tasks = DeviceBuffer::new(device, most_tasks.max(1) * size_of::<JoinTask>() as u64)?;
+        // The last task of each partition may be a shorter piece.
+        let most_tasks = u64::from(fanout) + probe_input.tuples / PIECE;
+        let mut tasks = DeviceBuffer::new(device, most_tasks * size_of::<JoinTask>() as u64)?;
         // The number of tasks, and the number of tasks taken.
         let mut counters = DeviceBuffer::with_values(stream, &[0u64; 2])?;
-        let addresses =
-            [&build_starts, &build_totals, &probe_starts, &probe_totals].map(|buffer| buffer.view().address());
+        let addresses = [build.extents, probe.extents].map(|side| [side.starts_address(), side.counts().address()]);
         let tasks_address = tasks.view_mut().address();
         let (task_count, next_task) = (counters.view_mut().address(), counters.view_mut().address() + 8);
 
@@ -179,10 +230,10 @@ impl PartitionedJoin {
         let hash = self.radix.hash_function() as u32;
         let shared_bits = self.radix.shift() + self.radix.bits();
         let scheduling = Arguments::default()
-            .with(&addresses[0])
-            .with(&addresses[1])
-            .with(&addresses[2])
-            .with(&addresses[3])
+            .with(&addresses[0][0])
+            .with(&addresses[0][1])
+            .with(&addresses[1][0])
+            .with(&addresses[1][1])
             .with(&fanout)
             .with(&PIECE)
             .with(&tasks_address)
@@ -198,13 +249,23 @@ impl PartitionedJoin {
             .with(&hash)
             .with(&shared_bits)
             .with(&output);
-        // SAFETY: the parameters match the kernels, the partitions lie within their sides, and the tasks within their buffer;
-        // all memory borrowed or owned here outlives the stream's work, which `finish` waits for, also after an error.
+        // SAFETY: the parameters match the kernels, the partitions lie within their sides, and the tasks within their buffer; the
+        // caller promises the rest.
         let launched = unsafe {
             self.schedule
                 .launch(stream, share.shape(1, SCHEDULER_THREADS, 0), scheduling)
                 .and_then(|()| join.launch(stream, shape, joining))
         };
-        stream.finish(launched, read)
+        match launched {
+            Ok(()) => Ok(Tasks { _tasks: tasks, _counters: counters }),
+            Err(error) => stream.synchronize().and(Err(error)),
+        }
     }
+}
+
+/// The pairs of partitions to join, and how many of them have been written and taken.
+#[derive(Debug)]
+struct Tasks {
+    _tasks: DeviceBuffer,
+    _counters: DeviceBuffer,
 }

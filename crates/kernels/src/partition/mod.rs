@@ -9,11 +9,15 @@
 //!
 //! The output is columnar. Partitions follow each other, each starting at a multiple of [`PartitionPlan::alignment`] tuples.
 
+mod extents;
 mod histogram;
 mod plan;
 mod run;
+mod second_pass;
 
+pub use extents::Extents;
 pub use histogram::{CountedKeys, Histogram};
 pub use plan::{Algorithm, KeyWidth, PartitionPlan};
 pub(crate) use run::PartitionArguments;
 pub use run::{Input, Output, Partitioner, PayloadInput};
+pub use second_pass::{FinePartitions, SecondPass, SecondPassInput};

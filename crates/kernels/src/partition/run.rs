@@ -4,6 +4,7 @@ use overspill_machine::driver::{Arguments, Function, LaunchShape, Stream};
 use overspill_machine::memory::{DeviceBuffer, View, ViewMut};
 use overspill_machine::{Error, Result};
 
+use super::extents::Extents;
 use super::histogram::{CountedKeys, Histogram};
 use super::plan::{Algorithm, KeyWidth, MAX_PAYLOADS, PartitionPlan, kernel_name};
 use crate::Kernels;
@@ -96,8 +97,6 @@ pub struct Partitioner {
     partition: Function,
     /// Counts, later offsets, of each partition and block.
     offsets: DeviceBuffer,
-    /// The tuples of each partition, and after them the starts of the partitions and the end of the last.
-    extents: DeviceBuffer,
     second_level: DeviceBuffer,
 }
 
@@ -118,7 +117,6 @@ impl Partitioner {
             offsets_of: kernels.function("offsets_blocks")?,
             partition: kernels.function(&partition)?,
             offsets: DeviceBuffer::new(device, fanout * u64::from(plan.blocks) * 8)?,
-            extents: DeviceBuffer::new(device, (2 * fanout + 1) * 8)?,
             second_level: DeviceBuffer::new(device, plan.second_level_bytes())?,
             plan,
         })
@@ -177,6 +175,49 @@ impl Partitioner {
         copy: &mut Output<'_>,
         output: &mut Output<'_>,
     ) -> Result<Vec<(u64, u64)>> {
+        let (counting, partitioning) = self.arguments_to_copy(input, copy, output)?;
+        // SAFETY: as above, for both sets of columns.
+        unsafe { self.launch(stream, counting, &partitioning) }
+    }
+
+    /// Queues the pass without a wait.
+    ///
+    /// # Errors
+    /// As [`Partitioner::run`]. A part of the work may have been queued.
+    ///
+    /// # Safety
+    /// The columns, the copy's columns if there is one, and this value must live until the stream has done the work.
+    pub(super) unsafe fn queue(
+        &mut self,
+        stream: &Stream,
+        input: &Input<'_>,
+        copy: Option<&mut Output<'_>>,
+        output: &mut Output<'_>,
+    ) -> Result<Extents> {
+        let (counting, partitioning) = match copy {
+            Some(copy) => self.arguments_to_copy(input, copy, output)?,
+            None => {
+                let arguments = self.arguments(input, output, Columns::Partitioned)?;
+                (Counting::ByKernel(self.histogram.clone(), Box::new(arguments)), arguments)
+            }
+        };
+        let extents = self.extents(stream)?;
+        // SAFETY: the columns were checked against the plan, for which the buffers were made; the caller promises the rest.
+        unsafe { self.enqueue(stream, counting, &partitioning, &extents)? };
+        Ok(extents)
+    }
+
+    fn extents(&self, stream: &Stream) -> Result<Extents> {
+        Extents::unwritten(stream, self.plan.radix.fanout(), self.plan.output_tuples())
+    }
+
+    /// The arguments of the kernel that copies and counts, and of the one that partitions the copy.
+    fn arguments_to_copy<'a>(
+        &mut self,
+        input: &Input<'_>,
+        copy: &mut Output<'_>,
+        output: &mut Output<'_>,
+    ) -> Result<(Counting<'a>, PartitionArguments)> {
         let counting = self.arguments(input, copy, Columns::Copied)?;
         let copied = Input {
             keys: copy.keys.as_view(),
@@ -191,9 +232,7 @@ impl Partitioner {
                 .collect(),
         };
         let partitioning = self.arguments(&copied, output, Columns::Partitioned)?;
-        // SAFETY: as above, for both sets of columns.
-        let counting = Counting::ByKernel(self.histogram_copy.clone(), Box::new(counting));
-        unsafe { self.launch(stream, counting, &partitioning) }
+        Ok((Counting::ByKernel(self.histogram_copy.clone(), Box::new(counting)), partitioning))
     }
 
     /// Launches the kernels, and waits for the stream, also after an error. Returns the start and the number of tuples of each
@@ -207,12 +246,10 @@ impl Partitioner {
         counting: Counting<'_>,
         partitioning: &PartitionArguments,
     ) -> Result<Vec<(u64, u64)>> {
+        let extents = self.extents(stream)?;
         // SAFETY: the caller promises the same.
-        let launched = unsafe { self.enqueue(stream, counting, partitioning) };
-        let fanout = self.plan.radix.fanout() as usize;
-        let extents: Vec<u64> = stream.finish(launched, || self.extents.read(stream, 2 * fanout))?;
-        let (totals, starts) = extents.split_at(fanout);
-        Ok(starts.iter().copied().zip(totals.iter().copied()).collect())
+        let launched = unsafe { self.enqueue(stream, counting, partitioning, &extents) };
+        stream.finish(launched, || extents.read(stream))
     }
 
     /// # Safety
@@ -223,14 +260,15 @@ impl Partitioner {
         stream: &Stream,
         counting: Counting<'_>,
         partitioning: &PartitionArguments,
+        extents: &Extents,
     ) -> Result<()> {
         if let Counting::ByCpu(histogram) = &counting {
             self.offsets.write(stream, histogram.counts())?;
         }
         let plan = &self.plan;
         let (fanout, blocks) = (plan.radix.fanout(), u64::from(plan.blocks));
-        let (counts, totals) = (self.offsets.view_mut().address(), self.extents.view_mut().address());
-        let starts = totals + u64::from(fanout) * 8;
+        let counts = self.offsets.view_mut().address();
+        let (totals, starts) = (extents.counts().address(), extents.starts_address());
         let alignment = plan.alignment();
         let each_block =
             |scratchpad| LaunchShape { blocks: plan.blocks, ..plan.share.shape(1, plan.threads, scratchpad) };

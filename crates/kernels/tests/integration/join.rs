@@ -1,12 +1,16 @@
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use overspill_kernels::{
-    Algorithm, HashFunction, HashTable, HostSlots, Input, JoinSide, Kernels, KeyWidth, Output, PairAggregate,
-    PairFunction, PairSide, PairTotals, Pairs, PartitionPlan, PartitionedJoin, PartitionedSide, Partitioner,
-    PayloadInput, Radix, SharedBuild, TableKind, TablePlacement, Values,
+    Algorithm, AllocatedPairs, Extents, HashFunction, HashTable, HostSlots, Input, JoinSide, Kernels, KeyWidth, Output,
+    PairAggregate, PairFunction, PairSide, PairTotals, PartitionPlan, PartitionedJoin, PartitionedSide, Partitioner,
+    PayloadInput, Radix, SecondPass, SecondPassInput, SharedBuild, TableKind, TablePlacement, Values,
 };
+use overspill_machine::Result;
 use overspill_machine::driver::Stream;
-use overspill_machine::memory::{DeviceBuffer, HostBuffer, Mapping, PageSize};
+use overspill_machine::memory::{
+    DeviceBuffer, HostBuffer, Layout, Mapping, PageSize, SharedView, SpanningBuffer, SpanningLayout,
+};
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -113,12 +117,12 @@ pub fn keys_of(relation: &[u64], key: KeyWidth, stream: &Stream) -> DeviceBuffer
     }
 }
 
-pub fn sorted(build: &DeviceBuffer, probe: &DeviceBuffer, stream: &Stream, count: usize) -> Vec<(u64, u64)> {
-    let build: Vec<u64> = build.read(stream, count).unwrap();
-    let probe: Vec<u64> = probe.read(stream, count).unwrap();
+pub fn sorted(pairs: &AllocatedPairs, stream: &Stream, count: usize) -> Result<Vec<(u64, u64)>> {
+    let [build, probe] = pairs.columns();
+    let (build, probe) = (build.read::<u64>(stream, count)?, probe.read::<u64>(stream, count)?);
     let mut pairs: Vec<(u64, u64)> = build.into_iter().zip(probe).collect();
     pairs.sort_unstable();
-    pairs
+    Ok(pairs)
 }
 
 /// Joins by one table in all ways of giving a result, and compares each with the reference.
@@ -151,20 +155,18 @@ fn check_table(kernels: &Kernels, kind: TableKind, key: KeyWidth, build: &Relati
 
     // With room for all, with room for half, and with room for none.
     for capacity in [expected.len(), expected.len() / 2, 0] {
-        let mut out_build = DeviceBuffer::from_slice(&stream, &vec![7u64; expected.len() + 1]).unwrap();
-        let mut out_probe = DeviceBuffer::from_slice(&stream, &vec![7u64; expected.len() + 1]).unwrap();
-        let bytes = capacity as u64 * 8;
-        let mut build_view = out_build.view_mut();
-        let mut probe_view = out_probe.view_mut();
-        let mut pairs =
-            Pairs { build: build_view.slice(0, bytes).unwrap(), probe: probe_view.slice(0, bytes).unwrap() };
+        let [build, probe] =
+            [0, 1].map(|_| DeviceBuffer::from_slice(&stream, &vec![7u64; expected.len() + 1]).unwrap());
+        let mut pairs = AllocatedPairs::in_columns(build, probe, capacity as u64).unwrap();
         let matches = table.probe_allocate(&stream, &probe_side, &mut pairs).unwrap();
         assert_eq!(matches as usize, expected.len(), "{name}");
         if capacity == expected.len() {
-            assert!(sorted(&out_build, &out_probe, &stream, capacity) == expected, "{name}: pairs differ");
+            assert!(sorted(&pairs, &stream, capacity).unwrap() == expected, "{name}: pairs differ");
         }
-        let after: Vec<u64> = out_build.read(&stream, expected.len() + 1).unwrap();
-        assert!(after[capacity..].iter().all(|value| *value == 7), "{name}: written past the room");
+        for column in pairs.columns() {
+            let after: Vec<u64> = column.read(&stream, expected.len() + 1).unwrap();
+            assert!(after[capacity..].iter().all(|value| *value == 7), "{name}: written past the room");
+        }
     }
 }
 
@@ -495,7 +497,7 @@ fn each_step_waits_once() {
     let stream = Stream::new(kernels.device()).unwrap();
     let keys = DeviceBuffer::from_slice(&stream, &(0..1000).collect::<Vec<u64>>()).unwrap();
     let side = JoinSide { keys: keys.view(), values: Values::RowIds(0) };
-    let mut pairs = [0, 1].map(|_| DeviceBuffer::new(kernels.device(), 8000).unwrap());
+    let mut pairs = AllocatedPairs::new(kernels.device(), 1000).unwrap();
     let waits = |what: &str, expected: u64, work: &mut dyn FnMut()| {
         // The first time allocates and loads.
         work();
@@ -517,15 +519,13 @@ fn each_step_waits_once() {
             assert_eq!(found.matches, 1000);
         });
         waits("allocate", 1, &mut || {
-            let [build, probe] = &mut pairs;
-            let mut pairs = Pairs { build: build.view_mut(), probe: probe.view_mut() };
             assert_eq!(table.probe_allocate(&stream, &side, &mut pairs).unwrap(), 1000);
         });
     }
     let radix = Radix::new(3, 0, HashFunction::MultiplyShift).unwrap();
     let relation = Relation::dense(1000, 0, 1);
     let partitioned = partition(&kernels, &relation, KeyWidth::Eight, radix);
-    let side = PartitionedSide { side: side_of(&partitioned), partitions: &partitioned.2 };
+    let side = PartitionedSide { side: side_of(&partitioned), extents: &partitioned.2 };
     let join = PartitionedJoin::new(&kernels, KeyWidth::Eight, radix).unwrap();
     waits("join of partitions", 1, &mut || {
         assert_eq!(join.aggregate(&stream, &side, &side, &PairAggregate::SUMS).unwrap().matches, 1000);
@@ -558,7 +558,7 @@ fn perfect_hashing_says_what_it_cannot_take() {
 }
 
 /// A side, partitioned: its keys, its values, and where its partitions are.
-type Partitioned = (DeviceBuffer, DeviceBuffer, Vec<(u64, u64)>);
+type Partitioned = (DeviceBuffer, DeviceBuffer, Extents);
 
 fn side_of(partitioned: &Partitioned) -> JoinSide<'_> {
     JoinSide { keys: partitioned.0.view(), values: Values::Eight(partitioned.1.view()) }
@@ -576,7 +576,10 @@ fn partition(kernels: &Kernels, relation: &Relation, key: KeyWidth, radix: Radix
     let mut output = Output { keys: out_keys.view_mut(), payloads: vec![out_values.view_mut()] };
     let partitions = Partitioner::new(kernels, plan).unwrap().run(&stream, &input, &mut output).unwrap();
     drop(output);
-    (out_keys, out_values, partitions)
+    let extents = Extents::new(&stream, &partitions).unwrap();
+    // Other streams read them.
+    stream.synchronize().unwrap();
+    (out_keys, out_values, extents)
 }
 
 fn check_partitioned(kernels: &Kernels, key: KeyWidth, bits: u32, build: &Relation, probe: &Relation) {
@@ -586,23 +589,89 @@ fn check_partitioned(kernels: &Kernels, key: KeyWidth, bits: u32, build: &Relati
     let expected = reference(build, probe);
     let built = partition(kernels, build, key, radix);
     let probed = partition(kernels, probe, key, radix);
-    let build_side = PartitionedSide { side: side_of(&built), partitions: &built.2 };
-    let probe_side = PartitionedSide { side: side_of(&probed), partitions: &probed.2 };
+    let build_side = PartitionedSide { side: side_of(&built), extents: &built.2 };
+    let probe_side = PartitionedSide { side: side_of(&probed), extents: &probed.2 };
     let join = PartitionedJoin::new(kernels, key, radix).unwrap();
     let mut random = ChaCha8Rng::seed_from_u64(build.keys.len() as u64);
     for aggregates in [PairAggregate::SUMS.to_vec(), random_aggregates(&mut random)] {
         let found = join.aggregate(&stream, &build_side, &probe_side, &aggregates).unwrap();
         check_totals(&found, &aggregated(&expected, &aggregates), &format!("{name}, {aggregates:?}"));
     }
-    let mut out_build = DeviceBuffer::new(kernels.device(), expected.len() as u64 * 8).unwrap();
-    let mut out_probe = DeviceBuffer::new(kernels.device(), expected.len() as u64 * 8).unwrap();
-    let mut pairs = Pairs { build: out_build.view_mut(), probe: out_probe.view_mut() };
+    let mut pairs = AllocatedPairs::new(kernels.device(), expected.len() as u64).unwrap();
     assert_eq!(
         join.allocate(&stream, &build_side, &probe_side, &mut pairs).unwrap() as usize,
         expected.len(),
         "{name}"
     );
-    assert!(sorted(&out_build, &out_probe, &stream, expected.len()) == expected, "{name}: pairs differ");
+    assert!(sorted(&pairs, &stream, expected.len()).unwrap() == expected, "{name}: pairs differ");
+}
+
+/// Copies a column to pages of GPU and CPU memory.
+fn spilled(kernels: &Kernels, stream: &Stream, values: &[u64]) -> SharedView {
+    let bytes = size_of_val(values) as u64;
+    let layout = SpanningLayout {
+        layout: Layout::Interleaved,
+        bytes,
+        device_bytes: vec![bytes / 2],
+        stripe_bytes: 2 << 20,
+        node: 0,
+    };
+    let mut buffer = SpanningBuffer::new(&[Arc::clone(kernels.device())], &layout, Mapping::Contiguous).unwrap();
+    buffer.write(stream, 0, values).unwrap();
+    SharedView::new(Arc::new(buffer), 0, bytes).unwrap()
+}
+
+/// One stream refines partitions while another joins those before them, and the CPU waits only for the pairs.
+#[test]
+fn queued_passes_precede_queued_joins() {
+    let gpu = TestGpu::start();
+    if !gpu.maps_host_pages() {
+        return;
+    }
+    let kernels = gpu.kernels();
+    kernels.device().keep_freed_memory(64 << 20);
+    let (joining, refining) = (Stream::new(kernels.device()).unwrap(), Stream::new(kernels.device()).unwrap());
+    let radix = Radix::new(4, 0, HashFunction::Murmur3).unwrap();
+    let join = PartitionedJoin::new(&kernels, KeyWidth::Eight, radix).unwrap();
+    let held = kernels.device().memory_held();
+    for seed in 0..4 {
+        let tuples = scaled(2_000);
+        let (build, probe) =
+            (Relation::drawn(tuples, 0..tuples, seed), Relation::drawn(2 * tuples, 0..tuples, 9 + seed));
+        let expected = reference(&build, &probe);
+        let input = |relation: &Relation, is_spilled| SecondPassInput {
+            keys: spilled(&kernels, &joining, &relation.keys),
+            values: spilled(&kernels, &joining, &relation.values),
+            value_bytes: 8,
+            is_spilled,
+        };
+        // Both sides are copied to the same memory, one after the other; or none is.
+        let inputs = [input(&build, seed % 2 == 0), input(&probe, seed % 2 == 0)];
+        let before = gpu.statistics().waits_made;
+        let mut pass = SecondPass::new(&kernels, &refining, 2 * tuples);
+        let sides = [0, 1].map(|side| Arc::new(pass.queue(&inputs[side], radix).unwrap()));
+        drop(pass);
+        let pairs = AllocatedPairs::new(kernels.device(), expected.len() as u64).unwrap();
+        let pairs = join.queue_allocate(&joining, [&sides[0], &sides[1]], pairs).unwrap();
+        let totals = join.queue_aggregate(&joining, [&sides[0], &sides[1]], &PairAggregate::SUMS).unwrap();
+        assert_eq!(pairs.result().found(&joining).unwrap() as usize, expected.len());
+        let [build, probe] = sides;
+        build.release_used();
+        assert_eq!(build.result().tuples(), tuples);
+        drop((build, probe));
+        let waits = gpu.statistics().waits_made - before;
+        assert!(waits <= 1, "{waits} waits, but one for the join also covers the passes before it");
+        check_totals(&totals.result().read(&joining).unwrap(), &aggregated(&expected, &PairAggregate::SUMS), "queued");
+        assert!(sorted(pairs.result(), &joining, expected.len()).unwrap() == expected, "pairs differ");
+    }
+    // What nobody waits for is waited for when it is dropped.
+    let values: Vec<u64> = (0..1000).collect();
+    let [keys, values] = [0, 1].map(|_| spilled(&kernels, &joining, &values));
+    let input = SecondPassInput { keys, values, value_bytes: 8, is_spilled: true };
+    drop(SecondPass::new(&kernels, &refining, 1000).queue(&input, radix).unwrap());
+    assert!(SecondPass::new(&kernels, &refining, 1).queue(&input, radix).is_err(), "more tuples than was said");
+    drop(input);
+    assert_eq!(kernels.device().memory_held(), held);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Launches that are confined to some of the multiprocessors.
 
 use overspill_kernels::{
-    Algorithm, HashFunction, HashTable, Input, JoinSide, Kernels, KeyWidth, Output, PairAggregate, PairTotals,
+    Algorithm, Extents, HashFunction, HashTable, Input, JoinSide, Kernels, KeyWidth, Output, PairAggregate, PairTotals,
     PartitionPlan, PartitionedJoin, PartitionedSide, Partitioner, PayloadInput, PrefixSum, Radix, TableKind,
     TablePlacement, Values,
 };
@@ -27,9 +27,10 @@ fn work(kernels: &Kernels, algorithm: Algorithm) -> Vec<PairTotals> {
     let mut output = Output { keys: out_keys.view_mut(), payloads: vec![out_rows.view_mut()] };
     let partitions = partitioner.run(&stream, &input, &mut output).unwrap();
 
+    let extents = Extents::new(&stream, &partitions).unwrap();
     let side = PartitionedSide {
         side: JoinSide { keys: out_keys.view(), values: Values::Eight(out_rows.view()) },
-        partitions: &partitions,
+        extents: &extents,
     };
     let join = PartitionedJoin::new(kernels, KeyWidth::Eight, radix).unwrap();
     let partitioned = join.aggregate(&stream, &side, &side, &PairAggregate::SUMS).unwrap();

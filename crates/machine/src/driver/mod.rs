@@ -17,4 +17,4 @@ pub use library::{Driver, DriverKind};
 pub use module::{Arguments, Function, LaunchShape, Module};
 pub use peers::PeerAccess;
 pub(crate) use stream::Ticket;
-pub use stream::{Event, Stream};
+pub use stream::{Event, Queued, Stream};

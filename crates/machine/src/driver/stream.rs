@@ -1,7 +1,8 @@
 //! Streams and events.
 
-use std::sync::Arc;
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{CUevent_flags, CUstream};
 use cudarc::driver::{CudaEvent, CudaStream};
@@ -18,6 +19,8 @@ pub struct Stream {
     stream: Arc<CudaStream>,
     timeline: Timeline,
     progress: Arc<Progress>,
+    /// Points of other streams that work of this one waits for.
+    awaited: Mutex<Vec<Ticket>>,
 }
 
 /// The number of operations of a stream that were queued, and of those that are known to be done.
@@ -39,6 +42,10 @@ impl Ticket {
     pub fn is_done(&self) -> bool {
         self.progress.done.load(Ordering::Acquire) >= self.number
     }
+
+    fn set_done(&self) {
+        self.progress.done.fetch_max(self.number, Ordering::AcqRel);
+    }
 }
 
 impl Stream {
@@ -48,7 +55,13 @@ impl Stream {
     /// If the device is lost or out of memory.
     pub fn new(device: &Arc<Device>) -> Result<Self> {
         let stream = device.context().new_stream().map_err(device.failed("making a stream"))?;
-        Ok(Self { device: Arc::clone(device), stream, timeline: Timeline::default(), progress: Arc::default() })
+        Ok(Self {
+            device: Arc::clone(device),
+            stream,
+            timeline: Timeline::default(),
+            progress: Arc::default(),
+            awaited: Mutex::default(),
+        })
     }
 
     /// The device that executes the work.
@@ -62,15 +75,27 @@ impl Stream {
     /// If any of the work failed.
     pub fn synchronize(&self) -> Result<()> {
         let _waiting = debug_span!("wait for the GPU").entered();
-        let queued = self.progress.queued.load(Ordering::Acquire);
+        let queued = self.ticket();
+        let awaited = std::mem::take(&mut *self.awaited());
         self.stream.synchronize().map_err(|error| {
             self.device.keep_freed_memory(0);
             self.timeline.forget();
             self.device.failed_twice(self.device.failed("waiting for a stream")(error))
         })?;
-        self.progress.done.fetch_max(queued, Ordering::AcqRel);
+        queued.set_done();
+        awaited.iter().for_each(Ticket::set_done);
         self.timeline.tell(&self.stream, self.group());
         Ok(())
+    }
+
+    fn awaited(&self) -> std::sync::MutexGuard<'_, Vec<Ticket>> {
+        // A list of points is whole at any time, also after a panic.
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells timelines of the work that is finished, without waiting. A stream that is waited for does so by itself.
+    pub fn tell_finished(&self) {
+        self.timeline.tell_finished(self.group());
     }
 
     /// The point after all work queued so far.
@@ -112,11 +137,13 @@ impl Stream {
     /// # Errors
     /// If the device is lost or out of memory.
     pub fn record(&self) -> Result<Event> {
+        // Taken first: what is counted by now has been queued before the event.
+        let ticket = self.ticket();
         let event = self
             .stream
             .record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))
             .map_err(self.device.failed("recording an event"))?;
-        Ok(Event { event, device: self.device.ordinal() })
+        Ok(Event { event, ticket, device: self.device.ordinal() })
     }
 
     /// Runs `work`, which queues work on this stream, and waits for the stream, also if `work` fails. Returns the result
@@ -137,7 +164,12 @@ impl Stream {
     /// # Errors
     /// If the device is lost.
     pub fn wait(&self, event: &Event) -> Result<()> {
-        self.stream.wait(&event.event).map_err(self.device.failed("waiting for an event"))
+        if event.ticket.is_done() {
+            return Ok(());
+        }
+        self.stream.wait(&event.event).map_err(self.device.failed("waiting for an event"))?;
+        self.awaited().push(event.ticket.clone());
+        Ok(())
     }
 }
 
@@ -145,6 +177,8 @@ impl Stream {
 #[derive(Debug)]
 pub struct Event {
     event: CudaEvent,
+    /// The work that precedes it.
+    ticket: Ticket,
     device: usize,
 }
 
@@ -165,5 +199,59 @@ impl Event {
         let milliseconds =
             self.event.elapsed_ms(&later.event).map_err(|error| Error::driver("timing", self.device, error))?;
         Ok(f64::from(milliseconds) / 1e3)
+    }
+}
+
+/// The result of work that has been queued on a stream, and the memory that this work uses. The memory is kept until the work is
+/// known to be done, so that the work may go on after the call that has queued it.
+///
+/// Dropping it waits for the work, if no wait for the stream, or for another one that waits for it, has done so.
+#[derive(Debug)]
+pub struct Queued<T> {
+    result: T,
+    event: Event,
+    used: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl<T> Queued<T> {
+    /// Takes the result of work that `stream` has been given, and the memory that the work uses besides the result.
+    ///
+    /// # Errors
+    /// If the device is lost or out of memory. This then waits for the work before it drops the memory.
+    pub fn new(stream: &Stream, result: T, used: impl Any + Send) -> Result<Self> {
+        match stream.record() {
+            Ok(event) => Ok(Self { result, event, used: Mutex::new(Some(Box::new(used))) }),
+            Err(error) => stream.synchronize().and(Err(error)),
+        }
+    }
+
+    /// The result, for work that follows it: on the same stream, or on one for which [`Queued::precede`] was called.
+    pub fn result(&self) -> &T {
+        &self.result
+    }
+
+    /// Makes work that is queued on `stream` from now on wait for this work.
+    ///
+    /// # Errors
+    /// If the device is lost.
+    pub fn precede(&self, stream: &Stream) -> Result<()> {
+        stream.wait(&self.event)
+    }
+
+    /// Drops the memory that the work has used besides its result, if the work is known to be done.
+    pub fn release_used(&self) {
+        if self.event.ticket.is_done() {
+            let used = self.used.lock().unwrap_or_else(PoisonError::into_inner).take();
+            drop(used);
+        }
+    }
+}
+
+impl<T> Drop for Queued<T> {
+    fn drop(&mut self) {
+        if !self.event.ticket.is_done() {
+            // It fails on a lost device, which runs no work any more.
+            let _ = self.event.synchronize();
+        }
     }
 }

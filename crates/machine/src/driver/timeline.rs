@@ -109,6 +109,13 @@ impl Timeline {
         }
     }
 
+    /// Emits events for the oldest work, as far as it is finished.
+    pub(super) fn tell_finished(&self, group: impl Display) {
+        if let Some(recording) = &mut *self.recording.lock() {
+            recording.tell(&group, |slice| slice.end.is_complete());
+        }
+    }
+
     /// Drops the records of work that the stream will never finish.
     pub(super) fn forget(&self) {
         if let Some(recording) = &mut *self.recording.lock() {

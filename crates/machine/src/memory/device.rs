@@ -96,6 +96,14 @@ impl DeviceBuffer {
         ViewMut::new(self.address, self.bytes)
     }
 
+    /// As [`DeviceBuffer::view_mut`], for work that is queued in turn on one stream.
+    ///
+    /// # Safety
+    /// All work that uses the memory while the view's own work is queued or running must be on that same stream.
+    pub unsafe fn view_mut_of_shared(&self) -> ViewMut<'_> {
+        ViewMut::new(self.address, self.bytes)
+    }
+
     /// Copies values to the start of the buffer, and waits for the copy.
     ///
     /// # Errors
@@ -129,17 +137,33 @@ impl DeviceBuffer {
     /// # Errors
     /// If the buffer is shorter, or the copy fails.
     pub fn read_into<T: Copy + Plain>(&self, stream: &Stream, values: &mut [T]) -> Result<()> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        Self::read_all(stream, &mut [(self, values)])
+    }
+
+    /// Copies the first values of several buffers of a device to `values` after the stream's queued work, with one wait for all.
+    ///
+    /// # Errors
+    /// As [`DeviceBuffer::read_into`].
+    pub fn read_all<T: Copy + Plain>(stream: &Stream, columns: &mut [(&Self, &mut [T])]) -> Result<()> {
+        let queued = columns.iter_mut().try_for_each(|(buffer, values)| buffer.queue_read(stream, values));
+        stream.synchronize().and(queued)
+    }
+
+    /// Queues a copy of the first values. The caller waits for the stream before it uses `values` otherwise.
+    fn queue_read<T: Copy + Plain>(&self, stream: &Stream, values: &mut [T]) -> Result<()> {
         self.check(size_of_val(values) as u64)?;
         if values.is_empty() {
             return Ok(());
         }
         self.device.bind()?;
-        let copied = stream.ask(TO_CPU, Some(size_of_val(values) as u64), |stream| {
-            // SAFETY: fits, as checked, and the stream is done with both before this returns.
+        stream.ask(TO_CPU, Some(size_of_val(values) as u64), |stream| {
+            // SAFETY: fits, as checked, and the caller waits until the stream is done with both.
             unsafe { result::memcpy_dtoh_async(values, self.address, stream) }
                 .map_err(self.device.failed("copying from it"))
-        });
-        stream.synchronize().and(copied)
+        })
     }
 
     /// Fills the buffer with a byte, in stream order.

@@ -28,6 +28,6 @@ pub use host::{AtomicNumber, HostBuffer, PageSize, Plain};
 pub use line::{LineWriter, write_past_cache};
 pub use spanning::{Layout, Mapping, Place, Segment, SpanningBuffer, SpanningLayout, check_mapping, probe_mapping};
 pub use unified::UnifiedBuffer;
-pub use view::{View, ViewMut};
+pub use view::{Readable, SharedView, View, ViewMut};
 
 pub use crate::cache_line::{CacheLine, prefetch};

@@ -1,6 +1,8 @@
 //! Ranges of memory that are passed to kernels.
 
+use std::fmt::Debug;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use crate::{Error, Result};
 
@@ -77,6 +79,57 @@ impl<'a> ViewMut<'a> {
     /// A read-only view of the same memory.
     pub fn as_view(&self) -> View<'_> {
         View::new(self.address, self.bytes)
+    }
+}
+
+/// Memory that kernels read, wherever it is. It must stay where it is as long as the value lives.
+pub trait Readable: Debug + Send + Sync {
+    /// A view of all of it.
+    ///
+    /// # Errors
+    /// If the device cannot read such memory.
+    fn readable(&self) -> Result<View<'_>>;
+}
+
+/// A part of memory that kernels read, which owns that memory together with others. Work that goes on after the call that has
+/// queued it holds such views.
+#[derive(Debug, Clone)]
+pub struct SharedView {
+    memory: Arc<dyn Readable>,
+    offset: u64,
+    bytes: u64,
+}
+
+impl SharedView {
+    /// The `bytes` bytes from `offset` on.
+    ///
+    /// # Errors
+    /// If the memory is shorter.
+    pub fn new(memory: Arc<dyn Readable>, offset: u64, bytes: u64) -> Result<Self> {
+        memory.readable()?.slice(offset, bytes)?;
+        Ok(Self { memory, offset, bytes })
+    }
+
+    /// The size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The view.
+    ///
+    /// # Errors
+    /// If the device cannot read the memory.
+    pub fn view(&self) -> Result<View<'_>> {
+        self.memory.readable()?.slice(self.offset, self.bytes)
+    }
+
+    /// A part of the view.
+    ///
+    /// # Errors
+    /// If the part is outside the view.
+    pub fn slice(&self, offset: u64, bytes: u64) -> Result<Self> {
+        check(offset, bytes, self.bytes)?;
+        Ok(Self { memory: Arc::clone(&self.memory), offset: self.offset + offset, bytes })
     }
 }
 

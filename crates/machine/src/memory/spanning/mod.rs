@@ -18,7 +18,7 @@ pub use probe::{Mapping, check_mapping, probe_mapping};
 
 use crate::driver::{Device, Stream};
 use crate::memory::device::{FILL, TO_CPU, TO_GPU};
-use crate::memory::{DeviceBuffer, HostBuffer, PageSize, Plain, View, ViewMut};
+use crate::memory::{DeviceBuffer, HostBuffer, PageSize, Plain, Readable, View, ViewMut};
 use crate::{Error, Result};
 use mapped::MappedRange;
 
@@ -49,6 +49,12 @@ enum Memory {
     Contiguous(Arc<MappedRange>, u64),
     /// GPU memory, then CPU memory. The segments hold the addresses; these fields own the memory.
     Split { _near: DeviceBuffer, _far: HostBuffer },
+}
+
+impl Readable for SpanningBuffer {
+    fn readable(&self) -> Result<View<'_>> {
+        self.view()
+    }
 }
 
 impl SpanningBuffer {

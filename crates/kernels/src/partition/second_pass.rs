@@ -1,0 +1,135 @@
+//! The second pass over partitions of the first.
+
+use std::sync::Arc;
+
+use overspill_machine::Result;
+use overspill_machine::driver::{Queued, Stream};
+use overspill_machine::memory::{DeviceBuffer, SharedView};
+
+use super::extents::Extents;
+use super::plan::{Algorithm, KeyWidth, PartitionPlan};
+use super::run::{Input, Output, Partitioner, PayloadInput};
+use crate::join::{JoinSide, PartitionedSide, Values};
+use crate::{Kernels, Radix};
+
+/// Maximum bytes of a key and of a value.
+const COLUMN: u64 = 8;
+
+/// Cuts partitions of a first pass into smaller ones in GPU memory, with the Shared algorithm (paper 1, section 4.2). Nothing
+/// waits for the work: it is queued on one stream, and the partitions say when it is done.
+#[derive(Debug)]
+pub struct SecondPass<'a> {
+    kernels: &'a Kernels,
+    stream: &'a Stream,
+    tuples: u64,
+    /// Memory for copies of keys and values. As the stream runs one pass after another, all passes share it.
+    copy: Option<[Arc<DeviceBuffer>; 2]>,
+}
+
+/// The tuples of a partition: keys of 8 bytes, and values.
+#[derive(Debug, Clone)]
+pub struct SecondPassInput {
+    /// The keys.
+    pub keys: SharedView,
+    /// A value for each key.
+    pub values: SharedView,
+    /// The bytes of a value, 4 or 8.
+    pub value_bytes: u64,
+    /// Whether some of them are in CPU memory.
+    pub is_spilled: bool,
+}
+
+/// Tuples in GPU memory, partitioned so that the partitions of a build side should fit the scratchpad.
+#[derive(Debug)]
+pub struct FinePartitions {
+    keys: DeviceBuffer,
+    values: DeviceBuffer,
+    value_bytes: u64,
+    extents: Extents,
+    radix: Radix,
+    tuples: u64,
+}
+
+impl SecondPassInput {
+    /// The number of tuples.
+    pub fn tuples(&self) -> u64 {
+        self.keys.bytes() / KeyWidth::Eight.bytes()
+    }
+}
+
+impl FinePartitions {
+    /// The partitions as a side of a join.
+    pub fn side(&self) -> PartitionedSide<'_> {
+        let values = match self.value_bytes {
+            4 => Values::Four(self.values.view()),
+            _ => Values::Eight(self.values.view()),
+        };
+        PartitionedSide { side: JoinSide { keys: self.keys.view(), values }, extents: &self.extents }
+    }
+
+    /// The bits of the second pass.
+    pub fn radix(&self) -> Radix {
+        self.radix
+    }
+
+    /// The number of tuples.
+    pub fn tuples(&self) -> u64 {
+        self.tuples
+    }
+
+    /// Bytes of GPU memory that the partitions take.
+    pub fn bytes(&self) -> u64 {
+        self.keys.bytes() + self.values.bytes()
+    }
+}
+
+impl<'a> SecondPass<'a> {
+    /// Creates passes that `stream` runs one after another, over at most `tuples` tuples each.
+    pub fn new(kernels: &'a Kernels, stream: &'a Stream, tuples: u64) -> Self {
+        Self { kernels, stream, tuples, copy: None }
+    }
+
+    /// Queues the pass over some tuples. If some of them are in CPU memory, kernels copy them to GPU memory while they count
+    /// them, so that they cross the link only once (section 6.2.3).
+    ///
+    /// # Errors
+    /// If memory for the partitions or for the copy is not available, there are more tuples than was said, the scratchpad is too
+    /// small for the fanout, or the device fails.
+    pub fn queue(&mut self, input: &SecondPassInput, radix: Radix) -> Result<Queued<FinePartitions>> {
+        let (tuples, value_bytes) = (input.tuples(), input.value_bytes);
+        let key = KeyWidth::Eight;
+        let plan = PartitionPlan::new(self.kernels, Algorithm::Shared, key, &[value_bytes], radix, tuples, 0)?;
+        let (room, device) = (plan.output_tuples(), self.kernels.device());
+        let mut keys = DeviceBuffer::new(device, room * key.bytes())?;
+        let mut values = DeviceBuffer::new(device, room * value_bytes)?;
+        let copy = if input.is_spilled { Some(self.copy()?) } else { None };
+        let mut partitioner = Partitioner::new(self.kernels, plan)?;
+        let from = Input { keys: input.keys.view()?, payloads: vec![PayloadInput::Column(input.values.view()?)] };
+        let mut output = Output { keys: keys.view_mut(), payloads: vec![values.view_mut()] };
+        // SAFETY: the input, the copy, the partitioner and the columns live until the work is done, in what is returned. Other
+        // passes use the copy only on the same stream, before or after this one.
+        let queued = unsafe {
+            let mut copied = copy.as_ref().map(|[keys, values]| Output {
+                keys: keys.view_mut_of_shared(),
+                payloads: vec![values.view_mut_of_shared()],
+            });
+            partitioner.queue(self.stream, &from, copied.as_mut(), &mut output)
+        };
+        let extents = match queued {
+            Ok(extents) => extents,
+            // A part of the work may have been queued.
+            Err(error) => return self.stream.synchronize().and(Err(error)),
+        };
+        let fine = FinePartitions { keys, values, value_bytes, extents, radix, tuples };
+        Queued::new(self.stream, fine, (partitioner, copy, input.clone()))
+    }
+
+    /// Returns the memory for copies.
+    fn copy(&mut self) -> Result<[Arc<DeviceBuffer>; 2]> {
+        if let Some(copy) = &self.copy {
+            return Ok(copy.clone());
+        }
+        let column = || DeviceBuffer::new(self.kernels.device(), self.tuples * COLUMN).map(Arc::new);
+        Ok(self.copy.insert([column()?, column()?]).clone())
+    }
+}
