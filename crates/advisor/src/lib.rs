@@ -33,6 +33,7 @@ mod profile;
 mod triton_traffic;
 
 pub use cost::cpu::ProbeRows;
+pub use cost::link::transfer_seconds;
 pub use join::{HashTable, Join, Side, Strategy};
 pub use machine::{Cpu, Gpu, LargeData, Link, Machine, Translation};
 pub use prediction::{Advice, Bound, LinkBytes, Phase, Prediction, Refusal};

@@ -10,10 +10,11 @@
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::clock::Clock;
 use crate::launch::log_launches;
 use crate::ranges::{self, Kind};
 use crate::settings::{
-    ALLOCATION, ANY_DEVICE, COPY, DEVICE_LOST, FAILURES, LAUNCH, REGISTRATION, SETTINGS, SYNCHRONISATION,
+    ALLOCATION, ANY_DEVICE, COPY, Cost, DEVICE_LOST, FAILURES, LAUNCH, REGISTRATION, SETTINGS, SYNCHRONISATION,
 };
 use crate::state::State;
 use crate::statistics::Statistics;
@@ -32,6 +33,12 @@ pub fn read_environment() {
 
 fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {
     value.trim().parse().map_err(|_| format!("{name}={value}: not a number"))
+}
+
+/// Nanoseconds for a call, or for a call and for each MiB: `n` or `n:m`.
+fn cost(name: &str, value: &str) -> Result<Cost, String> {
+    let (call, mebibyte) = value.split_once(':').unwrap_or((value, "0"));
+    Ok(Cost { call: number(name, call)?, mebibyte: number(name, mebibyte)? })
 }
 
 fn configure(text: &str) -> Result<(), String> {
@@ -53,6 +60,11 @@ fn configure(text: &str) -> Result<(), String> {
             "peer_atomics" => settings.peer_atomics = number::<u8>(name, value)? != 0,
             "driver" => settings.driver = number(name, value)?,
             "energy" => settings.energy = number::<u8>(name, value)? != 0,
+            "wait" => settings.costs.wait = cost(name, value)?,
+            "launch" => settings.costs.launch = cost(name, value)?,
+            "copy" => settings.costs.copy = cost(name, value)?,
+            "registration" => settings.costs.registration = cost(name, value)?,
+            "mapping" => settings.costs.mapping = cost(name, value)?,
             "failure" => {
                 let code: u32 = number(name, value)?;
                 let found = FAILURES.into_iter().find(|error| *error as u32 == code);
@@ -111,6 +123,21 @@ pub unsafe extern "C" fn overspill_emulated_statistics(place: *mut Statistics) {
     let statistics = State::lock().statistics();
     // SAFETY: the caller promises that the place is valid.
     unsafe { place.write(statistics) };
+}
+
+/// Writes the virtual clock to `place`. Returns 0, or 1 if the caller's structure has another size.
+///
+/// # Safety
+/// `place` is valid for a write of `bytes` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn overspill_emulated_clock(place: *mut Clock, bytes: usize) -> i32 {
+    if bytes != size_of::<Clock>() {
+        return 1;
+    }
+    let clock = State::lock().clock;
+    // SAFETY: the caller promises that the place is valid.
+    unsafe { place.write(clock) };
+    0
 }
 
 /// The location of an address: the device's number, -1 for CPU memory known to the driver, -2 for unknown memory.

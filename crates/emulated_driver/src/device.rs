@@ -228,7 +228,7 @@ pub unsafe extern "C" fn cuCtxGetCurrent(place: *mut CUcontext) -> CUresult {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
     call(|state| {
-        state.waits_made += 1;
+        state.clock.wait();
         work::run_current(state)
     })
 }

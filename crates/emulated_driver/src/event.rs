@@ -45,7 +45,7 @@ pub unsafe extern "C" fn cuEventRecord(event: CUevent, stream: CUstream) -> CUre
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventSynchronize(event: CUevent) -> CUresult {
     call(|state| {
-        state.waits_made += 1;
+        state.clock.wait();
         let recordings = find(state, event)?.recordings;
         run_until_recorded(state, event as u64, recordings)
     })

@@ -44,7 +44,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
         let for_all = (48 << 10) - kernel.static_shared_bytes();
         let allowed = state.shared_limits.get(&(function as u64)).copied().unwrap_or(0).max(for_all);
         ensure(dynamic_shared_bytes as usize <= allowed, CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        state.launches_made += 1;
+        state.clock.launch();
         ensure(!LAUNCH.strikes(), CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES)?;
         let values = (0..kernel.parameters)
             .map(|index| {

@@ -11,6 +11,7 @@
 //! Each function named `cu…` has the contract of the function of that name in the CUDA driver API: that is what its callers
 //! promise where a function is unsafe.
 
+mod clock;
 mod context;
 mod control;
 mod device;

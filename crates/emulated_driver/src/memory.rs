@@ -23,7 +23,7 @@ pub unsafe extern "C" fn cuMemAlloc_v2(place: *mut CUdeviceptr, bytes: usize) ->
 pub unsafe extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
     call(|state| {
         // Freeing waits for the device's work.
-        state.waits_made += 1;
+        state.clock.wait();
         work::run_current(state)?;
         free(address as usize)
     })
@@ -40,10 +40,10 @@ pub unsafe extern "C" fn cuMemAllocManaged(place: *mut CUdeviceptr, bytes: usize
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, _flags: c_uint) -> CUresult {
-    call(|_| {
+    call(|state| {
         ensure(!address.is_null() && bytes > 0, CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        state.clock.register(bytes);
         let mut memory = ranges::MEMORY.write();
-        memory.registrations_made += 1;
         ensure(!REGISTRATION.strikes(), CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let start = address as usize;
         let overlaps =

@@ -40,20 +40,14 @@ pub struct Range {
 pub struct Memory {
     pub ranges: BTreeMap<usize, Range>,
     allocations_made: u64,
-    pub registrations_made: u64,
 }
 
-pub static MEMORY: RwLock<Memory> =
-    RwLock::new(Memory { ranges: BTreeMap::new(), allocations_made: 0, registrations_made: 0 });
+pub static MEMORY: RwLock<Memory> = RwLock::new(Memory { ranges: BTreeMap::new(), allocations_made: 0 });
 
 /// The counters of this memory; the others are 0.
 pub fn statistics() -> Statistics {
     let memory = MEMORY.read();
-    let mut held = Statistics {
-        allocations_made: memory.allocations_made,
-        registrations_made: memory.registrations_made,
-        ..Statistics::default()
-    };
+    let mut held = Statistics { allocations_made: memory.allocations_made, ..Statistics::default() };
     for range in memory.ranges.values() {
         match range.kind {
             Kind::Device(_) | Kind::Unified(_) => {

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use cudarc::driver::sys::CUresult;
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::clock::Clock;
 use crate::error::{Outcome, code, ensure};
 use crate::pieces::VirtualMemory;
 use crate::queue::{Event, Stream};
@@ -30,10 +31,7 @@ pub struct State {
     /// loss of a device.
     pub lost: HashMap<usize, CUresult>,
     pub flushes: FlushCounts,
-    pub copies_made: u64,
-    pub launches_made: u64,
-    pub waits_made: u64,
-    pub mappings_made: u64,
+    pub clock: Clock,
     /// The energy that each device has taken, in millijoules.
     pub millijoules: HashMap<usize, u64>,
     next_handle: u64,
@@ -96,10 +94,11 @@ impl State {
             events: self.events.len() as u64,
             modules: self.modules.len() as u64,
             contexts: self.contexts.iter().sum::<usize>() as u64,
-            copies_made: self.copies_made,
-            launches_made: self.launches_made,
-            waits_made: self.waits_made,
-            mappings_made: self.mappings_made,
+            registrations_made: self.clock.registrations.calls,
+            copies_made: self.clock.copies.calls,
+            launches_made: self.clock.launches.calls,
+            waits_made: self.clock.waits.calls,
+            mappings_made: self.clock.mappings.calls,
             flushes: self.flushes,
             ..held
         }

@@ -34,7 +34,7 @@ pub unsafe extern "C" fn cuStreamDestroy_v2(stream: CUstream) -> CUresult {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamSynchronize(stream: CUstream) -> CUresult {
     call(|state| {
-        state.waits_made += 1;
+        state.clock.wait();
         if SYNCHRONISATION.strikes() {
             let error = settings().failure;
             state.lose_device(context::current()?, error);

@@ -22,8 +22,8 @@ fn check_device_range(address: usize, bytes: usize) -> Outcome {
     ensure(ranges::contains(address, bytes) || is_mapped(address, bytes), CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-fn count(state: &mut State) -> Outcome {
-    state.copies_made += 1;
+fn count(state: &mut State, bytes: usize) -> Outcome {
+    state.clock.copy(bytes);
     ensure(!COPY.strikes(), CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     stream: CUstream,
 ) -> CUresult {
     call(|state| {
-        count(state)?;
+        count(state, bytes)?;
         check_device_range(to as usize, bytes)?;
         if is_pinned(from as usize, bytes) {
             let copy = Operation::Copy { to: to as usize, from: from as usize, bytes };
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     stream: CUstream,
 ) -> CUresult {
     call(|state| {
-        count(state)?;
+        count(state, bytes)?;
         check_device_range(from as usize, bytes)?;
         enqueue(state, stream, Operation::Copy { to: to as usize, from: from as usize, bytes })?;
         if is_pinned(to as usize, bytes) {

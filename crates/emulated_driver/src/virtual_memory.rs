@@ -168,7 +168,7 @@ pub unsafe extern "C" fn cuMemMap(
         // SAFETY: the range is reserved and nothing is mapped there.
         unsafe { map_space(address, bytes, libc::MAP_SHARED | libc::MAP_FIXED, piece.file) }?;
         piece.mappings += 1;
-        state.mappings_made += 1;
+        state.clock.map(bytes);
         let kind = piece.kind;
         memory.mappings.insert(address, Mapping { bytes, piece: handle });
         map(address, bytes, kind);

@@ -14,6 +14,8 @@ pub enum SeriesSource {
     Bound,
     /// Stated in the paper's text for its machines.
     Paper,
+    /// Predicted by a model for another machine.
+    Predicted,
 }
 
 /// A line of a figure.
@@ -33,6 +35,7 @@ impl Series {
         match self.source {
             SeriesSource::Paper => format!("{} (paper)", self.name),
             SeriesSource::Bound => format!("{} (bound)", self.name),
+            SeriesSource::Predicted => format!("{} (model)", self.name),
             SeriesSource::Measured => self.name.clone(),
         }
     }

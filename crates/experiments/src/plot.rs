@@ -105,7 +105,7 @@ fn label(value: f64) -> String {
 
 fn style(series: &Series, number: usize) -> ShapeStyle {
     match series.source {
-        SeriesSource::Measured => Palette99::pick(number).stroke_width(2),
+        SeriesSource::Measured | SeriesSource::Predicted => Palette99::pick(number).stroke_width(2),
         SeriesSource::Bound => BLACK.mix(0.6).stroke_width(1),
         SeriesSource::Paper => RGBColor(150, 150, 150).stroke_width(2),
     }

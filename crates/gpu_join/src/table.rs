@@ -46,7 +46,7 @@ impl DeviceTable {
             let built = match strategy {
                 Strategy::NoPartition | Strategy::Radix | Strategy::Hybrid => return None,
                 Strategy::GpuNoPartition => {
-                    GpuTable::build(request, &columns, Home::Gpu, memory).map(Self::NoPartition)
+                    GpuTable::build(request, &columns, Home::Gpu { threads }, memory).map(Self::NoPartition)
                 }
                 Strategy::Triton => {
                     triton::build(request, &columns, threads).map(|table| Self::Partitioned(*strategy, table))

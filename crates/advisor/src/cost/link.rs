@@ -1,7 +1,7 @@
 //! The cost of the link, and of the GPU's random accesses over it.
 
 use crate::machine::{Gpu, Link, Translation};
-use crate::prediction::{Bound, Refusal};
+use crate::prediction::{Bound, LinkBytes, Refusal};
 
 /// Bytes of keys per memory request of a GPU. The threads that load these keys together wait for the slowest of their
 /// accesses. A table that is half cached is then as slow as an uncached one, and 4 % outside halve the gain, as in paper 1,
@@ -16,6 +16,11 @@ pub(crate) const SECTOR_BYTES: f64 = 32.0;
 pub(crate) fn seconds(link: &Link, memory: f64, to_gpu: f64, to_cpu: f64) -> f64 {
     let both = to_gpu + to_cpu;
     super::longest(&[to_gpu / link.read, to_cpu / link.write, both / link.both, both / memory])
+}
+
+/// Seconds to transfer the bytes of both directions at the same time, if CPU memory keeps up with the link.
+pub fn transfer_seconds(link: &Link, bytes: &LinkBytes) -> f64 {
+    seconds(link, f64::INFINITY, bytes.to_gpu, bytes.to_cpu)
 }
 
 /// A kind of random access.

@@ -15,9 +15,11 @@ use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill::DeviceKind;
 use overspill_experiments::{DeviceArgs, Figure, Machine, device_parser};
 use overspill_gpu_join::Gpu;
+use overspill_machine::driver::VirtualClock;
 use overspill_machine::measure::{CpuEffort, MemoryBounds, measure_bounds};
 use serde_json::Value;
 
+use super::clock::Clock;
 use super::energy::{GpuEnergy, NVML};
 use crate::datagen::{TablePair, check_scale};
 use crate::gpu_join::open;
@@ -65,6 +67,15 @@ pub struct MeasureArgs {
     #[arg(long, default_value = "3", value_name = "N")]
     pub runs: NonZeroUsize,
 
+    /// Predict how long each join of the paper's size would take on this machine of the advisor, by cause: a model, fed by what the
+    /// emulated device counts
+    #[arg(long, value_name = "MACHINE")]
+    pub clock: Option<String>,
+
+    /// Measure only the points of joins at this x of the figure, which may be given several times [default: all]
+    #[arg(long, value_name = "X")]
+    pub at: Vec<f64>,
+
     /// Write each point of a join to this file as soon as it is measured, as a line of JSON
     #[arg(long, value_name = "FILE")]
     pub points: Option<PathBuf>,
@@ -82,6 +93,8 @@ pub(super) struct Bench {
     link_rate: OnceCell<Option<f64>>,
     /// The GPU that was opened last, with its memory limit.
     gpu: RefCell<Option<(u64, Arc<Gpu>)>>,
+    /// The machine whose time is predicted.
+    pub(super) clock: Option<Clock>,
     /// Where points go as soon as they are measured.
     points: Option<(PathBuf, File)>,
 }
@@ -93,6 +106,12 @@ impl Bench {
         if let Some(scale) = args.scale {
             check_scale(scale, 1.0)?;
         }
+        if args.clock.is_some() && args.device != DeviceKind::Emulated {
+            return exec_err!(
+                "--clock predicts the time of joins from what the emulated device counts; add --device emulated."
+            );
+        }
+        let clock = args.clock.as_deref().map(Clock::new).transpose()?;
         let device = DeviceArgs {
             device: args.device,
             gpu: 0,
@@ -109,6 +128,11 @@ impl Bench {
             })
             .transpose()?;
         let machine = device.open().map_err(failed)?;
+        if clock.is_some() && VirtualClock::now().is_none() {
+            return exec_err!(
+                "The library of the emulated device is of another version: it has no virtual clock for --clock."
+            );
+        }
         let threads = args.threads.map_or(machine.topology.cpu.threads.max(1), NonZeroUsize::get);
         Ok(Self {
             args: args.clone(),
@@ -118,6 +142,7 @@ impl Bench {
             bounds: OnceCell::new(),
             link_rate: OnceCell::new(),
             gpu: RefCell::new(None),
+            clock,
             points,
         })
     }
@@ -133,6 +158,11 @@ impl Bench {
 
     pub(super) fn device(&self) -> DeviceKind {
         self.args.device
+    }
+
+    /// Whether the points at an x are measured.
+    pub(super) fn measures(&self, x: f64) -> bool {
+        self.args.at.is_empty() || self.args.at.contains(&x)
     }
 
     pub(super) fn is_emulated(&self) -> bool {
@@ -171,7 +201,11 @@ impl Bench {
 
     /// The number of runs of a join, including the first.
     pub(super) fn runs_of(&self, on_gpu: bool) -> usize {
-        if self.args.quick || (on_gpu && self.is_emulated()) { 1 } else { self.args.runs.get() + 1 }
+        if self.args.quick || (on_gpu && self.is_emulated()) {
+            // The first join maps and registers memory for the second.
+            return if on_gpu && self.clock.is_some() { 2 } else { 1 };
+        }
+        self.args.runs.get() + 1
     }
 
     /// Refuses tables that do not fit memory together with the memory of a join.

@@ -1,6 +1,8 @@
 //! The papers' figures on this machine: `overspill bench figure NAME` for one, and `overspill bench all` for all.
 
 mod bench;
+mod claim;
+mod clock;
 mod energy;
 mod kernel_times;
 mod outcome;
@@ -144,9 +146,31 @@ pub struct OutputArgs {
 }
 
 impl FigureName {
+    /// Whether its points are joins, each by a strategy.
+    fn compares_joins(self) -> bool {
+        !matches!(
+            self,
+            Self::Transfer
+                | Self::Granularity
+                | Self::Translation
+                | Self::Partition
+                | Self::PrefixSum
+                | Self::HashTable
+                | Self::Paper2Figure13
+                | Self::Paper2Figure14
+                | Self::Paper1Figure23
+                | Self::Paper2Figure15
+        )
+    }
+
     /// # Errors
     /// If memory runs out, a device fails, or an answer is wrong.
     fn run(self, bench: &Bench) -> Result<Outcome> {
+        if bench.clock.is_some() && !self.compares_joins() {
+            return Ok(Outcome::Refused(
+                "--clock predicts the time of joins, and this figure measures something else".to_owned(),
+            ));
+        }
         let scale = bench.scale_below_joins(self == Self::Translation);
         let below =
             |experiment: FigureExperiment| experiment.run(&bench.machine, scale).map(Outcome::of).map_err(failed);
@@ -186,11 +210,19 @@ impl FigureName {
 
 /// Runs joins at the fraction of the paper's sizes that fits the machine.
 fn run_sweep(bench: &Bench, sweep: fn(Sizes) -> Sweep) -> Result<Outcome> {
-    let at_full_size = sweep(Sizes { scale: 1.0 });
+    let measured = |scale| {
+        let mut sweep = sweep(Sizes { scale });
+        sweep.runs.retain(|run| bench.measures(run.x));
+        sweep
+    };
+    let at_full_size = measured(1.0);
+    if at_full_size.runs.is_empty() {
+        return Ok(Outcome::Refused("it has no point at what --at names".to_owned()));
+    }
     let pairs = || at_full_size.runs.iter().map(|run| &run.pair);
     let tuples = pairs().map(|pair| pair.build_rows + pair.probe_rows).max().unwrap_or(1);
     let scale = bench.scale_for(tuples, pairs().map(bytes_of).max().unwrap_or(1));
-    sweep(Sizes { scale }).run(bench, scale)
+    measured(scale).run(bench, scale)
 }
 
 /// Runs one figure and writes it.

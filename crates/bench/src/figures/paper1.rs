@@ -5,7 +5,8 @@ use overspill_experiments::Axis;
 use overspill_join::hash_table::TableChoice;
 use overspill_kernels::Algorithm;
 
-use super::sweep::{Claim, Detail, OnGpu, Ratio, Run, Stated, Sweep, Way};
+use super::claim::{Claim, Ratio};
+use super::sweep::{Detail, OnGpu, Run, Stated, Sweep, Way};
 use super::tables::Sizes;
 use crate::datagen::TablePair;
 

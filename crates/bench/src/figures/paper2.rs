@@ -5,7 +5,8 @@ use overspill::Strategy;
 use overspill_experiments::Axis;
 use overspill_join::hash_table::TableChoice;
 
-use super::sweep::{Claim, Detail, OnGpu, Ratio, Run, Sweep, Way};
+use super::claim::{Claim, Ratio};
+use super::sweep::{Detail, OnGpu, Run, Sweep, Way};
 use super::tables::Sizes;
 use crate::datagen::{TablePair, Workload};
 

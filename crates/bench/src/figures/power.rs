@@ -235,6 +235,8 @@ mod tests {
     #[test]
     fn what_has_a_counter_is_measured_and_the_rest_refused_by_name() {
         let args = MeasureArgs {
+            clock: None,
+            at: vec![],
             device: DeviceKind::Cpu,
             quick: true,
             scale: None,

@@ -10,9 +10,12 @@ use overspill_gpu_join::{DeviceRequest, DeviceTuning, Gpu};
 use overspill_join::hash_table::TableChoice;
 use overspill_join::radix::ProbeRegions;
 use overspill_kernels::Algorithm;
+use overspill_machine::driver::VirtualClock;
 use serde_json::{Value, json};
 
 use super::bench::Bench;
+use super::claim::{Claim, extremes};
+use super::clock::{Observed, Predicted};
 use super::kernel_times::{KernelGroup, KernelTimes, kernel_times};
 use super::outcome::Outcome;
 use crate::datagen::TablePair;
@@ -116,26 +119,6 @@ pub(super) struct Stated {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// A ratio stated in a paper's text that can be compared across machines.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Claim {
-    pub(super) says: &'static str,
-    /// The ratio in the paper's words.
-    pub(super) paper: &'static str,
-    pub(super) ratio: Ratio,
-}
-
-/// The rates that a claim compares.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Ratio {
-    /// Rates of two lines at each x that both have, or at one x.
-    Lines { of: &'static str, to: &'static str, at: Option<f64> },
-    /// The highest and the lowest rate of a line.
-    Spread { of: &'static str },
-    /// Rates of a line at two x: the first divided by the second.
-    Points { of: &'static str, at: f64, to: f64 },
-}
-
 /// Additional panels of a figure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Detail {
@@ -175,6 +158,8 @@ struct Point {
     moved: Option<Moved>,
     /// Only for the GPU's lines, if requested.
     kernels: Option<KernelTimes>,
+    /// Only for the GPU's lines, if requested.
+    predicted: Option<Predicted>,
 }
 
 impl Point {
@@ -188,6 +173,7 @@ impl Point {
             "seconds": self.seconds,
             "link_bytes": self.moved.map(|moved| moved.link),
             "spilled_bytes": self.moved.map(|moved| moved.spilled),
+            "predicted": self.predicted,
         })
     }
 }
@@ -257,7 +243,7 @@ impl Sweep {
             };
             let (_, joined, expected) = tables.insert(made);
             let attempt = Attempt { bench, tables: joined, expected: *expected, way: *way, gpu: gpu.as_ref() };
-            let measured = match attempt.measure(*x, self.detail == Detail::Kernels)? {
+            let measured = match attempt.measure(*x, (pair, scale), self.detail == Detail::Kernels)? {
                 Ok(point) => point,
                 Err(reason) => {
                     refusals.push(refused(reason));
@@ -315,9 +301,26 @@ impl Sweep {
         let rates = self.rates(panel("million tuples a second of both sides"), bench, lines, bounds, notes);
         let link = |point: &Point| Some(point.moved?.link as f64 / point.tuples);
         let spilled = |point: &Point| Some(point.moved?.spilled as f64 / point.tuples);
+        let predicted = |value: fn(&Predicted) -> f64| move |point: &Point| point.predicted.as_ref().map(value);
+        let mut predictions = panel("seconds of a join of the paper's size, predicted: a model");
+        if let Some(clock) = &bench.clock {
+            for line in lines {
+                for (name, value) in [
+                    ("predicted", (|one| one.seconds) as fn(&Predicted) -> f64),
+                    ("bytes over the link", |one| one.bound),
+                ] {
+                    let points = line.points_of(predicted(value));
+                    predictions.add(SeriesSource::Predicted, format!("{}, {name}", line.name), points);
+                }
+                predictions.notes.extend(line.points.iter().filter_map(|point| {
+                    Some(format!("{} at {} on {}: {}", line.name, point.x, clock.name(), point.predicted?))
+                }));
+            }
+        }
         let mut others = vec![
             panel_of("bytes over the link a tuple of both sides", &all, &link),
             panel_of("bytes of hash tables and partitions in CPU memory, a tuple of both sides", &all, &spilled),
+            predictions,
         ];
         if self.detail == Detail::Link
             && let Some(rate) = bench.link_rate()
@@ -420,11 +423,6 @@ fn kernel_panels(bench: &Bench, lines: &[Line], panel: impl Fn(&'static str) -> 
     [seconds, shares]
 }
 
-/// The least and the most of some values: infinity and its negative if there are none.
-fn extremes(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| (least.min(value), most.max(value)))
-}
-
 /// A join of tables with a method.
 #[derive(Clone, Copy)]
 pub(super) struct Attempt<'a> {
@@ -437,15 +435,18 @@ pub(super) struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Measures the join, or returns why the requested method did not run.
-    fn measure(self, x: f64, with_kernels: bool) -> Result<Result<Point, String>> {
+    /// Measures the join of tables at a scale of the paper's, or returns why the requested method did not run.
+    fn measure(self, x: f64, sizes: (&TablePair, f64), with_kernels: bool) -> Result<Result<Point, String>> {
         let (mut builds, mut totals) = (vec![], vec![]);
         let runs = self.bench.runs_of(self.gpu.is_some());
         let mut moved = None;
+        let mut clock = None;
         for run in 0..runs {
+            let before = VirtualClock::now();
             let joined = match self.join()? {
                 Ok((joined, by_gpu)) => {
                     moved = by_gpu;
+                    clock = before.zip(VirtualClock::now()).map(|(before, after)| after - before);
                     joined
                 }
                 Err(reason) => return Ok(Err(reason)),
@@ -476,7 +477,26 @@ impl Attempt<'_> {
             None
         };
         let tuples = (self.tables.build_rows + self.tables.probe_rows) as f64;
-        Ok(Ok(Point { x, tuples, build_seconds, seconds, moved, kernels }))
+        let predicted = match moved.zip(clock) {
+            Some((moved, calls)) => self.predict(sizes, moved, calls)?,
+            None => None,
+        };
+        Ok(Ok(Point { x, tuples, build_seconds, seconds, moved, kernels, predicted }))
+    }
+
+    /// The time that the join of the paper's size would take, if it is to be predicted.
+    fn predict(self, (pair, scale): (&TablePair, f64), moved: Moved, calls: VirtualClock) -> Result<Option<Predicted>> {
+        let (Some(clock), Way::Gpu(on_gpu), Some(gpu)) = (&self.bench.clock, self.way, self.gpu) else {
+            return Ok(None);
+        };
+        let observed = Observed {
+            strategy: on_gpu.strategy,
+            link_bytes: moved.link,
+            calls,
+            scale,
+            gpu_memory_limit: gpu.device().memory_limit(),
+        };
+        clock.predict(pair, observed).map(Some)
     }
 
     /// Joins once, and checks the answer.
@@ -521,79 +541,4 @@ pub(super) fn regions(bench: &Bench, build_rows: usize) -> ProbeRegions {
     }
     let part = (build_rows * size_of::<u64>() / PARTS).max(1);
     ProbeRegions { region: regions.region.min(part), ..regions }
-}
-
-impl Claim {
-    /// A claim that compares the rates of two lines.
-    pub(super) fn lines(says: &'static str, paper: &'static str, of: &'static str, to: &'static str) -> Self {
-        Self { says, paper, ratio: Ratio::Lines { of, to, at: None } }
-    }
-
-    /// A claim that compares the rates of one line.
-    pub(super) fn spread(says: &'static str, paper: &'static str, of: &'static str) -> Self {
-        Self { says, paper, ratio: Ratio::Spread { of } }
-    }
-
-    /// The paper's ratio and, if both lines were measured, ours.
-    fn beside(&self, figure: Option<&Figure>) -> String {
-        let line = |name: &str| {
-            let mut series = figure.into_iter().flat_map(|figure| &figure.series);
-            series.find(|series| series.source == SeriesSource::Measured && series.name == name)
-        };
-        let ratios: Vec<f64> = match self.ratio {
-            Ratio::Lines { of, to, at } => match (line(of), line(to)) {
-                (Some(of), Some(to)) => of
-                    .points
-                    .iter()
-                    .filter(|point| at.is_none_or(|at| point.0 == at))
-                    .filter_map(|point| Some(point.1 / to.points.iter().find(|other| other.0 == point.0)?.1))
-                    .collect(),
-                _ => vec![],
-            },
-            Ratio::Spread { of } => line(of).map_or(vec![], |of| {
-                let (least, most) = extremes(of.points.iter().map(|point| point.1));
-                if of.points.len() > 1 { vec![most / least] } else { vec![] }
-            }),
-            Ratio::Points { of, at, to } => line(of).map_or(vec![], |of| {
-                let rate = |x: f64| of.points.iter().find(|point| point.0 == x).map(|point| point.1);
-                rate(at).zip(rate(to)).map(|(of, to)| of / to).into_iter().collect()
-            }),
-        };
-        let (least, most) = extremes(ratios.iter().copied());
-        let ours = match ratios.len() {
-            0 => "not measured here".to_owned(),
-            1 => format!("here {least:.2} x"),
-            _ => format!("here {least:.2} to {most:.2} x"),
-        };
-        format!("{}: paper {}, {ours}", self.says, self.paper)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn figure() -> Figure {
-        let mut figure = Figure { name: "example", x: Axis::linear("x"), y: Axis::linear("y"), ..Figure::default() };
-        figure.add(SeriesSource::Measured, "fast", vec![(1.0, 30.0), (2.0, 20.0), (3.0, 15.0)]);
-        figure.add(SeriesSource::Measured, "slow", vec![(1.0, 10.0), (2.0, 10.0)]);
-        figure.add(SeriesSource::Paper, "other", vec![(1.0, 10.0)]);
-        figure
-    }
-
-    #[test]
-    fn claims_are_compared_where_both_lines_are() {
-        let claim = |ratio| Claim { says: "it is faster", paper: "2 x", ratio }.beside(Some(&figure()));
-        let lines = |of, to, at| claim(Ratio::Lines { of, to, at });
-        assert_eq!(lines("fast", "slow", None), "it is faster: paper 2 x, here 2.00 to 3.00 x");
-        assert_eq!(lines("fast", "slow", Some(1.0)), "it is faster: paper 2 x, here 3.00 x");
-        for (of, to, at) in [("fast", "slow", Some(3.0)), ("fast", "other", None), ("none", "slow", None)] {
-            assert_eq!(lines(of, to, at), "it is faster: paper 2 x, not measured here");
-        }
-        assert_eq!(claim(Ratio::Spread { of: "fast" }), "it is faster: paper 2 x, here 2.00 x");
-        assert_eq!(claim(Ratio::Spread { of: "other" }), "it is faster: paper 2 x, not measured here");
-        let points = |at, to| claim(Ratio::Points { of: "fast", at, to });
-        assert_eq!(points(1.0, 7.0), "it is faster: paper 2 x, not measured here");
-        assert_ne!(points(1.0, 2.0), points(2.0, 1.0));
-    }
 }

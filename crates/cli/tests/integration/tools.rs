@@ -274,6 +274,39 @@ fn notes(experiment: &serde_json::Value) -> String {
         .collect()
 }
 
+/// 128 M x 128 M tuples of 16 bytes under 2 GiB of GPU memory, a sixty-fourth of both. What waits, launches or maps more than it
+/// must is farther from its bound.
+#[test]
+fn joins_are_predicted_near_the_bound_of_their_bytes() {
+    let shell = Shell::new();
+    let words = "figure paper1-13 --device emulated --scale 0.015625 --gpu-memory-limit 32MiB --at 128 --threads 2 \
+                 --clock h200-pcie5 --points p.jsonl";
+    let run = bench_with_the_emulated_driver(&shell, "", &words.split_whitespace().collect::<Vec<_>>());
+    assert!(run.status.success(), "{}", text(&run));
+    let points: Vec<serde_json::Value> =
+        shell.read("p.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for line in ["triton", "gpu_no_partition"] {
+        let point = points.iter().find(|point| point["line"] == line).unwrap();
+        let predicted = &point["predicted"];
+        let number = |name: &str| predicted[name].as_f64().unwrap();
+        let calls = |name: &str| predicted["calls"][name]["calls"].as_u64().unwrap();
+        assert_eq!((calls("registrations"), calls("mappings")), (0, 0), "of a second join: {point}");
+        // A pair of partitions launches 7 kernels if its build side is there, else 12, and waits once, as kernels sum its rows.
+        // Each of three relations or chunks waits 4 times at most.
+        assert!(calls("waits") <= 3 * 4 + calls("launches") / 7, "{point}");
+        assert!(number("seconds") <= 1.5 * number("bound") && number("seconds") <= 1.5 * number("law"), "{point}");
+    }
+    for (words, reason) in [
+        ("figure paper1-13 --quick --device cpu --clock h200-pcie5", "add --device emulated"),
+        ("figure paper1-13 --quick --device emulated --clock abacus", "there is no machine named \"abacus\""),
+        ("figure transfer --quick --device emulated --clock gh200", "predicts the time of joins"),
+        ("figure paper1-13 --quick --device emulated --at 7", "no point at what --at names"),
+    ] {
+        let run = bench_with_the_emulated_driver(&shell, "", &words.split_whitespace().collect::<Vec<_>>());
+        assert!(!run.status.success() && text(&run).contains(reason), "{words}: {}", text(&run));
+    }
+}
+
 #[test]
 fn every_figure_of_the_papers_runs_on_the_emulated_device() {
     let shell = Shell::new();

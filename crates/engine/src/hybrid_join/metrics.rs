@@ -2,8 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
-use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory, Time};
+use datafusion::physical_plan::metrics::{
+    Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory, MetricValue, Time,
+};
 use overspill_advisor::Strategy;
 use overspill_gpu_join::{DeviceCount, DeviceObserver};
 use parking_lot::Mutex;
@@ -20,6 +23,7 @@ pub(super) struct DeviceMetrics {
     metrics: ExecutionPlanMetricsSet,
     counts: Vec<(DeviceCount, Count)>,
     probe_rows: Count,
+    mapping_time: Time,
     gpus: Count,
     /// The GPUs that have looked up probe rows.
     probing: Mutex<HashSet<usize>>,
@@ -48,6 +52,12 @@ impl DeviceMetrics {
         Self {
             counts,
             probe_rows: counter("gpu_probe_rows".into()),
+            mapping_time: {
+                let time = Time::new();
+                let name = "gpu_mapping_time".into();
+                MetricBuilder::new(metrics).build(MetricValue::Time { name, time: time.clone() });
+                time
+            },
             gpus: counter("gpus".into()),
             probing: Mutex::default(),
             reasons: Mutex::default(),
@@ -71,7 +81,9 @@ impl DeviceMetrics {
 
 impl DeviceObserver for DeviceMetrics {
     fn add(&self, what: DeviceCount, number: u64) {
-        if let Some((_, count)) = self.counts.iter().find(|(of, _)| *of == what) {
+        if what == DeviceCount::MappingTime {
+            self.mapping_time.add_duration(Duration::from_nanos(number));
+        } else if let Some((_, count)) = self.counts.iter().find(|(of, _)| *of == what) {
             count.add(number as usize);
         }
     }

@@ -10,7 +10,7 @@ use tracing::debug_span;
 use crate::device::{Gpu, PooledBuffer};
 use crate::radix::{FirstPass, Tuples};
 use overspill_join::error::JoinError;
-use overspill_join::parallel::{in_parallel, ranges};
+use overspill_join::parallel::{in_parallel, ranges, split};
 use overspill_join::radix::{PartitionCursor, PartitionMethod, RadixPartitioner};
 
 /// Number of columns: a key and a value.
@@ -60,13 +60,41 @@ impl HostPartitions {
         Ok(Self { parts, tuples })
     }
 
+    /// Copies a partition to memory that kernels read, each thread's part of it by another thread.
+    fn stage(&self, gpu: &Gpu, partition: usize) -> Result<Tuples> {
+        staged(gpu, self.tuples[partition], |[keys, values]| {
+            let rows = || self.parts.iter().map(|part| part.rows(partition));
+            let places = split(keys, rows()).into_iter().zip(split(values, rows())).zip(&self.parts).collect();
+            in_parallel(self.parts.len(), places, |((keys, values), part): ((&mut [u64], &mut [u64]), _)| {
+                let mut cursor = PartitionCursor::new(part, partition);
+                let mut done = 0;
+                while done < keys.len() {
+                    match part.read(&mut cursor, [&mut keys[done..], &mut values[done..]]) {
+                        0 => break,
+                        read => done += read,
+                    }
+                }
+            });
+        })
+    }
+
     pub(crate) fn bytes_of(rows: usize) -> usize {
         RadixPartitioner::<COLUMNS>::bytes(rows, MOST_FANOUT.min(rows / 1024 + 1))
     }
 }
 
+/// Returns `count` tuples in memory that kernels read, as written by `write`.
+fn staged(gpu: &Gpu, count: u64, write: impl FnOnce([&mut [u64]; COLUMNS])) -> Result<Tuples> {
+    let rows = usize::try_from(count).map_err(|_| Error::Invalid(format!("{count} rows")))?;
+    let (mut keys, mut values) = (gpu.host.take(rows * 8)?, gpu.host.take(rows * 8)?);
+    write([&mut keys.as_mut_slice::<u64>()?[..rows], &mut values.as_mut_slice::<u64>()?[..rows]]);
+    let column = |buffer: PooledBuffer| SharedView::new(Arc::new(buffer), 0, count * 8);
+    let columns = SecondPassInput { keys: column(keys)?, values: column(values)?, value_bytes: 8, is_spilled: true };
+    Ok(Tuples { columns, spilled_share: 1.0 })
+}
+
 impl FirstPass for HostPartitions {
-    fn keeps_fine_partitions(&self) -> bool {
+    fn is_staged(&self) -> bool {
         true
     }
 
@@ -84,7 +112,11 @@ impl FirstPass for HostPartitions {
         partition: usize,
         most: u64,
     ) -> Box<dyn Iterator<Item = Result<Tuples>> + 'a> {
-        let mut left = self.tuples[partition];
+        let tuples = self.tuples[partition];
+        if tuples <= most {
+            return Box::new((tuples > 0).then(|| self.stage(gpu, partition)).into_iter());
+        }
+        let mut left = tuples;
         let mut parts = self.parts.iter().map(move |part| (part, PartitionCursor::new(part, partition)));
         let mut reading = parts.next();
         Box::new(std::iter::from_fn(move || {
@@ -93,26 +125,17 @@ impl FirstPass for HostPartitions {
                 return None;
             }
             left -= count;
-            let mut stage = || {
-                let rows = usize::try_from(count).map_err(|_| Error::Invalid(format!("{count} rows")))?;
-                let (mut keys, mut values) = (gpu.host.take(rows * 8)?, gpu.host.take(rows * 8)?);
-                let (key_places, value_places) =
-                    (&mut keys.as_mut_slice::<u64>()?[..rows], &mut values.as_mut_slice::<u64>()?[..rows]);
+            Some(staged(gpu, count, |[keys, values]| {
                 let mut done = 0;
-                while done < rows
+                while done < keys.len()
                     && let Some((part, cursor)) = &mut reading
                 {
-                    match part.read(cursor, [&mut key_places[done..], &mut value_places[done..]]) {
+                    match part.read(cursor, [&mut keys[done..], &mut values[done..]]) {
                         0 => reading = parts.next(),
                         read => done += read,
                     }
                 }
-                let column = |buffer: PooledBuffer| SharedView::new(Arc::new(buffer), 0, count * 8);
-                let (keys, values) = (column(keys)?, column(values)?);
-                let columns = SecondPassInput { keys, values, value_bytes: 8, is_spilled: true };
-                Ok(Tuples { columns, spilled_share: 1.0 })
-            };
-            Some(stage())
+            }))
         }))
     }
 

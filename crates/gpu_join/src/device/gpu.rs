@@ -32,6 +32,8 @@ pub struct Gpu {
     pub(crate) host: HostPool,
     resident: AtomicU64,
     turn: Mutex<Workbench>,
+    /// The stream that copies pairs to CPU memory while the next join has its turn.
+    copying: Mutex<Stream>,
     lost: OnceLock<Error>,
     /// Number of probe chunks assigned to this GPU.
     pub(super) chunks: AtomicUsize,
@@ -102,7 +104,8 @@ impl Gpu {
         node: u32,
         peers: Peers,
     ) -> Result<Arc<Self>> {
-        let (stream, second_stream) = (Stream::new(kernels.device())?, Stream::new(kernels.device())?);
+        let new_stream = || Stream::new(kernels.device());
+        let (stream, second_stream, copying) = (new_stream()?, new_stream()?, new_stream()?);
         let half = (multiprocessors / 2).max(1);
         Ok(Arc::new(Self {
             host: HostPool::new(kernels.device()),
@@ -112,6 +115,7 @@ impl Gpu {
             mapping,
             node,
             resident: AtomicU64::new(0),
+            copying: Mutex::new(copying),
             turn: Mutex::new(Workbench { stream, second_stream, pipeline: None }),
             lost: OnceLock::new(),
             chunks: AtomicUsize::new(0),
@@ -186,6 +190,12 @@ impl Gpu {
         let _waiting = debug_span!("wait for the turn on the GPU").entered();
         // State that a panic left incomplete belongs to the panicking join alone.
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the stream that copies pairs. Who has it may end its turn before it copies: the memory that joins work in has
+    /// room for the pairs of one join that are copied, and for those of the join that has its turn meanwhile.
+    pub(crate) fn copying(&self) -> MutexGuard<'_, Stream> {
+        self.copying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The fastest transfer method from CPU memory for this kind of link (paper 2, section 7.2.1).

@@ -32,6 +32,9 @@ pub enum DeviceCount {
     StateBytes,
     /// Bytes of hash tables and partitions in CPU memory, because GPU memory was too small.
     SpilledBytes,
+    /// Nanoseconds in which memory was provided for tables and partitions that lie in both memories: mapping, or finding mapped
+    /// memory again.
+    MappingTime,
 }
 
 /// Receives counts and errors of joins on a GPU.

@@ -18,6 +18,7 @@
 mod flight;
 mod shared;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -42,8 +43,9 @@ use overspill_join::{JoinError, Result};
 use flight::Flight;
 use shared::SharedFinder;
 
-/// Rows of a chunk that probes a hash table: enough that the cost of a launch is negligible.
-const TABLE_CHUNK: usize = 1 << 20;
+/// Rows of a chunk that probes a hash table: as many as a GPU has memory for their pairs, between these. A unit costs two waits and
+/// a launch, as long as a hundred thousand rows take to cross a link.
+const TABLE_CHUNKS: RangeInclusive<u64> = 1 << 20..=8 << 20;
 
 /// Maximum rows of a partitioned chunk, regardless of the memory: row numbers have 32 bits.
 const PARTITIONED_CHUNK: usize = u32::MAX as usize;
@@ -94,13 +96,22 @@ struct DeviceFinder {
 #[derive(Debug)]
 struct Joining {
     chunk: ChunkPlace,
-    batch: RecordBatch,
+    rows: ChunkRows,
     /// Whether `Found::Started` has been returned for the unit.
     is_started: bool,
     /// Whether probe values are packed columns, not row numbers.
     is_packed: bool,
     /// The keys of the rows, if pairs must be checked again.
     keys: Option<Keys>,
+}
+
+/// The rows of a chunk.
+#[derive(Debug)]
+enum ChunkRows {
+    /// As pairs refer to them.
+    Whole(RecordBatch),
+    /// As they came. Kernels aggregate their pairs, so that nothing refers to them unless some are left to the CPU.
+    Collected(Vec<RecordBatch>),
 }
 
 /// Where a chunk is.
@@ -141,7 +152,10 @@ impl DeviceFinder {
         // A chunk that probes a hash table returns its rows in roughly their order, so their columns are cheap to read
         // unpacked.
         let (most_rows, payload) = match device.table.chunk_rows() {
-            None => (TABLE_CHUNK, None),
+            None => {
+                let rows = device.request.gpu.workspace() / 4 / PAIR_BYTES;
+                (rows.clamp(*TABLE_CHUNKS.start(), *TABLE_CHUNKS.end()) as usize, None)
+            }
             Some(rows) => {
                 let packed = device.payload.as_ref().and_then(|_| PackedPayload::of(spec, Side::Probe));
                 (rows.min(PARTITIONED_CHUNK), packed.filter(|payload| !payload.is_empty()))
@@ -253,6 +267,7 @@ impl DeviceFinder {
         if self.only_aggregates && aggregated.is_none() {
             words = None;
         }
+        let has_pairs = aggregated.is_none();
         let started = device.table.seat(request).and_then(|seat| {
             let gpu = Arc::clone(&seat.gpu);
             // Kernels read partitioned rows in place.
@@ -268,12 +283,20 @@ impl DeviceFinder {
                 .ok()
         });
         drop(keys);
-        let batch = concat_batches(self.spec.schema(Side::Probe), batches, 1)?;
+        let rows = if has_pairs {
+            ChunkRows::Whole(concat_batches(self.spec.schema(Side::Probe), batches, 1)?)
+        } else {
+            ChunkRows::Collected(batches)
+        };
         let is_packed = words.is_some();
         let (chunk, keys) = match started {
             Some((has_unmatchable, chunk)) => {
-                let is_looked_at = has_unmatchable || device.keys.is_some();
-                let keys = is_looked_at.then(|| self.spec.keys(Side::Probe, &batch)).transpose()?;
+                let keys = match &rows {
+                    ChunkRows::Whole(batch) if has_unmatchable || device.keys.is_some() => {
+                        Some(self.spec.keys(Side::Probe, batch)?)
+                    }
+                    _ => None,
+                };
                 let chunk = match device.table.shared() {
                     Some(_) => ChunkPlace::Away(Flight::start(&device.table, request, chunk)),
                     None => ChunkPlace::Here(chunk),
@@ -282,7 +305,7 @@ impl DeviceFinder {
             }
             None => (ChunkPlace::Nowhere, None),
         };
-        self.joining = Some(Joining { chunk, batch, is_started: false, is_packed, keys });
+        self.joining = Some(Joining { chunk, rows, is_started: false, is_packed, keys });
         self.block.clear();
         Ok(())
     }
@@ -322,7 +345,7 @@ impl DeviceFinder {
         let Some(joining) = &mut self.joining else { return Ok(Found::Idle) };
         if !joining.is_started {
             joining.is_started = true;
-            return Ok(Found::Started(Lane::Main, joining.batch.clone()));
+            return Ok(Found::Started(Lane::Main, joining.rows.unit(&self.spec)));
         }
         if self.block.len() == 0 {
             let place = std::mem::replace(&mut joining.chunk, ChunkPlace::Nowhere);
@@ -360,19 +383,26 @@ impl DeviceFinder {
 
     /// Ends the chunk after all its pairs have been handed on.
     fn finish(&mut self, device: &DeviceBuild) -> Result<Found> {
-        let Some(Joining { chunk, batch, .. }) = self.joining.take() else { return Ok(Found::Idle) };
+        let Some(Joining { chunk, rows, .. }) = self.joining.take() else { return Ok(Found::Idle) };
         let spec = Arc::clone(&self.spec);
         let keys = |batch: &RecordBatch| spec.keys(Side::Probe, batch);
         let rest = match &chunk {
-            ChunkPlace::Done(done) if done.has_rest() => done.rest(&keys(&batch)?),
-            ChunkPlace::Done(_) => None,
-            _ => (batch.num_rows() > 0).then(|| BooleanBuffer::new_set(batch.num_rows())),
+            ChunkPlace::Done(done) if !done.has_rest() => None,
+            ChunkPlace::Done(done) => {
+                let batch = rows.whole(&spec)?;
+                done.rest(&keys(&batch)?).map(|rest| (batch, rest))
+            }
+            _ => {
+                let batch = rows.whole(&spec)?;
+                let all = BooleanBuffer::new_set(batch.num_rows());
+                (!all.is_empty()).then_some((batch, all))
+            }
         };
         drop(chunk);
-        let left = rest.as_ref().map_or(0, BooleanBuffer::count_set_bits);
+        let left = rest.as_ref().map_or(0, |(_, rest)| rest.count_set_bits());
         device.request.observer.add(DeviceCount::ReturnedRows, left as u64);
         self.clear();
-        let Some(rest) = rest else { return Ok(Found::Done(Lane::Main)) };
+        let Some((batch, rest)) = rest else { return Ok(Found::Done(Lane::Main)) };
         // Rows that have found their matches must not find them again.
         let mut keys = keys(&batch)?;
         keys.matchable = NullBuffer::union(keys.matchable.as_ref(), Some(&NullBuffer::new(rest)));
@@ -389,6 +419,23 @@ impl DeviceFinder {
         self.words = self.payload.is_some().then(Vec::new);
         let bytes = self.grant.bytes();
         self.grant.shrink(bytes);
+    }
+}
+
+impl ChunkRows {
+    /// The rows of the unit that the chunk is for those who take its pairs.
+    fn unit(&self, spec: &JoinSpec) -> RecordBatch {
+        match self {
+            Self::Whole(batch) => batch.clone(),
+            Self::Collected(_) => RecordBatch::new_empty(Arc::clone(spec.schema(Side::Probe))),
+        }
+    }
+
+    fn whole(self, spec: &JoinSpec) -> Result<RecordBatch> {
+        match self {
+            Self::Whole(batch) => Ok(batch),
+            Self::Collected(batches) => concat_batches(spec.schema(Side::Probe), batches, 1),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Builds the hash table: which kind, and in which memory.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use overspill_advisor::Strategy;
 use overspill_join::memory::Grant;
@@ -11,7 +12,7 @@ use overspill_machine::{Error, Result};
 use super::fill_together::fill_together;
 use super::interleaved;
 use super::table::{GpuTable, HASH, fill};
-use crate::device::{BuildColumns, BuildValues, DeviceRequest, KEY};
+use crate::device::{BuildColumns, BuildValues, DeviceCount, DeviceRequest, KEY};
 
 /// Maximum number of arrays of a table in CPU memory, and the page sizes to which each array is rounded up.
 const ARRAYS: u64 = 5;
@@ -21,8 +22,9 @@ const HUGE_PAGE: u64 = 2 << 20;
 /// The memory in which a hash table is placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Home {
-    /// In the memory of all GPUs that join together, as far as it fits, then in CPU memory.
-    Gpu,
+    /// In the memory of all GPUs that join together, as far as it fits, then in CPU memory. If a GPU alone cannot fill that part,
+    /// CPU threads do.
+    Gpu { threads: usize },
     /// In the memory of the first GPU only.
     GpuAlone,
     /// In CPU memory. CPU threads fill it too.
@@ -41,10 +43,10 @@ impl GpuTable {
         memory: &mut Grant,
     ) -> Result<Self> {
         let gpus = match home {
-            Home::Gpu => request.gpu.together(),
+            Home::Gpu { .. } => request.gpu.together(),
             Home::GpuAlone | Home::Host { .. } => vec![Arc::clone(&request.gpu)],
         };
-        if let Some(error) = request.gpu.peers.refused.as_ref().filter(|_| home == Home::Gpu) {
+        if let Some(error) = request.gpu.peers.refused.as_ref().filter(|_| matches!(home, Home::Gpu { .. })) {
             let reason = format!("several GPUs: {error}, so that GPU {} joins alone", request.gpu.device().ordinal());
             request.observer.noted(Strategy::GpuNoPartition, &reason);
         }
@@ -108,7 +110,8 @@ impl GpuTable {
         if others > left {
             return Err(too_small);
         }
-        let may_span = home == Home::Gpu && gpu.mapping == Mapping::Contiguous && request.tables_may_span;
+        let may_span =
+            matches!(home, Home::Gpu { .. }) && gpu.mapping == Mapping::Contiguous && request.tables_may_span;
         let placement = if is_on_host {
             TablePlacement::Host
         } else if table_on_device == slots {
@@ -128,16 +131,47 @@ impl GpuTable {
             return Err(Error::OutOfHostMemory { bytes: spilled, reason });
         }
         let resident = gpu.reserve_resident(table_on_device + others)?;
-        let empty = || HashTable::new(&gpu.kernels, kind, KEY, columns.rows, HASH, placement);
-        let (table, refused) = if let Home::Host { threads } = home {
-            let mut table = empty()?;
-            let refused = fill_together(request, &mut table, columns, threads)?;
-            (table, refused)
-        } else {
-            let bench = gpu.turn();
-            let mut table = empty()?;
-            let refused = fill(request, &bench.stream, &mut table, columns, kind)?;
-            (table, refused)
+        let empty = |placement| HashTable::new(&gpu.kernels, kind, KEY, columns.rows, HASH, placement);
+        let spanning = || {
+            let begin = Instant::now();
+            let table = empty(placement);
+            if spilled > 0 {
+                request.observer.add(DeviceCount::MappingTime, begin.elapsed().as_nanos() as u64);
+            }
+            table
+        };
+        let (table, refused) = match home {
+            Home::Host { threads } => {
+                let mut table = empty(placement)?;
+                let refused = fill_together(request, Strategy::Het, &mut table, columns, threads)?;
+                (table, refused)
+            }
+            // Each insertion would compare and swap across the link, at its rate of single accesses.
+            Home::Gpu { threads } if spilled > 0 && !gpu.device().properties().host_native_atomics => {
+                let copied = usize::try_from(bytes + ARRAYS * HUGE_PAGE).unwrap_or(usize::MAX);
+                if memory.try_grow(copied).is_err() {
+                    let reason = "the copy of a hash table that the CPU fills is more than the session's memory limit \
+                                  leaves"
+                        .to_owned();
+                    return Err(Error::OutOfHostMemory { bytes, reason });
+                }
+                let mut filled = empty(TablePlacement::Host)?;
+                let refused = fill_together(request, Strategy::GpuNoPartition, &mut filled, columns, threads)?;
+                let mut table = spanning()?;
+                if refused == 0 {
+                    table.copy_from_host(&gpu.turn().stream, &filled)?;
+                    request.observer.add(DeviceCount::LinkBytes, table_on_device);
+                }
+                drop(filled);
+                memory.shrink(copied);
+                (table, refused)
+            }
+            Home::Gpu { .. } | Home::GpuAlone => {
+                let bench = gpu.turn();
+                let mut table = spanning()?;
+                let refused = fill(request, &bench.stream, &mut table, columns, kind)?;
+                (table, refused)
+            }
         };
         let (gpus, resident) = (vec![Arc::clone(gpu)], vec![resident]);
         Ok((refused == 0).then_some(Self { table, bytes, spilled, gpus, resident }))

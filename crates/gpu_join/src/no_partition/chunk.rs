@@ -83,8 +83,9 @@ impl GpuTableChunk {
             return Ok(Unit::Joined);
         }
         let copies = Workbench::pipeline_bytes(method, budget);
-        // Use half of the remaining workspace, as other working memory is needed too.
-        let most = (gpu.workspace().saturating_sub(copies) / 2 / PAIR_BYTES).min(self.most_pairs);
+        // Use half of the remaining workspace, as other working memory is needed too, and of that one half: the other half has
+        // the pairs that another join copies.
+        let most = (gpu.workspace().saturating_sub(copies) / 4 / PAIR_BYTES).min(self.most_pairs);
         let fewest = if method == gpu.fastest_method() { FEWEST_ROWS } else { PAGE_ROWS };
         let mut capacity = most.min(self.unit().end - self.unit().start);
         while !self.unit().is_empty() {
@@ -100,7 +101,10 @@ impl GpuTableChunk {
             };
             request.observer.add(DeviceCount::LinkBytes, (rows.end - rows.start) * 8);
             if found <= pairs.capacity() {
-                block.append(gpu, &bench.stream, &pairs, found)?;
+                let copying = gpu.copying();
+                drop(bench);
+                block.append(gpu, &copying, &pairs, found)?;
+                drop((pairs, copying));
                 request.observer.add(DeviceCount::LinkBytes, found * PAIR_BYTES);
                 self.next = rows.end;
                 if found <= most / 4 {

@@ -24,12 +24,13 @@ const TOGETHER: usize = 64;
 /// If the GPU fails.
 pub(super) fn fill_together(
     request: &DeviceRequest,
+    strategy: Strategy,
     table: &mut HashTable,
     columns: &BuildColumns,
     threads: usize,
 ) -> Result<u64> {
     let note = |reason: &str| {
-        request.observer.noted(Strategy::Het, &format!("the CPU builds alone: {reason}"));
+        request.observer.noted(strategy, &format!("the CPU builds alone: {reason}"));
     };
     match table.build_shared(threads)? {
         SharedBuild::Slots(slots, kernel) => {

@@ -54,7 +54,7 @@ impl RadixBuild {
         let count = tuples.columns.tuples();
         let fine = Arc::new(tuples.refine(pass, self.plan.second(count)?)?);
         request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(count));
-        if self.relation.keeps_fine_partitions()
+        if self.relation.is_staged()
             && let Ok(resident) = request.gpu.reserve_resident(fine.result().bytes())
         {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -22,8 +22,9 @@ pub(crate) const LINE_TUPLES: u64 = 32;
 
 /// A relation that a first pass has partitioned.
 pub(crate) trait FirstPass: Debug + Send + Sync {
-    /// Whether to keep the build side's second-pass partitions in GPU memory, because its first-pass partitions are not there.
-    fn keeps_fine_partitions(&self) -> bool;
+    /// Whether kernels read copies of its partitions, which the CPU makes one by one. The second-pass partitions of such a build
+    /// side are kept in GPU memory; others are where they are worth keeping.
+    fn is_staged(&self) -> bool;
 
     /// Number of partitions.
     fn fanout(&self) -> usize;
@@ -48,7 +49,7 @@ pub(super) fn whole(relation: &dyn FirstPass, gpu: &Gpu, partition: usize, most:
 }
 
 /// Tuples that kernels read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Tuples {
     pub(crate) columns: SecondPassInput,
     /// The share of the tuples that is in CPU memory.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use overspill_kernels::{AllocatedPairs, FinePartitions, Kernels, PartitionedJoin, SecondPass, Totals};
+use overspill_kernels::{
+    AllocatedPairs, FinePartitions, Kernels, PartitionedJoin, PartitionedSide, SecondPass, Totals,
+};
 use overspill_machine::Result;
 use overspill_machine::driver::{Queued, Stream};
 
@@ -43,6 +45,8 @@ enum Output {
 pub(super) struct PairJoin<'a> {
     pub(super) build: &'a RadixBuild,
     pub(super) probe: &'a dyn FirstPass,
+    /// The probe partition, if it has been staged.
+    pub(super) staged: Option<&'a Tuples>,
     pub(super) partition: usize,
     pub(super) plan: RadixPlan,
     pub(super) request: &'a DeviceRequest,
@@ -65,7 +69,10 @@ impl PairJoin<'_> {
             None => self.build.fine(self.request, &mut pass, self.partition)?,
         };
         let Some(build) = build else { return Ok(None) };
-        let tuples = whole(self.probe, &self.request.gpu, self.partition, self.plan.probe_piece)?;
+        let tuples = match self.staged {
+            Some(staged) => Some(staged.clone()),
+            None => whole(self.probe, &self.request.gpu, self.partition, self.plan.probe_piece)?,
+        };
         let Some(tuples) = tuples else { return Ok(None) };
         let probe = Arc::new(tuples.refine(&mut pass, build.result().radix())?);
         self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(probe_tuples));
@@ -159,17 +166,18 @@ impl PairJoin<'_> {
         &self,
         stream: &Stream,
         join: &PartitionedJoin,
-        [build, probe]: [&FinePartitions; 2],
+        sides: [&FinePartitions; 2],
         mut capacity: u64,
         matches: &mut Matches,
     ) -> Result<Option<u64>> {
+        let [build, probe] = sides.map(PartitionedSide::from);
         if let Some(aggregated) = &mut matches.aggregated {
-            aggregated.add(&join.aggregate(stream, &build.side(), &probe.side(), &aggregated.aggregates.kernels)?)?;
+            aggregated.add(&join.aggregate(stream, &build, &probe, &aggregated.aggregates.kernels)?)?;
             return Ok(None);
         }
         while capacity <= self.plan.pairs {
             let mut pairs = AllocatedPairs::new(self.request.gpu.device(), capacity)?;
-            let found = join.allocate(stream, &build.side(), &probe.side(), &mut pairs)?;
+            let found = join.allocate(stream, &build, &probe, &mut pairs)?;
             if self.take(stream, &pairs, found, &mut matches.pairs)? {
                 return Ok(None);
             }

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::buffer::BooleanBuffer;
 use overspill_machine::{Error, Result};
+use tracing::debug_span;
 
 use super::build::RadixBuild;
-use super::fine::FirstPass;
+use super::fine::{FirstPass, Tuples, whole};
 use super::pairs::{Matches, PairJoin, Ready};
 use super::plan::RadixPlan;
 use crate::device::{AggregatedPairs, DeviceCount, DeviceRequest, PairBlock, Resident, Unit, Workbench};
@@ -33,7 +34,9 @@ struct RadixRun {
 
 #[derive(Debug)]
 struct Member {
-    relation: Box<dyn FirstPass>,
+    relation: Arc<dyn FirstPass>,
+    /// A partition that its stream has staged, and its number.
+    staged: Option<(usize, Tuples)>,
     most_pairs: u64,
     /// Matches that its stream has not taken yet.
     found: Matches,
@@ -82,8 +85,8 @@ impl RadixChunk {
         resident: Option<Resident>,
     ) -> Self {
         let (found, left) = (Matches { pairs: PairBlock::default(), aggregated }, Vec::new());
-        let relation = Box::new(relation);
-        let member = Member { relation, most_pairs, found, left, refused: None, _resident: resident };
+        let relation = Arc::new(relation);
+        let member = Member { relation, staged: None, most_pairs, found, left, refused: None, _resident: resident };
         let mut open = table.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(run) = open.as_ref() {
             let mut state = lock(run);
@@ -105,6 +108,7 @@ impl RadixChunk {
         if let Some(unit) = self.take(&mut lock(&self.run), block)? {
             return Ok(unit);
         }
+        self.stage_next(build, request);
         // Other chunks may join the run while this one waits for its turn.
         let mut bench = request.gpu.turn();
         bench.drop_pipeline();
@@ -115,6 +119,31 @@ impl RadixChunk {
         state.has_begun = true;
         state.advance(build, request, &bench, self.plan, self.number);
         Ok(self.take(&mut state, block)?.unwrap_or(Unit::Joined))
+    }
+
+    /// Stages the chunk's partition that is joined next, if its partitions are staged at all. All streams do so before they wait
+    /// for the turn.
+    fn stage_next(&self, build: &RadixBuild, request: &DeviceRequest) {
+        let next = |state: &RadixRun| {
+            let member = state.members[self.number].as_ref().filter(|member| member.relation.is_staged())?;
+            let first = state.next.0 + usize::from(state.next.1 > self.number);
+            let has_pairs =
+                |partition: &usize| build.relation.tuples(*partition) > 0 && member.relation.tuples(*partition) > 0;
+            let partition = (first..member.relation.fanout()).find(has_pairs)?;
+            if member.relation.tuples(partition) > self.plan.probe_piece {
+                return None;
+            }
+            let is_there = member.staged.as_ref().is_some_and(|(staged, _)| *staged == partition);
+            (!is_there).then(|| (partition, Arc::clone(&member.relation)))
+        };
+        let Some((partition, relation)) = next(&lock(&self.run)) else { return };
+        let _staging = debug_span!("stage partition", partition).entered();
+        // Without memory for it now, it is staged when it is joined, or refused then.
+        if let Ok(Some(tuples)) = whole(&*relation, &request.gpu, partition, self.plan.probe_piece)
+            && let Some(member) = &mut lock(&self.run).members[self.number]
+        {
+            member.staged = Some((partition, tuples));
+        }
     }
 
     /// Takes the waiting pairs, or returns that the run has ended; `None` if more must be joined first.
@@ -208,7 +237,9 @@ impl RadixRun {
             let pair_of = |partition, number: usize| {
                 let member = self.members[number].as_ref()?;
                 let (probe, most_pairs) = (&*member.relation, member.most_pairs);
-                Some(PairJoin { build, probe, partition, plan, request, most_pairs })
+                let staged =
+                    member.staged.as_ref().filter(|(staged, _)| *staged == partition).map(|(_, tuples)| tuples);
+                Some(PairJoin { build, probe, staged, partition, plan, request, most_pairs })
             };
             let Some(pair) = pair_of(partition, number) else { continue };
             let ready = prepared.take().unwrap_or_else(|| pair.prepare(&gpu.kernels, stream, None));
@@ -239,6 +270,7 @@ impl RadixRun {
             }
             let Some(member) = &mut self.members[number] else { continue };
             member.found = found;
+            member.staged.take_if(|(staged, _)| *staged == partition);
             match joined {
                 Ok(()) => {
                     let rows = member.relation.tuples(partition);

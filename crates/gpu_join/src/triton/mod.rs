@@ -59,6 +59,7 @@ fn first_pass(
     bench.drop_pipeline();
     let relation = PartitionedRelation::new(gpu, &bench.stream, base, resident.bytes)?;
     request.observer.add(DeviceCount::LinkBytes, relation.link_bytes);
+    request.observer.add(DeviceCount::MappingTime, relation.mapping_time.as_nanos() as u64);
     request.observer.add(DeviceCount::CpuPrefixSums, is_counted.into());
     Ok((relation, resident))
 }

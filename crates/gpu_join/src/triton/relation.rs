@@ -1,6 +1,7 @@
 //! A relation before and after its first pass.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use overspill_kernels::{
     Algorithm, CountedKeys, Input, JoinSide, Output, PartitionPlan, Partitioner, PayloadInput, Radix, SecondPassInput,
@@ -110,6 +111,8 @@ pub(crate) struct PartitionedRelation {
     partitions: Vec<(u64, u64)>,
     /// Bytes that crossed the link in the first pass.
     pub(super) link_bytes: u64,
+    /// How long it took to provide its memory.
+    pub(super) mapping_time: Duration,
 }
 
 impl PartitionedRelation {
@@ -137,7 +140,9 @@ impl PartitionedRelation {
             };
             SpanningBuffer::new(std::slice::from_ref(gpu.device()), &layout, gpu.mapping)
         };
+        let begin = Instant::now();
         let (mut keys, mut values) = (buffer(KEY_BYTES)?, buffer(value_bytes)?);
+        let mapping_time = begin.elapsed();
         let partitions = if tuples == 0 {
             vec![(0, 0); plan.radix().fanout() as usize]
         } else {
@@ -151,7 +156,7 @@ impl PartitionedRelation {
             }
         };
         let (keys, values) = (Arc::new(keys), Arc::new(values));
-        let mut relation = Self { keys, values, value_bytes, partitions, link_bytes };
+        let mut relation = Self { keys, values, value_bytes, partitions, link_bytes, mapping_time };
         relation.link_bytes += (tuples as f64 * tuple as f64 * relation.spilled_share()) as u64;
         Ok(relation)
     }
@@ -176,8 +181,7 @@ impl PartitionedRelation {
 }
 
 impl FirstPass for PartitionedRelation {
-    // The pages that are worth keeping are in GPU memory already.
-    fn keeps_fine_partitions(&self) -> bool {
+    fn is_staged(&self) -> bool {
         false
     }
 

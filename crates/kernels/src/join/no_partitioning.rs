@@ -273,6 +273,24 @@ impl HashTable {
         Ok(())
     }
 
+    /// Copies a table that the CPU has filled to a table of the same kind whose slots lie in GPU memory and CPU memory, and waits
+    /// for completion.
+    ///
+    /// # Errors
+    /// If the tables differ in kind or size, are not in these memories, or the device fails.
+    pub fn copy_from_host(&mut self, stream: &Stream, filled: &Self) -> Result<()> {
+        let words = filled.slots.on_host()?;
+        let alike = (self.kind, self.key, self.bits, self.hash) == (filled.kind, filled.key, filled.bits, filled.hash);
+        match &mut self.slots {
+            Slots::Spanning(slots) if alike && self.kind != TableKind::MultiValue => {
+                let words = usize::try_from(slots.bytes() / 8).ok().and_then(|count| words.get(..count));
+                let words = words.ok_or_else(|| Error::Invalid("a copy of a shorter hash table".to_owned()))?;
+                slots.write(stream, 0, words)
+            }
+            _ => Err(Error::Invalid("a copy between hash tables that differ".to_owned())),
+        }
+    }
+
     /// The number of 8-byte words of a copy for the CPU.
     pub fn words(&self) -> u64 {
         self.arrays().into_iter().map(|(_, length)| length).sum()

@@ -7,7 +7,7 @@ use overspill_machine::memory::DeviceBuffer;
 use overspill_machine::{Error, Result};
 
 use super::aggregates::{PairAggregate, PairTotals, Totals};
-use super::arguments::{JoinOutput, JoinSide};
+use super::arguments::{JoinOutput, JoinSide, Values};
 use super::pairs::AllocatedPairs;
 use crate::partition::{Extents, FinePartitions};
 use crate::{Kernels, KeyWidth, Radix};
@@ -43,6 +43,16 @@ pub struct PartitionedSide<'a> {
     pub side: JoinSide<'a>,
     /// Where its partitions are.
     pub extents: &'a Extents,
+}
+
+impl<'a> From<&'a FinePartitions> for PartitionedSide<'a> {
+    fn from(partitions: &'a FinePartitions) -> Self {
+        let values = match partitions.values() {
+            (values, 4) => Values::Four(values),
+            (values, _) => Values::Eight(values),
+        };
+        Self { side: JoinSide { keys: partitions.keys(), values }, extents: partitions.extents() }
+    }
 }
 
 /// A build side and a probe side that were queued, in this order.
@@ -183,7 +193,7 @@ impl PartitionedJoin {
         output: JoinOutput,
         result: T,
     ) -> Result<Queued<T>> {
-        let [build, probe] = sides.map(|side| side.result().side());
+        let [build, probe] = sides.map(|side| PartitionedSide::from(side.result()));
         sides.iter().try_for_each(|side| side.precede(stream))?;
         // SAFETY: the sides, the tasks and the output live until the work is done, in what is returned.
         let tasks = unsafe { self.enqueue(stream, join, [&build, &probe], output)? };

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use overspill_machine::Result;
 use overspill_machine::driver::{Queued, Stream};
-use overspill_machine::memory::{DeviceBuffer, SharedView};
+use overspill_machine::memory::{DeviceBuffer, SharedView, View};
 
 use super::extents::Extents;
 use super::plan::{Algorithm, KeyWidth, PartitionPlan};
 use super::run::{Input, Output, Partitioner, PayloadInput};
-use crate::join::{JoinSide, PartitionedSide, Values};
 use crate::{Kernels, Radix};
 
 /// Maximum bytes of a key and of a value.
@@ -58,13 +57,19 @@ impl SecondPassInput {
 }
 
 impl FinePartitions {
-    /// The partitions as a side of a join.
-    pub fn side(&self) -> PartitionedSide<'_> {
-        let values = match self.value_bytes {
-            4 => Values::Four(self.values.view()),
-            _ => Values::Eight(self.values.view()),
-        };
-        PartitionedSide { side: JoinSide { keys: self.keys.view(), values }, extents: &self.extents }
+    /// The keys.
+    pub fn keys(&self) -> View<'_> {
+        self.keys.view()
+    }
+
+    /// The values, and the bytes of each.
+    pub fn values(&self) -> (View<'_>, u64) {
+        (self.values.view(), self.value_bytes)
+    }
+
+    /// Where the partitions are.
+    pub fn extents(&self) -> &Extents {
+        &self.extents
     }
 
     /// The bits of the second pass.

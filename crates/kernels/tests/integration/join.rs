@@ -668,7 +668,11 @@ fn queued_passes_precede_queued_joins() {
     let values: Vec<u64> = (0..1000).collect();
     let [keys, values] = [0, 1].map(|_| spilled(&kernels, &joining, &values));
     let input = SecondPassInput { keys, values, value_bytes: 8, is_spilled: true };
-    drop(SecondPass::new(&kernels, &refining, 1000).queue(&input, radix).unwrap());
+    let queued = SecondPass::new(&kernels, &refining, 1000).queue(&input, radix).unwrap();
+    let before = gpu.statistics();
+    drop(queued);
+    let after = gpu.statistics();
+    assert!(before.launches_made == 0 || after.waits_made > before.waits_made, "dropped while the GPU used it");
     assert!(SecondPass::new(&kernels, &refining, 1).queue(&input, radix).is_err(), "more tuples than was said");
     drop(input);
     assert_eq!(kernels.device().memory_held(), held);

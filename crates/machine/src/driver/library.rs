@@ -172,6 +172,11 @@ impl Driver {
         Ok(Self { kind, device_count })
     }
 
+    /// The driver that was loaded; `None` before one is.
+    pub(super) fn loaded() -> Option<&'static Self> {
+        DRIVER.get()?.as_ref().ok()
+    }
+
     /// The kind of driver.
     pub fn kind(&self) -> DriverKind {
         self.kind

@@ -9,6 +9,7 @@ mod module;
 mod peers;
 mod stream;
 mod timeline;
+mod virtual_clock;
 
 pub use device::{Device, Properties};
 pub use kept::PinnedBudget;
@@ -18,3 +19,4 @@ pub use module::{Arguments, Function, LaunchShape, Module};
 pub use peers::PeerAccess;
 pub(crate) use stream::Ticket;
 pub use stream::{Event, Queued, Stream};
+pub use virtual_clock::{Charge, VirtualClock};
