@@ -25,6 +25,9 @@ inline void store_among_others(T* to, const T& value) {
         __atomic_store_n(reinterpret_cast<u32*>(to) + word, reinterpret_cast<const u32*>(&value)[word], __ATOMIC_RELAXED);
     }
 }
+
+// Atomic operations among the threads of one block, on a word of scratchpad memory.
+using ScratchpadAtomic = cuda::atomic_ref<u32, cuda::thread_scope_block>;
 }  // namespace overspill
 
 #else
@@ -45,6 +48,41 @@ template <typename T>
 __device__ __forceinline__ void store_among_others(T* to, const T& value) {
     *to = value;
 }
+
+// Atomic operations among the threads of one block, on a word of scratchpad memory. Those of cuda::atomic_ref take any address,
+// which costs a generic atomic where scratchpad memory has its own. It knows the orders that kernels ask for: acquire to load,
+// relaxed and release to store, acquire and release to add.
+class ScratchpadAtomic {
+  public:
+    __device__ __forceinline__ explicit ScratchpadAtomic(u32& word) : address_(static_cast<u32>(__cvta_generic_to_shared(&word))) {}
+
+    __device__ __forceinline__ u32 load(cuda::memory_order) const {
+        u32 value;
+        asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(value) : "r"(address_) : "memory");
+        return value;
+    }
+
+    __device__ __forceinline__ void store(u32 value, cuda::memory_order order) const {
+        if (order == cuda::memory_order_relaxed) {
+            asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(address_), "r"(value) : "memory");
+        } else {
+            asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(address_), "r"(value) : "memory");
+        }
+    }
+
+    __device__ __forceinline__ u32 fetch_add(u32 value, cuda::memory_order order) const {
+        u32 before;
+        if (order == cuda::memory_order_acquire) {
+            asm volatile("atom.acquire.cta.shared.add.u32 %0, [%1], %2;" : "=r"(before) : "r"(address_), "r"(value) : "memory");
+        } else {
+            asm volatile("atom.release.cta.shared.add.u32 %0, [%1], %2;" : "=r"(before) : "r"(address_), "r"(value) : "memory");
+        }
+        return before;
+    }
+
+  private:
+    u32 address_;
+};
 }  // namespace overspill
 
 #endif
@@ -55,12 +93,6 @@ constexpr unsigned kWarp = 32;
 constexpr unsigned kFullMask = 0xffffffffu;
 // The unit in which a GPU writes to CPU memory (paper 1, section 3.4.1).
 constexpr unsigned kLineBytes = 128;
-
-// Atomic operations among the threads of one block, and among those of one device.
-template <typename T>
-using BlockAtomic = cuda::atomic_ref<T, cuda::thread_scope_block>;
-template <typename T>
-using DeviceAtomic = cuda::atomic_ref<T, cuda::thread_scope_device>;
 
 // Two words that a thread loads at once.
 struct alignas(16) TwoWords {

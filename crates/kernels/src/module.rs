@@ -11,7 +11,7 @@ use crate::partition::PartitionArguments;
 use crate::selection::SelectionArguments;
 use crate::share::Share;
 
-/// The kernels compiled for compute capability 7.5, 8.0, 9.0 and 10.0, and as PTX for later ones. `scripts/build-kernels`
+/// The kernels compiled for compute capability 7.0, 7.5, 8.0, 9.0 and 10.0, and as PTX for later ones. `scripts/build-kernels`
 /// builds it.
 static FATBIN: &[u8] = include_bytes!("../fatbin/kernels.fatbin");
 

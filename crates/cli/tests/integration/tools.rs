@@ -279,7 +279,7 @@ fn notes(experiment: &serde_json::Value) -> String {
 #[test]
 fn joins_are_predicted_near_the_bound_of_their_bytes() {
     let shell = Shell::new();
-    let words = "figure paper1-13 --device emulated --scale 0.015625 --gpu-memory-limit 32MiB --at 128 --threads 2 \
+    let words = "figure paper1-13 --device emulated --scale 0.015625 --gpu-memory-limit 32MiB --at 128 --threads 1 \
                  --clock h200-pcie5 --points p.jsonl";
     let run = bench_with_the_emulated_driver(&shell, "", &words.split_whitespace().collect::<Vec<_>>());
     assert!(run.status.success(), "{}", text(&run));

@@ -43,8 +43,8 @@ use overspill_join::{JoinError, Result};
 use flight::Flight;
 use shared::SharedFinder;
 
-/// Rows of a chunk that probes a hash table: as many as a GPU has memory for their pairs, between these. A unit costs two waits and
-/// a launch, as long as a hundred thousand rows take to cross a link.
+/// Rows of the first chunk that probes a hash table, and the most of a later one if GPU memory has room for its pairs. A unit costs
+/// two waits and a launch, as long as a hundred thousand rows take to cross a link.
 const TABLE_CHUNKS: RangeInclusive<u64> = 1 << 20..=8 << 20;
 
 /// Maximum rows of a partitioned chunk, regardless of the memory: row numbers have 32 bits.
@@ -69,6 +69,8 @@ struct DeviceFinder {
     keys: Vec<Keys>,
     rows: usize,
     most_rows: usize,
+    /// The most rows of later chunks. The first chunk that probes a hash table is small, as a query may want only its first rows.
+    largest_chunk: usize,
     /// For each column whose arrays address their values by 32-bit offsets, the bytes of values so far.
     offsets: Vec<usize>,
     grant: Grant,
@@ -151,14 +153,16 @@ impl DeviceFinder {
         }
         // A chunk that probes a hash table returns its rows in roughly their order, so their columns are cheap to read
         // unpacked.
-        let (most_rows, payload) = match device.table.chunk_rows() {
+        let (first_rows, largest_chunk, payload) = match device.table.chunk_rows() {
             None => {
                 let rows = device.request.gpu.workspace() / 4 / PAIR_BYTES;
-                (rows.clamp(*TABLE_CHUNKS.start(), *TABLE_CHUNKS.end()) as usize, None)
+                let most = rows.clamp(*TABLE_CHUNKS.start(), *TABLE_CHUNKS.end()) as usize;
+                (*TABLE_CHUNKS.start() as usize, most, None)
             }
             Some(rows) => {
                 let packed = device.payload.as_ref().and_then(|_| PackedPayload::of(spec, Side::Probe));
-                (rows.min(PARTITIONED_CHUNK), packed.filter(|payload| !payload.is_empty()))
+                let rows = rows.min(PARTITIONED_CHUNK);
+                (rows, rows, packed.filter(|payload| !payload.is_empty()))
             }
         };
         let reads_probe = device.aggregates.as_ref().is_some_and(|aggregates| aggregates.reads_probe);
@@ -168,7 +172,8 @@ impl DeviceFinder {
             batches: Vec::new(),
             keys: Vec::new(),
             rows: 0,
-            most_rows,
+            most_rows: first_rows,
+            largest_chunk,
             offsets: vec![0; spec.probe_schema.fields().len()],
             grant: memory.grant(),
             held: HeldMemory::default(),
@@ -411,6 +416,7 @@ impl DeviceFinder {
 
     /// Resets the finder for the next chunk.
     fn clear(&mut self) {
+        self.most_rows = (2 * self.most_rows).min(self.largest_chunk);
         self.joining = None;
         self.reservation = None;
         self.block.clear();

@@ -167,8 +167,8 @@ impl GpuTable {
                 (table, refused)
             }
             Home::Gpu { .. } | Home::GpuAlone => {
-                let bench = gpu.turn();
                 let mut table = spanning()?;
+                let bench = gpu.turn();
                 let refused = fill(request, &bench.stream, &mut table, columns, kind)?;
                 (table, refused)
             }

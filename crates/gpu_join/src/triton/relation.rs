@@ -1,7 +1,6 @@
 //! A relation before and after its first pass.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use overspill_kernels::{
     Algorithm, CountedKeys, Input, JoinSide, Output, PartitionPlan, Partitioner, PayloadInput, Radix, SecondPassInput,
@@ -101,27 +100,17 @@ impl<'a> BaseRelation<'a> {
     }
 }
 
-/// A relation partitioned by the first pass, with pages in GPU memory and pages in CPU memory.
+/// Memory for a partitioned relation, with pages in GPU memory and pages in CPU memory.
 #[derive(Debug)]
-pub(crate) struct PartitionedRelation {
-    keys: Arc<SpanningBuffer>,
-    values: Arc<SpanningBuffer>,
-    value_bytes: u64,
-    /// First tuple and number of tuples of each partition.
-    partitions: Vec<(u64, u64)>,
-    /// Bytes that crossed the link in the first pass.
-    pub(super) link_bytes: u64,
-    /// How long it took to provide its memory.
-    pub(super) mapping_time: Duration,
+pub(super) struct RelationMemory {
+    keys: SpanningBuffer,
+    values: SpanningBuffer,
 }
 
-impl PartitionedRelation {
-    /// Partitions a relation in CPU memory. At most `cached` bytes of the result are in GPU memory.
-    pub(super) fn new(gpu: &Gpu, stream: &Stream, base: BaseRelation<'_>, cached: u64) -> Result<Self> {
-        let (tuples, link_bytes) = (base.plan.tuples(), base.link_bytes());
-        let _partitioning = debug_span!(FIRST_PASS, rows = tuples).entered();
-        let BaseRelation { plan, keys: base_keys, payload, value_bytes } = base;
-        let room = plan.output_tuples();
+impl RelationMemory {
+    /// Provides memory for the partitions of `base`, at most `cached` bytes of it in GPU memory.
+    pub(super) fn new(gpu: &Gpu, base: &BaseRelation<'_>, cached: u64) -> Result<Self> {
+        let (room, value_bytes) = (base.plan.output_tuples(), base.value_bytes);
         let tuple = KEY_BYTES + value_bytes;
         let buffer = |width: u64| {
             let bytes = (room * width).max(width);
@@ -140,9 +129,29 @@ impl PartitionedRelation {
             };
             SpanningBuffer::new(std::slice::from_ref(gpu.device()), &layout, gpu.mapping)
         };
-        let begin = Instant::now();
-        let (mut keys, mut values) = (buffer(KEY_BYTES)?, buffer(value_bytes)?);
-        let mapping_time = begin.elapsed();
+        Ok(Self { keys: buffer(KEY_BYTES)?, values: buffer(value_bytes)? })
+    }
+}
+
+/// A relation partitioned by the first pass, with pages in GPU memory and pages in CPU memory.
+#[derive(Debug)]
+pub(crate) struct PartitionedRelation {
+    keys: Arc<SpanningBuffer>,
+    values: Arc<SpanningBuffer>,
+    value_bytes: u64,
+    /// First tuple and number of tuples of each partition.
+    partitions: Vec<(u64, u64)>,
+    /// Bytes that crossed the link in the first pass.
+    pub(super) link_bytes: u64,
+}
+
+impl PartitionedRelation {
+    /// Partitions a relation in CPU memory, to memory that was provided for it.
+    pub(super) fn new(gpu: &Gpu, stream: &Stream, base: BaseRelation<'_>, memory: RelationMemory) -> Result<Self> {
+        let (tuples, link_bytes) = (base.plan.tuples(), base.link_bytes());
+        let _partitioning = debug_span!(FIRST_PASS, rows = tuples).entered();
+        let BaseRelation { plan, keys: base_keys, payload, value_bytes } = base;
+        let RelationMemory { mut keys, mut values } = memory;
         let partitions = if tuples == 0 {
             vec![(0, 0); plan.radix().fanout() as usize]
         } else {
@@ -156,8 +165,8 @@ impl PartitionedRelation {
             }
         };
         let (keys, values) = (Arc::new(keys), Arc::new(values));
-        let mut relation = Self { keys, values, value_bytes, partitions, link_bytes, mapping_time };
-        relation.link_bytes += (tuples as f64 * tuple as f64 * relation.spilled_share()) as u64;
+        let mut relation = Self { keys, values, value_bytes, partitions, link_bytes };
+        relation.link_bytes += (tuples as f64 * (KEY_BYTES + value_bytes) as f64 * relation.spilled_share()) as u64;
         Ok(relation)
     }
 

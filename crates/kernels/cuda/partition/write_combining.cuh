@@ -79,10 +79,10 @@ __device__ __forceinline__ void fill_and_flush(const PartitionArguments& argumen
         while (true) {
             u32 slot = 0;
             if (!done) {
-                slot = BlockAtomic<u32>(buffers.fill[partition]).fetch_add(1, cuda::memory_order_acquire);
+                slot = ScratchpadAtomic(buffers.fill[partition]).fetch_add(1, cuda::memory_order_acquire);
                 if (slot < capacity) {
                     buffers.buffer(arguments, partition).put(arguments, slot, tuple);
-                    BlockAtomic<u32>(buffers.written[partition]).fetch_add(1, cuda::memory_order_release);
+                    ScratchpadAtomic(buffers.written[partition]).fetch_add(1, cuda::memory_order_release);
                     done = true;
                 }
             }
@@ -96,11 +96,11 @@ __device__ __forceinline__ void fill_and_flush(const PartitionArguments& argumen
             const u32 leader = __ffs(static_cast<int>(lockers)) - 1;
             // The others let go at once, so that other warps can flush their buffers meanwhile.
             if (locked && lane_index() != leader) {
-                BlockAtomic<u32>(buffers.fill[partition]).store(capacity, cuda::memory_order_release);
+                ScratchpadAtomic(buffers.fill[partition]).store(capacity, cuda::memory_order_release);
             }
             const u32 full = __shfl_sync(kFullMask, partition, leader);
             if (lane_index() == leader) {
-                while (BlockAtomic<u32>(buffers.written[full]).load(cuda::memory_order_acquire) != capacity) __nanosleep(32);
+                while (ScratchpadAtomic(buffers.written[full]).load(cuda::memory_order_acquire) != capacity) __nanosleep(32);
             }
             // What the leader has seen, all lanes see.
             __syncwarp(kFullMask);
@@ -111,8 +111,8 @@ __device__ __forceinline__ void fill_and_flush(const PartitionArguments& argumen
             __syncwarp(kFullMask);
             if (lane_index() == leader) {
                 buffers.left[full] += capacity - slot_of_first;
-                BlockAtomic<u32>(buffers.written[full]).store(0, cuda::memory_order_relaxed);
-                BlockAtomic<u32>(buffers.fill[full]).store(0, cuda::memory_order_release);
+                ScratchpadAtomic(buffers.written[full]).store(0, cuda::memory_order_relaxed);
+                ScratchpadAtomic(buffers.fill[full]).store(0, cuda::memory_order_release);
             }
             level.after_release();
         }

@@ -119,7 +119,8 @@ impl Totals {
             let number = aggregates.len();
             return Err(Error::Invalid(format!("{number} aggregates of a join: kernels take {MOST_AGGREGATES}")));
         }
-        let words = DeviceBuffer::with_values(stream, &vec![0u64; 1 + aggregates.len()])?;
+        let mut words = DeviceBuffer::new(stream.device(), 8 * (1 + aggregates.len() as u64))?;
+        words.fill(stream, 0)?;
         Ok(Self { aggregates: aggregates.to_vec(), words })
     }
 

@@ -167,7 +167,8 @@ impl HashTable {
         self.claims.fill(stream, EMPTY)?;
         self.starts.fill(stream, 0)?;
         self.filled.fill(stream, 0)?;
-        let mut refused = DeviceBuffer::with_values(stream, &[0u64])?;
+        let mut refused = DeviceBuffer::new(stream.device(), 8)?;
+        refused.fill(stream, 0)?;
         let place = refused.view_mut().address();
         let table = self.arguments()?;
         let on = self.on(stream.device())?.clone();
@@ -504,7 +505,8 @@ impl BuildKernel<'_> {
     /// If the device fails. The number of tuples inserted is then unknown.
     pub fn insert(&self, stream: &Stream, side: &JoinSide<'_>) -> Result<u64> {
         let input = side.arguments(self.key)?;
-        let mut refused = DeviceBuffer::with_values(stream, &[0u64])?;
+        let mut refused = DeviceBuffer::new(stream.device(), 8)?;
+        refused.fill(stream, 0)?;
         let place = refused.view_mut().address();
         let arguments = Arguments::default().with(&input).with(&self.arguments).with(&place);
         // SAFETY: the parameters match the kernel. It writes slots of the table, which this value borrows. No one reads them

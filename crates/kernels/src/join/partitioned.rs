@@ -229,7 +229,8 @@ impl PartitionedJoin {
         let most_tasks = u64::from(fanout) + probe_input.tuples / PIECE;
         let mut tasks = DeviceBuffer::new(device, most_tasks * size_of::<JoinTask>() as u64)?;
         // The number of tasks, and the number of tasks taken.
-        let mut counters = DeviceBuffer::with_values(stream, &[0u64; 2])?;
+        let mut counters = DeviceBuffer::new(device, 16)?;
+        counters.fill(stream, 0)?;
         let addresses = [build.extents, probe.extents].map(|side| [side.starts_address(), side.counts().address()]);
         let tasks_address = tasks.view_mut().address();
         let (task_count, next_task) = (counters.view_mut().address(), counters.view_mut().address() + 8);

@@ -11,7 +11,7 @@ pub(super) const MAX_PAYLOADS: usize = 4;
 /// The limit of `partition/linear.cuh`.
 const LINEAR_TUPLES_PER_THREAD: u64 = 16;
 /// Bytes of state per partition in scratchpad memory, as the headers declare.
-const STANDARD_STATE: u64 = 8;
+const STANDARD_STATE: u64 = 12;
 const LINEAR_STATE: u64 = 16;
 const SHARED_STATE: u64 = 12;
 const HIERARCHICAL_STATE: u64 = 16;

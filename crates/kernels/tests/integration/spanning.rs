@@ -228,14 +228,36 @@ fn ranges_are_kept_within_the_budgets() {
     // A third range exceeds the budget for CPU memory, and the one used longest ago makes room.
     let large = layout(Layout::Greedy, 7, &[1]);
     assert_eq!((used(&large, 9), used(&large, 10), used(&mixed, 11)), (2, 0, 5));
+    // Of evenly mixed pages more will do, with as much of the device's memory or less, but at least half of it.
+    let mixes = |stripes, share| layout(Layout::Interleaved, stripes, &[share]);
+    let made_of = |asked: &SpanningLayout| {
+        let before = mapped();
+        let buffer = SpanningBuffer::new(&devices, asked, Mapping::Contiguous).unwrap();
+        let segments = buffer.segments();
+        assert_eq!(segments.iter().map(|segment| segment.bytes).sum::<u64>(), asked.bytes);
+        assert!(buffer.device_bytes() <= asked.device_bytes[0] && device.memory_held() <= asked.device_bytes[0]);
+        drop(buffer);
+        mapped() - before
+    };
+    assert_eq!(
+        (made_of(&mixes(5, 2)), made_of(&mixes(4, 3)), made_of(&mixes(6, 2))),
+        (0, 0, 0),
+        "6 pages, 2 of the GPU"
+    );
+    assert!(made_of(&mixes(2, 2)) > 0, "three times as many pages");
+    assert!(made_of(&mixes(6, 1)) > 0, "more of the GPU's");
+    assert!(made_of(&mixes(6, 5)) > 0, "less than half of the GPU's");
+    device.keep_freed_memory(0);
+    device.keep_freed_memory(8 * STRIPE);
+    assert_eq!(used(&mixed, 12), 5);
     // Kept pages make room for other memory of the device.
     let all = DeviceBuffer::new(&device, 16 * STRIPE).unwrap();
     assert_eq!(gpu.statistics().device_bytes, 16 * STRIPE);
     drop(all);
-    assert_eq!(used(&mixed, 12), 5);
+    assert_eq!(used(&mixed, 13), 5);
     device.keep_freed_memory(0);
     assert_eq!((gpu.statistics().physical_pieces, gpu.statistics().address_ranges), (0, 0));
-    assert_eq!(used(&mixed, 13), 5);
+    assert_eq!(used(&mixed, 14), 5);
 }
 
 #[test]

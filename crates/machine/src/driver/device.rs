@@ -1,7 +1,7 @@
 //! A GPU: its properties and its memory budget.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use cudarc::driver::sys::{CUdevice_attribute, CUdevice_attribute_enum as Attribute};
 use cudarc::driver::{CudaContext, DriverError};
@@ -49,6 +49,8 @@ pub struct Device {
     pub(super) memory_limit: u64,
     pub(super) held: AtomicU64,
     pub(super) kept: Mutex<Kept>,
+    /// Notified when memory that is no longer kept has been freed.
+    pub(super) freed: Condvar,
     pinned: PinnedBudget,
 }
 
@@ -95,6 +97,7 @@ impl Device {
             memory_limit,
             held: AtomicU64::new(0),
             kept: Mutex::default(),
+            freed: Condvar::new(),
             pinned: PinnedBudget::default(),
         }))
     }

@@ -20,6 +20,25 @@ pub(super) struct Kept {
     memory: Vec<(u64, CUdeviceptr)>,
     /// Mapped pages, most recently freed last.
     pages: Vec<MappedPages>,
+    /// Bytes of the device's memory that is no longer kept and not yet free.
+    leaving: u64,
+}
+
+/// Memory that is no longer kept. The driver takes milliseconds to free it, so that nobody holds the lock meanwhile. Until then it
+/// counts against the limit.
+#[derive(Debug)]
+enum Leaving {
+    Memory(u64, CUdeviceptr),
+    Pages(MappedPages),
+}
+
+impl Leaving {
+    fn device_bytes(&self) -> u64 {
+        match self {
+            Self::Memory(bytes, _) => *bytes,
+            Self::Pages(pages) => pages.device_bytes(),
+        }
+    }
 }
 
 /// Addresses of this process, and the memory of one device and of the CPU that is mapped to them.
@@ -32,6 +51,8 @@ pub(crate) struct MappedPages {
     pub runs: Vec<MappedRun>,
     /// The NUMA node of CPU pages.
     pub node: u32,
+    /// Whether any part of the addresses has about the shares of the whole in each memory.
+    pub is_even: bool,
 }
 
 /// Consecutive pages in one memory.
@@ -110,15 +131,17 @@ impl Device {
     /// so that without this, no kernels would run concurrently. Kept memory is freed if the limit leaves no room beside it.
     /// Once waiting for a stream has failed, nothing is kept any more, as the stream's work may not be finished.
     pub fn keep_freed_memory(&self, most: u64) {
+        let mut leaving = Vec::new();
         let mut kept = self.kept();
         kept.most = most;
         while kept.bytes > most {
-            self.free_oldest(&mut kept);
+            leaving.extend(kept.take_oldest_memory());
         }
         while kept.page_bytes() > most || (most == 0 && !kept.pages.is_empty()) {
-            let pages = self.take_oldest_pages(&mut kept);
-            self.free_pages(&pages);
+            leaving.extend(self.take_oldest_pages(&mut kept));
         }
+        drop(kept);
+        self.let_go(leaving);
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -129,17 +152,20 @@ impl Device {
     /// Allocates at least `bytes` bytes, counted against the limit. Returns the address and the size.
     pub(crate) fn allocate(&self, bytes: u64) -> Result<(CUdeviceptr, u64)> {
         self.bind()?;
-        let mut kept = self.kept();
-        let mut capacity = if kept.most > 0 { found_again(bytes) } else { bytes };
-        if let Some(place) = kept.memory.iter().rposition(|(bytes, _)| *bytes == capacity) {
-            let (_, address) = kept.memory.remove(place);
-            kept.bytes -= capacity;
-            self.held.fetch_add(capacity, Ordering::Relaxed);
-            return Ok((address, capacity));
-        }
-        if self.reserve_beside(&mut kept, capacity).is_err() {
+        let mut capacity = {
+            let mut kept = self.kept();
+            let capacity = if kept.most > 0 { found_again(bytes) } else { bytes };
+            if let Some(place) = kept.memory.iter().rposition(|(bytes, _)| *bytes == capacity) {
+                let (_, address) = kept.memory.remove(place);
+                kept.bytes -= capacity;
+                self.held.fetch_add(capacity, Ordering::Relaxed);
+                return Ok((address, capacity));
+            }
+            capacity
+        };
+        if self.reserve(capacity).is_err() {
             capacity = bytes;
-            self.reserve_beside(&mut kept, capacity)?;
+            self.reserve(capacity)?;
         }
         let allocated = usize::try_from(capacity).map_err(Error::invalid).and_then(|size| {
             loop {
@@ -149,7 +175,7 @@ impl Device {
                     Err(error) if error.0 != CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
                         return Err(Error::driver("allocating memory", self.ordinal(), error));
                     }
-                    Err(_) if self.free_some(&mut kept) => {}
+                    Err(_) if self.free_some(self.kept()) => {}
                     Err(_) => {
                         let (device, limit) = (self.ordinal(), self.memory_limit);
                         return Err(Error::OutOfDeviceMemory { device, bytes, limit });
@@ -167,12 +193,15 @@ impl Device {
     pub(crate) fn give_back(&self, address: CUdeviceptr, capacity: u64, is_idle: bool) {
         let mut kept = self.kept();
         if is_idle && capacity <= kept.most {
-            self.release(capacity);
+            let mut leaving = Vec::new();
             while kept.bytes + capacity > kept.most {
-                self.free_oldest(&mut kept);
+                leaving.extend(kept.take_oldest_memory());
             }
+            self.release(capacity);
             kept.bytes += capacity;
             kept.memory.push((capacity, address));
+            drop(kept);
+            self.let_go(leaving);
             return;
         }
         drop(kept);
@@ -181,23 +210,36 @@ impl Device {
         self.release(capacity);
     }
 
-    /// Frees a part of the kept memory. Returns false if there is none.
-    fn free_some(&self, kept: &mut Kept) -> bool {
-        if !kept.memory.is_empty() {
-            self.free_oldest(kept);
-        } else if !kept.pages.is_empty() {
-            let pages = self.take_oldest_pages(kept);
-            self.free_pages(&pages);
-        } else {
-            return false;
+    /// Frees a part of the kept memory, or waits until another thread has done so. Returns false if there is none.
+    fn free_some(&self, mut kept: MutexGuard<'_, Kept>) -> bool {
+        let oldest = match kept.take_oldest_memory() {
+            None => self.take_oldest_pages(&mut kept),
+            oldest => oldest,
+        };
+        match oldest {
+            Some(leaving) => {
+                drop(kept);
+                self.let_go([leaving]);
+                true
+            }
+            None if kept.leaving > 0 => {
+                drop(self.freed.wait(kept).unwrap_or_else(PoisonError::into_inner));
+                true
+            }
+            None => false,
         }
-        true
     }
 
-    fn free_oldest(&self, kept: &mut Kept) {
-        let (bytes, address) = kept.memory.remove(0);
-        kept.bytes -= bytes;
-        self.free(address);
+    /// Frees memory that is no longer kept.
+    fn let_go(&self, leaving: impl IntoIterator<Item = Leaving>) {
+        for memory in leaving {
+            match &memory {
+                Leaving::Memory(_, address) => self.free(*address),
+                Leaving::Pages(pages) => self.free_pages(pages),
+            }
+            self.kept().leaving -= memory.device_bytes();
+            self.freed.notify_all();
+        }
     }
 
     fn free(&self, address: CUdeviceptr) {
@@ -208,10 +250,30 @@ impl Device {
         }
     }
 
-    /// Takes kept pages with these runs.
-    pub(crate) fn take_pages(&self, runs: &[MappedRun], node: u32) -> Option<MappedPages> {
+    /// Takes kept pages with these runs. Of evenly mixed pages it also takes up to twice as many, with at least half of the wanted
+    /// bytes of the device and not more: mapping a page takes as long as moving many over the link.
+    pub(crate) fn take_pages(&self, runs: &[MappedRun], node: u32, is_even: bool) -> Option<MappedPages> {
+        let bytes = |runs: &[MappedRun]| {
+            let device: usize = runs.iter().filter(|run| run.device.is_some()).map(|run| run.bytes).sum();
+            (device, runs.iter().map(|run| run.bytes).sum::<usize>())
+        };
+        let (device, all) = bytes(runs);
+        // How far pages are from what is wanted, if they will do: first by the device's bytes, then by all.
+        let distance = |pages: &MappedPages| {
+            if pages.node != node {
+                return None;
+            }
+            if pages.runs == runs {
+                return Some((0, 0));
+            }
+            let (its_device, its_all) = bytes(&pages.runs);
+            let is_like = (device.div_ceil(2)..=device).contains(&its_device) && (all..=2 * all).contains(&its_all);
+            // Exact runs come first.
+            (is_even && pages.is_even && is_like).then(|| (device - its_device, 1 + its_all - all))
+        };
         let mut kept = self.kept();
-        let place = kept.pages.iter().rposition(|pages| pages.runs == runs && pages.node == node)?;
+        let found = kept.pages.iter().enumerate().filter_map(|(place, pages)| Some((distance(pages)?, place)));
+        let (_, place) = found.min()?;
         let pages = kept.pages.remove(place);
         self.held.fetch_add(pages.device_bytes(), Ordering::Relaxed);
         self.pinned_budget().take(pages.host_bytes());
@@ -225,26 +287,25 @@ impl Device {
     /// As [`MappedPages::free`], but for the context.
     pub(crate) unsafe fn keep_pages(&self, pages: MappedPages) {
         let mut surplus = Vec::new();
-        {
-            let mut kept = self.kept();
-            self.release(pages.device_bytes());
-            self.pinned_budget().keep(pages.host_bytes());
-            kept.pages.push(pages);
-            // Without a budget for freed memory nothing is kept.
-            let is_surplus =
-                |kept: &Kept| kept.most == 0 || self.pinned_budget().is_exceeded() || kept.page_bytes() > kept.most;
-            while is_surplus(&kept) && !kept.pages.is_empty() {
-                surplus.push(self.take_oldest_pages(&mut kept));
-            }
+        let mut kept = self.kept();
+        self.release(pages.device_bytes());
+        self.pinned_budget().keep(pages.host_bytes());
+        kept.pages.push(pages);
+        // Without a budget for freed memory nothing is kept.
+        let is_surplus =
+            |kept: &Kept| kept.most == 0 || self.pinned_budget().is_exceeded() || kept.page_bytes() > kept.most;
+        while is_surplus(&kept) && !kept.pages.is_empty() {
+            surplus.extend(self.take_oldest_pages(&mut kept));
         }
-        // Freeing takes long: not under the lock.
-        surplus.iter().for_each(|pages| self.free_pages(pages));
+        drop(kept);
+        self.let_go(surplus);
     }
 
-    fn take_oldest_pages(&self, kept: &mut Kept) -> MappedPages {
-        let pages = kept.pages.remove(0);
+    fn take_oldest_pages(&self, kept: &mut Kept) -> Option<Leaving> {
+        let pages = (!kept.pages.is_empty()).then(|| kept.pages.remove(0))?;
         self.pinned_budget().take(pages.host_bytes());
-        pages
+        kept.leaving += pages.device_bytes();
+        Some(Leaving::Pages(pages))
     }
 
     fn free_pages(&self, pages: &MappedPages) {
@@ -256,26 +317,17 @@ impl Device {
 
     /// Frees everything that is kept.
     pub(super) fn free_all_kept(&self) {
-        let mut kept = self.kept();
-        while !kept.memory.is_empty() {
-            self.free_oldest(&mut kept);
-        }
-        while !kept.pages.is_empty() {
-            let pages = self.take_oldest_pages(&mut kept);
-            self.free_pages(&pages);
-        }
+        while self.free_some(self.kept()) {}
     }
 
     /// Counts memory against the limit.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<()> {
-        self.reserve_beside(&mut self.kept(), bytes)
-    }
-
-    fn reserve_beside(&self, kept: &mut Kept, bytes: u64) -> Result<()> {
         loop {
+            let kept = self.kept();
             // `held` grows only while the lock is held.
             let held = self.held.load(Ordering::Relaxed);
-            let sum = [kept.bytes, kept.page_bytes(), bytes].into_iter().try_fold(held, u64::checked_add);
+            let others = [kept.bytes, kept.page_bytes(), kept.leaving, bytes];
+            let sum = others.into_iter().try_fold(held, u64::checked_add);
             if sum.is_some_and(|sum| sum <= self.memory_limit) {
                 self.held.fetch_add(bytes, Ordering::Relaxed);
                 return Ok(());
@@ -292,6 +344,13 @@ impl Device {
 }
 
 impl Kept {
+    fn take_oldest_memory(&mut self) -> Option<Leaving> {
+        let (bytes, address) = (!self.memory.is_empty()).then(|| self.memory.remove(0))?;
+        self.bytes -= bytes;
+        self.leaving += bytes;
+        Some(Leaving::Memory(bytes, address))
+    }
+
     /// Bytes of the device's memory in kept pages.
     fn page_bytes(&self) -> u64 {
         self.pages.iter().map(MappedPages::device_bytes).sum()

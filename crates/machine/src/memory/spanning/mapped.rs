@@ -10,7 +10,7 @@ use cudarc::driver::sys::{
 
 use tracing::debug_span;
 
-use super::layout::{Place, SpanningLayout};
+use super::layout::{Layout, Place, SpanningLayout};
 use crate::driver::{Device, MappedPages, MappedRun};
 use crate::{Error, Result};
 
@@ -60,12 +60,13 @@ impl MappedRange {
         let runs: Vec<_> = { places.chunk_by(|one, other| one == other) }
             .map(|run| MappedRun { device: device_of(run[0]), bytes: run.len() * stripe })
             .collect();
+        let is_even = layout.layout == Layout::Interleaved;
         if let [device] = devices
-            && let Some(pages) = device.take_pages(&runs, layout.node)
+            && let Some(pages) = device.take_pages(&runs, layout.node, is_even)
         {
             return Ok(Self { devices: devices.to_vec(), pages, is_whole: true });
         }
-        let pages = MappedPages { address: 0, reserved, runs: Vec::new(), node: layout.node };
+        let pages = MappedPages { address: 0, reserved, runs: Vec::new(), node: layout.node, is_even };
         let mut range = Self { devices: devices.to_vec(), pages, is_whole: false };
         if reserved == 0 {
             return Ok(range);
@@ -96,6 +97,11 @@ impl MappedRange {
             .map_err(first.failed("giving access to mapped memory"))?;
         range.is_whole = true;
         Ok(range)
+    }
+
+    /// The runs of pages, which may have more bytes than the range was asked for.
+    pub fn runs(&self) -> &[MappedRun] {
+        &self.pages.runs
     }
 
     pub fn address(&self) -> CUdeviceptr {
@@ -157,7 +163,7 @@ impl Drop for MappedRange {
         // Unmapping does not wait for kernels. Memory of a lost device is freed with its context. Addresses belong to the
         // process, and any device that is not lost can free them.
         let waited: Vec<_> = self.devices.iter().map(|device| device.synchronize().is_ok()).collect();
-        let nothing = MappedPages { address: 0, reserved: 0, runs: Vec::new(), node: 0 };
+        let nothing = MappedPages { address: 0, reserved: 0, runs: Vec::new(), node: 0, is_even: false };
         let pages = std::mem::replace(&mut self.pages, nothing);
         if let [device] = self.devices.as_slice()
             && waited == [true]

@@ -16,7 +16,7 @@ use cudarc::driver::sys::CUdeviceptr;
 pub use layout::{Layout, Place, SpanningLayout};
 pub use probe::{Mapping, check_mapping, probe_mapping};
 
-use crate::driver::{Device, Stream};
+use crate::driver::{Device, MappedRun, Stream};
 use crate::memory::device::{FILL, TO_CPU, TO_GPU};
 use crate::memory::{DeviceBuffer, HostBuffer, PageSize, Plain, Readable, View, ViewMut};
 use crate::{Error, Result};
@@ -89,7 +89,7 @@ impl SpanningBuffer {
                 let layout = rounded;
                 let places = layout.places()?;
                 let range = MappedRange::new(devices, &places, &layout)?;
-                let segments = segments(&places, layout.stripe_bytes, layout.bytes, range.address());
+                let segments = segments(range.runs(), layout.bytes, range.address());
                 Ok(Self { device, bytes: layout.bytes, segments, memory: Memory::Contiguous(Arc::new(range), 0) })
             }
             Mapping::TwoArrays => Self::split(device, layout),
@@ -294,19 +294,17 @@ impl Segment {
     }
 }
 
-/// Merges consecutive stripes in the same memory into segments.
-fn segments(places: &[Place], stripe_bytes: u64, bytes: u64, address: CUdeviceptr) -> Vec<Segment> {
-    let mut segments: Vec<Segment> = Vec::new();
+/// The segments of the first `bytes` bytes of a mapped range.
+fn segments(runs: &[MappedRun], bytes: u64, address: CUdeviceptr) -> Vec<Segment> {
     let mut offset = 0;
-    for place in places {
-        let length = stripe_bytes.min(bytes - offset);
-        match segments.last_mut().filter(|last| last.place == *place) {
-            Some(last) => last.bytes += length,
-            None => segments.push(Segment { offset, bytes: length, place: *place, address: address + offset }),
-        }
+    let cut = |run: &MappedRun| {
+        let length = (run.bytes as u64).min(bytes - offset);
+        let place = run.device.map_or(Place::Host, Place::Device);
+        let segment = Segment { offset, bytes: length, place, address: address + offset };
         offset += length;
-    }
-    segments
+        segment
+    };
+    runs.iter().map(cut).filter(|segment| segment.bytes > 0).collect()
 }
 
 fn as_bytes<T: Copy + Plain>(values: &[T]) -> &[u8] {
