@@ -275,7 +275,7 @@ fn notes(experiment: &serde_json::Value) -> String {
 }
 
 /// 128 M x 128 M tuples of 16 bytes under 2 GiB of GPU memory, a sixty-fourth of both. What waits, launches or maps more than it
-/// must is farther from its bound.
+/// must is farther from its bound. One stream: the chunks of several differ from join to join, and so may the memory that they need.
 #[test]
 fn joins_are_predicted_near_the_bound_of_their_bytes() {
     let shell = Shell::new();

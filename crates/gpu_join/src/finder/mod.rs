@@ -112,7 +112,7 @@ struct Joining {
 enum ChunkRows {
     /// As pairs refer to them.
     Whole(RecordBatch),
-    /// As they came. Kernels aggregate their pairs, so that nothing refers to them unless some are left to the CPU.
+    /// As they came. Kernels aggregate their pairs, so that they are no unit unless some are left to the CPU.
     Collected(Vec<RecordBatch>),
 }
 
@@ -350,7 +350,9 @@ impl DeviceFinder {
         let Some(joining) = &mut self.joining else { return Ok(Found::Idle) };
         if !joining.is_started {
             joining.is_started = true;
-            return Ok(Found::Started(Lane::Main, joining.rows.unit(&self.spec)));
+            if let ChunkRows::Whole(batch) = &joining.rows {
+                return Ok(Found::Started(Lane::Main, batch.clone()));
+            }
         }
         if self.block.len() == 0 {
             let place = std::mem::replace(&mut joining.chunk, ChunkPlace::Nowhere);
@@ -388,20 +390,28 @@ impl DeviceFinder {
 
     /// Ends the chunk after all its pairs have been handed on.
     fn finish(&mut self, device: &DeviceBuild) -> Result<Found> {
-        let Some(Joining { chunk, rows, .. }) = self.joining.take() else { return Ok(Found::Idle) };
+        let Some(joining) = self.joining.take() else { return Ok(Found::Idle) };
         let spec = Arc::clone(&self.spec);
+        let is_done = matches!(&joining.chunk, ChunkPlace::Done(done) if !done.has_rest());
+        let (chunk, rows) = match joining.rows {
+            // The rows that are left refer to a unit after all.
+            ChunkRows::Collected(batches) if !is_done => {
+                let batch = concat_batches(spec.schema(Side::Probe), batches, 1)?;
+                self.joining = Some(Joining { rows: ChunkRows::Whole(batch.clone()), ..joining });
+                return Ok(Found::Started(Lane::Main, batch));
+            }
+            rows => (joining.chunk, rows),
+        };
         let keys = |batch: &RecordBatch| spec.keys(Side::Probe, batch);
-        let rest = match &chunk {
-            ChunkPlace::Done(done) if !done.has_rest() => None,
-            ChunkPlace::Done(done) => {
-                let batch = rows.whole(&spec)?;
+        let rest = match (rows, &chunk) {
+            (ChunkRows::Whole(batch), ChunkPlace::Done(done)) if !is_done => {
                 done.rest(&keys(&batch)?).map(|rest| (batch, rest))
             }
-            _ => {
-                let batch = rows.whole(&spec)?;
+            (ChunkRows::Whole(batch), _) if !is_done && batch.num_rows() > 0 => {
                 let all = BooleanBuffer::new_set(batch.num_rows());
-                (!all.is_empty()).then_some((batch, all))
+                Some((batch, all))
             }
+            _ => None,
         };
         drop(chunk);
         let left = rest.as_ref().map_or(0, |(_, rest)| rest.count_set_bits());
@@ -425,23 +435,6 @@ impl DeviceFinder {
         self.words = self.payload.is_some().then(Vec::new);
         let bytes = self.grant.bytes();
         self.grant.shrink(bytes);
-    }
-}
-
-impl ChunkRows {
-    /// The rows of the unit that the chunk is for those who take its pairs.
-    fn unit(&self, spec: &JoinSpec) -> RecordBatch {
-        match self {
-            Self::Whole(batch) => batch.clone(),
-            Self::Collected(_) => RecordBatch::new_empty(Arc::clone(spec.schema(Side::Probe))),
-        }
-    }
-
-    fn whole(self, spec: &JoinSpec) -> Result<RecordBatch> {
-        match self {
-            Self::Whole(batch) => Ok(batch),
-            Self::Collected(batches) => concat_batches(spec.schema(Side::Probe), batches, 1),
-        }
     }
 }
 
