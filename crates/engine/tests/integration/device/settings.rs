@@ -86,6 +86,30 @@ async fn a_second_join_maps_and_registers_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_across_a_link_without_atomics_is_filled_by_the_cpu() {
+    let emulated = start(256 * MIB);
+    const SIZE: Size = Size { build: 300_000, probe: 40_000 };
+    // Keys far apart, whose table of 16 MiB is twice what may stay on the GPU.
+    let sql = "SELECT count(*), sum(a_id), sum(b_id) FROM a JOIN b ON a_id * 1000003 = b_id * 3000009";
+    let expected = expected(SIZE, sql).await;
+    for coherent in [false, true] {
+        emulated.configure(&format!("coherent={}", u8::from(coherent)));
+        let limit = 16 * MIB + usize::from(coherent);
+        let run =
+            run_with(SIZE, Engine::Overspill, &on_device(Strategy::GpuNoPartition, Device::with(limit)), sql).await;
+        let report = run.report.device;
+        let case = format!("coherent: {coherent}: {report:?}");
+        assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
+        assert_eq!((report.joins(), report.refusals.len(), report.returned_rows), (1, 0, 0), "{case}");
+        assert!(report.spilled_bytes > 0, "{case}");
+        let told = report.notes.iter().any(|note| note.contains("the link to the GPU has no system-wide atomics"));
+        assert_eq!(told, !coherent, "{case}");
+    }
+    emulated.configure("coherent=0");
+    assert_eq!(leftovers(&emulated), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_fit_the_device_is_spilled_or_refused_by_name() {
     let emulated = start(256 * MIB);
     // Keys far apart; half of those of `b` have a match.
