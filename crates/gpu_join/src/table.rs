@@ -88,6 +88,14 @@ impl DeviceTable {
         PartitionedRelation::host_bytes(rows).max(HostPartitions::bytes_of(rows))
     }
 
+    /// Bytes of CPU memory that a partition of `rows` probe rows takes while it is staged for kernels, if partitions are staged.
+    pub(crate) fn staged_bytes(&self, rows: usize) -> usize {
+        match self {
+            Self::Partitioned(Strategy::CpuPartitioned, table) => rows * 16 / table.build.relation.fanout().max(1),
+            _ => 0,
+        }
+    }
+
     /// Number of rows in a chunk for which partitions have the planned size. `None` if chunks are not partitioned.
     pub(crate) fn chunk_rows(&self) -> Option<usize> {
         let Self::Partitioned(_, table) = self else { return None };

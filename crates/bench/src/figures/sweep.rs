@@ -496,7 +496,8 @@ impl Attempt<'_> {
             scale,
             gpu_memory_limit: gpu.device().memory_limit(),
         };
-        clock.predict(pair, observed).map(Some)
+        // What is measured is kept.
+        Ok(clock.predict(pair, observed).inspect_err(|error| tell(&error.message())).ok())
     }
 
     /// Joins once, and checks the answer.

@@ -184,16 +184,23 @@ impl Gpu {
         Ok(Resident { gpu: Arc::clone(self), bytes })
     }
 
-    /// Waits for the turn on the GPU. The holder must end its turn before it hands on results: a join may wait for another
-    /// join.
+    /// Waits for the turn on the GPU, with all the memory that joins work in. The holder must end its turn before it hands on
+    /// results: a join may wait for another join.
     pub(crate) fn turn(&self) -> MutexGuard<'_, Workbench> {
+        let turn = self.turn_beside_copies();
+        // Nobody without the turn begins to copy.
+        drop(self.copying());
+        turn
+    }
+
+    /// As [`Gpu::turn`], for joins that leave half of the memory for pairs to the pairs that another join still copies.
+    pub(crate) fn turn_beside_copies(&self) -> MutexGuard<'_, Workbench> {
         let _waiting = debug_span!("wait for the turn on the GPU").entered();
         // State that a panic left incomplete belongs to the panicking join alone.
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the stream that copies pairs. Who has it may end its turn before it copies: the memory that joins work in has
-    /// room for the pairs of one join that are copied, and for those of the join that has its turn meanwhile.
+    /// Waits for the stream that copies pairs, in the caller's turn. Who has it may end that turn before it copies.
     pub(crate) fn copying(&self) -> MutexGuard<'_, Stream> {
         self.copying.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -224,7 +224,9 @@ impl DeviceFinder {
         // partitioning makes one more copy.
         let paid = if self.rows > 0 { DeviceTable::partitioned_bytes(self.rows) } else { 0 };
         let partitions = DeviceTable::partitioned_bytes(self.rows + rows).saturating_sub(paid);
-        let copies = ProbeKeys::bytes(rows, true) + if self.is_partitioned { partitions } else { 0 };
+        let copies = ProbeKeys::bytes(rows, true)
+            + device.table.staged_bytes(rows)
+            + if self.is_partitioned { partitions } else { 0 };
         // Packed keys stay in memory until they are copied, and exist again if pairs are checked. Packed columns stay until
         // they are copied.
         let packed = rows * (2 * self.key_bytes + size_of::<u64>());

@@ -140,28 +140,26 @@ impl GpuTable {
             }
             table
         };
+        // What a copy takes that the CPU fills.
+        let copied = usize::try_from(bytes + ARRAYS * HUGE_PAGE).unwrap_or(usize::MAX);
         let (table, refused) = match home {
             Home::Host { threads } => {
                 let mut table = empty(placement)?;
                 let refused = fill_together(request, Strategy::Het, &mut table, columns, threads)?;
                 (table, refused)
             }
-            // Each insertion would compare and swap across the link, at its rate of single accesses.
-            Home::Gpu { threads } if spilled > 0 && !gpu.device().properties().host_native_atomics => {
-                let copied = usize::try_from(bytes + ARRAYS * HUGE_PAGE).unwrap_or(usize::MAX);
-                if memory.try_grow(copied).is_err() {
-                    let reason = "the copy of a hash table that the CPU fills is more than the session's memory limit \
-                                  leaves"
-                        .to_owned();
-                    return Err(Error::OutOfHostMemory { bytes, reason });
-                }
+            // Each insertion by a kernel would compare and swap across the link, at its rate of single accesses.
+            Home::Gpu { threads }
+                if spilled > 0 && !gpu.device().properties().host_native_atomics && memory.try_grow(copied).is_ok() =>
+            {
                 let mut filled = empty(TablePlacement::Host)?;
                 let refused = fill_together(request, Strategy::GpuNoPartition, &mut filled, columns, threads)?;
-                let mut table = spanning()?;
-                if refused == 0 {
-                    table.copy_from_host(&gpu.turn().stream, &filled)?;
-                    request.observer.add(DeviceCount::LinkBytes, table_on_device);
+                if refused > 0 {
+                    return Ok(None);
                 }
+                let mut table = spanning()?;
+                table.copy_from_host(&gpu.turn().stream, &filled)?;
+                request.observer.add(DeviceCount::LinkBytes, table_on_device);
                 drop(filled);
                 memory.shrink(copied);
                 (table, refused)

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use overspill_kernels::{FinePartitions, SecondPass};
+use overspill_kernels::{FinePartitions, Kernels, SecondPass};
 use overspill_machine::Result;
 use overspill_machine::driver::Queued;
 
@@ -41,6 +41,7 @@ impl RadixBuild {
         &self,
         request: &DeviceRequest,
         pass: &mut SecondPass<'_>,
+        kernels: &Kernels,
         partition: usize,
     ) -> Result<Option<Refined>> {
         if self.relation.tuples(partition) > self.plan.piece {
@@ -52,7 +53,7 @@ impl RadixBuild {
         let tuples = whole(&*self.relation, &request.gpu, partition, self.plan.piece)?;
         let Some(tuples) = tuples else { return Ok(None) };
         let count = tuples.columns.tuples();
-        let fine = Arc::new(tuples.refine(pass, self.plan.second(count)?)?);
+        let fine = Arc::new(tuples.refine(pass, kernels, self.plan.second(count)?)?);
         request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(count));
         if self.relation.is_staged()
             && let Ok(resident) = request.gpu.reserve_resident(fine.result().bytes())
@@ -69,7 +70,8 @@ impl RadixBuild {
         let mut bench = gpu.turn();
         bench.drop_pipeline();
         let stream = &bench.stream;
-        let mut pass = SecondPass::new(&gpu.kernels, stream, self.plan.piece);
+        let most = (0..self.relation.fanout()).map(|partition| self.relation.tuples(partition)).max().unwrap_or(0);
+        let mut pass = SecondPass::new(stream, most.min(self.plan.piece));
         for partition in 0..self.relation.fanout() {
             let tuples = self.relation.tuples(partition);
             if tuples > 0 && self.kept(partition).is_none() {
@@ -77,10 +79,8 @@ impl RadixBuild {
                 if gpu.resident_left() < tuples * 20 {
                     break;
                 }
-                let fine = self.fine(request, &mut pass, partition)?;
                 // The memory that a pass needs beside its result is planned for one pass.
-                stream.synchronize()?;
-                fine.iter().for_each(|fine| fine.release_used());
+                self.fine(request, &mut pass, &gpu.kernels, partition)?.iter().for_each(|fine| fine.settle());
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use overspill_kernels::{FinePartitions, Radix, SecondPass, SecondPassInput};
+use overspill_kernels::{FinePartitions, Kernels, Radix, SecondPass, SecondPassInput};
 use overspill_machine::Result;
 use overspill_machine::driver::Queued;
 use tracing::debug_span;
@@ -63,17 +63,18 @@ impl Tuples {
     }
 
     /// Queues the second pass over all tuples.
-    pub(super) fn refine(&self, pass: &mut SecondPass<'_>, radix: Radix) -> Result<Queued<FinePartitions>> {
-        refine(&self.columns, pass, radix)
-    }
-
-    /// Queues the second pass over `count` tuples from `first` on.
-    pub(super) fn refine_part(
+    pub(super) fn refine(
         &self,
         pass: &mut SecondPass<'_>,
-        [first, count]: [u64; 2],
+        kernels: &Kernels,
         radix: Radix,
     ) -> Result<Queued<FinePartitions>> {
+        let _refining = debug_span!(SECOND_PASS, rows = self.columns.tuples()).entered();
+        pass.queue(kernels, &self.columns, radix)
+    }
+
+    /// The `count` tuples from `first` on.
+    pub(super) fn part(&self, [first, count]: [u64; 2]) -> Result<Self> {
         let SecondPassInput { keys, values, value_bytes, is_spilled } = &self.columns;
         let columns = SecondPassInput {
             keys: keys.slice(first * KEY_BYTES, count * KEY_BYTES)?,
@@ -81,11 +82,6 @@ impl Tuples {
             value_bytes: *value_bytes,
             is_spilled: *is_spilled,
         };
-        refine(&columns, pass, radix)
+        Ok(Self { columns, spilled_share: self.spilled_share })
     }
-}
-
-fn refine(columns: &SecondPassInput, pass: &mut SecondPass<'_>, radix: Radix) -> Result<Queued<FinePartitions>> {
-    let _refining = debug_span!(SECOND_PASS, rows = columns.tuples()).entered();
-    pass.queue(columns, radix)
 }

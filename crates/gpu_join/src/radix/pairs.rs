@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use overspill_kernels::{
-    AllocatedPairs, FinePartitions, Kernels, PartitionedJoin, PartitionedSide, SecondPass, Totals,
+    AllocatedPairs, FinePartitions, Kernels, PartitionedJoin, PartitionedSide, Radix, SecondPass, Totals,
 };
 use overspill_machine::Result;
 use overspill_machine::driver::{Queued, Stream};
@@ -28,6 +28,13 @@ pub(super) struct Matches {
 pub(super) struct Ready {
     pub(super) build: Refined,
     probe: Refined,
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        // A build partition that is kept needs its working memory no more.
+        self.build.settle();
+    }
 }
 
 /// The queued join of a pair of partitions.
@@ -57,26 +64,53 @@ pub(super) struct PairJoin<'a> {
 impl PairJoin<'_> {
     /// Queues the second pass over both partitions; `None` if one of them must be processed in pieces. `there` is the build
     /// partition if its second pass has been queued already.
-    pub(super) fn prepare(&self, kernels: &Kernels, stream: &Stream, there: Option<&Refined>) -> Result<Option<Ready>> {
-        let (build_tuples, probe_tuples) =
-            (self.build.relation.tuples(self.partition), self.probe.tuples(self.partition));
+    pub(super) fn prepare(
+        &self,
+        pass: &mut SecondPass<'_>,
+        kernels: &Kernels,
+        there: Option<&Refined>,
+    ) -> Result<Option<Ready>> {
+        let [build_tuples, probe_tuples] = self.tuples();
         if build_tuples > self.plan.piece || probe_tuples > self.plan.probe_piece {
             return Ok(None);
         }
-        let mut pass = SecondPass::new(kernels, stream, build_tuples.max(probe_tuples));
         let build = match there {
             Some(build) => Some(Arc::clone(build)),
-            None => self.build.fine(self.request, &mut pass, self.partition)?,
+            None => self.build.fine(self.request, pass, kernels, self.partition)?,
         };
         let Some(build) = build else { return Ok(None) };
+        let probe = self.refine_probe(pass, kernels, build.result().radix());
+        match probe {
+            Ok(Some(probe)) => {
+                self.request.observer.add(DeviceCount::LinkBytes, probe.1);
+                Ok(Some(Ready { build, probe: Arc::new(probe.0) }))
+            }
+            other => {
+                build.settle();
+                other.map(|_| None)
+            }
+        }
+    }
+
+    /// The tuples of the build partition and of the probe partition.
+    fn tuples(&self) -> [u64; 2] {
+        [self.build.relation.tuples(self.partition), self.probe.tuples(self.partition)]
+    }
+
+    /// Queues the second pass over the whole probe partition. Returns it with the bytes that cross the link.
+    fn refine_probe(
+        &self,
+        pass: &mut SecondPass<'_>,
+        kernels: &Kernels,
+        radix: Radix,
+    ) -> Result<Option<(Queued<FinePartitions>, u64)>> {
         let tuples = match self.staged {
             Some(staged) => Some(staged.clone()),
             None => whole(self.probe, &self.request.gpu, self.partition, self.plan.probe_piece)?,
         };
         let Some(tuples) = tuples else { return Ok(None) };
-        let probe = Arc::new(tuples.refine(&mut pass, build.result().radix())?);
-        self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(probe_tuples));
-        Ok(Some(Ready { build, probe }))
+        let bytes = tuples.link_bytes(tuples.columns.tuples());
+        Ok(Some((tuples.refine(pass, kernels, radix)?, bytes)))
     }
 
     /// Queues the join of partitions in GPU memory, whose matches go where `found` has others.
@@ -115,12 +149,13 @@ impl PairJoin<'_> {
     }
 
     /// Joins partitions that have many matches, or if one of them is larger than planned.
-    pub(super) fn join_in_pieces(&self, stream: &Stream, found: &mut Matches) -> Result<()> {
+    ///
+    /// `pass` is one on `stream`.
+    pub(super) fn join_in_pieces(&self, pass: &mut SecondPass<'_>, stream: &Stream, found: &mut Matches) -> Result<()> {
         let (gpu, most) = (&self.request.gpu, self.plan.piece);
-        let mut pass = SecondPass::new(&gpu.kernels, stream, self.plan.probe_piece.max(most));
         let mut refine = |tuples: &Tuples, [first, count]: [u64; 2], radix| {
             self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(count));
-            tuples.refine_part(&mut pass, [first, count], radix)
+            tuples.part([first, count])?.refine(pass, &gpu.kernels, radix)
         };
         for build_tuples in self.build.relation.pieces(gpu, self.partition, most) {
             let build_tuples = build_tuples?;
@@ -148,7 +183,7 @@ impl PairJoin<'_> {
                             waiting.extend(halves.into_iter().filter(|[_, count]| *count > 0));
                         }
                     }
-                    build.release_used();
+                    build.settle();
                 }
             }
         }

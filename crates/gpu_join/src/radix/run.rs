@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::buffer::BooleanBuffer;
+use overspill_kernels::SecondPass;
 use overspill_machine::{Error, Result};
 use tracing::debug_span;
 
@@ -139,10 +140,13 @@ impl RadixChunk {
         let Some((partition, relation)) = next(&lock(&self.run)) else { return };
         let _staging = debug_span!("stage partition", partition).entered();
         // Without memory for it now, it is staged when it is joined, or refused then.
-        if let Ok(Some(tuples)) = whole(&*relation, &request.gpu, partition, self.plan.probe_piece)
-            && let Some(member) = &mut lock(&self.run).members[self.number]
-        {
-            member.staged = Some((partition, tuples));
+        if let Ok(Some(tuples)) = whole(&*relation, &request.gpu, partition, self.plan.probe_piece) {
+            let mut state = lock(&self.run);
+            // Another stream may have joined it meanwhile.
+            let is_next = (partition, self.number) >= state.next;
+            if let Some(member) = state.members[self.number].as_mut().filter(|_| is_next) {
+                member.staged = Some((partition, tuples));
+            }
         }
     }
 
@@ -229,6 +233,13 @@ impl RadixRun {
         let (stream, second_stream) = (&bench.stream, &bench.second_stream);
         let (group, end) = self.group(build);
         let mut prepared: Option<Result<Option<Ready>>> = None;
+        // One stream makes all second passes, which so share the memory for copies.
+        let probe_tuples = group.iter().filter_map(|(partition, number)| {
+            let member = self.members[*number].as_ref()?;
+            Some(member.relation.tuples(*partition).min(plan.probe_piece))
+        });
+        let build_tuples = group.iter().map(|(partition, _)| build.relation.tuples(*partition).min(plan.piece));
+        let mut pass = SecondPass::new(second_stream, probe_tuples.chain(build_tuples).max().unwrap_or(0));
         for (place, &(partition, number)) in group.iter().enumerate() {
             // Move the member's matches out while other members of the run are borrowed.
             let Some(member) = &mut self.members[number] else { continue };
@@ -242,7 +253,7 @@ impl RadixRun {
                 Some(PairJoin { build, probe, staged, partition, plan, request, most_pairs })
             };
             let Some(pair) = pair_of(partition, number) else { continue };
-            let ready = prepared.take().unwrap_or_else(|| pair.prepare(&gpu.kernels, stream, None));
+            let ready = prepared.take().unwrap_or_else(|| pair.prepare(&mut pass, &gpu.kernels, None));
             let next = group.get(place + 1).and_then(|&(partition, number)| pair_of(partition, number));
             let joined = ready.and_then(|ready| {
                 let Some(ready) = ready else { return Ok(false) };
@@ -251,16 +262,14 @@ impl RadixRun {
                 let joining = pair.begin(kernels, stream, &ready, &found);
                 prepared = next.map(|next| {
                     let there = (next.partition == partition).then_some(&ready.build);
-                    next.prepare(&gpu.half, second_stream, there)
+                    next.prepare(&mut pass, &gpu.half, there)
                 });
                 let joined = pair.end(stream, joining?, &ready, &mut found);
-                // A build partition that is kept needs its working memory no more.
-                ready.build.release_used();
                 second_stream.tell_finished();
                 joined
             });
             let joined = match joined {
-                Ok(false) => pair.join_in_pieces(stream, &mut found),
+                Ok(false) => pair.join_in_pieces(&mut pass, second_stream, &mut found),
                 Ok(true) => Ok(()),
                 Err(error) => Err(error),
             };

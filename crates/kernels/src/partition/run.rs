@@ -183,7 +183,7 @@ impl Partitioner {
     /// Queues the pass without a wait.
     ///
     /// # Errors
-    /// As [`Partitioner::run`]. A part of the work may have been queued.
+    /// As [`Partitioner::run`]. Nothing is queued any more.
     ///
     /// # Safety
     /// The columns, the copy's columns if there is one, and this value must live until the stream has done the work.
@@ -203,8 +203,12 @@ impl Partitioner {
         };
         let extents = self.extents(stream)?;
         // SAFETY: the columns were checked against the plan, for which the buffers were made; the caller promises the rest.
-        unsafe { self.enqueue(stream, counting, &partitioning, &extents)? };
-        Ok(extents)
+        let queued = unsafe { self.enqueue(stream, counting, &partitioning, &extents) };
+        match queued {
+            Ok(()) => Ok(extents),
+            // A part of the work may have been queued, and writes the extents.
+            Err(error) => stream.synchronize().and(Err(error)),
+        }
     }
 
     fn extents(&self, stream: &Stream) -> Result<Extents> {

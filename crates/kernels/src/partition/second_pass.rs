@@ -18,7 +18,6 @@ const COLUMN: u64 = 8;
 /// waits for the work: it is queued on one stream, and the partitions say when it is done.
 #[derive(Debug)]
 pub struct SecondPass<'a> {
-    kernels: &'a Kernels,
     stream: &'a Stream,
     tuples: u64,
     /// Memory for copies of keys and values. As the stream runs one pass after another, all passes share it.
@@ -90,8 +89,8 @@ impl FinePartitions {
 
 impl<'a> SecondPass<'a> {
     /// Creates passes that `stream` runs one after another, over at most `tuples` tuples each.
-    pub fn new(kernels: &'a Kernels, stream: &'a Stream, tuples: u64) -> Self {
-        Self { kernels, stream, tuples, copy: None }
+    pub fn new(stream: &'a Stream, tuples: u64) -> Self {
+        Self { stream, tuples, copy: None }
     }
 
     /// Queues the pass over some tuples. If some of them are in CPU memory, kernels copy them to GPU memory while they count
@@ -100,15 +99,20 @@ impl<'a> SecondPass<'a> {
     /// # Errors
     /// If memory for the partitions or for the copy is not available, there are more tuples than was said, the scratchpad is too
     /// small for the fanout, or the device fails.
-    pub fn queue(&mut self, input: &SecondPassInput, radix: Radix) -> Result<Queued<FinePartitions>> {
+    pub fn queue(
+        &mut self,
+        kernels: &Kernels,
+        input: &SecondPassInput,
+        radix: Radix,
+    ) -> Result<Queued<FinePartitions>> {
         let (tuples, value_bytes) = (input.tuples(), input.value_bytes);
         let key = KeyWidth::Eight;
-        let plan = PartitionPlan::new(self.kernels, Algorithm::Shared, key, &[value_bytes], radix, tuples, 0)?;
-        let (room, device) = (plan.output_tuples(), self.kernels.device());
+        let plan = PartitionPlan::new(kernels, Algorithm::Shared, key, &[value_bytes], radix, tuples, 0)?;
+        let (room, device) = (plan.output_tuples(), kernels.device());
         let mut keys = DeviceBuffer::new(device, room * key.bytes())?;
         let mut values = DeviceBuffer::new(device, room * value_bytes)?;
         let copy = if input.is_spilled { Some(self.copy()?) } else { None };
-        let mut partitioner = Partitioner::new(self.kernels, plan)?;
+        let mut partitioner = Partitioner::new(kernels, plan)?;
         let from = Input { keys: input.keys.view()?, payloads: vec![PayloadInput::Column(input.values.view()?)] };
         let mut output = Output { keys: keys.view_mut(), payloads: vec![values.view_mut()] };
         // SAFETY: the input, the copy, the partitioner and the columns live until the work is done, in what is returned. Other
@@ -120,11 +124,7 @@ impl<'a> SecondPass<'a> {
             });
             partitioner.queue(self.stream, &from, copied.as_mut(), &mut output)
         };
-        let extents = match queued {
-            Ok(extents) => extents,
-            // A part of the work may have been queued.
-            Err(error) => return self.stream.synchronize().and(Err(error)),
-        };
+        let extents = queued?;
         let fine = FinePartitions { keys, values, value_bytes, extents, radix, tuples };
         Queued::new(self.stream, fine, (partitioner, copy, input.clone()))
     }
@@ -134,7 +134,7 @@ impl<'a> SecondPass<'a> {
         if let Some(copy) = &self.copy {
             return Ok(copy.clone());
         }
-        let column = || DeviceBuffer::new(self.kernels.device(), self.tuples * COLUMN).map(Arc::new);
+        let column = || DeviceBuffer::new(self.stream.device(), self.tuples * COLUMN).map(Arc::new);
         Ok(self.copy.insert([column()?, column()?]).clone())
     }
 }

@@ -648,15 +648,15 @@ fn queued_passes_precede_queued_joins() {
         // Both sides are copied to the same memory, one after the other; or none is.
         let inputs = [input(&build, seed % 2 == 0), input(&probe, seed % 2 == 0)];
         let before = gpu.statistics().waits_made;
-        let mut pass = SecondPass::new(&kernels, &refining, 2 * tuples);
-        let sides = [0, 1].map(|side| Arc::new(pass.queue(&inputs[side], radix).unwrap()));
+        let mut pass = SecondPass::new(&refining, 2 * tuples);
+        let sides = [0, 1].map(|side| Arc::new(pass.queue(&kernels, &inputs[side], radix).unwrap()));
         drop(pass);
         let pairs = AllocatedPairs::new(kernels.device(), expected.len() as u64).unwrap();
         let pairs = join.queue_allocate(&joining, [&sides[0], &sides[1]], pairs).unwrap();
         let totals = join.queue_aggregate(&joining, [&sides[0], &sides[1]], &PairAggregate::SUMS).unwrap();
         assert_eq!(pairs.result().found(&joining).unwrap() as usize, expected.len());
         let [build, probe] = sides;
-        build.release_used();
+        build.settle();
         assert_eq!(build.result().tuples(), tuples);
         drop((build, probe));
         let waits = gpu.statistics().waits_made - before;
@@ -668,12 +668,12 @@ fn queued_passes_precede_queued_joins() {
     let values: Vec<u64> = (0..1000).collect();
     let [keys, values] = [0, 1].map(|_| spilled(&kernels, &joining, &values));
     let input = SecondPassInput { keys, values, value_bytes: 8, is_spilled: true };
-    let queued = SecondPass::new(&kernels, &refining, 1000).queue(&input, radix).unwrap();
+    let queued = SecondPass::new(&refining, 1000).queue(&kernels, &input, radix).unwrap();
     let before = gpu.statistics();
     drop(queued);
     let after = gpu.statistics();
     assert!(before.launches_made == 0 || after.waits_made > before.waits_made, "dropped while the GPU used it");
-    assert!(SecondPass::new(&kernels, &refining, 1).queue(&input, radix).is_err(), "more tuples than was said");
+    assert!(SecondPass::new(&refining, 1).queue(&kernels, &input, radix).is_err(), "more tuples than was said");
     drop(input);
     assert_eq!(kernels.device().memory_held(), held);
 }

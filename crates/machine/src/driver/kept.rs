@@ -10,6 +10,9 @@ use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
 use crate::driver::Device;
 use crate::{Error, Result};
 
+/// Bytes that mapped pages may have beyond what is asked for, and beyond a quarter of it.
+const SLACK: usize = 4 << 20;
+
 /// What a device keeps.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
@@ -250,8 +253,8 @@ impl Device {
         }
     }
 
-    /// Takes kept pages with these runs. Of evenly mixed pages it also takes up to twice as many, with at least half of the wanted
-    /// bytes of the device and not more: mapping a page takes as long as moving many over the link.
+    /// Takes kept pages with these runs. Of evenly mixed pages it also takes up to a quarter more, with as many of the device or
+    /// fewer, but at least half of its share: mapping a page takes as long as moving many over the link.
     pub(crate) fn take_pages(&self, runs: &[MappedRun], node: u32, is_even: bool) -> Option<MappedPages> {
         let bytes = |runs: &[MappedRun]| {
             let device: usize = runs.iter().filter(|run| run.device.is_some()).map(|run| run.bytes).sum();
@@ -267,7 +270,9 @@ impl Device {
                 return Some((0, 0));
             }
             let (its_device, its_all) = bytes(&pages.runs);
-            let is_like = (device.div_ceil(2)..=device).contains(&its_device) && (all..=2 * all).contains(&its_all);
+            // Whoever asks for the device's memory alone may have none for CPU pages.
+            let is_mixed = device < all && its_device <= device && 2 * its_device * all >= device * its_all;
+            let is_like = is_mixed && (all..=all + all / 4 + SLACK).contains(&its_all);
             // Exact runs come first.
             (is_even && pages.is_even && is_like).then(|| (device - its_device, 1 + its_all - all))
         };

@@ -238,20 +238,19 @@ impl<T> Queued<T> {
         stream.wait(&self.event)
     }
 
-    /// Drops the memory that the work has used besides its result, if the work is known to be done.
-    pub fn release_used(&self) {
-        if self.event.ticket.is_done() {
-            let used = self.used.lock().unwrap_or_else(PoisonError::into_inner).take();
-            drop(used);
+    /// Waits for the work, unless it is known to be done, and drops the memory that it has used besides its result.
+    pub fn settle(&self) {
+        // The wait fails on a lost device, which runs no work any more.
+        if !self.event.ticket.is_done() && self.event.synchronize().is_ok() {
+            self.event.ticket.set_done();
         }
+        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(used);
     }
 }
 
 impl<T> Drop for Queued<T> {
     fn drop(&mut self) {
-        if !self.event.ticket.is_done() {
-            // It fails on a lost device, which runs no work any more.
-            let _ = self.event.synchronize();
-        }
+        self.settle();
     }
 }
