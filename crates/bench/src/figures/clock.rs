@@ -25,7 +25,7 @@ pub(super) struct Clock {
     machine: Machine,
 }
 
-/// What a join did on the stand-in, by what its time is predicted.
+/// What a join did on the stand-in. Its time is predicted from this.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Observed {
     pub(super) strategy: Strategy,
@@ -102,7 +102,8 @@ impl Clock {
     }
 }
 
-/// Seconds of `bytes` bytes over the link, of which as large a part goes each way as of the fewest, which take `bound` seconds.
+/// Seconds that `bytes` bytes take over the link. The bytes of `fewest` take `bound` seconds, and the share that goes each way is
+/// the same.
 fn link_seconds(fewest: &LinkBytes, bound: f64, bytes: f64) -> f64 {
     if fewest.total() > 0.0 { bound * bytes / fewest.total() } else { 0.0 }
 }

@@ -188,7 +188,7 @@ impl Gpu {
     /// results: a join may wait for another join.
     pub(crate) fn turn(&self) -> MutexGuard<'_, Workbench> {
         let turn = self.turn_beside_copies();
-        // Nobody without the turn begins to copy.
+        // Wait until the pairs of an earlier join are copied. A join takes this lock only in its turn, so no other copy begins.
         drop(self.copying());
         turn
     }

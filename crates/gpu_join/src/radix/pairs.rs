@@ -81,10 +81,7 @@ impl PairJoin<'_> {
         let Some(build) = build else { return Ok(None) };
         let probe = self.refine_probe(pass, kernels, build.result().radix());
         match probe {
-            Ok(Some(probe)) => {
-                self.request.observer.add(DeviceCount::LinkBytes, probe.1);
-                Ok(Some(Ready { build, probe: Arc::new(probe.0) }))
-            }
+            Ok(Some(probe)) => Ok(Some(Ready { build, probe: Arc::new(probe) })),
             other => {
                 build.settle();
                 other.map(|_| None)
@@ -97,20 +94,21 @@ impl PairJoin<'_> {
         [self.build.relation.tuples(self.partition), self.probe.tuples(self.partition)]
     }
 
-    /// Queues the second pass over the whole probe partition. Returns it with the bytes that cross the link.
+    /// Queues the second pass over the whole probe partition.
     fn refine_probe(
         &self,
         pass: &mut SecondPass<'_>,
         kernels: &Kernels,
         radix: Radix,
-    ) -> Result<Option<(Queued<FinePartitions>, u64)>> {
+    ) -> Result<Option<Queued<FinePartitions>>> {
         let tuples = match self.staged {
             Some(staged) => Some(staged.clone()),
             None => whole(self.probe, &self.request.gpu, self.partition, self.plan.probe_piece)?,
         };
         let Some(tuples) = tuples else { return Ok(None) };
-        let bytes = tuples.link_bytes(tuples.columns.tuples());
-        Ok(Some((tuples.refine(pass, kernels, radix)?, bytes)))
+        let probe = tuples.refine(pass, kernels, radix)?;
+        self.request.observer.add(DeviceCount::LinkBytes, tuples.link_bytes(tuples.columns.tuples()));
+        Ok(Some(probe))
     }
 
     /// Queues the join of partitions in GPU memory, whose matches go where `found` has others.

@@ -37,7 +37,7 @@ struct LinearProbingTable {
         const u64 mask = (u64{1} << bits) - 1;
         u64 slot = slot_of(key, hash_function, bits);
         for (u64 step = 0; step <= mask; ++step, slot = (slot + 1) & mask) {
-            // At once: over a link the second of two loads would wait as long as the first. Their memory is aligned to 256 bytes.
+            // One load: over a link a second would wait as long as the first. The table is aligned to 256 bytes, a slot to 16.
             const TwoWords entry = reinterpret_cast<const TwoWords*>(slots)[slot];
             if (entry.second == kEmpty) return;
             if (entry.first == key) found(entry.second);

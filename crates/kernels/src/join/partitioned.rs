@@ -137,8 +137,8 @@ impl PartitionedJoin {
         totals.read(stream)
     }
 
-    /// Joins and writes pairs in any order. Returns the number of matches, of which only as many were written as there is room
-    /// for.
+    /// Joins and writes pairs in any order. Returns the number of matches. If `pairs` has room for fewer, the remaining pairs were
+    /// not written.
     ///
     /// # Errors
     /// As [`PartitionedJoin::aggregate`].

@@ -664,7 +664,7 @@ fn queued_passes_precede_queued_joins() {
         check_totals(&totals.result().read(&joining).unwrap(), &aggregated(&expected, &PairAggregate::SUMS), "queued");
         assert!(sorted(pairs.result(), &joining, expected.len()).unwrap() == expected, "pairs differ");
     }
-    // What nobody waits for is waited for when it is dropped.
+    // Queued work that no call has waited for: dropping it waits.
     let values: Vec<u64> = (0..1000).collect();
     let [keys, values] = [0, 1].map(|_| spilled(&kernels, &joining, &values));
     let input = SecondPassInput { keys, values, value_bytes: 8, is_spilled: true };

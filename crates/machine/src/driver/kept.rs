@@ -27,8 +27,8 @@ pub(super) struct Kept {
     leaving: u64,
 }
 
-/// Memory that is no longer kept. The driver takes milliseconds to free it, so that nobody holds the lock meanwhile. Until then it
-/// counts against the limit.
+/// Memory that a device keeps no longer. The driver takes milliseconds to free it, so a thread releases the lock first. The bytes
+/// count against the limit until they are free.
 #[derive(Debug)]
 enum Leaving {
     Memory(u64, CUdeviceptr),
@@ -270,7 +270,7 @@ impl Device {
                 return Some((0, 0));
             }
             let (its_device, its_all) = bytes(&pages.runs);
-            // Whoever asks for the device's memory alone may have none for CPU pages.
+            // A caller that asks for memory of the device alone may have no room for CPU pages.
             let is_mixed = device < all && its_device <= device && 2 * its_device * all >= device * its_all;
             let is_like = is_mixed && (all..=all + all / 4 + SLACK).contains(&its_all);
             // Exact runs come first.
