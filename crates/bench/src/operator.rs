@@ -12,8 +12,8 @@ use datafusion::common::{Result, exec_err};
 use overspill_gpu_join::DeviceRequest;
 use overspill_join::hash_table::TableChoice;
 use overspill_join::hybrid::{
-    Accelerator, BuildSide, HybridBuild, JoinPlan, PairAggregation, PairFinder, Prober, Step, SubqueryFacts,
-    pair_finder,
+    Accelerator, AggregatingStreams, BuildSide, HybridBuild, JoinPlan, PairAggregation, PairFinder, Prober, Step,
+    SubqueryFacts, pair_finder,
 };
 use overspill_join::keys::KeyCodec;
 use overspill_join::memory::{MemoryHost, Purpose, UnitMemory};
@@ -178,8 +178,10 @@ impl Tables {
         let built = begin.elapsed().as_secs_f64();
         let next = AtomicUsize::new(0);
         let is_radix = AtomicBool::new(false);
-        let answers = on_each(vec![(); threads], |()| {
-            let finder = pair_finder(&plan, &side, &memory, aggregation.as_ref(), true);
+        let aggregating = Arc::<AggregatingStreams>::default();
+        let streams = (0..threads).map(|_| aggregation.clone().map(|aggregation| aggregating.add(aggregation)));
+        let answers = on_each(streams.collect(), |stream| {
+            let finder = pair_finder(&plan, &side, &memory, stream, true);
             is_radix.fetch_or(finder.partitions_rows(), Ordering::Relaxed);
             self.probe(&plan, &side, finder, &next)
         })?;

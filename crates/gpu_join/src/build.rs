@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use overspill_kernels::PairSide;
 
+use crate::collected::LeftRows;
 use crate::device::{BuildColumns, DeviceRequest, PairAggregates};
 use crate::table::DeviceTable;
 use overspill_join::Result;
@@ -24,6 +25,8 @@ pub(crate) struct DeviceBuild {
     pub(crate) aggregates: Option<Arc<PairAggregates>>,
     /// The keys, if the GPU joins their hashes: the CPU compares the keys of rows with equal hashes.
     pub(crate) keys: Option<Keys>,
+    /// Probe rows that streams have left to the last of them.
+    pub(crate) left: LeftRows,
 }
 
 impl Accelerator for DeviceRequest {
@@ -73,7 +76,7 @@ impl Accelerator for DeviceRequest {
         });
         let aggregates = aggregates.map(Arc::new);
         let (request, table) = (self.clone(), Arc::new(table));
-        Ok(Some(Arc::new(DeviceBuild { request, table, payload, aggregates, keys })))
+        Ok(Some(Arc::new(DeviceBuild { request, table, payload, aggregates, keys, left: LeftRows::default() })))
     }
 }
 

@@ -16,6 +16,7 @@
 
 mod build;
 mod co_processing;
+mod collected;
 mod cpu_partitioned;
 mod device;
 mod finder;

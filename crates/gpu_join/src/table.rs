@@ -134,8 +134,8 @@ impl DeviceTable {
         }
     }
 
-    /// Starts to join a chunk. A unit has at most `most_pairs` pairs, or none if kernels aggregate them. The keys must be
-    /// readable by the GPU that the chunk is assigned to.
+    /// Starts to join a chunk, with `threads` threads. A unit has at most `most_pairs` pairs, or none if kernels aggregate them.
+    /// The keys must be readable by the GPU that the chunk is assigned to.
     pub(crate) fn start(
         &self,
         request: &DeviceRequest,
@@ -143,16 +143,18 @@ impl DeviceTable {
         mut keys: ProbeKeys,
         most_pairs: u64,
         aggregated: Option<AggregatedPairs>,
+        threads: usize,
     ) -> Result<DeviceChunk> {
         let state = match self {
             Self::NoPartition(_) | Self::Shared(_) => {
                 ChunkState::NoPartition(Box::new(GpuTableChunk::new(seat, keys, most_pairs, aggregated)))
             }
             Self::Partitioned(Strategy::CpuPartitioned, table) => {
-                ChunkState::Partitioned(cpu_partitioned::start(table, request, &mut keys, most_pairs, aggregated)?)
+                let keys = &mut keys;
+                ChunkState::Partitioned(cpu_partitioned::start(table, request, keys, most_pairs, aggregated, threads)?)
             }
             Self::Partitioned(_, table) => {
-                ChunkState::Partitioned(triton::start(table, request, &keys, most_pairs, aggregated)?)
+                ChunkState::Partitioned(triton::start(table, request, &keys, most_pairs, aggregated, threads)?)
             }
         };
         Ok(DeviceChunk { state, has_failed: false, was_refused: false })

@@ -21,7 +21,7 @@ use datafusion::physical_plan::stream::{RecordBatchReceiverStreamBuilder, Record
 use futures::StreamExt;
 use futures::stream::{select_all, try_unfold};
 use overspill_join::hybrid::{
-    BuildEmitter, BuildSide, ChunkBuild, MatchedRows, PairAggregation, ProbeSpill, Prober, Step, pair_finder,
+    AggregatingStream, BuildEmitter, BuildSide, ChunkBuild, MatchedRows, ProbeSpill, Prober, Step, pair_finder,
 };
 use overspill_join::memory::{Grant, UnitMemory};
 use overspill_join::spec::Side;
@@ -370,18 +370,18 @@ impl Passes {
 }
 
 /// A prober of a build side, with what it needs to spill if part of the build side is in files. It may partition rows first,
-/// and kernels may aggregate its pairs for `aggregation`.
+/// and kernels may aggregate its pairs for `aggregating`.
 pub(super) fn prober(
     context: &JoinContext,
     build: &Arc<BuildSide>,
     memory: &Arc<UnitMemory>,
     may_partition: bool,
-    aggregation: Option<&Arc<PairAggregation>>,
+    aggregating: Option<AggregatingStream>,
 ) -> Result<Prober<DiskStore>> {
     let spill = ProbeSpill::try_new(&context.plan.spec, build, Arc::clone(&context.store), memory, context.tuning)
         .map_err(to_datafusion)?;
     let facts = Arc::clone(&context.facts);
-    let finder = pair_finder(&context.plan, build, memory, aggregation, may_partition);
+    let finder = pair_finder(&context.plan, build, memory, aggregating, may_partition);
     context.metrics.radix_streams.add(usize::from(finder.partitions_rows()));
     Ok(Prober::new(&context.plan, Arc::<BuildSide>::clone(build), facts, spill, finder))
 }

@@ -112,7 +112,7 @@ impl HybridJoinExec {
         let context = JoinContext { plan, store, memory, tuning, metrics, timeline, facts, bounds, build_keys };
         let context = Arc::new(context);
         if !is_shared {
-            return Ok(Execution { context, build: None, inputs: None });
+            return Ok(Execution::partitioned(context));
         }
         let inputs = ProbeInputs::new(spec.join_type, self.right(), task);
         let build = self.left().execute(0, Arc::clone(task))?;

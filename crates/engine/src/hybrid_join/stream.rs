@@ -25,7 +25,7 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use overspill_join::JoinType;
-use overspill_join::hybrid::{PairAggregation, Prober, Step};
+use overspill_join::hybrid::{AggregatingStream, PairAggregation, Prober, Step};
 use overspill_join::memory::UnitMemory;
 use tracing::Span;
 
@@ -61,6 +61,8 @@ pub(super) struct HybridJoinStream {
     remaining: Option<usize>,
     /// Receives the aggregates of kernels over pairs with the build side in memory; `None` if the output needs all pairs.
     aggregation: Option<Arc<PairAggregation>>,
+    /// This stream among those that aggregate, from its start until it probes.
+    aggregating: Option<AggregatingStream>,
     baseline: BaselineMetrics,
 }
 
@@ -104,6 +106,7 @@ impl HybridJoinStream {
             emitting: Span::none(),
             remaining: fetch,
             aggregation,
+            aggregating: None,
             baseline,
             context,
         }
@@ -195,6 +198,7 @@ impl HybridJoinStream {
             self.state = State::Done;
             return Ok(());
         };
+        self.aggregating = self.aggregate();
         let State::Start(inputs) = &mut self.state else { return Ok(()) };
         let build = match execution.build.as_ref().and_then(SharedBuild::get) {
             Some(build) => {
@@ -219,12 +223,19 @@ impl HybridJoinStream {
         }
     }
 
+    fn aggregate(&self) -> Option<AggregatingStream> {
+        Some(self.execution.as_ref()?.aggregate(Arc::clone(self.aggregation.as_ref()?)))
+    }
+
     fn read(&mut self, build: Arc<ReadBuild>, input: ProbeInput<HybridProbe>) -> Result<()> {
         let silent = input.abandoned.is_some();
         let phase = self.lane.phase("probe");
         let prober = match input.abandoned {
             Some(prober) => *prober,
-            None => prober(&self.context, &build.side, &self.memory, true, self.aggregation.as_ref())?,
+            None => {
+                let aggregating = self.aggregating.take().or_else(|| self.aggregate());
+                prober(&self.context, &build.side, &self.memory, true, aggregating)?
+            }
         };
         self.state = State::Probing(Box::new(Probing { build, input: input.stream, prober, silent, phase, rows: 0 }));
         Ok(())

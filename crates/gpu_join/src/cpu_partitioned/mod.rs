@@ -32,13 +32,14 @@ pub(crate) fn build(request: &DeviceRequest, columns: &mut BuildColumns, threads
     Ok(RadixBuild::new(plan, relation, None).into())
 }
 
-/// Partitions a probe chunk, whose units have at most `most_pairs` pairs.
+/// Partitions a probe chunk, whose units have at most `most_pairs` pairs, with `threads` threads.
 pub(crate) fn start(
     table: &RadixTable,
     request: &DeviceRequest,
     keys: &mut ProbeKeys,
     most_pairs: u64,
     aggregated: Option<AggregatedPairs>,
+    threads: usize,
 ) -> Result<RadixChunk> {
     let rows = rows_of(keys.rows)?;
     let words = keys.words.as_mut().map(|words| words.as_mut_slice::<u64>()).transpose()?.map(|words| &words[..rows]);
@@ -48,7 +49,7 @@ pub(crate) fn start(
             let _keeping = debug_span!("keep partitions on the GPU").entered();
             table.build.keep_what_fits(request)
         });
-        let relation = HostPartitions::new(keys, words, table.build.plan.first, 1);
+        let relation = HostPartitions::new(keys, words, table.build.plan.first, threads);
         (relation, keeping.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
     let relation = relation?;

@@ -22,20 +22,21 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
+use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::DataType;
 use tracing::debug_span;
 
 use crate::build::DeviceBuild;
 use crate::co_processing::Reservation;
+use crate::collected::{Collected, FEWEST_PAIRS, PAIRS_PER_ROW, Refused};
 use crate::device::{self, AggregatedPairs, DeviceCount, PAIR_BYTES, ProbeKeys};
-use crate::table::{DeviceChunk, DeviceTable};
+use crate::table::DeviceChunk;
 use overspill_join::hybrid::{
-    AcceleratedRows, Found, Lane, LeftOver, PackedPayload, PairAggregation, PairBlock, PairFinder, PairRows, ProbeRows,
-    Wanted,
+    AcceleratedRows, AggregatingStream, Found, Lane, LeftOver, PackedPayload, PairAggregation, PairBlock, PairFinder,
+    PairRows, ProbeRows, Wanted,
 };
 use overspill_join::keys::Keys;
-use overspill_join::memory::{Grant, HeldMemory, UnitMemory, add_offset_bytes};
+use overspill_join::memory::UnitMemory;
 use overspill_join::rows::concat_batches;
 use overspill_join::spec::{JoinSpec, Side};
 use overspill_join::{JoinError, Result};
@@ -50,10 +51,6 @@ const TABLE_CHUNKS: RangeInclusive<u64> = 1 << 20..=8 << 20;
 /// Maximum rows of a partitioned chunk, regardless of the memory: row numbers have 32 bits.
 const PARTITIONED_CHUNK: usize = u32::MAX as usize;
 
-/// Pairs that memory is reserved for: per row of a chunk, and at least per chunk. If rows have more matches, units are shorter.
-const PAIRS_PER_ROW: usize = 2;
-const FEWEST_PAIRS: usize = 1 << 16;
-
 /// Collects probe rows in chunks and joins them on a GPU.
 #[derive(Debug)]
 struct DeviceFinder {
@@ -64,19 +61,11 @@ struct DeviceFinder {
     /// Values of the pairs that are being handed on.
     build_values: Vec<u64>,
     probe_values: Vec<u64>,
-    /// Collected rows and their keys.
-    batches: Vec<RecordBatch>,
-    keys: Vec<Keys>,
-    rows: usize,
+    collected: Collected,
     most_rows: usize,
     /// The most rows of later chunks. The first chunk that probes a hash table is small, as a query may want only its first rows.
     largest_chunk: usize,
-    /// For each column whose arrays address their values by 32-bit offsets, the bytes of values so far.
-    offsets: Vec<usize>,
-    grant: Grant,
-    held: HeldMemory,
-    /// Whether chunks are partitioned, which takes another copy of them.
-    is_partitioned: bool,
+    memory: Arc<UnitMemory>,
     /// Bytes of a packed key; 0 if its column's values are used without a copy.
     key_bytes: usize,
     /// How probe rows are packed if pairs need no probe row numbers; `None` if pairs contain the numbers.
@@ -85,8 +74,8 @@ struct DeviceFinder {
     only_aggregates: bool,
     /// Receives the aggregates from kernels; `None` if the stream returns all its pairs.
     aggregation: Option<Arc<PairAggregation>>,
-    /// The packed columns of the collected rows; `None` if a row cannot be packed.
-    words: Option<Vec<ScalarBuffer<u64>>>,
+    /// The stream, if it leaves its last rows to others, until it has done so.
+    leaving: Option<AggregatingStream>,
     /// The batch that did not fit the previous chunk.
     pending: Option<ProbeRows>,
     /// The permission to give rows to a GPU that shares the probe side with the CPU.
@@ -145,7 +134,7 @@ impl DeviceFinder {
         spec: &Arc<JoinSpec>,
         device: &Arc<DeviceBuild>,
         memory: &Arc<UnitMemory>,
-        aggregation: Option<&Arc<PairAggregation>>,
+        stream: Option<AggregatingStream>,
     ) -> Option<Self> {
         // The dictionaries of several batches together may have more values than their keys can number.
         if spec.probe_schema.fields().iter().any(|field| has_narrow_dictionary(field.data_type())) {
@@ -166,23 +155,19 @@ impl DeviceFinder {
             }
         };
         let reads_probe = device.aggregates.as_ref().is_some_and(|aggregates| aggregates.reads_probe);
-        let only_aggregates = payload.is_none() && reads_probe && aggregation.is_some();
+        let only_aggregates = payload.is_none() && reads_probe && stream.is_some();
         let payload = if only_aggregates { PackedPayload::of(spec, Side::Probe) } else { payload };
         Some(Self {
-            batches: Vec::new(),
-            keys: Vec::new(),
-            rows: 0,
+            collected: Collected::new(memory, spec.probe_schema.fields().len(), payload.is_some()),
             most_rows: first_rows,
             largest_chunk,
-            offsets: vec![0; spec.probe_schema.fields().len()],
-            grant: memory.grant(),
-            held: HeldMemory::default(),
-            words: payload.is_some().then(Vec::new),
-            is_partitioned: device.table.chunk_rows().is_some(),
+            memory: Arc::clone(memory),
             key_bytes: spec.codec.packed_bytes().unwrap_or(0),
             payload,
             only_aggregates,
-            aggregation: aggregation.cloned(),
+            aggregation: stream.as_ref().map(|stream| Arc::clone(&stream.aggregation)),
+            // Small chunks of a hash table cost little more than large ones.
+            leaving: stream.filter(|_| device.table.chunk_rows().is_some()),
             pending: None,
             joining: None,
             block: device::PairBlock::default(),
@@ -196,9 +181,7 @@ impl DeviceFinder {
 
     /// Adds a batch to the chunk that is being collected.
     fn collect(&mut self, device: &DeviceBuild, probe_rows: ProbeRows) -> Taken {
-        let ProbeRows { batch, keys, .. } = &probe_rows;
-        let rows = batch.num_rows();
-        if rows == 0 {
+        if probe_rows.batch.num_rows() == 0 {
             return Taken::Collected;
         }
         if let Some(shared) = device.table.shared() {
@@ -214,63 +197,41 @@ impl DeviceFinder {
             self.pending.is_none() && self.joining.is_none(),
             "a chunk is joined before the next is collected"
         );
-        let is_addressable = add_offset_bytes(batch.columns(), &mut self.offsets);
-        if self.rows > 0 && (self.rows + rows > self.most_rows || !is_addressable) {
-            self.pending = Some(probe_rows);
-            return Taken::Full;
-        }
-        let is_packable = self.payload.as_ref().is_some_and(|payload| keys.matchable.is_none() && payload.takes(batch));
-        // The columns are copied once, when the chunk is complete. Keys and columns are transferred from separate memory, and
-        // partitioning makes one more copy.
-        let paid = if self.rows > 0 { DeviceTable::partitioned_bytes(self.rows) } else { 0 };
-        let partitions = DeviceTable::partitioned_bytes(self.rows + rows).saturating_sub(paid);
-        let copies = ProbeKeys::bytes(rows, true)
-            + device.table.staged_bytes(rows)
-            + if self.is_partitioned { partitions } else { 0 };
-        // Packed keys stay in memory until they are copied, and exist again if pairs are checked. Packed columns stay until
-        // they are copied.
-        let packed = rows * (2 * self.key_bytes + size_of::<u64>());
-        // The pairs that are being handed on, and those found meanwhile.
-        let pairs = |rows: usize| 2 * (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) * PAIR_BYTES as usize;
-        let pairs = pairs(self.rows + rows) - if self.rows > 0 { pairs(self.rows) } else { 0 };
-        if self
-            .grant
-            .try_grow(2 * self.held.add(batch) + 2 * keys.hold(&mut self.held) + packed + copies + pairs)
-            .is_err()
-        {
-            if self.rows == 0 {
+        match self.collected.add(probe_rows, &device.table, self.payload.as_ref(), self.key_bytes, self.most_rows) {
+            Ok(()) if self.collected.rows < self.most_rows => Taken::Collected,
+            Ok(()) => Taken::Full,
+            Err(Refused::NoMemory(probe_rows)) if self.collected.rows == 0 => {
                 self.clear();
-                return Taken::No(probe_rows);
+                Taken::No(probe_rows)
             }
-            self.pending = Some(probe_rows);
-            return Taken::Full;
+            Err(Refused::Full(probe_rows) | Refused::NoMemory(probe_rows)) => {
+                self.pending = Some(probe_rows);
+                Taken::Full
+            }
         }
-        match (&mut self.words, &self.payload) {
-            (Some(words), Some(payload)) if is_packable => words.push(payload.pack(batch)),
-            (words, _) => *words = None,
-        }
-        self.rows += rows;
-        self.batches.push(probe_rows.batch);
-        self.keys.push(probe_rows.keys);
-        if self.rows == self.most_rows { Taken::Full } else { Taken::Collected }
+    }
+
+    /// The aggregates of the collected rows' pairs, if kernels can aggregate them.
+    fn aggregated(&self) -> Option<AggregatedPairs> {
+        let (aggregates, aggregation) = (self.device.aggregates.as_ref()?, self.aggregation.as_ref()?);
+        // Rows that cannot match have a key word that other rows may have, so their pairs must be checked.
+        let collected = &self.collected;
+        let can = collected.are_matchable() && (collected.words.is_some() || !aggregates.reads_probe);
+        if can { AggregatedPairs::new(aggregates, aggregation) } else { None }
     }
 
     /// Starts joining the collected rows.
     fn start(&mut self) -> Result<()> {
         let device = Arc::clone(&self.device);
         let request = &device.request;
-        let _giving = debug_span!("give chunk to the GPU", rows = self.rows).entered();
-        let keys = std::mem::take(&mut self.keys);
-        let batches = std::mem::take(&mut self.batches);
-        let mut words = self.words.take();
-        let rows = std::mem::take(&mut self.rows);
-        // Rows that cannot match have a key word that other rows may have, so their pairs must be checked.
-        let are_matchable = keys.iter().all(|keys| keys.matchable.is_none());
-        let aggregates = device.aggregates.as_ref();
-        let aggregated = aggregates
-            .filter(|aggregates| are_matchable && (words.is_some() || !aggregates.reads_probe))
-            .zip(self.aggregation.as_ref())
-            .and_then(|(aggregates, aggregation)| AggregatedPairs::new(aggregates, aggregation));
+        let aggregated = self.aggregated();
+        let collected = &mut self.collected;
+        let threads = collected.streams;
+        let _giving = debug_span!("give chunk to the GPU", rows = collected.rows, streams = threads).entered();
+        let keys = std::mem::take(&mut collected.keys);
+        let batches = std::mem::take(&mut collected.batches);
+        let mut words = collected.words.take();
+        let rows = std::mem::take(&mut collected.rows);
         if self.only_aggregates && aggregated.is_none() {
             words = None;
         }
@@ -282,9 +243,10 @@ impl DeviceFinder {
             let method = if is_streamed { request.transfer_method(&gpu) } else { gpu.fastest_method() };
             let most_pairs = (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) as u64;
             let start = |keys: ProbeKeys| {
-                Ok((keys.has_unmatchable, device.table.start(request, seat, keys, most_pairs, aggregated)?))
+                Ok((keys.has_unmatchable, device.table.start(request, seat, keys, most_pairs, aggregated, threads)?))
             };
-            ProbeKeys::new(&gpu, method, &keys, words.as_deref(), 1)
+            // Streams that have left their rows need their threads no more; others prepare chunks of their own.
+            ProbeKeys::new(&gpu, method, &keys, words.as_deref(), threads)
                 .and_then(start)
                 .inspect_err(|error| request.report(device.table.strategy(), error))
                 .ok()
@@ -432,11 +394,12 @@ impl DeviceFinder {
         self.joining = None;
         self.reservation = None;
         self.block.clear();
-        self.held = HeldMemory::default();
-        self.offsets.fill(0);
-        self.words = self.payload.is_some().then(Vec::new);
-        let bytes = self.grant.bytes();
-        self.grant.shrink(bytes);
+        self.collected = self.nothing();
+    }
+
+    /// No collected rows.
+    fn nothing(&self) -> Collected {
+        Collected::new(&self.memory, self.spec.probe_schema.fields().len(), self.payload.is_some())
     }
 }
 
@@ -476,7 +439,15 @@ impl PairFinder for DeviceFinder {
     }
 
     fn end(&mut self) -> Result<bool> {
-        if self.rows > 0 {
+        let is_lost = self.device.request.gpu.lost_because().is_some();
+        if self.leaving.is_some() && (self.collected.rows == 0 || self.aggregated().is_some() && !is_lost) {
+            let (nothing, device) = (self.nothing(), Arc::clone(&self.device));
+            let rows = std::mem::replace(&mut self.collected, nothing);
+            if let Some(rows) = device.left.leave(rows, &mut self.leaving, self.largest_chunk) {
+                self.collected = rows;
+            }
+        }
+        if self.collected.rows > 0 {
             self.start()?;
             return Ok(true);
         }
@@ -501,10 +472,10 @@ impl AcceleratedRows for DeviceBuild {
         self: Arc<Self>,
         spec: &Arc<JoinSpec>,
         memory: &Arc<UnitMemory>,
-        aggregation: Option<&Arc<PairAggregation>>,
+        aggregating: Option<AggregatingStream>,
         on_cpu: Box<dyn PairFinder>,
     ) -> Box<dyn PairFinder> {
-        match DeviceFinder::for_join(spec, &self, memory, aggregation) {
+        match DeviceFinder::for_join(spec, &self, memory, aggregating) {
             Some(device) if self.table.shared().is_some() => {
                 Box::new(LeftOver::new(Box::new(device), Box::new(SharedFinder::new(&self))))
             }

@@ -29,16 +29,18 @@ pub(crate) fn build(request: &DeviceRequest, columns: &BuildColumns, threads: us
     Ok(RadixBuild::new(plan, relation, Some(resident)).into())
 }
 
-/// Partitions a probe chunk, whose units have at most `most_pairs` pairs. Its keys are not needed afterwards.
+/// Partitions a probe chunk, whose units have at most `most_pairs` pairs. Its keys are not needed afterwards. If the CPU counts
+/// them, it uses `threads` threads.
 pub(crate) fn start(
     table: &RadixTable,
     request: &DeviceRequest,
     keys: &ProbeKeys,
     most_pairs: u64,
     aggregated: Option<AggregatedPairs>,
+    threads: usize,
 ) -> Result<RadixChunk> {
-    // One thread, as other streams partition their own chunks.
-    let (relation, resident) = first_pass(request, &table.build.plan, &keys.side(0..keys.rows)?, &keys.keys, 1)?;
+    let side = keys.side(0..keys.rows)?;
+    let (relation, resident) = first_pass(request, &table.build.plan, &side, &keys.keys, threads)?;
     request.observer.add(DeviceCount::StateBytes, relation.bytes());
     request.observer.add(DeviceCount::SpilledBytes, relation.spilled_bytes());
     Ok(RadixChunk::new(table, relation, most_pairs, aggregated, Some(resident)))

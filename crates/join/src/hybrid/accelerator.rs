@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 
-use super::aggregation::PairAggregation;
+use super::aggregation::AggregatingStream;
 use super::pairs::PairFinder;
 use super::payload::PackedPayload;
 use crate::error::Result;
@@ -36,12 +36,12 @@ pub trait AcceleratedRows: Debug + Send + Sync {
 
     /// Creates the finder for a stream of probe rows. `memory` pays for the rows that it collects, and `on_cpu` finds the pairs
     /// of the rows that the accelerator leaves. Pairs that the accelerator aggregates are not returned: their aggregates go to
-    /// `aggregation`. Without `aggregation`, it aggregates no pairs.
+    /// `aggregating`, or to another stream of the join. Without `aggregating`, it aggregates no pairs.
     fn finder(
         self: Arc<Self>,
         spec: &Arc<JoinSpec>,
         memory: &Arc<UnitMemory>,
-        aggregation: Option<&Arc<PairAggregation>>,
+        aggregating: Option<AggregatingStream>,
         on_cpu: Box<dyn PairFinder>,
     ) -> Box<dyn PairFinder>;
 }

@@ -24,7 +24,7 @@ mod row_work;
 mod tests;
 
 pub use accelerator::{AcceleratedRows, Accelerator};
-pub use aggregation::PairAggregation;
+pub use aggregation::{AggregatingStream, AggregatingStreams, PairAggregation};
 pub use build::{Built, HybridBuild};
 pub use build_side::{BuildEmitter, BuildSide, SubqueryFacts};
 pub use chunk::ChunkBuild;

@@ -1,0 +1,169 @@
+//! Rows that are collected for a chunk, and rows that streams leave to one another.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::RecordBatch;
+use arrow::buffer::ScalarBuffer;
+
+use crate::device::{PAIR_BYTES, ProbeKeys};
+use crate::table::DeviceTable;
+use overspill_join::hybrid::{AggregatingStream, PackedPayload, ProbeRows};
+use overspill_join::keys::Keys;
+use overspill_join::memory::{Grant, HeldMemory, UnitMemory, add_offset_bytes};
+
+/// Pairs that memory is reserved for: per row of a chunk, and at least per chunk. If rows have more matches, units are shorter.
+pub(crate) const PAIRS_PER_ROW: usize = 2;
+pub(crate) const FEWEST_PAIRS: usize = 1 << 16;
+
+/// Probe rows with their keys, and the memory that pays for them and for joining them.
+#[derive(Debug)]
+pub(crate) struct Collected {
+    pub(crate) batches: Vec<RecordBatch>,
+    pub(crate) keys: Vec<Keys>,
+    /// The packed columns of the rows; `None` if a row cannot be packed, or none must be.
+    pub(crate) words: Option<Vec<ScalarBuffer<u64>>>,
+    pub(crate) rows: usize,
+    /// Number of streams that have collected them.
+    pub(crate) streams: usize,
+    /// For each column whose arrays address their values by 32-bit offsets, the bytes of values so far.
+    offsets: Vec<usize>,
+    held: HeldMemory,
+    grant: Grant,
+    /// The grants of the other streams.
+    other_grants: Vec<Grant>,
+}
+
+/// Why rows were not added.
+pub(crate) enum Refused {
+    /// The chunk is too large with them.
+    Full(ProbeRows),
+    /// There is no memory for them.
+    NoMemory(ProbeRows),
+}
+
+impl Collected {
+    /// No rows yet, of probe sides with `columns` columns. `packs` says whether rows are to be packed.
+    pub(crate) fn new(memory: &Arc<UnitMemory>, columns: usize, packs: bool) -> Self {
+        Self {
+            batches: Vec::new(),
+            keys: Vec::new(),
+            words: packs.then(Vec::new),
+            rows: 0,
+            streams: 1,
+            offsets: vec![0; columns],
+            held: HeldMemory::default(),
+            grant: memory.grant(),
+            other_grants: Vec::new(),
+        }
+    }
+
+    /// Adds a batch, unless there are others already and more than `most` rows with it.
+    ///
+    /// A packed key takes `key_bytes` bytes; 0 if its column's values are used without a copy.
+    pub(crate) fn add(
+        &mut self,
+        probe_rows: ProbeRows,
+        table: &DeviceTable,
+        payload: Option<&PackedPayload>,
+        key_bytes: usize,
+        most: usize,
+    ) -> Result<(), Refused> {
+        let ProbeRows { batch, keys, .. } = &probe_rows;
+        let rows = batch.num_rows();
+        let is_addressable = add_offset_bytes(batch.columns(), &mut self.offsets);
+        if self.rows > 0 && (self.rows + rows > most || !is_addressable) {
+            return Err(Refused::Full(probe_rows));
+        }
+        let is_packable = payload.is_some_and(|payload| keys.matchable.is_none() && payload.takes(batch));
+        // The columns are copied once, when the chunk is complete. Keys and columns are transferred from separate memory, and
+        // partitioning makes one more copy.
+        let partitions = match table.chunk_rows() {
+            Some(_) => {
+                let paid = if self.rows > 0 { DeviceTable::partitioned_bytes(self.rows) } else { 0 };
+                DeviceTable::partitioned_bytes(self.rows + rows).saturating_sub(paid)
+            }
+            None => 0,
+        };
+        let copies = ProbeKeys::bytes(rows, true) + table.staged_bytes(rows) + partitions;
+        // Packed keys stay in memory until they are copied, and exist again if pairs are checked. Packed columns stay until
+        // they are copied.
+        let packed = rows * (2 * key_bytes + size_of::<u64>());
+        // The pairs that are being handed on, and those found meanwhile.
+        let pairs = |rows: usize| 2 * (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) * PAIR_BYTES as usize;
+        let pairs = pairs(self.rows + rows) - if self.rows > 0 { pairs(self.rows) } else { 0 };
+        let held = 2 * self.held.add(batch) + 2 * keys.hold(&mut self.held);
+        if self.grant.try_grow(held + packed + copies + pairs).is_err() {
+            return Err(Refused::NoMemory(probe_rows));
+        }
+        match (&mut self.words, payload) {
+            (Some(words), Some(payload)) if is_packable => words.push(payload.pack(batch)),
+            (words, _) => *words = None,
+        }
+        self.rows += rows;
+        self.batches.push(probe_rows.batch);
+        self.keys.push(probe_rows.keys);
+        Ok(())
+    }
+
+    /// Whether all rows can match by their keys.
+    pub(crate) fn are_matchable(&self) -> bool {
+        self.keys.iter().all(|keys| keys.matchable.is_none())
+    }
+
+    /// The rows of both, unless they are more than `most` rows or could not be concatenated.
+    fn with(mut self, other: Self, most: usize) -> Result<Self, Box<[Self; 2]>> {
+        let fit = |(one, other): (&usize, &usize)| one + other <= i32::MAX as usize;
+        if self.rows + other.rows > most || !self.offsets.iter().zip(&other.offsets).all(fit) {
+            return Err(Box::new([self, other]));
+        }
+        self.batches.extend(other.batches);
+        self.keys.extend(other.keys);
+        self.words = self.words.zip(other.words).map(|(words, others)| [words, others].concat());
+        self.rows += other.rows;
+        self.streams += other.streams;
+        self.offsets.iter_mut().zip(other.offsets).for_each(|(bytes, more)| *bytes += more);
+        self.other_grants.extend(other.other_grants.into_iter().chain([other.grant]));
+        Ok(self)
+    }
+}
+
+/// The last rows of the streams that have ended, for as long as others of the join have not: rows that kernels aggregate, whose
+/// pairs belong to no stream.
+///
+/// Rows joined together fetch each partition of the build side once, and have launches and waits in common. No stream waits for
+/// another: whichever ends last joins the rows of all.
+#[derive(Debug, Default)]
+pub(crate) struct LeftRows(Mutex<Option<Collected>>);
+
+impl LeftRows {
+    /// Leaves the last rows of a stream to others. Returns rows that the stream must join instead, at most `most`, of which the
+    /// rows of one stream are fewer. It has left none to others before `leaving` is `None`.
+    pub(crate) fn leave(
+        &self,
+        rows: Collected,
+        leaving: &mut Option<AggregatingStream>,
+        most: usize,
+    ) -> Option<Collected> {
+        // Whether a stream is the last is decided under the lock, so that its predecessor's rows are there.
+        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = match left.take() {
+            None => Ok(rows),
+            Some(others) => others.with(rows, most),
+        };
+        let all = match all {
+            Ok(all) => all,
+            Err(both) => {
+                let [others, rows] = *both;
+                *left = Some(rows);
+                return Some(others);
+            }
+        };
+        match leaving.take() {
+            Some(stream) if !stream.is_last() => {
+                *left = Some(all);
+                None
+            }
+            _ => Some(all),
+        }
+    }
+}
