@@ -21,7 +21,7 @@ use datafusion::physical_plan::{
     PlanProperties,
 };
 use overspill_join::JoinType;
-use overspill_join::hybrid::PairAggregation;
+use overspill_join::hybrid::{AggregatingStream, AggregatingStreams, PairAggregation};
 use overspill_join::keys::KeyCodec;
 use overspill_join::selection::Aggregate;
 use overspill_join::spec::{ColumnSource, PairForm};
@@ -165,26 +165,27 @@ impl HybridJoinExec {
         plan.fetch().is_none() && key_codec(plan).is_ok_and(|codec| form(codec) == PairForm::Columns)
     }
 
-    /// Executes a partition if its output rows are needed only for these aggregates. Their columns are columns of the output.
-    /// Pairs that kernels have aggregated are not in the output; the second value holds their aggregates once the stream has
-    /// ended.
+    /// Executes all partitions, if their output rows are needed only for these aggregates. Their columns are columns of the output.
+    /// Pairs that kernels have aggregated are not in the output; the second value of each stream holds aggregates once the stream
+    /// has ended, of its pairs and of others: streams that share a build side leave rows to one another, so poll all of them.
     pub(crate) fn execute_aggregating(
         &self,
-        partition: usize,
-        context: Arc<TaskContext>,
+        context: &Arc<TaskContext>,
         aggregates: &[Aggregate],
-    ) -> Result<(SendableRecordBatchStream, Arc<PairAggregation>)> {
-        let aggregation = Arc::new(PairAggregation::new(aggregates));
-        let stream = self.execute_with(partition, context, Some(&aggregation))?;
-        Ok((stream, aggregation))
+    ) -> Result<Vec<(SendableRecordBatchStream, Arc<PairAggregation>)>> {
+        let execution = Arc::new(self.start(context, Some(aggregates))?);
+        let together = Arc::<AggregatingStreams>::default();
+        let streams = (0..self.probe_partitions()).map(|partition| {
+            let aggregation = Arc::new(PairAggregation::new(aggregates));
+            let among = if execution.build.is_some() { Arc::clone(&together) } else { Arc::default() };
+            let aggregating = among.add(Arc::clone(&aggregation));
+            Ok((self.open(Arc::clone(&execution), partition, Arc::clone(context), Some(aggregating))?, aggregation))
+        });
+        // All are counted before one is polled.
+        streams.collect()
     }
 
-    fn execute_with(
-        &self,
-        partition: usize,
-        context: Arc<TaskContext>,
-        aggregation: Option<&Arc<PairAggregation>>,
-    ) -> Result<SendableRecordBatchStream> {
+    pub(super) fn check_partitions(&self) -> Result<()> {
         let (left, right) = (self.left().output_partitioning().partition_count(), self.probe_partitions());
         let mode = self.partition_mode();
         match mode {
@@ -195,11 +196,19 @@ impl HybridJoinExec {
                 return internal_err!("HybridJoinExec that collects its build side from {left} partitions");
             }
             PartitionMode::Auto => return internal_err!("HybridJoinExec without a partition mode"),
-            PartitionMode::Partitioned | PartitionMode::CollectLeft => {}
+            PartitionMode::Partitioned | PartitionMode::CollectLeft => Ok(()),
         }
-        let aggregates = aggregation.map(|aggregation| &aggregation.selection().aggregates[..]);
-        let execution = self.starting.get(partition, right, || self.start(&context, aggregates))?;
-        let build = match mode {
+    }
+
+    /// Opens a stream of an execution.
+    fn open(
+        &self,
+        execution: Arc<Execution>,
+        partition: usize,
+        context: Arc<TaskContext>,
+        aggregating: Option<AggregatingStream>,
+    ) -> Result<SendableRecordBatchStream> {
+        let build = match self.partition_mode() {
             PartitionMode::Partitioned => Some(self.left().execute(partition, Arc::clone(&context))?),
             _ => None,
         };
@@ -211,9 +220,8 @@ impl HybridJoinExec {
             None => Some(self.right().execute(partition, context)?),
         };
         let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let (fetch, aggregation) = (self.fetch(), aggregation.cloned());
-        Ok(HybridJoinStream::new(execution, partition, Inputs { build, probe }, fetch, aggregation, baseline)
-            .into_stream())
+        let inputs = Inputs { build, probe };
+        Ok(HybridJoinStream::new(execution, partition, inputs, self.fetch(), aggregating, baseline).into_stream())
     }
 
     pub(super) fn on_words(&self) -> String {
@@ -323,7 +331,8 @@ impl ExecutionPlan for HybridJoinExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        self.execute_with(partition, context, None)
+        let execution = self.starting.get(partition, self.probe_partitions(), || self.start(&context, None))?;
+        self.open(execution, partition, context, None)
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use datafusion::execution::SendableRecordBatchStream;
-use overspill_join::hybrid::{AggregatingStream, AggregatingStreams, PairAggregation};
 
 use super::context::{JoinContext, ReadBuild};
 use super::deferred::HybridProbe;
@@ -17,16 +16,9 @@ pub(super) struct Execution {
     pub build: Option<SharedBuild<ReadBuild>>,
     /// The probe inputs, if the streams share them.
     pub inputs: Option<Arc<ProbeInputs<HybridProbe>>>,
-    /// The streams that aggregate pairs with the one build side.
-    aggregating: Arc<AggregatingStreams>,
 }
 
 impl Execution {
-    /// An execution whose streams have a build side each.
-    pub fn partitioned(context: Arc<JoinContext>) -> Self {
-        Self { context, build: None, inputs: None, aggregating: Arc::default() }
-    }
-
     /// An execution with `partitions` streams that share the build side read from `input`.
     pub fn collected(
         context: Arc<JoinContext>,
@@ -40,12 +32,6 @@ impl Execution {
             let lane = reader.timeline.lane(LaneName::BuildSide);
             reader.read_input(input, memory, &lane).await
         });
-        Self { context, build: Some(build), inputs, aggregating: Arc::default() }
-    }
-
-    /// Adds a stream to those that aggregate pairs with the same build side.
-    pub fn aggregate(&self, aggregation: Arc<PairAggregation>) -> AggregatingStream {
-        let beside = self.build.as_ref().map(|_| Arc::clone(&self.aggregating));
-        beside.unwrap_or_default().add(aggregation)
+        Self { context, build: Some(build), inputs }
     }
 }

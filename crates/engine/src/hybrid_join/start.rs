@@ -71,6 +71,7 @@ impl HybridJoinExec {
 
     /// Starts an execution. With `aggregates`, the output rows are needed only for these, and a GPU may aggregate the pairs.
     pub(super) fn start(&self, task: &Arc<TaskContext>, aggregates: Option<&[Aggregate]>) -> Result<Execution> {
+        self.check_partitions()?;
         let config = task.session_config().options().extensions.get::<OverspillConfig>().cloned().unwrap_or_default();
         let metrics = JoinMetrics::new(&self.metrics);
         let (partitions, is_shared) = (self.probe_partitions(), self.shares_build());
@@ -112,7 +113,7 @@ impl HybridJoinExec {
         let context = JoinContext { plan, store, memory, tuning, metrics, timeline, facts, bounds, build_keys };
         let context = Arc::new(context);
         if !is_shared {
-            return Ok(Execution::partitioned(context));
+            return Ok(Execution { context, build: None, inputs: None });
         }
         let inputs = ProbeInputs::new(spec.join_type, self.right(), task);
         let build = self.left().execute(0, Arc::clone(task))?;

@@ -25,7 +25,7 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use overspill_join::JoinType;
-use overspill_join::hybrid::{AggregatingStream, PairAggregation, Prober, Step};
+use overspill_join::hybrid::{AggregatingStream, Prober, Step};
 use overspill_join::memory::UnitMemory;
 use tracing::Span;
 
@@ -59,9 +59,8 @@ pub(super) struct HybridJoinStream {
     emitting: Span,
     /// The remaining rows of the limit, if there is one.
     remaining: Option<usize>,
-    /// Receives the aggregates of kernels over pairs with the build side in memory; `None` if the output needs all pairs.
-    aggregation: Option<Arc<PairAggregation>>,
-    /// This stream among those that aggregate, from its start until it probes.
+    /// Receives the aggregates of kernels over pairs with the build side in memory, once the stream probes it; `None` if the
+    /// output needs all pairs.
     aggregating: Option<AggregatingStream>,
     baseline: BaselineMetrics,
 }
@@ -90,7 +89,7 @@ impl HybridJoinStream {
         partition: usize,
         inputs: Inputs,
         fetch: Option<usize>,
-        aggregation: Option<Arc<PairAggregation>>,
+        aggregating: Option<AggregatingStream>,
         baseline: BaselineMetrics,
     ) -> Self {
         let context = Arc::clone(&execution.context);
@@ -105,8 +104,7 @@ impl HybridJoinStream {
             output,
             emitting: Span::none(),
             remaining: fetch,
-            aggregation,
-            aggregating: None,
+            aggregating,
             baseline,
             context,
         }
@@ -198,7 +196,6 @@ impl HybridJoinStream {
             self.state = State::Done;
             return Ok(());
         };
-        self.aggregating = self.aggregate();
         let State::Start(inputs) = &mut self.state else { return Ok(()) };
         let build = match execution.build.as_ref().and_then(SharedBuild::get) {
             Some(build) => {
@@ -223,19 +220,12 @@ impl HybridJoinStream {
         }
     }
 
-    fn aggregate(&self) -> Option<AggregatingStream> {
-        Some(self.execution.as_ref()?.aggregate(Arc::clone(self.aggregation.as_ref()?)))
-    }
-
     fn read(&mut self, build: Arc<ReadBuild>, input: ProbeInput<HybridProbe>) -> Result<()> {
         let silent = input.abandoned.is_some();
         let phase = self.lane.phase("probe");
         let prober = match input.abandoned {
             Some(prober) => *prober,
-            None => {
-                let aggregating = self.aggregating.take().or_else(|| self.aggregate());
-                prober(&self.context, &build.side, &self.memory, true, aggregating)?
-            }
+            None => prober(&self.context, &build.side, &self.memory, true, self.aggregating.take())?,
         };
         self.state = State::Probing(Box::new(Probing { build, input: input.stream, prober, silent, phase, rows: 0 }));
         Ok(())

@@ -8,13 +8,19 @@ use datafusion::common::{Result, Statistics, internal_datafusion_err, internal_e
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::common::spawn_buffered;
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, InputDistributionRequirements, PlanProperties,
+    DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties, InputDistributionRequirements,
+    Partitioning, PlanProperties,
 };
+use futures::stream::select_all;
 use overspill_gpu_join::MOST_AGGREGATES;
+use overspill_join::hybrid::PairAggregation;
 use overspill_join::selection::Aggregate;
 use overspill_join::spec::ColumnSource;
 
@@ -27,7 +33,8 @@ use crate::runtime::OverspillRuntime;
 /// An aggregate without groups over a join. A GPU may aggregate the pairs of the join.
 ///
 /// The node keeps the planned aggregate for its statistics and distribution, and to aggregate pairs that the CPU finds. It
-/// returns the same output as that aggregate: the states of partial aggregates, or their results.
+/// returns the same output as that aggregate: the states of partial aggregates, or their results. Its one output partition has
+/// the rows of all partitions of the aggregate: executed together, the streams of the join may leave rows to one another.
 #[derive(Debug)]
 pub struct JoinAggregateExec {
     planned: PlannedAggregate,
@@ -36,12 +43,13 @@ pub struct JoinAggregateExec {
     columns: Vec<usize>,
     /// Aggregates over columns of the join's output.
     aggregates: Vec<Aggregate>,
+    properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl JoinAggregateExec {
-    /// Replaces a planned aggregate over a join. Returns `None` if kernels cannot compute the aggregate; it is then left as
-    /// it is.
+    /// Replaces a planned aggregate over a join, and the node that gathers the aggregate's partitions if it has several. Returns
+    /// `None` if kernels cannot compute the aggregate; it is then left as it is.
     ///
     /// The aggregate has no groups and is the first of its kind (partial or single). Aggregates are `count`, `sum`, `min` and
     /// `max` of integers, dates, times, timestamps and durations, at most four different ones besides counts. The join is an
@@ -55,7 +63,21 @@ impl JoinAggregateExec {
         if !kernels_take(&aggregates, join) {
             return None;
         }
-        Some(Self { planned, join: Arc::clone(&below), columns, aggregates, metrics: ExecutionPlanMetricsSet::new() })
+        let (join, metrics) = (Arc::clone(&below), ExecutionPlanMetricsSet::new());
+        let properties = PlanProperties::clone(planned.node().properties());
+        let properties = Arc::new(properties.with_partitioning(Partitioning::UnknownPartitioning(1)));
+        Some(Self { planned, join, columns, aggregates, properties, metrics })
+    }
+
+    /// Aggregates a stream of the join.
+    fn stream(
+        &self,
+        partition: usize,
+        (pairs, aggregation): (SendableRecordBatchStream, Arc<PairAggregation>),
+    ) -> Result<SendableRecordBatchStream> {
+        let baseline = BaselineMetrics::new(&self.metrics, partition);
+        let stream = JoinAggregateStream::new(self.planned.node(), &self.columns, pairs, aggregation, baseline)?;
+        Ok(stream.into_stream())
     }
 
     /// Whether a GPU may run the join, by the settings and the estimated sizes of the plan.
@@ -114,7 +136,7 @@ impl ExecutionPlan for JoinAggregateExec {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.planned.node().properties()
+        &self.properties
     }
 
     fn required_input_distribution(&self) -> Vec<Distribution> {
@@ -140,29 +162,35 @@ impl ExecutionPlan for JoinAggregateExec {
         let [join] = &children[..] else { return internal_err!("JoinAggregateExec over {} nodes", children.len()) };
         let aggregate = self.planned.over(Arc::clone(join))?;
         // Over any other node than a join it becomes a plain aggregate again.
-        let fused = aggregate.downcast_ref::<AggregateExec>().and_then(Self::try_new);
-        Ok(fused.map_or(aggregate, |fused| Arc::new(fused) as _))
+        if let Some(fused) = aggregate.downcast_ref::<AggregateExec>().and_then(Self::try_new) {
+            return Ok(Arc::new(fused));
+        }
+        let is_gathered = aggregate.output_partitioning().partition_count() == 1;
+        Ok(if is_gathered { aggregate } else { Arc::new(CoalescePartitionsExec::new(aggregate)) })
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let join = self.join.downcast_ref::<HybridJoinExec>();
         let join = join.ok_or_else(|| internal_datafusion_err!("JoinAggregateExec without a join"))?;
-        let (pairs, aggregation) = join.execute_aggregating(partition, context, &self.aggregates)?;
-        let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let stream = JoinAggregateStream::new(self.planned.node(), &self.columns, pairs, aggregation, baseline)?;
-        Ok(stream.into_stream())
+        if partition > 0 {
+            return internal_err!("JoinAggregateExec has one partition, not one of number {partition}");
+        }
+        let streams = join.execute_aggregating(&context, &self.aggregates)?.into_iter().enumerate();
+        let streams = streams.map(|(number, pairs)| Ok(spawn_buffered(self.stream(number, pairs)?, 1)));
+        let rows = select_all(streams.collect::<Result<Vec<_>>>()?);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
     }
 
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
+    fn child_stats_requests(&self, _: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(None)]
     }
 
-    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        self.planned.statistics(Arc::clone(&inputs[0]), args)
+    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        self.planned.statistics(Arc::clone(&inputs[0]), &StatisticsArgs::new())
     }
 
     fn cardinality_effect(&self) -> CardinalityEffect {

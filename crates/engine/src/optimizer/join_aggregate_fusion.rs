@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::Node;
 use crate::config::OverspillConfig;
@@ -12,7 +13,7 @@ use crate::join_aggregate::JoinAggregateExec;
 use crate::planning::PlanningSession;
 
 /// Replaces every aggregate over a join that [`JoinAggregateExec::try_new`] supports, if a GPU may run the join and
-/// `overspill.gpu_aggregates` is true.
+/// `overspill.gpu_aggregates` is true, together with the node above it that gathers its partitions.
 ///
 /// The rule runs after all others: projections have then been pushed into joins.
 pub(crate) fn join_aggregate_fusion(
@@ -23,7 +24,11 @@ pub(crate) fn join_aggregate_fusion(
     if !overspill.gpu_aggregates {
         return Ok(None);
     }
-    let fused = node.downcast_ref::<AggregateExec>().and_then(JoinAggregateExec::try_new);
+    let aggregate = match node.downcast_ref::<CoalescePartitionsExec>() {
+        Some(coalesce) if coalesce.fetch().is_none() => Some(coalesce.input()),
+        _ => Some(node).filter(|node| node.output_partitioning().partition_count() == 1),
+    };
+    let fused = aggregate.and_then(|node| JoinAggregateExec::try_new(node.downcast_ref()?));
     let may_use_gpu = |fused: &JoinAggregateExec| fused.may_use_gpu(overspill, &PlanningSession::runtime(config));
     Ok(fused.filter(may_use_gpu).map(|fused| Arc::new(fused) as _))
 }

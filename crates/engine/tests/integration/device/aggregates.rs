@@ -1,9 +1,12 @@
 //! Aggregates without groups over joins: kernels aggregate pairs themselves.
 
+use std::sync::Arc;
+
 use datafusion::arrow::array::AsArray;
+use datafusion::arrow::compute::sum;
 use datafusion::arrow::datatypes::Int64Type;
 use datafusion::physical_plan::common::collect;
-use overspill::{Choice, Strategy};
+use overspill::{Choice, PrefixSumProcessor, Strategy};
 use overspill_machine::transfer::TransferMethod;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -12,6 +15,7 @@ use rand::{Rng, SeedableRng};
 use super::faults::rows_of_nothing;
 use super::{MIB, STRATEGIES, leftovers, start};
 use crate::harness::fixture::settings;
+use crate::harness::plan::DeviceReport;
 use crate::harness::rows::Answer;
 use crate::harness::run::Run;
 use crate::harness::session::{Device, Engine, Memory, Session, Settings};
@@ -242,7 +246,49 @@ async fn joins_beside_each_other_count_their_own_pairs() {
     assert_eq!(leftovers(&emulated), None);
 }
 
-/// The streams of a partition are begun alternately, so that executions of the join have streams of both.
+/// A stream leaves its last rows to the last one, which joins them as one chunk if they are no more than that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_leave_their_last_rows_to_one_another() {
+    let emulated = start(64 * MIB);
+    for (rows, limit, strategy) in [
+        ([20_000, 40_000], 64 * MIB, Strategy::Triton),
+        ([20_000, 40_000], 64 * MIB, Strategy::CpuPartitioned),
+        ([3_000, 300_000], 16 * MIB, Strategy::Triton),
+        ([3_000, 300_000], 16 * MIB, Strategy::CpuPartitioned),
+    ] {
+        let stock = open(Engine::Stock, &settings(2, false), rows, KEYS, false).await;
+        let expected = run(&stock, SQL).await.answer.unwrap();
+        let mut reports = vec![];
+        for partitions in [1, 4] {
+            let prefix_sum = Choice(Some(PrefixSumProcessor::Cpu));
+            let device = Some(Device { aggregates: true, prefix_sum, ..Device::with(limit) });
+            let settings =
+                Settings { strategy: strategy.into(), device, batch_size: 2048, ..settings(partitions, false) };
+            let session = open(Engine::Overspill, &settings, rows, KEYS, false).await;
+            let run = run(&session, SQL).await;
+            let report = run.report.device;
+            let case = format!("{rows:?} rows in {partitions} by {strategy}: {report:?}\n{}", run.plan);
+            assert_eq!(run.answer.unwrap().difference(&expected), None, "{case}");
+            assert_eq!((report.aggregated_rows, report.returned_rows), (rows[1], 0), "{case}");
+            reports.push(report);
+            drop(session);
+            overspill::OverspillRuntime::of_process().release();
+        }
+        let [one, four] = &reports[..] else { unreachable!() };
+        let case = format!("{rows:?} rows by {strategy}: {one:?}, {four:?}");
+        // The build side, and a chunk.
+        let counted = |report: &DeviceReport| report.cpu_prefix_sums;
+        if limit > 16 * MIB {
+            assert_eq!(counted(one), if strategy == Strategy::Triton { 2 } else { 0 }, "{case}");
+            assert_eq!((counted(one), one.link_bytes), (counted(four), four.link_bytes), "{case}");
+        } else if strategy == Strategy::Triton {
+            assert!(counted(one) > 2 && counted(four) > 2, "{case}");
+        }
+    }
+    assert_eq!(leftovers(&emulated), None);
+}
+
+/// Both with one task, as one execution has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_that_is_executed_twice_at_once_counts_its_pairs_twice() {
     let emulated = start(64 * MIB);
@@ -259,15 +305,13 @@ async fn a_plan_that_is_executed_twice_at_once_counts_its_pairs_twice() {
             while node.name() != "JoinAggregateExec" {
                 node = node.children()[0];
             }
-            let [first, other, second, another] = [0, 0, 1, 1].map(|partition| {
-                let stream = node.execute(partition, session.ctx.task_ctx()).unwrap();
-                tokio::spawn(async move {
-                    let batches = collect(stream).await.unwrap();
-                    batches[0].column(0).as_primitive::<Int64Type>().value(0)
-                })
-            });
-            let counts = (first.await.unwrap() + second.await.unwrap(), other.await.unwrap() + another.await.unwrap());
-            assert_eq!(counts, (expected, expected), "{strategy}");
+            let task = session.ctx.task_ctx();
+            let streams = [0, 1].map(|_| tokio::spawn(collect(node.execute(0, Arc::clone(&task)).unwrap())));
+            for stream in streams {
+                let states = stream.await.unwrap().unwrap();
+                let counts = states.iter().map(|state| sum(state.column(0).as_primitive::<Int64Type>()).unwrap());
+                assert_eq!(counts.sum::<i64>(), expected, "{strategy}");
+            }
         }
         drop(session);
         assert_eq!(leftovers(&emulated), None, "{strategy}");
