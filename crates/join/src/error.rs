@@ -48,6 +48,12 @@ impl Error for JoinError {
     }
 }
 
+impl From<overspill_machine::Error> for JoinError {
+    fn from(error: overspill_machine::Error) -> Self {
+        Self::host(error)
+    }
+}
+
 impl From<ArrowError> for JoinError {
     fn from(error: ArrowError) -> Self {
         Self::Arrow(error)

@@ -11,10 +11,10 @@ use arrow::buffer::Buffer;
 use arrow::compute::{can_cast_types, cast, concat, take};
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow_select::dictionary::garbage_collect_any_dictionary;
-use overspill_machine::memory::Plain;
+use bytes::Bytes;
+use overspill_machine::memory::{HUGE, PageVec, Plain};
 
 use crate::error::{JoinError, Result};
-use crate::memory::{HUGE, PageVec};
 use crate::parallel::{in_parallel, split};
 
 /// Distributes the rows of all batches to pieces. For each piece, returns a batch of the rows that it numbers; numbers count
@@ -103,7 +103,19 @@ fn concat_values(arrays: &[ArrayRef], width: usize, bytes: usize, threads: usize
         let from = data.offset() * width;
         place.copy_from_slice(&data.buffers()[0].as_slice()[from..from + place.len()]);
     });
-    array_of(arrays[0].data_type(), bytes / width, values.into_buffer())
+    array_of(arrays[0].data_type(), bytes / width, into_buffer(values))
+}
+
+fn into_buffer<T: Plain + Copy + Default + Send + 'static>(values: PageVec<T>) -> Buffer {
+    struct Owned<T>(PageVec<T>);
+
+    impl<T: Plain + Copy + Default> AsRef<[u8]> for Owned<T> {
+        fn as_ref(&self) -> &[u8] {
+            self.0.as_bytes()
+        }
+    }
+
+    Buffer::from(Bytes::from_owner(Owned(values)))
 }
 
 fn array_of(data_type: &DataType, rows: usize, values: Buffer) -> Result<ArrayRef> {
@@ -129,8 +141,8 @@ pub(crate) fn reorder_batch(batch: &RecordBatch, order: &[u32], threads: usize) 
         let data = column.to_data();
         let (buffer, rows) = (&data.buffers()[0], data.offset()..data.offset() + data.len());
         let values = match column.data_type().primitive_width() {
-            Some(4) => reorder(&buffer.typed_data::<u32>()[rows], order, threads)?.into_buffer(),
-            _ => reorder(&buffer.typed_data::<u64>()[rows], order, threads)?.into_buffer(),
+            Some(4) => into_buffer(reorder(&buffer.typed_data::<u32>()[rows], order, threads)?),
+            _ => into_buffer(reorder(&buffer.typed_data::<u64>()[rows], order, threads)?),
         };
         array_of(column.data_type(), order.len(), values)
     });

@@ -3,11 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use overspill_machine::driver::Device;
-use overspill_machine::memory::{HostBuffer, PageSize, Plain, Readable, UnifiedBuffer, View};
+use overspill_machine::memory::{HUGE, HostBuffer, PageSize, Plain, Readable, UnifiedBuffer, View};
 use overspill_machine::transfer::{Source, SourceMemory, TransferMethod};
 use overspill_machine::{Error, Result};
-
-use overspill_join::memory::HUGE;
 
 /// Minimum buffer size in bytes. Smaller requests are rounded up to it.
 const SMALLEST: usize = 64 << 10;

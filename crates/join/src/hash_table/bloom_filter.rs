@@ -3,9 +3,10 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use overspill_machine::memory::PageVec;
+
 use super::LOOKED_UP_TOGETHER;
 use crate::error::Result;
-use crate::memory::PageVec;
 
 /// Filter bits per key: about two of a hundred keys that are not in the table pass.
 const BITS_PER_KEY: usize = 12;

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use overspill_machine::memory::HUGE;
+
 use super::payload_rows::PayloadRows;
 use crate::error::Result;
 use crate::keys::Word;
-use crate::memory::HUGE;
 use crate::parallel::{in_parallel, ranges, split};
 use crate::radix::{PartitionCursor, PartitionMethod, RadixPartitioner};
 

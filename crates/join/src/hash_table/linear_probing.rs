@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use overspill_machine::memory::{CacheLine, prefetch};
+use overspill_machine::memory::{CacheLine, PageVec, prefetch};
 use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 
 use super::LOOKED_UP_TOGETHER;
@@ -12,7 +12,6 @@ use super::matches::{BLOCK, Lookups, Matches, set_bits};
 use super::slots::AHEAD;
 use crate::error::Result;
 use crate::keys::Word;
-use crate::memory::PageVec;
 use crate::parallel::in_parallel;
 
 /// Entries per line: a cache line stores their keys and then their values.

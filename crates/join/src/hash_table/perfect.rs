@@ -2,13 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use overspill_machine::memory::{PageVec, SharedNumber};
+
 use super::deal::{Dealt, Slots};
 use super::matches::{Lookups, Matches, look_up_all, look_up_slots};
 use super::payload_rows::PayloadRows;
 use super::regions::TableOrder;
 use super::slots::put_rows;
 use crate::error::Result;
-use crate::memory::{PageVec, SharedNumber};
 use crate::parallel::{in_parallel, ranges};
 
 /// Maximum slots per row.

@@ -2,13 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use overspill_machine::memory::{PageVec, SharedNumber};
+
 use super::matches::{Lookups, look_up_slots};
 use super::payload_rows::PayloadRows;
 use super::perfect::{KeyRange, taken};
 use super::regions::TableOrder;
 use super::slots::put_rows;
 use crate::error::Result;
-use crate::memory::{PageVec, SharedNumber};
 use crate::parallel::in_parallel;
 
 /// Payloads are stored XORed with this value, so that an empty slot is 0 and zeroed memory from the system need not be filled.

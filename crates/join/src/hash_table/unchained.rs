@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use overspill_machine::memory::prefetch;
+use overspill_machine::memory::{PageVec, prefetch};
 
 use super::LOOKED_UP_TOGETHER;
 use super::bloom_filter::{BloomFilter, Passing};
@@ -11,7 +11,6 @@ use super::deal::{Dealt, HASH_BITS};
 use super::matches::{BLOCK, Lookups, Matches};
 use crate::error::Result;
 use crate::keys::Word;
-use crate::memory::PageVec;
 
 /// Larger buckets are searched by bisection.
 const FEW_ENTRIES: usize = 8;

@@ -4,10 +4,11 @@ use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, Large
 use arrow::datatypes::DataType;
 use arrow::row::Rows;
 use foldhash::quality::FixedState;
+use overspill_machine::memory::PageVec;
 use std::hash::BuildHasher;
 
 use crate::error::Result;
-use crate::memory::{HeldMemory, PageVec};
+use crate::memory::HeldMemory;
 use crate::parallel::in_parallel;
 
 /// The seed of the hash of keys in bytes.

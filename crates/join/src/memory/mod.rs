@@ -4,13 +4,11 @@ mod account;
 mod compact;
 mod footprint;
 mod lent;
-mod pages;
 mod row_sizes;
 
 pub use account::{Grant, MemoryHost, Purpose, UnitMemory};
 pub use compact::{compact, compact_column};
 pub use footprint::{HeldMemory, add_offset_bytes, column_bytes, row_bytes};
 pub use lent::LentVec;
-pub use pages::{HUGE, PageVec, SharedNumber};
 pub use row_sizes::{MAX_COPY_BYTES, RowSizes, copied_bytes};
 pub(crate) use row_sizes::{SideSizes, fitting_pairs};

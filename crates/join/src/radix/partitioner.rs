@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use overspill_machine::memory::{CacheLine, write_past_cache};
+use overspill_machine::memory::{CacheLine, PageVec, write_past_cache};
 use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 
 use crate::error::Result;
-use crate::memory::PageVec;
 
 /// How rows are written to their partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,12 +3,8 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use arrow::buffer::Buffer;
-use arrow::datatypes::ArrowNativeType;
-use bytes::Bytes;
-use overspill_machine::memory::{AtomicNumber, HostBuffer, PageSize, Plain};
-
-use crate::error::{JoinError, Result};
+use super::host::{AtomicNumber, HostBuffer, PageSize, Plain};
+use crate::error::Result;
 
 /// Minimum bytes of an array in huge pages: random reads of small pages miss the TLB at every access. Smaller arrays come from
 /// the allocator, which reuses the pages of earlier ones: mapping and zeroing new pages for each partition that is read back
@@ -39,13 +35,22 @@ impl<T: Plain + Copy + Default> PageVec<T> {
         let memory = if bytes < HUGE {
             Memory::Heap(vec![T::default(); length])
         } else {
-            Memory::Mapped(HostBuffer::new(bytes, PageSize::Huge).map_err(JoinError::host)?)
+            Memory::Mapped(HostBuffer::new(bytes, PageSize::Huge)?)
         };
         Ok(Self { memory, length })
     }
 
+    /// The bytes of the values.
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.memory {
+            // SAFETY: every value is initialised, and any byte is a valid `u8`.
+            Memory::Heap(values) => unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), self.bytes()) },
+            Memory::Mapped(buffer) => &buffer.as_slice()[..self.bytes()],
+        }
+    }
+
     /// Bytes of the array.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.length * size_of::<T>()
     }
 }
@@ -87,14 +92,14 @@ impl<T: SharedNumber> PageVec<T> {
     ///
     /// # Errors
     /// Fails if the system does not provide the memory.
-    pub(crate) fn written<R>(length: usize, write: impl FnOnce(&[T::Atomic]) -> R) -> Result<(Self, R)> {
+    pub fn written<R>(length: usize, write: impl FnOnce(&[T::Atomic]) -> R) -> Result<(Self, R)> {
         if length * size_of::<T>() < HUGE {
             let numbers: Vec<T::Atomic> = (0..length).map(|_| T::default().into()).collect();
             let result = write(&numbers);
             let numbers = numbers.into_iter().map(T::of).collect();
             return Ok((Self { memory: Memory::Heap(numbers), length }, result));
         }
-        let mut buffer = HostBuffer::new(length * size_of::<T>(), PageSize::Huge).map_err(JoinError::host)?;
+        let mut buffer = HostBuffer::new(length * size_of::<T>(), PageSize::Huge)?;
         let result = write(buffer.as_atomic_slice());
         Ok((Self { memory: Memory::Mapped(buffer), length }, result))
     }
@@ -119,27 +124,5 @@ impl<T: Plain + Copy> DerefMut for PageVec<T> {
             Memory::Heap(values) => values,
             Memory::Mapped(buffer) => &mut buffer.as_mut_slice()[..self.length],
         }
-    }
-}
-
-impl<T: Plain + ArrowNativeType> PageVec<T> {
-    /// The values as an Arrow buffer.
-    pub(crate) fn into_buffer(self) -> Buffer {
-        match self.memory {
-            Memory::Heap(values) => Buffer::from_vec(values),
-            Memory::Mapped(buffer) => {
-                let bytes = self.length * size_of::<T>();
-                Buffer::from(Bytes::from_owner(Mapped(buffer))).slice_with_length(0, bytes)
-            }
-        }
-    }
-}
-
-/// Owns mapped memory on behalf of `Bytes`.
-struct Mapped(HostBuffer);
-
-impl AsRef<[u8]> for Mapped {
-    fn as_ref(&self) -> &[u8] {
-        self.0.as_slice()
     }
 }

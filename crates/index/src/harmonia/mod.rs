@@ -1,0 +1,117 @@
+//! Harmonia (Yan et al., 2019): a B+tree whose nodes lie in one array, and whose children in another.
+
+use overspill_machine::Result;
+use overspill_machine::memory::{CacheLine, PageVec, prefetch};
+use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
+
+use crate::node::{LINE, rank};
+use crate::search::{Search, TOGETHER};
+
+/// Lines of a node.
+const LINES: usize = 4;
+
+/// Keys of a node: as many as a warp has threads (section 3.2).
+const KEYS: usize = LINES * LINE;
+
+/// A B+tree over runs of sorted keys. The *key region* has its nodes, level by level from the root on; the *child region* has the
+/// number of each node's first child, so that a node has no pointers and what a lookup reads of it is a few lines in order. Groups
+/// of threads of a GPU compare a key with a node together.
+#[derive(Debug)]
+pub struct Harmonia {
+    key_region: PageVec<CacheLine>,
+    /// The first child of each node: a node, or for nodes of the lowest level a run of `KEYS` sorted keys.
+    child_region: PageVec<u32>,
+    levels: usize,
+}
+
+impl Harmonia {
+    /// Builds the nodes over sorted keys. `O(n / 32)`.
+    ///
+    /// # Errors
+    /// If the system does not provide the memory.
+    pub fn new(sorted: &[u64]) -> Result<Self> {
+        // Nodes of each level, from the runs up.
+        let mut counts = vec![sorted.len().div_ceil(KEYS)];
+        while let Some(count) = counts.last().copied().filter(|count| *count > 1) {
+            counts.push(count.div_ceil(KEYS + 1));
+        }
+        let nodes: usize = counts[1..].iter().sum();
+        let mut key_region = PageVec::<CacheLine>::zeroed(nodes * LINES)?;
+        let mut child_region = PageVec::<u32>::zeroed(nodes)?;
+        let levels = counts.len() - 1;
+        let mut node = 0;
+        for level in (1..=levels).rev() {
+            // Nodes of the level below follow those of this one; runs are numbered from 0.
+            let below = if level > 1 { node + counts[level] } else { 0 };
+            let keys_below = KEYS * (KEYS + 1).pow(level as u32 - 1);
+            for number in 0..counts[level] {
+                let first = number * (KEYS + 1);
+                child_region[node] = u32::try_from(below + first).map_err(|_| {
+                    overspill_machine::Error::Invalid(format!("{} keys are too many for Harmonia", sorted.len()))
+                })?;
+                let words = CacheLine::words_mut(&mut key_region[node * LINES..(node + 1) * LINES]);
+                for (place, word) in words.iter_mut().enumerate() {
+                    // No key is greater than the largest, so no lookup goes to a child that is not there.
+                    *word = sorted.get((first + place + 1) * keys_below).copied().unwrap_or(u64::MAX);
+                }
+                node += 1;
+            }
+        }
+        Ok(Self { key_region, child_region, levels })
+    }
+}
+
+impl Search for Harmonia {
+    fn lower_bounds(&self, sorted: &[u64], keys: &[u64], places: &mut [usize]) {
+        with_widest_vectors(Descent { tree: self, sorted, keys, places: &mut places[..keys.len()] });
+    }
+
+    fn bytes(&self) -> usize {
+        self.key_region.bytes() + self.child_region.bytes()
+    }
+}
+
+/// Goes from the root to the runs.
+struct Descent<'a> {
+    tree: &'a Harmonia,
+    sorted: &'a [u64],
+    keys: &'a [u64],
+    places: &'a mut [usize],
+}
+
+impl VectorLoop for Descent<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, _: impl Vectors) {
+        let Self { tree, sorted, keys, places } = self;
+        for (keys, places) in keys.chunks(TOGETHER).zip(places.chunks_mut(TOGETHER)) {
+            let mut nodes = [0; TOGETHER];
+            for level in 0..tree.levels {
+                let is_lowest = level + 1 == tree.levels;
+                for (node, key) in nodes.iter_mut().zip(keys) {
+                    let words = CacheLine::words(&tree.key_region[*node * LINES..(*node + 1) * LINES]);
+                    *node = tree.child_region[*node] as usize + rank(words, *key);
+                    if is_lowest {
+                        for line in 0..LINES {
+                            sorted.get(*node * KEYS + line * LINE).into_iter().for_each(prefetch);
+                        }
+                    } else {
+                        tree.child_region.get(*node).into_iter().for_each(prefetch);
+                        for line in 0..LINES {
+                            tree.key_region.get(*node * LINES + line).into_iter().for_each(prefetch);
+                        }
+                    }
+                }
+            }
+            for ((place, run), key) in places.iter_mut().zip(nodes).zip(keys) {
+                let first = run * KEYS;
+                let keys = match sorted.get(first..first + KEYS) {
+                    Some(keys) => keys,
+                    None => sorted.get(first..).unwrap_or_default(),
+                };
+                *place = first + rank(keys, *key);
+            }
+        }
+    }
+}

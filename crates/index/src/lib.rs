@@ -1,0 +1,32 @@
+//! Indexes over sorted keys (Schmeißer, Lutz and Markl, *Efficiently Indexing Large Data on GPUs with Fast Interconnects*, section
+//! 2.2): binary search, B+tree, Harmonia and RadixSpline.
+//!
+//! All of them are a [`Search`] over the same [`SortedKeys`] and answer where the first key is that is not smaller than a given one.
+//! They differ in what they read on the way. Keys are looked up in batches: while the memory brings what one key needs next, others
+//! go on.
+//!
+//! | index | memory besides the keys | lines of memory that a lookup reads |
+//! |---|---|---|
+//! | [`BinarySearch`] | none | `log2(n)` |
+//! | [`BTree`] | an eighth of the keys or less | one a level with nodes of a line, `log9(n)` levels |
+//! | [`Harmonia`] | a thirty-second of the keys | four a level, `log33(n)` levels |
+//! | [`RadixSpline`] | a few megabytes | a table, a spline point and where it points |
+
+#![deny(missing_docs)]
+
+mod binary_search;
+mod btree;
+mod harmonia;
+mod index;
+mod keys;
+mod node;
+mod radix_spline;
+mod search;
+
+pub use binary_search::BinarySearch;
+pub use btree::BTree;
+pub use harmonia::Harmonia;
+pub use index::{Index, IndexKind};
+pub use keys::SortedKeys;
+pub use radix_spline::RadixSpline;
+pub use search::Search;

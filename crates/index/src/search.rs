@@ -1,0 +1,21 @@
+//! What all indexes have in common.
+
+use std::fmt::Debug;
+
+/// Finds places in sorted keys.
+///
+/// It was built from the same sorted keys as it is called with.
+pub trait Search: Debug + Send + Sync {
+    /// For each of `keys`, writes the place of the first sorted key that is not smaller, or the number of sorted keys.
+    ///
+    /// # Panics
+    /// If there are fewer `places` than `keys`.
+    fn lower_bounds(&self, sorted: &[u64], keys: &[u64], places: &mut [usize]);
+
+    /// Bytes of memory besides the sorted keys.
+    fn bytes(&self) -> usize;
+}
+
+/// Number of keys that are looked up together, each a step at a time. A core waits for 10 to 16 lines at once; more keys give
+/// each prefetch the time to come.
+pub(crate) const TOGETHER: usize = 32;
