@@ -9,6 +9,7 @@ pub mod datagen;
 mod engines;
 mod figures;
 mod gpu_join;
+mod indexes;
 mod operator;
 mod operator_join;
 pub mod peers;
@@ -28,6 +29,7 @@ pub use advisor::AdvisorArgs;
 pub use builds::{BuildArgs, BuildKeys};
 pub use engines::CompareArgs;
 pub use figures::{AllArgs, FigureArgs, FigureName, MeasureArgs, OutputArgs};
+pub use indexes::{IndexArgs, Pages};
 pub use operator_join::OperatorJoinArgs;
 
 /// The arguments of `overspill bench`.
@@ -60,6 +62,8 @@ pub enum Experiment {
     Join(OperatorJoinArgs),
     /// Hash tables of the join operator, by the kind of their keys: 32 bits, two columns, texts, far apart
     Build(BuildArgs),
+    /// Indexes over sorted keys: lookups a second by their kind, against random reads of the same memory
+    Index(IndexArgs),
     /// Joins in memory of many sizes and kinds with each strategy: whether `auto` chooses the fastest
     Advisor(AdvisorArgs),
     /// The radix partitioners of the GPU and of the CPU, by fanout (paper 1, figures 4 and 18)
@@ -87,6 +91,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
         Experiment::Translation(args) => figure(FigureExperiment::Translation, &args),
         Experiment::Join(args) => print(&operator_join::run(&args)?),
         Experiment::Build(args) => print(&builds::run(&args)?),
+        Experiment::Index(args) => print(&indexes::run(&args)?),
         Experiment::Advisor(args) => advisor::run(&args, &mut std::io::stdout()),
         Experiment::Partition(args) => print(&cpu_partition::run(&args)?),
         Experiment::PrefixSum(args) => figure(FigureExperiment::PrefixSum, &args),

@@ -33,8 +33,10 @@ pub(crate) struct Collected {
     other_grants: Vec<Grant>,
 }
 
-/// Why rows were not added.
-pub(crate) enum Refused {
+/// What became of rows.
+pub(crate) enum Added {
+    /// They were added.
+    Taken,
     /// The chunk is too large with them.
     Full(ProbeRows),
     /// There is no memory for them.
@@ -67,12 +69,12 @@ impl Collected {
         payload: Option<&PackedPayload>,
         key_bytes: usize,
         most: usize,
-    ) -> Result<(), Refused> {
+    ) -> Added {
         let ProbeRows { batch, keys, .. } = &probe_rows;
         let rows = batch.num_rows();
         let is_addressable = add_offset_bytes(batch.columns(), &mut self.offsets);
         if self.rows > 0 && (self.rows + rows > most || !is_addressable) {
-            return Err(Refused::Full(probe_rows));
+            return Added::Full(probe_rows);
         }
         let is_packable = payload.is_some_and(|payload| keys.matchable.is_none() && payload.takes(batch));
         // The columns are copied once, when the chunk is complete. Keys and columns are transferred from separate memory, and
@@ -93,7 +95,7 @@ impl Collected {
         let pairs = pairs(self.rows + rows) - if self.rows > 0 { pairs(self.rows) } else { 0 };
         let held = 2 * self.held.add(batch) + 2 * keys.hold(&mut self.held);
         if self.grant.try_grow(held + packed + copies + pairs).is_err() {
-            return Err(Refused::NoMemory(probe_rows));
+            return Added::NoMemory(probe_rows);
         }
         match (&mut self.words, payload) {
             (Some(words), Some(payload)) if is_packable => words.push(payload.pack(batch)),
@@ -102,7 +104,7 @@ impl Collected {
         self.rows += rows;
         self.batches.push(probe_rows.batch);
         self.keys.push(probe_rows.keys);
-        Ok(())
+        Added::Taken
     }
 
     /// Whether all rows can match by their keys.

@@ -111,7 +111,6 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
-    use overspill_machine::memory::PageVec;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
@@ -119,9 +118,7 @@ mod tests {
 
     fn sorted(mut words: Vec<u64>) -> Arc<SortedKeys> {
         words.sort_unstable();
-        let mut keys = PageVec::zeroed(words.len()).unwrap();
-        keys.copy_from_slice(&words);
-        Arc::new(SortedKeys::new(keys).unwrap())
+        Arc::new(SortedKeys::write(words.len(), |keys| keys.copy_from_slice(&words)).unwrap())
     }
 
     /// Keys of one of several distributions.
@@ -134,7 +131,7 @@ mod tests {
             1 => (0..count).map(|_| random.random::<u64>() >> random.random_range(0..64)).collect(),
             // Few keys, each many times, beside single ones.
             2 => (0..count)
-                .map(|place| if place % 3 == 0 { random.random() } else { start & !3 | place as u64 % 3 })
+                .map(|place| if place % 3 == 0 { random.random() } else { (start & !3) + place as u64 % 3 })
                 .collect(),
             // In order, with gaps.
             _ => (0..count as u64).map(|place| place * 7 + u64::from(place > count as u64 / 2) * (1 << 50)).collect(),
@@ -187,9 +184,8 @@ mod tests {
 
     #[test]
     fn keys_that_are_not_sorted_are_refused() {
-        let mut words = PageVec::zeroed(3).unwrap();
-        words.copy_from_slice(&[1u64, 3, 2]);
-        assert!(SortedKeys::new(words).unwrap_err().to_string().contains("not sorted: key 2"));
+        let error = SortedKeys::write(3, |keys| keys.copy_from_slice(&[1, 3, 2])).unwrap_err().to_string();
+        assert!(error.contains("not sorted: key 2"), "{error}");
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! | [`RadixSpline`] | a few megabytes | a table, a spline point and where it points |
 
 #![deny(missing_docs)]
+#![forbid(unsafe_code)]
 
 mod binary_search;
 mod btree;

@@ -11,6 +11,7 @@ mod atomic;
 pub mod error;
 pub mod hash_table;
 pub mod hybrid;
+pub mod index_join;
 pub mod join_type;
 pub mod keys;
 pub mod memory;

@@ -6,6 +6,8 @@ use crate::cache_line::CacheLine;
 pub trait Vectors: Copy {
     /// Compares the first four words of a line with `word`. Returns one bit for each equal word, from the lowest bit on.
     fn equal_to(self, line: &CacheLine, word: u64) -> u32;
+    /// Number of words of a line that are smaller than `word`.
+    fn count_smaller(self, line: &CacheLine, word: u64) -> usize;
     /// Stores a line without reading it first and without keeping it in the cache (non-temporal), if the processor supports
     /// that.
     ///
@@ -69,6 +71,11 @@ impl Vectors for Baseline {
     }
 
     #[inline(always)]
+    fn count_smaller(self, line: &CacheLine, word: u64) -> usize {
+        line.0.iter().map(|other| usize::from(*other < word)).sum()
+    }
+
+    #[inline(always)]
     unsafe fn store_past_cache(self, to: &mut CacheLine, line: &CacheLine) {
         #[cfg(target_arch = "x86_64")]
         {
@@ -90,8 +97,8 @@ impl Vectors for Baseline {
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::{
-        __m256i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_load_si256, _mm256_movemask_pd, _mm256_set1_epi64x,
-        _mm256_stream_si256,
+        __m256i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64, _mm256_load_si256, _mm256_movemask_pd,
+        _mm256_set1_epi64x, _mm256_stream_si256, _mm256_xor_si256,
     };
 
     use super::{CacheLine, VectorLoop, Vectors};
@@ -136,6 +143,26 @@ mod avx2 {
         }
 
         #[inline(always)]
+        fn count_smaller(self, line: &CacheLine, word: u64) -> usize {
+            #[target_feature(enable = "avx2,popcnt")]
+            #[inline]
+            fn count_smaller(line: &CacheLine, word: u64) -> usize {
+                // Vectors compare signed numbers, which have the order of unsigned ones once the highest bit is flipped.
+                let flip = _mm256_set1_epi64x(i64::MIN);
+                let word = _mm256_set1_epi64x(word as i64 ^ i64::MIN);
+                let smaller = |half: usize| {
+                    // SAFETY: a line has 64 bytes and is aligned to 64 bytes; each half of it has 32.
+                    let words = unsafe { _mm256_load_si256(std::ptr::from_ref(line).cast::<__m256i>().add(half)) };
+                    let smaller = _mm256_cmpgt_epi64(word, _mm256_xor_si256(words, flip));
+                    _mm256_movemask_pd(_mm256_castsi256_pd(smaller)) as u32
+                };
+                (smaller(0) | smaller(1) << 4).count_ones() as usize
+            }
+            // SAFETY: `self` is created only if the processor has these features.
+            unsafe { count_smaller(line, word) }
+        }
+
+        #[inline(always)]
         unsafe fn store_past_cache(self, to: &mut CacheLine, line: &CacheLine) {
             #[target_feature(enable = "avx2")]
             #[inline]
@@ -166,6 +193,28 @@ mod tests {
         fn run(self, vectors: impl Vectors) -> Vec<u32> {
             self.1.iter().map(|word| vectors.equal_to(self.0, *word)).collect()
         }
+    }
+
+    /// Counts the words of a line that are smaller than each word of a slice.
+    struct Counted<'a>(&'a CacheLine, &'a [u64]);
+
+    impl VectorLoop for Counted<'_> {
+        type Output = Vec<usize>;
+        #[inline(always)]
+        fn run(self, vectors: impl Vectors) -> Vec<usize> {
+            self.1.iter().map(|word| vectors.count_smaller(self.0, *word)).collect()
+        }
+    }
+
+    #[test]
+    fn smaller_words_are_counted_with_all_vectors() {
+        let top = 1 << 63;
+        let line = CacheLine([0, 5, 5, top - 1, top, top + 1, u64::MAX, u64::MAX]);
+        let words = [0, 1, 5, 6, top - 1, top, top + 1, top + 2, u64::MAX];
+        let counted = || Counted(&line, &words);
+        let expected = [0, 1, 1, 3, 3, 4, 5, 6, 6];
+        assert_eq!(counted().run(Baseline), expected);
+        assert_eq!(with_widest_vectors(counted()), expected);
     }
 
     #[test]

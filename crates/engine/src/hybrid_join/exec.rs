@@ -190,12 +190,12 @@ impl HybridJoinExec {
         let mode = self.partition_mode();
         match mode {
             PartitionMode::Partitioned if left != right => {
-                return internal_err!("HybridJoinExec over {left} build and {right} probe partitions");
+                internal_err!("HybridJoinExec over {left} build and {right} probe partitions")
             }
             PartitionMode::CollectLeft if left != 1 => {
-                return internal_err!("HybridJoinExec that collects its build side from {left} partitions");
+                internal_err!("HybridJoinExec that collects its build side from {left} partitions")
             }
-            PartitionMode::Auto => return internal_err!("HybridJoinExec without a partition mode"),
+            PartitionMode::Auto => internal_err!("HybridJoinExec without a partition mode"),
             PartitionMode::Partitioned | PartitionMode::CollectLeft => Ok(()),
         }
     }

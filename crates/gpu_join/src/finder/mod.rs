@@ -28,7 +28,7 @@ use tracing::debug_span;
 
 use crate::build::DeviceBuild;
 use crate::co_processing::Reservation;
-use crate::collected::{Collected, FEWEST_PAIRS, PAIRS_PER_ROW, Refused};
+use crate::collected::{Added, Collected, FEWEST_PAIRS, PAIRS_PER_ROW};
 use crate::device::{self, AggregatedPairs, DeviceCount, PAIR_BYTES, ProbeKeys};
 use crate::table::DeviceChunk;
 use overspill_join::hybrid::{
@@ -198,13 +198,13 @@ impl DeviceFinder {
             "a chunk is joined before the next is collected"
         );
         match self.collected.add(probe_rows, &device.table, self.payload.as_ref(), self.key_bytes, self.most_rows) {
-            Ok(()) if self.collected.rows < self.most_rows => Taken::Collected,
-            Ok(()) => Taken::Full,
-            Err(Refused::NoMemory(probe_rows)) if self.collected.rows == 0 => {
+            Added::Taken if self.collected.rows < self.most_rows => Taken::Collected,
+            Added::Taken => Taken::Full,
+            Added::NoMemory(probe_rows) if self.collected.rows == 0 => {
                 self.clear();
                 Taken::No(probe_rows)
             }
-            Err(Refused::Full(probe_rows) | Refused::NoMemory(probe_rows)) => {
+            Added::Full(probe_rows) | Added::NoMemory(probe_rows) => {
                 self.pending = Some(probe_rows);
                 Taken::Full
             }

@@ -2,6 +2,7 @@
 
 use overspill_machine::memory::prefetch;
 
+use crate::keys::SortedKeys;
 use crate::search::{Search, TOGETHER};
 
 /// Halves the sorted keys until one is left.
@@ -12,8 +13,8 @@ use crate::search::{Search, TOGETHER};
 pub struct BinarySearch;
 
 impl Search for BinarySearch {
-    fn lower_bounds(&self, sorted: &[u64], keys: &[u64], places: &mut [usize]) {
-        let places = &mut places[..keys.len()];
+    fn lower_bounds(&self, sorted: &SortedKeys, keys: &[u64], places: &mut [usize]) {
+        let (sorted, places): (&[u64], _) = (sorted, &mut places[..keys.len()]);
         if sorted.is_empty() {
             places.fill(0);
             return;

@@ -1,10 +1,11 @@
 //! A B+tree without pointers.
 
 use overspill_machine::Result;
-use overspill_machine::memory::{CacheLine, PageVec, prefetch};
+use overspill_machine::memory::{CacheLine, PageVec};
 use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 
-use crate::node::{LINE, line_at, rank};
+use crate::keys::SortedKeys;
+use crate::node::{LINE, NodeSearch, halve_all};
 use crate::search::{Search, TOGETHER};
 
 /// A B+tree of which the sorted keys are the leaves. Its nodes have `LINES` lines of keys, a power of two: 1 line makes the tree
@@ -27,7 +28,7 @@ impl<const LINES: usize> BTree<LINES> {
     ///
     /// # Errors
     /// If the system does not provide the memory.
-    pub fn new(sorted: &[u64]) -> Result<Self> {
+    pub fn new(sorted: &SortedKeys) -> Result<Self> {
         const { assert!(LINES.is_power_of_two(), "the lines of a node are halved until one is left") };
         // Nodes of each level, from the leaves up.
         let mut counts = vec![sorted.len().div_ceil(Self::KEYS)];
@@ -57,8 +58,8 @@ impl<const LINES: usize> BTree<LINES> {
 }
 
 impl<const LINES: usize> Search for BTree<LINES> {
-    fn lower_bounds(&self, sorted: &[u64], keys: &[u64], places: &mut [usize]) {
-        with_widest_vectors(Descent { tree: self, sorted, keys, places: &mut places[..keys.len()] });
+    fn lower_bounds(&self, sorted: &SortedKeys, keys: &[u64], places: &mut [usize]) {
+        with_widest_vectors(Descent { tree: self, leaves: sorted.lines(), keys, places: &mut places[..keys.len()] });
     }
 
     fn bytes(&self) -> usize {
@@ -69,7 +70,7 @@ impl<const LINES: usize> Search for BTree<LINES> {
 /// Goes from the root to the leaves.
 struct Descent<'a, const LINES: usize> {
     tree: &'a BTree<LINES>,
-    sorted: &'a [u64],
+    leaves: &'a [CacheLine],
     keys: &'a [u64],
     places: &'a mut [usize],
 }
@@ -78,62 +79,27 @@ impl<const LINES: usize> VectorLoop for Descent<'_, LINES> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self, _: impl Vectors) {
-        let Self { tree, sorted, keys, places } = self;
-        let (fanout, node_keys) = (BTree::<LINES>::FANOUT, BTree::<LINES>::KEYS);
-        let words = CacheLine::words(&tree.nodes);
+    fn run(self, vectors: impl Vectors) {
+        let Self { tree, leaves, keys, places } = self;
         for (keys, places) in keys.chunks(TOGETHER).zip(places.chunks_mut(TOGETHER)) {
-            let mut nodes = [0; TOGETHER];
-            for (level, first) in tree.levels.iter().enumerate() {
-                let starts = nodes.map(|node| (first + node) * node_keys);
-                let ranks = ranks::<LINES>(words, starts, keys);
-                let next = tree.levels.get(level + 1);
-                for (node, rank) in nodes.iter_mut().zip(ranks).take(keys.len()) {
-                    *node = *node * fanout + rank;
-                    match next {
-                        Some(next) => prefetch_node::<LINES>(words, (next + *node) * node_keys),
-                        None => prefetch_node::<LINES>(sorted, *node * node_keys),
-                    }
+            // The place of a key is that of a node until it is that in a leaf.
+            places.fill(0);
+            let mut searches = [NodeSearch::<LINES>::default(); TOGETHER];
+            for (level, _) in tree.levels.iter().enumerate() {
+                halve_all(&mut searches, &tree.nodes, keys);
+                let (below, first) = match tree.levels.get(level + 1) {
+                    Some(first) => (&tree.nodes[..], *first),
+                    None => (leaves, 0),
+                };
+                for ((search, key), node) in searches.iter_mut().zip(keys).zip(&mut *places) {
+                    *node = *node * BTree::<LINES>::FANOUT + search.rank(&tree.nodes, *key, vectors);
+                    *search = NodeSearch::new(below, (first + *node) * LINES);
                 }
             }
-            let starts = nodes.map(|node| node * node_keys);
-            let ranks = ranks::<LINES>(sorted, starts, keys);
-            for ((place, start), rank) in places.iter_mut().zip(starts).zip(ranks) {
-                *place = start + rank;
+            halve_all(&mut searches, leaves, keys);
+            for ((search, key), place) in searches.iter().zip(keys).zip(&mut *places) {
+                *place = *place * BTree::<LINES>::KEYS + search.rank(leaves, *key, vectors);
             }
         }
     }
-}
-
-/// Prefetches the line of a node that is read first.
-#[inline(always)]
-fn prefetch_node<const LINES: usize>(words: &[u64], start: usize) {
-    if let Some(word) = words.get(start + LINES / 2 * LINE) {
-        prefetch(word);
-    }
-}
-
-/// For each key, the number of smaller keys in the node that starts at the same place of `starts`.
-///
-/// The lines of a node are halved by their first keys until one is left, in which all keys are compared.
-#[inline(always)]
-fn ranks<const LINES: usize>(words: &[u64], starts: [usize; TOGETHER], keys: &[u64]) -> [usize; TOGETHER] {
-    let mut lines = [0; TOGETHER];
-    let mut length = LINES;
-    while length > 1 {
-        let half = length / 2;
-        length -= half;
-        for ((line, start), key) in lines.iter_mut().zip(starts).zip(keys) {
-            let is_smaller = words.get(start + (*line + half) * LINE).is_some_and(|first| first < key);
-            *line += if is_smaller { half } else { 0 };
-            if let Some(word) = words.get(start + (*line + length / 2) * LINE) {
-                prefetch(word);
-            }
-        }
-    }
-    let mut ranks = [0; TOGETHER];
-    for (((rank_of, line), start), key) in ranks.iter_mut().zip(lines).zip(starts).zip(keys) {
-        *rank_of = line * LINE + rank(line_at(words, start + line * LINE), *key);
-    }
-    ranks
 }

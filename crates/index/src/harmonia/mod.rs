@@ -4,7 +4,8 @@ use overspill_machine::Result;
 use overspill_machine::memory::{CacheLine, PageVec, prefetch};
 use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 
-use crate::node::{LINE, rank};
+use crate::keys::SortedKeys;
+use crate::node::{LINE, NodeSearch, halve_all};
 use crate::search::{Search, TOGETHER};
 
 /// Lines of a node.
@@ -29,7 +30,7 @@ impl Harmonia {
     ///
     /// # Errors
     /// If the system does not provide the memory.
-    pub fn new(sorted: &[u64]) -> Result<Self> {
+    pub fn new(sorted: &SortedKeys) -> Result<Self> {
         // Nodes of each level, from the runs up.
         let mut counts = vec![sorted.len().div_ceil(KEYS)];
         while let Some(count) = counts.last().copied().filter(|count| *count > 1) {
@@ -62,8 +63,8 @@ impl Harmonia {
 }
 
 impl Search for Harmonia {
-    fn lower_bounds(&self, sorted: &[u64], keys: &[u64], places: &mut [usize]) {
-        with_widest_vectors(Descent { tree: self, sorted, keys, places: &mut places[..keys.len()] });
+    fn lower_bounds(&self, sorted: &SortedKeys, keys: &[u64], places: &mut [usize]) {
+        with_widest_vectors(Descent { tree: self, runs: sorted.lines(), keys, places: &mut places[..keys.len()] });
     }
 
     fn bytes(&self) -> usize {
@@ -74,7 +75,7 @@ impl Search for Harmonia {
 /// Goes from the root to the runs.
 struct Descent<'a> {
     tree: &'a Harmonia,
-    sorted: &'a [u64],
+    runs: &'a [CacheLine],
     keys: &'a [u64],
     places: &'a mut [usize],
 }
@@ -83,34 +84,25 @@ impl VectorLoop for Descent<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self, _: impl Vectors) {
-        let Self { tree, sorted, keys, places } = self;
+    fn run(self, vectors: impl Vectors) {
+        let Self { tree, runs, keys, places } = self;
+        let key_region = &tree.key_region[..];
         for (keys, places) in keys.chunks(TOGETHER).zip(places.chunks_mut(TOGETHER)) {
-            let mut nodes = [0; TOGETHER];
-            for level in 0..tree.levels {
-                let is_lowest = level + 1 == tree.levels;
-                for (node, key) in nodes.iter_mut().zip(keys) {
-                    let words = CacheLine::words(&tree.key_region[*node * LINES..(*node + 1) * LINES]);
-                    *node = tree.child_region[*node] as usize + rank(words, *key);
-                    if is_lowest {
-                        for line in 0..LINES {
-                            sorted.get(*node * KEYS + line * LINE).into_iter().for_each(prefetch);
-                        }
-                    } else {
-                        tree.child_region.get(*node).into_iter().for_each(prefetch);
-                        for line in 0..LINES {
-                            tree.key_region.get(*node * LINES + line).into_iter().for_each(prefetch);
-                        }
-                    }
+            // The place of a key is that of a node until it is that in a run.
+            places.fill(0);
+            let mut searches = [NodeSearch::<LINES>::default(); TOGETHER];
+            for level in 1..=tree.levels {
+                halve_all(&mut searches, key_region, keys);
+                let below = if level < tree.levels { key_region } else { runs };
+                for ((search, key), node) in searches.iter_mut().zip(keys).zip(&mut *places) {
+                    *node = tree.child_region[*node] as usize + search.rank(key_region, *key, vectors);
+                    tree.child_region.get(*node).into_iter().for_each(prefetch);
+                    *search = NodeSearch::new(below, *node * LINES);
                 }
             }
-            for ((place, run), key) in places.iter_mut().zip(nodes).zip(keys) {
-                let first = run * KEYS;
-                let keys = match sorted.get(first..first + KEYS) {
-                    Some(keys) => keys,
-                    None => sorted.get(first..).unwrap_or_default(),
-                };
-                *place = first + rank(keys, *key);
+            halve_all(&mut searches, runs, keys);
+            for ((search, key), place) in searches.iter().zip(keys).zip(&mut *places) {
+                *place = *place * KEYS + search.rank(runs, *key, vectors);
             }
         }
     }

@@ -2,16 +2,18 @@
 
 mod spline;
 
-use overspill_machine::Result;
 use overspill_machine::memory::{PageVec, prefetch};
+use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
+use overspill_machine::{Error, Result};
 
+use crate::keys::SortedKeys;
 use crate::node::LINE;
 use crate::search::{Search, TOGETHER};
 use spline::spline;
 
-/// How far a key may be from where the spline says. A smaller error takes more points, which then no longer fit the cache; a
-/// larger one reads more lines of keys.
-const ERROR: usize = 16;
+/// How far a key may be from where the spline says. A smaller error takes more points, which then no longer fit the cache; with a
+/// larger one, more lines of keys are read.
+const ERROR: usize = 32;
 
 /// Most bits of the table.
 const MOST_BITS: u32 = 24;
@@ -42,11 +44,15 @@ impl RadixSpline {
     ///
     /// # Errors
     /// If the system does not provide the memory.
-    pub fn new(sorted: &[u64]) -> Result<Self> {
+    pub fn new(sorted: &SortedKeys) -> Result<Self> {
         let points = spline(sorted, ERROR);
         let (smallest, largest) = (sorted.first().copied().unwrap_or(0), sorted.last().copied().unwrap_or(0));
-        // Twice as many entries as points: most keys then find one point or none.
-        let entries = (2 * points.len()).next_power_of_two().clamp(2, 1 << MOST_BITS);
+        if u32::try_from(points.len()).is_err() {
+            let reason = format!("{} keys are too unevenly distributed for a RadixSpline; take a B+tree", sorted.len());
+            return Err(Error::Invalid(reason));
+        }
+        // One or two entries a point: most keys then find one point or two.
+        let entries = points.len().next_power_of_two().clamp(2, 1 << MOST_BITS);
         let shift = (u64::BITS - (largest - smallest).leading_zeros()).saturating_sub(entries.ilog2());
         let entries = ((largest - smallest) >> shift) as usize + 1;
         let mut table = PageVec::<u32>::zeroed(entries + 1)?;
@@ -68,59 +74,117 @@ impl RadixSpline {
     }
 
     /// The number of the first point that is not smaller than a key, among those that the table gives.
-    fn point(&self, key: u64, [mut first, end]: [u32; 2]) -> usize {
-        // Few, so that halving would not be faster unless many keys are close together.
-        const FEW: u32 = 8;
-        if end - first > FEW {
-            let points = &self.points[first as usize..end as usize];
-            return first as usize + points.partition_point(|point| point.key < key);
+    #[inline(always)]
+    fn point(&self, key: u64, [first, end]: [u32; 2]) -> usize {
+        // The first line of points has most of them. How many there are is not branched on, as it cannot be predicted.
+        const FEW: usize = 3;
+        let points = &self.points[first as usize..end as usize];
+        let is_smaller = |place: usize| points.get(place).is_some_and(|point| point.key < key);
+        let smaller = (0..FEW).map(|place| usize::from(is_smaller(place))).sum::<usize>();
+        if smaller == FEW {
+            first as usize + points.partition_point(|point| point.key < key)
+        } else {
+            first as usize + smaller
         }
-        while first < end && self.points[first as usize].key < key {
-            first += 1;
-        }
-        first as usize
     }
 
-    /// Where the spline says that a key is, given the first point that is not smaller.
-    fn estimate(&self, key: u64, point: usize) -> usize {
-        let Some(before) = point.checked_sub(1) else { return 0 };
+    /// Where the spline says that a key is, given the first point that is not smaller, and the places a key of the line there.
+    #[inline(always)]
+    fn estimate(&self, key: u64, point: usize) -> (usize, f64) {
+        let Some(before) = point.checked_sub(1) else { return (0, 0.0) };
         let [before, after] = [self.points[before], self.points[point]];
-        let share = (key - before.key) as f64 / (after.key - before.key) as f64;
-        before.place as usize + ((after.place - before.place) as f64 * share) as usize
+        let slope = (after.place - before.place) as f64 / (after.key - before.key) as f64;
+        (before.place as usize + (slope * (key - before.key) as f64) as usize, slope)
     }
 }
 
 impl Search for RadixSpline {
-    fn lower_bounds(&self, sorted: &[u64], keys: &[u64], places: &mut [usize]) {
+    fn lower_bounds(&self, sorted: &SortedKeys, keys: &[u64], places: &mut [usize]) {
         let places = &mut places[..keys.len()];
-        for (keys, places) in keys.chunks(TOGETHER).zip(places.chunks_mut(TOGETHER)) {
-            // Keys out of range are looked up as the nearest in range.
-            let mut near = [self.smallest; TOGETHER];
-            for (near, key) in near.iter_mut().zip(keys) {
-                *near = (*key).clamp(self.smallest, self.largest);
-                prefetch(&self.table[self.entry(*near)]);
-            }
-            let mut points = [[0; 2]; TOGETHER];
-            for (points, near) in points.iter_mut().zip(near).take(keys.len()) {
-                let entry = self.entry(near);
-                *points = [self.table[entry], self.table[entry + 1]];
-                self.points.get(points[0].saturating_sub(1) as usize).into_iter().for_each(prefetch);
-            }
-            let mut estimates = [0; TOGETHER];
-            for ((estimate, near), points) in estimates.iter_mut().zip(near).zip(points).take(keys.len()) {
-                *estimate = self.estimate(near, self.point(near, points));
-                for line in [estimate.saturating_sub(LINE), *estimate, *estimate + LINE] {
-                    sorted.get(line).into_iter().for_each(prefetch);
-                }
-            }
-            for ((place, estimate), key) in places.iter_mut().zip(estimates).zip(keys) {
-                *place = search_near(sorted, estimate, *key);
-            }
+        if sorted.is_empty() {
+            places.fill(0);
+            return;
         }
+        with_widest_vectors(Lookup { spline: self, sorted, keys, places });
     }
 
     fn bytes(&self) -> usize {
         self.points.len() * size_of::<Point>() + self.table.bytes()
+    }
+}
+
+/// Goes from the table over the spline to the keys.
+struct Lookup<'a> {
+    spline: &'a RadixSpline,
+    sorted: &'a SortedKeys,
+    keys: &'a [u64],
+    places: &'a mut [usize],
+}
+
+impl VectorLoop for Lookup<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, vectors: impl Vectors) {
+        let Self { spline, sorted, keys, places } = self;
+        let lines = sorted.lines();
+        let is_unique = sorted.is_unique();
+        // Keys out of range are looked up as the nearest in range.
+        let near = |key: u64| key.clamp(spline.smallest, spline.largest);
+        for (keys, places) in keys.chunks(TOGETHER).zip(places.chunks_mut(TOGETHER)) {
+            for key in keys {
+                prefetch(&spline.table[spline.entry(near(*key))]);
+            }
+            let mut points = [[0; 2]; TOGETHER];
+            for (points, key) in points.iter_mut().zip(keys) {
+                let entry = spline.entry(near(*key));
+                *points = [spline.table[entry], spline.table[entry + 1]];
+                spline.points.get(points[0].saturating_sub(1) as usize).into_iter().for_each(prefetch);
+            }
+            // A place is that of a line, until it is that of a key.
+            let mut slopes = [0.0; TOGETHER];
+            for (((place, slope), key), points) in places.iter_mut().zip(&mut slopes).zip(keys).zip(points) {
+                let key = near(*key);
+                let (estimate, of_line) = spline.estimate(key, spline.point(key, points));
+                (*place, *slope) = (estimate / LINE, of_line);
+                prefetch(&lines[*place]);
+            }
+            // The keys of the line tell better where the key is.
+            let mut steps = [0; TOGETHER];
+            for (((place, slope), key), step) in places.iter_mut().zip(slopes).zip(keys).zip(&mut steps) {
+                let line = &lines[*place];
+                let smaller = vectors.count_smaller(line, *key);
+                let middle = line.0[LINE / 2];
+                let distance = (key.wrapping_sub(middle) as i64) as f64 * slope / LINE as f64;
+                let is_found = is_unique & (line.0[0] == *key);
+                // Not branched on, as nobody could predict it.
+                let is_after = isize::from(smaller == LINE);
+                let is_before = isize::from((smaller == 0) & !is_found);
+                let wanted = is_after * (distance as isize).max(1) + is_before * (distance as isize).min(-1);
+                *step = wanted.clamp(-(*place as isize), (lines.len() - 1 - *place) as isize);
+                *place = place.wrapping_add_signed(*step);
+                prefetch(&lines[*place]);
+            }
+            for ((place, key), step) in places.iter_mut().zip(keys).zip(&mut steps) {
+                let line = &lines[*place];
+                let smaller = vectors.count_smaller(line, *key);
+                let is_found = is_unique & (line.0[0] == *key);
+                let is_after = (smaller == LINE) & (*place + 1 < lines.len()) & (*step != 0);
+                let is_before = (smaller == 0) & (*place > 0) & !is_found & (*step != 0);
+                *step = isize::from(is_after) - isize::from(is_before);
+                *place = place.wrapping_add_signed(*step);
+                prefetch(&lines[*place]);
+            }
+            for ((place, key), step) in places.iter_mut().zip(keys).zip(steps) {
+                let smaller = vectors.count_smaller(&lines[*place], *key);
+                // A key at the end of the line where it was looked for is one of the next line, or further.
+                let goes_on = (step > 0) & (smaller == LINE) | (step < 0) & (smaller == 0);
+                *place = *place * LINE + smaller;
+                if goes_on {
+                    *place = search_near(sorted, *place, *key);
+                }
+            }
+        }
     }
 }
 
