@@ -21,7 +21,7 @@ use rand_distr::Exp1;
 use crate::report::{failed, machine, median};
 use crate::threads::on_each;
 
-/// The pages that memory lies in.
+/// The pages that arrays of at least 16 MiB lie in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Pages {
     /// 2 MiB, as joins use them

@@ -107,6 +107,12 @@ impl Collected {
         Added::Taken
     }
 
+    /// The number of threads that may prepare them for the GPU. Streams that have left their rows need theirs no more; others
+    /// prepare chunks of their own.
+    pub(crate) fn threads(&self) -> usize {
+        self.streams.min(self.rows / ROWS_PER_THREAD).max(1)
+    }
+
     /// Whether all rows can match by their keys.
     pub(crate) fn are_matchable(&self) -> bool {
         self.keys.iter().all(|keys| keys.matchable.is_none())
@@ -121,13 +127,17 @@ impl Collected {
         self.batches.extend(other.batches);
         self.keys.extend(other.keys);
         self.words = self.words.zip(other.words).map(|(words, others)| [words, others].concat());
+        self.streams =
+            if self.rows == 0 { other.streams } else { self.streams + if other.rows > 0 { other.streams } else { 0 } };
         self.rows += other.rows;
-        self.streams += other.streams;
         self.offsets.iter_mut().zip(other.offsets).for_each(|(bytes, more)| *bytes += more);
         self.other_grants.extend(other.other_grants.into_iter().chain([other.grant]));
         Ok(self)
     }
 }
+
+/// Rows that are worth a thread of their own.
+const ROWS_PER_THREAD: usize = 64 << 10;
 
 /// The last rows of the streams that have ended, for as long as others of the join have not: rows that kernels aggregate, whose
 /// pairs belong to no stream.
@@ -138,6 +148,17 @@ impl Collected {
 pub(crate) struct LeftRows(Mutex<Option<Collected>>);
 
 impl LeftRows {
+    /// Takes the rows that others have left, to join them now with `rows`; leaves them there if they are more than `most` together.
+    pub(crate) fn take(&self, rows: Collected, most: usize) -> Collected {
+        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(others) = left.take() else { return rows };
+        others.with(rows, most).unwrap_or_else(|both| {
+            let [others, rows] = *both;
+            *left = Some(others);
+            rows
+        })
+    }
+
     /// Leaves the last rows of a stream to others. Returns rows that the stream must join instead, at most `most`, of which the
     /// rows of one stream are fewer. It has left none to others before `leaving` is `None`.
     pub(crate) fn leave(
@@ -167,5 +188,88 @@ impl LeftRows {
             }
             _ => Some(all),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use overspill_join::hybrid::{AggregatingStreams, PairAggregation};
+    use overspill_join::memory::{MemoryHost, Purpose};
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Ample;
+
+    impl MemoryHost for Ample {
+        fn try_grow(&self, _: usize, _: usize, _: Purpose) -> overspill_join::Result<()> {
+            Ok(())
+        }
+        fn grow(&self, _: usize) {}
+        fn shrink(&self, _: usize, _: usize) {}
+    }
+
+    /// Rows of a stream whose memory pays for them.
+    fn rows(memory: &Arc<UnitMemory>, rows: usize) -> Collected {
+        let mut collected = Collected::new(memory, 1, false);
+        collected.rows = rows;
+        collected.offsets = vec![rows];
+        collected.grant.grow(rows);
+        collected
+    }
+
+    fn streams<const N: usize>() -> [Option<AggregatingStream>; N] {
+        let all = Arc::<AggregatingStreams>::default();
+        [(); N].map(|()| Some(all.add(Arc::new(PairAggregation::new(&[])))))
+    }
+
+    #[test]
+    fn the_last_stream_joins_the_rows_of_all() {
+        let memory = UnitMemory::new(Box::new(Ample));
+        let (left, mut streams) = (LeftRows::default(), streams::<4>());
+        assert!(left.leave(rows(&memory, 3), &mut streams[1], 10).is_none());
+        assert!(left.leave(rows(&memory, 0), &mut streams[3], 10).is_none());
+        assert!(left.leave(rows(&memory, 5), &mut streams[0], 10).is_none());
+        assert_eq!(memory.used(), 8);
+        let all = left.leave(rows(&memory, 1), &mut streams[2], 10).unwrap();
+        assert_eq!((all.rows, all.streams, memory.used()), (9, 3, 9));
+        assert!(streams.iter().all(Option::is_none));
+        drop(all);
+        assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn more_rows_than_a_chunk_are_joined_before_the_last_stream_ends() {
+        let memory = UnitMemory::new(Box::new(Ample));
+        let (left, [mut first, mut second]) = (LeftRows::default(), streams());
+        assert!(left.leave(rows(&memory, 7), &mut first, 10).is_none());
+        // The stream joins the rows of the other, and its own remain.
+        assert_eq!(left.leave(rows(&memory, 4), &mut second, 10).map(|rows| rows.rows), Some(7));
+        assert!(second.is_some());
+        assert_eq!(left.leave(rows(&memory, 0), &mut second, 10).map(|rows| rows.rows), Some(4));
+        assert!(second.is_none());
+    }
+
+    #[test]
+    fn rows_that_others_left_are_taken_where_memory_is_short() {
+        let memory = UnitMemory::new(Box::new(Ample));
+        let (left, [mut first, _second]) = (LeftRows::default(), streams());
+        assert_eq!(left.take(rows(&memory, 2), 10).rows, 2);
+        assert!(left.leave(rows(&memory, 7), &mut first, 10).is_none());
+        assert_eq!(left.take(rows(&memory, 4), 10).rows, 4);
+        assert_eq!(left.take(rows(&memory, 3), 10).rows, 10);
+        assert_eq!(left.take(rows(&memory, 0), 10).rows, 0);
+    }
+
+    #[test]
+    fn rows_that_cannot_be_concatenated_stay_apart() {
+        let memory = UnitMemory::new(Box::new(Ample));
+        let half = || {
+            let mut rows = rows(&memory, 1);
+            rows.offsets = vec![i32::MAX as usize / 2 + 1];
+            rows
+        };
+        assert!(half().with(half(), 10).is_err());
+        assert_eq!(half().with(rows(&memory, 2), 10).unwrap().rows, 3);
     }
 }

@@ -64,7 +64,7 @@ impl Index {
     /// Builds an index over sorted keys. `O(n)`.
     ///
     /// # Errors
-    /// If the system does not provide the memory.
+    /// If the system does not provide the memory, or there are more keys than an index of the kind can have.
     pub fn build(kind: IndexKind, keys: Arc<SortedKeys>) -> Result<Self> {
         let search: Box<dyn Search> = match kind {
             IndexKind::BinarySearch => Box::new(BinarySearch),

@@ -10,7 +10,7 @@
 //! | [`BinarySearch`] | none | `log2(n)` |
 //! | [`BTree`] | an eighth of the keys or less | one a level with nodes of a line, `log9(n)` levels |
 //! | [`Harmonia`] | a thirty-second of the keys | four a level, `log33(n)` levels |
-//! | [`RadixSpline`] | a few megabytes | a table, a spline point and where it points |
+//! | [`RadixSpline`] | a few megabytes if keys are evenly distributed | a table, a spline point and where it points |
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]

@@ -36,6 +36,8 @@ pub enum Error {
     OutOfHostMemory { bytes: u64, reason: String },
     #[error("{what} needs {needed} bytes of {of}, and there are {available}")]
     TooSmall { what: &'static str, needed: u64, of: &'static str, available: u64 },
+    #[error("{count} {what} are more than {most}")]
+    TooMany { what: &'static str, count: u64, most: u64 },
     #[error("GPU {device} has no {what}")]
     Unsupported { device: usize, what: &'static str },
     #[error("GPU {device} does not reach the memory of GPU {peer}: their link has no peer access")]

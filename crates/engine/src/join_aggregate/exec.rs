@@ -175,7 +175,11 @@ impl ExecutionPlan for JoinAggregateExec {
         if partition > 0 {
             return internal_err!("JoinAggregateExec has one partition, not one of number {partition}");
         }
-        let streams = join.execute_aggregating(&context, &self.aggregates)?.into_iter().enumerate();
+        let mut streams = join.execute_aggregating(&context, &self.aggregates)?;
+        if streams.len() == 1 {
+            return self.stream(0, streams.remove(0));
+        }
+        let streams = streams.into_iter().enumerate();
         let streams = streams.map(|(number, pairs)| Ok(spawn_buffered(self.stream(number, pairs)?, 1)));
         let rows = select_all(streams.collect::<Result<Vec<_>>>()?);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))

@@ -19,6 +19,9 @@ const COLUMNS: usize = 2;
 /// Number of row numbers generated at a time.
 const NUMBERED_TOGETHER: usize = 4096;
 
+/// Number of tuples that are worth a thread that copies them.
+const TUPLES_PER_THREAD: usize = 64 << 10;
+
 /// Maximum number of partitions of a first pass.
 const MOST_FANOUT: usize = 1 << 10;
 
@@ -62,10 +65,12 @@ impl HostPartitions {
 
     /// Copies a partition to memory that kernels read, each thread's part of it by another thread.
     fn stage(&self, gpu: &Gpu, partition: usize) -> Result<Tuples> {
+        // Few tuples are copied before a thread starts.
+        let threads = self.parts.len().min(self.tuples[partition] as usize / TUPLES_PER_THREAD + 1);
         staged(gpu, self.tuples[partition], |[keys, values]| {
             let rows = || self.parts.iter().map(|part| part.rows(partition));
             let places = split(keys, rows()).into_iter().zip(split(values, rows())).zip(&self.parts).collect();
-            in_parallel(self.parts.len(), places, |((keys, values), part): ((&mut [u64], &mut [u64]), _)| {
+            in_parallel(threads, places, |((keys, values), part): ((&mut [u64], &mut [u64]), _)| {
                 let mut cursor = PartitionCursor::new(part, partition);
                 let mut done = 0;
                 while done < keys.len() {

@@ -109,7 +109,11 @@ impl PairAggregates {
         });
         let state = SelectionState::of_rows(totals.matches, values);
         if totals.matches > MOST_PAIRS && self.kernels.iter().any(|kernel| kernel.function == PairFunction::Sum) {
-            return Err(Error::Invalid(format!("{} pairs of a chunk, whose sums may overflow", totals.matches)));
+            return Err(Error::TooMany {
+                what: "pairs of rows that kernels sum at once",
+                count: totals.matches,
+                most: MOST_PAIRS,
+            });
         }
         Ok(state)
     }

@@ -129,6 +129,7 @@ pub(crate) fn is_refusal(error: &Error) -> bool {
             | Error::OutOfDeviceMemory { .. }
             | Error::OutOfHostMemory { .. }
             | Error::TooSmall { .. }
+            | Error::TooMany { .. }
             | Error::Unsupported { .. }
             | Error::NoPeerAccess { .. }
             | Error::TransferRefused { .. }

@@ -1,6 +1,6 @@
 //! Finds pairs on a GPU, chunk by chunk.
 //!
-//! Where the chunk of a stream is:
+//! Where the chunk of a stream is. A stream that ends may leave the rows it is collecting to another one (`LeftRows`) instead:
 //!
 //! ```text
 //!                     full, or the input ended
@@ -200,15 +200,35 @@ impl DeviceFinder {
         match self.collected.add(probe_rows, &device.table, self.payload.as_ref(), self.key_bytes, self.most_rows) {
             Added::Taken if self.collected.rows < self.most_rows => Taken::Collected,
             Added::Taken => Taken::Full,
-            Added::NoMemory(probe_rows) if self.collected.rows == 0 => {
-                self.clear();
-                Taken::No(probe_rows)
+            Added::NoMemory(probe_rows) => {
+                // Rows that others have left hold memory until they are joined.
+                if self.may_leave() {
+                    let own = self.take_collected();
+                    self.collected = device.left.take(own, self.largest_chunk);
+                }
+                if self.collected.rows == 0 {
+                    self.clear();
+                    return Taken::No(probe_rows);
+                }
+                self.pending = Some(probe_rows);
+                Taken::Full
             }
-            Added::Full(probe_rows) | Added::NoMemory(probe_rows) => {
+            Added::Full(probe_rows) => {
                 self.pending = Some(probe_rows);
                 Taken::Full
             }
         }
+    }
+
+    /// Whether other streams may join the collected rows, and this one theirs.
+    fn may_leave(&self) -> bool {
+        let is_lost = self.device.request.gpu.lost_because().is_some();
+        self.leaving.is_some() && (self.collected.rows == 0 || self.aggregated().is_some() && !is_lost)
+    }
+
+    fn take_collected(&mut self) -> Collected {
+        let nothing = self.nothing();
+        std::mem::replace(&mut self.collected, nothing)
     }
 
     /// The aggregates of the collected rows' pairs, if kernels can aggregate them.
@@ -226,8 +246,9 @@ impl DeviceFinder {
         let request = &device.request;
         let aggregated = self.aggregated();
         let collected = &mut self.collected;
-        let threads = collected.streams;
-        let _giving = debug_span!("give chunk to the GPU", rows = collected.rows, streams = threads).entered();
+        let threads = collected.threads();
+        let _giving =
+            debug_span!("give chunk to the GPU", rows = collected.rows, streams = collected.streams).entered();
         let keys = std::mem::take(&mut collected.keys);
         let batches = std::mem::take(&mut collected.batches);
         let mut words = collected.words.take();
@@ -245,7 +266,6 @@ impl DeviceFinder {
             let start = |keys: ProbeKeys| {
                 Ok((keys.has_unmatchable, device.table.start(request, seat, keys, most_pairs, aggregated, threads)?))
             };
-            // Streams that have left their rows need their threads no more; others prepare chunks of their own.
             ProbeKeys::new(&gpu, method, &keys, words.as_deref(), threads)
                 .and_then(start)
                 .inspect_err(|error| request.report(device.table.strategy(), error))
@@ -439,10 +459,8 @@ impl PairFinder for DeviceFinder {
     }
 
     fn end(&mut self) -> Result<bool> {
-        let is_lost = self.device.request.gpu.lost_because().is_some();
-        if self.leaving.is_some() && (self.collected.rows == 0 || self.aggregated().is_some() && !is_lost) {
-            let (nothing, device) = (self.nothing(), Arc::clone(&self.device));
-            let rows = std::mem::replace(&mut self.collected, nothing);
+        if self.may_leave() {
+            let (rows, device) = (self.take_collected(), Arc::clone(&self.device));
             if let Some(rows) = device.left.leave(rows, &mut self.leaving, self.largest_chunk) {
                 self.collected = rows;
             }

@@ -294,7 +294,12 @@ impl RadixRun {
                 }
                 // Another partition may be smaller, so continue. When the pairs of other members are taken is unknown, so do
                 // not wait for that.
-                Err(error @ (Error::TooSmall { .. } | Error::OverBudget { .. } | Error::OutOfDeviceMemory { .. })) => {
+                Err(
+                    error @ (Error::TooSmall { .. }
+                    | Error::TooMany { .. }
+                    | Error::OverBudget { .. }
+                    | Error::OutOfDeviceMemory { .. }),
+                ) => {
                     member.left.push(partition);
                     member.refused.get_or_insert(error);
                 }

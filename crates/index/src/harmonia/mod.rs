@@ -29,7 +29,7 @@ impl Harmonia {
     /// Builds the nodes over sorted keys. `O(n / 32)`.
     ///
     /// # Errors
-    /// If the system does not provide the memory.
+    /// If the system does not provide the memory, or there are over 2^37 keys.
     pub fn new(sorted: &SortedKeys) -> Result<Self> {
         // Nodes of each level, from the runs up.
         let mut counts = vec![sorted.len().div_ceil(KEYS)];

@@ -43,7 +43,7 @@ impl RadixSpline {
     /// Builds the spline through sorted keys. `O(n)`.
     ///
     /// # Errors
-    /// If the system does not provide the memory.
+    /// If the system does not provide the memory, or the spline takes 2^32 points.
     pub fn new(sorted: &SortedKeys) -> Result<Self> {
         let points = spline(sorted, ERROR);
         let (smallest, largest) = (sorted.first().copied().unwrap_or(0), sorted.last().copied().unwrap_or(0));

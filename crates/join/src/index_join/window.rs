@@ -10,7 +10,7 @@ use crate::radix::{PartitionCursor, PartitionMethod, RadixPartitioner};
 /// Bits of a key that partitions are chosen by, at most (paper 3, section 4.3).
 const BITS: u32 = 11;
 
-/// Lowest bits of a key that no partition is chosen by: keys that differ in them alone lie in the same page.
+/// Lowest bits of a key that no partition is chosen by: keys that differ in them alone are seldom in different pages.
 const IGNORED_BITS: u32 = 4;
 
 /// Number of keys that are read from a partition at once.
@@ -38,7 +38,7 @@ struct KeyBits {
 }
 
 impl KeyBits {
-    /// From the highest bit in which keys of the index differ, which splits the root of a tree, downwards.
+    /// From the highest bit of the distance between the smallest and the largest key, which splits the root of a tree, downwards.
     fn of(keys: &SortedKeys) -> Self {
         let (smallest, largest) = (keys.first().copied().unwrap_or(0), keys.last().copied().unwrap_or(0));
         let differing = u64::BITS - (largest - smallest).leading_zeros();

@@ -8,19 +8,25 @@ use crate::{Error, Result};
 /// # Errors
 /// If the system does not allow it.
 pub fn in_small_pages<R>(work: impl FnOnce() -> R) -> Result<R> {
-    /// Gives huge pages again, also after a panic.
-    struct Again;
+    /// Gives huge pages as before, also after a panic.
+    struct Before(bool);
 
-    impl Drop for Again {
+    impl Drop for Before {
         fn drop(&mut self) {
-            // What the system allowed before, it takes back.
-            let _ = disable(false);
+            // The system has allowed it once.
+            let _ = disable(self.0);
         }
     }
 
+    let _before = Before(are_disabled());
     disable(true)?;
-    let _again = Again;
     Ok(work())
+}
+
+fn are_disabled() -> bool {
+    let none: libc::c_ulong = 0;
+    // SAFETY: reads an attribute of the process.
+    unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, none, none, none, none) == 1 }
 }
 
 fn disable(huge_pages: bool) -> Result<()> {
