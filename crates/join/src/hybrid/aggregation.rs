@@ -26,7 +26,7 @@ impl PairAggregation {
         &self.selection
     }
 
-    /// Takes the aggregates of pairs found since the last call. They are complete once the stream has ended.
+    /// Takes the aggregates of pairs found since the last call. Those of all streams are complete once all have ended.
     pub fn take(&self) -> SelectionState {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut found, SelectionState::new(&self.selection))
