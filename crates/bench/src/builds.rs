@@ -1,7 +1,5 @@
 //! The experiment `overspill bench build`: hash tables of the join operator, by the kind of their keys.
 
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, StringArray};
@@ -12,8 +10,9 @@ use overspill_experiments::{Axis, Figure, SeriesSource};
 use overspill_machine::topology::Topology;
 
 use crate::datagen::TablePair;
+use crate::kinds::KindsArgs;
 use crate::operator::{How, Tables};
-use crate::report::{failed, machine, median, value_name};
+use crate::report::{machine, median, value_name};
 
 /// The build side has this many times as many rows as the probe side, so that the build side takes the time.
 const BUILD_PER_PROBE_ROW: u64 = 32;
@@ -84,21 +83,9 @@ pub struct BuildArgs {
     #[arg(long, default_value = "32000000", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
     pub rows: u64,
 
-    /// Threads [default: one a processor]
-    #[arg(long, value_name = "N")]
-    pub threads: Option<NonZeroUsize>,
-
-    /// How often each kind is run; the table shows medians
-    #[arg(long, default_value = "5", value_name = "N")]
-    pub runs: NonZeroUsize,
-
-    /// Write the figure's numbers to this file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// Draw the figure to this file
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
+    /// How it is run, and where the figure goes.
+    #[command(flatten)]
+    pub kinds: KindsArgs,
 }
 
 /// Builds hash tables and returns the figure.
@@ -107,12 +94,12 @@ pub struct BuildArgs {
 /// If memory runs out, or an answer is wrong.
 pub(crate) fn run(args: &BuildArgs) -> Result<Figure> {
     let topology = Topology::of_this_machine();
-    let threads = args.threads.map_or(topology.cpu.threads.max(1), NonZeroUsize::get);
+    let threads = args.kinds.threads(&topology);
     let kinds = if args.keys.is_empty() { BuildKeys::value_variants().to_vec() } else { args.keys.clone() };
     let mut points = vec![];
     let mut notes = vec![];
     for (place, kind) in kinds.iter().enumerate() {
-        let seconds = measure(*kind, args.rows, threads, args.runs.get())?;
+        let seconds = measure(*kind, args.rows, threads, args.kinds.runs.get())?;
         points.push((place as f64, args.rows as f64 / seconds / 1e6));
         notes.push(format!(
             "{}: {seconds:.3} s, {:.1} ns a row and thread",
@@ -131,7 +118,7 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Figure> {
         ..Figure::default()
     };
     figure.add(SeriesSource::Measured, "read and build", points);
-    figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(failed)?;
+    args.kinds.write(&figure)?;
     Ok(figure)
 }
 
@@ -160,14 +147,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_keys_is_measured_and_joins_rightly() {
-        let args = BuildArgs {
-            keys: vec![],
-            rows: 100_000,
-            threads: NonZeroUsize::new(2),
-            runs: NonZeroUsize::MIN,
-            json: None,
-            svg: None,
-        };
+        let args = BuildArgs { keys: vec![], rows: 100_000, kinds: KindsArgs::of_test() };
         let figure = run(&args).unwrap();
         assert_eq!(figure.x.names, ["dense", "sparse", "narrow", "composite", "composite-wide", "text"]);
         assert!(figure.series[0].points.iter().all(|(_, speed)| *speed > 0.0));

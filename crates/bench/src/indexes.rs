@@ -1,9 +1,7 @@
 //! The experiment `overspill bench index`: indexes over sorted keys, by their kind, with and without windows (paper 3).
 
 use std::hint::black_box;
-use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,6 +16,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::Exp1;
 
+use crate::kinds::KindsArgs;
 use crate::report::{failed, machine, median};
 use crate::threads::on_each;
 
@@ -49,21 +48,9 @@ pub struct IndexArgs {
     #[arg(long, value_enum, value_name = "PAGES")]
     pub pages: Vec<Pages>,
 
-    /// Threads [default: one a processor]
-    #[arg(long, value_name = "N")]
-    pub threads: Option<NonZeroUsize>,
-
-    /// How often each kind is run, in turn; the table shows medians
-    #[arg(long, default_value = "5", value_name = "N")]
-    pub runs: NonZeroUsize,
-
-    /// Write the figure's numbers to this file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// Draw the figure to this file
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
+    /// How it is run, and where the figure goes.
+    #[command(flatten)]
+    pub kinds: KindsArgs,
 }
 
 /// Looks keys up and returns the figure.
@@ -72,7 +59,7 @@ pub struct IndexArgs {
 /// If memory runs out, or a place is wrong.
 pub(crate) fn run(args: &IndexArgs) -> Result<Figure> {
     let topology = Topology::of_this_machine();
-    let threads = args.threads.map_or(topology.cpu.threads.max(1), NonZeroUsize::get);
+    let threads = args.kinds.threads(&topology);
     let mut figure = Figure {
         name: "index",
         title: "Lookups in sorted keys",
@@ -99,7 +86,7 @@ pub(crate) fn run(args: &IndexArgs) -> Result<Figure> {
             figure.notes.push(format!("{name}, {kind}: {bytes} bytes besides the keys, built in {seconds:.3} s"));
         }
     }
-    figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(failed)?;
+    args.kinds.write(&figure)?;
     Ok(figure)
 }
 
@@ -131,7 +118,7 @@ fn measure(args: &IndexArgs, threads: usize) -> Result<Measured> {
     let window = usize::try_from(args.window).unwrap_or(usize::MAX);
     let [mut plain, mut windows] = [(); 2].map(|()| vec![Vec::new(); indexes.len()]);
     let mut reads = Vec::new();
-    for _ in 0..args.runs.get() {
+    for _ in 0..args.kinds.runs.get() {
         for ((index, plain), windows) in indexes.iter().zip(&mut plain).zip(&mut windows) {
             plain.push(slowest(&probes, |probes| look_up(index, probes))?);
             windows.push(slowest(&probes, |probes| look_up_windows(index, probes, window))?);
@@ -221,16 +208,8 @@ mod tests {
 
     #[test]
     fn each_kind_is_measured_in_pages_of_both_sizes() {
-        let args = IndexArgs {
-            keys: 50_000,
-            lookups: 10_000,
-            window: 4_000,
-            pages: vec![],
-            threads: NonZeroUsize::new(2),
-            runs: NonZeroUsize::MIN,
-            json: None,
-            svg: None,
-        };
+        let args =
+            IndexArgs { keys: 50_000, lookups: 10_000, window: 4_000, pages: vec![], kinds: KindsArgs::of_test() };
         let figure = run(&args).unwrap();
         assert_eq!(figure.x.names, ["binary_search", "btree", "line_btree", "harmonia", "radix_spline"]);
         assert_eq!(figure.series.len(), 6);

@@ -10,6 +10,7 @@ mod engines;
 mod figures;
 mod gpu_join;
 mod indexes;
+mod kinds;
 mod operator;
 mod operator_join;
 pub mod peers;
@@ -30,6 +31,7 @@ pub use builds::{BuildArgs, BuildKeys};
 pub use engines::CompareArgs;
 pub use figures::{AllArgs, FigureArgs, FigureName, MeasureArgs, OutputArgs};
 pub use indexes::{IndexArgs, Pages};
+pub use kinds::KindsArgs;
 pub use operator_join::OperatorJoinArgs;
 
 /// The arguments of `overspill bench`.

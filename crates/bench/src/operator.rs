@@ -16,7 +16,7 @@ use overspill_join::hybrid::{
     SubqueryFacts, pair_finder,
 };
 use overspill_join::keys::KeyCodec;
-use overspill_join::memory::{MemoryHost, Purpose, UnitMemory};
+use overspill_join::memory::{UnitMemory, Unlimited};
 use overspill_join::radix::ProbeRegions;
 use overspill_join::selection::Aggregate;
 use overspill_join::spec::{ColumnSource, JoinSpec, KeyExpressions, Side};
@@ -166,7 +166,7 @@ impl Tables {
             accelerator: device.map(|request| Arc::new(request) as Arc<dyn Accelerator>),
             batch_size: BATCH_ROWS,
         });
-        let memory = UnitMemory::new(Box::new(Ample));
+        let memory = UnitMemory::new(Box::new(Unlimited));
         let tuning = SpillTuning { enabled: false, max_fanout: 64, max_depth: 1, probers: threads };
         let begin = Instant::now();
         let facts = Arc::default();
@@ -269,18 +269,6 @@ impl KeyExpressions for LeadingColumns {
     fn evaluate(&self, batch: &RecordBatch) -> overspill_join::Result<Vec<ArrayRef>> {
         Ok(batch.columns()[..self.0].to_vec())
     }
-}
-
-/// A memory budget that grants every request.
-#[derive(Debug)]
-struct Ample;
-
-impl MemoryHost for Ample {
-    fn try_grow(&self, _: usize, _: usize, _: Purpose) -> overspill_join::Result<()> {
-        Ok(())
-    }
-    fn grow(&self, _: usize) {}
-    fn shrink(&self, _: usize, _: usize) {}
 }
 
 /// Memory is ample, so that nothing is spilled.

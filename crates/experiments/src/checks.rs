@@ -4,6 +4,8 @@
 //! wrong only sometimes.
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use overspill_kernels::{
     Algorithm, Extents, HashFunction, HashTable, Input, JoinSide, KeyWidth, MemoryAccess, Output, PairAggregate,
@@ -184,22 +186,42 @@ fn partitions(gpu: &Gpu, effort: CheckEffort, algorithm: Algorithm, pinned: bool
                 Output { keys: out_keys.view_mut(gpu.device())?, payloads: vec![out_rows.view_mut(gpu.device())?] };
             let partitions = partitioner.run(&gpu.stream, &from, &mut to)?;
             let (found, rows): (Vec<u64>, Vec<u64>) = (out_keys.read(&gpu.stream)?, out_rows.read(&gpu.stream)?);
-            let mut seen = vec![false; keys.len()];
-            let mut count = 0;
-            for (partition, (start, length)) in partitions.iter().enumerate() {
-                for at in size(*start)..size(start + length) {
-                    let row = size(rows[at]);
-                    let right = keys.get(row) == Some(&found[at])
-                        && radix.partition(found[at]) as usize == partition
-                        && !std::mem::replace(&mut seen[row], true);
-                    expect(right, || format!("partitioning {} ways, run {repeat}, tuple {at}", radix.fanout()))?;
-                    count += 1;
-                }
-            }
-            expect(count == effort.tuples, || format!("partitioning {} ways, run {repeat}", radix.fanout()))?;
+            let wrong = wrong_tuple(&keys, &partitions, &[found, rows], radix);
+            expect(wrong.is_none(), || {
+                format!("partitioning {} ways, run {repeat}, tuple {}", radix.fanout(), wrong.unwrap_or_default())
+            })?;
         }
     }
     Ok(())
+}
+
+/// The place of a tuple that is in the wrong partition, is there twice, or has another row's key; the number of tuples if one of
+/// them is missing. All processors look: one alone takes many times as long as a GPU needs to partition.
+fn wrong_tuple(keys: &[u64], partitions: &[(u64, u64)], [found, rows]: &[Vec<u64>; 2], radix: Radix) -> Option<usize> {
+    let seen: Vec<AtomicBool> = keys.iter().map(|_| AtomicBool::new(false)).collect();
+    let is_right = |partition: usize, at: usize| {
+        let row = size(rows[at]);
+        keys.get(row) == Some(&found[at])
+            && radix.partition(found[at]) as usize == partition
+            && !seen[row].swap(true, Ordering::Relaxed)
+    };
+    let threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let in_part = |part: usize| {
+        partitions.iter().enumerate().find_map(|(partition, (start, length))| {
+            // A part of each partition, as there may be fewer partitions than threads.
+            let [begin, end] = [part, part + 1].map(|part| size(start + length * part as u64 / threads as u64));
+            (begin..end).find(|at| !is_right(partition, *at))
+        })
+    };
+    let wrong = std::thread::scope(|scope| {
+        let in_part = &in_part;
+        let looking: Vec<_> = (0..threads).map(|part| scope.spawn(move || in_part(part))).collect();
+        let mut wrong =
+            looking.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        wrong.by_ref().fold(None, |first, next| first.or(next))
+    });
+    let count: u64 = partitions.iter().map(|(_, length)| length).sum();
+    wrong.or_else(|| (size(count) != keys.len()).then_some(keys.len()))
 }
 
 /// Partitions in two threads, each with its own stream and confined to half of the device.

@@ -23,7 +23,7 @@ pub(crate) struct Collected {
     /// The packed columns of the rows; `None` if a row cannot be packed, or none must be.
     pub(crate) words: Option<Vec<ScalarBuffer<u64>>>,
     pub(crate) rows: usize,
-    /// Number of streams that have collected them.
+    /// Number of streams whose rows they are.
     pub(crate) streams: usize,
     /// For each column whose arrays address their values by 32-bit offsets, the bytes of values so far.
     offsets: Vec<usize>,
@@ -51,7 +51,7 @@ impl Collected {
             keys: Vec::new(),
             words: packs.then(Vec::new),
             rows: 0,
-            streams: 1,
+            streams: 0,
             offsets: vec![0; columns],
             held: HeldMemory::default(),
             grant: memory.grant(),
@@ -102,6 +102,7 @@ impl Collected {
             (words, _) => *words = None,
         }
         self.rows += rows;
+        self.streams = 1;
         self.batches.push(probe_rows.batch);
         self.keys.push(probe_rows.keys);
         Added::Taken
@@ -127,8 +128,7 @@ impl Collected {
         self.batches.extend(other.batches);
         self.keys.extend(other.keys);
         self.words = self.words.zip(other.words).map(|(words, others)| [words, others].concat());
-        self.streams =
-            if self.rows == 0 { other.streams } else { self.streams + if other.rows > 0 { other.streams } else { 0 } };
+        self.streams += other.streams;
         self.rows += other.rows;
         self.offsets.iter_mut().zip(other.offsets).for_each(|(bytes, more)| *bytes += more);
         self.other_grants.extend(other.other_grants.into_iter().chain([other.grant]));
@@ -148,7 +148,8 @@ const ROWS_PER_THREAD: usize = 64 << 10;
 pub(crate) struct LeftRows(Mutex<Option<Collected>>);
 
 impl LeftRows {
-    /// Takes the rows that others have left, to join them now with `rows`; leaves them there if they are more than `most` together.
+    /// Adds the rows that other streams have left to `rows`, to join all of them now. Together they are at most `most` rows:
+    /// otherwise the others' stay where they are.
     pub(crate) fn take(&self, rows: Collected, most: usize) -> Collected {
         let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(others) = left.take() else { return rows };
@@ -159,8 +160,9 @@ impl LeftRows {
         })
     }
 
-    /// Leaves the last rows of a stream to others. Returns rows that the stream must join instead, at most `most`, of which the
-    /// rows of one stream are fewer. It has left none to others before `leaving` is `None`.
+    /// Leaves `rows`, the last rows of the stream `leaving`, to the other streams. Returns the rows that this stream must join: those
+    /// of all streams if it is the last one, or those that others have left if `rows` do not fit one chunk of `most` rows with them.
+    /// In the second case `leaving` stays, and the stream calls again after that join.
     pub(crate) fn leave(
         &self,
         rows: Collected,
@@ -194,25 +196,15 @@ impl LeftRows {
 #[cfg(test)]
 mod tests {
     use overspill_join::hybrid::{AggregatingStreams, PairAggregation};
-    use overspill_join::memory::{MemoryHost, Purpose};
+    use overspill_join::memory::Unlimited;
 
     use super::*;
-
-    #[derive(Debug)]
-    struct Ample;
-
-    impl MemoryHost for Ample {
-        fn try_grow(&self, _: usize, _: usize, _: Purpose) -> overspill_join::Result<()> {
-            Ok(())
-        }
-        fn grow(&self, _: usize) {}
-        fn shrink(&self, _: usize, _: usize) {}
-    }
 
     /// Rows of a stream whose memory pays for them.
     fn rows(memory: &Arc<UnitMemory>, rows: usize) -> Collected {
         let mut collected = Collected::new(memory, 1, false);
         collected.rows = rows;
+        collected.streams = usize::from(rows > 0);
         collected.offsets = vec![rows];
         collected.grant.grow(rows);
         collected
@@ -225,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_last_stream_joins_the_rows_of_all() {
-        let memory = UnitMemory::new(Box::new(Ample));
+        let memory = UnitMemory::new(Box::new(Unlimited));
         let (left, mut streams) = (LeftRows::default(), streams::<4>());
         assert!(left.leave(rows(&memory, 3), &mut streams[1], 10).is_none());
         assert!(left.leave(rows(&memory, 0), &mut streams[3], 10).is_none());
@@ -240,7 +232,7 @@ mod tests {
 
     #[test]
     fn more_rows_than_a_chunk_are_joined_before_the_last_stream_ends() {
-        let memory = UnitMemory::new(Box::new(Ample));
+        let memory = UnitMemory::new(Box::new(Unlimited));
         let (left, [mut first, mut second]) = (LeftRows::default(), streams());
         assert!(left.leave(rows(&memory, 7), &mut first, 10).is_none());
         // The stream joins the rows of the other, and its own remain.
@@ -252,7 +244,7 @@ mod tests {
 
     #[test]
     fn rows_that_others_left_are_taken_where_memory_is_short() {
-        let memory = UnitMemory::new(Box::new(Ample));
+        let memory = UnitMemory::new(Box::new(Unlimited));
         let (left, [mut first, _second]) = (LeftRows::default(), streams());
         assert_eq!(left.take(rows(&memory, 2), 10).rows, 2);
         assert!(left.leave(rows(&memory, 7), &mut first, 10).is_none());
@@ -263,7 +255,7 @@ mod tests {
 
     #[test]
     fn rows_that_cannot_be_concatenated_stay_apart() {
-        let memory = UnitMemory::new(Box::new(Ample));
+        let memory = UnitMemory::new(Box::new(Unlimited));
         let half = || {
             let mut rows = rows(&memory, 1);
             rows.offsets = vec![i32::MAX as usize / 2 + 1];

@@ -20,6 +20,7 @@ mod btree;
 mod harmonia;
 mod index;
 mod keys;
+mod levels;
 mod node;
 mod radix_spline;
 mod search;

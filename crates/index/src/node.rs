@@ -6,8 +6,10 @@ use overspill_machine::vectors::Vectors;
 /// Number of keys in a line.
 pub(crate) const LINE: usize = CacheLine::WORDS;
 
-/// A node of `LINES` lines, of which the last may be missing, at line `start`. Lines are halved by their first keys until one is left, in
-/// which all keys are compared: comparing all lines would read more of them.
+/// The search in a node of `LINES` lines that begins at line `start`. The last node of all may have fewer lines.
+///
+/// The search halves the lines by their first keys until one line is left, and compares all keys of that line. It so reads fewer
+/// lines than if it compared all keys of the node.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct NodeSearch<const LINES: usize> {
     start: usize,

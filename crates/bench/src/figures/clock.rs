@@ -96,7 +96,7 @@ impl Clock {
             }
             _ => build / gpu.random_writes.unwrap_or(gpu.random_reads) + probe / gpu.random_reads,
         };
-        let nanoseconds: u64 = calls.charges().iter().map(|(_, charge)| charge.nanoseconds).sum();
+        let nanoseconds = calls.nanoseconds();
         let seconds = link + gpu_memory + nanoseconds as f64 / 1e9;
         Ok(Predicted { link, gpu_memory, calls, seconds, bound, law: prediction.seconds })
     }

@@ -290,7 +290,7 @@ fn joins_are_predicted_near_the_bound_of_their_bytes() {
         let predicted = &point["predicted"];
         let number = |name: &str| predicted[name].as_f64().unwrap();
         let calls = |name: &str| predicted["calls"][name]["calls"].as_u64().unwrap();
-        assert_eq!((calls("registrations"), calls("mappings")), (0, 0), "of a second join: {point}");
+        assert_eq!((calls("registrations"), calls("mappings")), (0, 0), "of a later join: {point}");
         // A pair of partitions launches 7 kernels if its build side is there, else 12, and waits once, as kernels sum its rows.
         // Each of three relations or chunks waits 4 times at most.
         assert!(calls("waits") <= 3 * 4 + calls("launches") / 7, "{point}");

@@ -5,11 +5,12 @@ use overspill_machine::memory::{CacheLine, PageVec};
 use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 
 use crate::keys::SortedKeys;
+use crate::levels::{Levels, write_node};
 use crate::node::{LINE, NodeSearch, halve_all};
 use crate::search::{Search, TOGETHER};
 
-/// A B+tree of which the sorted keys are the leaves. Its nodes have `LINES` lines of keys, a power of two: 1 line makes the tree
-/// that needs the fewest lines a lookup, 64 lines (4 KiB) that of the paper (section 3.2).
+/// A B+tree whose leaves are the sorted keys. A node has `LINES` lines of keys, a power of two. With 1 line a lookup reads the fewest
+/// lines of memory. With 64 lines (4 KiB) it is the tree of the paper (section 3.2).
 ///
 /// Node `k` of a level has the children `k * fanout` to `k * fanout + fanout - 1` of the level below, where the fanout is one more
 /// than the keys of a node. Key `j` is the smallest key below child `j + 1`.
@@ -30,28 +31,17 @@ impl<const LINES: usize> BTree<LINES> {
     /// If the system does not provide the memory.
     pub fn new(sorted: &SortedKeys) -> Result<Self> {
         const { assert!(LINES.is_power_of_two(), "the lines of a node are halved until one is left") };
-        // Nodes of each level, from the leaves up.
-        let mut counts = vec![sorted.len().div_ceil(Self::KEYS)];
-        while let Some(count) = counts.last().copied().filter(|count| *count > 1) {
-            counts.push(count.div_ceil(Self::FANOUT));
-        }
-        let inner: usize = counts[1..].iter().sum();
-        let mut nodes = PageVec::<CacheLine>::zeroed(inner * LINES)?;
-        let mut levels = Vec::with_capacity(counts.len() - 1);
+        let shape = Levels::new(sorted.len(), Self::KEYS);
+        let mut nodes = PageVec::<CacheLine>::zeroed(shape.nodes() * LINES)?;
+        let mut levels = Vec::new();
         let mut first = 0;
-        for level in (1..counts.len()).rev() {
+        for (count, below) in shape.down_from_root() {
             levels.push(first);
-            // Keys below a child of this level.
-            let below = Self::KEYS * Self::FANOUT.pow(level as u32 - 1);
-            let words = CacheLine::words_mut(&mut nodes[first * LINES..(first + counts[level]) * LINES]);
+            let words = CacheLine::words_mut(&mut nodes[first * LINES..(first + count) * LINES]);
             for (node, words) in words.chunks_mut(Self::KEYS).enumerate() {
-                for (place, word) in words.iter_mut().enumerate() {
-                    let child = node * Self::FANOUT + place + 1;
-                    // No key is greater than the largest, so no lookup goes to a child that is not there.
-                    *word = sorted.get(child * below).copied().unwrap_or(u64::MAX);
-                }
+                write_node(words, node, below, sorted);
             }
-            first += counts[level];
+            first += count;
         }
         Ok(Self { nodes, levels })
     }

@@ -1,10 +1,11 @@
 //! Harmonia (Yan et al., 2019): a B+tree whose nodes lie in one array, and whose children in another.
 
-use overspill_machine::Result;
 use overspill_machine::memory::{CacheLine, PageVec, prefetch};
 use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
+use overspill_machine::{Error, Result};
 
 use crate::keys::SortedKeys;
+use crate::levels::{Levels, write_node};
 use crate::node::{LINE, NodeSearch, halve_all};
 use crate::search::{Search, TOGETHER};
 
@@ -31,30 +32,19 @@ impl Harmonia {
     /// # Errors
     /// If the system does not provide the memory, or there are over 2^37 keys.
     pub fn new(sorted: &SortedKeys) -> Result<Self> {
-        // Nodes of each level, from the runs up.
-        let mut counts = vec![sorted.len().div_ceil(KEYS)];
-        while let Some(count) = counts.last().copied().filter(|count| *count > 1) {
-            counts.push(count.div_ceil(KEYS + 1));
-        }
-        let nodes: usize = counts[1..].iter().sum();
-        let mut key_region = PageVec::<CacheLine>::zeroed(nodes * LINES)?;
-        let mut child_region = PageVec::<u32>::zeroed(nodes)?;
-        let levels = counts.len() - 1;
+        let shape = Levels::new(sorted.len(), KEYS);
+        let mut key_region = PageVec::<CacheLine>::zeroed(shape.nodes() * LINES)?;
+        let mut child_region = PageVec::<u32>::zeroed(shape.nodes())?;
+        let levels = shape.down_from_root().count();
         let mut node = 0;
-        for level in (1..=levels).rev() {
+        for (level, (count, below)) in shape.down_from_root().enumerate() {
             // Nodes of the level below follow those of this one; runs are numbered from 0.
-            let below = if level > 1 { node + counts[level] } else { 0 };
-            let keys_below = KEYS * (KEYS + 1).pow(level as u32 - 1);
-            for number in 0..counts[level] {
-                let first = number * (KEYS + 1);
-                child_region[node] = u32::try_from(below + first).map_err(|_| {
-                    overspill_machine::Error::Invalid(format!("{} keys are too many for Harmonia", sorted.len()))
-                })?;
+            let children = if level + 1 < levels { node + count } else { 0 };
+            for number in 0..count {
+                child_region[node] = u32::try_from(children + number * (KEYS + 1))
+                    .map_err(|_| Error::Invalid(format!("{} keys are too many for Harmonia", sorted.len())))?;
                 let words = CacheLine::words_mut(&mut key_region[node * LINES..(node + 1) * LINES]);
-                for (place, word) in words.iter_mut().enumerate() {
-                    // No key is greater than the largest, so no lookup goes to a child that is not there.
-                    *word = sorted.get((first + place + 1) * keys_below).copied().unwrap_or(u64::MAX);
-                }
+                write_node(words, number, below, sorted);
                 node += 1;
             }
         }

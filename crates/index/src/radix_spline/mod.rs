@@ -76,7 +76,8 @@ impl RadixSpline {
     /// The number of the first point that is not smaller than a key, among those that the table gives.
     #[inline(always)]
     fn point(&self, key: u64, [first, end]: [u32; 2]) -> usize {
-        // The first line of points has most of them. How many there are is not branched on, as it cannot be predicted.
+        // Most entries of the table have no more points than these. They are counted without a branch, which the processor would
+        // mispredict.
         const FEW: usize = 3;
         let points = &self.points[first as usize..end as usize];
         let is_smaller = |place: usize| points.get(place).is_some_and(|point| point.key < key);
@@ -157,7 +158,7 @@ impl VectorLoop for Lookup<'_> {
                 let middle = line.0[LINE / 2];
                 let distance = (key.wrapping_sub(middle) as i64) as f64 * slope / LINE as f64;
                 let is_found = is_unique & (line.0[0] == *key);
-                // Not branched on, as nobody could predict it.
+                // Computed without a branch: the processor would mispredict it for half of the keys.
                 let is_after = isize::from(smaller == LINE);
                 let is_before = isize::from((smaller == 0) & !is_found);
                 let wanted = is_after * (distance as isize).max(1) + is_before * (distance as isize).min(-1);

@@ -24,6 +24,20 @@ pub trait MemoryHost: fmt::Debug + Send + Sync {
     fn shrink(&self, bytes: usize, held: usize);
 }
 
+/// Lends all that is asked for.
+#[derive(Debug)]
+pub struct Unlimited;
+
+impl MemoryHost for Unlimited {
+    fn try_grow(&self, _: usize, _: usize, _: Purpose) -> Result<()> {
+        Ok(())
+    }
+
+    fn grow(&self, _: usize) {}
+
+    fn shrink(&self, _: usize, _: usize) {}
+}
+
 /// The memory of one hash table that is being built or probed, and of the spilling around it.
 ///
 /// Once it has spilled, a join keeps a *floor* of memory for its working buffers, so that it can continue even if others have

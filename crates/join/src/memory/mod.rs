@@ -6,7 +6,7 @@ mod footprint;
 mod lent;
 mod row_sizes;
 
-pub use account::{Grant, MemoryHost, Purpose, UnitMemory};
+pub use account::{Grant, MemoryHost, Purpose, UnitMemory, Unlimited};
 pub use compact::{compact, compact_column};
 pub use footprint::{HeldMemory, add_offset_bytes, column_bytes, row_bytes};
 pub use lent::LentVec;

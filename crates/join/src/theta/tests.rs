@@ -14,7 +14,7 @@ use super::*;
 use crate::error::Result;
 use crate::hybrid::Step;
 use crate::join_type::JoinType;
-use crate::memory::{MemoryHost, Purpose, UnitMemory};
+use crate::memory::{UnitMemory, Unlimited};
 use crate::spec::{ColumnSource, KeyExpressions, Side};
 
 /// Pseudo-random numbers (xorshift64*).
@@ -27,17 +27,6 @@ impl Random {
         self.0 ^= self.0 >> 27;
         (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % end
     }
-}
-
-#[derive(Debug)]
-struct Unlimited;
-
-impl MemoryHost for Unlimited {
-    fn try_grow(&self, _: usize, _: usize, _: Purpose) -> Result<()> {
-        Ok(())
-    }
-    fn grow(&self, _: usize) {}
-    fn shrink(&self, _: usize, _: usize) {}
 }
 
 /// The columns with these numbers, in this order.

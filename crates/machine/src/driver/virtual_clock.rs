@@ -63,6 +63,11 @@ impl VirtualClock {
             ("mappings", self.mappings),
         ]
     }
+
+    /// The modelled nanoseconds of all calls.
+    pub fn nanoseconds(&self) -> u64 {
+        self.charges().iter().map(|(_, charge)| charge.nanoseconds).sum()
+    }
 }
 
 impl Sub for Charge {
