@@ -110,7 +110,7 @@ fn with_join_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     rules
 }
 
-/// Adds the rule for filters of floats, the rules that fuse filters and joins with aggregates, the rule that replaces sorts,
+/// Adds the rule for lookups in indexes, the rule for filters of floats, the rules that fuse filters and joins with aggregates, the rule that replaces sorts,
 /// and the rule that makes operators yield. They run in this order after all others except the last one, which checks the
 /// plan.
 fn with_last_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
@@ -120,5 +120,6 @@ fn with_last_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     rules.insert(position, Arc::new(EachNode("join_aggregate_fusion", optimizer::join_aggregate_fusion)));
     rules.insert(position, Arc::new(EachNode("filter_aggregate_fusion", optimizer::filter_aggregate_fusion)));
     rules.insert(position, Arc::new(EachNode("float_filters", optimizer::float_filters)));
+    rules.insert(position, Arc::new(EachNode("index_lookup_selection", optimizer::index_lookup_selection)));
     rules
 }

@@ -23,7 +23,9 @@ mod keys;
 mod levels;
 mod node;
 mod radix_spline;
+mod row_index;
 mod search;
+mod words;
 
 pub use binary_search::BinarySearch;
 pub use btree::BTree;
@@ -31,4 +33,6 @@ pub use harmonia::Harmonia;
 pub use index::{Index, IndexKind};
 pub use keys::SortedKeys;
 pub use radix_spline::RadixSpline;
+pub use row_index::RowIndex;
 pub use search::Search;
+pub use words::OrderedWords;

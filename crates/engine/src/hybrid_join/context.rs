@@ -13,6 +13,7 @@ use tracing::Span;
 
 use super::dynamic_filter::{BoundsFilter, KeyBounds};
 use super::metrics::JoinMetrics;
+use crate::index_lookup::{LookupExecution, ReadAhead};
 use crate::join_execution::disk::DiskStore;
 use crate::join_execution::memory::JoinMemory;
 use crate::join_execution::timeline::{JoinTimeline, Lane};
@@ -21,7 +22,6 @@ use crate::join_execution::to_datafusion;
 pub(super) type FilePartition = SpilledPartition<Arc<dyn SpillFile>>;
 
 /// A join and the means to run it, shared by all its streams.
-#[derive(Debug)]
 pub(super) struct JoinContext {
     pub plan: Arc<JoinPlan>,
     pub store: Arc<DiskStore>,
@@ -33,6 +33,10 @@ pub(super) struct JoinContext {
     /// Passes the bounds of the build keys to the scans of the probe side, if they asked for them.
     pub bounds: Option<BoundsFilter>,
     pub build_keys: Vec<PhysicalExprRef>,
+    /// Looks up the rows of the probe side with keys of the build side, if there is an index for it.
+    pub lookup: Option<Arc<LookupExecution>>,
+    /// Reads the probe side first, if there is an index for the build side.
+    pub read_ahead: Option<Arc<ReadAhead>>,
 }
 
 /// A build side that has been read: the part in memory and the part in files.
@@ -53,6 +57,7 @@ impl JoinContext {
         let phase = lane.phase("build");
         let mut bounds = self.bounds.as_ref().and_then(|_| KeyBounds::new(&self.build_keys, &input.schema()));
         let has_bounds = bounds.is_some();
+        let mut lookup = self.lookup.as_ref().map(|lookup| (lookup, lookup.collect(memory.grant())));
         let mut build = self.build(memory, 0);
         while let Some(batch) = input.next().await {
             let batch = batch?;
@@ -63,12 +68,18 @@ impl JoinContext {
             if let Some(bounds) = &mut bounds {
                 bounds.update(&batch)?;
             }
+            if let Some((lookup, keys)) = &mut lookup {
+                lookup.add(keys, &batch)?;
+            }
             build.push(batch).map_err(to_datafusion)?;
         }
         // The inputs of the join may need the memory and the files that were used to produce the build side.
         drop(input);
         let build = phase.in_scope(|| self.finish(build, 1))?;
         phase.record("rows", build.rows);
+        if let Some((lookup, keys)) = lookup {
+            phase.in_scope(|| lookup.decide(keys));
+        }
         if let Some(filter) = self.bounds.as_ref().filter(|_| has_bounds) {
             filter.report(bounds.map_or(Ok(None), KeyBounds::finish)?)?;
         }

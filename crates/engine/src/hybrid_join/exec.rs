@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{NullEquality, Result, Statistics, internal_err};
+use datafusion::common::{JoinSide, NullEquality, Result, Statistics, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef};
 use datafusion::physical_plan::execution_plan::SchedulingType;
@@ -30,6 +30,7 @@ use super::execution::Execution;
 use super::schema::{output_columns, with_nullable_mark};
 use super::stream::{HybridJoinStream, Inputs};
 use crate::fused_aggregate::displayed;
+use crate::index_lookup::{IndexLookupExec, index_lookup};
 use crate::join_execution::equivalences;
 use crate::join_execution::expressions::to_datafusion;
 use crate::join_execution::starting::StartingExecution;
@@ -135,6 +136,11 @@ impl HybridJoinExec {
         *self.plan.partition_mode()
     }
 
+    /// The lookup that may take the place of a side's scan, and which side.
+    pub(crate) fn index_lookup(&self) -> Option<(JoinSide, IndexLookupExec)> {
+        if self.null_aware_mark { None } else { index_lookup(&self.plan) }
+    }
+
     /// The same node with another planned join, which may be below a projection. Its metrics are kept.
     fn rewrap(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
@@ -217,7 +223,7 @@ impl HybridJoinExec {
                 inputs.open(partition)?;
                 None
             }
-            None => Some(self.right().execute(partition, context)?),
+            None => Some(self.probe(&execution.context, &context)(partition)?),
         };
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let inputs = Inputs { build, probe };

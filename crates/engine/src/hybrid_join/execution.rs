@@ -30,6 +30,10 @@ impl Execution {
         let build = SharedBuild::new(partitions, async move {
             let memory = reader.memory.unit();
             let lane = reader.timeline.lane(LaneName::BuildSide);
+            if let Some(ahead) = &reader.read_ahead {
+                let _reading = lane.phase("read probe side first");
+                ahead.read(&memory).await?;
+            }
             reader.read_input(input, memory, &lane).await
         });
         Self { context, build: Some(build), inputs }

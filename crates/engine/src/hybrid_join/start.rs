@@ -18,9 +18,10 @@ use super::exec::{HybridJoinExec, join_type, key_codec};
 use super::execution::Execution;
 use super::metrics::JoinMetrics;
 use crate::config::OverspillConfig;
+use crate::index_lookup::{IndexLookupExec, ReadAhead};
 use crate::join_execution::disk::DiskStore;
 use crate::join_execution::expressions::{Keys, Residual};
-use crate::join_execution::input::ProbeInputs;
+use crate::join_execution::input::{OpenProbe, ProbeInputs, open_plan};
 use crate::join_execution::memory::JoinMemory;
 use crate::join_execution::timeline::JoinTimeline;
 use crate::runtime::OverspillRuntime;
@@ -63,6 +64,18 @@ impl HybridJoinExec {
         let keeps_null = spec.null_aware || self.plan.null_equality() == NullEquality::NullEqualsNull;
         let reports = if self.shares_build() { 1 } else { self.probe_partitions() };
         Ok(Some(BoundsFilter::new(filter, probe_keys, keeps_null, reports)))
+    }
+
+    /// What opens a partition of the probe side.
+    pub(super) fn probe(&self, context: &JoinContext, task: &Arc<TaskContext>) -> OpenProbe {
+        let task = Arc::clone(task);
+        if let Some(lookup) = context.lookup.clone() {
+            return Box::new(move |partition| lookup.open(partition, &task));
+        }
+        if let Some(ahead) = context.read_ahead.clone() {
+            return Box::new(move |partition| Ok(ahead.open(partition)));
+        }
+        open_plan(self.right(), task)
     }
 
     fn shares_build(&self) -> bool {
@@ -109,14 +122,39 @@ impl HybridJoinExec {
         let (build, probe, lanes) = (&spec.build_schema, &spec.probe_schema, Arc::clone(&timeline));
         let store = Arc::new(DiskStore::new(build, probe, &metrics.disk, task, lanes));
         let facts = Arc::new(SubqueryFacts::default());
+        let lookups = |side: &Arc<dyn ExecutionPlan>| {
+            let lookup = side.downcast_ref::<IndexLookupExec>().filter(|_| is_shared)?;
+            Some(Arc::new(lookup.start(config.indexes.0)))
+        };
+        let lookup = lookups(self.right());
+        // Scans of the probe side that want to know the bounds of the build side must not be read before it.
+        let ahead = lookups(self.left()).filter(|_| bounds.is_none()).map(|lookup| {
+            let open = open_plan(self.right(), Arc::clone(task));
+            Arc::new(ReadAhead::new(lookup, open, self.right().schema(), partitions))
+        });
         let build_keys = self.on().iter().map(|(build, _)| Arc::clone(build)).collect();
-        let context = JoinContext { plan, store, memory, tuning, metrics, timeline, facts, bounds, build_keys };
+        let context = JoinContext {
+            plan,
+            store,
+            memory,
+            tuning,
+            metrics,
+            timeline,
+            facts,
+            bounds,
+            build_keys,
+            lookup,
+            read_ahead: ahead,
+        };
         let context = Arc::new(context);
         if !is_shared {
             return Ok(Execution { context, build: None, inputs: None });
         }
-        let inputs = ProbeInputs::new(spec.join_type, self.right(), task);
-        let build = self.left().execute(0, Arc::clone(task))?;
+        let inputs = ProbeInputs::new(spec.join_type, partitions, self.probe(&context, task));
+        let build = match &context.read_ahead {
+            Some(ahead) => ahead.lookup().open(0, task)?,
+            None => self.left().execute(0, Arc::clone(task))?,
+        };
         Ok(Execution::collected(context, build, partitions, inputs))
     }
 }

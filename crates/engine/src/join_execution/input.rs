@@ -31,10 +31,18 @@ pub(crate) struct ProbeInput<J: SharedProbe> {
     pub abandoned: Option<Box<J::Progress>>,
 }
 
+/// Opens a partition of the probe side.
+pub(crate) type OpenProbe = Box<dyn Fn(usize) -> Result<SendableRecordBatchStream> + Send + Sync>;
+
+/// Opens partitions of a plan.
+pub(crate) fn open_plan(plan: &Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> OpenProbe {
+    let plan = Arc::clone(plan);
+    Box::new(move |partition| plan.execute(partition, Arc::clone(&task)))
+}
+
 /// The probe inputs of all streams.
 pub(crate) struct ProbeInputs<J: SharedProbe> {
-    plan: Arc<dyn ExecutionPlan>,
-    task: Arc<TaskContext>,
+    open: OpenProbe,
     state: Mutex<State<J>>,
 }
 
@@ -77,23 +85,22 @@ pub(crate) enum Next<J: SharedProbe> {
 }
 
 impl<J: SharedProbe> ProbeInputs<J> {
-    /// The partitions of the probe side `plan`. `None` if a stream may end without the others: a single one, or one of a join
-    /// that returns no build rows at the end.
-    pub fn new(join_type: JoinType, plan: &Arc<dyn ExecutionPlan>, task: &Arc<TaskContext>) -> Option<Arc<Self>> {
-        let partitions = plan.properties().output_partitioning().partition_count();
+    /// The partitions of the probe side, which `open` opens. `None` if a stream may end without the others: a single one, or one
+    /// of a join that returns no build rows at the end.
+    pub fn new(join_type: JoinType, partitions: usize, open: OpenProbe) -> Option<Arc<Self>> {
         if partitions <= 1 || !join_type.emits_build_at_end() {
             return None;
         }
         let inputs = (0..partitions).map(|_| Slot::Unopened).collect();
         let state = State { inputs, unread: partitions, ended: Vec::new(), rest: None, failed: None };
-        Some(Arc::new(Self { plan: Arc::clone(plan), task: Arc::clone(task), state: Mutex::new(state) }))
+        Some(Arc::new(Self { open, state: Mutex::new(state) }))
     }
 
     /// Opens an input, unless another stream has taken it over.
     pub fn open(&self, partition: usize) -> Result<()> {
         let mut state = self.state.lock();
         if matches!(state.inputs[partition], Slot::Unopened) {
-            let stream = self.plan.execute(partition, Arc::clone(&self.task))?;
+            let stream = (self.open)(partition)?;
             state.inputs[partition] = Slot::Waiting(ProbeInput { stream, abandoned: None });
         }
         Ok(())
@@ -157,7 +164,7 @@ impl<J: SharedProbe> ProbeInputs<J> {
         for partition in 0..state.inputs.len() {
             match std::mem::replace(&mut state.inputs[partition], Slot::Taken) {
                 Slot::Unopened => {
-                    let stream = self.plan.execute(partition, Arc::clone(&self.task))?;
+                    let stream = (self.open)(partition)?;
                     return Ok(Next::Read(ProbeInput { stream, abandoned: None }));
                 }
                 Slot::Waiting(input) => return Ok(Next::Read(input)),

@@ -1,11 +1,13 @@
 //! Memory pools and accounting: they decide how much of the memory limit each operator may hold.
 
 mod headroom_pool;
+mod index_statement;
 mod keys;
 mod statement;
 mod table;
 
 pub use headroom_pool::HeadroomPool;
+pub use index_statement::changes_indexes;
 pub use statement::execute_logical_plan;
 pub use table::ReservedMemTable;
 pub(crate) use table::{LockedRows, lock};

@@ -9,6 +9,7 @@ use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan, Log
 use datafusion::physical_plan::execute_stream_partitioned;
 use datafusion::prelude::{DataFrame, SessionContext};
 
+use super::index_statement::{self, index_statement};
 use super::{HeadroomPool, ReservedMemTable};
 use crate::size::setting_in_bytes;
 
@@ -25,6 +26,12 @@ use crate::size::setting_in_bytes;
 /// Returns the errors of DataFusion, and [`ResourcesExhausted`](datafusion::error::DataFusionError::ResourcesExhausted) when
 /// a table outgrows the memory limit.
 pub async fn execute_logical_plan(ctx: &SessionContext, plan: LogicalPlan) -> Result<DataFrame> {
+    if let Some(statement) = index_statement(&plan) {
+        return match index_statement::run(ctx, statement.clone()).await? {
+            Some(rows) => ctx.read_batch(rows),
+            None => nothing(ctx),
+        };
+    }
     match plan {
         LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(table)) => create_memory_table(ctx, table).await,
         LogicalPlan::Ddl(DdlStatement::CreateExternalTable(table)) if table.constraints.iter().len() > 0 => {

@@ -29,6 +29,7 @@ use tokio::sync::RwLockWriteGuard;
 
 use super::RAISE_MEMORY_LIMIT;
 use super::keys::{KeyChanges, Keys};
+use crate::indexes::TableIndexes;
 
 use crate::size::Size;
 
@@ -49,6 +50,7 @@ pub struct ReservedMemTable {
     /// The constraints that the optimizer may rely on.
     believed: Constraints,
     memory: Arc<TableMemory>,
+    indexes: Arc<TableIndexes>,
 }
 
 /// The rows of a table by partition, locked against every other statement.
@@ -87,6 +89,7 @@ impl TableMemory {
         new: Vec<Vec<RecordBatch>>,
         removed: &[RecordBatch],
         columns: &[usize],
+        indexes: &TableIndexes,
     ) -> Result<()> {
         // Old and new rows exist at the same time for a while, but share the arrays that do not change.
         let mut held = HeldMemory::default();
@@ -106,6 +109,7 @@ impl TableMemory {
         let before = self.committed.swap(rows, Ordering::Relaxed);
         let reserved = before + std::mem::take(&mut staged.bytes) + self.keys.commit(keys) + removed_keys;
         self.reservation.shrink(reserved.saturating_sub(kept));
+        indexes.outdated("rows were changed or deleted");
         drop(locked);
         Ok(())
     }
@@ -251,7 +255,7 @@ impl ReservedMemTable {
         }
         staged.commit(keys);
         let believed = believed(declared.constraints(), &schema);
-        Ok(Self { partitions, table: Arc::new(declared), believed, memory })
+        Ok(Self { partitions, table: Arc::new(declared), believed, memory, indexes: Arc::default() })
     }
 
     /// The bytes that the table has reserved.
@@ -262,6 +266,20 @@ impl ReservedMemTable {
     /// The rows of the table.
     pub(crate) fn partitions(&self) -> &[PartitionData] {
         &self.partitions
+    }
+
+    /// The rows of the table as they are now.
+    pub(crate) async fn snapshot(&self) -> Vec<Vec<RecordBatch>> {
+        let mut rows = Vec::with_capacity(self.partitions.len());
+        for partition in &self.partitions {
+            rows.push(partition.read().await.clone());
+        }
+        rows
+    }
+
+    /// The indexes of the table.
+    pub(crate) fn indexes(&self) -> &TableIndexes {
+        &self.indexes
     }
 
     /// Whether the table has constraints that rows could break.
@@ -278,7 +296,7 @@ impl ReservedMemTable {
         removed: &[RecordBatch],
         columns: &[usize],
     ) -> Result<()> {
-        self.memory.replace(locked, new, removed, columns)
+        self.memory.replace(locked, new, removed, columns, &self.indexes)
     }
 }
 
@@ -328,7 +346,9 @@ impl TableProvider for ReservedMemTable {
         'filters: 'async_trait,
         Self: 'async_trait,
     {
-        self.table.scan(state, projection, filters, limit)
+        let planned = self.table.scan(state, projection, filters, limit);
+        let indexes = Arc::clone(&self.indexes);
+        Box::pin(async move { Ok(indexes.scan(planned.await?)) })
     }
 
     async fn insert_into(
@@ -348,6 +368,7 @@ impl TableProvider for ReservedMemTable {
             schema: self.schema(),
             partitions: self.partitions.clone(),
             memory: Arc::clone(&self.memory),
+            indexes: Arc::clone(&self.indexes),
             overwrites: op == InsertOp::Overwrite,
         };
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
@@ -362,6 +383,7 @@ struct TableSink {
     schema: SchemaRef,
     partitions: Vec<PartitionData>,
     memory: Arc<TableMemory>,
+    indexes: Arc<TableIndexes>,
     /// Whether the rows replace the existing ones.
     overwrites: bool,
 }
@@ -385,14 +407,17 @@ impl DataSink for TableSink {
             // Reserved in addition to the rows that are replaced.
             drop(staged);
             let columns: Vec<usize> = (0..self.schema.fields().len()).collect();
-            self.memory.replace(locked, shares, &[], &columns)?;
+            self.memory.replace(locked, shares, &[], &columns, &self.indexes)?;
         } else {
-            let keys = self.memory.keys.add(&shares.concat())?;
+            let new = shares.concat();
+            let keys = self.memory.keys.add(&new)?;
             staged.try_grow(keys.bytes)?;
             for (partition, mut share) in locked.iter_mut().zip(shares) {
                 partition.append(&mut share);
             }
             staged.commit(keys);
+            let now: Vec<&[RecordBatch]> = locked.iter().map(|partition| partition.as_slice()).collect();
+            self.indexes.inserted(&new, &now);
             // Only now may another statement see the rows and keys.
             drop(locked);
         }

@@ -17,8 +17,9 @@ use overspill_join::hash_table::JoinTable;
 
 use overspill_advisor::Strategy;
 
-use crate::config::OverspillConfig;
+use crate::config::{IndexUse, OverspillConfig};
 use crate::hybrid_join::{HybridJoinExec, key_codec};
+use crate::index_lookup::index_lookup;
 use crate::planning::PlanningSession;
 
 /// The memory limit divided by this number is the largest estimated size of a shared build side: estimates are often too low,
@@ -51,7 +52,9 @@ fn should_share(join: &HashJoinExec, wanted: &Wanted, config: &OverspillConfig, 
         None => {
             let keys = join.on().iter().flat_map(|(build, probe)| names([build, probe]));
             let is_wanted = { keys }.any(|key| wanted.contains(&key));
-            Ok(!is_wanted && fits(join, config, limit)?)
+            // Rows that are looked up are few: partitions of them are worth less than the lookup.
+            let can_look_up = config.indexes.0 != Some(IndexUse::Never) && index_lookup(join).is_some();
+            Ok((!is_wanted || can_look_up) && fits(join, config, limit)?)
         }
     }
 }

@@ -32,14 +32,16 @@ mod row_membership;
 mod stack;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Extension, LogicalPlan};
 use datafusion::prelude::{DataFrame, SessionContext};
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{VisitMut, VisitorMut};
 
+use crate::indexes;
 use crate::memory::execute_logical_plan;
 
 pub use depth::{MAX_DEPTH, depth};
@@ -76,6 +78,10 @@ pub fn parse(state: &SessionState, text: &str) -> Result<Parsed> {
 /// # Errors
 /// Returns the errors of DataFusion, and a plan error if common table expressions make the plan deeper than [`MAX_DEPTH`].
 pub async fn plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
+    let normalizes = state.config().options().sql_parser.enable_ident_normalization;
+    if let Some(statement) = indexes::statement_of(&statement, normalizes)? {
+        return Ok(LogicalPlan::Extension(Extension { node: Arc::new(statement) }));
+    }
     // Merged columns in a row of values are resolved before the row moves into a subquery.
     merged_columns::write_out(state, &mut statement).await?;
     row_membership::write_out(&mut statement)?;

@@ -32,7 +32,7 @@ use crate::hybrid_join::join_type;
 use crate::join_execution::disk::DiskStore;
 use crate::join_execution::equivalences;
 use crate::join_execution::expressions::column_source;
-use crate::join_execution::input::ProbeInputs;
+use crate::join_execution::input::{ProbeInputs, open_plan};
 use crate::join_execution::memory::JoinMemory;
 use crate::join_execution::starting::StartingExecution;
 use crate::join_execution::timeline::JoinTimeline;
@@ -150,7 +150,11 @@ impl ThetaJoinExec {
         let (build, probe) = (&spec.build_schema, &spec.probe_schema);
         let store = DiskStore::new(build, probe, &metrics.disk, task, Arc::clone(&timeline));
         let spills = config.spill && task.runtime_env().disk_manager.tmp_files_enabled();
-        let inputs = ProbeInputs::new(spec.join_type, self.right(), task);
+        let inputs = ProbeInputs::new(
+            spec.join_type,
+            self.right().output_partitioning().partition_count(),
+            open_plan(self.right(), Arc::clone(task)),
+        );
         let context = ThetaContext { spec, store, memory, metrics, timeline, spills, floor, partitions };
         Ok(Execution::new(Arc::new(context), self.left().execute(0, Arc::clone(task))?, inputs))
     }

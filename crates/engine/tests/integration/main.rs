@@ -8,6 +8,7 @@
 //! - `device`: joins on the emulated device, down to its least memory, and with every failure of its driver.
 //! - `membership`: IN and NOT IN over subqueries, wherever they stand.
 //! - `files`: CSV and JSON files that DataFusion reads wrongly.
+//! - `indexes`: statements about indexes, and joins that look rows up in them.
 //! - `large_values`: a single large value among small ones makes no large batch of a join's output.
 //! - `limited_memory`: sorts and windows in less memory than their rows take.
 //! - `planning`: plans after the session has changed, and what sessions share.
@@ -26,6 +27,7 @@ mod differential;
 mod faults;
 mod files;
 mod harness;
+mod indexes;
 mod large_values;
 mod limited_memory;
 mod membership;

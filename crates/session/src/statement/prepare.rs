@@ -9,6 +9,7 @@ use datafusion::logical_expr::{LogicalPlan, Statement};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::prelude::{DataFrame, SessionContext};
+use overspill::memory::changes_indexes;
 use overspill::memory::execute_logical_plan;
 use overspill::sql::{self, Parsed, on_large_stack};
 
@@ -87,6 +88,7 @@ fn kind_of(plan: &LogicalPlan) -> Kind {
         LogicalPlan::Dml(_) | LogicalPlan::Copy(_) => Kind::Count,
         LogicalPlan::Statement(Statement::Execute(_)) => Kind::Rows,
         LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => Kind::Nothing,
+        plan if changes_indexes(plan) => Kind::Nothing,
         _ => Kind::Rows,
     }
 }

@@ -1,0 +1,127 @@
+//! The plan node.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
+};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+use super::keys::LookupExecution;
+use super::lookup::Lookup;
+use crate::config::IndexUse;
+use crate::indexes::TableIndex;
+
+/// A side of a join whose key is an indexed column: either its input, or only the rows with keys of the other side, which the join
+/// then looks up.
+#[derive(Debug)]
+pub struct IndexLookupExec {
+    input: Arc<dyn ExecutionPlan>,
+    lookup: Arc<Lookup>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl IndexLookupExec {
+    pub(super) fn new(input: Arc<dyn ExecutionPlan>, lookup: Lookup) -> Self {
+        Self { input, lookup: Arc::new(lookup), metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    /// Starts an execution of the join above.
+    pub(crate) fn start(&self, used: Option<IndexUse>) -> LookupExecution {
+        LookupExecution::new(Arc::clone(&self.input), Arc::clone(&self.lookup), used, &self.metrics)
+    }
+
+    fn over(&self, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        Arc::new(Self { input, lookup: Arc::clone(&self.lookup), metrics: ExecutionPlanMetricsSet::new() })
+    }
+}
+
+impl DisplayAs for IndexLookupExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TableIndex { name, column, kind, .. } = self.lookup.index.as_ref();
+        match format {
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                write!(f, "IndexLookupExec: index={name}, column={column}, kind={kind}")
+            }
+            DisplayFormatType::TreeRender => writeln!(f, "index={name}\nkind={kind}"),
+        }
+    }
+}
+
+impl ExecutionPlan for IndexLookupExec {
+    fn name(&self) -> &'static str {
+        "IndexLookupExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        f(&self.lookup.key)
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        match <[_; 1]>::try_from(children) {
+            Ok([input]) => Ok(self.over(input)),
+            Err(children) => internal_err!("IndexLookupExec over {} inputs", children.len()),
+        }
+    }
+
+    /// Scans: only a join can look rows up, which starts the node by itself.
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        self.input.execute(partition, context)
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        match inputs {
+            [input] => Ok(Arc::clone(input)),
+            _ => internal_err!("IndexLookupExec over {} inputs", inputs.len()),
+        }
+    }
+
+    fn gather_filters_for_pushdown(
+        &self,
+        _: FilterPushdownPhase,
+        parent_filters: Vec<Arc<dyn PhysicalExpr>>,
+        _: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        FilterDescription::from_children(parent_filters, &self.children())
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        _: FilterPushdownPhase,
+        child_pushdown_result: ChildPushdownResult,
+        _: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        Ok(FilterPushdownPropagation::if_all(child_pushdown_result))
+    }
+}

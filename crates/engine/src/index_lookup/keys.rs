@@ -1,0 +1,168 @@
+//! The keys of the other side, and whether to look them up.
+
+use std::sync::{Arc, OnceLock};
+
+use arrow::array::RecordBatch;
+use datafusion::common::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use futures::TryStreamExt;
+use overspill_index::OrderedWords;
+use overspill_join::memory::Grant;
+
+use super::lookup::{Lookup, LookupKeys, LookupMetrics};
+use super::rows::IndexRowsExec;
+use super::side::over;
+use crate::config::IndexUse;
+use crate::indexes::IndexedRows;
+
+/// Nanoseconds of a thread to look a key up, to fetch a row and join it, and to scan a row and find no partner for it. Only their
+/// ratios count.
+const LOOKUP: usize = 100;
+const FETCH: usize = 80;
+const SCAN: usize = 9;
+
+/// Number of keys that are looked up to estimate the rows of all.
+const SAMPLE: usize = 1024;
+
+/// The lookups of one execution of a join.
+#[derive(Debug)]
+pub(crate) struct LookupExecution {
+    /// The side of the join that is scanned if nothing is looked up.
+    input: Arc<dyn ExecutionPlan>,
+    lookup: Arc<Lookup>,
+    used: Option<IndexUse>,
+    /// The keys to look up; `None` once it is known that the side is scanned.
+    keys: OnceLock<Option<Arc<LookupKeys>>>,
+    metrics: LookupMetrics,
+}
+
+/// The keys of the other side so far.
+pub(crate) struct KeyCollector {
+    /// `None` if there are too many.
+    words: Option<Vec<u64>>,
+    most: usize,
+    memory: Grant,
+}
+
+impl KeyCollector {
+    /// Whether there are too many keys.
+    pub fn has_given_up(&self) -> bool {
+        self.words.is_none()
+    }
+}
+
+impl LookupExecution {
+    pub(super) fn new(
+        input: Arc<dyn ExecutionPlan>,
+        lookup: Arc<Lookup>,
+        used: Option<IndexUse>,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Self {
+        Self { input, lookup, used, keys: OnceLock::new(), metrics: LookupMetrics::new(metrics) }
+    }
+
+    /// Begins to collect keys, for which `memory` pays.
+    pub fn collect(&self, memory: Grant) -> KeyCollector {
+        let most = match self.used {
+            Some(IndexUse::Always) => usize::MAX,
+            _ => self.lookup.rows.rows() * SCAN / LOOKUP,
+        };
+        KeyCollector { words: Some(Vec::new()), most, memory }
+    }
+
+    /// Adds the keys of a batch of the other side.
+    ///
+    /// # Errors
+    /// If the key cannot be computed.
+    pub fn add(&self, collector: &mut KeyCollector, batch: &RecordBatch) -> Result<()> {
+        let KeyCollector { words: Some(words), most, memory } = collector else { return Ok(()) };
+        let rows = batch.num_rows();
+        // A growing vector is copied into one of twice its size.
+        if words.len() + rows > *most || memory.try_grow(3 * rows * size_of::<u64>()).is_err() {
+            self.give_up(collector, "more keys than are worth a lookup each, or than memory holds");
+            return Ok(());
+        }
+        let keys = self.lookup.key.evaluate(batch)?.into_array(rows)?;
+        match OrderedWords::of(&keys) {
+            Some(ordered) => ordered.for_each(|_, word| words.push(word)),
+            None => self.give_up(collector, "keys of another type than the index"),
+        }
+        Ok(())
+    }
+
+    /// Gives up, as the rows of the other side cannot be kept.
+    pub fn lacks_memory(&self, collector: &mut KeyCollector) {
+        self.give_up(collector, "no memory for the rows of the other side");
+    }
+
+    fn give_up(&self, collector: &mut KeyCollector, reason: &'static str) {
+        collector.words = None;
+        collector.memory.shrink(collector.memory.bytes());
+        self.metrics.refuse(reason);
+    }
+
+    /// Decides, once the other side has been read, or enough of it.
+    pub fn decide(&self, collector: KeyCollector) {
+        let keys = collector.words.and_then(|mut words| {
+            words.sort_unstable();
+            words.dedup();
+            if self.used != Some(IndexUse::Always) && !is_worth_it(&self.lookup.rows, &words) {
+                self.metrics.refuse("more matches than are worth fetching each");
+                return None;
+            }
+            self.metrics.joins.add(1);
+            Some(Arc::new(LookupKeys::new(words, collector.memory)))
+        });
+        // There is only one decision.
+        let _ = self.keys.set(keys);
+    }
+
+    /// Opens a partition of the side. It is decided when the stream is first polled whether it scans or looks up;
+    /// [`Self::decide`] must have been called by then.
+    ///
+    /// # Errors
+    /// If the side cannot be executed.
+    pub fn open(self: &Arc<Self>, partition: usize, task: &Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let scanned = self.input.execute(partition, Arc::clone(task))?;
+        let (this, task) = (Arc::clone(self), Arc::clone(task));
+        let rows = async move {
+            match this.keys.get().cloned().flatten() {
+                Some(keys) => this.rows_of(keys, &task)?.execute(partition, task),
+                None => Ok(scanned),
+            }
+        };
+        let rows = futures::stream::once(rows).try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.input.schema(), rows)))
+    }
+
+    /// The side over the rows with these keys.
+    fn rows_of(&self, keys: Arc<LookupKeys>, task: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
+        let partitions = self.input.output_partitioning().partition_count();
+        if partitions == 1 {
+            // A build side: several streams look up for the one that collects.
+            let streams = task.session_config().target_partitions();
+            let rows = IndexRowsExec::new(Arc::clone(&self.lookup), keys, streams, self.metrics.clone());
+            return Ok(Arc::new(CoalescePartitionsExec::new(over(&self.input, Arc::new(rows))?)));
+        }
+        let rows = IndexRowsExec::new(Arc::clone(&self.lookup), keys, partitions, self.metrics.clone());
+        over(&self.input, Arc::new(rows))
+    }
+}
+
+/// Whether looking these keys up, and fetching their rows, takes less time than a scan.
+fn is_worth_it(rows: &IndexedRows, words: &[u64]) -> bool {
+    let step = words.len().div_ceil(SAMPLE).max(1);
+    let sample: Vec<u64> = words.iter().copied().step_by(step).collect();
+    let (mut places, mut found) = (Vec::new(), 0);
+    for run in rows.runs() {
+        run.index().look_up(&sample, &mut places);
+        found += places.iter().map(ExactSizeIterator::len).sum::<usize>();
+    }
+    let expected = found.saturating_mul(step);
+    let lookups = words.len() * rows.runs().len();
+    lookups * LOOKUP + expected.saturating_mul(FETCH) < rows.rows() * SCAN
+}

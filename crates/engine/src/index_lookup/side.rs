@@ -1,0 +1,62 @@
+//! The side of a join that an index may stand in for.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+
+use crate::indexes::IndexedSource;
+
+type Plan = Arc<dyn ExecutionPlan>;
+
+/// A column of the scan of a table with indexes.
+pub(super) struct Scanned<'a> {
+    pub source: &'a IndexedSource,
+    pub schema: SchemaRef,
+    pub column: usize,
+}
+
+/// The scan that a column of a plan comes from, if each row of the plan is a row of the scan, and nothing but the row itself decides
+/// whether it is there.
+pub(super) fn scanned(plan: &Plan, column: usize) -> Option<Scanned<'_>> {
+    if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
+        return Some(Scanned { source: scan.data_source().downcast_ref()?, schema: scan.schema(), column });
+    }
+    let below = if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        filter.projection().as_ref().map_or(column, |projection| projection[column])
+    } else if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        projection.expr()[column].expr.downcast_ref::<Column>()?.index()
+    } else if passes_rows_on(plan) {
+        column
+    } else {
+        return None;
+    };
+    let [input] = plan.children()[..] else { return None };
+    if plan.fetch().is_some() { None } else { scanned(input, below) }
+}
+
+/// Whether a node only moves rows.
+fn passes_rows_on(plan: &Plan) -> bool {
+    plan.is::<RepartitionExec>() || plan.is::<CoalescePartitionsExec>() || plan.is::<CooperativeExec>()
+}
+
+/// The plan over other rows than those of the scan, and without what only moves rows.
+pub(super) fn over(plan: &Plan, rows: Plan) -> Result<Plan> {
+    match plan.children()[..] {
+        [input] if passes_rows_on(plan) => over(input, rows),
+        [input] => {
+            let input = over(input, rows)?;
+            Arc::clone(plan)
+                .replace_children(vec![input], ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+        }
+        _ => Ok(rows),
+    }
+}

@@ -1,0 +1,24 @@
+//! Indexes of tables in memory: what `CREATE INDEX` makes.
+//!
+//! A table has a list of them ([`TableIndexes`]). An index is over the rows that the table had when it was built, or that an `INSERT`
+//! has added since; other changes make it stale. A scan of the table carries the indexes that fit its rows ([`IndexedSource`]), so
+//! that a join can look rows up in place of scanning them ([`index_lookup`](crate::index_lookup)).
+
+use datafusion::common::DataFusionError;
+
+mod index;
+mod rows;
+mod source;
+mod statement;
+mod table;
+
+pub(crate) use index::TableIndex;
+pub(crate) use rows::{IndexedRows, Scratch};
+pub(crate) use source::{IndexedSource, ScanIndex};
+pub(crate) use statement::{CreateIndex, DropIndex, IndexAction, IndexStatement, statement_of};
+pub(crate) use table::TableIndexes;
+
+/// The error of an index as one of DataFusion's.
+fn failed(error: overspill_machine::Error) -> DataFusionError {
+    DataFusionError::Execution(error.to_string())
+}

@@ -1,0 +1,153 @@
+//! Random joins of an indexed table give the answers of stock DataFusion and of joins that scan it.
+
+use datafusion::physical_plan::collect;
+use overspill::{Choice, Strategy, sql};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+
+use super::metric;
+use crate::harness::rows::Answer;
+use crate::harness::session::{Engine, Memory, Session, Settings};
+
+/// Keys of each type that can be indexed, made of a number.
+const KEYS: [&str; 8] = [
+    "arrow_cast({}, 'Int64')",
+    "arrow_cast({} % 100, 'Int8')",
+    "arrow_cast({}, 'UInt32')",
+    "CAST({} AS VARCHAR)",
+    // All words are alike.
+    "'customer number ' || CAST({} AS VARCHAR)",
+    "CAST({} - 200 AS DECIMAL(12, 2))",
+    "arrow_cast(arrow_cast({} - 100, 'Int32'), 'Date32')",
+    "arrow_cast({} - 300, 'Timestamp(Microsecond, None)')",
+];
+
+const KINDS: [&str; 6] =
+    ["", "USING binary_search", "USING btree", "USING line_btree", "USING harmonia", "USING radix_spline"];
+
+/// Joins of `s` with `r`, and whether rows of `r` can be looked up for them.
+const JOINS: [(&str, bool); 18] = [
+    ("SELECT s.id, s.g, r.id, r.v FROM s JOIN {r} ON {on}", true),
+    ("SELECT r.v, s.id FROM {r} JOIN s ON {on}", true),
+    ("SELECT s.id, r.id, r.g FROM s LEFT JOIN {r} ON {on}", true),
+    ("SELECT s.id, r.id FROM s RIGHT JOIN {r} ON {on}", false),
+    ("SELECT s.id, r.id FROM {r} RIGHT JOIN s ON {on}", true),
+    ("SELECT r.id, r.k FROM {r} LEFT SEMI JOIN s ON {on}", true),
+    ("SELECT s.id, s.k FROM {r} RIGHT ANTI JOIN s ON {on}", true),
+    ("SELECT count(*) FROM {r} JOIN (SELECT DISTINCT k, g, v, id FROM s) s ON {on}", true),
+    ("SELECT s.id, r.id FROM s FULL JOIN {r} ON {on}", false),
+    ("SELECT s.id, s.v FROM s LEFT SEMI JOIN {r} ON {on}", true),
+    ("SELECT s.id, s.k FROM s LEFT ANTI JOIN {r} ON {on}", true),
+    ("SELECT r.id, r.v FROM s RIGHT SEMI JOIN {r} ON {on}", true),
+    ("SELECT r.id FROM s RIGHT ANTI JOIN {r} ON {on}", false),
+    ("SELECT s.id FROM s WHERE EXISTS (SELECT 1 FROM {r} WHERE {on}) OR s.v = 3", true),
+    ("SELECT count(*), sum(r.v), min(s.id) FROM s JOIN {r} ON {on}", true),
+    ("SELECT s.g, count(*), sum(r.id) FROM s JOIN {r} ON {on} GROUP BY s.g", true),
+    ("SELECT s.id, r.id FROM s JOIN {r} ON {on} AND s.v < r.v", true),
+    ("SELECT s.id FROM s WHERE s.k NOT IN (SELECT r.k FROM {r} WHERE r.k IS NOT NULL) AND s.k IS NOT NULL", true),
+];
+
+#[derive(Debug)]
+struct Case {
+    /// Makes the tables.
+    tables: Vec<String>,
+    /// Only where there are indexes.
+    index: String,
+    /// Runs after the index is there.
+    insert: Option<String>,
+    query: String,
+    can_look_up: bool,
+    settings: Settings,
+    memory: Memory,
+    indexes: &'static str,
+}
+
+/// Statements that make a table and add to it.
+fn table(random: &mut StdRng, name: &str, most: usize, key: &str) -> [String; 2] {
+    let (factor, spread) = ([1, 7, 48_271][random.random_range(0..3)], [1, 20, 500, 4000][random.random_range(0..4)]);
+    let key = key.replace("{}", &format!("((value * {factor}) % {spread})"));
+    let nulls = [0, 3, 50][random.random_range(0..3)];
+    let key = if nulls == 0 { key } else { format!("CASE WHEN value % {nulls} = 1 THEN NULL ELSE {key} END") };
+    let count = [0, 1, most / 10, most][random.random_range(0..4)];
+    let rows = |first: usize, last: usize| {
+        format!("SELECT value AS id, {key} AS k, value % 5 AS g, value % 17 AS v FROM generate_series({first}, {last})")
+    };
+    let more = count + random.random_range(0..=count);
+    [format!("CREATE TABLE {name} AS {}", rows(1, count)), format!("INSERT INTO {name} {}", rows(count + 1, more))]
+}
+
+impl Case {
+    fn random(number: u64) -> Self {
+        let random = &mut StdRng::seed_from_u64(number);
+        let key = *KEYS.choose(random).unwrap();
+        let [r, insert] = table(random, "r", 5000, key);
+        let most = [30, 700][random.random_range(0..2)];
+        let [s, _] = table(random, "s", most, key);
+        let (query, can_look_up) = *JOINS.choose(random).unwrap();
+        let filtered = "(SELECT id, k, g, v FROM r WHERE v > 4) AS r";
+        let on =
+            *["s.k = r.k", "s.k = r.k", "s.k = r.k AND s.g = r.g", "r.g = s.g AND r.k = s.k"].choose(random).unwrap();
+        let is_filtered = random.random_bool(0.3);
+        let query = query.replace("{r}", if is_filtered { filtered } else { "r" }).replace("{on}", on);
+        let index = format!("CREATE INDEX ON r {} (k)", KINDS.choose(random).unwrap());
+        let mut settings = Settings::random(random, 200);
+        // Rows of a table in memory are checked in batches of this size.
+        settings.batch_size = *[7, 100, 8192].choose(random).unwrap();
+        if settings.strategy == Choice(Some(Strategy::Hybrid)) {
+            settings.strategy = Choice::AUTO;
+        }
+        // Little more than what each stream needs.
+        let little = Memory::JoinLimit(300_000 * (settings.target_partitions + 1));
+        let memory = *[Memory::Ample, Memory::Ample, little].choose(random).unwrap();
+        let indexes = *["always", "always", "auto"].choose(random).unwrap();
+        let insert = random.random_bool(0.5).then_some(insert);
+        Self { tables: vec![r, s], index, insert, query, can_look_up, settings, memory, indexes }
+    }
+
+    /// The answer of an engine, and how many executions looked rows up.
+    async fn answer(&self, engine: Engine, indexes: Option<&str>) -> (Answer, usize) {
+        let session = Session::open(engine, &self.settings, self.memory).unwrap();
+        let ctx = &session.ctx;
+        let mut statements = self.tables.clone();
+        if let Some(indexes) = indexes {
+            statements.push(self.index.clone());
+            statements.push(format!("SET overspill.indexes = {indexes}"));
+        }
+        statements.extend(self.insert.clone());
+        for statement in statements {
+            let ran = match engine {
+                Engine::Stock => ctx.sql(&statement).await.unwrap().collect().await,
+                _ => sql::sql(ctx, &statement).await.unwrap().collect().await,
+            };
+            ran.unwrap_or_else(|error| panic!("{statement}: {error}"));
+        }
+        let plan = ctx.sql(&self.query).await.unwrap().create_physical_plan().await.unwrap();
+        let rows = collect(plan.clone(), ctx.task_ctx()).await.unwrap_or_else(|error| panic!("{self:?}: {error}"));
+        (Answer::new(plan.schema(), rows).unwrap(), metric(&plan, "index_joins"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_joins_agree() {
+    let cases: u64 = std::env::var("OVERSPILL_TEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(300);
+    let (mut eligible, mut looked_up) = (0, 0);
+    for number in 0..cases {
+        let case = Case::random(number);
+        let (stock, _) = case.answer(Engine::Stock, None).await;
+        let (scanned, none) = case.answer(Engine::Overspill, Some("never")).await;
+        let (found, joins) = case.answer(Engine::Overspill, Some(case.indexes)).await;
+        assert_eq!(none, 0, "case {number}: {case:?}");
+        for (name, other) in [("stock", &stock), ("never", &scanned)] {
+            if let Some(difference) = found.difference(other) {
+                panic!("case {number} against {name}: {difference}\n{case:?}");
+            }
+        }
+        assert!(case.can_look_up || joins == 0, "case {number}: {case:?}");
+        let must = case.can_look_up && case.indexes == "always";
+        eligible += usize::from(must);
+        looked_up += usize::from(must && joins > 0);
+    }
+    // Without rows on the other side nothing is read, and keys beyond a small memory limit are not kept.
+    assert!(looked_up * 2 > eligible, "{looked_up} of {eligible}");
+}

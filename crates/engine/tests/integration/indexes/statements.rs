@@ -1,0 +1,160 @@
+//! `CREATE INDEX`, `DROP INDEX` and `SHOW INDEXES` do what they say, or say why not.
+
+use std::sync::Arc;
+
+use datafusion::datasource::MemTable;
+use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::physical_plan::collect;
+use datafusion::prelude::SessionContext;
+use overspill::sql;
+
+use super::{metric, refusal, run};
+use crate::harness::session::{Engine, Memory, Session, Settings};
+
+const TABLES: [&str; 2] = [
+    "CREATE TABLE r AS SELECT (value * 7) % 20011 AS k, value AS p, 'x' AS t, value * 0.5 AS f FROM generate_series(1, 20000)",
+    "CREATE TABLE s AS SELECT value AS k FROM generate_series(1, 20)",
+];
+
+const JOIN: &str = "SELECT count(*) AS n FROM s JOIN r ON s.k = r.k";
+
+async fn session(memory: Memory) -> Session {
+    let session = Session::open(Engine::Overspill, &Settings::default(), memory).unwrap();
+    for table in TABLES {
+        run(&session.ctx, table).await.unwrap();
+    }
+    session
+}
+
+/// The answer of the join, and how many rows were looked up for it.
+async fn join(ctx: &SessionContext) -> (String, usize) {
+    let plan = sql::sql(ctx, JOIN).await.unwrap().create_physical_plan().await.unwrap();
+    let rows = collect(Arc::clone(&plan), ctx.task_ctx()).await.unwrap();
+    let text = arrow::util::pretty::pretty_format_batches(&rows).unwrap().to_string();
+    (text.lines().nth(3).unwrap().trim_matches(['|', ' ']).to_owned(), metric(&plan, "index_rows"))
+}
+
+#[tokio::test]
+async fn joins_look_up_until_the_index_is_dropped_or_stale() {
+    let session = session(Memory::Ample).await;
+    let ctx = &session.ctx;
+    assert_eq!(join(ctx).await, ("20".to_owned(), 0));
+    run(ctx, "CREATE INDEX i ON r USING btree (k)").await.unwrap();
+    assert_eq!(join(ctx).await, ("20".to_owned(), 20));
+    run(ctx, "SET overspill.indexes = never").await.unwrap();
+    assert_eq!(join(ctx).await, ("20".to_owned(), 0));
+    run(ctx, "SET overspill.indexes = auto").await.unwrap();
+    // Rows that come later are found as well, those of other partitions too.
+    for value in 1..=5 {
+        run(ctx, &format!("INSERT INTO r VALUES ({value}, 0, 'y', 1.5), (-1, 0, 'z', 1.5)")).await.unwrap();
+    }
+    assert_eq!(join(ctx).await, ("25".to_owned(), 25));
+    let listed = run(ctx, "SHOW INDEXES").await.unwrap();
+    assert!(listed.contains("| i    | r     | k      | btree | 20010 |") && listed.contains("| fresh |"), "{listed}");
+    run(ctx, "UPDATE r SET p = 1 WHERE k = 3").await.unwrap();
+    assert_eq!(join(ctx).await, ("25".to_owned(), 0));
+    let explained = run(ctx, &format!("EXPLAIN {JOIN}")).await.unwrap();
+    assert!(explained.contains("index i is stale: rows were changed or deleted"), "{explained}");
+    let listed = run(ctx, "SHOW INDEXES").await.unwrap();
+    assert!(listed.contains("stale: rows were changed or deleted"), "{listed}");
+    run(ctx, "DROP INDEX i").await.unwrap();
+    run(ctx, "CREATE INDEX IF NOT EXISTS i ON r (k) USING radix_spline").await.unwrap();
+    assert_eq!(join(ctx).await, ("25".to_owned(), 25));
+    run(ctx, "CREATE INDEX IF NOT EXISTS i ON s (k)").await.unwrap();
+    run(ctx, "DROP INDEX i").await.unwrap();
+    run(ctx, "DROP INDEX IF EXISTS i").await.unwrap();
+    assert_eq!(join(ctx).await, ("25".to_owned(), 0));
+    assert!(!run(ctx, "SHOW INDEXES").await.unwrap().contains("| i "));
+}
+
+#[tokio::test]
+async fn what_indexes_do_not_support_is_refused_by_name() {
+    let session = session(Memory::Ample).await;
+    let ctx = &session.ctx;
+    let plain = ctx.table("s").await.unwrap().collect().await.unwrap();
+    ctx.register_table("m", Arc::new(MemTable::try_new(plain[0].schema(), vec![plain]).unwrap())).unwrap();
+    run(ctx, "CREATE VIEW w AS SELECT * FROM r").await.unwrap();
+    run(ctx, "CREATE INDEX taken ON s (k)").await.unwrap();
+    for (statement, reason) in [
+        ("CREATE INDEX i ON nowhere (k)", "nowhere"),
+        ("CREATE INDEX i ON m (k)", "only tables in memory have indexes"),
+        ("CREATE INDEX i ON w (k)", "only tables in memory have indexes"),
+        ("CREATE INDEX i ON r (z)", "Table 'r' has no column 'z', but: k, p, t, f"),
+        ("CREATE INDEX i ON r (f)", "Column 'f' of type Float64 cannot be indexed"),
+        ("CREATE INDEX taken ON r (k)", "Index 'taken' already exists"),
+        ("CREATE INDEX i ON r USING hash (k)", "There is no index of kind 'hash', but: binary_search, btree"),
+        ("CREATE INDEX i ON r USING btree (k) USING btree", "USING twice"),
+        ("CREATE INDEX i ON r (k, p)", "over one column, and 2 are named"),
+        ("CREATE INDEX i ON r (k + 1)", "not over the expression k + 1"),
+        ("CREATE INDEX i ON r (k DESC)", "has no order"),
+        ("CREATE UNIQUE INDEX i ON r (k)", "does not support UNIQUE"),
+        ("CREATE INDEX i ON r (k) INCLUDE (p)", "does not support INCLUDE"),
+        ("CREATE INDEX i ON r (k) WHERE k > 1", "does not support WHERE"),
+        ("CREATE INDEX a.i ON r (k)", "has no schema"),
+        ("DROP INDEX i", "Index 'i' does not exist"),
+    ] {
+        let error = refusal(ctx, statement).await;
+        assert!(error.contains(reason), "{statement}: {error}");
+    }
+    assert!(run(ctx, "SHOW INDEXES").await.unwrap().contains("taken"));
+}
+
+#[tokio::test]
+async fn indexes_are_counted_against_the_memory_limit() {
+    let session = session(Memory::Greedy(1_500_000)).await;
+    let ctx = &session.ctx;
+    let before = session.pool.reserved();
+    run(ctx, "CREATE INDEX i ON r (k)").await.unwrap();
+    let bytes = session.pool.reserved() - before;
+    assert!((12 * 20_000..14 * 20_000).contains(&bytes), "{bytes}");
+    run(ctx, "DROP INDEX i").await.unwrap();
+    assert_eq!(session.pool.reserved(), before);
+    let session = self::session(Memory::Greedy(900_000)).await;
+    let error = refusal(&session.ctx, "CREATE INDEX i ON r (k)").await;
+    assert!(error.contains("Index 'i' on table 'r' does not fit the memory limit"), "{error}");
+    assert!(!run(&session.ctx, "SHOW INDEXES").await.unwrap().contains("| i "));
+}
+
+#[tokio::test]
+async fn an_index_without_memory_for_inserted_rows_is_stale() {
+    let session = session(Memory::Greedy(6_000_000)).await;
+    let ctx = &session.ctx;
+    run(ctx, "CREATE INDEX i ON r (k)").await.unwrap();
+    let mut inserted = 0;
+    // A join needs some memory as well.
+    while session.pool.reserved() < 4_000_000 {
+        run(ctx, "INSERT INTO r SELECT 5, value, 'x', 1.0 FROM generate_series(1, 4000)").await.unwrap();
+        inserted += 4000;
+        assert_eq!(join(ctx).await.0, (20 + inserted).to_string());
+    }
+    while run(ctx, "INSERT INTO r SELECT 5, value, 'x', 1.0 FROM generate_series(1, 4000)").await.is_ok() {
+        inserted += 4000;
+    }
+    let listed = run(ctx, "SHOW INDEXES").await.unwrap();
+    assert!(listed.contains("stale: rows were inserted, and: "), "{listed}");
+    let counted = run(ctx, "SELECT count(*) FROM r").await.unwrap();
+    assert!(counted.contains(&(20_000 + inserted).to_string()), "{counted}");
+}
+
+#[tokio::test]
+async fn few_keys_are_looked_up_and_many_are_not() {
+    let session = session(Memory::Ample).await;
+    let ctx = &session.ctx;
+    run(ctx, "CREATE INDEX i ON r (k)").await.unwrap();
+    for (keys, looks_up, reason) in [(100, true, ""), (15_000, false, "more keys than are worth a lookup each")] {
+        let table = format!("CREATE OR REPLACE TABLE s AS SELECT value AS k FROM generate_series(1, {keys})");
+        run(ctx, &table).await.unwrap();
+        let statement = JOIN;
+        let plan = sql::sql(ctx, statement).await.unwrap().create_physical_plan().await.unwrap();
+        collect(Arc::clone(&plan), ctx.task_ctx()).await.unwrap();
+        assert_eq!(metric(&plan, "index_joins") > 0, looks_up, "{statement}");
+        let explained = run(ctx, &format!("EXPLAIN ANALYZE VERBOSE {statement}")).await.unwrap();
+        assert!(explained.contains(reason) && explained.contains("index_refusals{") != looks_up, "{explained}");
+    }
+    // A few keys with very many rows.
+    run(ctx, "CREATE TABLE skewed AS SELECT value % 3 AS k, value AS p FROM generate_series(1, 20000)").await.unwrap();
+    run(ctx, "CREATE INDEX j ON skewed (k)").await.unwrap();
+    let statement = "EXPLAIN ANALYZE VERBOSE SELECT count(*) FROM (VALUES (1), (2)) s(k) JOIN skewed r ON s.k = r.k";
+    let explained = run(ctx, statement).await.unwrap();
+    assert!(explained.contains("more matches than are worth fetching each"), "{explained}");
+}
