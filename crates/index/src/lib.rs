@@ -33,6 +33,6 @@ pub use harmonia::Harmonia;
 pub use index::{Index, IndexKind};
 pub use keys::SortedKeys;
 pub use radix_spline::RadixSpline;
-pub use row_index::RowIndex;
+pub use row_index::{RowIndex, RowOrder};
 pub use search::Search;
 pub use words::OrderedWords;

@@ -24,8 +24,10 @@ pub struct RowIndex {
     nulls: usize,
 }
 
-/// How the rows of a column are dealt out for sorting.
-struct Parts {
+/// A column whose rows are to be sorted, and how they are dealt out for that.
+pub struct RowOrder<'a> {
+    /// The words of each array, and its rows.
+    arrays: Vec<(OrderedWords<'a>, usize)>,
     smallest: u64,
     shift: u32,
     first_row: u32,
@@ -35,49 +37,21 @@ struct Parts {
 }
 
 impl RowIndex {
-    /// Bytes that building an index over `rows` rows takes at most, besides what the index itself has beside keys and row numbers.
-    pub fn building_bytes(rows: usize) -> usize {
-        // The pairs of a part are sorted apart.
-        rows * (Self::ROW_BYTES + size_of::<(u64, u32)>())
-    }
-
     /// Bytes of a key and a row number.
     pub const ROW_BYTES: usize = size_of::<u64>() + size_of::<u32>();
 
-    /// Builds an index over a column that comes in several arrays, whose rows are numbered one after the other from `first_row` on.
-    /// `O(n log n)` on `threads` threads; `O(n)` if the column is sorted.
+    /// Builds an index over a column on `threads` threads. `O(n log n)`; `O(n)` if the column is sorted.
     ///
     /// # Errors
-    /// If the type is not [supported](OrderedWords::supports), there are more than 2^32 - 1 rows, the system does not provide the
-    /// memory, or `is_cancelled` has become true.
-    pub fn build(
-        kind: IndexKind,
-        column: &[ArrayRef],
-        first_row: usize,
-        threads: usize,
-        is_cancelled: &AtomicBool,
-    ) -> Result<Self> {
-        let rows: usize = column.iter().map(|array| array.len()).sum();
-        let Ok(first_row) = u32::try_from(first_row + rows).map(|end| end - rows as u32) else {
-            let rows = first_row + rows;
-            return Err(Error::Invalid(format!("an index holds at most {} rows, and there are {rows}", u32::MAX)));
-        };
-        let words = column.iter().map(|array| {
-            OrderedWords::of(array.as_ref()).ok_or_else(|| {
-                Error::Invalid(format!("values of type {} have no order that an index follows", array.data_type()))
-            })
-        });
-        let words = words.collect::<Result<Vec<_>>>()?;
-        let lengths: Vec<usize> = column.iter().map(|array| array.len()).collect();
-        let parts = Parts::of(&words, first_row, is_cancelled)?;
-        let count = parts.starts.last().copied().unwrap_or(0);
+    /// If the system does not provide the memory, or `is_cancelled` has become true.
+    pub fn build(kind: IndexKind, order: &RowOrder<'_>, threads: usize, is_cancelled: &AtomicBool) -> Result<Self> {
+        let count = order.count();
         let mut numbers = PageVec::<u32>::zeroed(count)?;
-        let keys = SortedKeys::write(count, |keys| {
-            parts.write((&words, &lengths), threads, keys, &mut numbers, is_cancelled)
-        })?;
+        let keys = SortedKeys::write(count, |keys| order.write(threads, keys, &mut numbers, is_cancelled));
+        // Keys that are not sorted because nobody waits for them are no error of their own.
         check(is_cancelled)?;
-        let index = Index::build(kind, Arc::new(keys))?;
-        Ok(Self { index, rows: numbers, nulls: rows - count })
+        let index = Index::build(kind, Arc::new(keys?))?;
+        Ok(Self { index, rows: numbers, nulls: order.rows() - count })
     }
 
     /// Merges two indexes over different rows, those of the second with larger numbers. `O(n)`.
@@ -136,12 +110,28 @@ fn check(is_cancelled: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-impl Parts {
-    fn of(words: &[OrderedWords<'_>], first_row: u32, is_cancelled: &AtomicBool) -> Result<Self> {
+impl<'a> RowOrder<'a> {
+    /// Of a column that comes in several arrays, whose rows are numbered one after the other from `first_row` on. `O(n)`.
+    ///
+    /// # Errors
+    /// If the type is not [supported](OrderedWords::supports), there are more than 2^32 - 1 rows, or `is_cancelled` has become true.
+    pub fn of(column: &'a [ArrayRef], first_row: usize, is_cancelled: &AtomicBool) -> Result<Self> {
+        let rows: usize = column.iter().map(|array| array.len()).sum();
+        let Ok(first_row) = u32::try_from(first_row + rows).map(|end| end - rows as u32) else {
+            let rows = first_row + rows;
+            return Err(Error::Invalid(format!("an index holds at most {} rows, and there are {rows}", u32::MAX)));
+        };
+        let arrays = column.iter().map(|array| match OrderedWords::of(array.as_ref()) {
+            Some(words) => Ok((words, array.len())),
+            None => {
+                Err(Error::Invalid(format!("values of type {} have no order that an index follows", array.data_type())))
+            }
+        });
+        let arrays = arrays.collect::<Result<Vec<_>>>()?;
         let (mut smallest, mut largest, mut last, mut is_sorted) = (u64::MAX, 0, 0, true);
-        for array in words {
+        for (words, _) in &arrays {
             check(is_cancelled)?;
-            array.for_each(|_, word| {
+            words.for_each(|_, word| {
                 smallest = smallest.min(word);
                 largest = largest.max(word);
                 is_sorted &= last <= word;
@@ -151,16 +141,34 @@ impl Parts {
         let distance = largest.saturating_sub(smallest);
         let shift = (u64::BITS - distance.leading_zeros()).saturating_sub(BITS);
         let mut counts = vec![0; (distance >> shift) as usize + 1];
-        for array in words {
+        for (words, _) in &arrays {
             check(is_cancelled)?;
-            array.for_each(|_, word| counts[((word - smallest) >> shift) as usize] += 1);
+            words.for_each(|_, word| counts[((word - smallest) >> shift) as usize] += 1);
         }
         let mut starts = vec![0];
         starts.extend(counts.iter().scan(0, |end, count| {
             *end += count;
             Some(*end)
         }));
-        Ok(Self { smallest, shift, first_row, starts, is_sorted })
+        Ok(Self { arrays, smallest, shift, first_row, starts, is_sorted })
+    }
+
+    /// The number of rows.
+    fn rows(&self) -> usize {
+        self.arrays.iter().map(|(_, rows)| rows).sum()
+    }
+
+    /// The number of rows that are not null.
+    fn count(&self) -> usize {
+        self.starts[self.starts.len() - 1]
+    }
+
+    /// Bytes that keys and row numbers take, and sorting them on `threads` threads.
+    pub fn building_bytes(&self, threads: usize) -> usize {
+        // The pairs of a part are sorted apart.
+        let largest = self.starts.windows(2).map(|part| part[1] - part[0]).max().unwrap_or(0);
+        let sorting = if self.is_sorted { 0 } else { threads * largest * size_of::<(u64, u32)>() };
+        self.count() * RowIndex::ROW_BYTES + sorting.min(self.count() * size_of::<(u64, u32)>())
     }
 
     fn part(&self, word: u64) -> usize {
@@ -184,14 +192,7 @@ impl Parts {
 
     /// Writes keys and row numbers in order. Each thread reads all words, and writes and sorts those of its own parts, so that no
     /// two threads write to the same memory.
-    fn write(
-        &self,
-        (words, lengths): (&[OrderedWords<'_>], &[usize]),
-        threads: usize,
-        keys: &mut [u64],
-        rows: &mut [u32],
-        is_cancelled: &AtomicBool,
-    ) {
+    fn write(&self, threads: usize, keys: &mut [u64], rows: &mut [u32], is_cancelled: &AtomicBool) {
         let (mut keys, mut rows) = (keys, rows);
         std::thread::scope(|scope| {
             for parts in self.of_threads(threads.max(1)) {
@@ -199,27 +200,20 @@ impl Parts {
                 let (own_keys, other_keys) = std::mem::take(&mut keys).split_at_mut(count);
                 let (own_rows, other_rows) = std::mem::take(&mut rows).split_at_mut(count);
                 (keys, rows) = (other_keys, other_rows);
-                scope.spawn(move || self.write_parts((words, lengths), parts, own_keys, own_rows, is_cancelled));
+                scope.spawn(move || self.write_parts(parts, own_keys, own_rows, is_cancelled));
             }
         });
     }
 
-    fn write_parts(
-        &self,
-        (words, lengths): (&[OrderedWords<'_>], &[usize]),
-        parts: Range<usize>,
-        keys: &mut [u64],
-        rows: &mut [u32],
-        is_cancelled: &AtomicBool,
-    ) {
+    fn write_parts(&self, parts: Range<usize>, keys: &mut [u64], rows: &mut [u32], is_cancelled: &AtomicBool) {
         let first = self.starts[parts.start];
         let mut next: Vec<usize> = self.starts[parts.clone()].iter().map(|start| start - first).collect();
         let mut first_row = self.first_row;
-        for (array, length) in words.iter().zip(lengths) {
+        for (words, length) in &self.arrays {
             if is_cancelled.load(Ordering::Relaxed) {
                 return;
             }
-            array.for_each(|row, word| {
+            words.for_each(|row, word| {
                 let part = self.part(word);
                 if parts.contains(&part) {
                     let place = &mut next[part - parts.start];
@@ -287,15 +281,18 @@ mod tests {
             }
             expected.sort_unstable();
             let kind = IndexKind::ALL[case as usize % 5];
-            let built = RowIndex::build(kind, &column, 0, 1 + case as usize % 4, &AtomicBool::new(false)).unwrap();
+            let build = |column: &[ArrayRef], first_row, threads| {
+                let is_cancelled = AtomicBool::new(false);
+                let order = RowOrder::of(column, first_row, &is_cancelled).unwrap();
+                RowIndex::build(kind, &order, threads, &is_cancelled).unwrap()
+            };
+            let built = build(&column, 0, 1 + case as usize % 4);
             assert_eq!(built.entries().collect::<Vec<_>>(), expected, "case {case}");
             assert_eq!(built.nulls(), first - expected.len(), "case {case}");
             // The same in two parts.
             let (one, other) = column.split_at(column.len() / 2);
             let rows_of_one: usize = one.iter().map(|array| array.len()).sum();
-            let part =
-                |column, first_row| RowIndex::build(kind, column, first_row, 1, &AtomicBool::new(false)).unwrap();
-            let merged = RowIndex::merged(kind, &part(one, 0), &part(other, rows_of_one)).unwrap();
+            let merged = RowIndex::merged(kind, &build(one, 0, 1), &build(other, rows_of_one, 1)).unwrap();
             assert_eq!(merged.entries().collect::<Vec<_>>(), expected, "case {case}");
             assert_eq!(merged.nulls(), built.nulls(), "case {case}");
         }
@@ -304,7 +301,23 @@ mod tests {
     #[test]
     fn a_cancelled_build_ends_with_an_error() {
         let column: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(vec![2, 1]))];
-        let error = RowIndex::build(IndexKind::BTree, &column, 0, 2, &AtomicBool::new(true)).unwrap_err();
+        let order = RowOrder::of(&column, 0, &AtomicBool::new(false)).unwrap();
+        let error = RowIndex::build(IndexKind::BTree, &order, 2, &AtomicBool::new(true)).unwrap_err();
         assert!(error.to_string().contains("cancelled"), "{error}");
+        assert!(RowOrder::of(&column, 0, &AtomicBool::new(true)).is_err());
+    }
+
+    #[test]
+    fn sorting_takes_the_memory_of_the_largest_parts() {
+        let bytes = |values: Vec<i64>| {
+            let column: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(values))];
+            RowOrder::of(&column, 0, &AtomicBool::new(false)).unwrap().building_bytes(2)
+        };
+        let even: Vec<i64> = (0..100_000).map(|row| row * 48_271 % 100_003).collect();
+        assert!((1_200_000..1_210_000).contains(&bytes(even.clone())), "{}", bytes(even));
+        assert_eq!(bytes((0..1000).collect()), 12_000);
+        // One part has nearly all.
+        let skewed = (0..1000).map(|row| if row == 0 { i64::MAX } else { 1000 - row }).collect();
+        assert_eq!(bytes(skewed), 28_000);
     }
 }

@@ -9,7 +9,7 @@ use arrow::compute::interleave;
 use arrow::datatypes::{ArrowNativeType, DataType, SchemaRef};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::execution::memory_pool::MemoryReservation;
-use overspill_index::{IndexKind, RowIndex};
+use overspill_index::{IndexKind, RowIndex, RowOrder};
 
 use super::failed;
 
@@ -44,9 +44,9 @@ pub(crate) struct IndexedRows {
 pub(crate) type Partitions<'a> = &'a [&'a [RecordBatch]];
 
 /// The address of each array, which tells these rows from others while the arrays are kept, as arrays never change.
-fn addresses(partitions: Partitions<'_>) -> Vec<usize> {
+fn addresses(partitions: Partitions<'_>) -> impl Iterator<Item = usize> {
     let arrays = partitions.iter().flat_map(|batches| batches.iter()).flat_map(RecordBatch::columns);
-    arrays.map(|array| Arc::as_ptr(array).cast::<()>() as usize).collect()
+    arrays.map(|array| Arc::as_ptr(array).cast::<()>() as usize)
 }
 
 impl IndexedRows {
@@ -72,7 +72,7 @@ impl IndexedRows {
             starts: vec![0],
             groups: Vec::new(),
             fixed: Vec::new(),
-            scanned: addresses(partitions),
+            scanned: addresses(partitions).collect(),
             memory,
         };
         rows.add(batches, threads, is_cancelled)?;
@@ -92,7 +92,7 @@ impl IndexedRows {
             starts: self.starts.clone(),
             groups: self.groups.clone(),
             fixed: self.fixed.clone(),
-            scanned: addresses(partitions),
+            scanned: addresses(partitions).collect(),
             memory: self.memory.new_empty(),
         };
         // Counted although queries may still share these runs with the rows as they were.
@@ -105,11 +105,11 @@ impl IndexedRows {
     fn add(&mut self, batches: Vec<RecordBatch>, threads: usize, is_cancelled: &AtomicBool) -> Result<()> {
         let first = self.starts[self.starts.len() - 1];
         let columns: Vec<ArrayRef> = batches.iter().map(|batch| Arc::clone(batch.column(self.column))).collect();
-        let rows: usize = columns.iter().map(|column| column.len()).sum();
-        let building = RowIndex::building_bytes(rows);
+        let order = RowOrder::of(&columns, first, is_cancelled).map_err(failed)?;
+        let building = order.building_bytes(threads);
         self.memory.try_grow(building)?;
-        let run = RowIndex::build(self.kind, &columns, first, threads, is_cancelled).map_err(failed)?;
-        self.memory.shrink(building.saturating_sub(run.bytes()));
+        let run = RowIndex::build(self.kind, &order, threads, is_cancelled).map_err(failed)?;
+        self.memory.try_resize(self.memory.size() - building + run.bytes())?;
         self.runs.push(Arc::new(run));
         while let [.., before, last] = &self.runs[..]
             && last.rows().len() * RATIO > before.rows().len()
@@ -169,7 +169,7 @@ impl IndexedRows {
 
     /// Whether these are the rows.
     pub fn are(&self, partitions: Partitions<'_>) -> bool {
-        self.scanned == addresses(partitions)
+        self.scanned.iter().copied().eq(addresses(partitions))
     }
 
     /// Fetches columns of rows by their numbers, in any order. Expected `O(1)` a value.

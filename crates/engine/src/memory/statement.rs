@@ -34,6 +34,9 @@ pub async fn execute_logical_plan(ctx: &SessionContext, plan: LogicalPlan) -> Re
     }
     match plan {
         LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(table)) => create_memory_table(ctx, table).await,
+        LogicalPlan::Ddl(DdlStatement::CreateIndex(_)) => not_impl_err!(
+            "CREATE INDEX is planned by overspill::sql::sql: DataFusion's plan of it lacks clauses, and does nothing"
+        ),
         LogicalPlan::Ddl(DdlStatement::CreateExternalTable(table)) if table.constraints.iter().len() > 0 => {
             not_impl_err!(
                 "A PRIMARY KEY or UNIQUE constraint of external table '{}' is not supported: nothing enforces it in files, \

@@ -1,5 +1,6 @@
 //! Indexes of tables in memory: statements about them, and joins that look rows up.
 
+mod failures;
 mod random;
 mod statements;
 

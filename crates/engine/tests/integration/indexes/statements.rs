@@ -109,7 +109,7 @@ async fn indexes_are_counted_against_the_memory_limit() {
     assert!((12 * 20_000..14 * 20_000).contains(&bytes), "{bytes}");
     run(ctx, "DROP INDEX i").await.unwrap();
     assert_eq!(session.pool.reserved(), before);
-    let session = self::session(Memory::Greedy(900_000)).await;
+    let session = self::session(Memory::Greedy(before + 100_000)).await;
     let error = refusal(&session.ctx, "CREATE INDEX i ON r (k)").await;
     assert!(error.contains("Index 'i' on table 'r' does not fit the memory limit"), "{error}");
     assert!(!run(&session.ctx, "SHOW INDEXES").await.unwrap().contains("| i "));
