@@ -216,9 +216,9 @@ fn wrong_tuple(keys: &[u64], partitions: &[(u64, u64)], [found, rows]: &[Vec<u64
     let wrong = std::thread::scope(|scope| {
         let in_part = &in_part;
         let looking: Vec<_> = (0..threads).map(|part| scope.spawn(move || in_part(part))).collect();
-        let mut wrong =
+        let wrong =
             looking.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        wrong.by_ref().fold(None, |first, next| first.or(next))
+        wrong.fold(None, Option::or)
     });
     let count: u64 = partitions.iter().map(|(_, length)| length).sum();
     wrong.or_else(|| (size(count) != keys.len()).then_some(keys.len()))

@@ -32,8 +32,8 @@ impl Levels {
     }
 }
 
-/// Writes the keys of the node with number `node` of a level: key `j` is the smallest below child `j + 1`, of which each has `below`
-/// sorted keys.
+/// Writes the keys of a node to `words`. `node` is the number of the node in its level, and `below` is how many sorted keys lie below
+/// each of its children. Key `j` is the smallest key below child `j + 1`.
 pub(crate) fn write_node(words: &mut [u64], node: usize, below: usize, sorted: &[u64]) {
     let first = node * (words.len() + 1) + 1;
     for (child, word) in (first..).zip(words) {

@@ -48,7 +48,7 @@ impl RowIndex {
         let count = order.count();
         let mut numbers = PageVec::<u32>::zeroed(count)?;
         let keys = SortedKeys::write(count, |keys| order.write(threads, keys, &mut numbers, is_cancelled));
-        // Keys that are not sorted because nobody waits for them are no error of their own.
+        // A cancelled build leaves keys unsorted, which `SortedKeys` refuses. The user sees that it was cancelled.
         check(is_cancelled)?;
         let index = Index::build(kind, Arc::new(keys?))?;
         Ok(Self { index, rows: numbers, nulls: order.rows() - count })

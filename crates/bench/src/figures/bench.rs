@@ -202,7 +202,7 @@ impl Bench {
     /// The number of runs of a join, including the first.
     pub(super) fn runs_of(&self, on_gpu: bool) -> usize {
         if self.args.quick || (on_gpu && self.is_emulated()) {
-            // The first join maps and registers memory for the others, of which the fewest calls count.
+            // The first join maps and registers memory for the later ones. Of these, the join with the fewest charges counts.
             return if on_gpu && self.clock.is_some() { 3 } else { 1 };
         }
         self.args.runs.get() + 1

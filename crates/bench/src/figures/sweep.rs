@@ -446,11 +446,11 @@ impl Attempt<'_> {
             let joined = match self.join()? {
                 Ok((joined, by_gpu)) => {
                     moved = by_gpu;
-                    let now = before.zip(VirtualClock::now()).map(|(before, after)| after - before);
-                    // The first run maps and registers memory for the others. Of those, the one with the fewest charges: what
-                    // streams hold at the same time differs from run to run, and with it what must be registered.
-                    let later = if run < 2 { None } else { clock };
-                    clock = now.into_iter().chain(later).min_by_key(VirtualClock::nanoseconds);
+                    let charged = before.zip(VirtualClock::now()).map(|(before, after)| after - before);
+                    // The first run maps and registers memory for the later ones. Of these, the run with the fewest charges
+                    // counts: what streams hold at the same time differs from run to run, and so does what they register.
+                    let fewest = clock.filter(|_| run > 1);
+                    clock = charged.into_iter().chain(fewest).min_by_key(VirtualClock::nanoseconds);
                     joined
                 }
                 Err(reason) => return Ok(Err(reason)),

@@ -121,8 +121,8 @@ impl LookupExecution {
         let _ = self.keys.set(keys);
     }
 
-    /// Opens a partition of the side. It is decided when the stream is first polled whether it scans or looks up;
-    /// [`Self::decide`] must have been called by then.
+    /// Opens a partition of the side. [`Self::decide`] must be called before the stream is first polled: only then the stream asks
+    /// whether it scans or looks up.
     ///
     /// # Errors
     /// If the side cannot be executed.
@@ -143,7 +143,7 @@ impl LookupExecution {
     fn rows_of(&self, keys: Arc<LookupKeys>, task: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
         let partitions = self.input.output_partitioning().partition_count();
         if partitions == 1 {
-            // A build side: several streams look up for the one that collects.
+            // One stream takes all rows, as for a build side. Several streams look them up for it.
             let streams = task.session_config().target_partitions();
             let rows = IndexRowsExec::new(Arc::clone(&self.lookup), keys, streams, self.metrics.clone());
             return Ok(Arc::new(CoalescePartitionsExec::new(over(&self.input, Arc::new(rows))?)));

@@ -4,8 +4,8 @@
 //! they are few beside the rows of the table, it is not scanned: each distinct key is looked up in the index, in order, and the
 //! rows that are found take the place of the scan, below the same filters and projections.
 //!
-//! The other side is the build side, which is always read first, or the probe side, of which [`ReadAhead`] then keeps what it has read.
-//! Nothing is read twice.
+//! A join always reads its build side first. If the index is on the build side, [`ReadAhead`] reads the probe side before it, and keeps
+//! the batches until they are probed. Nothing is read twice.
 //!
 //! ```text
 //!   HybridJoinExec                             keys of the build side

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::Partitioning;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -43,9 +44,12 @@ pub(super) fn scanned(plan: &Plan, column: usize) -> Option<Scanned<'_>> {
     if plan.fetch().is_some() { None } else { scanned(input, below) }
 }
 
-/// Whether a node only moves rows.
+/// Whether a node only moves rows, and promises nothing of the partition that a row is in: operators above may rely on partitions by
+/// hash, and lookups do not keep them.
 fn passes_rows_on(plan: &Plan) -> bool {
-    plan.is::<RepartitionExec>() || plan.is::<CoalescePartitionsExec>() || plan.is::<CooperativeExec>()
+    let repartition = plan.downcast_ref::<RepartitionExec>();
+    let is_dealt_out = repartition.is_some_and(|node| matches!(node.partitioning(), Partitioning::RoundRobinBatch(_)));
+    is_dealt_out || plan.is::<CoalescePartitionsExec>() || plan.is::<CooperativeExec>()
 }
 
 /// The plan over other rows than those of the scan, and without what only moves rows.

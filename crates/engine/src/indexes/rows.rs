@@ -190,7 +190,7 @@ impl IndexedRows {
             scratch.pairs.push((batch, row - self.starts[batch]));
         }
         let fetched = columns.iter().map(|column| match &self.fixed[*column] {
-            Some(fixed) => fixed.take(&scratch.pairs, schema_type(&self.batches, *column)),
+            Some(fixed) => fixed.take(&scratch.pairs, type_of(&self.batches, *column)),
             None => self.interleave(*column, scratch),
         });
         let fetched = fetched.collect::<Result<Vec<_>>>()?;
@@ -220,7 +220,7 @@ impl IndexedRows {
 }
 
 /// The type of a column.
-fn schema_type(batches: &[RecordBatch], column: usize) -> &DataType {
+fn type_of(batches: &[RecordBatch], column: usize) -> &DataType {
     batches[0].column(column).data_type()
 }
 

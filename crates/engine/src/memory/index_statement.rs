@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arrow::array::{ArrayRef, RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::catalog::TableProvider;
-use datafusion::common::{Result, TableReference, exec_datafusion_err, exec_err, plan_err, resources_datafusion_err};
+use datafusion::common::{
+    DataFusionError, Result, TableReference, exec_datafusion_err, exec_err, plan_err, resources_datafusion_err,
+};
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
@@ -77,7 +79,7 @@ async fn create_index(ctx: &SessionContext, create: CreateIndex) -> Result<()> {
     });
     let built = building.await.map_err(|error| exec_datafusion_err!("Index '{name}' was not built: {error}"))?;
     let built = built.map_err(|error| match error.find_root() {
-        datafusion::error::DataFusionError::ResourcesExhausted(cause) => {
+        DataFusionError::ResourcesExhausted(cause) => {
             resources_datafusion_err!("Index '{name}' on table '{reference}' does not fit the memory limit. {cause}")
         }
         _ => error,
@@ -90,7 +92,7 @@ async fn create_index(ctx: &SessionContext, create: CreateIndex) -> Result<()> {
     table.indexes().add(TableIndex::new(name, column, kind, built))
 }
 
-/// Tells the threads that build an index that nobody waits for it.
+/// Stops the threads that build an index when the statement is dropped, as a cancelled statement is.
 struct CancelOnDrop(Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {

@@ -63,7 +63,7 @@ impl RadixPlan {
         let workspace = gpu.workspace() / 8 * 7;
         // Each partition needs a buffer in the scratchpad.
         let buffers = gpu.device().properties().scratchpad_per_block / (2 * TUPLE + PARTITION_STATE);
-        // The most tuples that a second pass with so many bits can make small enough.
+        // Returns the maximum number of tuples that a second pass with `bits` bits cuts into partitions that fit the scratchpad.
         let most_of = |bits: u32| (1 << bits) * (scratchpad / FILL).max(1);
         // Add a quarter: with an even hash, few partitions are much larger than the average.
         let spread = tuples + tuples / 4;
