@@ -64,3 +64,25 @@ pub(super) fn over(plan: &Plan, rows: Plan) -> Result<Plan> {
         _ => Ok(rows),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::datasource::memory::MemorySourceConfig;
+    use datafusion::physical_expr::PhysicalExprRef;
+
+    use super::*;
+
+    #[test]
+    fn partitions_by_hash_are_not_looked_through() {
+        let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)]));
+        let source = MemorySourceConfig::try_new(&[vec![]], schema, None).unwrap();
+        let scan: Plan =
+            Arc::new(DataSourceExec::new(Arc::new(IndexedSource { source: Arc::new(source), indexes: vec![] })));
+        let over =
+            |partitioning| -> Plan { Arc::new(RepartitionExec::try_new(Arc::clone(&scan), partitioning).unwrap()) };
+        assert!(scanned(&scan, 0).is_some() && scanned(&over(Partitioning::RoundRobinBatch(2)), 0).is_some());
+        let key: PhysicalExprRef = Arc::new(Column::new("k", 0));
+        assert!(scanned(&over(Partitioning::Hash(vec![key], 2)), 0).is_none());
+    }
+}

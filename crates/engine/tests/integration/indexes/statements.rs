@@ -2,12 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use datafusion::common::JoinType;
 use datafusion::datasource::MemTable;
 use datafusion::execution::memory_pool::MemoryPool;
-use datafusion::functions_aggregate::expr_fn::count;
-use datafusion::logical_expr::{Partitioning, col, lit};
 use datafusion::physical_plan::collect;
 use datafusion::prelude::SessionContext;
 use overspill::sql;
@@ -161,21 +157,4 @@ async fn few_keys_are_looked_up_and_many_are_not() {
     let statement = "EXPLAIN ANALYZE VERBOSE SELECT count(*) FROM (VALUES (1), (2)) s(k) JOIN skewed r ON s.k = r.k";
     let explained = run(ctx, statement).await.unwrap();
     assert!(explained.contains("more matches than are worth fetching each"), "{explained}");
-}
-
-/// An aggregate above the join relies on the partitions that the query has asked for.
-#[tokio::test]
-async fn rows_stay_in_partitions_by_hash() {
-    let session = session(Memory::Ample).await;
-    let ctx = &session.ctx;
-    run(ctx, "CREATE INDEX i ON r (k)").await.unwrap();
-    run(ctx, "SET overspill.indexes = always").await.unwrap();
-    run(ctx, "CREATE TABLE keys AS SELECT value AS key FROM generate_series(1, 3000)").await.unwrap();
-    let partitioned = ctx.sql("SELECT k, p % 7 AS g FROM r").await.unwrap();
-    let partitioned = partitioned.repartition(Partitioning::Hash(vec![col("g")], 2)).unwrap();
-    let keys = ctx.table("keys").await.unwrap();
-    let joined = keys.join(partitioned, JoinType::Inner, &["key"], &["k"], None).unwrap();
-    let groups = joined.aggregate(vec![col("g")], vec![count(lit(1)).alias("n")]).unwrap();
-    let batches = groups.collect().await.unwrap();
-    assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 7, "{batches:?}");
 }
