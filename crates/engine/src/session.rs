@@ -110,8 +110,8 @@ fn with_join_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     rules
 }
 
-/// Adds the rule for lookups in indexes, the rule for filters of floats, the rules that fuse filters and joins with aggregates, the rule that replaces sorts,
-/// and the rule that makes operators yield. They run in this order after all others except the last one, which checks the
+/// Adds the rules for filters and joins of indexed columns, the rule for filters of floats, the rules that fuse filters and joins
+/// with aggregates, the rule that replaces sorts, and the rule that makes operators yield. They run in this order after all others except the last one, which checks the
 /// plan.
 fn with_last_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     let position = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
@@ -121,5 +121,6 @@ fn with_last_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
     rules.insert(position, Arc::new(EachNode("filter_aggregate_fusion", optimizer::filter_aggregate_fusion)));
     rules.insert(position, Arc::new(EachNode("float_filters", optimizer::float_filters)));
     rules.insert(position, Arc::new(EachNode("index_lookup_selection", optimizer::index_lookup_selection)));
+    rules.insert(position, Arc::new(EachNode("index_scan_selection", optimizer::index_scan_selection)));
     rules
 }

@@ -5,25 +5,30 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use overspill_machine::Result;
+use serde::{Deserialize, Serialize};
 
 use crate::binary_search::BinarySearch;
 use crate::btree::BTree;
 use crate::harmonia::Harmonia;
 use crate::keys::SortedKeys;
 use crate::radix_spline::RadixSpline;
+use crate::ranges::WordRanges;
 use crate::search::Search;
 
 /// Lines of the nodes of a B+tree on a page.
 const PAGE_LINES: usize = 64;
 
 /// The kind of an index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum IndexKind {
     /// [`BinarySearch`].
     BinarySearch,
     /// [`BTree`] with nodes of a page, 4 KiB, as in the paper.
+    #[serde(rename = "btree")]
     BTree,
     /// [`BTree`] with nodes of a line, 64 bytes.
+    #[serde(rename = "line_btree")]
     LineBTree,
     /// [`Harmonia`].
     Harmonia,
@@ -107,6 +112,20 @@ impl Index {
             }
         }
     }
+
+    /// Where the keys of a set are: replaces `places` by the places of each range that has any. `O(log n)` a range.
+    pub fn look_up_ranges(&self, words: &WordRanges, places: &mut Vec<Range<usize>>) {
+        let ranges = words.ranges();
+        // The end of a range is where the next word would be.
+        let bounds: Vec<u64> = ranges.iter().flat_map(|range| [*range.start(), range.end().wrapping_add(1)]).collect();
+        let mut found = vec![0; bounds.len()];
+        self.search.lower_bounds(&self.keys, &bounds, &mut found);
+        places.clear();
+        places.extend(ranges.iter().zip(found.chunks_exact(2)).filter_map(|(range, found)| {
+            let end = if *range.end() == u64::MAX { self.keys.len() } else { found[1] };
+            (found[0] < end).then_some(found[0]..end)
+        }));
+    }
 }
 
 #[cfg(test)]
@@ -144,11 +163,18 @@ mod tests {
             let mut places = Vec::new();
             index.look_up(probes, &mut places);
             assert_eq!(places.len(), probes.len(), "{case}");
-            for (probe, found) in probes.iter().zip(places) {
+            for (probe, found) in probes.iter().zip(places.drain(..)) {
                 let start = keys.partition_point(|key| key < probe);
                 let end = keys.partition_point(|key| key <= probe);
                 assert_eq!(found, start..end, "{kind} of {} keys, {probe}: {case}", keys.len());
             }
+            let set = WordRanges::of(probes.chunks(2).step_by(7).map(|pair| pair[0]..=pair[pair.len() - 1]));
+            index.look_up_ranges(&set, &mut places);
+            let expected = set.ranges().iter().map(|range| {
+                keys.partition_point(|key| key < range.start())..keys.partition_point(|key| key <= range.end())
+            });
+            let expected: Vec<_> = expected.filter(|places| !places.is_empty()).collect();
+            assert_eq!(places, expected, "{kind} of {} keys: {case}", keys.len());
         }
     }
 

@@ -12,6 +12,9 @@
 //! | [`Harmonia`] | a thirty-second of the keys | four a level, `log33(n)` levels |
 //! | [`RadixSpline`] | a few megabytes if keys are evenly distributed | a table, a spline point and where it points |
 
+//!
+//! [`RowIndex`] is an index over rows in memory, [`StoredIndex`] one in a file over rows in files.
+
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -23,8 +26,10 @@ mod keys;
 mod levels;
 mod node;
 mod radix_spline;
+mod ranges;
 mod row_index;
 mod search;
+mod stored;
 mod words;
 
 pub use binary_search::BinarySearch;
@@ -33,6 +38,10 @@ pub use harmonia::Harmonia;
 pub use index::{Index, IndexKind};
 pub use keys::SortedKeys;
 pub use radix_spline::RadixSpline;
+pub use ranges::WordRanges;
 pub use row_index::{RowIndex, RowOrder};
 pub use search::Search;
+pub use stored::{
+    BLOCK, FoundRows, IndexedFile, StoredDescription, StoredError, StoredIndex, StoredIndexWriter, read_description,
+};
 pub use words::OrderedWords;

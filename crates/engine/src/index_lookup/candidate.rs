@@ -9,8 +9,8 @@ use datafusion::physical_plan::joins::HashJoinExec;
 
 use super::exec::IndexLookupExec;
 use super::lookup::Lookup;
-use super::side::{Scanned, scanned};
-use crate::indexes::ScanIndex;
+use super::side::scanned;
+use crate::index_scan::IndexedScan;
 
 /// The lookup in place of a side of a join, and which side; `None` if there is no index for either.
 ///
@@ -33,15 +33,9 @@ fn lookup_in(join: &HashJoinExec, side: JoinSide) -> Option<(JoinSide, IndexLook
         let (plan, own, other) =
             if side == JoinSide::Left { (join.left(), left, right) } else { (join.right(), right, left) };
         let column = own.downcast_ref::<Column>()?.index();
-        let Scanned { source, schema, column } = scanned(plan, column)?;
-        let columns = source.columns()?;
-        let fits = |index: &ScanIndex| {
-            let rows = index.rows.as_ref().ok()?;
-            let fits = rows.column() == columns[column] && !(nulls_match && rows.nulls() > 0);
-            fits.then(|| (Arc::clone(&index.index), Arc::clone(rows)))
-        };
-        let (index, rows) = source.indexes.iter().find_map(fits)?;
-        let key = PhysicalExprRef::clone(other);
-        Some((side, IndexLookupExec::new(Arc::clone(plan), Lookup { index, rows, columns, schema, key })))
+        let (scan, column) = scanned(plan, column)?;
+        let scan = IndexedScan::of(scan, column, |rows| !(nulls_match && rows.nulls() > 0))?;
+        let lookup = Lookup { scan: Arc::new(scan), key: PhysicalExprRef::clone(other) };
+        Some((side, IndexLookupExec::new(Arc::clone(plan), lookup)))
     })
 }

@@ -42,7 +42,7 @@ impl IndexLookupExec {
 
 impl DisplayAs for IndexLookupExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TableIndex { name, column, kind, .. } = self.lookup.index.as_ref();
+        let TableIndex { name, column, kind, .. } = self.lookup.scan.index.as_ref();
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 write!(f, "IndexLookupExec: index={name}, column={column}, kind={kind}")

@@ -6,17 +6,17 @@ use arrow::array::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::TryStreamExt;
 use overspill_index::OrderedWords;
 use overspill_join::memory::Grant;
 
-use super::lookup::{Lookup, LookupKeys, LookupMetrics};
-use super::rows::IndexRowsExec;
+use super::lookup::Lookup;
 use super::side::over;
 use crate::config::IndexUse;
+use crate::index_scan::{IndexMetrics, IndexRowsExec, LookupKeys, Wanted};
 use crate::indexes::IndexedRows;
 
 /// Nanoseconds of a thread to look a key up, to fetch a row and join it, and to scan a row and find no partner for it. Only their
@@ -37,7 +37,9 @@ pub(crate) struct LookupExecution {
     used: Option<IndexUse>,
     /// The keys to look up; `None` once it is known that the side is scanned.
     keys: OnceLock<Option<Arc<LookupKeys>>>,
-    metrics: LookupMetrics,
+    /// Executions that looked rows up.
+    joins: Count,
+    metrics: IndexMetrics,
 }
 
 /// The keys of the other side so far.
@@ -62,14 +64,15 @@ impl LookupExecution {
         used: Option<IndexUse>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> Self {
-        Self { input, lookup, used, keys: OnceLock::new(), metrics: LookupMetrics::new(metrics) }
+        let joins = MetricBuilder::new(metrics).global_counter("index_joins");
+        Self { input, lookup, used, keys: OnceLock::new(), joins, metrics: IndexMetrics::new(metrics) }
     }
 
     /// Begins to collect keys, for which `memory` pays.
     pub fn collect(&self, memory: Grant) -> KeyCollector {
         let most = match self.used {
             Some(IndexUse::Always) => usize::MAX,
-            _ => self.lookup.rows.rows() * SCAN / LOOKUP,
+            _ => self.lookup.scan.rows.rows() * SCAN / LOOKUP,
         };
         KeyCollector { words: Some(Vec::new()), most, memory }
     }
@@ -110,11 +113,11 @@ impl LookupExecution {
         let keys = collector.words.and_then(|mut words| {
             words.sort_unstable();
             words.dedup();
-            if self.used != Some(IndexUse::Always) && !is_worth_it(&self.lookup.rows, &words) {
+            if self.used != Some(IndexUse::Always) && !is_worth_it(&self.lookup.scan.rows, &words) {
                 self.metrics.refuse("more matches than are worth fetching each");
                 return None;
             }
-            self.metrics.joins.add(1);
+            self.joins.add(1);
             Some(Arc::new(LookupKeys::new(words, collector.memory)))
         });
         // There is only one decision.
@@ -141,15 +144,17 @@ impl LookupExecution {
 
     /// The side over the rows with these keys.
     fn rows_of(&self, keys: Arc<LookupKeys>, task: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
+        let rows = |streams| -> Arc<dyn ExecutionPlan> {
+            let (scan, wanted) = (Arc::clone(&self.lookup.scan), Wanted::Keys(keys));
+            Arc::new(IndexRowsExec::new(scan, wanted, streams, self.metrics.clone()))
+        };
         let partitions = self.input.output_partitioning().partition_count();
         if partitions == 1 {
             // One stream takes all rows, as for a build side. Several streams look them up for it.
             let streams = task.session_config().target_partitions();
-            let rows = IndexRowsExec::new(Arc::clone(&self.lookup), keys, streams, self.metrics.clone());
-            return Ok(Arc::new(CoalescePartitionsExec::new(over(&self.input, Arc::new(rows))?)));
+            return Ok(Arc::new(CoalescePartitionsExec::new(over(&self.input, rows(streams))?)));
         }
-        let rows = IndexRowsExec::new(Arc::clone(&self.lookup), keys, partitions, self.metrics.clone());
-        over(&self.input, Arc::new(rows))
+        over(&self.input, rows(partitions))
     }
 }
 

@@ -24,7 +24,6 @@ mod exec;
 mod keys;
 mod lookup;
 mod read_ahead;
-mod rows;
 mod side;
 
 pub(crate) use candidate::index_lookup;

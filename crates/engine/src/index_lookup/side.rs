@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::Partitioning;
@@ -14,22 +13,15 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
-use crate::indexes::IndexedSource;
+use crate::index_scan::IndexScanExec;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// A column of the scan of a table with indexes.
-pub(super) struct Scanned<'a> {
-    pub source: &'a IndexedSource,
-    pub schema: SchemaRef,
-    pub column: usize,
-}
-
-/// The scan that a column of a plan comes from, if each row of the plan is a row of the scan, and nothing but the row itself decides
-/// whether it is there.
-pub(super) fn scanned(plan: &Plan, column: usize) -> Option<Scanned<'_>> {
+/// The scan that a column of a plan comes from, and its number there, if each row of the plan is a row of the scan, and nothing but
+/// the row itself decides whether it is there.
+pub(super) fn scanned(plan: &Plan, column: usize) -> Option<(&DataSourceExec, usize)> {
     if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
-        return Some(Scanned { source: scan.data_source().downcast_ref()?, schema: scan.schema(), column });
+        return Some((scan, column));
     }
     let below = if let Some(filter) = plan.downcast_ref::<FilterExec>() {
         filter.projection().as_ref().map_or(column, |projection| projection[column])
@@ -44,12 +36,12 @@ pub(super) fn scanned(plan: &Plan, column: usize) -> Option<Scanned<'_>> {
     if plan.fetch().is_some() { None } else { scanned(input, below) }
 }
 
-/// Whether a node only moves rows, and promises nothing of the partition that a row is in: operators above may rely on partitions by
+/// Whether a node only moves rows, or leaves out some that a filter above it would, and promises nothing of the partition that a row is in: operators above may rely on partitions by
 /// hash, and lookups do not keep them.
 fn passes_rows_on(plan: &Plan) -> bool {
     let repartition = plan.downcast_ref::<RepartitionExec>();
     let is_dealt_out = repartition.is_some_and(|node| matches!(node.partitioning(), Partitioning::RoundRobinBatch(_)));
-    is_dealt_out || plan.is::<CoalescePartitionsExec>() || plan.is::<CooperativeExec>()
+    is_dealt_out || plan.is::<CoalescePartitionsExec>() || plan.is::<CooperativeExec>() || plan.is::<IndexScanExec>()
 }
 
 /// The plan over other rows than those of the scan, and without what only moves rows.
@@ -76,9 +68,7 @@ mod tests {
     #[test]
     fn partitions_by_hash_are_not_looked_through() {
         let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)]));
-        let source = MemorySourceConfig::try_new(&[vec![]], schema, None).unwrap();
-        let scan: Plan =
-            Arc::new(DataSourceExec::new(Arc::new(IndexedSource { source: Arc::new(source), indexes: vec![] })));
+        let scan: Plan = MemorySourceConfig::try_new_exec(&[vec![]], schema, None).unwrap();
         let over =
             |partitioning| -> Plan { Arc::new(RepartitionExec::try_new(Arc::clone(&scan), partitioning).unwrap()) };
         assert!(scanned(&scan, 0).is_some() && scanned(&over(Partitioning::RoundRobinBatch(2)), 0).is_some());

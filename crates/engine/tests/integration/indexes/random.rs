@@ -1,6 +1,8 @@
 //! Random joins of an indexed table give the answers of stock DataFusion and of joins that scan it.
 
-use datafusion::physical_plan::collect;
+use std::sync::Arc;
+
+use datafusion::physical_plan::{ExecutionPlan, collect};
 use overspill::{Choice, Strategy, sql};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -48,6 +50,34 @@ const JOINS: [(&str, bool); 18] = [
     ("SELECT s.id FROM s WHERE s.k NOT IN (SELECT r.k FROM {r} WHERE r.k IS NOT NULL) AND s.k IS NOT NULL", true),
 ];
 
+/// Filters of `r`, with keys, and whether rows can be looked up for them.
+const FILTERS: [(&str, bool); 14] = [
+    ("r.k = {a}", true),
+    ("{a} = r.k AND r.v > 4", true),
+    ("r.k IN ({a}, {b}, {c}, {d}, {e})", true),
+    ("r.k IN ({a}, NULL, {b}, {c}, {d})", true),
+    ("r.k BETWEEN {a} AND {b}", true),
+    ("r.k > {a} AND {b} >= r.k AND r.g <> 2", true),
+    ("r.k < {a}", true),
+    ("r.k = {a} OR r.k = {b} OR r.k >= {c}", true),
+    ("(r.k = {a} AND r.g = 1) OR (r.k = {b} AND r.g = 2)", true),
+    ("r.k > {a} AND r.k < {a}", true),
+    ("r.k = {a} OR r.g = 2", false),
+    ("r.k <> {a}", false),
+    ("r.k NOT IN ({a}, {b}, {c}, {d}, {e})", false),
+    ("r.k IS NULL", false),
+];
+
+/// Queries of filtered rows.
+const FILTERED: [&str; 6] = [
+    "SELECT r.id, r.v FROM r WHERE {p}",
+    "SELECT r.k, count(*), sum(r.v) FROM r WHERE {p} GROUP BY r.k",
+    "SELECT sum(r.id), min(r.v), count(*) FROM r WHERE {p}",
+    "SELECT r.id FROM r WHERE {p} ORDER BY r.id LIMIT 7",
+    "SELECT s.id, r.id FROM s JOIN r ON s.g = r.g AND s.v = r.v WHERE {p}",
+    "SELECT s.id, r.id FROM s LEFT JOIN (SELECT * FROM r WHERE {p}) r ON s.v = r.v",
+];
+
 #[derive(Debug)]
 struct Case {
     /// Makes the tables.
@@ -78,18 +108,33 @@ fn table(random: &mut StdRng, name: &str, most: usize, key: &str) -> [String; 2]
 }
 
 impl Case {
-    fn random(number: u64) -> Self {
+    fn joining(number: u64) -> Self {
         let random = &mut StdRng::seed_from_u64(number);
         let key = *KEYS.choose(random).unwrap();
-        let [r, insert] = table(random, "r", 5000, key);
-        let most = [30, 700][random.random_range(0..2)];
-        let [s, _] = table(random, "s", most, key);
         let (query, can_look_up) = *JOINS.choose(random).unwrap();
         let filtered = "(SELECT id, k, g, v FROM r WHERE v > 4) AS r";
         let on =
             *["s.k = r.k", "s.k = r.k", "s.k = r.k AND s.g = r.g", "r.g = s.g AND r.k = s.k"].choose(random).unwrap();
         let is_filtered = random.random_bool(0.3);
         let query = query.replace("{r}", if is_filtered { filtered } else { "r" }).replace("{on}", on);
+        Self::random(random, key, query, can_look_up)
+    }
+
+    fn filtering(number: u64) -> Self {
+        let random = &mut StdRng::seed_from_u64(number);
+        let key = *KEYS.choose(random).unwrap();
+        let (filter, can_look_up) = *FILTERS.choose(random).unwrap();
+        let filter = ["{a}", "{b}", "{c}", "{d}", "{e}"].into_iter().fold(filter.to_owned(), |filter, name| {
+            filter.replace(name, &key.replace("{}", &random.random_range(0..600).to_string()))
+        });
+        let query = FILTERED.choose(random).unwrap().replace("{p}", &filter);
+        Self::random(random, key, query, can_look_up)
+    }
+
+    fn random(random: &mut StdRng, key: &str, query: String, can_look_up: bool) -> Self {
+        let [r, insert] = table(random, "r", 5000, key);
+        let most = [30, 700][random.random_range(0..2)];
+        let [s, _] = table(random, "s", most, key);
         let index = format!("CREATE INDEX ON r {} (k)", KINDS.choose(random).unwrap());
         let mut settings = Settings::random(random, 200);
         // Rows of a table in memory are checked in batches of this size.
@@ -105,8 +150,8 @@ impl Case {
         Self { tables: vec![r, s], index, insert, query, can_look_up, settings, memory, indexes }
     }
 
-    /// The answer of an engine, and how many executions looked rows up.
-    async fn answer(&self, engine: Engine, indexes: Option<&str>) -> (Answer, usize) {
+    /// The answer of an engine, and the plan that has given it.
+    async fn answer(&self, engine: Engine, indexes: Option<&str>) -> (Answer, Arc<dyn ExecutionPlan>) {
         let session = Session::open(engine, &self.settings, self.memory).unwrap();
         let ctx = &session.ctx;
         let mut statements = self.tables.clone();
@@ -124,30 +169,44 @@ impl Case {
         }
         let plan = ctx.sql(&self.query).await.unwrap().create_physical_plan().await.unwrap();
         let rows = collect(plan.clone(), ctx.task_ctx()).await.unwrap_or_else(|error| panic!("{self:?}: {error}"));
-        (Answer::new(plan.schema(), rows).unwrap(), metric(&plan, "index_joins"))
+        (Answer::new(plan.schema(), rows).unwrap(), plan)
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn random_joins_agree() {
+/// Runs random cases. Returns how many of those in which rows must be looked up there are, and in how many they were.
+async fn agree(case: impl Fn(u64) -> Case, lookups: &str) -> (usize, usize) {
     let cases: u64 = std::env::var("OVERSPILL_TEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(300);
     let (mut eligible, mut looked_up) = (0, 0);
     for number in 0..cases {
-        let case = Case::random(number);
+        let case = case(number);
         let (stock, _) = case.answer(Engine::Stock, None).await;
         let (scanned, none) = case.answer(Engine::Overspill, Some("never")).await;
-        let (found, joins) = case.answer(Engine::Overspill, Some(case.indexes)).await;
-        assert_eq!(none, 0, "case {number}: {case:?}");
+        let (found, plan) = case.answer(Engine::Overspill, Some(case.indexes)).await;
+        assert_eq!(metric(&none, lookups), 0, "case {number}: {case:?}");
         for (name, other) in [("stock", &stock), ("never", &scanned)] {
             if let Some(difference) = found.difference(other) {
                 panic!("case {number} against {name}: {difference}\n{case:?}");
             }
         }
-        assert!(case.can_look_up || joins == 0, "case {number}: {case:?}");
+        let lookups = metric(&plan, lookups);
+        assert!(case.can_look_up || lookups == 0, "case {number}: {case:?}");
         let must = case.can_look_up && case.indexes == "always";
         eligible += usize::from(must);
-        looked_up += usize::from(must && joins > 0);
+        looked_up += usize::from(must && lookups > 0);
     }
+    (eligible, looked_up)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_joins_agree() {
+    let (eligible, looked_up) = agree(Case::joining, "index_joins").await;
     // Without rows on the other side nothing is read, and keys beyond a small memory limit are not kept.
     assert!(looked_up * 2 > eligible, "{looked_up} of {eligible}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_filters_agree() {
+    let (eligible, looked_up) = agree(Case::filtering, "index_lookups").await;
+    // Tables without rows are not scanned, and where statistics decide, there is no filter.
+    assert!(looked_up * 4 > eligible * 3, "{looked_up} of {eligible}");
 }

@@ -1,9 +1,7 @@
 //! The rows that lookups find.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -16,24 +14,22 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, Sched
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use super::lookup::{Lookup, LookupKeys, LookupMetrics};
+use super::wanted::{RunPlaces, Share, Wanted};
+use super::{IndexMetrics, IndexedScan};
 use crate::indexes::Scratch;
 
-/// Number of keys that a stream takes at once.
-const TAKEN: usize = 1024;
-
-/// The rows of a table with certain keys, in place of its scan. Streams take keys from one list until none is left.
+/// Some rows of a table in memory, in place of its scan.
 #[derive(Debug)]
-pub(super) struct IndexRowsExec {
-    lookup: Arc<Lookup>,
-    keys: Arc<LookupKeys>,
-    metrics: LookupMetrics,
+pub(crate) struct IndexRowsExec {
+    scan: Arc<IndexedScan>,
+    wanted: Wanted,
+    metrics: IndexMetrics,
     properties: Arc<PlanProperties>,
 }
 
 impl IndexRowsExec {
-    pub fn new(lookup: Arc<Lookup>, keys: Arc<LookupKeys>, partitions: usize, metrics: LookupMetrics) -> Self {
-        let schema = Arc::clone(&lookup.schema);
+    pub fn new(scan: Arc<IndexedScan>, wanted: Wanted, partitions: usize, metrics: IndexMetrics) -> Self {
+        let schema = Arc::clone(&scan.schema);
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema),
             Partitioning::UnknownPartitioning(partitions),
@@ -41,13 +37,13 @@ impl IndexRowsExec {
             Boundedness::Bounded,
         );
         let properties = Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative));
-        Self { lookup, keys, metrics, properties }
+        Self { scan, wanted, metrics, properties }
     }
 }
 
 impl DisplayAs for IndexRowsExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "IndexRowsExec: keys={}", self.keys.words.len())
+        write!(f, "IndexRowsExec: index={}", self.scan.index.name)
     }
 }
 
@@ -75,15 +71,15 @@ impl ExecutionPlan for IndexRowsExec {
         if children.is_empty() { Ok(self) } else { internal_err!("IndexRowsExec has no inputs") }
     }
 
-    fn execute(&self, _: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let schema = self.schema();
+        let streams = self.properties.output_partitioning().partition_count();
         let rows = IndexRowsStream {
-            lookup: Arc::clone(&self.lookup),
-            keys: Arc::clone(&self.keys),
+            scan: Arc::clone(&self.scan),
+            share: Share { wanted: self.wanted.clone(), next: partition, streams, found: Vec::new() },
             metrics: self.metrics.clone(),
             schema: Arc::clone(&schema),
             batch_size: context.session_config().batch_size(),
-            found: Vec::new(),
             places: Vec::new(),
             numbers: Vec::new(),
             scratch: Scratch::default(),
@@ -94,51 +90,37 @@ impl ExecutionPlan for IndexRowsExec {
 
 /// One stream of rows.
 struct IndexRowsStream {
-    lookup: Arc<Lookup>,
-    keys: Arc<LookupKeys>,
-    metrics: LookupMetrics,
+    scan: Arc<IndexedScan>,
+    share: Share,
+    metrics: IndexMetrics,
     schema: SchemaRef,
     batch_size: usize,
     /// Places in the runs of the index whose rows are still to be fetched; the last first.
-    found: Vec<(usize, Range<usize>)>,
-    places: Vec<Range<usize>>,
+    places: Vec<RunPlaces>,
     /// The numbers of the next rows.
     numbers: Vec<u32>,
     scratch: Scratch,
 }
 
 impl IndexRowsStream {
-    /// Takes more keys and looks them up. Returns false if none is left.
-    fn look_up(&mut self) -> bool {
-        let words = &self.keys.words;
-        let first = self.keys.next.fetch_add(TAKEN, Ordering::Relaxed).min(words.len());
-        let taken = &words[first..(first + TAKEN).min(words.len())];
-        for (run, index) in self.lookup.rows.runs().iter().enumerate() {
-            index.index().look_up(taken, &mut self.places);
-            self.found.extend(self.places.iter().filter(|place| !place.is_empty()).map(|place| (run, place.clone())));
-        }
-        self.found.reverse();
-        self.metrics.lookups.add(taken.len());
-        !taken.is_empty()
-    }
-
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        let IndexedScan { rows, columns, .. } = self.scan.as_ref();
         self.numbers.clear();
         while self.numbers.len() < self.batch_size {
-            let Some((run, places)) = self.found.last_mut() else { if self.look_up() { continue } else { break } };
+            let Some((run, places)) = self.places.last_mut() else {
+                if self.share.take(rows, &mut self.places, &self.metrics) { continue } else { break }
+            };
             let count = places.len().min(self.batch_size - self.numbers.len());
-            let rows = self.lookup.rows.runs()[*run].rows();
-            self.numbers.extend_from_slice(&rows[places.start..places.start + count]);
+            self.numbers.extend_from_slice(&rows.runs()[*run].rows()[places.start..places.start + count]);
             places.start += count;
             if places.start == places.end {
-                self.found.pop();
+                self.places.pop();
             }
         }
         if self.numbers.is_empty() {
             return Ok(None);
         }
         self.metrics.rows.add(self.numbers.len());
-        let Lookup { rows, columns, .. } = self.lookup.as_ref();
         rows.fetch(&self.numbers, columns, &self.schema, &mut self.scratch).map(Some)
     }
 }

@@ -1,0 +1,28 @@
+//! What EXPLAIN ANALYZE shows of indexes.
+
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
+
+/// What EXPLAIN ANALYZE shows of lookups.
+#[derive(Debug, Clone)]
+pub(crate) struct IndexMetrics {
+    /// Keys or ranges looked up.
+    pub lookups: Count,
+    /// Rows found and fetched.
+    pub rows: Count,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl IndexMetrics {
+    pub fn new(metrics: &ExecutionPlanMetricsSet) -> Self {
+        let counter = |name: &'static str| MetricBuilder::new(metrics).global_counter(name);
+        Self { lookups: counter("index_lookups"), rows: counter("index_rows"), metrics: metrics.clone() }
+    }
+
+    /// Counts a scan that looks nothing up.
+    pub fn refuse(&self, reason: &'static str) {
+        MetricBuilder::new(&self.metrics)
+            .with_new_label("reason", reason.to_owned())
+            .global_counter("index_refusals")
+            .add(1);
+    }
+}

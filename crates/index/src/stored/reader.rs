@@ -1,0 +1,200 @@
+//! Reads an index file.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::ops::{Range, RangeInclusive};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use super::description::StoredDescription;
+use super::error::{Result, StoredError};
+use super::layout::{BLOCK, ENTRY, KEY, MAGIC, Trailer, checksum};
+use super::writer::StoredIndexWriter;
+use crate::index::{Index, IndexKind};
+use crate::keys::SortedKeys;
+use crate::ranges::WordRanges;
+
+/// Reads what an index file says of itself, and no more.
+///
+/// # Errors
+/// If the file cannot be read, is no index file, or is damaged.
+pub fn read_description(file: &File) -> Result<StoredDescription> {
+    let trailer = read_trailer(file)?;
+    let place = trailer.directory() + trailer.blocks() * ENTRY as u64;
+    let bytes = read(file, place, trailer.description)?;
+    if checksum(&bytes) != trailer.description_sum {
+        return Err(StoredError::damaged("its description"));
+    }
+    Ok(serde_json::from_slice(&bytes)?)
+}
+
+fn read_trailer(file: &File) -> Result<Trailer> {
+    let size = file.metadata()?.len();
+    let mut magic = [0; MAGIC.len()];
+    let mut bytes = [0; Trailer::BYTES];
+    let Some(place) = size.checked_sub((Trailer::BYTES + MAGIC.len()) as u64) else {
+        return Err(StoredError::NotAnIndex);
+    };
+    read_at(file, &mut magic, 0)?;
+    read_at(file, &mut bytes, place + MAGIC.len() as u64)?;
+    if magic != MAGIC {
+        return Err(StoredError::NotAnIndex);
+    }
+    Trailer::of(&bytes, size)
+}
+
+fn read(file: &File, place: u64, length: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).map_err(|_| StoredError::damaged("its trailer"))?];
+    read_at(file, &mut bytes, place)?;
+    Ok(bytes)
+}
+
+/// Never by a mapping: reading a mapped file that somebody cuts off ends the process.
+fn read_at(file: &File, bytes: &mut [u8], place: u64) -> Result<()> {
+    file.read_exact_at(bytes, place).map_err(|error| match error.kind() {
+        ErrorKind::UnexpectedEof => StoredError::NotAnIndex,
+        _ => StoredError::Io(error),
+    })
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
+}
+
+/// An index in a file. Lookups read its blocks, so that the memory of the system keeps those that are used.
+#[derive(Debug)]
+pub struct StoredIndex {
+    file: File,
+    trailer: Trailer,
+    /// Over the first keys of blocks.
+    firsts: Index,
+    sums: Vec<u64>,
+}
+
+/// The rows that a lookup has found, in the order of keys, and the block that was read last.
+#[derive(Debug, Default)]
+pub struct FoundRows {
+    /// The numbers of the rows.
+    pub rows: Vec<u64>,
+    /// The number of blocks that were read.
+    pub blocks: usize,
+    bytes: Vec<u8>,
+    /// The number of the block and its keys.
+    block: Option<u64>,
+    keys: Vec<u64>,
+}
+
+impl StoredIndex {
+    /// Opens an index of this kind, which its [description](read_description) has. `O(n)` in the number of blocks.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is damaged.
+    pub fn open(file: File, kind: IndexKind) -> Result<Self> {
+        let trailer = read_trailer(&file)?;
+        let bytes = read(&file, trailer.directory(), trailer.blocks() * ENTRY as u64)?;
+        if checksum(&bytes) != trailer.directory_sum {
+            return Err(StoredError::damaged("its directory"));
+        }
+        let (entries, _) = bytes.as_chunks::<ENTRY>();
+        let firsts = SortedKeys::write(entries.len(), |keys| {
+            for (key, entry) in keys.iter_mut().zip(entries) {
+                *key = words(entry).next().unwrap_or(0);
+            }
+        })?;
+        let sums = entries.iter().filter_map(|entry| words(entry).nth(1)).collect();
+        Ok(Self { file, trailer, firsts: Index::build(kind, Arc::new(firsts))?, sums })
+    }
+
+    /// Bytes of memory to open an index over this number of rows, but for what its kind takes.
+    pub fn opening_bytes(rows: u64) -> usize {
+        StoredIndexWriter::<File>::directory_bytes(rows).saturating_mul(2)
+    }
+
+    /// The number of rows, without those that have nulls.
+    pub fn rows(&self) -> u64 {
+        self.trailer.rows
+    }
+
+    /// Bytes of the blocks.
+    pub fn block_bytes(&self) -> u64 {
+        self.trailer.block_bytes()
+    }
+
+    /// Adds the rows with these keys, which are in ascending order. Reads a block or two for each key that is not in the block of
+    /// the one before.
+    ///
+    /// # Errors
+    /// If a block cannot be read or is damaged.
+    pub fn look_up(&self, keys: &[u64], found: &mut FoundRows) -> Result<()> {
+        let mut places = Vec::new();
+        self.firsts.look_up(keys, &mut places);
+        for (key, Range { start, end }) in keys.iter().zip(places) {
+            // The block before the first that begins with the key may end with it.
+            for block in start.saturating_sub(1)..end.max(start) {
+                self.add_from(block as u64, *key..=*key, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many rows have words of a set: at least, and at most. Reads nothing.
+    pub fn count(&self, words: &WordRanges) -> (u64, u64) {
+        let (mut least, mut most) = (0, 0);
+        for blocks in self.blocks_of(words) {
+            let count = (blocks.end - blocks.start) as u64;
+            // All blocks but the first and the last are full of such rows.
+            least += count.saturating_sub(2) * BLOCK as u64;
+            most += count * BLOCK as u64;
+        }
+        (least, most.min(self.rows()))
+    }
+
+    /// Adds the rows with words of a set. Reads the blocks that may have them.
+    ///
+    /// # Errors
+    /// If a block cannot be read or is damaged.
+    pub fn look_up_ranges(&self, words: &WordRanges, found: &mut FoundRows) -> Result<()> {
+        for (range, blocks) in words.ranges().iter().zip(self.blocks_of(words)) {
+            for block in blocks {
+                self.add_from(block as u64, range.clone(), found)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The blocks that may have words of each range.
+    fn blocks_of(&self, words: &WordRanges) -> Vec<Range<usize>> {
+        let keys: Vec<u64> = words.ranges().iter().flat_map(|range| [*range.start(), *range.end()]).collect();
+        let mut places = Vec::new();
+        self.firsts.look_up(&keys, &mut places);
+        places.chunks_exact(2).map(|bounds| bounds[0].start.saturating_sub(1)..bounds[1].end).collect()
+    }
+
+    /// Adds the rows of a block with these words.
+    fn add_from(&self, block: u64, range: RangeInclusive<u64>, found: &mut FoundRows) -> Result<()> {
+        let FoundRows { rows, blocks, bytes, block: last, keys } = found;
+        if *last != Some(block) {
+            *last = None;
+            let Some(sum) = self.sums.get(block as usize) else { return Ok(()) };
+            let count = (self.rows() - block * BLOCK as u64).min(BLOCK as u64) as usize;
+            bytes.resize(count * (KEY + self.trailer.row_bytes as usize), 0);
+            read_at(&self.file, bytes, self.trailer.block(block))?;
+            if checksum(bytes) != *sum {
+                return Err(StoredError::damaged(&format!("block {block}")));
+            }
+            keys.clear();
+            keys.extend(words(&bytes[..count * KEY]));
+            (*last, *blocks) = (Some(block), *blocks + 1);
+        }
+        let start = keys.partition_point(|key| key < range.start());
+        let end = start + keys[start..].partition_point(|key| key <= range.end());
+        let numbers = &bytes[keys.len() * KEY..];
+        if self.trailer.row_bytes == 4 {
+            let numbers = &numbers.as_chunks::<4>().0[start..end];
+            rows.extend(numbers.iter().map(|row| u64::from(u32::from_le_bytes(*row))));
+        } else {
+            rows.extend(words(&numbers[8 * start..8 * end]));
+        }
+        Ok(())
+    }
+}
