@@ -163,8 +163,11 @@ config_namespace! {
         /// How joins run in memory: no_partition: all threads build one hash table and probe it; radix: the same, with probe rows partitioned by the region of the table that they look into, so that it fits a cache; hybrid: both sides are partitioned and each thread joins partitions of its own; gpu_no_partition: a GPU builds one hash table and probe rows are streamed past it; triton: a GPU partitions both sides until partitions fit its scratchpad memory; cpu_partitioned: the same, with the first pass on the CPU; het: CPU and GPU probe one hash table in CPU memory; gpu_het: CPU and GPU each probe a copy in their own memory; auto: chosen by the estimated size of the build side, by whether the plan uses the partitions, and by the measurements of the machine.
         pub strategy: Choice<Strategy>, default = Choice::AUTO
 
-        /// Whether a join looks rows of an indexed table up (CREATE INDEX) in place of scanning it: auto, if the keys of the other side are few beside its rows; always, wherever there is an index; never.
+        /// Whether a join or a filter looks rows of an indexed table up (CREATE INDEX) in place of scanning it: auto, if they are few beside its rows; always, wherever there is an index; never.
         pub indexes: Choice<IndexUse>, default = Choice::AUTO
+
+        /// The folder for indexes of files. Empty: the folder .overspill beside the files.
+        pub index_dir: String, default = String::new()
 
         /// The layout of hash tables: perfect, for keys of up to 64 bits from a narrow range; linear_probing, for unique keys of up to 64 bits; unchained, for all keys; auto, the first of these that the keys allow. A layout that the keys do not allow is replaced in the same way.
         pub hash_table: Choice<TableChoice>, default = Choice::AUTO

@@ -137,8 +137,8 @@ impl HybridJoinExec {
     }
 
     /// The lookup that may take the place of a side's scan, and which side.
-    pub(crate) fn index_lookup(&self) -> Option<(JoinSide, IndexLookupExec)> {
-        if self.null_aware_mark { None } else { index_lookup(&self.plan) }
+    pub(crate) fn index_lookup(&self, index_dir: &str) -> Option<(JoinSide, IndexLookupExec)> {
+        if self.null_aware_mark { None } else { index_lookup(&self.plan, index_dir) }
     }
 
     /// The same node with another planned join, which may be below a projection. Its metrics are kept.

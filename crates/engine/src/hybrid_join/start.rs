@@ -124,7 +124,7 @@ impl HybridJoinExec {
         let facts = Arc::new(SubqueryFacts::default());
         let lookups = |side: &Arc<dyn ExecutionPlan>| {
             let lookup = side.downcast_ref::<IndexLookupExec>().filter(|_| is_shared)?;
-            Some(Arc::new(lookup.start(config.indexes.0)))
+            lookup.start(config.indexes.0).map(Arc::new)
         };
         let lookup = lookups(self.right());
         // Scans of the probe side that want to know the bounds of the build side must not be read before it.

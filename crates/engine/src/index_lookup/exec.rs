@@ -14,7 +14,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use super::keys::LookupExecution;
 use super::lookup::Lookup;
 use crate::config::IndexUse;
-use crate::indexes::TableIndex;
+use crate::index_scan::ScannedRows;
 
 /// A side of a join whose key is an indexed column: either its input, or only the rows with keys of the other side, which the join
 /// then looks up.
@@ -30,9 +30,11 @@ impl IndexLookupExec {
         Self { input, lookup: Arc::new(lookup), metrics: ExecutionPlanMetricsSet::new() }
     }
 
-    /// Starts an execution of the join above.
-    pub(crate) fn start(&self, used: Option<IndexUse>) -> LookupExecution {
-        LookupExecution::new(Arc::clone(&self.input), Arc::clone(&self.lookup), used, &self.metrics)
+    /// Starts an execution of the join above; `None` if the index is stale.
+    pub(crate) fn start(&self, used: Option<IndexUse>) -> Option<LookupExecution> {
+        let is_stale = matches!(self.lookup.scan.rows, ScannedRows::Stale(_));
+        (!is_stale)
+            .then(|| LookupExecution::new(Arc::clone(&self.input), Arc::clone(&self.lookup), used, &self.metrics))
     }
 
     fn over(&self, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
@@ -42,12 +44,10 @@ impl IndexLookupExec {
 
 impl DisplayAs for IndexLookupExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TableIndex { name, column, kind, .. } = self.lookup.scan.index.as_ref();
+        let index = self.lookup.scan.explained();
         match format {
-            DisplayFormatType::Default | DisplayFormatType::Verbose => {
-                write!(f, "IndexLookupExec: index={name}, column={column}, kind={kind}")
-            }
-            DisplayFormatType::TreeRender => writeln!(f, "index={name}\nkind={kind}"),
+            DisplayFormatType::Default | DisplayFormatType::Verbose => write!(f, "IndexLookupExec: {index}"),
+            DisplayFormatType::TreeRender => writeln!(f, "{}", index.replace(", ", "\n")),
         }
     }
 }

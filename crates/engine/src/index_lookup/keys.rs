@@ -12,12 +12,14 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::TryStreamExt;
 use overspill_index::OrderedWords;
 use overspill_join::memory::Grant;
+use tokio::sync::OnceCell;
 
 use super::lookup::Lookup;
-use super::side::over;
+use super::side::{over, replaced};
 use crate::config::IndexUse;
-use crate::index_scan::{IndexMetrics, IndexRowsExec, LookupKeys, Wanted};
+use crate::index_scan::{IndexMetrics, IndexRowsExec, LookupKeys, MemoryRows, ScannedRows, Wanted};
 use crate::indexes::IndexedRows;
+use crate::indexes::files::{FileRows, SelectedRows, Sought};
 
 /// Nanoseconds of a thread to look a key up, to fetch a row and join it, and to scan a row and find no partner for it. Only their
 /// ratios count.
@@ -37,6 +39,8 @@ pub(crate) struct LookupExecution {
     used: Option<IndexUse>,
     /// The keys to look up; `None` once it is known that the side is scanned.
     keys: OnceLock<Option<Arc<LookupKeys>>>,
+    /// The side over certain rows of files; `None` if they are scanned.
+    selected: OnceCell<Option<(Arc<dyn ExecutionPlan>, SelectedRows)>>,
     /// Executions that looked rows up.
     joins: Count,
     metrics: IndexMetrics,
@@ -65,14 +69,17 @@ impl LookupExecution {
         metrics: &ExecutionPlanMetricsSet,
     ) -> Self {
         let joins = MetricBuilder::new(metrics).global_counter("index_joins");
-        Self { input, lookup, used, keys: OnceLock::new(), joins, metrics: IndexMetrics::new(metrics) }
+        let (keys, selected) = (OnceLock::new(), OnceCell::new());
+        Self { input, lookup, used, keys, selected, joins, metrics: IndexMetrics::new(metrics) }
     }
 
     /// Begins to collect keys, for which `memory` pays.
     pub fn collect(&self, memory: Grant) -> KeyCollector {
-        let most = match self.used {
-            Some(IndexUse::Always) => usize::MAX,
-            _ => self.lookup.scan.rows.rows() * SCAN / LOOKUP,
+        let most = match (self.used, &self.lookup.scan.rows) {
+            (Some(IndexUse::Always), _) => usize::MAX,
+            (_, ScannedRows::Memory(memory)) => memory.rows.rows() * SCAN / LOOKUP,
+            (_, ScannedRows::Files(files)) => files.most_keys(),
+            (_, ScannedRows::Stale(_)) => 0,
         };
         KeyCollector { words: Some(Vec::new()), most, memory }
     }
@@ -113,11 +120,13 @@ impl LookupExecution {
         let keys = collector.words.and_then(|mut words| {
             words.sort_unstable();
             words.dedup();
-            if self.used != Some(IndexUse::Always) && !is_worth_it(&self.lookup.scan.rows, &words) {
-                self.metrics.refuse("more matches than are worth fetching each");
-                return None;
+            if let ScannedRows::Memory(memory) = &self.lookup.scan.rows {
+                if self.used != Some(IndexUse::Always) && !is_worth_it(&memory.rows, &words) {
+                    self.metrics.refuse("more matches than are worth fetching each");
+                    return None;
+                }
+                self.joins.add(1);
             }
-            self.joins.add(1);
             Some(Arc::new(LookupKeys::new(words, collector.memory)))
         });
         // There is only one decision.
@@ -134,7 +143,7 @@ impl LookupExecution {
         let (this, task) = (Arc::clone(self), Arc::clone(task));
         let rows = async move {
             match this.keys.get().cloned().flatten() {
-                Some(keys) => this.rows_of(keys, &task)?.execute(partition, task),
+                Some(keys) => this.rows_of(keys, partition, task, scanned).await,
                 None => Ok(scanned),
             }
         };
@@ -142,11 +151,37 @@ impl LookupExecution {
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.input.schema(), rows)))
     }
 
-    /// The side over the rows with these keys.
-    fn rows_of(&self, keys: Arc<LookupKeys>, task: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
+    /// A partition of the side over the rows with these keys, or `scanned`.
+    async fn rows_of(
+        &self,
+        keys: Arc<LookupKeys>,
+        partition: usize,
+        task: Arc<TaskContext>,
+        scanned: SendableRecordBatchStream,
+    ) -> Result<SendableRecordBatchStream> {
+        match &self.lookup.scan.rows {
+            ScannedRows::Memory(memory) => self.in_memory(memory, keys, &task)?.execute(partition, task),
+            ScannedRows::Files(files) => {
+                let selected = self.selected.get_or_try_init(|| self.in_files(files, &keys, &task)).await?;
+                match selected {
+                    Some((plan, _)) => plan.execute(partition, task),
+                    None => Ok(scanned),
+                }
+            }
+            ScannedRows::Stale(_) => Ok(scanned),
+        }
+    }
+
+    /// The side over the rows of a table in memory with these keys.
+    fn in_memory(
+        &self,
+        memory: &Arc<MemoryRows>,
+        keys: Arc<LookupKeys>,
+        task: &TaskContext,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
         let rows = |streams| -> Arc<dyn ExecutionPlan> {
-            let (scan, wanted) = (Arc::clone(&self.lookup.scan), Wanted::Keys(keys));
-            Arc::new(IndexRowsExec::new(scan, wanted, streams, self.metrics.clone()))
+            let (memory, wanted) = (Arc::clone(memory), Wanted::Keys(keys));
+            Arc::new(IndexRowsExec::new(memory, wanted, streams, self.metrics.clone()))
         };
         let partitions = self.input.output_partitioning().partition_count();
         if partitions == 1 {
@@ -155,6 +190,29 @@ impl LookupExecution {
             return Ok(Arc::new(CoalescePartitionsExec::new(over(&self.input, rows(streams))?)));
         }
         over(&self.input, rows(partitions))
+    }
+
+    /// The side over the rows of files with these keys; `None` if the files are scanned.
+    async fn in_files(
+        &self,
+        files: &FileRows,
+        keys: &LookupKeys,
+        task: &TaskContext,
+    ) -> Result<Option<(Arc<dyn ExecutionPlan>, SelectedRows)>> {
+        self.metrics.lookups.add(keys.words.len());
+        let sought = Sought::Keys(Arc::clone(&keys.words));
+        match files.select(sought, self.used == Some(IndexUse::Always), task).await? {
+            Ok(selected) => {
+                self.joins.add(1);
+                self.metrics.rows.add(selected.rows);
+                // The selection has the partitions of the scan, so that nothing above it changes.
+                Ok(Some((replaced(&self.input, Arc::clone(&selected.plan))?, selected)))
+            }
+            Err(why) => {
+                self.metrics.refuse(why);
+                Ok(None)
+            }
+        }
     }
 }
 

@@ -57,6 +57,20 @@ pub(super) fn over(plan: &Plan, rows: Plan) -> Result<Plan> {
     }
 }
 
+/// The plan over another scan with as many partitions.
+pub(super) fn replaced(plan: &Plan, scan: Plan) -> Result<Plan> {
+    match plan.children()[..] {
+        // Its filter is another one than that of the scan.
+        [input] if plan.is::<IndexScanExec>() => replaced(input, scan),
+        [input] => {
+            let input = replaced(input, scan)?;
+            Arc::clone(plan)
+                .replace_children(vec![input], ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+        }
+        _ => Ok(scan),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use arrow::datatypes::{DataType, Field, Schema};

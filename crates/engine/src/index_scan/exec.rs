@@ -1,20 +1,24 @@
 //! The plan node.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
+use futures::TryStreamExt;
 use overspill_index::WordRanges;
+use tokio::sync::OnceCell;
 
-use super::{IndexMetrics, IndexRowsExec, IndexedScan, Wanted};
+use super::{IndexMetrics, IndexRowsExec, IndexedScan, MemoryRows, ScannedRows, Wanted};
 use crate::config::IndexUse;
-use crate::indexes::TableIndex;
+use crate::indexes::files::Sought;
 
 /// Nanoseconds of a thread to fetch a row, and to find by a filter that a row does not pass. Only their ratio counts.
 const FETCH: usize = 40;
@@ -23,14 +27,29 @@ const FILTER: usize = 1;
 /// The scan of a table below a filter of an indexed column: either all rows, or only those whose key may pass the filter.
 #[derive(Debug)]
 pub struct IndexScanExec {
+    search: Arc<Search>,
+    properties: Arc<PlanProperties>,
+}
+
+/// What is looked up, and what has been found.
+#[derive(Debug)]
+struct Search {
+    /// The scan of all rows.
     input: Arc<dyn ExecutionPlan>,
     scan: Arc<IndexedScan>,
     words: WordRanges,
     used: Option<IndexUse>,
-    /// The rows to fetch; `None` if all are scanned.
-    wanted: Arc<OnceLock<Option<Wanted>>>,
+    /// The scan of certain rows; `None` if all are scanned.
+    found: OnceCell<Option<Found>>,
     metrics: ExecutionPlanMetricsSet,
-    properties: Arc<PlanProperties>,
+}
+
+/// A scan of certain rows.
+#[derive(Debug)]
+struct Found {
+    plan: Arc<dyn ExecutionPlan>,
+    /// Pays for the numbers of the rows, if they are not part of the index.
+    _memory: Option<Arc<MemoryReservation>>,
 }
 
 impl IndexScanExec {
@@ -41,15 +60,51 @@ impl IndexScanExec {
         words: WordRanges,
         used: Option<IndexUse>,
     ) -> Self {
-        let properties = Arc::clone(input.properties());
-        let (wanted, metrics) = (Arc::default(), ExecutionPlanMetricsSet::new());
-        Self { input, scan: Arc::new(scan), words, used, wanted, metrics, properties }
+        Self::over(input, Arc::new(scan), words, used)
     }
 
+    fn over(input: Arc<dyn ExecutionPlan>, scan: Arc<IndexedScan>, words: WordRanges, used: Option<IndexUse>) -> Self {
+        let properties = Arc::clone(input.properties());
+        let (found, metrics) = (OnceCell::new(), ExecutionPlanMetricsSet::new());
+        Self { search: Arc::new(Search { input, scan, words, used, found, metrics }), properties }
+    }
+}
+
+impl Search {
     /// Looks the words up, and decides whether the rows are worth fetching each.
-    fn decide(&self) -> Option<Wanted> {
+    async fn run(&self, task: &TaskContext) -> Result<Option<Found>> {
         let metrics = IndexMetrics::new(&self.metrics);
-        let rows = &self.scan.rows;
+        let always = self.used == Some(IndexUse::Always);
+        match &self.scan.rows {
+            ScannedRows::Stale(_) => Ok(None),
+            ScannedRows::Memory(rows) => {
+                let plan = self.in_memory(rows, always, metrics);
+                Ok(plan.map(|plan| Found { plan, _memory: None }))
+            }
+            ScannedRows::Files(rows) => {
+                let sought = Sought::Words(self.words.clone());
+                metrics.lookups.add(sought.lookups());
+                Ok(match rows.select(sought, always, task).await? {
+                    Ok(selected) => {
+                        metrics.rows.add(selected.rows);
+                        Some(Found { plan: selected.plan, _memory: Some(selected.memory) })
+                    }
+                    Err(why) => {
+                        metrics.refuse(why);
+                        None
+                    }
+                })
+            }
+        }
+    }
+
+    fn in_memory(
+        &self,
+        memory: &Arc<MemoryRows>,
+        always: bool,
+        metrics: IndexMetrics,
+    ) -> Option<Arc<dyn ExecutionPlan>> {
+        let rows = &memory.rows;
         let (mut places, mut found) = (Vec::new(), Vec::new());
         for (run, index) in rows.runs().iter().enumerate() {
             index.index().look_up_ranges(&self.words, &mut places);
@@ -57,23 +112,24 @@ impl IndexScanExec {
         }
         metrics.lookups.add(self.words.ranges().len() * rows.runs().len());
         let count: usize = found.iter().map(|(_, places)| places.len()).sum();
-        if self.used != Some(IndexUse::Always) && count * FETCH > rows.rows() * FILTER {
+        if !always && count * FETCH > rows.rows() * FILTER {
             metrics.refuse("more rows than are worth fetching each");
             return None;
         }
-        Some(Wanted::places(&found))
+        let partitions = self.input.output_partitioning().partition_count();
+        Some(Arc::new(IndexRowsExec::new(Arc::clone(memory), Wanted::places(&found), partitions, metrics)))
     }
 }
 
 impl DisplayAs for IndexScanExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TableIndex { name, column, kind, .. } = self.scan.index.as_ref();
-        let ranges = self.words.ranges().len();
+        let Search { scan, words, .. } = self.search.as_ref();
+        let (index, ranges) = (scan.explained(), words.ranges().len());
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
-                write!(f, "IndexScanExec: index={name}, column={column}, kind={kind}, ranges={ranges}")
+                write!(f, "IndexScanExec: {index}, ranges={ranges}")
             }
-            DisplayFormatType::TreeRender => writeln!(f, "index={name}\nkind={kind}\nranges={ranges}"),
+            DisplayFormatType::TreeRender => writeln!(f, "{}\nranges={ranges}", index.replace(", ", "\n")),
         }
     }
 }
@@ -88,7 +144,7 @@ impl ExecutionPlan for IndexScanExec {
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
+        vec![&self.search.input]
     }
 
     fn apply_expressions(
@@ -102,28 +158,24 @@ impl ExecutionPlan for IndexScanExec {
         let Ok([input]) = <[_; 1]>::try_from(children) else {
             return internal_err!("IndexScanExec has one input");
         };
-        Ok(Arc::new(Self {
-            properties: Arc::clone(input.properties()),
-            input,
-            scan: Arc::clone(&self.scan),
-            words: self.words.clone(),
-            used: self.used,
-            wanted: Arc::default(),
-            metrics: ExecutionPlanMetricsSet::new(),
-        }))
+        let Search { scan, words, used, .. } = self.search.as_ref();
+        Ok(Arc::new(Self::over(input, Arc::clone(scan), words.clone(), *used)))
     }
 
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let Some(wanted) = self.wanted.get_or_init(|| self.decide()) else {
-            return self.input.execute(partition, context);
+    fn execute(&self, partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let search = Arc::clone(&self.search);
+        let rows = async move {
+            match search.found.get_or_try_init(|| search.run(&task)).await? {
+                Some(found) => found.plan.execute(partition, task),
+                None => search.input.execute(partition, task),
+            }
         };
-        let partitions = self.properties.output_partitioning().partition_count();
-        let metrics = IndexMetrics::new(&self.metrics);
-        IndexRowsExec::new(Arc::clone(&self.scan), wanted.clone(), partitions, metrics).execute(partition, context)
+        let rows = futures::stream::once(rows).try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
+        Some(self.search.metrics.clone_inner())
     }
 
     fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {

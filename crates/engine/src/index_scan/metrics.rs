@@ -19,9 +19,9 @@ impl IndexMetrics {
     }
 
     /// Counts a scan that looks nothing up.
-    pub fn refuse(&self, reason: &'static str) {
+    pub fn refuse(&self, reason: impl Into<String>) {
         MetricBuilder::new(&self.metrics)
-            .with_new_label("reason", reason.to_owned())
+            .with_new_label("reason", reason.into())
             .global_counter("index_refusals")
             .add(1);
     }

@@ -15,21 +15,21 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use super::wanted::{RunPlaces, Share, Wanted};
-use super::{IndexMetrics, IndexedScan};
+use super::{IndexMetrics, MemoryRows};
 use crate::indexes::Scratch;
 
 /// Some rows of a table in memory, in place of its scan.
 #[derive(Debug)]
 pub(crate) struct IndexRowsExec {
-    scan: Arc<IndexedScan>,
+    rows: Arc<MemoryRows>,
     wanted: Wanted,
     metrics: IndexMetrics,
     properties: Arc<PlanProperties>,
 }
 
 impl IndexRowsExec {
-    pub fn new(scan: Arc<IndexedScan>, wanted: Wanted, partitions: usize, metrics: IndexMetrics) -> Self {
-        let schema = Arc::clone(&scan.schema);
+    pub fn new(rows: Arc<MemoryRows>, wanted: Wanted, partitions: usize, metrics: IndexMetrics) -> Self {
+        let schema = Arc::clone(&rows.schema);
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema),
             Partitioning::UnknownPartitioning(partitions),
@@ -37,13 +37,13 @@ impl IndexRowsExec {
             Boundedness::Bounded,
         );
         let properties = Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative));
-        Self { scan, wanted, metrics, properties }
+        Self { rows, wanted, metrics, properties }
     }
 }
 
 impl DisplayAs for IndexRowsExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "IndexRowsExec: index={}", self.scan.index.name)
+        write!(f, "IndexRowsExec")
     }
 }
 
@@ -75,7 +75,7 @@ impl ExecutionPlan for IndexRowsExec {
         let schema = self.schema();
         let streams = self.properties.output_partitioning().partition_count();
         let rows = IndexRowsStream {
-            scan: Arc::clone(&self.scan),
+            rows: Arc::clone(&self.rows),
             share: Share { wanted: self.wanted.clone(), next: partition, streams, found: Vec::new() },
             metrics: self.metrics.clone(),
             schema: Arc::clone(&schema),
@@ -90,7 +90,7 @@ impl ExecutionPlan for IndexRowsExec {
 
 /// One stream of rows.
 struct IndexRowsStream {
-    scan: Arc<IndexedScan>,
+    rows: Arc<MemoryRows>,
     share: Share,
     metrics: IndexMetrics,
     schema: SchemaRef,
@@ -104,7 +104,7 @@ struct IndexRowsStream {
 
 impl IndexRowsStream {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        let IndexedScan { rows, columns, .. } = self.scan.as_ref();
+        let MemoryRows { rows, columns, .. } = self.rows.as_ref();
         self.numbers.clear();
         while self.numbers.len() < self.batch_size {
             let Some((run, places)) = self.places.last_mut() else {

@@ -21,7 +21,7 @@ pub(crate) type RunPlaces = (usize, Range<usize>);
 /// Distinct keys in ascending order, which streams take and look up.
 #[derive(Debug)]
 pub(crate) struct LookupKeys {
-    pub words: Vec<u64>,
+    pub words: Arc<Vec<u64>>,
     /// The first key that no stream has taken.
     next: AtomicUsize,
     _memory: Grant,
@@ -30,7 +30,7 @@ pub(crate) struct LookupKeys {
 impl LookupKeys {
     /// Keys for which `memory` pays.
     pub fn new(words: Vec<u64>, memory: Grant) -> Self {
-        Self { words, next: AtomicUsize::new(0), _memory: memory }
+        Self { words: Arc::new(words), next: AtomicUsize::new(0), _memory: memory }
     }
 }
 

@@ -1,17 +1,20 @@
-//! Indexes of tables in memory: what `CREATE INDEX` makes.
+//! Indexes of tables in memory and of files: what `CREATE INDEX` makes.
 //!
-//! A table has a list of them ([`TableIndexes`]). An index is over the rows that the table had when it was built, or that an `INSERT`
+//! A table in memory has a list of them ([`TableIndexes`]). An index is over the rows that the table had when it was built, or that an `INSERT`
 //! has added since; other changes make it stale. A scan of the table carries the indexes that fit its rows ([`IndexedSource`]), so
 //! that a join can look rows up in place of scanning them ([`index_lookup`](crate::index_lookup)).
 
 use datafusion::common::DataFusionError;
 
+mod cancel;
+pub(crate) mod files;
 mod index;
 mod rows;
 mod source;
 mod statement;
 mod table;
 
+pub(crate) use cancel::CancelOnDrop;
 pub(crate) use index::TableIndex;
 pub(crate) use rows::{IndexedRows, Scratch};
 pub(crate) use source::{IndexedSource, ScanIndex};

@@ -25,8 +25,8 @@ pub(crate) struct IndexStatement {
 pub(crate) enum IndexAction {
     Create(CreateIndex),
     Drop(DropIndex),
-    /// Lists the indexes of all tables.
-    Show,
+    /// Lists the indexes of a table, or of all.
+    Show(Option<TableReference>),
 }
 
 /// `CREATE INDEX [IF NOT EXISTS] [name] ON table [USING kind] (column)`.
@@ -40,9 +40,11 @@ pub(crate) struct CreateIndex {
     pub if_not_exists: bool,
 }
 
-/// `DROP INDEX [IF EXISTS] name, …`.
+/// `DROP INDEX [IF EXISTS] name, … [ON table]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct DropIndex {
+    /// `None` if the statement does not say.
+    pub table: Option<TableReference>,
     pub names: Vec<String>,
     pub if_exists: bool,
 }
@@ -63,14 +65,22 @@ pub(crate) fn statement_of(statement: &parser::Statement, normalizes: bool) -> R
     let action = match statement.as_ref() {
         Statement::CreateIndex(create) => IndexAction::Create(created(create, normalizes)?),
         Statement::Drop { object_type: ObjectType::Index, if_exists, names, cascade, table, .. } => {
-            if *cascade || table.is_some() {
-                return plan_err!("DROP INDEX takes the names of indexes, and nothing else");
+            if *cascade {
+                return plan_err!("DROP INDEX does not support CASCADE: nothing depends on an index");
             }
             let names = names.iter().map(|name| index_name(name, normalizes)).collect::<Result<_>>()?;
-            IndexAction::Drop(DropIndex { names, if_exists: *if_exists })
+            let table = table.clone().map(|table| object_name_to_table_reference(table, normalizes)).transpose()?;
+            IndexAction::Drop(DropIndex { table, names, if_exists: *if_exists })
         }
         Statement::ShowVariable { variable } => match &variable[..] {
-            [word] if word.value.eq_ignore_ascii_case("indexes") => IndexAction::Show,
+            [word, rest @ ..] if word.value.eq_ignore_ascii_case("indexes") => IndexAction::Show(match rest {
+                [] => None,
+                [from, table @ ..] if from.value.eq_ignore_ascii_case("from") && !table.is_empty() => {
+                    let name = ObjectName::from(table.to_vec());
+                    Some(object_name_to_table_reference(name, normalizes)?)
+                }
+                _ => return plan_err!("SHOW INDEXES takes FROM and a table, and nothing else"),
+            }),
             _ => return Ok(None),
         },
         _ => return Ok(None),
@@ -175,7 +185,8 @@ impl UserDefinedLogicalNodeCore for IndexStatement {
                 write!(f, "CreateIndex: {} on {} ({})", create.name, create.table, create.column)
             }
             IndexAction::Drop(drop) => write!(f, "DropIndex: {}", drop.names.join(", ")),
-            IndexAction::Show => write!(f, "ShowIndexes"),
+            IndexAction::Show(None) => write!(f, "ShowIndexes"),
+            IndexAction::Show(Some(table)) => write!(f, "ShowIndexes: {table}"),
         }
     }
 

@@ -24,7 +24,7 @@ pub(crate) fn index_lookup_selection(
     if overspill.indexes.0 == Some(IndexUse::Never) || join.partition_mode() != PartitionMode::CollectLeft {
         return Ok(None);
     }
-    let Some((side, lookup)) = join.index_lookup() else { return Ok(None) };
+    let Some((side, lookup)) = join.index_lookup(&overspill.index_dir) else { return Ok(None) };
     let (lookup, left, right): (Node, _, _) = (Arc::new(lookup), Arc::clone(join.left()), Arc::clone(join.right()));
     let sides = if side == JoinSide::Left { vec![lookup, right] } else { vec![left, lookup] };
     Arc::clone(node).replace_children(sides, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute)).map(Some)

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
+use datafusion::datasource::physical_plan::FileSource;
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
@@ -13,6 +16,7 @@ use datafusion::physical_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use super::Node;
 use crate::config::{IndexUse, OverspillConfig};
 use crate::index_scan::{IndexScanExec, IndexedScan, words_of};
+use crate::indexes::files::ParquetScan;
 
 /// Lets a filter read only rows that an index has for it, unless `overspill.indexes` is `never`.
 ///
@@ -22,37 +26,55 @@ pub(crate) fn index_scan_selection(
     _: &ConfigOptions,
     overspill: &OverspillConfig,
 ) -> Result<Option<Node>> {
-    let Some(filter) = node.downcast_ref::<FilterExec>() else { return Ok(None) };
     if overspill.indexes.0 == Some(IndexUse::Never) {
         return Ok(None);
     }
-    let Some(input) = below(filter.input(), filter, overspill.indexes.0)? else { return Ok(None) };
+    if let Some(scan) = node.downcast_ref::<DataSourceExec>() {
+        return Ok(in_files(node, scan, overspill));
+    }
+    let Some(filter) = node.downcast_ref::<FilterExec>() else { return Ok(None) };
+    let Some(input) = below(filter.input(), filter, overspill)? else { return Ok(None) };
     let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
     Arc::clone(node).replace_children(vec![input], options).map(Some)
 }
 
-/// The input of a filter with an index, if its rows are those of a scan.
-fn below(node: &Node, filter: &FilterExec, used: Option<IndexUse>) -> Result<Option<Node>> {
+/// The scan of files with an index for the filter that was pushed into it.
+fn in_files(node: &Node, scan: &DataSourceExec, overspill: &OverspillConfig) -> Option<Node> {
+    let parquet = ParquetScan::of(scan)?;
+    let predicate = parquet.source.filter()?;
+    let mut columns: Vec<_> = collect_columns(&predicate).into_iter().collect();
+    columns.sort_unstable_by_key(Column::index);
+    let (scan, words) = columns.iter().find_map(|column| {
+        let (name, data_type) = parquet.table_column(column.name())?;
+        let words = words_of(predicate.as_ref(), column.index(), data_type)?;
+        Some((IndexedScan::in_files(scan, &parquet, name, false, &overspill.index_dir)?, words))
+    })?;
+    Some(Arc::new(IndexScanExec::new(Arc::clone(node), scan, words, overspill.indexes.0)))
+}
+
+/// The input of a filter with an index, if its rows are those of a table in memory.
+fn below(node: &Node, filter: &FilterExec, overspill: &OverspillConfig) -> Result<Option<Node>> {
     if let Some(scan) = node.downcast_ref::<DataSourceExec>() {
-        return Ok(indexed(node, scan, filter, used));
+        return Ok(in_memory(node, scan, filter, overspill));
     }
     let moves_rows = node.is::<RepartitionExec>() || node.is::<CooperativeExec>();
     let [input] = node.children()[..] else { return Ok(None) };
-    let Some(input) = moves_rows.then(|| below(input, filter, used)).transpose()?.flatten() else { return Ok(None) };
+    let Some(input) = moves_rows.then(|| below(input, filter, overspill)).transpose()?.flatten() else {
+        return Ok(None);
+    };
     let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
     Arc::clone(node).replace_children(vec![input], options).map(Some)
 }
 
-fn indexed(node: &Node, scan: &DataSourceExec, filter: &FilterExec, used: Option<IndexUse>) -> Option<Node> {
+fn in_memory(node: &Node, scan: &DataSourceExec, filter: &FilterExec, overspill: &OverspillConfig) -> Option<Node> {
     // Rows come in the order of the index.
     if node.properties().output_ordering().is_some() {
         return None;
     }
     let schema = node.schema();
-    let words = |column: usize| words_of(filter.predicate().as_ref(), column, schema.field(column).data_type());
     let (scan, words) = (0..schema.fields().len()).find_map(|column| {
-        let scan = IndexedScan::of(scan, column, |_| true)?;
-        Some((scan, words(column)?))
+        let words = words_of(filter.predicate().as_ref(), column, schema.field(column).data_type())?;
+        Some((IndexedScan::of(scan, column, false, &overspill.index_dir)?, words))
     })?;
-    Some(Arc::new(IndexScanExec::new(Arc::clone(node), scan, words, used)))
+    Some(Arc::new(IndexScanExec::new(Arc::clone(node), scan, words, overspill.indexes.0)))
 }

@@ -1,0 +1,182 @@
+//! Builds an index of files.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::AsArray;
+use arrow::compute::SortOptions;
+use arrow::datatypes::UInt64Type;
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::parquet::file::metadata::ParquetMetaData;
+use datafusion::physical_expr::PhysicalSortExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use futures::StreamExt;
+use overspill_index::{IndexKind, IndexedFile, StoredDescription, StoredIndexWriter};
+
+use super::catalog::type_name;
+use super::numbered_keys::{NumberedKeysExec, Piece, WORD};
+use super::scan::{ParquetScan, path_of};
+use super::{place, state};
+use crate::sort::SpillingSortExec;
+use crate::spill::LockedDirectory;
+
+/// Rows of a piece of a file, about: pieces are dealt out to threads.
+const PIECE_ROWS: u64 = 4 << 20;
+
+/// An index that is to be built.
+#[derive(Debug)]
+pub(crate) struct BuiltIndex {
+    pub name: String,
+    /// The column, which is the only one that the scan returns.
+    pub column: String,
+    pub kind: IndexKind,
+    /// The path of the index file.
+    pub path: PathBuf,
+}
+
+/// Builds an index of the files of a scan, and writes it to its place once it is complete. Keys are sorted by the sort that spills
+/// to disk if it outgrows the memory limit.
+///
+/// # Errors
+/// If the files cannot be read, are changed meanwhile, or the index cannot be written.
+pub(crate) async fn build(index: &BuiltIndex, scan: ParquetScan<'_>, task: Arc<TaskContext>) -> Result<()> {
+    let (files, pieces) = files_of(&scan, &task).await?;
+    let table_rows: u64 = files.iter().map(|file| file.rows).sum();
+    let folder = index.path.parent().unwrap_or_else(|| Path::new("/"));
+    // The files that are not complete are beside the folder of indexes, so that only a complete index brings it into being.
+    let beside = if folder.is_dir() { folder } else { folder.parent().unwrap_or(folder) };
+    let unfinished = LockedDirectory::for_writing(beside).map_err(|error| not_written(index, &error))?;
+    let part = unfinished.path().join("index");
+    let memory = MemoryConsumer::new(format!("Index '{}'", index.name)).register(task.memory_pool());
+    memory.try_grow(StoredIndexWriter::<File>::directory_bytes(table_rows))?;
+    let file = File::create_new(&part).map_err(|error| not_written(index, &error))?;
+    let mut writer = StoredIndexWriter::new(BufWriter::with_capacity(1 << 20, file), table_rows)
+        .map_err(|error| not_written(index, &error))?;
+    let nulls = Arc::new(AtomicU64::new(0));
+    let streams = task.session_config().target_partitions().min(pieces.len()).max(1);
+    let keys = NumberedKeysExec::new(scan.config.clone(), pieces, streams, Arc::clone(&nulls));
+    let mut sorted = sorted(Arc::new(keys), streams)?.execute(0, Arc::clone(&task))?;
+    while let Some(batch) = sorted.next().await {
+        let batch = batch?;
+        let [words, rows] = [0, 1].map(|column| batch.column(column).as_primitive::<UInt64Type>().values());
+        writer.push(words, rows).map_err(|error| not_written(index, &error))?;
+    }
+    drop(sorted);
+    let base = place::base(&index.path);
+    let relative = |file: &IndexedFile| {
+        let path = base.and_then(|base| file.path.strip_prefix(base).ok()).unwrap_or(&file.path);
+        IndexedFile { path: path.to_owned(), ..file.clone() }
+    };
+    let data_type = scan.table_column(&index.column).map(|(_, data_type)| type_name(data_type)).unwrap_or_default();
+    let description = StoredDescription {
+        name: index.name.clone(),
+        column: index.column.clone(),
+        data_type,
+        kind: index.kind,
+        nulls: nulls.load(Ordering::Relaxed),
+        files: files.iter().map(relative).collect(),
+    };
+    let file = writer.finish(&description).map_err(|error| not_written(index, &error))?;
+    let file = file.into_inner().map_err(|error| not_written(index, error.error()))?;
+    file.sync_all().map_err(|error| not_written(index, &error))?;
+    if let Some(change) = files.iter().find_map(|file| state::change(file, &file.path)) {
+        return exec_err!("{change} while index '{}' was built. Create the index again", index.name);
+    }
+    put_in_place(index, &part, folder)
+}
+
+/// The files of a scan in their present state, and their pieces.
+async fn files_of(scan: &ParquetScan<'_>, task: &TaskContext) -> Result<(Vec<IndexedFile>, Vec<Piece>)> {
+    let store = task.runtime_env().object_store(&scan.config.object_store_url)?;
+    let cache = task.runtime_env().cache_manager.get_file_metadata_cache();
+    let mut parts: Vec<_> = scan.config.file_groups.iter().flat_map(|group| group.iter()).collect();
+    parts.sort_by_key(|part| path_of(part));
+    parts.dedup_by_key(|part| path_of(part));
+    let (mut files, mut pieces, mut first_row) = (Vec::new(), Vec::new(), 0);
+    for part in parts {
+        let path = path_of(part);
+        let unreadable = |error: std::io::Error| exec_datafusion_err!("{} cannot be read: {error}", path.display());
+        let before = state::of_file(&path, 0).map_err(unreadable)?;
+        let metadata = DFParquetMetadata::new(store.as_ref(), &part.object_meta)
+            .with_file_metadata_cache(Some(Arc::clone(&cache)))
+            .fetch_metadata()
+            .await?;
+        let mut file = part.clone();
+        file.range = None;
+        let of_file = of_file(&path, &file, &metadata, first_row);
+        let rows = of_file.iter().map(|piece| piece.rows).sum();
+        first_row += rows;
+        pieces.extend(of_file);
+        files.push(IndexedFile { rows, ..before });
+    }
+    Ok((files, pieces))
+}
+
+/// The pieces of a file, whose first row has this number.
+fn of_file(path: &Path, file: &PartitionedFile, metadata: &ParquetMetaData, mut first_row: u64) -> Vec<Piece> {
+    let of = metadata.num_row_groups();
+    let mut pieces: Vec<Piece> = Vec::new();
+    for (number, group) in metadata.row_groups().iter().enumerate() {
+        let rows = group.num_rows().unsigned_abs();
+        match pieces.last_mut().filter(|piece| piece.rows + rows <= PIECE_ROWS) {
+            Some(piece) => (piece.groups.end, piece.rows) = (number + 1, piece.rows + rows),
+            None => {
+                let (path, file, groups) = (path.to_owned(), file.clone(), number..number + 1);
+                pieces.push(Piece { path, file, groups, of, first_row, rows });
+            }
+        }
+        first_row += rows;
+    }
+    pieces
+}
+
+/// Keys in ascending order, as one stream.
+fn sorted(keys: Arc<dyn ExecutionPlan>, streams: usize) -> Result<Arc<dyn ExecutionPlan>> {
+    let word = Arc::new(Column::new_with_schema(WORD, &keys.schema())?);
+    let order = [PhysicalSortExpr::new(word, SortOptions::default())];
+    let sort = SortExec::new(order.clone().into(), keys).with_preserve_partitioning(streams > 1);
+    let sorted: Arc<dyn ExecutionPlan> = Arc::new(SpillingSortExec::new(sort));
+    if streams == 1 {
+        return Ok(sorted);
+    }
+    Ok(Arc::new(SortPreservingMergeExec::new(order.into(), sorted)))
+}
+
+fn not_written(index: &BuiltIndex, error: &dyn std::error::Error) -> datafusion::error::DataFusionError {
+    exec_datafusion_err!(
+        "Index '{}' cannot be written to {}: {error}. SET overspill.index_dir names another folder",
+        index.name,
+        index.path.display()
+    )
+}
+
+/// Moves a complete index to its place.
+fn put_in_place(index: &BuiltIndex, part: &Path, folder: &Path) -> Result<()> {
+    let placed = fs::create_dir(folder)
+        .or_else(|error| if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
+        .and_then(|()| link(part, &index.path))
+        .and_then(|()| File::open(folder)?.sync_all());
+    placed.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => exec_datafusion_err!("Index '{}' already exists", index.name),
+        _ => not_written(index, &error),
+    })
+}
+
+/// Gives a file another name, unless there is a file of that name.
+fn link(part: &Path, path: &Path) -> std::io::Result<()> {
+    match fs::hard_link(part, path) {
+        // Some file systems have no links.
+        Err(error) if error.kind() != ErrorKind::AlreadyExists && !path.exists() => fs::rename(part, path),
+        linked => linked,
+    }
+}

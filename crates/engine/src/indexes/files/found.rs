@@ -1,0 +1,132 @@
+//! The rows of files that lookups in a stored index find.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use datafusion::execution::memory_pool::MemoryReservation;
+use overspill_index::{FoundRows, StoredError, StoredIndex, WordRanges, read_description};
+
+use super::catalog::FileIndex;
+use super::state;
+
+/// Number of keys that are looked up before memory for what they find is asked for.
+const STEP: usize = 1024;
+
+/// Bytes for a row that is found: its number, and its part in a selection, which is made twice.
+const FOUND_BYTES: usize = 8 + 2 * 2 * size_of::<(usize, bool)>();
+
+/// What is sought in an index.
+#[derive(Debug, Clone)]
+pub(crate) enum Sought {
+    /// Keys in ascending order.
+    Keys(Arc<Vec<u64>>),
+    /// A set of words.
+    Words(WordRanges),
+}
+
+impl Sought {
+    /// How many lookups these are.
+    pub fn lookups(&self) -> usize {
+        match self {
+            Self::Keys(keys) => keys.len(),
+            Self::Words(words) => words.ranges().len(),
+        }
+    }
+}
+
+/// Rows of files, by file, in ascending order.
+#[derive(Debug)]
+pub(super) struct FileRowNumbers {
+    pub rows: BTreeMap<PathBuf, Vec<u64>>,
+    /// Pays for them.
+    pub memory: MemoryReservation,
+}
+
+/// A lookup in a stored index, on a thread that may wait for the disk.
+#[derive(Debug)]
+pub(super) struct Finder {
+    pub index: Arc<FileIndex>,
+    pub sought: Sought,
+    /// The files whose rows are wanted.
+    pub files: Vec<PathBuf>,
+    /// The most rows that are worth it.
+    pub most: u64,
+    pub memory: MemoryReservation,
+}
+
+const TOO_MANY: &str = "more rows than are worth finding";
+const NO_MEMORY: &str = "no memory for the index or the rows it finds";
+const CANCELLED: &str = "cancelled";
+
+impl Finder {
+    /// Finds the rows. An error is why the files are scanned.
+    pub fn find(mut self, is_cancelled: &AtomicBool) -> Result<FileRowNumbers, String> {
+        let unusable = |error: StoredError| format!("{}: {error}", self.index.path.display());
+        let rows = self.index.description.table_rows();
+        let opening = StoredIndex::opening_bytes(rows);
+        self.memory.try_grow(opening).map_err(|_| NO_MEMORY)?;
+        let file = File::open(&self.index.path).map_err(|error| unusable(error.into()))?;
+        if read_description(&file).map_err(unusable)? != self.index.description {
+            return Err("the index was just made anew".to_owned());
+        }
+        let stored = StoredIndex::open(file, self.index.description.kind).map_err(unusable)?;
+        let mut found = FoundRows::default();
+        let mut counted = 0;
+        let mut account = |found: &FoundRows, memory: &mut MemoryReservation| {
+            if found.rows.len() as u64 > self.most {
+                return Err(TOO_MANY);
+            }
+            memory.try_grow((found.rows.len() - counted) * FOUND_BYTES).map_err(|_| NO_MEMORY)?;
+            counted = found.rows.len();
+            if is_cancelled.load(Ordering::Relaxed) { Err(CANCELLED) } else { Ok(()) }
+        };
+        match &self.sought {
+            Sought::Keys(keys) => {
+                for keys in keys.chunks(STEP) {
+                    stored.look_up(keys, &mut found).map_err(unusable)?;
+                    account(&found, &mut self.memory)?;
+                }
+            }
+            Sought::Words(words) => {
+                if stored.count(words).0 > self.most {
+                    return Err(TOO_MANY.to_owned());
+                }
+                for range in words.ranges() {
+                    stored.look_up_ranges(&WordRanges::of([range.clone()]), &mut found).map_err(unusable)?;
+                    account(&found, &mut self.memory)?;
+                }
+            }
+        }
+        drop(stored);
+        self.memory.shrink(opening);
+        let mut rows = found.rows;
+        rows.sort_unstable();
+        let rows = self.by_file(&rows)?;
+        Ok(FileRowNumbers { rows, memory: self.memory })
+    }
+
+    /// The rows of each of the files, which are checked once more.
+    fn by_file(&self, mut rows: &[u64]) -> Result<BTreeMap<PathBuf, Vec<u64>>, String> {
+        let mut wanted: Vec<_> = self.files.iter().filter_map(|path| Some((self.index.file(path)?, path))).collect();
+        wanted.sort_unstable_by_key(|((number, _), _)| *number);
+        let mut wanted = wanted.into_iter().peekable();
+        let (mut by_file, mut first) = (BTreeMap::new(), 0);
+        for (number, file) in self.index.description.files.iter().enumerate() {
+            let (own, rest) = rows.split_at(rows.partition_point(|row| *row < first + file.rows));
+            rows = rest;
+            if let Some((_, path)) = wanted.next_if(|((wanted, _), _)| *wanted == number)
+                && !own.is_empty()
+            {
+                if let Some(change) = state::change(file, path) {
+                    return Err(change);
+                }
+                by_file.insert(path.clone(), own.iter().map(|row| row - first).collect());
+            }
+            first += file.rows;
+        }
+        Ok(by_file)
+    }
+}

@@ -1,0 +1,30 @@
+//! Indexes of Parquet files.
+//!
+//! An index is a file ([`StoredIndex`](overspill_index::StoredIndex)) in the folder `.overspill` beside the data, or in
+//! `overspill.index_dir`. It numbers the rows of its files one file after the other, and has the state that each file was in when the
+//! index was made. A scan may use it if all files that it reads are among them and still in that state, whatever table the scan is
+//! of: a file by its name, a pattern, a folder, or a part of it.
+//!
+//! ```text
+//!   orders/2025.parquet                 orders/.overspill/by_key.overspill-index
+//!   orders/2026.parquet
+//! ```
+//!
+//! [`FileRows`] finds rows, and is what makes of a scan another one that reads only those: each file with a row selection, so that
+//! pages without any are neither read nor decoded.
+
+mod build;
+mod catalog;
+mod found;
+mod numbered_keys;
+mod place;
+mod rows;
+mod scan;
+mod state;
+
+pub(crate) use build::{BuiltIndex, build};
+pub(crate) use catalog::{FileIndex, indexes_in, indexes_of};
+pub(crate) use found::Sought;
+pub(crate) use place::{folder_for, folders_of, path_in};
+pub(crate) use rows::{FileRows, SelectedRows};
+pub(crate) use scan::ParquetScan;

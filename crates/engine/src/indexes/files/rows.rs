@@ -1,0 +1,212 @@
+//! Makes of a scan of files one that reads certain rows.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use datafusion::common::{Result, exec_datafusion_err, internal_datafusion_err};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::ParquetRowSelection;
+use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder, FileSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::parquet::arrow::arrow_reader::RowSelection;
+use datafusion::parquet::file::metadata::ParquetMetaData;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_plan::ExecutionPlan;
+
+use super::catalog::FileIndex;
+use super::found::{FileRowNumbers, Finder, Sought};
+use super::scan::{ParquetScan, path_of};
+use crate::indexes::CancelOnDrop;
+
+/// Nanoseconds of a thread to scan a row, to read one by a selection from a page that is decoded for it, and to find one by its key.
+/// Only their ratios count.
+const SCAN: u64 = 10;
+const SELECT: u64 = 150;
+const FIND: u64 = 1000;
+
+/// A scan of Parquet files with an index of them.
+#[derive(Debug)]
+pub(crate) struct FileRows {
+    pub index: Arc<FileIndex>,
+    scan: Arc<DataSourceExec>,
+}
+
+/// A scan that reads certain rows.
+#[derive(Debug, Clone)]
+pub(crate) struct SelectedRows {
+    pub plan: Arc<dyn ExecutionPlan>,
+    /// Number of the rows.
+    pub rows: usize,
+    /// Pays for their numbers.
+    pub memory: Arc<MemoryReservation>,
+}
+
+impl FileRows {
+    /// An index of the files of a scan.
+    pub fn new(index: FileIndex, scan: &DataSourceExec) -> Self {
+        Self { index: Arc::new(index), scan: Arc::new(scan.clone()) }
+    }
+
+    /// The most keys that are worth a lookup each.
+    pub fn most_keys(&self) -> usize {
+        usize::try_from(self.index.description.table_rows() * SCAN / FIND).unwrap_or(usize::MAX)
+    }
+
+    /// The scan of those rows that an index has for what is sought; why not is an error of the second kind. `always` is whatever it
+    /// costs.
+    ///
+    /// # Errors
+    /// If the files cannot be read.
+    pub async fn select(
+        &self,
+        sought: Sought,
+        always: bool,
+        task: &TaskContext,
+    ) -> Result<Result<SelectedRows, String>> {
+        let scan = ParquetScan::of(&self.scan).ok_or_else(|| internal_datafusion_err!("the scan reads other files"))?;
+        let lookups = sought.lookups() as u64;
+        let total = self.index.description.table_rows();
+        let finder = Finder {
+            index: Arc::clone(&self.index),
+            sought,
+            files: scan.files(),
+            most: if always { u64::MAX } else { total * SCAN / SELECT },
+            memory: MemoryConsumer::new(format!("Index '{}'", self.index.description.name))
+                .register(task.memory_pool()),
+        };
+        // Stops the thread if the query is cancelled.
+        let cancelled = CancelOnDrop::default();
+        let is_cancelled = cancelled.flag();
+        let finding = tokio::task::spawn_blocking(move || finder.find(&is_cancelled));
+        let found = finding.await.map_err(|error| exec_datafusion_err!("The index was not read: {error}"))?;
+        let FileRowNumbers { rows, memory } = match found {
+            Ok(found) => found,
+            Err(why) => return Ok(Err(why)),
+        };
+        let share = match self.share_read(&rows, &scan, task).await? {
+            Ok(share) => share,
+            Err(why) => return Ok(Err(why)),
+        };
+        let count: usize = rows.values().map(Vec::len).sum();
+        let read = (total as f64 * share) as u64 * SCAN + count as u64 * SELECT + lookups * FIND;
+        if !always && read > total * SCAN {
+            return Ok(Err("rows in more pages than are worth reading".to_owned()));
+        }
+        let plan = self.selected(scan.config, rows)?;
+        Ok(Ok(SelectedRows { plan, rows: count, memory: Arc::new(memory) }))
+    }
+
+    /// The share of all bytes that reading these rows reads, or why they cannot be read.
+    async fn share_read(
+        &self,
+        rows: &BTreeMap<PathBuf, Vec<u64>>,
+        scan: &ParquetScan<'_>,
+        task: &TaskContext,
+    ) -> Result<Result<f64, String>> {
+        let config = scan.config;
+        let store = task.runtime_env().object_store(&config.object_store_url)?;
+        let cache = task.runtime_env().cache_manager.get_file_metadata_cache();
+        let read: Vec<_> = scan.source.projection().into_iter().flat_map(ProjectionExprs::expr_iter).collect();
+        let read: HashSet<_> = read.iter().flat_map(collect_columns).map(|column| column.name().to_owned()).collect();
+        let parts: BTreeMap<PathBuf, &PartitionedFile> =
+            config.file_groups.iter().flat_map(|group| group.iter()).map(|part| (path_of(part), part)).collect();
+        let (mut touched, mut of_files, mut rows_of_files) = (0, 0, 0);
+        for (path, numbers) in rows {
+            let Some((part, (_, file))) = parts.get(path).zip(self.index.file(path)) else { continue };
+            // Leaves the places of pages in the cache, where the scan finds them: for a selection alone it does not read them.
+            let metadata = DFParquetMetadata::new(store.as_ref(), &part.object_meta)
+                .with_file_metadata_cache(Some(Arc::clone(&cache)))
+                .fetch_metadata()
+                .await?;
+            let known: i64 = metadata.row_groups().iter().map(|group| group.num_rows()).sum();
+            if u64::try_from(known) != Ok(file.rows) {
+                return Ok(Err(format!("{} has another number of rows", path.display())));
+            }
+            let bytes = PageBytes::of(&metadata, numbers, &read);
+            touched += bytes.touched;
+            of_files += bytes.all;
+            rows_of_files += file.rows;
+        }
+        if of_files == 0 {
+            return Ok(Ok(0.0));
+        }
+        // Other files have as much in a row.
+        let share = touched as f64 / of_files as f64;
+        Ok(Ok(share * rows_of_files as f64 / self.index.description.table_rows() as f64))
+    }
+
+    /// The scan with a selection for each file.
+    fn selected(&self, config: &FileScanConfig, rows: BTreeMap<PathBuf, Vec<u64>>) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut selections = BTreeMap::new();
+        for (path, numbers) in rows {
+            let of_file = self.index.file(&path).and_then(|(_, file)| usize::try_from(file.rows).ok());
+            let count = of_file.ok_or_else(|| internal_datafusion_err!("{} is not indexed", path.display()))?;
+            let selection = RowSelection::from_consecutive_ranges(ranges(&numbers), count);
+            selections.insert(path, ParquetRowSelection::new(selection));
+        }
+        let select = |part: &PartitionedFile| {
+            let selection: Option<&ParquetRowSelection> = selections.get(&path_of(part));
+            selection.map(|selection| part.clone().with_extension(selection.clone()))
+        };
+        let groups = config.file_groups.iter().map(|group| FileGroup::new(group.iter().filter_map(select).collect()));
+        let config = FileScanConfigBuilder::from(config.clone()).with_file_groups(groups.collect()).build();
+        Ok(DataSourceExec::from_data_source(config))
+    }
+}
+
+/// Ranges of consecutive numbers among those in ascending order.
+fn ranges(numbers: &[u64]) -> impl Iterator<Item = std::ops::Range<usize>> {
+    numbers.chunk_by(|one, next| one + 1 >= *next).map(|run| run[0] as usize..run[run.len() - 1] as usize + 1)
+}
+
+/// Bytes of the pages of a file.
+struct PageBytes {
+    /// Of pages with certain rows.
+    touched: u64,
+    all: u64,
+}
+
+impl PageBytes {
+    /// Of the leaf columns of these columns. `rows` are in ascending order.
+    fn of(metadata: &ParquetMetaData, rows: &[u64], columns: &HashSet<String>) -> Self {
+        let (mut bytes, mut rest, mut first) = (Self { touched: 0, all: 0 }, rows, 0);
+        for (number, group) in metadata.row_groups().iter().enumerate() {
+            let end = first + group.num_rows().unsigned_abs();
+            let (own, later) = rest.split_at(rest.partition_point(|row| *row < end));
+            rest = later;
+            for (leaf, chunk) in group.columns().iter().enumerate() {
+                let column = group.schema_descr().get_column_root(leaf).name();
+                if !columns.contains(column) {
+                    continue;
+                }
+                let of_chunk = chunk.compressed_size().unsigned_abs();
+                bytes.all += of_chunk;
+                let pages = metadata.offset_index().and_then(|index| index.get(number)?.get(leaf));
+                bytes.touched += match pages {
+                    _ if own.is_empty() => 0,
+                    Some(pages) if !pages.page_locations().is_empty() => {
+                        let pages = pages.page_locations();
+                        let has_rows = |page: &usize| {
+                            let start = first + pages[*page].first_row_index.unsigned_abs();
+                            let next =
+                                pages.get(*page + 1).map_or(end, |next| first + next.first_row_index.unsigned_abs());
+                            let place = own.partition_point(|row| *row < start);
+                            own.get(place).is_some_and(|row| *row < next)
+                        };
+                        let touched = (0..pages.len()).filter(has_rows);
+                        touched.map(|page| u64::from(pages[page].compressed_page_size.unsigned_abs())).sum()
+                    }
+                    // Without places of pages the whole chunk is read.
+                    _ => of_chunk,
+                };
+            }
+            first = end;
+        }
+        bytes
+    }
+}
