@@ -79,7 +79,12 @@ pub(crate) fn statement_of(statement: &parser::Statement, normalizes: bool) -> R
                     let name = ObjectName::from(table.to_vec());
                     Some(object_name_to_table_reference(name, normalizes)?)
                 }
-                _ => return plan_err!("SHOW INDEXES takes FROM and a table, and nothing else"),
+                // The parser leaves text in single quotes out.
+                _ => {
+                    return plan_err!(
+                        "SHOW INDEXES takes FROM and a table, or a file in double quotes, and nothing else"
+                    );
+                }
             }),
             _ => return Ok(None),
         },

@@ -1,6 +1,7 @@
-//! Indexes of tables in memory: statements about them, and joins that look rows up.
+//! Indexes of tables in memory and of files: statements about them, and joins and filters that look rows up.
 
 mod failures;
+mod files;
 mod random;
 mod statements;
 

@@ -150,12 +150,40 @@ impl Case {
         Self { tables: vec![r, s], index, insert, query, can_look_up, settings, memory, indexes }
     }
 
+    /// The same with `r` in Parquet files of a folder.
+    fn in_files(mut self, number: u64, folder: &str) -> Self {
+        let random = &mut StdRng::seed_from_u64(number);
+        let s = self.tables.pop().unwrap();
+        let of_files = [
+            format!("SET datafusion.execution.parquet.max_row_group_size = {}", [50, 1000].choose(random).unwrap()),
+            format!(
+                "SET datafusion.execution.parquet.data_page_row_count_limit = {}",
+                [7, 5000].choose(random).unwrap()
+            ),
+            "SET datafusion.execution.parquet.write_batch_size = 7".to_owned(),
+            format!("SET datafusion.optimizer.repartition_file_min_size = {}", [0, 10 << 20].choose(random).unwrap()),
+            format!("SET datafusion.execution.collect_statistics = {}", random.random_bool(0.7)),
+        ];
+        self.tables.extend(of_files);
+        let parts = random.random_range(1..4);
+        for part in 0..parts {
+            let rows = format!("SELECT * FROM r WHERE id % {parts} = {part} ORDER BY id");
+            self.tables.push(format!("COPY ({rows}) TO '{folder}/part {part}.parquet' STORED AS PARQUET"));
+        }
+        self.tables.push("DROP TABLE r".to_owned());
+        self.tables.push(format!("CREATE EXTERNAL TABLE r STORED AS PARQUET LOCATION '{folder}/'"));
+        self.tables.push(s);
+        self.insert = None;
+        self
+    }
+
     /// The answer of an engine, and the plan that has given it.
     async fn answer(&self, engine: Engine, indexes: Option<&str>) -> (Answer, Arc<dyn ExecutionPlan>) {
         let session = Session::open(engine, &self.settings, self.memory).unwrap();
         let ctx = &session.ctx;
         let mut statements = self.tables.clone();
         if let Some(indexes) = indexes {
+            statements.push("DROP INDEX IF EXISTS r_k_idx".to_owned());
             statements.push(self.index.clone());
             statements.push(format!("SET overspill.indexes = {indexes}"));
         }
@@ -174,8 +202,9 @@ impl Case {
 }
 
 /// Runs random cases. Returns how many of those in which rows must be looked up there are, and in how many they were.
-async fn agree(case: impl Fn(u64) -> Case, lookups: &str) -> (usize, usize) {
-    let cases: u64 = std::env::var("OVERSPILL_TEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(300);
+async fn agree(cases: u64, case: impl Fn(u64) -> Case, lookups: &str) -> (usize, usize) {
+    let asked = std::env::var("OVERSPILL_TEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    let cases: u64 = asked.unwrap_or(cases);
     let (mut eligible, mut looked_up) = (0, 0);
     for number in 0..cases {
         let case = case(number);
@@ -199,14 +228,37 @@ async fn agree(case: impl Fn(u64) -> Case, lookups: &str) -> (usize, usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_joins_agree() {
-    let (eligible, looked_up) = agree(Case::joining, "index_joins").await;
+    let (eligible, looked_up) = agree(300, Case::joining, "index_joins").await;
     // Without rows on the other side nothing is read, and keys beyond a small memory limit are not kept.
     assert!(looked_up * 2 > eligible, "{looked_up} of {eligible}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_filters_agree() {
-    let (eligible, looked_up) = agree(Case::filtering, "index_lookups").await;
+    let (eligible, looked_up) = agree(300, Case::filtering, "index_lookups").await;
     // Tables without rows are not scanned, and where statistics decide, there is no filter.
     assert!(looked_up * 4 > eligible * 3, "{looked_up} of {eligible}");
+}
+
+/// Files of a folder, which goes with the case.
+async fn agree_in_files(case: impl Fn(u64) -> Case, lookups: &str) -> (usize, usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let in_files = |number| {
+        let folder = folder.path().join(format!("table {number}"));
+        std::fs::create_dir(&folder).unwrap();
+        case(number).in_files(number, folder.to_str().unwrap())
+    };
+    agree(150, in_files, lookups).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_joins_of_files_agree() {
+    let (eligible, looked_up) = agree_in_files(Case::joining, "index_joins").await;
+    assert!(looked_up * 2 > eligible, "{looked_up} of {eligible}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_filters_of_files_agree() {
+    let (eligible, looked_up) = agree_in_files(Case::filtering, "index_lookups").await;
+    assert!(looked_up * 2 > eligible, "{looked_up} of {eligible}");
 }

@@ -77,8 +77,14 @@ async fn what_indexes_do_not_support_is_refused_by_name() {
     run(ctx, "CREATE INDEX taken ON s (k)").await.unwrap();
     for (statement, reason) in [
         ("CREATE INDEX i ON nowhere (k)", "nowhere"),
-        ("CREATE INDEX i ON m (k)", "only tables in memory have indexes"),
-        ("CREATE INDEX i ON w (k)", "only tables in memory have indexes"),
+        (
+            "CREATE INDEX i ON m (k)",
+            "only tables in memory, which CREATE TABLE … AS makes of any query, and Parquet files have",
+        ),
+        (
+            "CREATE INDEX i ON w (k)",
+            "only tables in memory, which CREATE TABLE … AS makes of any query, and Parquet files have",
+        ),
         ("CREATE INDEX i ON r (z)", "Table 'r' has no column 'z', but: k, p, t, f"),
         ("CREATE INDEX i ON r (f)", "Column 'f' of type Float64 cannot be indexed"),
         ("CREATE INDEX taken ON r (k)", "Index 'taken' already exists"),
