@@ -204,7 +204,7 @@ impl LookupExecution {
         match files.select(sought, self.used == Some(IndexUse::Always), task).await? {
             Ok(selected) => {
                 self.joins.add(1);
-                self.metrics.rows.add(selected.rows);
+                self.metrics.selected(&selected);
                 // The selection has the partitions of the scan, so that nothing above it changes.
                 Ok(Some((replaced(&self.input, Arc::clone(&selected.plan))?, selected)))
             }

@@ -86,7 +86,7 @@ impl Search {
                 metrics.lookups.add(sought.lookups());
                 Ok(match rows.select(sought, always, task).await? {
                     Ok(selected) => {
-                        metrics.rows.add(selected.rows);
+                        metrics.selected(&selected);
                         Some(Found { plan: selected.plan, _memory: Some(selected.memory) })
                     }
                     Err(why) => {

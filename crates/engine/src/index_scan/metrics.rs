@@ -2,6 +2,8 @@
 
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 
+use crate::indexes::files::SelectedRows;
+
 /// What EXPLAIN ANALYZE shows of lookups.
 #[derive(Debug, Clone)]
 pub(crate) struct IndexMetrics {
@@ -9,13 +11,29 @@ pub(crate) struct IndexMetrics {
     pub lookups: Count,
     /// Rows found and fetched.
     pub rows: Count,
+    /// Blocks of an index file that were read, and pages of data with rows that were found.
+    pub blocks: Count,
+    pub pages: Count,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl IndexMetrics {
     pub fn new(metrics: &ExecutionPlanMetricsSet) -> Self {
         let counter = |name: &'static str| MetricBuilder::new(metrics).global_counter(name);
-        Self { lookups: counter("index_lookups"), rows: counter("index_rows"), metrics: metrics.clone() }
+        Self {
+            lookups: counter("index_lookups"),
+            rows: counter("index_rows"),
+            blocks: counter("index_blocks"),
+            pages: counter("index_pages"),
+            metrics: metrics.clone(),
+        }
+    }
+
+    /// Counts rows of files.
+    pub fn selected(&self, selected: &SelectedRows) {
+        self.rows.add(selected.rows);
+        self.blocks.add(selected.blocks);
+        self.pages.add(selected.pages);
     }
 
     /// Counts a scan that looks nothing up.

@@ -55,20 +55,21 @@ fn should_share(join: &HashJoinExec, wanted: &Wanted, config: &OverspillConfig, 
             // Rows that are looked up are few: partitions of them are worth less than the lookup.
             let can_look_up =
                 config.indexes.0 != Some(IndexUse::Never) && index_lookup(join, &config.index_dir).is_some();
-            Ok((!is_wanted || can_look_up) && fits(join, config, limit)?)
+            // Without an estimate, a lookup that turns out to be worth it gains more than partitions would.
+            Ok((!is_wanted || can_look_up) && fits(join, config, limit)?.unwrap_or(can_look_up))
         }
     }
 }
 
-/// Whether the build side is estimated to fit memory with room to spare.
-fn fits(join: &HashJoinExec, config: &OverspillConfig, limit: Option<usize>) -> Result<bool> {
+/// Whether the build side is estimated to fit memory with room to spare; `None` without an estimate.
+fn fits(join: &HashJoinExec, config: &OverspillConfig, limit: Option<usize>) -> Result<Option<bool>> {
     let of_join = Some(config.join_memory_limit).filter(|limit| *limit > 0);
-    let Some(limit) = limit.into_iter().chain(of_join).min() else { return Ok(true) };
+    let Some(limit) = limit.into_iter().chain(of_join).min() else { return Ok(Some(true)) };
     let statistics = StatisticsContext::new().compute(join.left().as_ref(), &StatisticsArgs::new())?;
-    let Some(rows) = statistics.num_rows.get_value() else { return Ok(false) };
+    let Some(rows) = statistics.num_rows.get_value() else { return Ok(None) };
     let bytes = row_bytes(&statistics, *rows, &join.left().schema());
     let table = rows.saturating_mul(JoinTable::row_bytes(&key_codec(join)?));
-    Ok(table.saturating_add(bytes) <= limit / SHARE)
+    Ok(Some(table.saturating_add(bytes) <= limit / SHARE))
 }
 
 /// The estimated bytes of `rows` rows of an input. Columns of variable width count with an assumed width unless the total

@@ -41,7 +41,9 @@ impl Sought {
 #[derive(Debug)]
 pub(super) struct FileRowNumbers {
     pub rows: BTreeMap<PathBuf, Vec<u64>>,
-    /// Pays for them.
+    /// Number of blocks of the index that were read.
+    pub blocks: usize,
+    /// Pays for the rows.
     pub memory: MemoryReservation,
 }
 
@@ -102,10 +104,10 @@ impl Finder {
         }
         drop(stored);
         self.memory.shrink(opening);
-        let mut rows = found.rows;
+        let FoundRows { mut rows, blocks, .. } = found;
         rows.sort_unstable();
         let rows = self.by_file(&rows)?;
-        Ok(FileRowNumbers { rows, memory: self.memory })
+        Ok(FileRowNumbers { rows, blocks, memory: self.memory })
     }
 
     /// The rows of each of the files, which are checked once more.

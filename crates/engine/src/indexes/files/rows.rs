@@ -40,8 +40,10 @@ pub(crate) struct FileRows {
 #[derive(Debug, Clone)]
 pub(crate) struct SelectedRows {
     pub plan: Arc<dyn ExecutionPlan>,
-    /// Number of the rows.
+    /// Number of the rows, of the blocks of the index that were read for them, and of the pages that have them.
     pub rows: usize,
+    pub blocks: usize,
+    pub pages: usize,
     /// Pays for their numbers.
     pub memory: Arc<MemoryReservation>,
 }
@@ -84,12 +86,12 @@ impl FileRows {
         let is_cancelled = cancelled.flag();
         let finding = tokio::task::spawn_blocking(move || finder.find(&is_cancelled));
         let found = finding.await.map_err(|error| exec_datafusion_err!("The index was not read: {error}"))?;
-        let FileRowNumbers { rows, memory } = match found {
+        let FileRowNumbers { rows, blocks, memory } = match found {
             Ok(found) => found,
             Err(why) => return Ok(Err(why)),
         };
-        let share = match self.share_read(&rows, &scan, task).await? {
-            Ok(share) => share,
+        let (share, pages) = match self.share_read(&rows, &scan, task).await? {
+            Ok(read) => read,
             Err(why) => return Ok(Err(why)),
         };
         let count: usize = rows.values().map(Vec::len).sum();
@@ -98,16 +100,16 @@ impl FileRows {
             return Ok(Err("rows in more pages than are worth reading".to_owned()));
         }
         let plan = self.selected(scan.config, rows)?;
-        Ok(Ok(SelectedRows { plan, rows: count, memory: Arc::new(memory) }))
+        Ok(Ok(SelectedRows { plan, rows: count, blocks, pages, memory: Arc::new(memory) }))
     }
 
-    /// The share of all bytes that reading these rows reads, or why they cannot be read.
+    /// The share of all bytes that reading these rows reads, and in how many pages they are, or why they cannot be read.
     async fn share_read(
         &self,
         rows: &BTreeMap<PathBuf, Vec<u64>>,
         scan: &ParquetScan<'_>,
         task: &TaskContext,
-    ) -> Result<Result<f64, String>> {
+    ) -> Result<Result<(f64, usize), String>> {
         let config = scan.config;
         let store = task.runtime_env().object_store(&config.object_store_url)?;
         let cache = task.runtime_env().cache_manager.get_file_metadata_cache();
@@ -115,7 +117,7 @@ impl FileRows {
         let read: HashSet<_> = read.iter().flat_map(collect_columns).map(|column| column.name().to_owned()).collect();
         let parts: BTreeMap<PathBuf, &PartitionedFile> =
             config.file_groups.iter().flat_map(|group| group.iter()).map(|part| (path_of(part), part)).collect();
-        let (mut touched, mut of_files, mut rows_of_files) = (0, 0, 0);
+        let (mut touched, mut of_files, mut rows_of_files, mut pages) = (0, 0, 0, 0);
         for (path, numbers) in rows {
             let Some((part, (_, file))) = parts.get(path).zip(self.index.file(path)) else { continue };
             // Leaves the places of pages in the cache, where the scan finds them: for a selection alone it does not read them.
@@ -130,14 +132,15 @@ impl FileRows {
             let bytes = PageBytes::of(&metadata, numbers, &read);
             touched += bytes.touched;
             of_files += bytes.all;
+            pages += bytes.pages;
             rows_of_files += file.rows;
         }
         if of_files == 0 {
-            return Ok(Ok(0.0));
+            return Ok(Ok((0.0, pages)));
         }
         // Other files have as much in a row.
         let share = touched as f64 / of_files as f64;
-        Ok(Ok(share * rows_of_files as f64 / self.index.description.table_rows() as f64))
+        Ok(Ok((share * rows_of_files as f64 / self.index.description.table_rows() as f64, pages)))
     }
 
     /// The scan with a selection for each file.
@@ -166,15 +169,16 @@ fn ranges(numbers: &[u64]) -> impl Iterator<Item = std::ops::Range<usize>> {
 
 /// Bytes of the pages of a file.
 struct PageBytes {
-    /// Of pages with certain rows.
+    /// Of pages with certain rows, and the number of these pages.
     touched: u64,
+    pages: usize,
     all: u64,
 }
 
 impl PageBytes {
     /// Of the leaf columns of these columns. `rows` are in ascending order.
     fn of(metadata: &ParquetMetaData, rows: &[u64], columns: &HashSet<String>) -> Self {
-        let (mut bytes, mut rest, mut first) = (Self { touched: 0, all: 0 }, rows, 0);
+        let (mut bytes, mut rest, mut first) = (Self { touched: 0, pages: 0, all: 0 }, rows, 0);
         for (number, group) in metadata.row_groups().iter().enumerate() {
             let end = first + group.num_rows().unsigned_abs();
             let (own, later) = rest.split_at(rest.partition_point(|row| *row < end));
@@ -186,24 +190,23 @@ impl PageBytes {
                 }
                 let of_chunk = chunk.compressed_size().unsigned_abs();
                 bytes.all += of_chunk;
+                if own.is_empty() {
+                    continue;
+                }
                 let pages = metadata.offset_index().and_then(|index| index.get(number)?.get(leaf));
-                bytes.touched += match pages {
-                    _ if own.is_empty() => 0,
-                    Some(pages) if !pages.page_locations().is_empty() => {
-                        let pages = pages.page_locations();
-                        let has_rows = |page: &usize| {
-                            let start = first + pages[*page].first_row_index.unsigned_abs();
-                            let next =
-                                pages.get(*page + 1).map_or(end, |next| first + next.first_row_index.unsigned_abs());
-                            let place = own.partition_point(|row| *row < start);
-                            own.get(place).is_some_and(|row| *row < next)
-                        };
-                        let touched = (0..pages.len()).filter(has_rows);
-                        touched.map(|page| u64::from(pages[page].compressed_page_size.unsigned_abs())).sum()
-                    }
+                let Some(pages) = pages.map(|index| index.page_locations()).filter(|pages| !pages.is_empty()) else {
                     // Without places of pages the whole chunk is read.
-                    _ => of_chunk,
+                    (bytes.touched, bytes.pages) = (bytes.touched + of_chunk, bytes.pages + 1);
+                    continue;
                 };
+                for (number, page) in pages.iter().enumerate() {
+                    let start = first + page.first_row_index.unsigned_abs();
+                    let next = pages.get(number + 1).map_or(end, |next| first + next.first_row_index.unsigned_abs());
+                    if own.get(own.partition_point(|row| *row < start)).is_some_and(|row| *row < next) {
+                        bytes.touched += u64::from(page.compressed_page_size.unsigned_abs());
+                        bytes.pages += 1;
+                    }
+                }
             }
             first = end;
         }
