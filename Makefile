@@ -19,7 +19,7 @@ CARGO_BUILD := $(CARGO) build --workspace --locked --exclude overspill-emulated-
 CARGO_TEST := $(CARGO) test --workspace --locked
 LOOM := --manifest-path tests/loom/Cargo.toml --target-dir "$(TARGET_DIR)/loom" --locked
 
-.PHONY: format help demo build data test test-rust test-tpch test-gpu-session check-sql check-kernels test-kernels fuzz planted-sql-bugs interrupts kernels gpu-bundle lint bench-spill charts check-charts check-docs docs test-docs clean-data
+.PHONY: format help demo build data test test-rust test-tpch test-gpu-session check-sql check-kernels test-kernels fuzz fuzz-index planted-sql-bugs interrupts kernels gpu-bundle lint bench-spill charts check-charts check-docs docs test-docs clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
@@ -31,6 +31,7 @@ help:
 	@echo "make gpu-bundle        what scripts/gpu-session needs to check and measure a machine with a GPU"
 	@echo "make test-gpu-session  that session on the emulated device (part of make test)"
 	@echo "make fuzz N=5000       random join queries, as many as you like; SEED=… draws the same ones again"
+	@echo "make fuzz-index        N=1000000 damaged index files: each lookup is right or refused"
 	@echo "make planted-sql-bugs  plants wrong answers into the engine, each of which the random queries must find"
 	@echo "make interrupts N=200  Ctrl-C at random moments of every kind of statement; SEED=… draws the same moments again"
 	@echo "make lint              formatter, clippy and rustdoc, warnings denied, and the house rules"
@@ -120,6 +121,10 @@ fuzz: $(VENV)/complete
 	@echo "seed $(SEED)"
 	OVERSPILL_PYTHON="$(abspath $(VENV)/bin/python)" OVERSPILL_FUZZ_QUERIES=$(N) OVERSPILL_FUZZ_SEED=$(SEED) \
 		$(CARGO_TEST) --test integration random_queries_agree -- --nocapture
+
+# Damages index files: a lookup is right, or is refused.
+fuzz-index:
+	OVERSPILL_TEST_CASES=$(N) $(CARGO_TEST) --lib damaged_files_are_refused -- --nocapture
 
 # Takes half an hour; BUGS=… plants some of them.
 planted-sql-bugs: $(VENV)/complete
