@@ -180,7 +180,7 @@ impl StoredIndex {
             bytes.resize(count * (KEY + self.trailer.row_bytes as usize), 0);
             read_at(&self.file, bytes, self.trailer.block(block))?;
             if checksum(bytes) != *sum {
-                return Err(StoredError::damaged(&format!("block {block}")));
+                return Err(StoredError::damaged(format!("block {block}")));
             }
             keys.clear();
             keys.extend(words(&bytes[..count * KEY]));

@@ -10,7 +10,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use overspill_index::{FoundRows, StoredError, StoredIndex, WordRanges, read_description};
 
 use super::catalog::FileIndex;
-use super::state;
+use super::{cost, state};
 
 /// Number of keys that are looked up before memory for what they find is asked for.
 const STEP: usize = 1024;
@@ -54,10 +54,16 @@ pub(super) struct Finder {
     pub sought: Sought,
     /// The files whose rows are wanted.
     pub files: Vec<PathBuf>,
-    /// The most rows that are worth it.
-    pub most: u64,
+    /// Whether rows are found whatever it costs.
+    pub always: bool,
     pub memory: MemoryReservation,
 }
+
+/// Number of keys that are looked up to estimate the pages of all.
+const SAMPLE: usize = 1024;
+
+/// Why rows in most pages are not read by a selection.
+pub(super) const TOO_MANY_PAGES: &str = "rows in more pages than are worth reading";
 
 const TOO_MANY: &str = "more rows than are worth finding";
 const NO_MEMORY: &str = "no memory for the index or the rows it finds";
@@ -75,10 +81,11 @@ impl Finder {
             return Err("the index was just made anew".to_owned());
         }
         let stored = StoredIndex::open(file, self.index.description.kind).map_err(unusable)?;
+        let most = if self.always { u64::MAX } else { cost::most_rows(rows) };
         let mut found = FoundRows::default();
         let mut counted = 0;
         let mut account = |found: &FoundRows, memory: &mut MemoryReservation| {
-            if found.rows.len() as u64 > self.most {
+            if found.rows.len() as u64 > most {
                 return Err(TOO_MANY);
             }
             memory.try_grow((found.rows.len() - counted) * FOUND_BYTES).map_err(|_| NO_MEMORY)?;
@@ -87,13 +94,22 @@ impl Finder {
         };
         match &self.sought {
             Sought::Keys(keys) => {
+                if !self.always && keys.len() > 4 * SAMPLE {
+                    let step = keys.len() / SAMPLE;
+                    let sample: Vec<u64> = keys.iter().copied().step_by(step).collect();
+                    let mut of_sample = FoundRows::default();
+                    stored.look_up(&sample, &mut of_sample).map_err(unusable)?;
+                    if !cost::seems_worth_it(rows, &of_sample.rows, step, keys.len()) {
+                        return Err(TOO_MANY_PAGES.to_owned());
+                    }
+                }
                 for keys in keys.chunks(STEP) {
                     stored.look_up(keys, &mut found).map_err(unusable)?;
                     account(&found, &mut self.memory)?;
                 }
             }
             Sought::Words(words) => {
-                if stored.count(words).0 > self.most {
+                if stored.count(words).0 > most {
                     return Err(TOO_MANY.to_owned());
                 }
                 for range in words.ranges() {

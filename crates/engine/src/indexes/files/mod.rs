@@ -15,6 +15,7 @@
 
 mod build;
 mod catalog;
+mod cost;
 mod found;
 mod numbered_keys;
 mod place;

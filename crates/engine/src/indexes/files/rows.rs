@@ -1,6 +1,7 @@
 //! Makes of a scan of files one that reads certain rows.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,15 +20,14 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::catalog::FileIndex;
-use super::found::{FileRowNumbers, Finder, Sought};
+use super::cost;
+use super::found::{FileRowNumbers, Finder, Sought, TOO_MANY_PAGES};
 use super::scan::{ParquetScan, path_of};
 use crate::indexes::CancelOnDrop;
 
-/// Nanoseconds of a thread to scan a row, to read one by a selection from a page that is decoded for it, and to find one by its key.
-/// Only their ratios count.
-const SCAN: u64 = 10;
-const SELECT: u64 = 150;
-const FIND: u64 = 1000;
+/// Rows up to this far apart are read as one range: reading the few between them takes less than skipping them. The join or the
+/// filter leaves them out.
+const GAP: u64 = 8;
 
 /// A scan of Parquet files with an index of them.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl FileRows {
 
     /// The most keys that are worth a lookup each.
     pub fn most_keys(&self) -> usize {
-        usize::try_from(self.index.description.table_rows() * SCAN / FIND).unwrap_or(usize::MAX)
+        usize::try_from(cost::most_keys(self.index.description.table_rows())).unwrap_or(usize::MAX)
     }
 
     /// The scan of those rows that an index has for what is sought; why not is an error of the second kind. `always` is whatever it
@@ -77,7 +77,7 @@ impl FileRows {
             index: Arc::clone(&self.index),
             sought,
             files: scan.files(),
-            most: if always { u64::MAX } else { total * SCAN / SELECT },
+            always,
             memory: MemoryConsumer::new(format!("Index '{}'", self.index.description.name))
                 .register(task.memory_pool()),
         };
@@ -95,9 +95,8 @@ impl FileRows {
             Err(why) => return Ok(Err(why)),
         };
         let count: usize = rows.values().map(Vec::len).sum();
-        let read = (total as f64 * share) as u64 * SCAN + count as u64 * SELECT + lookups * FIND;
-        if !always && read > total * SCAN {
-            return Ok(Err("rows in more pages than are worth reading".to_owned()));
+        if !always && !cost::is_worth_it(total, share, count as u64, lookups) {
+            return Ok(Err(TOO_MANY_PAGES.to_owned()));
         }
         let plan = self.selected(scan.config, rows)?;
         Ok(Ok(SelectedRows { plan, rows: count, blocks, pages, memory: Arc::new(memory) }))
@@ -162,9 +161,9 @@ impl FileRows {
     }
 }
 
-/// Ranges of consecutive numbers among those in ascending order.
-fn ranges(numbers: &[u64]) -> impl Iterator<Item = std::ops::Range<usize>> {
-    numbers.chunk_by(|one, next| one + 1 >= *next).map(|run| run[0] as usize..run[run.len() - 1] as usize + 1)
+/// The ranges of numbers in ascending order, with the rows of small gaps between them.
+fn ranges(numbers: &[u64]) -> impl Iterator<Item = Range<usize>> {
+    numbers.chunk_by(|one, next| next - one <= GAP).map(|run| run[0] as usize..run[run.len() - 1] as usize + 1)
 }
 
 /// Bytes of the pages of a file.

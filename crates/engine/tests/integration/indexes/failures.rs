@@ -21,18 +21,68 @@ const STATEMENTS: [&str; 7] = [
     "DROP INDEX j",
 ];
 
+/// A session whose `refused`th reservation fails.
+fn session(refused: usize) -> (Arc<FaultyPool>, SessionContext) {
+    let pool = Arc::new(FaultyPool::new(refused));
+    let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(&pool) as _).build_arc().unwrap();
+    let state = SessionStateBuilder::new_with_default_features()
+        .with_config(SessionConfig::new().with_target_partitions(2))
+        .with_runtime_env(runtime)
+        .with_overspill(OverspillConfig::default())
+        .build();
+    (pool, SessionContext::new_with_state(state))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reservations_of_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, ctx) = session(usize::MAX);
+    let path = folder.path().join("r.parquet");
+    let rows = "SELECT (value * 7) % 1009 AS k, value AS p FROM generate_series(1, 3000)";
+    run(&ctx, &format!("COPY ({rows}) TO '{}'", path.display())).await.unwrap();
+    let mut failed = 0;
+    for refused in 1.. {
+        let (pool, ctx) = session(refused);
+        let statements = [
+            format!("CREATE EXTERNAL TABLE r STORED AS PARQUET LOCATION '{}'", path.display()),
+            "SET overspill.indexes = always".to_owned(),
+            "CREATE INDEX i ON r (k)".to_owned(),
+        ];
+        for statement in statements {
+            if let Err(error) = run(&ctx, &statement).await {
+                let text = error.to_string();
+                assert!(pool.fired() && text.contains("the pool refuses"), "{refused}, {statement}: {text}");
+                failed += 1;
+            }
+        }
+        for query in [
+            "SELECT count(*) AS n, sum(r.p) AS p FROM (VALUES (14), (21), (28)) s(k) JOIN r ON s.k = r.k",
+            "SELECT count(*) AS n, sum(r.p) AS p FROM r WHERE k IN (14, 21, 28, 35)",
+        ] {
+            run(&ctx, "SET overspill.indexes = always").await.unwrap();
+            let found = run(&ctx, query).await;
+            run(&ctx, "SET overspill.indexes = never").await.unwrap();
+            match (found, run(&ctx, query).await) {
+                (Ok(found), Ok(scanned)) => assert_eq!(found, scanned, "{refused}"),
+                (Err(error), _) | (_, Err(error)) => assert!(pool.fired(), "{refused}: {error}"),
+            }
+        }
+        run(&ctx, "DROP INDEX IF EXISTS i").await.unwrap();
+        assert_eq!(pool.reserved(), 0, "{refused}");
+        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(left.iter().all(|name| name == "r.parquet" || name == ".overspill"), "{refused}: {left:?}");
+        if !pool.fired() {
+            assert!(failed > 1, "only {failed} statements have failed");
+            return;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reservations() {
     let mut failed = 0;
     for refused in 1.. {
-        let pool = Arc::new(FaultyPool::new(refused));
-        let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(&pool) as _).build_arc().unwrap();
-        let state = SessionStateBuilder::new_with_default_features()
-            .with_config(SessionConfig::new().with_target_partitions(2))
-            .with_runtime_env(runtime)
-            .with_overspill(OverspillConfig::default())
-            .build();
-        let ctx = SessionContext::new_with_state(state);
+        let (pool, ctx) = session(refused);
         for statement in STATEMENTS {
             if let Err(error) = run(&ctx, statement).await {
                 let text = error.to_string();

@@ -325,3 +325,24 @@ async fn of_two_builders_one_is_first() {
     assert_eq!(folder.point("r").await, ("2".to_owned(), true));
     assert_eq!(names(&folder.path(".overspill")), ["i.overspill-index"]);
 }
+
+#[tokio::test]
+async fn few_rows_are_read_by_an_index_and_many_are_not() {
+    let folder = Folder::with(&["a.parquet", "b.parquet", "c.parquet", "d.parquet"]).await;
+    folder.run("CREATE INDEX i ON r (k)").await;
+    assert_eq!(folder.point("r").await, ("2".to_owned(), true));
+    let few = "SELECT count(*) FROM (VALUES (14), (21)) s(k) JOIN r ON s.k = r.k";
+    assert_eq!(folder.found(few).await, ("2".to_owned(), 2));
+    for (query, reason) in [
+        (
+            "SELECT count(*) FROM generate_series(1, 9000) s(k) JOIN r ON s.k = r.k",
+            "more keys than are worth a lookup each",
+        ),
+        ("SELECT count(*) FROM r WHERE k < 9000", "more rows than are worth finding"),
+        // There are some of them in every page.
+        ("SELECT count(*) FROM r WHERE k < 80", "rows in more pages than are worth reading"),
+    ] {
+        let explained = folder.run(&format!("EXPLAIN ANALYZE VERBOSE {query}")).await;
+        assert!(explained.contains("index_refusals{") && explained.contains(reason), "{query}: {explained}");
+    }
+}

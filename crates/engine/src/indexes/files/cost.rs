@@ -1,0 +1,74 @@
+//! Whether rows of files are worth finding.
+
+/// Nanoseconds of a thread to scan a row, to read one by a selection from a page that is decoded for it, and to find one by its key.
+/// Only their ratios count.
+const SCAN: u64 = 10;
+const SELECT: u64 = 150;
+const FIND: u64 = 1000;
+
+/// Rows of a page, which most writers make of so many.
+const PAGE: u64 = 20_000;
+
+/// The most keys of a table with this number of rows that are worth a lookup each.
+pub(super) fn most_keys(total: u64) -> u64 {
+    total * SCAN / FIND
+}
+
+/// The most rows that are worth reading by a selection.
+pub(super) fn most_rows(total: u64) -> u64 {
+    total * SCAN / SELECT
+}
+
+/// Whether reading `found` rows of a table, which are in pages with this share of all rows, takes less time than a scan. `lookups`
+/// are those that found them.
+pub(super) fn is_worth_it(total: u64, share: f64, found: u64, lookups: u64) -> bool {
+    reading(total, share, found, lookups) <= total * SCAN
+}
+
+fn reading(total: u64, share: f64, found: u64, lookups: u64) -> u64 {
+    (total as f64 * share * SCAN as f64) as u64 + found * SELECT + lookups * FIND
+}
+
+/// Estimates the same by the rows of one in `step` of `keys` keys.
+pub(super) fn seems_worth_it(total: u64, sample: &[u64], step: usize, keys: usize) -> bool {
+    let found = (sample.len() * step) as f64;
+    let mut pages: Vec<u64> = sample.iter().map(|row| row / PAGE).collect();
+    pages.sort_unstable();
+    pages.dedup();
+    // If rows are spread evenly over `n` pages, `r` rows are in `n (1 - exp(-r / n))` of them. That tells over how many pages those of
+    // the sample are spread, and then in how many those of all keys are.
+    let in_pages = |rows: f64, spread: f64| spread * -(-rows / spread).exp_m1();
+    let all = total.div_ceil(PAGE) as f64;
+    let (mut fewest, mut most) = (pages.len() as f64, all);
+    for _ in 0..40 {
+        let middle = f64::midpoint(fewest, most);
+        if in_pages(sample.len() as f64, middle) < pages.len() as f64 { fewest = middle } else { most = middle }
+    }
+    let share = in_pages(found, most) / all;
+    // Estimates err. What is found tells exactly.
+    reading(total, share, found as u64, keys as u64) <= total * SCAN * 5 / 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_tell_scattered_rows_from_rows_that_lie_together() {
+        let total = 60_000_000;
+        // One in 500 of 500,000 keys.
+        let scattered: Vec<u64> = (0..1000).map(|row| row * 48_271_000_003 % total).collect();
+        assert!(!seems_worth_it(total, &scattered, 500, 500_000));
+        let together: Vec<u64> = (0..1000).map(|row| 7_000_000 + row * 500).collect();
+        assert!(seems_worth_it(total, &together, 500, 400_000));
+        // Few keys are in few pages, wherever they are.
+        assert!(seems_worth_it(total, &scattered, 1, 1000));
+        assert!(seems_worth_it(total, &[], 500, 500_000));
+    }
+
+    #[test]
+    fn a_scan_is_better_than_most_pages() {
+        assert!(is_worth_it(20_000_000, 0.1, 100, 100) && !is_worth_it(20_000_000, 0.99, 20_000, 20_000));
+        assert!(most_rows(1000) < 1000 && most_keys(1000) == 10);
+    }
+}
