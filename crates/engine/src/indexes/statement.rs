@@ -1,4 +1,4 @@
-//! `CREATE INDEX`, `DROP INDEX` and `SHOW INDEXES`, read from the parser's tree: DataFusion 55 plans the first without some of its
+//! `CREATE INDEX`, `DROP INDEX`, `REINDEX` and `SHOW INDEXES`, read from the parser's tree: DataFusion 55 plans the first without some of its
 //! clauses, and runs none of them.
 
 use std::cmp::Ordering;
@@ -25,6 +25,8 @@ pub(crate) struct IndexStatement {
 pub(crate) enum IndexAction {
     Create(CreateIndex),
     Drop(DropIndex),
+    /// Makes an index, or all of a table, anew: `REINDEX [INDEX | TABLE] name`.
+    Rebuild(TableReference),
     /// Lists the indexes of a table, or of all.
     Show(Option<TableReference>),
 }
@@ -72,6 +74,12 @@ pub(crate) fn statement_of(statement: &parser::Statement, normalizes: bool) -> R
             let table = table.clone().map(|table| object_name_to_table_reference(table, normalizes)).transpose()?;
             IndexAction::Drop(DropIndex { table, names, if_exists: *if_exists })
         }
+        Statement::Vacuum(vacuum) if vacuum.reindex => match &vacuum.table_name {
+            Some(name) if vacuum.threshold.is_none() && !vacuum.boost && !vacuum.full && !vacuum.recluster => {
+                IndexAction::Rebuild(object_name_to_table_reference(name.clone(), normalizes)?)
+            }
+            _ => return plan_err!("REINDEX takes the name of an index or of a table, and nothing else"),
+        },
         Statement::ShowVariable { variable } => match &variable[..] {
             [word, rest @ ..] if word.value.eq_ignore_ascii_case("indexes") => IndexAction::Show(match rest {
                 [] => None,
@@ -190,6 +198,7 @@ impl UserDefinedLogicalNodeCore for IndexStatement {
                 write!(f, "CreateIndex: {} on {} ({})", create.name, create.table, create.column)
             }
             IndexAction::Drop(drop) => write!(f, "DropIndex: {}", drop.names.join(", ")),
+            IndexAction::Rebuild(name) => write!(f, "Reindex: {name}"),
             IndexAction::Show(None) => write!(f, "ShowIndexes"),
             IndexAction::Show(Some(table)) => write!(f, "ShowIndexes: {table}"),
         }

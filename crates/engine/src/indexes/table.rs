@@ -36,6 +36,12 @@ impl TableIndexes {
         Ok(())
     }
 
+    /// Puts an index in the place of the one of its name.
+    pub fn replace(&self, index: TableIndex) {
+        let index = Arc::new(index);
+        self.0.lock().iter_mut().filter(|other| other.name == index.name).for_each(|other| *other = Arc::clone(&index));
+    }
+
     /// Removes an index. Returns false if there is none of this name.
     pub fn remove(&self, name: &str) -> bool {
         let mut all = self.0.lock();

@@ -28,6 +28,7 @@
 mod balance;
 mod depth;
 mod merged_columns;
+mod reindex;
 mod row_membership;
 mod stack;
 
@@ -64,7 +65,7 @@ pub struct Parsed {
 pub fn parse(state: &SessionState, text: &str) -> Result<Parsed> {
     let dialect = state.config().options().sql_parser.dialect;
     stack::for_text(text, || {
-        let mut statement = state.sql_to_statement(text, &dialect)?;
+        let mut statement = state.sql_to_statement(&reindex::known(text), &dialect)?;
         let depth = balance::balance(&mut statement)?;
         Ok(Parsed { statement, depth })
     })

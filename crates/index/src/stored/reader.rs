@@ -57,6 +57,17 @@ fn read_at(file: &File, bytes: &mut [u8], place: u64) -> Result<()> {
     })
 }
 
+/// The first place from `from` on of a key that is not `before`, found in steps that double.
+fn place_of(keys: &[u64], from: usize, before: impl Fn(u64) -> bool) -> usize {
+    let (mut from, mut step) = (from, 1);
+    while keys.get(from + step - 1).is_some_and(|key| before(*key)) {
+        from += step;
+        step *= 2;
+    }
+    let end = (from + step - 1).min(keys.len());
+    from + keys[from..end].partition_point(|key| before(*key))
+}
+
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
 }
@@ -79,9 +90,10 @@ pub struct FoundRows {
     /// The number of blocks that were read.
     pub blocks: usize,
     bytes: Vec<u8>,
-    /// The number of the block and its keys.
+    /// The number of the block, its keys, and the place after those that were found last.
     block: Option<u64>,
     keys: Vec<u64>,
+    place: usize,
 }
 
 impl StoredIndex {
@@ -127,8 +139,15 @@ impl StoredIndex {
     /// If a block cannot be read or is damaged.
     pub fn look_up(&self, keys: &[u64], found: &mut FoundRows) -> Result<()> {
         let mut places = Vec::new();
-        self.firsts.look_up(keys, &mut places);
-        for (key, Range { start, end }) in keys.iter().zip(places) {
+        for key in keys {
+            // No other block has a key between the first and the last key of this one.
+            let is_within = found.keys.first() < Some(key) && Some(key) < found.keys.last();
+            if let Some(block) = found.block.filter(|_| is_within) {
+                self.add_from(block, *key..=*key, found)?;
+                continue;
+            }
+            self.firsts.look_up(&[*key], &mut places);
+            let Range { start, end } = places.first().cloned().unwrap_or(0..0);
             // The block before the first that begins with the key may end with it.
             for block in start.saturating_sub(1)..end.max(start) {
                 self.add_from(block as u64, *key..=*key, found)?;
@@ -172,7 +191,7 @@ impl StoredIndex {
 
     /// Adds the rows of a block with these words.
     fn add_from(&self, block: u64, range: RangeInclusive<u64>, found: &mut FoundRows) -> Result<()> {
-        let FoundRows { rows, blocks, bytes, block: last, keys } = found;
+        let FoundRows { rows, blocks, bytes, block: last, keys, place } = found;
         if *last != Some(block) {
             *last = None;
             let Some(sum) = self.sums.get(block as usize) else { return Ok(()) };
@@ -184,10 +203,13 @@ impl StoredIndex {
             }
             keys.clear();
             keys.extend(words(&bytes[..count * KEY]));
-            (*last, *blocks) = (Some(block), *blocks + 1);
+            (*last, *blocks, *place) = (Some(block), *blocks + 1, 0);
         }
-        let start = keys.partition_point(|key| key < range.start());
-        let end = start + keys[start..].partition_point(|key| key <= range.end());
+        // Keys mostly come in ascending order, each near the one before.
+        let from = if keys[..*place].last() < Some(range.start()) { *place } else { 0 };
+        let start = place_of(keys, from, |key| key < *range.start());
+        let end = place_of(keys, start, |key| key <= *range.end());
+        *place = end;
         let numbers = &bytes[keys.len() * KEY..];
         if self.trailer.row_bytes == 4 {
             let numbers = &numbers.as_chunks::<4>().0[start..end];

@@ -42,6 +42,8 @@ pub(crate) struct BuiltIndex {
     pub kind: IndexKind,
     /// The path of the index file.
     pub path: PathBuf,
+    /// Whether it takes the place of the one there.
+    pub replaces: bool,
 }
 
 /// Builds an index of the files of a scan, and writes it to its place once it is complete. Keys are sorted by the sort that spills
@@ -164,7 +166,7 @@ fn not_written(index: &BuiltIndex, error: &dyn std::error::Error) -> datafusion:
 fn put_in_place(index: &BuiltIndex, part: &Path, folder: &Path) -> Result<()> {
     let placed = fs::create_dir(folder)
         .or_else(|error| if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
-        .and_then(|()| link(part, &index.path))
+        .and_then(|()| if index.replaces { fs::rename(part, &index.path) } else { link(part, &index.path) })
         .and_then(|()| File::open(folder)?.sync_all());
     placed.map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => exec_datafusion_err!("Index '{}' already exists", index.name),

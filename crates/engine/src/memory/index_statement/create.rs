@@ -15,7 +15,7 @@ use datafusion::prelude::SessionContext;
 use overspill_index::{IndexKind, OrderedWords};
 
 use super::ReservedMemTable;
-use super::tables::{Tables, column_of, index_dir, scan_of};
+use super::tables::{Indexed, Tables, index_dir, scan_of};
 use crate::indexes::files::{BuiltIndex, ParquetScan, build, folder_for, path_in};
 use crate::indexes::{CancelOnDrop, CreateIndex, IndexedRows, TableIndex};
 use crate::memory::table::lock;
@@ -25,73 +25,84 @@ const DEFAULT_KIND: IndexKind = IndexKind::RadixSpline;
 
 /// Makes an index of a table in memory or of files.
 pub(super) async fn create_index(ctx: &SessionContext, create: CreateIndex) -> Result<()> {
-    let reference = &create.table;
-    let table = ctx.table_provider(reference.clone()).await?;
-    let number = || {
-        let schema = table.schema();
-        let number = column_of(&schema, &create.column, reference)?;
-        let data_type = schema.field(number).data_type();
-        if !OrderedWords::supports(data_type) {
-            return plan_err!(
-                "Column '{}' of type {data_type} cannot be indexed: columns of integers, dates, times, timestamps, durations, \
-                 decimals of up to 18 digits, text and binary values can",
-                create.column
-            );
-        }
-        Ok(number)
-    };
-    if table.downcast_ref::<ReservedMemTable>().is_some() {
-        return in_memory(ctx, &create, &table, number).await;
-    }
-    let unsupported = || {
-        plan_datafusion_err!(
-            "'{reference}' cannot have an index: only tables in memory, which CREATE TABLE … AS makes of any query, and Parquet files \
-             have indexes"
-        )
-    };
-    if scan_of(ctx, &table, None).await?.is_none() {
-        return Err(unsupported());
-    }
-    let plan = scan_of(ctx, &table, Some(number()?)).await?.ok_or_else(unsupported)?;
-    let scan = plan.downcast_ref::<DataSourceExec>().and_then(ParquetScan::of).ok_or_else(unsupported)?;
-    let files = scan.files();
-    let path = path_in(&folder_for(files.iter().map(PathBuf::as_path), &index_dir(ctx))?, &create.name);
-    if path.exists() || has_index(ctx, &create.name).await? {
-        return exists(&create);
-    }
-    let index = BuiltIndex {
-        name: create.name.clone(),
-        column: create.column.clone(),
-        kind: create.kind.unwrap_or(DEFAULT_KIND),
-        path,
-    };
-    build(&index, scan, ctx.task_ctx()).await.map_err(|error| explained(error, &create.name, reference))
-}
-
-/// Whether a table in memory has an index of this name.
-async fn has_index(ctx: &SessionContext, name: &str) -> Result<bool> {
-    let tables = Tables::all(ctx).await?;
-    let mut indexes = tables.memory.iter().filter_map(|(_, table)| table.downcast_ref::<ReservedMemTable>());
-    Ok(indexes.any(|table| table.indexes().all().iter().any(|index| index.name == name)))
-}
-
-fn exists(create: &CreateIndex) -> Result<()> {
-    if create.if_not_exists { Ok(()) } else { exec_err!("Index '{}' already exists", create.name) }
-}
-
-async fn in_memory(
-    ctx: &SessionContext,
-    create: &CreateIndex,
-    provider: &Arc<dyn TableProvider>,
-    number: impl FnOnce() -> Result<usize>,
-) -> Result<()> {
-    let CreateIndex { name, table: reference, column, kind, .. } = create;
-    let Some(table) = provider.downcast_ref::<ReservedMemTable>() else { return Ok(()) };
-    if !Tables::all(ctx).await?.named(name)?.is_empty() {
-        return exists(create);
-    }
-    let number = number()?;
+    let CreateIndex { name, table: reference, column, kind, if_not_exists } = create;
+    let provider = ctx.table_provider(reference.clone()).await?;
     let kind = kind.unwrap_or(DEFAULT_KIND);
+    let exists = || if if_not_exists { Ok(()) } else { exec_err!("Index '{name}' already exists") };
+    let named = Tables::all(ctx).await?.named(&name)?;
+    if let Some(table) = provider.downcast_ref::<ReservedMemTable>() {
+        if !named.is_empty() {
+            return exists();
+        }
+        return rows_in_memory(ctx, &provider, &reference, &name, &column, kind, |built| {
+            table.indexes().add(TableIndex::new(name.clone(), column.clone(), kind, built))
+        })
+        .await;
+    }
+    let plan = scan_of(ctx, &provider, None).await?.ok_or_else(|| unsupported(&reference))?;
+    let scan =
+        plan.downcast_ref::<DataSourceExec>().and_then(ParquetScan::of).ok_or_else(|| unsupported(&reference))?;
+    let files = scan.files();
+    let path = path_in(&folder_for(files.iter().map(PathBuf::as_path), &index_dir(ctx))?, &name);
+    // Tables of files may have indexes of one name, as they are in several folders.
+    if path.exists() || named.iter().any(|index| matches!(index, Indexed::Memory(..))) {
+        return exists();
+    }
+    in_files(ctx, &provider, &reference, (&name, &column, kind), path, false).await
+}
+
+fn unsupported(reference: &TableReference) -> DataFusionError {
+    plan_datafusion_err!(
+        "'{reference}' cannot have an index: only tables in memory, which CREATE TABLE … AS makes of any query, and Parquet files \
+         have indexes"
+    )
+}
+
+/// The number of a column, if it can be indexed.
+fn number_of(provider: &Arc<dyn TableProvider>, column: &str, reference: &TableReference) -> Result<usize> {
+    let schema = provider.schema();
+    let Ok(number) = schema.index_of(column) else {
+        let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        return plan_err!("Table '{reference}' has no column '{column}', but: {}", names.join(", "));
+    };
+    let data_type = schema.field(number).data_type();
+    if !OrderedWords::supports(data_type) {
+        return plan_err!(
+            "Column '{column}' of type {data_type} cannot be indexed: columns of integers, dates, times, timestamps, durations, decimals \
+             of up to 18 digits, text and binary values can"
+        );
+    }
+    Ok(number)
+}
+
+/// Writes an index of files, of this name, column and kind.
+pub(super) async fn in_files(
+    ctx: &SessionContext,
+    provider: &Arc<dyn TableProvider>,
+    reference: &TableReference,
+    (name, column, kind): (&str, &str, IndexKind),
+    path: PathBuf,
+    replaces: bool,
+) -> Result<()> {
+    let number = number_of(provider, column, reference)?;
+    let plan = scan_of(ctx, provider, Some(number)).await?.ok_or_else(|| unsupported(reference))?;
+    let scan = plan.downcast_ref::<DataSourceExec>().and_then(ParquetScan::of).ok_or_else(|| unsupported(reference))?;
+    let index = BuiltIndex { name: name.to_owned(), column: column.to_owned(), kind, path, replaces };
+    build(&index, scan, ctx.task_ctx()).await.map_err(|error| explained(error, name, reference))
+}
+
+/// Builds an index of a table in memory, and hands it over while nothing can change the table.
+pub(super) async fn rows_in_memory(
+    ctx: &SessionContext,
+    provider: &Arc<dyn TableProvider>,
+    reference: &TableReference,
+    name: &str,
+    column: &str,
+    kind: IndexKind,
+    hand_over: impl FnOnce(IndexedRows) -> Result<()>,
+) -> Result<()> {
+    let number = number_of(provider, column, reference)?;
+    let table = provider.downcast_ref::<ReservedMemTable>().ok_or_else(|| unsupported(reference))?;
     let memory = MemoryConsumer::new(format!("Index '{name}'")).register(&ctx.runtime_env().memory_pool);
     let partitions = table.snapshot().await;
     let threads = ctx.state().config().target_partitions();
@@ -109,7 +120,7 @@ async fn in_memory(
     if !built.are(&now) {
         return exec_err!("Table '{reference}' was changed while index '{name}' was built. Create the index again");
     }
-    table.indexes().add(TableIndex::new(name.clone(), column.clone(), kind, built))
+    hand_over(built)
 }
 
 /// Adds what lacked the memory to an error.

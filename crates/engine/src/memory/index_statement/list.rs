@@ -64,10 +64,10 @@ fn in_file(listed: ListedIndex<'_>) -> Line {
     let ListedIndex { table, path, index } = listed;
     let bytes = std::fs::metadata(&path).ok().map(|metadata| metadata.len());
     // Of a table that the session does not know, the file tells which.
-    let name = table.map_or_else(|| path.display().to_string(), |(name, _)| name.table().to_owned());
+    let name = table.map_or_else(|| path.display().to_string(), |table| table.name.table().to_owned());
     match index {
         Ok(index) => {
-            let of_table = table.and_then(|(_, files)| index.staleness(files).ok().flatten());
+            let of_table = table.and_then(|table| index.staleness(&table.files).ok().flatten());
             let stale = of_table.or_else(|| index.change());
             let description = index.description;
             Line {

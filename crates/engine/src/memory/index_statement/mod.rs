@@ -1,7 +1,8 @@
-//! Runs `CREATE INDEX`, `DROP INDEX` and `SHOW INDEXES`.
+//! Runs `CREATE INDEX`, `DROP INDEX`, `REINDEX` and `SHOW INDEXES`.
 
 mod create;
 mod list;
+mod rebuild;
 mod tables;
 
 use std::fs;
@@ -31,6 +32,7 @@ pub(super) async fn run(ctx: &SessionContext, statement: IndexStatement) -> Resu
     match statement.action {
         IndexAction::Create(create) => create::create_index(ctx, create).await?,
         IndexAction::Drop(drop) => drop_indexes(ctx, &drop).await?,
+        IndexAction::Rebuild(name) => rebuild::rebuild(ctx, &name).await?,
         IndexAction::Show(None) => return list::listed(&Tables::all(ctx).await?).map(Some),
         IndexAction::Show(Some(table)) => return list::listed(&Tables::one(ctx, table).await?).map(Some),
     }

@@ -1,10 +1,10 @@
 //! The tables that have indexes.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
 use datafusion::common::{Result, TableReference, plan_err};
 use datafusion::datasource::TableType;
@@ -19,12 +19,18 @@ use crate::indexes::files::{FileIndex, ParquetScan, folders_of, indexes_in, path
 /// Tables with their indexes.
 pub(super) struct Tables {
     pub memory: Vec<(TableReference, Arc<dyn TableProvider>)>,
-    /// Tables of files, and the files of each.
-    pub files: Vec<(TableReference, Vec<PathBuf>)>,
+    pub files: Vec<TableOfFiles>,
     /// The folders of indexes of files.
     folders: BTreeSet<PathBuf>,
     /// Whether indexes of no table in `files` count as well.
     of_others: bool,
+}
+
+/// A table of Parquet files.
+pub(super) struct TableOfFiles {
+    pub name: TableReference,
+    pub provider: Arc<dyn TableProvider>,
+    pub files: Vec<PathBuf>,
 }
 
 /// An index that there is.
@@ -39,7 +45,7 @@ pub(super) enum Indexed {
 /// An index of files, as the statements see it.
 pub(super) struct ListedIndex<'a> {
     /// The table, if it is known.
-    pub table: Option<&'a (TableReference, Vec<PathBuf>)>,
+    pub table: Option<&'a TableOfFiles>,
     pub path: PathBuf,
     pub index: Result<FileIndex, String>,
 }
@@ -110,7 +116,7 @@ impl Tables {
         let Some(scan) = plan.downcast_ref::<DataSourceExec>().and_then(ParquetScan::of) else { return Ok(false) };
         let files = scan.files();
         self.folders.extend(folders_of(files.iter().map(PathBuf::as_path), ""));
-        self.files.push((name, files));
+        self.files.push(TableOfFiles { name, provider: table, files });
         Ok(true)
     }
 
@@ -119,10 +125,7 @@ impl Tables {
         let mut all = Vec::new();
         for folder in &self.folders {
             for (path, index) in indexes_in(folder)? {
-                let is_of = |(_, files): &&(TableReference, Vec<PathBuf>)| {
-                    index.as_ref().is_ok_and(|index| index.staleness(files).is_ok())
-                };
-                let table = self.files.iter().find(is_of);
+                let table = index.as_ref().ok().and_then(|index| self.table_of(index));
                 if table.is_some() || self.of_others || index.is_err() {
                     all.push(ListedIndex { table, path, index });
                 }
@@ -131,30 +134,35 @@ impl Tables {
         Ok(all)
     }
 
+    /// The table whose files an index has: of several the one with the most of them.
+    pub fn table_of(&self, index: &FileIndex) -> Option<&TableOfFiles> {
+        let has = |table: &TableOfFiles| table.files.iter().filter(|path| index.file(path).is_some()).count();
+        let tables = self.files.iter().filter(|table| has(table) > 0);
+        tables.max_by_key(|table| (has(table), Reverse(table.files.len()), Reverse(table.name.to_string())))
+    }
+
+    /// All indexes.
+    pub fn indexes(&self) -> Result<Vec<Indexed>> {
+        let mut all = Vec::new();
+        for (_, provider) in &self.memory {
+            let table = provider.downcast_ref::<ReservedMemTable>();
+            let indexes = table.into_iter().flat_map(|table| table.indexes().all());
+            all.extend(indexes.map(|index| Indexed::Memory(Arc::clone(provider), index.name.clone())));
+        }
+        all.extend(self.file_indexes()?.into_iter().map(|listed| Indexed::File(listed.path)));
+        Ok(all)
+    }
+
     /// The indexes of this name.
     pub fn named(&self, name: &str) -> Result<Vec<Indexed>> {
-        let has_index = |table: &&(TableReference, Arc<dyn TableProvider>)| {
-            let memory = table.1.downcast_ref::<ReservedMemTable>();
-            memory.is_some_and(|table| table.indexes().all().iter().any(|index| index.name == name))
+        let is_named = |index: &Indexed| match index {
+            Indexed::Memory(_, own) => own == name,
+            Indexed::File(path) => *path == path_in(folder(path), name),
         };
-        let in_memory = self.memory.iter().filter(has_index);
-        let mut found: Vec<_> =
-            in_memory.map(|(_, table)| Indexed::Memory(Arc::clone(table), name.to_owned())).collect();
-        let is_named = |listed: &ListedIndex<'_>| listed.path == path_in(folder(&listed.path), name);
-        found.extend(self.file_indexes()?.into_iter().filter(is_named).map(|listed| Indexed::File(listed.path)));
-        Ok(found)
+        Ok(self.indexes()?.into_iter().filter(is_named).collect())
     }
 }
 
 fn folder(path: &Path) -> &Path {
     path.parent().unwrap_or(path)
-}
-
-/// The number of a column, or an error that names those there are.
-pub(super) fn column_of(schema: &SchemaRef, column: &str, table: &TableReference) -> Result<usize> {
-    let Ok(number) = schema.index_of(column) else {
-        let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-        return plan_err!("Table '{table}' has no column '{column}', but: {}", names.join(", "));
-    };
-    Ok(number)
 }
