@@ -198,6 +198,9 @@ impl PageBytes {
                     (bytes.touched, bytes.pages) = (bytes.touched + of_chunk, bytes.pages + 1);
                     continue;
                 };
+                // What is no page of rows is the dictionary, without which none of them is decoded.
+                let of_rows: u64 = pages.iter().map(|page| u64::from(page.compressed_page_size.unsigned_abs())).sum();
+                bytes.touched += of_chunk.saturating_sub(of_rows);
                 for (number, page) in pages.iter().enumerate() {
                     let start = first + page.first_row_index.unsigned_abs();
                     let next = pages.get(number + 1).map_or(end, |next| first + next.first_row_index.unsigned_abs());
