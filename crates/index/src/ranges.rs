@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-/// A set of words, as ranges in ascending order of which no two overlap or touch.
+/// A set of words. It is stored as ranges in ascending order. No two ranges overlap or are adjacent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WordRanges(Vec<RangeInclusive<u64>>);
 

@@ -36,7 +36,8 @@ pub(super) fn scanned(plan: &Plan, column: usize) -> Option<(&DataSourceExec, us
     if plan.fetch().is_some() { None } else { scanned(input, below) }
 }
 
-/// Whether a node only moves rows, or leaves out some that a filter above it would, and promises nothing of the partition that a row is in: operators above may rely on partitions by
+/// Whether a node only moves rows, or leaves out some that a filter above it would. It must promise nothing of the partition that a
+/// row is in: operators above may rely on partitions by
 /// hash, and lookups do not keep them.
 fn passes_rows_on(plan: &Plan) -> bool {
     let repartition = plan.downcast_ref::<RepartitionExec>();

@@ -1,9 +1,10 @@
-//! Stops a thread that nobody waits for any more.
+//! Stops the threads of a statement when the statement is cancelled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tells threads to stop when it is dropped, as what waits for them is when its statement is cancelled.
+/// Tells threads to stop when it is dropped. The future that waits for the threads holds it, and a cancelled statement drops that
+/// future.
 #[derive(Debug, Default)]
 pub(crate) struct CancelOnDrop(Arc<AtomicBool>);
 

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::IndexKind;
 
-/// What an index is of, and of which state of which files.
+/// The column that an index is over, and the files with its rows. For each file it has the state that the file was in when the
+/// index was built.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredDescription {
     /// The name of the index.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::array::AsArray;
 use arrow::compute::SortOptions;
 use arrow::datatypes::UInt64Type;
-use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use datafusion::execution::TaskContext;
@@ -109,6 +109,9 @@ async fn files_of(scan: &ParquetScan<'_>, task: &TaskContext) -> Result<(Vec<Ind
         let path = path_of(part);
         let unreadable = |error: std::io::Error| exec_datafusion_err!("{} cannot be read: {error}", path.display());
         let before = state::of_file(&path, 0).map_err(unreadable)?;
+        // The cache tells files apart by size and time alone. An index outlives the session, so it must not keep what was cached of
+        // another file.
+        cache.remove(&part.object_meta.location);
         let metadata = DFParquetMetadata::new(store.as_ref(), &part.object_meta)
             .with_file_metadata_cache(Some(Arc::clone(&cache)))
             .fetch_metadata()
@@ -154,7 +157,7 @@ fn sorted(keys: Arc<dyn ExecutionPlan>, streams: usize) -> Result<Arc<dyn Execut
     Ok(Arc::new(SortPreservingMergeExec::new(order.into(), sorted)))
 }
 
-fn not_written(index: &BuiltIndex, error: &dyn std::error::Error) -> datafusion::error::DataFusionError {
+fn not_written(index: &BuiltIndex, error: &dyn std::error::Error) -> DataFusionError {
     exec_datafusion_err!(
         "Index '{}' cannot be written to {}: {error}. SET overspill.index_dir names another folder",
         index.name,

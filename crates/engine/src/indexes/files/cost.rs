@@ -6,7 +6,7 @@ const SCAN: u64 = 10;
 const SELECT: u64 = 150;
 const FIND: u64 = 1000;
 
-/// Rows of a page, which most writers make of so many.
+/// The assumed number of rows of a page of a Parquet file. It is the default limit of common writers.
 const PAGE: u64 = 20_000;
 
 /// The most keys of a table with this number of rows that are worth a lookup each.
