@@ -195,13 +195,15 @@ class Worker {
         auto gathering = std::find_if(warp.gatherings.begin(), warp.gatherings.end(), [&](const Gathering& other) {
             return other.mask == mask && other.operation == operation && other.line == line && std::strcmp(other.file, file) == 0;
         });
-        if (gathering == warp.gatherings.end()) {
-            for (const Gathering& other : warp.gatherings) {
-                if ((other.mask & mask) != 0 && (other.arrived & mask) != 0) {
-                    fail("lanes %08x wait at %s:%d and lanes %08x of the same mask come to %s:%d", other.arrived, other.file, other.line, own,
-                         file, line);
-                }
+        // Lanes may come here while others that are named here still wait for each other elsewhere, but not for these.
+        const unsigned here = own | (gathering == warp.gatherings.end() ? 0 : gathering->arrived);
+        for (auto other = warp.gatherings.begin(); other != warp.gatherings.end(); ++other) {
+            if (other != gathering && (other->arrived & mask) != 0 && (here & other->mask) != 0) {
+                fail("lanes %08x wait at %s:%d for lanes %08x, which wait for them at %s:%d", other->arrived, other->file, other->line,
+                     here, file, line);
             }
+        }
+        if (gathering == warp.gatherings.end()) {
             warp.gatherings.push_back(Gathering{operation, mask, 0, file, line, {}, {}});
             gathering = warp.gatherings.end() - 1;
         }

@@ -13,7 +13,7 @@ use crate::harmonia::Harmonia;
 use crate::keys::SortedKeys;
 use crate::radix_spline::RadixSpline;
 use crate::ranges::WordRanges;
-use crate::search::Search;
+use crate::search::{IndexParts, Search};
 
 /// Lines of the nodes of a B+tree on a page.
 const PAGE_LINES: usize = 64;
@@ -89,6 +89,11 @@ impl Index {
     /// Bytes of memory besides the sorted keys.
     pub fn bytes(&self) -> usize {
         self.search.bytes()
+    }
+
+    /// The arrays of the index besides the sorted keys.
+    pub fn parts(&self) -> IndexParts<'_> {
+        self.search.parts()
     }
 
     /// Looks keys up: replaces `places` by the places of the sorted keys that are equal to each; of a key that is not there, the

@@ -42,6 +42,11 @@ impl SortedKeys {
         self.is_unique
     }
 
+    /// The keys, filled up to whole lines with the largest number.
+    pub fn padded(&self) -> &[u64] {
+        CacheLine::words(&self.lines)
+    }
+
     /// The keys in lines. The last line is filled up with the largest number, which no key is less than.
     pub(crate) fn lines(&self) -> &[CacheLine] {
         &self.lines

@@ -40,7 +40,7 @@ pub use keys::SortedKeys;
 pub use radix_spline::RadixSpline;
 pub use ranges::WordRanges;
 pub use row_index::{RowIndex, RowOrder};
-pub use search::Search;
+pub use search::{IndexParts, Search};
 pub use stored::{
     BLOCK, FoundRows, IndexedFile, StoredDescription, StoredError, StoredIndex, StoredIndexWriter, read_description,
 };

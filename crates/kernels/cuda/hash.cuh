@@ -5,7 +5,8 @@
 
 namespace overspill {
 
-enum HashFunction : u32 { kMultiplyShift = 0, kMurmur3 = 1 };
+// The identity keeps the order of keys, for partitions that are read in the order of an index (paper 3, section 4.2).
+enum HashFunction : u32 { kMultiplyShift = 0, kMurmur3 = 1, kIdentity = 2 };
 
 // Multiply-shift (paper 1, section 6.1): one multiplication by an odd constant; the top bits are the hash.
 __device__ __forceinline__ u64 multiply_shift(u64 key) { return key * 0x9E3779B97F4A7C15ull; }
@@ -20,6 +21,7 @@ __device__ __forceinline__ u64 murmur3(u64 key) {
 }
 
 __device__ __forceinline__ u64 hash_key(u64 key, u32 function) {
+    if (function == kIdentity) return key;
     return function == kMurmur3 ? murmur3(key) : multiply_shift(key);
 }
 

@@ -1,6 +1,7 @@
 // Every kernel by its name: <what>[_<how>]_u<key bits>[_<payload columns>]. What each does, and what it asks of its
 // arguments, stands at the function it calls.
 
+#include "index/look_up.cuh"
 #include "join/no_partitioning.cuh"
 #include "join/partitioned.cuh"
 #include "memory_access.cuh"
@@ -25,6 +26,7 @@ OVERSPILL_KERNEL(sizes_of_arguments, u64* sizes) {
     sizes[3] = sizeof(JoinOutput);
     sizes[4] = sizeof(JoinTask);
     sizes[5] = sizeof(SelectionArguments);
+    sizes[6] = sizeof(IndexArguments);
 }
 
 // Prefix sums.
@@ -132,6 +134,21 @@ OVERSPILL_KERNEL(schedule_join_tasks, const u64* build_starts, const u64* build_
                  u32 fanout, u64 piece, JoinTask* tasks, u64 capacity, u64* count) {
     schedule_tasks(build_starts, build_totals, probe_starts, probe_totals, fanout, piece, tasks, capacity, count);
 }
+
+// Lookups in an index over sorted keys.
+
+#define OVERSPILL_LOOKUPS(kind, Index)                                                                                               \
+    OVERSPILL_KERNEL(look_up_##kind##_aggregate, const JoinInput input, const IndexArguments index, const JoinOutput output) {       \
+        look_up<AggregateSink, Index>(input, index, output);                                                                         \
+    }                                                                                                                                \
+    OVERSPILL_KERNEL(look_up_##kind##_allocate, const JoinInput input, const IndexArguments index, const JoinOutput output) {        \
+        look_up<LinearAllocatorSink, Index>(input, index, output);                                                                   \
+    }
+
+OVERSPILL_LOOKUPS(binary_search, BinarySearchIndex)
+OVERSPILL_LOOKUPS(btree, BTreeIndex)
+OVERSPILL_LOOKUPS(harmonia, HarmoniaIndex)
+OVERSPILL_LOOKUPS(radix_spline, RadixSplineIndex)
 
 // Selection and aggregation, of up to so many aggregates.
 

@@ -6,6 +6,7 @@
 #![deny(missing_docs)]
 
 mod hash;
+mod index;
 mod join;
 mod mapping;
 mod measure;
@@ -17,6 +18,7 @@ mod selection;
 mod share;
 
 pub use hash::{HashFunction, Radix};
+pub use index::{DeviceIndex, DeviceSearch, IndexLookup, WindowedLookup};
 pub use join::{
     AllocatedPairs, BuildKernel, HashTable, HostSlots, JoinSide, PairAggregate, PairFunction, PairSide, PairTotals,
     PartitionedJoin, PartitionedSide, Place, Position, SharedBuild, SharedLists, SharedSlots, TableKind,

@@ -3,7 +3,7 @@
 use overspill_machine::memory::prefetch;
 
 use crate::keys::SortedKeys;
-use crate::search::{Search, TOGETHER};
+use crate::search::{IndexParts, Search, TOGETHER};
 
 /// Halves the sorted keys until one is left.
 ///
@@ -39,5 +39,9 @@ impl Search for BinarySearch {
 
     fn bytes(&self) -> usize {
         0
+    }
+
+    fn parts(&self) -> IndexParts<'_> {
+        IndexParts::BinarySearch
     }
 }

@@ -7,7 +7,7 @@ use overspill_machine::vectors::{VectorLoop, Vectors, with_widest_vectors};
 use crate::keys::SortedKeys;
 use crate::levels::{Levels, write_node};
 use crate::node::{LINE, NodeSearch, halve_all};
-use crate::search::{Search, TOGETHER};
+use crate::search::{IndexParts, Search, TOGETHER};
 
 /// A B+tree whose leaves are the sorted keys. A node has `LINES` lines of keys, a power of two. With 1 line a lookup reads the fewest
 /// lines of memory. With 64 lines (4 KiB) it is the tree of the paper (section 3.2).
@@ -54,6 +54,10 @@ impl<const LINES: usize> Search for BTree<LINES> {
 
     fn bytes(&self) -> usize {
         self.nodes.bytes()
+    }
+
+    fn parts(&self) -> IndexParts<'_> {
+        IndexParts::BTree { nodes: CacheLine::words(&self.nodes), node_keys: Self::KEYS, levels: &self.levels }
     }
 }
 

@@ -7,7 +7,7 @@ use overspill_machine::{Error, Result};
 use crate::keys::SortedKeys;
 use crate::levels::{Levels, write_node};
 use crate::node::{LINE, NodeSearch, halve_all};
-use crate::search::{Search, TOGETHER};
+use crate::search::{IndexParts, Search, TOGETHER};
 
 /// Lines of a node.
 const LINES: usize = 4;
@@ -59,6 +59,11 @@ impl Search for Harmonia {
 
     fn bytes(&self) -> usize {
         self.key_region.bytes() + self.child_region.bytes()
+    }
+
+    fn parts(&self) -> IndexParts<'_> {
+        let Self { key_region, child_region, levels } = self;
+        IndexParts::Harmonia { key_region: CacheLine::words(key_region), child_region, levels: *levels }
     }
 }
 

@@ -8,7 +8,7 @@ use overspill_machine::{Error, Result};
 
 use crate::keys::SortedKeys;
 use crate::node::LINE;
-use crate::search::{Search, TOGETHER};
+use crate::search::{IndexParts, Search, TOGETHER};
 use spline::spline;
 
 /// How far a key may be from where the spline says. A smaller error takes more points, which then no longer fit the cache; with a
@@ -25,11 +25,18 @@ struct Point {
     place: u64,
 }
 
+impl From<[u64; 2]> for Point {
+    fn from([key, place]: [u64; 2]) -> Self {
+        Self { key, place }
+    }
+}
+
 /// A table on the upper bits of a key gives the spline points near it, interpolation between two of them the place of the key, off
 /// by at most an error, and a search around that place the key. Built in one pass.
 #[derive(Debug)]
 pub struct RadixSpline {
-    points: Vec<Point>,
+    /// Keys with their places, as in [`Point`].
+    points: PageVec<[u64; 2]>,
     /// For each value of the upper bits, the first point with these or larger upper bits.
     table: PageVec<u32>,
     /// The smallest key. Keys are looked up by their distance from it.
@@ -65,7 +72,9 @@ impl RadixSpline {
             }
         }
         table[filled..].fill(points.len() as u32);
-        Ok(Self { points, table, smallest, largest, shift })
+        let mut pairs = PageVec::<[u64; 2]>::zeroed(points.len())?;
+        pairs.iter_mut().zip(&points).for_each(|(pair, point)| *pair = [point.key, point.place]);
+        Ok(Self { points: pairs, table, smallest, largest, shift })
     }
 
     /// The entry of a key between the smallest and the largest.
@@ -80,10 +89,10 @@ impl RadixSpline {
         // mispredict.
         const FEW: usize = 3;
         let points = &self.points[first as usize..end as usize];
-        let is_smaller = |place: usize| points.get(place).is_some_and(|point| point.key < key);
+        let is_smaller = |place: usize| points.get(place).is_some_and(|[smallest, _]| *smallest < key);
         let smaller = (0..FEW).map(|place| usize::from(is_smaller(place))).sum::<usize>();
         if smaller == FEW {
-            first as usize + points.partition_point(|point| point.key < key)
+            first as usize + points.partition_point(|[smallest, _]| *smallest < key)
         } else {
             first as usize + smaller
         }
@@ -93,7 +102,7 @@ impl RadixSpline {
     #[inline(always)]
     fn estimate(&self, key: u64, point: usize) -> (usize, f64) {
         let Some(before) = point.checked_sub(1) else { return (0, 0.0) };
-        let [before, after] = [self.points[before], self.points[point]];
+        let [before, after] = [before, point].map(|number| Point::from(self.points[number]));
         let slope = (after.place - before.place) as f64 / (after.key - before.key) as f64;
         (before.place as usize + (slope * (key - before.key) as f64) as usize, slope)
     }
@@ -110,7 +119,12 @@ impl Search for RadixSpline {
     }
 
     fn bytes(&self) -> usize {
-        self.points.len() * size_of::<Point>() + self.table.bytes()
+        self.points.bytes() + self.table.bytes()
+    }
+
+    fn parts(&self) -> IndexParts<'_> {
+        let Self { points, table, smallest, largest, shift } = self;
+        IndexParts::RadixSpline { points, table, smallest: *smallest, largest: *largest, shift: *shift }
     }
 }
 

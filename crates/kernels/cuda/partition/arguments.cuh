@@ -32,6 +32,8 @@ struct PartitionArguments {
     Column payloads[kMaxPayloads];
     // Hierarchical: the second-level buffers, for each block (fanout + warps) of them, in GPU memory.
     void* second_level;
+    // Keys are hashed by their distance from this one. Other than 0 only for partitions in the order of keys.
+    u64 smallest_key;
     u32 radix_bits;
     u32 radix_shift;
     u32 hash_function;
@@ -39,6 +41,10 @@ struct PartitionArguments {
     u32 buffer_tuples;
     u32 second_level_tuples;
     u32 padding;
+
+    __device__ __forceinline__ u32 partition(u64 key) const {
+        return radix(hash_key(key - smallest_key, hash_function), radix_shift, radix_bits);
+    }
 };
 
 // The tuples of a block.
@@ -82,7 +88,7 @@ struct Tuple {
     }
 
     __device__ __forceinline__ u32 partition(const PartitionArguments& arguments) const {
-        return radix(hash_key(key, arguments.hash_function), arguments.radix_shift, arguments.radix_bits);
+        return arguments.partition(key);
     }
 
     // Writes the tuple straight to its place.

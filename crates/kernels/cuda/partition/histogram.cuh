@@ -29,7 +29,7 @@ __device__ __forceinline__ void histogram(const PartitionArguments& arguments, u
                 if (payload.input != nullptr) store_value(payload.output, at, load_value(payload.input, at, payload.width), payload.width);
             }
         }
-        atomicAdd(&counters[radix(hash_key(key, arguments.hash_function), arguments.radix_shift, arguments.radix_bits)], 1u);
+        atomicAdd(&counters[arguments.partition(key)], 1u);
     }
     __syncthreads();
     for (u32 partition = threadIdx.x; partition < fanout; partition += blockDim.x) {

@@ -35,8 +35,7 @@ __device__ __forceinline__ void partition_linear(const PartitionArguments& argum
         for (u32 turn = 0; turn < kLinearTuplesPerThread; ++turn) {
             const u32 at = turn * blockDim.x + threadIdx.x;
             if (at >= count) break;
-            const u64 hash = hash_key(static_cast<const Key*>(arguments.keys)[first + at], arguments.hash_function);
-            ranks[turn] = atomicAdd(&counters[radix(hash, arguments.radix_shift, arguments.radix_bits)], 1u);
+            ranks[turn] = atomicAdd(&counters[arguments.partition(static_cast<const Key*>(arguments.keys)[first + at])], 1u);
         }
         __syncthreads();
         u32 base = 0;

@@ -114,7 +114,7 @@ impl Totals {
     /// # Errors
     /// If there are more aggregates than kernels take, an aggregate's bits are out of range, or 8 bytes of memory for each
     /// are not available.
-    pub(super) fn new(stream: &Stream, aggregates: &[PairAggregate]) -> Result<Self> {
+    pub(crate) fn new(stream: &Stream, aggregates: &[PairAggregate]) -> Result<Self> {
         if aggregates.len() > MOST_AGGREGATES {
             let number = aggregates.len();
             return Err(Error::Invalid(format!("{number} aggregates of a join: kernels take {MOST_AGGREGATES}")));
@@ -124,7 +124,7 @@ impl Totals {
         Ok(Self { aggregates: aggregates.to_vec(), words })
     }
 
-    pub(super) fn output(&mut self) -> Result<JoinOutput> {
+    pub(crate) fn output(&mut self) -> Result<JoinOutput> {
         let mut output = JoinOutput {
             totals: self.words.view_mut().address(),
             aggregates: self.aggregates.len() as u64,

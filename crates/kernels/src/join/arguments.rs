@@ -14,7 +14,7 @@ pub(crate) struct JoinInput {
     keys: u64,
     values: u64,
     value_width: u64,
-    pub(super) tuples: u64,
+    pub(crate) tuples: u64,
     first_row_id: u64,
 }
 
@@ -70,7 +70,7 @@ pub enum Values<'a> {
 
 impl Values<'_> {
     /// The values of `count` tuples starting at tuple `first`.
-    pub(super) fn slice(&self, first: u64, count: u64) -> Result<Self> {
+    pub(crate) fn slice(&self, first: u64, count: u64) -> Result<Self> {
         Ok(match self {
             Self::Four(view) => Self::Four(view.slice(first * 4, count * 4)?),
             Self::Eight(view) => Self::Eight(view.slice(first * 8, count * 8)?),
@@ -90,7 +90,7 @@ pub struct JoinSide<'a> {
 
 impl JoinSide<'_> {
     /// Checks the side and converts it to kernel arguments.
-    pub(super) fn arguments(&self, key: KeyWidth) -> Result<JoinInput> {
+    pub(crate) fn arguments(&self, key: KeyWidth) -> Result<JoinInput> {
         let tuples = self.keys.bytes() / key.bytes();
         if self.keys.address() % key.bytes() != 0 {
             return Err(Error::Invalid(

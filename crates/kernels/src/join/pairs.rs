@@ -62,7 +62,7 @@ impl AllocatedPairs {
     }
 
     /// Drops earlier pairs in stream order, and returns the arguments of kernels that write others.
-    pub(super) fn output(&mut self, stream: &Stream) -> Result<JoinOutput> {
+    pub(crate) fn output(&mut self, stream: &Stream) -> Result<JoinOutput> {
         self.cursor.fill(stream, 0)?;
         Ok(JoinOutput {
             cursor: self.cursor.view().address(),

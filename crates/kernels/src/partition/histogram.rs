@@ -173,6 +173,7 @@ impl<Key: Copy + Into<u64>> VectorLoop for Count<'_, Key> {
         match self.radix.hash_function() {
             hash @ HashFunction::MultiplyShift => self.with(hash),
             hash @ HashFunction::Murmur3 => self.with(hash),
+            hash @ HashFunction::Identity => self.with(hash),
         }
     }
 }
@@ -180,11 +181,12 @@ impl<Key: Copy + Into<u64>> VectorLoop for Count<'_, Key> {
 impl<Key: Copy + Into<u64>> Count<'_, Key> {
     #[inline(always)]
     fn with(self, hash: HashFunction) {
-        let (bits, shift) = (self.radix.bits(), self.radix.shift());
+        let (bits, shift, smallest) = (self.radix.bits(), self.radix.shift(), self.radix.smallest());
         let Ok(counters) = <&mut [[u32; LANES]; MOST_FANOUT]>::try_from(self.counters) else {
             unreachable!("counters of the most partitions")
         };
-        let partition = |key: Key| ((hash.hash(key.into()) << shift) >> (64 - bits)) as usize % MOST_FANOUT;
+        let hash = |key: Key| hash.hash(key.into().wrapping_sub(smallest));
+        let partition = |key: Key| ((hash(key) << shift) >> (64 - bits)) as usize % MOST_FANOUT;
         let (together, rest) = self.keys.as_chunks::<TOGETHER>();
         for keys in together {
             for (place, partition) in keys.map(partition).into_iter().enumerate() {
@@ -243,6 +245,9 @@ mod tests {
                     assert!(column.counts() == counted(&wide, radix, 1, usize::MAX), "{length} keys, {radix:?}");
                 }
             }
+            let radix = Radix::in_key_order(11, 7, 1 << 60).unwrap();
+            let counts = count(&wide, radix, 3, 3_360, 2);
+            assert!(counts == counted(&wide, radix, 3, 3_360), "{length} keys in key order");
         }
     }
 

@@ -86,6 +86,8 @@ pub struct PartitionPlan {
     pub(super) second_level_tuples: u64,
     pub(super) scratchpad: u64,
     pub(super) share: Share,
+    /// Every partition starts at a multiple of this many tuples.
+    alignment: u64,
 }
 
 /// The name of the kernel for an algorithm, key width and number of payloads.
@@ -185,6 +187,9 @@ impl PartitionPlan {
         }
         // A block counts in 32 bits.
         let blocks = blocks.max(tuples.div_ceil(u64::from(u32::MAX) - 1)).max(1);
+        // At least a line of every column and a buffer.
+        let combines = matches!(algorithm, Algorithm::Shared | Algorithm::Hierarchical);
+        let alignment = (LINE / 4).max(if combines { buffer_tuples } else { 0 }).max(second_level_tuples);
         let chunk = tuples.div_ceil(blocks).next_multiple_of(32).max(32);
         Ok(Self {
             algorithm,
@@ -200,13 +205,26 @@ impl PartitionPlan {
             second_level_tuples,
             scratchpad,
             share,
+            alignment,
         })
     }
 
-    /// Every partition starts at a multiple of this many tuples: at least a line of every column and a buffer.
+    /// Lets each partition begin where the one before it ends, for output that is read as a whole in the order of partitions.
+    ///
+    /// # Errors
+    /// If the algorithm combines writes, which needs partitions that start with a buffer.
+    pub fn without_gaps(self) -> Result<Self> {
+        match self.algorithm {
+            Algorithm::Standard | Algorithm::Linear => Ok(Self { alignment: 1, ..self }),
+            Algorithm::Shared | Algorithm::Hierarchical => {
+                Err(Error::Invalid(format!("{} partitioning without gaps between partitions", self.algorithm)))
+            }
+        }
+    }
+
+    /// Every partition starts at a multiple of this many tuples.
     pub fn alignment(&self) -> u64 {
-        let combines = matches!(self.algorithm, Algorithm::Shared | Algorithm::Hierarchical);
-        (LINE / 4).max(if combines { self.buffer_tuples } else { 0 }).max(self.second_level_tuples)
+        self.alignment
     }
 
     /// Capacity of the output columns in tuples: all tuples, and the padding at the start of partitions.

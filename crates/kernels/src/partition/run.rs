@@ -29,6 +29,7 @@ pub(crate) struct PartitionArguments {
     offsets: u64,
     payloads: [Column; MAX_PAYLOADS],
     second_level: u64,
+    smallest_key: u64,
     radix_bits: u32,
     radix_shift: u32,
     hash_function: u32,
@@ -194,6 +195,26 @@ impl Partitioner {
         copy: Option<&mut Output<'_>>,
         output: &mut Output<'_>,
     ) -> Result<Extents> {
+        let extents = self.extents(stream)?;
+        // SAFETY: the caller promises the same. The extents are returned, or nothing writes them any more.
+        unsafe { self.queue_with(stream, input, copy, output, &extents) }.map(|()| extents)
+    }
+
+    /// As [`Partitioner::queue`], with room for the extents from [`Partitioner::extents`].
+    ///
+    /// # Errors
+    /// As [`Partitioner::run`]. Nothing is queued any more.
+    ///
+    /// # Safety
+    /// As [`Partitioner::queue`], and so must the extents.
+    pub(crate) unsafe fn queue_with(
+        &mut self,
+        stream: &Stream,
+        input: &Input<'_>,
+        copy: Option<&mut Output<'_>>,
+        output: &mut Output<'_>,
+        extents: &Extents,
+    ) -> Result<()> {
         let (counting, partitioning) = match copy {
             Some(copy) => self.arguments_to_copy(input, copy, output)?,
             None => {
@@ -201,17 +222,14 @@ impl Partitioner {
                 (Counting::ByKernel(self.histogram.clone(), Box::new(arguments)), arguments)
             }
         };
-        let extents = self.extents(stream)?;
         // SAFETY: the columns were checked against the plan, for which the buffers were made; the caller promises the rest.
-        let queued = unsafe { self.enqueue(stream, counting, &partitioning, &extents) };
-        match queued {
-            Ok(()) => Ok(extents),
-            // A part of the work may have been queued, and writes the extents.
-            Err(error) => stream.synchronize().and(Err(error)),
-        }
+        let queued = unsafe { self.enqueue(stream, counting, &partitioning, extents) };
+        // A part of the work may have been queued, and writes the extents.
+        queued.or_else(|error| stream.synchronize().and(Err(error)))
     }
 
-    fn extents(&self, stream: &Stream) -> Result<Extents> {
+    /// Room for where the partitions are.
+    pub(crate) fn extents(&self, stream: &Stream) -> Result<Extents> {
         Extents::unwritten(stream, self.plan.radix.fanout(), self.plan.output_tuples())
     }
 
@@ -336,6 +354,7 @@ impl Partitioner {
             partitioned_keys: output.keys.address(),
             offsets: self.offsets.view_mut().address(),
             second_level: self.second_level.view_mut().address(),
+            smallest_key: plan.radix.smallest(),
             radix_bits: plan.radix.bits(),
             radix_shift: plan.radix.shift(),
             hash_function: plan.radix.hash_function() as u32,

@@ -9,6 +9,7 @@
 mod bad_driver;
 mod device_memory;
 mod faults;
+mod index;
 mod interleaved;
 mod join;
 mod memory_access;
