@@ -52,14 +52,11 @@ impl Machine {
     }
 
     fn site<'a>(&'a self, join: &'a Join) -> Site<'a> {
-        let no_gpu = || Refusal::NoGpu {
-            because: self.no_gpu_because.clone().unwrap_or_else(|| format!("{} has none", self.name)),
-        };
         Site {
             cpu: self.cpu.with_data(join.data_bytes()),
             memory: self.cpu.read,
             threads: join.threads.unwrap_or(self.cpu.threads),
-            gpu: self.gpu.as_ref().ok_or_else(no_gpu),
+            gpu: self.gpu_or_why(),
             join,
         }
     }

@@ -13,7 +13,8 @@
 //! assert!(advice.of(Strategy::Triton).tuples_per_second > 1.5e9);
 //! ```
 //!
-//! Paper 1 is Lutz et al., "Triton Join", SIGMOD 2022; paper 2 is Lutz et al., "Pump Up the Volume", SIGMOD 2020. The
+//! Paper 1 is Lutz et al., "Triton Join", SIGMOD 2022; paper 2 is Lutz et al., "Pump Up the Volume", SIGMOD 2020;
+//! paper 3 is Schmeißer et al., "Efficiently Indexing Large Data on GPUs", EDBT 2025. The
 //! formulas are documented with the strategies in the folder `cost`, and together in `docs/advisor.md`. Constants are either
 //! figures of a machine, in its profile, or properties of an algorithm that hold on all machines, documented with their
 //! reason.
@@ -25,6 +26,7 @@
 
 mod advise;
 mod cost;
+mod index_join;
 mod join;
 mod machine;
 mod measured;
@@ -34,6 +36,7 @@ mod triton_traffic;
 
 pub use cost::cpu::ProbeRows;
 pub use cost::link::transfer_seconds;
+pub use index_join::{IndexJoin, IndexKind, IndexPrediction, LookupWay};
 pub use join::{HashTable, Join, Side, Strategy};
 pub use machine::{Cpu, Gpu, LargeData, Link, Machine, Translation};
 pub use prediction::{Advice, Bound, LinkBytes, Phase, Prediction, Refusal};

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use overspill_machine::measure::RowWork;
 use serde::{Deserialize, Serialize};
 
+use crate::prediction::Refusal;
+
 /// A machine with at most one GPU, from a profile or from measurements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -145,6 +147,18 @@ pub struct Translation {
     /// Accesses per second to ranges beyond `far_bytes`, where each access requests a translation from the CPU; `None` if
     /// unknown, and then such accesses are not predicted.
     pub misses: Option<f64>,
+    /// The same for reads alone, of keys that are looked up in an index: `None` if they are as many.
+    #[serde(default)]
+    pub read_misses: Option<f64>,
+}
+
+impl Machine {
+    /// The GPU, or why there is none.
+    pub(crate) fn gpu_or_why(&self) -> Result<&Gpu, Refusal> {
+        self.gpu.as_ref().ok_or_else(|| Refusal::NoGpu {
+            because: self.no_gpu_because.clone().unwrap_or_else(|| format!("{} has none", self.name)),
+        })
+    }
 }
 
 impl Cpu {

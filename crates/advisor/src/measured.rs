@@ -109,6 +109,7 @@ fn measured_gpu(gpu: &topology::Gpu, measured: &Measurements) -> Option<Gpu> {
             far_slowdown: 1.0,
             far_bytes: reach.unwrap_or(1.0),
             misses: None,
+            read_misses: None,
         }),
     };
     Some(Gpu {

@@ -119,6 +119,7 @@ fn positive_figures(machine: &Machine) -> Vec<(&'static str, f64)> {
             ("gpu.link.translation.far_slowdown", translation.far_slowdown),
             ("gpu.link.translation.far_bytes", translation.far_bytes),
             ("gpu.link.translation.misses", translation.misses.unwrap_or(1.0)),
+            ("gpu.link.translation.read_misses", translation.read_misses.unwrap_or(1.0)),
         ]);
     }
     figures

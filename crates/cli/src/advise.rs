@@ -4,7 +4,9 @@ use std::fmt::{Display, Formatter};
 use std::path::Path;
 
 use clap::Args;
-use overspill_advisor::{Advice, HashTable, Join, Machine, Phase, Prediction};
+use overspill_advisor::{
+    Advice, HashTable, IndexJoin, IndexKind, IndexPrediction, Join, LookupWay, Machine, Phase, Prediction,
+};
 use overspill_machine::measure::Measurements;
 use overspill_machine::topology::Topology;
 use serde::Serialize;
@@ -49,8 +51,13 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     result: u64,
 
+    /// Predict a join by lookups as well: of the build side's keys in an index over the probe side's, of this kind:
+    /// binary_search, btree, line_btree, harmonia or radix_spline
+    #[arg(long, value_name = "KIND")]
+    index: Option<IndexKind>,
+
     /// As JSON: the choice, and of each strategy seconds, tuples a second, phases, bytes over the link or why it is
-    /// refused
+    /// refused; and of lookups in an index, seconds, reads and translations a lookup
     #[arg(long)]
     json: bool,
 }
@@ -67,8 +74,17 @@ pub fn run(arguments: &AdviseArgs) -> Outcome<()> {
         gpu_memory_limit: arguments.gpu_memory_limit.map(|bytes| bytes as u64),
         ..Join::new(arguments.build, arguments.probe, arguments.tuple)
     };
-    let report =
-        Report { advice: machine.advise(&join), machine: &machine.name, join: &join, about: &machine.description };
+    let by_index = |kind| {
+        let join = IndexJoin::new(arguments.probe, arguments.build);
+        LookupWay::ALL.map(|way| machine.index_join(kind, way, &join)).into()
+    };
+    let report = Report {
+        advice: machine.advise(&join),
+        index_joins: arguments.index.map(by_index).unwrap_or_default(),
+        machine: &machine.name,
+        join: &join,
+        about: &machine.description,
+    };
     print_report("the advice", &report, arguments.json)
 }
 
@@ -100,6 +116,8 @@ fn measured() -> Outcome<Machine> {
 struct Report<'a> {
     #[serde(flatten)]
     advice: Advice,
+    /// Of the index that was asked for, each way to look keys up.
+    index_joins: Vec<IndexPrediction>,
     machine: &'a str,
     join: &'a Join,
     #[serde(skip)]
@@ -108,7 +126,7 @@ struct Report<'a> {
 
 impl Display for Report<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let Self { advice, machine, join, about } = self;
+        let Self { advice, index_joins, machine, join, about } = self;
         writeln!(f, "Machine     {machine}: {about}")?;
         let (build, probe) = (join.build.rows, join.probe.rows);
         let (tuple, table) = (join.build.tuple_bytes, gibibytes(join.table_bytes()));
@@ -127,8 +145,36 @@ impl Display for Report<'_> {
                 }
             }
         }
+        if !index_joins.is_empty() {
+            writeln!(f)?;
+            writeln!(
+                f,
+                "lookups in an index                seconds   over the link  reads  translations  where the time goes"
+            )?;
+        }
+        for prediction in index_joins {
+            let IndexPrediction { kind, way, seconds, reads, translations, phases, link_bytes, refusal } = prediction;
+            let name = format!("{kind}, {}", way.describe());
+            match refusal {
+                Some(reason) => writeln!(f, "{name:<31}  refused: {reason}")?,
+                None => {
+                    let link = gibibytes(link_bytes.total());
+                    let parts = where_time_goes(phases, *seconds);
+                    writeln!(f, "{name:<31}  {seconds:>9.4}  {link:>14}  {reads:>5.1}  {translations:>12.1}  {parts}")?;
+                }
+            }
+        }
         writeln!(f)?;
-        writeln!(f, "Choice      {}", advice.choice)
+        writeln!(f, "Choice      {}", advice.choice)?;
+        // An index takes time to make, which the prediction leaves out.
+        let chosen = advice.of(advice.choice).seconds;
+        let fastest = index_joins.iter().min_by(|one, other| one.seconds.total_cmp(&other.seconds));
+        match fastest.filter(|fastest| fastest.seconds < chosen) {
+            Some(IndexPrediction { kind, way, seconds, .. }) => {
+                writeln!(f, "With index  {kind}, {}: {:.1} times as fast", way.describe(), chosen / seconds)
+            }
+            None => Ok(()),
+        }
     }
 }
 

@@ -1,11 +1,10 @@
 //! Sorted keys with an index of any kind.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use overspill_advisor::IndexKind;
 use overspill_machine::Result;
-use serde::{Deserialize, Serialize};
 
 use crate::binary_search::BinarySearch;
 use crate::btree::BTree;
@@ -17,46 +16,6 @@ use crate::search::{IndexParts, Search};
 
 /// Lines of the nodes of a B+tree on a page.
 const PAGE_LINES: usize = 64;
-
-/// The kind of an index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum IndexKind {
-    /// [`BinarySearch`].
-    BinarySearch,
-    /// [`BTree`] with nodes of a page, 4 KiB, as in the paper.
-    #[serde(rename = "btree")]
-    BTree,
-    /// [`BTree`] with nodes of a line, 64 bytes.
-    #[serde(rename = "line_btree")]
-    LineBTree,
-    /// [`Harmonia`].
-    Harmonia,
-    /// [`RadixSpline`].
-    RadixSpline,
-}
-
-impl IndexKind {
-    /// All kinds.
-    pub const ALL: [Self; 5] = [Self::BinarySearch, Self::BTree, Self::LineBTree, Self::Harmonia, Self::RadixSpline];
-
-    /// The name, in small letters.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::BinarySearch => "binary_search",
-            Self::BTree => "btree",
-            Self::LineBTree => "line_btree",
-            Self::Harmonia => "harmonia",
-            Self::RadixSpline => "radix_spline",
-        }
-    }
-}
-
-impl fmt::Display for IndexKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// Sorted keys that are looked up.
 #[derive(Debug)]

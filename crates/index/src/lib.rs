@@ -13,10 +13,11 @@
 //! | [`RadixSpline`] | a few megabytes if keys are evenly distributed | a table, a spline point and where it points |
 
 //!
-//! [`RowIndex`] is an index over rows in memory, [`StoredIndex`] one in a file over rows in files.
+//! [`RowIndex`] is an index over rows in memory, [`StoredIndex`] one in a file over rows in files, and [`PlacedIndex`] a copy in memory
+//! that kernels of a GPU read.
 
 #![deny(missing_docs)]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod binary_search;
 mod btree;
@@ -25,6 +26,7 @@ mod index;
 mod keys;
 mod levels;
 mod node;
+mod placed;
 mod radix_spline;
 mod ranges;
 mod row_index;
@@ -35,8 +37,10 @@ mod words;
 pub use binary_search::BinarySearch;
 pub use btree::BTree;
 pub use harmonia::Harmonia;
-pub use index::{Index, IndexKind};
+pub use index::Index;
 pub use keys::SortedKeys;
+pub use overspill_advisor::IndexKind;
+pub use placed::PlacedIndex;
 pub use radix_spline::RadixSpline;
 pub use ranges::WordRanges;
 pub use row_index::{RowIndex, RowOrder};

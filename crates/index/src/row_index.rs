@@ -8,7 +8,9 @@ use arrow::array::{Array, ArrayRef};
 use overspill_machine::memory::PageVec;
 use overspill_machine::{Error, Result};
 
-use crate::index::{Index, IndexKind};
+use overspill_advisor::IndexKind;
+
+use crate::index::Index;
 use crate::keys::SortedKeys;
 use crate::words::OrderedWords;
 

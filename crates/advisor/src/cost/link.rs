@@ -91,7 +91,7 @@ pub(crate) fn over_link(link: &Link, access: Access, range: f64) -> Result<f64, 
             .random_writes
             .ok_or(Refusal::NotMeasured { figure: "how fast the GPU writes at random places of CPU memory" })?,
     };
-    let Some(Translation { near_bytes, far_slowdown, far_bytes, misses }) = link.translation else {
+    let Some(Translation { near_bytes, far_slowdown, far_bytes, misses, .. }) = link.translation else {
         return Ok(1.0 / rate);
     };
     let far_share = if range > near_bytes { 1.0 - near_bytes / range } else { 0.0 };

@@ -3,6 +3,7 @@
 pub(crate) mod cooperative;
 pub(crate) mod cpu;
 pub(crate) mod gpu_no_partition;
+pub(crate) mod index;
 pub(crate) mod link;
 pub(crate) mod partitioned;
 

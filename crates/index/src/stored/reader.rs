@@ -10,7 +10,9 @@ use super::description::StoredDescription;
 use super::error::{Result, StoredError};
 use super::layout::{BLOCK, ENTRY, KEY, MAGIC, Trailer, checksum};
 use super::writer::StoredIndexWriter;
-use crate::index::{Index, IndexKind};
+use overspill_advisor::IndexKind;
+
+use crate::index::Index;
 use crate::keys::SortedKeys;
 use crate::ranges::WordRanges;
 

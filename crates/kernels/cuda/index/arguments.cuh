@@ -12,9 +12,8 @@ constexpr u32 kMaxIndexLevels = 16;
 struct IndexArguments {
     const u64* keys;
     u64 length;
-    // A value for each key, of 4 or 8 bytes. Without them, a key's value is its place.
-    const void* values;
-    u64 value_width;
+    // The number of each key's row. Without them, the rows are in the order of the keys.
+    const u32* rows;
     // B+tree and Harmonia: the keys of the inner nodes.
     const u64* nodes;
     // Harmonia: the first child of each node.
@@ -33,10 +32,7 @@ struct IndexArguments {
     u32 padding;
     u64 level_starts[kMaxIndexLevels];
 
-    __device__ __forceinline__ u64 value(u64 place) const {
-        if (values == nullptr) return place;
-        return value_width == 8 ? static_cast<const u64*>(values)[place] : static_cast<const u32*>(values)[place];
-    }
+    __device__ __forceinline__ u64 row(u64 place) const { return rows == nullptr ? place : rows[place]; }
 };
 
 // How many of `count` sorted keys are smaller than a key.

@@ -23,7 +23,7 @@ __device__ __forceinline__ void look_up(const JoinInput& input, const IndexArgum
         const u64 key = has_key ? input.key<u64>(at) : u64{0};
         u64 place = index.lower_bound(key, lanes);
         if (!has_key) continue;
-        for (; place < arguments.length && arguments.keys[place] == key; ++place) sink.match(arguments.value(place), input.value(at));
+        for (; place < arguments.length && arguments.keys[place] == key; ++place) sink.match(arguments.row(place), input.value(at));
     }
     sink.finish();
 }

@@ -3,8 +3,6 @@
 use overspill_machine::memory::View;
 use overspill_machine::{Error, Result};
 
-use crate::Values;
-
 /// Equals `kMaxIndexLevels`.
 const MOST_LEVELS: usize = 16;
 /// Keys of a node of Harmonia.
@@ -19,8 +17,7 @@ const LINE: u64 = 64;
 pub(crate) struct IndexArguments {
     keys: u64,
     length: u64,
-    values: u64,
-    value_width: u64,
+    rows: u64,
     nodes: u64,
     children: u64,
     points: u64,
@@ -94,11 +91,11 @@ pub struct DeviceIndex<'a> {
 }
 
 impl<'a> DeviceIndex<'a> {
-    /// An index over the first `length` keys of `keys`, which lie from `range.0` to `range.1`. Each has a value of `values`, or its
-    /// place plus the first row id as its value.
+    /// An index over the first `length` keys of `keys`, which lie from `range.0` to `range.1`. `rows` has the number of each key's row,
+    /// 4 bytes each; without it, the rows are in the order of the keys.
     ///
     /// # Errors
-    /// If an array is too short or misaligned, the tree has too many levels, or row ids do not start at 0.
+    /// If an array is too short or misaligned, or the tree has too many levels.
     ///
     /// # Safety
     /// The keys must be sorted and followed by the largest number up to a multiple of 64 bytes, and the arrays of `search` must be an
@@ -107,7 +104,7 @@ impl<'a> DeviceIndex<'a> {
         keys: View<'a>,
         length: u64,
         range: (u64, u64),
-        values: Values<'a>,
+        rows: Option<View<'a>>,
         search: DeviceSearch<'a>,
     ) -> Result<Self> {
         let mut arguments = IndexArguments {
@@ -115,14 +112,9 @@ impl<'a> DeviceIndex<'a> {
             length,
             ..IndexArguments::default()
         };
-        (arguments.values, arguments.value_width) = match values {
-            Values::Four(view) => (array("values of an index", view, 4, length * 4)?, 4),
-            Values::Eight(view) => (array("values of an index", view, 8, length * 8)?, 8),
-            Values::RowIds(0) => (0, 8),
-            Values::RowIds(first) => {
-                return Err(Error::Invalid(format!("places of an index that start at {first} instead of 0")));
-            }
-        };
+        if let Some(rows) = rows {
+            arguments.rows = array("the row numbers of an index", rows, 4, length * 4)?;
+        }
         match search {
             DeviceSearch::BinarySearch => {}
             DeviceSearch::BTree { nodes, node_keys, levels } => {

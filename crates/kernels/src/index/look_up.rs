@@ -12,7 +12,7 @@ const THREADS: u32 = 256;
 
 /// Joins a side with the keys of an index: each key is looked up, one after another as they come (paper 3, section 3.3).
 ///
-/// In the pairs the build value is that of the index, the probe value that of the side.
+/// In the pairs the build value is a row number of the index, the probe value that of the side.
 #[derive(Debug)]
 pub struct IndexLookup<'a> {
     kernels: Kernels,

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use overspill_index::{Index, IndexKind, IndexParts, SortedKeys};
+use overspill_index::{Index, IndexKind, PlacedIndex, SortedKeys};
 use overspill_kernels::{
     AllocatedPairs, DeviceIndex, DeviceSearch, IndexLookup, JoinSide, Kernels, PairAggregate, Values, WindowedLookup,
 };
@@ -17,58 +17,6 @@ use crate::test_gpu::{TestGpu, scaled, seeds};
 const GPU_MEMORY: Placement = Placement::Device;
 const CPU_MEMORY: Placement = Placement::Host { pages: PageSize::Small, pinned: true };
 
-/// An index with its arrays in memory that kernels read.
-struct Placed {
-    keys: Buffer,
-    values: Buffer,
-    arrays: [Buffer; 2],
-    levels: Vec<usize>,
-}
-
-impl Placed {
-    fn new(stream: &Stream, index: &Index, values: &[u64], placement: Placement) -> Result<Self> {
-        let words = |words: &[u64]| {
-            let mut buffer = Buffer::new(stream.device(), placement, size_of_val(words) as u64)?;
-            buffer.write(stream, words).map(|()| buffer)
-        };
-        let halves = |halves: &[u32]| {
-            let mut buffer = Buffer::new(stream.device(), placement, size_of_val(halves) as u64)?;
-            buffer.write(stream, halves).map(|()| buffer)
-        };
-        let (arrays, levels) = match index.parts() {
-            IndexParts::BinarySearch => ([words(&[])?, words(&[])?], vec![]),
-            IndexParts::BTree { nodes, levels, .. } => ([words(nodes)?, words(&[])?], levels.to_vec()),
-            IndexParts::Harmonia { key_region, child_region, .. } => {
-                ([words(key_region)?, halves(child_region)?], vec![])
-            }
-            IndexParts::RadixSpline { points, table, .. } => ([words(points.as_flattened())?, halves(table)?], vec![]),
-        };
-        Ok(Self { keys: words(index.keys().padded())?, values: words(values)?, arrays, levels })
-    }
-
-    fn index<'a>(&'a self, stream: &Stream, index: &Index) -> Result<DeviceIndex<'a>> {
-        let device = stream.device();
-        let [first, second] = [self.arrays[0].view(device)?, self.arrays[1].view(device)?];
-        let search = match index.parts() {
-            IndexParts::BinarySearch => DeviceSearch::BinarySearch,
-            IndexParts::BTree { node_keys, .. } => {
-                DeviceSearch::BTree { nodes: first, node_keys: node_keys as u32, levels: &self.levels }
-            }
-            IndexParts::Harmonia { levels, .. } => {
-                DeviceSearch::Harmonia { key_region: first, child_region: second, levels: levels as u32 }
-            }
-            IndexParts::RadixSpline { smallest, largest, shift, .. } => {
-                DeviceSearch::RadixSpline { points: first, table: second, smallest, largest, shift }
-            }
-        };
-        let keys = index.keys();
-        let range = (keys.first().copied().unwrap_or(0), keys.last().copied().unwrap_or(0));
-        let values = Values::Eight(self.values.view(device)?);
-        // SAFETY: the arrays are those of an index over these keys.
-        unsafe { DeviceIndex::new(self.keys.view(device)?, keys.len() as u64, range, values, search) }
-    }
-}
-
 /// Looks the keys of a side up in the order they come in, and in windows of several sizes. Returns the pairs of each.
 fn look_up(
     kernels: &Kernels,
@@ -79,8 +27,9 @@ fn look_up(
     windows: &[u64],
 ) -> Result<Vec<Vec<(u64, u64)>>> {
     let stream = Stream::new(kernels.device())?;
-    let placed = Placed::new(&stream, index, &build.values, placement)?;
-    let lookup = IndexLookup::new(kernels, placed.index(&stream, index)?)?;
+    let values: Vec<u32> = build.values.iter().map(|value| *value as u32).collect();
+    let placed = PlacedIndex::new(&stream, index, Some(&values), placement)?;
+    let lookup = IndexLookup::new(kernels, placed.on(kernels.device())?)?;
     let mut keys = Buffer::new(kernels.device(), placement, probe.keys.len() as u64 * 8)?;
     keys.write(&stream, &probe.keys)?;
     let values = DeviceBuffer::with_values(&stream, &probe.values)?;
@@ -222,26 +171,23 @@ fn what_is_no_index_is_refused() {
     let kernels = gpu.kernels();
     let stream = Stream::new(kernels.device()).unwrap();
     let words = DeviceBuffer::from_slice(&stream, &[1u64, 2, 3, 4, 5, 6, 7, 8]).unwrap();
-    let index = |length, values, search| {
+    let index = |length, rows, search| {
         // SAFETY: nothing is looked up.
-        unsafe { DeviceIndex::new(words.view(), length, (1, 8), values, search) }
+        unsafe { DeviceIndex::new(words.view(), length, (1, 8), rows, search) }
     };
-    let error = |length, values, search| index(length, values, search).unwrap_err().to_string();
-    let ids = Values::RowIds(0);
-    let text = error(9, ids, DeviceSearch::BinarySearch);
+    let error = |length, rows, search| index(length, rows, search).unwrap_err().to_string();
+    let text = error(9, None, DeviceSearch::BinarySearch);
     assert!(text.contains("sorted keys have 64 bytes of 128"), "{text}");
-    let text = error(8, Values::RowIds(3), DeviceSearch::BinarySearch);
-    assert!(text.contains("start at 3 instead of 0"), "{text}");
-    let text = error(8, Values::Eight(View::empty()), DeviceSearch::BinarySearch);
-    assert!(text.contains("values of an index"), "{text}");
-    let text = error(8, ids, DeviceSearch::BTree { nodes: words.view(), node_keys: 8, levels: &[0; 17] });
+    let text = error(8, Some(View::empty()), DeviceSearch::BinarySearch);
+    assert!(text.contains("row numbers of an index have 0 bytes of 32"), "{text}");
+    let text = error(8, None, DeviceSearch::BTree { nodes: words.view(), node_keys: 8, levels: &[0; 17] });
     assert!(text.contains("17 levels"), "{text}");
-    let text = error(8, ids, DeviceSearch::BTree { nodes: words.view(), node_keys: 8, levels: &[0, 1] });
+    let text = error(8, None, DeviceSearch::BTree { nodes: words.view(), node_keys: 8, levels: &[0, 1] });
     assert!(text.contains("nodes of a B+tree have 64 bytes of 128"), "{text}");
-    let text = error(8, ids, DeviceSearch::BTree { nodes: words.view(), node_keys: 0, levels: &[] });
+    let text = error(8, None, DeviceSearch::BTree { nodes: words.view(), node_keys: 0, levels: &[] });
     assert!(text.contains("nodes have no keys"), "{text}");
     let harmonia = DeviceSearch::Harmonia { key_region: words.view(), child_region: words.view(), levels: 1 };
-    let text = error(8, ids, harmonia);
+    let text = error(8, None, harmonia);
     assert!(text.contains("key region"), "{text}");
     let spline = |shift| DeviceSearch::RadixSpline {
         points: words.view(),
@@ -250,11 +196,11 @@ fn what_is_no_index_is_refused() {
         largest: 8,
         shift,
     };
-    let text = error(8, ids, spline(0));
+    let text = error(8, None, spline(0));
     assert!(text.contains("table of a RadixSpline"), "{text}");
-    let text = error(8, ids, spline(64));
+    let text = error(8, None, spline(64));
     assert!(text.contains("shifted by 64"), "{text}");
-    let lookup = IndexLookup::new(&kernels, index(8, ids, DeviceSearch::BinarySearch).unwrap()).unwrap();
+    let lookup = IndexLookup::new(&kernels, index(8, None, DeviceSearch::BinarySearch).unwrap()).unwrap();
     for (window, width) in [(0, 8), (5, 3)] {
         assert!(WindowedLookup::new(&lookup, window, width, true).is_err());
     }
