@@ -8,6 +8,7 @@ mod kernel_times;
 mod outcome;
 mod paper1;
 mod paper2;
+mod paper3;
 mod power;
 mod query6;
 mod sweep;
@@ -24,6 +25,7 @@ use overspill_experiments::FigureExperiment;
 pub use bench::MeasureArgs;
 use bench::{Bench, bytes_of};
 use outcome::Outcome;
+use paper3::Paper3;
 use sweep::Sweep;
 use tables::Sizes;
 
@@ -107,12 +109,34 @@ pub enum FigureName {
     /// CPU and GPU together
     #[value(name = "paper2-21")]
     Paper2Figure21,
+    /// Index joins by the size of r, lookups as keys come, CPU and GPU
+    #[value(name = "paper3-3")]
+    Paper3Figure3,
+    /// Translations a lookup, by a model
+    #[value(name = "paper3-4")]
+    Paper3Figure4,
+    /// Index joins by the size of r, all keys partitioned
+    #[value(name = "paper3-5")]
+    Paper3Figure5,
+    /// Translations that partitioning removes, by a model
+    #[value(name = "paper3-6")]
+    Paper3Figure6,
+    /// Index joins by the size of windows
+    #[value(name = "paper3-7")]
+    Paper3Figure7,
+    /// Index joins by skew
+    #[value(name = "paper3-8")]
+    Paper3Figure8,
+    /// Index joins in windows by the size of r, and where they begin to be faster than a hash join
+    #[value(name = "paper3-9")]
+    Paper3Figure9,
 }
 
 /// The arguments of `overspill bench figure`.
 #[derive(Debug, Clone, Args)]
 pub struct FigureArgs {
-    /// Which figure, of paper 1, Triton Join, or paper 2, Pump Up the Volume (both by Lutz et al.)
+    /// Which figure, of paper 1, Triton Join, paper 2, Pump Up the Volume (both by Lutz et al.), or paper 3, Efficiently Indexing
+    /// Large Data on GPUs (Schmeißer et al.)
     #[arg(value_enum, value_name = "NAME")]
     pub name: FigureName,
 
@@ -160,6 +184,13 @@ impl FigureName {
                 | Self::Paper2Figure14
                 | Self::Paper1Figure23
                 | Self::Paper2Figure15
+                | Self::Paper3Figure3
+                | Self::Paper3Figure4
+                | Self::Paper3Figure5
+                | Self::Paper3Figure6
+                | Self::Paper3Figure7
+                | Self::Paper3Figure8
+                | Self::Paper3Figure9
         )
     }
 
@@ -203,6 +234,13 @@ impl FigureName {
             Self::Paper2Figure19 => paper2::skew,
             Self::Paper2Figure20 => paper2::selectivity,
             Self::Paper2Figure21 => paper2::cooperative,
+            Self::Paper3Figure3 => return Paper3::AsKeysCome.run(bench),
+            Self::Paper3Figure4 => return Paper3::Translations.run(bench),
+            Self::Paper3Figure5 => return Paper3::Partitioned.run(bench),
+            Self::Paper3Figure6 => return Paper3::TranslationsRemoved.run(bench),
+            Self::Paper3Figure7 => return Paper3::WindowSize.run(bench),
+            Self::Paper3Figure8 => return Paper3::Skew.run(bench),
+            Self::Paper3Figure9 => return Paper3::Hardware.run(bench),
         };
         run_sweep(bench, sweep)
     }

@@ -314,7 +314,8 @@ fn every_figure_of_the_papers_runs_on_the_emulated_device() {
     let names = ["transfer", "granularity", "translation", "partition", "prefix-sum", "hash-table"].map(str::to_owned);
     let of_joins = [13, 14, 15, 16, 17, 19, 21, 22, 23, 24].map(|number| format!("paper1-{number}"));
     let of_the_other = (13..=21).map(|number| format!("paper2-{number}"));
-    for name in names.into_iter().chain(of_joins).chain(of_the_other) {
+    let of_indexes = (3..=9).map(|number| format!("paper3-{number}"));
+    for name in names.into_iter().chain(of_joins).chain(of_the_other).chain(of_indexes) {
         let experiment = all.get(&name).unwrap_or_else(|| panic!("{name} is missing"));
         // Of rates alone nothing is left.
         if ["paper2-13", "paper2-14"].contains(&name.as_str()) {
@@ -327,7 +328,9 @@ fn every_figure_of_the_papers_runs_on_the_emulated_device() {
             continue;
         }
         assert_eq!(experiment["outcome"], "done", "{experiment}");
-        assert!(!measured(experiment).is_empty(), "{experiment}");
+        // Translations are those of a model.
+        let is_model = ["paper3-4", "paper3-6"].contains(&name.as_str());
+        assert_eq!(measured(experiment).is_empty(), is_model, "{experiment}");
         assert!(shell.read(&format!("plots/{name}.svg")).contains("<svg"), "{name}");
         // The stand-in's rates mean nothing: joins on it only have bytes.
         if name.starts_with("paper") {
@@ -395,6 +398,15 @@ fn every_figure_of_the_papers_runs_on_the_emulated_device() {
     for strategy in ["no_partition", "het", "gpu_het", "gpu_no_partition"] {
         assert!(lines.contains(&(strategy.to_owned(), 3)), "{strategy} of {lines:?}: {}", notes(&all["paper2-21"]));
     }
+    // Each index on the CPU, at each size, beside the paper's machine by the advisor.
+    let lines = measured(&all["paper3-5"]);
+    for kind in ["btree", "binary_search", "harmonia", "radix_spline"] {
+        assert!(lines.contains(&(format!("{kind}, CPU"), 10)), "{kind} of {lines:?}");
+    }
+    assert!(notes(&all["paper3-5"]).contains("the emulated device gave the right answers"));
+    assert!(
+        notes(&all["paper3-9"]).contains("a100-pcie4, by the model: radix_spline is faster than the hash join from")
+    );
     // What may not lie in GPU memory lies in the CPU's, and crosses the link.
     let crossed = points(&all["paper1-19"], "bytes over the link", "triton, 2048 M");
     assert!(crossed.len() == 4 && crossed[0] > crossed[3], "{crossed:?}");

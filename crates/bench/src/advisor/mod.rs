@@ -1,5 +1,7 @@
 //! The experiment `overspill bench advisor`: compares the choices of `auto` for joins in memory with the best fixed settings.
 
+mod indexes;
+
 use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -34,9 +36,18 @@ pub struct AdvisorArgs {
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
 
-    /// Fail unless every choice takes at most 1.1 times as long as the best
+    /// Fail unless every choice takes at most 1.1 times as long as the best; with --index, unless 95 % take at most 1.15 times as
+    /// long, and none over twice
     #[arg(long)]
     pub check: bool,
+
+    /// Compare queries over indexed tables in place of join strategies: with `overspill.indexes` as never, always and auto
+    #[arg(long)]
+    pub index: bool,
+
+    /// The program that runs the queries of --index [default: this one]
+    #[arg(long, value_name = "FILE", requires = "index")]
+    pub program: Option<PathBuf>,
 
     /// Write the table's numbers to this file
     #[arg(long, value_name = "FILE")]
@@ -95,6 +106,9 @@ struct Point {
 /// # Errors
 /// If memory runs out, an answer is wrong, or `--check` is given and a choice is not good enough.
 pub(crate) fn run(args: &AdvisorArgs, out: &mut dyn std::io::Write) -> Result<()> {
+    if args.index {
+        return indexes::run(args, out);
+    }
     let topology = Topology::of_this_machine();
     let threads = args.threads.map_or(topology.cpu.threads.max(1), NonZeroUsize::get);
     let mut points = vec![];
@@ -217,6 +231,8 @@ mod tests {
             runs: NonZeroUsize::MIN,
             threads: NonZeroUsize::new(2),
             check: false,
+            index: false,
+            program: None,
             json: Some(json.clone()),
         };
         let mut text = vec![];

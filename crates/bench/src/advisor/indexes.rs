@@ -1,0 +1,274 @@
+//! `overspill bench advisor --index`: joins and filters over indexed tables with the index, without it, and by the choice of `auto`.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use overspill_machine::topology::Topology;
+use serde_json::{Value, json};
+
+use super::AdvisorArgs;
+use crate::datagen::{self, Compression, tpch_tables};
+use crate::engines::{Engine, OVERSPILL, Session, Terms, VERSION};
+use crate::process::program;
+use crate::report::{failed, machine, median, slow_build, sql_text, tell, write_file};
+use crate::tpch::query_text;
+
+/// The allowed time of a choice, as a multiple of the best, and the share of points that must keep to it.
+const TOLERANCE: f64 = 1.15;
+const MOST_MISSES: f64 = 0.05;
+/// No choice may take more than this multiple of the best.
+const NEVER_OVER: f64 = 2.0;
+
+/// The values of `overspill.indexes` that are compared.
+const WAYS: [&str; 3] = ["never", "always", "auto"];
+
+/// A way that takes this multiple of the best in its first run is not run again.
+const HOPELESS: f64 = 4.0;
+
+/// How long the engine may take for all of it.
+const PATIENCE: Duration = Duration::from_secs(4 * 3600);
+
+/// Keys are so far apart.
+const GAP: u64 = 1_000_003;
+
+/// Shares of the rows of r that s has, or that a filter passes.
+const SHARES: [f64; 7] = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0];
+
+/// Queries of TPC-H that join many rows of lineitem with some of orders.
+const TPCH: [usize; 2] = [4, 12];
+
+/// A table r with a unique key k and a payload p.
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    name: &'static str,
+    /// A power of two.
+    rows: u64,
+    is_sorted: bool,
+    is_file: bool,
+}
+
+const LAYOUTS: [Layout; 6] = [
+    Layout { name: "2^22 rows in memory, sorted", rows: 1 << 22, is_sorted: true, is_file: false },
+    Layout { name: "2^22 rows in memory, shuffled", rows: 1 << 22, is_sorted: false, is_file: false },
+    Layout { name: "2^25 rows in memory, sorted", rows: 1 << 25, is_sorted: true, is_file: false },
+    Layout { name: "2^25 rows in memory, shuffled", rows: 1 << 25, is_sorted: false, is_file: false },
+    Layout { name: "2^24 rows in Parquet, sorted", rows: 1 << 24, is_sorted: true, is_file: true },
+    Layout { name: "2^24 rows in Parquet, shuffled", rows: 1 << 24, is_sorted: false, is_file: true },
+];
+
+/// A query, with the milliseconds of each way.
+#[derive(Debug)]
+struct Point {
+    table: &'static str,
+    query: String,
+    milliseconds: [f64; WAYS.len()],
+}
+
+impl Point {
+    /// The time of `auto`, as a multiple of the best of the two others.
+    fn of_best(&self) -> f64 {
+        let [never, always, auto] = self.milliseconds;
+        auto / never.min(always)
+    }
+}
+
+/// Measures the grid and writes a table.
+///
+/// # Errors
+/// If an answer depends on the index, or `--check` is given and choices are not good enough.
+pub(super) fn run(args: &AdvisorArgs, out: &mut dyn std::io::Write) -> Result<()> {
+    let topology = Topology::of_this_machine();
+    let threads = args.threads.map_or(topology.cpu.threads.max(1), std::num::NonZeroUsize::get);
+    let folder = tempfile::tempdir()
+        .map_err(|error| exec_datafusion_err!("No directory for the tables can be made: {error}"))?;
+    let terms = Terms { threads, patience: PATIENCE, dir: folder.path() };
+    let program = program(args.program.as_deref())?;
+    let engine = Engine::overspill(OVERSPILL, VERSION, program, &[]);
+    let mut points = Vec::new();
+    for layout in LAYOUTS.iter().filter(|layout| layout.rows <= args.max_tuples) {
+        let (mut session, _) = engine.start(&terms)?;
+        measure_layout(&mut session, layout, folder.path(), args.runs.get(), &mut points)?;
+        session.end()?;
+        // What has been measured is kept if the rest fails.
+        args.json.as_deref().map_or(Ok(()), |path| write_file(path, &format!("{:#}\n", numbers(&points))))?;
+    }
+    if !points.is_empty() {
+        let (mut session, _) = engine.start(&terms)?;
+        measure_tpch(&mut session, args, folder.path(), &mut points)?;
+        session.end()?;
+    }
+    if points.is_empty() {
+        return exec_err!("No table of the grid has at most {} tuples; raise --max-tuples.", args.max_tuples);
+    }
+    if let Some(path) = &args.json {
+        write_file(path, &format!("{:#}\n", numbers(&points)))?;
+    }
+    let mut text = format!(
+        "Queries with and without an index, {}, {threads} threads, medians of {} runs; milliseconds\n",
+        machine(&topology),
+        args.runs
+    );
+    text.extend(slow_build().map(|line| format!("{line}\n")));
+    table(&points, &mut text).map_err(failed)?;
+    let good = points.iter().filter(|point| point.of_best() <= TOLERANCE).count();
+    let worst = points.iter().map(Point::of_best).fold(1.0, f64::max);
+    let verdict = format!(
+        "auto takes at most {TOLERANCE} times as long as the best way at {good} of {} points; the most is {worst:.2}.",
+        points.len()
+    );
+    writeln!(out, "{text}{verdict}").map_err(|error| exec_datafusion_err!("cannot write the table: {error}"))?;
+    let misses = (points.len() - good) as f64 / points.len() as f64;
+    if args.check && (misses > MOST_MISSES || worst > NEVER_OVER) {
+        return exec_err!("Choices are not good enough: {verdict}");
+    }
+    Ok(())
+}
+
+fn measure_layout(
+    session: &mut Session,
+    layout: &Layout,
+    folder: &Path,
+    runs: usize,
+    points: &mut Vec<Point>,
+) -> Result<()> {
+    let Layout { name, rows, is_sorted, is_file } = *layout;
+    tell(name);
+    // A power of two of rows, and an odd factor: each key is there once.
+    let key = if is_sorted { "value".to_owned() } else { format!("(value * {}) % {rows}", spread(rows)) };
+    let select = format!("SELECT {key} * {GAP} AS k, value AS p FROM generate_series(0, {})", rows - 1);
+    if is_file {
+        let file = folder.join(if is_sorted { "sorted.parquet" } else { "shuffled.parquet" });
+        session.query(&format!("COPY ({select}) TO {}", sql_text(&file)))?;
+        session.execute(&format!("CREATE EXTERNAL TABLE r STORED AS PARQUET LOCATION {}", sql_text(&file)))?;
+    } else {
+        session.execute(&format!("CREATE TABLE r AS {select}"))?;
+    }
+    session.execute("CREATE INDEX i ON r (k)")?;
+    for skewed in [false, true] {
+        for share in SHARES {
+            let count = (share * rows as f64) as u64;
+            // Skew makes a difference where there are keys to repeat.
+            if count == 0 || skewed && ![1e-4, 1e-2, 1.0].contains(&share) {
+                continue;
+            }
+            let place = format!("(value * {}) % {rows}", spread(rows) | 2);
+            let place = if skewed { format!("CAST(power(({place}) / {rows}.0, 8) * {rows} AS BIGINT)") } else { place };
+            session.execute(&format!(
+                "CREATE TABLE s AS SELECT {place} * {GAP} AS k, value AS q FROM generate_series(0, {})",
+                count - 1
+            ))?;
+            let what = if skewed { "skewed keys" } else { "keys" };
+            let query = "SELECT count(*), sum(p), sum(q) FROM s JOIN r ON s.k = r.k";
+            points.push(measure(session, name, format!("join with {count} {what}"), query, runs)?);
+            session.execute("DROP TABLE s")?;
+        }
+    }
+    for share in &SHARES[..SHARES.len() - 1] {
+        let width = (share * rows as f64) as u64;
+        if width > 0 {
+            let from = rows / 3;
+            let query = format!(
+                "SELECT count(*), sum(p) FROM r WHERE k BETWEEN {} AND {}",
+                from * GAP,
+                (from + width - 1) * GAP
+            );
+            points.push(measure(session, name, format!("filter that {width} rows pass"), &query, runs)?);
+        }
+    }
+    let keys: Vec<String> = (1..=10).map(|part| (rows * part / 11 * GAP).to_string()).collect();
+    let query = format!("SELECT count(*), sum(p) FROM r WHERE k IN ({})", keys.join(", "));
+    points.push(measure(session, name, "filter by a list of 10 keys".to_owned(), &query, runs)?);
+    Ok(())
+}
+
+/// An odd number, by which multiples are far apart modulo a power of two.
+fn spread(rows: u64) -> u64 {
+    // The golden ratio.
+    (rows as f64 * 0.618_034) as u64 | 1
+}
+
+fn measure_tpch(session: &mut Session, args: &AdvisorArgs, folder: &Path, points: &mut Vec<Point>) -> Result<()> {
+    const ROWS: f64 = 6e6;
+    let tables = datagen::TpchArgs {
+        scale: (args.max_tuples as f64 / ROWS).min(1.0),
+        dir: PathBuf::from(folder),
+        compression: Compression::Snappy,
+        force: false,
+        threads: args.threads,
+    };
+    datagen::generate_tpch(&tables, &mut std::io::sink())?;
+    for name in tpch_tables() {
+        let file = folder.join(format!("{name}.parquet"));
+        session.execute(&format!("CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION {}", sql_text(&file)))?;
+    }
+    session.execute("CREATE INDEX lines ON lineitem (l_orderkey)")?;
+    session.execute("CREATE INDEX orders ON orders (o_orderkey)")?;
+    for number in TPCH {
+        let query = query_text(number)?.replace('\n', " ");
+        let query = query.trim().trim_end_matches(';');
+        points.push(measure(session, "TPC-H", format!("query {number}"), query, args.runs.get())?);
+    }
+    Ok(())
+}
+
+/// Runs a query each way, in turn.
+fn measure(session: &mut Session, table: &'static str, query: String, sql: &str, runs: usize) -> Result<Point> {
+    tell(&format!("{table}: {query}"));
+    let mut seconds = [(); WAYS.len()].map(|()| Vec::new());
+    let mut first = [f64::INFINITY; WAYS.len()];
+    let mut answer: Option<Vec<String>> = None;
+    // The first run faults in memory for the others.
+    for run in 0..=runs {
+        for place in 0..WAYS.len() {
+            let number = (run + place) % WAYS.len();
+            // What is far behind is not the best, however often it runs.
+            if run > 0 && first[number] > HOPELESS * first.iter().copied().fold(f64::INFINITY, f64::min) {
+                continue;
+            }
+            session.execute(&format!("SET overspill.indexes = '{}'", WAYS[number]))?;
+            let (took, rows) = session.rows(sql)?;
+            match &answer {
+                Some(answer) if *answer != rows => {
+                    return exec_err!("The answer with overspill.indexes = {} is another: {sql}", WAYS[number]);
+                }
+                _ => answer = Some(rows),
+            }
+            if run == 0 {
+                first[number] = took;
+            } else {
+                seconds[number].push(took);
+            }
+        }
+    }
+    let mut milliseconds = first.map(|seconds| seconds * 1e3);
+    for (time, seconds) in milliseconds.iter_mut().zip(seconds) {
+        *time = median(seconds).map_or(*time, |seconds| seconds * 1e3);
+    }
+    Ok(Point { table, query, milliseconds })
+}
+
+fn numbers(points: &[Point]) -> Value {
+    let point = |point: &Point| {
+        let ways: Value = WAYS.iter().copied().zip(point.milliseconds).collect();
+        json!({ "table": point.table, "query": point.query, "milliseconds": ways, "auto_of_best": point.of_best() })
+    };
+    points.iter().map(point).collect()
+}
+
+fn table(points: &[Point], text: &mut String) -> std::fmt::Result {
+    let mut table = "";
+    for point in points {
+        if point.table != table {
+            table = point.table;
+            write!(text, "\n{table:<36}")?;
+            WAYS.iter().try_for_each(|way| write!(text, "  {way:>10}"))?;
+            writeln!(text, "  auto of best")?;
+        }
+        write!(text, "{:<36}", point.query)?;
+        point.milliseconds.iter().try_for_each(|time| write!(text, "  {time:>10.2}"))?;
+        writeln!(text, "  {:>12.2}", point.of_best())?;
+    }
+    writeln!(text)
+}
