@@ -86,6 +86,10 @@ class Phases(Folder):
         steps, printed = self.runs("joins", "answers-triton.json", "join-2GiB.json", "sizes-points.ndjson", "busy-share.json")
         self.assertEqual({step["status"] for step in steps.values()}, {"ok"}, printed)
 
+    def test_indexes(self):
+        steps, printed = self.runs("indexes", "paper3-3.json", "paper3-5-points.ndjson", "paper3-8.json")
+        self.assertEqual({step["status"] for step in steps.values()}, {"ok"}, printed)
+
     def test_floors(self):
         steps, printed = self.runs("floors", "transfer.json", "tpch-gpu.json", "tpch-rows.json")
         self.assertEqual({step["status"] for step in steps.values()}, {"ok"}, printed)

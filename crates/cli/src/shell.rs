@@ -95,7 +95,7 @@ impl Shell {
             tell(&format!("ran in {elapsed:.2} s"));
         }
         if self.timing {
-            tell(&format!("time {} {elapsed:.3}", self.statements));
+            tell(&format!("time {} {elapsed:.6}", self.statements));
         }
         outcome
     }

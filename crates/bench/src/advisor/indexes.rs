@@ -27,6 +27,10 @@ const WAYS: [&str; 3] = ["never", "always", "auto"];
 /// A way that takes this multiple of the best in its first run is not run again.
 const HOPELESS: f64 = 4.0;
 
+/// Short queries run more often, until all of their runs took so many seconds, but at most so many times.
+const ENOUGH: f64 = 0.5;
+const MOST_RUNS: usize = 40;
+
 /// How long the engine may take for all of it.
 const PATIENCE: Duration = Duration::from_secs(4 * 3600);
 
@@ -40,28 +44,42 @@ const SHARES: [f64; 7] = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0];
 const TPCH: [usize; 2] = [4, 12];
 
 /// A table r with a unique key k and a payload p.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
-    name: &'static str,
     /// A power of two.
     rows: u64,
     is_sorted: bool,
     is_file: bool,
 }
 
-const LAYOUTS: [Layout; 6] = [
-    Layout { name: "2^22 rows in memory, sorted", rows: 1 << 22, is_sorted: true, is_file: false },
-    Layout { name: "2^22 rows in memory, shuffled", rows: 1 << 22, is_sorted: false, is_file: false },
-    Layout { name: "2^25 rows in memory, sorted", rows: 1 << 25, is_sorted: true, is_file: false },
-    Layout { name: "2^25 rows in memory, shuffled", rows: 1 << 25, is_sorted: false, is_file: false },
-    Layout { name: "2^24 rows in Parquet, sorted", rows: 1 << 24, is_sorted: true, is_file: true },
-    Layout { name: "2^24 rows in Parquet, shuffled", rows: 1 << 24, is_sorted: false, is_file: true },
-];
+/// Rows of tables in memory and in Parquet files.
+const ROWS: [(u64, bool); 3] = [(1 << 22, false), (1 << 25, false), (1 << 24, true)];
+
+impl Layout {
+    /// The tables, of at most this many rows.
+    fn all(most: u64) -> Vec<Self> {
+        let most = most.max(1).next_power_of_two() / if most.is_power_of_two() { 1 } else { 2 };
+        let mut all: Vec<_> = ROWS
+            .into_iter()
+            .flat_map(|(rows, is_file)| {
+                [true, false].map(|is_sorted| Self { rows: rows.min(most), is_sorted, is_file })
+            })
+            .collect();
+        all.dedup();
+        all
+    }
+
+    fn name(&self) -> String {
+        let place = if self.is_file { "in Parquet" } else { "in memory" };
+        let order = if self.is_sorted { "sorted" } else { "shuffled" };
+        format!("2^{} rows {place}, {order}", self.rows.ilog2())
+    }
+}
 
 /// A query, with the milliseconds of each way.
 #[derive(Debug)]
 struct Point {
-    table: &'static str,
+    table: String,
     query: String,
     milliseconds: [f64; WAYS.len()],
 }
@@ -87,26 +105,21 @@ pub(super) fn run(args: &AdvisorArgs, out: &mut dyn std::io::Write) -> Result<()
     let program = program(args.program.as_deref())?;
     let engine = Engine::overspill(OVERSPILL, VERSION, program, &[]);
     let mut points = Vec::new();
-    for layout in LAYOUTS.iter().filter(|layout| layout.rows <= args.max_tuples) {
+    for layout in Layout::all(args.max_tuples) {
         let (mut session, _) = engine.start(&terms)?;
-        measure_layout(&mut session, layout, folder.path(), args.runs.get(), &mut points)?;
+        measure_layout(&mut session, &layout, folder.path(), args.runs.get(), &mut points)?;
         session.end()?;
         // What has been measured is kept if the rest fails.
         args.json.as_deref().map_or(Ok(()), |path| write_file(path, &format!("{:#}\n", numbers(&points))))?;
     }
-    if !points.is_empty() {
-        let (mut session, _) = engine.start(&terms)?;
-        measure_tpch(&mut session, args, folder.path(), &mut points)?;
-        session.end()?;
-    }
-    if points.is_empty() {
-        return exec_err!("No table of the grid has at most {} tuples; raise --max-tuples.", args.max_tuples);
-    }
+    let (mut session, _) = engine.start(&terms)?;
+    measure_tpch(&mut session, args, folder.path(), &mut points)?;
+    session.end()?;
     if let Some(path) = &args.json {
         write_file(path, &format!("{:#}\n", numbers(&points)))?;
     }
     let mut text = format!(
-        "Queries with and without an index, {}, {threads} threads, medians of {} runs; milliseconds\n",
+        "Queries with and without an index, {}, {threads} threads, medians of {} runs and more; milliseconds\n",
         machine(&topology),
         args.runs
     );
@@ -133,7 +146,8 @@ fn measure_layout(
     runs: usize,
     points: &mut Vec<Point>,
 ) -> Result<()> {
-    let Layout { name, rows, is_sorted, is_file } = *layout;
+    let Layout { rows, is_sorted, is_file } = *layout;
+    let name = &layout.name();
     tell(name);
     // A power of two of rows, and an odd factor: each key is there once.
     let key = if is_sorted { "value".to_owned() } else { format!("(value * {}) % {rows}", spread(rows)) };
@@ -214,13 +228,15 @@ fn measure_tpch(session: &mut Session, args: &AdvisorArgs, folder: &Path, points
 }
 
 /// Runs a query each way, in turn.
-fn measure(session: &mut Session, table: &'static str, query: String, sql: &str, runs: usize) -> Result<Point> {
+fn measure(session: &mut Session, table: &str, query: String, sql: &str, runs: usize) -> Result<Point> {
     tell(&format!("{table}: {query}"));
     let mut seconds = [(); WAYS.len()].map(|()| Vec::new());
     let mut first = [f64::INFINITY; WAYS.len()];
     let mut answer: Option<Vec<String>> = None;
     // The first run faults in memory for the others.
-    for run in 0..=runs {
+    let mut run = 0;
+    let mut last = runs;
+    while run <= last {
         for place in 0..WAYS.len() {
             let number = (run + place) % WAYS.len();
             // What is far behind is not the best, however often it runs.
@@ -241,12 +257,17 @@ fn measure(session: &mut Session, table: &'static str, query: String, sql: &str,
                 seconds[number].push(took);
             }
         }
+        if run == 0 {
+            let best = first.iter().copied().fold(f64::INFINITY, f64::min);
+            last = ((ENOUGH / best) as usize).clamp(runs, MOST_RUNS.max(runs));
+        }
+        run += 1;
     }
     let mut milliseconds = first.map(|seconds| seconds * 1e3);
     for (time, seconds) in milliseconds.iter_mut().zip(seconds) {
         *time = median(seconds).map_or(*time, |seconds| seconds * 1e3);
     }
-    Ok(Point { table, query, milliseconds })
+    Ok(Point { table: table.to_owned(), query, milliseconds })
 }
 
 fn numbers(points: &[Point]) -> Value {
@@ -261,7 +282,7 @@ fn table(points: &[Point], text: &mut String) -> std::fmt::Result {
     let mut table = "";
     for point in points {
         if point.table != table {
-            table = point.table;
+            table = &point.table;
             write!(text, "\n{table:<36}")?;
             WAYS.iter().try_for_each(|way| write!(text, "  {way:>10}"))?;
             writeln!(text, "  auto of best")?;

@@ -24,7 +24,7 @@ const TOLERANCE: f64 = 1.1;
 /// The arguments of `overspill bench advisor`.
 #[derive(Debug, Clone, Args)]
 pub struct AdvisorArgs {
-    /// Skip joins whose tables have more tuples together
+    /// Skip joins whose tables have more tuples together; with --index, tables of as many at most
     #[arg(long, default_value_t = 1 << 26, value_name = "N")]
     pub max_tuples: u64,
 

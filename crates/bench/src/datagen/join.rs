@@ -155,6 +155,8 @@ pub(crate) struct TablePair {
     pub(crate) zipf: f64,
     pub(crate) match_rate: f64,
     pub(crate) sparse: bool,
+    /// Whether r is in the order of its keys.
+    pub(crate) sorted: bool,
     pub(crate) seed: u64,
     /// Bytes of a key and a payload.
     pub(crate) tuple: u8,
@@ -180,6 +182,7 @@ impl TablePair {
             zipf: 0.0,
             match_rate: 1.0,
             sparse: false,
+            sorted: false,
             seed: 1,
             tuple: 16,
             build_payloads: 1,
@@ -271,7 +274,7 @@ impl TablePair {
                 "Keys up to {largest} do not fit into 4 bytes: add --tuple 16 or choose a smaller scale."
             );
         }
-        Keys::new(self.build_rows, self.zipf, self.match_rate, self.sparse, self.seed)
+        Keys::new(self.build_rows, self.zipf, self.match_rate, self.sparse, self.sorted, self.seed)
             .ok_or_else(|| exec_datafusion_err!("The Zipf exponent must be 0 or above, not {}.", self.zipf))
     }
 
@@ -301,12 +304,13 @@ impl TablePair {
     fn describe(&self, side: Side) -> String {
         let Self { build_rows, tuple, seed, .. } = self;
         let sparse = if self.sparse { " --sparse" } else { "" };
+        let sorted = if self.sorted { " sorted" } else { "" };
         let drawn = match side {
             Side::Build => String::new(),
             Side::Probe => format!(" --zipf {} --match-rate {}", self.zipf, self.match_rate),
         };
         format!(
-            "join {side:?} of {build_rows} keys, {} rows, {} payloads, --tuple {tuple} --seed {seed}{sparse}{drawn}",
+            "join {side:?} of {build_rows} keys, {} rows, {} payloads, --tuple {tuple} --seed {seed}{sparse}{sorted}{drawn}",
             self.rows(side),
             self.payloads(side)
         )

@@ -51,32 +51,48 @@ impl Permutation {
 pub(super) struct Keys {
     /// The number of keys of the build side.
     count: u64,
-    /// The order of the build side.
-    shuffle: Permutation,
+    /// The order of the build side; `None` if it is that of the keys.
+    shuffle: Option<Permutation>,
     /// Maps the rank of a key in a skewed distribution to the key, so that frequent keys are not adjacent.
     ranks: Permutation,
-    /// Spreads the keys over 63 bits.
-    spread: Option<Permutation>,
+    spread: Spread,
     /// The distribution of the keys that are drawn; `None` if it is uniform.
     zipf: Option<Zipf<f64>>,
     match_rate: f64,
 }
 
+/// Where keys lie.
+#[derive(Debug, Clone)]
+enum Spread {
+    /// From 1 on, one beside the other.
+    Dense,
+    /// At random over 63 bits.
+    Shuffled(Permutation),
+    /// In order over 63 bits, so far apart.
+    Even(u64),
+}
+
 impl Keys {
     /// Draws from `count` keys with Zipf exponent `zipf`; a share of `match_rate` of them has a match. `None` if `zipf` is
     /// not a valid exponent.
-    pub(super) fn new(count: u64, zipf: f64, match_rate: f64, sparse: bool, seed: u64) -> Option<Self> {
+    pub(super) fn new(count: u64, zipf: f64, match_rate: f64, sparse: bool, sorted: bool, seed: u64) -> Option<Self> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let shuffle = Permutation::new(count, &mut random);
         let ranks = Permutation::new(count, &mut random);
         let spread = Permutation::new(1 << SPARSE_BITS, &mut random);
         let zipf = if zipf == 0.0 { None } else { Some(Zipf::new(count as f64, zipf).ok()?) };
-        Some(Self { count, shuffle, ranks, spread: sparse.then_some(spread), zipf, match_rate })
+        let spread = match (sparse, sorted) {
+            (false, _) => Spread::Dense,
+            (true, false) => Spread::Shuffled(spread),
+            // Keys without a match follow those of the build side.
+            (true, true) => Spread::Even((1 << SPARSE_BITS) / (2 * count.max(1))),
+        };
+        Some(Self { count, shuffle: (!sorted).then_some(shuffle), ranks, spread, zipf, match_rate })
     }
 
     /// The key of row `row` of the build side.
     pub(super) fn build(&self, row: u64) -> u64 {
-        self.value(self.shuffle.apply(row))
+        self.value(self.shuffle.as_ref().map_or(row, |shuffle| shuffle.apply(row)))
     }
 
     /// A key of the probe side.
@@ -92,7 +108,11 @@ impl Keys {
 
     /// Numbers below the count are keys of the build side; the next `count` numbers are keys without a match.
     fn value(&self, number: u64) -> u64 {
-        self.spread.as_ref().map_or(number + 1, |spread| spread.apply(number))
+        match &self.spread {
+            Spread::Dense => number + 1,
+            Spread::Shuffled(spread) => spread.apply(number),
+            Spread::Even(gap) => number * gap,
+        }
     }
 }
 
@@ -128,7 +148,7 @@ mod tests {
 
     #[test]
     fn sparse_keys_are_unique_and_fill_63_bits() {
-        let keys = Keys::new(100_000, 0.0, 1.0, true, 3).unwrap();
+        let keys = Keys::new(100_000, 0.0, 1.0, true, false, 3).unwrap();
         let build: HashSet<u64> = (0..100_000).map(|row| keys.build(row)).collect();
         assert_eq!(build.len(), 100_000);
         assert!(build.iter().all(|key| i64::try_from(*key).is_ok()));
@@ -142,7 +162,7 @@ mod tests {
     fn the_match_rate_is_the_share_of_probe_keys_with_a_partner() {
         for sparse in [false, true] {
             for match_rate in [0.0, 0.1, 0.5, 1.0] {
-                let keys = Keys::new(1000, 0.0, match_rate, sparse, 5).unwrap();
+                let keys = Keys::new(1000, 0.0, match_rate, sparse, false, 5).unwrap();
                 let build: HashSet<u64> = (0..1000).map(|row| keys.build(row)).collect();
                 let mut random = random();
                 let matches = (0..20_000).filter(|_| build.contains(&keys.probe(&mut random))).count();
@@ -153,7 +173,7 @@ mod tests {
 
     #[test]
     fn zipf_prefers_few_keys_and_spreads_them() {
-        let keys = Keys::new(1000, 1.5, 1.0, false, 5).unwrap();
+        let keys = Keys::new(1000, 1.5, 1.0, false, false, 5).unwrap();
         let mut random = random();
         let mut counts = vec![0; 1001];
         for _ in 0..20_000 {
@@ -169,7 +189,7 @@ mod tests {
 
     #[test]
     fn impossible_exponents_are_refused() {
-        assert!(Keys::new(10, -1.0, 1.0, false, 0).is_none());
-        assert!(Keys::new(10, f64::NAN, 1.0, false, 0).is_none());
+        assert!(Keys::new(10, -1.0, 1.0, false, false, 0).is_none());
+        assert!(Keys::new(10, f64::NAN, 1.0, false, false, 0).is_none());
     }
 }

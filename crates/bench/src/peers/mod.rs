@@ -57,6 +57,9 @@ struct Join {
     peers: Vec<Contender>,
 }
 
+/// Overspill with `overspill.indexes = never`.
+const WITHOUT_INDEX: &str = "Overspill, no index";
+
 /// An engine with its runs of a workload, or a sentence why there are none.
 struct Contender {
     engine: Engine,
@@ -70,6 +73,17 @@ impl Contender {
 
     fn runs(&self) -> &[Run] {
         self.runs.as_deref().unwrap_or_default()
+    }
+}
+
+impl PeersArgs {
+    /// Overspill without an index, for a workload with one.
+    fn workload_without_index(&self, workload: &Workload) -> Result<Option<Engine>> {
+        if workload.index.is_none() {
+            return Ok(None);
+        }
+        let settings = [self.compare.settings.as_slice(), &["overspill.indexes=never".to_owned()]].concat();
+        Ok(Some(Engine::overspill(WITHOUT_INDEX, VERSION, program(self.compare.program.as_deref())?, &settings)))
     }
 }
 
@@ -125,7 +139,9 @@ fn measure(args: &PeersArgs, workload: &Workload, overspill: &Engine, peers: &[E
     let tables = workload.tables(args.scale);
     let folder = workload.folder(&args.compare.dir.join("peers"), &tables);
     tables.write_in(&folder, args.compare.threads)?;
-    let mut contenders: Vec<Contender> = std::iter::once(overspill).chain(peers).map(Contender::new).collect();
+    let without_index = args.workload_without_index(workload)?;
+    let engines = std::iter::once(overspill).chain(&without_index).chain(peers);
+    let mut contenders: Vec<Contender> = engines.map(Contender::new).collect();
     for round in 0..args.compare.runs.get() {
         // Rotate the engines, so that each comes first once.
         contenders.rotate_left(usize::from(round > 0));
@@ -140,7 +156,7 @@ fn measure(args: &PeersArgs, workload: &Workload, overspill: &Engine, peers: &[E
             }
         }
     }
-    contenders.sort_by_key(|contender| !contender.engine.is_overspill());
+    contenders.sort_by_key(|contender| contender.engine.name != OVERSPILL);
     let mut contenders = contenders.into_iter();
     let Some(overspill) = contenders.next() else { return exec_err!("There was no engine to measure.") };
     let join = Join { workload: *workload, tables, overspill, peers: contenders.collect() };

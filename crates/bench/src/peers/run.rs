@@ -28,6 +28,9 @@ pub(super) fn run(engine: &Engine, workload: &Workload, folder: &Path, terms: &T
     for table in TablePair::NAMES {
         session.execute(&engine.load(table, &folder.join(format!("{table}.parquet"))))?;
     }
+    if workload.index.is_some() && engine.is_overspill() {
+        session.execute("CREATE INDEX r_key ON r (key)")?;
+    }
     let forgotten = session.forget_peak_memory();
     let query = workload.query();
     // The first run includes the cost of fresh memory; the second represents the engine.

@@ -24,9 +24,18 @@ pub struct Workload {
     sparse: bool,
     zipf: f64,
     match_rate: f64,
+    /// Whether Overspill has an index on the key of r, which is in the order of keys or is not.
+    pub(super) index: Option<Order>,
     /// Whether the result of the join is stored in a table, and not only summed.
     pub(super) materializes: bool,
     pub(super) target: Target,
+}
+
+/// The order of an indexed table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    Shuffled,
+    Sorted,
 }
 
 /// Overspill's required speed as a multiple of the best other engine's.
@@ -39,6 +48,8 @@ pub(super) struct Target {
 
 /// If the other engines may be limited by the machine as well, coming near the bound is enough.
 const TRIPLE: Target = Target { ratio: 3.0, or_bound: Some(0.7) };
+const QUINTUPLE: Target = Target { ratio: 5.0, or_bound: None };
+const TWENTYFOLD: Target = Target { ratio: 20.0, or_bound: None };
 const DOUBLE: Target = Target { ratio: 2.0, or_bound: None };
 const HALF_MORE: Target = Target { ratio: 1.5, or_bound: None };
 
@@ -50,6 +61,7 @@ const A: Workload = Workload {
     sparse: false,
     zipf: 0.0,
     match_rate: 1.0,
+    index: None,
     materializes: false,
     target: TRIPLE,
 };
@@ -57,9 +69,18 @@ const B: Workload = Workload { name: "b", help: "256K x 128M rows", rows: (256 *
 const C: Workload =
     Workload { name: "c", help: "32M x 32M rows of 4 + 4 bytes", rows: (32 * M, 32 * M), tuple: 8, ..A };
 const T: Workload = Workload { name: "t", help: "64M x 64M rows", rows: (64 * M, 64 * M), ..A };
+/// A large r, and a few keys of it.
+const INDEXED: Workload = Workload {
+    name: "index",
+    help: "256M (2^28) x 1M (2^20) rows, with an index on r, beside a join without it",
+    rows: (1 << 28, 1 << 20),
+    index: Some(Order::Shuffled),
+    target: QUINTUPLE,
+    ..A
+};
 const SKEWED: Workload = Workload { rows: (32 * M, 64 * M), target: HALF_MORE, ..A };
 
-const ALL: [Workload; 11] = [
+const ALL: [Workload; 16] = [
     A,
     Workload {
         name: "a-sparse",
@@ -107,6 +128,23 @@ const ALL: [Workload; 11] = [
         zipf: 1.5,
         ..SKEWED
     },
+    INDEXED,
+    Workload { name: "index-sorted", help: "index, r sorted by its key", index: Some(Order::Sorted), ..INDEXED },
+    Workload { name: "index-sparse", help: "index, keys spread over 63 bits", sparse: true, ..INDEXED },
+    Workload {
+        name: "index-sparse-sorted",
+        help: "index-sparse, r sorted by its key",
+        sparse: true,
+        index: Some(Order::Sorted),
+        ..INDEXED
+    },
+    Workload {
+        name: "index-few",
+        help: "index, with 64K (2^16) rows of s",
+        rows: (1 << 28, 1 << 16),
+        target: TWENTYFOLD,
+        ..INDEXED
+    },
 ];
 
 impl ValueEnum for Workload {
@@ -125,6 +163,7 @@ impl Workload {
             zipf: self.zipf,
             match_rate: self.match_rate,
             sparse: self.sparse,
+            sorted: self.index == Some(Order::Sorted),
             tuple: self.tuple,
             ..TablePair::of_rows(scaled(self.rows.0, scale), scaled(self.rows.1, scale))
         }
@@ -133,8 +172,9 @@ impl Workload {
     /// The folder of the tables below a directory. Workloads with the same tables share it.
     pub(super) fn folder(&self, below: &Path, tables: &TablePair) -> PathBuf {
         let keys = if self.sparse { "sparse" } else { "dense" };
+        let sorted = if tables.sorted { "-sorted" } else { "" };
         below.join(format!(
-            "{}x{}-{}-{keys}-zipf-{}-match-{}",
+            "{}x{}-{}-{keys}{sorted}-zipf-{}-match-{}",
             tables.build_rows, tables.probe_rows, self.tuple, self.zipf, self.match_rate
         ))
     }
@@ -145,9 +185,11 @@ impl Workload {
         let keys = if self.sparse { "sparse" } else { "dense" };
         let zipf = if self.zipf > 0.0 { format!(", Zipf exponent {:?}", self.zipf) } else { String::new() };
         let matches = if self.match_rate < 1.0 { format!(", match rate {}", self.match_rate) } else { String::new() };
+        let sorted = if tables.sorted { ", r sorted" } else { "" };
+        let index = if self.index.is_some() { ", an index on r" } else { "" };
         let result = if self.materializes { ", result into a table" } else { "" };
         format!(
-            "{}: {} x {} rows of {half} + {half} bytes, {keys} keys{zipf}{matches}{result}",
+            "{}: {} x {} rows of {half} + {half} bytes, {keys} keys{sorted}{zipf}{matches}{index}{result}",
             self.name, tables.build_rows, tables.probe_rows
         )
     }

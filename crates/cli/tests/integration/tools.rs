@@ -447,6 +447,31 @@ fn a_device_that_counts_no_energy_is_refused_by_name() {
 }
 
 #[test]
+fn choices_of_indexes_are_compared_with_both_ways() {
+    let shell = Shell::new();
+    let run =
+        shell.run(&["bench", "advisor", "--index", "--max-tuples", "20000", "--runs", "1", "--json", "grid.json"]);
+    assert_eq!((run.status, run.err.as_str()), (0, ""), "{}", run.out);
+    let points: serde_json::Value = serde_json::from_str(&shell.read("grid.json")).unwrap();
+    let points = points.as_array().unwrap();
+    assert!(run.out.contains(&format!("of {} points; the most is", points.len())), "{}", run.out);
+    // Of 2^14 rows, each table has joins with 1, 16, 163, 1638 and 16384 keys, skewed ones, filters, and a list.
+    for table in ["2^14 rows in memory, sorted", "2^14 rows in memory, shuffled", "2^14 rows in Parquet, sorted"] {
+        let queries: Vec<_> =
+            points.iter().filter(|point| point["table"] == table).map(|point| &point["query"]).collect();
+        for query in ["join with 1638 keys", "join with 16384 skewed keys", "filter that 163 rows pass"] {
+            assert!(queries.iter().any(|known| *known == query), "{query} of {queries:?}");
+        }
+    }
+    assert!(points.iter().any(|point| point["query"] == "query 12"), "{points:?}");
+    for point in points {
+        let times = &point["milliseconds"];
+        let [never, always, auto] = ["never", "always", "auto"].map(|way| times[way].as_f64().unwrap());
+        assert!((point["auto_of_best"].as_f64().unwrap() - auto / never.min(always)).abs() < 1e-9, "{point}");
+    }
+}
+
+#[test]
 fn figures_need_no_gpu_where_they_have_lines_of_the_cpu() {
     let shell = Shell::new();
     let figure = |name: &str| {
