@@ -1,13 +1,15 @@
-//! Predicts all strategies for a join and chooses one.
+//! Predicts all strategies for a join and chooses one; predicts joins by lookups in an index.
 
 use crate::cost::cooperative::{gpu_het, het};
 use crate::cost::cpu::{ADVANTAGE, hybrid, no_partition, radix};
 use crate::cost::gpu_no_partition::gpu_no_partition;
+use crate::cost::index::{Lookups, cpu_lookups, gpu_lookups};
 use crate::cost::partitioned::{cpu_partitioned, prefix_sum, triton};
 use crate::cost::{Cost, Site};
+use crate::index_join::{IndexJoin, IndexKind, IndexPrediction, LookupWay};
 use crate::join::{Join, Strategy};
 use crate::machine::Machine;
-use crate::prediction::{Advice, Prediction, Refusal};
+use crate::prediction::{Advice, LinkBytes, Prediction, Refusal};
 use crate::triton_traffic::PrefixSumProcessor;
 
 impl Machine {
@@ -49,6 +51,32 @@ impl Machine {
         let join = Join { threads: Some(threads), ..Join::new(0, 0, 0) };
         let site = self.site(&join);
         Some(prefix_sum(&site, site.gpu().ok()?, KEY_BYTES).0)
+    }
+
+    /// Predicts an index join. `O(log n)` for `n` indexed rows.
+    pub fn index_join(&self, kind: IndexKind, way: LookupWay, join: &IndexJoin) -> IndexPrediction {
+        let cost = match way {
+            LookupWay::Cpu => Ok(cpu_lookups(&self.cpu, kind, join)),
+            LookupWay::Gpu => self.gpu_or_why().and_then(|gpu| gpu_lookups(gpu, kind, join, false)),
+            LookupWay::GpuWindows => self.gpu_or_why().and_then(|gpu| gpu_lookups(gpu, kind, join, true)),
+        };
+        match cost {
+            Ok((cost, Lookups { reads, translations })) => {
+                let seconds = cost.seconds();
+                let Cost { phases, link_bytes } = cost;
+                IndexPrediction { kind, way, seconds, reads, translations, phases, link_bytes, refusal: None }
+            }
+            Err(refusal) => IndexPrediction {
+                kind,
+                way,
+                seconds: f64::INFINITY,
+                reads: 0.0,
+                translations: 0.0,
+                phases: Vec::new(),
+                link_bytes: LinkBytes::default(),
+                refusal: Some(refusal),
+            },
+        }
     }
 
     fn site<'a>(&'a self, join: &'a Join) -> Site<'a> {

@@ -6,9 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cost::index::{Lookups, cpu_lookups, gpu_lookups};
-use crate::machine::Machine;
-use crate::prediction::{Cost, LinkBytes, Phase, Refusal};
+use crate::prediction::{LinkBytes, Phase, Refusal};
 
 /// The kind of an index over sorted keys (section 2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -129,32 +127,4 @@ pub struct IndexPrediction {
     pub link_bytes: LinkBytes,
     /// Why it is not possible, or `None` if it is.
     pub refusal: Option<Refusal>,
-}
-
-impl Machine {
-    /// Predicts an index join. `O(log n)` for `n` indexed rows.
-    pub fn index_join(&self, kind: IndexKind, way: LookupWay, join: &IndexJoin) -> IndexPrediction {
-        let cost = match way {
-            LookupWay::Cpu => Ok(cpu_lookups(&self.cpu, kind, join)),
-            LookupWay::Gpu => self.gpu_or_why().and_then(|gpu| gpu_lookups(gpu, kind, join, false)),
-            LookupWay::GpuWindows => self.gpu_or_why().and_then(|gpu| gpu_lookups(gpu, kind, join, true)),
-        };
-        match cost {
-            Ok((cost, Lookups { reads, translations })) => {
-                let seconds = cost.seconds();
-                let Cost { phases, link_bytes } = cost;
-                IndexPrediction { kind, way, seconds, reads, translations, phases, link_bytes, refusal: None }
-            }
-            Err(refusal) => IndexPrediction {
-                kind,
-                way,
-                seconds: f64::INFINITY,
-                reads: 0.0,
-                translations: 0.0,
-                phases: Vec::new(),
-                link_bytes: LinkBytes::default(),
-                refusal: Some(refusal),
-            },
-        }
-    }
 }

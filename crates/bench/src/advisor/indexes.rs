@@ -154,7 +154,7 @@ fn measure_layout(
     let select = format!("SELECT {key} * {GAP} AS k, value AS p FROM generate_series(0, {})", rows - 1);
     if is_file {
         let file = folder.join(if is_sorted { "sorted.parquet" } else { "shuffled.parquet" });
-        session.query(&format!("COPY ({select}) TO {}", sql_text(&file)))?;
+        session.execute(&format!("COPY ({select}) TO {}", sql_text(&file)))?;
         session.execute(&format!("CREATE EXTERNAL TABLE r STORED AS PARQUET LOCATION {}", sql_text(&file)))?;
     } else {
         session.execute(&format!("CREATE TABLE r AS {select}"))?;

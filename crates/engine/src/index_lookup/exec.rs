@@ -22,23 +22,32 @@ use crate::index_scan::ScannedRows;
 pub struct IndexLookupExec {
     input: Arc<dyn ExecutionPlan>,
     lookup: Arc<Lookup>,
+    /// The number of rows of the other side, if it is known when the query is planned.
+    keys: Option<usize>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl IndexLookupExec {
     pub(super) fn new(input: Arc<dyn ExecutionPlan>, lookup: Lookup) -> Self {
-        Self { input, lookup: Arc::new(lookup), metrics: ExecutionPlanMetricsSet::new() }
+        Self { input, lookup: Arc::new(lookup), keys: None, metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    /// Tells how many rows the other side has.
+    pub(crate) fn for_keys(self, keys: usize) -> Self {
+        Self { keys: Some(keys), ..self }
     }
 
     /// Starts an execution of the join above; `None` if the index is stale.
     pub(crate) fn start(&self, used: Option<IndexUse>) -> Option<LookupExecution> {
         let is_stale = matches!(self.lookup.scan.rows, ScannedRows::Stale(_));
-        (!is_stale)
-            .then(|| LookupExecution::new(Arc::clone(&self.input), Arc::clone(&self.lookup), used, &self.metrics))
+        (!is_stale).then(|| {
+            LookupExecution::new(Arc::clone(&self.input), Arc::clone(&self.lookup), self.keys, used, &self.metrics)
+        })
     }
 
     fn over(&self, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        Arc::new(Self { input, lookup: Arc::clone(&self.lookup), metrics: ExecutionPlanMetricsSet::new() })
+        let (lookup, metrics) = (Arc::clone(&self.lookup), ExecutionPlanMetricsSet::new());
+        Arc::new(Self { input, lookup, keys: self.keys, metrics })
     }
 }
 

@@ -30,12 +30,17 @@ const SCAN: usize = 9;
 /// Number of keys that are looked up to estimate the rows of all.
 const SAMPLE: usize = 1024;
 
+/// Why keys are not looked up.
+const TOO_MANY: &str = "more keys than are worth a lookup each, or than memory holds";
+
 /// The lookups of one execution of a join.
 #[derive(Debug)]
 pub(crate) struct LookupExecution {
     /// The side of the join that is scanned if nothing is looked up.
     input: Arc<dyn ExecutionPlan>,
     lookup: Arc<Lookup>,
+    /// The number of rows of the other side, if it is known before they are read.
+    known: Option<usize>,
     used: Option<IndexUse>,
     /// The keys to look up; `None` once it is known that the side is scanned.
     keys: OnceLock<Option<Arc<LookupKeys>>>,
@@ -65,12 +70,13 @@ impl LookupExecution {
     pub(super) fn new(
         input: Arc<dyn ExecutionPlan>,
         lookup: Arc<Lookup>,
+        known: Option<usize>,
         used: Option<IndexUse>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> Self {
         let joins = MetricBuilder::new(metrics).global_counter("index_joins");
         let (keys, selected) = (OnceLock::new(), OnceCell::new());
-        Self { input, lookup, used, keys, selected, joins, metrics: IndexMetrics::new(metrics) }
+        Self { input, lookup, known, used, keys, selected, joins, metrics: IndexMetrics::new(metrics) }
     }
 
     /// Begins to collect keys, for which `memory` pays.
@@ -81,7 +87,11 @@ impl LookupExecution {
             (_, ScannedRows::Files(files)) => files.most_keys(),
             (_, ScannedRows::Stale(_)) => 0,
         };
-        KeyCollector { words: Some(Vec::new()), most, memory }
+        let mut collector = KeyCollector { words: Some(Vec::new()), most, memory };
+        if self.known.is_some_and(|known| known > most) {
+            self.give_up(&mut collector, TOO_MANY);
+        }
+        collector
     }
 
     /// Adds the keys of a batch of the other side.
@@ -93,7 +103,7 @@ impl LookupExecution {
         let rows = batch.num_rows();
         // A growing vector is copied into one of twice its size.
         if words.len() + rows > *most || memory.try_grow(3 * rows * size_of::<u64>()).is_err() {
-            self.give_up(collector, "more keys than are worth a lookup each, or than memory holds");
+            self.give_up(collector, TOO_MANY);
             return Ok(());
         }
         let keys = self.lookup.key.evaluate(batch)?.into_array(rows)?;

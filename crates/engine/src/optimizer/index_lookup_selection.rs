@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::stats::Precision;
 use datafusion::common::{JoinSide, Result};
 use datafusion::physical_plan::joins::PartitionMode;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 
 use super::Node;
@@ -25,7 +27,14 @@ pub(crate) fn index_lookup_selection(
         return Ok(None);
     }
     let Some((side, lookup)) = join.index_lookup(&overspill.index_dir) else { return Ok(None) };
-    let (lookup, left, right): (Node, _, _) = (Arc::new(lookup), Arc::clone(join.left()), Arc::clone(join.right()));
+    let (left, right) = (Arc::clone(join.left()), Arc::clone(join.right()));
+    let other = if side == JoinSide::Left { &right } else { &left };
+    // Too many keys are then not collected first.
+    let statistics = StatisticsContext::new().compute(other.as_ref(), &StatisticsArgs::new())?;
+    let lookup: Node = Arc::new(match statistics.num_rows {
+        Precision::Exact(keys) => lookup.for_keys(keys),
+        Precision::Inexact(_) | Precision::Absent => lookup,
+    });
     let sides = if side == JoinSide::Left { vec![lookup, right] } else { vec![left, lookup] };
     Arc::clone(node).replace_children(sides, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute)).map(Some)
 }
