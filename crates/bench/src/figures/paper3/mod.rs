@@ -189,9 +189,11 @@ impl Paper3 {
             figure.add(SeriesSource::Paper, name, vec![(GIB[GIB.len() - 1], queries)]);
         }
         figure.notes.push(says.to_owned());
-        figure.notes.push(
-            "x and the lines of models are of the paper's sizes; lines that are measured, of their scale".to_owned(),
-        );
+        if scale < 1.0 {
+            figure.notes.push(format!(
+                "measured at {scale:.3e} of the sizes, and shown as the queries a second of 2^26 lookups that so many lookups would be"
+            ));
+        }
         match &bench.machine.gpu {
             Err(reason) => figure.notes.push(format!("GPU: refused, {reason}")),
             Ok(gpu) if gpu.emulated => {
