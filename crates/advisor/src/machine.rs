@@ -147,7 +147,7 @@ pub struct Translation {
     /// Accesses per second to ranges beyond `far_bytes`, where each access requests a translation from the CPU; `None` if
     /// unknown, and then such accesses are not predicted.
     pub misses: Option<f64>,
-    /// The same for reads alone, of keys that are looked up in an index: `None` if they are as many.
+    /// The same for reads of keys that are looked up in an index; `None` if the rate is that of `misses`.
     #[serde(default)]
     pub read_misses: Option<f64>,
 }

@@ -23,7 +23,7 @@ enum PlacedSearch {
     BinarySearch,
     BTree { nodes: Buffer, node_keys: u32, levels: Vec<usize> },
     Harmonia { key_region: Buffer, child_region: Buffer, levels: u32 },
-    RadixSpline { points: Buffer, table: Buffer, smallest: u64, largest: u64, shift: u32 },
+    RadixSpline { points: Buffer, table: Buffer, shift: u32 },
 }
 
 impl PlacedIndex {
@@ -50,13 +50,9 @@ impl PlacedIndex {
                 child_region: copies.of(child_region)?,
                 levels: narrow(levels)?,
             },
-            IndexParts::RadixSpline { points, table, smallest, largest, shift } => PlacedSearch::RadixSpline {
-                points: copies.of(points)?,
-                table: copies.of(table)?,
-                smallest,
-                largest,
-                shift,
-            },
+            IndexParts::RadixSpline { points, table, shift } => {
+                PlacedSearch::RadixSpline { points: copies.of(points)?, table: copies.of(table)?, shift }
+            }
         };
         Ok(Self {
             keys: copies.of(keys.padded())?,
@@ -83,13 +79,9 @@ impl PlacedIndex {
                 child_region: child_region.view(device)?,
                 levels: *levels,
             },
-            PlacedSearch::RadixSpline { points, table, smallest, largest, shift } => DeviceSearch::RadixSpline {
-                points: points.view(device)?,
-                table: table.view(device)?,
-                smallest: *smallest,
-                largest: *largest,
-                shift: *shift,
-            },
+            PlacedSearch::RadixSpline { points, table, shift } => {
+                DeviceSearch::RadixSpline { points: points.view(device)?, table: table.view(device)?, shift: *shift }
+            }
         };
         let rows = self.rows.as_ref().map(|rows| rows.view(device)).transpose()?;
         // SAFETY: the arrays are copies of those of an index over these keys, and nothing writes them.

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::{Array, ArrayRef};
+use overspill_advisor::IndexKind;
 use overspill_machine::memory::PageVec;
 use overspill_machine::{Error, Result};
-
-use overspill_advisor::IndexKind;
 
 use crate::index::Index;
 use crate::keys::SortedKeys;

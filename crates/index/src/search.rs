@@ -50,10 +50,6 @@ pub enum IndexParts<'a> {
         points: &'a [[u64; 2]],
         /// For each value of the upper bits of a distance, the first point with these or larger ones, and the number of points.
         table: &'a [u32],
-        /// The smallest key.
-        smallest: u64,
-        /// The largest key.
-        largest: u64,
         /// Lower bits of a distance that the table ignores.
         shift: u32,
     },

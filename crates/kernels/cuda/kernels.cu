@@ -138,10 +138,10 @@ OVERSPILL_KERNEL(schedule_join_tasks, const u64* build_starts, const u64* build_
 // Lookups in an index over sorted keys.
 
 #define OVERSPILL_LOOKUPS(kind, Index)                                                                                               \
-    OVERSPILL_KERNEL(look_up_##kind##_aggregate, const JoinInput input, const IndexArguments index, const JoinOutput output) {       \
+    OVERSPILL_KERNEL(look_up_##kind##_aggregate_u64, const JoinInput input, const IndexArguments index, const JoinOutput output) {   \
         look_up<AggregateSink, Index>(input, index, output);                                                                         \
     }                                                                                                                                \
-    OVERSPILL_KERNEL(look_up_##kind##_allocate, const JoinInput input, const IndexArguments index, const JoinOutput output) {        \
+    OVERSPILL_KERNEL(look_up_##kind##_allocate_u64, const JoinInput input, const IndexArguments index, const JoinOutput output) {    \
         look_up<LinearAllocatorSink, Index>(input, index, output);                                                                   \
     }
 

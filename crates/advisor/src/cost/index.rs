@@ -31,7 +31,7 @@ const GPU_LINE: f64 = 128.0;
 /// The share of a cache that the lines of an index have; keys, results and page tables pass through the rest.
 const SHARE_OF_CACHE: f64 = 0.5;
 
-/// Keys of a node of a B+tree on a page, and of Harmonia.
+/// Keys of a node of each tree.
 const PAGE_KEYS: f64 = 512.0;
 const LINE_KEYS: f64 = 8.0;
 const HARMONIA_KEYS: f64 = 32.0;
@@ -48,9 +48,9 @@ const READS_NEAR: f64 = 4.0;
 /// The same in lines of a CPU: there, where the slope says that the key is then, and the next.
 const LINES_NEAR: f64 = 3.0;
 
-/// What a line that a CPU's last level of cache has costs of a read of memory. Fitted to this project's measurements of 2^28 keys
-/// (docs/benchmarks.md, "Indexes"), of which the model is within a factor of 1.6, but for binary search: the steps of that in 2^28
-/// keys are powers of two apart, which share few sets of a cache, and it is half as fast as predicted.
+/// The cost of reading a line from a CPU's last level of cache, as a share of a read of memory. It is fitted to lookups in 2^28 keys
+/// (docs/benchmarks.md, "Indexes"). The model is within a factor of 1.6 of them, except for binary search, which is half as fast as
+/// predicted: its steps are powers of two apart, and such lines share few sets of a cache.
 const CACHED_LINE: f64 = 0.4;
 
 /// Bytes of GPU memory to partition a key with its number: copied, counted, written in order, read.
@@ -117,7 +117,7 @@ fn levels(rows: f64, keys: f64) -> impl Iterator<Item = f64> {
 }
 
 pub(crate) fn cpu_lookups(cpu: &Cpu, kind: IndexKind, join: &IndexJoin) -> (Cost, Lookups) {
-    let memory = Memory { line: 64.0, cache: cpu.last_level_cache as f64 };
+    let memory = Memory { line: cpu.cache_line as f64, cache: cpu.last_level_cache as f64 };
     let rows = join.indexed_rows.max(1) as f64;
     let tree = |keys| (memory.btree(rows, keys), levels(rows, keys).map(|_| memory.lines(keys)).sum());
     let (reads, lines): (f64, f64) = match kind {
@@ -132,7 +132,7 @@ pub(crate) fn cpu_lookups(cpu: &Cpu, kind: IndexKind, join: &IndexJoin) -> (Cost
     let waits = reads + CACHED_LINE * (lines - reads).max(0.0);
     let processors = Processors::new(cpu, join.threads.unwrap_or(cpu.threads));
     let lookups = join.lookups as f64;
-    // Instructions are those of a lookup in a hash table, which is as many dependent steps as a read has.
+    // The instructions are taken to be as many as those of a lookup in a hash table.
     let parts = processors.lookups(KEY, f64::INFINITY).map(|(bound, seconds)| {
         let times = if bound == Bound::CpuRandomAccess { waits } else { 1.0 };
         (bound, lookups * times * seconds)

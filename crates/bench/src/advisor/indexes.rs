@@ -27,14 +27,14 @@ const WAYS: [&str; 3] = ["never", "always", "auto"];
 /// A way that takes this multiple of the best in its first run is not run again.
 const HOPELESS: f64 = 4.0;
 
-/// Short queries run more often, until all of their runs took so many seconds, but at most so many times.
+/// A query runs more often than `--runs` says until its runs together take `ENOUGH` seconds. `MOST_RUNS` limits these runs.
 const ENOUGH: f64 = 0.5;
 const MOST_RUNS: usize = 40;
 
 /// How long the engine may take for all of it.
 const PATIENCE: Duration = Duration::from_secs(4 * 3600);
 
-/// Keys are so far apart.
+/// The distance between neighbouring keys.
 const GAP: u64 = 1_000_003;
 
 /// Shares of the rows of r that s has, or that a filter passes.
@@ -58,7 +58,7 @@ const ROWS: [(u64, bool); 3] = [(1 << 22, false), (1 << 25, false), (1 << 24, tr
 impl Layout {
     /// The tables, of at most this many rows.
     fn all(most: u64) -> Vec<Self> {
-        let most = most.max(1).next_power_of_two() / if most.is_power_of_two() { 1 } else { 2 };
+        let most = 1 << most.max(1).ilog2();
         let mut all: Vec<_> = ROWS
             .into_iter()
             .flat_map(|(rows, is_file)| {
@@ -105,18 +105,18 @@ pub(super) fn run(args: &AdvisorArgs, out: &mut dyn std::io::Write) -> Result<()
     let program = program(args.program.as_deref())?;
     let engine = Engine::overspill(OVERSPILL, VERSION, program, &[]);
     let mut points = Vec::new();
-    for layout in Layout::all(args.max_tuples) {
+    // The last tables are those of TPC-H.
+    for layout in Layout::all(args.max_tuples).iter().map(Some).chain([None]) {
         let (mut session, _) = engine.start(&terms)?;
-        measure_layout(&mut session, &layout, folder.path(), args.runs.get(), &mut points)?;
+        match layout {
+            Some(layout) => measure_layout(&mut session, layout, folder.path(), args.runs.get(), &mut points)?,
+            None => measure_tpch(&mut session, args, folder.path(), &mut points)?,
+        }
         session.end()?;
         // What has been measured is kept if the rest fails.
-        args.json.as_deref().map_or(Ok(()), |path| write_file(path, &format!("{:#}\n", numbers(&points))))?;
-    }
-    let (mut session, _) = engine.start(&terms)?;
-    measure_tpch(&mut session, args, folder.path(), &mut points)?;
-    session.end()?;
-    if let Some(path) = &args.json {
-        write_file(path, &format!("{:#}\n", numbers(&points)))?;
+        if let Some(path) = &args.json {
+            write_file(path, &format!("{:#}\n", numbers(&points)))?;
+        }
     }
     let mut text = format!(
         "Queries with and without an index, {}, {threads} threads, medians of {} runs and more; milliseconds\n",
@@ -149,8 +149,8 @@ fn measure_layout(
     let Layout { rows, is_sorted, is_file } = *layout;
     let name = &layout.name();
     tell(name);
-    // A power of two of rows, and an odd factor: each key is there once.
-    let key = if is_sorted { "value".to_owned() } else { format!("(value * {}) % {rows}", spread(rows)) };
+    // There is a power of two of rows. An odd factor permutes them, so that each key is there once.
+    let key = if is_sorted { "value".to_owned() } else { format!("(value * {}) % {rows}", odd(rows, GOLDEN)) };
     let select = format!("SELECT {key} * {GAP} AS k, value AS p FROM generate_series(0, {})", rows - 1);
     if is_file {
         let file = folder.join(if is_sorted { "sorted.parquet" } else { "shuffled.parquet" });
@@ -169,7 +169,7 @@ fn measure_layout(
             if count == 0 || skewed && ![1e-4, 1e-2, 1.0].contains(&share) {
                 continue;
             }
-            let place = format!("(value * {}) % {rows}", spread(rows) | 2);
+            let place = format!("(value * {}) % {rows}", odd(rows, SILVER));
             let place = if skewed { format!("CAST(power(({place}) / {rows}.0, 8) * {rows} AS BIGINT)") } else { place };
             session.execute(&format!(
                 "CREATE TABLE s AS SELECT {place} * {GAP} AS k, value AS q FROM generate_series(0, {})",
@@ -199,10 +199,13 @@ fn measure_layout(
     Ok(())
 }
 
-/// An odd number, by which multiples are far apart modulo a power of two.
-fn spread(rows: u64) -> u64 {
-    // The golden ratio.
-    (rows as f64 * 0.618_034) as u64 | 1
+/// Multiples of these, without their whole part, are spread evenly. Those of one have nothing to do with those of the other.
+const GOLDEN: f64 = 0.618_034;
+const SILVER: f64 = 0.414_214;
+
+/// An odd number near this share of the rows.
+fn odd(rows: u64, share: f64) -> u64 {
+    (rows as f64 * share) as u64 | 1
 }
 
 fn measure_tpch(session: &mut Session, args: &AdvisorArgs, folder: &Path, points: &mut Vec<Point>) -> Result<()> {

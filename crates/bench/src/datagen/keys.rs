@@ -68,7 +68,7 @@ enum Spread {
     Dense,
     /// At random over 63 bits.
     Shuffled(Permutation),
-    /// In order over 63 bits, so far apart.
+    /// In order over 63 bits, at this distance from each other.
     Even(u64),
 }
 
@@ -156,6 +156,19 @@ mod tests {
         assert!((45_000..55_000).contains(&large), "{large} of 100000 are in the upper half");
         let low: HashSet<u64> = build.iter().map(|key| key & 0xffff).collect();
         assert!(low.len() > 45_000, "{} values of the lowest 16 bits, of about 51000", low.len());
+    }
+
+    #[test]
+    fn sorted_keys_ascend_and_are_found() {
+        for sparse in [false, true] {
+            let keys = Keys::new(1000, 0.0, 0.5, sparse, true, 5).unwrap();
+            let build: Vec<u64> = (0..1000).map(|row| keys.build(row)).collect();
+            assert!(build.windows(2).all(|pair| pair[0] < pair[1]));
+            assert_eq!(sparse, build[999] > 1 << 61);
+            let mut random = random();
+            let found = (0..2000).filter(|_| build.binary_search(&keys.probe(&mut random)).is_ok()).count();
+            assert!((900..1100).contains(&found), "{found} of 2000");
+        }
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Contender {
 
 impl PeersArgs {
     /// Overspill without an index, for a workload with one.
-    fn workload_without_index(&self, workload: &Workload) -> Result<Option<Engine>> {
+    fn without_index(&self, workload: &Workload) -> Result<Option<Engine>> {
         if workload.index.is_none() {
             return Ok(None);
         }
@@ -139,7 +139,7 @@ fn measure(args: &PeersArgs, workload: &Workload, overspill: &Engine, peers: &[E
     let tables = workload.tables(args.scale);
     let folder = workload.folder(&args.compare.dir.join("peers"), &tables);
     tables.write_in(&folder, args.compare.threads)?;
-    let without_index = args.workload_without_index(workload)?;
+    let without_index = args.without_index(workload)?;
     let engines = std::iter::once(overspill).chain(&without_index).chain(peers);
     let mut contenders: Vec<Contender> = engines.map(Contender::new).collect();
     for round in 0..args.compare.runs.get() {

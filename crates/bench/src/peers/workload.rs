@@ -24,7 +24,7 @@ pub struct Workload {
     sparse: bool,
     zipf: f64,
     match_rate: f64,
-    /// Whether Overspill has an index on the key of r, which is in the order of keys or is not.
+    /// The order of r, if Overspill has an index on its key.
     pub(super) index: Option<Order>,
     /// Whether the result of the join is stored in a table, and not only summed.
     pub(super) materializes: bool,

@@ -32,7 +32,7 @@ impl IndexLookupExec {
         Self { input, lookup: Arc::new(lookup), keys: None, metrics: ExecutionPlanMetricsSet::new() }
     }
 
-    /// Tells how many rows the other side has.
+    /// With the number of rows that the other side has.
     pub(crate) fn for_keys(self, keys: usize) -> Self {
         Self { keys: Some(keys), ..self }
     }

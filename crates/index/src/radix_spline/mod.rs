@@ -123,8 +123,7 @@ impl Search for RadixSpline {
     }
 
     fn parts(&self) -> IndexParts<'_> {
-        let Self { points, table, smallest, largest, shift } = self;
-        IndexParts::RadixSpline { points, table, smallest: *smallest, largest: *largest, shift: *shift }
+        IndexParts::RadixSpline { points: &self.points, table: &self.table, shift: self.shift }
     }
 }
 

@@ -6,12 +6,12 @@ use std::ops::{Range, RangeInclusive};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use overspill_advisor::IndexKind;
+
 use super::description::StoredDescription;
 use super::error::{Result, StoredError};
 use super::layout::{BLOCK, ENTRY, KEY, MAGIC, Trailer, checksum};
 use super::writer::StoredIndexWriter;
-use overspill_advisor::IndexKind;
-
 use crate::index::Index;
 use crate::keys::SortedKeys;
 use crate::ranges::WordRanges;

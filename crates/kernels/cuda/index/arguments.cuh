@@ -12,6 +12,9 @@ constexpr u32 kMaxIndexLevels = 16;
 struct IndexArguments {
     const u64* keys;
     u64 length;
+    // Of the keys.
+    u64 smallest;
+    u64 largest;
     // The number of each key's row. Without them, the rows are in the order of the keys.
     const u32* rows;
     // B+tree and Harmonia: the keys of the inner nodes.
@@ -22,8 +25,6 @@ struct IndexArguments {
     // point with these or larger upper bits.
     const TwoWords* points;
     const u32* table;
-    u64 smallest;
-    u64 largest;
     u32 shift;
     // B+tree and Harmonia: the levels of inner nodes.
     u32 levels;

@@ -9,7 +9,7 @@ const MOST_LEVELS: usize = 16;
 const HARMONIA_KEYS: u64 = 32;
 /// Bytes of a spline point.
 const POINT: u64 = 16;
-/// Keys are read in pairs, and lie in lines of so many bytes.
+/// Bytes of a line of sorted keys. Kernels read keys in pairs, so the last line must be whole.
 const LINE: u64 = 64;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -17,13 +17,13 @@ const LINE: u64 = 64;
 pub(crate) struct IndexArguments {
     keys: u64,
     length: u64,
+    smallest: u64,
+    largest: u64,
     rows: u64,
     nodes: u64,
     children: u64,
     points: u64,
     table: u64,
-    smallest: u64,
-    largest: u64,
     shift: u32,
     levels: u32,
     node_keys: u32,
@@ -61,10 +61,6 @@ pub enum DeviceSearch<'a> {
         /// For each value of the upper bits of a key's distance from the smallest key, the first point with these or larger upper
         /// bits, 4 bytes each; and the number of points.
         table: View<'a>,
-        /// The smallest key.
-        smallest: u64,
-        /// The largest key.
-        largest: u64,
         /// Lower bits of a distance that the table ignores.
         shift: u32,
     },
@@ -87,29 +83,30 @@ impl DeviceSearch<'_> {
 pub struct DeviceIndex<'a> {
     arguments: IndexArguments,
     search: DeviceSearch<'a>,
-    range: (u64, u64),
 }
 
 impl<'a> DeviceIndex<'a> {
-    /// An index over the first `length` keys of `keys`, which lie from `range.0` to `range.1`. `rows` has the number of each key's row,
-    /// 4 bytes each; without it, the rows are in the order of the keys.
+    /// An index over the first `length` keys of `keys`, of which the smallest is `range.0` and the largest `range.1`; both are 0 without
+    /// keys. `rows` has the number of each key's row, 4 bytes each. Without `rows` the rows are in the order of the keys.
     ///
     /// # Errors
     /// If an array is too short or misaligned, or the tree has too many levels.
     ///
     /// # Safety
-    /// The keys must be sorted and followed by the largest number up to a multiple of 64 bytes, and the arrays of `search` must be an
+    /// The keys must be sorted, have this range, and followed by the largest number up to a multiple of 64 bytes, and the arrays of `search` must be an
     /// index over these keys: kernels read what nodes, points and tables refer to without a check.
     pub unsafe fn new(
         keys: View<'a>,
         length: u64,
-        range: (u64, u64),
+        (smallest, largest): (u64, u64),
         rows: Option<View<'a>>,
         search: DeviceSearch<'a>,
     ) -> Result<Self> {
         let mut arguments = IndexArguments {
             keys: array("sorted keys", keys, 16, (length * 8).next_multiple_of(LINE))?,
             length,
+            smallest,
+            largest,
             ..IndexArguments::default()
         };
         if let Some(rows) = rows {
@@ -139,7 +136,7 @@ impl<'a> DeviceIndex<'a> {
                 arguments.children = array("the child region of Harmonia", child_region, 4, u64::from(levels) * 4)?;
                 arguments.levels = levels;
             }
-            DeviceSearch::RadixSpline { points, table, smallest, largest, shift } => {
+            DeviceSearch::RadixSpline { points, table, shift } => {
                 if shift >= u64::BITS || smallest > largest {
                     return Err(Error::Invalid(format!("a spline from {smallest} to {largest}, shifted by {shift}")));
                 }
@@ -147,10 +144,10 @@ impl<'a> DeviceIndex<'a> {
                 let fewest = if length == 0 { 0 } else { entries * 4 };
                 arguments.table = array("the table of a RadixSpline", table, 4, fewest)?;
                 arguments.points = array("the points of a RadixSpline", points, 16, POINT * length.min(1))?;
-                (arguments.smallest, arguments.largest, arguments.shift) = (smallest, largest, shift);
+                arguments.shift = shift;
             }
         }
-        Ok(Self { arguments, search, range })
+        Ok(Self { arguments, search })
     }
 
     /// What finds places in the keys.
@@ -160,7 +157,7 @@ impl<'a> DeviceIndex<'a> {
 
     /// The smallest and the largest key.
     pub fn range(&self) -> (u64, u64) {
-        self.range
+        (self.arguments.smallest, self.arguments.largest)
     }
 
     pub(super) fn arguments(&self) -> &IndexArguments {

@@ -1,7 +1,7 @@
 //! Lookups in the order of the other side.
 
 use overspill_machine::Result;
-use overspill_machine::driver::{Arguments, Function, LaunchShape, Stream};
+use overspill_machine::driver::{Arguments, Function, Stream};
 
 use super::arguments::DeviceIndex;
 use crate::join::{JoinInput, JoinOutput};
@@ -32,7 +32,7 @@ impl<'a> IndexLookup<'a> {
     /// # Errors
     /// If the kernels cannot be loaded.
     pub fn new(kernels: &Kernels, index: DeviceIndex<'a>) -> Result<Self> {
-        let kernel = |sink: &str| kernels.function(&format!("look_up_{}_{sink}", index.search().name()));
+        let kernel = |sink: &str| kernels.function(&format!("look_up_{}_{sink}_u64", index.search().name()));
         Ok(Self { kernels: kernels.clone(), index, aggregate: kernel("aggregate")?, allocate: kernel("allocate")? })
     }
 
@@ -75,7 +75,7 @@ impl<'a> IndexLookup<'a> {
             Sink::Aggregate => &self.aggregate,
             Sink::Allocate => &self.allocate,
         };
-        let shape: LaunchShape = self.kernels.share().full(kernel, THREADS)?;
+        let shape = self.kernels.share().full(kernel, THREADS)?;
         let arguments = Arguments::default().with(input).with(self.index.arguments()).with(output);
         // SAFETY: the parameters match the kernel; the index is borrowed as long as this value lives, and is one, as its maker
         // promised; the caller promises the rest.

@@ -28,11 +28,34 @@ pub struct WindowedLookup<'a> {
     lanes: [Lane; 2],
 }
 
+/// A pass over a window, and where its partitions are.
+#[derive(Debug)]
+struct WindowPass {
+    partitioner: Partitioner,
+    extents: Extents,
+}
+
+impl WindowPass {
+    fn new(lookup: &IndexLookup<'_>, stream: &Stream, tuples: u64, value_width: u64) -> Result<Self> {
+        let (smallest, largest) = lookup.index().range();
+        // More partitions than keys would not bring these nearer to each other.
+        let most = tuples.max(2).ilog2().min(BITS);
+        let radix = Radix::in_key_order(most, smallest, largest)?;
+        let (algorithm, key) = (Algorithm::Linear, KeyWidth::Eight);
+        let plan = PartitionPlan::new(lookup.kernels(), algorithm, key, &[value_width], radix, tuples, 0)?;
+        let partitioner = Partitioner::new(lookup.kernels(), plan.without_gaps()?)?;
+        let extents = partitioner.extents(stream)?;
+        Ok(Self { partitioner, extents })
+    }
+}
+
 /// A stream with memory for the window that it works on.
 #[derive(Debug)]
 struct Lane {
     stream: Stream,
-    partitioner: Option<(Partitioner, Extents)>,
+    /// The pass over a full window, and over a shorter one.
+    full: Option<WindowPass>,
+    shorter: Option<WindowPass>,
     /// The keys as they came, which so cross the link once.
     copy: DeviceBuffer,
     /// The values as they came.
@@ -47,7 +70,8 @@ impl Lane {
         let column = |bytes| DeviceBuffer::new(device, window * bytes);
         Ok(Self {
             stream: Stream::new(device)?,
-            partitioner: None,
+            full: None,
+            shorter: None,
             copy: column(KEY)?,
             value_copy: column(if copies_values { value_width } else { 0 })?,
             keys: column(KEY)?,
@@ -68,24 +92,17 @@ impl Lane {
         output: &JoinOutput,
     ) -> Result<()> {
         let tuples = side.keys.bytes() / KEY;
-        let Self { stream, partitioner, copy, value_copy, keys, values } = self;
-        let (partitioner, extents) = match partitioner {
-            Some(made) if made.0.plan().tuples() == tuples => made,
-            // The last window is shorter. The memory of the others is still in use.
+        let Self { stream, full, shorter, copy, value_copy, keys, values } = self;
+        let kept = if copy.bytes() == tuples * KEY { full } else { shorter };
+        let pass = match kept {
+            Some(pass) if pass.partitioner.plan().tuples() == tuples => pass,
             _ => {
+                // The stream may still be at work with the pass that is replaced.
                 stream.synchronize()?;
-                let (smallest, largest) = lookup.index().range();
-                // More partitions than keys would not bring these nearer to each other.
-                let most = tuples.max(2).ilog2().min(BITS);
-                let radix = Radix::in_key_order(most, smallest, largest)?;
-                let (algorithm, key) = (Algorithm::Linear, KeyWidth::Eight);
-                let plan = PartitionPlan::new(lookup.kernels(), algorithm, key, &[value_width], radix, tuples, 0)?
-                    .without_gaps()?;
-                let made = Partitioner::new(lookup.kernels(), plan)?;
-                let extents = made.extents(stream)?;
-                partitioner.insert((made, extents))
+                kept.insert(WindowPass::new(lookup, stream, tuples, value_width)?)
             }
         };
+        let WindowPass { partitioner, extents } = pass;
         let payload = match side.values {
             Values::Four(view) | Values::Eight(view) => PayloadInput::Column(view),
             Values::RowIds(first) => PayloadInput::RowIds(first),

@@ -189,13 +189,8 @@ fn what_is_no_index_is_refused() {
     let harmonia = DeviceSearch::Harmonia { key_region: words.view(), child_region: words.view(), levels: 1 };
     let text = error(8, None, harmonia);
     assert!(text.contains("key region"), "{text}");
-    let spline = |shift| DeviceSearch::RadixSpline {
-        points: words.view(),
-        table: words.view().slice(0, 8).unwrap(),
-        smallest: 1,
-        largest: 8,
-        shift,
-    };
+    let spline =
+        |shift| DeviceSearch::RadixSpline { points: words.view(), table: words.view().slice(0, 8).unwrap(), shift };
     let text = error(8, None, spline(0));
     assert!(text.contains("table of a RadixSpline"), "{text}");
     let text = error(8, None, spline(64));

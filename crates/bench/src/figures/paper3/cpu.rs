@@ -1,15 +1,15 @@
 //! Index joins on the CPU's threads.
 
 use std::ops::Range;
-use std::time::Instant;
 
 use datafusion::common::{Result, exec_err};
 use overspill_index::Index;
 use overspill_join::index_join::Window;
 use overspill_machine::memory::PageVec;
 
+use super::median_seconds;
 use super::workload::Workload;
-use crate::report::{failed, median};
+use crate::report::failed;
 use crate::threads::on_each;
 
 /// Keys that are looked up at once where no window partitions them.
@@ -49,7 +49,8 @@ impl Pairs {
     }
 }
 
-/// The median seconds of several joins, of which the first is not counted if there are others. Pairs of the last are checked.
+/// The median seconds of `runs` joins on `threads` threads, which look keys up as they come or in windows of `window` keys. The pairs of
+/// the last join are checked.
 pub(super) fn join(
     workload: &Workload,
     index: &Index,
@@ -60,22 +61,17 @@ pub(super) fn join(
     let part = workload.s.len().div_ceil(threads.max(1)).max(1);
     let parts: Vec<&[u64]> = workload.s.chunks(part).collect();
     let mut pairs = parts.iter().map(|keys| Pairs::new(keys.len())).collect::<Result<Vec<_>>>()?;
-    let mut seconds = Vec::new();
-    for run in 0..runs {
+    let (seconds, _) = median_seconds(runs, || {
         pairs.iter_mut().for_each(|pairs| pairs.count = 0);
-        let begin = Instant::now();
         on_each(parts.iter().zip(&mut pairs).collect(), |(keys, pairs): (&&[u64], &mut Pairs)| match window {
             Some(window) => in_windows(index, keys, window, pairs),
             None => as_they_come(index, keys, pairs),
-        })?;
-        if run > 0 || runs == 1 {
-            seconds.push(begin.elapsed().as_secs_f64());
-        }
-    }
+        })
+    })?;
     for (pairs, keys) in pairs.iter().zip(&parts) {
         pairs.check(index, keys)?;
     }
-    Ok(median(seconds).unwrap_or(f64::NAN))
+    Ok(seconds)
 }
 
 fn as_they_come(index: &Index, keys: &[u64], pairs: &mut Pairs) -> Result<()> {

@@ -1,7 +1,5 @@
 //! Index joins and the hash join on a GPU. Both relations and the index lie in CPU memory; pairs go to GPU memory.
 
-use std::time::Instant;
-
 use datafusion::common::{Result, exec_err};
 use overspill_experiments::Gpu;
 use overspill_index::{Index, PlacedIndex};
@@ -12,8 +10,9 @@ use overspill_kernels::{
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::{Buffer, PageSize, Placement};
 
+use super::median_seconds;
 use super::workload::Workload;
-use crate::report::{failed, median};
+use crate::report::failed;
 
 const CPU_MEMORY: Placement = Placement::Host { pages: PageSize::Huge, pinned: true };
 
@@ -55,20 +54,8 @@ fn check(workload: &Workload, matches: u64, [places, numbers]: [Vec<u64>; 2]) ->
     Ok(())
 }
 
-/// The median seconds of what `work` times, of which the first is not counted if there are others.
-fn median_of(runs: usize, mut work: impl FnMut() -> overspill_machine::Result<u64>) -> Result<(f64, u64)> {
-    let (mut seconds, mut matches) = (Vec::new(), 0);
-    for run in 0..runs {
-        let begin = Instant::now();
-        matches = work().map_err(failed)?;
-        if run > 0 || runs == 1 {
-            seconds.push(begin.elapsed().as_secs_f64());
-        }
-    }
-    Ok((median(seconds).unwrap_or(f64::NAN), matches))
-}
-
-/// The median seconds of an index join, in windows of so many keys if any.
+/// The median seconds of `runs` index joins, which look keys up as they come or in windows of `window` keys. The pairs of the last join
+/// are checked.
 pub(super) fn join(gpu: &Gpu, workload: &Workload, index: &Index, window: Option<usize>, runs: usize) -> Result<f64> {
     let placed = PlacedIndex::new(&gpu.stream, index, None, CPU_MEMORY).map_err(failed)?;
     let on_device = placed.on(gpu.device()).map_err(failed)?;
@@ -77,20 +64,21 @@ pub(super) fn join(gpu: &Gpu, workload: &Workload, index: &Index, window: Option
     let keys = probe.keys.view(gpu.device()).map_err(failed)?;
     let side = JoinSide { keys, values: Values::RowIds(0) };
     let (seconds, matches) = match window {
-        None => median_of(runs, || lookup.allocate(&gpu.stream, &side, &mut probe.pairs))?,
+        None => median_seconds(runs, || lookup.allocate(&gpu.stream, &side, &mut probe.pairs).map_err(failed))?,
         Some(window) => {
             // Numbers of 4 bytes, as long as they fit.
             let width = if u32::try_from(workload.s.len()).is_ok() { 4 } else { 8 };
             let window = window.min(workload.s.len()) as u64;
             let mut windowed = WindowedLookup::new(&lookup, window, width, true).map_err(failed)?;
-            median_of(runs, || windowed.allocate(&side, &mut probe.pairs))?
+            median_seconds(runs, || windowed.allocate(&side, &mut probe.pairs).map_err(failed))?
         }
     };
     check(workload, matches, probe.read(&gpu.stream, workload.s.len()).map_err(failed)?)?;
     Ok(seconds)
 }
 
-/// The median seconds of the paper's hash join (section 3.2): a multi-value table over s at half load, built in the time, in GPU memory.
+/// The median seconds of `runs` of the paper's hash joins (section 3.2). Each builds a half-full multi-value table over s in GPU memory,
+/// and looks r up in it.
 pub(super) fn hash_join(gpu: &Gpu, workload: &Workload, runs: usize) -> Result<f64> {
     let mut probe = Probe::new(gpu, workload).map_err(failed)?;
     let r = in_cpu_memory(&gpu.stream, &workload.r).map_err(failed)?;
@@ -98,11 +86,12 @@ pub(super) fn hash_join(gpu: &Gpu, workload: &Workload, runs: usize) -> Result<f
     let scan = JoinSide { keys: r.view(gpu.device()).map_err(failed)?, values: Values::RowIds(0) };
     let tuples = workload.s.len() as u64;
     let (kind, key, hash) = (TableKind::MultiValue, KeyWidth::Eight, HashFunction::Murmur3);
-    let (seconds, matches) = median_of(runs, || {
+    let mut join = || -> overspill_machine::Result<u64> {
         let mut table = HashTable::new(&gpu.kernels, kind, key, tuples, hash, TablePlacement::Device)?;
         table.build(&gpu.stream, &build)?;
         table.probe_allocate(&gpu.stream, &scan, &mut probe.pairs)
-    })?;
+    };
+    let (seconds, matches) = median_seconds(runs, || join().map_err(failed))?;
     // The build side is s here.
     let [numbers, places] = probe.read(&gpu.stream, workload.s.len()).map_err(failed)?;
     check(workload, matches, [places, numbers])?;

@@ -11,6 +11,8 @@ mod model;
 mod translations;
 mod workload;
 
+use std::time::Instant;
+
 use datafusion::common::Result;
 use overspill_advisor::IndexKind;
 use overspill_experiments::{Axis, Figure, SeriesSource};
@@ -20,7 +22,7 @@ use self::model::Model;
 use self::workload::{Sizes, Workload};
 use super::bench::Bench;
 use super::outcome::Outcome;
-use crate::report::tell;
+use crate::report::{median, tell};
 
 /// The kinds that the paper has.
 const KINDS: [IndexKind; 4] = [IndexKind::BTree, IndexKind::BinarySearch, IndexKind::Harmonia, IndexKind::RadixSpline];
@@ -60,7 +62,7 @@ pub(super) enum Paper3 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     AsKeysCome,
-    /// In windows of so many keys of the paper's 2^26.
+    /// In windows of this number of keys, where s has the paper's 2^26.
     Windows(u64),
 }
 
@@ -191,7 +193,7 @@ impl Paper3 {
         figure.notes.push(says.to_owned());
         if scale < 1.0 {
             figure.notes.push(format!(
-                "measured at {scale:.3e} of the sizes, and shown as the queries a second of 2^26 lookups that so many lookups would be"
+                "measured with {scale:.3e} of the rows of r and s; the rate is multiplied by that, as if the query had 2^26 lookups"
             ));
         }
         match &bench.machine.gpu {
@@ -260,12 +262,32 @@ impl Paper3 {
     }
 }
 
+/// The median seconds of `runs` runs of `work`, and the result of the last. The first run is not counted, unless it is the only one: it
+/// faults in memory for the others.
+fn median_seconds<T>(runs: usize, mut work: impl FnMut() -> Result<T>) -> Result<(f64, T)> {
+    let mut seconds = Vec::new();
+    let mut timed = |is_counted: bool| -> Result<T> {
+        let begin = Instant::now();
+        let result = work()?;
+        if is_counted {
+            seconds.push(begin.elapsed().as_secs_f64());
+        }
+        Ok(result)
+    };
+    let mut last = timed(runs <= 1)?;
+    for _ in 1..runs {
+        last = timed(true)?;
+    }
+    Ok((median(seconds).unwrap_or(f64::NAN), last))
+}
+
 /// Points by the name of their line.
 #[derive(Default)]
 struct Lines(Vec<(String, Vec<(f64, f64)>)>);
 
 impl Lines {
-    /// Adds a point of a query that takes so many seconds at the paper's size, and keeps it in the file of `--points`.
+    /// Adds a point to the line `name`. `seconds` is the time of the query at the paper's size. The point is also written to the file
+    /// of `--points`.
     fn add(&mut self, bench: &Bench, name: String, x: f64, seconds: f64) -> Result<()> {
         bench.keep(&json!({ "line": name, "x": x, "seconds": seconds }))?;
         let y = 1.0 / seconds;

@@ -1,7 +1,7 @@
 //! Translations that lookups request: a model of a translation buffer, at the paper's sizes (figures 4 and 6).
 //!
-//! Threads take one step of their lookups after the other, all in turn, and each step touches a page. The buffer holds the pages that
-//! were used last: 32 of 1 GiB, the 32 GiB that the V100 translates at full speed. Keys are equally far apart, so that the steps of a
+//! Threads take one step of their lookups after the other, all in turn, and each step touches a page. The buffer keeps the
+//! pages that were used last: 32 of 1 GiB, the 32 GiB that the V100 translates at full speed. Keys are equally far apart, so that the steps of a
 //! lookup follow from its place alone, and no data are needed.
 
 use overspill_advisor::IndexKind;
@@ -17,15 +17,17 @@ use super::{GIB, KINDS};
 const PAGE: u64 = 1 << 30;
 const PAGES: usize = 32;
 
-/// Lookups that are under way at a time: about the threads of a V100.
+/// Lookups that are under way at a time. A V100 has 2.5 times as many threads; between two steps of one, either number touches more
+/// pages than the buffer holds.
 const THREADS: usize = 1 << 16;
-/// As many lookups are followed.
+/// The number of lookups that are followed.
 const LOOKUPS: usize = 4 * THREADS;
 /// Partitions of all keys of s (section 4.3).
 const PARTITIONS: u64 = 2048;
 
 const KEY: u64 = 8;
 const PAGE_KEYS: u64 = 512;
+const LINE_KEYS: u64 = 8;
 const HARMONIA_KEYS: u64 = 32;
 const POINT: u64 = 16;
 const KEYS_OF_POINT: u64 = 1190;
@@ -70,7 +72,10 @@ fn figure(bench: &Bench, name: &'static str, title: &'static str, paper: &'stati
         name,
         title,
         paper,
-        machine: format!("{}; a model of {PAGES} pages of 1 GiB, used last, of 2^26 lookups", bench.machine.describe()),
+        machine: format!(
+            "{}; a model of a buffer of {PAGES} pages of 1 GiB, for 2^26 lookups",
+            bench.machine.describe()
+        ),
         emulated: bench.is_emulated(),
         x: Axis::logarithmic("GiB of r"),
         ..Figure::default()
@@ -102,7 +107,7 @@ fn translations(kind: IndexKind, rows: u64, partitioned: bool) -> f64 {
     let mut random = ChaCha8Rng::seed_from_u64(rows);
     let mut buffer = Buffer::default();
     for _ in 0..LOOKUPS / THREADS {
-        let mut places: Vec<u64> = if partitioned {
+        let places: Vec<u64> = if partitioned {
             // The threads are at work on the partitions from one on.
             let each = Workload::LOOKUPS / PARTITIONS;
             let count = (THREADS as u64).div_ceil(each);
@@ -112,7 +117,7 @@ fn translations(kind: IndexKind, rows: u64, partitioned: bool) -> f64 {
         } else {
             (0..THREADS).map(|_| random.random_range(0..rows)).collect()
         };
-        let mut steps: Vec<Vec<u64>> = places.drain(..).map(|place| pages(kind, rows, place)).collect();
+        let mut steps: Vec<Vec<u64>> = places.into_iter().map(|place| pages(kind, rows, place)).collect();
         let most = steps.iter().map(Vec::len).max().unwrap_or(0);
         for step in 0..most {
             // No thread is always ahead of the others.
@@ -138,9 +143,9 @@ fn pages(kind: IndexKind, rows: u64, place: u64) -> Vec<u64> {
             let base = if level == 0 { 0 } else { keys + level_start(rows, PAGE_KEYS, level) / PAGE };
             halve(PAGE_KEYS, slot, |at| pages.push(base + (first + at * KEY) / PAGE));
         }),
-        IndexKind::LineBTree => descend(rows, place, KEY, |level, node, _| {
-            let base = if level == 0 { 0 } else { keys + level_start(rows, KEY, level) / PAGE };
-            pages.push(base + node * KEY * KEY / PAGE);
+        IndexKind::LineBTree => descend(rows, place, LINE_KEYS, |level, node, _| {
+            let base = if level == 0 { 0 } else { keys + level_start(rows, LINE_KEYS, level) / PAGE };
+            pages.push(base + node * LINE_KEYS * KEY / PAGE);
         }),
         IndexKind::Harmonia => descend(rows, place, HARMONIA_KEYS, |level, node, _| {
             let base = if level == 0 { 0 } else { keys + level_start(rows, HARMONIA_KEYS, level) / PAGE };
@@ -151,11 +156,9 @@ fn pages(kind: IndexKind, rows: u64, place: u64) -> Vec<u64> {
             pages.push(base + node * HARMONIA_KEYS * KEY / PAGE);
         }),
         IndexKind::RadixSpline => {
-            let points = rows / KEYS_OF_POINT;
             // The table, a point, the estimate, a line further, and between the two.
             pages.push(keys);
             pages.push(keys + 1 + place / KEYS_OF_POINT * POINT / PAGE);
-            debug_assert!(points * POINT < 16 * PAGE, "the points of the paper's sizes");
             let near = place.saturating_sub(MISSED_BY);
             for at in [near, near + 16, near + 8, place] {
                 pages.push(at.min(rows - 1) * KEY / PAGE);
