@@ -1,17 +1,26 @@
 //! Whether rows of files are worth finding.
 
-/// Nanoseconds of a thread to scan a row, to read one by a selection from a page that is decoded for it, and to find one by its key.
-/// Only their ratios count.
+use overspill_index::BLOCK;
+
+/// Nanoseconds of a thread to scan a row, to read one by a selection from a page that is decoded for it, to read a block of the index,
+/// and to find a key in it. Only their ratios count.
 const SCAN: u64 = 10;
 const SELECT: u64 = 150;
-const FIND: u64 = 1000;
+const READ: u64 = 1000;
+const FIND: u64 = 50;
 
 /// The assumed number of rows of a page of a Parquet file. It is the default limit of common writers.
 const PAGE: u64 = 20_000;
 
 /// The most keys of a table with this number of rows that are worth a lookup each.
 pub(super) fn most_keys(total: u64) -> u64 {
-    total * SCAN / FIND
+    let each_in_a_block = total * SCAN / (READ + FIND);
+    let in_all_blocks = (total * SCAN).saturating_sub(blocks(total) * READ) / FIND;
+    each_in_a_block.max(in_all_blocks)
+}
+
+fn blocks(total: u64) -> u64 {
+    total.div_ceil(BLOCK as u64)
 }
 
 /// The most rows that are worth reading by a selection.
@@ -19,17 +28,22 @@ pub(super) fn most_rows(total: u64) -> u64 {
     total * SCAN / SELECT
 }
 
-/// Whether reading `found` rows of a table, which are in pages with this share of all rows, takes less time than a scan. `lookups`
-/// are those that found them.
-pub(super) fn is_worth_it(total: u64, share: f64, found: u64, lookups: u64) -> bool {
-    reading(total, share, found, lookups) <= total * SCAN
+/// Whether reading `found` rows of a table, which are in pages with this share of all rows, takes less time than a scan. The time to
+/// find them has been spent either way.
+pub(super) fn is_worth_it(total: u64, share: f64, found: u64) -> bool {
+    reading(total, share, found) <= total * SCAN
 }
 
-fn reading(total: u64, share: f64, found: u64, lookups: u64) -> u64 {
-    (total as f64 * share * SCAN as f64) as u64 + found * SELECT + lookups * FIND
+fn reading(total: u64, share: f64, found: u64) -> u64 {
+    (total as f64 * share * SCAN as f64) as u64 + found * SELECT
 }
 
-/// Estimates the same by the rows of one in `step` of `keys` keys.
+/// The time to find keys in order. Those of a block read it once.
+fn finding(total: u64, keys: u64) -> u64 {
+    keys.min(blocks(total)) * READ + keys * FIND
+}
+
+/// Estimates whether finding and reading rows takes less time than a scan, by the rows of one in `step` of `keys` keys.
 pub(super) fn seems_worth_it(total: u64, sample: &[u64], step: usize, keys: usize) -> bool {
     let found = (sample.len() * step) as f64;
     let mut pages: Vec<u64> = sample.iter().map(|row| row / PAGE).collect();
@@ -46,7 +60,7 @@ pub(super) fn seems_worth_it(total: u64, sample: &[u64], step: usize, keys: usiz
     }
     let share = in_pages(found, most) / all;
     // Estimates err. What is found tells exactly.
-    reading(total, share, found as u64, keys as u64) <= total * SCAN * 5 / 4
+    finding(total, keys as u64) + reading(total, share, found as u64) <= total * SCAN * 5 / 4
 }
 
 #[cfg(test)]
@@ -68,7 +82,19 @@ mod tests {
 
     #[test]
     fn a_scan_is_better_than_most_pages() {
-        assert!(is_worth_it(20_000_000, 0.1, 100, 100) && !is_worth_it(20_000_000, 0.99, 20_000, 20_000));
-        assert!(most_rows(1000) < 1000 && most_keys(1000) == 10);
+        assert!(is_worth_it(20_000_000, 0.1, 100) && !is_worth_it(20_000_000, 0.99, 20_000));
+        assert!(most_rows(1000) < 1000);
+    }
+
+    #[test]
+    fn keys_are_worth_finding_until_that_takes_as_long_as_a_scan() {
+        for total in [1, 10, 200, 1000, 100_000, 60_000_000] {
+            let most = most_keys(total);
+            assert!(most == 0 || finding(total, most) <= total * SCAN, "{total}");
+            assert!(finding(total, most + 1) > total * SCAN, "{total}");
+            assert!(most <= total / 5, "{total}");
+        }
+        // Keys of a block read it once.
+        assert!(finding(1_000_000, 100_000) < 100_000 * READ / 10);
     }
 }

@@ -71,7 +71,6 @@ impl FileRows {
         task: &TaskContext,
     ) -> Result<Result<SelectedRows, String>> {
         let scan = ParquetScan::of(&self.scan).ok_or_else(|| internal_datafusion_err!("the scan reads other files"))?;
-        let lookups = sought.lookups() as u64;
         let total = self.index.description.table_rows();
         let finder = Finder {
             index: Arc::clone(&self.index),
@@ -95,7 +94,7 @@ impl FileRows {
             Err(why) => return Ok(Err(why)),
         };
         let count: usize = rows.values().map(Vec::len).sum();
-        if !always && !cost::is_worth_it(total, share, count as u64, lookups) {
+        if !always && !cost::is_worth_it(total, share, count as u64) {
             return Ok(Err(TOO_MANY_PAGES.to_owned()));
         }
         let plan = self.selected(scan.config, rows)?;
