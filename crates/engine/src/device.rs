@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use datafusion::common::{DataFusionError, Result};
-use overspill_gpu_join::Gpu;
+use overspill_gpu_join::{DeviceProblem, Gpu};
 use overspill_kernels::{Kernels, check_mapping};
 use overspill_machine::DeviceKind;
 use overspill_machine::Error;
@@ -159,6 +159,15 @@ pub(crate) fn with_advice(error: &Error) -> String {
         Error::OutOfDeviceMemory { .. } => format!("{error}; lower overspill.gpu_memory_limit"),
         _ => error.to_string(),
     }
+}
+
+/// The name of the metric that counts a problem, and its reason.
+pub(crate) fn problem_metric(problem: &DeviceProblem) -> (&'static str, String) {
+    let name = match problem {
+        DeviceProblem::Refused(_) => "gpu_refusals",
+        DeviceProblem::Failed(_) => "gpu_failures",
+    };
+    (name, with_advice(problem.error()))
 }
 
 /// The path of the emulated device's library: next to the program, unless the environment variable is set.

@@ -2,7 +2,7 @@
 //!
 //! A [`DeviceRequest`] is the [`Accelerator`](overspill_join::hybrid::Accelerator) of a join: it takes the build side in the
 //! form that the strategy asks for, and gives each stream a finder. The join types, residual filters and output rows are those
-//! of a join on the CPU. [`selection`] runs filters with aggregates.
+//! of a join on the CPU. [`DeviceRows`] looks keys up in an index, and [`selection`] runs filters with aggregates.
 //!
 //! ```text
 //!   finder ─▶ build ─▶ table ─┬▶ no_partition ─────────┬▶ device
@@ -20,11 +20,15 @@ mod collected;
 mod cpu_partitioned;
 mod device;
 mod finder;
+mod index_lookup;
 mod no_partition;
 mod radix;
 pub mod selection;
 mod table;
 mod triton;
 
-pub use device::{DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, Gpu, MOST_AGGREGATES, StrategyAdvisor};
+pub use device::{
+    DeviceCount, DeviceObserver, DeviceProblem, DeviceRequest, DeviceTuning, Gpu, MOST_AGGREGATES, StrategyAdvisor,
+};
+pub use index_lookup::{DeviceRoom, DeviceRows};
 pub use radix::{FIRST_PASS, SECOND_PASS};

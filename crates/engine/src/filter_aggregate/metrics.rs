@@ -3,9 +3,9 @@
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricCategory,
 };
-use overspill_gpu_join::selection::DeviceProblem;
+use overspill_gpu_join::DeviceProblem;
 
-use crate::device::with_advice;
+use crate::device::problem_metric;
 
 /// The metrics of one output stream.
 #[derive(Debug)]
@@ -66,13 +66,7 @@ impl DeviceMetrics {
 
     /// Counts a failure or refusal of the GPU, with the reason as a label.
     pub fn count_problem(&self, problem: &DeviceProblem) {
-        let (name, error) = match problem {
-            DeviceProblem::Refused(error) => ("gpu_refusals", error),
-            DeviceProblem::Failed(error) => ("gpu_failures", error),
-        };
-        MetricBuilder::new(&self.metrics)
-            .with_new_label("reason", with_advice(error))
-            .counter(name, self.partition)
-            .add(1);
+        let (name, reason) = problem_metric(problem);
+        MetricBuilder::new(&self.metrics).with_new_label("reason", reason).counter(name, self.partition).add(1);
     }
 }

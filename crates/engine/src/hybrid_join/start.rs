@@ -93,6 +93,7 @@ impl HybridJoinExec {
         let spec = Arc::new(self.spec()?);
         let runtime = OverspillRuntime::of(task.session_config());
         let accelerator = self.device_request(&config, &runtime, aggregates)?;
+        let gpu = accelerator.as_ref().map(|request| Arc::clone(&request.gpu));
         let plan = Arc::new(JoinPlan {
             spec: Arc::clone(&spec),
             table_choice: config.hash_table.0.unwrap_or_default(),
@@ -124,7 +125,7 @@ impl HybridJoinExec {
         let facts = Arc::new(SubqueryFacts::default());
         let lookups = |side: &Arc<dyn ExecutionPlan>| {
             let lookup = side.downcast_ref::<IndexLookupExec>().filter(|_| is_shared)?;
-            lookup.start(config.indexes.0).map(Arc::new)
+            lookup.start(config.indexes.0, gpu.clone()).map(Arc::new)
         };
         let lookup = lookups(self.right());
         // Scans of the probe side that want to know the bounds of the build side must not be read before it.

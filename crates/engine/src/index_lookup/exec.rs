@@ -10,6 +10,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use overspill_gpu_join::Gpu;
 
 use super::keys::LookupExecution;
 use super::lookup::Lookup;
@@ -37,11 +38,12 @@ impl IndexLookupExec {
         Self { keys: Some(keys), ..self }
     }
 
-    /// Starts an execution of the join above; `None` if the index is stale.
-    pub(crate) fn start(&self, used: Option<IndexUse>) -> Option<LookupExecution> {
+    /// Starts an execution of the join above, which may use `gpu`; `None` if the index is stale.
+    pub(crate) fn start(&self, used: Option<IndexUse>, gpu: Option<Arc<Gpu>>) -> Option<LookupExecution> {
         let is_stale = matches!(self.lookup.scan.rows, ScannedRows::Stale(_));
         (!is_stale).then(|| {
-            LookupExecution::new(Arc::clone(&self.input), Arc::clone(&self.lookup), self.keys, used, &self.metrics)
+            let (input, lookup) = (Arc::clone(&self.input), Arc::clone(&self.lookup));
+            LookupExecution::new(input, lookup, self.keys, used, gpu, &self.metrics)
         })
     }
 

@@ -10,11 +10,13 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricB
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::TryStreamExt;
+use overspill_gpu_join::Gpu;
 use overspill_index::OrderedWords;
 use overspill_join::memory::Grant;
 use tokio::sync::OnceCell;
 
 use super::lookup::Lookup;
+use super::on_gpu::found_on_gpu;
 use super::side::{over, replaced};
 use crate::config::IndexUse;
 use crate::index_scan::{IndexMetrics, IndexRowsExec, LookupKeys, MemoryRows, ScannedRows, Wanted};
@@ -42,8 +44,12 @@ pub(crate) struct LookupExecution {
     /// The number of rows of the other side, if it is known before they are read.
     known: Option<usize>,
     used: Option<IndexUse>,
+    /// The GPU that looks keys up, if the join has one.
+    gpu: Option<Arc<Gpu>>,
     /// The keys to look up; `None` once it is known that the side is scanned.
     keys: OnceLock<Option<Arc<LookupKeys>>>,
+    /// The rows of a table in memory to fetch.
+    wanted: OnceCell<Wanted>,
     /// The side over certain rows of files; `None` if they are scanned.
     selected: OnceCell<Option<(Arc<dyn ExecutionPlan>, SelectedRows)>>,
     /// Executions that looked rows up.
@@ -72,11 +78,21 @@ impl LookupExecution {
         lookup: Arc<Lookup>,
         known: Option<usize>,
         used: Option<IndexUse>,
+        gpu: Option<Arc<Gpu>>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> Self {
-        let joins = MetricBuilder::new(metrics).global_counter("index_joins");
-        let (keys, selected) = (OnceLock::new(), OnceCell::new());
-        Self { input, lookup, known, used, keys, selected, joins, metrics: IndexMetrics::new(metrics) }
+        Self {
+            input,
+            lookup,
+            known,
+            used,
+            gpu,
+            keys: OnceLock::new(),
+            wanted: OnceCell::new(),
+            selected: OnceCell::new(),
+            joins: MetricBuilder::new(metrics).global_counter("index_joins"),
+            metrics: IndexMetrics::new(metrics),
+        }
     }
 
     /// Begins to collect keys, for which `memory` pays.
@@ -170,7 +186,10 @@ impl LookupExecution {
         scanned: SendableRecordBatchStream,
     ) -> Result<SendableRecordBatchStream> {
         match &self.lookup.scan.rows {
-            ScannedRows::Memory(memory) => self.in_memory(memory, keys, &task)?.execute(partition, task),
+            ScannedRows::Memory(memory) => {
+                let wanted = self.wanted.get_or_init(|| self.wanted(memory, keys, &task)).await;
+                self.in_memory(memory, wanted.clone(), &task)?.execute(partition, task)
+            }
             ScannedRows::Files(files) => {
                 let selected = self.selected.get_or_try_init(|| self.in_files(files, &keys, &task)).await?;
                 match selected {
@@ -182,16 +201,34 @@ impl LookupExecution {
         }
     }
 
-    /// The side over the rows of a table in memory with these keys.
+    /// The rows of a table in memory with these keys: their numbers, if a GPU has looked them up.
+    async fn wanted(&self, memory: &MemoryRows, keys: Arc<LookupKeys>, task: &TaskContext) -> Wanted {
+        let always = self.used == Some(IndexUse::Always);
+        let found = match &self.gpu {
+            Some(gpu) => found_on_gpu(gpu, &memory.rows, &keys, always, task).await,
+            None => None,
+        };
+        match found {
+            Some(Ok(found)) => {
+                self.metrics.lookups.add(keys.words.len());
+                self.metrics.gpu_lookups.add(keys.words.len());
+                return Wanted::Rows(Arc::new(found));
+            }
+            Some(Err(problem)) => self.metrics.count_problem(&problem),
+            None => {}
+        }
+        Wanted::Keys(keys)
+    }
+
+    /// The side over these rows of a table in memory.
     fn in_memory(
         &self,
         memory: &Arc<MemoryRows>,
-        keys: Arc<LookupKeys>,
+        wanted: Wanted,
         task: &TaskContext,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let rows = |streams| -> Arc<dyn ExecutionPlan> {
-            let (memory, wanted) = (Arc::clone(memory), Wanted::Keys(keys));
-            Arc::new(IndexRowsExec::new(memory, wanted, streams, self.metrics.clone()))
+            Arc::new(IndexRowsExec::new(Arc::clone(memory), wanted, streams, self.metrics.clone()))
         };
         let partitions = self.input.output_partitioning().partition_count();
         if partitions == 1 {

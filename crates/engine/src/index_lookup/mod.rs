@@ -15,6 +15,8 @@
 //!         DataSourceExec (table)              FilterExec over the rows of the table with these keys
 //! ```
 //!
+//! If the join has a GPU, it looks the keys up, in a copy of the index ([`DeviceRows`](overspill_gpu_join::DeviceRows)).
+//!
 //! The paper joins the pairs that lookups find. Here the rows are joined once more by the hash table of the build side, which is small,
 //! so that every kind of join, residual filters, further keys and spilling are those of other joins, and an index whose words stand for
 //! several values is right as well. As keys are sorted, lookups need no windows: they already come in the order of the index.
@@ -23,6 +25,7 @@ mod candidate;
 mod exec;
 mod keys;
 mod lookup;
+mod on_gpu;
 mod read_ahead;
 mod side;
 

@@ -1,7 +1,9 @@
 //! What EXPLAIN ANALYZE shows of indexes.
 
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
+use overspill_gpu_join::DeviceProblem;
 
+use crate::device::problem_metric;
 use crate::indexes::files::SelectedRows;
 
 /// What EXPLAIN ANALYZE shows of lookups.
@@ -14,6 +16,8 @@ pub(crate) struct IndexMetrics {
     /// Blocks of an index file that were read, and pages of data with rows that were found.
     pub blocks: Count,
     pub pages: Count,
+    /// Keys that a GPU looked up.
+    pub gpu_lookups: Count,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -25,6 +29,7 @@ impl IndexMetrics {
             rows: counter("index_rows"),
             blocks: counter("index_blocks"),
             pages: counter("index_pages"),
+            gpu_lookups: counter("gpu_lookups"),
             metrics: metrics.clone(),
         }
     }
@@ -34,6 +39,12 @@ impl IndexMetrics {
         self.rows.add(selected.rows);
         self.blocks.add(selected.blocks);
         self.pages.add(selected.pages);
+    }
+
+    /// Counts a problem of a GPU, whose work the CPU does.
+    pub fn count_problem(&self, problem: &DeviceProblem) {
+        let (name, reason) = problem_metric(problem);
+        MetricBuilder::new(&self.metrics).with_new_label("reason", reason).global_counter(name).add(1);
     }
 
     /// Counts a scan that looks nothing up.

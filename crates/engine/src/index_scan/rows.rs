@@ -111,7 +111,8 @@ impl IndexRowsStream {
                 if self.share.take(rows, &mut self.places, &self.metrics) { continue } else { break }
             };
             let count = places.len().min(self.batch_size - self.numbers.len());
-            self.numbers.extend_from_slice(&rows.runs()[*run].rows()[places.start..places.start + count]);
+            let numbers = self.share.wanted.numbers(rows, *run);
+            self.numbers.extend_from_slice(&numbers[places.start..places.start + count]);
             places.start += count;
             if places.start == places.end {
                 self.places.pop();

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use datafusion::execution::memory_pool::MemoryReservation;
 use overspill_join::memory::Grant;
 
 use super::IndexMetrics;
@@ -34,6 +35,22 @@ impl LookupKeys {
     }
 }
 
+/// Numbers of rows, which streams take.
+#[derive(Debug)]
+pub(crate) struct FoundRows {
+    numbers: Vec<u32>,
+    /// The first number that no stream has taken.
+    next: AtomicUsize,
+    _memory: MemoryReservation,
+}
+
+impl FoundRows {
+    /// Numbers for which `memory` pays.
+    pub fn new(numbers: Vec<u32>, memory: MemoryReservation) -> Self {
+        Self { numbers, next: AtomicUsize::new(0), _memory: memory }
+    }
+}
+
 /// The rows that streams fetch.
 #[derive(Debug, Clone)]
 pub(crate) enum Wanted {
@@ -41,6 +58,8 @@ pub(crate) enum Wanted {
     Keys(Arc<LookupKeys>),
     /// Those at places of the index, in pieces. Of `n` streams each takes every `n`th piece.
     Places(Arc<[RunPlaces]>),
+    /// Those with these numbers. Each stream takes the next ones.
+    Rows(Arc<FoundRows>),
 }
 
 impl Wanted {
@@ -51,6 +70,14 @@ impl Wanted {
             places.clone().step_by(PIECE).map(move |start| (run, start..(start + PIECE).min(end)))
         });
         Self::Places(pieces.collect())
+    }
+
+    /// The row numbers that places of a run refer to.
+    pub fn numbers<'a>(&'a self, rows: &'a IndexedRows, run: usize) -> &'a [u32] {
+        match self {
+            Self::Keys(_) | Self::Places(_) => rows.runs()[run].rows(),
+            Self::Rows(found) => &found.numbers,
+        }
     }
 }
 
@@ -83,6 +110,13 @@ impl Share {
                 self.next += self.streams;
                 places.extend(piece.cloned());
                 piece.is_some()
+            }
+            Wanted::Rows(found) => {
+                let first = found.next.fetch_add(PIECE, Ordering::Relaxed).min(found.numbers.len());
+                let piece = first..(first + PIECE).min(found.numbers.len());
+                let is_left = !piece.is_empty();
+                places.extend(is_left.then_some((0, piece)));
+                is_left
             }
         }
     }

@@ -10,6 +10,7 @@ mod cancel;
 pub(crate) mod files;
 mod index;
 mod rows;
+mod run;
 mod source;
 mod statement;
 mod table;

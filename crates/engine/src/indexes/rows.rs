@@ -12,6 +12,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use overspill_index::{IndexKind, RowIndex, RowOrder};
 
 use super::failed;
+use super::run::IndexRun;
 
 /// Row numbers share a directory entry in groups of `2^GROUP`.
 const GROUP: u32 = 10;
@@ -27,7 +28,7 @@ const RATIO: usize = 8;
 pub(crate) struct IndexedRows {
     column: usize,
     kind: IndexKind,
-    runs: Vec<Arc<RowIndex>>,
+    runs: Vec<Arc<IndexRun>>,
     batches: Vec<RecordBatch>,
     /// The number of the first row of each batch, and the number of all rows.
     starts: Vec<usize>,
@@ -93,7 +94,7 @@ impl IndexedRows {
             groups: self.groups.clone(),
             fixed: self.fixed.clone(),
             scanned: addresses(partitions).collect(),
-            memory: self.memory.new_empty(),
+            memory: self.no_memory(),
         };
         // Counted although queries may still share these runs with the rows as they were.
         more.memory.try_grow(more.runs.iter().map(|run| run.bytes()).sum())?;
@@ -110,7 +111,7 @@ impl IndexedRows {
         self.memory.try_grow(building)?;
         let run = RowIndex::build(self.kind, &order, threads, is_cancelled).map_err(failed)?;
         self.memory.try_resize(self.memory.size() - building + run.bytes())?;
-        self.runs.push(Arc::new(run));
+        self.runs.push(Arc::new(IndexRun::new(run)));
         while let [.., before, last] = &self.runs[..]
             && last.rows().len() * RATIO > before.rows().len()
         {
@@ -119,7 +120,7 @@ impl IndexedRows {
             let merged = RowIndex::merged(self.kind, before, last).map_err(failed)?;
             self.memory.shrink((2 * bytes).saturating_sub(merged.bytes()));
             self.runs.truncate(self.runs.len() - 2);
-            self.runs.push(Arc::new(merged));
+            self.runs.push(Arc::new(IndexRun::new(merged)));
             if is_cancelled.load(Ordering::Relaxed) {
                 return exec_err!("The index is not built, as its statement was cancelled");
             }
@@ -148,8 +149,13 @@ impl IndexedRows {
     }
 
     /// The indexes, each over some of the rows.
-    pub fn runs(&self) -> &[Arc<RowIndex>] {
+    pub fn runs(&self) -> &[Arc<IndexRun>] {
         &self.runs
+    }
+
+    /// A reservation of nothing yet, in the name of the index.
+    pub fn no_memory(&self) -> MemoryReservation {
+        self.memory.new_empty()
     }
 
     /// The number of rows.

@@ -15,6 +15,7 @@ mod columns;
 mod gpu;
 mod host_pool;
 mod pairs;
+mod problem;
 mod request;
 mod seat;
 
@@ -25,7 +26,7 @@ pub use gpu::Gpu;
 pub(crate) use gpu::{Resident, Workbench};
 pub(crate) use host_pool::{HostPool, PooledBuffer};
 pub(crate) use pairs::{PAIR_BYTES, PairBlock, too_many_pairs};
-pub(crate) use request::is_refusal;
+pub use problem::DeviceProblem;
 pub use request::{DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, StrategyAdvisor};
 pub(crate) use seat::Seat;
 

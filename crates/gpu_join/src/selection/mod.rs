@@ -12,7 +12,7 @@ use overspill_kernels::{
 use overspill_machine::transfer::TransferMethod;
 use overspill_machine::{Error, Result};
 
-use crate::device::{Gpu, HostPool, Workbench, is_refusal};
+use crate::device::{DeviceProblem, Gpu, HostPool, Workbench};
 use overspill_join::memory::column_bytes;
 use overspill_join::selection::column::Column;
 use overspill_join::selection::{Aggregate, Evaluation, Selection, SelectionState, Value};
@@ -25,15 +25,6 @@ const CHUNK_BYTES: u64 = 64 << 20;
 
 /// Bytes of a chunk's batches. They may include unneeded columns, and columns that take twice the bytes of a page.
 const CHUNK_BATCHES: usize = 128 << 20;
-
-/// The reason why a GPU did not select rows; the CPU must select them.
-#[derive(Debug, Clone)]
-pub enum DeviceProblem {
-    /// The GPU has no room, or lacks a feature.
-    Refused(Error),
-    /// The GPU failed.
-    Failed(Error),
-}
 
 /// The result of a GPU.
 #[derive(Debug)]
@@ -97,7 +88,7 @@ impl DeviceSelection {
         let kernel = method
             .check_device(gpu.device().properties())
             .and_then(|()| Kernel::new(&gpu.kernels, plan, branching))
-            .map_err(|error| problem(&gpu, error))?;
+            .map_err(|error| DeviceProblem::of(&gpu, error))?;
         Ok(Self { gpu, selection, numbers, kernel, method, collected: Vec::new(), rows: 0, bytes: 0 })
     }
 
@@ -137,7 +128,7 @@ impl DeviceSelection {
         let collected = std::mem::take(&mut self.collected);
         let rows = std::mem::take(&mut self.rows) as u64;
         self.bytes = 0;
-        self.select(&collected, rows).map_err(|error| problem(&self.gpu, error))
+        self.select(&collected, rows).map_err(|error| DeviceProblem::of(&self.gpu, error))
     }
 
     fn select(&mut self, collected: &[(usize, Vec<Column>)], rows: u64) -> Result<DeviceSelected> {
@@ -163,11 +154,6 @@ impl DeviceSelection {
     fn chunk_bytes(&self) -> u64 {
         Workbench::chunk_bytes(self.budget())
     }
-}
-
-fn problem(gpu: &Gpu, error: Error) -> DeviceProblem {
-    gpu.note(&error);
-    if is_refusal(&error) { DeviceProblem::Refused(error) } else { DeviceProblem::Failed(error) }
 }
 
 /// The kernel's plan, in which columns have the numbers that kernels use.

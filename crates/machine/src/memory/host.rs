@@ -24,6 +24,16 @@ pub enum PageSize {
     Huge,
 }
 
+impl PageSize {
+    /// Bytes of a page.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Small => SMALL_PAGE,
+            Self::Huge => HUGE_PAGE,
+        }
+    }
+}
+
 const SMALL_PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
 
@@ -54,10 +64,7 @@ impl HostBuffer {
     /// # Errors
     /// If the system cannot provide the memory.
     pub fn new(bytes: usize, pages: PageSize) -> Result<Self> {
-        let unit = match pages {
-            PageSize::Small => SMALL_PAGE,
-            PageSize::Huge => HUGE_PAGE,
-        };
+        let unit = pages.bytes();
         let mapped = bytes
             .max(1)
             .checked_next_multiple_of(unit)

@@ -2,6 +2,7 @@
 
 mod aggregates;
 mod faults;
+mod indexes;
 mod random;
 mod selection;
 mod settings;

@@ -2,7 +2,7 @@
 
 mod failures;
 mod files;
-mod random;
+pub(crate) mod random;
 mod statements;
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use datafusion::prelude::SessionContext;
 use overspill::sql;
 
 /// Runs a statement and returns its rows, as text.
-async fn run(ctx: &SessionContext, statement: &str) -> Result<String> {
+pub(crate) async fn run(ctx: &SessionContext, statement: &str) -> Result<String> {
     let batches = sql::sql(ctx, statement).await?.collect().await?;
     Ok(arrow::util::pretty::pretty_format_batches(&batches)?.to_string())
 }
@@ -27,7 +27,7 @@ async fn refusal(ctx: &SessionContext, statement: &str) -> String {
 }
 
 /// The sum of a metric over a plan that has run.
-fn metric(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
+pub(crate) fn metric(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
     let own = plan.metrics().and_then(|metrics| metrics.sum_by_name(name)).map_or(0, |value| value.as_usize());
     own + plan.children().into_iter().map(|child| metric(child, name)).sum::<usize>()
 }

@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 
 use super::metric;
 use crate::harness::rows::Answer;
-use crate::harness::session::{Engine, Memory, Session, Settings};
+use crate::harness::session::{Device, Engine, Memory, Session, Settings};
 
 /// Keys of each type that can be indexed, made of a number.
 const KEYS: [&str; 8] = [
@@ -79,7 +79,7 @@ const FILTERED: [&str; 6] = [
 ];
 
 #[derive(Debug)]
-struct Case {
+pub(crate) struct Case {
     /// Makes the tables.
     tables: Vec<String>,
     /// Only where there are indexes.
@@ -108,7 +108,7 @@ fn table(random: &mut StdRng, name: &str, most: usize, key: &str) -> [String; 2]
 }
 
 impl Case {
-    fn joining(number: u64) -> Self {
+    pub fn joining(number: u64) -> Self {
         let random = &mut StdRng::seed_from_u64(number);
         let key = *KEYS.choose(random).unwrap();
         let (query, can_look_up) = *JOINS.choose(random).unwrap();
@@ -148,6 +148,13 @@ impl Case {
         let indexes = *["always", "always", "auto"].choose(random).unwrap();
         let insert = random.random_bool(0.5).then_some(insert);
         Self { tables: vec![r, s], index, insert, query, can_look_up, settings, memory, indexes }
+    }
+
+    /// The same with a GPU, on which all keys are looked up that are.
+    pub fn on_gpu(mut self, device: Device, strategy: Choice<Strategy>) -> Self {
+        (self.settings.device, self.settings.strategy) = (Some(device), strategy);
+        self.indexes = "always";
+        self
     }
 
     /// The same with `r` in Parquet files of a folder.
@@ -201,8 +208,9 @@ impl Case {
     }
 }
 
-/// Runs random cases. Returns how many of those in which rows must be looked up there are, and in how many they were.
-async fn agree(cases: u64, case: impl Fn(u64) -> Case, lookups: &str) -> (usize, usize) {
+/// Runs random cases. Returns how many of those in which rows must be looked up there are, and in how many they were, as this metric
+/// tells.
+pub(crate) async fn agree(cases: u64, case: impl Fn(u64) -> Case, lookups: &str) -> (usize, usize) {
     let asked = std::env::var("OVERSPILL_TEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases: u64 = asked.unwrap_or(cases);
     let (mut eligible, mut looked_up) = (0, 0);

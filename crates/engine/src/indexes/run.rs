@@ -1,0 +1,63 @@
+//! An index over some rows of a table.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use datafusion::execution::memory_pool::MemoryReservation;
+use overspill_gpu_join::{DeviceProblem, DeviceRoom, DeviceRows, Gpu};
+use overspill_index::RowIndex;
+use overspill_machine::Error;
+use parking_lot::Mutex;
+
+/// An index over some rows in memory, with the copy that a GPU reads once one has been asked for.
+#[derive(Debug)]
+pub(crate) struct IndexRun {
+    index: RowIndex,
+    copy: Mutex<Option<Arc<RunCopy>>>,
+}
+
+/// A copy for a GPU, and the memory that pays for it.
+#[derive(Debug)]
+pub(crate) struct RunCopy {
+    pub rows: DeviceRows,
+    _memory: MemoryReservation,
+}
+
+impl IndexRun {
+    pub fn new(index: RowIndex) -> Self {
+        Self { index, copy: Mutex::default() }
+    }
+
+    /// The copy that this GPU reads, if there is one.
+    pub fn copy_on(&self, gpu: &Arc<Gpu>) -> Option<Arc<RunCopy>> {
+        // Whoever holds the lock is making a copy.
+        self.copy.try_lock()?.clone().filter(|copy| Arc::ptr_eq(copy.rows.gpu(), gpu))
+    }
+
+    /// The copy that this GPU reads, made now if there is none, in place of that for another GPU. `memory` pays for it if it is in CPU memory.
+    ///
+    /// # Errors
+    /// If there is no memory for it, or the GPU fails.
+    pub fn copied_to(&self, gpu: &Arc<Gpu>, memory: MemoryReservation) -> Result<Arc<RunCopy>, DeviceProblem> {
+        let mut copy = self.copy.lock();
+        if let Some(copy) = copy.as_ref().filter(|copy| Arc::ptr_eq(copy.rows.gpu(), gpu)) {
+            return Ok(Arc::clone(copy));
+        }
+        *copy = None;
+        let room = DeviceRoom::new(gpu, &self.index);
+        memory.try_grow(room.host_bytes()).map_err(|error| {
+            let (bytes, reason) = (room.host_bytes() as u64, error.strip_backtrace());
+            DeviceProblem::Refused(Error::OutOfHostMemory { bytes, reason })
+        })?;
+        let made = Arc::new(RunCopy { rows: room.copy(&self.index)?, _memory: memory });
+        Ok(Arc::clone(copy.insert(made)))
+    }
+}
+
+impl Deref for IndexRun {
+    type Target = RowIndex;
+
+    fn deref(&self) -> &RowIndex {
+        &self.index
+    }
+}
