@@ -7,7 +7,7 @@ use crate::failure::{Failure, Outcome};
 /// The text of `\?`.
 pub const HELP: &str = "\
 \\d              the tables
-\\d NAME         the columns of a table or file
+\\d NAME         the columns and indexes of a table or file
 \\q, .quit       end (so does Ctrl-D)
 \\?, .help       this text
 .read FILE      run the statements of a file

@@ -102,7 +102,7 @@ async fn command(shell: &mut Shell, line: &str, begin: Location, source: Option<
             Err(failure) => Err(failure),
         },
         Ok(Command::Tables) => shell.query(TABLES).await,
-        Ok(Command::Columns(name)) => shell.query(&format!("DESCRIBE {name}")).await,
+        Ok(Command::Columns(name)) => shell.describe(&name).await,
         Ok(Command::Help) => shell.output.text(HELP),
         Ok(Command::Timer(on)) => {
             shell.timer = on;

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use arrow::record_batch::RecordBatch;
+use futures::TryStreamExt;
 use overspill_session::{Left, Limits, Location, Piece, Place, STATEMENTS, Session};
 use tracing::field::{Empty, display};
 use tracing::{Instrument, debug_span};
@@ -145,6 +147,21 @@ impl Shell {
             }
             other => Err(other),
         }
+    }
+
+    /// Writes the columns of a table or file, and its indexes if it has any.
+    pub async fn describe(&mut self, name: &str) -> Outcome<()> {
+        self.query(&format!("DESCRIBE {name}")).await?;
+        // SHOW takes the path of a file in double quotes only.
+        let indexes = format!("SHOW INDEXES FROM {}", name.replace('\'', "\""));
+        if self.has_rows(&indexes).await { self.query(&indexes).await } else { Ok(()) }
+    }
+
+    /// Whether a statement returns rows. One that fails returns none.
+    async fn has_rows(&self, sql: &str) -> bool {
+        let Ok(results) = self.session.run(sql).await else { return false };
+        let batches: Vec<RecordBatch> = results.try_collect().await.unwrap_or_default();
+        batches.iter().any(|batch| batch.num_rows() > 0)
     }
 
     /// Writes the rows of a query that a shell command issues.

@@ -14,7 +14,9 @@ use crate::progress::Progress;
 /// Runs one statement. Writes rows to the output as they arrive. Returns the number of rows that went to a table or to files
 /// instead. Dropping the future stops the statement.
 pub async fn answer(session: &Session, output: &mut Output, progress: Progress, sql: &str) -> Outcome<Option<u64>> {
+    let changing = progress.watch(session.monitor());
     let results = session.run(sql).await?;
+    drop(changing);
     let watched = progress.watch(results.monitor());
     match results.kind() {
         Kind::Nothing => Ok(None),

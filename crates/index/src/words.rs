@@ -1,6 +1,8 @@
 //! Keys as words in their order.
 
-use arrow::array::{Array, AsArray, GenericByteArray, GenericByteViewArray, OffsetSizeTrait};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, GenericByteArray, GenericByteViewArray, OffsetSizeTrait, PrimitiveArray};
 use arrow::datatypes::{
     ArrowPrimitiveType, ByteArrayType, ByteViewType, DataType, Date32Type, Date64Type, Decimal32Type, Decimal64Type,
     Decimal128Type, DurationMicrosecondType, DurationMillisecondType, DurationNanosecondType, DurationSecondType,
@@ -81,6 +83,22 @@ impl<'a> OrderedWords<'a> {
         Self::supports(column.data_type()).then_some(Self { column })
     }
 
+    /// The values of a type that have these words, in their order. `None` if a word does not tell its value, as of text, or the type is
+    /// not supported. `O(n)`.
+    pub fn values(words: &[u64], data_type: &DataType) -> Option<ArrayRef> {
+        macro_rules! primitive {
+            ($type:ty, $kind:ident) => {{
+                let values = words.iter().map(|word| value_of::$kind(*word) as <$type as ArrowPrimitiveType>::Native);
+                let values = PrimitiveArray::<$type>::from_iter_values(values);
+                Some(Arc::new(values.with_data_type(data_type.clone())))
+            }};
+        }
+        if !Self::supports(data_type) {
+            return None;
+        }
+        with_primitive!(data_type, primitive, None)
+    }
+
     /// Passes on each row that is not null with its word, in the order of rows. `O(n)`.
     pub fn for_each(self, mut pass: impl FnMut(usize, u64)) {
         let column = self.column;
@@ -115,6 +133,26 @@ fn unsigned(value: u64) -> u64 {
 #[inline(always)]
 fn decimal(value: i128) -> u64 {
     signed(value as i64)
+}
+
+/// What words stand for.
+mod value_of {
+    use super::SIGN;
+
+    #[inline(always)]
+    pub(super) fn signed(word: u64) -> i64 {
+        (word ^ SIGN).cast_signed()
+    }
+
+    #[inline(always)]
+    pub(super) fn unsigned(word: u64) -> u64 {
+        word
+    }
+
+    #[inline(always)]
+    pub(super) fn decimal(word: u64) -> i64 {
+        signed(word)
+    }
 }
 
 fn numbers<T: ArrowPrimitiveType>(
@@ -155,11 +193,9 @@ fn prefix(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::array::{
-        ArrayRef, Decimal128Array, Int8Array, Int64Array, LargeBinaryArray, StringArray, StringViewArray,
-        TimestampSecondArray, UInt64Array,
+        Decimal128Array, Int8Array, Int64Array, LargeBinaryArray, StringArray, StringViewArray, TimestampSecondArray,
+        UInt64Array,
     };
 
     use super::*;
@@ -187,6 +223,10 @@ mod tests {
             let words = words(&column);
             assert_eq!(words.len(), column.len(), "{column:?}");
             assert!(words.windows(2).all(|pair| pair[0].1 < pair[1].1), "{column:?}: {words:?}");
+            let words: Vec<u64> = words.into_iter().map(|(_, word)| word).collect();
+            let values = OrderedWords::values(&words, column.data_type());
+            assert_eq!(values.is_some(), column.data_type().is_primitive(), "{column:?}");
+            assert!(values.is_none_or(|values| &values == &column), "{column:?}");
         }
     }
 
@@ -209,6 +249,7 @@ mod tests {
             DataType::Dictionary(DataType::Int32.into(), DataType::Utf8.into()),
         ] {
             assert!(!OrderedWords::supports(&data_type), "{data_type}");
+            assert!(OrderedWords::values(&[SIGN], &data_type).is_none(), "{data_type}");
         }
     }
 }

@@ -5,12 +5,20 @@ use std::sync::Arc;
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::MetricsSet;
+use overspill::RunningPlan;
 
 /// Watches a statement, from any thread, also after its rows have been read.
 #[derive(Debug, Clone)]
 pub struct Monitor {
-    plan: Arc<dyn ExecutionPlan>,
+    watched: Watched,
     pool: Arc<dyn MemoryPool>,
+}
+
+#[derive(Debug, Clone)]
+enum Watched {
+    Plan(Arc<dyn ExecutionPlan>),
+    /// Whatever runs before the session's statement returns.
+    Running(Arc<RunningPlan>),
 }
 
 /// The work of a statement so far.
@@ -41,19 +49,28 @@ pub struct JoinProgress {
 
 impl Monitor {
     pub(crate) fn new(plan: &Arc<dyn ExecutionPlan>, pool: &Arc<dyn MemoryPool>) -> Self {
-        Self { plan: Arc::clone(plan), pool: Arc::clone(pool) }
+        Self { watched: Watched::Plan(Arc::clone(plan)), pool: Arc::clone(pool) }
+    }
+
+    pub(crate) fn of_running(running: &Arc<RunningPlan>, pool: &Arc<dyn MemoryPool>) -> Self {
+        Self { watched: Watched::Running(Arc::clone(running)), pool: Arc::clone(pool) }
     }
 
     /// The work so far.
     pub fn progress(&self) -> Progress {
         let mut progress = Progress { held_bytes: self.pool.reserved(), ..Progress::default() };
-        visit(&self.plan, &mut progress);
+        if let Some(plan) = self.plan() {
+            visit(&plan, &mut progress);
+        }
         progress
     }
 
-    /// The plan, whose operators have metrics: those that `EXPLAIN ANALYZE VERBOSE` shows.
-    pub fn plan(&self) -> &Arc<dyn ExecutionPlan> {
-        &self.plan
+    /// The plan, whose operators have metrics: those that `EXPLAIN ANALYZE VERBOSE` shows. `None` before there is one.
+    pub fn plan(&self) -> Option<Arc<dyn ExecutionPlan>> {
+        match &self.watched {
+            Watched::Plan(plan) => Some(Arc::clone(plan)),
+            Watched::Running(running) => running.plan(),
+        }
     }
 }
 

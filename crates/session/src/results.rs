@@ -26,6 +26,7 @@ use crate::statement::{Kind, Prepared};
 /// results stops it. The stream ends after an error.
 pub struct Results {
     kind: Kind,
+    plan: Arc<dyn ExecutionPlan>,
     monitor: Monitor,
     batches: mpsc::Receiver<Result<RecordBatch, DataFusionError>>,
     task: JoinSet<()>,
@@ -44,8 +45,15 @@ impl Results {
         // A small channel between the query and its reader, as no budget counts its content.
         let (sender, batches) = mpsc::channel(1);
         let monitor = Monitor::new(&plan, context.memory_pool());
-        let results =
-            Self { kind, monitor, batches, task: JoinSet::new(), describe: Box::new(describe), _running: running };
+        let results = Self {
+            kind,
+            plan: Arc::clone(&plan),
+            monitor,
+            batches,
+            task: JoinSet::new(),
+            describe: Box::new(describe),
+            _running: running,
+        };
         (results, send(plan, context, sender))
     }
 
@@ -61,7 +69,7 @@ impl Results {
 
     /// The columns of all batches.
     pub fn schema(&self) -> SchemaRef {
-        self.monitor.plan().schema()
+        self.plan.schema()
     }
 
     /// Watches the statement, also from other threads.
@@ -83,7 +91,7 @@ impl Results {
     }
 
     fn failed(&self, error: DataFusionError) -> Error {
-        (self.describe)(with_files_named(error, self.monitor.plan()))
+        (self.describe)(with_files_named(error, &self.plan))
     }
 }
 

@@ -12,7 +12,7 @@ use overspill::cancellation::interruptible;
 use overspill::memory::HeadroomPool;
 use overspill::size::setting_in_bytes;
 use overspill::spill::SpillDirectory;
-use overspill::{OverspillConfig, OverspillRuntime, OverspillSessionExt};
+use overspill::{OverspillConfig, OverspillRuntime, OverspillSessionExt, RunningPlan};
 use parking_lot::Mutex;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep};
@@ -23,6 +23,7 @@ use crate::budget::{self, Budget};
 use crate::error::{Error, Result, cancelled_or, describe, plain};
 use crate::files::{ExternalTables, FileTables, LocalFilesOnly};
 use crate::limits::Limits;
+use crate::progress::Monitor;
 use crate::results::Results;
 use crate::settings::{Change, ExactLimits};
 use crate::statement::prepare;
@@ -44,6 +45,7 @@ pub struct Session {
 struct Shared {
     workers: Mutex<Workers>,
     running: Mutex<Running>,
+    running_plan: Arc<RunningPlan>,
     context: SessionContext,
     warnings: Vec<String>,
     _spill: Option<SpillDirectory>,
@@ -66,10 +68,12 @@ impl Session {
     pub fn open(limits: &Limits, settings: &[(String, String)], runtime: OverspillRuntime) -> Result<Self> {
         let threads = budget::threads(limits.threads, limits.memory);
         let budget = Budget::of(limits.memory, threads);
+        let running_plan = Arc::new(RunningPlan::default());
         let mut config = SessionConfig::new()
             .with_information_schema(true)
             .with_target_partitions(threads)
-            .with_extension(Arc::new(runtime));
+            .with_extension(Arc::new(runtime))
+            .with_extension(Arc::clone(&running_plan));
         budget.apply(config.options_mut())?;
         let parser = &mut config.options_mut().sql_parser;
         // Record spans, so that errors point to their place.
@@ -94,7 +98,7 @@ impl Session {
         let context = with_files_as_tables(SessionContext::new_with_state(state));
         exact_limits.session.set(&context);
         let (workers, running) = (Mutex::new(Workers::start(threads)?), Mutex::default());
-        Ok(Self { shared: Arc::new(Shared { workers, running, context, warnings, _spill: spill }) })
+        Ok(Self { shared: Arc::new(Shared { workers, running, running_plan, context, warnings, _spill: spill }) })
     }
 
     /// Sentences about what the session lacks and may do without, such as a temporary directory.
@@ -106,6 +110,11 @@ impl Session {
     /// statement, and lacks what [`run`](Self::run) adds to DataFusion's SQL.
     pub fn context(&self) -> &SessionContext {
         &self.shared.context
+    }
+
+    /// Watches statements before they return: those that only change the session, such as `CREATE TABLE … AS`, have run by then.
+    pub fn monitor(&self) -> Monitor {
+        Monitor::of_running(&self.shared.running_plan, &self.shared.context.runtime_env().memory_pool)
     }
 
     /// The dialect of the session's SQL, which a [`Splitter`](crate::Splitter) needs.

@@ -131,21 +131,23 @@ pub(super) fn head(figures: &Figures, processors: usize) -> String {
 pub(super) fn table(figures: &Figures, join: &Join) -> String {
     let bound = Bound::of(figures, join);
     let mut text = format!("\n{}\n\n", join.workload.describe(&join.tables));
-    _ = writeln!(text, "{:<20} {:>9} {:>12} {:>13}", "", "seconds", "M tuples/s", "peak memory");
+    let contenders = || std::iter::once(&join.overspill).chain(&join.peers);
+    let width = contenders().map(|contender| contender.engine.title().len()).max().unwrap_or(0);
+    _ = writeln!(text, "{:<width$} {:>9} {:>12} {:>13}", "", "seconds", "M tuples/s", "peak memory");
     let mut notes = vec![];
-    for contender in std::iter::once(&join.overspill).chain(&join.peers) {
+    for contender in contenders() {
         if let Err(reason) = &contender.runs {
             notes.push(reason.clone());
         }
         let Some(seconds) = seconds(contender) else { continue };
         let memory = peak_memory(contender).map_or_else(|| "-".to_owned(), size);
         let title = contender.engine.title();
-        _ = writeln!(text, "{title:<20} {seconds:>9.3} {:>12.1} {memory:>13}", speed(join, seconds));
+        _ = writeln!(text, "{title:<width$} {seconds:>9.3} {:>12.1} {memory:>13}", speed(join, seconds));
         if contender.runs().iter().any(|run| run.peak_of_loading) {
             notes.push(format!("The peak memory of {} is that of loading as well.", contender.engine.name));
         }
     }
-    _ = writeln!(text, "{:<20} {:>9.3} {:>12.1}", "bound", bound.seconds(), speed(join, bound.seconds()));
+    _ = writeln!(text, "{:<width$} {:>9.3} {:>12.1}", "bound", bound.seconds(), speed(join, bound.seconds()));
     _ = writeln!(
         text,
         "\nThe bound is {:.3} s of random access and {:.3} s of reading both tables.",

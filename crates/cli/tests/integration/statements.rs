@@ -45,14 +45,16 @@ fn a_script_may_read_another_and_use_the_shells_commands() {
     shell.write("inner.sql", "SELECT 'inner' AS s;\n");
     shell.write(
         "outer.sql",
-        ".read inner.sql\nCREATE TABLE t AS SELECT 1 AS a;\n\\d\n\\d t\n\\q\nSELECT 'never' AS s;\n",
+        ".read inner.sql\nCREATE TABLE t AS SELECT 1 AS a;\n\\d\n\\d t\nCREATE INDEX i ON t (a);\n\\d t\n\\q\nSELECT 'never' AS s;\n",
     );
     let out = shell.succeed(&["--format", "ndjson", "-f", "outer.sql"]);
     let lines: Vec<_> = out.lines().collect();
     assert_eq!(lines[0], "{\"s\":\"inner\"}");
     assert!(lines[1].contains("\"name\":\"t\""), "{out}");
     assert!(lines[2].contains("\"column_name\":\"a\""), "{out}");
-    assert_eq!(lines.len(), 3, "{out}");
+    assert_eq!(lines[3], lines[2], "{out}");
+    assert!(lines[4].contains("\"name\":\"i\",\"table\":\"t\",\"column\":\"a\""), "{out}");
+    assert_eq!(lines.len(), 5, "{out}");
 }
 
 #[test]

@@ -136,9 +136,14 @@ impl HybridJoinExec {
         *self.plan.partition_mode()
     }
 
+    /// Whether a null among the keys of the inner side makes a comparison with it unknown, as `NOT IN` has it.
+    pub(super) fn is_null_aware(&self) -> bool {
+        self.plan.null_aware || self.null_aware_mark
+    }
+
     /// The lookup that may take the place of a side's scan, and which side.
     pub(crate) fn index_lookup(&self, index_dir: &str) -> Option<(JoinSide, IndexLookupExec)> {
-        if self.null_aware_mark { None } else { index_lookup(&self.plan, index_dir) }
+        index_lookup(&self.plan, self.is_null_aware(), index_dir)
     }
 
     /// The same node with another planned join, which may be below a projection. Its metrics are kept.

@@ -35,7 +35,7 @@ impl HybridJoinExec {
         let filter = plan.filter().cloned().map(|filter| Arc::new(Residual::new(filter)) as Arc<dyn ResidualFilter>);
         Ok(JoinSpec {
             join_type: join_type(*plan.join_type()),
-            null_aware: plan.null_aware || self.null_aware_mark,
+            null_aware: self.is_null_aware(),
             codec: key_codec(plan)?,
             build_keys,
             probe_keys,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, RecordBatch};
 use datafusion::common::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -123,6 +123,10 @@ impl LookupExecution {
             return Ok(());
         }
         let keys = self.lookup.key.evaluate(batch)?.into_array(rows)?;
+        if self.lookup.refuses_nulls && keys.logical_null_count() > 0 {
+            self.give_up(collector, "a key is null, so that NOT IN asks whether there are rows at all");
+            return Ok(());
+        }
         match OrderedWords::of(&keys) {
             Some(ordered) => ordered.for_each(|_, word| words.push(word)),
             None => self.give_up(collector, "keys of another type than the index"),

@@ -12,4 +12,6 @@ pub(super) struct Lookup {
     pub scan: Arc<IndexedScan>,
     /// The key of the other side.
     pub key: PhysicalExprRef,
+    /// Whether nothing may be looked up if a key is null.
+    pub refuses_nulls: bool,
 }

@@ -82,6 +82,7 @@ impl ExecutionPlan for IndexRowsExec {
             batch_size: context.session_config().batch_size(),
             places: Vec::new(),
             numbers: Vec::new(),
+            words: Vec::new(),
             scratch: Scratch::default(),
         };
         Ok(make_cooperative(Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::iter(rows)))))
@@ -99,6 +100,8 @@ struct IndexRowsStream {
     places: Vec<RunPlaces>,
     /// The numbers of the next rows.
     numbers: Vec<u32>,
+    /// Their words, if they are at hand.
+    words: Vec<u64>,
     scratch: Scratch,
 }
 
@@ -106,13 +109,16 @@ impl IndexRowsStream {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         let MemoryRows { rows, columns, .. } = self.rows.as_ref();
         self.numbers.clear();
+        self.words.clear();
         while self.numbers.len() < self.batch_size {
             let Some((run, places)) = self.places.last_mut() else {
                 if self.share.take(rows, &mut self.places, &self.metrics) { continue } else { break }
             };
             let count = places.len().min(self.batch_size - self.numbers.len());
-            let numbers = self.share.wanted.numbers(rows, *run);
-            self.numbers.extend_from_slice(&numbers[places.start..places.start + count]);
+            let (numbers, words) = self.share.wanted.rows(rows, *run);
+            let taken = places.start..places.start + count;
+            self.numbers.extend_from_slice(&numbers[taken.clone()]);
+            self.words.extend_from_slice(words.get(taken).unwrap_or_default());
             places.start += count;
             if places.start == places.end {
                 self.places.pop();
@@ -122,7 +128,7 @@ impl IndexRowsStream {
             return Ok(None);
         }
         self.metrics.rows.add(self.numbers.len());
-        rows.fetch(&self.numbers, columns, &self.schema, &mut self.scratch).map(Some)
+        rows.fetch(&self.numbers, &self.words, columns, &self.schema, &mut self.scratch).map(Some)
     }
 }
 

@@ -72,11 +72,14 @@ impl Wanted {
         Self::Places(pieces.collect())
     }
 
-    /// The row numbers that places of a run refer to.
-    pub fn numbers<'a>(&'a self, rows: &'a IndexedRows, run: usize) -> &'a [u32] {
+    /// The row numbers that places of a run refer to, and the words of these rows, if they are at hand.
+    pub fn rows<'a>(&'a self, rows: &'a IndexedRows, run: usize) -> (&'a [u32], &'a [u64]) {
         match self {
-            Self::Keys(_) | Self::Places(_) => rows.runs()[run].rows(),
-            Self::Rows(found) => &found.numbers,
+            Self::Keys(_) | Self::Places(_) => {
+                let run = &rows.runs()[run];
+                (run.rows(), run.index().keys())
+            }
+            Self::Rows(found) => (&found.numbers, &[]),
         }
     }
 }

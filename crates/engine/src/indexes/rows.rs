@@ -9,7 +9,7 @@ use arrow::compute::interleave;
 use arrow::datatypes::{ArrowNativeType, DataType, SchemaRef};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::execution::memory_pool::MemoryReservation;
-use overspill_index::{IndexKind, RowIndex, RowOrder};
+use overspill_index::{IndexKind, OrderedWords, RowIndex, RowOrder};
 
 use super::failed;
 use super::run::IndexRun;
@@ -178,10 +178,12 @@ impl IndexedRows {
         self.scanned.iter().copied().eq(addresses(partitions))
     }
 
-    /// Fetches columns of rows by their numbers, in any order. Expected `O(1)` a value.
+    /// Fetches columns of rows by their numbers, in any order. `words` are the words of the indexed column in these rows, or none: where they
+    /// tell its values, nothing is read for it. Expected `O(1)` a value.
     pub fn fetch(
         &self,
         rows: &[u32],
+        words: &[u64],
         columns: &[usize],
         schema: &SchemaRef,
         scratch: &mut Scratch,
@@ -195,9 +197,14 @@ impl IndexedRows {
             }
             scratch.pairs.push((batch, row - self.starts[batch]));
         }
-        let fetched = columns.iter().map(|column| match &self.fixed[*column] {
-            Some(fixed) => fixed.take(&scratch.pairs, type_of(&self.batches, *column)),
-            None => self.interleave(*column, scratch),
+        let of_words = |column: usize| {
+            let are_known = column == self.column && words.len() == rows.len();
+            are_known.then(|| OrderedWords::values(words, type_of(&self.batches, column))).flatten()
+        };
+        let fetched = columns.iter().map(|column| match (of_words(*column), &self.fixed[*column]) {
+            (Some(values), _) => Ok(values),
+            (None, Some(fixed)) => fixed.take(&scratch.pairs, type_of(&self.batches, *column)),
+            (None, None) => self.interleave(*column, scratch),
         });
         let fetched = fetched.collect::<Result<Vec<_>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));

@@ -1,6 +1,7 @@
 //! A scan of a table that has indexes.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use datafusion::physical_plan::DisplayFormatType;
 use datafusion::physical_plan::SortOrderPushdownResult;
 use datafusion::physical_plan::execution_plan::SchedulingType;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use parking_lot::Mutex;
 
 use super::index::TableIndex;
 use super::rows::IndexedRows;
@@ -31,13 +33,20 @@ pub(crate) struct ScanIndex {
 /// The scan of a table in memory, with the indexes of the table. It scans as without them.
 #[derive(Debug)]
 pub(crate) struct IndexedSource {
-    pub source: Arc<dyn DataSource>,
+    source: Arc<dyn DataSource>,
     pub indexes: Vec<ScanIndex>,
+    /// The statistics by partition, as far as they have been asked for. Rules ask for them again and again, and computing them takes a
+    /// look at every array: of a large table that is most of the time of a query that looks few rows up.
+    statistics: Mutex<HashMap<Option<usize>, Arc<Statistics>>>,
 }
 
 impl IndexedSource {
+    pub fn new(source: Arc<dyn DataSource>, indexes: Vec<ScanIndex>) -> Self {
+        Self { source, indexes, statistics: Mutex::default() }
+    }
+
     fn with(&self, source: Arc<dyn DataSource>) -> Arc<dyn DataSource> {
-        Arc::new(Self { source, indexes: self.indexes.clone() })
+        Arc::new(Self::new(source, self.indexes.clone()))
     }
 
     /// The columns of the table that are scanned; `None` if not all rows are.
@@ -89,7 +98,12 @@ impl DataSource for IndexedSource {
     }
 
     fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
-        self.source.partition_statistics(partition)
+        if let Some(statistics) = self.statistics.lock().get(&partition) {
+            return Ok(Arc::clone(statistics));
+        }
+        let statistics = self.source.partition_statistics(partition)?;
+        self.statistics.lock().insert(partition, Arc::clone(&statistics));
+        Ok(statistics)
     }
 
     fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn DataSource>> {

@@ -83,7 +83,7 @@ impl TableIndexes {
             });
             ScanIndex { index, rows }
         });
-        let source = IndexedSource { source: Arc::clone(source), indexes: indexes.collect() };
+        let source = IndexedSource::new(Arc::clone(source), indexes.collect());
         Arc::new(DataSourceExec::new(Arc::new(source)))
     }
 }

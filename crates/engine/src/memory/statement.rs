@@ -11,6 +11,7 @@ use datafusion::prelude::{DataFrame, SessionContext};
 
 use super::index_statement::{self, index_statement};
 use super::{HeadroomPool, ReservedMemTable};
+use crate::running_plan::RunningPlan;
 use crate::size::setting_in_bytes;
 
 /// Does what [`SessionContext::execute_logical_plan`] does, with every table in memory counted against the memory
@@ -101,6 +102,7 @@ async fn create_memory_table(ctx: &SessionContext, table: CreateMemoryTable) -> 
     // Planned without another analysis: it would treat the optimizer's expressions as the text of the query.
     let state = ctx.state();
     let plan = state.query_planner().create_physical_plan(&input, &state).await?;
+    let _shown = RunningPlan::show(ctx, &plan);
     let rows = execute_stream_partitioned(plan, ctx.task_ctx())?;
     let pool = Arc::clone(&ctx.runtime_env().memory_pool);
     let declare = |table: MemTable| {

@@ -53,8 +53,8 @@ fn should_share(join: &HashJoinExec, wanted: &Wanted, config: &OverspillConfig, 
             let keys = join.on().iter().flat_map(|(build, probe)| names([build, probe]));
             let is_wanted = { keys }.any(|key| wanted.contains(&key));
             // Rows that are looked up are few: partitions of them are worth less than the lookup.
-            let can_look_up =
-                config.indexes.0 != Some(IndexUse::Never) && index_lookup(join, &config.index_dir).is_some();
+            let can_look_up = config.indexes.0 != Some(IndexUse::Never)
+                && index_lookup(join, join.null_aware, &config.index_dir).is_some();
             // Without an estimate, a lookup that turns out to be worth it gains more than partitions would.
             Ok((!is_wanted || can_look_up) && fits(join, config, limit)?.unwrap_or(can_look_up))
         }

@@ -153,3 +153,28 @@ async fn a_closed_session_leaves_nothing() {
     drop((session, monitor));
     assert!(folder.path().read_dir().unwrap().next().is_none());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statements_that_only_change_the_session_are_watched() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.parquet").display().to_string();
+    let limits = Limits { memory: 200_000_000, temp: None, temp_dir: None, threads: TWO_THREADS };
+    let session = session_with(&limits);
+    rows(&session, &format!("COPY (SELECT value % 10007 AS k FROM range(3000000)) TO '{path}'")).await.unwrap();
+    for statement in [
+        "CREATE TABLE t AS SELECT k FROM (SELECT value % 10007 AS k FROM range(3000000)) GROUP BY k".to_owned(),
+        format!("CREATE INDEX i ON '{path}' (k)"),
+    ] {
+        let (watched, running) = (session.monitor(), session.clone());
+        let sql = statement.clone();
+        let statement_runs = tokio::spawn(async move { rows(&running, &sql).await.map(drop) });
+        let mut most = 0;
+        while !statement_runs.is_finished() {
+            most = most.max(watched.progress().rows_read);
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        statement_runs.await.unwrap().unwrap();
+        assert!(most > 0 && most <= 3_000_000, "{statement}: {most}");
+        assert!(watched.plan().is_none(), "{statement}");
+    }
+}

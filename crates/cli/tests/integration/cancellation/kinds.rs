@@ -38,7 +38,7 @@ pub const SOME: [&str; 6] =
 /// What the settings of a kind go back to.
 pub const DEFAULTS: [&str; 2] = ["SET datafusion.runtime.memory_limit = '1GB'", "SET overspill.device = 'auto'"];
 
-pub const KINDS: [Kind; 41] = [
+pub const KINDS: [Kind; 42] = [
     kind("inner join", "SELECT count(*) FROM items a JOIN items b ON a.g = b.g AND a.k + b.k > 5"),
     kind("left join", "SELECT count(b.k) FROM items a LEFT JOIN items b ON a.g = b.g"),
     kind("full join", "SELECT count(b.k) FROM items a FULL JOIN items b ON a.g = b.g AND a.k % 3 = b.k % 5"),
@@ -129,6 +129,14 @@ pub const KINDS: [Kind; 41] = [
         name: "emulated device",
         sql: "SELECT count(*) FROM range(20000000) a JOIN range(20000000) b ON a.value = b.value",
         settings: &["SET overspill.device = 'emulated'"],
+    },
+    Kind {
+        name: "create index",
+        sql: "CREATE INDEX i ON 'many.parquet' (k)",
+        settings: &[
+            "COPY (SELECT value * 48271 % 60000011 AS k FROM range(60000000)) TO 'many.parquet'",
+            "SET datafusion.runtime.memory_limit = '32MB'",
+        ],
     },
     kind("planning", "PLANNING"),
     kind("explain analyze", "EXPLAIN ANALYZE SELECT count(*) FROM items a JOIN items b ON a.g = b.g"),

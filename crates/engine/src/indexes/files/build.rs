@@ -20,6 +20,7 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::prelude::SessionContext;
 use futures::StreamExt;
 use overspill_index::{IndexKind, IndexedFile, StoredDescription, StoredIndexWriter};
 
@@ -27,6 +28,7 @@ use super::catalog::type_name;
 use super::numbered_keys::{NumberedKeysExec, Piece, WORD};
 use super::scan::{ParquetScan, path_of};
 use super::{place, state};
+use crate::running_plan::RunningPlan;
 use crate::sort::SpillingSortExec;
 use crate::spill::LockedDirectory;
 
@@ -51,7 +53,8 @@ pub(crate) struct BuiltIndex {
 ///
 /// # Errors
 /// If the files cannot be read, are changed meanwhile, or the index cannot be written.
-pub(crate) async fn build(index: &BuiltIndex, scan: ParquetScan<'_>, task: Arc<TaskContext>) -> Result<()> {
+pub(crate) async fn build(index: &BuiltIndex, scan: ParquetScan<'_>, ctx: &SessionContext) -> Result<()> {
+    let task = ctx.task_ctx();
     let (files, pieces) = files_of(&scan, &task).await?;
     let table_rows: u64 = files.iter().map(|file| file.rows).sum();
     let folder = index.path.parent().unwrap_or_else(|| Path::new("/"));
@@ -67,7 +70,9 @@ pub(crate) async fn build(index: &BuiltIndex, scan: ParquetScan<'_>, task: Arc<T
     let nulls = Arc::new(AtomicU64::new(0));
     let streams = task.session_config().target_partitions().min(pieces.len()).max(1);
     let keys = NumberedKeysExec::new(scan.config.clone(), pieces, streams, Arc::clone(&nulls));
-    let mut sorted = sorted(Arc::new(keys), streams)?.execute(0, Arc::clone(&task))?;
+    let sorted = sorted(Arc::new(keys), streams)?;
+    let _shown = RunningPlan::show(ctx, &sorted);
+    let mut sorted = sorted.execute(0, Arc::clone(&task))?;
     while let Some(batch) = sorted.next().await {
         let batch = batch?;
         let [words, rows] = [0, 1].map(|column| batch.column(column).as_primitive::<UInt64Type>().values());

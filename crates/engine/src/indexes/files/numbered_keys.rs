@@ -17,6 +17,7 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
@@ -46,6 +47,7 @@ pub(super) struct NumberedKeysExec {
     /// Rows with a null, as far as they have been read.
     nulls: Arc<AtomicU64>,
     properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
 }
 
 /// The columns: words and row numbers.
@@ -67,11 +69,11 @@ impl NumberedKeysExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Self { config, pieces, nulls, properties: Arc::new(properties) }
+        Self { config, pieces, nulls, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
     }
 
     /// Reads a piece.
-    fn read(&self, piece: Piece, task: &Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn read(&self, piece: Piece, output: Count, task: &Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let mut access = ParquetAccessPlan::new_none(piece.of);
         piece.groups.clone().for_each(|group| access.set(group, RowGroupAccess::Scan));
         let file = piece.file.clone().with_extension(access);
@@ -86,6 +88,7 @@ impl NumberedKeysExec {
             let numbered = numbered(&batch, piece.first_row + read, &numbered_as)?;
             nulls.fetch_add((batch.num_rows() - numbered.num_rows()) as u64, Ordering::Relaxed);
             read += batch.num_rows() as u64;
+            output.add(numbered.num_rows());
             if read > piece.rows {
                 return exec_err!("{} has more rows than its footer says", piece.path.display());
             }
@@ -139,9 +142,15 @@ impl ExecutionPlan for NumberedKeysExec {
         if children.is_empty() { Ok(self) } else { internal_err!("NumberedKeysExec has no inputs") }
     }
 
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
     fn execute(&self, partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let pieces = self.pieces[partition].clone();
-        let opened = pieces.into_iter().map(|piece| self.read(piece, &task)).collect::<Result<Vec<_>>>()?;
+        let output = MetricBuilder::new(&self.metrics).output_rows(partition);
+        let opened =
+            pieces.into_iter().map(|piece| self.read(piece, output.clone(), &task)).collect::<Result<Vec<_>>>()?;
         let rows = futures::stream::iter(opened).flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }

@@ -88,7 +88,7 @@ pub(super) async fn in_files(
     let plan = scan_of(ctx, provider, Some(number)).await?.ok_or_else(|| unsupported(reference))?;
     let scan = plan.downcast_ref::<DataSourceExec>().and_then(ParquetScan::of).ok_or_else(|| unsupported(reference))?;
     let index = BuiltIndex { name: name.to_owned(), column: column.to_owned(), kind, path, replaces };
-    build(&index, scan, ctx.task_ctx()).await.map_err(|error| explained(error, name, reference))
+    build(&index, scan, ctx).await.map_err(|error| explained(error, name, reference))
 }
 
 /// Builds an index of a table in memory, and hands it over while nothing can change the table.

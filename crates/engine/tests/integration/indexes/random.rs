@@ -29,7 +29,7 @@ const KINDS: [&str; 6] =
     ["", "USING binary_search", "USING btree", "USING line_btree", "USING harmonia", "USING radix_spline"];
 
 /// Joins of `s` with `r`, and whether rows of `r` can be looked up for them.
-const JOINS: [(&str, bool); 18] = [
+const JOINS: [(&str, bool); 19] = [
     ("SELECT s.id, s.g, r.id, r.v FROM s JOIN {r} ON {on}", true),
     ("SELECT r.v, s.id FROM {r} JOIN s ON {on}", true),
     ("SELECT s.id, r.id, r.g FROM s LEFT JOIN {r} ON {on}", true),
@@ -48,6 +48,7 @@ const JOINS: [(&str, bool); 18] = [
     ("SELECT s.g, count(*), sum(r.id) FROM s JOIN {r} ON {on} GROUP BY s.g", true),
     ("SELECT s.id, r.id FROM s JOIN {r} ON {on} AND s.v < r.v", true),
     ("SELECT s.id FROM s WHERE s.k NOT IN (SELECT r.k FROM {r} WHERE r.k IS NOT NULL) AND s.k IS NOT NULL", true),
+    ("SELECT s.id FROM s WHERE s.k NOT IN (SELECT r.k FROM {r})", true),
 ];
 
 /// Filters of `r`, with keys, and whether rows can be looked up for them.

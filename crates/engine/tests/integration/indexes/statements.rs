@@ -164,3 +164,36 @@ async fn few_keys_are_looked_up_and_many_are_not() {
     let explained = run(ctx, statement).await.unwrap();
     assert!(explained.contains("more matches than are worth fetching each"), "{explained}");
 }
+
+/// Rows of a query, in their order, and how many joins looked rows up.
+async fn looked_up(ctx: &SessionContext, query: &str) -> (String, usize) {
+    let plan = sql::sql(ctx, query).await.unwrap().create_physical_plan().await.unwrap();
+    let rows = collect(Arc::clone(&plan), ctx.task_ctx()).await.unwrap();
+    (arrow::util::pretty::pretty_format_batches(&rows).unwrap().to_string(), metric(&plan, "index_joins"))
+}
+
+#[tokio::test]
+async fn members_are_looked_up_unless_nulls_decide() {
+    let session = session(Memory::Ample).await;
+    let ctx = &session.ctx;
+    let (values, with_null) = ("(VALUES (1), (5), (25000))", "(VALUES (1), (5), (25000), (NULL))");
+    run(ctx, "CREATE TABLE m AS SELECT value AS k FROM generate_series(1, 20000)").await.unwrap();
+    run(ctx, "CREATE TABLE n AS SELECT NULLIF(value, 7) AS k FROM generate_series(1, 20000)").await.unwrap();
+    for (queried, predicate) in [
+        ("s.k", "s.k NOT IN (SELECT k FROM {r})"),
+        ("s.k", "s.k NOT IN (SELECT k FROM {r}) OR s.k = 5"),
+        ("s.k, s.k IN (SELECT k FROM {r}) AS m", "true"),
+        ("s.k, s.k NOT IN (SELECT k FROM {r} WHERE k > 30000) AS m", "true"),
+    ] {
+        for (s, r, looks_up) in
+            [(values, "m", true), (with_null, "m", false), (values, "n", false), (with_null, "n", false)]
+        {
+            let query = format!("SELECT {queried} FROM {s} s(k) WHERE {predicate} ORDER BY s.k").replace("{r}", r);
+            run(ctx, "DROP INDEX IF EXISTS i").await.unwrap();
+            let scanned = looked_up(ctx, &query).await;
+            run(ctx, &format!("CREATE INDEX i ON {r} (k)")).await.unwrap();
+            let found = looked_up(ctx, &query).await;
+            assert_eq!((&found.0, found.1 > 0, scanned.1), (&scanned.0, looks_up, 0), "{query}");
+        }
+    }
+}
