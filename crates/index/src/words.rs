@@ -226,7 +226,7 @@ mod tests {
             let words: Vec<u64> = words.into_iter().map(|(_, word)| word).collect();
             let values = OrderedWords::values(&words, column.data_type());
             assert_eq!(values.is_some(), column.data_type().is_primitive(), "{column:?}");
-            assert!(values.is_none_or(|values| &values == &column), "{column:?}");
+            assert!(values.is_none_or(|values| values.as_ref() == column.as_ref()), "{column:?}");
         }
     }
 
