@@ -170,6 +170,11 @@ pub(crate) fn problem_metric(problem: &DeviceProblem) -> (&'static str, String) 
     (name, with_advice(problem.error()))
 }
 
+/// The problem of `bytes` bytes of CPU memory for work of a GPU, which a memory pool has refused.
+pub(crate) fn no_memory(bytes: usize, refusal: &DataFusionError) -> DeviceProblem {
+    DeviceProblem::Refused(Error::OutOfHostMemory { bytes: bytes as u64, reason: refusal.strip_backtrace() })
+}
+
 /// The path of the emulated device's library: next to the program, unless the environment variable is set.
 fn emulated_library() -> PathBuf {
     std::env::var_os(EMULATED_DRIVER)

@@ -205,7 +205,7 @@ impl LookupExecution {
         }
     }
 
-    /// The rows of a table in memory with these keys: their numbers, if a GPU has looked them up.
+    /// The rows of a table in memory with these keys. If a GPU has looked the keys up, these are the numbers of the rows.
     async fn wanted(&self, memory: &MemoryRows, keys: Arc<LookupKeys>, task: &TaskContext) -> Wanted {
         let always = self.used == Some(IndexUse::Always);
         let found = match &self.gpu {

@@ -8,7 +8,8 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use overspill_gpu_join::{DeviceProblem, Gpu};
 use overspill_machine::Error;
 
-use crate::index_scan::{FoundRows, LookupKeys};
+use crate::device::no_memory;
+use crate::index_scan::{LookupKeys, RowNumbers};
 use crate::indexes::{CancelOnDrop, IndexedRows};
 
 /// The fewest keys that are looked up on a GPU. Fewer take a thread about a millisecond, less than a GPU's turn may take to come.
@@ -22,7 +23,7 @@ pub(super) async fn found_on_gpu(
     keys: &Arc<LookupKeys>,
     always: bool,
     task: &TaskContext,
-) -> Option<Result<FoundRows, DeviceProblem>> {
+) -> Option<Result<RowNumbers, DeviceProblem>> {
     if !always && keys.words.len() < FEWEST_KEYS {
         return None;
     }
@@ -52,7 +53,7 @@ fn find(
     keys: &[u64],
     memory: MemoryReservation,
     is_cancelled: &AtomicBool,
-) -> Result<FoundRows, DeviceProblem> {
+) -> Result<RowNumbers, DeviceProblem> {
     let mut numbers = Vec::new();
     for run in rows.runs() {
         let copy = run.copied_to(gpu, rows.no_memory())?;
@@ -62,11 +63,8 @@ fn find(
             }
             copy.rows.look_up(keys, &mut numbers)?;
             let bytes = numbers.capacity() * size_of::<u32>();
-            memory.try_resize(bytes).map_err(|error| {
-                let (bytes, reason) = (bytes as u64, error.strip_backtrace());
-                DeviceProblem::Refused(Error::OutOfHostMemory { bytes, reason })
-            })?;
+            memory.try_resize(bytes).map_err(|error| no_memory(bytes, &error))?;
         }
     }
-    Ok(FoundRows::new(numbers, memory))
+    Ok(RowNumbers::new(numbers, memory))
 }

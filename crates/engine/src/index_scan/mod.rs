@@ -17,4 +17,4 @@ pub(crate) use indexed::{IndexedScan, MemoryRows, ScannedRows};
 pub(crate) use metrics::IndexMetrics;
 pub(crate) use predicate::words_of;
 pub(crate) use rows::IndexRowsExec;
-pub(crate) use wanted::{FoundRows, LookupKeys, Wanted};
+pub(crate) use wanted::{LookupKeys, RowNumbers, Wanted};

@@ -37,14 +37,14 @@ impl LookupKeys {
 
 /// Numbers of rows, which streams take.
 #[derive(Debug)]
-pub(crate) struct FoundRows {
+pub(crate) struct RowNumbers {
     numbers: Vec<u32>,
     /// The first number that no stream has taken.
     next: AtomicUsize,
     _memory: MemoryReservation,
 }
 
-impl FoundRows {
+impl RowNumbers {
     /// Numbers for which `memory` pays.
     pub fn new(numbers: Vec<u32>, memory: MemoryReservation) -> Self {
         Self { numbers, next: AtomicUsize::new(0), _memory: memory }
@@ -59,7 +59,7 @@ pub(crate) enum Wanted {
     /// Those at places of the index, in pieces. Of `n` streams each takes every `n`th piece.
     Places(Arc<[RunPlaces]>),
     /// Those with these numbers. Each stream takes the next ones.
-    Rows(Arc<FoundRows>),
+    Rows(Arc<RowNumbers>),
 }
 
 impl Wanted {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use datafusion::execution::memory_pool::MemoryReservation;
 use overspill_gpu_join::{DeviceProblem, DeviceRoom, DeviceRows, Gpu};
 use overspill_index::RowIndex;
-use overspill_machine::Error;
 use parking_lot::Mutex;
+
+use crate::device::no_memory;
 
 /// An index over some rows in memory, with the copy that a GPU reads once one has been asked for.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl IndexRun {
 
     /// The copy that this GPU reads, if there is one.
     pub fn copy_on(&self, gpu: &Arc<Gpu>) -> Option<Arc<RunCopy>> {
-        // Whoever holds the lock is making a copy.
+        // A thread that makes a copy holds the lock until it is done. Nobody waits for that here.
         self.copy.try_lock()?.clone().filter(|copy| Arc::ptr_eq(copy.rows.gpu(), gpu))
     }
 
@@ -45,10 +46,7 @@ impl IndexRun {
         }
         *copy = None;
         let room = DeviceRoom::new(gpu, &self.index);
-        memory.try_grow(room.host_bytes()).map_err(|error| {
-            let (bytes, reason) = (room.host_bytes() as u64, error.strip_backtrace());
-            DeviceProblem::Refused(Error::OutOfHostMemory { bytes, reason })
-        })?;
+        memory.try_grow(room.host_bytes()).map_err(|error| no_memory(room.host_bytes(), &error))?;
         let made = Arc::new(RunCopy { rows: room.copy(&self.index)?, _memory: memory });
         Ok(Arc::clone(copy.insert(made)))
     }

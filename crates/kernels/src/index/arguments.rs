@@ -86,8 +86,9 @@ pub struct DeviceIndex<'a> {
 }
 
 impl<'a> DeviceIndex<'a> {
-    /// An index over the first `length` keys of `keys`, of which the smallest is `range.0` and the largest `range.1`; both are 0 without
-    /// keys. `rows` has the number of each key's row, 4 bytes each. Without `rows` the rows are in the order of the keys.
+    /// An index over sorted keys. `keys` holds them, 8 bytes each, and `length` is their number. `range` is the smallest and the largest
+    /// key, or two zeros if there are no keys. `rows` holds the number of each key's row, 4 bytes each. Without `rows` the rows are in
+    /// the order of the keys.
     ///
     /// # Errors
     /// If an array is too short or misaligned, or the tree has too many levels.
