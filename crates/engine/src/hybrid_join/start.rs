@@ -70,7 +70,7 @@ impl HybridJoinExec {
     pub(super) fn probe(&self, context: &JoinContext, task: &Arc<TaskContext>) -> OpenProbe {
         let task = Arc::clone(task);
         if let Some(lookup) = context.lookup.clone() {
-            return Box::new(move |partition| lookup.open(partition, &task));
+            return Box::new(move |partition| Ok(lookup.open(partition, &task)));
         }
         if let Some(ahead) = context.read_ahead.clone() {
             return Box::new(move |partition| Ok(ahead.open(partition)));
@@ -153,7 +153,7 @@ impl HybridJoinExec {
         }
         let inputs = ProbeInputs::new(spec.join_type, partitions, self.probe(&context, task));
         let build = match &context.read_ahead {
-            Some(ahead) => ahead.lookup().open(0, task)?,
+            Some(ahead) => ahead.lookup().open(0, task),
             None => self.left().execute(0, Arc::clone(task))?,
         };
         Ok(Execution::collected(context, build, partitions, inputs))

@@ -164,30 +164,25 @@ impl LookupExecution {
     }
 
     /// Opens a partition of the side. [`Self::decide`] must be called before the stream is first polled: only then the stream asks
-    /// whether it scans or looks up.
-    ///
-    /// # Errors
-    /// If the side cannot be executed.
-    pub fn open(self: &Arc<Self>, partition: usize, task: &Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let scanned = self.input.execute(partition, Arc::clone(task))?;
+    /// whether it scans or looks up, and executes the scan if it needs it. A scan of a large table copies the list of its batches.
+    pub fn open(self: &Arc<Self>, partition: usize, task: &Arc<TaskContext>) -> SendableRecordBatchStream {
         let (this, task) = (Arc::clone(self), Arc::clone(task));
         let rows = async move {
             match this.keys.get().cloned().flatten() {
-                Some(keys) => this.rows_of(keys, partition, task, scanned).await,
-                None => Ok(scanned),
+                Some(keys) => this.rows_of(keys, partition, task).await,
+                None => this.input.execute(partition, task),
             }
         };
         let rows = futures::stream::once(rows).try_flatten();
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.input.schema(), rows)))
+        Box::pin(RecordBatchStreamAdapter::new(self.input.schema(), rows))
     }
 
-    /// A partition of the side over the rows with these keys, or `scanned`.
+    /// A partition of the side over the rows with these keys, or over all rows if these are not looked up.
     async fn rows_of(
         &self,
         keys: Arc<LookupKeys>,
         partition: usize,
         task: Arc<TaskContext>,
-        scanned: SendableRecordBatchStream,
     ) -> Result<SendableRecordBatchStream> {
         match &self.lookup.scan.rows {
             ScannedRows::Memory(memory) => {
@@ -198,10 +193,10 @@ impl LookupExecution {
                 let selected = self.selected.get_or_try_init(|| self.in_files(files, &keys, &task)).await?;
                 match selected {
                     Some((plan, _)) => plan.execute(partition, task),
-                    None => Ok(scanned),
+                    None => self.input.execute(partition, task),
                 }
             }
-            ScannedRows::Stale(_) => Ok(scanned),
+            ScannedRows::Stale(_) => self.input.execute(partition, task),
         }
     }
 

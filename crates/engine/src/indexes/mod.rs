@@ -2,7 +2,7 @@
 //!
 //! A table in memory has a list of them ([`TableIndexes`]). An index is over the rows that the table had when it was built, or that an `INSERT`
 //! has added since; other changes make it stale. A scan of the table carries the indexes that fit its rows ([`IndexedSource`]), so
-//! that a join can look rows up in place of scanning them ([`index_lookup`](crate::index_lookup)).
+//! that a join can look rows up in place of scanning them ([`index_lookup`](crate::index_lookup)). The scan is kept until a change.
 
 use datafusion::common::DataFusionError;
 
@@ -20,7 +20,7 @@ pub(crate) use index::TableIndex;
 pub(crate) use rows::{IndexedRows, Scratch};
 pub(crate) use source::{IndexedSource, ScanIndex};
 pub(crate) use statement::{CreateIndex, DropIndex, IndexAction, IndexStatement, statement_of};
-pub(crate) use table::TableIndexes;
+pub(crate) use table::{ScanKey, TableIndexes};
 
 /// The error of an index as one of DataFusion's.
 fn failed(error: overspill_machine::Error) -> DataFusionError {

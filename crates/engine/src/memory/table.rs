@@ -29,7 +29,7 @@ use tokio::sync::RwLockWriteGuard;
 
 use super::RAISE_MEMORY_LIMIT;
 use super::keys::{KeyChanges, Keys};
-use crate::indexes::TableIndexes;
+use crate::indexes::{ScanKey, TableIndexes};
 
 use crate::size::Size;
 
@@ -346,9 +346,14 @@ impl TableProvider for ReservedMemTable {
         'filters: 'async_trait,
         Self: 'async_trait,
     {
+        let key = ScanKey::new(state, projection);
+        let changes = match self.indexes.kept_scan(&key) {
+            Ok(scan) => return Box::pin(std::future::ready(Ok(scan))),
+            Err(changes) => changes,
+        };
         let planned = self.table.scan(state, projection, filters, limit);
         let indexes = Arc::clone(&self.indexes);
-        Box::pin(async move { Ok(indexes.scan(planned.await?)) })
+        Box::pin(async move { Ok(indexes.scan(planned.await?, key, changes)) })
     }
 
     async fn insert_into(

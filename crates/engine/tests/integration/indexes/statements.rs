@@ -1,6 +1,7 @@
 //! `CREATE INDEX`, `DROP INDEX` and `SHOW INDEXES` do what they say, or say why not.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion::datasource::MemTable;
 use datafusion::execution::memory_pool::MemoryPool;
@@ -65,6 +66,90 @@ async fn joins_look_up_until_the_index_is_dropped_or_stale() {
     run(ctx, "DROP INDEX IF EXISTS i").await.unwrap();
     assert_eq!(join(ctx).await, ("25".to_owned(), 0));
     assert!(!run(ctx, "SHOW INDEXES").await.unwrap().contains("| i "));
+}
+
+/// A cell of the only row of an answer.
+async fn only(ctx: &SessionContext, query: &str) -> String {
+    run(ctx, query).await.unwrap().lines().nth(3).unwrap().trim_matches(['|', ' ']).to_owned()
+}
+
+#[tokio::test]
+async fn scans_that_are_kept_follow_every_change() {
+    let session = session(Memory::Ample).await;
+    let ctx = &session.ctx;
+    let queries = [
+        "SELECT count(*) || ' ' || sum(p) FROM r",
+        "SELECT count(DISTINCT k) || ' ' || max(t) FROM r",
+        "SELECT sum(p) || ' ' || min(t) FROM s JOIN r ON s.k = r.k",
+        "SELECT sum(f) FROM r WHERE k < 50",
+    ];
+    let changes = [
+        "INSERT INTO r VALUES (3, 100, 'a', 0.5)",
+        "UPDATE r SET p = p + 1 WHERE k < 10",
+        "REINDEX i",
+        "INSERT INTO r SELECT k + 1, p, t, f FROM r WHERE k < 30",
+        "DELETE FROM r WHERE k = 4",
+        "DROP INDEX i",
+        "UPDATE r SET t = 'b' WHERE k = 5",
+        "CREATE INDEX i ON r USING harmonia (k)",
+        "INSERT OVERWRITE INTO r SELECT value, value, 'c', 1.0 FROM generate_series(1, 40)",
+        "CREATE INDEX j ON r USING btree (p)",
+        "TRUNCATE TABLE r",
+    ];
+    // The same statements, without an index.
+    let plain = self::session(Memory::Ample).await;
+    run(ctx, "CREATE INDEX i ON r (k)").await.unwrap();
+    for change in changes {
+        run(ctx, change).await.unwrap_or_else(|error| panic!("{change}: {error}"));
+        if !change.contains("INDEX") {
+            run(&plain.ctx, change).await.unwrap();
+        }
+        // The second answer comes from scans that the first one left.
+        for query in queries.into_iter().chain(queries) {
+            assert_eq!(only(ctx, query).await, only(&plain.ctx, query).await, "{query} after {change}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn queries_have_metrics_of_their_own_over_a_kept_scan() {
+    let session = session(Memory::Ample).await;
+    let ctx = &session.ctx;
+    run(ctx, "CREATE INDEX i ON r (k)").await.unwrap();
+    for _ in 0..3 {
+        let explained = run(ctx, "EXPLAIN ANALYZE SELECT sum(p) FROM r").await.unwrap();
+        let scan = explained.lines().find(|line| line.contains("DataSourceExec")).unwrap();
+        assert!(scan.contains("output_rows=20.00 K"), "{explained}");
+    }
+    assert!(run(ctx, "EXPLAIN SELECT sum(p) FROM r").await.unwrap().contains("partition_sizes"));
+    run(ctx, "SET datafusion.explain.show_sizes = false").await.unwrap();
+    assert!(!run(ctx, "EXPLAIN SELECT sum(p) FROM r").await.unwrap().contains("partition_sizes"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_that_follow_an_insert_see_its_rows() {
+    let session = session(Memory::Ample).await;
+    let ctx = &session.ctx;
+    run(ctx, "CREATE INDEX i ON r (k)").await.unwrap();
+    let inserted = Arc::new(AtomicUsize::new(20_000));
+    let readers = (0..4).map(|_| {
+        let (ctx, inserted) = (ctx.clone(), Arc::clone(&inserted));
+        tokio::spawn(async move {
+            while inserted.load(Ordering::SeqCst) < 20_100 {
+                let before = inserted.load(Ordering::SeqCst);
+                let rows: usize = only(&ctx, "SELECT count(k) FROM r").await.parse().unwrap();
+                assert!(rows >= before, "{rows} rows after {before}");
+            }
+        })
+    });
+    let readers: Vec<_> = readers.collect();
+    for _ in 0..100 {
+        run(ctx, "INSERT INTO r VALUES (1, 2, 'x', 0.5)").await.unwrap();
+        inserted.fetch_add(1, Ordering::SeqCst);
+    }
+    for reader in readers {
+        reader.await.unwrap();
+    }
 }
 
 #[tokio::test]
