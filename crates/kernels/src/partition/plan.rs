@@ -20,6 +20,8 @@ const THREADS: u32 = 512;
 /// The minimum bytes of a column in a block's share of a partition. The ends of a shorter share leave too many lines
 /// incomplete.
 const MIN_RUN: u64 = 4096;
+/// The same if the output is in GPU memory, whose cache completes the lines that several blocks write.
+const MIN_RUN_WITHIN_GPU: u64 = LINE;
 /// Wanted bytes of the widest column in a second-level buffer, per partition and block, if memory allows.
 const SECOND_LEVEL: u64 = 512;
 
@@ -80,6 +82,8 @@ pub struct PartitionPlan {
     pub(super) radix: Radix,
     pub(super) tuples: u64,
     pub(super) blocks: u32,
+    /// The number of blocks that the device runs at once.
+    most_blocks: u64,
     pub(super) threads: u32,
     pub(super) chunk: u64,
     pub(super) buffer_tuples: u64,
@@ -175,7 +179,7 @@ impl PartitionPlan {
             Algorithm::Hierarchical | Algorithm::Shared => MIN_RUN / widest,
             Algorithm::Standard | Algorithm::Linear => 32,
         };
-        let most_blocks = share.blocks(kernel.resident_blocks(THREADS, scratchpad)?).into();
+        let most_blocks: u64 = share.blocks(kernel.resident_blocks(THREADS, scratchpad)?).into();
         let mut blocks = (tuples / (fanout * run)).clamp(1, most_blocks);
         let mut second_level_tuples = 0;
         if algorithm == Algorithm::Hierarchical {
@@ -185,28 +189,52 @@ impl PartitionPlan {
             let bytes_of_tuple = (fanout + u64::from(THREADS / 32)) * tuple;
             (blocks, second_level_tuples) = second_level(blocks, fewest, wanted, bytes_of_tuple, second_level_budget)?;
         }
-        // A block counts in 32 bits.
-        let blocks = blocks.max(tuples.div_ceil(u64::from(u32::MAX) - 1)).max(1);
         // At least a line of every column and a buffer.
         let combines = matches!(algorithm, Algorithm::Shared | Algorithm::Hierarchical);
         let alignment = (LINE / 4).max(if combines { buffer_tuples } else { 0 }).max(second_level_tuples);
-        let chunk = tuples.div_ceil(blocks).next_multiple_of(32).max(32);
-        Ok(Self {
+        let plan = Self {
             algorithm,
             key,
             payloads: payloads.to_vec(),
             radix,
             tuples,
-            blocks: u32::try_from(blocks)
-                .map_err(|_| Error::Invalid(format!("{tuples} tuples are more than one pass partitions")))?,
+            blocks: 0,
+            most_blocks,
             threads: THREADS,
-            chunk,
+            chunk: 0,
             buffer_tuples,
             second_level_tuples,
             scratchpad,
             share,
             alignment,
-        })
+        };
+        plan.with_blocks(blocks)
+    }
+
+    /// Divides the input among about this many blocks.
+    fn with_blocks(self, blocks: u64) -> Result<Self> {
+        let tuples = self.tuples;
+        // A block counts in 32 bits.
+        let blocks = blocks.max(tuples.div_ceil(u64::from(u32::MAX) - 1)).max(1);
+        let chunk = tuples.div_ceil(blocks).next_multiple_of(32).max(32);
+        let blocks = u32::try_from(blocks)
+            .map_err(|_| Error::Invalid(format!("{tuples} tuples are more than one pass partitions")))?;
+        Ok(Self { blocks, chunk, ..self })
+    }
+
+    /// Divides the input among more blocks, for output in GPU memory. Across a link a block should write long runs of tuples to a
+    /// partition, for which a small input has few blocks. Within GPU memory runs may be short.
+    ///
+    /// # Errors
+    /// If the algorithm has a second level, whose memory is planned for as many blocks as there are.
+    pub fn within_gpu(self) -> Result<Self> {
+        if self.algorithm == Algorithm::Hierarchical {
+            return Err(Error::Invalid(format!("{} partitioning with blocks for GPU memory", self.algorithm)));
+        }
+        let widest = self.payloads.iter().copied().chain([self.key.bytes()]).max().unwrap_or(8);
+        let run = u64::from(self.radix.fanout()) * (MIN_RUN_WITHIN_GPU / widest);
+        let blocks = (self.tuples / run).clamp(1, self.most_blocks);
+        self.with_blocks(blocks)
     }
 
     /// Lets each partition begin where the one before it ends, for output that is read as a whole in the order of partitions.

@@ -107,7 +107,8 @@ impl<'a> SecondPass<'a> {
     ) -> Result<Queued<FinePartitions>> {
         let (tuples, value_bytes) = (input.tuples(), input.value_bytes);
         let key = KeyWidth::Eight;
-        let plan = PartitionPlan::new(kernels, Algorithm::Shared, key, &[value_bytes], radix, tuples, 0)?;
+        let plan =
+            PartitionPlan::new(kernels, Algorithm::Shared, key, &[value_bytes], radix, tuples, 0)?.within_gpu()?;
         let (room, device) = (plan.output_tuples(), kernels.device());
         let mut keys = DeviceBuffer::new(device, room * key.bytes())?;
         let mut values = DeviceBuffer::new(device, room * value_bytes)?;
