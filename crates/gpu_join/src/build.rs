@@ -12,6 +12,7 @@ use overspill_join::Result;
 use overspill_join::hybrid::{AcceleratedRows, Accelerator, PackedPayload};
 use overspill_join::keys::Keys;
 use overspill_join::memory::Grant;
+use overspill_join::parallel::in_parallel;
 use overspill_join::spec::{JoinSpec, Side};
 
 /// A build side on a GPU, and what the CPU needs to build rows from the pairs that the GPU finds.
@@ -33,28 +34,30 @@ impl Accelerator for DeviceRequest {
     fn take(
         &self,
         spec: &JoinSpec,
-        batch: &RecordBatch,
+        batches: &[RecordBatch],
+        payload: Option<PackedPayload>,
         threads: usize,
         memory: &mut Grant,
     ) -> Result<Option<Arc<dyn AcceleratedRows>>> {
-        let rows = batch.num_rows();
+        let rows = batches.iter().map(RecordBatch::num_rows).sum();
         // Computes the keys only if a GPU strategy applies.
         let Some(strategy) = self.advisor.strategies(rows as u64, true).first().copied().filter(|_| rows > 0) else {
             return Ok(None);
         };
-        let keys = spec.keys(Side::Build, batch)?;
+        let keys = in_parallel(threads, batches.iter().collect(), |batch| spec.keys(Side::Build, batch));
+        let keys = keys.into_iter().collect::<Result<Vec<_>>>()?;
+        let key_bytes = rows * spec.codec.packed_bytes().unwrap_or(0) + keys.iter().map(Keys::bytes).sum::<usize>();
         // In addition to the memory for an index, which the CPU builds if the GPU fails.
-        let needed = DeviceTable::host_bytes(rows) + rows * spec.codec.packed_bytes().unwrap_or(0) + keys.bytes();
+        let needed = DeviceTable::host_bytes(rows) + key_bytes;
         if memory.try_grow(needed).is_err() {
             let reason =
                 format!("there are no {needed} bytes of memory to give {rows} rows of its build side to the GPU");
             self.observer.refused(strategy, &reason);
             return Ok(None);
         }
-        let payload =
-            PackedPayload::of(spec, Side::Build).filter(|payload| !payload.is_empty() && payload.takes(batch));
-        let words = payload.as_ref().map(|payload| payload.pack(batch));
-        let columns = match BuildColumns::new(&self.gpu, &keys, words.as_ref(), threads) {
+        let words =
+            payload.as_ref().map(|payload| in_parallel(threads, batches.iter().collect(), |batch| payload.pack(batch)));
+        let columns = match BuildColumns::new(&self.gpu, &keys, words.as_deref(), threads) {
             Ok(columns) => columns,
             Err(error) => {
                 self.report(strategy, &error);
@@ -63,10 +66,10 @@ impl Accelerator for DeviceRequest {
         };
         drop(words);
         let Some(table) = DeviceTable::build(self, columns, threads, memory) else { return Ok(None) };
-        let key_bytes =
-            if spec.codec.is_word() { 0 } else { rows * spec.codec.packed_bytes().unwrap_or(0) + keys.bytes() };
+        // Keys that are not words are compared. Pairs then have row numbers, so that there is one batch.
+        let keys = if spec.codec.is_word() { None } else { keys.into_iter().next() };
+        let key_bytes = if keys.is_some() { key_bytes } else { 0 };
         memory.shrink(needed.saturating_sub(table.resident_host_bytes() + key_bytes));
-        let keys = (!spec.codec.is_word()).then_some(keys);
         let probe = PackedPayload::of(spec, Side::Probe);
         let aggregates = self.aggregates.as_ref().and_then(|aggregates| {
             PairAggregates::new(spec, aggregates, |side, index| match side {

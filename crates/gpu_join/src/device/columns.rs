@@ -55,28 +55,31 @@ pub(crate) enum BuildValues {
 }
 
 impl BuildColumns {
-    /// Copies keys, and values if there are any, with `threads` threads.
-    pub(crate) fn new(gpu: &Gpu, keys: &Keys, payloads: Option<&ScalarBuffer<u64>>, threads: usize) -> Result<Self> {
-        let words = words(keys);
-        let matchable = keys.matchable.as_ref().filter(|matchable| matchable.null_count() > 0);
-        let rows = matchable.map_or(words.len(), |matchable| matchable.len() - matchable.null_count());
+    /// Copies the keys of all rows, part by part, and their packed columns if there are any, with `threads` threads.
+    pub(crate) fn new(
+        gpu: &Gpu,
+        keys: &[Keys],
+        payloads: Option<&[ScalarBuffer<u64>]>,
+        threads: usize,
+    ) -> Result<Self> {
+        let words: Vec<_> = keys.iter().map(words).collect();
+        let pieces = pieces(keys, &words, payloads);
+        let rows = pieces.iter().map(Piece::matchable_rows).sum();
         let mut columns =
             Self { keys: gpu.host.take(rows * 8)?, values: BuildValues::Numbers, rows: rows as u64, range: None };
-        let rows_of = Matchable { rows: words.len(), matchable, threads };
-        columns.range = rows_of.write(&mut columns.keys.as_mut_slice()?[..rows], |row| words[row]);
-        columns.values = match (payloads, matchable) {
-            (Some(payloads), _) => {
-                let mut buffer = gpu.host.take(rows * 8)?;
-                let range = rows_of.write(&mut buffer.as_mut_slice()?[..rows], |row| payloads[row]);
-                let has_all_ones = range.is_some_and(|(_, largest)| largest == u64::MAX);
-                BuildValues::Words { words: buffer, has_all_ones }
-            }
-            (None, Some(_)) => {
-                let mut numbers = gpu.host.take(rows * 4)?;
-                rows_of.write(&mut numbers.as_mut_slice()?[..rows], |row| row as u32);
-                BuildValues::Listed(numbers)
-            }
-            (None, None) => BuildValues::Numbers,
+        columns.range =
+            write(threads, &pieces, &mut columns.keys.as_mut_slice()?[..rows], |piece, row| piece.words[row]);
+        columns.values = if payloads.is_some() {
+            let mut buffer = gpu.host.take(rows * 8)?;
+            let range = write(threads, &pieces, &mut buffer.as_mut_slice()?[..rows], |piece, row| piece.payloads[row]);
+            let has_all_ones = range.is_some_and(|(_, largest)| largest == u64::MAX);
+            BuildValues::Words { words: buffer, has_all_ones }
+        } else if pieces.iter().any(|piece| piece.matchable.is_some()) {
+            let mut numbers = gpu.host.take(rows * 4)?;
+            write(threads, &pieces, &mut numbers.as_mut_slice()?[..rows], |piece, row| (piece.first + row) as u32);
+            BuildValues::Listed(numbers)
+        } else {
+            BuildValues::Numbers
         };
         Ok(columns)
     }
@@ -245,34 +248,58 @@ impl ProbeKeys {
     }
 }
 
-/// The rows of a build side that can match, for threads that each write some of them.
-#[derive(Debug, Clone, Copy)]
-struct Matchable<'a> {
-    rows: usize,
+/// Consecutive rows of a build side, of which a thread writes those that can match.
+#[derive(Debug)]
+struct Piece<'a> {
+    words: &'a [u64],
+    /// The packed columns; empty if there are none.
+    payloads: &'a [u64],
     /// `None` if all rows can match.
-    matchable: Option<&'a NullBuffer>,
-    threads: usize,
+    matchable: Option<NullBuffer>,
+    /// The number of the first row.
+    first: usize,
 }
 
-impl Matchable<'_> {
-    /// Writes the value of each row that can match to the next place. Returns the smallest and the largest value; `None` without
-    /// rows.
-    fn write<T: Copy + Ord + Send>(&self, places: &mut [T], value: impl Fn(usize) -> T + Sync) -> Option<(T, T)> {
-        const TOGETHER: usize = 1 << 18;
-        let parts = (0..self.rows).step_by(TOGETHER).map(|start| (start, TOGETHER.min(self.rows - start)));
-        let parts: Vec<_> =
-            parts.map(|(start, rows)| (start, rows, self.matchable.map(|all| all.slice(start, rows)))).collect();
-        let lengths = parts.iter().map(|(_, rows, matchable)| {
-            matchable.as_ref().map_or(*rows, |matchable| matchable.len() - matchable.null_count())
-        });
-        let tasks = split(places, lengths).into_iter().zip(&parts).collect();
-        let ranges =
-            in_parallel(self.threads, tasks, |(places, (start, rows, matchable)): (&mut [T], &_)| match matchable {
-                None => write_each(places, *start..start + rows, &value),
-                Some(matchable) => write_each(places, matchable.valid_indices().map(|row| start + row), &value),
-            });
-        ranges.into_iter().flatten().reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+impl Piece<'_> {
+    fn matchable_rows(&self) -> usize {
+        self.matchable.as_ref().map_or(self.words.len(), |matchable| matchable.len() - matchable.null_count())
     }
+}
+
+/// Cuts the parts of a build side into pieces that keep threads equally busy.
+fn pieces<'a>(keys: &[Keys], words: &'a [Cow<'_, [u64]>], payloads: Option<&'a [ScalarBuffer<u64>]>) -> Vec<Piece<'a>> {
+    const MOST: usize = 1 << 18;
+    let (mut pieces, mut first) = (Vec::with_capacity(keys.len()), 0);
+    for (part, (keys, words)) in keys.iter().zip(words).enumerate() {
+        let payloads: &[u64] = payloads.map_or(&[], |payloads| &payloads[part]);
+        for start in (0..words.len()).step_by(MOST) {
+            let rows = start..words.len().min(start + MOST);
+            let matchable = keys.matchable.as_ref().map(|matchable| matchable.slice(start, rows.len()));
+            pieces.push(Piece {
+                words: &words[rows.clone()],
+                payloads: payloads.get(rows.clone()).unwrap_or_default(),
+                matchable: matchable.filter(|matchable| matchable.null_count() > 0),
+                first,
+            });
+            first += rows.len();
+        }
+    }
+    pieces
+}
+
+/// Writes the value of each row that can match to the next place. Returns the smallest and the largest value; `None` without rows.
+fn write<T: Copy + Ord + Send>(
+    threads: usize,
+    pieces: &[Piece<'_>],
+    places: &mut [T],
+    value: impl Fn(&Piece<'_>, usize) -> T + Sync,
+) -> Option<(T, T)> {
+    let tasks = split(places, pieces.iter().map(Piece::matchable_rows)).into_iter().zip(pieces).collect();
+    let ranges = in_parallel(threads, tasks, |(places, piece): (&mut [T], &Piece<'_>)| match &piece.matchable {
+        None => write_each(places, 0..piece.words.len(), |row| value(piece, row)),
+        Some(matchable) => write_each(places, matchable.valid_indices(), |row| value(piece, row)),
+    });
+    ranges.into_iter().flatten().reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
 }
 
 /// Writes the value of each row to the next place. Returns the smallest and the largest value.

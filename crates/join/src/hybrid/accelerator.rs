@@ -18,12 +18,15 @@ pub trait Accelerator: Debug + Send + Sync {
     /// already pays for the rows and for a hash table in CPU memory, which is built only if the accelerator fails. `threads` is
     /// the number of CPU threads that may work on the rows.
     ///
+    /// Pairs contain the build rows as `payload` packs them. Without it they contain row numbers, and there is one batch at most.
+    ///
     /// # Errors
     /// Fails if the keys cannot be computed.
     fn take(
         &self,
         spec: &JoinSpec,
-        batch: &RecordBatch,
+        batches: &[RecordBatch],
+        payload: Option<PackedPayload>,
         threads: usize,
         memory: &mut Grant,
     ) -> Result<Option<Arc<dyn AcceleratedRows>>>;

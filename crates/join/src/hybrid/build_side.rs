@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arrow::array::{BooleanArray, RecordBatch, UInt32Array};
 use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
+use arrow::datatypes::SchemaRef;
 use tracing::debug_span;
 
 use super::accelerator::AcceleratedRows;
@@ -12,7 +13,7 @@ use super::keyed_batch::KeyedBatch;
 use super::output::{BuildRows, Pairs, Rows, SideRows};
 use super::payload::{PackedBuild, PackedPayload};
 use super::plan::JoinPlan;
-use crate::error::Result;
+use crate::error::{JoinError, Result};
 use crate::hash_table::{JoinTable, VisitedRows};
 use crate::join_type::JoinType;
 use crate::memory::{Grant, HeldMemory, MAX_COPY_BYTES, RowSizes};
@@ -26,11 +27,11 @@ const WORTH_REORDERING: usize = 64 << 10;
 /// The build rows in memory, with their hash table; shared by all probers.
 #[derive(Debug)]
 pub struct BuildSide {
-    pub(super) batch: RecordBatch,
+    whole: WholeRows,
     rows: usize,
-    /// Bytes that copies of the batch's rows take.
+    /// Bytes that copies of the rows take.
     pub(super) sizes: RowSizes,
-    /// How the table stores the needed columns, if it does; `batch` is then empty.
+    /// How the table stores the needed columns, if it does; there are then no whole rows.
     pub(super) payload: Option<PackedPayload>,
     table: LazyTable,
     /// The rows as an accelerator holds them. There is then no table in CPU memory until the accelerator fails.
@@ -133,6 +134,44 @@ impl LazyTable {
     }
 }
 
+/// Rows in one batch, which is made when it is first needed.
+#[derive(Debug)]
+struct WholeRows {
+    batch: OnceLock<RecordBatch>,
+    /// The rows until the batch is made; `None` from then on.
+    parts: Mutex<Option<Vec<RecordBatch>>>,
+    /// No rows.
+    empty: RecordBatch,
+}
+
+impl WholeRows {
+    fn of_parts(schema: &SchemaRef, parts: Vec<RecordBatch>) -> Self {
+        let empty = RecordBatch::new_empty(Arc::clone(schema));
+        match <[RecordBatch; 1]>::try_from(parts) {
+            Ok([batch]) => Self { batch: batch.into(), parts: None.into(), empty },
+            Err(parts) => Self { batch: OnceLock::new(), parts: Some(parts).into(), empty },
+        }
+    }
+
+    /// The batch. If it has not been made, nothing has needed it, and there are no rows in it.
+    fn get(&self) -> &RecordBatch {
+        self.batch.get().unwrap_or(&self.empty)
+    }
+
+    /// The batch, which `threads` threads make if it is not there.
+    fn get_or_make(&self, threads: usize) -> Result<&RecordBatch> {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(batch) = self.batch.get() {
+            return Ok(batch);
+        }
+        let Some(parts) = parts.take() else {
+            return Err(JoinError::Limit("The rows of a build side could not be put together".to_owned()));
+        };
+        let batch = concat_batches(self.empty.schema_ref(), parts, threads)?;
+        Ok(self.batch.get_or_init(|| batch))
+    }
+}
+
 impl BuildSide {
     /// Indexes build rows; `memory` pays for them and for building the index.
     ///
@@ -140,28 +179,40 @@ impl BuildSide {
     /// accelerator fails.
     pub(super) fn try_new(plan: &JoinPlan, batches: Vec<KeyedBatch>, memory: Grant) -> Result<Self> {
         let Some(accelerator) = &plan.accelerator else { return Self::on_host(plan, batches, memory) };
-        let batches = batches.into_iter().map(|batch| batch.batch).collect();
-        let batch = concat_batches(plan.spec.schema(Side::Build), batches, plan.build_threads)?;
+        let (spec, threads) = (&plan.spec, plan.build_threads);
+        let mut batches: Vec<_> = batches.into_iter().map(|batch| batch.batch).collect();
+        // If pairs have the columns of build rows, their batches stay apart unless the CPU must join.
+        let payload = PackedPayload::of(spec, Side::Build)
+            .filter(|payload| !payload.is_empty() && batches.iter().all(|batch| payload.takes(batch)));
+        if payload.is_none() {
+            batches = vec![concat_batches(spec.schema(Side::Build), batches, threads)?];
+        }
         let mut memory = memory;
-        match accelerator.take(&plan.spec, &batch, plan.build_threads, &mut memory)? {
-            Some(accelerated) => Self::accelerated_by(&plan.spec, batch, accelerated, memory),
-            None => Self::on_host(plan, vec![KeyedBatch::new(&plan.spec, batch)?], memory),
+        match accelerator.take(spec, &batches, payload, threads, &mut memory)? {
+            Some(accelerated) => Self::accelerated_by(spec, batches, accelerated, memory),
+            None => {
+                let batches = batches.into_iter().map(|batch| KeyedBatch::new(spec, batch));
+                Self::on_host(plan, batches.collect::<Result<_>>()?, memory)
+            }
         }
     }
 
     fn accelerated_by(
         spec: &JoinSpec,
-        batch: RecordBatch,
+        batches: Vec<RecordBatch>,
         accelerated: Arc<dyn AcceleratedRows>,
         memory: Grant,
     ) -> Result<Self> {
-        let rows = batch.num_rows();
+        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        let whole = WholeRows::of_parts(spec.schema(Side::Build), batches);
         let visited = VisitedRows::new(if spec.join_type.emits_build_at_end() { rows } else { 0 });
-        let matchable = if spec.null_aware { spec.codec.matchable(&spec.build_keys.evaluate(&batch)?) } else { None };
+        let matchable =
+            if spec.null_aware { spec.codec.matchable(&spec.build_keys.evaluate(whole.get())?) } else { None };
         let (table, accelerated) = (LazyTable::default(), Some(accelerated));
-        let sizes = spec.row_sizes(Side::Build, &batch);
+        // Rows that are packed have columns of fixed width, whose sizes no rows are needed for.
+        let sizes = spec.row_sizes(Side::Build, whole.get());
         Ok(Self {
-            batch,
+            whole,
             rows,
             sizes,
             payload: None,
@@ -197,14 +248,15 @@ impl BuildSide {
         let visited = VisitedRows::new(visited);
         let (table, accelerated) = (table.into(), None);
         let sizes = spec.row_sizes(Side::Build, &batch);
-        Ok(Self { batch, rows, sizes, payload, table, accelerated, visited, matchable, spilled: None, _memory: memory })
+        let whole = WholeRows::of_parts(spec.schema(Side::Build), vec![batch]);
+        Ok(Self { whole, rows, sizes, payload, table, accelerated, visited, matchable, spilled: None, _memory: memory })
     }
 
     /// The hash table in CPU memory. Builds it now if an accelerator was to join.
     pub(super) fn table(&self, plan: &JoinPlan) -> Result<&JoinTable> {
         self.table.get_or_make(|| {
             let _indexing = debug_span!("make hash table", rows = self.rows).entered();
-            let columns = plan.spec.build_keys.evaluate(&self.batch)?;
+            let columns = plan.spec.build_keys.evaluate(self.whole.get_or_make(plan.build_threads)?)?;
             let keys = plan.spec.codec.encode_in_parallel(&columns, plan.build_threads)?;
             JoinTable::build(keys, plan.table_choice, plan.build_threads)
         })
@@ -227,7 +279,7 @@ impl BuildSide {
 
     /// Bytes that probing reads at random: the table and the columns it refers to; 0 if an accelerator joins.
     pub(super) fn probed_bytes(&self) -> usize {
-        self.table_in_memory().map_or(0, |table| table.bytes() + HeldMemory::default().add(&self.batch))
+        self.table_in_memory().map_or(0, |table| table.bytes() + HeldMemory::default().add(self.whole.get()))
     }
 
     /// The rows as an accelerator holds them, if one has taken them.
@@ -248,7 +300,7 @@ impl BuildSide {
 
 impl BuildRows for BuildSide {
     fn numbered(&self, rows: ScalarBuffer<u32>) -> SideRows<'_> {
-        SideRows::Of(&self.batch, Rows::Numbers(UInt32Array::new(rows, None)))
+        SideRows::Of(self.whole.get(), Rows::Numbers(UInt32Array::new(rows, None)))
     }
 
     fn packed(&self, words: ScalarBuffer<u64>) -> SideRows<'_> {
@@ -260,7 +312,7 @@ impl BuildRows for BuildSide {
     }
 
     fn nulls(&self, rows: usize) -> SideRows<'_> {
-        SideRows::Of(&self.batch, Rows::Nulls(rows))
+        SideRows::Of(self.whole.get(), Rows::Nulls(rows))
     }
 
     fn sizes(&self) -> &RowSizes {
@@ -368,7 +420,8 @@ impl BuildEmitter {
             if rows.len() > 0 {
                 let nulls = Rows::Nulls(rows.len());
                 let probe = RecordBatch::new_empty(Arc::clone(&spec.probe_schema));
-                let pairs = Pairs { build: SideRows::Of(&build.batch, rows), probe: SideRows::Of(&probe, nulls), mark };
+                let pairs =
+                    Pairs { build: SideRows::Of(build.whole.get(), rows), probe: SideRows::Of(&probe, nulls), mark };
                 return pairs.output(spec).map(Some);
             }
         }
