@@ -8,7 +8,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use overspill_index::IndexKind;
 
 use crate::indexes::files::{FileRows, ParquetScan, indexes_of};
-use crate::indexes::{IndexedRows, IndexedSource, ScanIndex};
+use crate::indexes::{IndexedRows, MemoryTableSource, ScanIndex};
 
 /// A scan of a table, with an index over one of the columns that it reads.
 #[derive(Debug)]
@@ -44,14 +44,14 @@ impl IndexedScan {
     /// A scan with an index over the returned column of this number, one that is not stale if there is any. `None` if there is
     /// none. `with_nulls` is whether rows with a null in the column must be found as well, which are in no index.
     pub fn of(scan: &DataSourceExec, column: usize, with_nulls: bool, index_dir: &str) -> Option<Self> {
-        if let Some(source) = scan.data_source().downcast_ref::<IndexedSource>() {
+        if let Some(source) = scan.data_source().downcast_ref::<MemoryTableSource>() {
             return Self::in_memory(scan, source, column, with_nulls);
         }
         let parquet = ParquetScan::of(scan)?;
         Self::in_files(scan, &parquet, parquet.column(column)?.0, with_nulls, index_dir)
     }
 
-    fn in_memory(scan: &DataSourceExec, source: &IndexedSource, column: usize, with_nulls: bool) -> Option<Self> {
+    fn in_memory(scan: &DataSourceExec, source: &MemoryTableSource, column: usize, with_nulls: bool) -> Option<Self> {
         let columns = source.columns()?;
         source.indexes.iter().find_map(|ScanIndex { index, rows }| {
             let fits = |rows: &IndexedRows| rows.column() == columns[column] && !(with_nulls && rows.nulls() > 0);

@@ -1,7 +1,7 @@
 //! Indexes of tables in memory and of files: what `CREATE INDEX` makes.
 //!
 //! A table in memory has a list of them ([`TableIndexes`]). An index is over the rows that the table had when it was built, or that an `INSERT`
-//! has added since; other changes make it stale. A scan of the table carries the indexes that fit its rows ([`IndexedSource`]), so
+//! has added since; other changes make it stale. A scan of the table carries the indexes that fit its rows ([`MemoryTableSource`]), so
 //! that a join can look rows up in place of scanning them ([`index_lookup`](crate::index_lookup)). The scan is kept until a change.
 
 use datafusion::common::DataFusionError;
@@ -18,7 +18,7 @@ mod table;
 pub(crate) use cancel::CancelOnDrop;
 pub(crate) use index::TableIndex;
 pub(crate) use rows::{IndexedRows, Scratch};
-pub(crate) use source::{IndexedSource, ScanIndex};
+pub(crate) use source::{MemoryTableSource, ScanIndex};
 pub(crate) use statement::{CreateIndex, DropIndex, IndexAction, IndexStatement, statement_of};
 pub(crate) use table::{ScanKey, TableIndexes};
 

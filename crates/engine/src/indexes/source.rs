@@ -1,4 +1,4 @@
-//! A scan of a table that has indexes.
+//! A scan of a table in memory, which may have indexes.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ pub(crate) struct ScanIndex {
 
 /// The scan of a table in memory, with the indexes of the table. It scans as without them.
 #[derive(Debug)]
-pub(crate) struct IndexedSource {
+pub(crate) struct MemoryTableSource {
     source: Arc<dyn DataSource>,
     pub indexes: Vec<ScanIndex>,
     /// The statistics by partition, as far as they have been asked for. Rules ask for them again and again, and computing them takes a
@@ -40,7 +40,7 @@ pub(crate) struct IndexedSource {
     statistics: Mutex<HashMap<Option<usize>, Arc<Statistics>>>,
 }
 
-impl IndexedSource {
+impl MemoryTableSource {
     pub fn new(source: Arc<dyn DataSource>, indexes: Vec<ScanIndex>) -> Self {
         Self { source, indexes, statistics: Mutex::default() }
     }
@@ -56,7 +56,7 @@ impl IndexedSource {
     }
 }
 
-impl DataSource for IndexedSource {
+impl DataSource for MemoryTableSource {
     fn open(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         self.source.open(partition, context)
     }
