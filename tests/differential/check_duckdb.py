@@ -1,6 +1,6 @@
-"""Has DuckDB answer the cases of the differential test and compares its rows with Overspill's.
+"""Has DuckDB answer the cases of differential tests and compares its rows with Overspill's.
 
-Called by the test with the list of cases: per case its seed, its SQL in DuckDB's dialect, and a folder with its tables
+Called by a test with the list of cases: per case its number, its SQL in DuckDB's dialect, and a folder with its tables
 and Overspill's answer as Parquet files. Rows are compared as multisets, NULL being equal to NULL and NaN to NaN.
 """
 
@@ -16,7 +16,7 @@ def difference(connection, case):
     folder = Path(case["folder"])
     for table in case["tables"]:
         # Not a view: DuckDB takes the statistics of Parquet files for bounds of NaN, too, which they leave out.
-        connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM read_parquet('{folder / table}/*.parquet')")
+        connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM read_parquet('{folder / table}.parquet')")
     theirs = case["sql"]
     ours = f"FROM read_parquet('{folder / 'result.parquet'}')"
     found = []
@@ -40,8 +40,8 @@ def main():
             found = f"  DuckDB cannot run it: {error}"
         if found:
             failures += 1
-            print(f"case {case['seed']}\n  {case['sql']}\n{found}")
-            print(f"  again: OVERSPILL_FUZZ_CASE={case['seed']}")
+            print(f"case {case['number']}\n  {case['sql']}\n{found}")
+            print(f"  again: {case['again']}")
     print(f"DuckDB {duckdb.__version__} agrees on {len(cases) - failures} of {len(cases)} queries")
     return 1 if failures else 0
 

@@ -7,7 +7,7 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
 use overspill_index::IndexKind;
 
-use crate::indexes::files::{FileRows, ParquetScan, indexes_of};
+use crate::indexes::files::{FileRows, FileScan, indexes_of};
 use crate::indexes::{IndexedRows, MemoryTableSource, ScanIndex};
 
 /// A scan of a table, with an index over one of the columns that it reads.
@@ -47,8 +47,8 @@ impl IndexedScan {
         if let Some(source) = scan.data_source().downcast_ref::<MemoryTableSource>() {
             return Self::in_memory(scan, source, column, with_nulls);
         }
-        let parquet = ParquetScan::of(scan)?;
-        Self::in_files(scan, &parquet, parquet.column(column)?.0, with_nulls, index_dir)
+        let files = FileScan::of(scan)?;
+        Self::in_files(scan, &files, files.column(column)?.0, with_nulls, index_dir)
     }
 
     fn in_memory(scan: &DataSourceExec, source: &MemoryTableSource, column: usize, with_nulls: bool) -> Option<Self> {
@@ -65,14 +65,14 @@ impl IndexedScan {
     /// A scan of files with an index over the column of the table with this name.
     pub fn in_files(
         scan: &DataSourceExec,
-        parquet: &ParquetScan<'_>,
+        scanned: &FileScan<'_>,
         column: &str,
         with_nulls: bool,
         index_dir: &str,
     ) -> Option<Self> {
-        let (_, data_type) = parquet.table_column(column)?;
-        let (files, mut stale) = (parquet.files(), None);
-        for index in indexes_of(parquet, index_dir).into_iter().flatten() {
+        let (_, data_type) = scanned.table_column(column)?;
+        let (files, mut stale) = (scanned.files(), None);
+        for index in indexes_of(scanned, index_dir).into_iter().flatten() {
             let description = &index.description;
             if description.column != column || (with_nulls && description.nulls > 0) {
                 continue;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::datasource::physical_plan::FileSource;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
@@ -16,7 +15,7 @@ use datafusion::physical_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use super::Node;
 use crate::config::{IndexUse, OverspillConfig};
 use crate::index_scan::{IndexScanExec, IndexedScan, words_of};
-use crate::indexes::files::ParquetScan;
+use crate::indexes::files::FileScan;
 
 /// Lets a filter read only rows that an index has for it, unless `overspill.indexes` is `never`.
 ///
@@ -40,22 +39,22 @@ pub(crate) fn index_scan_selection(
 
 /// The scan of files with an index for the filter that was pushed into it.
 fn in_files(node: &Node, scan: &DataSourceExec, overspill: &OverspillConfig) -> Option<Node> {
-    let parquet = ParquetScan::of(scan)?;
-    let predicate = parquet.source.filter()?;
+    let files = FileScan::of(scan)?;
+    let predicate = files.source.filter()?;
     let mut columns: Vec<_> = collect_columns(&predicate).into_iter().collect();
     columns.sort_unstable_by_key(Column::index);
     let (scan, words) = columns.iter().find_map(|column| {
-        let (name, data_type) = parquet.table_column(column.name())?;
+        let (name, data_type) = files.table_column(column.name())?;
         let words = words_of(predicate.as_ref(), column.index(), data_type)?;
-        Some((IndexedScan::in_files(scan, &parquet, name, false, &overspill.index_dir)?, words))
+        Some((IndexedScan::in_files(scan, &files, name, false, &overspill.index_dir)?, words))
     })?;
     Some(Arc::new(IndexScanExec::new(Arc::clone(node), scan, words, overspill.indexes.0)))
 }
 
-/// The input of a filter with an index, if its rows are those of a table in memory.
+/// The input of a filter with an index, if its rows are those of a scan that takes no filter: of a table in memory or of Arrow files.
 fn below(node: &Node, filter: &FilterExec, overspill: &OverspillConfig) -> Result<Option<Node>> {
     if let Some(scan) = node.downcast_ref::<DataSourceExec>() {
-        return Ok(in_memory(node, scan, filter, overspill));
+        return Ok(scanned(node, scan, filter, overspill));
     }
     let moves_rows = node.is::<RepartitionExec>() || node.is::<CooperativeExec>();
     let [input] = node.children()[..] else { return Ok(None) };
@@ -66,7 +65,7 @@ fn below(node: &Node, filter: &FilterExec, overspill: &OverspillConfig) -> Resul
     Arc::clone(node).replace_children(vec![input], options).map(Some)
 }
 
-fn in_memory(node: &Node, scan: &DataSourceExec, filter: &FilterExec, overspill: &OverspillConfig) -> Option<Node> {
+fn scanned(node: &Node, scan: &DataSourceExec, filter: &FilterExec, overspill: &OverspillConfig) -> Option<Node> {
     // Rows come in the order of the index.
     if node.properties().output_ordering().is_some() {
         return None;

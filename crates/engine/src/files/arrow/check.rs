@@ -35,13 +35,48 @@ pub fn check(file: &mut (impl Read + Seek), part: Option<Range<u64>>) -> io::Res
     })
 }
 
-fn check_file(file: &mut (impl Read + Seek), size: u64, part: Option<Range<u64>>) -> io::Result<()> {
+/// Where a batch of a file is, and how many rows it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BatchPlace {
+    /// The offset in the file, by which parts of files have batches.
+    pub offset: u64,
+    pub bytes: u64,
+    pub rows: u64,
+}
+
+/// The places of the batches of a file with a footer, in their order. Reads the head of each.
+///
+/// # Errors
+/// If the file has no footer, is damaged, or cannot be read.
+pub(crate) fn batch_places(file: &mut (impl Read + Seek)) -> io::Result<Vec<BatchPlace>> {
+    let size = file.seek(SeekFrom::End(0))?;
+    if size < TAIL || read_at(file, 0, MAGIC.len() as u64)? != MAGIC {
+        return Err(damaged("it is no Arrow file with a footer"));
+    }
+    let (footer, end) = footer_of(file, size)?;
+    let footer = root_as_footer(&footer).map_err(|error| damaged(format!("its footer: {error}")))?;
+    let place = |block: &Block| {
+        let (bytes, body) = block_head(file, end, block)?;
+        let batch = message(content(&bytes))?.header_as_record_batch();
+        let rows = length(batch.ok_or_else(|| damaged("a batch is of another kind than its footer says"))?.length())?;
+        let offset = length(block.offset())?;
+        Ok(BatchPlace { offset, bytes: body.end - offset, rows })
+    };
+    footer.recordBatches().into_iter().flatten().map(place).collect()
+}
+
+/// The bytes of the footer, and where they begin.
+fn footer_of(file: &mut (impl Read + Seek), size: u64) -> io::Result<(Vec<u8>, u64)> {
     let mut tail = [0; TAIL as usize];
     file.seek(SeekFrom::Start(size - TAIL))?;
     file.read_exact(&mut tail)?;
     let length = read_footer_length(tail).map_err(|_| damaged("it does not end as an Arrow file does"))? as u64;
     let end = (size - TAIL).checked_sub(length).ok_or_else(|| damaged("its footer is longer than the file"))?;
-    let footer = read_at(file, end, length)?;
+    Ok((read_at(file, end, length)?, end))
+}
+
+fn check_file(file: &mut (impl Read + Seek), size: u64, part: Option<Range<u64>>) -> io::Result<()> {
+    let (footer, end) = footer_of(file, size)?;
     let footer = root_as_footer(&footer).map_err(|error| damaged(format!("its footer: {error}")))?;
     for block in footer.dictionaries().into_iter().flatten() {
         check_block(file, end, block, MessageHeader::DictionaryBatch)?;
@@ -55,7 +90,8 @@ fn check_file(file: &mut (impl Read + Seek), size: u64, part: Option<Range<u64>>
     Ok(())
 }
 
-fn check_block(file: &mut (impl Read + Seek), end: u64, block: &Block, kind: MessageHeader) -> io::Result<()> {
+/// The head of a batch with its prefix, and where the body is.
+fn block_head(file: &mut (impl Read + Seek), end: u64, block: &Block) -> io::Result<(Vec<u8>, Range<u64>)> {
     let start = length(block.offset())?;
     let body = Some(length(block.metaDataLength().into())?).and_then(|metadata| start.checked_add(metadata));
     let body = body.filter(|body| *body <= end).ok_or_else(|| damaged("a batch lies behind its end"))?;
@@ -63,14 +99,23 @@ fn check_block(file: &mut (impl Read + Seek), end: u64, block: &Block, kind: Mes
     if body_length > end - body {
         return Err(damaged("a batch lies behind its end"));
     }
-    let bytes = read_at(file, start, body - start)?;
-    let prefix = if bytes.starts_with(&[0xff; 4]) { 8 } else { 4 };
-    let message = message(bytes.get(prefix..).unwrap_or_default())?;
+    Ok((read_at(file, start, body - start)?, body..body + body_length))
+}
+
+/// The message of a head, behind its prefix.
+fn content(head: &[u8]) -> &[u8] {
+    let prefix = if head.starts_with(&[0xff; 4]) { 8 } else { 4 };
+    head.get(prefix..).unwrap_or_default()
+}
+
+fn check_block(file: &mut (impl Read + Seek), end: u64, block: &Block, kind: MessageHeader) -> io::Result<()> {
+    let (head, body) = block_head(file, end, block)?;
+    let message = message(content(&head))?;
     // The reader would take a message without a header for the end.
     if message.header_type() != kind {
         return Err(damaged("a batch is of another kind than its footer says"));
     }
-    check_message(file, message, body..body + body_length)
+    check_message(file, message, body)
 }
 
 /// A stream of messages, which may end without an end marker.
@@ -184,7 +229,7 @@ mod tests {
     use arrow::ipc::reader::{FileReader, StreamReader};
     use arrow::ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 
-    use super::check;
+    use super::{batch_places, check};
     use crate::files::arrow::caught::caught;
 
     fn batch() -> RecordBatch {
@@ -264,6 +309,19 @@ mod tests {
                 // A stream may end between two messages.
                 assert!(cut.is_err() || !with_footer, "{length} of {}", whole.len());
             }
+        }
+    }
+
+    #[test]
+    fn places_of_batches_are_where_parts_of_files_begin() {
+        let whole = bytes(true);
+        let places = batch_places(&mut Cursor::new(&whole)).unwrap();
+        assert_eq!(places.iter().map(|place| place.rows).collect::<Vec<_>>(), [500, 500]);
+        let [first, second] = places[..] else { panic!("{places:?}") };
+        assert_eq!(first.offset + first.bytes, second.offset);
+        assert!(batch_places(&mut Cursor::new(bytes(false))).is_err());
+        for length in (1..whole.len() - 8).step_by(7) {
+            assert!(batch_places(&mut Cursor::new(&whole[..length])).is_err(), "{length} of {}", whole.len());
         }
     }
 }

@@ -42,6 +42,7 @@ use super::local::in_file;
 use super::text::part_of;
 use caught::caught;
 pub use caught::panic_is_caught;
+pub(crate) use check::{BatchPlace, batch_places};
 
 /// Makes [`ArrowFormat`]s for a session.
 #[derive(Debug, Default)]
@@ -113,7 +114,12 @@ impl FileFormat for ArrowFormat {
         state: &dyn Session,
         config: FileScanConfig,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let plan = self.host.create_physical_plan(state, config).await?;
+        // It looks into the first file, and names no file in errors.
+        let first = config.file_groups.iter().find_map(|group| Some(group.iter().next()?.object_meta.clone()));
+        let plan = self.host.create_physical_plan(state, config).await.map_err(|error| match &first {
+            Some(object) => in_file(object, error),
+            None => error,
+        })?;
         let scan = plan
             .downcast_ref::<DataSourceExec>()
             .and_then(|scan| (scan.data_source().as_ref() as &dyn std::any::Any).downcast_ref::<FileScanConfig>())
@@ -140,7 +146,7 @@ impl FileFormat for ArrowFormat {
 
 /// DataFusion's source, with a check of files when they are opened.
 #[derive(Clone)]
-struct CheckedSource {
+pub(crate) struct CheckedSource {
     host: Arc<dyn FileSource>,
 }
 

@@ -10,11 +10,8 @@ use arrow::array::AsArray;
 use arrow::compute::SortOptions;
 use arrow::datatypes::UInt64Type;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err};
-use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryConsumer;
-use datafusion::parquet::file::metadata::ParquetMetaData;
 use datafusion::physical_expr::PhysicalSortExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
@@ -25,15 +22,13 @@ use futures::StreamExt;
 use overspill_index::{IndexKind, IndexedFile, StoredDescription, StoredIndexWriter};
 
 use super::catalog::type_name;
-use super::numbered_keys::{NumberedKeysExec, Piece, WORD};
-use super::scan::{ParquetScan, path_of};
+use super::layout::{Layout, Piece};
+use super::numbered_keys::{NumberedKeysExec, NumberedPiece, WORD};
+use super::scan::{FileScan, path_of};
 use super::{place, state};
 use crate::running_plan::RunningPlan;
 use crate::sort::SpillingSortExec;
 use crate::spill::LockedDirectory;
-
-/// Rows of a piece of a file, about: pieces are dealt out to threads.
-const PIECE_ROWS: u64 = 4 << 20;
 
 /// An index that is to be built.
 #[derive(Debug)]
@@ -53,7 +48,7 @@ pub(crate) struct BuiltIndex {
 ///
 /// # Errors
 /// If the files cannot be read, are changed meanwhile, or the index cannot be written.
-pub(crate) async fn build(index: &BuiltIndex, scan: ParquetScan<'_>, ctx: &SessionContext) -> Result<()> {
+pub(crate) async fn build(index: &BuiltIndex, scan: FileScan<'_>, ctx: &SessionContext) -> Result<()> {
     let task = ctx.task_ctx();
     let (files, pieces) = files_of(&scan, &task).await?;
     let table_rows: u64 = files.iter().map(|file| file.rows).sum();
@@ -103,8 +98,7 @@ pub(crate) async fn build(index: &BuiltIndex, scan: ParquetScan<'_>, ctx: &Sessi
 }
 
 /// The files of a scan in their present state, and their pieces.
-async fn files_of(scan: &ParquetScan<'_>, task: &TaskContext) -> Result<(Vec<IndexedFile>, Vec<Piece>)> {
-    let store = task.runtime_env().object_store(&scan.config.object_store_url)?;
+async fn files_of(scan: &FileScan<'_>, task: &TaskContext) -> Result<(Vec<IndexedFile>, Vec<NumberedPiece>)> {
     let cache = task.runtime_env().cache_manager.get_file_metadata_cache();
     let mut parts: Vec<_> = scan.config.file_groups.iter().flat_map(|group| group.iter()).collect();
     parts.sort_by_key(|part| path_of(part));
@@ -117,37 +111,17 @@ async fn files_of(scan: &ParquetScan<'_>, task: &TaskContext) -> Result<(Vec<Ind
         // The cache tells files apart by size and time alone. An index outlives the session, so it must not keep what was cached of
         // another file.
         cache.remove(&part.object_meta.location);
-        let metadata = DFParquetMetadata::new(store.as_ref(), &part.object_meta)
-            .with_file_metadata_cache(Some(Arc::clone(&cache)))
-            .fetch_metadata()
-            .await?;
-        let mut file = part.clone();
-        file.range = None;
-        let of_file = of_file(&path, &file, &metadata, first_row);
-        let rows = of_file.iter().map(|piece| piece.rows).sum();
+        let layout = Layout::read(scan, part, task).await?;
+        let rows = layout.rows();
+        let mut first_of_piece = first_row;
+        for Piece { file, rows } in layout.pieces(part) {
+            pieces.push(NumberedPiece { file, first_row: first_of_piece, rows });
+            first_of_piece += rows;
+        }
         first_row += rows;
-        pieces.extend(of_file);
         files.push(IndexedFile { rows, ..before });
     }
     Ok((files, pieces))
-}
-
-/// The pieces of a file, whose first row has this number.
-fn of_file(path: &Path, file: &PartitionedFile, metadata: &ParquetMetaData, mut first_row: u64) -> Vec<Piece> {
-    let of = metadata.num_row_groups();
-    let mut pieces: Vec<Piece> = Vec::new();
-    for (number, group) in metadata.row_groups().iter().enumerate() {
-        let rows = group.num_rows().unsigned_abs();
-        match pieces.last_mut().filter(|piece| piece.rows + rows <= PIECE_ROWS) {
-            Some(piece) => (piece.groups.end, piece.rows) = (number + 1, piece.rows + rows),
-            None => {
-                let (path, file, groups) = (path.to_owned(), file.clone(), number..number + 1);
-                pieces.push(Piece { path, file, groups, of, first_row, rows });
-            }
-        }
-        first_row += rows;
-    }
-    pieces
 }
 
 /// Keys in ascending order, as one stream.

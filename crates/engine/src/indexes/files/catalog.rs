@@ -8,7 +8,7 @@ use arrow::datatypes::DataType;
 use datafusion::common::{Result, exec_datafusion_err};
 use overspill_index::{IndexedFile, StoredDescription, read_description};
 
-use super::scan::ParquetScan;
+use super::scan::FileScan;
 use super::{place, state};
 
 /// An index of files, as its file describes it.
@@ -87,7 +87,7 @@ pub(crate) fn indexes_in(folder: &Path) -> Result<Vec<(PathBuf, Result<FileIndex
 }
 
 /// The indexes in the folders where those of a scan would be, and why others there cannot be used.
-pub(crate) fn indexes_of(scan: &ParquetScan<'_>, index_dir: &str) -> Vec<Result<FileIndex, String>> {
+pub(crate) fn indexes_of(scan: &FileScan<'_>, index_dir: &str) -> Vec<Result<FileIndex, String>> {
     let files = scan.files();
     let folders = place::folders_of(files.iter().map(PathBuf::as_path), index_dir);
     // Without indexes the query goes on as if there were none.

@@ -1,4 +1,4 @@
-//! Indexes of Parquet files.
+//! Indexes of Parquet files and Arrow files.
 //!
 //! An index is a file ([`StoredIndex`](overspill_index::StoredIndex)) in the folder `.overspill` beside the data, or in
 //! `overspill.index_dir`. It numbers the rows of its files one file after the other, and has the state that each file was in when the
@@ -10,13 +10,14 @@
 //!   orders/2026.parquet
 //! ```
 //!
-//! [`FileRows`] finds rows, and is what makes of a scan another one that reads only those: each file with a row selection, so that
-//! pages without any are neither read nor decoded.
+//! [`FileRows`] finds rows, and is what makes of a scan another one that reads only those: each Parquet file with a row selection, so
+//! that pages without any are neither read nor decoded, and of each Arrow file the batches with any.
 
 mod build;
 mod catalog;
 mod cost;
 mod found;
+mod layout;
 mod numbered_keys;
 mod place;
 mod rows;
@@ -28,4 +29,4 @@ pub(crate) use catalog::{FileIndex, indexes_in, indexes_of};
 pub(crate) use found::Sought;
 pub(crate) use place::{folder_for, folders_of, path_in};
 pub(crate) use rows::{FileRows, SelectedRows};
-pub(crate) use scan::ParquetScan;
+pub(crate) use scan::FileScan;

@@ -1,8 +1,6 @@
 //! The keys of files, each with the number of its row.
 
 use std::fmt;
-use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +9,6 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, exec_err, internal_datafusion_err, internal_err};
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, RowGroupAccess};
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -23,14 +20,13 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::StreamExt;
 use overspill_index::OrderedWords;
 
-/// Consecutive row groups of a file.
+use super::scan::path_of;
+
+/// Consecutive rows of a file.
 #[derive(Debug, Clone)]
-pub(super) struct Piece {
-    pub path: PathBuf,
+pub(super) struct NumberedPiece {
+    /// The part of the file that has them.
     pub file: PartitionedFile,
-    pub groups: Range<usize>,
-    /// The number of row groups of the file.
-    pub of: usize,
     /// The number of the first row in the table, and how many there are.
     pub first_row: u64,
     pub rows: u64,
@@ -43,7 +39,7 @@ pub(super) struct NumberedKeysExec {
     /// The scan of the one column.
     config: FileScanConfig,
     /// The pieces of each stream.
-    pieces: Vec<Vec<Piece>>,
+    pieces: Vec<Vec<NumberedPiece>>,
     /// Rows with a null, as far as they have been read.
     nulls: Arc<AtomicU64>,
     properties: Arc<PlanProperties>,
@@ -56,7 +52,7 @@ pub(super) const ROW: &str = "row";
 
 impl NumberedKeysExec {
     /// Of the only column of a scan, in `streams` streams.
-    pub fn new(config: FileScanConfig, all: Vec<Piece>, streams: usize, nulls: Arc<AtomicU64>) -> Self {
+    pub fn new(config: FileScanConfig, all: Vec<NumberedPiece>, streams: usize, nulls: Arc<AtomicU64>) -> Self {
         let fields = [WORD, ROW].map(|name| Field::new(name, DataType::UInt64, false));
         let schema = Arc::new(Schema::new(fields.to_vec()));
         let mut pieces = vec![Vec::new(); streams];
@@ -73,12 +69,9 @@ impl NumberedKeysExec {
     }
 
     /// Reads a piece.
-    fn read(&self, piece: Piece, output: Count, task: &Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let mut access = ParquetAccessPlan::new_none(piece.of);
-        piece.groups.clone().for_each(|group| access.set(group, RowGroupAccess::Scan));
-        let file = piece.file.clone().with_extension(access);
-        let config =
-            FileScanConfigBuilder::from(self.config.clone()).with_file_groups(vec![FileGroup::new(vec![file])]).build();
+    fn read(&self, piece: NumberedPiece, output: Count, task: &Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let groups = vec![FileGroup::new(vec![piece.file.clone()])];
+        let config = FileScanConfigBuilder::from(self.config.clone()).with_file_groups(groups).build();
         let batches = DataSourceExec::from_data_source(config).execute(0, Arc::clone(task))?;
         let schema = self.schema();
         let (nulls, numbered_as) = (Arc::clone(&self.nulls), Arc::clone(&schema));
@@ -90,7 +83,7 @@ impl NumberedKeysExec {
             read += batch.num_rows() as u64;
             output.add(numbered.num_rows());
             if read > piece.rows {
-                return exec_err!("{} has more rows than its footer says", piece.path.display());
+                return exec_err!("{} has more rows than its footer says", path_of(&piece.file).display());
             }
             Ok(numbered)
         });

@@ -1,4 +1,4 @@
-//! A scan of Parquet files.
+//! A scan of files that can have indexes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,22 +6,39 @@ use std::path::{Path, PathBuf};
 use arrow::datatypes::DataType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, ParquetRowSelection};
-use datafusion::datasource::physical_plan::{FileScanConfig, FileSource, ParquetSource};
+use datafusion::datasource::physical_plan::{ArrowSource, FileScanConfig, FileSource, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::expressions::Column;
 
-/// A scan of Parquet files that reads all rows of each.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ParquetScan<'a> {
-    pub config: &'a FileScanConfig,
-    pub source: &'a ParquetSource,
+use crate::files::arrow::CheckedSource;
+
+/// The formats of files that can have indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    Parquet,
+    /// Arrow files with a footer.
+    Arrow,
 }
 
-impl<'a> ParquetScan<'a> {
+/// A scan of files of one format that reads all rows of each.
+#[derive(Clone, Copy)]
+pub(crate) struct FileScan<'a> {
+    pub config: &'a FileScanConfig,
+    pub source: &'a dyn FileSource,
+    pub(super) format: Format,
+}
+
+impl<'a> FileScan<'a> {
     /// What a node scans; `None` if it is another, reads files of another machine, or only a part of a file's rows.
     pub fn of(scan: &'a DataSourceExec) -> Option<Self> {
-        let (config, source) = scan.downcast_to_file_source::<ParquetSource>()?;
-        let scan = Self { config, source };
+        let config = scan.data_source().downcast_ref::<FileScanConfig>()?;
+        let source = &**config.file_source();
+        let format = match source.file_type() {
+            _ if source.is::<ParquetSource>() => Format::Parquet,
+            "arrow" if source.is::<CheckedSource>() || source.is::<ArrowSource>() => Format::Arrow,
+            _ => return None,
+        };
+        let scan = Self { config, source, format };
         (config.object_store_url.as_str() == "file:///" && config.limit.is_none() && scan.reads_whole_files())
             .then_some(scan)
     }

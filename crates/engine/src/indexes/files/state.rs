@@ -10,7 +10,7 @@ use twox_hash::XxHash64;
 
 const NANOSECONDS: i128 = 1_000_000_000;
 
-/// The state of a Parquet file with this number of rows.
+/// The state of a file with this number of rows.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -51,14 +51,20 @@ pub(super) fn change(file: &IndexedFile, path: &Path) -> Option<String> {
     }
 }
 
+/// What Arrow files end with. Others are Parquet files, with four bytes.
+const ARROW: &[u8; 6] = b"ARROW1";
+
 /// The hash of a footer, with its length and the magic bytes. It tells files apart that were written to the same place within the
 /// resolution of the clock.
 fn footer(file: &File, size: u64) -> io::Result<u64> {
-    let mut end = [0; 8];
-    let place = size.checked_sub(8).ok_or(ErrorKind::UnexpectedEof)?;
+    let mut end = [0; 10];
+    let place = size.checked_sub(end.len() as u64).ok_or(ErrorKind::UnexpectedEof)?;
     file.read_exact_at(&mut end, place)?;
-    let length = u64::from(u32::from_le_bytes([end[0], end[1], end[2], end[3]]));
-    let start = place.checked_sub(length).ok_or(ErrorKind::InvalidData)?;
+    let (length, place) = match end {
+        [length @ .., _, _, _, _, _, _] if end.ends_with(ARROW) => (length, place),
+        [_, _, length @ .., _, _, _, _] => (length, place + 2),
+    };
+    let start = place.checked_sub(u32::from_le_bytes(length).into()).ok_or(ErrorKind::InvalidData)?;
     let mut bytes = vec![0; (size - start) as usize];
     file.read_exact_at(&mut bytes, start)?;
     Ok(XxHash64::oneshot(0, &bytes))

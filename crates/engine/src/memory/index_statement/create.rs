@@ -16,7 +16,7 @@ use overspill_index::{IndexKind, OrderedWords};
 
 use super::ReservedMemTable;
 use super::tables::{Indexed, Tables, index_dir, scan_of};
-use crate::indexes::files::{BuiltIndex, ParquetScan, build, folder_for, path_in};
+use crate::indexes::files::{BuiltIndex, FileScan, build, folder_for, path_in};
 use crate::indexes::{CancelOnDrop, CreateIndex, IndexedRows, TableIndex};
 use crate::memory::table::lock;
 
@@ -40,8 +40,7 @@ pub(super) async fn create_index(ctx: &SessionContext, create: CreateIndex) -> R
         .await;
     }
     let plan = scan_of(ctx, &provider, None).await?.ok_or_else(|| unsupported(&reference))?;
-    let scan =
-        plan.downcast_ref::<DataSourceExec>().and_then(ParquetScan::of).ok_or_else(|| unsupported(&reference))?;
+    let scan = plan.downcast_ref::<DataSourceExec>().and_then(FileScan::of).ok_or_else(|| unsupported(&reference))?;
     let files = scan.files();
     let path = path_in(&folder_for(files.iter().map(PathBuf::as_path), &index_dir(ctx))?, &name);
     // Tables of files may have indexes of one name, as they are in several folders.
@@ -53,8 +52,8 @@ pub(super) async fn create_index(ctx: &SessionContext, create: CreateIndex) -> R
 
 fn unsupported(reference: &TableReference) -> DataFusionError {
     plan_datafusion_err!(
-        "'{reference}' cannot have an index: only tables in memory, which CREATE TABLE … AS makes of any query, and Parquet files \
-         have indexes"
+        "'{reference}' cannot have an index: only tables in memory, which CREATE TABLE … AS makes of any query, and files of \
+         Parquet and Arrow have indexes"
     )
 }
 
@@ -86,7 +85,7 @@ pub(super) async fn in_files(
 ) -> Result<()> {
     let number = number_of(provider, column, reference)?;
     let plan = scan_of(ctx, provider, Some(number)).await?.ok_or_else(|| unsupported(reference))?;
-    let scan = plan.downcast_ref::<DataSourceExec>().and_then(ParquetScan::of).ok_or_else(|| unsupported(reference))?;
+    let scan = plan.downcast_ref::<DataSourceExec>().and_then(FileScan::of).ok_or_else(|| unsupported(reference))?;
     let index = BuiltIndex { name: name.to_owned(), column: column.to_owned(), kind, path, replaces };
     build(&index, scan, ctx).await.map_err(|error| explained(error, name, reference))
 }

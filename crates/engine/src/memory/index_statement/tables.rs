@@ -14,7 +14,7 @@ use datafusion::prelude::SessionContext;
 
 use super::ReservedMemTable;
 use crate::config::OverspillConfig;
-use crate::indexes::files::{FileIndex, ParquetScan, folders_of, indexes_in, path_in};
+use crate::indexes::files::{FileIndex, FileScan, folders_of, indexes_in, path_in};
 
 /// Tables with their indexes.
 pub(super) struct Tables {
@@ -26,7 +26,7 @@ pub(super) struct Tables {
     of_others: bool,
 }
 
-/// A table of Parquet files.
+/// A table of files.
 pub(super) struct TableOfFiles {
     pub name: TableReference,
     pub provider: Arc<dyn TableProvider>,
@@ -57,7 +57,7 @@ pub(super) fn index_dir(ctx: &SessionContext) -> String {
     overspill.map(|overspill| overspill.index_dir.clone()).unwrap_or_default()
 }
 
-/// The scan of one column of a table of files, or of all; `None` if the table is none of Parquet files.
+/// The scan of one column of a table of files, or of all; `None` if the table is of no files that can have indexes.
 pub(super) async fn scan_of(
     ctx: &SessionContext,
     table: &Arc<dyn TableProvider>,
@@ -68,7 +68,7 @@ pub(super) async fn scan_of(
     }
     let projection = column.map(|column| vec![column]);
     let plan = table.scan(&ctx.state(), projection.as_ref(), &[], None).await?;
-    let is_of_files = plan.downcast_ref::<DataSourceExec>().and_then(ParquetScan::of).is_some();
+    let is_of_files = plan.downcast_ref::<DataSourceExec>().and_then(FileScan::of).is_some();
     Ok(is_of_files.then_some(plan))
 }
 
@@ -96,7 +96,7 @@ impl Tables {
         let mut tables = Self::none(ctx, false);
         let table = ctx.table_provider(reference.clone()).await?;
         if !tables.add(ctx, reference.clone(), table).await? {
-            return plan_err!("'{reference}' has no indexes: only tables in memory and Parquet files do");
+            return plan_err!("'{reference}' has no indexes: only tables in memory and files of Parquet and Arrow do");
         }
         Ok(tables)
     }
@@ -113,7 +113,7 @@ impl Tables {
             return Ok(true);
         }
         let Some(plan) = scan_of(ctx, &table, None).await? else { return Ok(false) };
-        let Some(scan) = plan.downcast_ref::<DataSourceExec>().and_then(ParquetScan::of) else { return Ok(false) };
+        let Some(scan) = plan.downcast_ref::<DataSourceExec>().and_then(FileScan::of) else { return Ok(false) };
         let files = scan.files();
         self.folders.extend(folders_of(files.iter().map(PathBuf::as_path), ""));
         self.files.push(TableOfFiles { name, provider: table, files });

@@ -12,12 +12,12 @@ use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 use tokio::sync::RwLock;
 
-use super::duckdb::Export;
 use super::judged;
 use super::key_types::KeyType;
 use super::queries::{Generator, MOST_PAIRS, Query, Reference, pairs_of_all};
 use super::tables::{Shape, Storage, Table};
 use crate::device::STRATEGIES;
+use crate::harness::duckdb::Export;
 use crate::harness::resident_memory::ResidentMemory;
 use crate::harness::rows::Answer;
 use crate::harness::run::{Run, is_broken, is_out_of_memory};
@@ -204,7 +204,13 @@ impl Case {
         let (session, run) = self.execute(Engine::Overspill, Memory::Ample).await?;
         judge.check("ample memory", &session, &run).await?;
         if let (Some(export), Some(sql), Ok(answer)) = (export, &self.query.duckdb, &run.answer) {
-            export.add(self.seed, sql, &self.tables, answer).map_err(|error| format!("export for DuckDB: {error}"))?;
+            let again = format!("OVERSPILL_FUZZ_CASE={}", self.seed);
+            // The others are not in the query.
+            let known = self.tables.iter().filter(|table| table.known_to_duckdb());
+            let rows: Vec<_> = known.map(|table| (table, table.batches())).collect();
+            let tables = rows.iter().map(|(table, rows)| (table.name.to_string(), &table.schema, &rows[..]));
+            let exported = export.add(self.seed, &again, sql, tables, answer);
+            exported.map_err(|error| format!("export for DuckDB: {error}"))?;
         }
         let device = &run.report.device;
         tally.device_rows += device.build_rows + device.probe_rows;

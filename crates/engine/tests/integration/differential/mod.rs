@@ -7,7 +7,6 @@
 //! - `OVERSPILL_PYTHON`: a Python with DuckDB, which then checks the answers too.
 
 pub mod case;
-mod duckdb;
 mod judged;
 mod key_types;
 mod queries;
@@ -18,8 +17,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use case::{Case, Tally};
-use duckdb::Export;
 
+use crate::harness::duckdb::Export;
 use crate::harness::session::Device;
 
 /// Queries whose tables and answers are on disk at a time, for DuckDB to check.

@@ -9,12 +9,12 @@ use arrow::compute::{cast, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::Result;
 use datafusion::datasource::MemTable;
-use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::prelude::{ParquetReadOptions, SessionContext, col};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 
 use super::key_types::KeyType;
+use crate::harness::rows::write_parquet_file;
 
 /// How the keys of a table are spread over their domain.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ pub struct Table {
     nulls: f64,
     /// The number behind each key, per key column and row: what the key columns were filled from.
     numbers: Vec<Vec<Option<i64>>>,
-    schema: SchemaRef,
+    pub schema: SchemaRef,
     partitions: Vec<Vec<RecordBatch>>,
 }
 
@@ -121,6 +121,11 @@ impl Table {
         self.keys.iter().chain(&self.payload).all(|column| column.known_to_duckdb())
     }
 
+    /// The rows of all partitions.
+    pub fn batches(&self) -> Vec<RecordBatch> {
+        self.partitions.concat()
+    }
+
     /// How many rows have each value of the first `columns` keys; those with a NULL among them only with `nulls`.
     pub fn key_counts(&self, columns: usize, nulls: bool) -> HashMap<Vec<Option<i64>>, usize> {
         let mut counts = HashMap::new();
@@ -182,15 +187,6 @@ impl Table {
         }
         Ok(())
     }
-}
-
-pub fn write_parquet_file(path: &Path, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<()> {
-    let mut writer = ArrowWriter::try_new(std::fs::File::create(path)?, Arc::clone(schema), None)?;
-    for batch in batches {
-        writer.write(batch)?;
-    }
-    writer.close()?;
-    Ok(())
 }
 
 fn random_spread(rng: &mut impl Rng, domain: i64) -> Spread {

@@ -1,5 +1,6 @@
 //! What the tests share: sessions with and without Overspill, answers that compare, plans that report.
 
+pub mod duckdb;
 pub mod fixture;
 pub mod plan;
 pub mod pool;

@@ -1,5 +1,6 @@
 //! Answers as multisets of rows, compared bit for bit.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, AsArray, RecordBatch};
@@ -8,12 +9,23 @@ use arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Type, SchemaRe
 use arrow::row::{RowConverter, SortField};
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::common::Result;
+use datafusion::parquet::arrow::ArrowWriter;
 
 /// The rows of a query, sorted by their encoding so that two answers with the same rows are equal byte for byte.
 pub struct Answer {
     pub schema: SchemaRef,
     pub batches: Vec<RecordBatch>,
     encoded: Vec<Vec<u8>>,
+}
+
+/// Writes rows to a new Parquet file.
+pub fn write_parquet_file(path: &Path, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<()> {
+    let mut writer = ArrowWriter::try_new(std::fs::File::create(path)?, Arc::clone(schema), None)?;
+    for batch in batches {
+        writer.write(batch)?;
+    }
+    writer.close()?;
+    Ok(())
 }
 
 /// How one output column of an ORDER BY query must be ordered.

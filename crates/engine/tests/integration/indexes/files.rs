@@ -13,14 +13,14 @@ use super::{metric, refusal, run};
 use crate::harness::session::{Engine, Memory, Session, Settings};
 
 /// A session, and a folder of files.
-struct Folder {
+pub(super) struct Folder {
     session: Session,
     path: TempDir,
 }
 
 impl Folder {
     /// With these files of 5,000 rows each, and a table `r` over all of them.
-    async fn with(files: &[&str]) -> Self {
+    pub(super) async fn with(files: &[&str]) -> Self {
         let folder = Self {
             session: Session::open(Engine::Overspill, &Settings::default(), Memory::Ample).unwrap(),
             path: tempfile::tempdir().unwrap(),
@@ -36,20 +36,20 @@ impl Folder {
         folder
     }
 
-    fn ctx(&self) -> &SessionContext {
+    pub(super) fn ctx(&self) -> &SessionContext {
         &self.session.ctx
     }
 
-    fn path(&self, file: &str) -> PathBuf {
+    pub(super) fn path(&self, file: &str) -> PathBuf {
         self.path.path().join(file)
     }
 
     /// Runs a statement in which `{}` is the folder.
-    async fn run(&self, statement: &str) -> String {
+    pub(super) async fn run(&self, statement: &str) -> String {
         run(self.ctx(), &self.text(statement)).await.unwrap_or_else(|error| panic!("{statement}: {error}"))
     }
 
-    async fn refusal(&self, statement: &str) -> String {
+    pub(super) async fn refusal(&self, statement: &str) -> String {
         refusal(self.ctx(), &self.text(statement)).await
     }
 
@@ -58,7 +58,7 @@ impl Folder {
     }
 
     /// Writes a file of rows that begin with this number.
-    async fn write(&self, file: &str, first: usize) {
+    pub(super) async fn write(&self, file: &str, first: usize) {
         fs::create_dir_all(self.path(file).parent().unwrap()).unwrap();
         let rows =
             format!("SELECT (value * 7) % 20011 AS k, value AS p FROM generate_series({first}, {})", first + 4999);
@@ -66,7 +66,7 @@ impl Folder {
     }
 
     /// The number that a query returns, and the rows that an index has found for it.
-    async fn found(&self, query: &str) -> (String, usize) {
+    pub(super) async fn found(&self, query: &str) -> (String, usize) {
         let plan = sql::sql(self.ctx(), &self.text(query)).await.unwrap().create_physical_plan().await.unwrap();
         let rows = collect(Arc::clone(&plan), self.ctx().task_ctx()).await.unwrap();
         let text = arrow::util::pretty::pretty_format_batches(&rows).unwrap().to_string();
@@ -314,7 +314,7 @@ async fn what_cannot_be_indexed_or_written_is_said() {
         ("CREATE INDEX i ON c (k)", "'c' cannot have an index: only tables in memory"),
         ("CREATE INDEX i ON v (k)", "'v' cannot have an index"),
         ("CREATE INDEX i ON r (z)", "Table 'r' has no column 'z', but: k, p"),
-        ("SHOW INDEXES FROM v", "'v' has no indexes: only tables in memory and Parquet files do"),
+        ("SHOW INDEXES FROM v", "'v' has no indexes: only tables in memory and files of Parquet and Arrow do"),
         ("SHOW INDEXES IN r", "SHOW INDEXES takes FROM and a table"),
     ] {
         let error = folder.refusal(statement).await;

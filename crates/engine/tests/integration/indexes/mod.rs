@@ -1,5 +1,6 @@
 //! Indexes of tables in memory and of files: statements about them, and joins and filters that look rows up.
 
+mod arrow_files;
 mod failures;
 mod files;
 pub(crate) mod random;

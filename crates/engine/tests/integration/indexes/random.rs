@@ -1,7 +1,9 @@
-//! Random joins of an indexed table give the answers of stock DataFusion and of joins that scan it.
+//! Random joins of an indexed table give the answers of stock DataFusion, of joins that scan it, and of DuckDB (`OVERSPILL_PYTHON`).
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use datafusion::common::Result;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use overspill::{Choice, Strategy, sql};
 use rand::rngs::StdRng;
@@ -9,6 +11,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 use super::metric;
+use crate::harness::duckdb::Export;
 use crate::harness::rows::Answer;
 use crate::harness::session::{Device, Engine, Memory, Session, Settings};
 
@@ -158,7 +161,7 @@ impl Case {
         self
     }
 
-    /// The same with `r` in Parquet files of a folder.
+    /// The same with `r` in Parquet files or in Arrow files of a folder.
     fn in_files(mut self, number: u64, folder: &str) -> Self {
         let random = &mut StdRng::seed_from_u64(number);
         let s = self.tables.pop().unwrap();
@@ -173,20 +176,42 @@ impl Case {
             format!("SET datafusion.execution.collect_statistics = {}", random.random_bool(0.7)),
         ];
         self.tables.extend(of_files);
+        let format = *["parquet", "parquet", "arrow"].choose(random).unwrap();
         let parts = random.random_range(1..4);
         for part in 0..parts {
             let rows = format!("SELECT * FROM r WHERE id % {parts} = {part} ORDER BY id");
-            self.tables.push(format!("COPY ({rows}) TO '{folder}/part {part}.parquet' STORED AS PARQUET"));
+            self.tables.push(format!("COPY ({rows}) TO '{folder}/part {part}.{format}' STORED AS {format}"));
         }
         self.tables.push("DROP TABLE r".to_owned());
-        self.tables.push(format!("CREATE EXTERNAL TABLE r STORED AS PARQUET LOCATION '{folder}/'"));
+        self.tables.push(format!("CREATE EXTERNAL TABLE r STORED AS {format} LOCATION '{folder}/'"));
         self.tables.push(s);
         self.insert = None;
         self
     }
 
-    /// The answer of an engine, and the plan that has given it.
-    async fn answer(&self, engine: Engine, indexes: Option<&str>) -> (Answer, Arc<dyn ExecutionPlan>) {
+    /// The query in the dialect of DuckDB, which has neither all joins nor all casts.
+    fn in_duckdb(&self) -> Option<String> {
+        let is_unknown = ["RIGHT SEMI", "RIGHT ANTI", "arrow_cast"].iter().any(|words| self.query.contains(words));
+        let in_duckdb = || self.query.replace("LEFT SEMI", "SEMI").replace("LEFT ANTI", "ANTI");
+        (!is_unknown).then(in_duckdb)
+    }
+
+    /// Adds the case for DuckDB to check, if it can. Returns whether it was added.
+    async fn export(&self, number: u64, session: &Session, answer: &Answer, export: &Export) -> Result<bool> {
+        let Some(query) = self.in_duckdb() else { return Ok(false) };
+        let mut tables = Vec::new();
+        for name in ["r", "s"] {
+            let rows = session.ctx.table(name).await?;
+            tables.push((name.to_owned(), Arc::clone(rows.schema().inner()), rows.collect().await?));
+        }
+        let tables = tables.iter().map(|(name, schema, rows)| (name.clone(), schema, &rows[..]));
+        let again = format!("OVERSPILL_TEST_CASES={} and the test that failed", number + 1);
+        export.add(number, &again, &query, tables, answer)?;
+        Ok(true)
+    }
+
+    /// The answer of an engine, the plan that has given it, and the session.
+    async fn answer(&self, engine: Engine, indexes: Option<&str>) -> (Answer, Arc<dyn ExecutionPlan>, Session) {
         let session = Session::open(engine, &self.settings, self.memory).unwrap();
         let ctx = &session.ctx;
         let mut statements = self.tables.clone();
@@ -205,7 +230,7 @@ impl Case {
         }
         let plan = ctx.sql(&self.query).await.unwrap().create_physical_plan().await.unwrap();
         let rows = collect(plan.clone(), ctx.task_ctx()).await.unwrap_or_else(|error| panic!("{self:?}: {error}"));
-        (Answer::new(plan.schema(), rows).unwrap(), plan)
+        (Answer::new(plan.schema(), rows).unwrap(), plan, session)
     }
 }
 
@@ -214,12 +239,14 @@ impl Case {
 pub(crate) async fn agree(cases: u64, case: impl Fn(u64) -> Case, lookups: &str) -> (usize, usize) {
     let asked = std::env::var("OVERSPILL_TEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let cases: u64 = asked.unwrap_or(cases);
-    let (mut eligible, mut looked_up) = (0, 0);
+    let python = std::env::var_os("OVERSPILL_PYTHON").map(PathBuf::from);
+    let export = Export::new().unwrap();
+    let (mut eligible, mut looked_up, mut exported) = (0, 0, 0);
     for number in 0..cases {
         let case = case(number);
-        let (stock, _) = case.answer(Engine::Stock, None).await;
-        let (scanned, none) = case.answer(Engine::Overspill, Some("never")).await;
-        let (found, plan) = case.answer(Engine::Overspill, Some(case.indexes)).await;
+        let (stock, ..) = case.answer(Engine::Stock, None).await;
+        let (scanned, none, _) = case.answer(Engine::Overspill, Some("never")).await;
+        let (found, plan, session) = case.answer(Engine::Overspill, Some(case.indexes)).await;
         assert_eq!(metric(&none, lookups), 0, "case {number}: {case:?}");
         for (name, other) in [("stock", &stock), ("never", &scanned)] {
             if let Some(difference) = found.difference(other) {
@@ -231,6 +258,13 @@ pub(crate) async fn agree(cases: u64, case: impl Fn(u64) -> Case, lookups: &str)
         let must = case.can_look_up && case.indexes == "always";
         eligible += usize::from(must);
         looked_up += usize::from(must && lookups > 0);
+        if python.is_some() {
+            exported += usize::from(case.export(number, &session, &found, &export).await.unwrap());
+        }
+    }
+    if let Some(python) = python {
+        assert_eq!(export.check(&python).unwrap_or_else(|failure| panic!("{failure}")), exported);
+        assert!(exported > 0 || cases == 0, "DuckDB knows none of {cases} queries");
     }
     (eligible, looked_up)
 }

@@ -159,11 +159,11 @@ async fn what_indexes_do_not_support_is_refused_by_name() {
         ("CREATE INDEX i ON nowhere (k)", "nowhere"),
         (
             "CREATE INDEX i ON m (k)",
-            "only tables in memory, which CREATE TABLE … AS makes of any query, and Parquet files have",
+            "only tables in memory, which CREATE TABLE … AS makes of any query, and files of Parquet and Arrow have",
         ),
         (
             "CREATE INDEX i ON w (k)",
-            "only tables in memory, which CREATE TABLE … AS makes of any query, and Parquet files have",
+            "only tables in memory, which CREATE TABLE … AS makes of any query, and files of Parquet and Arrow have",
         ),
         ("CREATE INDEX i ON r (z)", "Table 'r' has no column 'z', but: k, p, t, f"),
         ("CREATE INDEX i ON r (f)", "Column 'f' of type Float64 cannot be indexed"),

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use tempfile::TempDir;
 
-use super::tables::{Table, write_parquet_file};
-use crate::harness::rows::Answer;
+use super::rows::{Answer, write_parquet_file};
 
-/// A folder with a subfolder per case (its tables and Overspill's answer as Parquet files) and a list of them.
+/// A folder with a subfolder per case, which has its tables and Overspill's answer as Parquet files, and a list of the cases.
 pub struct Export {
     directory: TempDir,
     cases: Mutex<Vec<serde_json::Value>>,
@@ -21,18 +22,26 @@ impl Export {
         Ok(Self { directory: TempDir::new()?, cases: Mutex::default() })
     }
 
-    pub fn add(&self, seed: u64, sql: &str, tables: &[Table], answer: &Answer) -> Result<()> {
-        let folder = self.directory.path().join(seed.to_string());
-        // The others are not in the query.
-        let tables: Vec<_> = tables.iter().filter(|table| table.known_to_duckdb()).collect();
-        for table in &tables {
-            table.write_parquet(&folder)?;
+    /// Adds a case: its number, how it is run again, its query, and the tables of the query with their rows.
+    pub fn add<'a>(
+        &self,
+        number: u64,
+        again: &str,
+        sql: &str,
+        tables: impl IntoIterator<Item = (String, &'a SchemaRef, &'a [RecordBatch])>,
+        answer: &Answer,
+    ) -> Result<()> {
+        let folder = self.directory.path().join(number.to_string());
+        std::fs::create_dir_all(&folder)?;
+        let mut names = Vec::new();
+        for (name, schema, rows) in tables {
+            write_parquet_file(&folder.join(format!("{name}.parquet")), schema, rows)?;
+            names.push(name);
         }
-        let result = folder.join("result.parquet");
-        write_parquet_file(&result, &answer.schema, &answer.batches)?;
-        let names: Vec<String> = tables.iter().map(|table| table.name.to_string()).collect();
+        write_parquet_file(&folder.join("result.parquet"), &answer.schema, &answer.batches)?;
         self.cases.lock().unwrap().push(serde_json::json!({
-            "seed": seed,
+            "number": number,
+            "again": again,
             "sql": sql,
             "folder": folder,
             "tables": names,
@@ -40,7 +49,7 @@ impl Export {
         Ok(())
     }
 
-    /// Has DuckDB answer every case, in one process of `python`; gives back how many there were.
+    /// Has DuckDB answer every case, in one process of `python`. Returns how many cases there were.
     pub fn check(&self, python: &Path) -> Result<usize, String> {
         let cases = self.cases.lock().unwrap();
         let list = self.directory.path().join("cases.json");

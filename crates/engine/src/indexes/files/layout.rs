@@ -1,0 +1,228 @@
+//! Where the rows of a file are.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, ParquetRowSelection, RowGroupAccess};
+use datafusion::execution::TaskContext;
+use datafusion::parquet::arrow::arrow_reader::RowSelection;
+use datafusion::parquet::file::metadata::ParquetMetaData;
+
+use super::scan::{FileScan, Format, path_of};
+use crate::files::arrow::{BatchPlace, batch_places};
+
+/// Rows up to this far apart are read as one range: reading the few between them takes less than skipping them. The join or the
+/// filter leaves them out.
+const GAP: u64 = 8;
+
+/// Rows of a piece of a Parquet file, about: pieces are dealt out to threads.
+const PIECE_ROWS: u64 = 4 << 20;
+
+/// Bytes of consecutive batches that are read together, unless one has more. The reader of Arrow files has them all in memory.
+const TOGETHER_BYTES: u64 = 8 << 20;
+
+/// Where the rows of a file are.
+#[derive(Debug, Clone)]
+pub(super) enum Layout {
+    Parquet(Arc<ParquetMetaData>),
+    Arrow(Arc<[BatchPlace]>),
+}
+
+/// A part of a file, as a scan reads it.
+#[derive(Debug, Clone)]
+pub(super) struct Piece {
+    pub file: PartitionedFile,
+    pub rows: u64,
+}
+
+/// What reading certain rows reads.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Touched {
+    /// Bytes, and in how many pages or batches they are.
+    pub bytes: u64,
+    pub pages: usize,
+    /// Bytes that reading all rows reads.
+    pub all: u64,
+}
+
+impl Layout {
+    /// Reads where the rows of a file of a scan are.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub async fn read(scan: &FileScan<'_>, part: &PartitionedFile, task: &TaskContext) -> Result<Self> {
+        match scan.format {
+            Format::Parquet => {
+                let store = task.runtime_env().object_store(&scan.config.object_store_url)?;
+                let cache = task.runtime_env().cache_manager.get_file_metadata_cache();
+                // Leaves the places of pages in the cache, where the scan finds them: for a selection alone it does not read them.
+                let metadata = DFParquetMetadata::new(store.as_ref(), &part.object_meta)
+                    .with_file_metadata_cache(Some(cache))
+                    .fetch_metadata()
+                    .await?;
+                Ok(Self::Parquet(metadata))
+            }
+            Format::Arrow => {
+                let path = path_of(part);
+                let read = tokio::task::spawn_blocking(move || {
+                    let places = File::open(&path).and_then(|mut file| batch_places(&mut file));
+                    places.map_err(|error| exec_datafusion_err!("{} cannot be read: {error}", path.display()))
+                });
+                let places = read.await.map_err(|error| exec_datafusion_err!("A file was not read: {error}"))??;
+                Ok(Self::Arrow(places.into()))
+            }
+        }
+    }
+
+    pub fn rows(&self) -> u64 {
+        match self {
+            Self::Parquet(metadata) => metadata.row_groups().iter().map(|group| group.num_rows().unsigned_abs()).sum(),
+            Self::Arrow(batches) => batches.iter().map(|batch| batch.rows).sum(),
+        }
+    }
+
+    /// Pieces that have all rows of the file, in their order.
+    pub fn pieces(&self, file: &PartitionedFile) -> Vec<Piece> {
+        let file = PartitionedFile { range: None, ..file.clone() };
+        match self {
+            Self::Parquet(metadata) => {
+                let mut groups: Vec<(Range<usize>, u64)> = Vec::new();
+                for (number, group) in metadata.row_groups().iter().enumerate() {
+                    let rows = group.num_rows().unsigned_abs();
+                    match groups.last_mut().filter(|(_, before)| before + rows <= PIECE_ROWS) {
+                        Some((groups, before)) => (groups.end, *before) = (number + 1, *before + rows),
+                        None => groups.push((number..number + 1, rows)),
+                    }
+                }
+                let piece = |(groups, rows): (Range<usize>, u64)| {
+                    let mut access = ParquetAccessPlan::new_none(metadata.num_row_groups());
+                    groups.for_each(|group| access.set(group, RowGroupAccess::Scan));
+                    Piece { file: file.clone().with_extension(access), rows }
+                };
+                groups.into_iter().map(piece).collect()
+            }
+            Self::Arrow(batches) => runs(batches.iter().enumerate())
+                .into_iter()
+                .map(|run| Piece {
+                    rows: batches[run.clone()].iter().map(|batch| batch.rows).sum(),
+                    file: range(&file, &batches[run]),
+                })
+                .collect(),
+        }
+    }
+
+    /// What reading these rows reads, which are in ascending order, of columns with these names.
+    pub fn touched(&self, rows: &[u64], columns: &HashSet<String>) -> Touched {
+        match self {
+            Self::Parquet(metadata) => pages(metadata, rows, columns),
+            Self::Arrow(batches) => {
+                let own = with_rows(batches, rows);
+                let bytes = own.iter().map(|number| batches[*number].bytes).sum();
+                Touched { bytes, pages: own.len(), all: batches.iter().map(|batch| batch.bytes).sum() }
+            }
+        }
+    }
+
+    /// The parts of a part of the file that have these rows, in ascending order, and few others.
+    pub fn selected(&self, part: &PartitionedFile, rows: &[u64]) -> Vec<PartitionedFile> {
+        match self {
+            Self::Parquet(_) => {
+                let count = usize::try_from(self.rows()).unwrap_or(usize::MAX);
+                let selection = RowSelection::from_consecutive_ranges(ranges(rows), count);
+                vec![part.clone().with_extension(ParquetRowSelection::new(selection))]
+            }
+            Self::Arrow(batches) => {
+                let is_in_part = |batch: &BatchPlace| match &part.range {
+                    Some(range) => (range.start..range.end).contains(&batch.offset.cast_signed()),
+                    None => true,
+                };
+                let own = with_rows(batches, rows).into_iter().map(|number| (number, &batches[number]));
+                let runs = runs(own.filter(|(_, batch)| is_in_part(batch)));
+                runs.into_iter().map(|run| range(part, &batches[run])).collect()
+            }
+        }
+    }
+}
+
+/// The numbers of the batches that have any of these rows, which are in ascending order.
+fn with_rows(batches: &[BatchPlace], rows: &[u64]) -> Vec<usize> {
+    let (mut numbers, mut rest, mut first) = (Vec::new(), rows, 0);
+    for (number, batch) in batches.iter().enumerate() {
+        let end = first + batch.rows;
+        let (own, later) = rest.split_at(rest.partition_point(|row| *row < end));
+        if !own.is_empty() {
+            numbers.push(number);
+        }
+        (rest, first) = (later, end);
+    }
+    numbers
+}
+
+/// Runs of consecutive batches with few bytes together. The batches come with their numbers, in ascending order.
+fn runs<'a>(batches: impl Iterator<Item = (usize, &'a BatchPlace)>) -> Vec<Range<usize>> {
+    let mut runs: Vec<(Range<usize>, u64)> = Vec::new();
+    for (number, batch) in batches {
+        match runs.last_mut().filter(|(run, bytes)| run.end == number && bytes + batch.bytes <= TOGETHER_BYTES) {
+            Some((run, bytes)) => (run.end, *bytes) = (number + 1, *bytes + batch.bytes),
+            None => runs.push((number..number + 1, batch.bytes)),
+        }
+    }
+    runs.into_iter().map(|(run, _)| run).collect()
+}
+
+/// The part of a file that has these consecutive batches: a scan reads those that begin in it.
+fn range(file: &PartitionedFile, batches: &[BatchPlace]) -> PartitionedFile {
+    let start = batches.first().map_or(0, |batch| batch.offset);
+    let end = batches.last().map_or(0, |batch| batch.offset + 1);
+    file.clone().with_range(start.cast_signed(), end.cast_signed())
+}
+
+/// The ranges of numbers in ascending order, with the rows of small gaps between them.
+fn ranges(numbers: &[u64]) -> impl Iterator<Item = Range<usize>> {
+    numbers.chunk_by(|one, next| next - one <= GAP).map(|run| run[0] as usize..run[run.len() - 1] as usize + 1)
+}
+
+/// What reading rows of leaf columns of these columns reads.
+fn pages(metadata: &ParquetMetaData, rows: &[u64], columns: &HashSet<String>) -> Touched {
+    let (mut touched, mut rest, mut first) = (Touched::default(), rows, 0);
+    for (number, group) in metadata.row_groups().iter().enumerate() {
+        let end = first + group.num_rows().unsigned_abs();
+        let (own, later) = rest.split_at(rest.partition_point(|row| *row < end));
+        rest = later;
+        for (leaf, chunk) in group.columns().iter().enumerate() {
+            let column = group.schema_descr().get_column_root(leaf).name();
+            if !columns.contains(column) {
+                continue;
+            }
+            let of_chunk = chunk.compressed_size().unsigned_abs();
+            touched.all += of_chunk;
+            if own.is_empty() {
+                continue;
+            }
+            let pages = metadata.offset_index().and_then(|index| index.get(number)?.get(leaf));
+            let Some(pages) = pages.map(|index| index.page_locations()).filter(|pages| !pages.is_empty()) else {
+                // Without places of pages the whole chunk is read.
+                (touched.bytes, touched.pages) = (touched.bytes + of_chunk, touched.pages + 1);
+                continue;
+            };
+            // What is no page of rows is the dictionary, without which none of them is decoded.
+            let of_rows: u64 = pages.iter().map(|page| u64::from(page.compressed_page_size.unsigned_abs())).sum();
+            touched.bytes += of_chunk.saturating_sub(of_rows);
+            for (number, page) in pages.iter().enumerate() {
+                let start = first + page.first_row_index.unsigned_abs();
+                let next = pages.get(number + 1).map_or(end, |next| first + next.first_row_index.unsigned_abs());
+                if own.get(own.partition_point(|row| *row < start)).is_some_and(|row| *row < next) {
+                    touched.bytes += u64::from(page.compressed_page_size.unsigned_abs());
+                    touched.pages += 1;
+                }
+            }
+        }
+        first = end;
+    }
+    touched
+}
