@@ -5,6 +5,8 @@ SCALE ?= 1
 N ?= 5000
 # Where `make fuzz` starts; the same seed draws the same queries.
 SEED ?= $(shell date +%s)
+# Sorted keys of `make bench-index-crates`.
+KEYS ?= 67108864
 
 CARGO ?= cargo
 PYTHON ?= python3
@@ -18,8 +20,9 @@ OVERSPILL := $(TARGET_DIR)/debug/overspill
 CARGO_BUILD := $(CARGO) build --workspace --locked --exclude overspill-emulated-driver
 CARGO_TEST := $(CARGO) test --workspace --locked
 LOOM := --manifest-path tests/loom/Cargo.toml --target-dir "$(TARGET_DIR)/loom" --locked
+INDEX_CRATES := --manifest-path tests/index-crates/Cargo.toml --target-dir "$(TARGET_DIR)/index-crates" --locked
 
-.PHONY: format help demo build data test test-rust test-tpch test-gpu-session check-sql check-kernels test-kernels fuzz fuzz-index planted-sql-bugs interrupts kernels gpu-bundle lint bench-spill charts check-charts check-docs docs test-docs clean-data
+.PHONY: format help demo build data test test-rust test-tpch test-gpu-session check-sql check-kernels test-kernels fuzz fuzz-index planted-sql-bugs interrupts kernels gpu-bundle lint bench-spill bench-index-crates charts check-charts check-docs docs test-docs clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
@@ -36,6 +39,7 @@ help:
 	@echo "make interrupts N=200  Ctrl-C at random moments of every kind of statement; SEED=… draws the same moments again"
 	@echo "make lint              formatter, clippy and rustdoc, warnings denied, and the house rules"
 	@echo "make bench-spill       the spilling join against its rivals"
+	@echo "make bench-index-crates KEYS=67108864  lookups in sorted keys by our indexes and by other crates"
 	@echo "make charts            draw the pictures and write the tables of the pages, of the files in docs/data"
 	@echo "make docs              the pages as a site, in target/site; check-docs only checks links and paths"
 	@echo "make test-docs         the commands and the SQL of the pages (part of make test)"
@@ -137,12 +141,17 @@ format:
 lint: format
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy $(LOOM) --all-targets -- -D warnings
+	$(CARGO) clippy $(INDEX_CRATES) --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	$(PYTHON) scripts/house-rules --self-test
 	$(PYTHON) scripts/house-rules
 
 bench-spill: build
 	"$(OVERSPILL)" bench spill
+
+# All memory in huge pages, theirs too.
+bench-index-crates:
+	GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(CARGO) run --release $(INDEX_CRATES) -- --keys $(KEYS)
 
 # Measures nothing: docs/benchmarks.md says how the files in docs/data are made.
 charts: build
