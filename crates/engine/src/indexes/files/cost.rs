@@ -9,6 +9,10 @@ const SELECT: u64 = 150;
 const READ: u64 = 1000;
 const FIND: u64 = 50;
 
+/// Nanoseconds to open an Arrow file, and more for each batch that its footer lists.
+const OPEN: u64 = 100_000;
+const OPEN_BATCH: u64 = 60;
+
 /// The assumed number of rows of a page of a Parquet file. It is the default limit of common writers.
 const PAGE: u64 = 20_000;
 
@@ -28,10 +32,15 @@ pub(super) fn most_rows(total: u64) -> u64 {
     total * SCAN / SELECT
 }
 
-/// Whether reading `found` rows of a table, which are in pages with this share of all rows, takes less time than a scan. The time to
-/// find them has been spent either way.
-pub(super) fn is_worth_it(total: u64, share: f64, found: u64) -> bool {
-    reading(total, share, found) <= total * SCAN
+/// Whether reading `found` rows of a table, which are in pages with this share of all rows, takes less time than a scan, if `opening`
+/// is the time to open files. The time to find the rows has been spent either way.
+pub(super) fn is_worth_it(total: u64, share: f64, found: u64, opening: u64) -> bool {
+    reading(total, share, found) + opening <= total * SCAN
+}
+
+/// The time to open an Arrow file with this number of batches for each of `parts` parts. Each time its footer is read.
+pub(super) fn opening(parts: usize, batches: usize) -> u64 {
+    parts as u64 * (OPEN + OPEN_BATCH * batches as u64)
 }
 
 fn reading(total: u64, share: f64, found: u64) -> u64 {
@@ -82,7 +91,9 @@ mod tests {
 
     #[test]
     fn a_scan_is_better_than_most_pages() {
-        assert!(is_worth_it(20_000_000, 0.1, 100) && !is_worth_it(20_000_000, 0.99, 20_000));
+        assert!(is_worth_it(20_000_000, 0.1, 100, 0) && !is_worth_it(20_000_000, 0.99, 20_000, 0));
+        assert!(is_worth_it(20_000_000, 0.1, 100, opening(100, 2441)));
+        assert!(!is_worth_it(20_000_000, 0.1, 100, opening(1000, 2441)));
         assert!(most_rows(1000) < 1000);
     }
 

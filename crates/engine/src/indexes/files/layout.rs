@@ -13,6 +13,7 @@ use datafusion::execution::TaskContext;
 use datafusion::parquet::arrow::arrow_reader::RowSelection;
 use datafusion::parquet::file::metadata::ParquetMetaData;
 
+use super::cost;
 use super::scan::{FileScan, Format, path_of};
 use crate::files::arrow::{BatchPlace, batch_places};
 
@@ -23,8 +24,11 @@ const GAP: u64 = 8;
 /// Rows of a piece of a Parquet file, about: pieces are dealt out to threads.
 const PIECE_ROWS: u64 = 4 << 20;
 
-/// Bytes of consecutive batches that are read together, unless one has more. The reader of Arrow files has them all in memory.
+/// Bytes of batches that are read together, unless one has more. The reader of Arrow files has them all in memory.
 const TOGETHER_BYTES: u64 = 8 << 20;
+
+/// Rows between two batches up to which these are read together: opening the file once more takes longer than reading the rows.
+const BETWEEN_ROWS: u64 = 1 << 15;
 
 /// Where the rows of a file are.
 #[derive(Debug, Clone)]
@@ -43,9 +47,11 @@ pub(super) struct Piece {
 /// What reading certain rows reads.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Touched {
-    /// Bytes, and in how many pages or batches they are.
+    /// Bytes, and how many pages or batches have the rows.
     pub bytes: u64,
     pub pages: usize,
+    /// The time to open the file for each of its parts, as [`cost::opening`] counts it.
+    pub opening: u64,
     /// Bytes that reading all rows reads.
     pub all: u64,
 }
@@ -106,7 +112,7 @@ impl Layout {
                 };
                 groups.into_iter().map(piece).collect()
             }
-            Self::Arrow(batches) => runs(batches.iter().enumerate())
+            Self::Arrow(batches) => runs(batches, 0..batches.len())
                 .into_iter()
                 .map(|run| Piece {
                     rows: batches[run.clone()].iter().map(|batch| batch.rows).sum(),
@@ -122,8 +128,10 @@ impl Layout {
             Self::Parquet(metadata) => pages(metadata, rows, columns),
             Self::Arrow(batches) => {
                 let own = with_rows(batches, rows);
-                let bytes = own.iter().map(|number| batches[*number].bytes).sum();
-                Touched { bytes, pages: own.len(), all: batches.iter().map(|batch| batch.bytes).sum() }
+                let (pages, runs) = (own.len(), runs(batches, own));
+                let opening = cost::opening(runs.len(), batches.len());
+                let bytes = runs.into_iter().flat_map(|run| &batches[run]).map(|batch| batch.bytes).sum();
+                Touched { bytes, pages, opening, all: batches.iter().map(|batch| batch.bytes).sum() }
             }
         }
     }
@@ -137,12 +145,11 @@ impl Layout {
                 vec![part.clone().with_extension(ParquetRowSelection::new(selection))]
             }
             Self::Arrow(batches) => {
-                let is_in_part = |batch: &BatchPlace| match &part.range {
-                    Some(range) => (range.start..range.end).contains(&batch.offset.cast_signed()),
+                let is_in_part = |number: &usize| match &part.range {
+                    Some(range) => (range.start..range.end).contains(&batches[*number].offset.cast_signed()),
                     None => true,
                 };
-                let own = with_rows(batches, rows).into_iter().map(|number| (number, &batches[number]));
-                let runs = runs(own.filter(|(_, batch)| is_in_part(batch)));
+                let runs = runs(batches, with_rows(batches, rows).into_iter().filter(is_in_part));
                 runs.into_iter().map(|run| range(part, &batches[run])).collect()
             }
         }
@@ -163,13 +170,18 @@ fn with_rows(batches: &[BatchPlace], rows: &[u64]) -> Vec<usize> {
     numbers
 }
 
-/// Runs of consecutive batches with few bytes together. The batches come with their numbers, in ascending order.
-fn runs<'a>(batches: impl Iterator<Item = (usize, &'a BatchPlace)>) -> Vec<Range<usize>> {
+/// Runs of batches that are read together: those with these numbers, which are in ascending order, and few between them.
+fn runs(batches: &[BatchPlace], numbers: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
     let mut runs: Vec<(Range<usize>, u64)> = Vec::new();
-    for (number, batch) in batches {
-        match runs.last_mut().filter(|(run, bytes)| run.end == number && bytes + batch.bytes <= TOGETHER_BYTES) {
-            Some((run, bytes)) => (run.end, *bytes) = (number + 1, *bytes + batch.bytes),
-            None => runs.push((number..number + 1, batch.bytes)),
+    for number in numbers {
+        let before = runs.last_mut().map(|(run, bytes)| {
+            let between: u64 = batches[run.end..number].iter().map(|batch| batch.rows).sum();
+            let more: u64 = batches[run.end..=number].iter().map(|batch| batch.bytes).sum();
+            (run, bytes, between, more)
+        });
+        match before.filter(|(_, bytes, between, more)| *between <= BETWEEN_ROWS && **bytes + more <= TOGETHER_BYTES) {
+            Some((run, bytes, _, more)) => (run.end, *bytes) = (number + 1, *bytes + more),
+            None => runs.push((number..number + 1, batches[number].bytes)),
         }
     }
     runs.into_iter().map(|(run, _)| run).collect()
@@ -225,4 +237,48 @@ fn pages(metadata: &ParquetMetaData, rows: &[u64], columns: &HashSet<String>) ->
         first = end;
     }
     touched
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batches(sizes: &[(u64, u64)]) -> Vec<BatchPlace> {
+        let mut offset = 8;
+        let place = |(rows, bytes): &(u64, u64)| {
+            offset += bytes;
+            BatchPlace { offset: offset - bytes, bytes: *bytes, rows: *rows }
+        };
+        sizes.iter().map(place).collect()
+    }
+
+    #[test]
+    fn batches_that_are_near_each_other_are_read_together() {
+        let all = batches(&[(20_000, 100); 8]);
+        assert_eq!(with_rows(&all, &[0, 19_999, 40_000, 159_999]), [0, 2, 7]);
+        // One batch lies between the first two, and four between the others.
+        assert_eq!(runs(&all, [0, 2, 7]), [0..3, 7..8]);
+        assert_eq!(runs(&all, 0..8), [0..8]);
+        assert!(runs(&all, []).is_empty());
+        let large =
+            batches(&[(100, TOGETHER_BYTES / 2), (100, TOGETHER_BYTES / 2), (100, 1), (100, 2 * TOGETHER_BYTES)]);
+        assert_eq!(runs(&large, 0..4), [0..2, 2..3, 3..4]);
+    }
+
+    #[test]
+    fn a_selection_has_the_batches_of_its_part_of_the_file() {
+        let all = Layout::Arrow(batches(&[(50_000, 1000); 6]).into());
+        let file = PartitionedFile::new("a.arrow", 8 + 6000);
+        let ranges = |part: &PartitionedFile, rows: &[u64]| {
+            let parts = all.selected(part, rows);
+            parts.iter().map(|part| part.range.as_ref().map(|range| (range.start, range.end))).collect::<Vec<_>>()
+        };
+        let rows = [10, 60_000, 299_999];
+        assert_eq!(ranges(&file, &rows), [Some((8, 1009)), Some((5008, 5009))]);
+        let [first, second] = [(0, 1008), (1008, 6008)].map(|(start, end)| file.clone().with_range(start, end));
+        assert_eq!(ranges(&first, &rows), [Some((8, 9))]);
+        assert_eq!(ranges(&second, &rows), [Some((1008, 1009)), Some((5008, 5009))]);
+        let touched = all.touched(&rows, &HashSet::new());
+        assert_eq!((touched.bytes, touched.pages, touched.all), (3000, 3, 6000));
+    }
 }

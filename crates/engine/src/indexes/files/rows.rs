@@ -81,12 +81,12 @@ impl FileRows {
             Ok(found) => found,
             Err(why) => return Ok(Err(why)),
         };
-        let Read { share, pages, layouts } = match self.read(&rows, &scan, task).await? {
+        let Read { share, pages, opening, layouts } = match self.read(&rows, &scan, task).await? {
             Ok(read) => read,
             Err(why) => return Ok(Err(why)),
         };
         let count: usize = rows.values().map(Vec::len).sum();
-        if !always && !cost::is_worth_it(total, share, count as u64) {
+        if !always && !cost::is_worth_it(total, share, count as u64, opening) {
             return Ok(Err(TOO_MANY_PAGES.to_owned()));
         }
         let plan = selected(scan.config, &rows, &layouts);
@@ -105,7 +105,7 @@ impl FileRows {
         let groups = scan.config.file_groups.iter();
         let parts: BTreeMap<PathBuf, &PartitionedFile> =
             groups.flat_map(|group| group.iter()).map(|part| (path_of(part), part)).collect();
-        let (mut touched, mut of_files, mut rows_of_files, mut pages) = (0, 0, 0, 0);
+        let (mut touched, mut of_files, mut rows_of_files, mut pages, mut opening) = (0, 0, 0, 0, 0);
         let mut layouts = BTreeMap::new();
         for (path, numbers) in rows {
             let Some((part, (_, file))) = parts.get(path).zip(self.index.file(path)) else { continue };
@@ -117,13 +117,14 @@ impl FileRows {
             touched += of_file.bytes;
             of_files += of_file.all;
             pages += of_file.pages;
+            opening += of_file.opening;
             rows_of_files += file.rows;
             layouts.insert(path.clone(), layout);
         }
         // Other files have as much in a row.
         let share = if of_files == 0 { 0.0 } else { touched as f64 / of_files as f64 };
         let share = share * rows_of_files as f64 / self.index.description.table_rows().max(1) as f64;
-        Ok(Ok(Read { share, pages, layouts }))
+        Ok(Ok(Read { share, pages, opening, layouts }))
     }
 }
 
@@ -133,6 +134,8 @@ struct Read {
     share: f64,
     /// Number of pages or batches.
     pages: usize,
+    /// The time to open files.
+    opening: u64,
     /// Where the rows of each file are.
     layouts: BTreeMap<PathBuf, Layout>,
 }
