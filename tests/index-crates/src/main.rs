@@ -4,6 +4,7 @@
 //! other, as their interfaces do. `GLIBC_TUNABLES=glibc.malloc.hugetlb=1` gives the memory of all of them huge pages.
 
 use std::error::Error;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -31,8 +32,8 @@ struct Arguments {
     threads: u64,
 
     /// Number of runs of each index
-    #[arg(long, default_value_t = 5)]
-    runs: usize,
+    #[arg(long, default_value = "5")]
+    runs: NonZeroUsize,
 }
 
 /// A way to look keys up.
@@ -95,6 +96,10 @@ impl Lookups for Ordered<'_> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
+    // The places that `ordsearch` returns have 4 bytes.
+    if !(1..=u32::MAX as usize).contains(&arguments.keys) {
+        return Err(format!("--keys must be a number from 1 to {}", u32::MAX).into());
+    }
     let keys = Arc::new(sorted_keys(arguments.keys)?);
     let probes: Vec<Vec<u64>> = (0..arguments.threads)
         .map(|thread| {
@@ -123,7 +128,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut seconds = vec![Vec::new(); indexes.len()];
     let mut sums = vec![Vec::new(); indexes.len()];
-    for _ in 0..arguments.runs {
+    for _ in 0..arguments.runs.get() {
         for (((_, index), seconds), sums) in indexes.iter().zip(&mut seconds).zip(&mut sums) {
             let (took, found) = timed(&**index, &probes);
             seconds.push(took);

@@ -56,8 +56,10 @@ impl TableIndexes {
         self.indexes.lock().clone()
     }
 
-    /// Forgets the scans, as the table or an index has changed. Whoever changes rows calls this while they are still locked, so that
-    /// no statement finds a scan of the rows before after it has seen those after.
+    /// Forgets all kept scans, because the table or an index has changed.
+    ///
+    /// A statement that changes rows calls this before it releases their locks. Otherwise another statement could see the new rows,
+    /// and then get a scan of the old ones.
     fn changed(&self) {
         let mut scans = self.scans.lock();
         scans.changes += 1;
@@ -124,10 +126,11 @@ impl TableIndexes {
     pub fn kept_scan(&self, key: &ScanKey) -> Result<Arc<dyn ExecutionPlan>, u64> {
         let mut scans = self.scans.lock();
         let Some(place) = scans.kept.iter().position(|(other, _)| other == key) else { return Err(scans.changes) };
-        scans.kept[place..].rotate_left(1);
-        let source = scans.kept.last().map(|(_, source)| Arc::clone(source));
-        // Metrics belong to the node, of which each query has its own.
-        source.map(|source| Arc::new(DataSourceExec::new(source)) as _).ok_or(scans.changes)
+        let kept = scans.kept.remove(place);
+        let source = Arc::clone(&kept.1);
+        scans.kept.push(kept);
+        // Each query gets a node of its own, because a node holds the metrics of one query.
+        Ok(Arc::new(DataSourceExec::new(source)))
     }
 
     /// The scan `plan` of the table, with the indexes of the rows that it returns. It is kept for `key`, unless the table has changed

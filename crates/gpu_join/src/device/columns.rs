@@ -248,7 +248,7 @@ impl ProbeKeys {
     }
 }
 
-/// Consecutive rows of a build side, of which a thread writes those that can match.
+/// Consecutive rows of a build side. One thread writes the rows of a piece that can match.
 #[derive(Debug)]
 struct Piece<'a> {
     words: &'a [u64],

@@ -165,7 +165,10 @@ impl WholeRows {
             return Ok(batch);
         }
         let Some(parts) = parts.take() else {
-            return Err(JoinError::Limit("The rows of a build side could not be put together".to_owned()));
+            return Err(JoinError::Limit(
+                "The rows of a build side could not be concatenated: the error of another stream of this join says why"
+                    .to_owned(),
+            ));
         };
         let batch = concat_batches(self.empty.schema_ref(), parts, threads)?;
         Ok(self.batch.get_or_init(|| batch))
