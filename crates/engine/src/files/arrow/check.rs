@@ -35,6 +35,9 @@ pub fn check(file: &mut (impl Read + Seek), part: Option<Range<u64>>) -> io::Res
     })
 }
 
+/// Maximum number of rows in a file, far beyond what files have. Sums over damaged files so stay within 64 bits.
+const MOST_ROWS: u64 = 1 << 48;
+
 /// Where a batch of a file is, and how many rows it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BatchPlace {
@@ -55,10 +58,12 @@ pub(crate) fn batch_places(file: &mut (impl Read + Seek)) -> io::Result<Vec<Batc
     }
     let (footer, end) = footer_of(file, size)?;
     let footer = root_as_footer(&footer).map_err(|error| damaged(format!("its footer: {error}")))?;
+    let mut left = MOST_ROWS;
     let place = |block: &Block| {
         let (bytes, body) = block_head(file, end, block)?;
         let batch = message(content(&bytes))?.header_as_record_batch();
         let rows = length(batch.ok_or_else(|| damaged("a batch is of another kind than its footer says"))?.length())?;
+        left = left.checked_sub(rows).ok_or_else(|| damaged(format!("a batch is said to have {rows} rows")))?;
         let offset = length(block.offset())?;
         Ok(BatchPlace { offset, bytes: body.end - offset, rows })
     };
@@ -229,7 +234,7 @@ mod tests {
     use arrow::ipc::reader::{FileReader, StreamReader};
     use arrow::ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 
-    use super::{batch_places, check};
+    use super::{MOST_ROWS, batch_places, check};
     use crate::files::arrow::caught::caught;
 
     fn batch() -> RecordBatch {
@@ -275,6 +280,9 @@ mod tests {
                 for byte in [0x00, 0x7f, 0xff] {
                     let mut bytes = whole.clone();
                     bytes[position] = byte;
+                    if let Ok(places) = batch_places(&mut Cursor::new(&bytes)) {
+                        assert!(places.iter().map(|place| place.rows).sum::<u64>() <= MOST_ROWS);
+                    }
                     match check(&mut Cursor::new(&bytes), None) {
                         Ok(()) => _ = caught(|| read(&bytes, with_footer)),
                         Err(_) => found += 1,
