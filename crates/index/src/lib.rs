@@ -46,6 +46,7 @@ pub use ranges::WordRanges;
 pub use row_index::{RowIndex, RowOrder};
 pub use search::{IndexParts, Search};
 pub use stored::{
-    BLOCK, FoundRows, IndexedFile, StoredDescription, StoredError, StoredIndex, StoredIndexWriter, read_description,
+    BLOCK, FoundPlaces, FoundRows, IncludedColumn, IncludedColumns, IndexedFile, StoredDescription, StoredError,
+    StoredIndex, StoredIndexWriter, read_description,
 };
 pub use words::OrderedWords;

@@ -62,7 +62,7 @@ impl IndexedScan {
         })
     }
 
-    /// A scan of files with an index over the column of the table with this name.
+    /// A scan of files with an index over the column of the table with this name: if there are several, one that has all that is read.
     pub fn in_files(
         scan: &DataSourceExec,
         scanned: &FileScan<'_>,
@@ -71,7 +71,7 @@ impl IndexedScan {
         index_dir: &str,
     ) -> Option<Self> {
         let (_, data_type) = scanned.table_column(column)?;
-        let (files, mut stale) = (scanned.files(), None);
+        let (files, mut fresh, mut stale) = (scanned.files(), None, None);
         for index in indexes_of(scanned, index_dir).into_iter().flatten() {
             let description = &index.description;
             if description.column != column || (with_nulls && description.nulls > 0) {
@@ -81,12 +81,26 @@ impl IndexedScan {
             let another = format!("its keys are of type {}, and the column of type {data_type}", description.data_type);
             let why = staleness.or((!index.fits(data_type)).then_some(another));
             let (name, column, kind) = (description.name.clone(), description.column.clone(), description.kind);
-            match why {
-                None => return Some(Self { name, column, kind, rows: ScannedRows::Files(FileRows::new(index, scan)) }),
-                Some(why) => _ = stale.get_or_insert(Self { name, column, kind, rows: ScannedRows::Stale(why) }),
-            }
+            let Some(why) = why else {
+                let rows = FileRows::new(index, scan, scanned);
+                let is_index_only = rows.is_index_only;
+                let found = Self { name, column, kind, rows: ScannedRows::Files(rows) };
+                if is_index_only {
+                    return Some(found);
+                }
+                fresh.get_or_insert(found);
+                continue;
+            };
+            stale.get_or_insert(Self { name, column, kind, rows: ScannedRows::Stale(why) });
         }
-        stale
+        fresh.or(stale)
+    }
+
+    /// Has the rows read from files, and not from the columns that the index includes.
+    pub fn read_files(&mut self) {
+        if let ScannedRows::Files(rows) = &mut self.rows {
+            rows.is_index_only = false;
+        }
     }
 
     /// What EXPLAIN shows of the index.
@@ -94,6 +108,9 @@ impl IndexedScan {
         let Self { name, column, kind, rows } = self;
         match rows {
             ScannedRows::Stale(why) => format!("index={name}, column={column}, stale: {why}"),
+            ScannedRows::Files(rows) if rows.is_index_only => {
+                format!("index={name}, column={column}, kind={kind}, index_only=true")
+            }
             _ => format!("index={name}, column={column}, kind={kind}"),
         }
     }

@@ -2,6 +2,7 @@
 //! clauses, and runs none of them.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -31,12 +32,14 @@ pub(crate) enum IndexAction {
     Show(Option<TableReference>),
 }
 
-/// `CREATE INDEX [IF NOT EXISTS] [name] ON table [USING kind] (column)`.
+/// `CREATE INDEX [IF NOT EXISTS] [name] ON table [USING kind] (column) [INCLUDE (column, …)]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct CreateIndex {
     pub name: String,
     pub table: TableReference,
     pub column: String,
+    /// Other columns, each once.
+    pub included: Vec<String>,
     /// `None` if the statement does not say.
     pub kind: Option<IndexKind>,
     pub if_not_exists: bool,
@@ -106,7 +109,6 @@ fn created(create: &ast::CreateIndex, normalizes: bool) -> Result<CreateIndex> {
         (create.unique, "UNIQUE: declare the column UNIQUE or PRIMARY KEY in CREATE TABLE"),
         (create.concurrently, "CONCURRENTLY"),
         (create.predicate.is_some(), "WHERE: an index is over all rows"),
-        (!create.include.is_empty(), "INCLUDE: a table in memory has all its columns at hand"),
         (create.nulls_distinct.is_some(), "NULLS DISTINCT"),
         (!create.with.is_empty() || !create.alter_options.is_empty(), "options"),
     ];
@@ -133,12 +135,17 @@ fn created(create: &ast::CreateIndex, normalizes: bool) -> Result<CreateIndex> {
         }
     }
     let column = text(ident, normalizes);
+    let included: Vec<String> = create.include.iter().map(|ident| text(ident, normalizes)).collect();
+    let mut named: HashSet<&str> = HashSet::from([column.as_str()]);
+    if let Some(twice) = included.iter().find(|name| !named.insert(name)) {
+        return plan_err!("Column '{twice}' is named twice: INCLUDE is for columns besides the indexed one, each once");
+    }
     let table = object_name_to_table_reference(create.table_name.clone(), normalizes)?;
     let name = match &create.name {
         Some(name) => index_name(name, normalizes)?,
         None => format!("{}_{column}_idx", table.table()),
     };
-    Ok(CreateIndex { name, table, column, kind, if_not_exists: create.if_not_exists })
+    Ok(CreateIndex { name, table, column, included, kind, if_not_exists: create.if_not_exists })
 }
 
 /// The kind that USING names.
@@ -195,7 +202,8 @@ impl UserDefinedLogicalNodeCore for IndexStatement {
     fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.action {
             IndexAction::Create(create) => {
-                write!(f, "CreateIndex: {} on {} ({})", create.name, create.table, create.column)
+                write!(f, "CreateIndex: {} on {} ({})", create.name, create.table, create.column)?;
+                if create.included.is_empty() { Ok(()) } else { write!(f, " include ({})", create.included.join(", ")) }
             }
             IndexAction::Drop(drop) => write!(f, "DropIndex: {}", drop.names.join(", ")),
             IndexAction::Rebuild(name) => write!(f, "Reindex: {name}"),

@@ -43,11 +43,15 @@ fn in_files(node: &Node, scan: &DataSourceExec, overspill: &OverspillConfig) -> 
     let predicate = files.source.filter()?;
     let mut columns: Vec<_> = collect_columns(&predicate).into_iter().collect();
     columns.sort_unstable_by_key(Column::index);
-    let (scan, words) = columns.iter().find_map(|column| {
+    let (mut scan, words) = columns.iter().find_map(|column| {
         let (name, data_type) = files.table_column(column.name())?;
         let words = words_of(predicate.as_ref(), column.index(), data_type)?;
         Some((IndexedScan::in_files(scan, &files, name, false, &overspill.index_dir)?, words))
     })?;
+    if node.properties().equivalence_properties().oeq_class().len() > 1 {
+        // A sort restores one order.
+        scan.read_files();
+    }
     Some(Arc::new(IndexScanExec::new(Arc::clone(node), scan, words, overspill.indexes.0)))
 }
 

@@ -22,6 +22,17 @@ pub struct StoredDescription {
     pub nulls: u64,
     /// The files, in the order in which their rows are numbered.
     pub files: Vec<IndexedFile>,
+    /// The columns that the index has besides the indexed one.
+    pub included: Vec<IncludedColumn>,
+}
+
+/// A column that an index has besides the indexed one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IncludedColumn {
+    /// The name.
+    pub name: String,
+    /// The type.
+    pub data_type: String,
 }
 
 /// A state of a file that has rows of a table.

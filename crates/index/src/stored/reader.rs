@@ -22,15 +22,14 @@ use crate::ranges::WordRanges;
 /// If the file cannot be read, is no index file, or is damaged.
 pub fn read_description(file: &File) -> Result<StoredDescription> {
     let trailer = read_trailer(file)?;
-    let place = trailer.directory() + trailer.blocks() * ENTRY as u64;
-    let bytes = read(file, place, trailer.description)?;
+    let bytes = read(file, trailer.description(), trailer.description)?;
     if checksum(&bytes) != trailer.description_sum {
         return Err(StoredError::damaged("its description"));
     }
     Ok(serde_json::from_slice(&bytes)?)
 }
 
-fn read_trailer(file: &File) -> Result<Trailer> {
+pub(super) fn read_trailer(file: &File) -> Result<Trailer> {
     let size = file.metadata()?.len();
     let mut magic = [0; MAGIC.len()];
     let mut bytes = [0; Trailer::BYTES];
@@ -45,14 +44,14 @@ fn read_trailer(file: &File) -> Result<Trailer> {
     Trailer::of(&bytes, size)
 }
 
-fn read(file: &File, place: u64, length: u64) -> Result<Vec<u8>> {
+pub(super) fn read(file: &File, place: u64, length: u64) -> Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(length).map_err(|_| StoredError::damaged("its trailer"))?];
     read_at(file, &mut bytes, place)?;
     Ok(bytes)
 }
 
 /// Never by a mapping: reading a mapped file that somebody cuts off ends the process.
-fn read_at(file: &File, bytes: &mut [u8], place: u64) -> Result<()> {
+pub(super) fn read_at(file: &File, bytes: &mut [u8], place: u64) -> Result<()> {
     file.read_exact_at(bytes, place).map_err(|error| match error.kind() {
         ErrorKind::UnexpectedEof => StoredError::NotAnIndex,
         _ => StoredError::Io(error),
@@ -70,7 +69,7 @@ fn place_of(keys: &[u64], from: usize, before: impl Fn(u64) -> bool) -> usize {
     from + keys[from..end].partition_point(|key| before(*key))
 }
 
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+pub(super) fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
 }
 
@@ -84,18 +83,55 @@ pub struct StoredIndex {
     sums: Vec<u64>,
 }
 
-/// The rows that a lookup has found, in the order of keys, and the block that was read last.
+/// The rows that lookups have found, in the order of keys.
 #[derive(Debug, Default)]
 pub struct FoundRows {
     /// The numbers of the rows.
     pub rows: Vec<u64>,
+    cursor: BlockCursor,
+}
+
+/// The places among the sorted keys that lookups have found.
+#[derive(Debug, Default)]
+pub struct FoundPlaces {
+    /// Ranges of places in ascending order that do not touch.
+    pub places: Vec<Range<u64>>,
+    cursor: BlockCursor,
+}
+
+/// The block that was read last.
+#[derive(Debug, Default)]
+struct BlockCursor {
     /// The number of blocks that were read.
-    pub blocks: usize,
+    blocks: usize,
     bytes: Vec<u8>,
     /// The number of the block, its keys, and the place after those that were found last.
     block: Option<u64>,
     keys: Vec<u64>,
     place: usize,
+}
+
+impl FoundRows {
+    /// The number of blocks that were read.
+    pub fn blocks(&self) -> usize {
+        self.cursor.blocks
+    }
+}
+
+impl FoundPlaces {
+    /// The number of blocks that were read.
+    pub fn blocks(&self) -> usize {
+        self.cursor.blocks
+    }
+
+    /// Adds places, which are not before those that there are.
+    fn add(&mut self, places: Range<u64>) {
+        match self.places.last_mut() {
+            _ if places.is_empty() => {}
+            Some(last) if last.end >= places.start => last.end = last.end.max(places.end),
+            _ => self.places.push(places),
+        }
+    }
 }
 
 impl StoredIndex {
@@ -140,19 +176,47 @@ impl StoredIndex {
     /// # Errors
     /// If a block cannot be read or is damaged.
     pub fn look_up(&self, keys: &[u64], found: &mut FoundRows) -> Result<()> {
+        let FoundRows { rows, cursor } = found;
+        self.blocks_with(keys, cursor, |cursor, _, places| self.add_rows(cursor, places, rows))
+    }
+
+    /// Adds the places of these keys, which are in ascending order, and come after those of lookups before. Reads the same blocks as
+    /// [`Self::look_up`].
+    ///
+    /// # Errors
+    /// If a block cannot be read or is damaged.
+    pub fn look_up_places(&self, keys: &[u64], found: &mut FoundPlaces) -> Result<()> {
+        let mut cursor = std::mem::take(&mut found.cursor);
+        let added = self.blocks_with(keys, &mut cursor, |_, block, Range { start, end }| {
+            let first = block * BLOCK as u64;
+            found.add(first + start as u64..first + end as u64);
+        });
+        found.cursor = cursor;
+        added
+    }
+
+    /// Reads the blocks that may have these keys, and hands each to `add` with the places in it of a key.
+    fn blocks_with(
+        &self,
+        keys: &[u64],
+        cursor: &mut BlockCursor,
+        mut add: impl FnMut(&BlockCursor, u64, Range<usize>),
+    ) -> Result<()> {
         let mut places = Vec::new();
         for key in keys {
             // No other block has a key between the first and the last key of this one.
-            let is_within = found.keys.first() < Some(key) && Some(key) < found.keys.last();
-            if let Some(block) = found.block.filter(|_| is_within) {
-                self.add_from(block, *key..=*key, found)?;
+            let is_within = cursor.keys.first() < Some(key) && Some(key) < cursor.keys.last();
+            if let Some(block) = cursor.block.filter(|_| is_within) {
+                let within = self.within(block, &(*key..=*key), cursor)?;
+                add(cursor, block, within);
                 continue;
             }
             self.firsts.look_up(&[*key], &mut places);
             let Range { start, end } = places.first().cloned().unwrap_or(0..0);
             // The block before the first that begins with the key may end with it.
             for block in start.saturating_sub(1)..end.max(start) {
-                self.add_from(block as u64, *key..=*key, found)?;
+                let within = self.within(block as u64, &(*key..=*key), cursor)?;
+                add(cursor, block as u64, within);
             }
         }
         Ok(())
@@ -175,10 +239,27 @@ impl StoredIndex {
     /// # Errors
     /// If a block cannot be read or is damaged.
     pub fn look_up_ranges(&self, words: &WordRanges, found: &mut FoundRows) -> Result<()> {
+        let FoundRows { rows, cursor } = found;
         for (range, blocks) in words.ranges().iter().zip(self.blocks_of(words)) {
             for block in blocks {
-                self.add_from(block as u64, range.clone(), found)?;
+                let within = self.within(block as u64, range, cursor)?;
+                self.add_rows(cursor, within, rows);
             }
+        }
+        Ok(())
+    }
+
+    /// Adds the places of words of a set. Reads up to two blocks for each range.
+    ///
+    /// # Errors
+    /// If a block cannot be read or is damaged.
+    pub fn look_up_place_ranges(&self, words: &WordRanges, found: &mut FoundPlaces) -> Result<()> {
+        for (range, blocks) in words.ranges().iter().zip(self.blocks_of(words)) {
+            let Some(last) = blocks.clone().next_back() else { continue };
+            // All keys between the first and the last of the range are in it.
+            let start = self.within(blocks.start as u64, range, &mut found.cursor)?.start;
+            let end = self.within(last as u64, range, &mut found.cursor)?.end;
+            found.add((blocks.start * BLOCK + start) as u64..(last * BLOCK + end) as u64);
         }
         Ok(())
     }
@@ -191,12 +272,13 @@ impl StoredIndex {
         places.chunks_exact(2).map(|bounds| bounds[0].start.saturating_sub(1)..bounds[1].end).collect()
     }
 
-    /// Adds the rows of a block with these words.
-    fn add_from(&self, block: u64, range: RangeInclusive<u64>, found: &mut FoundRows) -> Result<()> {
-        let FoundRows { rows, blocks, bytes, block: last, keys, place } = found;
+    /// The places in a block of the keys in a range, which is read if it is another than the last.
+    fn within(&self, block: u64, range: &RangeInclusive<u64>, cursor: &mut BlockCursor) -> Result<Range<usize>> {
+        let BlockCursor { blocks, bytes, block: last, keys, place } = cursor;
         if *last != Some(block) {
             *last = None;
-            let Some(sum) = self.sums.get(block as usize) else { return Ok(()) };
+            // An empty index has no block.
+            let Some(sum) = self.sums.get(block as usize) else { return Ok(0..0) };
             let count = (self.rows() - block * BLOCK as u64).min(BLOCK as u64) as usize;
             bytes.resize(count * (KEY + self.trailer.row_bytes as usize), 0);
             read_at(&self.file, bytes, self.trailer.block(block))?;
@@ -212,13 +294,17 @@ impl StoredIndex {
         let start = place_of(keys, from, |key| key < *range.start());
         let end = place_of(keys, start, |key| key <= *range.end());
         *place = end;
-        let numbers = &bytes[keys.len() * KEY..];
+        Ok(start..end)
+    }
+
+    /// Adds the rows at these places of the block that was read last.
+    fn add_rows(&self, cursor: &BlockCursor, Range { start, end }: Range<usize>, rows: &mut Vec<u64>) {
+        let numbers = &cursor.bytes[cursor.keys.len() * KEY..];
         if self.trailer.row_bytes == 4 {
             let numbers = &numbers.as_chunks::<4>().0[start..end];
             rows.extend(numbers.iter().map(|row| u64::from(u32::from_le_bytes(*row))));
         } else {
             rows.extend(words(&numbers[8 * start..8 * end]));
         }
-        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use crate::{IndexKind, WordRanges};
 fn description(kind: IndexKind, rows: u64) -> StoredDescription {
     let file = IndexedFile { path: "t.parquet".into(), size: 9, inode: 8, modified: -7, changed: 6, footer: 5, rows };
     let (name, column, data_type) = ("i".to_owned(), "k".to_owned(), "Int64".to_owned());
-    StoredDescription { name, column, data_type, kind, nulls: 3, files: vec![file] }
+    StoredDescription { name, column, data_type, kind, nulls: 3, files: vec![file], included: vec![] }
 }
 
 /// Sorted keys with the numbers of their rows.
@@ -26,7 +26,12 @@ fn write(file: std::fs::File, pairs: &[(u64, u64)], table_rows: u64, kind: Index
         let (keys, rows): (Vec<_>, Vec<_>) = part.iter().copied().unzip();
         writer.push(&keys, &rows).unwrap();
     }
-    writer.finish(&description(kind, table_rows)).unwrap()
+    writer.finish(&description(kind, table_rows), &included(pairs.len())[..]).unwrap()
+}
+
+/// The bytes of included columns.
+fn included(rows: usize) -> Vec<u8> {
+    (0..rows * 37).map(|place| (place * 7 % 251) as u8).collect()
 }
 
 /// Probes that are in ascending order, with keys and without.
@@ -43,6 +48,17 @@ fn probes(random: &mut StdRng, pairs: &[(u64, u64)]) -> Vec<u64> {
 
 fn rows(pairs: &[(u64, u64)], has: impl Fn(u64) -> bool) -> Vec<u64> {
     pairs.iter().filter(|(key, _)| has(*key)).map(|(_, row)| *row).collect()
+}
+
+/// The rows at the places that were found, which are in order and do not touch.
+fn rows_at(pairs: &[(u64, u64)], found: &FoundPlaces) -> Vec<u64> {
+    assert!(found.places.windows(2).all(|pair| pair[0].end < pair[1].start), "{:?}", found.places);
+    found
+        .places
+        .iter()
+        .flat_map(|places| &pairs[places.start as usize..places.end as usize])
+        .map(|(_, row)| *row)
+        .collect()
 }
 
 #[test]
@@ -63,11 +79,20 @@ fn what_is_written_is_found() {
         let mut found = FoundRows::default();
         index.look_up(&probes, &mut found).unwrap();
         assert_eq!(found.rows, rows(&pairs, |key| probes.contains(&key)), "case {case}");
+        let mut places = FoundPlaces::default();
+        for probes in probes.chunks(30) {
+            index.look_up_places(probes, &mut places).unwrap();
+        }
+        assert_eq!(rows_at(&pairs, &places), found.rows, "case {case}");
+        assert_eq!(places.blocks(), found.blocks(), "case {case}");
         let words = WordRanges::of(probes.chunks(2).step_by(5).map(|pair| pair[0]..=pair[pair.len() - 1]));
         let mut found = FoundRows::default();
         index.look_up_ranges(&words, &mut found).unwrap();
         let expected = rows(&pairs, |key| words.ranges().iter().any(|range| range.contains(&key)));
         assert_eq!(found.rows, expected, "case {case}");
+        let mut places = FoundPlaces::default();
+        index.look_up_place_ranges(&words, &mut places).unwrap();
+        assert_eq!(rows_at(&pairs, &places), expected, "case {case}");
         let (least, most) = index.count(&words);
         assert!(
             (least..=most).contains(&(expected.len() as u64)),
@@ -85,7 +110,23 @@ fn few_blocks_are_read_for_a_few_keys() {
     let mut found = FoundRows::default();
     index.look_up(&[3, 6, 9, 150_000, 150_001, 299_997], &mut found).unwrap();
     assert_eq!(found.rows, [1, 2, 3, 50_000, 99_999]);
-    assert_eq!(found.blocks, 3);
+    assert_eq!(found.blocks(), 3);
+}
+
+#[test]
+fn any_part_of_the_included_columns_is_read() {
+    let pairs: Vec<_> = (0..5000).map(|row| (row, row)).collect();
+    let columns = IncludedColumns::open(write(tempfile::tempfile().unwrap(), &pairs, 5000, IndexKind::BTree)).unwrap();
+    let bytes = included(5000);
+    assert_eq!(columns.bytes(), bytes.len() as u64);
+    let random = &mut StdRng::seed_from_u64(3);
+    for case in 0..200 {
+        let start = random.random_range(0..=bytes.len());
+        let end = if case % 2 == 0 { bytes.len() } else { random.random_range(start..=bytes.len()) };
+        assert_eq!(columns.read(start as u64..end as u64).unwrap(), bytes[start..end], "{start}..{end}");
+    }
+    let beyond = bytes.len() as u64 + 1;
+    assert!(matches!(columns.read(0..beyond), Err(StoredError::Damaged { .. })));
 }
 
 /// Every answer of a damaged file is right, or it is refused. `OVERSPILL_TEST_CASES` is the number of damaged files.
@@ -102,7 +143,8 @@ fn damaged_files_are_refused_or_answer_right() {
             let mut writer = StoredIndexWriter::new(Vec::new(), count as u64).unwrap();
             let (keys, rows): (Vec<_>, Vec<_>) = pairs.iter().copied().unzip();
             writer.push(&keys, &rows).unwrap();
-            intact = writer.finish(&description(IndexKind::ALL[case as usize % 5], count as u64)).unwrap();
+            let description = description(IndexKind::ALL[case as usize % 5], count as u64);
+            intact = writer.finish(&description, &included(count)[..]).unwrap();
         }
         let mut bytes = intact.clone();
         let place = random.random_range(0..bytes.len());
@@ -125,14 +167,19 @@ fn damaged_files_are_refused_or_answer_right() {
         file.seek(SeekFrom::Start(0)).unwrap();
         let probes = probes(random, &pairs);
         let mut found = FoundRows::default();
+        let expected = included(pairs.len());
+        let start = random.random_range(0..expected.len());
+        let part = start..random.random_range(start..=expected.len());
         let answer = read_description(&file).and_then(|description| {
+            let columns = IncludedColumns::open(file.try_clone()?)?.read(part.start as u64..part.end as u64)?;
             let index = StoredIndex::open(file, description.kind)?;
             index.look_up(&probes, &mut found)?;
-            Ok(description)
+            Ok((description, columns))
         });
         match answer {
-            Ok(read) => {
+            Ok((read, columns)) => {
                 assert_eq!(read.name, "i", "case {case}");
+                assert_eq!(columns, expected[part], "case {case}");
                 assert_eq!(found.rows, rows(&pairs, |key| probes.contains(&key)), "case {case}");
                 answered += 1;
             }

@@ -1,10 +1,10 @@
 //! Writes an index file.
 
-use std::io::Write;
+use std::io::{Read, Write};
 
 use super::description::StoredDescription;
 use super::error::{Result, StoredError};
-use super::layout::{BLOCK, ENTRY, KEY, MAGIC, Trailer, checksum};
+use super::layout::{BLOCK, CHUNK, ENTRY, KEY, MAGIC, Trailer, checksum};
 
 /// Writes sorted keys and row numbers to a file, block by block. Its memory is an entry of 16 bytes for each block.
 #[derive(Debug)]
@@ -65,26 +65,46 @@ impl<W: Write> StoredIndexWriter<W> {
         usize::try_from(table_rows.div_ceil(BLOCK as u64)).map_or(usize::MAX, |blocks| blocks.saturating_mul(ENTRY))
     }
 
-    /// Completes the file.
+    /// Completes the file, with the bytes of the included columns.
     ///
     /// # Errors
-    /// If it cannot be written.
-    pub fn finish(mut self, description: &StoredDescription) -> Result<W> {
+    /// If it cannot be written, or those bytes cannot be read.
+    pub fn finish(mut self, description: &StoredDescription, included: impl Read) -> Result<W> {
         if !self.keys.is_empty() {
             self.write_block()?;
         }
+        self.file.write_all(&self.directory)?;
+        let (included, sums) = self.write_included(included)?;
         let description = serde_json::to_vec(description)?;
         let trailer = Trailer {
             rows: self.rows,
             row_bytes: self.row_bytes as u64,
+            included,
             description: description.len() as u64,
             directory_sum: checksum(&self.directory),
+            included_sum: checksum(&sums),
             description_sum: checksum(&description),
         };
-        for part in [&self.directory[..], &description, &trailer.to_bytes()] {
+        for part in [&sums[..], &description, &trailer.to_bytes()] {
             self.file.write_all(part)?;
         }
         self.file.flush()?;
         Ok(self.file)
+    }
+
+    /// Writes the included columns. Returns their bytes, and the checksums.
+    fn write_included(&mut self, mut included: impl Read) -> Result<(u64, Vec<u8>)> {
+        let (mut bytes, mut sums) = (0, Vec::new());
+        let mut chunk = Vec::with_capacity(CHUNK);
+        loop {
+            chunk.clear();
+            let read = included.by_ref().take(CHUNK as u64).read_to_end(&mut chunk)?;
+            if read == 0 {
+                return Ok((bytes, sums));
+            }
+            bytes += read as u64;
+            sums.extend_from_slice(&checksum(&chunk).to_le_bytes());
+            self.file.write_all(&chunk)?;
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Builds an index of files.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, ErrorKind};
+use std::io::{self, BufWriter, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,9 +19,10 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
-use overspill_index::{IndexKind, IndexedFile, StoredDescription, StoredIndexWriter};
+use overspill_index::{IncludedColumn, IndexKind, IndexedFile, StoredDescription, StoredIndexWriter};
 
 use super::catalog::type_name;
+use super::included_writer::IncludedWriter;
 use super::layout::{Layout, Piece};
 use super::numbered_keys::{NumberedKeysExec, NumberedPiece, WORD};
 use super::scan::{FileScan, path_of};
@@ -34,8 +35,10 @@ use crate::spill::LockedDirectory;
 #[derive(Debug)]
 pub(crate) struct BuiltIndex {
     pub name: String,
-    /// The column, which is the only one that the scan returns.
+    /// The column, which is the first that the scan returns.
     pub column: String,
+    /// The other columns that the scan returns, which the index includes.
+    pub included: Vec<String>,
     pub kind: IndexKind,
     /// The path of the index file.
     pub path: PathBuf,
@@ -64,31 +67,52 @@ pub(crate) async fn build(index: &BuiltIndex, scan: FileScan<'_>, ctx: &SessionC
         .map_err(|error| not_written(index, &error))?;
     let nulls = Arc::new(AtomicU64::new(0));
     let streams = task.session_config().target_partitions().min(pieces.len()).max(1);
-    let keys = NumberedKeysExec::new(scan.config.clone(), pieces, streams, Arc::clone(&nulls));
+    let keys = NumberedKeysExec::new(scan.config.clone(), pieces, streams, Arc::clone(&nulls))?;
     let sorted = sorted(Arc::new(keys), streams)?;
+    let columns = NumberedKeysExec::included(&sorted.schema());
+    let mut included = match columns[..] {
+        [] => None,
+        _ => {
+            let schema = Arc::new(sorted.schema().project(&columns)?);
+            let memory = MemoryConsumer::new(format!("Columns of index '{}'", index.name)).register(task.memory_pool());
+            Some(IncludedWriter::new(&unfinished.path().join("included"), schema, memory)?)
+        }
+    };
     let _shown = RunningPlan::show(ctx, &sorted);
     let mut sorted = sorted.execute(0, Arc::clone(&task))?;
     while let Some(batch) = sorted.next().await {
         let batch = batch?;
         let [words, rows] = [0, 1].map(|column| batch.column(column).as_primitive::<UInt64Type>().values());
         writer.push(words, rows).map_err(|error| not_written(index, &error))?;
+        if let Some(included) = &mut included {
+            included.push(&batch.project(&columns)?)?;
+        }
     }
     drop(sorted);
+    let included = included.map(IncludedWriter::finish).transpose()?;
     let base = place::base(&index.path);
     let relative = |file: &IndexedFile| {
         let path = base.and_then(|base| file.path.strip_prefix(base).ok()).unwrap_or(&file.path);
         IndexedFile { path: path.to_owned(), ..file.clone() }
     };
-    let data_type = scan.table_column(&index.column).map(|(_, data_type)| type_name(data_type)).unwrap_or_default();
+    let type_of =
+        |column: &str| scan.table_column(column).map(|(_, data_type)| type_name(data_type)).unwrap_or_default();
+    let included_columns =
+        index.included.iter().map(|name| IncludedColumn { name: name.clone(), data_type: type_of(name) });
     let description = StoredDescription {
         name: index.name.clone(),
         column: index.column.clone(),
-        data_type,
+        data_type: type_of(&index.column),
         kind: index.kind,
         nulls: nulls.load(Ordering::Relaxed),
         files: files.iter().map(relative).collect(),
+        included: included_columns.collect(),
     };
-    let file = writer.finish(&description).map_err(|error| not_written(index, &error))?;
+    let included: Box<dyn Read> = match included {
+        Some(included) => Box::new(included),
+        None => Box::new(io::empty()),
+    };
+    let file = writer.finish(&description, included).map_err(|error| not_written(index, &error))?;
     let file = file.into_inner().map_err(|error| not_written(index, error.error()))?;
     file.sync_all().map_err(|error| not_written(index, &error))?;
     if let Some(change) = files.iter().find_map(|file| state::change(file, &file.path)) {
@@ -106,7 +130,7 @@ async fn files_of(scan: &FileScan<'_>, task: &TaskContext) -> Result<(Vec<Indexe
     let (mut files, mut pieces, mut first_row) = (Vec::new(), Vec::new(), 0);
     for part in parts {
         let path = path_of(part);
-        let unreadable = |error: std::io::Error| exec_datafusion_err!("{} cannot be read: {error}", path.display());
+        let unreadable = |error: io::Error| exec_datafusion_err!("{} cannot be read: {error}", path.display());
         let before = state::of_file(&path, 0).map_err(unreadable)?;
         // The cache tells files apart by size and time alone. An index outlives the session, so it must not keep what was cached of
         // another file.
@@ -126,7 +150,7 @@ async fn files_of(scan: &FileScan<'_>, task: &TaskContext) -> Result<(Vec<Indexe
 
 /// Keys in ascending order, as one stream.
 fn sorted(keys: Arc<dyn ExecutionPlan>, streams: usize) -> Result<Arc<dyn ExecutionPlan>> {
-    let word = Arc::new(Column::new_with_schema(WORD, &keys.schema())?);
+    let word = Arc::new(Column::new(WORD, 0));
     let order = [PhysicalSortExpr::new(word, SortOptions::default())];
     let sort = SortExec::new(order.clone().into(), keys).with_preserve_partitioning(streams > 1);
     let sorted: Arc<dyn ExecutionPlan> = Arc::new(SpillingSortExec::new(sort));
@@ -157,7 +181,7 @@ fn put_in_place(index: &BuiltIndex, part: &Path, folder: &Path) -> Result<()> {
 }
 
 /// Gives a file another name, unless there is a file of that name.
-fn link(part: &Path, path: &Path) -> std::io::Result<()> {
+fn link(part: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(part, path) {
         // Some file systems have no links.
         Err(error) if error.kind() != ErrorKind::AlreadyExists && !path.exists() => fs::rename(part, path),

@@ -14,7 +14,7 @@ const OPEN: u64 = 100_000;
 const OPEN_BATCH: u64 = 60;
 
 /// The assumed number of rows of a page of a Parquet file. It is the default limit of common writers.
-const PAGE: u64 = 20_000;
+pub(super) const PAGE: u64 = 20_000;
 
 /// The most keys of a table with this number of rows that are worth a lookup each.
 pub(super) fn most_keys(total: u64) -> u64 {
@@ -53,15 +53,16 @@ fn finding(total: u64, keys: u64) -> u64 {
 }
 
 /// Estimates whether finding and reading rows takes less time than a scan, by the rows of one in `step` of `keys` keys.
-pub(super) fn seems_worth_it(total: u64, sample: &[u64], step: usize, keys: usize) -> bool {
+/// `page` is the number of rows of a page.
+pub(super) fn seems_worth_it(total: u64, page: u64, sample: &[u64], step: usize, keys: usize) -> bool {
     let found = (sample.len() * step) as f64;
-    let mut pages: Vec<u64> = sample.iter().map(|row| row / PAGE).collect();
+    let mut pages: Vec<u64> = sample.iter().map(|row| row / page).collect();
     pages.sort_unstable();
     pages.dedup();
     // If rows are spread evenly over `n` pages, `r` rows are in `n (1 - exp(-r / n))` of them. That tells over how many pages those of
     // the sample are spread, and then in how many those of all keys are.
     let in_pages = |rows: f64, spread: f64| spread * -(-rows / spread).exp_m1();
-    let all = total.div_ceil(PAGE) as f64;
+    let all = total.div_ceil(page) as f64;
     let (mut fewest, mut most) = (pages.len() as f64, all);
     for _ in 0..40 {
         let middle = f64::midpoint(fewest, most);
@@ -81,12 +82,12 @@ mod tests {
         let total = 60_000_000;
         // One in 500 of 500,000 keys.
         let scattered: Vec<u64> = (0..1000).map(|row| row * 37_082_039 % total).collect();
-        assert!(!seems_worth_it(total, &scattered, 500, 500_000));
+        assert!(!seems_worth_it(total, PAGE, &scattered, 500, 500_000));
         let together: Vec<u64> = (0..1000).map(|row| 7_000_000 + row * 500).collect();
-        assert!(seems_worth_it(total, &together, 500, 400_000));
+        assert!(seems_worth_it(total, PAGE, &together, 500, 400_000));
         // Few keys are in few pages, wherever they are.
-        assert!(seems_worth_it(total, &scattered, 1, 1000));
-        assert!(seems_worth_it(total, &[], 500, 500_000));
+        assert!(seems_worth_it(total, PAGE, &scattered, 1, 1000));
+        assert!(seems_worth_it(total, PAGE, &[], 500, 500_000));
     }
 
     #[test]

@@ -122,8 +122,8 @@ impl Layout {
         }
     }
 
-    /// What reading these rows reads, which are in ascending order, of columns with these names.
-    pub fn touched(&self, rows: &[u64], columns: &HashSet<String>) -> Touched {
+    /// What reading the rows in these ranges reads, which are in ascending order, of columns with these names.
+    pub fn touched(&self, rows: &[Range<u64>], columns: &HashSet<String>) -> Touched {
         match self {
             Self::Parquet(metadata) => pages(metadata, rows, columns),
             Self::Arrow(batches) => {
@@ -136,12 +136,14 @@ impl Layout {
         }
     }
 
-    /// The parts of a part of the file that have these rows, in ascending order, and few others.
-    pub fn selected(&self, part: &PartitionedFile, rows: &[u64]) -> Vec<PartitionedFile> {
+    /// The parts of a part of the file that have the rows in these ranges, which are in ascending order. Of an Arrow file they have
+    /// others as well.
+    pub fn selected(&self, part: &PartitionedFile, rows: &[Range<u64>]) -> Vec<PartitionedFile> {
         match self {
             Self::Parquet(_) => {
                 let count = usize::try_from(self.rows()).unwrap_or(usize::MAX);
-                let selection = RowSelection::from_consecutive_ranges(ranges(rows), count);
+                let rows = rows.iter().map(|rows| rows.start as usize..rows.end as usize);
+                let selection = RowSelection::from_consecutive_ranges(rows, count);
                 vec![part.clone().with_extension(ParquetRowSelection::new(selection))]
             }
             Self::Arrow(batches) => {
@@ -156,18 +158,22 @@ impl Layout {
     }
 }
 
-/// The numbers of the batches that have any of these rows, which are in ascending order.
-fn with_rows(batches: &[BatchPlace], rows: &[u64]) -> Vec<usize> {
-    let (mut numbers, mut rest, mut first) = (Vec::new(), rows, 0);
+/// The numbers of the batches that have any of the rows in these ranges, which are in ascending order.
+fn with_rows(batches: &[BatchPlace], rows: &[Range<u64>]) -> Vec<usize> {
+    let (mut numbers, mut first) = (Vec::new(), 0);
     for (number, batch) in batches.iter().enumerate() {
-        let end = first + batch.rows;
-        let (own, later) = rest.split_at(rest.partition_point(|row| *row < end));
-        if !own.is_empty() {
+        let own = first..first + batch.rows;
+        first = own.end;
+        if has_any(rows, own) {
             numbers.push(number);
         }
-        (rest, first) = (later, end);
     }
     numbers
+}
+
+/// Whether any of the rows in ranges, which are in ascending order, are among those of `own`.
+fn has_any(rows: &[Range<u64>], own: Range<u64>) -> bool {
+    rows.get(rows.partition_point(|rows| rows.end <= own.start)).is_some_and(|rows| rows.start < own.end)
 }
 
 /// Runs of batches that are read together: those with these numbers, which are in ascending order, and few between them.
@@ -194,18 +200,29 @@ fn range(file: &PartitionedFile, batches: &[BatchPlace]) -> PartitionedFile {
     file.clone().with_range(start.cast_signed(), end.cast_signed())
 }
 
-/// The ranges of numbers in ascending order, with the rows of small gaps between them.
-fn ranges(numbers: &[u64]) -> impl Iterator<Item = Range<usize>> {
-    numbers.chunk_by(|one, next| next - one <= GAP).map(|run| run[0] as usize..run[run.len() - 1] as usize + 1)
+/// The ranges of rows with these numbers, which are in ascending order, and of the rows of small gaps between them.
+pub(super) fn ranges(numbers: &[u64]) -> Vec<Range<u64>> {
+    numbers.chunk_by(|one, next| next - one <= GAP).map(|run| run[0]..run[run.len() - 1] + 1).collect()
 }
 
-/// What reading rows of leaf columns of these columns reads.
-fn pages(metadata: &ParquetMetaData, rows: &[u64], columns: &HashSet<String>) -> Touched {
-    let (mut touched, mut rest, mut first) = (Touched::default(), rows, 0);
+/// Ranges of rows in ascending order, with the rows of small gaps between them.
+pub(super) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.dedup_by(|next, before| {
+        let is_near = next.start - before.end < GAP;
+        if is_near {
+            before.end = next.end;
+        }
+        is_near
+    });
+    ranges
+}
+
+/// What reading the rows in ranges reads of the leaf columns of these columns.
+pub(super) fn pages(metadata: &ParquetMetaData, rows: &[Range<u64>], columns: &HashSet<String>) -> Touched {
+    let (mut touched, mut first) = (Touched::default(), 0);
     for (number, group) in metadata.row_groups().iter().enumerate() {
         let end = first + group.num_rows().unsigned_abs();
-        let (own, later) = rest.split_at(rest.partition_point(|row| *row < end));
-        rest = later;
+        let has_rows = has_any(rows, first..end);
         for (leaf, chunk) in group.columns().iter().enumerate() {
             let column = group.schema_descr().get_column_root(leaf).name();
             if !columns.contains(column) {
@@ -213,7 +230,7 @@ fn pages(metadata: &ParquetMetaData, rows: &[u64], columns: &HashSet<String>) ->
             }
             let of_chunk = chunk.compressed_size().unsigned_abs();
             touched.all += of_chunk;
-            if own.is_empty() {
+            if !has_rows {
                 continue;
             }
             let pages = metadata.offset_index().and_then(|index| index.get(number)?.get(leaf));
@@ -228,7 +245,7 @@ fn pages(metadata: &ParquetMetaData, rows: &[u64], columns: &HashSet<String>) ->
             for (number, page) in pages.iter().enumerate() {
                 let start = first + page.first_row_index.unsigned_abs();
                 let next = pages.get(number + 1).map_or(end, |next| first + next.first_row_index.unsigned_abs());
-                if own.get(own.partition_point(|row| *row < start)).is_some_and(|row| *row < next) {
+                if has_any(rows, start..next) {
                     touched.bytes += u64::from(page.compressed_page_size.unsigned_abs());
                     touched.pages += 1;
                 }
@@ -255,7 +272,7 @@ mod tests {
     #[test]
     fn batches_that_are_near_each_other_are_read_together() {
         let all = batches(&[(20_000, 100); 8]);
-        assert_eq!(with_rows(&all, &[0, 19_999, 40_000, 159_999]), [0, 2, 7]);
+        assert_eq!(with_rows(&all, &[0..1, 19_999..20_000, 40_000..40_001, 159_999..160_000]), [0, 2, 7]);
         // One batch lies between the first two, and four between the others.
         assert_eq!(runs(&all, [0, 2, 7]), [0..3, 7..8]);
         assert_eq!(runs(&all, [0, 1, 2, 7]), [0..3, 7..8]);
@@ -266,14 +283,21 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_small_gaps_are_read() {
+        assert_eq!(ranges(&[1, 2, 3, 11, 20]), [1..12, 20..21]);
+        assert_eq!(merged(vec![1..4, 11..12, 20..21]), [1..12, 20..21]);
+        assert!(ranges(&[]).is_empty() && merged(vec![]).is_empty());
+    }
+
+    #[test]
     fn a_selection_has_the_batches_of_its_part_of_the_file() {
         let all = Layout::Arrow(batches(&[(50_000, 1000); 6]).into());
         let file = PartitionedFile::new("a.arrow", 8 + 6000);
-        let ranges = |part: &PartitionedFile, rows: &[u64]| {
+        let ranges = |part: &PartitionedFile, rows: &[Range<u64>]| {
             let parts = all.selected(part, rows);
             parts.iter().map(|part| part.range.as_ref().map(|range| (range.start, range.end))).collect::<Vec<_>>()
         };
-        let rows = [10, 60_000, 299_999];
+        let rows = [10..11, 60_000..60_001, 299_999..300_000];
         assert_eq!(ranges(&file, &rows), [Some((8, 1009)), Some((5008, 5009))]);
         let [first, second] = [(0, 1008), (1008, 6008)].map(|(start, end)| file.clone().with_range(start, end));
         assert_eq!(ranges(&first, &rows), [Some((8, 9))]);

@@ -12,11 +12,17 @@
 //!
 //! [`FileRows`] finds rows, and is what makes of a scan another one that reads only those: each Parquet file with a row selection, so
 //! that pages without any are neither read nor decoded, and of each Arrow file the batches with any.
+//!
+//! `CREATE INDEX … INCLUDE` copies columns into the index, in the order of keys. A scan that needs no others reads them in place of
+//! the files ([`index_only`]): rows with near keys lie together there.
 
 mod build;
 mod catalog;
 mod cost;
 mod found;
+mod included;
+mod included_writer;
+mod index_only;
 mod layout;
 mod numbered_keys;
 mod place;

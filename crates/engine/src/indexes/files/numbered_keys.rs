@@ -1,11 +1,12 @@
-//! The keys of files, each with the number of its row.
+//! The keys of files, each with the number of its row, and the columns that an index includes.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::{Array, RecordBatch, UInt64Array};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array, UInt64Array};
+use arrow::compute::take_arrays;
+use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, exec_err, internal_datafusion_err, internal_err};
 use datafusion::datasource::listing::PartitionedFile;
@@ -33,10 +34,10 @@ pub(super) struct NumberedPiece {
 }
 
 /// The words of a column of files that are not null, each with the number of its row in the table, in any order. Each stream reads
-/// pieces of files, one after the other.
+/// pieces of files, one after the other. If more than the one column is scanned, all of them follow.
 #[derive(Debug)]
 pub(super) struct NumberedKeysExec {
-    /// The scan of the one column.
+    /// The scan of the column, and of those that are included.
     config: FileScanConfig,
     /// The pieces of each stream.
     pieces: Vec<Vec<NumberedPiece>>,
@@ -46,15 +47,23 @@ pub(super) struct NumberedKeysExec {
     metrics: ExecutionPlanMetricsSet,
 }
 
-/// The columns: words and row numbers.
-pub(super) const WORD: &str = "word";
-pub(super) const ROW: &str = "row";
+/// The first columns: words and row numbers.
+const NUMBERED: [&str; 2] = ["word", "row"];
+
+/// The column of words.
+pub(super) const WORD: &str = NUMBERED[0];
 
 impl NumberedKeysExec {
-    /// Of the only column of a scan, in `streams` streams.
-    pub fn new(config: FileScanConfig, all: Vec<NumberedPiece>, streams: usize, nulls: Arc<AtomicU64>) -> Self {
-        let fields = [WORD, ROW].map(|name| Field::new(name, DataType::UInt64, false));
-        let schema = Arc::new(Schema::new(fields.to_vec()));
+    /// Of the first column of a scan, in `streams` streams.
+    ///
+    /// # Errors
+    /// If the scan has no schema.
+    pub fn new(config: FileScanConfig, all: Vec<NumberedPiece>, streams: usize, nulls: Arc<AtomicU64>) -> Result<Self> {
+        let scanned = config.projected_schema()?;
+        let included = if includes(scanned.fields().len()) { scanned.fields() } else { &Fields::empty() };
+        let numbered = NUMBERED.map(|name| Arc::new(Field::new(name, DataType::UInt64, false)));
+        let fields: Fields = numbered.iter().chain(included).cloned().collect();
+        let schema = Arc::new(Schema::new(fields));
         let mut pieces = vec![Vec::new(); streams];
         for (number, piece) in all.into_iter().enumerate() {
             pieces[number % streams].push(piece);
@@ -65,7 +74,13 @@ impl NumberedKeysExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Self { config, pieces, nulls, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+        let (properties, metrics) = (Arc::new(properties), ExecutionPlanMetricsSet::new());
+        Ok(Self { config, pieces, nulls, properties, metrics })
+    }
+
+    /// The numbers of the columns of the output that are included.
+    pub fn included(schema: &Schema) -> Vec<usize> {
+        (NUMBERED.len()..schema.fields().len()).collect()
     }
 
     /// Reads a piece.
@@ -91,18 +106,33 @@ impl NumberedKeysExec {
     }
 }
 
-/// The words of a batch with one column.
+/// Whether the scanned columns are included in an index: one alone is the indexed column.
+fn includes(scanned: usize) -> bool {
+    scanned > 1
+}
+
+/// The words of the first column of a batch, with row numbers, and the columns if they are included.
 fn numbered(batch: &RecordBatch, first_row: u64, schema: &SchemaRef) -> Result<RecordBatch> {
     let column = batch.columns().first().ok_or_else(|| internal_datafusion_err!("the scan has no column"))?;
     let keys = OrderedWords::of(column).ok_or_else(|| internal_datafusion_err!("the column cannot be indexed"))?;
     let count = column.len() - column.null_count();
     let (mut words, mut rows) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut places = Vec::new();
+    let includes = includes(batch.num_columns());
     keys.for_each(|row, word| {
         words.push(word);
         rows.push(first_row + row as u64);
+        if includes {
+            places.push(row as u32);
+        }
     });
-    let columns = [words, rows].map(|values| Arc::new(UInt64Array::from(values)) as _);
-    Ok(RecordBatch::try_new(Arc::clone(schema), columns.to_vec())?)
+    let mut columns: Vec<ArrayRef> = [words, rows].map(|values| Arc::new(UInt64Array::from(values)) as _).to_vec();
+    if includes && places.len() == batch.num_rows() {
+        columns.extend_from_slice(batch.columns());
+    } else if includes {
+        columns.extend(take_arrays(batch.columns(), &UInt32Array::from(places), None)?);
+    }
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 
 impl DisplayAs for NumberedKeysExec {

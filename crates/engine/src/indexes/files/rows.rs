@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use datafusion::common::{Result, exec_datafusion_err, internal_datafusion_err};
 use datafusion::datasource::listing::PartitionedFile;
@@ -15,10 +16,10 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::catalog::FileIndex;
-use super::cost;
-use super::found::{FileRowNumbers, Finder, Sought, TOO_MANY_PAGES};
-use super::layout::Layout;
+use super::found::{FileRowNumbers, Finder, IncludedPlaces, Sought, TOO_MANY_PAGES};
+use super::layout::{Layout, merged, pages, ranges};
 use super::scan::{FileScan, path_of};
+use super::{cost, index_only};
 use crate::indexes::CancelOnDrop;
 
 /// A scan of files with an index of them.
@@ -26,6 +27,8 @@ use crate::indexes::CancelOnDrop;
 pub(crate) struct FileRows {
     pub index: Arc<FileIndex>,
     scan: Arc<DataSourceExec>,
+    /// Whether the columns that the index includes are read in place of the files.
+    pub is_index_only: bool,
 }
 
 /// A scan that reads certain rows.
@@ -42,8 +45,9 @@ pub(crate) struct SelectedRows {
 
 impl FileRows {
     /// An index of the files of a scan.
-    pub fn new(index: FileIndex, scan: &DataSourceExec) -> Self {
-        Self { index: Arc::new(index), scan: Arc::new(scan.clone()) }
+    pub fn new(index: FileIndex, scan: &DataSourceExec, scanned: &FileScan<'_>) -> Self {
+        let is_index_only = index_only::is_index_only(&index, scanned);
+        Self { index: Arc::new(index), scan: Arc::new(scan.clone()), is_index_only }
     }
 
     /// The most keys that are worth a lookup each.
@@ -63,7 +67,6 @@ impl FileRows {
         task: &TaskContext,
     ) -> Result<Result<SelectedRows, String>> {
         let scan = FileScan::of(&self.scan).ok_or_else(|| internal_datafusion_err!("the scan reads other files"))?;
-        let total = self.index.description.table_rows();
         let finder = Finder {
             index: Arc::clone(&self.index),
             sought,
@@ -72,25 +75,56 @@ impl FileRows {
             memory: MemoryConsumer::new(format!("Index '{}'", self.index.description.name))
                 .register(task.memory_pool()),
         };
-        // Stops the thread if the query is cancelled.
-        let cancelled = CancelOnDrop::default();
-        let is_cancelled = cancelled.flag();
-        let finding = tokio::task::spawn_blocking(move || finder.find(&is_cancelled));
-        let found = finding.await.map_err(|error| exec_datafusion_err!("The index was not read: {error}"))?;
-        let FileRowNumbers { rows, blocks, memory } = match found {
+        if self.is_index_only {
+            self.select_included(finder, &scan).await
+        } else {
+            self.select_rows(finder, &scan, task).await
+        }
+    }
+
+    /// The scan of the files.
+    async fn select_rows(
+        &self,
+        finder: Finder,
+        scan: &FileScan<'_>,
+        task: &TaskContext,
+    ) -> Result<Result<SelectedRows, String>> {
+        let always = finder.always;
+        let FileRowNumbers { rows, blocks, memory } = match found(finder, Finder::find).await? {
             Ok(found) => found,
             Err(why) => return Ok(Err(why)),
         };
-        let Read { share, pages, opening, layouts } = match self.read(&rows, &scan, task).await? {
+        let Read { share, pages, opening, layouts } = match self.read(&rows, scan, task).await? {
             Ok(read) => read,
             Err(why) => return Ok(Err(why)),
         };
         let count: usize = rows.values().map(Vec::len).sum();
+        let total = self.index.description.table_rows();
         if !always && !cost::is_worth_it(total, share, count as u64, opening) {
             return Ok(Err(TOO_MANY_PAGES.to_owned()));
         }
         let plan = selected(scan.config, &rows, &layouts);
         Ok(Ok(SelectedRows { plan, rows: count, blocks, pages, memory: Arc::new(memory) }))
+    }
+
+    /// The scan of the included columns.
+    async fn select_included(&self, finder: Finder, scan: &FileScan<'_>) -> Result<Result<SelectedRows, String>> {
+        let always = finder.always;
+        let IncludedPlaces { included, places, blocks, memory } = match found(finder, Finder::find_included).await? {
+            Ok(found) => found,
+            Err(why) => return Ok(Err(why)),
+        };
+        let places = merged(places);
+        let rows: u64 = places.iter().map(|places| places.end - places.start).sum();
+        let touched = pages(&included.metadata, &places, &read_columns(scan));
+        let share = touched.bytes as f64 / touched.all.max(1) as f64;
+        // Rows in one range are decoded as those of a scan.
+        if !always && !cost::is_worth_it(self.index.description.table_rows(), share, places.len() as u64, 0) {
+            return Ok(Err(TOO_MANY_PAGES.to_owned()));
+        }
+        let plan = index_only::selected(scan, included, &places)?;
+        let rows = usize::try_from(rows).unwrap_or(usize::MAX);
+        Ok(Ok(SelectedRows { plan, rows, blocks, pages: touched.pages, memory: Arc::new(memory) }))
     }
 
     /// What reading these rows reads, or why they cannot be read.
@@ -100,8 +134,7 @@ impl FileRows {
         scan: &FileScan<'_>,
         task: &TaskContext,
     ) -> Result<Result<Read, String>> {
-        let read: Vec<_> = scan.source.projection().into_iter().flat_map(ProjectionExprs::expr_iter).collect();
-        let read: HashSet<_> = read.iter().flat_map(collect_columns).map(|column| column.name().to_owned()).collect();
+        let read = read_columns(scan);
         let groups = scan.config.file_groups.iter();
         let parts: BTreeMap<PathBuf, &PartitionedFile> =
             groups.flat_map(|group| group.iter()).map(|part| (path_of(part), part)).collect();
@@ -110,6 +143,7 @@ impl FileRows {
         for (path, numbers) in rows {
             let Some((part, (_, file))) = parts.get(path).zip(self.index.file(path)) else { continue };
             let layout = Layout::read(scan, part, task).await?;
+            let numbers = &ranges(numbers);
             if layout.rows() != file.rows {
                 return Ok(Err(format!("{} has another number of rows", path.display())));
             }
@@ -126,6 +160,23 @@ impl FileRows {
         let share = share * rows_of_files as f64 / self.index.description.table_rows().max(1) as f64;
         Ok(Ok(Read { share, pages, opening, layouts }))
     }
+}
+
+/// What a lookup finds, on a thread that may wait for the disk, and that stops if the query is cancelled.
+async fn found<T: Send + 'static>(
+    finder: Finder,
+    find: impl FnOnce(Finder, &AtomicBool) -> Result<T, String> + Send + 'static,
+) -> Result<Result<T, String>> {
+    let cancelled = CancelOnDrop::default();
+    let is_cancelled = cancelled.flag();
+    let finding = tokio::task::spawn_blocking(move || find(finder, &is_cancelled));
+    finding.await.map_err(|error| exec_datafusion_err!("The index was not read: {error}"))
+}
+
+/// The names of the columns that a scan returns.
+fn read_columns(scan: &FileScan<'_>) -> HashSet<String> {
+    let read: Vec<_> = scan.source.projection().into_iter().flat_map(ProjectionExprs::expr_iter).collect();
+    read.iter().flat_map(collect_columns).map(|column| column.name().to_owned()).collect()
 }
 
 /// What reading certain rows of files reads.
@@ -149,7 +200,7 @@ fn selected(
     let select = |part: &PartitionedFile| {
         let path = path_of(part);
         let of_file = rows.get(&path).zip(layouts.get(&path));
-        of_file.map(|(rows, layout)| layout.selected(part, rows)).unwrap_or_default()
+        of_file.map(|(rows, layout)| layout.selected(part, &ranges(rows))).unwrap_or_default()
     };
     let groups = config.file_groups.iter().map(|group| FileGroup::new(group.iter().flat_map(select).collect()));
     let config = FileScanConfigBuilder::from(config.clone()).with_file_groups(groups.collect()).build();

@@ -64,6 +64,18 @@ impl<'a> FileScan<'a> {
         })
     }
 
+    /// Whether no row of a file is read twice.
+    pub(super) fn reads_rows_once(&self) -> bool {
+        let mut sizes = BTreeMap::new();
+        let parts = self.parts().map(|part| {
+            sizes.insert(part.path(), part.object_meta.size);
+            let (start, end) = part.range();
+            end.saturating_sub(start)
+        });
+        let read: u64 = parts.sum();
+        read == sizes.into_values().sum::<u64>()
+    }
+
     /// The paths of the files, each once, in order.
     pub fn files(&self) -> Vec<PathBuf> {
         let mut files: Vec<_> = self.parts().map(path_of).collect();

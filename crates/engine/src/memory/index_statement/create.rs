@@ -25,12 +25,15 @@ const DEFAULT_KIND: IndexKind = IndexKind::RadixSpline;
 
 /// Makes an index of a table in memory or of files.
 pub(super) async fn create_index(ctx: &SessionContext, create: CreateIndex) -> Result<()> {
-    let CreateIndex { name, table: reference, column, kind, if_not_exists } = create;
+    let CreateIndex { name, table: reference, column, included, kind, if_not_exists } = create;
     let provider = ctx.table_provider(reference.clone()).await?;
     let kind = kind.unwrap_or(DEFAULT_KIND);
     let exists = || if if_not_exists { Ok(()) } else { exec_err!("Index '{name}' already exists") };
     let named = Tables::all(ctx).await?.named(&name)?;
     if let Some(table) = provider.downcast_ref::<ReservedMemTable>() {
+        if !included.is_empty() {
+            return plan_err!("INCLUDE is for indexes of files: a table in memory has all its columns at hand");
+        }
         if !named.is_empty() {
             return exists();
         }
@@ -47,7 +50,8 @@ pub(super) async fn create_index(ctx: &SessionContext, create: CreateIndex) -> R
     if path.exists() || named.iter().any(|index| matches!(index, Indexed::Memory(..))) {
         return exists();
     }
-    in_files(ctx, &provider, &reference, (&name, &column, kind), path, false).await
+    let index = BuiltIndex { name, column, included, kind, path, replaces: false };
+    in_files(ctx, &provider, &reference, &index).await
 }
 
 fn unsupported(reference: &TableReference) -> DataFusionError {
@@ -57,13 +61,19 @@ fn unsupported(reference: &TableReference) -> DataFusionError {
     )
 }
 
+/// The number of a column.
+fn place_of(provider: &Arc<dyn TableProvider>, column: &str, reference: &TableReference) -> Result<usize> {
+    let schema = provider.schema();
+    schema.index_of(column).or_else(|_| {
+        let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        plan_err!("Table '{reference}' has no column '{column}', but: {}", names.join(", "))
+    })
+}
+
 /// The number of a column, if it can be indexed.
 fn number_of(provider: &Arc<dyn TableProvider>, column: &str, reference: &TableReference) -> Result<usize> {
     let schema = provider.schema();
-    let Ok(number) = schema.index_of(column) else {
-        let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-        return plan_err!("Table '{reference}' has no column '{column}', but: {}", names.join(", "));
-    };
+    let number = place_of(provider, column, reference)?;
     let data_type = schema.field(number).data_type();
     if !OrderedWords::supports(data_type) {
         return plan_err!(
@@ -74,20 +84,24 @@ fn number_of(provider: &Arc<dyn TableProvider>, column: &str, reference: &TableR
     Ok(number)
 }
 
-/// Writes an index of files, of this name, column and kind.
+/// Writes an index of files.
 pub(super) async fn in_files(
     ctx: &SessionContext,
     provider: &Arc<dyn TableProvider>,
     reference: &TableReference,
-    (name, column, kind): (&str, &str, IndexKind),
-    path: PathBuf,
-    replaces: bool,
+    index: &BuiltIndex,
 ) -> Result<()> {
-    let number = number_of(provider, column, reference)?;
-    let plan = scan_of(ctx, provider, Some(number)).await?.ok_or_else(|| unsupported(reference))?;
+    let mut columns = vec![number_of(provider, &index.column, reference)?];
+    for column in &index.included {
+        columns.push(place_of(provider, column, reference)?);
+    }
+    let plan = scan_of(ctx, provider, Some(&columns)).await?.ok_or_else(|| unsupported(reference))?;
     let scan = plan.downcast_ref::<DataSourceExec>().and_then(FileScan::of).ok_or_else(|| unsupported(reference))?;
-    let index = BuiltIndex { name: name.to_owned(), column: column.to_owned(), kind, path, replaces };
-    build(&index, scan, ctx).await.map_err(|error| explained(error, name, reference))
+    let files = scan.source.table_schema().file_schema();
+    if let Some(folder) = index.included.iter().find(|column| files.index_of(column).is_err()) {
+        return plan_err!("Column '{folder}' cannot be included: it is in the names of folders, and in no file");
+    }
+    build(index, scan, ctx).await.map_err(|error| explained(error, &index.name, reference))
 }
 
 /// Builds an index of a table in memory, and hands it over while nothing can change the table.

@@ -14,6 +14,8 @@ struct Line {
     name: String,
     table: String,
     column: String,
+    /// The columns that the index includes.
+    included: String,
     kind: String,
     rows: Option<u64>,
     bytes: Option<u64>,
@@ -29,10 +31,11 @@ pub(super) fn listed(tables: &Tables) -> Result<RecordBatch> {
         |value: fn(&Line) -> String| -> ArrayRef { Arc::new(StringArray::from_iter_values(lines.iter().map(value))) };
     let number =
         |value: fn(&Line) -> Option<u64>| -> ArrayRef { Arc::new(lines.iter().map(value).collect::<UInt64Array>()) };
-    let columns: [(&str, ArrayRef); 7] = [
+    let columns: [(&str, ArrayRef); 8] = [
         ("name", text(|line| line.name.clone())),
         ("table", text(|line| line.table.clone())),
         ("column", text(|line| line.column.clone())),
+        ("included", text(|line| line.included.clone())),
         ("kind", text(|line| line.kind.clone())),
         ("rows", number(|line| line.rows)),
         ("bytes", number(|line| line.bytes)),
@@ -55,7 +58,8 @@ fn in_memory(tables: &Tables) -> Vec<Line> {
             Err(why) => (None, None, Some(why)),
         };
         let (table, column) = (table.table().to_owned(), index.column.clone());
-        Line { name: index.name.clone(), table, column, kind: index.kind.to_string(), rows, bytes, stale }
+        let included = String::new();
+        Line { name: index.name.clone(), table, column, included, kind: index.kind.to_string(), rows, bytes, stale }
     });
     lines.collect()
 }
@@ -70,8 +74,11 @@ fn in_file(listed: ListedIndex<'_>) -> Line {
             let of_table = table.and_then(|table| index.staleness(&table.files).ok().flatten());
             let stale = of_table.or_else(|| index.change());
             let description = index.description;
+            let rows = description.table_rows();
+            let included: Vec<_> = description.included.into_iter().map(|column| column.name).collect();
             Line {
-                rows: Some(description.table_rows()),
+                included: included.join(", "),
+                rows: Some(rows),
                 kind: description.kind.to_string(),
                 name: description.name,
                 table: name,
@@ -86,6 +93,7 @@ fn in_file(listed: ListedIndex<'_>) -> Line {
                 name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
                 table: name,
                 column: unknown(),
+                included: unknown(),
                 kind: unknown(),
                 rows: None,
                 bytes,

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use datafusion::common::{Result, TableReference, exec_datafusion_err, exec_err};
 use datafusion::prelude::SessionContext;
-use overspill_index::IndexKind;
+use overspill_index::StoredDescription;
 
 use super::ReservedMemTable;
 use super::create::{in_files, rows_in_memory};
 use super::tables::{Indexed, Tables};
 use crate::indexes::TableIndex;
-use crate::indexes::files::FileIndex;
+use crate::indexes::files::{BuiltIndex, FileIndex};
 
 /// Makes the index of this name anew, or all indexes of the table of this name.
 pub(super) async fn rebuild(ctx: &SessionContext, name: &TableReference) -> Result<()> {
@@ -56,9 +56,10 @@ async fn rebuild_one(ctx: &SessionContext, tables: &Tables, index: &Indexed) -> 
             let Some(table) = tables.table_of(&index) else {
                 return exec_err!("The table of {} is not known: name it in place of the index", path.display());
             };
-            let description = &index.description;
-            let (name, column, kind): (_, _, IndexKind) = (&description.name, &description.column, description.kind);
-            in_files(ctx, &table.provider, &table.name, (name, column, kind), path.clone(), true).await
+            let StoredDescription { name, column, kind, included, .. } = index.description.clone();
+            let included = included.into_iter().map(|column| column.name).collect();
+            let built = BuiltIndex { name, column, included, kind, path: path.clone(), replaces: true };
+            in_files(ctx, &table.provider, &table.name, &built).await
         }
     }
 }

@@ -57,17 +57,16 @@ pub(super) fn index_dir(ctx: &SessionContext) -> String {
     overspill.map(|overspill| overspill.index_dir.clone()).unwrap_or_default()
 }
 
-/// The scan of one column of a table of files, or of all; `None` if the table is of no files that can have indexes.
+/// The scan of some columns of a table of files, or of all; `None` if the table is of no files that can have indexes.
 pub(super) async fn scan_of(
     ctx: &SessionContext,
     table: &Arc<dyn TableProvider>,
-    column: Option<usize>,
+    columns: Option<&Vec<usize>>,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if table.table_type() != TableType::Base || table.get_logical_plan().is_some() {
         return Ok(None);
     }
-    let projection = column.map(|column| vec![column]);
-    let plan = table.scan(&ctx.state(), projection.as_ref(), &[], None).await?;
+    let plan = table.scan(&ctx.state(), columns, &[], None).await?;
     let is_of_files = plan.downcast_ref::<DataSourceExec>().and_then(FileScan::of).is_some();
     Ok(is_of_files.then_some(plan))
 }

@@ -47,6 +47,12 @@ async fn left_reserved(pool: &FaultyPool) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reservations_of_files() {
+    for index in ["CREATE INDEX i ON r (k)", "CREATE INDEX i ON r (k) INCLUDE (p)"] {
+        reservations_of(index).await;
+    }
+}
+
+async fn reservations_of(index: &str) {
     let folder = tempfile::tempdir().unwrap();
     let (_, ctx) = session(usize::MAX);
     let path = folder.path().join("r.parquet");
@@ -58,7 +64,7 @@ async fn reservations_of_files() {
         let statements = [
             format!("CREATE EXTERNAL TABLE r STORED AS PARQUET LOCATION '{}'", path.display()),
             "SET overspill.indexes = always".to_owned(),
-            "CREATE INDEX i ON r (k)".to_owned(),
+            index.to_owned(),
         ];
         for statement in statements {
             if let Err(error) = run(&ctx, &statement).await {

@@ -3,6 +3,7 @@
 mod arrow_files;
 mod failures;
 mod files;
+mod included;
 pub(crate) mod random;
 mod statements;
 

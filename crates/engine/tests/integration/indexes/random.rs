@@ -186,6 +186,7 @@ impl Case {
         self.tables.push(format!("CREATE EXTERNAL TABLE r STORED AS {format} LOCATION '{folder}/'"));
         self.tables.push(s);
         self.insert = None;
+        self.index += ["", " INCLUDE (v)", " INCLUDE (v, g, id)", " INCLUDE (id, g, v)"].choose(random).unwrap();
         self
     }
 
