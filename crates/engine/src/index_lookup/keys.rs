@@ -247,7 +247,7 @@ impl LookupExecution {
     ) -> Result<Option<(Arc<dyn ExecutionPlan>, SelectedRows)>> {
         self.metrics.lookups.add(keys.words.len());
         let sought = Sought::Keys(Arc::clone(&keys.words));
-        match files.select(sought, self.used == Some(IndexUse::Always), task).await? {
+        match files.select(sought, self.used == Some(IndexUse::Always), None, task).await? {
             Ok(selected) => {
                 self.joins.add(1);
                 self.metrics.selected(&selected);

@@ -9,7 +9,6 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
@@ -20,7 +19,6 @@ use tokio::sync::OnceCell;
 use super::{IndexMetrics, IndexRowsExec, IndexedScan, MemoryRows, ScannedRows, Wanted};
 use crate::config::IndexUse;
 use crate::indexes::files::Sought;
-use crate::sort::SpillingSortExec;
 
 /// Nanoseconds of a thread to fetch a row, and to find by a filter that a row does not pass. Only their ratio counts.
 const FETCH: usize = 40;
@@ -86,11 +84,11 @@ impl Search {
             ScannedRows::Files(rows) => {
                 let sought = Sought::Words(self.words.clone());
                 metrics.lookups.add(sought.lookups());
-                Ok(match rows.select(sought, always, task).await? {
+                let order = self.input.output_ordering();
+                Ok(match rows.select(sought, always, order, task).await? {
                     Ok(selected) => {
                         metrics.selected(&selected);
-                        let plan = if rows.is_index_only { self.in_order(selected.plan) } else { selected.plan };
-                        Some(Found { plan, _memory: Some(selected.memory) })
+                        Some(Found { plan: selected.plan, _memory: Some(selected.memory) })
                     }
                     Err(why) => {
                         metrics.refuse(why);
@@ -98,17 +96,6 @@ impl Search {
                     }
                 })
             }
-        }
-    }
-
-    /// Rows in the order of the scan of all rows, on which nodes above may rely.
-    fn in_order(&self, rows: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        match self.input.output_ordering() {
-            Some(order) => {
-                let sort = SortExec::new(order.clone(), rows).with_preserve_partitioning(true);
-                Arc::new(SpillingSortExec::new(sort))
-            }
-            None => rows,
         }
     }
 

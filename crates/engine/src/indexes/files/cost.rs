@@ -9,6 +9,9 @@ const SELECT: u64 = 150;
 const READ: u64 = 1000;
 const FIND: u64 = 50;
 
+/// Nanoseconds to sort a row that was found, for each column of the order.
+const SORT: u64 = 35;
+
 /// Nanoseconds to open an Arrow file, and more for each batch that its footer lists.
 const OPEN: u64 = 100_000;
 const OPEN_BATCH: u64 = 60;
@@ -32,10 +35,15 @@ pub(super) fn most_rows(total: u64) -> u64 {
     total * SCAN / SELECT
 }
 
-/// Whether reading `found` rows of a table, which are in pages with this share of all rows, takes less time than a scan, if `opening`
-/// is the time to open files. The time to find the rows has been spent either way.
-pub(super) fn is_worth_it(total: u64, share: f64, found: u64, opening: u64) -> bool {
-    reading(total, share, found) + opening <= total * SCAN
+/// Whether reading `found` rows of a table, which are in pages with this share of all rows, takes less time than a scan, if `more`
+/// is the time to open files, or to sort the rows. The time to find the rows has been spent either way.
+pub(super) fn is_worth_it(total: u64, share: f64, found: u64, more: u64) -> bool {
+    reading(total, share, found) + more <= total * SCAN
+}
+
+/// The time to sort rows that were found by this number of columns.
+pub(super) fn sorting(rows: u64, columns: usize) -> u64 {
+    rows * SORT * columns as u64
 }
 
 /// The time to open an Arrow file with this number of batches for each of `parts` parts. Each time its footer is read.

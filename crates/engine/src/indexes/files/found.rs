@@ -84,7 +84,7 @@ struct Opened {
 }
 
 /// Number of keys that are looked up to estimate the pages of all.
-const SAMPLE: usize = 1024;
+const SAMPLE: usize = 256;
 
 /// Why rows in most pages are not read by a selection.
 pub(super) const TOO_MANY_PAGES: &str = "rows in more pages than are worth reading";

@@ -11,9 +11,11 @@ use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanC
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::sorts::sort::SortExec;
 
 use super::catalog::FileIndex;
 use super::found::{FileRowNumbers, Finder, IncludedPlaces, Sought, TOO_MANY_PAGES};
@@ -21,6 +23,7 @@ use super::layout::{Layout, merged, pages, ranges};
 use super::scan::{FileScan, path_of};
 use super::{cost, index_only};
 use crate::indexes::CancelOnDrop;
+use crate::sort::SpillingSortExec;
 
 /// A scan of files with an index of them.
 #[derive(Debug)]
@@ -56,7 +59,7 @@ impl FileRows {
     }
 
     /// The scan of those rows that an index has for what is sought; why not is an error of the second kind. `always` is whatever it
-    /// costs.
+    /// costs. With an `order`, which is that of the scan of all rows, they come in it.
     ///
     /// # Errors
     /// If the files cannot be read.
@@ -64,6 +67,7 @@ impl FileRows {
         &self,
         sought: Sought,
         always: bool,
+        order: Option<&LexOrdering>,
         task: &TaskContext,
     ) -> Result<Result<SelectedRows, String>> {
         let scan = FileScan::of(&self.scan).ok_or_else(|| internal_datafusion_err!("the scan reads other files"))?;
@@ -76,7 +80,7 @@ impl FileRows {
                 .register(task.memory_pool()),
         };
         if self.is_index_only {
-            self.select_included(finder, &scan).await
+            self.select_included(finder, &scan, order).await
         } else {
             self.select_rows(finder, &scan, task).await
         }
@@ -108,7 +112,12 @@ impl FileRows {
     }
 
     /// The scan of the included columns.
-    async fn select_included(&self, finder: Finder, scan: &FileScan<'_>) -> Result<Result<SelectedRows, String>> {
+    async fn select_included(
+        &self,
+        finder: Finder,
+        scan: &FileScan<'_>,
+        order: Option<&LexOrdering>,
+    ) -> Result<Result<SelectedRows, String>> {
         let always = finder.always;
         let IncludedPlaces { included, places, blocks, memory } = match found(finder, Finder::find_included).await? {
             Ok(found) => found,
@@ -119,10 +128,15 @@ impl FileRows {
         let touched = pages(&included.metadata, &places, &read_columns(scan));
         let share = touched.bytes as f64 / touched.all.max(1) as f64;
         // Rows in one range are decoded as those of a scan.
-        if !always && !cost::is_worth_it(self.index.description.table_rows(), share, places.len() as u64, 0) {
+        let sorting = order.map_or(0, |order| cost::sorting(rows, order.len()));
+        if !always && !cost::is_worth_it(self.index.description.table_rows(), share, places.len() as u64, sorting) {
             return Ok(Err(TOO_MANY_PAGES.to_owned()));
         }
-        let plan = index_only::selected(scan, included, &places)?;
+        let mut plan = index_only::selected(scan, included, &places)?;
+        if let Some(order) = order {
+            let sort = SortExec::new(order.clone(), plan).with_preserve_partitioning(true);
+            plan = Arc::new(SpillingSortExec::new(sort));
+        }
         let rows = usize::try_from(rows).unwrap_or(usize::MAX);
         Ok(Ok(SelectedRows { plan, rows, blocks, pages: touched.pages, memory: Arc::new(memory) }))
     }
