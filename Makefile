@@ -22,7 +22,7 @@ CARGO_TEST := $(CARGO) test --workspace --locked
 LOOM := --manifest-path tests/loom/Cargo.toml --target-dir "$(TARGET_DIR)/loom" --locked
 INDEX_CRATES := --manifest-path tests/index-crates/Cargo.toml --target-dir "$(TARGET_DIR)/index-crates" --locked
 
-.PHONY: format help demo build data test test-rust test-tpch test-gpu-session check-sql check-kernels test-kernels fuzz fuzz-index planted-sql-bugs interrupts kernels gpu-bundle lint bench-spill bench-index-crates charts check-charts check-docs docs test-docs clean-data
+.PHONY: format help demo build data test test-rust test-tpch test-gpu-session check-sql check-kernels test-kernels fuzz fuzz-index fuzz-schedule planted-sql-bugs interrupts kernels gpu-bundle lint bench-spill bench-index-crates charts check-charts check-docs docs test-docs clean-data
 
 help:
 	@echo "make demo [SCALE=1]    build, generate TPC-H, and run a join in ample and in little memory"
@@ -35,6 +35,7 @@ help:
 	@echo "make test-gpu-session  that session on the emulated device (part of make test)"
 	@echo "make fuzz N=5000       random join queries, as many as you like; SEED=… draws the same ones again"
 	@echo "make fuzz-index        N=1000000 damaged index files: each lookup is right or refused"
+	@echo "make fuzz-schedule     N=1000 thousand random events for the scheduler: bounds on waiting hold"
 	@echo "make planted-sql-bugs  plants wrong answers into the engine, each of which the random queries must find"
 	@echo "make interrupts N=200  Ctrl-C at random moments of every kind of statement; SEED=… draws the same moments again"
 	@echo "make lint              formatter, clippy and rustdoc, warnings denied, and the house rules"
@@ -129,6 +130,10 @@ fuzz: $(VENV)/complete
 # Damages index files: a lookup is right, or is refused.
 fuzz-index:
 	OVERSPILL_TEST_CASES=$(N) $(CARGO_TEST) --lib damaged_files_are_refused -- --nocapture
+
+# Random arrivals, ends and ticks, in thousands: no query waits beyond its bounds.
+fuzz-schedule:
+	OVERSPILL_TEST_CASES=$(N) $(CARGO_TEST) --test integration waits_are_bounded -- --nocapture
 
 # Takes half an hour; BUGS=… plants some of them.
 planted-sql-bugs: $(VENV)/complete

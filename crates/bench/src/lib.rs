@@ -16,6 +16,7 @@ mod operator_join;
 pub mod peers;
 mod process;
 mod report;
+mod schedule;
 pub mod spill;
 mod threads;
 pub mod tpch;
@@ -33,6 +34,7 @@ pub use figures::{AllArgs, FigureArgs, FigureName, MeasureArgs, OutputArgs};
 pub use indexes::{IndexArgs, Pages};
 pub use kinds::KindsArgs;
 pub use operator_join::OperatorJoinArgs;
+pub use schedule::{CpuModel, ScheduleArgs, Shown};
 
 /// The arguments of `overspill bench`.
 #[derive(Debug, Clone, Args)]
@@ -66,6 +68,8 @@ pub enum Experiment {
     Build(BuildArgs),
     /// Indexes over sorted keys: lookups a second by their kind, against random reads of the same memory
     Index(IndexArgs),
+    /// Which query gets the GPU and which runs on the CPU: policies, in virtual time on random mixes (paper 5)
+    Schedule(ScheduleArgs),
     /// Joins in memory of many sizes and kinds with each strategy: whether `auto` chooses the fastest
     Advisor(AdvisorArgs),
     /// The radix partitioners of the GPU and of the CPU, by fanout (paper 1, figures 4 and 18)
@@ -94,6 +98,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
         Experiment::Join(args) => print(&operator_join::run(&args)?),
         Experiment::Build(args) => print(&builds::run(&args)?),
         Experiment::Index(args) => print(&indexes::run(&args)?),
+        Experiment::Schedule(args) => print(&schedule::run(&args)?),
         Experiment::Advisor(args) => advisor::run(&args, &mut std::io::stdout()),
         Experiment::Partition(args) => print(&cpu_partition::run(&args)?),
         Experiment::PrefixSum(args) => figure(FigureExperiment::PrefixSum, &args),

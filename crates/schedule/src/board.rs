@@ -1,0 +1,178 @@
+//! The queries that there are.
+
+use crate::processors::Processors;
+use crate::query::{Demand, Place, QueryId, UserId};
+
+/// A query that has not started.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Waiting {
+    /// What it asks for.
+    pub demand: Demand,
+    /// When it arrived.
+    pub since: f64,
+    /// How long it has waited for the GPU: for that time, its plan was to run there.
+    pub for_gpu: f64,
+    /// Whether that is its plan now.
+    pub waits_for_gpu: bool,
+    /// If it is the first of its user's queue: the number of the query end at which it starts at the latest.
+    pub deadline: Option<u64>,
+}
+
+/// A query that runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Running {
+    /// What it asks for.
+    pub demand: Demand,
+    /// Where it runs.
+    pub place: Place,
+    /// When it started there.
+    pub since: f64,
+    /// Seconds of the place's full speed that it has had there.
+    pub served: f64,
+    /// The share of the whole query that was left when it started there: less than 1 if it was moved.
+    pub left: f64,
+}
+
+/// A query is overdue once it has run for so many times its prediction. Until then it is taken to end soon.
+const OVERDUE: f64 = 1.05;
+
+/// The share of its prediction that a query needs at least until then.
+const ENDING: f64 = 0.01;
+
+/// The share of the time that an overdue query has run by which it is taken to go on.
+const GOES_ON: f64 = 0.5;
+
+impl Running {
+    /// Seconds at the place's full speed that it was predicted to need there.
+    fn predicted(&self) -> f64 {
+        self.demand.seconds(self.place) * self.left
+    }
+
+    /// Seconds at the place's full speed that it still needs, as far as the prediction tells.
+    pub fn remaining(&self) -> f64 {
+        let all = self.predicted();
+        if self.is_overdue() { GOES_ON * self.served } else { (all - self.served).max(ENDING * all) }
+    }
+
+    /// The share of the whole query that it still needs.
+    pub fn share_left(&self) -> f64 {
+        let remaining = self.remaining();
+        self.left * remaining / (self.served + remaining)
+    }
+
+    /// Whether it has run for longer than predicted.
+    pub fn is_overdue(&self) -> bool {
+        self.served >= OVERDUE * self.predicted()
+    }
+
+    /// Seconds at full speed until it is overdue, or until it is by half as long again.
+    pub(crate) fn until_overdue(&self) -> f64 {
+        let mut next = OVERDUE * self.predicted();
+        while next <= self.served * (1.0 + 1e-9) {
+            next *= 1.0 + GOES_ON;
+        }
+        next - self.served
+    }
+}
+
+/// The queries that there are, and the time.
+#[derive(Debug, Clone)]
+pub struct Board {
+    /// The time of the last event.
+    pub now: f64,
+    /// In the order of arrival.
+    pub waiting: Vec<Waiting>,
+    /// In the order of their starts.
+    pub running: Vec<Running>,
+    /// How many queries have ended after they started.
+    pub ends: u64,
+    /// How queries slow each other.
+    pub processors: Processors,
+}
+
+impl Board {
+    /// Without queries, at time 0.
+    pub fn new(processors: Processors) -> Self {
+        Self { now: 0.0, waiting: vec![], running: vec![], ends: 0, processors }
+    }
+
+    /// Those that run at a place.
+    pub fn at(&self, place: Place) -> impl Iterator<Item = &Running> + Clone {
+        self.running.iter().filter(move |running| running.place == place)
+    }
+
+    /// The waiting query of this number.
+    pub fn waiting(&self, id: QueryId) -> Option<&Waiting> {
+        self.waiting.iter().find(|waiting| waiting.demand.id == id)
+    }
+
+    /// The number of users with a query that waits.
+    pub fn waiting_users(&self) -> usize {
+        self.waiting.iter().filter(|waiting| waiting.deadline.is_some()).count()
+    }
+
+    /// Goes on to a time. One that is before the last, or no number, is the last: a clock may jump.
+    pub(crate) fn advance(&mut self, now: f64) {
+        let elapsed = (now - self.now).max(0.0);
+        if elapsed.is_finite() {
+            self.now += elapsed;
+            let cpu = self.processors.cpu_speed(self.at(Place::Cpu).count());
+            let gpu = self.processors.gpu_speed(self.at(Place::Gpu).map(|running| running.demand.class));
+            for running in &mut self.running {
+                running.served += elapsed * if running.place == Place::Cpu { cpu } else { gpu };
+            }
+            for waiting in self.waiting.iter_mut().filter(|waiting| waiting.waits_for_gpu) {
+                waiting.for_gpu += elapsed;
+            }
+        }
+    }
+
+    pub(crate) fn arrive(&mut self, demand: Demand) {
+        let waiting = Waiting { demand, since: self.now, for_gpu: 0.0, waits_for_gpu: false, deadline: None };
+        self.waiting.push(waiting);
+        self.name_head(demand.user);
+    }
+
+    /// Removes a query, wherever it is. Returns whether it was there.
+    pub(crate) fn end(&mut self, id: QueryId) -> bool {
+        let before = self.running.len();
+        self.running.retain(|running| running.demand.id != id);
+        let has_run = self.running.len() < before;
+        self.ends += u64::from(has_run);
+        has_run || self.take(id).is_some()
+    }
+
+    pub(crate) fn start(&mut self, id: QueryId, place: Place) -> bool {
+        let taken = self.take(id);
+        let demand = taken.map(|waiting| waiting.demand);
+        self.running.extend(demand.map(|demand| Running { demand, place, since: self.now, served: 0.0, left: 1.0 }));
+        demand.is_some()
+    }
+
+    /// Moves a query off the GPU. Returns whether it was there.
+    pub(crate) fn move_to_cpu(&mut self, id: QueryId) -> bool {
+        let now = self.now;
+        let on_gpu = self.running.iter_mut().find(|running| running.demand.id == id && running.place == Place::Gpu);
+        let Some(running) = on_gpu else { return false };
+        (running.left, running.served, running.since) = (running.share_left(), 0.0, now);
+        running.place = Place::Cpu;
+        true
+    }
+
+    /// Takes a query out of its queue.
+    fn take(&mut self, id: QueryId) -> Option<Waiting> {
+        let place = self.waiting.iter().position(|waiting| waiting.demand.id == id)?;
+        let taken = self.waiting.remove(place);
+        self.name_head(taken.demand.user);
+        Some(taken)
+    }
+
+    /// Gives the first query of a user's queue its deadline, if it has none: as many query ends as users wait.
+    fn name_head(&mut self, user: UserId) {
+        let users = self.waiting_users() as u64;
+        let first = self.waiting.iter_mut().find(|waiting| waiting.demand.user == user);
+        if let Some(first) = first.filter(|first| first.deadline.is_none()) {
+            first.deadline = Some(self.ends + users + 1);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What has happened, and whether it kept to the limits.
+
+use std::collections::HashMap;
+
+use crate::limits::Limits;
+use crate::policy::{Action, Decision};
+use crate::query::{Demand, Place, QueryId};
+
+/// Something that has happened.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Entry {
+    /// When.
+    pub at: f64,
+    /// What.
+    pub what: What,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum What {
+    /// A query came.
+    Arrived(Demand),
+    /// It was told where to run.
+    Decided(Decision),
+    /// It has ended, or was given up.
+    Ended(QueryId),
+}
+
+/// Checks a log: every query arrives once, starts at most once, and ends at most once, and those on the GPU keep to the limits at any time.
+///
+/// # Errors
+/// The first entry that does not, in a sentence.
+pub fn check(log: &[Entry], limits: &Limits) -> Result<(), String> {
+    let mut queries: HashMap<QueryId, (Demand, Option<Place>)> = HashMap::new();
+    let mut last = f64::NEG_INFINITY;
+    for Entry { at, what } in log {
+        if *at < last {
+            return Err(format!("an entry of {at} s follows one of {last} s"));
+        }
+        last = *at;
+        match what {
+            What::Arrived(demand) => {
+                if queries.insert(demand.id, (*demand, None)).is_some() {
+                    return Err(format!("query {} arrives twice", demand.id.0));
+                }
+            }
+            What::Ended(id) => {
+                if queries.remove(id).is_none() {
+                    return Err(format!("query {} ends, and is not there", id.0));
+                }
+            }
+            What::Decided(Decision { id, action, .. }) => {
+                let state = queries.get_mut(id).map(|(_, place)| place);
+                match (state, action) {
+                    (Some(place @ None), Action::Start(at)) => *place = Some(*at),
+                    (Some(place @ Some(Place::Gpu)), Action::Move) => *place = Some(Place::Cpu),
+                    (state, _) => return Err(format!("query {} is told to {action:?}, and is {state:?}", id.0)),
+                }
+            }
+        }
+        let on_gpu = queries.values().filter(|(_, place)| *place == Some(Place::Gpu)).map(|(demand, _)| demand);
+        if !limits.allow(on_gpu) {
+            return Err(format!("the limits of the GPU are exceeded at {at} s"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! How long a query may wait.
+
+use crate::board::{Board, Running, Waiting};
+use crate::query::Place;
+
+/// The share of a query's time for which it waits for others to come, so that all are planned together.
+const GATHER: f64 = 0.005;
+
+/// Times that differ by this share are equal.
+const EQUAL: f64 = 1e-9;
+
+/// Whether a query may wait for the GPU any longer: at most as long as it takes on the CPU.
+pub(super) fn may_wait_for_gpu(waiting: &Waiting) -> bool {
+    waiting.for_gpu < waiting.demand.cpu * (1.0 - EQUAL)
+}
+
+/// Whether any query has waited for others to come, or is on the GPU for longer than predicted, so that it is time to plan.
+pub(super) fn is_time_to_plan(board: &Board) -> bool {
+    let is_overdue = board.at(Place::Gpu).any(Running::is_overdue);
+    is_overdue || board.waiting.iter().any(|waiting| gathers_until(waiting) <= board.now * (1.0 + EQUAL))
+}
+
+fn gathers_until(waiting: &Waiting) -> f64 {
+    waiting.since + GATHER * waiting.demand.cpu.min(waiting.demand.seconds(Place::Gpu))
+}
+
+/// When the next query has waited for the GPU long enough, or for others to come, or is on the GPU for longer than predicted.
+pub(super) fn next_tick(board: &Board) -> Option<f64> {
+    let waits = board.waiting.iter().filter(|waiting| waiting.waits_for_gpu && may_wait_for_gpu(waiting));
+    let for_gpu = waits.map(|waiting| board.now + waiting.demand.cpu - waiting.for_gpu);
+    let for_others = board.waiting.iter().map(gathers_until).filter(|until| *until > board.now * (1.0 + EQUAL));
+    let speed = board.processors.gpu_speed(board.at(Place::Gpu).map(|running| running.demand.class));
+    let overdue = board.at(Place::Gpu).map(|running| board.now + running.until_overdue() / speed);
+    for_gpu.chain(for_others).chain(overdue).min_by(f64::total_cmp)
+}
+
+/// The numbers, among the waiting, of the queries that must start now: first queries of users.
+///
+/// Each has a deadline, a number of query ends. If at least one of them starts at each end, all keep theirs: a new one gets as
+/// many ends as there are users that wait, itself included. So of those with deadlines in the next `n` ends there are never
+/// more than `n`, and one must start now only where another start would break that.
+pub(super) fn due(board: &Board) -> Vec<usize> {
+    let mut heads: Vec<(u64, usize)> =
+        board.waiting.iter().enumerate().filter_map(|(number, waiting)| Some((waiting.deadline?, number))).collect();
+    heads.sort_unstable();
+    let mut due = vec![];
+    loop {
+        let rest = &heads[due.len()..];
+        // The first of them has one more end to start at, the second two, and so on.
+        let is_late = rest.iter().zip(1..).any(|((deadline, _), place)| deadline.saturating_sub(board.ends) < place);
+        match rest.first() {
+            Some((_, number)) if is_late => due.push(*number),
+            _ => return due,
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What holds for any events, whatever they are.
+
+use std::collections::HashMap;
+
+use overspill_schedule::{
+    Action, Arrivals, Class, CoRun, Cpu, Decision, Demand, Limits, Paper5Settings, Place, PolicyKind, Processors,
+    QueryId, Reason, Schedule, ScheduleConfig, UserId, check,
+};
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const LIMITS: Limits = Limits { memory: 100, ..Limits::PAPER };
+
+fn demand(random: &mut ChaCha8Rng, id: u64) -> Demand {
+    let odd = [0.0, f64::NAN, f64::INFINITY, -1.0, 1e-30, 1e30];
+    let mut seconds = |least: f64, most: f64| match random.random_range(0..60) {
+        0 => *odd.choose(random).unwrap(),
+        _ => random.random_range(least.ln()..most.ln()).exp(),
+    };
+    let (cpu, gpu) = (seconds(0.01, 30.0), seconds(0.01, 30.0));
+    Demand {
+        id: QueryId(id),
+        user: UserId(random.random_range(0..6)),
+        weight: *[1.0, 1.0, 1.0, 5.0, f64::NAN].choose(random).unwrap(),
+        class: *[Class::Join, Class::Aggregate, Class::Both].choose(random).unwrap(),
+        cpu,
+        gpu: random.random_bool(0.9).then_some(gpu),
+        gpu_memory: random.random_range(0..120),
+    }
+}
+
+/// Of each waiting query, at how many query ends it was there as the first of its user, how many users waited when it became that, and
+/// how long it waited for the GPU.
+#[derive(Debug, Default)]
+struct Bounds {
+    heads: HashMap<QueryId, (u64, u64)>,
+    /// The users that waited after the event before.
+    users: u64,
+    starts: usize,
+    for_gpu: f64,
+}
+
+impl Bounds {
+    /// Compares with the state after an event.
+    fn check(&mut self, schedule: &Schedule, decisions: &[Decision], what: &str) {
+        let board = schedule.board();
+        self.starts += decisions.iter().filter(|decision| matches!(decision.action, Action::Start(_))).count();
+        for waiting in &board.waiting {
+            let (id, limit) = (waiting.demand.id, waiting.demand.cpu);
+            // If the clock jumps, nobody was asked in time; from then on it waits no more.
+            let waits = waiting.waits_for_gpu && waiting.for_gpu > limit * 1.001 + 1e-6;
+            assert!(!waits, "{what}: {id:?} has waited {} s for the GPU, and goes on", waiting.for_gpu);
+            self.for_gpu = self.for_gpu.max(waiting.for_gpu.min(limit));
+        }
+        let mut first = HashMap::new();
+        for waiting in &board.waiting {
+            first.entry(waiting.demand.user).or_insert(waiting);
+        }
+        let users = first.len() as u64;
+        // It became the first while those of before may still have waited.
+        let before = std::mem::replace(&mut self.users, users);
+        let users = users.max(before);
+        self.heads.retain(|id, _| first.values().any(|waiting| waiting.demand.id == *id));
+        for waiting in first.into_values() {
+            let (since, allowed) = *self.heads.entry(waiting.demand.id).or_insert((board.ends, users));
+            let ends = board.ends - since;
+            // Who waits for the GPU does so by its own bound.
+            assert!(
+                waiting.waits_for_gpu || ends <= allowed,
+                "{what}: the first query of {:?} has seen {ends} ends, with {allowed} users",
+                waiting.demand.user
+            );
+        }
+    }
+}
+
+fn random_events(
+    policy: PolicyKind,
+    events: usize,
+    seed: u64,
+    mut each: impl FnMut(&Schedule, &[Decision], &str),
+) -> Schedule {
+    let random = &mut ChaCha8Rng::seed_from_u64(seed);
+    let cpu = if seed.is_multiple_of(2) { Cpu::Shared } else { Cpu::CoreEach(6) };
+    let processors = Processors { cpu, co_run: CoRun::default() };
+    let mut schedule = Schedule::new(&ScheduleConfig { policy, limits: LIMITS, processors });
+    let mut now = 0.0;
+    for event in 0..events {
+        let what = format!("{}, seed {seed}, event {event}", policy.name());
+        let (waiting, running) = (schedule.board().waiting.len(), schedule.board().running.len());
+        let decisions = match random.random_range(0..100) {
+            0..40 if waiting + running < 40 => schedule.arrive(now, demand(random, event as u64)),
+            // One that waits is given up.
+            40..43 if waiting > 0 => {
+                let id = schedule.board().waiting[random.random_range(0..waiting)].demand.id;
+                schedule.end(now, id)
+            }
+            43..50 => schedule.end(now, QueryId(u64::MAX)),
+            50..85 if running > 0 => {
+                let id = schedule.board().running[random.random_range(0..running)].demand.id;
+                schedule.end(now, id)
+            }
+            _ => {
+                let tick = schedule.next_tick();
+                now = match random.random_range(0..20) {
+                    // The clock jumps.
+                    0 => now + 3600.0,
+                    1 => f64::NAN,
+                    2 => now - 100.0,
+                    _ => tick.unwrap_or(now + 0.5),
+                };
+                let decisions = schedule.tick(now);
+                now = schedule.board().now;
+                decisions
+            }
+        };
+        each(&schedule, &decisions, &what);
+    }
+    schedule
+}
+
+const POLICIES: [PolicyKind; 3] = [
+    PolicyKind::FirstCome,
+    PolicyKind::Paper5(Paper5Settings { grace: 0.1, close: 0.3, arrivals: Arrivals::NextRound }),
+    PolicyKind::Paper5(Paper5Settings { grace: 0.0, close: 0.3, arrivals: Arrivals::Cpu }),
+];
+
+fn ours() -> PolicyKind {
+    PolicyKind::Overspill(Default::default())
+}
+
+/// `OVERSPILL_TEST_CASES` is the number of thousands of events.
+#[test]
+fn waits_are_bounded_whatever_comes() {
+    let thousands = std::env::var("OVERSPILL_TEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(40_u64);
+    let (mut starts, mut longest) = (0, 0.0_f64);
+    for seed in 0..thousands {
+        let mut bounds = Bounds::default();
+        let mut schedule =
+            random_events(ours(), 1000, seed, |schedule, decisions, what| bounds.check(schedule, decisions, what));
+        check(&schedule.take_log(), &LIMITS).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        (starts, longest) = (starts + bounds.starts, longest.max(bounds.for_gpu));
+    }
+    assert!(starts as u64 > thousands * 100 && longest > 1.0, "{starts} starts, at most {longest} s");
+}
+
+#[test]
+fn limits_and_states_are_kept_whatever_comes() {
+    for policy in POLICIES {
+        for seed in 0..30 {
+            let mut schedule = random_events(policy, 1000, seed, |_, _, _| ());
+            let log = schedule.take_log();
+            check(&log, &LIMITS).unwrap_or_else(|error| panic!("{}, seed {seed}: {error}", policy.name()));
+            assert!(log.len() > 500);
+        }
+    }
+}
+
+#[test]
+fn a_thousand_queries_at_once_all_end() {
+    let random = &mut ChaCha8Rng::seed_from_u64(7);
+    for policy in POLICIES.into_iter().chain([ours(), PolicyKind::AllCpu, PolicyKind::AllGpu]) {
+        let processors = Processors { cpu: Cpu::Shared, co_run: CoRun::default() };
+        let mut schedule = Schedule::new(&ScheduleConfig { policy, limits: LIMITS, processors });
+        for id in 0..1000 {
+            schedule.arrive(0.0, demand(random, id));
+        }
+        for _ in 0..3000 {
+            if schedule.board().running.is_empty() {
+                let Some(tick) = schedule.next_tick() else { break };
+                schedule.tick(tick);
+            }
+            let Some(id) = schedule.board().running.first().map(|running| running.demand.id) else { continue };
+            schedule.end(schedule.board().now + 0.1, id);
+        }
+        let board = schedule.board();
+        let left = (board.waiting.len(), board.running.len());
+        assert_eq!((left, board.ends), ((0, 0), 1000), "{}", policy.name());
+    }
+}
+
+/// A checker that sees no faults would be of no use.
+#[test]
+fn broken_logs_are_found() {
+    let mut schedule = random_events(POLICIES[0], 400, 1, |_, _, _| ());
+    let log = schedule.take_log();
+    assert_eq!(check(&log, &LIMITS), Ok(()));
+    let place =
+        |wanted: fn(&overspill_schedule::What) -> bool| log.iter().position(|entry| wanted(&entry.what)).unwrap();
+    use overspill_schedule::What::{Arrived, Decided, Ended};
+    let started = place(|what| matches!(what, Decided(Decision { action: Action::Start(Place::Gpu), .. })));
+    for fault in 0..5 {
+        let mut log = log.clone();
+        match fault {
+            0 => log.insert(started, log[started]),
+            1 => drop(log.remove(place(|what| matches!(what, Arrived(_))))),
+            2 => log.insert(started, log[place(|what| matches!(what, Ended(_)))]),
+            3 => log[started].at = f64::MAX,
+            _ => {
+                let last = log.last().unwrap().at;
+                let of_all = (0..5_u64).flat_map(|number| {
+                    let id = QueryId(u64::MAX - number);
+                    let (user, gpu) = (UserId(number), Some(1.0));
+                    let demand = Demand { id, user, weight: 1.0, class: Class::Join, cpu: 1.0, gpu, gpu_memory: 0 };
+                    let start = Decision { id, action: Action::Start(Place::Gpu), reason: Reason::Turn };
+                    [Arrived(demand), Decided(start)].map(|what| overspill_schedule::Entry { at: last, what })
+                });
+                log.extend(of_all);
+            }
+        }
+        assert!(check(&log, &LIMITS).is_err(), "fault {fault} is not found");
+    }
+    // The limit is one less.
+    let less = Limits { joins: LIMITS.joins - 1, both: LIMITS.both - 1, ..LIMITS };
+    assert!(check(&log, &less).unwrap_err().contains("exceeded"));
+}

@@ -1,0 +1,5 @@
+//! Policies on simulated machines.
+
+mod bounds;
+mod mixes;
+mod paper;

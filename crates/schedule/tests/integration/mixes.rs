@@ -1,0 +1,124 @@
+//! Random mixes: ours beside the paper's policy at its best settings, and beside all queries on one processor.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use overspill_schedule::simulator::{ArrivalPattern, Mix, MixConfig, PredictionError, least_mean_turnaround, run};
+use overspill_schedule::{CoRun, Cpu, Limits, Paper5Settings, PolicyKind, Processors, ScheduleConfig};
+
+const ARRIVALS: [ArrivalPattern; 4] = [
+    ArrivalPattern::AtOnce,
+    ArrivalPattern::Poisson { load: 0.5 },
+    ArrivalPattern::Poisson { load: 0.8 },
+    ArrivalPattern::Poisson { load: 1.1 },
+];
+
+fn seed() -> u64 {
+    let asked = std::env::var("OVERSPILL_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = asked.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos().into());
+    println!("OVERSPILL_TEST_SEED={seed} makes these mixes again");
+    seed
+}
+
+fn cases() -> u64 {
+    std::env::var("OVERSPILL_TEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1000)
+}
+
+fn processors(cpu: Cpu) -> Processors {
+    Processors { cpu, co_run: CoRun::default() }
+}
+
+/// Ours goes by what queries cost each other on the GPU; the paper's has limits in place of that.
+fn mean(mix: &Mix, policy: PolicyKind, cpu: Cpu) -> f64 {
+    let limits = if matches!(policy, PolicyKind::Overspill(_)) { Limits::NONE } else { Limits::PAPER };
+    run(mix, &ScheduleConfig { policy, limits, processors: processors(cpu) }).mean()
+}
+
+fn geometric_mean(values: &[f64]) -> f64 {
+    (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()
+}
+
+/// What ours gains on the paper's policy, and how many times it takes as long as the better of the two simple policies: of each mix.
+struct Compared {
+    gain: f64,
+    worse: Vec<f64>,
+}
+
+fn compare(cpu: Cpu, arrivals: ArrivalPattern, error: PredictionError, seed: u64) -> Compared {
+    let config = MixConfig { arrivals, error, ..MixConfig::default() };
+    let mixes: Vec<_> = (0..cases()).map(|case| Mix::random(&config, cpu, seed.wrapping_add(case))).collect();
+    let ours: Vec<f64> = mixes.iter().map(|mix| mean(mix, PolicyKind::Overspill(Default::default()), cpu)).collect();
+    let gains = Paper5Settings::to_try().map(PolicyKind::Paper5).map(|paper| {
+        let gains: Vec<f64> = mixes.iter().zip(&ours).map(|(mix, ours)| mean(mix, paper, cpu) / ours).collect();
+        geometric_mean(&gains)
+    });
+    let gain = gains.fold(f64::INFINITY, f64::min);
+    let worse = mixes
+        .iter()
+        .zip(&ours)
+        .map(|(mix, ours)| ours / mean(mix, PolicyKind::AllCpu, cpu).min(mean(mix, PolicyKind::AllGpu, cpu)));
+    let mut worse: Vec<f64> = worse.collect();
+    worse.sort_by(f64::total_cmp);
+    Compared { gain, worse }
+}
+
+impl Compared {
+    /// How many times as long as the better simple policy a mix takes at most, of this share of the mixes.
+    fn worst_of(&self, share: f64) -> f64 {
+        self.worse[((self.worse.len() - 1) as f64 * share) as usize]
+    }
+}
+
+#[test]
+fn ours_is_better_than_the_papers_at_its_best() {
+    let seed = seed();
+    let exact = PredictionError::OfSize(0.0);
+    for (cpu, least) in [(Cpu::Shared, 1.4), (Cpu::CoreEach(6), 1.2)] {
+        for arrivals in ARRIVALS {
+            let compared = compare(cpu, arrivals, exact, seed);
+            let (gain, worst) = (compared.gain, compared.worst_of(1.0));
+            println!("{cpu:?}, {arrivals:?}: {gain:.2} times as good, at most {worst:.2} times the simple policies");
+            assert!(gain >= least, "{cpu:?}, {arrivals:?}: {gain} times as good");
+            assert!(worst <= 1.05, "{cpu:?}, {arrivals:?}: {worst} times the better simple policy");
+        }
+    }
+}
+
+#[test]
+fn ours_is_better_when_predictions_are_wrong() {
+    let seed = seed();
+    for (cpu, least) in [(Cpu::Shared, 1.2), (Cpu::CoreEach(6), 1.05)] {
+        for arrivals in ARRIVALS {
+            // Which processor is faster is as predicted, or not even that. Then a query that is alone may be at the wrong place.
+            for (error, share_of_all) in [(PredictionError::OfSize(0.5), 1.0), (PredictionError::OfEach(0.5), 0.99)] {
+                let compared = compare(cpu, arrivals, error, seed);
+                let (gain, most, worst) = (compared.gain, compared.worst_of(0.95), compared.worst_of(share_of_all));
+                let what = format!("{cpu:?}, {arrivals:?}, {error:?}");
+                println!(
+                    "{what}: {gain:.2} times as good; the simple policies {most:.2}, {worst:.2}, {:.2} times",
+                    compared.worst_of(1.0)
+                );
+                assert!(gain >= least, "{what}: {gain} times as good");
+                assert!(most <= 1.15, "{what}: {most} times the better simple policy, of 95 %");
+                assert!(worst <= 1.6, "{what}: {worst} times the better simple policy, of {share_of_all}");
+            }
+        }
+    }
+}
+
+#[test]
+fn few_queries_at_once_are_close_to_the_optimum() {
+    let seed = seed();
+    for cpu in [Cpu::Shared, Cpu::CoreEach(6)] {
+        let config = MixConfig { queries: (1, 6), ..MixConfig::default() };
+        let ratios = (0..cases()).map(|case| {
+            let mix = Mix::random(&config, cpu, seed.wrapping_add(case));
+            mean(&mix, PolicyKind::Overspill(Default::default()), cpu) / least_mean_turnaround(&mix, &processors(cpu))
+        });
+        let ratios: Vec<f64> = ratios.collect();
+        // It moves queries, which the optimum does not.
+        assert!(ratios.iter().all(|ratio| *ratio > 0.9), "better than the optimum, {cpu:?}");
+        let ratio = geometric_mean(&ratios);
+        println!("{cpu:?}: {ratio:.3} times the optimum");
+        assert!(ratio < 1.1, "{cpu:?}: {ratio} times the optimum");
+    }
+}
