@@ -75,6 +75,15 @@ impl Running {
     }
 }
 
+/// The speed of each query at a place, where 1 is that of one alone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Speeds {
+    /// Of those on the CPU.
+    pub cpu: f64,
+    /// Of those on the GPU.
+    pub gpu: f64,
+}
+
 /// The queries that there are, and the time.
 #[derive(Debug, Clone)]
 pub struct Board {
@@ -101,6 +110,14 @@ impl Board {
         self.running.iter().filter(move |running| running.place == place)
     }
 
+    /// How fast the queries that run are.
+    pub fn speeds(&self) -> Speeds {
+        Speeds {
+            cpu: self.processors.cpu_speed(self.at(Place::Cpu).count()),
+            gpu: self.processors.gpu_speed(self.at(Place::Gpu).map(|running| running.demand.class)),
+        }
+    }
+
     /// The waiting query of this number.
     pub fn waiting(&self, id: QueryId) -> Option<&Waiting> {
         self.waiting.iter().find(|waiting| waiting.demand.id == id)
@@ -116,10 +133,9 @@ impl Board {
         let elapsed = (now - self.now).max(0.0);
         if elapsed.is_finite() {
             self.now += elapsed;
-            let cpu = self.processors.cpu_speed(self.at(Place::Cpu).count());
-            let gpu = self.processors.gpu_speed(self.at(Place::Gpu).map(|running| running.demand.class));
+            let speeds = self.speeds();
             for running in &mut self.running {
-                running.served += elapsed * if running.place == Place::Cpu { cpu } else { gpu };
+                running.served += elapsed * if running.place == Place::Cpu { speeds.cpu } else { speeds.gpu };
             }
             for waiting in self.waiting.iter_mut().filter(|waiting| waiting.waits_for_gpu) {
                 waiting.for_gpu += elapsed;

@@ -24,7 +24,7 @@ mod query;
 mod schedule;
 pub mod simulator;
 
-pub use board::{Board, Running, Waiting};
+pub use board::{Board, Running, Speeds, Waiting};
 pub use limits::Limits;
 pub use log::{Entry, What, check};
 pub use policy::{Action, Arrivals, Decision, OverspillSettings, Paper5Settings, PolicyKind, Reason};

@@ -14,9 +14,9 @@ pub(super) fn may_wait_for_gpu(waiting: &Waiting) -> bool {
     waiting.for_gpu < waiting.demand.cpu * (1.0 - EQUAL)
 }
 
-/// Whether any query has waited for others to come, or is on the GPU for longer than predicted, so that it is time to plan.
+/// Whether any query has waited for others to come, or runs for longer than predicted, so that it is time to plan.
 pub(super) fn is_time_to_plan(board: &Board) -> bool {
-    let is_overdue = board.at(Place::Gpu).any(Running::is_overdue);
+    let is_overdue = board.running.iter().any(Running::is_overdue);
     is_overdue || board.waiting.iter().any(|waiting| gathers_until(waiting) <= board.now * (1.0 + EQUAL))
 }
 
@@ -24,13 +24,15 @@ fn gathers_until(waiting: &Waiting) -> f64 {
     waiting.since + GATHER * waiting.demand.cpu.min(waiting.demand.seconds(Place::Gpu))
 }
 
-/// When the next query has waited for the GPU long enough, or for others to come, or is on the GPU for longer than predicted.
+/// When the next query has waited for the GPU long enough, or for others to come, or runs for longer than predicted.
 pub(super) fn next_tick(board: &Board) -> Option<f64> {
     let waits = board.waiting.iter().filter(|waiting| waiting.waits_for_gpu && may_wait_for_gpu(waiting));
     let for_gpu = waits.map(|waiting| board.now + waiting.demand.cpu - waiting.for_gpu);
     let for_others = board.waiting.iter().map(gathers_until).filter(|until| *until > board.now * (1.0 + EQUAL));
-    let speed = board.processors.gpu_speed(board.at(Place::Gpu).map(|running| running.demand.class));
-    let overdue = board.at(Place::Gpu).map(|running| board.now + running.until_overdue() / speed);
+    let speeds = board.speeds();
+    let overdue = board.running.iter().map(|running| {
+        board.now + running.until_overdue() / if running.place == Place::Cpu { speeds.cpu } else { speeds.gpu }
+    });
     for_gpu.chain(for_others).chain(overdue).min_by(f64::total_cmp)
 }
 
