@@ -12,6 +12,7 @@ use arrow::datatypes::UInt64Type;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::parquet::errors::ParquetError;
 use datafusion::physical_expr::PhysicalSortExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
@@ -75,7 +76,8 @@ pub(crate) async fn build(index: &BuiltIndex, scan: FileScan<'_>, ctx: &SessionC
         _ => {
             let schema = Arc::new(sorted.schema().project(&columns)?);
             let memory = MemoryConsumer::new(format!("Columns of index '{}'", index.name)).register(task.memory_pool());
-            Some(IncludedWriter::new(&unfinished.path().join("included"), schema, memory)?)
+            let path = unfinished.path().join("included");
+            Some(IncludedWriter::new(&path, schema, memory).map_err(|error| not_included(index, error))?)
         }
     };
     let _shown = RunningPlan::show(ctx, &sorted);
@@ -85,11 +87,11 @@ pub(crate) async fn build(index: &BuiltIndex, scan: FileScan<'_>, ctx: &SessionC
         let [words, rows] = [0, 1].map(|column| batch.column(column).as_primitive::<UInt64Type>().values());
         writer.push(words, rows).map_err(|error| not_written(index, &error))?;
         if let Some(included) = &mut included {
-            included.push(&batch.project(&columns)?)?;
+            included.push(&batch.project(&columns)?).map_err(|error| not_included(index, error))?;
         }
     }
     drop(sorted);
-    let included = included.map(IncludedWriter::finish).transpose()?;
+    let included = included.map(IncludedWriter::finish).transpose().map_err(|error| not_included(index, error))?;
     let base = place::base(&index.path);
     let relative = |file: &IndexedFile| {
         let path = base.and_then(|base| file.path.strip_prefix(base).ok()).unwrap_or(&file.path);
@@ -166,6 +168,20 @@ fn not_written(index: &BuiltIndex, error: &dyn std::error::Error) -> DataFusionE
         index.name,
         index.path.display()
     )
+}
+
+/// Why included columns are not written.
+fn not_included(index: &BuiltIndex, error: DataFusionError) -> DataFusionError {
+    match error.find_root() {
+        DataFusionError::ResourcesExhausted(_) => error,
+        DataFusionError::ParquetError(cause) if matches!(**cause, ParquetError::NYI(_)) => {
+            exec_datafusion_err!(
+                "Index '{}' cannot include a column of a type that Parquet does not have: {cause}",
+                index.name
+            )
+        }
+        cause => not_written(index, cause),
+    }
 }
 
 /// Moves a complete index to its place.

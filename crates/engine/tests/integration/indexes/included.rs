@@ -237,6 +237,11 @@ async fn what_cannot_be_included_is_said() {
         let error = folder.refusal(statement).await;
         assert!(error.contains(reason), "{statement}: {error}");
     }
+    folder.run("COPY (SELECT 1 AS k, INTERVAL '1 month' AS v) TO '{}/v/v.arrow' STORED AS arrow").await;
+    folder.run("CREATE EXTERNAL TABLE v STORED AS ARROW LOCATION '{}/v/'").await;
+    let error = folder.refusal("CREATE INDEX i ON v (k) INCLUDE (v)").await;
+    assert!(error.contains("Index 'i' cannot include a column of a type that Parquet does not have"), "{error}");
+    assert_eq!(names(&folder.path("v")), ["v.arrow"]);
     folder.run("SET overspill.indexes = always").await;
     folder.run("CREATE INDEX i ON t (k) INCLUDE (p)").await;
     assert!(is_index_only(&folder, "SELECT sum(p) FROM t WHERE k = 14").await);
