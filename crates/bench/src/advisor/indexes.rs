@@ -28,8 +28,8 @@ const WAYS: [&str; 3] = ["never", "always", "auto"];
 const HOPELESS: f64 = 4.0;
 
 /// A query runs more often than `--runs` says until its runs together take `ENOUGH` seconds. `MOST_RUNS` limits these runs.
-const ENOUGH: f64 = 0.5;
-const MOST_RUNS: usize = 40;
+const ENOUGH: f64 = 2.0;
+const MOST_RUNS: usize = 150;
 
 /// How long the engine may take for all of it.
 const PATIENCE: Duration = Duration::from_secs(4 * 3600);

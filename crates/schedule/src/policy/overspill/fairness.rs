@@ -6,6 +6,9 @@ use crate::query::Place;
 /// The share of a query's time for which it waits for others to come, so that all are planned together.
 const GATHER: f64 = 0.005;
 
+/// The fewest seconds from one tick to the next.
+const LEAST_TICK: f64 = 1e-6;
+
 /// Times that differ by this share are equal.
 const EQUAL: f64 = 1e-9;
 
@@ -33,7 +36,9 @@ pub(super) fn next_tick(board: &Board) -> Option<f64> {
     let overdue = board.running.iter().map(|running| {
         board.now + running.until_overdue() / if running.place == Place::Cpu { speeds.cpu } else { speeds.gpu }
     });
-    for_gpu.chain(for_others).chain(overdue).min_by(f64::total_cmp)
+    let next = for_gpu.chain(for_others).chain(overdue).min_by(f64::total_cmp);
+    // Differences that the clock cannot tell would bring the same tick again.
+    next.map(|tick| tick.max(board.now + LEAST_TICK))
 }
 
 /// The numbers, among the waiting, of the queries that must start now: first queries of users.
