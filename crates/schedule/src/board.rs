@@ -33,13 +33,13 @@ pub struct Running {
     pub left: f64,
 }
 
-/// A query is overdue once it has run for so many times its prediction. Until then it is taken to end soon.
+/// A query is overdue once it has run for this multiple of its predicted time. Before that, the forecast assumes that it ends soon.
 const OVERDUE: f64 = 1.05;
 
-/// The share of its prediction that a query needs at least until then.
+/// The least share of its predicted time that the forecast assumes a query still needs, as long as it is not overdue.
 const ENDING: f64 = 0.01;
 
-/// The share of the time that an overdue query has run by which it is taken to go on.
+/// The forecast assumes that an overdue query goes on for this share of the time that it has run.
 const GOES_ON: f64 = 0.5;
 
 impl Running {

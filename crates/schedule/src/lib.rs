@@ -2,7 +2,7 @@
 //!
 //! A GPU is fast for one query and slow for many: each gets a part of it, and none runs on the CPU, which is idle meanwhile. Paper 5
 //! (Takahashi, Yamada) moves queries that are bound for the GPU to the CPU by load. [`Schedule`] does so with one of several
-//! [policies](PolicyKind). It is pure logic: it is told of arrivals, ends and the time, and answers with [decisions](Decision).
+//! [policies](PolicyKind). It is pure logic. The caller reports arrivals, ends and the time, and gets [decisions](Decision).
 //! Nothing here runs a query or looks at a clock, so that the same policies run in the engine and in a [simulator] of it.
 //!
 //! ```text

@@ -20,7 +20,7 @@ pub struct Entry {
 pub enum What {
     /// A query came.
     Arrived(Demand),
-    /// It was told where to run.
+    /// The policy has decided where a query runs.
     Decided(Decision),
     /// It has ended, or was given up.
     Ended(QueryId),
@@ -54,7 +54,9 @@ pub fn check(log: &[Entry], limits: &Limits) -> Result<(), String> {
                 match (state, action) {
                     (Some(place @ None), Action::Start(at)) => *place = Some(*at),
                     (Some(place @ Some(Place::Gpu)), Action::Move) => *place = Some(Place::Cpu),
-                    (state, _) => return Err(format!("query {} is told to {action:?}, and is {state:?}", id.0)),
+                    (state, _) => {
+                        return Err(format!("query {} gets the decision {action:?} in the state {state:?}", id.0));
+                    }
                 }
             }
         }

@@ -5,7 +5,7 @@ use crate::query::Class;
 /// The CPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Cpu {
-    /// A query runs on one core, as in the paper's PostgreSQL. There are so many.
+    /// Each query runs on one core, as in the paper's PostgreSQL. The number is that of the cores.
     CoreEach(usize),
     /// A query runs on all cores, which those that run at the same time share.
     Shared,

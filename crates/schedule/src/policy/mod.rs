@@ -14,7 +14,7 @@ use crate::board::Board;
 use crate::limits::Limits;
 use crate::query::{Place, QueryId};
 
-/// What a query is told.
+/// A policy's decision on one query.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Decision {
     /// Which.

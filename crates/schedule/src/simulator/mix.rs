@@ -11,13 +11,13 @@ use crate::query::{Class, Demand, QueryId, UserId};
 /// A query and what it takes in truth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SimulatedQuery {
-    /// What the schedule is told.
+    /// The demand that the schedule sees, with predicted times.
     pub demand: Demand,
     /// When it arrives.
     pub arrival: f64,
-    /// Seconds that it takes alone on the CPU, and with the GPU.
+    /// Seconds that it takes alone on the CPU.
     pub cpu: f64,
-    /// See `cpu`.
+    /// Seconds that it takes alone with the GPU.
     pub gpu: f64,
 }
 

@@ -1,7 +1,7 @@
 //! A machine in virtual time, on which schedules run mixes of queries.
 //!
-//! The GPU is shared by its queries as [`Processors`] says, and so is the CPU. A query takes a true time, which may differ from the
-//! one that the schedule is told.
+//! The GPU is shared by its queries as [`Processors`] says, and so is the CPU. A query takes a true time. The schedule sees a
+//! predicted one, which may differ.
 
 mod mix;
 mod optimum;

@@ -19,7 +19,7 @@ pub fn least_mean_turnaround(mix: &Mix, processors: &Processors) -> f64 {
             seconds.sort_by(f64::total_cmp);
             seconds
         };
-        // The shortest-first order on equal cores gives each core every so manieth query.
+        // The shortest-first order on equal cores deals the queries out to the cores in turn.
         let in_turn = |seconds: Vec<f64>, cores: usize| {
             let mut ends = vec![0.0; cores];
             seconds.iter().enumerate().fold(0.0, |sum, (number, seconds)| {

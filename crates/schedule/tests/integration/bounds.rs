@@ -48,7 +48,7 @@ impl Bounds {
         self.starts += decisions.iter().filter(|decision| matches!(decision.action, Action::Start(_))).count();
         for waiting in &board.waiting {
             let (id, limit) = (waiting.demand.id, waiting.demand.cpu);
-            // If the clock jumps, nobody was asked in time; from then on it waits no more.
+            // A jump of the clock may exceed the bound. The policy must end the wait at the first event after it.
             let waits = waiting.waits_for_gpu && waiting.for_gpu > limit * 1.001 + 1e-6;
             assert!(!waits, "{what}: {id:?} has waited {} s for the GPU, and goes on", waiting.for_gpu);
             self.for_gpu = self.for_gpu.max(waiting.for_gpu.min(limit));

@@ -186,6 +186,7 @@ impl Finder {
         Ok(IncludedPlaces { included, places: found.places, blocks, memory: self.memory })
     }
 
+    /// Opens the index. An error is why it cannot be used.
     fn open(&self) -> Result<Opened, String> {
         let unusable = |error: StoredError| format!("{}: {error}", self.index.path.display());
         let opening = StoredIndex::opening_bytes(self.index.description.table_rows());
@@ -199,7 +200,8 @@ impl Finder {
         Ok(Opened { stored, file, opening })
     }
 
-    /// One in so many of the keys, if they are many, and nobody asks for lookups whatever they cost.
+    /// Takes every `step`th key as a sample, and returns `step` and the sample. Returns `None` if the keys are few, or if `always` is
+    /// set.
     fn sample(&self, keys: &[u64]) -> Option<(usize, Vec<u64>)> {
         let step = keys.len() / SAMPLE;
         (!self.always && step >= 4).then(|| (step, keys.iter().copied().step_by(step).collect()))
