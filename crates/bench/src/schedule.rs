@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use datafusion::common::Result;
 use overspill_experiments::{Axis, Figure, SeriesSource};
 use overspill_schedule::simulator::{ArrivalPattern, Mix, MixConfig, Outcome, PredictionError, run as simulate};
-use overspill_schedule::{CoRun, Cpu, Limits, Paper5Settings, PolicyKind, Processors, ScheduleConfig};
+use overspill_schedule::{CoRun, Cpu, Paper5Settings, PolicyKind, Processors, ScheduleConfig};
 
 use crate::report::failed;
 
@@ -142,9 +142,11 @@ fn mixes(args: &ScheduleArgs, arrivals: ArrivalPattern, cpu: Cpu) -> Vec<Mix> {
 }
 
 fn geometric_mean(mixes: &[Mix], policy: PolicyKind, cpu: Cpu, show: Shown) -> f64 {
-    // Ours goes by what queries cost each other on the GPU, and not by limits.
-    let limits = if matches!(policy, PolicyKind::Overspill(_)) { Limits::NONE } else { Limits::PAPER };
-    let config = ScheduleConfig { policy, limits, processors: Processors { cpu, co_run: CoRun::default() } };
+    let config = ScheduleConfig {
+        policy,
+        limits: policy.compared_limits(),
+        processors: Processors { cpu, co_run: CoRun::default() },
+    };
     let shown = |mix: &Mix, outcome: &Outcome| match show {
         Shown::Mean => outcome.mean(),
         Shown::Overall => outcome.overall,

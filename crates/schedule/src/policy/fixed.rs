@@ -2,7 +2,7 @@
 
 use super::{Action, Decision, Policy, Reason};
 use crate::board::Board;
-use crate::query::Place;
+use crate::query::{Demand, Place};
 
 /// All queries at this place, if they can run there.
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub(super) struct All(pub Place);
 
 impl Policy for All {
     fn decide(&mut self, board: &mut Board) -> Vec<Decision> {
-        let start = |demand: &crate::query::Demand| {
+        let start = |demand: &Demand| {
             let place = if demand.gpu.is_some() { self.0 } else { Place::Cpu };
             Decision { id: demand.id, action: Action::Start(place), reason: Reason::Only }
         };

@@ -76,6 +76,12 @@ impl PolicyKind {
         }
     }
 
+    /// The limits with which policies are compared: those of the paper, and none for ours, which goes by what queries cost each
+    /// other on the GPU.
+    pub fn compared_limits(&self) -> Limits {
+        if matches!(self, Self::Overspill(_)) { Limits::NONE } else { Limits::PAPER }
+    }
+
     pub(crate) fn policy(&self, limits: Limits) -> Box<dyn Policy> {
         match *self {
             Self::AllCpu => Box::new(fixed::All(Place::Cpu)),

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use overspill_schedule::simulator::{ArrivalPattern, Mix, MixConfig, PredictionError, least_mean_turnaround, run};
-use overspill_schedule::{CoRun, Cpu, Limits, Paper5Settings, PolicyKind, Processors, ScheduleConfig};
+use overspill_schedule::{CoRun, Cpu, Paper5Settings, PolicyKind, Processors, ScheduleConfig};
 
 const ARRIVALS: [ArrivalPattern; 4] = [
     ArrivalPattern::AtOnce,
@@ -27,10 +27,8 @@ fn processors(cpu: Cpu) -> Processors {
     Processors { cpu, co_run: CoRun::default() }
 }
 
-/// Ours goes by what queries cost each other on the GPU; the paper's has limits in place of that.
 fn mean(mix: &Mix, policy: PolicyKind, cpu: Cpu) -> f64 {
-    let limits = if matches!(policy, PolicyKind::Overspill(_)) { Limits::NONE } else { Limits::PAPER };
-    run(mix, &ScheduleConfig { policy, limits, processors: processors(cpu) }).mean()
+    run(mix, &ScheduleConfig { policy, limits: policy.compared_limits(), processors: processors(cpu) }).mean()
 }
 
 fn geometric_mean(values: &[f64]) -> f64 {
