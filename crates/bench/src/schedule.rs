@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use datafusion::common::Result;
 use overspill_experiments::{Axis, Figure, SeriesSource};
 use overspill_schedule::simulator::{ArrivalPattern, Mix, MixConfig, Outcome, PredictionError, run as simulate};
-use overspill_schedule::{CoRun, Cpu, Paper5Settings, PolicyKind, Processors, ScheduleConfig};
+use overspill_schedule::{CoRun, Cpu, Paper5Settings, PolicyKind, Processors, ScheduleConfig, Slots};
 
 use crate::report::failed;
 
@@ -146,6 +146,7 @@ fn geometric_mean(mixes: &[Mix], policy: PolicyKind, cpu: Cpu, show: Shown) -> f
         policy,
         limits: policy.compared_limits(),
         processors: Processors { cpu, co_run: CoRun::default() },
+        slots: Slots::ALL,
     };
     let shown = |mix: &Mix, outcome: &Outcome| match show {
         Shown::Mean => outcome.mean(),

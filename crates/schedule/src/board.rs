@@ -16,6 +16,8 @@ pub struct Waiting {
     pub waits_for_gpu: bool,
     /// If it is the first of its user's queue: the number of the query end at which it starts at the latest.
     pub deadline: Option<u64>,
+    /// Whether it has a slot to run in, because it had to start and waits for the GPU.
+    pub has_slot: bool,
 }
 
 /// A query that runs.
@@ -31,6 +33,8 @@ pub struct Running {
     pub served: f64,
     /// The share of the whole query that was left when it started there: less than 1 if it was moved.
     pub left: f64,
+    /// Whether it is so short that it takes no slot.
+    pub is_brief: bool,
 }
 
 /// A query is overdue once it has run for this multiple of its predicted time. Before that, the forecast assumes that it ends soon.
@@ -93,7 +97,7 @@ pub struct Board {
     pub waiting: Vec<Waiting>,
     /// In the order of their starts.
     pub running: Vec<Running>,
-    /// How many queries have ended after they started.
+    /// How many queries have ended after they started, without brief ones.
     pub ends: u64,
     /// How queries slow each other.
     pub processors: Processors,
@@ -108,6 +112,16 @@ impl Board {
     /// Those that run at a place.
     pub fn at(&self, place: Place) -> impl Iterator<Item = &Running> + Clone {
         self.running.iter().filter(move |running| running.place == place)
+    }
+
+    /// Those that run in slots: all but brief ones.
+    pub fn in_slots(&self) -> impl Iterator<Item = &Running> + Clone {
+        self.running.iter().filter(|running| !running.is_brief)
+    }
+
+    /// How many slots are taken.
+    pub(crate) fn taken_slots(&self) -> usize {
+        self.in_slots().count() + self.waiting.iter().filter(|waiting| waiting.has_slot).count()
     }
 
     /// How fast the queries that run are.
@@ -144,25 +158,36 @@ impl Board {
     }
 
     pub(crate) fn arrive(&mut self, demand: Demand) {
-        let waiting = Waiting { demand, since: self.now, for_gpu: 0.0, waits_for_gpu: false, deadline: None };
+        let waiting =
+            Waiting { demand, since: self.now, for_gpu: 0.0, waits_for_gpu: false, deadline: None, has_slot: false };
         self.waiting.push(waiting);
         self.name_head(demand.user);
     }
 
     /// Removes a query, wherever it is. Returns whether it was there.
     pub(crate) fn end(&mut self, id: QueryId) -> bool {
-        let before = self.running.len();
-        self.running.retain(|running| running.demand.id != id);
-        let has_run = self.running.len() < before;
-        self.ends += u64::from(has_run);
-        has_run || self.take(id).is_some()
+        let Some(place) = self.running.iter().position(|running| running.demand.id == id) else {
+            return self.take(id).is_some();
+        };
+        let ended = self.running.remove(place);
+        self.ends += u64::from(!ended.is_brief);
+        true
     }
 
     pub(crate) fn start(&mut self, id: QueryId, place: Place) -> bool {
         let taken = self.take(id);
         let demand = taken.map(|waiting| waiting.demand);
-        self.running.extend(demand.map(|demand| Running { demand, place, since: self.now, served: 0.0, left: 1.0 }));
+        self.running.extend(demand.map(|demand| self.starting(demand, place)));
         demand.is_some()
+    }
+
+    /// Starts a query that takes no slot and has not waited.
+    pub(crate) fn start_brief(&mut self, demand: Demand) {
+        self.running.push(Running { is_brief: true, ..self.starting(demand, Place::Cpu) });
+    }
+
+    fn starting(&self, demand: Demand, place: Place) -> Running {
+        Running { demand, place, since: self.now, served: 0.0, left: 1.0, is_brief: false }
     }
 
     /// Moves a query off the GPU. Returns whether it was there.

@@ -23,6 +23,7 @@ mod processors;
 mod query;
 mod schedule;
 pub mod simulator;
+mod slots;
 
 pub use board::{Board, Running, Speeds, Waiting};
 pub use limits::Limits;
@@ -31,3 +32,4 @@ pub use policy::{Action, Arrivals, Decision, OverspillSettings, Paper5Settings, 
 pub use processors::{CoRun, Cpu, Processors};
 pub use query::{Class, Demand, Place, QueryId, UserId};
 pub use schedule::{Schedule, ScheduleConfig};
+pub use slots::Slots;

@@ -1,9 +1,9 @@
 //! What has happened, and whether it kept to the limits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::limits::Limits;
-use crate::policy::{Action, Decision};
+use crate::policy::{Action, Decision, Reason};
 use crate::query::{Demand, Place, QueryId};
 
 /// Something that has happened.
@@ -26,12 +26,14 @@ pub enum What {
     Ended(QueryId),
 }
 
-/// Checks a log: every query arrives once, starts at most once, and ends at most once, and those on the GPU keep to the limits at any time.
+/// Checks a log: every query arrives once, starts at most once, and ends at most once, those on the GPU keep to the limits at any time,
+/// and at most `most` queries run at once, beside as many brief ones.
 ///
 /// # Errors
 /// The first entry that does not, in a sentence.
-pub fn check(log: &[Entry], limits: &Limits) -> Result<(), String> {
+pub fn check(log: &[Entry], limits: &Limits, most: usize) -> Result<(), String> {
     let mut queries: HashMap<QueryId, (Demand, Option<Place>)> = HashMap::new();
+    let mut brief = HashSet::new();
     let mut last = f64::NEG_INFINITY;
     for Entry { at, what } in log {
         if *at < last {
@@ -45,11 +47,15 @@ pub fn check(log: &[Entry], limits: &Limits) -> Result<(), String> {
                 }
             }
             What::Ended(id) => {
+                brief.remove(id);
                 if queries.remove(id).is_none() {
                     return Err(format!("query {} ends, and is not there", id.0));
                 }
             }
-            What::Decided(Decision { id, action, .. }) => {
+            What::Decided(Decision { id, action, reason }) => {
+                if *reason == Reason::Brief {
+                    brief.insert(*id);
+                }
                 let state = queries.get_mut(id).map(|(_, place)| place);
                 match (state, action) {
                     (Some(place @ None), Action::Start(at)) => *place = Some(*at),
@@ -63,6 +69,10 @@ pub fn check(log: &[Entry], limits: &Limits) -> Result<(), String> {
         let on_gpu = queries.values().filter(|(_, place)| *place == Some(Place::Gpu)).map(|(demand, _)| demand);
         if !limits.allow(on_gpu) {
             return Err(format!("the limits of the GPU are exceeded at {at} s"));
+        }
+        let running = queries.values().filter(|(_, place)| place.is_some()).count();
+        if running - brief.len() > most || brief.len() > most {
+            return Err(format!("{running} queries run at {at} s, of which {} are brief", brief.len()));
         }
     }
     Ok(())

@@ -82,13 +82,21 @@ struct Point {
     table: String,
     query: String,
     milliseconds: [f64; WAYS.len()],
+    /// The time of `auto` as a multiple of that of the better of the two others: the median over those rounds that both ran in. What
+    /// else the machine did in a round slowed both.
+    of_best: f64,
 }
 
 impl Point {
-    /// The time of `auto`, as a multiple of the best of the two others.
-    fn of_best(&self) -> f64 {
-        let [never, always, auto] = self.milliseconds;
-        auto / never.min(always)
+    /// The times of all rounds, in seconds. A way did not run in every round.
+    fn of(table: &str, query: String, rounds: &[[Option<f64>; WAYS.len()]]) -> Self {
+        let of_way = |way: usize| median(rounds.iter().filter_map(|round| round[way]).collect());
+        let milliseconds = [0, 1, 2].map(|way| of_way(way).unwrap_or(f64::INFINITY) * 1e3);
+        let [never, always, auto] = milliseconds;
+        let best = usize::from(always < never);
+        let ratios = rounds.iter().filter_map(|round| Some(round[2]? / round[best]?)).collect();
+        let of_best = median(ratios).unwrap_or(auto / milliseconds[best]);
+        Self { table: table.to_owned(), query, milliseconds, of_best }
     }
 }
 
@@ -125,8 +133,8 @@ pub(super) fn run(args: &AdvisorArgs, out: &mut dyn std::io::Write) -> Result<()
     );
     text.extend(slow_build().map(|line| format!("{line}\n")));
     table(&points, &mut text).map_err(failed)?;
-    let good = points.iter().filter(|point| point.of_best() <= TOLERANCE).count();
-    let worst = points.iter().map(Point::of_best).fold(1.0, f64::max);
+    let good = points.iter().filter(|point| point.of_best <= TOLERANCE).count();
+    let worst = points.iter().map(|point| point.of_best).fold(1.0, f64::max);
     let verdict = format!(
         "auto takes at most {TOLERANCE} times as long as the best way at {good} of {} points; the most is {worst:.2}.",
         points.len()
@@ -235,15 +243,18 @@ fn measure_tpch(session: &mut Session, args: &AdvisorArgs, folder: &Path, points
 /// Runs a query each way, in turn.
 fn measure(session: &mut Session, table: &str, query: String, sql: &str, runs: usize) -> Result<Point> {
     tell(&format!("{table}: {query}"));
-    let mut seconds = [(); WAYS.len()].map(|()| Vec::new());
+    let mut rounds = Vec::new();
     let mut first = [f64::INFINITY; WAYS.len()];
     let mut answer: Option<Vec<String>> = None;
-    // The first run faults in memory for the others.
+    // The first round faults in memory for the others.
     let mut run = 0;
     let mut last = runs;
     while run <= last {
+        let mut round = [None; WAYS.len()];
         for place in 0..WAYS.len() {
-            let number = (run + place) % WAYS.len();
+            // Each way comes as often after each other one: what ran before leaves its data in the caches.
+            let place = if run % 2 == 0 { place } else { WAYS.len() - place };
+            let number = (run / 2 + place) % WAYS.len();
             // What is far behind is not the best, however often it runs.
             if run > 0 && first[number] > HOPELESS * first.iter().copied().fold(f64::INFINITY, f64::min) {
                 continue;
@@ -256,29 +267,30 @@ fn measure(session: &mut Session, table: &str, query: String, sql: &str, runs: u
                 }
                 _ => answer = Some(rows),
             }
-            if run == 0 {
-                first[number] = took;
-            } else {
-                seconds[number].push(took);
-            }
+            round[number] = Some(took);
         }
         if run == 0 {
+            first = round.map(|took| took.unwrap_or(f64::INFINITY));
             let best = first.iter().copied().fold(f64::INFINITY, f64::min);
             last = ((ENOUGH / best) as usize).clamp(runs, MOST_RUNS.max(runs));
+        } else {
+            rounds.push(round);
         }
         run += 1;
     }
-    let mut milliseconds = first.map(|seconds| seconds * 1e3);
-    for (time, seconds) in milliseconds.iter_mut().zip(seconds) {
-        *time = median(seconds).map_or(*time, |seconds| seconds * 1e3);
+    // Of those far behind only the first run is known.
+    let only_first = |way: usize| rounds.iter().all(|round: &[Option<f64>; WAYS.len()]| round[way].is_none());
+    let firsts = [0, 1, 2].map(|way| only_first(way).then_some(first[way]));
+    if firsts.iter().any(Option::is_some) {
+        rounds.push(firsts);
     }
-    Ok(Point { table: table.to_owned(), query, milliseconds })
+    Ok(Point::of(table, query, &rounds))
 }
 
 fn numbers(points: &[Point]) -> Value {
     let point = |point: &Point| {
         let ways: Value = WAYS.iter().copied().zip(point.milliseconds).collect();
-        json!({ "table": point.table, "query": point.query, "milliseconds": ways, "auto_of_best": point.of_best() })
+        json!({ "table": point.table, "query": point.query, "milliseconds": ways, "auto_of_best": point.of_best })
     };
     points.iter().map(point).collect()
 }
@@ -294,7 +306,7 @@ fn table(points: &[Point], text: &mut String) -> std::fmt::Result {
         }
         write!(text, "{:<36}", point.query)?;
         point.milliseconds.iter().try_for_each(|time| write!(text, "  {time:>10.2}"))?;
-        writeln!(text, "  {:>12.2}", point.of_best())?;
+        writeln!(text, "  {:>12.2}", point.of_best)?;
     }
     writeln!(text)
 }

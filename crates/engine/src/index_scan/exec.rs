@@ -16,13 +16,20 @@ use futures::TryStreamExt;
 use overspill_index::WordRanges;
 use tokio::sync::OnceCell;
 
+use super::wanted::RunPlaces;
 use super::{IndexMetrics, IndexRowsExec, IndexedScan, MemoryRows, ScannedRows, Wanted};
 use crate::config::IndexUse;
+use crate::indexes::IndexedRows;
 use crate::indexes::files::Sought;
 
-/// Nanoseconds of a thread to fetch a row, and to find by a filter that a row does not pass. Only their ratio counts.
+/// Nanoseconds of a thread to fetch a row, to fetch the row after the one that was fetched before, and to find by a filter that a row
+/// does not pass. Only their ratios count.
 const FETCH: usize = 40;
+const FETCH_NEXT: usize = 4;
 const FILTER: usize = 1;
+
+/// Number of rows of which is known whether the next row follows.
+const SAMPLE: usize = 1024;
 
 /// The scan of a table below a filter of an indexed column: either all rows, or only those whose key may pass the filter.
 #[derive(Debug)]
@@ -113,13 +120,27 @@ impl Search {
         }
         metrics.lookups.add(self.words.ranges().len() * rows.runs().len());
         let count: usize = found.iter().map(|(_, places)| places.len()).sum();
-        if !always && count * FETCH > rows.rows() * FILTER {
+        if !always && fetching(rows, &found, count) > rows.rows() * FILTER {
             metrics.refuse("more rows than are worth fetching each");
             return None;
         }
         let partitions = self.input.output_partitioning().partition_count();
         Some(Arc::new(IndexRowsExec::new(Arc::clone(memory), Wanted::places(&found), partitions, metrics)))
     }
+}
+
+/// The time to fetch `count` rows, which are at these places.
+fn fetching(rows: &IndexedRows, found: &[RunPlaces], count: usize) -> usize {
+    let step = count / SAMPLE + 1;
+    let (mut sample, mut followed) = (0, 0);
+    for (run, places) in found {
+        let numbers = &rows.runs()[*run].rows()[places.clone()];
+        let pairs = numbers.windows(2).step_by(step);
+        sample += numbers.len().div_ceil(step);
+        followed += pairs.filter(|pair| pair[0].checked_add(1) == Some(pair[1])).count();
+    }
+    let next = count * followed / sample.max(1);
+    (count - next) * FETCH + next * FETCH_NEXT
 }
 
 impl DisplayAs for IndexScanExec {

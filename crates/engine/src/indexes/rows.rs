@@ -1,5 +1,6 @@
 //! Rows in memory with an index over one of their columns.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -188,14 +189,10 @@ impl IndexedRows {
         schema: &SchemaRef,
         scratch: &mut Scratch,
     ) -> Result<RecordBatch> {
+        let spans = self.spans(rows);
         scratch.pairs.clear();
-        for row in rows {
-            let row = *row as usize;
-            let mut batch = self.groups[row >> GROUP] as usize;
-            while self.starts[batch + 1] <= row {
-                batch += 1;
-            }
-            scratch.pairs.push((batch, row - self.starts[batch]));
+        if spans.is_none() || self.fixed.iter().any(Option::is_none) {
+            scratch.pairs.extend(rows.iter().map(|row| self.place(*row as usize)));
         }
         let of_words = |column: usize| {
             let are_known = column == self.column && words.len() == rows.len();
@@ -203,12 +200,42 @@ impl IndexedRows {
         };
         let fetched = columns.iter().map(|column| match (of_words(*column), &self.fixed[*column]) {
             (Some(values), _) => Ok(values),
-            (None, Some(fixed)) => fixed.take(&scratch.pairs, type_of(&self.batches, *column)),
+            (None, Some(fixed)) => fixed.take(&scratch.pairs, spans.as_deref(), type_of(&self.batches, *column)),
             (None, None) => self.interleave(*column, scratch),
         });
         let fetched = fetched.collect::<Result<Vec<_>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         Ok(RecordBatch::try_new_with_options(Arc::clone(schema), fetched, &options)?)
+    }
+
+    /// The batch and the row in it of a row.
+    fn place(&self, row: usize) -> (usize, usize) {
+        let mut batch = self.groups[row >> GROUP] as usize;
+        while self.starts[batch + 1] <= row {
+            batch += 1;
+        }
+        (batch, row - self.starts[batch])
+    }
+
+    /// The parts of batches that are these rows, if each row is followed by the next of the table.
+    fn spans(&self, rows: &[u32]) -> Option<Vec<Span>> {
+        let [first, .., last] = *rows else { return None };
+        if last.checked_sub(first)? as usize + 1 != rows.len() || !rows.is_sorted_by(|row, next| row < next) {
+            return None;
+        }
+        let (mut spans, mut left) = (Vec::new(), rows.len());
+        let (first, start) = self.place(first as usize);
+        let mut start = start;
+        for (number, batch) in self.batches.iter().enumerate().skip(first) {
+            if left == 0 {
+                break;
+            }
+            let end = (start + left).min(batch.num_rows());
+            spans.push((number, start..end));
+            left -= end - start;
+            start = 0;
+        }
+        Some(spans)
     }
 
     /// The values of a column of any type. Arrow takes a look at each array that it is given, so it is given those that are met.
@@ -231,6 +258,9 @@ impl IndexedRows {
         Ok(interleave(&arrays, met_pairs)?)
     }
 }
+
+/// A batch, and rows of it.
+type Span = (usize, Range<usize>);
 
 /// The type of a column.
 fn type_of(batches: &[RecordBatch], column: usize) -> &DataType {
@@ -271,13 +301,30 @@ impl FixedColumn {
         })
     }
 
-    /// Values by batch and row.
-    fn take(&self, pairs: &[(usize, usize)], data_type: &DataType) -> Result<ArrayRef> {
-        let values = match self {
-            Self::Words(batches) => Buffer::from_iter(pairs.iter().map(|(batch, row)| batches[*batch][*row])),
-            Self::HalfWords(batches) => Buffer::from_iter(pairs.iter().map(|(batch, row)| batches[*batch][*row])),
+    /// Values by batch and row, or those of spans.
+    fn take(&self, pairs: &[(usize, usize)], spans: Option<&[Span]>, data_type: &DataType) -> Result<ArrayRef> {
+        fn taken<T: ArrowNativeType>(
+            batches: &[ScalarBuffer<T>],
+            pairs: &[(usize, usize)],
+            spans: Option<&[Span]>,
+        ) -> (usize, Buffer) {
+            match spans {
+                Some(spans) => {
+                    let parts: Vec<_> = spans.iter().map(|(batch, rows)| &batches[*batch][rows.clone()]).collect();
+                    let values = parts.concat();
+                    (values.len(), Buffer::from_vec(values))
+                }
+                None => {
+                    let values = pairs.iter().map(|(batch, row)| batches[*batch][*row]);
+                    (pairs.len(), Buffer::from_iter(values))
+                }
+            }
+        }
+        let (len, values) = match self {
+            Self::Words(batches) => taken(batches, pairs, spans),
+            Self::HalfWords(batches) => taken(batches, pairs, spans),
         };
-        let data = ArrayData::builder(data_type.clone()).len(pairs.len()).add_buffer(values).build()?;
+        let data = ArrayData::builder(data_type.clone()).len(len).add_buffer(values).build()?;
         Ok(make_array(data))
     }
 }

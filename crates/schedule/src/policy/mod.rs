@@ -39,6 +39,8 @@ pub enum Action {
 pub enum Reason {
     /// The policy has no choice: it knows one place, or the query can use no GPU.
     Only,
+    /// It is so short that it takes no slot.
+    Brief,
     /// It is its turn.
     Turn,
     /// It takes less time on the CPU than others of its round (paper 5).

@@ -60,11 +60,13 @@ pub(super) struct Paper5 {
     gathers_until: Option<f64>,
     /// Those that were turned away, and start on the CPU.
     to_cpu: Vec<(QueryId, Reason)>,
+    /// Those whose turn on the GPU has come.
+    to_gpu: Vec<QueryId>,
 }
 
 impl Paper5 {
     pub fn new(settings: Paper5Settings, limits: Limits) -> Self {
-        Self { settings, limits, queue: vec![], gathers_until: None, to_cpu: vec![] }
+        Self { settings, limits, queue: vec![], gathers_until: None, to_cpu: vec![], to_gpu: vec![] }
     }
 
     /// Compares a query with those of the round by their time on the CPU, and turns all but the longest away.
@@ -100,15 +102,18 @@ impl Policy for Paper5 {
 
     fn decide(&mut self, board: &mut Board) -> Vec<Decision> {
         let start = |id, place, reason| Decision { id, action: Action::Start(place), reason };
-        let mut decisions: Vec<_> = self.to_cpu.drain(..).map(|(id, reason)| start(id, Place::Cpu, reason)).collect();
-        // Some may have been given up.
+        // Some have started, or were given up.
+        self.to_cpu.retain(|(id, _)| board.waiting(*id).is_some());
+        self.to_gpu.retain(|id| board.waiting(*id).is_some());
         self.queue.retain(|query| board.waiting(query.id).is_some());
         let has_gathered = self.gathers_until.is_some_and(|until| until <= board.now);
-        if has_gathered && board.at(Place::Gpu).next().is_none() {
+        if has_gathered && self.to_gpu.is_empty() && board.at(Place::Gpu).next().is_none() {
             self.gathers_until = None;
-            decisions.extend(self.queue.drain(..).map(|query| start(query.id, Place::Gpu, Reason::Turn)));
+            self.to_gpu.extend(self.queue.drain(..).map(|query| query.id));
         }
-        decisions
+        let to_cpu = self.to_cpu.iter().map(|(id, reason)| start(*id, Place::Cpu, *reason));
+        let to_gpu = self.to_gpu.iter().map(|id| start(*id, Place::Gpu, Reason::Turn));
+        to_cpu.chain(to_gpu).collect()
     }
 
     fn next_tick(&self, board: &Board) -> Option<f64> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use overspill_schedule::{
     Action, Arrivals, Class, CoRun, Cpu, Decision, Demand, Limits, Paper5Settings, Place, PolicyKind, Processors,
-    QueryId, Reason, Schedule, ScheduleConfig, UserId, check,
+    QueryId, Reason, Schedule, ScheduleConfig, Slots, UserId, check,
 };
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -77,6 +77,7 @@ impl Bounds {
 
 fn random_events(
     policy: PolicyKind,
+    slots: Slots,
     events: usize,
     seed: u64,
     mut each: impl FnMut(&Schedule, &[Decision], &str),
@@ -84,7 +85,7 @@ fn random_events(
     let random = &mut ChaCha8Rng::seed_from_u64(seed);
     let cpu = if seed.is_multiple_of(2) { Cpu::Shared } else { Cpu::CoreEach(6) };
     let processors = Processors { cpu, co_run: CoRun::default() };
-    let mut schedule = Schedule::new(&ScheduleConfig { policy, limits: LIMITS, processors });
+    let mut schedule = Schedule::new(&ScheduleConfig { policy, limits: LIMITS, processors, slots });
     let mut now = 0.0;
     for event in 0..events {
         let what = format!("{}, seed {seed}, event {event}", policy.name());
@@ -126,6 +127,17 @@ const POLICIES: [PolicyKind; 3] = [
     PolicyKind::Paper5(Paper5Settings { grace: 0.0, close: 0.3, arrivals: Arrivals::Cpu }),
 ];
 
+const SLOTS: Slots = Slots { most: 4, brief: 0.05 };
+
+/// No limit of queries at once, or one.
+fn some_slots(seed: u64) -> Slots {
+    match seed % 3 {
+        0 => Slots::ALL,
+        1 => SLOTS,
+        _ => Slots { most: 1 + seed as usize % 7, ..SLOTS },
+    }
+}
+
 fn ours() -> PolicyKind {
     PolicyKind::Overspill(Default::default())
 }
@@ -136,10 +148,12 @@ fn waits_are_bounded_whatever_comes() {
     let thousands = std::env::var("OVERSPILL_TEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(40_u64);
     let (mut starts, mut longest) = (0, 0.0_f64);
     for seed in 0..thousands {
+        let slots = some_slots(seed);
         let mut bounds = Bounds::default();
-        let mut schedule =
-            random_events(ours(), 1000, seed, |schedule, decisions, what| bounds.check(schedule, decisions, what));
-        check(&schedule.take_log(), &LIMITS).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let mut schedule = random_events(ours(), slots, 1000, seed, |schedule, decisions, what| {
+            bounds.check(schedule, decisions, what)
+        });
+        check(&schedule.take_log(), &LIMITS, slots.most).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         (starts, longest) = (starts + bounds.starts, longest.max(bounds.for_gpu));
     }
     assert!(starts as u64 > thousands * 100 && longest > 1.0, "{starts} starts, at most {longest} s");
@@ -149,9 +163,10 @@ fn waits_are_bounded_whatever_comes() {
 fn limits_and_states_are_kept_whatever_comes() {
     for policy in POLICIES {
         for seed in 0..30 {
-            let mut schedule = random_events(policy, 1000, seed, |_, _, _| ());
+            let slots = some_slots(seed);
+            let mut schedule = random_events(policy, slots, 1000, seed, |_, _, _| ());
             let log = schedule.take_log();
-            check(&log, &LIMITS).unwrap_or_else(|error| panic!("{}, seed {seed}: {error}", policy.name()));
+            check(&log, &LIMITS, slots.most).unwrap_or_else(|error| panic!("{}, seed {seed}: {error}", policy.name()));
             assert!(log.len() > 500);
         }
     }
@@ -162,7 +177,7 @@ fn a_thousand_queries_at_once_all_end() {
     let random = &mut ChaCha8Rng::seed_from_u64(7);
     for policy in POLICIES.into_iter().chain([ours(), PolicyKind::AllCpu, PolicyKind::AllGpu]) {
         let processors = Processors { cpu: Cpu::Shared, co_run: CoRun::default() };
-        let mut schedule = Schedule::new(&ScheduleConfig { policy, limits: LIMITS, processors });
+        let mut schedule = Schedule::new(&ScheduleConfig { policy, limits: LIMITS, processors, slots: Slots::ALL });
         for id in 0..1000 {
             schedule.arrive(0.0, demand(random, id));
         }
@@ -183,9 +198,9 @@ fn a_thousand_queries_at_once_all_end() {
 /// A checker that sees no faults would be of no use.
 #[test]
 fn broken_logs_are_found() {
-    let mut schedule = random_events(POLICIES[0], 400, 1, |_, _, _| ());
+    let mut schedule = random_events(POLICIES[0], SLOTS, 400, 1, |_, _, _| ());
     let log = schedule.take_log();
-    assert_eq!(check(&log, &LIMITS), Ok(()));
+    assert_eq!(check(&log, &LIMITS, SLOTS.most), Ok(()));
     let place =
         |wanted: fn(&overspill_schedule::What) -> bool| log.iter().position(|entry| wanted(&entry.what)).unwrap();
     use overspill_schedule::What::{Arrived, Decided, Ended};
@@ -209,9 +224,10 @@ fn broken_logs_are_found() {
                 log.extend(of_all);
             }
         }
-        assert!(check(&log, &LIMITS).is_err(), "fault {fault} is not found");
+        assert!(check(&log, &LIMITS, SLOTS.most).is_err(), "fault {fault} is not found");
     }
     // The limit is one less.
     let less = Limits { joins: LIMITS.joins - 1, both: LIMITS.both - 1, ..LIMITS };
-    assert!(check(&log, &less).unwrap_err().contains("exceeded"));
+    assert!(check(&log, &less, SLOTS.most).unwrap_err().contains("exceeded"));
+    assert!(check(&log, &LIMITS, SLOTS.most - 1).unwrap_err().contains("queries run"));
 }

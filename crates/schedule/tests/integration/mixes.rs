@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use overspill_schedule::simulator::{ArrivalPattern, Mix, MixConfig, PredictionError, least_mean_turnaround, run};
-use overspill_schedule::{CoRun, Cpu, Paper5Settings, PolicyKind, Processors, ScheduleConfig};
+use overspill_schedule::{CoRun, Cpu, Paper5Settings, PolicyKind, Processors, ScheduleConfig, Slots};
 
 const ARRIVALS: [ArrivalPattern; 4] = [
     ArrivalPattern::AtOnce,
@@ -28,7 +28,11 @@ fn processors(cpu: Cpu) -> Processors {
 }
 
 fn mean(mix: &Mix, policy: PolicyKind, cpu: Cpu) -> f64 {
-    run(mix, &ScheduleConfig { policy, limits: policy.compared_limits(), processors: processors(cpu) }).mean()
+    run(
+        mix,
+        &ScheduleConfig { policy, limits: policy.compared_limits(), processors: processors(cpu), slots: Slots::ALL },
+    )
+    .mean()
 }
 
 fn geometric_mean(values: &[f64]) -> f64 {

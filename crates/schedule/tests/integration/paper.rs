@@ -3,7 +3,7 @@
 
 use overspill_schedule::simulator::{Mix, Outcome, run};
 use overspill_schedule::{
-    Arrivals, Class, CoRun, Cpu, Limits, Paper5Settings, PolicyKind, Processors, ScheduleConfig, check,
+    Arrivals, Class, CoRun, Cpu, Limits, Paper5Settings, PolicyKind, Processors, ScheduleConfig, Slots, check,
 };
 
 /// An Intel Xeon E5-2620 runs a query on each of six cores.
@@ -28,7 +28,7 @@ fn of_sizes(kinds: &str, join: f64) -> Mix {
 }
 
 fn outcome(mix: &Mix, policy: PolicyKind) -> Outcome {
-    run(mix, &ScheduleConfig { policy, limits: Limits::PAPER, processors: PAPER })
+    run(mix, &ScheduleConfig { policy, limits: Limits::PAPER, processors: PAPER, slots: Slots::ALL })
 }
 
 fn overall(mix: &Mix, policy: PolicyKind) -> f64 {
@@ -64,10 +64,14 @@ fn the_limits_are_kept() {
     for kinds in ["JJJ", "JJA", "JAA", "AAA", "AAJ", "AJJ"] {
         for policy in [PolicyKind::FirstCome, PolicyKind::Paper5(SETTINGS), PolicyKind::Overspill(Default::default())] {
             let log = outcome(&of_sizes(kinds, 4.5), policy).log;
-            check(&log, &Limits::PAPER).unwrap_or_else(|error| panic!("{kinds}, {}: {error}", policy.name()));
+            check(&log, &Limits::PAPER, usize::MAX)
+                .unwrap_or_else(|error| panic!("{kinds}, {}: {error}", policy.name()));
         }
         let all = outcome(&of_sizes(kinds, 4.5), PolicyKind::AllGpu).log;
-        assert!(check(&all, &Limits::PAPER).unwrap_err().contains("the limits of the GPU are exceeded"), "{kinds}");
+        assert!(
+            check(&all, &Limits::PAPER, usize::MAX).unwrap_err().contains("the limits of the GPU are exceeded"),
+            "{kinds}"
+        );
     }
 }
 

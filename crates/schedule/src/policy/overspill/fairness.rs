@@ -19,7 +19,7 @@ pub(super) fn may_wait_for_gpu(waiting: &Waiting) -> bool {
 
 /// Whether any query has waited for others to come, or runs for longer than predicted, so that it is time to plan.
 pub(super) fn is_time_to_plan(board: &Board) -> bool {
-    let is_overdue = board.running.iter().any(Running::is_overdue);
+    let is_overdue = board.in_slots().any(Running::is_overdue);
     is_overdue || board.waiting.iter().any(|waiting| gathers_until(waiting) <= board.now * (1.0 + EQUAL))
 }
 
@@ -33,31 +33,10 @@ pub(super) fn next_tick(board: &Board) -> Option<f64> {
     let for_gpu = waits.map(|waiting| board.now + waiting.demand.cpu - waiting.for_gpu);
     let for_others = board.waiting.iter().map(gathers_until).filter(|until| *until > board.now * (1.0 + EQUAL));
     let speeds = board.speeds();
-    let overdue = board.running.iter().map(|running| {
+    let overdue = board.in_slots().map(|running| {
         board.now + running.until_overdue() / if running.place == Place::Cpu { speeds.cpu } else { speeds.gpu }
     });
     let next = for_gpu.chain(for_others).chain(overdue).min_by(f64::total_cmp);
     // Differences that the clock cannot tell would bring the same tick again.
     next.map(|tick| tick.max(board.now + LEAST_TICK))
-}
-
-/// The numbers, among the waiting, of the queries that must start now: first queries of users.
-///
-/// Each has a deadline, a number of query ends. If at least one of them starts at each end, all keep theirs: a new one gets as
-/// many ends as there are users that wait, itself included. So of those with deadlines in the next `n` ends there are never
-/// more than `n`, and one must start now only where another start would break that.
-pub(super) fn due(board: &Board) -> Vec<usize> {
-    let mut heads: Vec<(u64, usize)> =
-        board.waiting.iter().enumerate().filter_map(|(number, waiting)| Some((waiting.deadline?, number))).collect();
-    heads.sort_unstable();
-    let mut due = vec![];
-    loop {
-        let rest = &heads[due.len()..];
-        // The first of them has one more end to start at, the second two, and so on.
-        let is_late = rest.iter().zip(1..).any(|((deadline, _), place)| deadline.saturating_sub(board.ends) < place);
-        match rest.first() {
-            Some((_, number)) if is_late => due.push(*number),
-            _ => return due,
-        }
-    }
 }

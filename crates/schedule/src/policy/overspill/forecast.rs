@@ -77,7 +77,7 @@ impl Forecast {
     pub fn new(board: &Board, numbers: &[usize], limits: Limits) -> Self {
         let jobs: Vec<Demand> = numbers.iter().map(|number| board.waiting[*number].demand).collect();
         let active = |place| {
-            let running = board.at(place);
+            let running = board.in_slots().filter(move |running| running.place == place);
             running.map(|running| Active {
                 remaining: running.remaining(),
                 weight: running.demand.weight,

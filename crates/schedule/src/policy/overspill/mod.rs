@@ -15,6 +15,7 @@ use super::{Action, Decision, Policy, Reason};
 use crate::board::{Board, Waiting};
 use crate::limits::Limits;
 use crate::query::Place;
+use crate::slots::due;
 use forecast::{Choice, Forecast};
 
 /// The settings of our policy.
@@ -83,7 +84,8 @@ impl Overspill {
 
 impl Policy for Overspill {
     fn decide(&mut self, board: &mut Board) -> Vec<Decision> {
-        let due = fairness::due(board);
+        let mut due = due(board);
+        due.extend((0..board.waiting.len()).filter(|number| board.waiting[*number].has_slot));
         if due.is_empty() && !fairness::is_time_to_plan(board) {
             return vec![];
         }
@@ -116,7 +118,8 @@ impl Policy for Overspill {
             }
         }
         for (job, number) in numbers.iter().enumerate() {
-            board.waiting[*number].waits_for_gpu = plan.choices[job].place == Place::Gpu;
+            // One that starts may find no slot. Then it waits for that.
+            board.waiting[*number].waits_for_gpu = plan.choices[job].place == Place::Gpu && !starts.contains(&job);
         }
         decisions
     }
