@@ -100,6 +100,9 @@ pub(crate) enum GpuAdvisor {
     },
 }
 
+/// How many times as fast a join is assumed to be on a GPU that was not measured (paper 5, figure 1).
+const SPEEDUP: f64 = 4.0;
+
 /// The order without measurements: a hash table is faster while it fits GPU memory.
 const IN_MEMORY_FIRST: &[Strategy] = &[Strategy::GpuNoPartition, Strategy::Triton];
 
@@ -162,6 +165,24 @@ impl GpuAdvisor {
     /// Whether the user did not ask for a GPU by name, so that the CPU may be chosen.
     pub(crate) fn may_choose_cpu(&self) -> bool {
         matches!(self, Self::Measured { or_cpu: true, .. })
+    }
+
+    /// How many times as fast a join with these rows is predicted to be with the GPU as on the CPU.
+    pub(crate) fn speedup(&self, build_rows: u64, probe_rows: u64) -> f64 {
+        let Self::Measured { machine, threads, gpu_memory, .. } = self else { return SPEEDUP };
+        let rows = probe_rows.max(build_rows);
+        let join = Join {
+            gpu_memory_limit: Some(*gpu_memory),
+            threads: Some(*threads),
+            ..Join::new(build_rows, rows, TUPLE_BYTES)
+        };
+        let advice = machine.advise(&join);
+        let least = |uses_gpu: bool| {
+            let of_place = advice.strategies.iter().filter(|prediction| prediction.strategy.uses_gpu() == uses_gpu);
+            of_place.map(|prediction| prediction.seconds).fold(f64::INFINITY, f64::min)
+        };
+        let speedup = least(false) / least(true);
+        if speedup.is_finite() && speedup > 0.0 { speedup } else { SPEEDUP }
     }
 
     /// Sets the number of GPUs that hold hash tables together. It may be lower than the setting.

@@ -10,6 +10,7 @@
 
 #![deny(missing_docs)]
 
+mod admission;
 pub mod advisor;
 pub mod analyzer;
 pub mod cancellation;
@@ -37,6 +38,7 @@ mod prepared;
 mod row_changes;
 mod running_plan;
 mod runtime;
+pub mod scheduler;
 pub mod session;
 pub mod size;
 mod sort;
@@ -46,6 +48,7 @@ mod theta_join;
 mod window;
 pub mod write_aside;
 
+pub use admission::AdmissionExec;
 pub use config::{Choice, IndexUse, Named, OverspillConfig, Selection};
 pub use filter_aggregate::FilterAggregateExec;
 pub use hybrid_join::HybridJoinExec;
@@ -58,6 +61,7 @@ pub use overspill_machine::DeviceKind;
 pub use overspill_machine::transfer::TransferMethod;
 pub use running_plan::RunningPlan;
 pub use runtime::OverspillRuntime;
+pub use scheduler::{QueryUser, Scheduler, SchedulerConfig};
 pub use session::OverspillSessionExt;
 pub use sort::SpillingSortExec;
 pub use theta_join::ThetaJoinExec;

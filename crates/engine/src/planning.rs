@@ -14,12 +14,13 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::runtime::OverspillRuntime;
+use crate::scheduler::Scheduler;
 
 /// What rules see of the session while a query is planned. DataFusion gives them nothing but options, and a session may get
 /// another memory pool between two queries: `SET datafusion.runtime.memory_limit` makes a new one.
 #[derive(Debug, Clone)]
 pub(crate) struct PlanningSession {
-    /// Bytes; `None` without a limit.
+    /// Bytes that the query may use; `None` without a limit.
     memory_limit: Option<usize>,
     runtime: OverspillRuntime,
 }
@@ -27,7 +28,10 @@ pub(crate) struct PlanningSession {
 impl PlanningSession {
     fn of(state: &SessionState) -> Self {
         let memory_limit = match state.runtime_env().memory_pool.memory_limit() {
-            MemoryLimit::Finite(limit) => Some(limit),
+            MemoryLimit::Finite(limit) => {
+                let scheduler = Scheduler::of(state.config());
+                Some(scheduler.map_or(limit, |scheduler| scheduler.expected_grant(limit)))
+            }
             MemoryLimit::Infinite | MemoryLimit::Unknown => None,
         };
         Self { memory_limit, runtime: OverspillRuntime::of(state.config()) }

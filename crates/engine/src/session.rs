@@ -10,10 +10,11 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use crate::analyzer::with_analyzer_rules;
 use crate::config::OverspillConfig;
 use crate::mark_join::MarkJoinQueryPlanner;
-use crate::optimizer::{self, EachNode, SharedBuild, YieldingOperators};
+use crate::optimizer::{self, AdmissionRule, EachNode, SharedBuild, YieldingOperators};
 use crate::planning::SessionPlanner;
 use crate::prepared::Analyzed;
 use crate::runtime::OverspillRuntime;
+use crate::scheduler::Scheduler;
 
 /// Puts Overspill's joins into a DataFusion session.
 ///
@@ -58,6 +59,14 @@ pub trait OverspillSessionExt {
     /// of one output to larger files at the same time can wait for each other for ever.
     #[must_use]
     fn with_overspill(self, config: OverspillConfig) -> Self;
+
+    /// Runs the queries of the session as a scheduler says, which it shares with other sessions. Each waits for its admission
+    /// ([`AdmissionExec`](crate::AdmissionExec)). A [`QueryUser`](crate::QueryUser), an extension of the session's configuration, says
+    /// whose queries they are. Sessions that share a memory pool, as those with the same `RuntimeEnv`, also share its memory by query.
+    ///
+    /// Call it after [`with_overspill`](Self::with_overspill).
+    #[must_use]
+    fn with_overspill_scheduler(self, scheduler: Arc<Scheduler>) -> Self;
 }
 
 impl OverspillSessionExt for SessionStateBuilder {
@@ -84,6 +93,19 @@ impl OverspillSessionExt for SessionStateBuilder {
         *optimizer = PhysicalOptimizer::with_rules(with_last_rules(with_join_rules(rules)));
         self
     }
+
+    fn with_overspill_scheduler(mut self, scheduler: Arc<Scheduler>) -> Self {
+        self.config().get_or_insert_default().set_extension(Arc::clone(&scheduler));
+        let rules = &mut self.physical_optimizers().get_or_insert_default().rules;
+        let position = before_check(rules);
+        rules.insert(position, Arc::new(AdmissionRule(scheduler)));
+        self
+    }
+}
+
+/// The place before the rule that checks plans.
+fn before_check(rules: &[Rule]) -> usize {
+    rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len())
 }
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
@@ -114,7 +136,7 @@ fn with_join_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
 /// with aggregates, the rule that replaces sorts, and the rule that makes operators yield. They run in this order after all others except the last one, which checks the
 /// plan.
 fn with_last_rules(mut rules: Vec<Rule>) -> Vec<Rule> {
-    let position = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
+    let position = before_check(&rules);
     rules.insert(position, Arc::new(YieldingOperators));
     rules.insert(position, Arc::new(EachNode("limited_memory_selection", optimizer::limited_memory_selection)));
     rules.insert(position, Arc::new(EachNode("join_aggregate_fusion", optimizer::join_aggregate_fusion)));

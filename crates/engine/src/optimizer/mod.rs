@@ -1,8 +1,9 @@
 //! The physical optimizer rules that insert [`HybridJoinExec`](crate::HybridJoinExec),
 //! [`ThetaJoinExec`](crate::ThetaJoinExec), [`FilterAggregateExec`](crate::FilterAggregateExec),
 //! [`JoinAggregateExec`](crate::JoinAggregateExec), [`SpillingSortExec`](crate::SpillingSortExec) and
-//! [`CountedWindowExec`](crate::CountedWindowExec) into plans.
+//! [`CountedWindowExec`](crate::CountedWindowExec) into plans, and [`AdmissionExec`](crate::AdmissionExec) at their roots.
 
+mod admission;
 mod filter_aggregate_fusion;
 mod float_statistics;
 mod grouping_sets_input;
@@ -26,6 +27,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::config::OverspillConfig;
 
+pub(crate) use admission::AdmissionRule;
 pub(crate) use filter_aggregate_fusion::filter_aggregate_fusion;
 pub(crate) use float_statistics::{float_bounds, float_filters};
 pub(crate) use grouping_sets_input::grouping_sets_input;

@@ -1,0 +1,7 @@
+//! The node at the root of a plan that waits until the query may run.
+
+mod exec;
+mod metrics;
+mod stream;
+
+pub use exec::AdmissionExec;

@@ -1,0 +1,39 @@
+//! What a scheduler goes by.
+
+use std::time::Duration;
+
+use overspill_schedule::{CoRun, Cpu, Limits, OverspillSettings, PolicyKind, Processors};
+
+/// What a [`Scheduler`](super::Scheduler) goes by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SchedulerConfig {
+    /// Who decides.
+    pub policy: PolicyKind,
+    /// How many queries may be on the GPU. The default has no limit but the memory, as the default policy goes by what queries cost
+    /// each other there.
+    pub gpu_limits: Limits,
+    /// How queries slow each other. By default those on the CPU share all cores, and those on the GPU do what paper 5 reports.
+    pub processors: Processors,
+    /// The most queries that run at once, beside as many brief ones. Fewer run if the memory limit has no room for them. 0 is as 1.
+    pub most_running: usize,
+    /// A query that is predicted to take less than this on the CPU starts at once.
+    pub brief: Duration,
+    /// How long a query may take from its arrival to its end.
+    pub time_limit: Option<Duration>,
+}
+
+/// As few queries as keep all cores busy have the most memory each.
+const MOST_RUNNING: usize = 4;
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self {
+            policy: PolicyKind::Overspill(OverspillSettings { moves: false, ..OverspillSettings::default() }),
+            gpu_limits: Limits::NONE,
+            processors: Processors { cpu: Cpu::Shared, co_run: CoRun::default() },
+            most_running: MOST_RUNNING,
+            brief: Duration::from_millis(10),
+            time_limit: None,
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! How long a query will take.
+//!
+//! As in paper 5, section 4.2, each kind of operator has a coefficient, and takes that times its rows ([operators]). Rows are those that
+//! the plan estimates. What plans of the same shape took before corrects the sum ([history]).
+
+mod history;
+mod operators;
+
+use datafusion::common::Result;
+use datafusion::physical_plan::ExecutionPlan;
+use overspill_schedule::Class;
+
+pub(super) use history::History;
+
+use crate::config::OverspillConfig;
+use crate::runtime::OverspillRuntime;
+
+/// What a query is predicted to take.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Prediction {
+    /// Seconds on the CPU.
+    pub cpu: f64,
+    /// Seconds with the GPU; `None` if the query cannot use one.
+    pub gpu: Option<f64>,
+    /// Bytes of GPU memory.
+    pub gpu_memory: u64,
+    /// What it does on the GPU.
+    pub class: Class,
+    /// Plans that differ in constants alone have the same.
+    pub shape: u64,
+}
+
+impl Prediction {
+    /// What a plan on `threads` threads takes by its operators and their estimated rows.
+    ///
+    /// # Errors
+    /// If a node of the plan does.
+    pub fn of(
+        plan: &dyn ExecutionPlan,
+        config: &OverspillConfig,
+        runtime: &OverspillRuntime,
+        threads: usize,
+    ) -> Result<Self> {
+        operators::predicted(plan, config, runtime, threads)
+    }
+}

@@ -1,0 +1,104 @@
+//! A query of a scheduler.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::execution::memory_pool::MemoryPool;
+use overspill_schedule::{Place, QueryId, Reason};
+use tokio::sync::watch;
+
+use super::grant::GrantPool;
+use super::prediction::Prediction;
+use super::user::QueryUser;
+
+/// What has become of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueryState {
+    /// It waits for its admission.
+    Waiting,
+    /// It runs.
+    Running {
+        /// Where.
+        place: Place,
+        /// Why there.
+        reason: Reason,
+    },
+    /// It was stopped, and its work ends.
+    Stopping,
+}
+
+/// A query that waits or runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueryStatus {
+    /// Its number.
+    pub id: QueryId,
+    /// Its user.
+    pub user: String,
+    /// What has become of it.
+    pub state: QueryState,
+    /// How long ago it arrived.
+    pub age: Duration,
+    /// Predicted seconds on the CPU alone, and with the GPU, if it can use one.
+    pub predicted: (f64, Option<f64>),
+    /// Bytes of memory that it holds, and those that it may; `None` before its admission, and without a limit.
+    pub memory: Option<(usize, usize)>,
+}
+
+/// Why a query does not go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    Cancelled,
+    /// It has taken as long as it may.
+    TimeLimit(Duration),
+}
+
+/// What its streams wait for.
+#[derive(Debug, Clone)]
+pub(super) enum Signal {
+    Wait,
+    Run { place: Place, reason: Reason, memory: Arc<dyn MemoryPool> },
+    Stop(Stop),
+}
+
+/// A query of a scheduler.
+#[derive(Debug)]
+pub(super) struct Query {
+    pub user: QueryUser,
+    /// What its operators predict.
+    pub prediction: Prediction,
+    /// Seconds on the CPU and with the GPU, corrected by runs before.
+    pub predicted: (f64, Option<f64>),
+    /// Seconds on the scheduler's clock.
+    pub arrived: f64,
+    pub signal: watch::Sender<Signal>,
+    /// The memory of its session.
+    pub session_memory: Arc<dyn MemoryPool>,
+    /// Its part of that; `None` before its admission, and without a limit.
+    pub grant: Option<Arc<GrantPool>>,
+    /// The place where it started.
+    pub place: Option<Place>,
+    /// Whether it takes no slot.
+    pub is_brief: bool,
+}
+
+impl Query {
+    pub fn is_stopped(&self) -> bool {
+        matches!(&*self.signal.borrow(), Signal::Stop(_))
+    }
+
+    pub fn status(&self, id: QueryId, now: f64) -> QueryStatus {
+        let state = match &*self.signal.borrow() {
+            Signal::Wait => QueryState::Waiting,
+            Signal::Run { place, reason, .. } => QueryState::Running { place: *place, reason: *reason },
+            Signal::Stop(_) => QueryState::Stopping,
+        };
+        QueryStatus {
+            id,
+            user: self.user.name.clone(),
+            state,
+            age: Duration::try_from_secs_f64(now - self.arrived).unwrap_or_default(),
+            predicted: self.predicted,
+            memory: self.grant.as_ref().map(|grant| (grant.reserved(), grant.limit())),
+        }
+    }
+}
