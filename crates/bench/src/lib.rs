@@ -11,6 +11,7 @@ mod figures;
 mod gpu_join;
 mod indexes;
 mod kinds;
+mod load;
 mod operator;
 mod operator_join;
 pub mod peers;
@@ -33,6 +34,7 @@ pub use engines::CompareArgs;
 pub use figures::{AllArgs, FigureArgs, FigureName, MeasureArgs, OutputArgs};
 pub use indexes::{IndexArgs, Pages};
 pub use kinds::KindsArgs;
+pub use load::{LoadArgs, LoadPolicy, LoadUsers};
 pub use operator_join::OperatorJoinArgs;
 pub use schedule::{CpuModel, ScheduleArgs, Shown};
 
@@ -70,6 +72,8 @@ pub enum Experiment {
     Index(IndexArgs),
     /// Which query gets the GPU and which runs on the CPU: policies, in virtual time on random mixes (paper 5)
     Schedule(ScheduleArgs),
+    /// Clients that run queries at the same time, with and without a scheduler: throughput, times, fairness, memory
+    Load(LoadArgs),
     /// Joins in memory of many sizes and kinds with each strategy: whether `auto` chooses the fastest
     Advisor(AdvisorArgs),
     /// The radix partitioners of the GPU and of the CPU, by fanout (paper 1, figures 4 and 18)
@@ -99,6 +103,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
         Experiment::Build(args) => print(&builds::run(&args)?),
         Experiment::Index(args) => print(&indexes::run(&args)?),
         Experiment::Schedule(args) => print(&schedule::run(&args)?),
+        Experiment::Load(args) => load::run(&args, &mut std::io::stdout()),
         Experiment::Advisor(args) => advisor::run(&args, &mut std::io::stdout()),
         Experiment::Partition(args) => print(&cpu_partition::run(&args)?),
         Experiment::PrefixSum(args) => figure(FigureExperiment::PrefixSum, &args),

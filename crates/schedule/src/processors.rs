@@ -9,6 +9,8 @@ pub enum Cpu {
     CoreEach(usize),
     /// A query runs on all cores, which those that run at the same time share.
     Shared,
+    /// The same, but a query alone leaves cores idle now and then: several together do this number of times as much.
+    Overlapping(f64),
 }
 
 /// How much of the GPU's throughput is lost to queries that run beside others.
@@ -47,14 +49,16 @@ impl Processors {
         match self.cpu {
             Cpu::CoreEach(cores) => (cores.max(1) as f64 / count).min(1.0),
             Cpu::Shared => 1.0 / count,
+            Cpu::Overlapping(gain) => gain.clamp(1.0, count) / count,
         }
     }
 
-    /// How many queries run on the CPU before they slow each other.
+    /// How many queries run on the CPU while others queue for it.
     pub fn cpu_slots(&self) -> usize {
         match self.cpu {
             Cpu::CoreEach(cores) => cores.max(1),
             Cpu::Shared => 1,
+            Cpu::Overlapping(_) => 2,
         }
     }
 
@@ -84,5 +88,7 @@ mod tests {
         assert_eq!(processors.gpu_speed([Class::Aggregate].into_iter()), 1.0);
         assert_eq!(processors.gpu_speed([Class::Join; 4].into_iter()), 0.25);
         assert_eq!([1, 6, 12].map(|count| processors.cpu_speed(count)), [1.0, 1.0, 0.5]);
+        let overlapping = Processors { cpu: Cpu::Overlapping(1.2), ..processors };
+        assert_eq!([1, 2, 4].map(|count| overlapping.cpu_speed(count)), [1.0, 0.6, 0.3]);
     }
 }

@@ -5,7 +5,7 @@ const ROUNDING: f64 = 1e-12;
 
 /// Whether rows, as lines of CSV, are equal except for their order, which the queries do not define among rows with equal
 /// sort keys.
-pub(super) fn are_same(one: &[String], other: &[String]) -> bool {
+pub(crate) fn are_same(one: &[String], other: &[String]) -> bool {
     if one.len() != other.len() {
         return false;
     }
@@ -46,7 +46,7 @@ pub(super) fn count(rows: &[String]) -> String {
 }
 
 /// The first differing rows, in a sentence.
-pub(super) fn first_difference(one: &[String], other: &[String]) -> String {
+pub(crate) fn first_difference(one: &[String], other: &[String]) -> String {
     let different = one.iter().zip(other).find(|(one, other)| !is_same(one, other));
     different.map_or_else(String::new, |(one, other)| format!("The first that differ are \"{one}\" and \"{other}\"."))
 }

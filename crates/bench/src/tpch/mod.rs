@@ -4,8 +4,8 @@
 //! In a round, each engine runs all queries once in a separate process. Engines take turns, and each round starts with
 //! another engine. All must give the same answers.
 
-mod answer;
-mod query;
+pub(crate) mod answer;
+pub(crate) mod query;
 mod report;
 
 use std::io::Write;

@@ -29,9 +29,9 @@ const TEXTS: [&str; 22] = [
 /// A query of TPC-H.
 #[derive(Debug, Clone)]
 pub struct Query {
-    pub(super) number: usize,
+    pub(crate) number: usize,
     /// The text on one line.
-    pub(super) sql: String,
+    pub(crate) sql: String,
 }
 
 impl Query {
@@ -41,7 +41,7 @@ impl Query {
     }
 }
 
-pub(super) fn all() -> Vec<Query> {
+pub(crate) fn all() -> Vec<Query> {
     (1..).zip(TEXTS).map(|(number, text)| Query::new(number, text)).collect()
 }
 

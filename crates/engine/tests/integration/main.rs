@@ -12,6 +12,7 @@
 //! - `large_values`: a single large value among small ones makes no large batch of a join's output.
 //! - `limited_memory`: sorts and windows in less memory than their rows take.
 //! - `planning`: plans after the session has changed, and what sessions share.
+//! - `scheduling`: sessions that share a scheduler: who waits, who runs where, and with how much memory.
 //! - `selection`: filters with aggregates above them, random ones and which plans are fused.
 //! - `set_operations`, `set_comparisons`: EXCEPT ALL and INTERSECT ALL; ANY and ALL.
 //! - `sql_files`: the plain files of `tests/sql/`, each in ample and little memory and on the emulated device.
@@ -32,6 +33,7 @@ mod large_values;
 mod limited_memory;
 mod membership;
 mod planning;
+mod scheduling;
 mod selection;
 mod set_comparisons;
 mod set_operations;

@@ -110,6 +110,7 @@ impl Mix {
         let capacity = match cpu {
             Cpu::CoreEach(cores) => cores as f64,
             Cpu::Shared => 1.0,
+            Cpu::Overlapping(gain) => gain.max(1.0),
         };
         // The means of seconds on the CPU, and of the inverse of the speed-up.
         let ((least, most), (slowest, fastest)) = (config.cpu, config.speed_up);

@@ -4,18 +4,21 @@ use super::mix::Mix;
 use crate::processors::{Cpu, Processors};
 
 /// The least mean turnaround of a mix whose queries all arrive at once, if each runs at one place until it ends, and those at a place
-/// that would slow each other one after the other, shortest first: nothing is better for given places. `O(2^n n)`.
+/// that would slow each other one after the other, shortest first: nothing is better for given places. Of [`Cpu::Overlapping`] it is a
+/// lower bound. `O(2^n n)`.
 pub fn least_mean_turnaround(mix: &Mix, processors: &Processors) -> f64 {
     let count = mix.queries.len();
-    let cores = match processors.cpu {
-        Cpu::CoreEach(cores) => cores.max(1),
-        Cpu::Shared => 1,
+    let (cores, speed) = match processors.cpu {
+        Cpu::CoreEach(cores) => (cores.max(1), 1.0),
+        Cpu::Shared => (1, 1.0),
+        Cpu::Overlapping(gain) => (1, gain.max(1.0)),
     };
     let total = |places: u32| {
         let on_gpu = |number: usize| places >> number & 1 == 1;
         let of = |gpu: bool| {
             let queries = mix.queries.iter().enumerate().filter(move |(number, _)| on_gpu(*number) == gpu);
-            let mut seconds: Vec<f64> = queries.map(|(_, query)| if gpu { query.gpu } else { query.cpu }).collect();
+            let mut seconds: Vec<f64> =
+                queries.map(|(_, query)| if gpu { query.gpu } else { query.cpu / speed }).collect();
             seconds.sort_by(f64::total_cmp);
             seconds
         };

@@ -1,0 +1,176 @@
+//! The machine that all clients share.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::RecordBatch;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use overspill::memory::HeadroomPool;
+use overspill::scheduler::Scheduler;
+use overspill::size::setting_in_bytes;
+use overspill::{OverspillConfig, OverspillRuntime, OverspillSessionExt, QueryUser};
+
+use super::LoadArgs;
+use crate::report::tell;
+use crate::tpch::{answer, query};
+
+/// The end of the names of queries' files.
+const QUERY: &str = "sql";
+const TABLE: &str = "parquet";
+
+/// A query with its answer.
+#[derive(Debug)]
+pub(super) struct Query {
+    pub name: String,
+    sql: String,
+    /// Seconds that it takes alone, without a scheduler.
+    pub alone: f64,
+    answer: Vec<String>,
+}
+
+/// What all sessions share.
+#[derive(Debug)]
+pub(super) struct Machine {
+    env: Arc<RuntimeEnv>,
+    runtime: OverspillRuntime,
+    threads: usize,
+    tables: Vec<(String, String)>,
+    settings: Vec<(String, String)>,
+}
+
+impl Machine {
+    pub fn new(args: &LoadArgs, threads: usize) -> Result<Self> {
+        let limit = usize::try_from(args.memory_limit.as_u64()).unwrap_or(usize::MAX);
+        let env = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(HeadroomPool::new(limit))).build_arc()?;
+        let settings = args.settings.iter().map(|setting| {
+            let pair = setting.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
+            pair.ok_or_else(|| exec_datafusion_err!("'{setting}' is not KEY=VALUE"))
+        });
+        Ok(Self {
+            env,
+            runtime: OverspillRuntime::default(),
+            threads,
+            tables: files(&args.dir, TABLE)?,
+            settings: settings.collect::<Result<_>>()?,
+        })
+    }
+
+    /// The memory of all sessions.
+    pub fn memory(&self) -> &Arc<dyn MemoryPool> {
+        &self.env.memory_pool
+    }
+
+    /// A session of a user.
+    pub async fn session(&self, user: &str, scheduler: Option<&Arc<Scheduler>>) -> Result<SessionContext> {
+        let config = SessionConfig::new()
+            .with_target_partitions(self.threads)
+            .with_extension(Arc::new(self.runtime.clone()))
+            .with_extension(Arc::new(QueryUser::new(user)));
+        let mut builder = SessionStateBuilder::new_with_default_features()
+            .with_config(config)
+            .with_runtime_env(Arc::clone(&self.env))
+            .with_overspill(OverspillConfig::default());
+        for (key, value) in &self.settings {
+            builder.config().get_or_insert_default().options_mut().set(key, &setting_in_bytes(key, value)?)?;
+        }
+        if let Some(scheduler) = scheduler {
+            builder = builder.with_overspill_scheduler(Arc::clone(scheduler));
+        }
+        let session = SessionContext::new_with_state(builder.build());
+        for (name, path) in &self.tables {
+            session.register_parquet(name, path, ParquetReadOptions::default()).await?;
+        }
+        Ok(session)
+    }
+
+    /// The queries, which are run twice for their answers and their times.
+    pub async fn queries(&self, args: &LoadArgs) -> Result<Vec<Query>> {
+        let mut texts = vec![];
+        match &args.queries {
+            Some(folder) => {
+                for (name, path) in files(folder, QUERY)? {
+                    let sql = std::fs::read_to_string(&path)
+                        .map_err(|error| exec_datafusion_err!("The query '{path}' cannot be read: {error}"))?;
+                    texts.push((name, sql));
+                }
+            }
+            None => texts.extend(query::all().into_iter().map(|query| (format!("q{}", query.number), query.sql))),
+        }
+        if texts.is_empty() {
+            return exec_err!("There are no queries: their files end in .{QUERY}");
+        }
+        let session = self.session("", None).await?;
+        let mut queries = vec![];
+        for (name, sql) in texts {
+            tell(&format!("{name} alone"));
+            let mut query = Query { name, sql, alone: 0.0, answer: vec![] };
+            let (_, answer) = self.rows(&session, &query).await?;
+            let (alone, _) = self.rows(&session, &query).await?;
+            (query.alone, query.answer) = (alone, answer);
+            queries.push(query);
+        }
+        Ok(queries)
+    }
+
+    /// Runs a query, and returns its seconds.
+    ///
+    /// # Errors
+    /// If it fails, or its answer is another than before.
+    pub async fn run(&self, session: &SessionContext, query: &Query) -> Result<f64> {
+        let (took, rows) = self.rows(session, query).await?;
+        if !answer::are_same(&query.answer, &rows) {
+            return exec_err!(
+                "{} gives another answer than alone: {}",
+                query.name,
+                answer::first_difference(&query.answer, &rows)
+            );
+        }
+        Ok(took)
+    }
+
+    async fn rows(&self, session: &SessionContext, query: &Query) -> Result<(f64, Vec<String>)> {
+        let failed = |error| exec_datafusion_err!("{} failed: {error}", query.name);
+        let start = Instant::now();
+        let frame = overspill::sql::sql(session, &query.sql).await.map_err(failed)?;
+        let batches = frame.collect().await.map_err(failed)?;
+        let took = start.elapsed().as_secs_f64();
+        Ok((took, lines(&batches)?))
+    }
+}
+
+/// The files of a directory with this end, with their names without it.
+fn files(folder: &Path, end: &str) -> Result<Vec<(String, String)>> {
+    let cannot = |error| exec_datafusion_err!("The directory '{}' cannot be read: {error}", folder.display());
+    let mut files = vec![];
+    for entry in std::fs::read_dir(folder).map_err(cannot)? {
+        let path = entry.map_err(cannot)?.path();
+        if path.extension().is_some_and(|extension| extension == end)
+            && let Some((name, path)) = path.file_stem().and_then(|name| name.to_str()).zip(path.to_str())
+        {
+            files.push((name.to_owned(), path.to_owned()));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Rows as lines of CSV.
+fn lines(batches: &[RecordBatch]) -> Result<Vec<String>> {
+    let options = FormatOptions::default();
+    let mut lines = vec![];
+    for batch in batches {
+        let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        for row in 0..batch.num_rows() {
+            let cells: Vec<String> = columns.iter().map(|column| column.value(row).to_string()).collect();
+            lines.push(cells.join(","));
+        }
+    }
+    Ok(lines)
+}
