@@ -1,5 +1,7 @@
 //! The queries that there are.
 
+use std::collections::HashMap;
+
 use crate::processors::Processors;
 use crate::query::{Demand, Place, QueryId, UserId};
 
@@ -101,12 +103,14 @@ pub struct Board {
     pub ends: u64,
     /// How queries slow each other.
     pub processors: Processors,
+    /// How many queries each user has here, without brief ones.
+    users: HashMap<UserId, usize>,
 }
 
 impl Board {
     /// Without queries, at time 0.
     pub fn new(processors: Processors) -> Self {
-        Self { now: 0.0, waiting: vec![], running: vec![], ends: 0, processors }
+        Self { now: 0.0, waiting: vec![], running: vec![], ends: 0, processors, users: HashMap::new() }
     }
 
     /// Those that run at a place.
@@ -117,6 +121,11 @@ impl Board {
     /// Those that run in slots: all but brief ones.
     pub fn in_slots(&self) -> impl Iterator<Item = &Running> + Clone {
         self.running.iter().filter(|running| !running.is_brief)
+    }
+
+    /// How much the turnaround of a query counts: its queries share what a user counts.
+    pub(crate) fn weight(&self, demand: &Demand) -> f64 {
+        demand.weight / self.users.get(&demand.user).copied().unwrap_or(1) as f64
     }
 
     /// How many slots are taken.
@@ -161,17 +170,33 @@ impl Board {
         let waiting =
             Waiting { demand, since: self.now, for_gpu: 0.0, waits_for_gpu: false, deadline: None, has_slot: false };
         self.waiting.push(waiting);
+        *self.users.entry(demand.user).or_default() += 1;
         self.name_head(demand.user);
     }
 
     /// Removes a query, wherever it is. Returns whether it was there.
     pub(crate) fn end(&mut self, id: QueryId) -> bool {
         let Some(place) = self.running.iter().position(|running| running.demand.id == id) else {
-            return self.take(id).is_some();
+            let taken = self.take(id);
+            taken.inspect(|waiting| self.forget(waiting.demand.user));
+            return taken.is_some();
         };
         let ended = self.running.remove(place);
-        self.ends += u64::from(!ended.is_brief);
+        if !ended.is_brief {
+            self.ends += 1;
+            self.forget(ended.demand.user);
+        }
         true
+    }
+
+    /// A query of the user has gone.
+    fn forget(&mut self, user: UserId) {
+        if let Some(queries) = self.users.get_mut(&user) {
+            *queries -= 1;
+            if *queries == 0 {
+                self.users.remove(&user);
+            }
+        }
     }
 
     pub(crate) fn start(&mut self, id: QueryId, place: Place) -> bool {

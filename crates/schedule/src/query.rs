@@ -35,7 +35,7 @@ pub struct Demand {
     pub id: QueryId,
     /// Who asks for it.
     pub user: UserId,
-    /// How much its turnaround counts, beside 1 of others.
+    /// How much the time of its user counts, beside 1 of others.
     pub weight: f64,
     /// What it does on the GPU.
     pub class: Class,

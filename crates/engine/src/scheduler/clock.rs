@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
+
+use super::query::Work;
 use super::shared::Shared;
 
 /// The longest sleep. Times further away would overflow.
@@ -22,7 +25,12 @@ fn run(shared: &Shared) {
     while !state.is_closed {
         let now = shared.now();
         match state.next_time(&shared.config) {
-            Some(next) if next <= now => state.at(now, &shared.config),
+            Some(next) if next <= now => {
+                let stopped = state.at(now, &shared.config);
+                if !stopped.is_empty() {
+                    MutexGuard::unlocked(&mut state, || stopped.into_iter().for_each(Work::stop));
+                }
+            }
             Some(next) => {
                 let sleep = Duration::try_from_secs_f64(next - now).unwrap_or(LONGEST).min(LONGEST);
                 shared.changed.wait_for(&mut state, sleep);

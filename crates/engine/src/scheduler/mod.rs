@@ -34,7 +34,7 @@ pub use query::{QueryState, QueryStatus};
 pub use user::QueryUser;
 
 pub(crate) use prediction::Prediction;
-pub(crate) use ticket::{Admitted, Stopped, Ticket};
+pub(crate) use ticket::{Admitted, Stoppable, Stopped, Ticket};
 
 use query::Stop;
 use shared::Shared;
@@ -84,7 +84,8 @@ impl Scheduler {
         self.shared.queries()
     }
 
-    /// Stops a query, in whatever state it is. Its stream ends with an error. Returns whether the query was there.
+    /// Stops a query, in whatever state it is, also if nobody reads its streams. They end with an error. Returns whether the query was
+    /// there.
     pub fn cancel(&self, id: QueryId) -> bool {
         self.shared.stop(id, Stop::Cancelled)
     }

@@ -1,6 +1,7 @@
 //! A query of a scheduler.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use datafusion::execution::memory_pool::MemoryPool;
@@ -9,6 +10,7 @@ use tokio::sync::watch;
 
 use super::grant::GrantPool;
 use super::prediction::Prediction;
+use super::ticket::Stoppable;
 use super::user::QueryUser;
 
 /// What has become of a query.
@@ -79,9 +81,34 @@ pub(super) struct Query {
     pub place: Option<Place>,
     /// Whether it takes no slot.
     pub is_brief: bool,
+    pub work: Work,
+}
+
+/// What is stopped with a query.
+#[derive(Default)]
+pub(super) struct Work(pub Vec<Weak<dyn Stoppable>>);
+
+impl Work {
+    /// Stops it. The caller holds no lock: the last of it ends the query.
+    pub fn stop(self) {
+        self.0.iter().filter_map(Weak::upgrade).for_each(|work| work.stop());
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} streams", self.0.len())
+    }
 }
 
 impl Query {
+    /// Tells its streams to stop. What they hold must be stopped too, without any lock.
+    #[must_use]
+    pub fn stop(&mut self, stop: Stop) -> Work {
+        self.signal.send_replace(Signal::Stop(stop));
+        std::mem::take(&mut self.work)
+    }
+
     pub fn is_stopped(&self) -> bool {
         matches!(&*self.signal.borrow(), Signal::Stop(_))
     }

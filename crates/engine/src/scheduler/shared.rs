@@ -1,7 +1,7 @@
 //! What the scheduler's thread, its tickets and its users share.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use datafusion::execution::memory_pool::MemoryPool;
@@ -14,7 +14,8 @@ use tokio::sync::watch;
 use super::config::SchedulerConfig;
 use super::grant::GrantPool;
 use super::prediction::{History, Prediction};
-use super::query::{Query, QueryStatus, Signal, Stop};
+use super::query::{Query, QueryStatus, Signal, Stop, Work};
+use super::ticket::Stoppable;
 use super::user::QueryUser;
 use super::{Scheduler, finite};
 
@@ -127,9 +128,15 @@ impl Shared {
 
     /// Stops a query. Its streams end with an error, and with them it does. Returns whether it was there.
     pub fn stop(&self, id: QueryId, stop: Stop) -> bool {
-        let state = self.state.lock();
-        let query = state.queries.get(&id);
-        query.inspect(|query| drop(query.signal.send_replace(Signal::Stop(stop)))).is_some()
+        let stopped = self.state.lock().queries.get_mut(&id).map(|query| query.stop(stop));
+        stopped.map(Work::stop).is_some()
+    }
+
+    /// Work that is stopped with a query. Returns false if the query has been stopped.
+    pub fn stop_too(&self, id: QueryId, work: Weak<dyn Stoppable>) -> bool {
+        let mut state = self.state.lock();
+        let query = state.queries.get_mut(&id).filter(|query| !query.is_stopped());
+        query.map(|query| query.work.0.push(work)).is_some()
     }
 
     pub fn queries(&self) -> Vec<QueryStatus> {
@@ -185,6 +192,7 @@ impl State {
             grant: None,
             place: None,
             is_brief: false,
+            work: Work::default(),
         };
         self.queries.insert(id, query);
         (demand, id, receiver)
@@ -221,17 +229,17 @@ impl State {
         limit.into_iter().chain(tick).min_by(f64::total_cmp)
     }
 
-    /// Does what is to be done at a time.
-    pub fn at(&mut self, now: f64, config: &SchedulerConfig) {
+    /// Does what is to be done at a time. Returns what must be stopped, without any lock.
+    pub fn at(&mut self, now: f64, config: &SchedulerConfig) -> Vec<Work> {
+        let mut stopped = vec![];
         if let Some(limit) = config.time_limit {
-            for query in self.queries.values() {
-                if query.arrived + limit.as_secs_f64() <= now && !query.is_stopped() {
-                    query.signal.send_replace(Signal::Stop(Stop::TimeLimit(limit)));
-                }
-            }
+            let is_late = |query: &&mut Query| query.arrived + limit.as_secs_f64() <= now && !query.is_stopped();
+            let late = self.queries.values_mut().filter(is_late);
+            stopped.extend(late.map(|query| query.stop(Stop::TimeLimit(limit))));
         }
         let decisions = self.schedule.tick(now);
         self.follow(&decisions);
+        stopped
     }
 
     /// Tells queries what was decided.

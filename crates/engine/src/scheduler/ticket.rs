@@ -1,7 +1,7 @@
 //! A query's place in the schedule.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use datafusion::common::{DataFusionError, exec_datafusion_err};
 use datafusion::execution::memory_pool::MemoryPool;
@@ -27,6 +27,12 @@ pub(crate) struct Admitted {
     pub place: Place,
     pub reason: Reason,
     pub memory: Arc<dyn MemoryPool>,
+}
+
+/// Work of a query.
+pub(crate) trait Stoppable: Send + Sync {
+    /// Gives back what it holds, from any thread. If that is in use, its user is about to see that the query is stopped.
+    fn stop(&self);
 }
 
 /// Why a query does not go on.
@@ -63,14 +69,28 @@ impl Ticket {
         }
     }
 
-    /// Waits until the query is stopped, if ever.
-    pub async fn stopped(self: Arc<Self>) -> Stopped {
+    /// Waits until the query is stopped. The future does not keep the ticket; it is pending for ever if the ticket is dropped before.
+    pub fn stopped(&self) -> impl Future<Output = Stopped> + Send + 'static {
         let mut signal = self.signal.clone();
-        let stop = signal.wait_for(|signal| matches!(signal, Signal::Stop(_))).await;
-        match stop.as_deref() {
-            Ok(Signal::Stop(stop)) => Stopped(*stop),
-            _ => Stopped(Stop::Cancelled),
+        async move {
+            let stop = match signal.wait_for(|signal| matches!(signal, Signal::Stop(_))).await.as_deref() {
+                Ok(Signal::Stop(stop)) => Some(*stop),
+                _ => None,
+            };
+            match stop {
+                Some(stop) => Stopped(stop),
+                None => std::future::pending().await,
+            }
         }
+    }
+
+    /// Work that is stopped with the query.
+    pub fn stop_too(&self, work: Weak<dyn Stoppable>) {
+        if self.scheduler.shared().stop_too(self.id, Weak::clone(&work)) {
+            return;
+        }
+        // It was stopped meanwhile.
+        work.upgrade().inspect(|work| work.stop());
     }
 
     /// The query has read all rows, so that its time tells of others like it.

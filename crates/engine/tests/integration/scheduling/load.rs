@@ -54,11 +54,11 @@ async fn a_user_with_many_queries_does_not_keep_another_waiting() {
     let log = sessions.scheduler.log();
     let of_one = log
         .iter()
-        .filter_map(|entry| match entry.what {
+        .rev()
+        .find_map(|entry| match entry.what {
             What::Arrived(demand) => Some(demand),
             _ => None,
         })
-        .last()
         .unwrap();
     let place = |wanted: &dyn Fn(&What) -> bool| log.iter().position(|entry| wanted(&entry.what)).unwrap();
     let arrived = place(&|what| matches!(what, What::Arrived(demand) if demand.id == of_one.id));

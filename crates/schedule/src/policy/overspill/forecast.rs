@@ -75,18 +75,19 @@ struct Scratch {
 impl Forecast {
     /// Of those waiting queries that have these numbers.
     pub fn new(board: &Board, numbers: &[usize], limits: Limits) -> Self {
-        let jobs: Vec<Demand> = numbers.iter().map(|number| board.waiting[*number].demand).collect();
+        let weighted = |demand: &Demand| Demand { weight: board.weight(demand), ..*demand };
+        let jobs: Vec<Demand> = numbers.iter().map(|number| weighted(&board.waiting[*number].demand)).collect();
         let active = |place| {
             let running = board.in_slots().filter(move |running| running.place == place);
             running.map(|running| Active {
                 remaining: running.remaining(),
-                weight: running.demand.weight,
+                weight: board.weight(&running.demand),
                 class: running.demand.class,
             })
         };
         let moved = board.at(Place::Gpu).map(|running| {
             let remaining = (running.share_left() + MOVE) * running.demand.cpu;
-            Active { remaining, weight: running.demand.weight, class: running.demand.class }
+            Active { remaining, weight: board.weight(&running.demand), class: running.demand.class }
         });
         let orders = [Place::Cpu, Place::Gpu].map(|place| {
             let mut order: Vec<usize> = (0..jobs.len()).collect();

@@ -52,7 +52,7 @@ impl Overspill {
         if numbers.len() > most {
             let key = |number: &usize| {
                 let demand = &board.waiting[*number].demand;
-                let shortest = demand.cpu.min(demand.seconds(Place::Gpu)) / demand.weight;
+                let shortest = demand.cpu.min(demand.seconds(Place::Gpu)) / board.weight(demand);
                 (!due.contains(number), shortest)
             };
             numbers.sort_by(|one, other| {
