@@ -2,6 +2,7 @@
 
 mod client;
 mod machine;
+mod mixes;
 mod report;
 
 use std::io::Write;
@@ -95,7 +96,11 @@ pub struct LoadArgs {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
 
-    /// Seed of the orders in which clients run queries
+    /// How many random mixes of 4 to 16 queries at once to run under each scheduler, and in the simulator
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub mixes: u64,
+
+    /// Seed of the mixes, and of the orders in which clients run queries
     #[arg(long, default_value = "1", value_name = "N")]
     pub seed: u64,
 
@@ -176,12 +181,17 @@ pub(crate) fn run(args: &LoadArgs, out: &mut dyn Write) -> Result<()> {
     let machine = Arc::new(Machine::new(args, threads)?);
     let queries: Arc<[Query]> = runtime.block_on(machine.queries(args))?.into();
     let mut loads = vec![];
-    let mut predicted = None;
+    let (mut predicted, mut compared) = (None, vec![]);
     for policy in &args.policy {
-        if predicted.is_none()
-            && let Some(scheduler) = policy.scheduler(args.most_running)?
+        if let Some(scheduler) = policy.scheduler(args.most_running)?
+            && (predicted.is_none() || args.mixes > 0)
         {
-            predicted = Some(runtime.block_on(predictions(&machine, &queries, scheduler))?);
+            let learned = runtime.block_on(predictions(&machine, &queries, &scheduler))?;
+            predicted.get_or_insert(learned);
+            let seeds = args.seed..args.seed.saturating_add(args.mixes);
+            let mixes = mixes::compare(&machine, &queries, *policy, &scheduler, seeds);
+            compared.extend(runtime.block_on(mixes)?);
+            keeps_limits(&scheduler)?;
         }
         for clients in &args.clients {
             tell(&format!("{clients} clients, {policy:?}"));
@@ -200,7 +210,15 @@ pub(crate) fn run(args: &LoadArgs, out: &mut dyn Write) -> Result<()> {
             loads.push(load);
         }
     }
-    let report = report::Report { args, threads, topology: &topology, queries: &queries, loads: &loads, predicted };
+    let report = report::Report {
+        args,
+        threads,
+        topology: &topology,
+        queries: &queries,
+        loads: &loads,
+        predicted,
+        compared: &compared,
+    };
     if let Some(path) = &args.json {
         write_file(path, &format!("{:#}\n", report.json()))?;
     }
@@ -222,8 +240,8 @@ fn keeps_limits(scheduler: &Scheduler) -> Result<()> {
 }
 
 /// Runs each query alone, and compares with what the scheduler expected.
-async fn predictions(machine: &Machine, queries: &[Query], scheduler: Arc<Scheduler>) -> Result<Predicted> {
-    let session = machine.session("", Some(&scheduler)).await?;
+async fn predictions(machine: &Machine, queries: &[Query], scheduler: &Arc<Scheduler>) -> Result<Predicted> {
+    let session = machine.session("", Some(scheduler)).await?;
     let (mut at_first, mut after_three) = (vec![], vec![]);
     for query in queries {
         for run in 0..4 {

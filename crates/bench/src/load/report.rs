@@ -6,8 +6,9 @@ use overspill_machine::topology::Topology;
 use serde_json::{Value, json};
 
 use super::machine::Query;
+use super::mixes::{Compared, Times};
 use super::{Load, LoadArgs, LoadUsers, Predicted};
-use crate::report::{machine, size, value_name};
+use crate::report::{machine, median, size, value_name};
 
 pub(super) struct Report<'a> {
     pub args: &'a LoadArgs,
@@ -16,6 +17,7 @@ pub(super) struct Report<'a> {
     pub queries: &'a [Query],
     pub loads: &'a [Load],
     pub predicted: Option<Predicted>,
+    pub compared: &'a [Compared],
 }
 
 /// The value below which this share of the values lies.
@@ -105,6 +107,27 @@ impl Report<'_> {
                 predicted.at_first, predicted.after_three
             );
         }
+        for policy in &self.args.policy {
+            let of_policy: Vec<_> = self.compared.iter().filter(|compared| compared.policy == *policy).collect();
+            if of_policy.is_empty() {
+                continue;
+            }
+            let ratios = |of: fn(&Times) -> f64| {
+                let mut ratios: Vec<f64> =
+                    of_policy.iter().map(|compared| of(&compared.measured) / of(&compared.simulated)).collect();
+                ratios.sort_by(f64::total_cmp);
+                let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
+                format!("{:.2} (median; {least:.2} to {most:.2})", median(ratios).unwrap_or(f64::NAN))
+            };
+            _ = writeln!(
+                text,
+                "{} mixes at once, {}: from first arrival to last end {} times as long as in the simulator, the mean {}.",
+                of_policy.len(),
+                value_name(policy),
+                ratios(|times| times.overall),
+                ratios(|times| times.mean),
+            );
+        }
         text
     }
 
@@ -125,10 +148,19 @@ impl Report<'_> {
                 "most_reserved_bytes": load.most_reserved,
             })
         };
+        let times = |times: &Times| json!({ "overall_seconds": times.overall, "mean_seconds": times.mean });
+        let mix = |compared: &Compared| {
+            json!({
+                "policy": value_name(&compared.policy),
+                "measured": times(&compared.measured),
+                "simulated": times(&compared.simulated),
+            })
+        };
         json!({
             "experiment": "load",
             "title": self.title(),
             "loads": self.loads.iter().map(load).collect::<Value>(),
+            "mixes": self.compared.iter().map(mix).collect::<Value>(),
             "predicted_times_wrong_by": self.predicted.map(|predicted| json!({
                 "at_first": predicted.at_first,
                 "after_three_runs": predicted.after_three,
