@@ -164,7 +164,8 @@ struct Predicted {
 /// # Errors
 /// If a query fails, gives another answer than when it ran alone, or is scheduled against the limits.
 pub(crate) fn run(args: &LoadArgs, out: &mut dyn Write) -> Result<()> {
-    let topology = Topology::of_this_machine();
+    // Looking for GPUs would select their driver, where sessions may want the stand-in.
+    let topology = Topology::without_gpus();
     let threads = args.threads.map_or(topology.cpu.threads.max(1), NonZeroUsize::get);
     if args.queries.is_none() {
         let tables = datagen::TpchArgs {

@@ -2,6 +2,7 @@
 
 mod exec;
 mod metrics;
+mod query;
 mod stream;
 
 pub use exec::AdmissionExec;

@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt};
 use parking_lot::Mutex;
 
-use super::exec::Admission;
+use super::query::Admission;
 use crate::scheduler::{Stoppable, Stopped, Ticket};
 
 /// The rows of a partition, until the query is stopped.

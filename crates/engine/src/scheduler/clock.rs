@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
-use super::query::Work;
 use super::shared::Shared;
+use super::work::Work;
 
 /// The longest sleep. Times further away would overflow.
 const LONGEST: Duration = Duration::from_secs(3600);

@@ -15,7 +15,8 @@ pub struct SchedulerConfig {
     /// How queries slow each other. By default those on the CPU share all cores, of which one alone leaves some idle now and then, and
     /// those on the GPU do what paper 5 reports.
     pub processors: Processors,
-    /// The most queries that run at once, beside as many brief ones. Fewer run if the memory limit has no room for them. 0 is as 1.
+    /// The most queries that run at once, beside as many brief ones. Fewer run if the memory limit has no room for them. 0 is as 1. The
+    /// default, 2, is for queries that use all cores. With a GPU that several may share it is better higher.
     pub most_running: usize,
     /// A query that is predicted to take less than this on the CPU starts at once.
     pub brief: Duration,
@@ -23,8 +24,8 @@ pub struct SchedulerConfig {
     pub time_limit: Option<Duration>,
 }
 
-/// As few queries as keep all cores busy have the most memory each.
-const MOST_RUNNING: usize = 4;
+/// As few queries as keep all cores busy: they have the most memory each, and a user's query that comes waits for few others.
+const MOST_RUNNING: usize = 2;
 
 /// How many times as much several queries of TPC-H do together as one alone, on two cores.
 const OVERLAP: f64 = 1.2;

@@ -21,6 +21,7 @@ mod query;
 mod shared;
 mod ticket;
 mod user;
+mod work;
 
 use std::sync::Arc;
 
@@ -34,7 +35,8 @@ pub use query::{QueryState, QueryStatus};
 pub use user::QueryUser;
 
 pub(crate) use prediction::Prediction;
-pub(crate) use ticket::{Admitted, Stoppable, Stopped, Ticket};
+pub(crate) use ticket::{Admitted, Stopped, Ticket};
+pub(crate) use work::Stoppable;
 
 use query::Stop;
 use shared::Shared;

@@ -1,7 +1,6 @@
 //! A query of a scheduler.
 
-use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::execution::memory_pool::MemoryPool;
@@ -10,8 +9,8 @@ use tokio::sync::watch;
 
 use super::grant::GrantPool;
 use super::prediction::Prediction;
-use super::ticket::Stoppable;
 use super::user::QueryUser;
+use super::work::Work;
 
 /// What has become of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,23 +81,6 @@ pub(super) struct Query {
     /// Whether it takes no slot.
     pub is_brief: bool,
     pub work: Work,
-}
-
-/// What is stopped with a query.
-#[derive(Default)]
-pub(super) struct Work(pub Vec<Weak<dyn Stoppable>>);
-
-impl Work {
-    /// Stops it. The caller holds no lock: the last of it ends the query.
-    pub fn stop(self) {
-        self.0.iter().filter_map(Weak::upgrade).for_each(|work| work.stop());
-    }
-}
-
-impl fmt::Debug for Work {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} streams", self.0.len())
-    }
 }
 
 impl Query {

@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use super::config::SchedulerConfig;
 use super::grant::GrantPool;
 use super::prediction::{History, Prediction};
-use super::query::{Query, QueryStatus, Signal, Stop, Work};
-use super::ticket::Stoppable;
+use super::query::{Query, QueryStatus, Signal, Stop};
 use super::user::QueryUser;
+use super::work::{Stoppable, Work};
 use super::{Scheduler, finite};
 
 /// The least memory of a query for each of its partitions. Less has no room for buffers that cannot spill.

@@ -12,6 +12,7 @@ use super::Scheduler;
 use super::prediction::Prediction;
 use super::query::{Signal, Stop};
 use super::user::QueryUser;
+use super::work::Stoppable;
 
 /// A query's place in the schedule. Dropping it gives back all that the query has.
 #[derive(Debug)]
@@ -27,12 +28,6 @@ pub(crate) struct Admitted {
     pub place: Place,
     pub reason: Reason,
     pub memory: Arc<dyn MemoryPool>,
-}
-
-/// Work of a query.
-pub(crate) trait Stoppable: Send + Sync {
-    /// Gives back what it holds, from any thread. If that is in use, its user is about to see that the query is stopped.
-    fn stop(&self);
 }
 
 /// Why a query does not go on.
