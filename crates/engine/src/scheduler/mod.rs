@@ -2,8 +2,8 @@
 //!
 //! Without a [`Scheduler`] every query starts at once, takes the GPU in turns with all others, and reserves memory where others have left
 //! some. With one, which sessions share, a query first waits for its [admission](crate::AdmissionExec). It then has a place, the
-//! CPU alone or with the GPU, and a [grant] of memory. The policies are those of [`overspill_schedule`], which is pure logic. This
-//! module brings them clocks, threads and [predictions](prediction).
+//! CPU alone or with the GPU, and a part of the memory. The policies are those of [`overspill_schedule`], which is pure logic. This
+//! module brings them clocks, threads and predictions.
 //!
 //! ```text
 //!   plan ──▶ AdmissionExec ──▶ Ticket ──▶ Scheduler ──▶ overspill_schedule::Schedule
