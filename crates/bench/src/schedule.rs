@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use datafusion::common::Result;
 use overspill_experiments::{Axis, Figure, SeriesSource};
-use overspill_schedule::simulator::{ArrivalPattern, Mix, MixConfig, Outcome, PredictionError, run as simulate};
+use overspill_schedule::simulator::{
+    ArrivalPattern, Mix, MixConfig, Outcome, PredictionError, least_mean, least_overall, run as simulate,
+};
 use overspill_schedule::{CoRun, Cpu, Paper5Settings, PolicyKind, Processors, ScheduleConfig, Slots};
 
 use crate::report::failed;
@@ -132,8 +134,26 @@ pub(crate) fn run(args: &ScheduleArgs) -> Result<Figure> {
         }
         figure.add(SeriesSource::Predicted, policy.name(), points);
     }
+    if let Some(bound) = bound(args.show) {
+        let processors = Processors { cpu, co_run: CoRun::default() };
+        let of = |mixes: &Vec<Mix>| {
+            let sum: f64 = mixes.iter().map(|mix| bound(mix, &processors).ln()).sum();
+            (sum / mixes.len() as f64).exp()
+        };
+        let points = mixes.iter().enumerate().map(|(place, mixes)| (place as f64, of(mixes))).collect();
+        figure.add(SeriesSource::Bound, "bound (linear program)", points);
+    }
     figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(failed)?;
     Ok(figure)
+}
+
+/// What no schedule can do better, of what is shown.
+fn bound(show: Shown) -> Option<fn(&Mix, &Processors) -> f64> {
+    match show {
+        Shown::Mean => Some(least_mean),
+        Shown::Overall => Some(least_overall),
+        Shown::Slowdown => None,
+    }
 }
 
 fn mixes(args: &ScheduleArgs, arrivals: ArrivalPattern, cpu: Cpu) -> Vec<Mix> {

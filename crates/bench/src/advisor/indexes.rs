@@ -27,7 +27,7 @@ const WAYS: [&str; 3] = ["never", "always", "auto"];
 /// A way that takes this multiple of the best in its first run is not run again.
 const HOPELESS: f64 = 4.0;
 
-/// A query runs more often than `--runs` says until its runs together take `ENOUGH` seconds. `MOST_RUNS` limits these runs.
+/// A query runs more often than `--runs` says until its runs together take `ENOUGH` seconds, unless it says 1. `MOST_RUNS` limits these runs.
 const ENOUGH: f64 = 2.0;
 const MOST_RUNS: usize = 150;
 
@@ -272,7 +272,9 @@ fn measure(session: &mut Session, table: &str, query: String, sql: &str, runs: u
         if run == 0 {
             first = round.map(|took| took.unwrap_or(f64::INFINITY));
             let best = first.iter().copied().fold(f64::INFINITY, f64::min);
-            last = ((ENOUGH / best) as usize).clamp(runs, MOST_RUNS.max(runs));
+            if runs > 1 {
+                last = ((ENOUGH / best) as usize).clamp(runs, MOST_RUNS.max(runs));
+            }
         } else {
             rounds.push(round);
         }

@@ -65,11 +65,10 @@ impl Report<'_> {
             LoadUsers::First => "the first of one user, all others of another",
         };
         format!(
-            "Clients that run queries at the same time, {}, {} threads, {} of memory, clients of {users}; {} queries: {}",
+            "Clients that run queries at the same time, {}, {} threads, {} of memory, clients of {users}; queries: {}",
             machine(self.topology),
             self.threads,
             size(self.args.memory_limit.as_u64()),
-            names.len(),
             names.join(" "),
         )
     }

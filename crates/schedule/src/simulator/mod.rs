@@ -3,11 +3,13 @@
 //! The GPU is shared by its queries as [`Processors`] says, and so is the CPU. A query takes a true time. The schedule sees a
 //! predicted one, which may differ.
 
+mod bound;
 mod mix;
 mod optimum;
 
 use std::collections::HashMap;
 
+pub use bound::{least_mean, least_overall};
 pub use mix::{ArrivalPattern, Mix, MixConfig, PredictionError, SimulatedQuery};
 pub use optimum::least_mean_turnaround;
 
