@@ -368,7 +368,7 @@ async fn few_rows_are_read_by_an_index_and_many_are_not() {
     let few = "SELECT count(*) FROM (VALUES (14), (21)) s(k) JOIN r ON s.k = r.k";
     assert_eq!(folder.found(few).await, ("2".to_owned(), 2));
     // There are some of them in every page.
-    let keys: Vec<_> = (0..40).map(|number| (number * 500).to_string()).collect();
+    let keys: Vec<_> = (0..250).map(|number| (number * 80).to_string()).collect();
     let scattered = format!("SELECT count(*) FROM r WHERE k IN ({})", keys.join(", "));
     for (query, reason) in [
         (
