@@ -141,7 +141,7 @@ pub(crate) fn run(args: &ScheduleArgs) -> Result<Figure> {
             (sum / mixes.len() as f64).exp()
         };
         let points = mixes.iter().enumerate().map(|(place, mixes)| (place as f64, of(mixes))).collect();
-        figure.add(SeriesSource::Bound, "bound (linear program)", points);
+        figure.add(SeriesSource::Bound, "linear program", points);
     }
     figure.write(args.json.as_deref(), args.svg.as_deref()).map_err(failed)?;
     Ok(figure)

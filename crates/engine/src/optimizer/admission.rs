@@ -24,7 +24,7 @@ impl PhysicalOptimizerRule for AdmissionRule {
         let settings = config.extensions.get::<OverspillConfig>().cloned().unwrap_or_default();
         let runtime = PlanningSession::runtime(config);
         let threads = config.execution.target_partitions;
-        let prediction = Prediction::of(plan.as_ref(), &settings, &runtime, threads)?;
+        let prediction = Prediction::of(plan.as_ref(), &settings, &runtime, threads);
         Ok(Arc::new(AdmissionExec::new(plan, Arc::clone(&self.0), prediction)))
     }
 

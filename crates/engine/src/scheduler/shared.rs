@@ -128,7 +128,12 @@ impl Shared {
 
     /// Stops a query. Its streams end with an error, and with them it does. Returns whether it was there.
     pub fn stop(&self, id: QueryId, stop: Stop) -> bool {
-        let stopped = self.state.lock().queries.get_mut(&id).map(|query| query.stop(stop));
+        let stopped = {
+            let mut state = self.state.lock();
+            let now = self.now();
+            state.stop(now, id, stop)
+        };
+        self.changed.notify_one();
         stopped.map(Work::stop).is_some()
     }
 
@@ -233,13 +238,25 @@ impl State {
     pub fn at(&mut self, now: f64, config: &SchedulerConfig) -> Vec<Work> {
         let mut stopped = vec![];
         if let Some(limit) = config.time_limit {
-            let is_late = |query: &&mut Query| query.arrived + limit.as_secs_f64() <= now && !query.is_stopped();
-            let late = self.queries.values_mut().filter(is_late);
-            stopped.extend(late.map(|query| query.stop(Stop::TimeLimit(limit))));
+            let is_late = |query: &Query| query.arrived + limit.as_secs_f64() <= now && !query.is_stopped();
+            let late: Vec<_> = self.queries.iter().filter(|(_, query)| is_late(query)).map(|(id, _)| *id).collect();
+            stopped.extend(late.into_iter().filter_map(|id| self.stop(now, id, Stop::TimeLimit(limit))));
         }
         let decisions = self.schedule.tick(now);
         self.follow(&decisions);
         stopped
+    }
+
+    /// Stops a query, if it is there. Returns what must be stopped, without any lock.
+    fn stop(&mut self, now: f64, id: QueryId, stop: Stop) -> Option<Work> {
+        let query = self.queries.get_mut(&id)?;
+        let work = query.stop(stop);
+        if query.place.is_none() {
+            // It takes no slot for streams that nobody reads.
+            let decisions = self.schedule.end(now, id);
+            self.follow(&decisions);
+        }
+        Some(work)
     }
 
     /// Tells queries what was decided.

@@ -6,7 +6,6 @@
 mod history;
 mod operators;
 
-use datafusion::common::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use overspill_schedule::Class;
 
@@ -32,15 +31,7 @@ pub(crate) struct Prediction {
 
 impl Prediction {
     /// What a plan on `threads` threads takes by its operators and their estimated rows.
-    ///
-    /// # Errors
-    /// If a node of the plan does.
-    pub fn of(
-        plan: &dyn ExecutionPlan,
-        config: &OverspillConfig,
-        runtime: &OverspillRuntime,
-        threads: usize,
-    ) -> Result<Self> {
+    pub fn of(plan: &dyn ExecutionPlan, config: &OverspillConfig, runtime: &OverspillRuntime, threads: usize) -> Self {
         operators::predicted(plan, config, runtime, threads)
     }
 }

@@ -3,7 +3,6 @@
 use std::fmt::{self, Write};
 use std::hash::Hasher;
 
-use datafusion::common::Result;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
@@ -41,6 +40,10 @@ const ROWS: f64 = 1000.0;
 const PASSES: f64 = 0.2;
 const GROUPS: f64 = 0.1;
 
+/// Bytes of stack that a node of a deep plan needs, and those that are added where there are fewer.
+const RED_ZONE: usize = 128 << 10;
+const STACK: usize = 2 << 20;
+
 /// Bytes of a row of a hash table on the GPU.
 const TABLE_BYTES: f64 = 32.0;
 
@@ -72,12 +75,12 @@ pub(super) fn predicted(
     config: &OverspillConfig,
     runtime: &OverspillRuntime,
     threads: usize,
-) -> Result<Prediction> {
+) -> Prediction {
     let statistics = StatisticsContext::new();
     let mut walk = Walk { config, runtime, threads, statistics, sum: Sum::default(), shape: Shape::new() };
-    walk.rows(plan)?;
+    walk.rows(plan);
     let Walk { sum, shape, .. } = walk;
-    Ok(Prediction {
+    Prediction {
         cpu: sum.cpu / 1e9,
         gpu: (sum.joins || sum.aggregates).then_some((sum.cpu - sum.saved) / 1e9),
         gpu_memory: sum.gpu_memory as u64,
@@ -87,16 +90,18 @@ pub(super) fn predicted(
             (_, false) => Class::Join,
         },
         shape: shape.hash.finish(),
-    })
+    }
 }
 
 impl Walk<'_> {
     /// The rows that a node returns. Adds its time, and that of its inputs.
-    fn rows(&mut self, node: &dyn ExecutionPlan) -> Result<f64> {
+    fn rows(&mut self, node: &dyn ExecutionPlan) -> f64 {
         // Its text has no inputs.
         write!(self.shape, "{}", DisplayableExecutionPlan::new(node).one_line()).ok();
         self.shape.open();
-        let inputs = node.children().into_iter().map(|input| self.rows(input.as_ref())).collect::<Result<Vec<_>>>()?;
+        let children = node.children().into_iter();
+        let inputs: Vec<f64> =
+            children.map(|input| stacker::maybe_grow(RED_ZONE, STACK, || self.rows(input.as_ref()))).collect();
         self.shape.close();
         let read: f64 = inputs.iter().sum();
         let estimate = self.statistics.compute(node, &StatisticsArgs::new()).ok();
@@ -128,7 +133,7 @@ impl Walk<'_> {
             _ => (read * OTHER, if inputs.is_empty() { ROWS } else { read }),
         };
         self.sum.cpu += START + work / self.threads_of(node);
-        Ok(estimate.unwrap_or(unknown))
+        estimate.unwrap_or(unknown)
     }
 
     /// The time of a join with these inputs, and its rows if they are unknown.

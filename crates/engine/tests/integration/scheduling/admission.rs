@@ -67,6 +67,26 @@ async fn a_query_is_cancelled_in_any_state() {
     assert!(!sessions.scheduler.cancel(ids[0]));
 }
 
+/// Nobody polls the stream of a query that waits, and is cancelled: it takes no slot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_query_that_nobody_polls_takes_no_slot() {
+    let sessions = Sessions::new(one_at_a_time(), 64 * MIB);
+    let session = sessions.session("a", OverspillConfig::default());
+    let first = running(&session).await;
+    let mut second = stream(&session, LONG).await;
+    assert!(futures::poll!(second.next()).is_pending());
+    let id = sessions.scheduler.queries()[1].id;
+    assert!(sessions.scheduler.cancel(id));
+    drop(first);
+    // The second is there, and the third runs.
+    assert!(text(&session, "SELECT count(*) FROM range(7)").await.contains('7'));
+    assert_eq!(sessions.scheduler.queries().len(), 1);
+    assert!(second.next().await.unwrap().is_err());
+    drop(second);
+    sessions.assert_nothing_left().await;
+    check(&sessions.scheduler.log(), &sessions.scheduler.config().gpu_limits, 1).unwrap();
+}
+
 /// Nobody reads the first stream. What it holds is given back nevertheless, and the reader learns of it later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_time_limit_holds_in_any_state() {
