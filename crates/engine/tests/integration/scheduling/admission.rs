@@ -183,7 +183,9 @@ async fn brief_queries_run_beside_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queries_that_run_share_the_memory() {
-    let sessions = Sessions::new(SchedulerConfig { brief: Duration::ZERO, ..SchedulerConfig::default() }, 64 * MIB);
+    // The third is there beside two that are kept open.
+    let config = SchedulerConfig { brief: Duration::ZERO, most_running: 4, ..SchedulerConfig::default() };
+    let sessions = Sessions::new(config, 64 * MIB);
     let session = sessions.session("a", OverspillConfig::default());
     let limits =
         || -> Vec<usize> { sessions.scheduler.queries().iter().filter_map(|query| Some(query.memory?.1)).collect() };

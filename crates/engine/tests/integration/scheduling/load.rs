@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::StreamExt;
 use overspill::OverspillConfig;
 use overspill::scheduler::SchedulerConfig;
 use overspill_schedule::{Action, Decision, QueryId, What, check};
@@ -42,24 +43,27 @@ async fn a_user_with_many_queries_does_not_keep_another_waiting() {
         let sql = format!("SELECT count(DISTINCT value % 1000) FROM range({rows})");
         queries.spawn(async move { drop(text(&session, &sql).await) });
     };
+    // All others come while this one runs.
+    let session = sessions.session("first", OverspillConfig::default());
+    let mut first = session.sql("SELECT value FROM range(100000000)").await.unwrap().execute_stream().await.unwrap();
+    first.next().await.unwrap().unwrap();
     for _ in 0..20 {
-        spawn(&mut queries, "many", 300_000);
+        spawn(&mut queries, "many", 100_000);
     }
-    sessions.reach("all have come", |states| states.len() > 15).await;
-    // It takes longer than each of the others.
+    sessions.reach("all have come", |states| states.len() == 21).await;
+    // It takes longer than each of them.
     spawn(&mut queries, "one", 1_000_000);
+    sessions.reach("it has come", |states| states.len() == 22).await;
+    drop(first);
     while let Some(query) = queries.join_next().await {
         query.unwrap();
     }
     let log = sessions.scheduler.log();
-    let of_one = log
-        .iter()
-        .rev()
-        .find_map(|entry| match entry.what {
-            What::Arrived(demand) => Some(demand),
-            _ => None,
-        })
-        .unwrap();
+    let arrivals = log.iter().filter_map(|entry| match entry.what {
+        What::Arrived(demand) => Some(demand),
+        _ => None,
+    });
+    let of_one = arrivals.last().unwrap();
     let place = |wanted: &dyn Fn(&What) -> bool| log.iter().position(|entry| wanted(&entry.what)).unwrap();
     let arrived = place(&|what| matches!(what, What::Arrived(demand) if demand.id == of_one.id));
     let started = place(&|what| is_start(what, of_one.id));
