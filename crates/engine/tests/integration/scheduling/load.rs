@@ -59,11 +59,11 @@ async fn a_user_with_many_queries_does_not_keep_another_waiting() {
         query.unwrap();
     }
     let log = sessions.scheduler.log();
-    let arrivals = log.iter().filter_map(|entry| match entry.what {
+    let mut arrivals = log.iter().filter_map(|entry| match entry.what {
         What::Arrived(demand) => Some(demand),
         _ => None,
     });
-    let of_one = arrivals.last().unwrap();
+    let of_one = arrivals.next_back().unwrap();
     let place = |wanted: &dyn Fn(&What) -> bool| log.iter().position(|entry| wanted(&entry.what)).unwrap();
     let arrived = place(&|what| matches!(what, What::Arrived(demand) if demand.id == of_one.id));
     let started = place(&|what| is_start(what, of_one.id));
