@@ -9,10 +9,10 @@ use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, Ex
 use datafusion::common::{Result, config_err};
 use datafusion::execution::SessionState;
 use datafusion::execution::context::QueryPlanner;
-use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 
+use crate::memory::limit_of;
 use crate::runtime::OverspillRuntime;
 use crate::scheduler::Scheduler;
 
@@ -27,13 +27,9 @@ pub(crate) struct PlanningSession {
 
 impl PlanningSession {
     fn of(state: &SessionState) -> Self {
-        let memory_limit = match state.runtime_env().memory_pool.memory_limit() {
-            MemoryLimit::Finite(limit) => {
-                let scheduler = Scheduler::of(state.config());
-                Some(scheduler.map_or(limit, |scheduler| scheduler.expected_grant(limit)))
-            }
-            MemoryLimit::Infinite | MemoryLimit::Unknown => None,
-        };
+        let scheduler = Scheduler::of(state.config());
+        let memory_limit = limit_of(state.runtime_env().memory_pool.as_ref())
+            .map(|limit| scheduler.map_or(limit, |scheduler| scheduler.expected_grant(limit)));
         Self { memory_limit, runtime: OverspillRuntime::of(state.config()) }
     }
 

@@ -72,7 +72,10 @@ pub fn check(log: &[Entry], limits: &Limits, most: usize) -> Result<(), String> 
         }
         let running = queries.values().filter(|(_, place)| place.is_some()).count();
         if running - brief.len() > most || brief.len() > most {
-            return Err(format!("{running} queries run at {at} s, of which {} are brief", brief.len()));
+            let brief = brief.len();
+            return Err(format!(
+                "at {at} s {running} queries run, {brief} of them brief: at most {most} of each kind may"
+            ));
         }
     }
     Ok(())

@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill::scheduler::{Scheduler, SchedulerConfig};
 use overspill_machine::topology::Topology;
-use overspill_schedule::{Limits, OverspillSettings, Paper5Settings, PolicyKind, check};
+use overspill_schedule::{Limits, OverspillSettings, Paper5Settings, PolicyKind, What, check};
 
 use crate::datagen::{self, Compression};
 use crate::report::{failed, median, slow_build, tell, write_file};
@@ -26,7 +26,7 @@ use machine::{Machine, Query};
 /// Who decides which queries run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LoadPolicy {
-    /// Nobody: all start at once, and take memory and the GPU as they come
+    /// No scheduler: all queries start at once, and compete for memory and the GPU
     None,
     /// A scheduler: all on the CPU
     AllCpu,
@@ -227,7 +227,7 @@ pub(crate) fn run(args: &LoadArgs, out: &mut dyn Write) -> Result<()> {
     write!(out, "{}{note}", report.table()).map_err(|error| exec_datafusion_err!("cannot write the table: {error}"))
 }
 
-/// Checks that everything was scheduled as it may be, and that nothing is left.
+/// Checks that the scheduler has kept its limits, and that no query is left. A log that has lost its beginning is not checked.
 fn keeps_limits(scheduler: &Scheduler) -> Result<()> {
     let log = scheduler.log();
     if log.len() < Scheduler::LOGGED {
@@ -248,7 +248,7 @@ async fn predictions(machine: &Machine, queries: &[Query], scheduler: &Arc<Sched
         for run in 0..4 {
             let took = machine.run(&session, query).await?;
             let predicted = scheduler.log().iter().rev().find_map(|entry| match entry.what {
-                overspill_schedule::What::Arrived(demand) => Some(demand.cpu),
+                What::Arrived(demand) => Some(demand.cpu),
                 _ => None,
             });
             let factor = predicted.map_or(f64::NAN, |predicted| (predicted / took).max(took / predicted));

@@ -21,7 +21,7 @@ pub(super) struct AdmittedStream {
     has_ended: bool,
 }
 
-/// What the scheduler takes from a stream that nobody reads.
+/// The input of a stream. The scheduler takes it when it stops the query.
 struct Rows(Mutex<Option<Running>>);
 
 struct Running {
@@ -38,11 +38,17 @@ impl AdmittedStream {
         ticket.stop_too(Arc::downgrade(&rows) as _);
         Self { rows, stopped, has_ended: false }
     }
+
+    /// Ends the stream. The caller drops the input without a lock, as its ticket takes that of the scheduler.
+    fn end(&mut self) -> Option<Running> {
+        self.has_ended = true;
+        self.rows.0.lock().take()
+    }
 }
 
 impl Stoppable for Rows {
     fn stop(&self) {
-        // Who polls it now sees that it is stopped.
+        // If a poll holds the lock, that poll looks for the signal when it is done.
         let taken = self.0.try_lock().and_then(|mut running| running.take());
         drop(taken);
     }
@@ -55,30 +61,26 @@ impl Stream for AdmittedStream {
         if self.has_ended {
             return Poll::Ready(None);
         }
-        let rows = Arc::clone(&self.rows);
-        let mut place = rows.0.lock();
         if let Poll::Ready(stopped) = self.stopped.poll_unpin(context) {
-            self.has_ended = true;
-            let taken = place.take();
-            // Its end may be that of the query, of which the scheduler must not wait for this lock.
-            drop(place);
-            drop(taken);
+            drop(self.end());
             return Poll::Ready(Some(Err(stopped.into())));
         }
-        let Some(running) = place.as_mut() else {
-            // It was taken, and the signal comes.
-            return Poll::Pending;
+        let polled = match self.rows.0.lock().as_mut() {
+            Some(running) => running.rows.poll_next_unpin(context),
+            None => Poll::Pending,
         };
-        let Poll::Ready(batch) = running.rows.poll_next_unpin(context) else { return Poll::Pending };
-        if !matches!(batch, Some(Ok(_))) {
-            self.has_ended = true;
-            let ended = place.take();
-            drop(place);
-            if let Some(Running { rows, ticket, admission }) = ended {
-                drop(rows);
-                if batch.is_none() {
-                    admission.ended(&ticket);
-                }
+        // The scheduler may have stopped the query during the poll. Then it could not take the input.
+        if let Poll::Ready(stopped) = self.stopped.poll_unpin(context) {
+            drop(self.end());
+            return Poll::Ready(Some(Err(stopped.into())));
+        }
+        let Poll::Ready(batch) = polled else { return Poll::Pending };
+        if !matches!(batch, Some(Ok(_)))
+            && let Some(Running { rows, ticket, admission }) = self.end()
+        {
+            drop(rows);
+            if batch.is_none() {
+                admission.ended(&ticket);
             }
         }
         Poll::Ready(batch)

@@ -28,7 +28,7 @@ const FETCH: usize = 40;
 const FETCH_NEXT: usize = 4;
 const FILTER: usize = 1;
 
-/// Number of rows of which is known whether the next row follows.
+/// Size of the sample of rows that tells how many are followed by the next row of the table.
 const SAMPLE: usize = 1024;
 
 /// The scan of a table below a filter of an indexed column: either all rows, or only those whose key may pass the filter.

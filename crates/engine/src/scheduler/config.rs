@@ -12,8 +12,8 @@ pub struct SchedulerConfig {
     /// How many queries may be on the GPU. The default has no limit but the memory, as the default policy goes by what queries cost
     /// each other there.
     pub gpu_limits: Limits,
-    /// How queries slow each other. By default those on the CPU share all cores, of which one alone leaves some idle now and then, and
-    /// those on the GPU do what paper 5 reports.
+    /// How queries slow each other. By default, queries on the CPU share all cores, and several use them better than one alone. Queries
+    /// on the GPU slow each other as paper 5 reports.
     pub processors: Processors,
     /// The most queries that run at once, beside as many brief ones. Fewer run if the memory limit has no room for them. 0 is as 1. The
     /// default, 2, is for queries that use all cores. With a GPU that several may share it is better higher.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 
-use crate::memory::HeadroomPool;
+use crate::memory::{HeadroomPool, limit_of};
 use crate::size::Size;
 
 /// The part of a session's memory that a query may use: a pool in the session's pool.
@@ -17,8 +17,6 @@ use crate::size::Size;
 pub(crate) struct GrantPool {
     /// The grant.
     pool: HeadroomPool,
-    /// Bytes of the grant.
-    limit: AtomicUsize,
     /// The number of queries that share the session's memory.
     sharing: AtomicUsize,
     /// What the query holds of the session's memory.
@@ -30,7 +28,6 @@ impl GrantPool {
     pub fn new(query: &str, session: &Arc<dyn MemoryPool>, limit: usize) -> Self {
         Self {
             pool: HeadroomPool::new(limit),
-            limit: AtomicUsize::new(limit),
             sharing: AtomicUsize::new(1),
             held: MemoryConsumer::new(query).register(session),
         }
@@ -39,13 +36,12 @@ impl GrantPool {
     /// Changes the grant to `limit` bytes, as `sharing` queries share the session's memory.
     pub fn set_limit(&self, limit: usize, sharing: usize) {
         self.pool.set_limit(limit);
-        self.limit.store(limit, Ordering::Relaxed);
         self.sharing.store(sharing, Ordering::Relaxed);
     }
 
     /// Bytes that it may hold.
     pub fn limit(&self) -> usize {
-        self.limit.load(Ordering::Relaxed)
+        limit_of(&self.pool).unwrap_or(usize::MAX)
     }
 
     fn explained(&self, refusal: DataFusionError) -> DataFusionError {

@@ -26,7 +26,6 @@ mod work;
 use std::sync::Arc;
 
 use datafusion::common::{Result, exec_datafusion_err};
-use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::prelude::SessionConfig;
 use overspill_schedule::{Entry, QueryId};
 
@@ -86,8 +85,8 @@ impl Scheduler {
         self.shared.queries()
     }
 
-    /// Stops a query, in whatever state it is, also if nobody reads its streams. They end with an error. Returns whether the query was
-    /// there.
+    /// Stops a query in any state. Its streams end with an error. The scheduler releases what they hold, even if no one reads them.
+    /// Returns whether the query was there.
     pub fn cancel(&self, id: QueryId) -> bool {
         self.shared.stop(id, Stop::Cancelled)
     }
@@ -123,13 +122,5 @@ impl Scheduler {
 impl Drop for Scheduler {
     fn drop(&mut self) {
         self.shared.close();
-    }
-}
-
-/// A limit in bytes; `None` without one.
-fn finite(limit: MemoryLimit) -> Option<usize> {
-    match limit {
-        MemoryLimit::Finite(bytes) => Some(bytes),
-        MemoryLimit::Infinite | MemoryLimit::Unknown => None,
     }
 }

@@ -11,13 +11,14 @@ use overspill_schedule::{
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
+use super::Scheduler;
 use super::config::SchedulerConfig;
 use super::grant::GrantPool;
 use super::prediction::{History, Prediction};
 use super::query::{Query, QueryStatus, Signal, Stop};
 use super::user::QueryUser;
 use super::work::{Stoppable, Work};
-use super::{Scheduler, finite};
+use crate::memory::limit_of;
 
 /// The least memory of a query for each of its partitions. Less has no room for buffers that cannot spill.
 const LEAST_BYTES_A_PARTITION: usize = 8_000_000;
@@ -87,7 +88,7 @@ impl Shared {
         let mut state = self.state.lock();
         let now = self.now();
         let (demand, id, signal) = state.arrive(now, user, prediction, memory);
-        let most = match finite(memory.memory_limit()) {
+        let most = match limit_of(memory.as_ref()) {
             Some(limit) => self.config.most_running.min(limit / LEAST_BYTES_A_PARTITION / partitions.max(1)),
             None => self.config.most_running,
         };
@@ -252,7 +253,7 @@ impl State {
         let query = self.queries.get_mut(&id)?;
         let work = query.stop(stop);
         if query.place.is_none() {
-            // It takes no slot for streams that nobody reads.
+            // A waiting query leaves the schedule at once. Otherwise it could get a slot that no stream uses.
             let decisions = self.schedule.end(now, id);
             self.follow(&decisions);
         }
@@ -266,7 +267,7 @@ impl State {
             let Action::Start(place) = action else { continue };
             query.place = Some(*place);
             query.is_brief = *reason == Reason::Brief;
-            query.grant = finite(query.session_memory.memory_limit())
+            query.grant = limit_of(query.session_memory.as_ref())
                 .map(|limit| Arc::new(GrantPool::new(&format!("Query {}", id.0), &query.session_memory, limit)));
             let memory = query.grant.clone().map_or_else(|| Arc::clone(&query.session_memory), |grant| grant as _);
             let signal = Signal::Run { place: *place, reason: *reason, memory };
@@ -295,7 +296,7 @@ impl State {
         }
         for (query, grant) in running() {
             let sharing = sharing.get(&address(&query.session_memory)).copied().unwrap_or(0).max(1);
-            if let Some(limit) = finite(query.session_memory.memory_limit()) {
+            if let Some(limit) = limit_of(query.session_memory.as_ref()) {
                 grant.set_limit(limit / sharing, sharing);
             }
         }

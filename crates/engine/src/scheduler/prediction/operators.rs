@@ -8,6 +8,7 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use overspill_machine::DeviceKind;
 use overspill_schedule::Class;
 use twox_hash::XxHash64;
 
@@ -116,7 +117,7 @@ impl Walk<'_> {
             "FilterExec" => (read * FILTER, read * PASSES),
             "FilterAggregateExec" => {
                 let work = read * FILTER * 2.0;
-                if self.config.device.0.is_some_and(|device| device != overspill_machine::DeviceKind::Cpu) {
+                if self.config.device.0.is_some_and(|device| device != DeviceKind::Cpu) {
                     self.sum.aggregates = true;
                     self.sum.saved += work / 2.0 / self.threads_of(node);
                 }
@@ -124,6 +125,10 @@ impl Walk<'_> {
             }
             "HybridJoinExec" | "HashJoinExec" | "SortMergeJoinExec" => self.join(node, &inputs),
             "ThetaJoinExec" | "NestedLoopJoinExec" | "CrossJoinExec" => (read * THETA, inputs.iter().product()),
+            "JoinAggregateExec" => {
+                self.sum.aggregates |= self.sum.joins;
+                (read * AGGREGATE, 1.0)
+            }
             "AggregateExec" => (read * AGGREGATE, (read * GROUPS).max(1.0)),
             "SpillingSortExec" | "SortExec" | "PartialSortExec" => (read * SORT, read),
             "SortPreservingMergeExec" => (read * SORT / 2.0, read),
