@@ -53,6 +53,15 @@ impl Processors {
         }
     }
 
+    /// The machines that the CPU is if each runs one query at a time: their number, and the speed of each.
+    pub(crate) fn cpu_machines(&self) -> (usize, f64) {
+        match self.cpu {
+            Cpu::CoreEach(cores) => (cores.max(1), 1.0),
+            Cpu::Shared => (1, 1.0),
+            Cpu::Overlapping(gain) => (1, gain.max(1.0)),
+        }
+    }
+
     /// How many queries run on the CPU while others queue for it.
     pub fn cpu_slots(&self) -> usize {
         match self.cpu {

@@ -1,23 +1,14 @@
 //! What no schedule can do better: bounds of linear programs on unrelated machines.
 
 use super::mix::{Mix, SimulatedQuery};
-use crate::processors::{Cpu, Processors};
-
-/// The equal machines that are the CPU, and the speed of each.
-fn machines(processors: &Processors) -> (usize, f64) {
-    match processors.cpu {
-        Cpu::CoreEach(cores) => (cores.max(1), 1.0),
-        Cpu::Shared => (1, 1.0),
-        Cpu::Overlapping(gain) => (1, gain.max(1.0)),
-    }
-}
+use crate::processors::Processors;
 
 /// A lower bound of the seconds from the first arrival to the last end.
 ///
 /// It is the linear program in which a query may run in parts, on the CPU and on the GPU at the same time: for each arrival, what comes from
 /// then on must be done after it. The program has the answer that the queries which gain most by the GPU run there, and one of them in part. `O(n^2 log n)`.
 pub fn least_overall(mix: &Mix, processors: &Processors) -> f64 {
-    let (cores, speed) = machines(processors);
+    let (cores, speed) = processors.cpu_machines();
     let first = mix.queries.iter().map(|query| query.arrival).fold(f64::INFINITY, f64::min);
     let from = |arrival: f64| {
         let mut rest: Vec<&SimulatedQuery> = mix.queries.iter().filter(|query| query.arrival >= arrival).collect();
@@ -43,7 +34,7 @@ pub fn least_overall(mix: &Mix, processors: &Processors) -> f64 {
 /// places in the order of ends, where the query that is the `k`th from the last of its place adds `k` times its seconds to the sum, has
 /// whole numbers as its answer. With other arrivals it is the mean over queries of the shorter of their times. `O(n^3)` times the number of cores.
 pub fn least_mean(mix: &Mix, processors: &Processors) -> f64 {
-    let (cores, speed) = machines(processors);
+    let (cores, speed) = processors.cpu_machines();
     let count = mix.queries.len();
     let shorter = |query: &SimulatedQuery| (query.cpu / speed).min(query.gpu);
     let are_at_once = mix.queries.iter().all(|query| query.arrival == mix.queries[0].arrival);
@@ -110,7 +101,7 @@ fn least_assignment(rows: usize, columns: usize, cost: impl Fn(usize, usize) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::processors::CoRun;
+    use crate::processors::{CoRun, Cpu};
     use crate::query::Class;
     use crate::simulator::{MixConfig, least_mean_turnaround};
 

@@ -1,18 +1,14 @@
 //! The best that can be done, by trying everything.
 
 use super::mix::Mix;
-use crate::processors::{Cpu, Processors};
+use crate::processors::Processors;
 
 /// The least mean turnaround of a mix whose queries all arrive at once, if each runs at one place until it ends, and those at a place
 /// that would slow each other one after the other, shortest first: nothing is better for given places. Of [`Cpu::Overlapping`] it is a
 /// lower bound. `O(2^n n)`.
 pub fn least_mean_turnaround(mix: &Mix, processors: &Processors) -> f64 {
     let count = mix.queries.len();
-    let (cores, speed) = match processors.cpu {
-        Cpu::CoreEach(cores) => (cores.max(1), 1.0),
-        Cpu::Shared => (1, 1.0),
-        Cpu::Overlapping(gain) => (1, gain.max(1.0)),
-    };
+    let (cores, speed) = processors.cpu_machines();
     let total = |places: u32| {
         let on_gpu = |number: usize| places >> number & 1 == 1;
         let of = |gpu: bool| {

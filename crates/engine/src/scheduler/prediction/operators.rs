@@ -17,8 +17,8 @@ use crate::config::OverspillConfig;
 use crate::hybrid_join::HybridJoinExec;
 use crate::runtime::OverspillRuntime;
 
-/// Nanoseconds of a thread for each row that a kind of operator reads, or that a scan returns for each of its columns. They were fitted
-/// to the queries of TPC-H.
+/// Nanoseconds of a thread for each row that a kind of operator reads, or that a scan returns for each of its columns. They are
+/// estimates and not measured. `overspill bench load` tells how far they are off.
 const SCAN_MEMORY: f64 = 0.5;
 const SCAN_FILE: f64 = 6.0;
 const FILTER: f64 = 4.0;
