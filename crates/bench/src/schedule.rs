@@ -179,10 +179,12 @@ fn geometric_mean(mixes: &[Mix], policy: PolicyKind, cpu: Cpu, show: Shown) -> f
 
 #[cfg(test)]
 mod tests {
+    use overspill_experiments::Series;
+
     use super::*;
 
     #[test]
-    fn the_table_has_every_policy_and_ours_is_the_best() {
+    fn the_table_has_every_policy_and_ours_lies_between_them_and_the_bound() {
         let args = ScheduleArgs {
             cpu: CpuModel::Shared,
             show: Shown::Mean,
@@ -194,10 +196,15 @@ mod tests {
         };
         let figure = run(&args).unwrap();
         let names: Vec<_> = figure.series.iter().map(|series| series.name.as_str()).collect();
-        assert_eq!(names, ["all_cpu", "all_gpu", "first_come", "paper5", "overspill"]);
-        let [others @ .., ours] = &figure.series[..] else { panic!("no series") };
+        assert_eq!(names, ["all_cpu", "all_gpu", "first_come", "paper5", "overspill", "linear program"]);
+        let [others @ .., ours, bound] = &figure.series[..] else { panic!("no series") };
+        let is_below = |one: &Series, other: &Series| {
+            assert_eq!(one.points.len(), ARRIVALS.len(), "{}", one.name);
+            one.points.iter().zip(&other.points).all(|(one, other)| one.1 < other.1)
+        };
         for other in others {
-            assert!(ours.points.iter().zip(&other.points).all(|(ours, other)| ours.1 < other.1), "{}", other.name);
+            assert!(is_below(ours, other), "{}", other.name);
         }
+        assert!(is_below(bound, ours));
     }
 }
