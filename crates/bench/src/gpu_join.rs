@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::common::Result;
 use overspill::{DeviceKind, OverspillConfig, OverspillRuntime, PrefixSumProcessor, Strategy};
-use overspill_gpu_join::{DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, Gpu, StrategyAdvisor};
+use overspill_gpu_join::{DeviceCount, DeviceObserver, DeviceRequest, DeviceShare, DeviceTuning, Gpu, StrategyAdvisor};
 
 use crate::report::size;
 
@@ -44,6 +44,7 @@ pub(crate) fn request(
 ) -> DeviceRequest {
     DeviceRequest {
         gpu: Arc::clone(gpu),
+        share: DeviceShare::kept(),
         advisor: Arc::new(One(strategy)),
         tables_may_span: true,
         transfer: None,

@@ -213,6 +213,7 @@ impl Tables {
                         }
                     }
                     Step::Working => {}
+                    Step::Waiting(wait) => futures::executor::block_on(wait),
                     Step::Finished => return Ok(()),
                 }
             }

@@ -6,7 +6,8 @@ use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use datafusion::common::{DataFusionError, Result};
-use overspill_gpu_join::{DeviceProblem, Gpu};
+use datafusion::prelude::SessionConfig;
+use overspill_gpu_join::{DeviceProblem, DeviceShare, Gpu};
 use overspill_kernels::{Kernels, check_mapping};
 use overspill_machine::DeviceKind;
 use overspill_machine::Error;
@@ -152,6 +153,11 @@ fn default_pinned_memory() -> usize {
     usize::try_from(*BYTES).unwrap_or(usize::MAX)
 }
 
+/// The share of GPUs that a query has. Without a scheduler no one takes it back.
+pub(crate) fn share_of(config: &SessionConfig) -> Arc<DeviceShare> {
+    config.get_extension().unwrap_or_else(DeviceShare::kept)
+}
+
 /// The text of an error that occurs while a GPU works, with the setting that avoids it.
 pub(crate) fn with_advice(error: &Error) -> String {
     match error {
@@ -166,6 +172,7 @@ pub(crate) fn problem_metric(problem: &DeviceProblem) -> (&'static str, String) 
     let name = match problem {
         DeviceProblem::Refused(_) => "gpu_refusals",
         DeviceProblem::Failed(_) => "gpu_failures",
+        DeviceProblem::TakenBack => "gpu_moves",
     };
     (name, with_advice(problem.error()))
 }

@@ -1,12 +1,13 @@
 //! A build side that is joined on a GPU.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
 use overspill_kernels::PairSide;
 
+use crate::co_processing::SharedTable;
 use crate::collected::LeftRows;
-use crate::device::{BuildColumns, DeviceRequest, PairAggregates};
+use crate::device::{BuildColumns, DeviceCount, DeviceRequest, PairAggregates};
 use crate::table::DeviceTable;
 use overspill_join::Result;
 use overspill_join::hybrid::{AcceleratedRows, Accelerator, PackedPayload};
@@ -19,7 +20,10 @@ use overspill_join::spec::{JoinSpec, Side};
 #[derive(Debug)]
 pub(crate) struct DeviceBuild {
     pub(crate) request: DeviceRequest,
-    pub(crate) table: Arc<DeviceTable>,
+    /// The table; `None` once the query's share was taken back.
+    table: Mutex<Option<Arc<DeviceTable>>>,
+    /// The same, if the CPU looks up keys in it as well. It stays until the join ends.
+    shared: Option<Arc<DeviceTable>>,
     /// How build values unpack into columns; `None` if the values are row numbers.
     pub(crate) payload: Option<PackedPayload>,
     /// What kernels aggregate the pairs to, if the query needs only the aggregates.
@@ -79,11 +83,33 @@ impl Accelerator for DeviceRequest {
         });
         let aggregates = aggregates.map(Arc::new);
         let (request, table) = (self.clone(), Arc::new(table));
-        Ok(Some(Arc::new(DeviceBuild { request, table, payload, aggregates, keys, left: LeftRows::default() })))
+        let shared = table.shared().is_some().then(|| Arc::clone(&table));
+        let (table, left) = (Mutex::new(Some(table)), LeftRows::default());
+        Ok(Some(Arc::new(DeviceBuild { request, table, shared, payload, aggregates, keys, left })))
     }
 }
 
 impl DeviceBuild {
+    /// The table that the GPU reads. Once the query's share was taken back there is none, and its GPU memory is free as soon as no chunk
+    /// needs it.
+    pub(crate) fn table(&self) -> Option<Arc<DeviceTable>> {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.request.share.is_taken_back() && table.take().is_some() {
+            self.request.observer.add(DeviceCount::Moves, 1);
+        }
+        table.clone()
+    }
+
+    /// The table, if CPU and GPU look up keys in it.
+    pub(crate) fn shared(&self) -> Option<&SharedTable> {
+        self.shared.as_ref()?.shared()
+    }
+
+    /// The table in which rows are looked up: by a GPU, or by the CPU as well.
+    pub(crate) fn searched(&self) -> Option<Arc<DeviceTable>> {
+        self.shared.clone().or_else(|| self.table())
+    }
+
     /// Keeps only the pairs with equal keys. If the GPU joins hashes, it compares the keys. It also drops probe rows that
     /// cannot match: their key word may be that of other rows.
     pub(crate) fn keep_equal(&self, keys: &Keys, build: &mut Vec<u64>, probe: &mut Vec<u64>) {

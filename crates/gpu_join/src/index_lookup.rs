@@ -13,7 +13,7 @@ use overspill_machine::Result;
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::{HUGE, PageSize, Placement};
 
-use crate::device::{DeviceProblem, Gpu, PAIR_BYTES, Resident, too_many_pairs};
+use crate::device::{DeviceProblem, DeviceShare, Gpu, PAIR_BYTES, Resident, too_many_pairs};
 
 /// The most keys of a window: 32 MiB of them (section 5.2.2).
 const WINDOW: u64 = 1 << 22;
@@ -94,29 +94,31 @@ impl DeviceRows {
         self.gpu.workspace() / 4 / PAIR_BYTES
     }
 
-    /// Adds the numbers of the rows with these keys, in any order. Waits for its turn on the GPU. `O(log n)` a key.
+    /// Adds the numbers of the rows with these keys, in any order. Waits for the query's turn on the GPU, and blocks the thread.
+    /// `O(log n)` a key.
     ///
     /// # Errors
-    /// If one key has more rows than there is memory for, there is no memory for the keys, or the GPU fails. Then no numbers are added.
-    pub fn look_up(&self, keys: &[u64], rows: &mut Vec<u32>) -> Result<(), DeviceProblem> {
+    /// If one key has more rows than there is memory for, there is no memory for the keys, the GPU fails, or it was given to other
+    /// queries. Then no numbers are added.
+    pub fn look_up(&self, share: &Arc<DeviceShare>, keys: &[u64], rows: &mut Vec<u32>) -> Result<(), DeviceProblem> {
         if let Some(error) = self.gpu.lost_because() {
             return Err(DeviceProblem::Refused(error.clone()));
         }
         let before = rows.len();
-        self.find(keys, rows).map_err(|error| {
+        self.find(share, keys, rows).map_err(|error| {
             rows.truncate(before);
             DeviceProblem::of(&self.gpu, error)
         })
     }
 
-    fn find(&self, keys: &[u64], rows: &mut Vec<u32>) -> Result<()> {
+    fn find(&self, share: &Arc<DeviceShare>, keys: &[u64], rows: &mut Vec<u32>) -> Result<()> {
         let device = self.gpu.device();
         let mut window = self.gpu.host.take(size_of_val(keys))?;
         window.as_mut_slice()?[..keys.len()].copy_from_slice(keys);
         let window = window.view()?;
         let lookup = IndexLookup::new(&self.gpu.kernels, self.index.on(device)?)?;
         let most = self.most_pairs();
-        let bench = self.gpu.turn();
+        let bench = self.gpu.turn(share)?;
         let mut pairs = AllocatedPairs::new(device, most.min(keys.len() as u64))?;
         let (mut rest, mut step) = (0..keys.len() as u64, keys.len() as u64);
         while !rest.is_empty() {

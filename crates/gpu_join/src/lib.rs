@@ -20,6 +20,7 @@ mod collected;
 mod cpu_partitioned;
 mod device;
 mod finder;
+mod flight;
 mod index_lookup;
 mod no_partition;
 mod radix;
@@ -28,7 +29,8 @@ mod table;
 mod triton;
 
 pub use device::{
-    DeviceCount, DeviceObserver, DeviceProblem, DeviceRequest, DeviceTuning, Gpu, MOST_AGGREGATES, StrategyAdvisor,
+    DeviceCount, DeviceObserver, DeviceProblem, DeviceRequest, DeviceShare, DeviceTuning, Gpu, MOST_AGGREGATES,
+    StrategyAdvisor,
 };
 pub use index_lookup::{DeviceRoom, DeviceRows};
 pub use radix::{FIRST_PASS, SECOND_PASS};

@@ -1,8 +1,9 @@
 //! A build side on a GPU, and the probe chunks joined with it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::buffer::BooleanBuffer;
+use arrow::buffer::{BooleanBuffer, ScalarBuffer};
 use overspill_advisor::Strategy;
 use overspill_machine::{Error, Result};
 use tracing::debug_span;
@@ -37,9 +38,16 @@ impl DeviceTable {
         memory: &mut Grant,
     ) -> Option<Self> {
         for strategy in &request.advisor.strategies(columns.rows, columns.is_dense()) {
-            if let Some(reason) = request.gpu.lost_because() {
-                request.observer.failed(*strategy, &reason.to_string());
-                return None;
+            match request.ended_because() {
+                None => {}
+                Some(Error::TakenBack) => {
+                    request.observer.add(DeviceCount::Moves, 1);
+                    return None;
+                }
+                Some(reason) => {
+                    request.observer.failed(*strategy, &reason.to_string());
+                    return None;
+                }
             }
             let _building =
                 debug_span!("give build side to the GPU", strategy = strategy.name(), rows = columns.rows).entered();
@@ -127,17 +135,40 @@ impl DeviceTable {
     }
 
     /// Assigns a chunk to a GPU. `None` if no GPU can join it any more.
-    pub(crate) fn seat(&self, request: &DeviceRequest) -> Option<Seat> {
+    fn seat(&self, request: &DeviceRequest) -> Option<Seat> {
         match self {
             Self::NoPartition(table) | Self::Shared(SharedTable { table, .. }) => table.seat(),
             Self::Partitioned(..) => Seat::take(std::slice::from_ref(&request.gpu)),
         }
     }
 
-    /// Starts to join a chunk, with `threads` threads. A unit has at most `most_pairs` pairs, or none if kernels aggregate them.
-    /// The keys must be readable by the GPU that the chunk is assigned to.
+    /// Whether a chunk is partitioned when it starts. That waits for a turn on the GPU.
+    pub(crate) fn partitions_chunks(&self) -> bool {
+        matches!(self, Self::Partitioned(..))
+    }
+
+    /// Starts to join a chunk, with `threads` threads. `None` if no GPU joins it; if that is an error, it is reported. A unit has at
+    /// most `most_pairs` pairs, or none if kernels aggregate them.
     pub(crate) fn start(
-        &self,
+        self: &Arc<Self>,
+        request: &DeviceRequest,
+        rows: &ChunkKeys,
+        most_pairs: u64,
+        aggregated: Option<AggregatedPairs>,
+        threads: usize,
+    ) -> Option<DeviceChunk> {
+        let seat = self.seat(request)?;
+        // Kernels read partitioned rows in place.
+        let is_streamed = self.strategy().streams_probe_rows();
+        let method = if is_streamed { request.transfer_method(&seat.gpu) } else { seat.gpu.fastest_method() };
+        ProbeKeys::new(&seat.gpu, method, &rows.keys, rows.words.as_deref(), threads)
+            .and_then(|keys| self.start_on(request, seat, keys, most_pairs, aggregated, threads))
+            .inspect_err(|error| request.report(self.strategy(), error))
+            .ok()
+    }
+
+    fn start_on(
+        self: &Arc<Self>,
         request: &DeviceRequest,
         seat: Seat,
         mut keys: ProbeKeys,
@@ -145,7 +176,8 @@ impl DeviceTable {
         aggregated: Option<AggregatedPairs>,
         threads: usize,
     ) -> Result<DeviceChunk> {
-        let state = match self {
+        let has_unmatchable = keys.has_unmatchable;
+        let state = match &**self {
             Self::NoPartition(_) | Self::Shared(_) => {
                 ChunkState::NoPartition(Box::new(GpuTableChunk::new(seat, keys, most_pairs, aggregated)))
             }
@@ -157,14 +189,25 @@ impl DeviceTable {
                 ChunkState::Partitioned(triton::start(table, request, &keys, most_pairs, aggregated, threads)?)
             }
         };
-        Ok(DeviceChunk { state, has_failed: false, was_refused: false })
+        Ok(DeviceChunk { table: Arc::clone(self), state, has_unmatchable, has_failed: false, was_refused: false })
     }
+}
+
+/// The keys of a chunk's rows.
+#[derive(Debug)]
+pub(crate) struct ChunkKeys {
+    pub(crate) keys: Vec<Keys>,
+    /// The packed columns of the rows, if the GPU gets them.
+    pub(crate) words: Option<Vec<ScalarBuffer<u64>>>,
 }
 
 /// A chunk of the probe side that is being joined.
 #[derive(Debug)]
 pub(crate) struct DeviceChunk {
+    table: Arc<DeviceTable>,
     state: ChunkState,
+    /// Whether some rows cannot match.
+    pub(crate) has_unmatchable: bool,
     has_failed: bool,
     /// Whether a refusal was already reported for this chunk.
     was_refused: bool,
@@ -179,7 +222,8 @@ enum ChunkState {
 impl DeviceChunk {
     /// Joins the next unit and replaces the pairs in the block with its pairs; false if no unit is left. Rows that could not be
     /// joined are among [`DeviceChunk::rest`]. Aggregates computed by kernels are passed to the stream.
-    pub(crate) fn next(&mut self, table: &DeviceTable, request: &DeviceRequest, block: &mut PairBlock) -> bool {
+    pub(crate) fn next(&mut self, request: &DeviceRequest, block: &mut PairBlock) -> bool {
+        let table = &*self.table;
         while !self.has_failed {
             block.clear();
             let _joining = debug_span!("join on the GPU", strategy = table.strategy().name()).entered();

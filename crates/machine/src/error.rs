@@ -51,6 +51,8 @@ pub enum Error {
         "GPU {device} is lost ({reason}); work goes on without it, and the process must be started anew to use it again"
     )]
     DeviceLost { device: usize, reason: String },
+    #[error("the GPU was given to other queries")]
+    TakenBack,
     #[error("{what} failed on GPU {device}: {reason}")]
     Driver { what: &'static str, device: usize, reason: String },
 }

@@ -9,6 +9,7 @@ mod outcome;
 mod paper1;
 mod paper2;
 mod paper3;
+mod paper5;
 mod power;
 mod query6;
 mod sweep;
@@ -26,6 +27,7 @@ pub use bench::MeasureArgs;
 use bench::{Bench, bytes_of};
 use outcome::Outcome;
 use paper3::Paper3;
+use paper5::Paper5;
 use sweep::Sweep;
 use tables::Sizes;
 
@@ -130,13 +132,22 @@ pub enum FigureName {
     /// Index joins in windows by the size of r, and where they begin to be faster than a hash join
     #[value(name = "paper3-9")]
     Paper3Figure9,
+    /// One and four queries at once, CPU and GPU
+    #[value(name = "paper5-1")]
+    Paper5Figure1,
+    /// Six joins and aggregations at once, by who decides where they run
+    #[value(name = "paper5-4")]
+    Paper5Figure4,
+    /// Four queries of TPC-H at once, by who decides where they run
+    #[value(name = "paper5-5")]
+    Paper5Figure5,
 }
 
 /// The arguments of `overspill bench figure`.
 #[derive(Debug, Clone, Args)]
 pub struct FigureArgs {
-    /// Which figure, of paper 1, Triton Join, paper 2, Pump Up the Volume (both by Lutz et al.), or paper 3, Efficiently Indexing
-    /// Large Data on GPUs (Schmeißer et al.)
+    /// Which figure, of paper 1, Triton Join, paper 2, Pump Up the Volume (both by Lutz et al.), paper 3, Efficiently Indexing Large
+    /// Data on GPUs (Schmeißer et al.), or paper 5, on scheduling queries (Takahashi and Yamada)
     #[arg(value_enum, value_name = "NAME")]
     pub name: FigureName,
 
@@ -191,6 +202,9 @@ impl FigureName {
                 | Self::Paper3Figure7
                 | Self::Paper3Figure8
                 | Self::Paper3Figure9
+                | Self::Paper5Figure1
+                | Self::Paper5Figure4
+                | Self::Paper5Figure5
         )
     }
 
@@ -241,6 +255,9 @@ impl FigureName {
             Self::Paper3Figure7 => return Paper3::WindowSize.run(bench),
             Self::Paper3Figure8 => return Paper3::Skew.run(bench),
             Self::Paper3Figure9 => return Paper3::Hardware.run(bench),
+            Self::Paper5Figure1 => return Paper5::Contention.run(bench),
+            Self::Paper5Figure4 => return Paper5::Micro.run(bench),
+            Self::Paper5Figure5 => return Paper5::Tpch.run(bench),
         };
         run_sweep(bench, sweep)
     }

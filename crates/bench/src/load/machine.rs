@@ -4,8 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow::array::RecordBatch;
-use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::MemoryPool;
@@ -146,7 +144,7 @@ impl Machine {
         let frame = overspill::sql::sql(session, &query.sql).await.map_err(failed)?;
         let batches = frame.collect().await.map_err(failed)?;
         let took = start.elapsed().as_secs_f64();
-        Ok((took, lines(&batches)?))
+        Ok((took, answer::lines(&batches)?))
     }
 }
 
@@ -164,19 +162,4 @@ fn files(folder: &Path, end: &str) -> Result<Vec<(String, String)>> {
     }
     files.sort();
     Ok(files)
-}
-
-/// Rows as lines of CSV.
-fn lines(batches: &[RecordBatch]) -> Result<Vec<String>> {
-    let options = FormatOptions::default();
-    let mut lines = vec![];
-    for batch in batches {
-        let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
-        let columns = columns.collect::<Result<Vec<_>, _>>()?;
-        for row in 0..batch.num_rows() {
-            let cells: Vec<String> = columns.iter().map(|column| column.value(row).to_string()).collect();
-            lines.push(cells.join(","));
-        }
-    }
-    Ok(lines)
 }

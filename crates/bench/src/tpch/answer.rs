@@ -1,7 +1,26 @@
 //! Compares the answers of two engines.
 
+use arrow::array::RecordBatch;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::common::Result;
+
 /// The relative difference allowed between 64-bit floating-point sums that were added in different orders.
 const ROUNDING: f64 = 1e-12;
+
+/// Rows as lines of CSV.
+pub(crate) fn lines(batches: &[RecordBatch]) -> Result<Vec<String>> {
+    let options = FormatOptions::default();
+    let mut lines = vec![];
+    for batch in batches {
+        let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        for row in 0..batch.num_rows() {
+            let cells: Vec<String> = columns.iter().map(|column| column.value(row).to_string()).collect();
+            lines.push(cells.join(","));
+        }
+    }
+    Ok(lines)
+}
 
 /// Whether rows, as lines of CSV, are equal except for their order, which the queries do not define among rows with equal
 /// sort keys.

@@ -76,6 +76,7 @@ impl Admission {
         }
         let runtime = RuntimeEnv { memory_pool: Arc::clone(&admitted.memory), ..task.runtime_env().as_ref().clone() };
         let mut config = task.session_config().clone().with_extension(Arc::new(IsAdmitted));
+        config.set_extension(Arc::clone(&admitted.gpu));
         if admitted.place == Place::Cpu
             && let Some(overspill) = config.options_mut().extensions.get_mut::<OverspillConfig>()
         {

@@ -19,6 +19,7 @@ use overspill_machine::DeviceKind;
 use super::metrics::{DeviceMetrics, FilterAggregateMetrics};
 use super::planned::Planned;
 use crate::config::OverspillConfig;
+use crate::device::share_of;
 use crate::fused_aggregate::Accumulators;
 use crate::runtime::OverspillRuntime;
 
@@ -64,14 +65,17 @@ impl FilterAggregateStream {
         partition: usize,
     ) -> Result<Self> {
         let evaluation = config.selection.evaluation();
+        let share = share_of(context.session_config());
         let mut device_metrics = None;
         let device = match config.device.0 {
             None | Some(DeviceKind::Cpu) => None,
+            Some(DeviceKind::Gpu | DeviceKind::Emulated) if share.is_taken_back() => None,
             Some(DeviceKind::Gpu | DeviceKind::Emulated) => {
                 let gpu = OverspillRuntime::of(context.session_config()).gpu(config)?;
                 let metrics = DeviceMetrics::new(metrics, partition);
                 let transfer = config.transfer_method.0;
-                let opened = DeviceSelection::new(gpu, Arc::clone(selection), &input.schema(), transfer, evaluation);
+                let opened =
+                    DeviceSelection::new(gpu, share, Arc::clone(selection), &input.schema(), transfer, evaluation);
                 let opened = opened.inspect_err(|problem| metrics.count_problem(problem)).ok();
                 device_metrics = Some(metrics.clone());
                 opened.map(|selection| Device {
@@ -107,12 +111,12 @@ impl FilterAggregateStream {
             let batch = batch?;
             let _timer = elapsed.timer();
             self.metrics.input_rows.add(batch.num_rows());
-            self.offer(&batch)?;
+            self.offer(&batch).await?;
         }
         // The input may free its memory.
         self.input = Box::pin(EmptyRecordBatchStream::new(self.input.schema()));
         let _timer = elapsed.timer();
-        self.run_device()?;
+        self.run_device().await?;
         self.metrics.selected_rows.add(usize::try_from(self.cpu.state().selected()).unwrap_or(usize::MAX));
         self.planned.accumulators.merge(&self.selection, self.cpu.state())?;
         self.planned.accumulators.finish().record_output(&self.metrics.baseline)
@@ -141,26 +145,25 @@ impl FilterAggregateStream {
     }
 
     /// Gives a batch to the GPU, or to the CPU if the GPU does not take it.
-    fn offer(&mut self, batch: &RecordBatch) -> Result<()> {
-        match self.device.as_mut().map(|device| device.collect(batch)) {
-            Some(Collected::Yes) => Ok(()),
-            Some(Collected::Full) => self.run_device(),
-            Some(Collected::AfterOthers) => {
+    async fn offer(&mut self, batch: &RecordBatch) -> Result<()> {
+        loop {
+            match self.device.as_mut().map(|device| device.collect(batch)) {
+                Some(Collected::Yes) => return Ok(()),
+                Some(Collected::Full) => return self.run_device().await,
                 // No other rows are left when it is offered again.
-                self.run_device()?;
-                self.offer(batch)
+                Some(Collected::AfterOthers) => self.run_device().await?,
+                Some(Collected::No) | None => return self.take_returned(batch),
             }
-            Some(Collected::No) | None => self.take_returned(batch),
         }
     }
 
     /// Lets the GPU select the collected rows. If it does not, the CPU selects them and continues alone.
-    fn run_device(&mut self) -> Result<()> {
+    async fn run_device(&mut self) -> Result<()> {
         let Some(device) = self.device.as_mut().filter(|device| !device.batches.is_empty()) else { return Ok(()) };
         // Their memory stays reserved.
         let batches = std::mem::take(&mut device.batches);
         let rows = batches.iter().map(RecordBatch::num_rows).sum();
-        match device.selection.run() {
+        match device.selection.run().await {
             Ok(found) => {
                 device.metrics.rows.add(rows);
                 device.metrics.link_bytes.add(usize::try_from(found.link_bytes).unwrap_or(usize::MAX));

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use datafusion::common::Result;
+use datafusion::common::{Result, exec_err};
 use datafusion::execution::{SendableRecordBatchStream, SpillFile};
 use datafusion::physical_expr::PhysicalExprRef;
 use futures::StreamExt;
 use overspill_join::hybrid::{BuildSide, HybridBuild, JoinPlan, SubqueryFacts};
 use overspill_join::memory::UnitMemory;
 use overspill_join::spill::{SpillTuning, SpilledPartition};
+use tokio::runtime::Handle;
 use tracing::Span;
 
 use super::dynamic_filter::{BoundsFilter, KeyBounds};
@@ -49,7 +50,7 @@ pub(super) struct ReadBuild {
 impl JoinContext {
     /// Reads the build side of the join itself.
     pub async fn read_input(
-        &self,
+        self: &Arc<Self>,
         mut input: SendableRecordBatchStream,
         memory: Arc<UnitMemory>,
         lane: &Lane,
@@ -75,7 +76,7 @@ impl JoinContext {
         }
         // The inputs of the join may need the memory and the files that were used to produce the build side.
         drop(input);
-        let build = phase.in_scope(|| self.finish(build, 1))?;
+        let build = self.finish(build, 1, &phase).await?;
         phase.record("rows", build.rows);
         if let Some((lookup, keys)) = lookup {
             phase.in_scope(|| lookup.decide(keys));
@@ -89,7 +90,7 @@ impl JoinContext {
     /// Reads a build partition back to join a pair of partitions. `depth` is the number of times that its rows have been
     /// partitioned.
     pub async fn read_partition(
-        &self,
+        self: &Arc<Self>,
         mut input: SendableRecordBatchStream,
         memory: Arc<UnitMemory>,
         used_bits: u32,
@@ -104,8 +105,7 @@ impl JoinContext {
             build.push(batch).map_err(to_datafusion)?;
         }
         let _timer = self.metrics.deferred_time.timer();
-        let _working = pair.enter();
-        self.finish(build, depth + 1)
+        self.finish(build, depth + 1, pair).await
     }
 
     fn build(&self, memory: Arc<UnitMemory>, used_bits: u32) -> HybridBuild<DiskStore> {
@@ -113,7 +113,20 @@ impl JoinContext {
         HybridBuild::new(Arc::clone(&self.plan), store, memory, facts, self.tuning, used_bits)
     }
 
-    fn finish(&self, build: HybridBuild<DiskStore>, depth: usize) -> Result<ReadBuild> {
+    /// Indexes the build side, or gives it to a GPU. That waits for its turn there, on a thread that has nothing else to do.
+    async fn finish(self: &Arc<Self>, build: HybridBuild<DiskStore>, depth: usize, span: &Span) -> Result<ReadBuild> {
+        if self.plan.accelerator.is_none() || Handle::try_current().is_err() {
+            return span.in_scope(|| self.finish_here(build, depth));
+        }
+        let (context, span) = (Arc::clone(self), span.clone());
+        let finished = tokio::task::spawn_blocking(move || span.in_scope(|| context.finish_here(build, depth))).await;
+        finished.unwrap_or_else(|error| match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => exec_err!("The build side of a join was given up: {error}"),
+        })
+    }
+
+    fn finish_here(&self, build: HybridBuild<DiskStore>, depth: usize) -> Result<ReadBuild> {
         let _timer = self.metrics.build_time.timer();
         let built = build.finish().map_err(to_datafusion)?;
         if built.side.is_spilled() {

@@ -407,6 +407,7 @@ async fn steps(context: &JoinContext, prober: &mut Prober<DiskStore>, part: &Spa
         match step {
             Step::Output(batch) => return Ok(Some(batch)),
             Step::Working => tokio::task::consume_budget().await,
+            Step::Waiting(wait) => wait.await,
             Step::Finished => return Ok(None),
         }
     }

@@ -7,7 +7,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use overspill_advisor::Strategy;
-use overspill_gpu_join::{DeviceObserver, DeviceRequest, DeviceTuning};
+use overspill_gpu_join::{DeviceObserver, DeviceRequest, DeviceShare, DeviceTuning};
 use overspill_join::selection::Aggregate;
 
 use super::exec::HybridJoinExec;
@@ -40,13 +40,18 @@ impl HybridJoinExec {
         if self.partition_mode() == PartitionMode::Partitioned { (partitions, 1) } else { (1, partitions) }
     }
 
-    /// The GPU that runs the join, if the settings ask for one, and the aggregates that kernels may compute of its pairs.
+    /// The GPU that runs the join, if the settings ask for one and its query has it, and the aggregates that kernels may compute of its
+    /// pairs.
     pub(super) fn device_request(
         &self,
         config: &OverspillConfig,
         runtime: &OverspillRuntime,
+        share: Arc<DeviceShare>,
         aggregates: Option<&[Aggregate]>,
     ) -> Result<Option<DeviceRequest>> {
+        if share.is_taken_back() {
+            return Ok(None);
+        }
         let Some(mut advisor) = self.gpu_advisor(config, runtime, aggregates.is_none()) else { return Ok(None) };
         let cached_share = config.gpu_cached_share;
         if !(0.0..=1.0).contains(&cached_share) {
@@ -68,6 +73,7 @@ impl HybridJoinExec {
         Ok(Some(DeviceRequest {
             prefix_sum: runtime.machine().prefix_sum(config, self.parts_and_threads().1, &gpu),
             gpu,
+            share,
             advisor: Arc::new(advisor),
             tables_may_span,
             transfer: config.transfer_method.0,

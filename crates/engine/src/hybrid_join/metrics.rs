@@ -38,6 +38,7 @@ impl DeviceMetrics {
             |name: &'static str| MetricBuilder::new(metrics).with_category(MetricCategory::Bytes).global_counter(name);
         let mut counts = vec![
             (DeviceCount::BuildRows, counter("gpu_build_rows".into())),
+            (DeviceCount::Moves, counter("gpu_moves".into())),
             (DeviceCount::ReturnedRows, counter("gpu_returned_rows".into())),
             (DeviceCount::AggregatedRows, counter("gpu_aggregated_rows".into())),
             (DeviceCount::SharedRows, counter("gpu_shared_rows".into())),

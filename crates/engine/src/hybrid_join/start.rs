@@ -18,6 +18,7 @@ use super::exec::{HybridJoinExec, join_type, key_codec};
 use super::execution::Execution;
 use super::metrics::JoinMetrics;
 use crate::config::OverspillConfig;
+use crate::device::share_of;
 use crate::index_lookup::{IndexLookupExec, ReadAhead};
 use crate::join_execution::disk::DiskStore;
 use crate::join_execution::expressions::{Keys, Residual};
@@ -92,7 +93,8 @@ impl HybridJoinExec {
         let threads = if is_shared { partitions } else { 1 };
         let spec = Arc::new(self.spec()?);
         let runtime = OverspillRuntime::of(task.session_config());
-        let accelerator = self.device_request(&config, &runtime, aggregates)?;
+        let share = share_of(task.session_config());
+        let accelerator = self.device_request(&config, &runtime, Arc::clone(&share), aggregates)?;
         let gpu = accelerator.as_ref().map(|request| Arc::clone(&request.gpu));
         let plan = Arc::new(JoinPlan {
             spec: Arc::clone(&spec),
@@ -125,7 +127,8 @@ impl HybridJoinExec {
         let facts = Arc::new(SubqueryFacts::default());
         let lookups = |side: &Arc<dyn ExecutionPlan>| {
             let lookup = side.downcast_ref::<IndexLookupExec>().filter(|_| is_shared)?;
-            lookup.start(config.indexes.0, gpu.clone()).map(Arc::new)
+            let gpu = gpu.clone().map(|gpu| (gpu, Arc::clone(&share)));
+            lookup.start(config.indexes.0, gpu).map(Arc::new)
         };
         let lookup = lookups(self.right());
         // Scans of the probe side that want to know the bounds of the build side must not be read before it.

@@ -324,6 +324,7 @@ impl Probing {
             match step {
                 Step::Output(rows) if !self.silent => return Ok(Some(rows)),
                 Step::Output(_) | Step::Working => tokio::task::consume_budget().await,
+                Step::Waiting(wait) => wait.await,
                 Step::Finished => {
                     // NOT IN returns no rows once a probe key is null: the rest need not be read.
                     let is_not_in = context.plan.spec.null_aware && context.plan.spec.join_type == JoinType::LeftAnti;

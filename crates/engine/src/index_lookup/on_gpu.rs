@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use overspill_gpu_join::{DeviceProblem, Gpu};
+use overspill_gpu_join::{DeviceProblem, DeviceShare, Gpu};
 use overspill_machine::Error;
 
 use crate::device::no_memory;
@@ -19,15 +19,16 @@ const FEWEST_KEYS: usize = 1 << 14;
 /// they are, and waits for copies of the index. Otherwise copies are made meanwhile, for later joins.
 pub(super) async fn found_on_gpu(
     gpu: &Arc<Gpu>,
+    share: &Arc<DeviceShare>,
     rows: &Arc<IndexedRows>,
     keys: &Arc<LookupKeys>,
     always: bool,
     task: &TaskContext,
 ) -> Option<Result<RowNumbers, DeviceProblem>> {
-    if !always && keys.words.len() < FEWEST_KEYS {
+    if share.is_taken_back() || !always && keys.words.len() < FEWEST_KEYS {
         return None;
     }
-    let (gpu, rows) = (Arc::clone(gpu), Arc::clone(rows));
+    let (gpu, share, rows) = (Arc::clone(gpu), Arc::clone(share), Arc::clone(rows));
     if !always && rows.runs().iter().any(|run| run.copy_on(&gpu).is_none()) {
         tokio::task::spawn_blocking(move || {
             for run in rows.runs() {
@@ -43,12 +44,14 @@ pub(super) async fn found_on_gpu(
     let cancelled = CancelOnDrop::default();
     let is_cancelled = cancelled.flag();
     let keys = Arc::clone(keys);
-    let found = tokio::task::spawn_blocking(move || find(&gpu, &rows, &keys.words, memory, &is_cancelled)).await;
+    let found =
+        tokio::task::spawn_blocking(move || find(&gpu, &share, &rows, &keys.words, memory, &is_cancelled)).await;
     Some(found.unwrap_or_else(|error| Err(DeviceProblem::Failed(Error::Invalid(error.to_string())))))
 }
 
 fn find(
     gpu: &Arc<Gpu>,
+    share: &Arc<DeviceShare>,
     rows: &IndexedRows,
     keys: &[u64],
     memory: MemoryReservation,
@@ -61,7 +64,7 @@ fn find(
             if is_cancelled.load(Ordering::Relaxed) {
                 return Err(DeviceProblem::Refused(Error::Invalid("the query was cancelled".to_owned())));
             }
-            copy.rows.look_up(keys, &mut numbers)?;
+            copy.rows.look_up(share, keys, &mut numbers)?;
             let bytes = numbers.capacity() * size_of::<u32>();
             memory.try_resize(bytes).map_err(|error| no_memory(bytes, &error))?;
         }

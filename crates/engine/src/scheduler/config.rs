@@ -33,7 +33,7 @@ const OVERLAP: f64 = 1.2;
 impl Default for SchedulerConfig {
     fn default() -> Self {
         Self {
-            policy: PolicyKind::Overspill(OverspillSettings { moves: false, ..OverspillSettings::default() }),
+            policy: PolicyKind::Overspill(OverspillSettings::default()),
             gpu_limits: Limits::NONE,
             processors: Processors { cpu: Cpu::Overlapping(OVERLAP), co_run: CoRun::default() },
             most_running: MOST_RUNNING,

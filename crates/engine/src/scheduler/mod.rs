@@ -19,6 +19,8 @@ mod grant;
 mod prediction;
 mod query;
 mod shared;
+#[cfg(test)]
+mod tests;
 mod ticket;
 mod user;
 mod work;

@@ -1,9 +1,11 @@
 //! A query of a scheduler.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use datafusion::execution::memory_pool::MemoryPool;
+use overspill_gpu_join::DeviceShare;
 use overspill_schedule::{Place, QueryId, Reason};
 use tokio::sync::watch;
 
@@ -57,7 +59,7 @@ pub(super) enum Stop {
 #[derive(Debug, Clone)]
 pub(super) enum Signal {
     Wait,
-    Run { place: Place, reason: Reason, memory: Arc<dyn MemoryPool> },
+    Run { place: Place, reason: Reason, memory: Arc<dyn MemoryPool>, gpu: Arc<DeviceShare> },
     Stop(Stop),
 }
 
@@ -76,17 +78,33 @@ pub(super) struct Query {
     pub session_memory: Arc<dyn MemoryPool>,
     /// Its part of that; `None` before its admission, and without a limit.
     pub grant: Option<Arc<GrantPool>>,
-    /// The place where it started.
+    /// The place where it runs.
     pub place: Option<Place>,
+    /// Whether it may use no GPU any more.
+    pub has_left_gpu: Arc<AtomicBool>,
     /// Whether it takes no slot.
     pub is_brief: bool,
     pub work: Work,
 }
 
 impl Query {
+    /// What tells its joins when to leave the GPU.
+    pub fn share(&self) -> Arc<DeviceShare> {
+        let has_left = Arc::clone(&self.has_left_gpu);
+        Arc::new(DeviceShare::new(move || has_left.load(Ordering::Relaxed)))
+    }
+
+    /// Moves it off the GPU. What it does there meanwhile is the last.
+    pub fn leave_gpu(&mut self) {
+        self.has_left_gpu.store(true, Ordering::Relaxed);
+        self.place = Some(Place::Cpu);
+    }
+
     /// Tells its streams to stop. What they hold must be stopped too, without any lock.
     #[must_use]
     pub fn stop(&mut self, stop: Stop) -> Work {
+        // Its threads wait for no turn any more.
+        self.has_left_gpu.store(true, Ordering::Relaxed);
         self.signal.send_replace(Signal::Stop(stop));
         std::mem::take(&mut self.work)
     }
@@ -98,7 +116,9 @@ impl Query {
     pub fn status(&self, id: QueryId, now: f64) -> QueryStatus {
         let state = match &*self.signal.borrow() {
             Signal::Wait => QueryState::Waiting,
-            Signal::Run { place, reason, .. } => QueryState::Running { place: *place, reason: *reason },
+            Signal::Run { place, reason, .. } => {
+                QueryState::Running { place: self.place.unwrap_or(*place), reason: *reason }
+            }
             Signal::Stop(_) => QueryState::Stopping,
         };
         QueryStatus {

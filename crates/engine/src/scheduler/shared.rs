@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use datafusion::execution::memory_pool::MemoryPool;
 use overspill_schedule::{
-    Action, Decision, Demand, Entry, Place, PolicyKind, QueryId, Reason, Schedule, ScheduleConfig, Slots, UserId,
+    Action, Decision, Demand, Entry, Place, QueryId, Reason, Schedule, ScheduleConfig, Slots, UserId,
 };
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
@@ -48,11 +48,7 @@ pub(super) struct State {
 }
 
 impl Shared {
-    pub fn new(mut config: SchedulerConfig) -> Self {
-        // Joins do not give the GPU back before they end.
-        if let PolicyKind::Overspill(settings) = &mut config.policy {
-            settings.moves = false;
-        }
+    pub fn new(config: SchedulerConfig) -> Self {
         let schedule = Schedule::new(&ScheduleConfig {
             policy: config.policy,
             limits: config.gpu_limits,
@@ -197,6 +193,7 @@ impl State {
             session_memory,
             grant: None,
             place: None,
+            has_left_gpu: Arc::default(),
             is_brief: false,
             work: Work::default(),
         };
@@ -264,13 +261,16 @@ impl State {
     fn follow(&mut self, decisions: &[Decision]) {
         for Decision { id, action, reason } in decisions {
             let Some(query) = self.queries.get_mut(id) else { continue };
-            let Action::Start(place) = action else { continue };
+            let Action::Start(place) = action else {
+                query.leave_gpu();
+                continue;
+            };
             query.place = Some(*place);
             query.is_brief = *reason == Reason::Brief;
             query.grant = limit_of(query.session_memory.as_ref())
                 .map(|limit| Arc::new(GrantPool::new(&format!("Query {}", id.0), &query.session_memory, limit)));
             let memory = query.grant.clone().map_or_else(|| Arc::clone(&query.session_memory), |grant| grant as _);
-            let signal = Signal::Run { place: *place, reason: *reason, memory };
+            let signal = Signal::Run { place: *place, reason: *reason, memory, gpu: query.share() };
             // One that was stopped meanwhile stays so.
             query.signal.send_if_modified(|before| {
                 let waits = matches!(before, Signal::Wait);

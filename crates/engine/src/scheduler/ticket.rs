@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use datafusion::common::{DataFusionError, exec_datafusion_err};
 use datafusion::execution::memory_pool::MemoryPool;
+use overspill_gpu_join::DeviceShare;
 use overspill_schedule::{Place, QueryId, Reason};
 use tokio::sync::watch;
 
@@ -28,6 +29,8 @@ pub(crate) struct Admitted {
     pub place: Place,
     pub reason: Reason,
     pub memory: Arc<dyn MemoryPool>,
+    /// Its share of the GPUs, until the scheduler takes it back.
+    pub gpu: Arc<DeviceShare>,
 }
 
 /// Why a query does not go on.
@@ -55,8 +58,9 @@ impl Ticket {
         let mut signal = self.signal.clone();
         let waited = signal.wait_for(|signal| !matches!(signal, Signal::Wait)).await;
         match waited.as_deref() {
-            Ok(Signal::Run { place, reason, memory }) => {
-                Ok(Admitted { place: *place, reason: *reason, memory: Arc::clone(memory) })
+            Ok(Signal::Run { place, reason, memory, gpu }) => {
+                let (memory, gpu) = (Arc::clone(memory), Arc::clone(gpu));
+                Ok(Admitted { place: *place, reason: *reason, memory, gpu })
             }
             Ok(Signal::Stop(stop)) => Err(Stopped(*stop)),
             // The sender lives as long as the ticket.

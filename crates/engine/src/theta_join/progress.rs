@@ -111,6 +111,10 @@ impl Progress {
             match step {
                 Step::Output(rows) => return Ok(Some(rows)),
                 Step::Working => continue,
+                Step::Waiting(wait) => {
+                    wait.await;
+                    continue;
+                }
                 Step::Finished => {}
             }
             let rows = match build {

@@ -44,7 +44,7 @@ impl SharedTable {
             return Err(Error::OutOfHostMemory { bytes: needed, reason: reason.to_owned() });
         }
         let copied = request.gpu.host.take(bytes).and_then(|mut copy| {
-            table.table.copy_to_host(&request.gpu.turn().stream, copy.as_mut_slice()?)?;
+            table.table.copy_to_host(&request.turn()?.stream, copy.as_mut_slice()?)?;
             request.observer.add(DeviceCount::LinkBytes, needed);
             Ok(copy)
         });

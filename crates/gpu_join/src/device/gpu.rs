@@ -1,5 +1,6 @@
 //! A GPU shared by all joins of a process.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -11,16 +12,17 @@ use overspill_machine::{Error, Result};
 use tracing::debug_span;
 
 use super::host_pool::HostPool;
+use super::turns::{DeviceShare, Taken, Turns};
 
 /// Hash tables and cached partitions, which stay allocated as long as their join, may take `1 / RESIDENT_SHARE` of the limit.
 /// The join whose turn it is may take the rest (paper 1, section 5.1: partitioning takes half of GPU memory, and the results of
 /// the next pass the other half).
 const RESIDENT_SHARE: u64 = 2;
 
-/// A GPU with its kernels, its memory budget and its turn lock.
+/// A GPU with its kernels, its memory budget and its turns.
 ///
 /// Only one join at a time runs on the GPU. One launch fills the GPU anyway, and joins can reuse the same working memory one
-/// after another, however many joins a query has.
+/// after another, however many joins a query has. Threads that do other work must not wait for a turn: it may take long to come.
 #[derive(Debug)]
 pub struct Gpu {
     pub(crate) kernels: Kernels,
@@ -31,7 +33,9 @@ pub struct Gpu {
     /// CPU memory that kernels read and write.
     pub(crate) host: HostPool,
     resident: AtomicU64,
-    turn: Mutex<Workbench>,
+    turns: Turns,
+    /// Of the join whose turn it is.
+    bench: Mutex<Workbench>,
     /// The stream that copies pairs to CPU memory while the next join has its turn.
     copying: Mutex<Stream>,
     lost: OnceLock<Error>,
@@ -39,6 +43,28 @@ pub struct Gpu {
     pub(super) chunks: AtomicUsize,
     /// The GPUs that join with this one.
     pub(crate) peers: Peers,
+}
+
+/// The turn on a GPU, with its streams and working memory, until dropped.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    /// Dropped before the turn ends.
+    bench: MutexGuard<'a, Workbench>,
+    _taken: Taken<'a>,
+}
+
+impl Deref for Turn<'_> {
+    type Target = Workbench;
+
+    fn deref(&self) -> &Workbench {
+        &self.bench
+    }
+}
+
+impl DerefMut for Turn<'_> {
+    fn deref_mut(&mut self) -> &mut Workbench {
+        &mut self.bench
+    }
 }
 
 /// Streams and memory of the join whose turn it is.
@@ -116,7 +142,8 @@ impl Gpu {
             node,
             resident: AtomicU64::new(0),
             copying: Mutex::new(copying),
-            turn: Mutex::new(Workbench { stream, second_stream, pipeline: None }),
+            turns: Turns::default(),
+            bench: Mutex::new(Workbench { stream, second_stream, pipeline: None }),
             lost: OnceLock::new(),
             chunks: AtomicUsize::new(0),
             peers,
@@ -184,20 +211,28 @@ impl Gpu {
         Ok(Resident { gpu: Arc::clone(self), bytes })
     }
 
-    /// Waits for the turn on the GPU, with all the memory that joins work in. The holder must end its turn before it hands on
-    /// results: a join may wait for another join.
-    pub(crate) fn turn(&self) -> MutexGuard<'_, Workbench> {
-        let turn = self.turn_beside_copies();
+    /// Waits for a query's turn on the GPU, with all the memory that joins work in. Blocks the thread. The holder must end its turn
+    /// before it hands on results: a join may wait for another join.
+    ///
+    /// # Errors
+    /// If the query's share was taken back.
+    pub(crate) fn turn(&self, share: &Arc<DeviceShare>) -> Result<Turn<'_>> {
+        let turn = self.turn_beside_copies(share)?;
         // Wait until the pairs of an earlier join are copied. A join takes this lock only in its turn, so no other copy begins.
         drop(self.copying());
-        turn
+        Ok(turn)
     }
 
     /// As [`Gpu::turn`], for joins that leave half of the memory for pairs to the pairs that another join still copies.
-    pub(crate) fn turn_beside_copies(&self) -> MutexGuard<'_, Workbench> {
+    ///
+    /// # Errors
+    /// As [`Gpu::turn`].
+    pub(crate) fn turn_beside_copies(&self, share: &Arc<DeviceShare>) -> Result<Turn<'_>> {
         let _waiting = debug_span!("wait for the turn on the GPU").entered();
+        let taken = self.turns.take(share)?;
         // State that a panic left incomplete belongs to the panicking join alone.
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        let bench = self.bench.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Turn { bench, _taken: taken })
     }
 
     /// Waits for the stream that copies pairs, in the caller's turn. Who has it may end that turn before it copies.

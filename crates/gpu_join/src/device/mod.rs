@@ -7,8 +7,8 @@
 //! code as a join on the CPU.
 //!
 //! The probe side is joined chunk by chunk, and each chunk in units. All pairs of a unit are in CPU memory before the first
-//! pair is handed on, and the rows of both sides stay in CPU memory until the chunk is done. If the GPU fails at any point, the
-//! CPU knows which rows are left and joins them.
+//! pair is handed on, and the rows of both sides stay in CPU memory until the chunk is done. If the GPU fails at any point, or is
+//! needed for other queries, the CPU knows which rows are left and joins them.
 
 mod aggregates;
 mod columns;
@@ -18,6 +18,7 @@ mod pairs;
 mod problem;
 mod request;
 mod seat;
+mod turns;
 
 pub use aggregates::MOST_AGGREGATES;
 pub(crate) use aggregates::{AggregatedPairs, PairAggregates};
@@ -29,6 +30,7 @@ pub(crate) use pairs::{PAIR_BYTES, PairBlock, too_many_pairs};
 pub use problem::DeviceProblem;
 pub use request::{DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, StrategyAdvisor};
 pub(crate) use seat::Seat;
+pub use turns::DeviceShare;
 
 /// The result of joining a unit of a probe chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,6 +12,8 @@ pub enum DeviceProblem {
     Refused(Error),
     /// The GPU failed.
     Failed(Error),
+    /// The GPU was given to other queries.
+    TakenBack,
 }
 
 impl DeviceProblem {
@@ -19,12 +21,17 @@ impl DeviceProblem {
     pub fn error(&self) -> &Error {
         match self {
             Self::Refused(error) | Self::Failed(error) => error,
+            Self::TakenBack => &Error::TakenBack,
         }
     }
 
     /// The problem that an error of a GPU is. A GPU that is lost is not used again.
     pub(crate) fn of(gpu: &Gpu, error: Error) -> Self {
         gpu.note(&error);
-        if is_refusal(&error) { Self::Refused(error) } else { Self::Failed(error) }
+        match error {
+            Error::TakenBack => Self::TakenBack,
+            error if is_refusal(&error) => Self::Refused(error),
+            error => Self::Failed(error),
+        }
     }
 }

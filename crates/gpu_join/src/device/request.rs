@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use overspill_advisor::{PrefixSumProcessor, Strategy};
 use overspill_kernels::Algorithm;
-use overspill_machine::Error;
 use overspill_machine::transfer::TransferMethod;
+use overspill_machine::{Error, Result};
 
-use super::gpu::Gpu;
+use super::gpu::{Gpu, Turn};
+use super::turns::DeviceShare;
 use overspill_join::selection::Aggregate;
 
 /// Counters of joins on a GPU.
@@ -20,7 +21,10 @@ pub enum DeviceCount {
     BuildRows,
     /// Probe rows whose pairs were aggregated by kernels and are not output rows.
     AggregatedRows,
-    /// Probe rows that were intended for a GPU but joined by the CPU, because the GPU could not join them or failed.
+    /// Joins that have left the GPU because their query's share was taken back.
+    Moves,
+    /// Probe rows that were intended for a GPU but joined by the CPU, because the GPU could not join them, failed, or was given to
+    /// other queries.
     ReturnedRows,
     /// Probe rows that the CPU joined as its share of a join of both processors.
     SharedRows,
@@ -67,6 +71,8 @@ pub trait StrategyAdvisor: Debug + Send + Sync {
 pub struct DeviceRequest {
     /// The GPU. It knows its peers that join with it.
     pub gpu: Arc<Gpu>,
+    /// The query's share of it.
+    pub share: Arc<DeviceShare>,
     /// Chooses the strategy.
     pub advisor: Arc<dyn StrategyAdvisor>,
     /// Whether the part of a hash table that does not fit GPU memory may be placed in CPU memory.
@@ -109,8 +115,25 @@ impl DeviceRequest {
         self.transfer.unwrap_or_else(|| gpu.fastest_method())
     }
 
-    /// Reports an error to the observer: as a refusal if it is due to lack of memory or of a device feature, else as a failure.
+    /// Waits for the query's turn on the GPU, as [`Gpu::turn`].
+    ///
+    /// # Errors
+    /// As [`Gpu::turn`].
+    pub(crate) fn turn(&self) -> Result<Turn<'_>> {
+        self.gpu.turn(&self.share)
+    }
+
+    /// Why the GPU can no longer be used, if it cannot.
+    pub(crate) fn ended_because(&self) -> Option<Error> {
+        self.gpu.lost_because().cloned().or_else(|| self.share.check().err())
+    }
+
+    /// Reports an error to the observer: as a refusal if it is due to lack of memory or of a device feature, else as a failure. That
+    /// the share was taken back is neither: the join counts that once.
     pub(crate) fn report(&self, strategy: Strategy, error: &Error) {
+        if matches!(error, Error::TakenBack) {
+            return;
+        }
         self.gpu.note(error);
         let reason = self.observer.reason(error);
         if is_refusal(error) {

@@ -4,22 +4,24 @@
 //!
 //! ```text
 //!                     full, or the input ended
-//!   collecting rows ---------------------------> Here <-----------------------.
-//!    ^    |                |                      | |                         | pairs of the next unit are found
-//!    |    | no memory      | GPU refused          | '-------------------------'
-//!    |    v                v                      |
-//!    |   HandedBack     Nowhere                   | all pairs handed on
-//!    |   to the CPU        |                      v
-//!    |                     |  Left: rows         Done        A table that CPU and GPU share sends the chunk Away
-//!    |                     |  for the CPU         |          instead, on a thread of its own, and the stream joins
-//!    '---------------------'----------------------'          rows on the CPU until the flight lands: Here or Done.
+//!   collecting rows ------------------> Starting ----> Here ----------> Away    a thread of its own joins the next unit
+//!    ^    |                |               |            ^                |
+//!    |    | no memory      | no GPU        | GPU        '----------------|
+//!    |    v                v               | refused    pairs are found  | all pairs are found,
+//!    |   HandedBack     Nowhere <----------'                             v or the GPU failed
+//!    |   to the CPU        |                                            Done
+//!    |                     |  Left: rows for the CPU                     |
+//!    '---------------------'---------------------------------------------'
 //! ```
+//!
+//! Only those threads wait for the GPU. Meanwhile the stream waits without a thread, or joins rows on the CPU if both processors share
+//! the table.
 
-mod flight;
 mod shared;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::buffer::{BooleanBuffer, NullBuffer};
@@ -29,11 +31,12 @@ use tracing::debug_span;
 use crate::build::DeviceBuild;
 use crate::co_processing::Reservation;
 use crate::collected::{Added, Collected, FEWEST_PAIRS, PAIRS_PER_ROW};
-use crate::device::{self, AggregatedPairs, DeviceCount, PAIR_BYTES, ProbeKeys};
-use crate::table::DeviceChunk;
+use crate::device::{self, AggregatedPairs, DeviceCount, DeviceRequest, PAIR_BYTES};
+use crate::flight::Flight;
+use crate::table::{ChunkKeys, DeviceChunk};
 use overspill_join::hybrid::{
     AcceleratedRows, AggregatingStream, Found, Lane, LeftOver, PackedPayload, PairAggregation, PairBlock, PairFinder,
-    PairRows, ProbeRows, Wanted,
+    PairRows, ProbeRows, Wait, Wanted,
 };
 use overspill_join::keys::Keys;
 use overspill_join::memory::UnitMemory;
@@ -41,7 +44,6 @@ use overspill_join::rows::concat_batches;
 use overspill_join::spec::{JoinSpec, Side};
 use overspill_join::{JoinError, Result};
 
-use flight::Flight;
 use shared::SharedFinder;
 
 /// Rows of the first chunk that probes a hash table, and the most of a later one if GPU memory has room for its pairs. A unit costs
@@ -80,6 +82,8 @@ struct DeviceFinder {
     pending: Option<ProbeRows>,
     /// The permission to give rows to a GPU that shares the probe side with the CPU.
     reservation: Option<Reservation>,
+    /// Whether the input has ended, so that the stream has nothing to do while a chunk is away.
+    has_ended: bool,
     spec: Arc<JoinSpec>,
     device: Arc<DeviceBuild>,
 }
@@ -108,13 +112,38 @@ enum ChunkRows {
 /// Where a chunk is.
 #[derive(Debug)]
 enum ChunkPlace {
+    /// On its way to the GPU. `None` if that does not take it.
+    Starting(Flight<Option<DeviceChunk>>),
     Here(DeviceChunk),
-    /// On the GPU, while the stream that started it does other work.
-    Away(Flight),
+    /// On the GPU.
+    Away(Flight<Landed>),
     /// Finished, except for the rows that were not joined.
     Done(DeviceChunk),
     /// The GPU did not take it, or it is being moved.
     Nowhere,
+}
+
+/// The result of joining a unit.
+#[derive(Debug)]
+struct Landed {
+    chunk: DeviceChunk,
+    /// The pairs of the unit.
+    pairs: device::PairBlock,
+    /// Whether there was a unit left to join.
+    was_joined: bool,
+    /// Number of rows in the unit, and the time the GPU took for them.
+    rows: u64,
+    time: Duration,
+}
+
+impl Landed {
+    /// Joins the next unit of a chunk. Its pairs replace those in the block.
+    fn join(mut chunk: DeviceChunk, mut pairs: device::PairBlock, request: &DeviceRequest) -> Self {
+        let before = chunk.progress();
+        let was_joined = chunk.next(request, &mut pairs);
+        let now = chunk.progress();
+        Self { chunk, pairs, was_joined, rows: now.0 - before.0, time: now.1 - before.1 }
+    }
 }
 
 enum Taken {
@@ -142,7 +171,8 @@ impl DeviceFinder {
         }
         // A chunk that probes a hash table returns its rows in roughly their order, so their columns are cheap to read
         // unpacked.
-        let (first_rows, largest_chunk, payload) = match device.table.chunk_rows() {
+        let table = device.searched()?;
+        let (first_rows, largest_chunk, payload) = match table.chunk_rows() {
             None => {
                 let rows = device.request.gpu.workspace() / 4 / PAIR_BYTES;
                 let most = rows.clamp(*TABLE_CHUNKS.start(), *TABLE_CHUNKS.end()) as usize;
@@ -167,13 +197,14 @@ impl DeviceFinder {
             only_aggregates,
             aggregation: stream.as_ref().map(|stream| Arc::clone(&stream.aggregation)),
             // Small chunks of a hash table cost little more than large ones.
-            leaving: stream.filter(|_| device.table.chunk_rows().is_some()),
+            leaving: stream.filter(|_| table.chunk_rows().is_some()),
             pending: None,
             joining: None,
             block: device::PairBlock::default(),
             build_values: Vec::new(),
             probe_values: Vec::new(),
             reservation: None,
+            has_ended: false,
             spec: Arc::clone(spec),
             device: Arc::clone(device),
         })
@@ -184,8 +215,8 @@ impl DeviceFinder {
         if probe_rows.batch.num_rows() == 0 {
             return Taken::Collected;
         }
-        if let Some(shared) = device.table.shared() {
-            if self.joining.is_none() && self.reservation.is_none() && device.request.gpu.lost_because().is_none() {
+        if let Some(shared) = device.shared() {
+            if self.joining.is_none() && self.reservation.is_none() && device.request.ended_because().is_none() {
                 self.reservation = shared.dispatcher.try_reserve();
                 self.most_rows = shared.dispatcher.batch_rows();
             }
@@ -197,7 +228,15 @@ impl DeviceFinder {
             self.pending.is_none() && self.joining.is_none(),
             "a chunk is joined before the next is collected"
         );
-        match self.collected.add(probe_rows, &device.table, self.payload.as_ref(), self.key_bytes, self.most_rows) {
+        let Some(table) = device.searched() else {
+            // The query has the GPU no more.
+            if self.collected.rows == 0 {
+                return Taken::No(probe_rows);
+            }
+            self.pending = Some(probe_rows);
+            return Taken::Full;
+        };
+        match self.collected.add(probe_rows, &table, self.payload.as_ref(), self.key_bytes, self.most_rows) {
             Added::Taken if self.collected.rows < self.most_rows => Taken::Collected,
             Added::Taken => Taken::Full,
             Added::NoMemory(probe_rows) => {
@@ -222,8 +261,8 @@ impl DeviceFinder {
 
     /// Whether other streams may join the collected rows, and this one theirs.
     fn may_leave(&self) -> bool {
-        let is_lost = self.device.request.gpu.lost_because().is_some();
-        self.leaving.is_some() && (self.collected.rows == 0 || self.aggregated().is_some() && !is_lost)
+        let has_gpu = self.device.request.ended_because().is_none();
+        self.leaving.is_some() && (self.collected.rows == 0 || self.aggregated().is_some() && has_gpu)
     }
 
     fn take_collected(&mut self) -> Collected {
@@ -243,12 +282,10 @@ impl DeviceFinder {
     /// Starts joining the collected rows.
     fn start(&mut self) -> Result<()> {
         let device = Arc::clone(&self.device);
-        let request = &device.request;
         let aggregated = self.aggregated();
         let collected = &mut self.collected;
         let threads = collected.threads();
-        let _giving =
-            debug_span!("give chunk to the GPU", rows = collected.rows, streams = collected.streams).entered();
+        let giving = debug_span!("give chunk to the GPU", rows = collected.rows, streams = collected.streams);
         let keys = std::mem::take(&mut collected.keys);
         let batches = std::mem::take(&mut collected.batches);
         let mut words = collected.words.take();
@@ -256,77 +293,83 @@ impl DeviceFinder {
         if self.only_aggregates && aggregated.is_none() {
             words = None;
         }
-        let has_pairs = aggregated.is_none();
-        let started = device.table.seat(request).and_then(|seat| {
-            let gpu = Arc::clone(&seat.gpu);
-            // Kernels read partitioned rows in place.
-            let is_streamed = device.table.strategy().streams_probe_rows();
-            let method = if is_streamed { request.transfer_method(&gpu) } else { gpu.fastest_method() };
-            let most_pairs = (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) as u64;
-            let start = |keys: ProbeKeys| {
-                Ok((keys.has_unmatchable, device.table.start(request, seat, keys, most_pairs, aggregated, threads)?))
-            };
-            ProbeKeys::new(&gpu, method, &keys, words.as_deref(), threads)
-                .and_then(start)
-                .inspect_err(|error| request.report(device.table.strategy(), error))
-                .ok()
-        });
-        drop(keys);
+        let (has_pairs, is_packed) = (aggregated.is_none(), words.is_some());
+        let most_pairs = (rows * PAIRS_PER_ROW).max(FEWEST_PAIRS) as u64;
+        let chunk = match device.table() {
+            None => ChunkPlace::Nowhere,
+            Some(table) => {
+                let (request, keys) = (device.request.clone(), ChunkKeys { keys, words });
+                let partitions = table.partitions_chunks();
+                let start = move || {
+                    let _giving = giving.entered();
+                    table.start(&request, &keys, most_pairs, aggregated, threads)
+                };
+                // Without partitions the CPU copies the keys, and nothing waits for the GPU.
+                if partitions { ChunkPlace::Starting(Flight::start(start)) } else { ChunkPlace::of(start()) }
+            }
+        };
         let rows = if has_pairs {
             ChunkRows::Whole(concat_batches(self.spec.schema(Side::Probe), batches, 1)?)
         } else {
             ChunkRows::Collected(batches)
         };
-        let is_packed = words.is_some();
-        let (chunk, keys) = match started {
-            Some((has_unmatchable, chunk)) => {
-                let keys = match &rows {
-                    ChunkRows::Whole(batch) if has_unmatchable || device.keys.is_some() => {
-                        Some(self.spec.keys(Side::Probe, batch)?)
-                    }
-                    _ => None,
-                };
-                let chunk = match device.table.shared() {
-                    Some(_) => ChunkPlace::Away(Flight::start(&device.table, request, chunk)),
-                    None => ChunkPlace::Here(chunk),
-                };
-                (chunk, keys)
-            }
-            None => (ChunkPlace::Nowhere, None),
-        };
-        self.joining = Some(Joining { chunk, rows, is_started: false, is_packed, keys });
+        self.joining = Some(Joining { chunk, rows, is_started: false, is_packed, keys: None });
         self.block.clear();
+        self.take_keys()
+    }
+
+    /// Computes the keys of the chunk that is here, if its pairs must be checked.
+    fn take_keys(&mut self) -> Result<()> {
+        let has_hashes = self.device.keys.is_some();
+        match &mut self.joining {
+            Some(Joining { chunk: ChunkPlace::Here(chunk), rows: ChunkRows::Whole(batch), keys, .. })
+                if chunk.has_unmatchable || has_hashes =>
+            {
+                *keys = Some(self.spec.keys(Side::Probe, batch)?);
+            }
+            _ => {}
+        }
         Ok(())
     }
 
-    /// The work of the GPU on a chunk that this finder need not wait for.
-    fn away(&self) -> Option<&Flight> {
-        match &self.joining {
-            Some(Joining { chunk: ChunkPlace::Away(flight), .. }) => Some(flight),
-            _ => None,
-        }
+    /// Whether the chunk is on another thread.
+    fn is_away(&self) -> bool {
+        let place = self.joining.as_ref().map(|joining| &joining.chunk);
+        matches!(place, Some(ChunkPlace::Starting(_) | ChunkPlace::Away(_)))
     }
 
-    /// Waits until the GPU has finished the chunk, and takes its pairs.
-    fn land(&mut self, device: &DeviceBuild) {
-        let Some(joining) = &mut self.joining else { return };
-        joining.chunk = match std::mem::replace(&mut joining.chunk, ChunkPlace::Nowhere) {
-            ChunkPlace::Away(flight) => {
-                let landed = flight.land(&device.table, &device.request);
-                self.block = landed.pairs;
-                if let Some(shared) = device.table.shared().filter(|_| landed.was_joined) {
-                    shared.dispatcher.note(landed.rows, landed.time);
+    /// Takes the chunk back if its thread is done with it. Otherwise returns what to wait for.
+    fn land(&mut self) -> Result<Option<Wait>> {
+        let Some(joining) = &mut self.joining else { return Ok(None) };
+        match std::mem::replace(&mut joining.chunk, ChunkPlace::Nowhere) {
+            ChunkPlace::Starting(flight) if flight.has_landed() => {
+                joining.chunk = ChunkPlace::of(flight.land());
+                self.take_keys()?;
+            }
+            ChunkPlace::Away(flight) if flight.has_landed() => {
+                let Landed { chunk, pairs, was_joined, rows, time } = flight.land();
+                self.block = pairs;
+                if let Some(shared) = self.device.shared().filter(|_| was_joined) {
+                    shared.dispatcher.note(rows, time);
                 }
-                if landed.was_joined && !landed.chunk.is_done() {
-                    ChunkPlace::Here(landed.chunk)
+                joining.chunk = if was_joined && !chunk.is_done() {
+                    ChunkPlace::Here(chunk)
                 } else {
                     // Releases the GPU for others, however long it takes to hand on the pairs.
                     self.reservation = None;
-                    ChunkPlace::Done(landed.chunk)
+                    ChunkPlace::Done(chunk)
                 }
             }
-            other => other,
-        };
+            place => {
+                joining.chunk = place;
+                return Ok(match &joining.chunk {
+                    ChunkPlace::Starting(flight) => Some(Wait::new(flight.landing())),
+                    ChunkPlace::Away(flight) => Some(Wait::new(flight.landing())),
+                    _ => None,
+                });
+            }
+        }
+        Ok(None)
     }
 
     /// Continues with the chunk that is here.
@@ -339,22 +382,15 @@ impl DeviceFinder {
             }
         }
         if self.block.len() == 0 {
-            let place = std::mem::replace(&mut joining.chunk, ChunkPlace::Nowhere);
-            joining.chunk = match place {
-                ChunkPlace::Here(chunk) if device.table.shared().is_some() => {
-                    ChunkPlace::Away(Flight::start(&device.table, &device.request, chunk))
+            joining.chunk = match std::mem::replace(&mut joining.chunk, ChunkPlace::Nowhere) {
+                ChunkPlace::Here(chunk) => {
+                    let (request, block) = (device.request.clone(), std::mem::take(&mut self.block));
+                    ChunkPlace::Away(Flight::start(move || Landed::join(chunk, block, &request)))
                 }
-                ChunkPlace::Here(mut chunk) => match chunk.next(&device.table, &device.request, &mut self.block) {
-                    true => ChunkPlace::Here(chunk),
-                    false => ChunkPlace::Done(chunk),
-                },
                 other => other,
             };
-            match &joining.chunk {
-                ChunkPlace::Here(_) => {}
-                ChunkPlace::Away(_) => return Ok(Found::Working),
-                ChunkPlace::Done(_) | ChunkPlace::Nowhere => return self.finish(device),
-            }
+            // The next call waits for the thread.
+            return if self.is_away() { Ok(Found::Working) } else { self.finish(device) };
         }
         let (build, probe) = (&mut self.build_values, &mut self.probe_values);
         build.clear();
@@ -447,13 +483,15 @@ impl PairFinder for DeviceFinder {
 
     fn next(&mut self, wanted: Wanted, pairs: &mut PairBlock) -> Result<Found> {
         let device = Arc::clone(&self.device);
-        if self.away().is_some_and(Flight::has_landed) {
-            self.land(&device);
+        if let Some(wait) = self.land()?
+            && (self.has_ended || device.shared().is_none())
+        {
+            return Ok(Found::Waiting(wait));
         }
-        if self.joining.is_some() && self.away().is_none() {
+        if self.joining.is_some() && !self.is_away() {
             return self.search(&device, wanted, pairs);
         }
-        // While a chunk is on the GPU, `push` hands the batch back and the CPU joins it.
+        // While a chunk is on a GPU that shares the rows with the CPU, `push` hands the batch back and the CPU joins it.
         let Some(pending) = self.pending.take() else { return Ok(Found::Idle) };
         Ok(self.push(pending)?.map_or(Found::Working, Found::HandedBack))
     }
@@ -469,11 +507,8 @@ impl PairFinder for DeviceFinder {
             self.start()?;
             return Ok(true);
         }
-        let is_away = self.away().is_some();
-        if is_away {
-            self.land(&Arc::clone(&self.device));
-        }
-        Ok(is_away)
+        self.has_ended = true;
+        Ok(self.is_away())
     }
 
     fn packed_rows(&self) -> Option<&PackedPayload> {
@@ -494,12 +529,19 @@ impl AcceleratedRows for DeviceBuild {
         on_cpu: Box<dyn PairFinder>,
     ) -> Box<dyn PairFinder> {
         match DeviceFinder::for_join(spec, &self, memory, aggregating) {
-            Some(device) if self.table.shared().is_some() => {
+            Some(device) if self.shared().is_some() => {
                 Box::new(LeftOver::new(Box::new(device), Box::new(SharedFinder::new(&self))))
             }
             Some(device) => Box::new(LeftOver::new(Box::new(device), on_cpu)),
             None => on_cpu,
         }
+    }
+}
+
+impl ChunkPlace {
+    /// Of a chunk, unless the GPU did not take it.
+    fn of(started: Option<DeviceChunk>) -> Self {
+        started.map_or(Self::Nowhere, Self::Here)
     }
 }
 

@@ -54,7 +54,7 @@ impl PairFinder for SharedFinder {
                 Ok(Found::Started(Lane::Main, batch))
             }
             Unit::Searched(mut morsel) => {
-                let Some(shared) = device.table.shared() else { return Ok(Found::Idle) };
+                let Some(shared) = device.shared() else { return Ok(Found::Idle) };
                 let (build, probe) = (&mut self.build_values, &mut self.probe_rows);
                 build.clear();
                 probe.clear();
@@ -80,7 +80,7 @@ impl PairFinder for SharedFinder {
         if device.keys.is_some() {
             return Ok(false);
         }
-        let (Unit::Searched(morsel), Some(shared)) = (&self.unit, device.table.shared()) else { return Ok(false) };
+        let (Unit::Searched(morsel), Some(shared)) = (&self.unit, device.shared()) else { return Ok(false) };
         morsel.mark(shared.slots().map_err(JoinError::host)?, visited);
         self.unit = Unit::Exhausted;
         Ok(true)

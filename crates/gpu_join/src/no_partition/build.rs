@@ -158,7 +158,7 @@ impl GpuTable {
                     return Ok(None);
                 }
                 let mut table = spanning()?;
-                table.copy_from_host(&gpu.turn().stream, &filled)?;
+                table.copy_from_host(&request.turn()?.stream, &filled)?;
                 request.observer.add(DeviceCount::LinkBytes, table_on_device);
                 drop(filled);
                 memory.shrink(copied);
@@ -166,7 +166,7 @@ impl GpuTable {
             }
             Home::Gpu { .. } | Home::GpuAlone => {
                 let mut table = spanning()?;
-                let bench = gpu.turn();
+                let bench = request.turn()?;
                 let refused = fill(request, &bench.stream, &mut table, columns, kind)?;
                 (table, refused)
             }

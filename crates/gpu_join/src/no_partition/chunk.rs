@@ -55,7 +55,7 @@ impl GpuTableChunk {
         table.check_living()?;
         let gpu = &self.seat.gpu;
         let method = request.transfer_method(gpu);
-        let mut bench = gpu.turn_beside_copies();
+        let mut bench = gpu.turn_beside_copies(&request.share)?;
         let begin = Instant::now();
         let budget = gpu.workspace() / 8;
         if let Some(aggregated) = self.aggregated.as_mut().filter(|_| self.next < self.keys.rows) {

@@ -73,7 +73,7 @@ fn insert(
         let mut refused = 0;
         loop {
             // Get the turn first: the CPU can insert rows that would wait for it.
-            let bench = request.gpu.turn();
+            let bench = request.turn()?;
             let Some(batch) = rows.take(BATCH) else { return Ok(refused) };
             let bytes = columns.link_bytes_of(batch.end - batch.start);
             refused += kernel.insert(&bench.stream, &columns.side_of(&request.gpu, batch)?)?;

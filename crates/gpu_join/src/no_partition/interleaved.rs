@@ -70,7 +70,7 @@ pub(super) fn build(
         None
     };
     let refused = match alone {
-        Some(_) => fill(request, &first.turn().stream, &mut table, columns, kind)?,
+        Some(_) => fill(request, &request.turn()?.stream, &mut table, columns, kind)?,
         None => fill_by_all(request, gpus, &mut table, columns)?,
     };
     if refused > 0 {
@@ -91,13 +91,13 @@ fn fill_by_all(
     table: &mut HashTable,
     columns: &BuildColumns,
 ) -> Result<u64> {
-    let kernels = table.build_by_all(&request.gpu.turn().stream)?;
+    let kernels = table.build_by_all(&request.turn()?.stream)?;
     let rows = usize::try_from(columns.rows).map_err(|_| Error::Invalid(format!("{} rows", columns.rows)))?;
     let tasks: Vec<_> = gpus.iter().zip(&kernels).zip(ranges(rows, gpus.len())).collect();
     // One thread per GPU waits for that GPU. Rows are read in place: CPU memory is registered for all GPUs.
     let refused = in_parallel(gpus.len(), tasks, |((gpu, kernel), rows)| {
         let side = columns.side_of(gpu, rows.start as u64..rows.end as u64)?;
-        kernel.insert(&gpu.turn().stream, &side)
+        kernel.insert(&gpu.turn(&request.share)?.stream, &side)
     });
     request.observer.add(DeviceCount::LinkBytes, columns.link_bytes_of(columns.rows));
     refused.into_iter().sum()

@@ -67,7 +67,7 @@ impl RadixBuild {
     /// Runs the second pass over partitions and keeps the results, as many as fit GPU memory.
     pub(crate) fn keep_what_fits(&self, request: &DeviceRequest) -> Result<()> {
         let gpu = &request.gpu;
-        let mut bench = gpu.turn();
+        let mut bench = request.turn()?;
         bench.drop_pipeline();
         let stream = &bench.stream;
         let most = (0..self.relation.fanout()).map(|partition| self.relation.tuples(partition)).max().unwrap_or(0);

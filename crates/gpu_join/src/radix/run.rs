@@ -111,12 +111,14 @@ impl RadixChunk {
         }
         self.stage_next(build, request);
         // Other chunks may join the run while this one waits for its turn.
-        let mut bench = request.gpu.turn();
-        bench.drop_pipeline();
+        let turn = request.turn();
         let mut state = lock(&self.run);
         if let Some(unit) = self.take(&mut state, block)? {
             return Ok(unit);
         }
+        // Without a turn the run ends for all chunks. Otherwise another could still find pairs of rows that this one leaves to the CPU.
+        let mut bench = turn.inspect_err(|error| state.failed = Some(error.clone()))?;
+        bench.drop_pipeline();
         state.has_begun = true;
         state.advance(build, request, &bench, self.plan, self.number);
         Ok(self.take(&mut state, block)?.unwrap_or(Unit::Joined))

@@ -12,7 +12,8 @@ use overspill_kernels::{
 use overspill_machine::transfer::TransferMethod;
 use overspill_machine::{Error, Result};
 
-use crate::device::{DeviceProblem, Gpu, HostPool, Workbench};
+use crate::device::{DeviceProblem, DeviceShare, Gpu, HostPool, Workbench};
+use crate::flight::Flight;
 use overspill_join::memory::column_bytes;
 use overspill_join::selection::column::Column;
 use overspill_join::selection::{Aggregate, Evaluation, Selection, SelectionState, Value};
@@ -38,16 +39,23 @@ pub struct DeviceSelected {
 /// Selects and aggregates rows on a GPU.
 #[derive(Debug)]
 pub struct DeviceSelection {
+    kernels: Arc<SelectionKernels>,
+    /// Columns of the collected batches, with their row counts.
+    collected: Vec<(usize, Vec<Column>)>,
+    rows: usize,
+    bytes: usize,
+}
+
+/// What selects collected rows.
+#[derive(Debug)]
+struct SelectionKernels {
     gpu: Arc<Gpu>,
+    share: Arc<DeviceShare>,
     selection: Arc<Selection>,
     /// For each column of the kernel's plan, its index in the batches.
     numbers: Vec<usize>,
     kernel: Kernel,
     method: TransferMethod,
-    /// Columns of the collected batches, with their row counts.
-    collected: Vec<(usize, Vec<Column>)>,
-    rows: usize,
-    bytes: usize,
 }
 
 /// The columns of a batch in the form that kernels take.
@@ -60,14 +68,15 @@ pub struct BatchColumns {
 }
 
 impl DeviceSelection {
-    /// Creates a selection for batches of this schema. Rows are transferred with `transfer`, or with the fastest method for the
+    /// Creates a selection for batches of this schema, of a query with this share of the GPU. Rows are transferred with `transfer`, or with the fastest method for the
     /// link. [`Evaluation::Auto`] uses branching if kernels read across the link, because it skips lines, and predication if
     /// everything is copied anyway.
     ///
     /// # Errors
-    /// Fails if kernels do not support the selection, or if the GPU is lost.
+    /// Fails if kernels do not support the selection, if the GPU is lost, or if the share was taken back.
     pub fn new(
         gpu: Arc<Gpu>,
+        share: Arc<DeviceShare>,
         selection: Arc<Selection>,
         schema: &Schema,
         transfer: Option<TransferMethod>,
@@ -76,6 +85,7 @@ impl DeviceSelection {
         if let Some(error) = gpu.lost_because() {
             return Err(DeviceProblem::Refused(error.clone()));
         }
+        share.check().map_err(|_| DeviceProblem::TakenBack)?;
         let method = transfer.unwrap_or_else(|| gpu.fastest_method());
         let branching = match evaluation {
             Evaluation::Auto => matches!(method, TransferMethod::ZeroCopy | TransferMethod::Coherence),
@@ -89,12 +99,13 @@ impl DeviceSelection {
             .check_device(gpu.device().properties())
             .and_then(|()| Kernel::new(&gpu.kernels, plan, branching))
             .map_err(|error| DeviceProblem::of(&gpu, error))?;
-        Ok(Self { gpu, selection, numbers, kernel, method, collected: Vec::new(), rows: 0, bytes: 0 })
+        let kernels = Arc::new(SelectionKernels { gpu, share, selection, numbers, kernel, method });
+        Ok(Self { kernels, collected: Vec::new(), rows: 0, bytes: 0 })
     }
 
     /// The columns of a batch, if kernels can process them.
     pub fn columns(&self, batch: &RecordBatch) -> Option<BatchColumns> {
-        let columns = pages::columns(self.kernel.plan(), &self.numbers, batch)?;
+        let columns = pages::columns(self.kernels.kernel.plan(), &self.kernels.numbers, batch)?;
         // A batch may be a slice of a much larger one.
         let bytes = batch.columns().iter().map(column_bytes).sum();
         Some(BatchColumns { rows: batch.num_rows(), bytes, columns })
@@ -109,39 +120,50 @@ impl DeviceSelection {
 
     /// Whether enough is collected: by rows, by bytes of pages, or by bytes of batches.
     pub fn is_full(&self) -> bool {
-        let pages = self.kernel.plan().bytes(self.rows as u64, self.chunk_bytes());
+        let pages = self.kernels.bytes(self.rows);
         self.rows >= CHUNK_ROWS || pages >= CHUNK_BYTES || self.bytes >= CHUNK_BATCHES
     }
 
     /// Bytes of CPU memory that [`DeviceSelection::run`] needs for `more` rows in addition to those collected.
     pub fn host_bytes(&self, more: usize) -> usize {
-        let bytes = self.kernel.plan().bytes((self.rows + more) as u64, self.chunk_bytes());
+        let bytes = self.kernels.bytes(self.rows + more);
         HostPool::size_for(usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
-    /// Selects and aggregates the collected rows, in one pass over their columns, and discards them, even on failure. Waits for
-    /// its turn on the GPU.
+    /// Selects and aggregates the collected rows, in one pass over their columns, and discards them, even on failure. A thread of its
+    /// own waits for the turn on the GPU.
     ///
     /// # Errors
-    /// Fails if the GPU has no room, or fails; then no rows count as selected.
-    pub fn run(&mut self) -> Result<DeviceSelected, DeviceProblem> {
+    /// Fails if the GPU has no room, fails, or was given to other queries; then no rows count as selected.
+    pub async fn run(&mut self) -> Result<DeviceSelected, DeviceProblem> {
         let collected = std::mem::take(&mut self.collected);
-        let rows = std::mem::take(&mut self.rows) as u64;
+        let rows = std::mem::take(&mut self.rows);
         self.bytes = 0;
-        self.select(&collected, rows).map_err(|error| DeviceProblem::of(&self.gpu, error))
+        let kernels = Arc::clone(&self.kernels);
+        let flight = Flight::start(move || {
+            kernels.select(&collected, rows).map_err(|error| DeviceProblem::of(&kernels.gpu, error))
+        });
+        flight.landing().await;
+        flight.land()
+    }
+}
+
+impl SelectionKernels {
+    /// Bytes of the pages of so many rows.
+    fn bytes(&self, rows: usize) -> u64 {
+        self.kernel.plan().bytes(rows as u64, self.chunk_bytes())
     }
 
-    fn select(&mut self, collected: &[(usize, Vec<Column>)], rows: u64) -> Result<DeviceSelected> {
-        let chunk = self.chunk_bytes();
-        let bytes = self.kernel.plan().bytes(rows, chunk);
+    fn select(&self, collected: &[(usize, Vec<Column>)], rows: usize) -> Result<DeviceSelected> {
+        let (chunk, bytes) = (self.chunk_bytes(), self.bytes(rows));
         let host_bytes = usize::try_from(bytes).map_err(|error| Error::Invalid(error.to_string()))?;
         let mut memory = self.gpu.host.take_for(self.method, host_bytes)?;
         pages::write(self.kernel.plan(), chunk, collected, memory.as_mut_slice()?);
         let source = memory.source()?;
         let totals = {
-            let mut bench = self.gpu.turn();
+            let mut bench = self.gpu.turn(&self.share)?;
             let pipeline = bench.pipeline(self.method, self.budget())?;
-            self.kernel.run_transferred(pipeline, source, rows)?
+            self.kernel.run_transferred(pipeline, source, rows as u64)?
         };
         Ok(DeviceSelected { state: state(&self.selection, &totals), link_bytes: bytes })
     }

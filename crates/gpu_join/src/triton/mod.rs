@@ -63,7 +63,7 @@ fn first_pass(
     let begin = Instant::now();
     let memory = RelationMemory::new(gpu, &base, resident.bytes)?;
     request.observer.add(DeviceCount::MappingTime, begin.elapsed().as_nanos() as u64);
-    let mut bench = gpu.turn();
+    let mut bench = request.turn()?;
     bench.drop_pipeline();
     let relation = PartitionedRelation::new(gpu, &bench.stream, base, memory)?;
     request.observer.add(DeviceCount::LinkBytes, relation.link_bytes);

@@ -30,7 +30,7 @@ pub use build_side::{BuildEmitter, BuildSide, SubqueryFacts};
 pub use chunk::ChunkBuild;
 pub use lookup::pair_finder;
 pub use output::{BuildRows, Rows, SideRows};
-pub use pairs::{Found, Lane, LeftOver, PairBlock, PairFinder, PairRows, ProbeRows, Wanted};
+pub use pairs::{Found, Lane, LeftOver, PairBlock, PairFinder, PairRows, ProbeRows, Wait, Wanted};
 pub use payload::PackedPayload;
 pub use plan::JoinPlan;
 pub use probe::{MatchedRows, ProbeSpill, Prober, Step};

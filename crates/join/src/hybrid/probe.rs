@@ -8,7 +8,7 @@ use arrow::compute::filter_record_batch;
 
 use super::build_side::{BuildSide, SubqueryFacts};
 use super::output::{BuildRows, Pairs, Rows, SideRows};
-use super::pairs::{Found, Lane, PairBlock, PairFinder, PairRows, ProbeRows, Wanted, retain};
+use super::pairs::{Found, Lane, PairBlock, PairFinder, PairRows, ProbeRows, Wait, Wanted, retain};
 use super::plan::JoinPlan;
 use crate::error::Result;
 use crate::join_type::JoinType;
@@ -54,6 +54,8 @@ pub enum Step {
     Output(RecordBatch),
     /// No output yet, but there is more to do.
     Working,
+    /// No output, and nothing to do before this resolves.
+    Waiting(Wait),
     /// No output, and no more from the current batch.
     Finished,
 }
@@ -208,6 +210,7 @@ impl<S: SpillStore> Prober<S> {
                     None => continue,
                 },
                 Found::Working => Step::Working,
+                Found::Waiting(wait) => Step::Waiting(wait),
                 Found::Idle => Step::Finished,
                 Found::Left(_) | Found::HandedBack(_) => {
                     unreachable!("a finder that leaves rows has another behind it")

@@ -258,6 +258,7 @@ impl Run {
             match prober.step()? {
                 Step::Output(batch) => self.output.push(batch),
                 Step::Working => {}
+                Step::Waiting(_) => unreachable!("tables in CPU memory need no waiting"),
                 Step::Finished => return Ok(()),
             }
         }

@@ -89,6 +89,7 @@ fn pairs(build: &RecordBatch, probe: &RecordBatch, bounds: Vec<Bound>) -> Vec<(i
                 pairs.extend(column(0).iter().copied().zip(column(1).iter().copied()));
             }
             Step::Working => {}
+            Step::Waiting(_) => unreachable!("the CPU waits for nothing"),
             Step::Finished => break,
         }
     }

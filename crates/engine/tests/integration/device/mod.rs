@@ -7,6 +7,7 @@ mod random;
 mod selection;
 mod settings;
 mod several;
+mod taken_back;
 
 use datafusion::prelude::SessionContext;
 use overspill::Strategy;

@@ -59,6 +59,8 @@ pub struct DeviceReport {
     pub cpu_partitioned_joins: usize,
     pub het_joins: usize,
     pub gpu_het_joins: usize,
+    /// Joins that left the GPU because their query's share was taken back.
+    pub moves: usize,
     pub build_rows: usize,
     pub probe_rows: usize,
     /// How many GPUs looked probe rows up.
@@ -85,6 +87,7 @@ impl DeviceReport {
         self.cpu_partitioned_joins += total(node, "cpu_partitioned_joins");
         self.het_joins += total(node, "het_joins");
         self.gpu_het_joins += total(node, "gpu_het_joins");
+        self.moves += total(node, "gpu_moves");
         self.build_rows += total(node, "gpu_build_rows");
         self.probe_rows += total(node, "gpu_probe_rows");
         self.gpus = self.gpus.max(total(node, "gpus"));
@@ -115,6 +118,8 @@ pub struct SelectionReport {
     pub branching_batches: usize,
     pub predicated_batches: usize,
     pub gpu_rows: usize,
+    /// Streams that left the GPU because the query's share was taken back.
+    pub moves: usize,
     pub returned_rows: usize,
     pub link_bytes: usize,
     /// The most that a stream held for the device.
@@ -133,6 +138,7 @@ impl SelectionReport {
             branching_batches: total(node, "branching_batches"),
             predicated_batches: total(node, "predicated_batches"),
             gpu_rows: total(node, "gpu_rows"),
+            moves: total(node, "gpu_moves"),
             returned_rows: total(node, "gpu_returned_rows"),
             link_bytes: total(node, "gpu_link_bytes"),
             peak_bytes: highest(node, "peak_mem_used"),
@@ -149,6 +155,7 @@ impl SelectionReport {
         self.branching_batches += other.branching_batches;
         self.predicated_batches += other.predicated_batches;
         self.gpu_rows += other.gpu_rows;
+        self.moves += other.moves;
         self.returned_rows += other.returned_rows;
         self.link_bytes += other.link_bytes;
         self.peak_bytes = self.peak_bytes.max(other.peak_bytes);

@@ -15,7 +15,9 @@
 mod block;
 mod left_over;
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
 
@@ -97,6 +99,30 @@ pub enum Lane {
     Beside,
 }
 
+/// Resolves when a search can go on. It waits without a thread.
+pub struct Wait(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl Wait {
+    /// Until the future is ready.
+    pub fn new(future: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(Box::pin(future))
+    }
+}
+
+impl Future for Wait {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.0.as_mut().poll(context)
+    }
+}
+
+impl Debug for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wait").finish_non_exhaustive()
+    }
+}
+
 /// The result of a search step.
 #[derive(Debug)]
 pub enum Found {
@@ -113,6 +139,8 @@ pub enum Found {
     HandedBack(ProbeRows),
     /// No result yet.
     Working,
+    /// No result before this resolves.
+    Waiting(Wait),
     /// No result until more rows are pushed.
     Idle,
 }

@@ -1,0 +1,184 @@
+//! Who decides where queries run (table 1 of the paper), and what becomes of queries that come at once.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use overspill::scheduler::{Scheduler, SchedulerConfig};
+use overspill::{Choice, DeviceKind, OverspillConfig, OverspillSessionExt, QueryUser};
+use overspill_schedule::{
+    Action, Decision, Entry, Limits, OverspillSettings, Paper5Settings, Place, PolicyKind, What, check,
+};
+use tokio::task::JoinSet;
+
+use super::super::bench::Bench;
+use super::tables::Tables;
+use crate::report::failed;
+use crate::tpch::answer;
+
+/// Who decides where queries run.
+#[derive(Debug, Clone)]
+pub(super) enum Environment {
+    /// All start at once, each at a place that does not change.
+    Placed(Vec<Place>),
+    /// A scheduler.
+    Scheduled(PolicyKind),
+}
+
+/// A query with its answer.
+#[derive(Debug, Clone)]
+pub(super) struct Query {
+    pub sql: String,
+    pub answer: Vec<String>,
+}
+
+/// Seconds from the arrival of queries that came at once.
+#[derive(Debug, Clone)]
+pub(super) struct Ended {
+    /// Until the end of each query.
+    pub each: Vec<f64>,
+    /// Until the last end of those on the CPU; `None` without any.
+    pub cpu: Option<f64>,
+    /// The same on the GPU.
+    pub gpu: Option<f64>,
+}
+
+impl Ended {
+    /// Until the last end.
+    pub fn overall(&self) -> f64 {
+        self.each.iter().copied().fold(0.0, f64::max)
+    }
+
+    pub fn mean(&self) -> f64 {
+        self.each.iter().sum::<f64>() / self.each.len() as f64
+    }
+}
+
+impl Environment {
+    pub fn paper5() -> Self {
+        Self::Scheduled(PolicyKind::Paper5(Paper5Settings::default()))
+    }
+
+    pub fn overspill() -> Self {
+        Self::Scheduled(PolicyKind::Overspill(OverspillSettings::default()))
+    }
+
+    /// Whether queries may be on the GPU.
+    pub fn uses_gpu(&self) -> bool {
+        match self {
+            Self::Placed(places) => places.contains(&Place::Gpu),
+            Self::Scheduled(_) => true,
+        }
+    }
+
+    /// Runs queries at once, and checks their answers.
+    ///
+    /// # Errors
+    /// If a query fails, gives another answer, or is scheduled against the limits.
+    pub async fn run(&self, bench: &Bench, gpu_memory: u64, tables: &Tables, queries: &[Query]) -> Result<Ended> {
+        let scheduler = self.scheduler(gpu_memory)?;
+        let mut sessions = vec![];
+        for number in 0..queries.len() {
+            let device = match self {
+                Self::Placed(places) if places[number] == Place::Cpu => DeviceKind::Cpu,
+                _ => bench.device(),
+            };
+            sessions.push(session(bench, device, gpu_memory, scheduler.as_ref(), tables).await?);
+        }
+        let mut running: JoinSet<Result<(usize, f64)>> = JoinSet::new();
+        let start = Instant::now();
+        for (number, (query, session)) in queries.iter().cloned().zip(sessions).enumerate() {
+            running.spawn(async move {
+                let rows = answer_of(&session, &query.sql).await?;
+                let took = start.elapsed().as_secs_f64();
+                if !answer::are_same(&query.answer, &rows) {
+                    let difference = answer::first_difference(&query.answer, &rows);
+                    return exec_err!("'{}' gives another answer than alone: {difference}", query.sql);
+                }
+                Ok((number, took))
+            });
+        }
+        let mut each = vec![0.0; queries.len()];
+        while let Some(ended) = running.join_next().await {
+            let (number, took) = ended.map_err(|error| exec_datafusion_err!("A query stopped: {error}"))??;
+            each[number] = took;
+        }
+        let (cpu, gpu) = match (self, scheduler) {
+            (Self::Placed(places), _) => {
+                let at = |place| {
+                    let times = each.iter().zip(places).filter(|(_, of)| **of == place).map(|(time, _)| *time);
+                    times.reduce(f64::max)
+                };
+                (at(Place::Cpu), at(Place::Gpu))
+            }
+            (Self::Scheduled(_), Some(scheduler)) => {
+                let log = scheduler.log();
+                let SchedulerConfig { gpu_limits, most_running, .. } = scheduler.config();
+                check(&log, gpu_limits, *most_running).map_err(failed)?;
+                (last_end(&log, Place::Cpu), last_end(&log, Place::Gpu))
+            }
+            (Self::Scheduled(_), None) => (None, None),
+        };
+        Ok(Ended { each, cpu, gpu })
+    }
+
+    /// As many queries as come may run at once: what the GPU takes, the policy limits.
+    fn scheduler(&self, gpu_memory: u64) -> Result<Option<Arc<Scheduler>>> {
+        let Self::Scheduled(policy) = self else { return Ok(None) };
+        let defaults = SchedulerConfig::default();
+        let gpu_limits = match policy {
+            PolicyKind::Overspill(_) => defaults.gpu_limits,
+            _ => Limits { memory: gpu_memory, ..Limits::PAPER },
+        };
+        let config = SchedulerConfig { policy: *policy, gpu_limits, most_running: usize::MAX, ..defaults };
+        Scheduler::new(config).map(|scheduler| Some(Arc::new(scheduler)))
+    }
+}
+
+/// Seconds from the first arrival to the last end of a query at a place, where it was in the end.
+fn last_end(log: &[Entry], at: Place) -> Option<f64> {
+    let first = log.first()?.at;
+    let place = |id| {
+        let decided = log.iter().rev().find_map(|entry| match entry.what {
+            What::Decided(Decision { id: of, action, .. }) if of == id => Some(action),
+            _ => None,
+        });
+        decided.map(|action| match action {
+            Action::Start(place) => place,
+            Action::Move => Place::Cpu,
+        })
+    };
+    let ends = log.iter().filter(|entry| matches!(entry.what, What::Ended(id) if place(id) == Some(at)));
+    ends.map(|entry| entry.at - first).reduce(f64::max)
+}
+
+/// Runs a query, and returns its rows as lines.
+pub(super) async fn answer_of(session: &SessionContext, sql: &str) -> Result<Vec<String>> {
+    answer::lines(&session.sql(sql).await?.collect().await?)
+}
+
+/// A session over the tables.
+pub(super) async fn session(
+    bench: &Bench,
+    device: DeviceKind,
+    gpu_memory: u64,
+    scheduler: Option<&Arc<Scheduler>>,
+    tables: &Tables,
+) -> Result<SessionContext> {
+    let config =
+        SessionConfig::new().with_target_partitions(bench.threads).with_extension(Arc::new(QueryUser::new("figure")));
+    let mut builder =
+        SessionStateBuilder::new_with_default_features().with_config(config).with_overspill(OverspillConfig {
+            device: Choice(Some(device)),
+            gpu_memory_limit: usize::try_from(gpu_memory).unwrap_or(usize::MAX),
+            ..OverspillConfig::default()
+        });
+    if let Some(scheduler) = scheduler {
+        builder = builder.with_overspill_scheduler(Arc::clone(scheduler));
+    }
+    let session = SessionContext::new_with_state(builder.build());
+    tables.register(&session).await?;
+    Ok(session)
+}
