@@ -407,6 +407,13 @@ fn every_figure_of_the_papers_runs_on_the_emulated_device() {
     assert!(
         notes(&all["paper3-9"]).contains("a100-pcie4, by the model: radix_spline is faster than the hash join from")
     );
+    // Six queries at once in each of the paper's sets, and whoever decides, kernels take part.
+    assert!(measured(&all["paper5-4"]).contains(&("Default".to_owned(), 6)), "{:?}", measured(&all["paper5-4"]));
+    for name in ["paper5-1", "paper5-4", "paper5-5"] {
+        let told = notes(&all[name]);
+        assert!(told.contains("right answers in all environments"), "{name}: {told}");
+        assert!(told.contains("kernels took part in") && !told.contains("took part in 0 of"), "{name}: {told}");
+    }
     // What may not lie in GPU memory lies in the CPU's, and crosses the link.
     let crossed = points(&all["paper1-19"], "bytes over the link", "triton, 2048 M");
     assert!(crossed.len() == 4 && crossed[0] > crossed[3], "{crossed:?}");

@@ -41,6 +41,8 @@ struct Member {
     most_pairs: u64,
     /// Matches that its stream has not taken yet.
     found: Matches,
+    /// Partitions whose pairs had no room beside those that its stream has not taken yet. Its own stream joins them.
+    postponed: Vec<usize>,
     /// Partitions left to the CPU, and the reason for the first of them since the last call of `take_refused`.
     left: Vec<usize>,
     refused: Option<Error>,
@@ -85,9 +87,10 @@ impl RadixChunk {
         aggregated: Option<AggregatedPairs>,
         resident: Option<Resident>,
     ) -> Self {
-        let (found, left) = (Matches { pairs: PairBlock::default(), aggregated }, Vec::new());
+        let (found, left, postponed) = (Matches { pairs: PairBlock::default(), aggregated }, Vec::new(), Vec::new());
         let relation = Arc::new(relation);
-        let member = Member { relation, staged: None, most_pairs, found, left, refused: None, _resident: resident };
+        let member =
+            Member { relation, staged: None, most_pairs, found, postponed, left, refused: None, _resident: resident };
         let mut open = table.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(run) = open.as_ref() {
             let mut state = lock(run);
@@ -166,7 +169,7 @@ impl RadixChunk {
         }
         match &state.failed {
             Some(error) => Err(error.clone()),
-            None => Ok(is_over.then_some(Unit::None)),
+            None => Ok((is_over && member.postponed.is_empty()).then_some(Unit::None)),
         }
     }
 
@@ -205,7 +208,16 @@ impl RadixRun {
     /// Whether a partition of a member was not joined: it was left to the CPU, or the run did not reach it.
     fn is_left(&self, number: usize, partition: usize) -> bool {
         let is_before = (partition, number) < self.next;
-        !is_before || self.members[number].as_ref().is_some_and(|member| member.left.contains(&partition))
+        let is_member_left =
+            |member: &Member| member.left.contains(&partition) || member.postponed.contains(&partition);
+        !is_before || self.members[number].as_ref().is_some_and(is_member_left)
+    }
+
+    /// The partitions that a member's own stream must join first, if there are any.
+    fn postponed(&self, number: usize) -> Option<Vec<(usize, usize)>> {
+        let postponed = &self.members[number].as_ref()?.postponed;
+        let group = postponed.iter().take(GROUP).map(|partition| (*partition, number));
+        (!postponed.is_empty()).then(|| group.collect())
     }
 
     /// Returns the next pairs of partitions that have rows on both sides, and the position after them.
@@ -227,13 +239,16 @@ impl RadixRun {
     }
 
     /// Joins a group of pairs of partitions. While one pair is joined on one stream, the next goes through its second pass on
-    /// another. The CPU waits once until it knows the matches of a pair, and once for their copy.
+    /// another. The CPU waits once until it knows the matches of a pair, and once for their copy. What others have postponed for `own`
+    /// comes first.
     ///
     /// Ends early if the pairs of `own`, the member whose stream continues the run, must be taken first.
     fn advance(&mut self, build: &RadixBuild, request: &DeviceRequest, bench: &Workbench, plan: RadixPlan, own: usize) {
         let gpu = &request.gpu;
         let (stream, second_stream) = (&bench.stream, &bench.second_stream);
-        let (group, end) = self.group(build);
+        let postponed = self.postponed(own);
+        let is_postponed = postponed.is_some();
+        let (group, end) = postponed.map_or_else(|| self.group(build), |group| (group, self.next));
         let mut prepared: Option<Result<Option<Ready>>> = None;
         // One stream makes all second passes, which so share the memory for copies.
         let probe_tuples = group.iter().filter_map(|(partition, number)| {
@@ -282,6 +297,9 @@ impl RadixRun {
             let Some(member) = &mut self.members[number] else { continue };
             member.found = found;
             member.staged.take_if(|(staged, _)| *staged == partition);
+            if is_postponed && !matches!(&joined, Err(Error::TooSmall { .. }) if before > 0) {
+                member.postponed.retain(|other| *other != partition);
+            }
             match joined {
                 Ok(()) => {
                     let rows = member.relation.tuples(partition);
@@ -291,11 +309,14 @@ impl RadixRun {
                     }
                 }
                 Err(Error::TooSmall { .. }) if before > 0 && number == own => {
-                    self.next = (partition, number);
+                    if !is_postponed {
+                        self.next = (partition, number);
+                    }
                     return;
                 }
-                // Another partition may be smaller, so continue. When the pairs of other members are taken is unknown, so do
-                // not wait for that.
+                // When the pairs of other members are taken is unknown, so do not wait for that.
+                Err(Error::TooSmall { .. }) if before > 0 => member.postponed.push(partition),
+                // Another partition may be smaller, so continue.
                 Err(
                     error @ (Error::TooSmall { .. }
                     | Error::TooMany { .. }
@@ -306,12 +327,18 @@ impl RadixRun {
                     member.refused.get_or_insert(error);
                 }
                 Err(error) => {
+                    if is_postponed {
+                        member.left.push(partition);
+                    } else {
+                        self.next = (partition, number);
+                    }
                     self.failed = Some(error);
-                    self.next = (partition, number);
                     return;
                 }
             }
-            self.next = (partition, number + 1);
+            if !is_postponed {
+                self.next = (partition, number + 1);
+            }
         }
         self.next = end;
     }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::execution::SessionStateBuilder;
+use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use overspill::scheduler::{Scheduler, SchedulerConfig};
 use overspill::{Choice, DeviceKind, OverspillConfig, OverspillSessionExt, QueryUser};
@@ -43,6 +44,8 @@ pub(super) struct Ended {
     pub cpu: Option<f64>,
     /// The same on the GPU.
     pub gpu: Option<f64>,
+    /// The number of queries in which kernels took part.
+    pub with_kernels: usize,
 }
 
 impl Ended {
@@ -87,23 +90,25 @@ impl Environment {
             };
             sessions.push(session(bench, device, gpu_memory, scheduler.as_ref(), tables).await?);
         }
-        let mut running: JoinSet<Result<(usize, f64)>> = JoinSet::new();
+        let mut running: JoinSet<Result<(usize, f64, bool)>> = JoinSet::new();
         let start = Instant::now();
         for (number, (query, session)) in queries.iter().cloned().zip(sessions).enumerate() {
             running.spawn(async move {
-                let rows = answer_of(&session, &query.sql).await?;
+                let (rows, has_kernels) = answer_of(&session, &query.sql).await?;
                 let took = start.elapsed().as_secs_f64();
                 if !answer::are_same(&query.answer, &rows) {
                     let difference = answer::first_difference(&query.answer, &rows);
                     return exec_err!("'{}' gives another answer than alone: {difference}", query.sql);
                 }
-                Ok((number, took))
+                Ok((number, took, has_kernels))
             });
         }
-        let mut each = vec![0.0; queries.len()];
+        let (mut each, mut with_kernels) = (vec![0.0; queries.len()], 0);
         while let Some(ended) = running.join_next().await {
-            let (number, took) = ended.map_err(|error| exec_datafusion_err!("A query stopped: {error}"))??;
+            let (number, took, has_kernels) =
+                ended.map_err(|error| exec_datafusion_err!("A query stopped: {error}"))??;
             each[number] = took;
+            with_kernels += usize::from(has_kernels);
         }
         let (cpu, gpu) = match (self, scheduler) {
             (Self::Placed(places), _) => {
@@ -121,7 +126,7 @@ impl Environment {
             }
             (Self::Scheduled(_), None) => (None, None),
         };
-        Ok(Ended { each, cpu, gpu })
+        Ok(Ended { each, cpu, gpu, with_kernels })
     }
 
     /// As many queries as come may run at once: what the GPU takes, the policy limits.
@@ -154,9 +159,18 @@ fn last_end(log: &[Entry], at: Place) -> Option<f64> {
     ends.map(|entry| entry.at - first).reduce(f64::max)
 }
 
-/// Runs a query, and returns its rows as lines.
-pub(super) async fn answer_of(session: &SessionContext, sql: &str) -> Result<Vec<String>> {
-    answer::lines(&session.sql(sql).await?.collect().await?)
+/// Runs a query. Returns its rows as lines, and whether kernels took part.
+pub(super) async fn answer_of(session: &SessionContext, sql: &str) -> Result<(Vec<String>, bool)> {
+    let plan = session.sql(sql).await?.create_physical_plan().await?;
+    let rows = collect(Arc::clone(&plan), session.task_ctx()).await?;
+    Ok((answer::lines(&rows)?, has_kernels(&plan)))
+}
+
+/// Whether kernels took rows of a join or a filter in an executed plan.
+fn has_kernels(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let took =
+        |name| plan.metrics().and_then(|metrics| metrics.sum_by_name(name)).is_some_and(|rows| rows.as_usize() > 0);
+    took("gpu_rows") || took("gpu_probe_rows") || plan.children().into_iter().any(has_kernels)
 }
 
 /// A session over the tables.

@@ -8,6 +8,8 @@
 mod environment;
 mod tables;
 
+use std::cell::RefCell;
+
 use datafusion::common::Result;
 use overspill::DeviceKind;
 use overspill_experiments::{Axis, Figure, SeriesSource};
@@ -54,6 +56,8 @@ struct Runs<'a> {
     tables: Tables,
     /// The limit of GPU memory; `None` without a GPU.
     gpu_memory: Option<u64>,
+    /// For each environment with a GPU, in how many queries kernels took part.
+    kernels: RefCell<Vec<String>>,
 }
 
 impl Paper5 {
@@ -94,10 +98,10 @@ fn contention(bench: &Bench) -> Result<Outcome> {
     let scale = micro_scale(bench);
     let runs = Runs::new(bench, scale, Tables::values(scale, bench.threads)?)?;
     let (large, _) = SIZES[SIZES.len() - 1];
-    let subjects = [("join", join(large)), ("aggregation", aggregation(large))];
-    let mixes =
-        subjects.iter().flat_map(|(name, sql)| [1, 4].map(|count| (format!("{count} {name}"), vec![sql; count])));
-    let mixes: Vec<_> = mixes.map(|(name, sqls)| (name, sqls.into_iter().cloned().collect())).collect();
+    let subjects = [["1 join", "4 joins"], ["1 aggregation", "4 aggregations"]];
+    let mixes = subjects.into_iter().zip([join(large), aggregation(large)]);
+    let mixes = mixes.flat_map(|([one, four], sql)| [(one, vec![sql.clone()]), (four, vec![sql; 4])]);
+    let mixes: Vec<_> = mixes.map(|(name, sqls)| (name.to_owned(), sqls)).collect();
     let figure = Figure {
         name: "paper5-1",
         title: "One and four queries at once",
@@ -207,12 +211,15 @@ fn tpch(bench: &Bench) -> Result<Outcome> {
 /// What an environment's runs took, of each mix; `None` where they have no times, on the emulated device.
 type Results = Vec<(&'static str, Vec<Option<Ended>>)>;
 
+/// A time that a panel shows.
+type Shown = fn(&Ended) -> Option<f64>;
+
 impl<'a> Runs<'a> {
     fn new(bench: &'a Bench, scale: f64, tables: Tables) -> Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(bench.threads).enable_all().build()?;
         let has_gpu = matches!(bench.device(), DeviceKind::Gpu | DeviceKind::Emulated);
         let gpu_memory = bench.gpu(scale).ok().filter(|_| has_gpu).map(|gpu| gpu.device().memory_limit());
-        Ok(Self { bench, runtime, tables, gpu_memory })
+        Ok(Self { bench, runtime, tables, gpu_memory, kernels: RefCell::default() })
     }
 
     fn figure(&self, scale: f64) -> Figure {
@@ -228,6 +235,7 @@ impl<'a> Runs<'a> {
                 .notes
                 .push("the emulated device gave the right answers in all environments; it has no speed".to_owned());
         }
+        figure.notes.append(&mut self.kernels.borrow_mut());
     }
 
     /// Runs mixes in environments: the median run of each, by the overall time.
@@ -241,10 +249,18 @@ impl<'a> Runs<'a> {
             if environment.uses_gpu() && self.gpu_memory.is_none() {
                 continue;
             }
-            let mut ended = vec![];
+            let (mut ended, mut with_kernels) = (vec![], 0);
             for ((mix, _), queries) in mixes.iter().zip(&answered) {
                 tell(&format!("{name}, {mix}"));
-                ended.push(self.median(environment, queries)?);
+                let times = self.median(environment, queries)?;
+                with_kernels += times.as_ref().map_or(0, |times| times.with_kernels);
+                // The emulated device has no speed.
+                ended.push(times.filter(|_| !(self.bench.is_emulated() && environment.uses_gpu())));
+            }
+            if environment.uses_gpu() {
+                let queries: usize = answered.iter().map(Vec::len).sum();
+                let note = format!("{name}: kernels took part in {with_kernels} of {queries} queries");
+                self.kernels.borrow_mut().push(note);
             }
             results.push((*name, ended));
         }
@@ -252,14 +268,14 @@ impl<'a> Runs<'a> {
     }
 
     fn query(&self, sql: &str) -> Result<Query> {
-        let answer = self.runtime.block_on(async {
+        let (answer, _) = self.runtime.block_on(async {
             let session = session(self.bench, DeviceKind::Cpu, 0, None, &self.tables).await?;
             answer_of(&session, sql).await
         })?;
         Ok(Query { sql: sql.to_owned(), answer })
     }
 
-    /// The median run by the overall time, after a first one. `None` where the emulated device took part.
+    /// The median run by the overall time, after a first one.
     fn median(&self, environment: &Environment, queries: &[Query]) -> Result<Option<Ended>> {
         let (runs, memory) = (self.bench.runs_of(environment.uses_gpu()), self.gpu_memory.unwrap_or(0));
         let mut ended = vec![];
@@ -271,8 +287,7 @@ impl<'a> Runs<'a> {
         }
         ended.sort_by(|one, other| one.overall().total_cmp(&other.overall()));
         let middle = ended.len() / 2;
-        let has_times = !(self.bench.is_emulated() && environment.uses_gpu());
-        Ok(ended.into_iter().nth(middle).filter(|_| has_times))
+        Ok(ended.into_iter().nth(middle))
     }
 
     /// The overall times of mixes, on the CPU and on the GPU.
@@ -296,7 +311,7 @@ impl<'a> Runs<'a> {
     /// A panel of overall times, and those of times at each place and of means.
     fn panels(&self, figure: Figure, mixes: &[(String, Vec<String>)], results: &Results) -> Result<Outcome> {
         let figure = Figure { x: Axis::named("set", mixes.iter().map(|(name, _)| name)), ..figure };
-        let shown: [(&'static str, fn(&Ended) -> Option<f64>); 4] = [
+        let shown: [(&'static str, Shown); 4] = [
             ("seconds until the last end", |ended| Some(ended.overall())),
             ("seconds until the last end on the CPU", |ended| ended.cpu),
             ("seconds until the last end on the GPU", |ended| ended.gpu),
