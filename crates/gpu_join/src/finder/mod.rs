@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!                     full, or the input ended
-//!   collecting rows ------------------> Starting ----> Here ----------> Away    a thread of its own joins the next unit
+//!   collecting rows ------------------> Starting ----> Here ----------> Away    a thread of its own joins the next units
 //!    ^    |                |               |            ^                |
 //!    |    | no memory      | no GPU        | GPU        '----------------|
 //!    |    v                v               | refused    pairs are found  | all pairs are found,
@@ -32,7 +32,7 @@ use crate::build::DeviceBuild;
 use crate::co_processing::Reservation;
 use crate::collected::{Added, Collected, FEWEST_PAIRS, PAIRS_PER_ROW};
 use crate::device::{self, AggregatedPairs, DeviceCount, DeviceRequest, PAIR_BYTES};
-use crate::flight::Flight;
+use crate::flight::{Flight, Landing};
 use crate::table::{ChunkKeys, DeviceChunk};
 use overspill_join::hybrid::{
     AcceleratedRows, AggregatingStream, Found, Lane, LeftOver, PackedPayload, PairAggregation, PairBlock, PairFinder,
@@ -123,24 +123,27 @@ enum ChunkPlace {
     Nowhere,
 }
 
-/// The result of joining a unit.
+/// The result of joining units.
 #[derive(Debug)]
 struct Landed {
     chunk: DeviceChunk,
-    /// The pairs of the unit.
+    /// The pairs of the last.
     pairs: device::PairBlock,
-    /// Whether there was a unit left to join.
+    /// Whether there was a unit left to join at last.
     was_joined: bool,
-    /// Number of rows in the unit, and the time the GPU took for them.
+    /// Number of rows in the units, and the time the GPU took for them.
     rows: u64,
     time: Duration,
 }
 
 impl Landed {
-    /// Joins the next unit of a chunk. Its pairs replace those in the block.
-    fn join(mut chunk: DeviceChunk, mut pairs: device::PairBlock, request: &DeviceRequest) -> Self {
+    /// Joins units of a chunk until one has pairs, which replace those in the block: all of them if kernels aggregate.
+    fn join(mut chunk: DeviceChunk, mut pairs: device::PairBlock, request: &DeviceRequest, landing: &Landing) -> Self {
         let before = chunk.progress();
-        let was_joined = chunk.next(request, &mut pairs);
+        let mut was_joined = chunk.next(request, &mut pairs);
+        while was_joined && pairs.len() == 0 && !chunk.is_done() && !landing.is_dropped() {
+            was_joined = chunk.next(request, &mut pairs);
+        }
         let now = chunk.progress();
         Self { chunk, pairs, was_joined, rows: now.0 - before.0, time: now.1 - before.1 }
     }
@@ -300,12 +303,16 @@ impl DeviceFinder {
             Some(table) => {
                 let (request, keys) = (device.request.clone(), ChunkKeys { keys, words });
                 let partitions = table.partitions_chunks();
-                let start = move || {
+                let start = move |_: &Landing| {
                     let _giving = giving.entered();
                     table.start(&request, &keys, most_pairs, aggregated, threads)
                 };
                 // Without partitions the CPU copies the keys, and nothing waits for the GPU.
-                if partitions { ChunkPlace::Starting(Flight::start(start)) } else { ChunkPlace::of(start()) }
+                if partitions {
+                    ChunkPlace::Starting(Flight::start(start))
+                } else {
+                    ChunkPlace::of(start(&Landing::default()))
+                }
             }
         };
         let rows = if has_pairs {
@@ -385,7 +392,7 @@ impl DeviceFinder {
             joining.chunk = match std::mem::replace(&mut joining.chunk, ChunkPlace::Nowhere) {
                 ChunkPlace::Here(chunk) => {
                     let (request, block) = (device.request.clone(), std::mem::take(&mut self.block));
-                    ChunkPlace::Away(Flight::start(move || Landed::join(chunk, block, &request)))
+                    ChunkPlace::Away(Flight::start(move |landing| Landed::join(chunk, block, &request, landing)))
                 }
                 other => other,
             };

@@ -140,7 +140,7 @@ impl DeviceSelection {
         let rows = std::mem::take(&mut self.rows);
         self.bytes = 0;
         let kernels = Arc::clone(&self.kernels);
-        let flight = Flight::start(move || {
+        let flight = Flight::start(move |_| {
             kernels.select(&collected, rows).map_err(|error| DeviceProblem::of(&kernels.gpu, error))
         });
         flight.landing().await;

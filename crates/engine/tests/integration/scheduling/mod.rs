@@ -7,6 +7,7 @@ mod places;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrow::array::RecordBatch;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
@@ -101,5 +102,9 @@ fn waits(state: &QueryState) -> bool {
 /// Runs a statement, and returns its rows as text.
 async fn text(session: &SessionContext, sql: &str) -> String {
     let batches = overspill::sql::sql(session, sql).await.unwrap().collect().await.unwrap();
-    arrow::util::pretty::pretty_format_batches(&batches).unwrap().to_string()
+    shown(&batches)
+}
+
+fn shown(batches: &[RecordBatch]) -> String {
+    arrow::util::pretty::pretty_format_batches(batches).unwrap().to_string()
 }
