@@ -1,7 +1,7 @@
 //! Who decides where queries run (table 1 of the paper), and what becomes of queries that come at once.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::execution::SessionStateBuilder;
@@ -129,7 +129,7 @@ impl Environment {
         Ok(Ended { each, cpu, gpu, with_kernels })
     }
 
-    /// As many queries as come may run at once: what the GPU takes, the policy limits.
+    /// The policy decides on all queries, however short. As many as come may run at once.
     fn scheduler(&self, gpu_memory: u64) -> Result<Option<Arc<Scheduler>>> {
         let Self::Scheduled(policy) = self else { return Ok(None) };
         let defaults = SchedulerConfig::default();
@@ -137,7 +137,8 @@ impl Environment {
             PolicyKind::Overspill(_) => defaults.gpu_limits,
             _ => Limits { memory: gpu_memory, ..Limits::PAPER },
         };
-        let config = SchedulerConfig { policy: *policy, gpu_limits, most_running: usize::MAX, ..defaults };
+        let (most_running, brief) = (usize::MAX, Duration::ZERO);
+        let config = SchedulerConfig { policy: *policy, gpu_limits, most_running, brief, ..defaults };
         Scheduler::new(config).map(|scheduler| Some(Arc::new(scheduler)))
     }
 }
