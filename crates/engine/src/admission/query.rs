@@ -75,8 +75,8 @@ impl Admission {
             metrics.admitted(admitted);
         }
         let runtime = RuntimeEnv { memory_pool: Arc::clone(&admitted.memory), ..task.runtime_env().as_ref().clone() };
-        let mut config = task.session_config().clone().with_extension(Arc::new(IsAdmitted));
-        config.set_extension(Arc::clone(&admitted.gpu));
+        let config = task.session_config().clone();
+        let mut config = config.with_extension(Arc::new(IsAdmitted)).with_extension(Arc::clone(&admitted.gpu));
         if admitted.place == Place::Cpu
             && let Some(overspill) = config.options_mut().extensions.get_mut::<OverspillConfig>()
         {

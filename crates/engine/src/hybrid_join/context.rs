@@ -113,7 +113,8 @@ impl JoinContext {
         HybridBuild::new(Arc::clone(&self.plan), store, memory, facts, self.tuning, used_bits)
     }
 
-    /// Indexes the build side, or gives it to a GPU. That waits for its turn there, on a thread that has nothing else to do.
+    /// Indexes the build side, or gives it to a GPU. That may wait for a turn there, so a blocking thread of the runtime does it. Whoever
+    /// drops the future does not wait: a large build side takes seconds, and pays for its memory itself.
     async fn finish(self: &Arc<Self>, build: HybridBuild<DiskStore>, depth: usize, span: &Span) -> Result<ReadBuild> {
         if self.plan.accelerator.is_none() || Handle::try_current().is_err() {
             return span.in_scope(|| self.finish_here(build, depth));
@@ -122,7 +123,7 @@ impl JoinContext {
         let finished = tokio::task::spawn_blocking(move || span.in_scope(|| context.finish_here(build, depth))).await;
         finished.unwrap_or_else(|error| match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(error) => exec_err!("The build side of a join was given up: {error}"),
+            Err(error) => exec_err!("The build side of a join was not finished, as the runtime has stopped: {error}"),
         })
     }
 

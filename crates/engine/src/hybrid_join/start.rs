@@ -93,8 +93,7 @@ impl HybridJoinExec {
         let threads = if is_shared { partitions } else { 1 };
         let spec = Arc::new(self.spec()?);
         let runtime = OverspillRuntime::of(task.session_config());
-        let share = share_of(task.session_config());
-        let accelerator = self.device_request(&config, &runtime, Arc::clone(&share), aggregates)?;
+        let accelerator = self.device_request(&config, &runtime, share_of(task.session_config()), aggregates)?;
         let gpu = accelerator.as_ref().map(|request| Arc::clone(&request.gpu));
         let plan = Arc::new(JoinPlan {
             spec: Arc::clone(&spec),
@@ -127,8 +126,7 @@ impl HybridJoinExec {
         let facts = Arc::new(SubqueryFacts::default());
         let lookups = |side: &Arc<dyn ExecutionPlan>| {
             let lookup = side.downcast_ref::<IndexLookupExec>().filter(|_| is_shared)?;
-            let gpu = gpu.clone().map(|gpu| (gpu, Arc::clone(&share)));
-            lookup.start(config.indexes.0, gpu).map(Arc::new)
+            lookup.start(config.indexes.0, gpu.clone()).map(Arc::new)
         };
         let lookup = lookups(self.right());
         // Scans of the probe side that want to know the bounds of the build side must not be read before it.

@@ -10,7 +10,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
-use overspill_gpu_join::{DeviceShare, Gpu};
+use overspill_gpu_join::Gpu;
 
 use super::keys::LookupExecution;
 use super::lookup::Lookup;
@@ -39,11 +39,7 @@ impl IndexLookupExec {
     }
 
     /// Starts an execution of the join above, which may use `gpu`; `None` if the index is stale.
-    pub(crate) fn start(
-        &self,
-        used: Option<IndexUse>,
-        gpu: Option<(Arc<Gpu>, Arc<DeviceShare>)>,
-    ) -> Option<LookupExecution> {
+    pub(crate) fn start(&self, used: Option<IndexUse>, gpu: Option<Arc<Gpu>>) -> Option<LookupExecution> {
         let is_stale = matches!(self.lookup.scan.rows, ScannedRows::Stale(_));
         (!is_stale).then(|| {
             let (input, lookup) = (Arc::clone(&self.input), Arc::clone(&self.lookup));

@@ -10,7 +10,7 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricB
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::TryStreamExt;
-use overspill_gpu_join::{DeviceShare, Gpu};
+use overspill_gpu_join::Gpu;
 use overspill_index::OrderedWords;
 use overspill_join::memory::Grant;
 use tokio::sync::OnceCell;
@@ -45,7 +45,7 @@ pub(crate) struct LookupExecution {
     known: Option<usize>,
     used: Option<IndexUse>,
     /// The GPU that looks keys up, if the join has one.
-    gpu: Option<(Arc<Gpu>, Arc<DeviceShare>)>,
+    gpu: Option<Arc<Gpu>>,
     /// The keys to look up; `None` once it is known that the side is scanned.
     keys: OnceLock<Option<Arc<LookupKeys>>>,
     /// The rows of a table in memory to fetch.
@@ -78,7 +78,7 @@ impl LookupExecution {
         lookup: Arc<Lookup>,
         known: Option<usize>,
         used: Option<IndexUse>,
-        gpu: Option<(Arc<Gpu>, Arc<DeviceShare>)>,
+        gpu: Option<Arc<Gpu>>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> Self {
         Self {
@@ -204,7 +204,7 @@ impl LookupExecution {
     async fn wanted(&self, memory: &MemoryRows, keys: Arc<LookupKeys>, task: &TaskContext) -> Wanted {
         let always = self.used == Some(IndexUse::Always);
         let found = match &self.gpu {
-            Some((gpu, share)) => found_on_gpu(gpu, share, &memory.rows, &keys, always, task).await,
+            Some(gpu) => found_on_gpu(gpu, &memory.rows, &keys, always, task).await,
             None => None,
         };
         match found {

@@ -8,7 +8,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use overspill_gpu_join::{DeviceProblem, DeviceShare, Gpu};
 use overspill_machine::Error;
 
-use crate::device::no_memory;
+use crate::device::{no_memory, share_of};
 use crate::index_scan::{LookupKeys, RowNumbers};
 use crate::indexes::{CancelOnDrop, IndexedRows};
 
@@ -19,16 +19,16 @@ const FEWEST_KEYS: usize = 1 << 14;
 /// they are, and waits for copies of the index. Otherwise copies are made meanwhile, for later joins.
 pub(super) async fn found_on_gpu(
     gpu: &Arc<Gpu>,
-    share: &Arc<DeviceShare>,
     rows: &Arc<IndexedRows>,
     keys: &Arc<LookupKeys>,
     always: bool,
     task: &TaskContext,
 ) -> Option<Result<RowNumbers, DeviceProblem>> {
+    let share = share_of(task.session_config());
     if share.is_taken_back() || !always && keys.words.len() < FEWEST_KEYS {
         return None;
     }
-    let (gpu, share, rows) = (Arc::clone(gpu), Arc::clone(share), Arc::clone(rows));
+    let (gpu, rows) = (Arc::clone(gpu), Arc::clone(rows));
     if !always && rows.runs().iter().any(|run| run.copy_on(&gpu).is_none()) {
         tokio::task::spawn_blocking(move || {
             for run in rows.runs() {

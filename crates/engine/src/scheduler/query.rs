@@ -80,7 +80,7 @@ pub(super) struct Query {
     pub grant: Option<Arc<GrantPool>>,
     /// The place where it runs.
     pub place: Option<Place>,
-    /// Whether it may use no GPU any more.
+    /// Set once it may not use a GPU any more.
     pub has_left_gpu: Arc<AtomicBool>,
     /// Whether it takes no slot.
     pub is_brief: bool,
@@ -94,7 +94,7 @@ impl Query {
         Arc::new(DeviceShare::new(move || has_left.load(Ordering::Relaxed)))
     }
 
-    /// Moves it off the GPU. What it does there meanwhile is the last.
+    /// Moves it off the GPU. A unit of work that its joins have begun there still ends there.
     pub fn leave_gpu(&mut self) {
         self.has_left_gpu.store(true, Ordering::Relaxed);
         self.place = Some(Place::Cpu);
@@ -103,7 +103,7 @@ impl Query {
     /// Tells its streams to stop. What they hold must be stopped too, without any lock.
     #[must_use]
     pub fn stop(&mut self, stop: Stop) -> Work {
-        // Its threads wait for no turn any more.
+        // Threads of its joins stop waiting for a turn on the GPU.
         self.has_left_gpu.store(true, Ordering::Relaxed);
         self.signal.send_replace(Signal::Stop(stop));
         std::mem::take(&mut self.work)

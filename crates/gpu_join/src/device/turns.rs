@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use overspill_machine::{Error, Result};
 
-/// A query's share of the GPUs. Whoever lends it may take it back at any time.
+/// A query's share of the GPUs. A scheduler lends it to the query, and may take it back at any time.
 ///
 /// Before each turn on a GPU, a join asks whether its query still has the share. If not, the CPU joins the rows that are left.
 pub struct DeviceShare {
@@ -17,8 +17,8 @@ pub struct DeviceShare {
 }
 
 impl DeviceShare {
-    /// A share that is taken back once the function returns true, which it does from then on. Threads that wait for their turn ask
-    /// it again and again; it must not wait for anything.
+    /// A share that is taken back once `is_taken_back` returns true. From then on it always must. Waiting threads call it every few
+    /// milliseconds, so it must not block.
     pub fn new(is_taken_back: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { is_taken_back: Box::new(is_taken_back), served: AtomicU64::new(0) }
     }
@@ -96,8 +96,8 @@ impl Turns {
         }
         state.waiting.retain(|(other, _)| *other != number);
         state.is_taken = true;
-        state.clock = state.clock.max(share.served.load(Ordering::Relaxed));
-        share.served.store(state.clock, Ordering::Relaxed);
+        // Another GPU may add to it meanwhile.
+        state.clock = state.clock.max(share.served.fetch_max(state.clock, Ordering::Relaxed));
         Ok(Taken { turns: self, share: Arc::clone(share), since: Instant::now() })
     }
 
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits until so many threads wait for their turn.
+    /// Waits until `number` threads wait for their turn.
     fn await_waiting(turns: &Turns, number: usize) {
         let begin = Instant::now();
         while turns.lock().waiting.len() < number {

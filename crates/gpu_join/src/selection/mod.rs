@@ -68,12 +68,12 @@ pub struct BatchColumns {
 }
 
 impl DeviceSelection {
-    /// Creates a selection for batches of this schema, of a query with this share of the GPU. Rows are transferred with `transfer`, or with the fastest method for the
-    /// link. [`Evaluation::Auto`] uses branching if kernels read across the link, because it skips lines, and predication if
-    /// everything is copied anyway.
+    /// Creates a selection for batches of this schema. `share` is the query's. Rows are transferred with `transfer`, or with the
+    /// fastest method for the link. [`Evaluation::Auto`] uses branching if kernels read across the link, because it skips lines, and
+    /// predication if everything is copied anyway.
     ///
     /// # Errors
-    /// Fails if kernels do not support the selection, if the GPU is lost, or if the share was taken back.
+    /// Fails if kernels do not support the selection, or if the GPU is lost.
     pub fn new(
         gpu: Arc<Gpu>,
         share: Arc<DeviceShare>,
@@ -85,7 +85,6 @@ impl DeviceSelection {
         if let Some(error) = gpu.lost_because() {
             return Err(DeviceProblem::Refused(error.clone()));
         }
-        share.check().map_err(|_| DeviceProblem::TakenBack)?;
         let method = transfer.unwrap_or_else(|| gpu.fastest_method());
         let branching = match evaluation {
             Evaluation::Auto => matches!(method, TransferMethod::ZeroCopy | TransferMethod::Coherence),
@@ -149,7 +148,7 @@ impl DeviceSelection {
 }
 
 impl SelectionKernels {
-    /// Bytes of the pages of so many rows.
+    /// Bytes of the pages that hold `rows` rows.
     fn bytes(&self, rows: usize) -> u64 {
         self.kernel.plan().bytes(rows as u64, self.chunk_bytes())
     }

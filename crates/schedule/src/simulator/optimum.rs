@@ -4,8 +4,8 @@ use super::mix::Mix;
 use crate::processors::Processors;
 
 /// The least mean turnaround of a mix whose queries all arrive at once, if each runs at one place until it ends, and those at a place
-/// that would slow each other one after the other, shortest first: nothing is better for given places. Of [`Cpu::Overlapping`](crate::Cpu::Overlapping) it is a
-/// lower bound. `O(2^n n)`.
+/// that would slow each other one after the other, shortest first: nothing is better for given places. It is a lower bound for
+/// [`Cpu::Overlapping`](crate::Cpu::Overlapping). `O(2^n n)`.
 pub fn least_mean_turnaround(mix: &Mix, processors: &Processors) -> f64 {
     let count = mix.queries.len();
     let (cores, speed) = processors.cpu_machines();

@@ -22,8 +22,10 @@ use crate::tpch::answer;
 /// Who decides where queries run.
 #[derive(Debug, Clone)]
 pub(super) enum Environment {
-    /// All start at once, each at a place that does not change.
-    Placed(Vec<Place>),
+    /// All start at once, at one place.
+    At(Place),
+    /// All start at once, each at its place.
+    Placed([Place; 4]),
     /// A scheduler.
     Scheduled(PolicyKind),
 }
@@ -71,8 +73,18 @@ impl Environment {
     /// Whether queries may be on the GPU.
     pub fn uses_gpu(&self) -> bool {
         match self {
+            Self::At(place) => *place == Place::Gpu,
             Self::Placed(places) => places.contains(&Place::Gpu),
             Self::Scheduled(_) => true,
+        }
+    }
+
+    /// The place of a query; `None` if a scheduler decides.
+    fn place(&self, number: usize) -> Option<Place> {
+        match self {
+            Self::At(place) => Some(*place),
+            Self::Placed(places) => Some(places[number]),
+            Self::Scheduled(_) => None,
         }
     }
 
@@ -84,10 +96,7 @@ impl Environment {
         let scheduler = self.scheduler(gpu_memory)?;
         let mut sessions = vec![];
         for number in 0..queries.len() {
-            let device = match self {
-                Self::Placed(places) if places[number] == Place::Cpu => DeviceKind::Cpu,
-                _ => bench.device(),
-            };
+            let device = if self.place(number) == Some(Place::Cpu) { DeviceKind::Cpu } else { bench.device() };
             sessions.push(session(bench, device, gpu_memory, scheduler.as_ref(), tables).await?);
         }
         let mut running: JoinSet<Result<(usize, f64, bool)>> = JoinSet::new();
@@ -110,21 +119,20 @@ impl Environment {
             each[number] = took;
             with_kernels += usize::from(has_kernels);
         }
-        let (cpu, gpu) = match (self, scheduler) {
-            (Self::Placed(places), _) => {
-                let at = |place| {
-                    let times = each.iter().zip(places).filter(|(_, of)| **of == place).map(|(time, _)| *time);
-                    times.reduce(f64::max)
-                };
-                (at(Place::Cpu), at(Place::Gpu))
-            }
-            (Self::Scheduled(_), Some(scheduler)) => {
+        let (cpu, gpu) = match scheduler {
+            Some(scheduler) => {
                 let log = scheduler.log();
                 let SchedulerConfig { gpu_limits, most_running, .. } = scheduler.config();
                 check(&log, gpu_limits, *most_running).map_err(failed)?;
                 (last_end(&log, Place::Cpu), last_end(&log, Place::Gpu))
             }
-            (Self::Scheduled(_), None) => (None, None),
+            None => {
+                let last = |at| {
+                    let there = each.iter().enumerate().filter(|(number, _)| self.place(*number) == Some(at));
+                    there.map(|(_, time)| *time).reduce(f64::max)
+                };
+                (last(Place::Cpu), last(Place::Gpu))
+            }
         };
         Ok(Ended { each, cpu, gpu, with_kernels })
     }

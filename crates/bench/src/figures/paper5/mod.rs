@@ -9,6 +9,7 @@ mod environment;
 mod tables;
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 
 use datafusion::common::Result;
 use overspill::DeviceKind;
@@ -54,8 +55,10 @@ struct Runs<'a> {
     bench: &'a Bench,
     runtime: Runtime,
     tables: Tables,
-    /// The limit of GPU memory; `None` without a GPU.
-    gpu_memory: Option<u64>,
+    /// The limit of GPU memory, or why there is no GPU.
+    gpu_memory: Result<u64, String>,
+    /// The answers of queries that have run alone.
+    answers: RefCell<HashMap<String, Vec<String>>>,
     /// For each environment with a GPU, in how many queries kernels took part.
     kernels: RefCell<Vec<String>>,
 }
@@ -149,8 +152,8 @@ fn micro(bench: &Bench) -> Result<Outcome> {
         })
         .collect();
     let environments = [
-        ("Default", Environment::Placed(vec![Place::Cpu; 6])),
-        ("PG-Strom", Environment::Placed(vec![Place::Gpu; 6])),
+        ("Default", Environment::At(Place::Cpu)),
+        ("PG-Strom", Environment::At(Place::Gpu)),
         ("Custom (paper5)", Environment::paper5()),
         ("overspill", Environment::overspill()),
     ];
@@ -174,16 +177,13 @@ fn tpch(bench: &Bench) -> Result<Outcome> {
     let scale = tpch_scale(bench);
     let runs = Runs::new(bench, scale, Tables::tpch(SCALE_FACTOR * scale)?)?;
     let sqls = TPCH.iter().map(|number| tpch::query_text(*number)).collect::<Result<Vec<_>>>()?;
-    let placed = |places: &str| {
-        let place = |letter| if letter == 'G' { Place::Gpu } else { Place::Cpu };
-        Environment::Placed(places.chars().map(place).collect())
-    };
+    let (cpu, gpu) = (Place::Cpu, Place::Gpu);
     // Table 4. What the paper calls Custom is its schedule with a fault, and Desired what it should have been.
     let environments = [
-        ("Default", placed("CCCC")),
-        ("PG-Strom", placed("GGGG")),
-        ("Custom", placed("GCGG")),
-        ("Desired", placed("GCGC")),
+        ("Default", Environment::At(cpu)),
+        ("PG-Strom", Environment::At(gpu)),
+        ("Custom", Environment::Placed([gpu, cpu, gpu, gpu])),
+        ("Desired", Environment::Placed([gpu, cpu, gpu, cpu])),
         ("paper5", Environment::paper5()),
         ("overspill", Environment::overspill()),
     ];
@@ -217,9 +217,8 @@ type Shown = fn(&Ended) -> Option<f64>;
 impl<'a> Runs<'a> {
     fn new(bench: &'a Bench, scale: f64, tables: Tables) -> Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(bench.threads).enable_all().build()?;
-        let has_gpu = matches!(bench.device(), DeviceKind::Gpu | DeviceKind::Emulated);
-        let gpu_memory = bench.gpu(scale).ok().filter(|_| has_gpu).map(|gpu| gpu.device().memory_limit());
-        Ok(Self { bench, runtime, tables, gpu_memory, kernels: RefCell::default() })
+        let gpu_memory = bench.gpu(scale).map(|gpu| gpu.device().memory_limit());
+        Ok(Self { bench, runtime, tables, gpu_memory, answers: RefCell::default(), kernels: RefCell::default() })
     }
 
     fn figure(&self, scale: f64) -> Figure {
@@ -228,8 +227,8 @@ impl<'a> Runs<'a> {
 
     /// Says what has no line.
     fn explain(&self, figure: &mut Figure) {
-        if self.gpu_memory.is_none() {
-            figure.notes.push("what may use a GPU: refused, there is none; name one by --device".to_owned());
+        if let Err(reason) = &self.gpu_memory {
+            figure.notes.push(format!("GPU: refused, {reason}"));
         } else if self.bench.is_emulated() {
             figure
                 .notes
@@ -246,7 +245,7 @@ impl<'a> Runs<'a> {
         }
         let mut results = vec![];
         for (name, environment) in environments {
-            if environment.uses_gpu() && self.gpu_memory.is_none() {
+            if environment.uses_gpu() && self.gpu_memory.is_err() {
                 continue;
             }
             let (mut ended, mut with_kernels) = (vec![], 0);
@@ -267,17 +266,25 @@ impl<'a> Runs<'a> {
         Ok(results)
     }
 
+    /// A query with the answer that it gives alone, on the CPU.
     fn query(&self, sql: &str) -> Result<Query> {
-        let (answer, _) = self.runtime.block_on(async {
-            let session = session(self.bench, DeviceKind::Cpu, 0, None, &self.tables).await?;
-            answer_of(&session, sql).await
-        })?;
+        let mut answers = self.answers.borrow_mut();
+        let answer = match answers.get(sql) {
+            Some(answer) => answer.clone(),
+            None => {
+                let (answer, _) = self.runtime.block_on(async {
+                    let session = session(self.bench, DeviceKind::Cpu, 0, None, &self.tables).await?;
+                    answer_of(&session, sql).await
+                })?;
+                answers.entry(sql.to_owned()).or_insert(answer).clone()
+            }
+        };
         Ok(Query { sql: sql.to_owned(), answer })
     }
 
     /// The median run by the overall time, after a first one.
     fn median(&self, environment: &Environment, queries: &[Query]) -> Result<Option<Ended>> {
-        let (runs, memory) = (self.bench.runs_of(environment.uses_gpu()), self.gpu_memory.unwrap_or(0));
+        let (runs, memory) = (self.bench.runs_of(environment.uses_gpu()), *self.gpu_memory.as_ref().unwrap_or(&0));
         let mut ended = vec![];
         for run in 0..runs {
             let times = self.runtime.block_on(environment.run(self.bench, memory, &self.tables, queries))?;
@@ -293,16 +300,10 @@ impl<'a> Runs<'a> {
     /// The overall times of mixes, on the CPU and on the GPU.
     fn each_place(&self, mut figure: Figure, mixes: &[(String, Vec<String>)]) -> Result<Outcome> {
         figure.x = Axis::named("queries at once", mixes.iter().map(|(name, _)| name));
-        for (name, place) in [("CPU", Place::Cpu), ("GPU", Place::Gpu)] {
-            let mut points = vec![];
-            for (x, mix) in mixes.iter().enumerate() {
-                let environment = Environment::Placed(vec![place; mix.1.len()]);
-                let ended = self.all(&[(name, environment)], std::slice::from_ref(mix))?;
-                points.extend(
-                    ended.iter().flat_map(|(_, ended)| ended).flatten().map(|ended| (x as f64, ended.overall())),
-                );
-            }
-            figure.add(SeriesSource::Measured, name, points);
+        let places = [("CPU", Environment::At(Place::Cpu)), ("GPU", Environment::At(Place::Gpu))];
+        for (name, ended) in self.all(&places, mixes)? {
+            let points = ended.iter().enumerate().filter_map(|(x, ended)| Some((x as f64, ended.as_ref()?.overall())));
+            figure.add(SeriesSource::Measured, name, points.collect());
         }
         self.explain(&mut figure);
         Ok(Outcome::of(figure))

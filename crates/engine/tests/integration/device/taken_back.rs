@@ -18,7 +18,7 @@ const SMALL: Size = Size { build: 3_000, probe: 4_000 };
 /// Enough for several chunks and units in little memory.
 const LARGE: Size = Size { build: 120_000, probe: 200_000 };
 
-/// Sums over joins of large tables, the first of which kernels aggregate.
+/// Queries over large tables, each with sums over one join. Kernels aggregate the pairs of the first.
 const SUMS: [&str; 4] = [
     "SELECT count(*), sum(a_id), sum(b_id) FROM a JOIN b ON a_k = b_k",
     "SELECT count(*), sum(a_id), sum(b_id), sum(a_id * b_id % 97) FROM a FULL JOIN b ON a_k = b_k",
@@ -28,7 +28,7 @@ const SUMS: [&str; 4] = [
 
 const FILTERED: &str = "SELECT count(*), sum(b_id), min(b_k), max(b_id) FROM b WHERE b_k BETWEEN 100 AND 90000";
 
-/// A share that is taken back when it is asked about for the n-th time, and how often that was.
+/// A share that is taken back at the `n`-th question whether it is, and the number of questions so far.
 fn share(n: usize) -> (Arc<DeviceShare>, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
@@ -43,7 +43,7 @@ struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// A key that many rows have would have too many pairs in large tables.
+    /// Registers the tables. Only small ones have a key with many rows: in large ones it would have too many pairs.
     fn register(&self, session: &Session) {
         register_with(&session.ctx, self.size, 2, self.size.build == SMALL.build).unwrap();
     }
@@ -70,7 +70,8 @@ impl Subject<'_> {
         (run, asked.load(Ordering::Relaxed))
     }
 
-    /// Takes the share back at every question, or at many of them if there are many. Returns how many runs that moved.
+    /// Runs the query with the share taken back at each of its last questions, and at some of those before. Returns how many runs
+    /// left the GPU.
     async fn take_back_everywhere(&self) -> usize {
         let expected = self.answer().await;
         let (kept, asked) = self.run(usize::MAX, &expected).await;
