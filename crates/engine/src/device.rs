@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, LazyLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use datafusion::common::{DataFusionError, Result};
 use datafusion::prelude::SessionConfig;
@@ -23,6 +23,9 @@ pub const EMULATED_DRIVER: &str = "OVERSPILL_EMULATED_DRIVER";
 
 const EMULATED_LIBRARY: &str = "liboverspill_emulated_driver.so";
 
+/// How long a lost GPU is not opened again after it was.
+const PAUSE: Duration = Duration::from_secs(60);
+
 /// A process that maps memory should be finished by then, or it never will be.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -40,7 +43,26 @@ pub(crate) struct Gpus {
 #[derive(Debug, Default)]
 struct Opened {
     last: Option<Arc<Gpu>>,
-    all: Vec<(Asked, Weak<Gpu>)>,
+    all: Vec<InUse>,
+    loss: Option<Loss>,
+}
+
+/// A GPU that joins may use. Its device lives longer: pages that the driver has registered keep it.
+#[derive(Debug)]
+struct InUse {
+    asked: Asked,
+    gpu: Weak<Gpu>,
+    device: Weak<Device>,
+}
+
+/// The last loss of a GPU.
+#[derive(Debug)]
+struct Loss {
+    asked: Asked,
+    /// Why it cannot be used; `None` once it has been opened again.
+    reason: Option<Error>,
+    /// When it was last tried to open it again.
+    tried: Option<Instant>,
 }
 
 /// The relevant settings: sessions with the same settings share the GPU.
@@ -51,35 +73,44 @@ struct Asked {
     gpus: usize,
 }
 
+impl Asked {
+    fn by(config: &OverspillConfig) -> Self {
+        let is_emulated = config.device.0 == Some(DeviceKind::Emulated);
+        let kind = if is_emulated { DriverKind::Emulated } else { DriverKind::Nvidia };
+        Self { kind, memory_limit: config.gpu_memory_limit, gpus: config.gpus }
+    }
+}
+
 impl Gpus {
     /// GPUs whose mappings the command tests in a separate process. It calls [`check_driver`].
     pub fn with_mapping_probe(probe: MappingProbe) -> Self {
         Self { probe: Some(probe), opened: Mutex::default() }
     }
 
-    /// The GPU that a session's settings ask for, with those that join with it. The first call opens it, and it stays open.
+    /// The GPU that a session's settings ask for, with those that join with it. The first call opens it, and it stays open. A lost one is
+    /// opened again as soon as no query uses it, at most once a minute.
     ///
     /// # Errors
-    /// Fails if there is no GPU or not enough of them, or if the memory limit is too small.
+    /// Fails if there is no GPU or not enough of them, or if the memory limit is too small. If the GPU is lost, the error is
+    /// [`Error::DeviceLost`] ([`lost`] finds it).
     pub fn open(&self, config: &OverspillConfig) -> Result<Arc<Gpu>> {
-        let kind =
-            if config.device.0 == Some(DeviceKind::Emulated) { DriverKind::Emulated } else { DriverKind::Nvidia };
-        let asked = Asked { kind, memory_limit: config.gpu_memory_limit, gpus: config.gpus };
+        let asked = Asked::by(config);
         let mut opened = self.opened.lock();
-        opened.all.retain(|(_, gpu)| gpu.strong_count() > 0);
-        let found = opened.all.iter().find(|(other, _)| *other == asked);
-        let gpu = match found.and_then(|(_, gpu)| gpu.upgrade()) {
-            Some(gpu) => gpu,
-            None => {
-                let gpu = self.open_with(kind, config).map_err(|error| {
-                    let setting = if config.device.0 == Some(DeviceKind::Emulated) {
-                        format!("the emulated device cannot be used: {error}. Set {EMULATED_DRIVER} to its library, or")
-                    } else {
-                        format!("a GPU was asked for and cannot be used: {error}. To run joins on the CPU,")
-                    };
-                    DataFusionError::Configuration(format!("{setting} SET overspill.device = cpu"))
-                })?;
-                opened.all.push((asked, Arc::downgrade(&gpu)));
+        opened.all.retain(|used| used.device.strong_count() > 0);
+        let found = opened.all.iter().filter(|used| used.asked == asked).find_map(|used| used.gpu.upgrade());
+        let gpu = match found {
+            Some(gpu) if gpu.lost_because().is_none() => gpu,
+            found => {
+                if let Some(gpu) = found {
+                    opened.lose(asked, gpu);
+                }
+                opened.check_loss(asked)?;
+                let gpu = self.open_with(asked.kind, config).map_err(|error| opened.not_opened(asked, error))?;
+                let (device, gpu_in_use) = (Arc::downgrade(gpu.device()), Arc::downgrade(&gpu));
+                opened.all.push(InUse { asked, gpu: gpu_in_use, device });
+                if let Some(loss) = opened.loss.as_mut().filter(|loss| loss.asked == asked) {
+                    loss.reason = None;
+                }
                 gpu
             }
         };
@@ -89,6 +120,17 @@ impl Gpus {
         });
         opened.last = Some(Arc::clone(&gpu));
         Ok(gpu)
+    }
+
+    /// Whether the GPU that a session's settings ask for can be used, as far as is known. Only a lost one is opened for that.
+    pub fn is_there(&self, config: &OverspillConfig) -> bool {
+        let is_lost = {
+            let (asked, opened) = (Asked::by(config), self.opened.lock());
+            let mut same = opened.all.iter().filter(|used| used.asked == asked).filter_map(|used| used.gpu.upgrade());
+            let is_lost = |loss: &Loss| loss.asked == asked && loss.reason.is_some();
+            opened.loss.as_ref().is_some_and(is_lost) || same.any(|gpu| gpu.lost_because().is_some())
+        };
+        !is_lost || self.open(config).is_ok()
     }
 
     /// Releases the GPU, with the memory that was kept for the next join, as soon as no join uses it.
@@ -144,6 +186,61 @@ impl Gpus {
             }
             other => other,
         })
+    }
+}
+
+impl Opened {
+    /// Lets go a lost GPU, with the copies of indexes that are kept on it. The context of its device ends with the last user of it.
+    fn lose(&mut self, asked: Asked, gpu: Arc<Gpu>) {
+        let reason = gpu.lost_because().cloned();
+        gpu.drop_copies();
+        // With other settings it is another GPU of the same device, which is lost as well.
+        self.last = None;
+        drop(gpu);
+        let tried = self.loss.as_ref().filter(|loss| loss.asked == asked).and_then(|loss| loss.tried);
+        self.loss = Some(Loss { asked, reason, tried });
+    }
+
+    /// # Errors
+    /// If the GPU is lost, and it is not the time to open it again.
+    fn check_loss(&mut self, asked: Asked) -> Result<()> {
+        let is_used = self.all.iter().any(|used| used.asked.kind == asked.kind && used.device.strong_count() > 0);
+        let Some(loss) = self.loss.as_mut().filter(|loss| loss.asked == asked) else { return Ok(()) };
+        let Some(reason) = &loss.reason else { return Ok(()) };
+        if is_used || loss.tried.is_some_and(|tried| tried.elapsed() < PAUSE) {
+            return Err(DataFusionError::External(Box::new(reason.clone())));
+        }
+        loss.tried = Some(Instant::now());
+        Ok(())
+    }
+
+    /// The error if a GPU cannot be opened.
+    fn not_opened(&mut self, asked: Asked, error: Error) -> DataFusionError {
+        if let Some(loss) = self.loss.as_mut().filter(|loss| loss.asked == asked && loss.reason.is_some()) {
+            let device = 0;
+            let lost = Error::DeviceLost { device, reason: format!("it cannot be opened again: {error}") };
+            loss.reason = Some(lost.clone());
+            return DataFusionError::External(Box::new(lost));
+        }
+        let setting = match asked.kind {
+            DriverKind::Emulated => {
+                format!("the emulated device cannot be used: {error}. Set {EMULATED_DRIVER} to its library, or")
+            }
+            DriverKind::Nvidia => {
+                format!("a GPU was asked for and cannot be used: {error}. To run joins on the CPU,")
+            }
+        };
+        DataFusionError::Configuration(format!("{setting} SET overspill.device = cpu"))
+    }
+}
+
+/// The loss of a GPU that is an error's reason.
+pub(crate) fn lost(error: &DataFusionError) -> Option<&Error> {
+    match error.find_root() {
+        DataFusionError::External(error) => {
+            error.downcast_ref::<Error>().filter(|error| matches!(error, Error::DeviceLost { .. }))
+        }
+        _ => None,
     }
 }
 

@@ -61,12 +61,17 @@ impl OverspillRuntime {
     }
 
     /// The GPU that a session's settings ask for, with those that join with it. The first call opens it, and it stays open
-    /// until [`release`](Self::release).
+    /// until [`release`](Self::release). A GPU that was lost is opened again as soon as no query uses it, at most once a minute.
     ///
     /// # Errors
-    /// Fails if there is no GPU or not enough of them, or if the memory limit is too small.
+    /// Fails if there is no GPU or not enough of them, if the memory limit is too small, or if the GPU is lost.
     pub fn gpu(&self, config: &OverspillConfig) -> Result<Arc<Gpu>> {
         self.gpus.open(config)
+    }
+
+    /// Whether the GPU that a session's settings ask for can be used, as far as is known: it is not lost, or was opened again.
+    pub(crate) fn has_gpu(&self, config: &OverspillConfig) -> bool {
+        self.gpus.is_there(config)
     }
 
     /// Releases the GPU, with the memory that was kept for the next join, as soon as no join uses it. The next join opens it

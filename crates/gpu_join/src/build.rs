@@ -48,6 +48,11 @@ impl Accelerator for DeviceRequest {
         let Some(strategy) = self.advisor.strategies(rows as u64, true).first().copied().filter(|_| rows > 0) else {
             return Ok(None);
         };
+        self.share.build_side_read(rows as u64);
+        if self.share.is_taken_back() {
+            self.observer.add(DeviceCount::Moves, 1);
+            return Ok(None);
+        }
         let keys = in_parallel(threads, batches.iter().collect(), |batch| spec.keys(Side::Build, batch));
         let keys = keys.into_iter().collect::<Result<Vec<_>>>()?;
         let key_bytes = rows * spec.codec.packed_bytes().unwrap_or(0) + keys.iter().map(Keys::bytes).sum::<usize>();

@@ -58,11 +58,11 @@ impl DeviceRoom {
         self.host_bytes
     }
 
-    /// Copies the index. `O(n)`.
+    /// Copies the index for a query with this share. `O(n)`.
     ///
     /// # Errors
     /// If there is no such memory after all, or the GPU fails.
-    pub fn copy(self, index: &RowIndex) -> Result<DeviceRows, DeviceProblem> {
+    pub fn copy(self, index: &RowIndex, share: &DeviceShare) -> Result<DeviceRows, DeviceProblem> {
         let Self { gpu, resident, pages, .. } = self;
         if let Some(error) = gpu.lost_because() {
             return Err(DeviceProblem::Refused(error.clone()));
@@ -73,7 +73,7 @@ impl DeviceRoom {
         let copy = stream.and_then(|stream| PlacedIndex::new(&stream, index.index(), Some(index.rows()), placement));
         match copy {
             Ok(index) => Ok(DeviceRows { gpu, index, _resident: resident }),
-            Err(error) => Err(DeviceProblem::of(&gpu, error)),
+            Err(error) => Err(DeviceProblem::of(&gpu, share, error)),
         }
     }
 }
@@ -107,7 +107,7 @@ impl DeviceRows {
         let before = rows.len();
         self.find(share, keys, rows).map_err(|error| {
             rows.truncate(before);
-            DeviceProblem::of(&self.gpu, error)
+            DeviceProblem::of(&self.gpu, share, error)
         })
     }
 

@@ -29,8 +29,8 @@ mod table;
 mod triton;
 
 pub use device::{
-    DeviceCount, DeviceObserver, DeviceProblem, DeviceRequest, DeviceShare, DeviceTuning, Gpu, MOST_AGGREGATES,
-    StrategyAdvisor,
+    DeviceCount, DeviceObserver, DeviceProblem, DeviceRequest, DeviceShare, DeviceTuning, Gpu, KeptCopy,
+    MOST_AGGREGATES, ShareLender, StrategyAdvisor,
 };
 pub use index_lookup::{DeviceRoom, DeviceRows};
 pub use radix::{FIRST_PASS, SECOND_PASS};

@@ -47,9 +47,7 @@ pub enum Error {
     /// The caller violated a documented precondition.
     #[error("{0}")]
     Invalid(String),
-    #[error(
-        "GPU {device} is lost ({reason}); work goes on without it, and the process must be started anew to use it again"
-    )]
+    #[error("GPU {device} is lost ({reason}); work goes on without it")]
     DeviceLost { device: usize, reason: String },
     #[error("the GPU was given to other queries")]
     TakenBack,

@@ -225,6 +225,19 @@ impl Board {
         true
     }
 
+    /// No query that waits can use the GPU any more.
+    pub(crate) fn forget_gpu(&mut self) {
+        for waiting in &mut self.waiting {
+            (waiting.demand.gpu, waiting.waits_for_gpu) = (None, false);
+        }
+    }
+
+    /// A query on the GPU takes other GPU memory than was predicted. Returns whether it is there.
+    pub(crate) fn correct_memory(&mut self, id: QueryId, bytes: u64) -> bool {
+        let on_gpu = self.running.iter_mut().find(|running| running.demand.id == id && running.place == Place::Gpu);
+        on_gpu.map(|running| running.demand.gpu_memory = bytes).is_some()
+    }
+
     /// Takes a query out of its queue.
     fn take(&mut self, id: QueryId) -> Option<Waiting> {
         let place = self.waiting.iter().position(|waiting| waiting.demand.id == id)?;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::limits::Limits;
 use crate::policy::{Action, Decision, Reason};
-use crate::query::{Demand, Place, QueryId};
+use crate::query::{Class, Demand, Place, QueryId};
 
 /// Something that has happened.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,8 +22,29 @@ pub enum What {
     Arrived(Demand),
     /// The policy has decided where a query runs.
     Decided(Decision),
+    /// It was on the GPU, and takes other GPU memory than was predicted.
+    Corrected {
+        /// Which.
+        id: QueryId,
+        /// Bytes of GPU memory.
+        gpu_memory: u64,
+    },
     /// It has ended, or was given up.
     Ended(QueryId),
+}
+
+/// Whether these are too many. Does not use [`Limits::allow`], which policies use.
+fn exceeds(limits: &Limits, on_gpu: &[Demand]) -> bool {
+    let of = |class| on_gpu.iter().filter(|demand| demand.class == class).count();
+    let most = if of(Class::Join) == on_gpu.len() {
+        limits.joins
+    } else if of(Class::Aggregate) == on_gpu.len() {
+        limits.aggregates
+    } else {
+        limits.both
+    };
+    let memory: u128 = on_gpu.iter().map(|demand| u128::from(demand.gpu_memory)).sum();
+    on_gpu.len() > most || limits.memory != u64::MAX && memory > u128::from(limits.memory)
 }
 
 /// Checks a log: every query arrives once, starts at most once, and ends at most once, those on the GPU keep to the limits at any time,
@@ -46,6 +67,10 @@ pub fn check(log: &[Entry], limits: &Limits, most: usize) -> Result<(), String> 
                     return Err(format!("query {} arrives twice", demand.id.0));
                 }
             }
+            What::Corrected { id, gpu_memory } => match queries.get_mut(id) {
+                Some((demand, Some(_))) => demand.gpu_memory = *gpu_memory,
+                _ => return Err(format!("the GPU memory of query {} is corrected, and it does not run", id.0)),
+            },
             What::Ended(id) => {
                 brief.remove(id);
                 if queries.remove(id).is_none() {
@@ -66,8 +91,8 @@ pub fn check(log: &[Entry], limits: &Limits, most: usize) -> Result<(), String> 
                 }
             }
         }
-        let on_gpu = queries.values().filter(|(_, place)| *place == Some(Place::Gpu)).map(|(demand, _)| demand);
-        if !limits.allow(on_gpu) {
+        let on_gpu = queries.values().filter(|(_, place)| *place == Some(Place::Gpu)).map(|(demand, _)| *demand);
+        if exceeds(limits, &on_gpu.collect::<Vec<_>>()) {
             return Err(format!("the limits of the GPU are exceeded at {at} s"));
         }
         let running = queries.values().filter(|(_, place)| place.is_some()).count();

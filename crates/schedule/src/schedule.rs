@@ -78,6 +78,42 @@ impl Schedule {
         self.decide()
     }
 
+    /// The GPU is lost. Queries that run there go on on the CPU, and those that wait start there. Queries that arrive later say for
+    /// themselves whether they can use the GPU again.
+    pub fn lose_gpu(&mut self, now: f64) -> Vec<Decision> {
+        self.board.advance(now);
+        let on_gpu: Vec<_> = self.board.at(Place::Gpu).map(|running| running.demand.id).collect();
+        let mut decisions: Vec<_> = on_gpu.into_iter().map(|id| self.move_to_cpu(id, Reason::GpuLost)).collect();
+        self.board.forget_gpu();
+        self.policy.gpu_lost();
+        decisions.extend(self.decide());
+        decisions
+    }
+
+    /// A query on the GPU takes `bytes` bytes of its memory, and not what was predicted. It leaves the GPU if they do not fit beside the
+    /// others there.
+    pub fn correct_memory(&mut self, now: f64, id: QueryId, bytes: u64) -> Vec<Decision> {
+        self.board.advance(now);
+        if !self.board.correct_memory(id, bytes) {
+            return vec![];
+        }
+        let mut decisions = vec![];
+        if !self.policy.limits().allow(self.board.at(Place::Gpu).map(|running| &running.demand)) {
+            decisions.push(self.move_to_cpu(id, Reason::TooLarge));
+        }
+        self.note(What::Corrected { id, gpu_memory: bytes });
+        decisions.extend(self.decide());
+        decisions
+    }
+
+    /// Moves a query off the GPU, whatever the policy says.
+    fn move_to_cpu(&mut self, id: QueryId, reason: Reason) -> Decision {
+        let decision = Decision { id, action: Action::Move, reason };
+        self.board.move_to_cpu(id);
+        self.note(What::Decided(decision));
+        decision
+    }
+
     /// The time has come that [`Self::next_tick`] has asked for.
     pub fn tick(&mut self, now: f64) -> Vec<Decision> {
         self.board.advance(now);

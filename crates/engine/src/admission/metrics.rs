@@ -31,6 +31,8 @@ impl AdmissionMetrics {
             Reason::Shorter => "shorter on the CPU than others",
             Reason::Sooner => "all end sooner",
             Reason::WaitedEnough => "waited enough",
+            Reason::TooLarge => "too large for the GPU",
+            Reason::GpuLost => "the GPU is lost",
         };
         MetricBuilder::new(&self.metrics).with_new_label("reason", reason.to_owned()).global_counter(place).add(1);
     }

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use super::metrics::AdmissionMetrics;
 use crate::config::{Choice, OverspillConfig};
+use crate::runtime::OverspillRuntime;
 use crate::scheduler::{Admitted, Prediction, QueryUser, Scheduler, Ticket};
 
 /// What the streams of a plan share.
@@ -59,7 +60,14 @@ impl Admission {
         let user = task.session_config().get_extension::<QueryUser>();
         let user = user.map(|user| user.as_ref().clone()).unwrap_or_default();
         let partitions = task.session_config().target_partitions();
-        let ticket = Ticket::new(&self.scheduler, user, self.prediction, task.memory_pool(), partitions);
+        let mut prediction = self.prediction;
+        let config = task.session_config().options().extensions.get::<OverspillConfig>();
+        if prediction.gpu.is_some()
+            && config.is_some_and(|config| !OverspillRuntime::of(task.session_config()).has_gpu(config))
+        {
+            prediction.gpu = None;
+        }
+        let ticket = Ticket::new(&self.scheduler, user, prediction, task.memory_pool(), partitions);
         let ticket = Arc::new(ticket);
         *current = Current { ticket: Arc::downgrade(&ticket), ..Current::default() };
         ticket

@@ -11,6 +11,7 @@ use datafusion::physical_plan::filter::batch_filter;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, RecordOutput};
 use datafusion::physical_plan::stream::{EmptyRecordBatchStream, RecordBatchStreamAdapter};
 use futures::StreamExt;
+use overspill_gpu_join::DeviceProblem;
 use overspill_gpu_join::selection::DeviceSelection;
 use overspill_join::memory::HeldMemory;
 use overspill_join::selection::{CpuSelection, Evaluation, Selection};
@@ -19,7 +20,7 @@ use overspill_machine::DeviceKind;
 use super::metrics::{DeviceMetrics, FilterAggregateMetrics};
 use super::planned::Planned;
 use crate::config::OverspillConfig;
-use crate::device::share_of;
+use crate::device::{lost, share_of};
 use crate::fused_aggregate::Accumulators;
 use crate::runtime::OverspillRuntime;
 
@@ -71,13 +72,20 @@ impl FilterAggregateStream {
             None | Some(DeviceKind::Cpu) => None,
             Some(DeviceKind::Gpu | DeviceKind::Emulated) if share.is_taken_back() => None,
             Some(DeviceKind::Gpu | DeviceKind::Emulated) => {
-                let gpu = OverspillRuntime::of(context.session_config()).gpu(config)?;
                 let metrics = DeviceMetrics::new(metrics, partition);
-                let transfer = config.transfer_method.0;
-                let opened =
-                    DeviceSelection::new(gpu, share, Arc::clone(selection), &input.schema(), transfer, evaluation);
-                let opened = opened.inspect_err(|problem| metrics.count_problem(problem)).ok();
                 device_metrics = Some(metrics.clone());
+                let opened = match OverspillRuntime::of(context.session_config()).gpu(config) {
+                    Ok(gpu) => {
+                        let transfer = config.transfer_method.0;
+                        let selection = Arc::clone(selection);
+                        DeviceSelection::new(gpu, share, selection, &input.schema(), transfer, evaluation)
+                    }
+                    Err(error) => {
+                        let reason = lost(&error).cloned().ok_or(error)?;
+                        Err(DeviceProblem::Failed(reason))
+                    }
+                };
+                let opened = opened.inspect_err(|problem| metrics.count_problem(problem)).ok();
                 opened.map(|selection| Device {
                     selection,
                     batches: Vec::new(),

@@ -14,6 +14,7 @@ use super::exec::HybridJoinExec;
 use super::metrics::DeviceMetrics;
 use crate::advisor::GpuAdvisor;
 use crate::config::{Choice, OverspillConfig};
+use crate::device::{lost, with_advice};
 use crate::runtime::OverspillRuntime;
 
 impl HybridJoinExec {
@@ -65,7 +66,13 @@ impl HybridJoinExec {
                 observer.refused(Strategy::GpuNoPartition, &error.to_string());
                 return Ok(None);
             }
-            Err(error) => return Err(error),
+            Err(error) => match lost(&error) {
+                Some(reason) => {
+                    observer.failed(Strategy::GpuNoPartition, &with_advice(reason));
+                    return Ok(None);
+                }
+                None => return Err(error),
+            },
         };
         advisor.expect_gpus(gpu.joining());
         // Without measurements, partitioning is assumed to be faster than random reads of a table across the link.

@@ -32,7 +32,7 @@ pub(super) async fn found_on_gpu(
     if !always && rows.runs().iter().any(|run| run.copy_on(&gpu).is_none()) {
         tokio::task::spawn_blocking(move || {
             for run in rows.runs() {
-                if let Err(problem) = run.copied_to(&gpu, rows.no_memory()) {
+                if let Err(problem) = run.copied_to(&gpu, &share, rows.no_memory()) {
                     tracing::info!("An index is not copied for the GPU: {}", problem.error());
                 }
             }
@@ -59,7 +59,7 @@ fn find(
 ) -> Result<RowNumbers, DeviceProblem> {
     let mut numbers = Vec::new();
     for run in rows.runs() {
-        let copy = run.copied_to(gpu, rows.no_memory())?;
+        let copy = run.copied_to(gpu, share, rows.no_memory())?;
         for keys in keys.chunks(copy.rows.window()) {
             if is_cancelled.load(Ordering::Relaxed) {
                 return Err(DeviceProblem::Refused(Error::Invalid("the query was cancelled".to_owned())));

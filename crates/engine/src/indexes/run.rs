@@ -1,10 +1,10 @@
 //! An index over some rows of a table.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use datafusion::execution::memory_pool::MemoryReservation;
-use overspill_gpu_join::{DeviceProblem, DeviceRoom, DeviceRows, Gpu};
+use overspill_gpu_join::{DeviceProblem, DeviceRoom, DeviceRows, DeviceShare, Gpu, KeptCopy};
 use overspill_index::RowIndex;
 use parking_lot::Mutex;
 
@@ -14,7 +14,19 @@ use crate::device::no_memory;
 #[derive(Debug)]
 pub(crate) struct IndexRun {
     index: RowIndex,
-    copy: Mutex<Option<Arc<RunCopy>>>,
+    copy: Arc<CopyPlace>,
+}
+
+/// The place of the copy, which the GPU empties when it is lost.
+#[derive(Debug, Default)]
+struct CopyPlace(Mutex<Option<Arc<RunCopy>>>);
+
+impl KeptCopy for CopyPlace {
+    fn drop_copy(&self) {
+        // Who holds the lock makes a copy, and finds the GPU lost.
+        let copy = self.0.try_lock().and_then(|mut copy| copy.take());
+        drop(copy);
+    }
 }
 
 /// A copy for a GPU, and the memory that pays for it.
@@ -26,28 +38,36 @@ pub(crate) struct RunCopy {
 
 impl IndexRun {
     pub fn new(index: RowIndex) -> Self {
-        Self { index, copy: Mutex::default() }
+        Self { index, copy: Arc::default() }
     }
 
     /// The copy that this GPU reads, if there is one.
     pub fn copy_on(&self, gpu: &Arc<Gpu>) -> Option<Arc<RunCopy>> {
         // A thread that makes a copy holds the lock until it is done. Nobody waits for that here.
-        self.copy.try_lock()?.clone().filter(|copy| Arc::ptr_eq(copy.rows.gpu(), gpu))
+        self.copy.0.try_lock()?.clone().filter(|copy| Arc::ptr_eq(copy.rows.gpu(), gpu))
     }
 
-    /// The copy that this GPU reads, made now if there is none, in place of that for another GPU. `memory` pays for it if it is in CPU memory.
+    /// The copy that this GPU reads, made now for a query with this share if there is none, in place of that for another GPU. `memory` pays
+    /// for it if it is in CPU memory.
     ///
     /// # Errors
     /// If there is no memory for it, or the GPU fails.
-    pub fn copied_to(&self, gpu: &Arc<Gpu>, memory: MemoryReservation) -> Result<Arc<RunCopy>, DeviceProblem> {
-        let mut copy = self.copy.lock();
+    pub fn copied_to(
+        &self,
+        gpu: &Arc<Gpu>,
+        share: &DeviceShare,
+        memory: MemoryReservation,
+    ) -> Result<Arc<RunCopy>, DeviceProblem> {
+        let mut copy = self.copy.0.lock();
         if let Some(copy) = copy.as_ref().filter(|copy| Arc::ptr_eq(copy.rows.gpu(), gpu)) {
             return Ok(Arc::clone(copy));
         }
         *copy = None;
         let room = DeviceRoom::new(gpu, &self.index);
         memory.try_grow(room.host_bytes()).map_err(|error| no_memory(room.host_bytes(), &error))?;
-        let made = Arc::new(RunCopy { rows: room.copy(&self.index)?, _memory: memory });
+        let made = Arc::new(RunCopy { rows: room.copy(&self.index, share)?, _memory: memory });
+        let place: Weak<CopyPlace> = Arc::downgrade(&self.copy);
+        gpu.keeps(place);
         Ok(Arc::clone(copy.insert(made)))
     }
 }

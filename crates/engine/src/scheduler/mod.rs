@@ -77,7 +77,7 @@ impl Scheduler {
     /// # Errors
     /// If the thread cannot be started.
     pub fn new(config: SchedulerConfig) -> Result<Self> {
-        let shared = Arc::new(Shared::new(config));
+        let shared = Shared::new(config);
         clock::start(&shared).map_err(|error| exec_datafusion_err!("The scheduler has no thread: {error}"))?;
         Ok(Self { shared })
     }

@@ -1,16 +1,17 @@
 //! A query of a scheduler.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use datafusion::execution::memory_pool::MemoryPool;
-use overspill_gpu_join::DeviceShare;
+use overspill_gpu_join::{DeviceShare, ShareLender};
 use overspill_schedule::{Place, QueryId, Reason};
 use tokio::sync::watch;
 
 use super::grant::GrantPool;
 use super::prediction::Prediction;
+use super::shared::Shared;
 use super::user::QueryUser;
 use super::work::Work;
 
@@ -63,6 +64,27 @@ pub(super) enum Signal {
     Stop(Stop),
 }
 
+/// Lends a query its share of the GPU.
+struct Lender {
+    id: QueryId,
+    has_left: Arc<AtomicBool>,
+    scheduler: Weak<Shared>,
+}
+
+impl ShareLender for Lender {
+    fn is_taken_back(&self) -> bool {
+        self.has_left.load(Ordering::Relaxed)
+    }
+
+    fn build_side_read(&self, rows: u64) {
+        self.scheduler.upgrade().inspect(|scheduler| scheduler.build_side_read(self.id, rows));
+    }
+
+    fn gpu_lost(&self) {
+        self.scheduler.upgrade().inspect(|scheduler| scheduler.lose_gpu());
+    }
+}
+
 /// A query of a scheduler.
 #[derive(Debug)]
 pub(super) struct Query {
@@ -88,10 +110,10 @@ pub(super) struct Query {
 }
 
 impl Query {
-    /// What tells its joins when to leave the GPU.
-    pub fn share(&self) -> Arc<DeviceShare> {
-        let has_left = Arc::clone(&self.has_left_gpu);
-        Arc::new(DeviceShare::new(move || has_left.load(Ordering::Relaxed)))
+    /// What tells its joins when to leave the GPU, and the scheduler what they find there.
+    pub fn share(&self, id: QueryId, scheduler: &Weak<Shared>) -> Arc<DeviceShare> {
+        let (has_left, scheduler) = (Arc::clone(&self.has_left_gpu), Weak::clone(scheduler));
+        Arc::new(DeviceShare::new(Lender { id, has_left, scheduler }))
     }
 
     /// Moves it off the GPU. A unit of work that its joins have begun there still ends there.

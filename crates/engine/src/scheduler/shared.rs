@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::Scheduler;
 use super::config::SchedulerConfig;
 use super::grant::GrantPool;
-use super::prediction::{History, Prediction};
+use super::prediction::{self, History, Prediction};
 use super::query::{Query, QueryStatus, Signal, Stop};
 use super::user::QueryUser;
 use super::work::{Stoppable, Work};
@@ -44,28 +44,33 @@ pub(super) struct State {
     last_user: u64,
     history: History,
     log: VecDeque<Entry>,
+    /// Where shares of the GPU tell what joins find.
+    shared: Weak<Shared>,
     pub is_closed: bool,
 }
 
 impl Shared {
-    pub fn new(config: SchedulerConfig) -> Self {
+    pub fn new(config: SchedulerConfig) -> Arc<Self> {
         let schedule = Schedule::new(&ScheduleConfig {
             policy: config.policy,
             limits: config.gpu_limits,
             processors: config.processors,
             slots: Slots { most: config.most_running, brief: config.brief.as_secs_f64() },
         });
-        let state = State {
-            schedule,
-            queries: BTreeMap::new(),
-            users: HashMap::new(),
-            last_query: 0,
-            last_user: 0,
-            history: History::default(),
-            log: VecDeque::new(),
-            is_closed: false,
-        };
-        Self { config, start: Instant::now(), state: Mutex::new(state), changed: Condvar::new() }
+        Arc::new_cyclic(|shared| {
+            let state = State {
+                schedule,
+                queries: BTreeMap::new(),
+                users: HashMap::new(),
+                last_query: 0,
+                last_user: 0,
+                history: History::default(),
+                log: VecDeque::new(),
+                shared: Weak::clone(shared),
+                is_closed: false,
+            };
+            Self { config, start: Instant::now(), state: Mutex::new(state), changed: Condvar::new() }
+        })
     }
 
     /// Seconds since the scheduler was made.
@@ -119,6 +124,29 @@ impl Shared {
             state.forget_user(&query.user.name);
         }
         let decisions = state.schedule.end(now, id);
+        state.follow(&decisions);
+        self.changed.notify_one();
+    }
+
+    /// A join of a query on the GPU has read its build side.
+    pub fn build_side_read(&self, id: QueryId, rows: u64) {
+        let mut state = self.state.lock();
+        let now = self.now();
+        let running = state.schedule.board().running.iter().find(|running| running.demand.id == id);
+        let bytes = prediction::table_bytes(rows);
+        // A query may have several joins, and a join several build sides, which are predicted together: fewer rows tell nothing.
+        if running.is_some_and(|running| bytes > running.demand.gpu_memory) {
+            let decisions = state.schedule.correct_memory(now, id, bytes);
+            state.follow(&decisions);
+            self.changed.notify_one();
+        }
+    }
+
+    /// A query has found the GPU lost.
+    pub fn lose_gpu(&self) {
+        let mut state = self.state.lock();
+        let now = self.now();
+        let decisions = state.schedule.lose_gpu(now);
         state.follow(&decisions);
         self.changed.notify_one();
     }
@@ -270,7 +298,7 @@ impl State {
             query.grant = limit_of(query.session_memory.as_ref())
                 .map(|limit| Arc::new(GrantPool::new(&format!("Query {}", id.0), &query.session_memory, limit)));
             let memory = query.grant.clone().map_or_else(|| Arc::clone(&query.session_memory), |grant| grant as _);
-            let signal = Signal::Run { place: *place, reason: *reason, memory, gpu: query.share() };
+            let signal = Signal::Run { place: *place, reason: *reason, memory, gpu: query.share(*id, &self.shared) };
             // One that was stopped meanwhile stays so.
             query.signal.send_if_modified(|before| {
                 let waits = matches!(before, Signal::Wait);

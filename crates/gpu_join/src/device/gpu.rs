@@ -1,8 +1,9 @@
 //! A GPU shared by all joins of a process.
 
+use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use overspill_kernels::Kernels;
 use overspill_machine::driver::{Device, Stream};
@@ -18,6 +19,12 @@ use super::turns::{DeviceShare, Taken, Turns};
 /// The join whose turn it is may take the rest (paper 1, section 5.1: partitioning takes half of GPU memory, and the results of
 /// the next pass the other half).
 const RESIDENT_SHARE: u64 = 2;
+
+/// Something with a copy of data that a GPU reads, kept for later queries.
+pub trait KeptCopy: Debug + Send + Sync {
+    /// Drops the copy, which is of no use any more.
+    fn drop_copy(&self);
+}
 
 /// A GPU with its kernels, its memory budget and its turns.
 ///
@@ -39,6 +46,7 @@ pub struct Gpu {
     /// The stream that copies pairs to CPU memory while the next join has its turn.
     copying: Mutex<Stream>,
     lost: OnceLock<Error>,
+    copies: Mutex<Vec<Weak<dyn KeptCopy>>>,
     /// Number of probe chunks assigned to this GPU.
     pub(super) chunks: AtomicUsize,
     /// The GPUs that join with this one.
@@ -145,6 +153,7 @@ impl Gpu {
             turns: Turns::default(),
             bench: Mutex::new(Workbench { stream, second_stream, pipeline: None }),
             lost: OnceLock::new(),
+            copies: Mutex::default(),
             chunks: AtomicUsize::new(0),
             peers,
         }))
@@ -164,9 +173,22 @@ impl Gpu {
         self.kernels.device()
     }
 
-    /// The reason why this process can no longer use the GPU, if the GPU is lost.
-    pub(crate) fn lost_because(&self) -> Option<&Error> {
+    /// The reason why the GPU is of no use any more, if it is lost. Another [`Gpu`] can be made for its device once this one is dropped.
+    pub fn lost_because(&self) -> Option<&Error> {
         self.lost.get()
+    }
+
+    /// Something keeps a copy for this GPU, and with it the GPU itself.
+    pub fn keeps(&self, copy: Weak<dyn KeptCopy>) {
+        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        copies.retain(|copy| copy.strong_count() > 0);
+        copies.push(copy);
+    }
+
+    /// Drops the copies that are kept for this GPU.
+    pub fn drop_copies(&self) {
+        let copies = std::mem::take(&mut *self.copies.lock().unwrap_or_else(PoisonError::into_inner));
+        copies.iter().filter_map(Weak::upgrade).for_each(|copy| copy.drop_copy());
     }
 
     /// The GPUs that hold and probe tables together: this one and the peers that are not lost.
@@ -180,12 +202,15 @@ impl Gpu {
         self.together().len()
     }
 
-    /// Records an error of this GPU or of a peer. A GPU that is lost is not used again.
-    pub(crate) fn note(&self, error: &Error) {
+    /// Records an error of this GPU or of a peer, which a query with this share has met. A GPU that is lost is not used again.
+    pub(crate) fn note(&self, error: &Error, share: &DeviceShare) {
         if let Error::DeviceLost { device, .. } = error {
             let lost = self.peers.others.iter().find(|gpu| gpu.device().ordinal() == *device);
             // The first reason is kept.
             let _ = lost.map_or(self, Arc::as_ref).lost.set(error.clone());
+            if lost.is_none() {
+                share.gpu_lost();
+            }
         }
     }
 

@@ -23,14 +23,14 @@ mod turns;
 pub use aggregates::MOST_AGGREGATES;
 pub(crate) use aggregates::{AggregatedPairs, PairAggregates};
 pub(crate) use columns::{BuildColumns, BuildValues, HostColumns, KEY, ProbeKeys, words};
-pub use gpu::Gpu;
+pub use gpu::{Gpu, KeptCopy};
 pub(crate) use gpu::{Resident, Workbench};
 pub(crate) use host_pool::{HostPool, PooledBuffer};
 pub(crate) use pairs::{PAIR_BYTES, PairBlock, too_many_pairs};
 pub use problem::DeviceProblem;
 pub use request::{DeviceCount, DeviceObserver, DeviceRequest, DeviceTuning, StrategyAdvisor};
 pub(crate) use seat::Seat;
-pub use turns::DeviceShare;
+pub use turns::{DeviceShare, ShareLender};
 
 /// The result of joining a unit of a probe chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

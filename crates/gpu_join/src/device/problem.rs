@@ -4,6 +4,7 @@ use overspill_machine::Error;
 
 use super::gpu::Gpu;
 use super::request::is_refusal;
+use super::turns::DeviceShare;
 
 /// The reason why a GPU did not do something that the CPU can do; the CPU must do it.
 #[derive(Debug, Clone)]
@@ -25,9 +26,9 @@ impl DeviceProblem {
         }
     }
 
-    /// The problem that an error of a GPU is. A GPU that is lost is not used again.
-    pub(crate) fn of(gpu: &Gpu, error: Error) -> Self {
-        gpu.note(&error);
+    /// The problem that an error of a GPU is, of a query with this share. A GPU that is lost is not used again.
+    pub(crate) fn of(gpu: &Gpu, share: &DeviceShare, error: Error) -> Self {
+        gpu.note(&error, share);
         match error {
             Error::TakenBack => Self::TakenBack,
             error if is_refusal(&error) => Self::Refused(error),

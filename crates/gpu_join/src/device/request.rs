@@ -134,7 +134,7 @@ impl DeviceRequest {
         if matches!(error, Error::TakenBack) {
             return;
         }
-        self.gpu.note(error);
+        self.gpu.note(error, &self.share);
         let reason = self.observer.reason(error);
         if is_refusal(error) {
             self.observer.refused(strategy, &reason);

@@ -7,20 +7,39 @@ use std::time::{Duration, Instant};
 
 use overspill_machine::{Error, Result};
 
-/// A query's share of the GPUs. A scheduler lends it to the query, and may take it back at any time.
+/// Who lends a query its share of the GPUs: a scheduler, which may take it back.
+pub trait ShareLender: Send + Sync {
+    /// Whether the share was taken back. From then on it always is. Waiting threads ask every few milliseconds, so this must not block.
+    fn is_taken_back(&self) -> bool;
+
+    /// Called before a join with a build side of `rows` rows takes GPU memory for it. The lender may take the share back.
+    fn build_side_read(&self, rows: u64) {
+        let _ = rows;
+    }
+
+    /// Called once the query has found its GPU lost.
+    fn gpu_lost(&self) {}
+}
+
+impl<F: Fn() -> bool + Send + Sync> ShareLender for F {
+    fn is_taken_back(&self) -> bool {
+        self()
+    }
+}
+
+/// A query's share of the GPUs. Who lends it to the query may take it back at any time.
 ///
 /// Before each turn on a GPU, a join asks whether its query still has the share. If not, the CPU joins the rows that are left.
 pub struct DeviceShare {
-    is_taken_back: Box<dyn Fn() -> bool + Send + Sync>,
+    lender: Box<dyn ShareLender>,
     /// Nanoseconds of turns that it has had, as if it had been there from the start.
     served: AtomicU64,
 }
 
 impl DeviceShare {
-    /// A share that is taken back once `is_taken_back` returns true. From then on it always must. Waiting threads call it every few
-    /// milliseconds, so it must not block.
-    pub fn new(is_taken_back: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self { is_taken_back: Box::new(is_taken_back), served: AtomicU64::new(0) }
+    /// A share that this lender may take back.
+    pub fn new(lender: impl ShareLender + 'static) -> Self {
+        Self { lender: Box::new(lender), served: AtomicU64::new(0) }
     }
 
     /// A share that no one takes back.
@@ -30,7 +49,17 @@ impl DeviceShare {
 
     /// Whether it was taken back.
     pub fn is_taken_back(&self) -> bool {
-        (self.is_taken_back)()
+        self.lender.is_taken_back()
+    }
+
+    /// Tells the lender the true size of a build side.
+    pub(crate) fn build_side_read(&self, rows: u64) {
+        self.lender.build_side_read(rows);
+    }
+
+    /// Tells the lender that the GPU is lost.
+    pub(super) fn gpu_lost(&self) {
+        self.lender.gpu_lost();
     }
 
     /// # Errors

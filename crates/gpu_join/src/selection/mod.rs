@@ -97,7 +97,7 @@ impl DeviceSelection {
         let kernel = method
             .check_device(gpu.device().properties())
             .and_then(|()| Kernel::new(&gpu.kernels, plan, branching))
-            .map_err(|error| DeviceProblem::of(&gpu, error))?;
+            .map_err(|error| DeviceProblem::of(&gpu, &share, error))?;
         let kernels = Arc::new(SelectionKernels { gpu, share, selection, numbers, kernel, method });
         Ok(Self { kernels, collected: Vec::new(), rows: 0, bytes: 0 })
     }
@@ -140,7 +140,7 @@ impl DeviceSelection {
         self.bytes = 0;
         let kernels = Arc::clone(&self.kernels);
         let flight = Flight::start(move |_| {
-            kernels.select(&collected, rows).map_err(|error| DeviceProblem::of(&kernels.gpu, error))
+            kernels.select(&collected, rows).map_err(|error| DeviceProblem::of(&kernels.gpu, &kernels.share, error))
         });
         flight.landing().await;
         flight.land()

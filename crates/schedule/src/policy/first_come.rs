@@ -12,6 +12,10 @@ pub(super) struct FirstCome {
 }
 
 impl Policy for FirstCome {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
     fn decide(&mut self, board: &mut Board) -> Vec<Decision> {
         let mut decisions = vec![];
         let mut on_gpu: Vec<_> = board.at(Place::Gpu).map(|running| running.demand).collect();

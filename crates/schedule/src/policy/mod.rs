@@ -49,6 +49,10 @@ pub enum Reason {
     Sooner,
     /// It has waited as long as it may.
     WaitedEnough,
+    /// Its join takes more GPU memory than was predicted, and there is no room for it beside the others.
+    TooLarge,
+    /// The GPU is lost.
+    GpuLost,
 }
 
 /// A policy by its name, with its settings.
@@ -99,6 +103,12 @@ impl PolicyKind {
 pub(crate) trait Policy: Debug + Send {
     /// A query has come, and is on the board.
     fn arrived(&mut self, _: &mut Board, _: QueryId) {}
+
+    /// The GPU is lost. No query on the board can use it any more.
+    fn gpu_lost(&mut self) {}
+
+    /// The limits that it keeps on the GPU.
+    fn limits(&self) -> Limits;
 
     /// What is to be done now.
     fn decide(&mut self, board: &mut Board) -> Vec<Decision>;

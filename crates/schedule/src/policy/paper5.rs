@@ -100,6 +100,16 @@ impl Policy for Paper5 {
         }
     }
 
+    fn gpu_lost(&mut self) {
+        self.gathers_until = None;
+        let queued = self.queue.drain(..).map(|query| query.id).chain(self.to_gpu.drain(..));
+        self.to_cpu.extend(queued.map(|id| (id, Reason::GpuLost)));
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
     fn decide(&mut self, board: &mut Board) -> Vec<Decision> {
         let start = |id, place, reason| Decision { id, action: Action::Start(place), reason };
         // Some have started, or were given up.
@@ -112,7 +122,14 @@ impl Policy for Paper5 {
             self.to_gpu.extend(self.queue.drain(..).map(|query| query.id));
         }
         let to_cpu = self.to_cpu.iter().map(|(id, reason)| start(*id, Place::Cpu, *reason));
-        let to_gpu = self.to_gpu.iter().map(|id| start(*id, Place::Gpu, Reason::Turn));
+        // One there may take more memory than it was predicted to when the round was made.
+        let mut on_gpu: Vec<_> = board.at(Place::Gpu).map(|running| running.demand).collect();
+        let to_gpu = self.to_gpu.iter().filter_map(|id| board.waiting(*id)).filter(|waiting| {
+            let fits = self.limits.allow(on_gpu.iter().chain([&waiting.demand]));
+            on_gpu.extend(fits.then_some(waiting.demand));
+            fits
+        });
+        let to_gpu = to_gpu.map(|waiting| start(waiting.demand.id, Place::Gpu, Reason::Turn));
         to_cpu.chain(to_gpu).collect()
     }
 

@@ -98,7 +98,12 @@ fn random_events(
                 schedule.end(now, id)
             }
             43..50 => schedule.end(now, QueryId(u64::MAX)),
-            50..85 if running > 0 => {
+            50 => schedule.lose_gpu(now),
+            51..54 if running > 0 => {
+                let id = schedule.board().running[random.random_range(0..running)].demand.id;
+                schedule.correct_memory(now, id, random.random_range(0..120))
+            }
+            54..85 if running > 0 => {
                 let id = schedule.board().running[random.random_range(0..running)].demand.id;
                 schedule.end(now, id)
             }
@@ -203,15 +208,21 @@ fn broken_logs_are_found() {
     assert_eq!(check(&log, &LIMITS, SLOTS.most), Ok(()));
     let place =
         |wanted: fn(&overspill_schedule::What) -> bool| log.iter().position(|entry| wanted(&entry.what)).unwrap();
-    use overspill_schedule::What::{Arrived, Decided, Ended};
+    use overspill_schedule::What::{Arrived, Corrected, Decided, Ended};
     let started = place(|what| matches!(what, Decided(Decision { action: Action::Start(Place::Gpu), .. })));
-    for fault in 0..5 {
+    for fault in 0..6 {
         let mut log = log.clone();
         match fault {
             0 => log.insert(started, log[started]),
             1 => drop(log.remove(place(|what| matches!(what, Arrived(_))))),
             2 => log.insert(started, log[place(|what| matches!(what, Ended(_)))]),
             3 => log[started].at = f64::MAX,
+            // It takes more than there is.
+            4 => {
+                let Decided(Decision { id, .. }) = log[started].what else { panic!("{started}") };
+                let what = Corrected { id, gpu_memory: LIMITS.memory + 1 };
+                log.insert(started + 1, overspill_schedule::Entry { what, ..log[started] });
+            }
             _ => {
                 let last = log.last().unwrap().at;
                 let of_all = (0..5_u64).flat_map(|number| {
@@ -230,4 +241,59 @@ fn broken_logs_are_found() {
     let less = Limits { joins: LIMITS.joins - 1, both: LIMITS.both - 1, ..LIMITS };
     assert!(check(&log, &less, SLOTS.most).unwrap_err().contains("exceeded"));
     assert!(check(&log, &LIMITS, SLOTS.most - 1).unwrap_err().contains("queries run"));
+}
+
+#[test]
+fn what_is_on_a_lost_gpu_or_waits_for_it_runs_on_the_cpu() {
+    for policy in POLICIES.into_iter().chain([ours(), PolicyKind::AllGpu]) {
+        let processors = Processors { cpu: Cpu::Shared, co_run: CoRun::default() };
+        let mut schedule = Schedule::new(&ScheduleConfig { policy, limits: LIMITS, processors, slots: Slots::ALL });
+        for id in 0..8 {
+            let (user, class) = (UserId(id), Class::Join);
+            let demand =
+                Demand { id: QueryId(id), user, weight: 1.0, class, cpu: 10.0, gpu: Some(1.0), gpu_memory: 30 };
+            schedule.arrive(0.0, demand);
+        }
+        while let Some(tick) = schedule.next_tick().filter(|tick| *tick < 0.2) {
+            schedule.tick(tick);
+        }
+        let on_gpu = schedule.board().at(Place::Gpu).count();
+        assert!(on_gpu > 0, "{}", policy.name());
+        let decisions = schedule.lose_gpu(0.5);
+        let moved = decisions.iter().filter(|decision| decision.action == Action::Move);
+        assert_eq!(moved.filter(|decision| decision.reason == Reason::GpuLost).count(), on_gpu, "{}", policy.name());
+        let mut now = 0.5;
+        while !schedule.board().running.is_empty() {
+            assert_eq!(schedule.board().at(Place::Gpu).count(), 0, "{}", policy.name());
+            let id = schedule.board().running[0].demand.id;
+            now += 1.0;
+            schedule.end(now, id);
+        }
+        assert_eq!(schedule.board().waiting, [], "{}", policy.name());
+    }
+}
+
+#[test]
+fn a_query_that_takes_more_gpu_memory_than_there_is_leaves_the_gpu() {
+    let policy = PolicyKind::FirstCome;
+    let processors = Processors { cpu: Cpu::Shared, co_run: CoRun::default() };
+    let mut schedule = Schedule::new(&ScheduleConfig { policy, limits: LIMITS, processors, slots: Slots::ALL });
+    let demand = |id, gpu_memory| {
+        let (user, class) = (UserId(id), Class::Join);
+        Demand { id: QueryId(id), user, weight: 1.0, class, cpu: 10.0, gpu: Some(1.0), gpu_memory }
+    };
+    schedule.arrive(0.0, demand(0, 60));
+    schedule.arrive(0.0, demand(1, 30));
+    assert!(schedule.arrive(0.0, demand(2, 30)).is_empty());
+    // There is room for the third once the first turns out to be smaller.
+    let decisions = schedule.correct_memory(1.0, QueryId(0), 40);
+    assert_eq!(
+        decisions.iter().map(|decision| (decision.id.0, decision.reason)).collect::<Vec<_>>(),
+        [(2, Reason::Turn)]
+    );
+    let decisions = schedule.correct_memory(2.0, QueryId(1), 31);
+    assert_eq!(decisions, [Decision { id: QueryId(1), action: Action::Move, reason: Reason::TooLarge }]);
+    // It is not there any more.
+    assert!(schedule.correct_memory(2.0, QueryId(1), 1).is_empty());
+    check(&schedule.take_log(), &LIMITS, 8).unwrap();
 }

@@ -10,6 +10,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use overspill_schedule::Class;
 
 pub(super) use history::History;
+pub(super) use operators::table_bytes;
 
 use crate::config::OverspillConfig;
 use crate::runtime::OverspillRuntime;

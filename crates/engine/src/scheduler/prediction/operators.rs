@@ -46,7 +46,12 @@ const RED_ZONE: usize = 128 << 10;
 const STACK: usize = 2 << 20;
 
 /// Bytes of a row of a hash table on the GPU.
-const TABLE_BYTES: f64 = 32.0;
+const TABLE_BYTES: u64 = 32;
+
+/// Bytes of GPU memory for a build side.
+pub(in super::super) fn table_bytes(rows: u64) -> u64 {
+    rows.saturating_mul(TABLE_BYTES)
+}
 
 /// What is known of a part of a plan.
 #[derive(Debug, Default)]
@@ -55,7 +60,7 @@ struct Sum {
     cpu: f64,
     saved: f64,
     /// Bytes of GPU memory.
-    gpu_memory: f64,
+    gpu_memory: u64,
     joins: bool,
     aggregates: bool,
 }
@@ -84,7 +89,7 @@ pub(super) fn predicted(
     Prediction {
         cpu: sum.cpu / 1e9,
         gpu: (sum.joins || sum.aggregates).then_some((sum.cpu - sum.saved) / 1e9),
-        gpu_memory: sum.gpu_memory as u64,
+        gpu_memory: sum.gpu_memory,
         class: match (sum.joins, sum.aggregates) {
             (true, true) => Class::Both,
             (false, true) => Class::Aggregate,
@@ -150,7 +155,7 @@ impl Walk<'_> {
             self.sum.joins = true;
             let speedup = advisor.speedup(build as u64, probe as u64);
             self.sum.saved += work / self.threads_of(node) * (1.0 - 1.0 / speedup);
-            self.sum.gpu_memory = self.sum.gpu_memory.max(build * TABLE_BYTES);
+            self.sum.gpu_memory = self.sum.gpu_memory.max(table_bytes(build as u64));
         }
         (work, build.max(probe))
     }

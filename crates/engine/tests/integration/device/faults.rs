@@ -1,6 +1,6 @@
 //! The n-th call of the driver fails, for every kind of call: the CPU goes on, with the right answer.
 
-use overspill::{Choice, PrefixSumProcessor};
+use overspill::{Choice, DeviceKind, OverspillConfig, OverspillRuntime, PrefixSumProcessor, Strategy};
 
 use super::{MIB, STRATEGIES, leftovers, start};
 use crate::harness::fixture::{JOINS, Size, register, settings};
@@ -80,6 +80,49 @@ async fn whatever_fails_the_answer_is_right() {
         }
     }
     println!("{failed} failures, each with the right answer");
+}
+
+/// The device is opened again once no query uses it, and within a minute not a second time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_device_is_opened_again() {
+    // No other test has this limit, so none has lost its device.
+    let limit = 61 * MIB;
+    let emulated = start(64 * MIB);
+    let sql = JOINS[0].1;
+    let expected = expected(sql).await;
+    let device = Some(Device::with(limit));
+    let settings = Settings { strategy: Strategy::GpuNoPartition.into(), device, ..settings(2, false) };
+    let session = Session::open(Engine::Overspill, &settings, Memory::Ample).unwrap();
+    rows_of_nothing(&session).await;
+    register(&session.ctx, SIZE, 2).unwrap();
+    let joins = async |case: &str| {
+        let run = Run::of(&session.ctx, session.ctx.sql(sql).await).await;
+        let answer = run.answer.unwrap_or_else(|error| panic!("{case}: {error}"));
+        assert_eq!(answer.difference(&expected), None, "{case}");
+        (run.report.device.joins(), run.report.device.failures)
+    };
+    assert_eq!(joins("before").await, (1, vec![]));
+    emulated.configure("fail=device_lost:3");
+    let (_, failures) = joins("the loss").await;
+    assert!(failures.iter().any(|reason| reason.contains("is lost")), "{failures:?}");
+    let config = OverspillConfig {
+        device: Choice(Some(DeviceKind::Emulated)),
+        gpu_memory_limit: limit,
+        ..OverspillConfig::default()
+    };
+    let runtime = OverspillRuntime::of_process();
+    let held = runtime.gpu(&config).unwrap();
+    assert_eq!(joins("again").await, (1, vec![]));
+    emulated.configure("fail=device_lost:3");
+    let (_, failures) = joins("the second loss").await;
+    assert!(failures.iter().any(|reason| reason.contains("is lost")), "{failures:?}");
+    for held in [Some(held), None] {
+        let (number, failures) = joins("soon after").await;
+        assert!(number == 0 && failures.iter().all(|reason| reason.contains("is lost")), "{failures:?}");
+        drop(held);
+    }
+    drop(session);
+    emulated.configure("reset=1");
 }
 
 /// Calls of a kind so far, of those that are counted.

@@ -168,3 +168,23 @@ async fn whatever_fails_lookups_are_right() {
         assert!(noticed > 0, "no {kind} to fail");
     }
 }
+
+/// Copies of indexes do not keep a lost device.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_device_is_opened_again_and_indexes_are_copied_again() {
+    let emulated = start(64 * MIB);
+    let expected = answer(&open(Engine::Stock, "", None, Memory::Ample).await).await.0;
+    // No other test has this limit, so none has lost its device.
+    let session = open(Engine::Overspill, "harmonia", Some(Device::with(59 * MIB)), Memory::Ample).await;
+    let lookups = async |case: &str| {
+        let (found, plan) = answer(&session).await;
+        assert_eq!(found.difference(&expected), None, "{case}");
+        metric(&plan, "gpu_lookups")
+    };
+    assert_eq!(lookups("before").await, 3000);
+    emulated.configure("fail=device_lost:2");
+    assert_eq!(lookups("the loss").await, 0);
+    assert_eq!(lookups("again").await, 3000);
+    drop(session);
+    assert_eq!(leftovers(&emulated), None);
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use datafusion::physical_plan::collect;
 use overspill::scheduler::SchedulerConfig;
 use overspill::{Choice, DeviceKind, OverspillConfig};
-use overspill_schedule::{Limits, PolicyKind, check};
+use overspill_schedule::{Decision, Limits, PolicyKind, Reason, What, check};
 
 use super::Sessions;
 use crate::harness::duckdb::Export;
@@ -111,6 +111,130 @@ async fn many_joins_at_once_on_a_small_device_give_their_answers() {
     assert!(exported > QUERIES, "{exported} answers for DuckDB");
     overspill::OverspillRuntime::of_process().release();
     assert_eq!(emulated.statistics().held(), [0; 9]);
+}
+
+/// Policies fill the device to its limits, and never beyond.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_limits_of_the_gpu_hold() {
+    let emulated = TestGpu::start();
+    emulated.configure(&format!("memory={}", 64 * MIB));
+    let config = OverspillConfig {
+        device: Choice(Some(DeviceKind::Emulated)),
+        gpu_memory_limit: 64 * MIB,
+        ..Default::default()
+    };
+    let size = Size { build: 20_000, probe: 30_000 };
+    let sql = "SELECT a_id, b_id FROM a JOIN b ON a_k = b_id";
+    let policies = [PolicyKind::FirstCome, PolicyKind::Paper5(Default::default())];
+    // The limit of joins is reached, then that of queries.
+    for ((joins, most_running), policy) in [(3, 5), (8, 3)].into_iter().flat_map(|most| policies.map(|by| (most, by))) {
+        let gpu_limits = Limits { joins, ..Limits::PAPER };
+        let scheduler =
+            SchedulerConfig { policy, gpu_limits, most_running, brief: Duration::ZERO, ..Default::default() };
+        let sessions = Sessions::new(scheduler, 512 * MIB);
+        let run = async |user: usize| {
+            let session = sessions.session(&format!("user {user}"), config.clone());
+            register(&session, size, 2).unwrap();
+            let rows = session.sql(sql).await.unwrap().collect().await.unwrap();
+            rows.iter().map(|batch| batch.num_rows()).sum::<usize>()
+        };
+        let rows = futures::future::join_all((0..16).map(run)).await;
+        assert!(rows[0] > 0 && rows.iter().all(|number| *number == rows[0]), "{rows:?}");
+        let log = sessions.scheduler.log();
+        let case = format!("{}, {joins} joins, {most_running} queries", policy.name());
+        check(&log, &gpu_limits, most_running).unwrap_or_else(|error| panic!("{case}: {error}"));
+        // It was full: with less the log is not right.
+        let (less, most) = if joins < most_running {
+            (Limits { joins: joins - 1, ..gpu_limits }, most_running)
+        } else {
+            (gpu_limits, most_running - 1)
+        };
+        assert!(check(&log, &less, most).is_err(), "{case}: {log:?}");
+        sessions.assert_nothing_left().await;
+    }
+    overspill::OverspillRuntime::of_process().release();
+}
+
+/// The plan expects a fifth of the rows after a filter. All pass, and take more GPU memory than there is for queries.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_whose_build_side_is_larger_than_predicted_leaves_the_device() {
+    let emulated = TestGpu::start();
+    emulated.configure(&format!("memory={}", 64 * MIB));
+    let config = OverspillConfig {
+        device: Choice(Some(DeviceKind::Emulated)),
+        gpu_memory_limit: 64 * MIB,
+        ..Default::default()
+    };
+    let size = Size { build: 20_000, probe: 30_000 };
+    let sql = "SELECT count(*), sum(a_id), sum(b_id) FROM (SELECT * FROM a WHERE a_id % 7 <> 9) JOIN b ON a_k = b_id";
+    let stock = datafusion::prelude::SessionContext::new();
+    register(&stock, size, 2).unwrap();
+    let expected = super::text(&stock, sql).await;
+    for (memory, moves) in [(500_000, 1), (600_000, 0)] {
+        let gpu_limits = Limits { memory, ..Limits::NONE };
+        let policy = PolicyKind::FirstCome;
+        let scheduler = SchedulerConfig { policy, gpu_limits, brief: Duration::ZERO, ..Default::default() };
+        let sessions = Sessions::new(scheduler, 256 * MIB);
+        let session = sessions.session("a", config.clone());
+        register(&session, size, 2).unwrap();
+        let plan = session.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+        let rows = collect(std::sync::Arc::clone(&plan), session.task_ctx()).await.unwrap();
+        assert_eq!(super::shown(&rows), expected);
+        let report = PlanReport::of(&plan).device;
+        assert_eq!((report.moves, report.joins(), report.failures.len()), (moves, 1 - moves, 0), "{report:?}");
+        let log = sessions.scheduler.log();
+        let too_large = |what| matches!(what, What::Decided(Decision { reason: Reason::TooLarge, .. }));
+        assert_eq!(log.iter().filter(|entry| too_large(entry.what)).count(), moves, "{log:?}");
+        check(&log, &gpu_limits, 2).unwrap();
+        drop(plan);
+        sessions.assert_nothing_left().await;
+    }
+    overspill::OverspillRuntime::of_process().release();
+    assert_eq!(emulated.statistics().held(), [0; 9]);
+}
+
+/// Whatever the device is doing when it is lost: all queries end, and the next uses it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_lost_under_load_is_used_again_by_later_queries() {
+    let emulated = TestGpu::start();
+    emulated.configure(&format!("memory={}", 64 * MIB));
+    let size = Size { build: 20_000, probe: 30_000 };
+    let sql = "SELECT count(*), sum(a_id), sum(b_id) FROM a JOIN b ON a_k = b_id";
+    let stock = datafusion::prelude::SessionContext::new();
+    register(&stock, size, 2).unwrap();
+    let expected = super::text(&stock, sql).await;
+    for place in [1, 5, 20, 60] {
+        // Another limit is another device, which was not lost within the last minute.
+        let config = OverspillConfig {
+            device: Choice(Some(DeviceKind::Emulated)),
+            gpu_memory_limit: 48 * MIB + place,
+            ..Default::default()
+        };
+        let policy = PolicyKind::AllGpu;
+        let scheduler = SchedulerConfig { policy, most_running: 8, brief: Duration::ZERO, ..Default::default() };
+        let sessions = Sessions::new(scheduler, 512 * MIB);
+        let run = async |user: &str| {
+            let session = sessions.session(user, config.clone());
+            register(&session, size, 2).unwrap();
+            let plan = session.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+            let rows = collect(std::sync::Arc::clone(&plan), session.task_ctx()).await.unwrap();
+            assert_eq!(super::shown(&rows), expected, "lost at call {place}");
+            PlanReport::of(&plan).device
+        };
+        assert_eq!(run("first").await.failures, [""; 0]);
+        emulated.configure(&format!("fail=device_lost:{place}"));
+        let reports = futures::future::join_all(["a", "b", "c", "d"].map(run)).await;
+        assert!(reports.iter().any(|report| !report.failures.is_empty()), "{reports:?}");
+        let report = run("last").await;
+        assert!(report.probe_rows > 0 && report.failures.is_empty(), "lost at call {place}: {report:?}");
+        let log = sessions.scheduler.log();
+        let lost = |what| matches!(what, What::Decided(Decision { reason: Reason::GpuLost, .. }));
+        assert!(log.iter().any(|entry| lost(entry.what)), "{log:?}");
+        check(&log, &Limits::NONE, 8).unwrap();
+        sessions.assert_nothing_left().await;
+        overspill::OverspillRuntime::of_process().release();
+        assert_eq!(emulated.statistics().held(), [0; 9], "lost at call {place}");
+    }
 }
 
 /// Joins of all types, with their rows counted.

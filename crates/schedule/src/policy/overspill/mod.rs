@@ -83,6 +83,10 @@ impl Overspill {
 }
 
 impl Policy for Overspill {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
     fn decide(&mut self, board: &mut Board) -> Vec<Decision> {
         let mut due = due(board);
         due.extend((0..board.waiting.len()).filter(|number| board.waiting[*number].has_slot));
