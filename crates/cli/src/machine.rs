@@ -4,23 +4,25 @@ use std::fmt::{Display, Formatter};
 use std::process::Command;
 
 use clap::Args;
-use overspill::OverspillRuntime;
 use overspill::advisor::measure_row_work;
+use overspill::scheduler::{MEASURED_ROWS, measure_queries};
+use overspill::{DeviceKind, OverspillRuntime};
 use overspill_advisor::{Cpu, ProbeRows};
 use overspill_kernels::{GpuEffort, Kernels, measure_gpu};
 use overspill_machine::driver::Driver;
-use overspill_machine::measure::{CpuEffort, MeasuredMemory, Measurements, Processor, measure_cpu};
+use overspill_machine::measure::{CpuEffort, MeasuredMemory, Measurements, Processor, QueryWork, measure_cpu};
 use overspill_machine::memory::PageSize;
 use overspill_machine::topology::{Cache, CacheKind, Gpu, Topology, TranslationCache, TransparentHugePages};
 use serde::Serialize;
+use tokio::runtime::Handle;
 
 use crate::failure::{Failure, Outcome};
 use crate::output::print_report;
 
 #[derive(Debug, Args)]
 pub struct MachineArgs {
-    /// Measure the memories, what joining a row costs, and the GPU's memories if there is one: some ten seconds each; kept for
-    /// the next time
+    /// Measure the memories, what joining a row costs, the GPU's memories if there is one, and queries, alone and together: some
+    /// ten seconds each; kept for the next time
     #[arg(long)]
     measure: bool,
 
@@ -78,6 +80,12 @@ fn measure(topology: &Topology) -> Outcome<Measurements> {
     }
     measured.row_work =
         Some(measure_row_work(topology.cpu.threads).map_err(|error| Failure::message(error.to_string()))?);
+    let gpu = (!topology.gpus.is_empty()).then_some(DeviceKind::Gpu);
+    let shared = runtime();
+    // This is a thread that may block.
+    let queries = Handle::current().block_on(measure_queries(&shared, gpu, topology.cpu.threads, MEASURED_ROWS));
+    measured.query_work =
+        Some(queries.map_err(|error| Failure::message(format!("queries could not be measured: {error}")))?);
     Ok(measured)
 }
 
@@ -210,7 +218,23 @@ fn describe_measurements(measured: &Measurements) -> Vec<String> {
         let (gpu, launch) = (work.ordinal, work.launch * 1e6);
         format!("GPU {gpu} writes {own:.0} M/s at random to its memory, {host:.0} M/s to the CPU's, launches in {launch:.1} us")
     });
-    rates.chain(reach).chain(work).chain(transfers).chain(gpu_work).collect()
+    let queries = measured.query_work.iter().flat_map(describe_queries);
+    rates.chain(reach).chain(work).chain(transfers).chain(gpu_work).chain(queries).collect()
+}
+
+fn describe_queries(work: &QueryWork) -> Vec<String> {
+    let costs = work.operators.iter().map(|(name, cost)| format!("{name} {cost:.1} ns"));
+    let gpu = work.gpu.map(|gpu| {
+        let [join, aggregate] = [gpu.join_loss, gpu.aggregate_loss].map(|loss| loss * 100.0);
+        format!(
+            "on the GPU each further join costs {join:.1} % of its speed, each aggregate {aggregate:.1} %; as fast as on the CPU \
+             are {} joins, {} aggregates, {} of both",
+            gpu.joins, gpu.aggregates, gpu.both
+        )
+    });
+    let costs = format!("a row costs a thread: {}", costs.collect::<Vec<_>>().join(", "));
+    let overlap = format!("several queries at once do {:.2} times as much as one", work.overlap);
+    [costs, overlap].into_iter().chain(gpu).collect()
 }
 
 fn describe_processor(processor: Processor) -> String {
@@ -288,7 +312,9 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use overspill_machine::measure::{GpuWork, LatencyCurve, LatencyPoint, MemoryRates, RowWork};
+    use overspill_machine::measure::{
+        GpuQueries, GpuWork, LatencyCurve, LatencyPoint, MemoryRates, QueryWork, RowWork,
+    };
     use overspill_machine::topology::{Cpu, Memory};
     use overspill_machine::transfer::{TransferMethod, TransferRate, TransferRates};
 
@@ -354,6 +380,11 @@ Measured    nothing yet: overspill machine --measure
             }])],
             row_work: Some(RowWork { partition: 20e-9, lookup: 18.2e-9 }),
             gpu_work: vec![GpuWork { ordinal: 0, random_writes: 9e9, random_host_writes: 1e8, launch: 4e-6 }],
+            query_work: Some(QueryWork {
+                operators: [("build".to_owned(), 41.0), ("filter".to_owned(), 3.25)].into(),
+                overlap: 1.2,
+                gpu: Some(GpuQueries { join_loss: 0.01, aggregate_loss: 0.2, joins: 8, aggregates: 1, both: 3 }),
+            }),
         };
         let expected = "\
 Measured    processors of node 0 on memory of node 0, huge pages: reads 12.3 GB/s, copies 6.0 GB/s, 186 M random reads/s, 81 ns a read
@@ -361,6 +392,9 @@ Measured    processors of node 0 on memory of node 0, huge pages: reads 12.3 GB/
             a probe row costs a processor 20.0 ns to partition, 18.2 ns to look up in its cache
             GPU 0 by zero-copy: 55.5 GB/s
             GPU 0 writes 9000 M/s at random to its memory, 100 M/s to the CPU's, launches in 4.0 us
+            a row costs a thread: build 41.0 ns, filter 3.2 ns
+            several queries at once do 1.20 times as much as one
+            on the GPU each further join costs 1.0 % of its speed, each aggregate 20.0 %; as fast as on the CPU are 8 joins, 1 aggregates, 3 of both
 Joins       a probe row takes 5.4 ns of all processors at random, 9.5 ns partitioned: never partitioned in memory
 ";
         let report = Report::new(&topology, Some(&measured)).to_string();

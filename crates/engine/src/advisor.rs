@@ -10,7 +10,7 @@ use overspill_gpu_join::{Gpu, StrategyAdvisor};
 pub use overspill_join::hybrid::measure_row_work;
 use overspill_join::radix::ProbeRegions;
 use overspill_machine::DeviceKind;
-use overspill_machine::measure::{Measurements, MemoryRates, Processor};
+use overspill_machine::measure::{Measurements, MemoryRates, Processor, QueryWork};
 use overspill_machine::topology::Topology;
 
 use crate::config::OverspillConfig;
@@ -21,6 +21,7 @@ pub struct MeasuredMachine {
     cpu: OnceLock<Option<Cpu>>,
     /// The machine with its GPU, and the number of GPUs.
     gpu: OnceLock<Option<(Arc<Machine>, usize)>>,
+    queries: OnceLock<Option<QueryWork>>,
 }
 
 impl MeasuredMachine {
@@ -33,6 +34,18 @@ impl MeasuredMachine {
             Cpu::measured(&topology.cpu, &measured)
         });
         measured.as_ref().map(|cpu| ProbeRows::new(cpu, threads))
+    }
+
+    /// What queries cost, if it was measured before the first query that a scheduler asks for.
+    pub(crate) fn queries(&self) -> Option<&QueryWork> {
+        let measured = self.queries.get_or_init(|| {
+            let path = Measurements::path()?;
+            let known = Measurements::load_for_processors(&path, &Topology::without_gpus())?.query_work?;
+            // The driver is loaded only if a GPU has been measured.
+            let is_of_others = known.gpu.is_some() && Measurements::load(&path, &Topology::of_this_machine()).is_none();
+            Some(QueryWork { gpu: known.gpu.filter(|_| !is_of_others), ..known })
+        });
+        measured.as_ref()
     }
 
     /// The machine with its GPU, if both were measured before the first join that asks for them, and the number of GPUs.

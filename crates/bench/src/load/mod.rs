@@ -14,9 +14,10 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use overspill::OverspillRuntime;
 use overspill::scheduler::{Scheduler, SchedulerConfig};
 use overspill_machine::topology::Topology;
-use overspill_schedule::{Limits, OverspillSettings, Paper5Settings, PolicyKind, What, check};
+use overspill_schedule::{OverspillSettings, Paper5Settings, PolicyKind, What, check};
 
 use crate::datagen::{self, Compression};
 use crate::report::{failed, median, slow_build, tell, write_file};
@@ -130,10 +131,9 @@ impl LoadPolicy {
 
     fn scheduler(self, most_running: Option<usize>) -> Result<Option<Arc<Scheduler>>> {
         let Some(policy) = self.kind() else { return Ok(None) };
-        let defaults = SchedulerConfig::default();
-        let gpu_limits = if self == Self::Overspill { defaults.gpu_limits } else { Limits::PAPER };
-        let most_running = most_running.unwrap_or(defaults.most_running);
-        let config = SchedulerConfig { policy, gpu_limits, most_running, ..defaults };
+        let measured = SchedulerConfig::measured(policy, &OverspillRuntime::of_process());
+        let most_running = most_running.unwrap_or(measured.most_running);
+        let config = SchedulerConfig { most_running, ..measured };
         Scheduler::new(config).map(|scheduler| Some(Arc::new(scheduler)))
     }
 }

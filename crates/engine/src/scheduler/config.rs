@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use overspill_schedule::{CoRun, Cpu, Limits, OverspillSettings, PolicyKind, Processors};
 
+use crate::runtime::OverspillRuntime;
+
 /// What a [`Scheduler`](super::Scheduler) goes by.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SchedulerConfig {
@@ -22,6 +24,25 @@ pub struct SchedulerConfig {
     pub brief: Duration,
     /// How long a query may take from its arrival to its end.
     pub time_limit: Option<Duration>,
+}
+
+impl SchedulerConfig {
+    /// The defaults, with this policy. How queries slow each other is what `overspill machine --measure` has found, as far as it was
+    /// measured. So are the limits of policies other than ours, which else are the paper's.
+    pub fn measured(policy: PolicyKind, runtime: &OverspillRuntime) -> Self {
+        let defaults = Self { gpu_limits: policy.compared_limits(), policy, ..Self::default() };
+        let Some(measured) = runtime.machine().queries() else { return defaults };
+        let mut config = defaults;
+        config.processors.cpu = Cpu::Overlapping(measured.overlap);
+        if let Some(gpu) = measured.gpu {
+            config.processors.co_run = CoRun { join: gpu.join_loss, aggregate: gpu.aggregate_loss };
+            if config.gpu_limits != Limits::NONE {
+                let Limits { memory, .. } = config.gpu_limits;
+                config.gpu_limits = Limits { joins: gpu.joins, aggregates: gpu.aggregates, both: gpu.both, memory };
+            }
+        }
+        config
+    }
 }
 
 /// As few queries as keep all cores busy: they have the most memory each, and a user's query that comes waits for few others.

@@ -16,6 +16,7 @@
 mod clock;
 mod config;
 mod grant;
+mod measure;
 mod prediction;
 mod query;
 mod shared;
@@ -32,6 +33,7 @@ use datafusion::prelude::SessionConfig;
 use overspill_schedule::{Entry, QueryId};
 
 pub use config::SchedulerConfig;
+pub use measure::{MEASURED_ROWS, measure_queries};
 pub use query::{QueryState, QueryStatus};
 pub use user::QueryUser;
 

@@ -7,6 +7,8 @@ mod chain;
 mod cpu;
 mod store;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 pub use chain::{Chain, LatencyCurve, LatencyPoint};
@@ -101,6 +103,32 @@ pub struct GpuWork {
     pub launch: f64,
 }
 
+/// What queries cost on this machine. Measured by the layer that runs them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct QueryWork {
+    /// Nanoseconds of a thread for each row, by the name of a kind of operator (paper 5, section 4.2).
+    pub operators: BTreeMap<String, f64>,
+    /// How many times as much several queries at once do on the CPU as one alone.
+    pub overlap: f64,
+    /// Queries on the GPU; `None` if there was none.
+    pub gpu: Option<GpuQueries>,
+}
+
+/// Queries at the same time on a GPU (paper 5, sections 2.3 and 5).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct GpuQueries {
+    /// The share of its throughput that is lost to each further join.
+    pub join_loss: f64,
+    /// The same for filters with aggregates.
+    pub aggregate_loss: f64,
+    /// The most joins at the same time, up to 8, that end no later than on the CPU.
+    pub joins: usize,
+    /// The same for filters with aggregates.
+    pub aggregates: usize,
+    /// The same for as many of one as of the other.
+    pub both: usize,
+}
+
 /// All measurements of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measurements {
@@ -115,6 +143,9 @@ pub struct Measurements {
     /// Rates of GPUs other than reads. GPUs without measurements have no entry.
     #[serde(default)]
     pub gpu_work: Vec<GpuWork>,
+    /// What queries cost; `None` until it is measured.
+    #[serde(default)]
+    pub query_work: Option<QueryWork>,
 }
 
 impl Measurements {

@@ -82,10 +82,10 @@ impl PolicyKind {
         }
     }
 
-    /// The limits with which policies are compared: those of the paper, and none for ours, which goes by what queries cost each
-    /// other on the GPU.
+    /// The limits with which policies are compared: those of the paper for its policy and for that which waits, none for ours, which
+    /// goes by what queries cost each other on the GPU, and for those that know none.
     pub fn compared_limits(&self) -> Limits {
-        if matches!(self, Self::Overspill(_)) { Limits::NONE } else { Limits::PAPER }
+        if matches!(self, Self::FirstCome | Self::Paper5(_)) { Limits::PAPER } else { Limits::NONE }
     }
 
     pub(crate) fn policy(&self, limits: Limits) -> Box<dyn Policy> {

@@ -8,7 +8,7 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use overspill::scheduler::{Scheduler, SchedulerConfig};
-use overspill::{Choice, DeviceKind, OverspillConfig, OverspillSessionExt, QueryUser};
+use overspill::{Choice, DeviceKind, OverspillConfig, OverspillRuntime, OverspillSessionExt, QueryUser};
 use overspill_schedule::{
     Action, Decision, Entry, Limits, OverspillSettings, Paper5Settings, Place, PolicyKind, What, check,
 };
@@ -140,13 +140,13 @@ impl Environment {
     /// The policy decides on all queries, however short. As many as come may run at once.
     fn scheduler(&self, gpu_memory: u64) -> Result<Option<Arc<Scheduler>>> {
         let Self::Scheduled(policy) = self else { return Ok(None) };
-        let defaults = SchedulerConfig::default();
+        let measured = SchedulerConfig::measured(*policy, &OverspillRuntime::of_process());
         let gpu_limits = match policy {
-            PolicyKind::Overspill(_) => defaults.gpu_limits,
-            _ => Limits { memory: gpu_memory, ..Limits::PAPER },
+            PolicyKind::Overspill(_) => measured.gpu_limits,
+            _ => Limits { memory: gpu_memory, ..measured.gpu_limits },
         };
         let (most_running, brief) = (usize::MAX, Duration::ZERO);
-        let config = SchedulerConfig { policy: *policy, gpu_limits, most_running, brief, ..defaults };
+        let config = SchedulerConfig { gpu_limits, most_running, brief, ..measured };
         Scheduler::new(config).map(|scheduler| Some(Arc::new(scheduler)))
     }
 }

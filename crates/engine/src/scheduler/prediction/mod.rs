@@ -1,16 +1,18 @@
 //! How long a query will take.
 //!
-//! As in paper 5, section 4.2, each kind of operator has a coefficient, and takes that times its rows ([operators]). Rows are those that
-//! the plan estimates. What plans of the same shape took before corrects the sum ([history]).
+//! As in paper 5, section 4.2, each kind of operator has a coefficient ([coefficients]), and takes that times its rows ([operators]). Rows
+//! are those that the plan estimates. What plans of the same shape took before corrects the sum ([history]).
 
+mod coefficients;
 mod history;
 mod operators;
 
 use datafusion::physical_plan::ExecutionPlan;
 use overspill_schedule::Class;
 
+pub(super) use coefficients::{ByKind, Kind};
 pub(super) use history::History;
-pub(super) use operators::table_bytes;
+pub(super) use operators::{table_bytes, work};
 
 use crate::config::OverspillConfig;
 use crate::runtime::OverspillRuntime;
@@ -33,6 +35,8 @@ pub(crate) struct Prediction {
 impl Prediction {
     /// What a plan on `threads` threads takes by its operators and their estimated rows.
     pub fn of(plan: &dyn ExecutionPlan, config: &OverspillConfig, runtime: &OverspillRuntime, threads: usize) -> Self {
-        operators::predicted(plan, config, runtime, threads)
+        let (work, shape) = work(plan, config, runtime, threads);
+        let measured = runtime.machine().queries().map(|measured| ByKind::named(&measured.operators));
+        work.predicted(&measured.unwrap_or_else(ByKind::estimated), shape)
     }
 }

@@ -1,4 +1,4 @@
-//! The time of operators, each a coefficient times rows (paper 5, section 4.2).
+//! The work of operators (paper 5, section 4.2).
 
 use std::fmt::{self, Write};
 use std::hash::Hasher;
@@ -13,24 +13,10 @@ use overspill_schedule::Class;
 use twox_hash::XxHash64;
 
 use super::Prediction;
+use super::coefficients::{ByKind, Kind};
 use crate::config::OverspillConfig;
 use crate::hybrid_join::HybridJoinExec;
 use crate::runtime::OverspillRuntime;
-
-/// Nanoseconds of a thread for each row that a kind of operator reads, or that a scan returns for each of its columns. They are
-/// estimates and not measured. `overspill bench load` tells how far they are off.
-const SCAN_MEMORY: f64 = 0.5;
-const SCAN_FILE: f64 = 6.0;
-const FILTER: f64 = 4.0;
-const BUILD: f64 = 40.0;
-const PROBE: f64 = 20.0;
-const THETA: f64 = 200.0;
-const AGGREGATE: f64 = 20.0;
-const SORT: f64 = 80.0;
-const WINDOW: f64 = 100.0;
-const EXCHANGE: f64 = 5.0;
-const WRITE: f64 = 100.0;
-const OTHER: f64 = 1.0;
 
 /// Nanoseconds for an operator of a plan to start.
 const START: f64 = 20_000.0;
@@ -55,10 +41,12 @@ pub(in super::super) fn table_bytes(rows: u64) -> u64 {
 
 /// What is known of a part of a plan.
 #[derive(Debug, Default)]
-struct Sum {
-    /// Nanoseconds on the CPU, and those of it that a GPU saves.
-    cpu: f64,
-    saved: f64,
+pub(in super::super) struct Work {
+    /// Rows that each of its threads processes on the CPU, and those of them that a GPU saves.
+    pub rows: ByKind,
+    saved: ByKind,
+    /// The number of operators.
+    operators: usize,
     /// Bytes of GPU memory.
     gpu_memory: u64,
     joins: bool,
@@ -71,31 +59,43 @@ struct Walk<'a> {
     runtime: &'a OverspillRuntime,
     threads: usize,
     statistics: StatisticsContext,
-    sum: Sum,
+    sum: Work,
     shape: Shape,
 }
 
-/// What a plan on `threads` threads takes.
-pub(super) fn predicted(
+/// The work of a plan on `threads` threads, and its shape: that of plans that differ in constants alone is the same.
+pub(in super::super) fn work(
     plan: &dyn ExecutionPlan,
     config: &OverspillConfig,
     runtime: &OverspillRuntime,
     threads: usize,
-) -> Prediction {
+) -> (Work, u64) {
     let statistics = StatisticsContext::new();
-    let mut walk = Walk { config, runtime, threads, statistics, sum: Sum::default(), shape: Shape::new() };
+    let mut walk = Walk { config, runtime, threads, statistics, sum: Work::default(), shape: Shape::new() };
     walk.rows(plan);
-    let Walk { sum, shape, .. } = walk;
-    Prediction {
-        cpu: sum.cpu / 1e9,
-        gpu: (sum.joins || sum.aggregates).then_some((sum.cpu - sum.saved) / 1e9),
-        gpu_memory: sum.gpu_memory,
-        class: match (sum.joins, sum.aggregates) {
-            (true, true) => Class::Both,
-            (false, true) => Class::Aggregate,
-            (_, false) => Class::Join,
-        },
-        shape: shape.hash.finish(),
+    (walk.sum, walk.shape.hash.finish())
+}
+
+impl Work {
+    /// Nanoseconds in which its operators start.
+    pub fn start(&self) -> f64 {
+        START * self.operators as f64
+    }
+
+    /// What it takes, if a row costs as much, in nanoseconds.
+    pub fn predicted(&self, cost: &ByKind, shape: u64) -> Prediction {
+        let cpu = self.start() + cost.dot(&self.rows);
+        Prediction {
+            cpu: cpu / 1e9,
+            gpu: (self.joins || self.aggregates).then_some((cpu - cost.dot(&self.saved)) / 1e9),
+            gpu_memory: self.gpu_memory,
+            class: match (self.joins, self.aggregates) {
+                (true, true) => Class::Both,
+                (false, true) => Class::Aggregate,
+                (_, false) => Class::Join,
+            },
+            shape,
+        }
     }
 }
 
@@ -113,51 +113,84 @@ impl Walk<'_> {
         let estimate = self.statistics.compute(node, &StatisticsArgs::new()).ok();
         let estimate = estimate.and_then(|statistics| statistics.num_rows.get_value().map(|rows| *rows as f64));
         let columns = node.schema().fields().len().max(1) as f64;
-        let (work, unknown) = match node.name() {
+        let threads = self.threads_of(node);
+        let mut spend = |kind, rows: f64| self.sum.rows[kind] += rows / threads;
+        let unknown = match node.name() {
             "DataSourceExec" => {
-                let rows = estimate.unwrap_or_else(|| rows_of_files(node).unwrap_or(ROWS));
-                let scan = if rows_of_files(node).is_some() { SCAN_FILE } else { SCAN_MEMORY };
-                (rows * columns * scan, rows)
+                let of_files = rows_of_files(node);
+                let rows = estimate.or(of_files).unwrap_or(ROWS);
+                spend(if of_files.is_some() { Kind::ScanFile } else { Kind::ScanMemory }, rows * columns);
+                rows
             }
-            "FilterExec" => (read * FILTER, read * PASSES),
+            "FilterExec" => {
+                spend(Kind::Filter, read);
+                read * PASSES
+            }
             "FilterAggregateExec" => {
-                let work = read * FILTER * 2.0;
+                spend(Kind::Filter, 2.0 * read);
                 if self.config.device.0.is_some_and(|device| device != DeviceKind::Cpu) {
                     self.sum.aggregates = true;
-                    self.sum.saved += work / 2.0 / self.threads_of(node);
+                    self.sum.saved[Kind::Filter] += read / threads;
                 }
-                (work, 1.0)
+                1.0
             }
             "HybridJoinExec" | "HashJoinExec" | "SortMergeJoinExec" => self.join(node, &inputs),
-            "ThetaJoinExec" | "NestedLoopJoinExec" | "CrossJoinExec" => (read * THETA, inputs.iter().product()),
-            "JoinAggregateExec" => {
-                self.sum.aggregates |= self.sum.joins;
-                (read * AGGREGATE, 1.0)
+            "ThetaJoinExec" | "NestedLoopJoinExec" | "CrossJoinExec" => {
+                spend(Kind::Theta, read);
+                inputs.iter().product()
             }
-            "AggregateExec" => (read * AGGREGATE, (read * GROUPS).max(1.0)),
-            "SpillingSortExec" | "SortExec" | "PartialSortExec" => (read * SORT, read),
-            "SortPreservingMergeExec" => (read * SORT / 2.0, read),
-            "WindowAggExec" | "BoundedWindowAggExec" | "CountedWindowExec" => (read * WINDOW, read),
-            "RepartitionExec" => (read * EXCHANGE, read),
-            "DataSinkExec" | "WriteAsideExec" => (read * WRITE, 1.0),
-            _ => (read * OTHER, if inputs.is_empty() { ROWS } else { read }),
+            "JoinAggregateExec" => {
+                spend(Kind::Aggregate, read);
+                self.sum.aggregates |= self.sum.joins;
+                1.0
+            }
+            "AggregateExec" => {
+                spend(Kind::Aggregate, read);
+                (read * GROUPS).max(1.0)
+            }
+            "SpillingSortExec" | "SortExec" | "PartialSortExec" => {
+                spend(Kind::Sort, read);
+                read
+            }
+            "SortPreservingMergeExec" => {
+                spend(Kind::Sort, read / 2.0);
+                read
+            }
+            "WindowAggExec" | "BoundedWindowAggExec" | "CountedWindowExec" => {
+                spend(Kind::Window, read);
+                read
+            }
+            "RepartitionExec" => {
+                spend(Kind::Exchange, read);
+                read
+            }
+            "DataSinkExec" | "WriteAsideExec" => {
+                spend(Kind::Write, read);
+                1.0
+            }
+            _ => {
+                spend(Kind::Other, read);
+                if inputs.is_empty() { ROWS } else { read }
+            }
         };
-        self.sum.cpu += START + work / self.threads_of(node);
+        self.sum.operators += 1;
         estimate.unwrap_or(unknown)
     }
 
-    /// The time of a join with these inputs, and its rows if they are unknown.
-    fn join(&mut self, node: &dyn ExecutionPlan, inputs: &[f64]) -> (f64, f64) {
+    /// Adds the work of a join with these inputs. Returns its rows, if they are unknown.
+    fn join(&mut self, node: &dyn ExecutionPlan, inputs: &[f64]) -> f64 {
         let (build, probe) = (inputs.first().copied().unwrap_or(0.0), inputs.get(1).copied().unwrap_or(0.0));
-        let work = build * BUILD + probe * PROBE;
+        let threads = self.threads_of(node);
+        let work = [(Kind::Build, build), (Kind::Probe, probe)];
+        work.into_iter().for_each(|(kind, rows)| self.sum.rows[kind] += rows / threads);
         let join = node.downcast_ref::<HybridJoinExec>();
         if let Some(advisor) = join.and_then(|join| join.gpu_advisor(self.config, self.runtime, true)) {
             self.sum.joins = true;
-            let speedup = advisor.speedup(build as u64, probe as u64);
-            self.sum.saved += work / self.threads_of(node) * (1.0 - 1.0 / speedup);
+            let saved = (1.0 - 1.0 / advisor.speedup(build as u64, probe as u64)) / threads;
+            work.into_iter().for_each(|(kind, rows)| self.sum.saved[kind] += rows * saved);
             self.sum.gpu_memory = self.sum.gpu_memory.max(table_bytes(build as u64));
         }
-        (work, build.max(probe))
+        build.max(probe)
     }
 
     /// How many threads a node keeps busy.

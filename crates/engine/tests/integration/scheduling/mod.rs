@@ -2,6 +2,7 @@
 
 mod admission;
 mod load;
+mod measure;
 mod places;
 
 use std::sync::Arc;
