@@ -5,7 +5,7 @@ use std::process::Command;
 
 use clap::Args;
 use overspill::advisor::measure_row_work;
-use overspill::scheduler::{MEASURED_ROWS, measure_queries};
+use overspill::query_work::{MEASURED_ROWS, measure_queries};
 use overspill::{DeviceKind, OverspillRuntime};
 use overspill_advisor::{Cpu, ProbeRows};
 use overspill_kernels::{GpuEffort, Kernels, measure_gpu};

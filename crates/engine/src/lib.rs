@@ -35,6 +35,7 @@ pub mod memory;
 mod optimizer;
 mod planning;
 mod prepared;
+pub mod query_work;
 mod row_changes;
 mod running_plan;
 mod runtime;

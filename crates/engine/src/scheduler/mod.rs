@@ -16,7 +16,6 @@
 mod clock;
 mod config;
 mod grant;
-mod measure;
 mod prediction;
 mod query;
 mod shared;
@@ -33,11 +32,10 @@ use datafusion::prelude::SessionConfig;
 use overspill_schedule::{Entry, QueryId};
 
 pub use config::SchedulerConfig;
-pub use measure::{MEASURED_ROWS, measure_queries};
 pub use query::{QueryState, QueryStatus};
 pub use user::QueryUser;
 
-pub(crate) use prediction::Prediction;
+pub(crate) use prediction::{ByKind, Kind, Prediction, work};
 pub(crate) use ticket::{Admitted, Stopped, Ticket};
 pub(crate) use work::Stoppable;
 

@@ -11,7 +11,6 @@ use tokio::sync::watch;
 
 use super::grant::GrantPool;
 use super::prediction::Prediction;
-use super::shared::Shared;
 use super::user::QueryUser;
 use super::work::Work;
 
@@ -64,11 +63,21 @@ pub(super) enum Signal {
     Stop(Stop),
 }
 
+/// Who wants to know what joins find on the GPU.
+pub(super) trait GpuObserver: Send + Sync {
+    /// A join of a query there has read a build side of as many rows.
+    fn build_side_read(&self, id: QueryId, rows: u64);
+
+    /// A query has found the GPU lost.
+    fn gpu_lost(&self);
+}
+
 /// Lends a query its share of the GPU.
 struct Lender {
     id: QueryId,
+    weight: f64,
     has_left: Arc<AtomicBool>,
-    scheduler: Weak<Shared>,
+    scheduler: Weak<dyn GpuObserver>,
 }
 
 impl ShareLender for Lender {
@@ -80,8 +89,12 @@ impl ShareLender for Lender {
         self.scheduler.upgrade().inspect(|scheduler| scheduler.build_side_read(self.id, rows));
     }
 
+    fn weight(&self) -> f64 {
+        self.weight
+    }
+
     fn gpu_lost(&self) {
-        self.scheduler.upgrade().inspect(|scheduler| scheduler.lose_gpu());
+        self.scheduler.upgrade().inspect(|scheduler| scheduler.gpu_lost());
     }
 }
 
@@ -111,9 +124,9 @@ pub(super) struct Query {
 
 impl Query {
     /// What tells its joins when to leave the GPU, and the scheduler what they find there.
-    pub fn share(&self, id: QueryId, scheduler: &Weak<Shared>) -> Arc<DeviceShare> {
-        let (has_left, scheduler) = (Arc::clone(&self.has_left_gpu), Weak::clone(scheduler));
-        Arc::new(DeviceShare::new(Lender { id, has_left, scheduler }))
+    pub fn share(&self, id: QueryId, scheduler: Weak<dyn GpuObserver>) -> Arc<DeviceShare> {
+        let has_left = Arc::clone(&self.has_left_gpu);
+        Arc::new(DeviceShare::new(Lender { id, weight: self.user.weight, has_left, scheduler }))
     }
 
     /// Moves it off the GPU. A unit of work that its joins have begun there still ends there.

@@ -15,7 +15,7 @@ use super::Scheduler;
 use super::config::SchedulerConfig;
 use super::grant::GrantPool;
 use super::prediction::{self, History, Prediction};
-use super::query::{Query, QueryStatus, Signal, Stop};
+use super::query::{GpuObserver, Query, QueryStatus, Signal, Stop};
 use super::user::QueryUser;
 use super::work::{Stoppable, Work};
 use crate::memory::limit_of;
@@ -128,29 +128,6 @@ impl Shared {
         self.changed.notify_one();
     }
 
-    /// A join of a query on the GPU has read its build side.
-    pub fn build_side_read(&self, id: QueryId, rows: u64) {
-        let mut state = self.state.lock();
-        let now = self.now();
-        let running = state.schedule.board().running.iter().find(|running| running.demand.id == id);
-        let bytes = prediction::table_bytes(rows);
-        // A query may have several joins, and a join several build sides, which are predicted together: fewer rows tell nothing.
-        if running.is_some_and(|running| bytes > running.demand.gpu_memory) {
-            let decisions = state.schedule.correct_memory(now, id, bytes);
-            state.follow(&decisions);
-            self.changed.notify_one();
-        }
-    }
-
-    /// A query has found the GPU lost.
-    pub fn lose_gpu(&self) {
-        let mut state = self.state.lock();
-        let now = self.now();
-        let decisions = state.schedule.lose_gpu(now);
-        state.follow(&decisions);
-        self.changed.notify_one();
-    }
-
     /// Stops a query. Its streams end with an error, and with them it does. Returns whether it was there.
     pub fn stop(&self, id: QueryId, stop: Stop) -> bool {
         let stopped = {
@@ -186,6 +163,29 @@ impl Shared {
 
     pub fn close(&self) {
         self.state.lock().is_closed = true;
+        self.changed.notify_one();
+    }
+}
+
+impl GpuObserver for Shared {
+    fn build_side_read(&self, id: QueryId, rows: u64) {
+        let mut state = self.state.lock();
+        let now = self.now();
+        let running = state.schedule.board().running.iter().find(|running| running.demand.id == id);
+        let bytes = prediction::table_bytes(rows);
+        // A query may have several joins, and a join several build sides, which are predicted together: fewer rows tell nothing.
+        if running.is_some_and(|running| bytes > running.demand.gpu_memory) {
+            let decisions = state.schedule.correct_memory(now, id, bytes);
+            state.follow(&decisions);
+            self.changed.notify_one();
+        }
+    }
+
+    fn gpu_lost(&self) {
+        let mut state = self.state.lock();
+        let now = self.now();
+        let decisions = state.schedule.lose_gpu(now);
+        state.follow(&decisions);
         self.changed.notify_one();
     }
 }
@@ -298,7 +298,8 @@ impl State {
             query.grant = limit_of(query.session_memory.as_ref())
                 .map(|limit| Arc::new(GrantPool::new(&format!("Query {}", id.0), &query.session_memory, limit)));
             let memory = query.grant.clone().map_or_else(|| Arc::clone(&query.session_memory), |grant| grant as _);
-            let signal = Signal::Run { place: *place, reason: *reason, memory, gpu: query.share(*id, &self.shared) };
+            let signal =
+                Signal::Run { place: *place, reason: *reason, memory, gpu: query.share(*id, self.shared.clone()) };
             // One that was stopped meanwhile stays so.
             query.signal.send_if_modified(|before| {
                 let waits = matches!(before, Signal::Wait);

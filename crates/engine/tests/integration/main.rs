@@ -12,6 +12,7 @@
 //! - `large_values`: a single large value among small ones makes no large batch of a join's output.
 //! - `limited_memory`: sorts and windows in less memory than their rows take.
 //! - `planning`: plans after the session has changed, and what sessions share.
+//! - `query_work`: what `overspill machine --measure` finds of queries.
 //! - `scheduling`: sessions that share a scheduler: who waits, who runs where, and with how much memory.
 //! - `selection`: filters with aggregates above them, random ones and which plans are fused.
 //! - `set_operations`, `set_comparisons`: EXCEPT ALL and INTERSECT ALL; ANY and ALL.
@@ -33,6 +34,7 @@ mod large_values;
 mod limited_memory;
 mod membership;
 mod planning;
+mod query_work;
 mod scheduling;
 mod selection;
 mod set_comparisons;

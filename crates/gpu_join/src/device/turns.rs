@@ -19,6 +19,11 @@ pub trait ShareLender: Send + Sync {
 
     /// Called once the query has found its GPU lost.
     fn gpu_lost(&self) {}
+
+    /// How many times as much time in turns the share gets as one of weight 1, if both always wait for one.
+    fn weight(&self) -> f64 {
+        1.0
+    }
 }
 
 impl<F: Fn() -> bool + Send + Sync> ShareLender for F {
@@ -32,14 +37,19 @@ impl<F: Fn() -> bool + Send + Sync> ShareLender for F {
 /// Before each turn on a GPU, a join asks whether its query still has the share. If not, the CPU joins the rows that are left.
 pub struct DeviceShare {
     lender: Box<dyn ShareLender>,
-    /// Nanoseconds of turns that it has had, as if it had been there from the start.
+    weight: f64,
+    /// Nanoseconds of turns that it has had, divided by its weight, as if it had been there from the start.
     served: AtomicU64,
 }
 
 impl DeviceShare {
     /// A share that this lender may take back.
     pub fn new(lender: impl ShareLender + 'static) -> Self {
-        Self { lender: Box::new(lender), served: AtomicU64::new(0) }
+        let weight = match lender.weight() {
+            weight if weight.is_nan() => 1.0,
+            weight => weight.clamp(1e-3, 1e3),
+        };
+        Self { lender: Box::new(lender), weight, served: AtomicU64::new(0) }
     }
 
     /// A share that no one takes back.
@@ -78,8 +88,9 @@ impl fmt::Debug for DeviceShare {
 /// How often a waiting thread looks whether its share was taken back.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Gives the turns on a GPU to shares: the next goes to the share that has had the least time. All shares so progress as if they
-/// had a part of the GPU each (start-time fair queueing), whatever the length of a turn, and however many threads of one share wait.
+/// Gives the turns on a GPU to shares: the next goes to the share that has had the least time for its weight. All shares so progress as
+/// if they had a part of the GPU each (start-time fair queueing), whatever the length of a turn, and however many threads of one share
+/// wait.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     state: Mutex<State>,
@@ -145,7 +156,8 @@ impl State {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let time = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        // A number beyond the range of the type becomes its greatest.
+        let time = (self.since.elapsed().as_nanos() as f64 / self.share.weight) as u64;
         let mut state = self.turns.lock();
         self.share.served.fetch_add(time, Ordering::Relaxed);
         state.is_taken = false;
@@ -204,6 +216,41 @@ mod tests {
         });
         assert_eq!(*order.lock().unwrap(), ["newest", "late"]);
         assert!(newest.served.load(Ordering::Relaxed) > 100_000_000_000);
+    }
+
+    #[test]
+    fn turns_are_shared_by_weight() {
+        struct Weighted(f64);
+        impl ShareLender for Weighted {
+            fn is_taken_back(&self) -> bool {
+                false
+            }
+
+            fn weight(&self) -> f64 {
+                self.0
+            }
+        }
+        let turns = Turns::default();
+        let [light, heavy] = [1.0, 4.0].map(|weight| Arc::new(DeviceShare::new(Weighted(weight))));
+        let counts = [&light, &heavy].map(|share| (share, AtomicUsize::new(0)));
+        let begin = Instant::now();
+        thread::scope(|scope| {
+            for (share, count) in &counts {
+                // Two threads, so that one always waits.
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        while begin.elapsed() < Duration::from_millis(600) {
+                            let _turn = turns.take(share).unwrap();
+                            thread::sleep(Duration::from_millis(2));
+                            count.fetch_add(1, Ordering::Relaxed);
+                        }
+                    });
+                }
+            }
+        });
+        let [light, heavy] = counts.map(|(_, count)| count.into_inner() as f64);
+        assert!((2.5..6.0).contains(&(heavy / light)), "{heavy} turns beside {light}");
+        assert_eq!([f64::NAN, 0.0].map(|weight| DeviceShare::new(Weighted(weight)).weight), [1.0, 1e-3]);
     }
 
     #[test]

@@ -74,6 +74,7 @@ fn measurements_are_kept_for_their_machine() {
         transfers: vec![TransferRates(vec![rate])],
         row_work: Some(RowWork { partition: 4e-9, lookup: 5.5e-9 }),
         gpu_work: vec![GpuWork { ordinal: 0, random_writes: 9e9, random_host_writes: 1e8, launch: 4e-6 }],
+        query_work: Some(QueryWork { operators: [("sort".to_owned(), 30.4)].into(), overlap: 1.3, gpu: None }),
     };
     measured.save(&path, &topology).unwrap();
     assert_eq!(Measurements::load(&path, &topology).as_ref(), Some(&measured));

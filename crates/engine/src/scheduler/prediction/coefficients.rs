@@ -5,7 +5,7 @@ use std::ops::{Index, IndexMut};
 
 /// A kind of operator. Its work is a number of rows: of its inputs, unless the kind says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::scheduler) enum Kind {
+pub(crate) enum Kind {
     /// Values that a scan of memory returns: rows times columns.
     ScanMemory,
     /// Values that a scan of files returns.
@@ -63,7 +63,7 @@ impl Kind {
 
 /// A number for each kind of operator.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(in crate::scheduler) struct ByKind([f64; Kind::ALL.len()]);
+pub(crate) struct ByKind([f64; Kind::ALL.len()]);
 
 impl ByKind {
     /// Estimated nanoseconds of a thread for a row.

@@ -10,9 +10,10 @@ mod operators;
 use datafusion::physical_plan::ExecutionPlan;
 use overspill_schedule::Class;
 
-pub(super) use coefficients::{ByKind, Kind};
+pub(crate) use coefficients::{ByKind, Kind};
 pub(super) use history::History;
-pub(super) use operators::{table_bytes, work};
+pub(super) use operators::table_bytes;
+pub(crate) use operators::work;
 
 use crate::config::OverspillConfig;
 use crate::runtime::OverspillRuntime;

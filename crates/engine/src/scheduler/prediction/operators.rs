@@ -41,7 +41,7 @@ pub(in super::super) fn table_bytes(rows: u64) -> u64 {
 
 /// What is known of a part of a plan.
 #[derive(Debug, Default)]
-pub(in super::super) struct Work {
+pub(crate) struct Work {
     /// Rows that each of its threads processes on the CPU, and those of them that a GPU saves.
     pub rows: ByKind,
     saved: ByKind,
@@ -64,7 +64,7 @@ struct Walk<'a> {
 }
 
 /// The work of a plan on `threads` threads, and its shape: that of plans that differ in constants alone is the same.
-pub(in super::super) fn work(
+pub(crate) fn work(
     plan: &dyn ExecutionPlan,
     config: &OverspillConfig,
     runtime: &OverspillRuntime,

@@ -2,7 +2,6 @@
 
 mod admission;
 mod load;
-mod measure;
 mod places;
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! What `overspill machine --measure` finds of queries, on small tables.
 
-use overspill::scheduler::measure_queries;
+use overspill::query_work::measure_queries;
 use overspill::{DeviceKind, OverspillRuntime};
 
 use crate::test_gpu::TestGpu;

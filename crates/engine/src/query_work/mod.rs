@@ -11,9 +11,9 @@ use overspill_machine::measure::{GpuQueries, QueryWork};
 
 use self::fit::{Sample, fitted};
 use self::workload::{AGGREGATE, JOIN, QUERIES, Workload};
-use super::prediction::work;
 use crate::config::OverspillConfig;
 use crate::runtime::OverspillRuntime;
+use crate::scheduler::work;
 
 /// Rows of the largest table. Its queries take some tens of milliseconds.
 pub const MEASURED_ROWS: usize = 1 << 20;

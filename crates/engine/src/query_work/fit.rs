@@ -1,6 +1,6 @@
 //! Finds the coefficients that explain measured times.
 
-use crate::scheduler::prediction::{ByKind, Kind};
+use crate::scheduler::{ByKind, Kind};
 
 /// A query that has run.
 #[derive(Debug, Clone, Copy)]
