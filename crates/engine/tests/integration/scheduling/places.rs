@@ -6,7 +6,7 @@ use std::time::Duration;
 use datafusion::physical_plan::collect;
 use overspill::scheduler::SchedulerConfig;
 use overspill::{Choice, DeviceKind, OverspillConfig};
-use overspill_schedule::{Decision, Limits, PolicyKind, Reason, What, check};
+use overspill_schedule::{Decision, Limits, Paper5Settings, PolicyKind, Reason, What, check};
 
 use super::Sessions;
 use crate::harness::duckdb::Export;
@@ -125,7 +125,8 @@ async fn the_limits_of_the_gpu_hold() {
     };
     let size = Size { build: 20_000, probe: 30_000 };
     let sql = "SELECT a_id, b_id FROM a JOIN b ON a_k = b_id";
-    let policies = [PolicyKind::FirstCome, PolicyKind::Paper5(Default::default())];
+    let rounds = Paper5Settings { grace: 0.05, ..Paper5Settings::default() };
+    let policies = [PolicyKind::FirstCome, PolicyKind::Paper5(rounds)];
     // The limit of joins is reached, then that of queries.
     for ((joins, most_running), policy) in [(3, 5), (8, 3)].into_iter().flat_map(|most| policies.map(|by| (most, by))) {
         let gpu_limits = Limits { joins, ..Limits::PAPER };
@@ -140,6 +141,8 @@ async fn the_limits_of_the_gpu_hold() {
         };
         let rows = futures::future::join_all((0..16).map(run)).await;
         assert!(rows[0] > 0 && rows.iter().all(|number| *number == rows[0]), "{rows:?}");
+        // Nothing happens beside it that would wake the scheduler when a round ends.
+        assert_eq!(run(16).await, rows[0]);
         let log = sessions.scheduler.log();
         let case = format!("{}, {joins} joins, {most_running} queries", policy.name());
         check(&log, &gpu_limits, most_running).unwrap_or_else(|error| panic!("{case}: {error}"));
