@@ -4,6 +4,7 @@
 
 mod advisor;
 mod builds;
+mod codec;
 mod cpu_partition;
 pub mod datagen;
 mod engines;
@@ -30,6 +31,7 @@ use overspill_experiments::{ExperimentArgs, Figure, FigureExperiment};
 
 pub use advisor::AdvisorArgs;
 pub use builds::{BuildArgs, BuildKeys};
+pub use codec::CodecArgs;
 pub use engines::CompareArgs;
 pub use figures::{AllArgs, FigureArgs, FigureName, MeasureArgs, OutputArgs};
 pub use indexes::{IndexArgs, Pages};
@@ -70,6 +72,8 @@ pub enum Experiment {
     Build(BuildArgs),
     /// Indexes over sorted keys: lookups a second by their kind, against random reads of the same memory
     Index(IndexArgs),
+    /// Cascaded compression of the integers of TPC-H, beside lz4, zstd, Parquet's delta packing and pco (paper 4, table 1)
+    Codec(CodecArgs),
     /// Which query gets the GPU and which runs on the CPU: policies, in virtual time on random mixes (paper 5)
     Schedule(ScheduleArgs),
     /// Clients that run queries at the same time, with and without a scheduler: throughput, times, fairness, memory
@@ -102,6 +106,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
         Experiment::Join(args) => print(&operator_join::run(&args)?),
         Experiment::Build(args) => print(&builds::run(&args)?),
         Experiment::Index(args) => print(&indexes::run(&args)?),
+        Experiment::Codec(args) => codec::run(&args, &mut std::io::stdout()),
         Experiment::Schedule(args) => print(&schedule::run(&args)?),
         Experiment::Load(args) => load::run(&args, &mut std::io::stdout()),
         Experiment::Advisor(args) => advisor::run(&args, &mut std::io::stdout()),

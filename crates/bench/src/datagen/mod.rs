@@ -9,7 +9,7 @@ pub(crate) use join::TablePair;
 pub use join::{JoinArgs, JoinOutput, Workload};
 pub use table_file::{Compression, Format};
 pub use tpch::TpchArgs;
-pub(crate) use tpch::{generate as generate_tpch, lineitem, names as tpch_tables};
+pub(crate) use tpch::{generate as generate_tpch, lineitem, names as tpch_tables, table as tpch_table};
 
 use std::num::NonZeroUsize;
 use std::path::Path;

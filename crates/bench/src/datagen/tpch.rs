@@ -124,6 +124,22 @@ pub(crate) fn names() -> impl Iterator<Item = String> {
     Table::value_variants().iter().map(value_name)
 }
 
+fn check_scale(scale: f64) -> Result<()> {
+    if !(scale > 0.0 && scale <= MAX_SCALE) {
+        return exec_err!("The scale factor must be above 0 and at most {MAX_SCALE}, not {scale}.");
+    }
+    Ok(())
+}
+
+/// A table by its name, in memory.
+pub(crate) fn table(name: &str, scale: f64) -> Result<Vec<RecordBatch>> {
+    check_scale(scale)?;
+    let Some(table) = Table::value_variants().iter().find(|table| value_name(*table) == name) else {
+        return exec_err!("TPC-H has no table {name}");
+    };
+    table.batches(scale, 1, 1).map(|batch| Ok(batch?)).collect()
+}
+
 /// Columns of lineitem in memory, with one partition per thread.
 pub(crate) fn lineitem(scale: f64, columns: &[&str], threads: usize) -> Result<Vec<Vec<RecordBatch>>> {
     let schema = Table::LineItem.schema();
@@ -137,9 +153,7 @@ pub(crate) fn lineitem(scale: f64, columns: &[&str], threads: usize) -> Result<V
 
 pub(crate) fn generate(args: &TpchArgs, out: &mut dyn Write) -> Result<()> {
     let scale = args.scale;
-    if !(scale > 0.0 && scale <= MAX_SCALE) {
-        return exec_err!("The scale factor must be above 0 and at most {MAX_SCALE}, not {scale}.");
-    }
+    check_scale(scale)?;
     create_directory(&args.dir)?;
     let threads = thread_count(args.threads);
     let bar = progress_bar(Table::value_variants().iter().map(|table| table.rows(scale)).sum());

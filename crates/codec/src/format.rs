@@ -1,0 +1,132 @@
+//! The bytes of a compressed column around its chunks. All numbers are little-endian.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 2 | `OC` |
+//! | 1 | [`VERSION`] |
+//! | 1 | bytes of an integer: 1, 2, 4 or 8 |
+//! | 1 | the stack: layers of runs, and 16 times those of deltas |
+//! | 3 | zeros |
+//! | 8 | the number of integers |
+//! | 8 | the checksum of all other words of 8 bytes |
+//! | 4 for each chunk | where it ends, in words of 8 bytes after this table; zeros fill the last word |
+//! | | the chunks |
+
+use std::ops::Range;
+
+use crate::checksum::part;
+use crate::error::{Error, Result};
+use crate::layers::CHUNK;
+use crate::stack::Stack;
+
+/// The version of the format.
+pub const VERSION: u8 = 1;
+
+/// The most bytes of integers in a column. Ends of chunks are numbers of words in 32 bits.
+pub const MOST_BYTES: usize = 16 << 30;
+
+const MAGIC: [u8; 2] = *b"OC";
+
+/// Bytes before the table of chunks.
+pub(crate) const HEADER: usize = 24;
+
+const CHECKSUM: Range<usize> = 16..24;
+
+/// What the first bytes of a compressed column say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ColumnInfo {
+    /// Bytes of an integer.
+    pub width: usize,
+    /// The layers.
+    pub stack: Stack,
+    /// The number of integers.
+    pub values: usize,
+}
+
+impl ColumnInfo {
+    /// Reads the first bytes, and not the rest. `O(1)`.
+    ///
+    /// # Errors
+    /// If these are not the first bytes of a compressed column, or of one of another version.
+    pub fn of(bytes: &[u8]) -> Result<Self> {
+        let header = bytes.first_chunk::<HEADER>().ok_or(Error::Foreign(bytes.len()))?;
+        if header[..2] != MAGIC {
+            return Err(Error::Foreign(bytes.len()));
+        }
+        if header[2] != VERSION {
+            return Err(Error::Version { found: header[2] });
+        }
+        let width = usize::from(header[3]);
+        let stack = Stack::from_byte(header[4]).ok_or(Error::Damaged("it names no stack of layers"))?;
+        if ![1, 2, 4, 8].contains(&width) || header[5..8] != [0; 3] {
+            return Err(Error::Damaged("its first bytes mean nothing"));
+        }
+        let values = header[8..16].try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
+        let is_possible = values.checked_mul(width as u64).is_some_and(|bytes| bytes <= MOST_BYTES as u64);
+        if !is_possible {
+            return Err(Error::Damaged("it names more integers than a column can have"));
+        }
+        Ok(Self { width, stack, values: values as usize })
+    }
+
+    pub(crate) fn chunks(&self) -> usize {
+        self.values.div_ceil(CHUNK)
+    }
+
+    /// Bytes of the header and the table of chunks.
+    fn table_end(&self) -> usize {
+        HEADER + (4 * self.chunks()).next_multiple_of(8)
+    }
+
+    /// Writes the header and an empty table. Returns where the column begins.
+    pub(crate) fn begin(&self, out: &mut Vec<u8>) -> usize {
+        let begin = out.len();
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[VERSION, self.width as u8, self.stack.byte(), 0, 0, 0]);
+        out.extend_from_slice(&(self.values as u64).to_le_bytes());
+        out.resize(begin + self.table_end(), 0);
+        begin
+    }
+
+    /// Notes that the chunk ends where `column`, which began with [`Self::begin`], ends.
+    pub(crate) fn note_end(&self, chunk: usize, column: &mut [u8]) {
+        let end = ((column.len() - self.table_end()) / 8) as u32;
+        column[HEADER + 4 * chunk..][..4].copy_from_slice(&end.to_le_bytes());
+    }
+
+    /// Writes the checksum of a column with all its chunks.
+    pub(crate) fn seal(column: &mut [u8]) {
+        let sum = checksum(column);
+        column[CHECKSUM].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// The bytes of each chunk, after the checksum was compared.
+    ///
+    /// # Errors
+    /// If the checksum is wrong, or the table of chunks.
+    pub(crate) fn checked_chunks<'a>(&self, column: &'a [u8]) -> Result<impl Iterator<Item = Result<&'a [u8]>>> {
+        let table_end = self.table_end();
+        if column.len() < table_end || !column.len().is_multiple_of(8) {
+            return Err(Error::Damaged("its end is missing"));
+        }
+        if column[CHECKSUM] != checksum(column).to_le_bytes() {
+            return Err(Error::Damaged("its checksum is another"));
+        }
+        let body = &column[table_end..];
+        let ends = column[HEADER..].as_chunks::<4>().0[..self.chunks()].iter().map(|end| u32::from_le_bytes(*end));
+        let mut last = None;
+        if ends.clone().next_back().unwrap_or(0) as usize * 8 != body.len() {
+            return Err(Error::Damaged("its chunks end elsewhere"));
+        }
+        Ok(ends.map(move |end| {
+            let begin = last.replace(end).unwrap_or(0);
+            body.get(begin as usize * 8..end as usize * 8).ok_or(Error::Damaged("its chunks are out of order"))
+        }))
+    }
+}
+
+/// The checksum of all words but itself.
+fn checksum(column: &[u8]) -> u64 {
+    let after = (CHECKSUM.end / 8) as u64;
+    part(0, &column[..CHECKSUM.start]).wrapping_add(part(after, &column[CHECKSUM.end..]))
+}

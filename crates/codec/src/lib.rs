@@ -1,0 +1,47 @@
+//! Cascaded compression of columns of integers (paper 4, section 4).
+//!
+//! Layers of run-length and delta encoding alternate, as a [`Stack`] says, in chunks of [`CHUNK`] integers, which are independent of each
+//! other. Every array that is left goes through a frame of reference and bit packing. A [`Cascade`] compresses and decompresses; a
+//! [`Selector`] finds the stack. `docs/codec.md` specifies the bytes.
+//!
+//! ```
+//! use overspill_codec::{Cascade, Goal, Selector};
+//!
+//! // The orders of lines: each as often as it has lines.
+//! let keys: Vec<i64> = (0..100_000).map(|line| line / 4).collect();
+//! let chosen = Selector::default().choose(&[&keys[..]], Goal::Smallest);
+//! let (mut compressed, mut again) = (vec![], vec![]);
+//! let mut cascade = Cascade::new();
+//! cascade.compress(&keys, chosen.stack, &mut compressed)?;
+//! assert!(compressed.len() * 50 < keys.len() * 8);
+//! cascade.decompress(&compressed, &mut again)?;
+//! assert_eq!(again, keys);
+//! # Ok::<(), overspill_codec::Error>(())
+//! ```
+//!
+//! ```text
+//!   selector ─▶ cascade ─▶ chunk ─┬▶ layers
+//!                  │              └▶ packing
+//!                  └▶ format ─▶ checksum
+//! ```
+
+#![deny(missing_docs)]
+
+mod cascade;
+mod checksum;
+mod chunk;
+mod error;
+mod format;
+mod integer;
+mod layers;
+mod packing;
+mod selector;
+mod stack;
+
+pub use cascade::Cascade;
+pub use error::{Error, Result};
+pub use format::{ColumnInfo, MOST_BYTES, VERSION};
+pub use integer::{Bits, Integer};
+pub use layers::CHUNK;
+pub use selector::{Chosen, Goal, Selector};
+pub use stack::Stack;
