@@ -5,10 +5,9 @@
 //! | bytes | |
 //! |---|---|
 //! | 1 | 0 if raw, 1 if cascaded |
-//! | 1 | the width of the values |
-//! | 2 | the widths of the run lengths of the first and second layer, 0 if there is none |
-//! | 2 x 2 | the numbers of runs, likewise |
-//! | 2 x 2, 4 | the least run lengths, and zeros; only if there is a layer of runs |
+//! | 3 | zeros |
+//! | 4 | the bits of a packed value, of each block |
+//! | 2, 2, 4 | for each layer of runs: their number, the least length, and the bits of a packed length, of each block |
 //! | 8 | the least value |
 //! | 8 for each layer of deltas | the first value of its input |
 //! | | the packed values, then the packed run lengths of each layer |
@@ -16,7 +15,7 @@
 use crate::error::{Error, Result};
 use crate::integer::Bits;
 use crate::layers::{Array, CHUNK, SLACK, differences, find_runs, repeat, sums};
-use crate::packing::{Frame, pack, packed_bytes, unpack};
+use crate::packing::{Frame, pack, unpack};
 use crate::stack::{Layer, Stack};
 
 const RAW: u8 = 0;
@@ -46,14 +45,14 @@ struct Left<T> {
 
 impl<T: Bits> Left<T> {
     fn bytes(&self, stack: Stack) -> usize {
-        let runs = self.runs[..stack.runs()].iter().map(|(count, frame)| packed_bytes(*count, frame.width));
-        head_bytes(stack) + packed_bytes(self.count, self.frame.width) + runs.sum::<usize>()
+        let runs = self.runs[..stack.runs()].iter().map(|(count, frame)| frame.packed_bytes(*count));
+        head_bytes(stack) + self.frame.packed_bytes(self.count) + runs.sum::<usize>()
     }
 }
 
 /// Bytes of a cascaded chunk before its packed arrays.
 fn head_bytes(stack: Stack) -> usize {
-    HEAD + 8 * usize::from(stack.runs() > 0) + 8 + 8 * stack.deltas()
+    HEAD + 8 * stack.runs() + 8 + 8 * stack.deltas()
 }
 
 /// Bytes of a raw chunk.
@@ -69,13 +68,8 @@ impl<T: Bits> Scratch<T> {
 
     /// Applies the layers. `values` are in the first array.
     fn apply(&mut self, count: usize, stack: Stack, is_signed: bool) -> Left<T> {
-        let none = Frame { least: 0, width: 0 };
-        let mut left = Left {
-            count,
-            frame: Frame { least: T::default(), width: 0 },
-            firsts: [T::default(); 2],
-            runs: [(0, none); 2],
-        };
+        let runs = [(0, Frame::default()); 2];
+        let mut left = Left { count, frame: Frame::default(), firsts: [T::default(); 2], runs };
         let (mut run_layers, mut delta_layers) = (0, 0);
         for layer in stack.layers() {
             let [from, to] = &mut self.values;
@@ -131,22 +125,21 @@ impl<T: Bits> Scratch<T> {
             out.resize(begin + raw_bytes::<T>(values.len()), 0);
             return;
         }
-        let [(first_count, first), (second_count, second)] = left.runs;
-        out.extend_from_slice(&[CASCADED, left.frame.width, first.width, second.width]);
-        out.extend_from_slice(&(first_count as u16).to_le_bytes());
-        out.extend_from_slice(&(second_count as u16).to_le_bytes());
-        if stack.runs() > 0 {
-            out.extend_from_slice(&first.least.to_le_bytes());
-            out.extend_from_slice(&second.least.to_le_bytes());
-            out.extend_from_slice(&[0; 4]);
+        let runs = &left.runs[..stack.runs()];
+        out.extend_from_slice(&[CASCADED, 0, 0, 0]);
+        out.extend_from_slice(&left.frame.widths);
+        for (count, frame) in runs {
+            out.extend_from_slice(&(*count as u16).to_le_bytes());
+            out.extend_from_slice(&frame.least.to_le_bytes());
+            out.extend_from_slice(&frame.widths);
         }
         out.extend_from_slice(&left.frame.least.word().to_le_bytes());
         for first in &left.firsts[..stack.deltas()] {
             out.extend_from_slice(&first.word().to_le_bytes());
         }
-        pack(&self.values[0][..left.count], left.frame, out);
-        for ((count, frame), lengths) in left.runs[..stack.runs()].iter().zip(&self.lengths) {
-            pack(&lengths[..*count], *frame, out);
+        pack(&self.values[0][..left.count], &left.frame, out);
+        for ((count, frame), lengths) in runs.iter().zip(&self.lengths) {
+            pack(&lengths[..*count], frame, out);
         }
     }
 
@@ -175,11 +168,11 @@ impl<T: Bits> Scratch<T> {
 
     /// Unpacks all arrays.
     fn unpack(&mut self, packed: &[u8], left: &Left<T>, stack: Stack) {
-        let (values, mut rest) = packed.split_at(packed_bytes(left.count, left.frame.width));
-        unpack(values, left.frame, &mut self.values[0][..left.count]);
+        let (values, mut rest) = packed.split_at(left.frame.packed_bytes(left.count));
+        unpack(values, &left.frame, &mut self.values[0][..left.count]);
         for ((count, frame), lengths) in left.runs[..stack.runs()].iter().zip(&mut self.lengths) {
-            let (own, others) = rest.split_at(packed_bytes(*count, frame.width));
-            unpack(own, *frame, &mut lengths[..*count]);
+            let (own, others) = rest.split_at(frame.packed_bytes(*count));
+            unpack(own, frame, &mut lengths[..*count]);
             rest = others;
         }
     }
@@ -223,25 +216,27 @@ impl<T: Bits> Parsed<T> {
     /// # Errors
     /// If they do not.
     fn of(bytes: &[u8], count: usize, stack: Stack) -> Result<Self> {
-        let damaged = |what| Error::Damaged(what);
+        let damaged = Error::Damaged;
         let head = bytes.get(..head_bytes(stack)).ok_or(damaged("a chunk ends within its head"))?;
-        let half = |place: usize| u16::from_le_bytes([head[place], head[place + 1]]);
-        let [kind, width, widths @ ..] = [head[0], head[1], head[2], head[3]];
+        let words = head.as_chunks::<8>().0;
+        let [kind, 0, 0, 0, widths @ ..] = words[0] else {
+            return Err(damaged("the first bytes of a chunk mean nothing"));
+        };
         if kind != CASCADED {
             return Err(damaged("a chunk is of an unknown kind"));
         }
-        if usize::from(width) > T::BYTES * 8 || widths.iter().any(|width| *width > 16) {
-            return Err(damaged("an array has more bits than its integers"));
+        let (of_runs, others) = words[1..].split_at(stack.runs());
+        let mut runs = [(0, Frame::default()); 2];
+        for (runs, [number, more, least, above, widths @ ..]) in runs.iter_mut().zip(of_runs) {
+            let least = u16::from_le_bytes([*least, *above]);
+            *runs = (u16::from_le_bytes([*number, *more]).into(), Frame { least, widths: *widths });
         }
-        let runs = [0, 1].map(|number| {
-            let least = if stack.runs() > 0 { half(HEAD + 2 * number) } else { 0 };
-            (usize::from(half(4 + 2 * number)), Frame { least, width: widths[number] })
-        });
-        let mut words = head[HEAD + 8 * usize::from(stack.runs() > 0)..].as_chunks::<8>().0.iter();
-        let mut word = || words.next().map_or(T::default(), |word| T::of_word(u64::from_le_bytes(*word)));
-        let frame = Frame { least: word(), width };
+        let mut words = others.iter().map(|word| T::of_word(u64::from_le_bytes(*word)));
+        let frame = Frame { least: words.next().unwrap_or_default(), widths };
         let mut left = Left { count, frame, firsts: [T::default(); 2], runs };
-        left.firsts[..stack.deltas()].fill_with(word);
+        for (first, word) in left.firsts.iter_mut().zip(words) {
+            *first = word;
+        }
         let (mut before, mut number_of_runs) = ([0; 4], runs.iter().map(|(number, _)| *number));
         for (before, layer) in before.iter_mut().zip(stack.layers()) {
             *before = left.count;
@@ -252,6 +247,10 @@ impl<T: Bits> Parsed<T> {
             if left.count > *before {
                 return Err(damaged("a chunk has more runs than values"));
             }
+        }
+        let are_possible = runs.iter().all(|(number, frame)| frame.is_possible(*number));
+        if !are_possible || !left.frame.is_possible(left.count) {
+            return Err(damaged("an array has more bits than its integers"));
         }
         if left.bytes(stack) != bytes.len() {
             return Err(damaged("a chunk has another length than its arrays"));

@@ -97,7 +97,7 @@ fn extremes_round_trip_and_constants_take_little() {
             cascade.decompress(&bytes, &mut again).unwrap();
             assert_eq!(again, values, "{stack}");
             assert!(
-                values.len() < 10 || bytes.len() < 64 + 48 * values.len().div_ceil(CHUNK),
+                values.len() < 10 || bytes.len() < 64 + 56 * values.len().div_ceil(CHUNK),
                 "{stack}: {}",
                 bytes.len()
             );
