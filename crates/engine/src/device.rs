@@ -216,7 +216,9 @@ impl Opened {
 
     /// The error if a GPU cannot be opened.
     fn not_opened(&mut self, asked: Asked, error: Error) -> DataFusionError {
-        if let Some(loss) = self.loss.as_mut().filter(|loss| loss.asked == asked && loss.reason.is_some()) {
+        // With other settings it is another GPU of the same device.
+        let of_device = |loss: &&mut Loss| loss.asked.kind == asked.kind && loss.reason.is_some();
+        if let Some(loss) = self.loss.as_mut().filter(of_device) {
             let device = 0;
             let lost = Error::DeviceLost { device, reason: format!("it cannot be opened again: {error}") };
             loss.reason = Some(lost.clone());
