@@ -1,6 +1,8 @@
 // Every kernel by its name: <what>[_<how>]_u<key bits>[_<payload columns>]. What each does, and what it asks of its
 // arguments, stands at the function it calls.
 
+#include "codec/compress.cuh"
+#include "codec/decompress.cuh"
 #include "index/look_up.cuh"
 #include "join/no_partitioning.cuh"
 #include "join/partitioned.cuh"
@@ -27,6 +29,8 @@ OVERSPILL_KERNEL(sizes_of_arguments, u64* sizes) {
     sizes[4] = sizeof(JoinTask);
     sizes[5] = sizeof(SelectionArguments);
     sizes[6] = sizeof(IndexArguments);
+    sizes[7] = sizeof(ChunkTask);
+    sizes[8] = sizeof(ColumnTask);
 }
 
 // Prefix sums.
@@ -164,6 +168,21 @@ OVERSPILL_SELECTIONS(1)
 OVERSPILL_SELECTIONS(2)
 OVERSPILL_SELECTIONS(4)
 OVERSPILL_SELECTIONS(8)
+
+// Cascaded compression.
+
+#define OVERSPILL_CODEC(bits, T)                                                                                                     \
+    OVERSPILL_KERNEL(compress_chunks_u##bits, const ChunkTask* tasks, u64 chunks) { compress_chunks<T>(tasks, chunks); }             \
+    OVERSPILL_KERNEL(decompress_chunks_u##bits, const ChunkTask* tasks, u64 chunks, u64* damaged) {                                  \
+        decompress_chunks<T>(tasks, chunks, damaged);                                                                                \
+    }
+
+OVERSPILL_CODEC(8, u8)
+OVERSPILL_CODEC(16, u16)
+OVERSPILL_CODEC(32, u32)
+OVERSPILL_CODEC(64, u64)
+
+OVERSPILL_KERNEL(compress_assemble, const ColumnTask* tasks, u64 columns) { assemble_columns(tasks, columns); }
 
 // Measurements.
 

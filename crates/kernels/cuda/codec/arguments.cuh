@@ -1,0 +1,90 @@
+// What kernels of cascaded compression are given. docs/codec.md specifies the bytes.
+#pragma once
+
+#include "../platform.cuh"
+
+namespace overspill {
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+
+// Integers of a chunk, and of a block that is packed.
+constexpr u32 kChunk = 4096;
+constexpr u32 kPackedBlock = 1024;
+constexpr u32 kPackedBlocks = kChunk / kPackedBlock;
+
+// Threads of a block, each with so many integers next to each other.
+constexpr u32 kCodecThreads = 256;
+constexpr u32 kPerThread = kChunk / kCodecThreads;
+
+// A chunk, which a block of threads compresses or decompresses.
+struct ChunkTask {
+    // Integers to compress, or words of a compressed chunk.
+    const void* from;
+    // The other.
+    void* to;
+    // Where the number of compressed words goes; of a chunk to decompress, nothing.
+    u32* size;
+    u32 integers;
+    // The number of compressed words, of a chunk to decompress.
+    u32 words;
+    u32 runs;
+    u32 deltas;
+    // Whether the least integer is that of signed ones.
+    u32 is_signed;
+    u32 padding;
+};
+
+// A column to put together of compressed chunks.
+struct ColumnTask {
+    u64* to;
+    // Compressed chunks, `slot_words` apart, and their numbers of words.
+    const u64* slots;
+    const u32* sizes;
+    u64 slot_words;
+    u64 chunks;
+    // The first word, and the number of integers.
+    u64 head;
+    u64 integers;
+    // Where the number of words of the column goes.
+    u64* words;
+};
+
+// The least integer of an array, and how many bits those of each block need beyond it.
+struct PackedFrame {
+    u64 least;
+    u32 widths[kPackedBlocks];
+};
+
+// Words of 8 bytes of some packed integers.
+__device__ __forceinline__ u32 packed_words(u32 integers, u32 width) { return (integers * width + 63) / 64; }
+
+// Integers of a block of an array.
+__device__ __forceinline__ u32 integers_of_block(u32 count, u32 block) {
+    return count > block * kPackedBlock ? smaller(count - block * kPackedBlock, kPackedBlock) : 0;
+}
+
+// Words of 8 bytes of a packed array.
+__device__ __forceinline__ u32 packed_words(const PackedFrame& frame, u32 count) {
+    u32 words = 0;
+    for (u32 block = 0; block < kPackedBlocks; ++block) words += packed_words(integers_of_block(count, block), frame.widths[block]);
+    return words;
+}
+
+// Where the order of FastLanes has an integer of a block: the row and the lane of its number. `T` has as many lanes as fit 1,024 bits.
+template <typename T>
+struct FastLanes {
+    static constexpr u32 kBits = sizeof(T) * 8;
+    static constexpr u32 kLanes = kPackedBlock / kBits;
+
+    static __device__ __forceinline__ u32 reversed(u32 three_bits) {
+        return (three_bits & 1) << 2 | (three_bits & 2) | three_bits >> 2;
+    }
+    static __device__ __forceinline__ u32 row(u32 number) {
+        const u32 group = number % 128 / kLanes * (kLanes / 16);
+        return reversed(group) * 8 + number / 128;
+    }
+    static __device__ __forceinline__ u32 number(u32 row, u32 lane) { return reversed(row / 8) * 16 + row % 8 * 128 + lane; }
+};
+
+}  // namespace overspill
