@@ -2,7 +2,7 @@
 
 use crate::chunk::Scratch;
 use crate::error::{Error, Result};
-use crate::format::{ColumnInfo, MOST_BYTES};
+use crate::format::{ColumnInfo, MOST_BYTES, seal};
 use crate::integer::{Bits, Integer};
 use crate::layers::CHUNK;
 use crate::stack::Stack;
@@ -41,7 +41,7 @@ impl<I: Integer> Cascade<I> {
             self.scratch.compress(chunk, I::bits, stack, I::IS_SIGNED, out);
             info.note_end(number, &mut out[begin..]);
         }
-        ColumnInfo::seal(&mut out[begin..]);
+        seal(&mut out[begin..]);
         Ok(())
     }
 
@@ -65,7 +65,7 @@ impl<I: Integer> Cascade<I> {
         let mut left = info.values;
         for chunk in chunks {
             let count = left.min(CHUNK);
-            let values = self.scratch.decompress(chunk?, count, info.stack)?;
+            let values = self.scratch.decompress(chunk, count, info.stack)?;
             out.extend(values.iter().map(|bits| I::from_bits(*bits)));
             left -= count;
         }
@@ -120,7 +120,7 @@ mod tests {
                 column.truncate(next(random) as usize % column.len());
             }
             if column.len() >= crate::format::HEADER {
-                ColumnInfo::seal(&mut column);
+                seal(&mut column);
             }
             let mut values = vec![];
             match cascade.decompress(&column, &mut values) {

@@ -1,7 +1,7 @@
 //! Why bytes cannot be compressed or decompressed.
 
 /// Why bytes cannot be compressed or decompressed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// Something else than a compressed column.
     #[error("these {0} bytes are no compressed column")]
@@ -26,6 +26,9 @@ pub enum Error {
     /// Bytes are missing, or are not those that were written.
     #[error("the compressed column is damaged: {0}")]
     Damaged(&'static str),
+    /// The GPU has no room, or fails.
+    #[error(transparent)]
+    Device(#[from] overspill_machine::Error),
     /// More than the format can describe.
     #[error("{0} bytes are too many for one compressed column: it holds at most {max}", max = crate::MOST_BYTES)]
     TooLarge(usize),

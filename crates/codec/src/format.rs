@@ -73,56 +73,86 @@ impl ColumnInfo {
         self.values.div_ceil(CHUNK)
     }
 
-    /// Bytes of the header and the table of chunks.
-    fn table_end(&self) -> usize {
+    /// Bytes before the chunks: the header and the table of chunks.
+    pub fn head_bytes(&self) -> usize {
         HEADER + (4 * self.chunks()).next_multiple_of(8)
+    }
+
+    /// The first word of 8 bytes.
+    pub(crate) fn first_word(&self) -> u64 {
+        let [magic, more] = MAGIC;
+        u64::from_le_bytes([magic, more, VERSION, self.width as u8, self.stack.byte(), 0, 0, 0])
     }
 
     /// Writes the header and an empty table. Returns where the column begins.
     pub(crate) fn begin(&self, out: &mut Vec<u8>) -> usize {
         let begin = out.len();
-        out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&[VERSION, self.width as u8, self.stack.byte(), 0, 0, 0]);
+        out.extend_from_slice(&self.first_word().to_le_bytes());
         out.extend_from_slice(&(self.values as u64).to_le_bytes());
-        out.resize(begin + self.table_end(), 0);
+        out.resize(begin + self.head_bytes(), 0);
         begin
     }
 
     /// Notes that the chunk ends where `column`, which began with [`Self::begin`], ends.
     pub(crate) fn note_end(&self, chunk: usize, column: &mut [u8]) {
-        let end = ((column.len() - self.table_end()) / 8) as u32;
+        let end = ((column.len() - self.head_bytes()) / 8) as u32;
         column[HEADER + 4 * chunk..][..4].copy_from_slice(&end.to_le_bytes());
     }
 
-    /// Writes the checksum of a column with all its chunks.
-    pub(crate) fn seal(column: &mut [u8]) {
-        let sum = checksum(column);
-        column[CHECKSUM].copy_from_slice(&sum.to_le_bytes());
+    /// Where each chunk ends, in words after the table. They are in order.
+    ///
+    /// # Errors
+    /// If the table is not all there, or out of order.
+    pub(crate) fn ends(&self, column: &[u8]) -> Result<Vec<u32>> {
+        let table = column.get(HEADER..HEADER + 4 * self.chunks()).ok_or(Error::Damaged("its end is missing"))?;
+        let ends: Vec<_> = table.as_chunks::<4>().0.iter().map(|end| u32::from_le_bytes(*end)).collect();
+        if !ends.is_sorted() {
+            return Err(Error::Damaged("its chunks are out of order"));
+        }
+        Ok(ends)
+    }
+
+    /// Compares the checksum of a column with that of its head and of `chunks`, the part of the chunks.
+    ///
+    /// # Errors
+    /// If it is another.
+    pub(crate) fn check(head: &[u8], chunks: u64) -> Result<()> {
+        if head[CHECKSUM] != checksum(head).wrapping_add(chunks).to_le_bytes() {
+            return Err(Error::Damaged("its checksum is another"));
+        }
+        Ok(())
     }
 
     /// The bytes of each chunk, after the checksum was compared.
     ///
     /// # Errors
     /// If the checksum is wrong, or the table of chunks.
-    pub(crate) fn checked_chunks<'a>(&self, column: &'a [u8]) -> Result<impl Iterator<Item = Result<&'a [u8]>>> {
-        let table_end = self.table_end();
-        if column.len() < table_end || !column.len().is_multiple_of(8) {
+    pub(crate) fn checked_chunks<'a>(&self, column: &'a [u8]) -> Result<impl Iterator<Item = &'a [u8]>> {
+        let head_bytes = self.head_bytes();
+        if column.len() < head_bytes || !column.len().is_multiple_of(8) {
             return Err(Error::Damaged("its end is missing"));
         }
-        if column[CHECKSUM] != checksum(column).to_le_bytes() {
-            return Err(Error::Damaged("its checksum is another"));
-        }
-        let body = &column[table_end..];
-        let ends = column[HEADER..].as_chunks::<4>().0[..self.chunks()].iter().map(|end| u32::from_le_bytes(*end));
-        let mut last = None;
-        if ends.clone().next_back().unwrap_or(0) as usize * 8 != body.len() {
+        let (head, body) = column.split_at(head_bytes);
+        Self::check(head, part((head_bytes / 8) as u64, body))?;
+        let ends = self.ends(head)?;
+        if ends.last().copied().unwrap_or(0) as usize * 8 != body.len() {
             return Err(Error::Damaged("its chunks end elsewhere"));
         }
-        Ok(ends.map(move |end| {
-            let begin = last.replace(end).unwrap_or(0);
-            body.get(begin as usize * 8..end as usize * 8).ok_or(Error::Damaged("its chunks are out of order"))
+        let mut begin = 0;
+        Ok(ends.into_iter().map(move |end| {
+            let begin = std::mem::replace(&mut begin, end as usize * 8);
+            &body[begin..end as usize * 8]
         }))
     }
+}
+
+/// Writes the checksum of a column.
+///
+/// # Panics
+/// If the column is too short to have one.
+pub(crate) fn seal(column: &mut [u8]) {
+    let sum = checksum(column);
+    column[CHECKSUM].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// The checksum of all words but itself.

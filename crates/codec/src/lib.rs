@@ -2,7 +2,7 @@
 //!
 //! Layers of run-length and delta encoding alternate, as a [`Stack`] says, in chunks of [`CHUNK`] integers, which are independent of each
 //! other. Every array that is left goes through a frame of reference and bit packing. A [`Cascade`] compresses and decompresses; a
-//! [`Selector`] finds the stack. `docs/codec.md` specifies the bytes.
+//! [`Selector`] finds the stack, and a [`DeviceCascade`] does the same on a GPU. `docs/codec.md` specifies the bytes.
 //!
 //! ```
 //! use overspill_codec::{Cascade, Goal, Selector};
@@ -30,6 +30,7 @@
 mod cascade;
 mod checksum;
 mod chunk;
+mod device;
 mod error;
 mod format;
 mod integer;
@@ -39,6 +40,7 @@ mod selector;
 mod stack;
 
 pub use cascade::Cascade;
+pub use device::{DeviceCascade, DeviceColumn, DeviceIntegers};
 pub use error::{Error, Result};
 pub use format::{ColumnInfo, MOST_BYTES, VERSION};
 pub use integer::{Bits, Integer};

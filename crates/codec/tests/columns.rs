@@ -134,7 +134,7 @@ fn what_is_no_such_column_is_refused_in_a_sentence() {
     assert_eq!(wide.to_string(), "the column has integers of 4 bytes, and those of 8 bytes were expected");
     bytes[2] = 9;
     let later = Cascade::<u32>::new().decompress(&bytes, &mut vec![]).unwrap_err();
-    assert_eq!(later, Error::Version { found: 9 });
+    assert!(matches!(later, Error::Version { found: 9 }), "{later}");
     let foreign = Cascade::<u32>::new().decompress(&[b'P'; 100], &mut vec![]).unwrap_err();
     assert_eq!(foreign.to_string(), "these 100 bytes are no compressed column");
 }

@@ -173,9 +173,7 @@ OVERSPILL_SELECTIONS(8)
 
 #define OVERSPILL_CODEC(bits, T)                                                                                                     \
     OVERSPILL_KERNEL(compress_chunks_u##bits, const ChunkTask* tasks, u64 chunks) { compress_chunks<T>(tasks, chunks); }             \
-    OVERSPILL_KERNEL(decompress_chunks_u##bits, const ChunkTask* tasks, u64 chunks, u64* damaged) {                                  \
-        decompress_chunks<T>(tasks, chunks, damaged);                                                                                \
-    }
+    OVERSPILL_KERNEL(decompress_chunks_u##bits, const ChunkTask* tasks, u64 chunks) { decompress_chunks<T>(tasks, chunks); }
 
 OVERSPILL_CODEC(8, u8)
 OVERSPILL_CODEC(16, u16)

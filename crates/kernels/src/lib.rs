@@ -5,6 +5,7 @@
 
 #![deny(missing_docs)]
 
+mod codec;
 mod hash;
 mod index;
 mod join;
@@ -17,6 +18,7 @@ mod prefix_sum;
 mod selection;
 mod share;
 
+pub use codec::{ColumnInput, ColumnOutput, CompressedColumn, Compressor, Decompressed, Decompressor};
 pub use hash::{HashFunction, Radix};
 pub use index::{DeviceIndex, DeviceSearch, IndexLookup, WindowedLookup};
 pub use join::{

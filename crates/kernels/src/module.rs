@@ -6,6 +6,7 @@ use overspill_machine::driver::{Arguments, Device, Function, LaunchShape, Module
 use overspill_machine::memory::DeviceBuffer;
 use overspill_machine::{Error, Result};
 
+use crate::codec::{ChunkTask, ColumnTask};
 use crate::index::IndexArguments;
 use crate::join::{HashTableArguments, JoinInput, JoinOutput, JoinTask};
 use crate::partition::PartitionArguments;
@@ -25,7 +26,7 @@ pub struct Kernels {
 }
 
 /// Sizes of the structures that Rust and CUDA C++ both declare, in the order of the kernel `sizes_of_arguments`.
-const SIZES: [u64; 7] = [
+const SIZES: [u64; 9] = [
     size_of::<PartitionArguments>() as u64,
     size_of::<JoinInput>() as u64,
     size_of::<HashTableArguments>() as u64,
@@ -33,6 +34,8 @@ const SIZES: [u64; 7] = [
     size_of::<JoinTask>() as u64,
     size_of::<SelectionArguments>() as u64,
     size_of::<IndexArguments>() as u64,
+    ChunkTask::BYTES,
+    ColumnTask::BYTES,
 ];
 
 impl Kernels {
@@ -74,7 +77,7 @@ impl Kernels {
         let sizes = DeviceBuffer::new(self.device(), size_of_val(&SIZES) as u64)?;
         let address = sizes.view().address();
         let function = self.function("sizes_of_arguments")?;
-        // SAFETY: the kernel writes seven 8-byte numbers, and the buffer is read after the stream is done.
+        // SAFETY: the kernel writes nine 8-byte numbers, and the buffer is read after the stream is done.
         unsafe {
             function.launch(
                 &stream,

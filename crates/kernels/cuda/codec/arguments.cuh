@@ -23,16 +23,16 @@ struct ChunkTask {
     const void* from;
     // The other.
     void* to;
-    // Where the number of compressed words goes; of a chunk to decompress, nothing.
-    u32* size;
+    // Of a chunk to compress, where the number of its words goes. Of one to decompress, the two counters of its column: the checksum of
+    // its chunks, and how many of them are damaged.
+    void* result;
     u32 integers;
     // The number of compressed words, of a chunk to decompress.
     u32 words;
     u32 runs;
     u32 deltas;
-    // Whether the least integer is that of signed ones.
-    u32 is_signed;
-    u32 padding;
+    // Of a chunk to compress, whether the least integer is that of signed ones. Of one to decompress, its first word's place in the column.
+    u64 detail;
 };
 
 // A column to put together of compressed chunks.
@@ -49,6 +49,13 @@ struct ColumnTask {
     // Where the number of words of the column goes.
     u64* words;
 };
+
+// The part of a word in the checksum, by its place in the column.
+__device__ __forceinline__ u64 checksum_part(u64 word, u64 place) {
+    u64 mixed = word + 0x9E3779B97F4A7C15ull * place;
+    mixed = (mixed ^ mixed >> 32) * 0x9FB21C651E98DF25ull;
+    return mixed ^ mixed >> 29;
+}
 
 // The least integer of an array, and how many bits those of each block need beyond it.
 struct PackedFrame {

@@ -150,7 +150,7 @@ __device__ __forceinline__ void compress_chunk(const ChunkTask& task, T* values,
             count = count == 0 ? 0 : count - 1;
         }
     }
-    const PackedFrame frame = find_frame(values, count, task.is_signed != 0 || task.deltas > 0);
+    const PackedFrame frame = find_frame(values, count, task.detail != 0 || task.deltas > 0);
     const u32 head_words = 2 + task.runs + task.deltas;
     u32 words = head_words + packed_words(frame, count);
     PackedFrame run_frames[2];
@@ -164,7 +164,7 @@ __device__ __forceinline__ void compress_chunk(const ChunkTask& task, T* values,
             to[0] = 0;
             // What its integers do not fill.
             to[raw_words - 1] = 0;
-            *task.size = raw_words;
+            *static_cast<u32*>(task.result) = raw_words;
         }
         __syncthreads();
         T* raw = reinterpret_cast<T*>(to + 1);
@@ -178,7 +178,7 @@ __device__ __forceinline__ void compress_chunk(const ChunkTask& task, T* values,
         }
         to[1 + task.runs] = frame.least;
         for (u32 round = 0; round < task.deltas; ++round) to[2 + task.runs + round] = firsts[round];
-        *task.size = words;
+        *static_cast<u32*>(task.result) = words;
     }
     u64* packed = to + head_words;
     pack(values, frame, count, packed);
@@ -206,13 +206,6 @@ __device__ __forceinline__ void compress_chunks(const ChunkTask* tasks, u64 chun
         // The arrays are read before the next chunk writes them.
         __syncthreads();
     }
-}
-
-// The part of a word in the checksum, by its place in the column.
-__device__ __forceinline__ u64 checksum_part(u64 word, u64 place) {
-    u64 mixed = word + 0x9E3779B97F4A7C15ull * place;
-    mixed = (mixed ^ mixed >> 32) * 0x9FB21C651E98DF25ull;
-    return mixed ^ mixed >> 29;
 }
 
 // Puts columns together of compressed chunks: the head, the ends of chunks, the chunks one after the other, the checksum. One block a

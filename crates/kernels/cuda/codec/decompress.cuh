@@ -165,14 +165,23 @@ __device__ __forceinline__ bool decompress_chunk(const ChunkTask& task, T* value
     return true;
 }
 
-// One block a chunk, grid stride. `damaged` counts chunks.
+// One block a chunk, grid stride.
 template <typename T>
-__device__ __forceinline__ void decompress_chunks(const ChunkTask* tasks, u64 chunks, u64* damaged) {
+__device__ __forceinline__ void decompress_chunks(const ChunkTask* tasks, u64 chunks) {
     __shared__ T values[kChunk];
     __shared__ u16 ends[kChunk];
     for (u64 number = blockIdx.x; number < chunks; number += gridDim.x) {
-        const bool is_sound = decompress_chunk<T>(tasks[number], values, ends);
-        if (!is_sound && threadIdx.x == 0) atomicAdd(damaged, u64{1});
+        const ChunkTask task = tasks[number];
+        const u64* words = static_cast<const u64*>(task.from);
+        u64 sum = 0;
+        for (u32 at = threadIdx.x; at < task.words; at += blockDim.x) sum += checksum_part(words[at], task.detail + at);
+        sum = block_combine(sum, [](u64 one, u64 other) { return one + other; });
+        const bool is_sound = decompress_chunk<T>(task, values, ends);
+        if (threadIdx.x == 0) {
+            u64* counters = static_cast<u64*>(task.result);
+            atomicAdd(counters, sum);
+            if (!is_sound) atomicAdd(counters + 1, u64{1});
+        }
         // The arrays are read before the next chunk writes them.
         __syncthreads();
     }

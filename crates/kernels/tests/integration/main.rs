@@ -7,6 +7,7 @@
 //! `OVERSPILL_TEST_WORKERS` sets how many blocks run at once, and `OVERSPILL_TEST_SCHEDULES` how many schedules are tried.
 
 mod bad_driver;
+mod codec;
 mod device_memory;
 mod faults;
 mod index;
