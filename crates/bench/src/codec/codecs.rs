@@ -35,6 +35,8 @@ impl Value for i32 {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Codec {
     Cascaded(Stack),
+    /// The same on a GPU, which takes all buffers at once.
+    Device(Stack),
     Lz4,
     /// At level 1.
     Zstd,
@@ -51,6 +53,7 @@ impl Codec {
     pub fn name(self) -> &'static str {
         match self {
             Self::Cascaded(_) => "cascaded",
+            Self::Device(_) => "cascaded, GPU",
             Self::Lz4 => "lz4",
             Self::Zstd => "zstd 1",
             Self::DeltaPacking => "delta packing",
@@ -62,7 +65,7 @@ impl Codec {
     pub fn compress<T: Value>(self, cascade: &mut Cascade<T>, values: &[T], out: &mut Vec<u8>) -> Result<()> {
         out.clear();
         match self {
-            Self::Cascaded(stack) => cascade.compress(values, stack, out).map_err(failed)?,
+            Self::Cascaded(stack) | Self::Device(stack) => cascade.compress(values, stack, out).map_err(failed)?,
             Self::Lz4 => {
                 out.resize(lz4_flex::block::get_maximum_output_size(size_of_val(values)), 0);
                 let bytes = lz4_flex::block::compress_into(values.to_byte_slice(), out).map_err(failed)?;
@@ -85,7 +88,7 @@ impl Codec {
     ) -> Result<()> {
         out.values.clear();
         match self {
-            Self::Cascaded(_) => cascade.decompress(bytes, &mut out.values).map_err(failed)?,
+            Self::Cascaded(_) | Self::Device(_) => cascade.decompress(bytes, &mut out.values).map_err(failed)?,
             Self::Lz4 => {
                 out.bytes.resize(count * size_of::<T>(), 0);
                 lz4_flex::block::decompress_into(bytes, out.bytes.as_slice_mut()).map_err(failed)?;

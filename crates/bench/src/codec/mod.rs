@@ -2,6 +2,7 @@
 
 mod codecs;
 mod columns;
+mod gpu;
 
 use std::fmt::{self, Display, Formatter};
 use std::num::NonZeroUsize;
@@ -11,13 +12,15 @@ use std::time::Instant;
 use clap::Args;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use overspill_codec::{Cascade, Goal, Selector, Stack};
-use overspill_machine::topology::Topology;
+use overspill_experiments::DeviceArgs;
+use overspill_machine::memory::Plain;
 use serde_json::{Value as Json, json};
 
 use self::codecs::{Codec, Decompressed, Value};
 use self::columns::{Column, Values, of_table, partitioned};
+use self::gpu::CodecGpu;
 use crate::datagen;
-use crate::report::{failed, machine, median, slow_build, tell, write_file};
+use crate::report::{failed, median, slow_build, tell, write_file};
 
 /// The arguments of `overspill bench codec`.
 #[derive(Debug, Clone, Args)]
@@ -34,6 +37,10 @@ pub struct CodecArgs {
     #[arg(long, value_delimiter = ',', default_value = "1,8,64,1024", value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub partitions: Vec<u32>,
+
+    /// The GPU that compresses as well.
+    #[command(flatten)]
+    pub device: DeviceArgs,
 
     /// Runs of each codec, of which the median counts
     #[arg(long, default_value = "3", value_name = "N")]
@@ -83,6 +90,9 @@ impl Row {
 /// # Errors
 /// If there is no such column, or a codec does not give back what it took.
 pub(crate) fn run(args: &CodecArgs, out: &mut dyn std::io::Write) -> Result<()> {
+    let machine = args.device.open().map_err(failed)?;
+    let described = machine.describe();
+    let gpu = machine.gpu.ok().map(CodecGpu::new).transpose()?;
     let mut rows = vec![];
     let mut unknown = args.columns.clone();
     for table in datagen::tpch_tables() {
@@ -96,7 +106,7 @@ pub(crate) fn run(args: &CodecArgs, out: &mut dyn std::io::Write) -> Result<()> 
                 unknown.retain(|name| *name != column.name);
                 for partitions in &args.partitions {
                     tell(&format!("{} in {partitions} partitions", column.name));
-                    rows.push(measure(&column, *partitions as usize, args.runs.get())?);
+                    rows.push(measure(&column, *partitions as usize, args.runs.get(), gpu.as_ref())?);
                 }
             }
         }
@@ -104,7 +114,8 @@ pub(crate) fn run(args: &CodecArgs, out: &mut dyn std::io::Write) -> Result<()> 
     if let Some(name) = unknown.first() {
         return exec_err!("TPC-H has no column {name:?} of integers: columns are named as in lineitem.l_orderkey");
     }
-    let report = Report { scale: args.scale, rows: &rows };
+    let copy = gpu.as_ref().map(|gpu| gpu.copy);
+    let report = Report { machine: &described, copy, scale: args.scale, rows: &rows };
     if let Some(path) = &args.json {
         write_file(path, &format!("{:#}\n", report.json()))?;
     }
@@ -112,14 +123,20 @@ pub(crate) fn run(args: &CodecArgs, out: &mut dyn std::io::Write) -> Result<()> 
     write!(out, "{report}{note}").map_err(|error| exec_datafusion_err!("cannot write the table: {error}"))
 }
 
-fn measure(column: &Column, partitions: usize, runs: usize) -> Result<Row> {
+fn measure(column: &Column, partitions: usize, runs: usize, gpu: Option<&CodecGpu>) -> Result<Row> {
     match &column.values {
-        Values::Wide(values) => measure_values(column, values, partitions, runs),
-        Values::Narrow(values) => measure_values(column, values, partitions, runs),
+        Values::Wide(values) => measure_values(column, values, partitions, runs, gpu),
+        Values::Narrow(values) => measure_values(column, values, partitions, runs, gpu),
     }
 }
 
-fn measure_values<T: Value>(column: &Column, values: &[T], partitions: usize, runs: usize) -> Result<Row> {
+fn measure_values<T: Value + Plain>(
+    column: &Column,
+    values: &[T],
+    partitions: usize,
+    runs: usize,
+    gpu: Option<&CodecGpu>,
+) -> Result<Row> {
     let parts = partitioned(values, &column.keys, partitions);
     let bytes = size_of_val(values);
     let buffers: Vec<&[T]> = parts.iter().map(Vec::as_slice).collect();
@@ -127,6 +144,9 @@ fn measure_values<T: Value>(column: &Column, values: &[T], partitions: usize, ru
     let mut codecs = vec![];
     for codec in [Codec::Cascaded(chosen.stack)].into_iter().chain(Codec::OTHERS) {
         codecs.push(measure_codec(codec, &parts, bytes, runs)?);
+    }
+    if let Some(gpu) = gpu {
+        codecs.push(gpu.measure(chosen.stack, &parts, bytes, runs)?);
     }
     let mut best = (chosen.stack, codecs[0].ratio);
     for stack in Stack::ALL {
@@ -177,6 +197,9 @@ fn measure_codec<T: Value>(codec: Codec, parts: &[Vec<T>], bytes: usize, runs: u
 
 /// The table.
 struct Report<'a> {
+    machine: &'a str,
+    /// Bytes a second that the GPU's memory copies.
+    copy: Option<f64>,
     scale: f64,
     rows: &'a [Row],
 }
@@ -204,7 +227,8 @@ impl Report<'_> {
             })
         });
         json!({
-            "machine": machine(&Topology::of_this_machine()),
+            "machine": self.machine,
+            "gpu_copy_bytes_per_second": self.copy,
             "scale": self.scale,
             "rows": rows.collect::<Vec<_>>(),
         })
@@ -213,13 +237,15 @@ impl Report<'_> {
 
 impl Display for Report<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "Integers of TPC-H, scale factor {}, on {}, one thread.",
-            self.scale,
-            machine(&Topology::of_this_machine())
-        )?;
-        writeln!(f, "Times smaller / GB of integers compressed a second / decompressed.")?;
+        writeln!(f, "Integers of TPC-H, scale factor {}, on {}.", self.scale, self.machine)?;
+        writeln!(f, "Times smaller / GB of integers compressed a second / decompressed, by one thread of the CPU.")?;
+        if let Some(copy) = self.copy {
+            writeln!(
+                f,
+                "The GPU compresses all partitions at once, in its memory, which copies {:.0} GB/s.",
+                copy / 1e9
+            )?;
+        }
         write!(f, "\n{:<28} {:>6} {:>6}", "column", "parts", "stack")?;
         for measured in self.rows.first().map_or(&[][..], |row| &row.codecs) {
             write!(f, " {:>20}", measured.codec.name())?;
@@ -250,12 +276,20 @@ impl Display for Report<'_> {
 
 #[cfg(test)]
 mod tests {
+    use overspill_machine::DeviceKind;
+
     use super::*;
 
     #[test]
     fn all_integers_of_tpch_are_compressed_and_come_back() {
-        let args =
-            CodecArgs { scale: 0.01, columns: vec![], partitions: vec![1, 8], runs: NonZeroUsize::MIN, json: None };
+        let args = CodecArgs {
+            scale: 0.01,
+            columns: vec![],
+            partitions: vec![1, 8],
+            device: DeviceArgs { device: DeviceKind::Cpu, gpu: 0, gpu_memory_limit: None, emulated_driver: None },
+            runs: NonZeroUsize::MIN,
+            json: None,
+        };
         let mut table = vec![];
         run(&args, &mut table).unwrap();
         let table = String::from_utf8(table).unwrap();

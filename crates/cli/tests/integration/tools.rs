@@ -223,6 +223,32 @@ fn the_emulated_device_is_named_as_no_gpu() {
     assert!(run.out.contains("emulated device CPU to CPU memory: hierarchical"), "{}", run.out);
 }
 
+#[test]
+fn compression_gives_the_same_bytes_on_the_emulated_device() {
+    let shell = Shell::new();
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_overspill"));
+    let library = program.with_file_name("deps").join("liboverspill_emulated_driver.so");
+    let run = |more: &[&str]| {
+        let words = ["bench", "codec", "--scale", "0.002", "--runs", "1", "--json", "codec.json"];
+        shell.run(&[&words, more].concat())
+    };
+    let columns = "orders.o_orderkey,lineitem.l_orderkey,orders.o_orderpriority";
+    let device = ["--device", "emulated", "--emulated-driver", library.to_str().unwrap()];
+    let done = run(&[&device[..], &["--columns", columns, "--partitions", "1,8"]].concat());
+    assert_eq!(done.status, 0, "{}", done.err);
+    assert!(done.out.contains("NO GPU: the emulated device") && done.out.contains("(2,1)"), "{}", done.out);
+    let found: serde_json::Value = serde_json::from_str(&shell.read("codec.json")).unwrap();
+    let rows = found["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6, "{found}");
+    for row in rows {
+        let codecs = row["codecs"].as_array().unwrap();
+        let ratio = |name: &str| codecs.iter().find(|codec| codec["codec"] == name).unwrap()["ratio"].as_f64();
+        assert_eq!(ratio("cascaded, GPU"), ratio("cascaded"), "{row}");
+    }
+    let error = run(&["--device", "cpu", "--columns", "orders.o_comment"]).err;
+    assert!(error.contains("TPC-H has no column \"orders.o_comment\" of integers"), "{error}");
+}
+
 /// The experiments of `bench all` by their names.
 fn figures(shell: &Shell, device: &str) -> std::collections::HashMap<String, serde_json::Value> {
     let words = ["all", "--quick", "--device", device, "--threads", "2", "--json", "all.json", "--plot", "plots"];
