@@ -7,7 +7,8 @@
 
 namespace overspill {
 
-// Replaces values by one of each run, and writes the lengths of runs. Returns the number of runs.
+// Replaces values by one of each run, and writes the lengths of runs, which other threads may read after a barrier. Returns the number of
+// runs.
 template <typename T>
 __device__ __forceinline__ u32 find_runs(T* values, u16* lengths, u32 count) {
     const u32 begin = threadIdx.x * kPerThread;
@@ -36,7 +37,6 @@ __device__ __forceinline__ u32 find_runs(T* values, u16* lengths, u32 count) {
     }
     __syncthreads();
     for (u32 at = 0; at < kPerThread && begin + at < runs; ++at) lengths[begin + at] = own_lengths[at];
-    __syncthreads();
     return runs;
 }
 
@@ -83,8 +83,7 @@ __device__ __forceinline__ PackedFrame find_frame(const T* values, u32 count, bo
         const u64 range = integers_of_block(count, block) == 0 ? 0 : extremes[1 + block] - extremes[0];
         frame.widths[block] = range == 0 ? 0 : 64 - __clzll(static_cast<s64>(range));
     }
-    // They are read before the next call writes them.
-    __syncthreads();
+    // The next call writes them after a barrier.
     return frame;
 }
 

@@ -182,8 +182,7 @@ __device__ __forceinline__ void decompress_chunks(const ChunkTask* tasks, u64 ch
             atomicAdd(counters, sum);
             if (!is_sound) atomicAdd(counters + 1, u64{1});
         }
-        // The arrays are read before the next chunk writes them.
-        __syncthreads();
+        // The next chunk writes the arrays after its checksum, which all threads compute together.
     }
 }
 
