@@ -17,15 +17,15 @@ use crate::test_gpu::TestGpu;
 
 const MIB: usize = 1 << 20;
 
+fn on_emulated_device(gpu_memory_limit: usize) -> OverspillConfig {
+    OverspillConfig { device: Choice(Some(DeviceKind::Emulated)), gpu_memory_limit, ..Default::default() }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_policy_says_who_uses_the_gpu() {
     let emulated = TestGpu::start();
     emulated.configure(&format!("memory={}", 64 * MIB));
-    let config = OverspillConfig {
-        device: Choice(Some(DeviceKind::Emulated)),
-        gpu_memory_limit: 64 * MIB,
-        ..Default::default()
-    };
+    let config = on_emulated_device(64 * MIB);
     let mut answers = vec![];
     for (policy, uses_gpu) in [(PolicyKind::AllCpu, false), (PolicyKind::AllGpu, true), (PolicyKind::FirstCome, true)] {
         let scheduler =
@@ -55,11 +55,7 @@ async fn many_joins_at_once_on_a_small_device_give_their_answers() {
     const QUERIES: usize = 32;
     let emulated = TestGpu::start();
     emulated.configure(&format!("memory={}", 16 * MIB));
-    let config = OverspillConfig {
-        device: Choice(Some(DeviceKind::Emulated)),
-        gpu_memory_limit: 16 * MIB,
-        ..Default::default()
-    };
+    let config = on_emulated_device(16 * MIB);
     let size = Size { build: 9_000, probe: 4_000 };
     let stock = datafusion::prelude::SessionContext::new();
     register(&stock, size, 2).unwrap();
@@ -118,11 +114,7 @@ async fn many_joins_at_once_on_a_small_device_give_their_answers() {
 async fn the_limits_of_the_gpu_hold() {
     let emulated = TestGpu::start();
     emulated.configure(&format!("memory={}", 64 * MIB));
-    let config = OverspillConfig {
-        device: Choice(Some(DeviceKind::Emulated)),
-        gpu_memory_limit: 64 * MIB,
-        ..Default::default()
-    };
+    let config = on_emulated_device(64 * MIB);
     let size = Size { build: 20_000, probe: 30_000 };
     let sql = "SELECT a_id, b_id FROM a JOIN b ON a_k = b_id";
     let rounds = Paper5Settings { grace: 0.05, ..Paper5Settings::default() };
@@ -163,11 +155,7 @@ async fn the_limits_of_the_gpu_hold() {
 async fn a_join_whose_build_side_is_larger_than_predicted_leaves_the_device() {
     let emulated = TestGpu::start();
     emulated.configure(&format!("memory={}", 64 * MIB));
-    let config = OverspillConfig {
-        device: Choice(Some(DeviceKind::Emulated)),
-        gpu_memory_limit: 64 * MIB,
-        ..Default::default()
-    };
+    let config = on_emulated_device(64 * MIB);
     let size = Size { build: 20_000, probe: 30_000 };
     let sql = "SELECT count(*), sum(a_id), sum(b_id) FROM (SELECT * FROM a WHERE a_id % 7 <> 9) JOIN b ON a_k = b_id";
     let stock = datafusion::prelude::SessionContext::new();
@@ -208,11 +196,7 @@ async fn a_device_lost_under_load_is_used_again_by_later_queries() {
     let expected = super::text(&stock, sql).await;
     for place in [1, 5, 20, 60] {
         // Another limit is another device, which was not lost within the last minute.
-        let config = OverspillConfig {
-            device: Choice(Some(DeviceKind::Emulated)),
-            gpu_memory_limit: 48 * MIB + place,
-            ..Default::default()
-        };
+        let config = on_emulated_device(48 * MIB + place);
         let policy = PolicyKind::AllGpu;
         let scheduler = SchedulerConfig { policy, most_running: 8, brief: Duration::ZERO, ..Default::default() };
         let sessions = Sessions::new(scheduler, 512 * MIB);
