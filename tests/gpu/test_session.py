@@ -95,8 +95,9 @@ class Phases(Folder):
         self.assertEqual({step["status"] for step in steps.values()}, {"ok"}, printed)
 
     def test_peers(self):
-        steps, printed = self.runs("peers", "ours-triton-pairs.json")
-        self.assertEqual(steps["ours-triton-pairs"]["status"], "ok", printed)
+        steps, printed = self.runs("peers", "ours-triton-pairs.json", "codec.json")
+        for name in ("ours-triton-pairs", "codec"):
+            self.assertEqual(steps[name]["status"], "ok", printed)
 
 
 class Failures(Folder):
