@@ -228,8 +228,10 @@ fn describe_queries(work: &QueryWork) -> Vec<String> {
         let [join, aggregate] = [gpu.join_loss, gpu.aggregate_loss].map(|loss| loss * 100.0);
         format!(
             "on the GPU each further join costs {join:.1} % of its speed, each aggregate {aggregate:.1} %; as fast as on the CPU \
-             are {} joins, {} aggregates, {} of both",
-            gpu.joins, gpu.aggregates, gpu.both
+             are {}, {}, {} of both",
+            count(gpu.joins, "join"),
+            count(gpu.aggregates, "aggregate"),
+            gpu.both
         )
     });
     let costs = format!("a row costs a thread: {}", costs.collect::<Vec<_>>().join(", "));
@@ -394,7 +396,7 @@ Measured    processors of node 0 on memory of node 0, huge pages: reads 12.3 GB/
             GPU 0 writes 9000 M/s at random to its memory, 100 M/s to the CPU's, launches in 4.0 us
             a row costs a thread: build 41.0 ns, filter 3.2 ns
             several queries at once do 1.20 times as much as one
-            on the GPU each further join costs 1.0 % of its speed, each aggregate 20.0 %; as fast as on the CPU are 8 joins, 1 aggregates, 3 of both
+            on the GPU each further join costs 1.0 % of its speed, each aggregate 20.0 %; as fast as on the CPU are 8 joins, 1 aggregate, 3 of both
 Joins       a probe row takes 5.4 ns of all processors at random, 9.5 ns partitioned: never partitioned in memory
 ";
         let report = Report::new(&topology, Some(&measured)).to_string();

@@ -88,7 +88,7 @@ mod tests {
         *state >> 33
     }
 
-    /// Whoever forges a column also forges its checksum. `OVERSPILL_TEST_CASES` is the number of forgeries.
+    /// Each column has a right checksum, so that its damage reaches the parser. `OVERSPILL_TEST_CASES` sets the number of columns.
     #[test]
     fn forged_columns_give_an_error_or_as_many_integers_as_they_say() {
         let cases = std::env::var("OVERSPILL_TEST_CASES").ok().and_then(|cases| cases.parse().ok());

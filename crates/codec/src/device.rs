@@ -5,7 +5,7 @@ use overspill_machine::driver::Stream;
 use overspill_machine::memory::{View, ViewMut};
 
 use crate::error::{Error, Result};
-use crate::format::{ColumnInfo, MOST_BYTES};
+use crate::format::{ColumnInfo, MOST_BYTES, WRONG_CHECKSUM};
 use crate::integer::{Bits, Integer};
 use crate::stack::Stack;
 
@@ -39,11 +39,19 @@ impl<'a> DeviceIntegers<'a> {
 /// A compressed column in memory that kernels read, and room for its integers.
 #[derive(Debug)]
 pub struct DeviceColumn<'a> {
-    info: ColumnInfo,
-    head: Vec<u8>,
-    ends: Vec<u32>,
+    head: DeviceHead,
     column: View<'a>,
     integers: ViewMut<'a>,
+}
+
+/// What the CPU has read of a column.
+#[derive(Debug)]
+struct DeviceHead {
+    info: ColumnInfo,
+    /// Where each chunk ends.
+    ends: Vec<u32>,
+    /// The part that the chunks must have in the checksum.
+    checksum: u64,
 }
 
 impl<'a> DeviceColumn<'a> {
@@ -57,7 +65,8 @@ impl<'a> DeviceColumn<'a> {
         if integers.bytes() != (info.values * info.width) as u64 {
             return Err(Error::Damaged("it has another number of integers"));
         }
-        Ok(Self { info, head: head[..info.head_bytes()].to_vec(), ends, column, integers })
+        let checksum = info.checksum_of_chunks(head)?;
+        Ok(Self { head: DeviceHead { info, ends, checksum }, column, integers })
     }
 }
 
@@ -90,18 +99,22 @@ impl DeviceCascade {
     /// # Errors
     /// If a column is damaged, or the device fails. Then the integers of all are unspecified.
     pub fn decompress(&self, stream: &Stream, columns: Vec<DeviceColumn<'_>>) -> Result<()> {
-        let mut heads = vec![];
-        let ends: Vec<_> = columns.iter().map(|column| column.ends.clone()).collect();
-        let mut outputs = vec![];
-        for (DeviceColumn { info, head, column, integers, .. }, ends) in columns.into_iter().zip(&ends) {
-            let layers = (info.stack.runs() as u32, info.stack.deltas() as u32);
-            let (head_words, width) = ((info.head_bytes() / 8) as u64, info.width as u64);
-            heads.push(head);
-            outputs.push(ColumnOutput { column, head_words, ends, layers, width, integers });
-        }
-        let found = self.decompressor.run(stream, &mut outputs)?;
+        let parts = columns.into_iter().map(|DeviceColumn { head, column, integers }| (head, (column, integers)));
+        let (heads, memory): (Vec<_>, Vec<_>) = parts.unzip();
+        let outputs =
+            heads.iter().zip(memory).map(|(DeviceHead { info, ends, .. }, (column, integers))| ColumnOutput {
+                column,
+                head_words: (info.head_bytes() / 8) as u64,
+                ends,
+                layers: (info.stack.runs() as u32, info.stack.deltas() as u32),
+                width: info.width as u64,
+                integers,
+            });
+        let found = self.decompressor.run(stream, &mut outputs.collect::<Vec<_>>())?;
         for (head, found) in heads.iter().zip(found) {
-            ColumnInfo::check(head, found.checksum)?;
+            if found.checksum != head.checksum {
+                return Err(WRONG_CHECKSUM);
+            }
             if found.damaged > 0 {
                 return Err(Error::Damaged("its chunks mean nothing"));
             }

@@ -32,6 +32,9 @@ pub(crate) const HEADER: usize = 24;
 
 const CHECKSUM: Range<usize> = 16..24;
 
+/// The error of a column whose bytes have changed.
+pub(crate) const WRONG_CHECKSUM: Error = Error::Damaged("its checksum is another");
+
 /// What the first bytes of a compressed column say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ColumnInfo {
@@ -112,15 +115,14 @@ impl ColumnInfo {
         Ok(ends)
     }
 
-    /// Compares the checksum of a column with that of its head and of `chunks`, the part of the chunks.
+    /// The part that the chunks must have in the checksum of a column, by its first bytes.
     ///
     /// # Errors
-    /// If it is another.
-    pub(crate) fn check(head: &[u8], chunks: u64) -> Result<()> {
-        if head[CHECKSUM] != checksum(head).wrapping_add(chunks).to_le_bytes() {
-            return Err(Error::Damaged("its checksum is another"));
-        }
-        Ok(())
+    /// If the head is not all there.
+    pub(crate) fn checksum_of_chunks(&self, column: &[u8]) -> Result<u64> {
+        let head = column.get(..self.head_bytes()).ok_or(Error::Damaged("its end is missing"))?;
+        let stored = head[CHECKSUM].try_into().map_or(0, u64::from_le_bytes);
+        Ok(stored.wrapping_sub(checksum(head)))
     }
 
     /// The bytes of each chunk, after the checksum was compared.
@@ -128,13 +130,15 @@ impl ColumnInfo {
     /// # Errors
     /// If the checksum is wrong, or the table of chunks.
     pub(crate) fn checked_chunks<'a>(&self, column: &'a [u8]) -> Result<impl Iterator<Item = &'a [u8]>> {
-        let head_bytes = self.head_bytes();
-        if column.len() < head_bytes || !column.len().is_multiple_of(8) {
+        let expected = self.checksum_of_chunks(column)?;
+        let body = &column[self.head_bytes()..];
+        if !body.len().is_multiple_of(8) {
             return Err(Error::Damaged("its end is missing"));
         }
-        let (head, body) = column.split_at(head_bytes);
-        Self::check(head, part((head_bytes / 8) as u64, body))?;
-        let ends = self.ends(head)?;
+        if part((self.head_bytes() / 8) as u64, body) != expected {
+            return Err(WRONG_CHECKSUM);
+        }
+        let ends = self.ends(column)?;
         if ends.last().copied().unwrap_or(0) as usize * 8 != body.len() {
             return Err(Error::Damaged("its chunks end elsewhere"));
         }

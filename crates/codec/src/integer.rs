@@ -40,9 +40,6 @@ pub trait Bits: sealed::Sealed + BitPacking + Copy + Default + Ord + Debug + Sen
 
     /// The difference, wrapping.
     fn minus(self, other: Self) -> Self;
-
-    /// Its number in the order of signed integers.
-    fn in_signed_order(self) -> Self;
 }
 
 macro_rules! integers {
@@ -72,11 +69,6 @@ macro_rules! integers {
             #[inline(always)]
             fn minus(self, other: Self) -> Self {
                 self.wrapping_sub(other)
-            }
-
-            #[inline(always)]
-            fn in_signed_order(self) -> Self {
-                self ^ Self::SIGN
             }
         }
 

@@ -55,7 +55,8 @@ pub(crate) fn repeat<T: Bits>(run_values: &[T], lengths: &[u16], count: usize, v
     place == count
 }
 
-/// Writes the differences of neighbours, wrapping: one less than there are values. Returns the first value, 0 if there is none. `O(n)`.
+/// Writes the difference of each value and the one before it, wrapping. The first value has none: it is returned, or 0 if there is no
+/// value. `O(n)`.
 pub(crate) fn differences<T: Bits>(values: &[T], differences: &mut Array<T>) -> T {
     for (pair, difference) in values.windows(2).zip(differences.iter_mut()) {
         *difference = pair[1].minus(pair[0]);
@@ -63,7 +64,7 @@ pub(crate) fn differences<T: Bits>(values: &[T], differences: &mut Array<T>) -> 
     values.first().copied().unwrap_or_default()
 }
 
-/// Writes the values of which these are the differences. `O(n)`.
+/// Undoes [`differences`]: writes `first`, then the sum of each difference and the value before it. `O(n)`.
 ///
 /// # Panics
 /// If there are more differences than a chunk has values.

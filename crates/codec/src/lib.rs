@@ -5,11 +5,11 @@
 //! [`Selector`] finds the stack, and a [`DeviceCascade`] does the same on a GPU. `docs/codec.md` specifies the bytes.
 //!
 //! ```
-//! use overspill_codec::{Cascade, Goal, Selector};
+//! use overspill_codec::{Cascade, Selector};
 //!
 //! // The orders of lines: each as often as it has lines.
 //! let keys: Vec<i64> = (0..100_000).map(|line| line / 4).collect();
-//! let chosen = Selector::default().choose(&[&keys[..]], Goal::Smallest);
+//! let chosen = Selector::default().choose(&[&keys[..]]);
 //! let (mut compressed, mut again) = (vec![], vec![]);
 //! let mut cascade = Cascade::new();
 //! cascade.compress(&keys, chosen.stack, &mut compressed)?;
@@ -45,5 +45,5 @@ pub use error::{Error, Result};
 pub use format::{ColumnInfo, MOST_BYTES, VERSION};
 pub use integer::{Bits, Integer};
 pub use layers::CHUNK;
-pub use selector::{Chosen, Goal, Selector};
+pub use selector::{Chosen, Selector};
 pub use stack::Stack;

@@ -5,27 +5,13 @@ use crate::integer::{Bits, Integer};
 use crate::layers::CHUNK;
 use crate::stack::Stack;
 
-/// What the best stack is.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Goal {
-    /// The one with the fewest bytes.
-    Smallest,
-    /// The one that is sent and made in the least time, where so many bytes a second are sent.
-    Fastest {
-        /// Bytes a second of the link or the disk.
-        bytes_per_second: f64,
-    },
-}
-
 /// A stack, and what it makes of a column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Chosen {
     /// The stack.
     pub stack: Stack,
-    /// How many times smaller the column becomes.
+    /// How many times smaller the sample becomes.
     pub ratio: f64,
-    /// Seconds in which one processor compresses and decompresses an integer.
-    pub seconds: f64,
 }
 
 /// Samples a column, and compares all stacks (paper 4, section 4).
@@ -44,37 +30,29 @@ impl Default for Selector {
     }
 }
 
-/// Seconds of one processor for an integer: to pack and unpack it, and for each layer of runs or deltas over as many.
-const PACK: f64 = 0.9e-9;
-const RUNS: f64 = 1.6e-9;
-const DELTAS: f64 = 0.8e-9;
-
 /// A stack with more layers must be smaller by this share.
 const GAIN: f64 = 0.01;
 
 impl Selector {
-    /// The best stack for the buffers of a column, which are compressed one by one. The sample has a fixed size; finding it takes
-    /// `O(n / CHUNK)`.
-    pub fn choose<I: Integer>(&self, buffers: &[&[I]], goal: Goal) -> Chosen {
+    /// The stack that makes the buffers of a column smallest, if each is compressed by itself. The sample has a fixed size; finding it
+    /// takes `O(n / CHUNK)`.
+    pub fn choose<I: Integer>(&self, buffers: &[&[I]]) -> Chosen {
         let sample = self.sample(buffers);
         let bytes = (sample.iter().map(|chunk| chunk.len()).sum::<usize>() * I::Bits::BYTES).max(1) as f64;
         let mut cascade = Cascade::new();
-        let mut best: Option<(f64, Chosen)> = None;
-        for stack in Stack::ALL {
+        let mut ratio = |stack| {
             let size: usize = sample.iter().map(|chunk| cascade.size(chunk, stack)).sum();
-            let share = size.max(1) as f64 / bytes;
-            let seconds = PACK + stack.runs() as f64 * RUNS + stack.deltas() as f64 * DELTAS;
-            let cost = match goal {
-                Goal::Smallest => share,
-                Goal::Fastest { bytes_per_second } => {
-                    share * I::Bits::BYTES as f64 / bytes_per_second.max(1.0) + seconds
-                }
-            };
-            if best.is_none_or(|(least, _)| cost < least * (1.0 - GAIN)) {
-                best = Some((cost, Chosen { stack, ratio: 1.0 / share, seconds }));
+            bytes / size.max(1) as f64
+        };
+        let [fewest, others @ ..] = Stack::ALL;
+        let mut best = Chosen { stack: fewest, ratio: ratio(fewest) };
+        for stack in others {
+            let ratio = ratio(stack);
+            if ratio * (1.0 - GAIN) > best.ratio {
+                best = Chosen { stack, ratio };
             }
         }
-        best.map_or(Chosen { stack: Stack::ALL[0], ratio: 1.0, seconds: PACK }, |(_, chosen)| chosen)
+        best
     }
 
     /// Chunks of the buffers, at equal distances, with the first and the last.

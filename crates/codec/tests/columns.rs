@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use overspill_codec::{CHUNK, Cascade, ColumnInfo, Error, Goal, Integer, Selector, Stack};
+use overspill_codec::{CHUNK, Cascade, ColumnInfo, Error, Integer, Selector, Stack};
 use rand::distr::{Distribution, StandardUniform};
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore, SeedableRng};
@@ -146,13 +146,10 @@ fn the_selector_finds_what_table_1_says() {
     let orders: Vec<i64> = (0..200_000).map(|order| order / 8 * 32 + order % 8).collect();
     let lines: Vec<i64> = orders.iter().flat_map(|key| std::iter::repeat_n(*key, random.random_range(1..=7))).collect();
     let priorities: Vec<i32> = orders.iter().map(|_| random.random_range(0..5)).collect();
-    let chosen = |values: &[i64]| Selector::default().choose(&[values], Goal::Smallest);
+    let chosen = |values: &[i64]| Selector::default().choose(&[values]);
     let (of_orders, of_lines) = (chosen(&orders), chosen(&lines));
     assert_eq!([of_orders.stack, of_lines.stack], [Stack::new(2, 1).unwrap(); 2]);
     assert!(of_orders.ratio > 25.0 && of_lines.ratio > 40.0, "{of_orders:?}, {of_lines:?}");
-    assert_eq!(Selector::default().choose(&[&priorities[..]], Goal::Smallest).stack, Stack::new(0, 0).unwrap());
-    // A fast link is not worth many layers.
-    let fast = Goal::Fastest { bytes_per_second: 100e9 };
-    assert_eq!(Selector::default().choose(&[&priorities[..]], fast).stack, Stack::new(0, 0).unwrap());
-    assert_eq!(Selector::default().choose::<u8>(&[], Goal::Smallest).stack, Stack::new(0, 0).unwrap());
+    assert_eq!(Selector::default().choose(&[&priorities[..]]).stack, Stack::new(0, 0).unwrap());
+    assert_eq!(Selector::default().choose::<u8>(&[]).stack, Stack::new(0, 0).unwrap());
 }

@@ -1,10 +1,10 @@
 //! The columns of TPC-H that are integers.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Date32Type, Decimal128Type, Int32Type, Int64Type};
-use datafusion::common::Result;
 
 /// Texts with at most as many different values are columns of codes.
 const MOST_CODES: usize = 1000;
@@ -15,7 +15,7 @@ pub(super) struct Column {
     pub name: String,
     pub values: Values,
     /// The partition of each row is a hash of this, the key of the table.
-    pub keys: std::sync::Arc<Vec<i64>>,
+    pub keys: Arc<Vec<i64>>,
 }
 
 /// Integers of one size.
@@ -64,8 +64,8 @@ impl Values {
 }
 
 /// The columns of a table that are integers. Its first column is its key.
-pub(super) fn of_table(table: &str, batches: &[RecordBatch]) -> Result<Vec<Column>> {
-    let Some(first) = batches.first() else { return Ok(vec![]) };
+pub(super) fn of_table(table: &str, batches: &[RecordBatch]) -> Vec<Column> {
+    let Some(first) = batches.first() else { return vec![] };
     let schema = first.schema();
     let names: Vec<_> = schema.fields().iter().map(|field| field.name().clone()).collect();
     let keys = match names.first().and_then(|key| Values::of(key, batches)) {
@@ -73,12 +73,12 @@ pub(super) fn of_table(table: &str, batches: &[RecordBatch]) -> Result<Vec<Colum
         Some(Values::Narrow(keys)) => keys.into_iter().map(i64::from).collect(),
         None => vec![],
     };
-    let keys = std::sync::Arc::new(keys);
+    let keys = Arc::new(keys);
     let column = |name: &String| {
         let values = Values::of(name, batches)?;
-        Some(Column { name: format!("{table}.{name}"), values, keys: std::sync::Arc::clone(&keys) })
+        Some(Column { name: format!("{table}.{name}"), values, keys: Arc::clone(&keys) })
     };
-    Ok(names.iter().filter_map(column).collect())
+    names.iter().filter_map(column).collect()
 }
 
 /// The values of each partition, in the order of the rows.

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use clap::Args;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
-use overspill_codec::{Cascade, Goal, Selector, Stack};
+use overspill_codec::{Cascade, Selector, Stack};
 use overspill_experiments::DeviceArgs;
 use overspill_machine::memory::Plain;
 use serde_json::{Value as Json, json};
@@ -42,7 +42,7 @@ pub struct CodecArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
 
-    /// Runs of each codec, of which the median counts
+    /// Number of runs of each codec; the median is shown
     #[arg(long, default_value = "3", value_name = "N")]
     pub runs: NonZeroUsize,
 
@@ -62,7 +62,7 @@ struct Measured {
     decompress: f64,
 }
 
-/// A column in so many partitions.
+/// What was measured of one column in one number of partitions.
 #[derive(Debug)]
 struct Row {
     column: String,
@@ -70,6 +70,8 @@ struct Row {
     bytes: usize,
     /// The first is ours, by the stack that the selector chose.
     codecs: Vec<Measured>,
+    /// The ratio of the selector's sample.
+    sampled: f64,
     /// The stack with the fewest bytes of all, and its ratio.
     best: (Stack, f64),
 }
@@ -101,7 +103,7 @@ pub(crate) fn run(args: &CodecArgs, out: &mut dyn std::io::Write) -> Result<()> 
             continue;
         }
         tell(&format!("generating {table}"));
-        for column in of_table(&table, &datagen::tpch_table(&table, args.scale)?)? {
+        for column in of_table(&table, &datagen::tpch_table(&table, args.scale)?) {
             if is_wanted(&column.name) {
                 unknown.retain(|name| *name != column.name);
                 for partitions in &args.partitions {
@@ -140,7 +142,7 @@ fn measure_values<T: Value + Plain>(
     let parts = partitioned(values, &column.keys, partitions);
     let bytes = size_of_val(values);
     let buffers: Vec<&[T]> = parts.iter().map(Vec::as_slice).collect();
-    let chosen = Selector::default().choose(&buffers, Goal::Smallest);
+    let chosen = Selector::default().choose(&buffers);
     let mut codecs = vec![];
     for codec in [Codec::Cascaded(chosen.stack)].into_iter().chain(Codec::OTHERS) {
         codecs.push(measure_codec(codec, &parts, bytes, runs)?);
@@ -160,7 +162,7 @@ fn measure_values<T: Value + Plain>(
             best = (stack, ratio);
         }
     }
-    Ok(Row { column: column.name.clone(), partitions, bytes, codecs, best })
+    Ok(Row { column: column.name.clone(), partitions, bytes, codecs, sampled: chosen.ratio, best })
 }
 
 /// Compresses and decompresses all partitions of a column, one by one, as they would be sent.
@@ -221,6 +223,7 @@ impl Report<'_> {
                 "partitions": row.partitions,
                 "bytes": row.bytes,
                 "stack": stack.to_string(),
+                "sampled_ratio": row.sampled,
                 "best_stack": row.best.0.to_string(),
                 "best_ratio": row.best.1,
                 "codecs": row.codecs.iter().map(codec).collect::<Vec<_>>(),

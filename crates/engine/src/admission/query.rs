@@ -53,6 +53,8 @@ impl Admission {
 
     /// The ticket of the query that runs. If none does, a query arrives.
     pub fn ticket(&self, task: &TaskContext) -> Arc<Ticket> {
+        // A lost GPU may be opened again for this, which takes seconds: not under the lock.
+        let prediction = self.prediction_now(task);
         let mut current = self.current.lock();
         if let Some(ticket) = current.ticket.upgrade() {
             return ticket;
@@ -60,17 +62,18 @@ impl Admission {
         let user = task.session_config().get_extension::<QueryUser>();
         let user = user.map(|user| user.as_ref().clone()).unwrap_or_default();
         let partitions = task.session_config().target_partitions();
-        let mut prediction = self.prediction;
-        let config = task.session_config().options().extensions.get::<OverspillConfig>();
-        if prediction.gpu.is_some()
-            && config.is_some_and(|config| !OverspillRuntime::of(task.session_config()).has_gpu(config))
-        {
-            prediction.gpu = None;
-        }
         let ticket = Ticket::new(&self.scheduler, user, prediction, task.memory_pool(), partitions);
         let ticket = Arc::new(ticket);
         *current = Current { ticket: Arc::downgrade(&ticket), ..Current::default() };
         ticket
+    }
+
+    /// What the query takes: without a GPU, if that is lost.
+    fn prediction_now(&self, task: &TaskContext) -> Prediction {
+        let session = task.session_config();
+        let config = session.options().extensions.get::<OverspillConfig>();
+        let has_gpu = || config.is_none_or(|config| OverspillRuntime::of(session).has_gpu(config));
+        Prediction { gpu: self.prediction.gpu.filter(|_| has_gpu()), ..self.prediction }
     }
 
     /// What all streams of the query execute the input with.

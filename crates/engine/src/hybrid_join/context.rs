@@ -113,8 +113,8 @@ impl JoinContext {
         HybridBuild::new(Arc::clone(&self.plan), store, memory, facts, self.tuning, used_bits)
     }
 
-    /// Indexes the build side, or gives it to a GPU. That may wait for a turn there, so a blocking thread of the runtime does it. Whoever
-    /// drops the future does not wait: a large build side takes seconds, and pays for its memory itself.
+    /// Indexes the build side, or gives it to a GPU. A GPU may first have to finish the turns of other joins, so a blocking thread of the
+    /// runtime does this work. If the future is dropped, that thread still finishes the build side, whose memory stays reserved till then.
     async fn finish(self: &Arc<Self>, build: HybridBuild<DiskStore>, depth: usize, span: &Span) -> Result<ReadBuild> {
         if self.plan.accelerator.is_none() || Handle::try_current().is_err() {
             return span.in_scope(|| self.finish_here(build, depth));

@@ -1,7 +1,7 @@
 //! An index over some rows of a table.
 
 use std::ops::Deref;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use datafusion::execution::memory_pool::MemoryReservation;
 use overspill_gpu_join::{DeviceProblem, DeviceRoom, DeviceRows, DeviceShare, Gpu, KeptCopy};
@@ -66,8 +66,7 @@ impl IndexRun {
         let room = DeviceRoom::new(gpu, &self.index);
         memory.try_grow(room.host_bytes()).map_err(|error| no_memory(room.host_bytes(), &error))?;
         let made = Arc::new(RunCopy { rows: room.copy(&self.index, share)?, _memory: memory });
-        let place: Weak<CopyPlace> = Arc::downgrade(&self.copy);
-        gpu.keeps(place);
+        gpu.keeps(Arc::downgrade(&self.copy) as _);
         Ok(Arc::clone(copy.insert(made)))
     }
 }

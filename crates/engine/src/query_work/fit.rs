@@ -20,7 +20,7 @@ const PRIOR: f64 = 1e-3;
 /// The least coefficient, as a share of its estimate. An operator that takes no time at all would have no part in any plan.
 const LEAST: f64 = 0.05;
 
-/// Rounds over all coefficients. Each brings them closer; far fewer do.
+/// Rounds over all coefficients. Each round brings all of them closer to the best.
 const ROUNDS: usize = 5_000;
 
 /// The coefficients for which the sum of squares of relative errors is least. Those of operators that no query has stay as estimated.

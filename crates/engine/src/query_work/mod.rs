@@ -22,7 +22,7 @@ pub const MEASURED_ROWS: usize = 1 << 20;
 const MOST: usize = 8;
 
 /// Measures queries of `threads` threads each on tables of `rows` rows: fits the cost of a row to their times, operator by operator,
-/// and runs 1 to 8 of a kind together on the CPU, and on `gpu` if there is one. Takes about half a minute with [`MEASURED_ROWS`]. The
+/// and runs 1 to 8 of a kind together on the CPU, and on `gpu` if there is one. Takes some seconds on two cores with [`MEASURED_ROWS`]. The
 /// machine should do nothing else meanwhile.
 ///
 /// # Errors

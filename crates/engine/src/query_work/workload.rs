@@ -125,9 +125,9 @@ fn table(rows: usize, seed: u64, partitions: usize) -> Result<Arc<MemTable>> {
     let batches = (0..rows).step_by(BATCH).map(|from| {
         let rows = from as u64..(from + BATCH).min(rows) as u64;
         RecordBatch::try_from_iter([
-            ("k", column(rows.clone(), &|row| mixed(row, 0x9E37_79B9_7F4A_7C15 | 1))),
-            ("g", column(rows.clone(), &|row| mixed(row, 0xC2B2_AE3D_27D4_EB4F | 1).wrapping_mul(seed) % 1000)),
-            ("v", column(rows, &|row| mixed(row, 0x1656_67B1_9E37_79F9 | 1) >> 1)),
+            ("k", column(rows.clone(), &|row| mixed(row, 0x9E37_79B9_7F4A_7C15))),
+            ("g", column(rows.clone(), &|row| mixed(row, 0xC2B2_AE3D_27D4_EB4F).wrapping_mul(seed) % 1000)),
+            ("v", column(rows, &|row| mixed(row, 0x1656_67B1_9E37_79F9) >> 1)),
         ])
     });
     let batches = batches.collect::<Result<Vec<_>, _>>()?;

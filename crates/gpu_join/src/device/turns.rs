@@ -13,12 +13,10 @@ pub trait ShareLender: Send + Sync {
     fn is_taken_back(&self) -> bool;
 
     /// Called before a join with a build side of `rows` rows takes GPU memory for it. The lender may take the share back.
-    fn build_side_read(&self, rows: u64) {
-        let _ = rows;
-    }
+    fn build_side_read(&self, rows: u64);
 
     /// Called once the query has found its GPU lost.
-    fn gpu_lost(&self) {}
+    fn gpu_lost(&self);
 
     /// How many times as much time in turns the share gets as one of weight 1, if both always wait for one.
     fn weight(&self) -> f64 {
@@ -26,10 +24,15 @@ pub trait ShareLender: Send + Sync {
     }
 }
 
+/// A lender that only says whether it has taken the share back.
 impl<F: Fn() -> bool + Send + Sync> ShareLender for F {
     fn is_taken_back(&self) -> bool {
         self()
     }
+
+    fn build_side_read(&self, _: u64) {}
+
+    fn gpu_lost(&self) {}
 }
 
 /// A query's share of the GPUs. Who lends it to the query may take it back at any time.
@@ -225,6 +228,10 @@ mod tests {
             fn is_taken_back(&self) -> bool {
                 false
             }
+
+            fn build_side_read(&self, _: u64) {}
+
+            fn gpu_lost(&self) {}
 
             fn weight(&self) -> f64 {
                 self.0

@@ -13,8 +13,9 @@ constexpr u32 kChunk = 4096;
 constexpr u32 kPackedBlock = 1024;
 constexpr u32 kPackedBlocks = kChunk / kPackedBlock;
 
-// Threads of a block, each with so many integers next to each other.
+// Threads of a block.
 constexpr u32 kCodecThreads = 256;
+// Neighbouring integers of a chunk that one thread holds.
 constexpr u32 kPerThread = kChunk / kCodecThreads;
 
 // A chunk, which a block of threads compresses or decompresses.

@@ -67,7 +67,7 @@ __device__ __forceinline__ PackedFrame find_frame(const T* values, u32 count, bo
         for (u32 at = threadIdx.x; at < integers; at += blockDim.x) {
             const u64 value = static_cast<T>(values[block * kPackedBlock + at] ^ flip);
             least = smaller(least, value);
-            most[block] = smaller(value, most[block]) == value ? most[block] : value;
+            if (most[block] < value) most[block] = value;
         }
     }
     least = block_combine(least, [](u64 one, u64 other) { return smaller(one, other); });

@@ -30,7 +30,7 @@ __device__ __forceinline__ T unpacked(const u64* words, const PackedFrame& frame
     return static_cast<T>((value & mask) + frame.least);
 }
 
-// Replaces differences by the values of which they are: one more.
+// Undoes delta encoding. `values` has `differences` differences; it gets one value more than that, and `first` is the first.
 template <typename T>
 __device__ __forceinline__ void sum_up(T* values, u32 differences, u64 first) {
     const u32 begin = threadIdx.x * kPerThread;
@@ -50,7 +50,8 @@ __device__ __forceinline__ void sum_up(T* values, u32 differences, u64 first) {
     __syncthreads();
 }
 
-// Replaces the values of runs by as many of each as its length says. Returns whether these are `count`.
+// Undoes run-length encoding. `values` has one value of each of `runs` runs; it gets each value as often as the run is long. Returns
+// whether that makes `count` values.
 template <typename T>
 __device__ __forceinline__ bool repeat_runs(T* values, u16* ends, const u64* packed, const PackedFrame& frame, u32 runs, u32 count) {
     const u32 begin = threadIdx.x * kPerThread;

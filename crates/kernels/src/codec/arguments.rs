@@ -2,8 +2,6 @@
 
 use overspill_machine::{Error, Result};
 
-use super::WIDTHS;
-
 /// A chunk, as words.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ChunkTask {
@@ -48,12 +46,6 @@ impl ColumnTask {
     pub fn words(&self) -> [u64; 8] {
         [self.to, self.slots, self.sizes, self.slot_words, self.chunks, self.head, self.integers, self.words]
     }
-}
-
-/// The place of the kernels for integers of so many bytes.
-pub(super) fn place_of(width: u64) -> Result<usize> {
-    let place = WIDTHS.iter().position(|known| *known == width);
-    place.ok_or_else(|| Error::Invalid(format!("integers of {width} bytes are not compressed: 1, 2, 4 or 8 are")))
 }
 
 /// # Errors

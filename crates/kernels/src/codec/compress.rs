@@ -1,11 +1,11 @@
 //! Compresses columns.
 
-use overspill_machine::driver::{Arguments, Function, Stream};
+use overspill_machine::driver::{Function, Stream};
 use overspill_machine::memory::{DeviceBuffer, View};
 use overspill_machine::{Error, Result};
 
-use super::arguments::{ChunkTask, ColumnTask, check_layers, place_of};
-use super::{CHUNK, THREADS, WIDTHS};
+use super::arguments::{ChunkTask, ColumnTask, check_layers};
+use super::{CHUNK, WIDTHS, index_of, launch_tasks, of_all_widths};
 use crate::Kernels;
 use crate::share::Share;
 
@@ -74,9 +74,8 @@ impl Compressor {
     /// # Errors
     /// If the kernels cannot be loaded.
     pub fn new(kernels: &Kernels) -> Result<Self> {
-        let [a, b, c, d] = WIDTHS.map(|width| kernels.function(&format!("compress_chunks_u{}", width * 8)));
-        let assemble = kernels.function("compress_assemble")?;
-        Ok(Self { kernels: [a?, b?, c?, d?], assemble, share: kernels.share() })
+        let (chunks, assemble) = (of_all_widths(kernels, "compress_chunks")?, kernels.function("compress_assemble")?);
+        Ok(Self { kernels: chunks, assemble, share: kernels.share() })
     }
 
     /// Compresses columns, the chunks of all of a width in one launch, puts them together in another, and waits. Takes about twice as much
@@ -90,11 +89,12 @@ impl Compressor {
         let (mut slots, mut outputs, mut assembling) = (vec![], vec![], vec![]);
         let words = DeviceBuffer::new(device, columns.len() as u64 * 8)?;
         for (number, column) in (0..).zip(columns) {
+            let tasks = &mut tasks[index_of(column.width)?];
             let own = Slots {
                 chunks: DeviceBuffer::new(device, column.chunks() * column.slot_words() * 8)?,
                 sizes: DeviceBuffer::new(device, column.chunks() * 4)?,
             };
-            column_tasks(column, &own, &mut tasks[place_of(column.width)?])?;
+            column_tasks(column, &own, tasks)?;
             let buffer = DeviceBuffer::new(device, column.most_words() * 8)?;
             let task = ColumnTask {
                 to: buffer.view().address(),
@@ -110,34 +110,19 @@ impl Compressor {
             slots.push(own);
             outputs.push(buffer);
         }
-        let mut lists = vec![];
-        let mut queue = || {
-            for ((kernel, tasks), width) in self.kernels.iter().zip(&tasks).zip(WIDTHS) {
-                if tasks.is_empty() {
-                    continue;
-                }
-                // Equals `compress_scratchpad`.
-                let scratchpad = CHUNK * (width + 4);
-                let list = DeviceBuffer::with_values(stream, tasks)?;
-                let (address, number) = (list.view().address(), tasks.len() as u64);
-                lists.push(list);
-                let most = self.share.blocks(kernel.resident_blocks(THREADS, scratchpad)?);
-                let blocks = u32::try_from(number).unwrap_or(u32::MAX).min(most);
-                let arguments = Arguments::default().with(&address).with(&number);
-                // SAFETY: the parameters match the kernel. It reads the integers of the columns, and writes each chunk to a slot with
-                // room for it. All memory lives until the stream is done, which is waited for below, also after an error.
-                unsafe { kernel.launch(stream, self.share.shape(blocks, THREADS, scratchpad), arguments)? };
-            }
-            let list = DeviceBuffer::with_values(stream, &assembling)?;
-            let (address, number) = (list.view().address(), assembling.len() as u64);
-            lists.push(list);
-            let most = self.share.blocks(self.assemble.resident_blocks(THREADS, 0)?);
-            let blocks = u32::try_from(number).unwrap_or(u32::MAX).min(most);
-            let arguments = Arguments::default().with(&address).with(&number);
-            // SAFETY: as above; each column has room for all its chunks.
-            unsafe { self.assemble.launch(stream, self.share.shape(blocks, THREADS, 0), arguments) }
+        let launches = self.kernels.iter().zip(&tasks).zip(WIDTHS).filter(|((_, tasks), _)| !tasks.is_empty());
+        let launch = |((kernel, tasks), width): ((_, &Vec<_>), u64)| {
+            // Equals `compress_scratchpad`.
+            let scratchpad = CHUNK * (width + 4);
+            // SAFETY: the kernels take these arguments. They read the integers of the columns, and write each chunk to a slot with room for
+            // it. All memory lives until the stream is done, which is waited for below, also after an error.
+            unsafe { launch_tasks(kernel, self.share, stream, tasks, scratchpad) }
         };
-        let queued = queue();
+        // SAFETY: as above; each column has room for all its chunks.
+        let assemble = || unsafe { launch_tasks(&self.assemble, self.share, stream, &assembling, 0) };
+        let mut lists = vec![];
+        let queued = launches.map(launch).try_for_each(|list| list.map(|list| lists.push(list)));
+        let queued = queued.and_then(|()| assemble()).map(|list| lists.push(list));
         let words = stream.finish(queued, || words.read::<u64>(stream, columns.len()))?;
         let compressed = |(buffer, words): (DeviceBuffer, u64)| CompressedColumn { buffer, bytes: words * 8 };
         Ok(outputs.into_iter().zip(words).map(compressed).collect())

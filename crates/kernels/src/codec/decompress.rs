@@ -1,11 +1,11 @@
 //! Decompresses columns.
 
-use overspill_machine::driver::{Arguments, Function, Stream};
+use overspill_machine::driver::{Function, Stream};
 use overspill_machine::memory::{DeviceBuffer, View, ViewMut};
 use overspill_machine::{Error, Result};
 
-use super::arguments::{ChunkTask, check_layers, place_of};
-use super::{CHUNK, THREADS, WIDTHS};
+use super::arguments::{ChunkTask, check_layers};
+use super::{CHUNK, WIDTHS, index_of, launch_tasks, of_all_widths};
 use crate::Kernels;
 use crate::share::Share;
 
@@ -46,8 +46,7 @@ impl Decompressor {
     /// # Errors
     /// If the kernels cannot be loaded.
     pub fn new(kernels: &Kernels) -> Result<Self> {
-        let [a, b, c, d] = WIDTHS.map(|width| kernels.function(&format!("decompress_chunks_u{}", width * 8)));
-        Ok(Self { kernels: [a?, b?, c?, d?], share: kernels.share() })
+        Ok(Self { kernels: of_all_widths(kernels, "decompress_chunks")?, share: kernels.share() })
     }
 
     /// Decompresses columns, all of a width in one launch, and waits. `O(n)`.
@@ -58,25 +57,15 @@ impl Decompressor {
         let results = DeviceBuffer::with_values(stream, &vec![[0_u64; 2]; columns.len()])?;
         let mut tasks: [Vec<[u64; 6]>; WIDTHS.len()] = Default::default();
         for (number, column) in (0..).zip(columns.iter_mut()) {
-            column.add_tasks(results.view().address() + number * 16, &mut tasks[place_of(column.width)?])?;
+            column.add_tasks(results.view().address() + number * 16, &mut tasks[index_of(column.width)?])?;
         }
+        let launches = self.kernels.iter().zip(&tasks).filter(|(_, tasks)| !tasks.is_empty());
+        // SAFETY: the kernels take these arguments. They read chunks where `add_tasks` has found them to lie in the columns, and write as
+        // many integers as have room. Columns, lists and results live until the stream is done, which is waited for below, also after an
+        // error.
+        let launch = |(kernel, tasks): (_, &Vec<_>)| unsafe { launch_tasks(kernel, self.share, stream, tasks, 0) };
         let mut lists = vec![];
-        let mut queue = || {
-            for (kernel, tasks) in self.kernels.iter().zip(&tasks).filter(|(_, tasks)| !tasks.is_empty()) {
-                let list = DeviceBuffer::with_values(stream, tasks)?;
-                let (address, number) = (list.view().address(), tasks.len() as u64);
-                lists.push(list);
-                let most = self.share.blocks(kernel.resident_blocks(THREADS, 0)?);
-                let blocks = u32::try_from(number).unwrap_or(u32::MAX).min(most);
-                let arguments = Arguments::default().with(&address).with(&number);
-                // SAFETY: the parameters match the kernel. It reads chunks where `add_tasks` has found them to lie in the columns, and
-                // writes as many integers as have room. Columns, list and results live until the stream is done, which is waited for
-                // below, also after an error.
-                unsafe { kernel.launch(stream, self.share.shape(blocks, THREADS, 0), arguments)? };
-            }
-            Ok(())
-        };
-        let queued = queue();
+        let queued = launches.map(launch).try_for_each(|list| list.map(|list| lists.push(list)));
         let found = stream.finish(queued, || results.read::<[u64; 2]>(stream, columns.len()))?;
         Ok(found.into_iter().map(|[checksum, damaged]| Decompressed { checksum, damaged }).collect())
     }

@@ -113,7 +113,7 @@ fn seal(column: &mut [u8]) {
     column[16..24].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// `OVERSPILL_TEST_CASES` is the number of columns. Whoever forges a column also forges its checksum.
+/// Each column has a right checksum, so that its damage reaches the parsers. `OVERSPILL_TEST_CASES` sets the number of columns.
 #[test]
 fn forged_columns_are_refused_or_read_as_the_cpu_does() {
     let cases = std::env::var("OVERSPILL_TEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400_usize);

@@ -22,14 +22,14 @@ pub(crate) const STRATEGIES: [Strategy; 5] =
 
 /// The device, with exactly as much memory as joins may use: more than that is refused by the driver, which counts as a
 /// failure.
-fn start(memory: usize) -> TestGpu {
+pub(crate) fn start(memory: usize) -> TestGpu {
     let emulated = TestGpu::start();
     emulated.configure(&format!("memory={memory}"));
     emulated
 }
 
 /// Says what is left on the device once joins are over and it is let go.
-fn leftovers(emulated: &TestGpu) -> Option<String> {
+pub(crate) fn leftovers(emulated: &TestGpu) -> Option<String> {
     overspill::OverspillRuntime::of_process().release();
     let statistics = emulated.statistics();
     (statistics.held() != [0; 9]).then(|| format!("{statistics:?}"))

@@ -9,11 +9,11 @@ use overspill::{Choice, DeviceKind, OverspillConfig};
 use overspill_schedule::{Decision, Limits, Paper5Settings, PolicyKind, Reason, What, check};
 
 use super::Sessions;
+use crate::device::{leftovers, start};
 use crate::harness::duckdb::Export;
 use crate::harness::fixture::{JOINS, Size, register};
 use crate::harness::plan::PlanReport;
 use crate::harness::run::Run;
-use crate::test_gpu::TestGpu;
 
 const MIB: usize = 1 << 20;
 
@@ -23,8 +23,7 @@ fn on_emulated_device(gpu_memory_limit: usize) -> OverspillConfig {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_policy_says_who_uses_the_gpu() {
-    let emulated = TestGpu::start();
-    emulated.configure(&format!("memory={}", 64 * MIB));
+    let emulated = start(64 * MIB);
     let config = on_emulated_device(64 * MIB);
     let mut answers = vec![];
     for (policy, uses_gpu) in [(PolicyKind::AllCpu, false), (PolicyKind::AllGpu, true), (PolicyKind::FirstCome, true)] {
@@ -46,15 +45,14 @@ async fn the_policy_says_who_uses_the_gpu() {
     }
     answers.dedup();
     assert_eq!(answers.len(), 1, "{answers:?}");
-    overspill::OverspillRuntime::of_process().release();
+    assert_eq!(leftovers(&emulated), None);
 }
 
 /// Each policy runs all kinds of joins of many sessions at once, on the CPU and on a device with little memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_joins_at_once_on_a_small_device_give_their_answers() {
     const QUERIES: usize = 32;
-    let emulated = TestGpu::start();
-    emulated.configure(&format!("memory={}", 16 * MIB));
+    let emulated = start(16 * MIB);
     let config = on_emulated_device(16 * MIB);
     let size = Size { build: 9_000, probe: 4_000 };
     let stock = datafusion::prelude::SessionContext::new();
@@ -105,15 +103,13 @@ async fn many_joins_at_once_on_a_small_device_give_their_answers() {
         assert_eq!(export.check(Path::new(&python)).unwrap_or_else(|failure| panic!("{failure}")), exported);
     }
     assert!(exported > QUERIES, "{exported} answers for DuckDB");
-    overspill::OverspillRuntime::of_process().release();
-    assert_eq!(emulated.statistics().held(), [0; 9]);
+    assert_eq!(leftovers(&emulated), None);
 }
 
 /// Policies fill the device to its limits, and never beyond.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_limits_of_the_gpu_hold() {
-    let emulated = TestGpu::start();
-    emulated.configure(&format!("memory={}", 64 * MIB));
+    let emulated = start(64 * MIB);
     let config = on_emulated_device(64 * MIB);
     let size = Size { build: 20_000, probe: 30_000 };
     let sql = "SELECT a_id, b_id FROM a JOIN b ON a_k = b_id";
@@ -147,14 +143,13 @@ async fn the_limits_of_the_gpu_hold() {
         assert!(check(&log, &less, most).is_err(), "{case}: {log:?}");
         sessions.assert_nothing_left().await;
     }
-    overspill::OverspillRuntime::of_process().release();
+    assert_eq!(leftovers(&emulated), None);
 }
 
 /// The plan expects a fifth of the rows after a filter. All pass, and take more GPU memory than there is for queries.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_join_whose_build_side_is_larger_than_predicted_leaves_the_device() {
-    let emulated = TestGpu::start();
-    emulated.configure(&format!("memory={}", 64 * MIB));
+    let emulated = start(64 * MIB);
     let config = on_emulated_device(64 * MIB);
     let size = Size { build: 20_000, probe: 30_000 };
     let sql = "SELECT count(*), sum(a_id), sum(b_id) FROM (SELECT * FROM a WHERE a_id % 7 <> 9) JOIN b ON a_k = b_id";
@@ -180,15 +175,13 @@ async fn a_join_whose_build_side_is_larger_than_predicted_leaves_the_device() {
         drop(plan);
         sessions.assert_nothing_left().await;
     }
-    overspill::OverspillRuntime::of_process().release();
-    assert_eq!(emulated.statistics().held(), [0; 9]);
+    assert_eq!(leftovers(&emulated), None);
 }
 
 /// Whatever the device is doing when it is lost: all queries end, and the next uses it again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_lost_under_load_is_used_again_by_later_queries() {
-    let emulated = TestGpu::start();
-    emulated.configure(&format!("memory={}", 64 * MIB));
+    let emulated = start(64 * MIB);
     let size = Size { build: 20_000, probe: 30_000 };
     let sql = "SELECT count(*), sum(a_id), sum(b_id) FROM a JOIN b ON a_k = b_id";
     let stock = datafusion::prelude::SessionContext::new();
@@ -219,8 +212,7 @@ async fn a_device_lost_under_load_is_used_again_by_later_queries() {
         assert!(log.iter().any(|entry| lost(entry.what)), "{log:?}");
         check(&log, &Limits::NONE, 8).unwrap();
         sessions.assert_nothing_left().await;
-        overspill::OverspillRuntime::of_process().release();
-        assert_eq!(emulated.statistics().held(), [0; 9], "lost at call {place}");
+        assert_eq!(leftovers(&emulated), None, "lost at call {place}");
     }
 }
 
