@@ -27,6 +27,7 @@
 
 #![deny(missing_docs)]
 
+mod block;
 mod cascade;
 mod checksum;
 mod chunk;
@@ -39,6 +40,7 @@ mod packing;
 mod selector;
 mod stack;
 
+pub use block::{BlockReader, BlockWriter};
 pub use cascade::Cascade;
 pub use device::{DeviceCascade, DeviceColumn, DeviceIntegers};
 pub use error::{Error, Result};

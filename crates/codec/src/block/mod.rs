@@ -1,0 +1,119 @@
+//! Blocks: compressed record batches.
+
+mod layout;
+mod read;
+mod sections;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use arrow::array::{RecordBatch, RecordBatchOptions, make_array};
+use arrow::datatypes::SchemaRef;
+
+use crate::checksum::part;
+use crate::error::{Error, Result};
+use crate::format::VERSION;
+use sections::{Reader, Scratches, Writer};
+
+const MAGIC: [u8; 2] = *b"OB";
+
+/// The number of words of flags.
+const FLAGS: Range<usize> = 4..8;
+
+/// Bytes before the arrays.
+const HEADER: usize = 24;
+
+const CHECKSUM: Range<usize> = 16..24;
+
+/// Compresses record batches of one schema, each to a block of its own.
+///
+/// Integers, dates, times, decimals, codes of dictionaries, lengths of texts and bitmaps are cascaded; bytes and floating-point numbers are
+/// compressed by lz4. A block has what its batch shows: of slices, views and dictionaries no more than that, and under nulls nothing.
+#[derive(Debug, Default)]
+pub struct BlockWriter {
+    sections: Writer,
+}
+
+impl BlockWriter {
+    /// Compresses a batch. `O(n)`. The block is overwritten by the next.
+    ///
+    /// # Errors
+    /// If an array is larger than the format can describe.
+    pub fn write(&mut self, batch: &RecordBatch) -> Result<&[u8]> {
+        self.sections.begin();
+        let [magic, more] = MAGIC;
+        self.sections.word(u64::from_le_bytes([magic, more, VERSION, 0, 0, 0, 0, 0]));
+        self.sections.word(batch.num_rows() as u64);
+        self.sections.word(0);
+        for column in batch.columns() {
+            self.sections.array(column.as_ref())?;
+        }
+        let flags = self.sections.finish();
+        self.sections.out[FLAGS].copy_from_slice(&flags.to_le_bytes());
+        seal(&mut self.sections.out);
+        Ok(&self.sections.out)
+    }
+}
+
+/// Decompresses the blocks of batches of one schema.
+#[derive(Debug)]
+pub struct BlockReader {
+    schema: SchemaRef,
+    scratches: Scratches,
+}
+
+impl BlockReader {
+    /// A reader of blocks of batches with this schema.
+    pub fn new(schema: SchemaRef) -> Self {
+        Self { schema, scratches: Scratches::default() }
+    }
+
+    /// The schema of all batches.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Decompresses a block. `O(n)`.
+    ///
+    /// # Errors
+    /// If the bytes are no block, or one of another schema or version, or have changed. Whatever they are, the arrays are valid.
+    pub fn read(&mut self, block: &[u8]) -> Result<RecordBatch> {
+        let (header, rest) = block.split_first_chunk::<HEADER>().ok_or(Error::Foreign(block.len()))?;
+        if header[..2] != MAGIC {
+            return Err(Error::Foreign(block.len()));
+        }
+        if header[2] != VERSION {
+            return Err(Error::Version { found: header[2] });
+        }
+        if !rest.len().is_multiple_of(8) || checksum(block).to_le_bytes() != block[CHECKSUM] {
+            return Err(crate::format::WRONG_CHECKSUM);
+        }
+        let rows = header[8..16].try_into().map_or(u64::MAX, u64::from_le_bytes);
+        let rows = usize::try_from(rows).map_err(|_| Error::Damaged("it names more rows than memory can have"))?;
+        let flags = header[FLAGS].try_into().map_or(u32::MAX, u32::from_le_bytes);
+        let mut sections = Reader::new(&mut self.scratches, rest, flags)?;
+        let fields = self.schema.fields().iter();
+        let columns = fields.map(|field| Ok(make_array(sections.array(field.data_type(), rows)?)));
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        if !sections.is_at_end() {
+            return Err(Error::Damaged("it goes on after its last array"));
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
+    }
+}
+
+/// Writes the checksum of a block.
+fn seal(block: &mut [u8]) {
+    let sum = checksum(block);
+    block[CHECKSUM].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// The checksum of all words but itself.
+fn checksum(block: &[u8]) -> u64 {
+    let after = (CHECKSUM.end / 8) as u64;
+    part(0, &block[..CHECKSUM.start]).wrapping_add(part(after, &block[CHECKSUM.end..]))
+}
