@@ -97,6 +97,7 @@ named!(TransferMethod, "overspill.transfer_method");
 named!(PrefixSumProcessor, "overspill.gpu_prefix_sum");
 named!(Selection, "overspill.selection");
 named!(IndexUse, "overspill.indexes");
+named!(BlockCompression, "overspill.spill_compression");
 
 /// Whether joins look rows up in indexes, where `auto` decides by the number of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +115,26 @@ impl IndexUse {
         match self {
             Self::Always => "always",
             Self::Never => "never",
+        }
+    }
+}
+
+/// Whether joins compress what they write to spill files, where `auto` measures which is faster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockCompression {
+    /// By cascades of layers (`docs/codec.md`).
+    Cascaded,
+    /// As DataFusion's setting says.
+    Off,
+}
+
+impl BlockCompression {
+    const ALL: [Self; 2] = [Self::Cascaded, Self::Off];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cascaded => "cascaded",
+            Self::Off => "off",
         }
     }
 }
@@ -201,6 +222,9 @@ config_namespace! {
 
         /// Whether a join may move its state to disk. When false, a join that outgrows its memory fails.
         pub spill: bool, default = true
+
+        /// How joins compress their spill files: cascaded: integers, dates, decimals and codes by layers of run-length and delta encoding and bit packing, texts by lz4; off: as datafusion.execution.spill_compression says; auto: writes a few batches both ways and goes on with the one that takes less time.
+        pub spill_compression: Choice<BlockCompression>, default = Choice::AUTO
 
         /// The limit, in bytes, on the state of one join before it spills. 0: only the memory pool limits it.
         pub join_memory_limit: usize, default = 0

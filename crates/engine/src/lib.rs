@@ -50,7 +50,7 @@ mod window;
 pub mod write_aside;
 
 pub use admission::AdmissionExec;
-pub use config::{Choice, IndexUse, Named, OverspillConfig, Selection};
+pub use config::{BlockCompression, Choice, IndexUse, Named, OverspillConfig, Selection};
 pub use filter_aggregate::FilterAggregateExec;
 pub use hybrid_join::HybridJoinExec;
 pub use index_lookup::IndexLookupExec;

@@ -23,10 +23,15 @@ const MAGIC: [u8; 2] = *b"OB";
 /// The number of words of flags.
 const FLAGS: Range<usize> = 4..8;
 
-/// Bytes before the arrays.
-const HEADER: usize = 24;
+const ROWS: Range<usize> = 8..16;
 
-const CHECKSUM: Range<usize> = 16..24;
+/// The bytes of the block.
+const LENGTH: Range<usize> = 16..24;
+
+const CHECKSUM: Range<usize> = 24..32;
+
+/// Bytes before the arrays.
+const HEADER: usize = CHECKSUM.end;
 
 /// Compresses record batches of one schema, each to a block of its own.
 ///
@@ -48,11 +53,14 @@ impl BlockWriter {
         self.sections.word(u64::from_le_bytes([magic, more, VERSION, 0, 0, 0, 0, 0]));
         self.sections.word(batch.num_rows() as u64);
         self.sections.word(0);
+        self.sections.word(0);
         for column in batch.columns() {
             self.sections.array(column.as_ref())?;
         }
         let flags = self.sections.finish();
         self.sections.out[FLAGS].copy_from_slice(&flags.to_le_bytes());
+        let length = self.sections.out.len() as u64;
+        self.sections.out[LENGTH].copy_from_slice(&length.to_le_bytes());
         seal(&mut self.sections.out);
         Ok(&self.sections.out)
     }
@@ -76,22 +84,36 @@ impl BlockReader {
         &self.schema
     }
 
+    /// The bytes of the block that begins with `bytes`; `None` if they are too few to say. `O(1)`.
+    ///
+    /// # Errors
+    /// If no block begins so, or one of another version.
+    pub fn length(bytes: &[u8]) -> Result<Option<usize>> {
+        let Some(header) = bytes.first_chunk::<HEADER>() else { return Ok(None) };
+        if header[..2] != MAGIC {
+            return Err(Error::Foreign(bytes.len()));
+        }
+        if header[2] != VERSION {
+            return Err(Error::Version { found: header[2] });
+        }
+        let length = header[LENGTH].try_into().map_or(0, u64::from_le_bytes);
+        let length = usize::try_from(length).ok().filter(|length| *length >= HEADER && length.is_multiple_of(8));
+        length.map(Some).ok_or(Error::Damaged("a block has an impossible length"))
+    }
+
     /// Decompresses a block. `O(n)`.
     ///
     /// # Errors
     /// If the bytes are no block, or one of another schema or version, or have changed. Whatever they are, the arrays are valid.
     pub fn read(&mut self, block: &[u8]) -> Result<RecordBatch> {
-        let (header, rest) = block.split_first_chunk::<HEADER>().ok_or(Error::Foreign(block.len()))?;
-        if header[..2] != MAGIC {
-            return Err(Error::Foreign(block.len()));
+        if Self::length(block)?.ok_or(Error::Foreign(block.len()))? != block.len() {
+            return Err(Error::Damaged("a block has another length"));
         }
-        if header[2] != VERSION {
-            return Err(Error::Version { found: header[2] });
-        }
-        if !rest.len().is_multiple_of(8) || checksum(block).to_le_bytes() != block[CHECKSUM] {
+        let (header, rest) = block.split_at(HEADER);
+        if checksum(block).to_le_bytes() != block[CHECKSUM] {
             return Err(crate::format::WRONG_CHECKSUM);
         }
-        let rows = header[8..16].try_into().map_or(u64::MAX, u64::from_le_bytes);
+        let rows = header[ROWS].try_into().map_or(u64::MAX, u64::from_le_bytes);
         let rows = usize::try_from(rows).map_err(|_| Error::Damaged("it names more rows than memory can have"))?;
         let flags = header[FLAGS].try_into().map_or(u32::MAX, u32::from_le_bytes);
         let mut sections = Reader::new(&mut self.scratches, rest, flags)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::common::{Result, exec_err};
-use datafusion::execution::{SendableRecordBatchStream, SpillFile};
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::PhysicalExprRef;
 use futures::StreamExt;
 use overspill_join::hybrid::{BuildSide, HybridBuild, JoinPlan, SubqueryFacts};
@@ -15,12 +15,12 @@ use tracing::Span;
 use super::dynamic_filter::{BoundsFilter, KeyBounds};
 use super::metrics::JoinMetrics;
 use crate::index_lookup::{LookupExecution, ReadAhead};
-use crate::join_execution::disk::DiskStore;
+use crate::join_execution::disk::{DiskFile, DiskStore};
 use crate::join_execution::memory::JoinMemory;
 use crate::join_execution::timeline::{JoinTimeline, Lane};
 use crate::join_execution::to_datafusion;
 
-pub(super) type FilePartition = SpilledPartition<Arc<dyn SpillFile>>;
+pub(super) type FilePartition = SpilledPartition<DiskFile>;
 
 /// A join and the means to run it, shared by all its streams.
 pub(super) struct JoinContext {

@@ -182,7 +182,7 @@ impl Deferred {
             && !is_skewed
             && pair.depth <= tuning.max_depth
             && Radix::has_bits(pair.used_bits, tuning.max_fanout);
-        let input = context.store.read(Side::Build, pair.build.file)?;
+        let input = context.store.read(Side::Build, pair.build.file);
         if !can_split {
             self.queue.split(Vec::new());
             return Ok(Current::Passes(Box::new(Passes::new(memory, input, pair.probe))));
@@ -213,7 +213,7 @@ impl ProbeFiles {
                 self.input = None;
             }
             let Some(file) = self.files.pop_front() else { return Ok(None) };
-            self.input = Some(context.store.read(Side::Probe, file.file)?);
+            self.input = Some(context.store.read(Side::Probe, file.file));
         }
     }
 }

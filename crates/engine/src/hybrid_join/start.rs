@@ -122,7 +122,7 @@ impl HybridJoinExec {
         let bounds = self.bounds(&spec)?;
         let timeline = JoinTimeline::new(self.on_words());
         let (build, probe, lanes) = (&spec.build_schema, &spec.probe_schema, Arc::clone(&timeline));
-        let store = Arc::new(DiskStore::new(build, probe, &metrics.disk, task, lanes));
+        let store = Arc::new(DiskStore::new(build, probe, &metrics.disk, &config, task, lanes));
         let facts = Arc::new(SubqueryFacts::default());
         let lookups = |side: &Arc<dyn ExecutionPlan>| {
             let lookup = side.downcast_ref::<IndexLookupExec>().filter(|_| is_shared)?;

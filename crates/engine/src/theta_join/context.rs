@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
-use datafusion::execution::{SendableRecordBatchStream, SpillFile};
+use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 use overspill_join::memory::{Grant, RowSizes, UnitMemory, compact, row_bytes};
 use overspill_join::spec::Side;
@@ -13,7 +13,7 @@ use overspill_join::spill::SpillStore;
 use overspill_join::theta::{Block, BlockBuilder, MatchedRows, Pushed, ThetaSpec};
 
 use super::metrics::ThetaMetrics;
-use crate::join_execution::disk::{DiskStore, DiskWriter};
+use crate::join_execution::disk::{DiskFile, DiskStore, DiskWriter};
 use crate::join_execution::memory::JoinMemory;
 use crate::join_execution::timeline::{JoinTimeline, LaneName};
 use crate::join_execution::to_datafusion;
@@ -52,7 +52,7 @@ pub(super) enum Build {
 
 /// A build side in a file.
 pub(super) struct SpilledBuild {
-    pub file: Arc<dyn SpillFile>,
+    pub file: DiskFile,
     /// For each batch of the file, the rows that have found a match, if the output depends on them.
     matched: Vec<Arc<MatchedRows>>,
     /// The memory of `matched`.

@@ -148,7 +148,7 @@ impl ThetaJoinExec {
         );
         let timeline = JoinTimeline::new(self.on_words());
         let (build, probe) = (&spec.build_schema, &spec.probe_schema);
-        let store = DiskStore::new(build, probe, &metrics.disk, task, Arc::clone(&timeline));
+        let store = DiskStore::new(build, probe, &metrics.disk, &config, task, Arc::clone(&timeline));
         let spills = config.spill && task.runtime_env().disk_manager.tmp_files_enabled();
         let inputs = ProbeInputs::new(
             spec.join_type,

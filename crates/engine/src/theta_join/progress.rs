@@ -143,7 +143,7 @@ impl Progress {
                     State::Finishing(finishing) => {
                         let block = Arc::new(finishing.block().await?);
                         context.metrics.block_passes.add(1);
-                        let file = context.store.read(Side::Build, Arc::clone(&build.file))?;
+                        let file = context.store.read(Side::Build, build.file.clone());
                         self.state = State::Scanning { block, file, next: 0 };
                         None
                     }
@@ -267,7 +267,7 @@ pub(super) struct BuildRows {
 impl BuildRows {
     pub fn new(context: &ThetaContext, build: &Build) -> Result<Self> {
         let file = match build {
-            Build::Spilled(build) => Some(context.store.read(Side::Build, Arc::clone(&build.file))?),
+            Build::Spilled(build) => Some(context.store.read(Side::Build, build.file.clone())),
             Build::InMemory(_) => None,
         };
         Ok(Self { block: 0, row: 0, file })

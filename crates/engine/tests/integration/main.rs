@@ -16,6 +16,7 @@
 //! - `scheduling`: sessions that share a scheduler: who waits, who runs where, and with how much memory.
 //! - `selection`: filters with aggregates above them, random ones and which plans are fused.
 //! - `set_operations`, `set_comparisons`: EXCEPT ALL and INTERSECT ALL; ANY and ALL.
+//! - `spill_compression`: spill files of compressed blocks.
 //! - `sql_files`: the plain files of `tests/sql/`, each in ample and little memory and on the emulated device.
 //! - `strategies`: how joins are planned to run in memory, and large tables each way.
 //! - `theta`: joins without an equality, random ones in ample and in little memory, with faults and given up on the way.
@@ -39,6 +40,7 @@ mod scheduling;
 mod selection;
 mod set_comparisons;
 mod set_operations;
+mod spill_compression;
 mod sql_files;
 mod strategies;
 #[allow(dead_code)] // The tests of kernels use more of it.

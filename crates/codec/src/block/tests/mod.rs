@@ -10,7 +10,7 @@ use arrow::array::{
 use arrow::datatypes::{Int32Type, Schema, SchemaRef};
 use rand::{Rng, SeedableRng};
 
-use super::{BlockReader, BlockWriter, HEADER, seal};
+use super::{BlockReader, BlockWriter, HEADER, LENGTH, seal};
 use crate::Error;
 use arrays::{KINDS, Random, batch};
 
@@ -103,6 +103,8 @@ fn any_byte_of_a_block_that_changes_is_noticed() {
     for length in 0..block.len() {
         assert!(reader.read(&block[..length]).is_err(), "{length} bytes");
     }
+    assert_eq!(BlockReader::length(&block[..HEADER]).unwrap(), Some(block.len()));
+    assert_eq!(BlockReader::length(&block[..HEADER - 1]).unwrap(), None);
     block[2] += 1;
     assert!(matches!(reader.read(&block).unwrap_err(), Error::Version { found: 2 }));
     let foreign = reader.read(&[b'P'; 100]).unwrap_err();
@@ -137,6 +139,8 @@ fn forged_blocks_give_an_error_or_valid_arrays() {
         }
         if random.random_bool(0.1) {
             block.truncate(random.random_range(HEADER / 8..=block.len() / 8) * 8);
+            let length = block.len() as u64;
+            block[LENGTH].copy_from_slice(&length.to_le_bytes());
         }
         seal(&mut block);
         match BlockReader::new(Arc::clone(schema)).read(&block) {

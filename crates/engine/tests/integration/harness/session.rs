@@ -12,7 +12,8 @@ use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, Memory
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use overspill::{
-    Choice, DeviceKind, OverspillConfig, OverspillSessionExt, PrefixSumProcessor, Strategy, TableChoice, TransferMethod,
+    BlockCompression, Choice, DeviceKind, OverspillConfig, OverspillSessionExt, PrefixSumProcessor, Strategy,
+    TableChoice, TransferMethod,
 };
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -35,6 +36,7 @@ pub struct Settings {
     pub dynamic_filters: bool,
     pub pushdown_filters: bool,
     pub spill_compression: SpillCompression,
+    pub spill_blocks: Choice<BlockCompression>,
     pub max_fanout: usize,
     pub max_recursion_depth: usize,
     /// The emulated device, if joins run there.
@@ -76,6 +78,7 @@ impl Default for Settings {
             dynamic_filters: true,
             pushdown_filters: false,
             spill_compression: SpillCompression::Uncompressed,
+            spill_blocks: Choice::AUTO,
             max_fanout: 64,
             max_recursion_depth: 8,
             device: None,
@@ -107,6 +110,9 @@ impl Settings {
             spill_compression: *[SpillCompression::Uncompressed, SpillCompression::Lz4Frame, SpillCompression::Zstd]
                 .choose(rng)
                 .unwrap(),
+            spill_blocks: Choice(
+                *[None, Some(BlockCompression::Cascaded), Some(BlockCompression::Off)].choose(rng).unwrap(),
+            ),
             max_fanout: *[2, 4, 16, 64, 256].choose(rng).unwrap(),
             max_recursion_depth: *[0, 1, 2, 8, 8, 8].choose(rng).unwrap(),
             device: None,
@@ -232,6 +238,7 @@ impl Session {
                 join_memory_limit,
                 strategy: settings.strategy,
                 hash_table: settings.hash_table,
+                spill_compression: settings.spill_blocks,
                 max_fanout: settings.max_fanout,
                 max_recursion_depth: settings.max_recursion_depth,
                 ..OverspillConfig::default()

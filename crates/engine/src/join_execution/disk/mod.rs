@@ -1,12 +1,15 @@
-//! Spill files: Arrow IPC, written and accounted by DataFusion's spill and disk managers.
+//! Spill files: Arrow IPC, written by DataFusion's spill manager, or compressed blocks. DataFusion's disk manager accounts for both.
+
+mod blocks;
+mod files;
+mod format;
 
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
-use datafusion::execution::{DiskManager, SendableRecordBatchStream, SpillFile, TaskContext};
-use datafusion::physical_plan::SpillManager;
+use datafusion::common::DataFusionError;
+use datafusion::execution::{DiskManager, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, SpillMetrics};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
@@ -16,7 +19,10 @@ use overspill_join::spill::SpillStore;
 
 use super::narrow_dictionaries::NarrowDictionaries;
 use super::timeline::JoinTimeline;
+use crate::config::OverspillConfig;
 use crate::spill::explain_disk_full;
+pub(crate) use files::DiskFile;
+use files::{FileWriter, SideFiles};
 
 /// The metrics of the files of one execution of a join.
 #[derive(Debug, Clone)]
@@ -53,7 +59,7 @@ pub(crate) struct DiskStore {
 /// Properties that the files of one side share.
 #[derive(Debug)]
 struct SpilledSide {
-    manager: SpillManager,
+    files: SideFiles,
     dictionaries: Arc<NarrowDictionaries>,
 }
 
@@ -62,27 +68,27 @@ impl DiskStore {
         build: &SchemaRef,
         probe: &SchemaRef,
         metrics: &DiskMetrics,
+        config: &OverspillConfig,
         context: &TaskContext,
         timeline: Arc<JoinTimeline>,
     ) -> Self {
-        let side = |schema: &SchemaRef| {
-            let manager = SpillManager::new(context.runtime_env(), metrics.spill.clone(), Arc::clone(schema))
-                .with_compression_type(context.session_config().spill_compression());
-            SpilledSide { manager, dictionaries: Arc::new(NarrowDictionaries::new(schema)) }
+        let side = |schema: &SchemaRef| SpilledSide {
+            files: SideFiles::new(schema, &metrics.spill, config, context),
+            dictionaries: Arc::new(NarrowDictionaries::new(schema)),
         };
         let disk = Arc::clone(&context.runtime_env().disk_manager);
         Self { disk, build: side(build), probe: side(probe), metrics: metrics.clone(), timeline }
     }
 
     /// Reads a file back, ahead of the consumer by a few batches.
-    pub fn read(&self, side: Side, file: Arc<dyn SpillFile>) -> Result<SendableRecordBatchStream> {
-        let SpilledSide { manager, dictionaries } = self.side(side);
+    pub fn read(&self, side: Side, file: DiskFile) -> SendableRecordBatchStream {
+        let SpilledSide { files, dictionaries } = self.side(side);
         let dictionaries = Arc::clone(dictionaries);
         let rows = self.metrics.read_rows.clone();
-        let bytes = file.size().unwrap_or(0);
+        let bytes = file.size();
         self.metrics.read_bytes.add(bytes as usize);
         let reading = self.timeline.reading(bytes);
-        let batches = manager.read_spill_as_stream(file, None)?;
+        let batches = files.read(file);
         let schema = batches.schema();
         let batches = batches.map(move |batch| {
             let _reading = &reading;
@@ -90,7 +96,7 @@ impl DiskStore {
             rows.add(batch.num_rows());
             Ok(dictionaries.restore(batch)?)
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+        Box::pin(RecordBatchStreamAdapter::new(schema, batches))
     }
 
     fn explain(&self, error: DataFusionError) -> JoinError {
@@ -105,47 +111,35 @@ impl DiskStore {
     }
 }
 
-/// A spill file under construction: appends a batch, or, without one, completes the file.
-///
-/// A closure, because the type of DataFusion's unfinished spill files has no public name.
-pub(crate) struct DiskWriter(Box<Append>);
-
-type Append = dyn FnMut(Option<&RecordBatch>) -> Result<Option<Arc<dyn SpillFile>>> + Send;
-
 impl SpillStore for DiskStore {
     type Writer = DiskWriter;
-    type File = Arc<dyn SpillFile>;
+    type File = DiskFile;
 
     fn create(&self, side: Side) -> overspill_join::Result<Self::Writer> {
-        let SpilledSide { manager, dictionaries } = self.side(side);
-        let timeline = Arc::clone(&self.timeline);
-        let mut file = manager.create_in_progress_file("spilling a join").map_err(|error| self.explain(error))?;
-        let dictionaries = Arc::clone(dictionaries);
-        let mut written = 0;
-        Ok(DiskWriter(Box::new(move |batch| {
-            let writing = timeline.writing();
-            let _writing = writing.enter();
-            let disk_file = file.file().cloned();
-            let done = match batch {
-                Some(batch) => {
-                    dictionaries.note(batch);
-                    writing.record("rows", batch.num_rows());
-                    file.append_batch(batch).map(|_| None)
-                }
-                None => file.finish(),
-            };
-            let size = disk_file.and_then(|file| file.size()).unwrap_or(0);
-            writing.record("bytes", size - std::mem::replace(&mut written, size));
-            done
-        })))
+        let file = self.side(side).files.create().map_err(|error| self.explain(error))?;
+        Ok(DiskWriter { side, file })
     }
 
     fn append(&self, writer: &mut Self::Writer, batch: &RecordBatch) -> overspill_join::Result<()> {
-        writer.0(Some(batch)).map(|_| ()).map_err(|error| self.explain(error))
+        let SpilledSide { files, dictionaries } = self.side(writer.side);
+        let writing = self.timeline.writing();
+        let _writing = writing.enter();
+        dictionaries.note(batch);
+        writing.record("rows", batch.num_rows());
+        let bytes = files.append(&mut writer.file, batch).map_err(|error| self.explain(error))?;
+        writing.record("bytes", bytes);
+        Ok(())
     }
 
-    fn finish(&self, mut writer: Self::Writer) -> overspill_join::Result<Self::File> {
-        let file = writer.0(None).map_err(|error| self.explain(error))?;
-        file.ok_or_else(|| JoinError::host(internal_datafusion_err!("a spill file was finished without a batch")))
+    fn finish(&self, writer: Self::Writer) -> overspill_join::Result<Self::File> {
+        let writing = self.timeline.writing();
+        let _writing = writing.enter();
+        self.side(writer.side).files.finish(writer.file).map_err(|error| self.explain(error))
     }
+}
+
+/// A spill file under construction.
+pub(crate) struct DiskWriter {
+    side: Side,
+    file: FileWriter,
 }

@@ -1,0 +1,161 @@
+//! The spill files of one side of a join.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::execution::{SendableRecordBatchStream, SpillFile, TaskContext};
+use datafusion::physical_plan::SpillManager;
+use datafusion::physical_plan::metrics::SpillMetrics;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::{TryStreamExt, stream};
+use overspill_join::memory::row_bytes;
+
+use super::blocks::{BlockFile, BlockFiles, UnfinishedBlocks};
+use super::format::{Format, FormatChoice, Written};
+use crate::config::OverspillConfig;
+
+/// Writes and reads the files.
+#[derive(Debug)]
+pub(super) struct SideFiles {
+    schema: SchemaRef,
+    batches: SpillManager,
+    blocks: Arc<BlockFiles>,
+    choice: FormatChoice,
+}
+
+/// A complete file of batches, which is deleted with its last clone.
+#[derive(Clone)]
+pub(crate) struct DiskFile(Arc<[Part]>);
+
+/// Batches that were written in one format: a file of the operating system.
+enum Part {
+    Batches(Arc<dyn SpillFile>),
+    Blocks(BlockFile),
+}
+
+impl DiskFile {
+    /// In bytes.
+    pub fn size(&self) -> u64 {
+        let files = self.0.iter().map(|part| match part {
+            Part::Batches(file) => file,
+            Part::Blocks(blocks) => &blocks.file,
+        });
+        files.filter_map(|file| file.size()).sum()
+    }
+}
+
+/// A file that is being written; dropping it deletes the file.
+pub(super) struct FileWriter {
+    complete: Vec<Part>,
+    open: OpenPart,
+}
+
+enum OpenPart {
+    Batches(Arc<dyn SpillFile>, Box<Append>),
+    Blocks(UnfinishedBlocks),
+}
+
+/// Appends a batch, or, without one, completes the file, if it has batches.
+///
+/// A closure, because the type of DataFusion's unfinished spill files has no public name.
+type Append = dyn FnMut(Option<&RecordBatch>) -> Result<Option<Arc<dyn SpillFile>>> + Send;
+
+impl OpenPart {
+    fn format(&self) -> Format {
+        match self {
+            Self::Batches(..) => Format::Batches,
+            Self::Blocks(_) => Format::Blocks,
+        }
+    }
+
+    fn complete(self) -> Result<Option<Part>> {
+        match self {
+            Self::Batches(_, mut append) => Ok(append(None)?.map(Part::Batches)),
+            Self::Blocks(blocks) => Ok(blocks.finish()?.map(Part::Blocks)),
+        }
+    }
+}
+
+impl SideFiles {
+    /// Files of batches with this schema.
+    pub fn new(schema: &SchemaRef, metrics: &SpillMetrics, config: &OverspillConfig, context: &TaskContext) -> Self {
+        let runtime = context.runtime_env();
+        let batches = SpillManager::new(Arc::clone(&runtime), metrics.clone(), Arc::clone(schema));
+        Self {
+            schema: Arc::clone(schema),
+            batches: batches.with_compression_type(context.session_config().spill_compression()),
+            blocks: Arc::new(BlockFiles::new(schema, &runtime.disk_manager, metrics)),
+            choice: FormatChoice::new(config.spill_compression),
+        }
+    }
+
+    /// Starts a file.
+    pub fn create(&self) -> Result<FileWriter> {
+        Ok(FileWriter { complete: vec![], open: self.open(self.choice.of_new_file())? })
+    }
+
+    fn open(&self, format: Format) -> Result<OpenPart> {
+        const REQUEST: &str = "spilling a join";
+        if format == Format::Blocks {
+            return Ok(OpenPart::Blocks(self.blocks.create(REQUEST)?));
+        }
+        let mut unfinished = self.batches.create_in_progress_file(REQUEST)?;
+        let file = unfinished.file().cloned();
+        let file = file.ok_or_else(|| internal_datafusion_err!("a spill file is complete before its first batch"))?;
+        let append = move |batch: Option<&RecordBatch>| match batch {
+            Some(batch) => unfinished.append_batch(batch).map(|_| None),
+            None => unfinished.finish(),
+        };
+        Ok(OpenPart::Batches(file, Box::new(append)))
+    }
+
+    /// Appends a batch. Returns the bytes by which the file grew.
+    pub fn append(&self, file: &mut FileWriter, batch: &RecordBatch) -> Result<u64> {
+        let format = self.choice.next(file.open.format());
+        if format != file.open.format() {
+            let before = std::mem::replace(&mut file.open, self.open(format)?);
+            file.complete.extend(before.complete()?);
+        }
+        let start = Instant::now();
+        let mut compressing = Duration::ZERO;
+        let file_bytes = match &mut file.open {
+            OpenPart::Batches(file, append) => {
+                let size = file.size();
+                append(Some(batch))?;
+                file.size().unwrap_or(0) - size.unwrap_or(0)
+            }
+            OpenPart::Blocks(blocks) => self.blocks.append(blocks, batch, || compressing = start.elapsed())?,
+        };
+        let writing = start.elapsed() - compressing;
+        let bytes = row_bytes(batch) * batch.num_rows();
+        self.choice.note(Written { format, bytes, file_bytes, compressing, writing });
+        Ok(file_bytes)
+    }
+
+    /// Completes a file.
+    ///
+    /// # Errors
+    /// If it has no batches.
+    pub fn finish(&self, file: FileWriter) -> Result<DiskFile> {
+        let FileWriter { complete: mut parts, open } = file;
+        parts.extend(open.complete()?);
+        if parts.is_empty() {
+            return Err(internal_datafusion_err!("a spill file was finished without a batch"));
+        }
+        Ok(DiskFile(parts.into()))
+    }
+
+    /// Reads a file back, ahead of the consumer by a few batches.
+    pub fn read(&self, file: DiskFile) -> SendableRecordBatchStream {
+        let (manager, blocks) = (self.batches.clone(), Arc::clone(&self.blocks));
+        let parts = (0..file.0.len()).map(move |part| match &file.0[part] {
+            Part::Batches(file) => manager.read_spill_as_stream(Arc::clone(file), None),
+            Part::Blocks(file) => blocks.read(file.clone()),
+        });
+        let batches = stream::iter(parts).try_flatten();
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches))
+    }
+}
