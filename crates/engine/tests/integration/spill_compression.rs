@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use datafusion::common::Result;
-use datafusion::physical_plan::{ExecutionPlan, collect, execute_stream};
+use datafusion::physical_plan::{collect, execute_stream};
 use futures::StreamExt;
 use overspill::{BlockCompression, Choice};
 

@@ -66,8 +66,15 @@ fn field(array: &dyn Array) -> Arc<Field> {
 /// How many kinds of arrays [`array`] makes.
 pub const KINDS: usize = 37;
 
+/// The first of them that have no other arrays in them.
+const FLAT: usize = 26;
+
 /// An array of one of [`KINDS`].
 fn array(random: &mut Random, kind: usize, rows: usize) -> ArrayRef {
+    if kind < FLAT { flat(random, kind, rows) } else { nested(random, kind, rows) }
+}
+
+fn flat(random: &mut Random, kind: usize, rows: usize) -> ArrayRef {
     let nulls = nulls(random, rows);
     macro_rules! primitive {
         ($array:ident) => {{
@@ -83,10 +90,6 @@ fn array(random: &mut Random, kind: usize, rows: usize) -> ArrayRef {
             Arc::new($array::from_iter(texts))
         }};
     }
-    let child = |random: &mut Random, rows| {
-        let kind = random.random_range(0..24);
-        array(random, kind, rows)
-    };
     match kind {
         0 => Arc::new(NullArray::new(rows)),
         1 => Arc::new(BooleanArray::new((0..rows).map(|_| random.random_bool(0.8)).collect::<Vec<_>>().into(), nulls)),
@@ -124,20 +127,42 @@ fn array(random: &mut Random, kind: usize, rows: usize) -> ArrayRef {
             Arc::new(FixedSizeBinaryArray::new(8, values.into(), nulls))
         }
         24 => {
+            let interval = |value: i64| IntervalMonthDayNano::new(value as i32, (value >> 7) as i32, value);
+            let values: Vec<_> = integers(random, rows).into_iter().map(interval).collect();
+            Arc::new(IntervalMonthDayNanoArray::new(values.into(), nulls))
+        }
+        _ => {
+            // What lies under nulls is not shown.
+            let texts = StringArray::from_iter_values(texts(random, rows));
+            let (offsets, values, _) = texts.into_parts();
+            Arc::new(StringArray::new(offsets, values, nulls))
+        }
+    }
+}
+
+/// Arrays of other arrays.
+fn nested(random: &mut Random, kind: usize, rows: usize) -> ArrayRef {
+    let nulls = nulls(random, rows);
+    let child = |random: &mut Random, rows| {
+        let kind = random.random_range(0..FLAT);
+        flat(random, kind, rows)
+    };
+    match kind {
+        26 => {
             let offsets = offsets(random, rows);
             let values = child(random, *offsets.last().unwrap() as usize);
             Arc::new(ListArray::new(field(&values), offsets, values, nulls))
         }
-        25 => {
+        27 => {
             let offsets = OffsetBuffer::<i64>::from_lengths(lengths(random, rows));
             let values = child(random, *offsets.last().unwrap() as usize);
             Arc::new(LargeListArray::new(field(&values), offsets, values, nulls))
         }
-        26 => {
+        28 => {
             let values = child(random, rows * 3);
             Arc::new(FixedSizeListArray::new(field(&values), 3, values, nulls))
         }
-        27 => {
+        29 => {
             let offsets = offsets(random, rows);
             let count = *offsets.last().unwrap() as usize;
             let keys: ArrayRef = Arc::new(StringArray::from_iter_values(texts(random, count)));
@@ -148,19 +173,19 @@ fn array(random: &mut Random, kind: usize, rows: usize) -> ArrayRef {
             let entry = Arc::new(Field::new("entries", entries.data_type().clone(), false));
             Arc::new(MapArray::new(entry, offsets, entries, nulls, false))
         }
-        28 => {
+        30 => {
             let children = [child(random, rows), child(random, rows)];
             let fields: Vec<_> = children.iter().map(|child| field(child)).collect();
             Arc::new(StructArray::new(fields.into(), children.to_vec(), nulls))
         }
-        29 | 30 => {
+        31 | 32 => {
             // With more values than codes name, or few.
-            let count = if kind == 29 { 3 } else { rows + 5 };
+            let count = if kind == 31 { 3 } else { rows + 5 };
             let codes: Vec<_> = (0..rows).map(|_| random.random_range(0..count as i32)).collect();
             let values = child(random, count);
             Arc::new(DictionaryArray::<Int32Type>::new(Int32Array::new(codes.into(), nulls), values))
         }
-        31 => {
+        33 => {
             let ends = lengths(random, rows).into_iter().scan(0, |end, length| {
                 *end += length as i32 + 1;
                 Some(*end)
@@ -170,38 +195,27 @@ fn array(random: &mut Random, kind: usize, rows: usize) -> ArrayRef {
             let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(ends), &values).unwrap();
             Arc::new(runs.slice(0, rows))
         }
-        32 => {
+        34 => {
             let offsets = offsets(random, rows);
             let values = child(random, *offsets.last().unwrap() as usize);
             let sizes: Vec<_> = offsets.lengths().map(|length| length as i32).collect();
             let starts = ScalarBuffer::from(offsets[..rows].to_vec());
             Arc::new(ListViewArray::new(field(&values), starts, sizes.into(), values, nulls))
         }
-        33 => {
+        35 => {
             let children = vec![child(random, rows), child(random, rows)];
             let fields =
                 UnionFields::try_new([0, 1], children.iter().map(|child| field(child).as_ref().clone())).unwrap();
             let kinds: Vec<i8> = (0..rows).map(|_| random.random_range(0..2)).collect();
             Arc::new(UnionArray::try_new(fields, kinds.into(), None, children).unwrap())
         }
-        34 => {
-            let interval = |value: i64| IntervalMonthDayNano::new(value as i32, (value >> 7) as i32, value);
-            let values: Vec<_> = integers(random, rows).into_iter().map(interval).collect();
-            Arc::new(IntervalMonthDayNanoArray::new(values.into(), nulls))
-        }
-        35 => {
+        _ => {
             let numbers: Vec<i8> = (0..rows).map(|_| random.random_range(0..2)).collect();
             let children = vec![child(random, rows + 1), child(random, rows + 1)];
             let fields = children.iter().map(|child| field(child).as_ref().clone());
             let offsets: Vec<_> = (0..rows).map(|_| random.random_range(0..=rows as i32)).collect();
             let fields = UnionFields::try_new([0, 1], fields).unwrap();
             Arc::new(UnionArray::try_new(fields, numbers.into(), Some(offsets.into()), children).unwrap())
-        }
-        _ => {
-            // What lies under nulls is not shown.
-            let texts = StringArray::from_iter_values(texts(random, rows));
-            let (offsets, values, _) = texts.into_parts();
-            Arc::new(StringArray::new(offsets, values, nulls))
         }
     }
 }
