@@ -216,8 +216,9 @@ impl Opened {
 
     /// The error if a GPU cannot be opened.
     fn not_opened(&mut self, asked: Asked, error: Error) -> DataFusionError {
-        // With other settings it is another GPU of the same device.
-        let of_device = |loss: &&mut Loss| loss.asked.kind == asked.kind && loss.reason.is_some();
+        // With other settings it is another GPU of the same device, unless the settings themselves cannot be.
+        let is_setting = matches!(error, Error::TooSmall { .. } | Error::Invalid(_));
+        let of_device = |loss: &&mut Loss| loss.asked.kind == asked.kind && loss.reason.is_some() && !is_setting;
         if let Some(loss) = self.loss.as_mut().filter(of_device) {
             let device = 0;
             let lost = Error::DeviceLost { device, reason: format!("it cannot be opened again: {error}") };

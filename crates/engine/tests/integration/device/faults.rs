@@ -123,6 +123,10 @@ async fn a_lost_device_is_opened_again() {
     }
     drop(session);
     emulated.configure("reset=1");
+    // A setting that cannot be is no loss.
+    let tiny = OverspillConfig { gpu_memory_limit: MIB, ..config };
+    let error = runtime.gpu(&tiny).unwrap_err().to_string();
+    assert!(error.contains("16777216 bytes of GPU memory (overspill.gpu_memory_limit)"), "{error}");
 }
 
 /// Calls of a kind so far, of those that are counted.
