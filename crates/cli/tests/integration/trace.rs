@@ -146,7 +146,8 @@ fn a_join_that_spills_has_lanes_for_streams_spilling_and_threads() {
     assert_eq!(written, read);
     for (metric, bytes) in [("spilled_bytes", written), ("spill_read_bytes", read)] {
         let told = bytes_told(&plan, metric);
-        assert!((bytes as f64 / told - 1.0).abs() < 0.01, "{metric} of {told}, and {bytes} in the timeline");
+        // It tells tenths of a megabyte.
+        assert!((bytes as f64 / told - 1.0).abs() < 0.02, "{metric} of {told}, and {bytes} in the timeline");
     }
     assert!(written > 1 << 20, "{written} bytes were spilled");
     let pairs = named(&join, "pair of partitions");

@@ -32,7 +32,7 @@ pub(super) struct BlockFiles {
 
 /// A file that is being written; dropping it deletes the file.
 pub(super) struct UnfinishedBlocks {
-    file: Arc<dyn SpillFile>,
+    pub file: Arc<dyn SpillFile>,
     writer: Box<dyn SpillWriter>,
     batches: usize,
 }
@@ -57,8 +57,8 @@ impl BlockFiles {
         Ok(UnfinishedBlocks { file, writer, batches: 0 })
     }
 
-    /// Compresses a batch, and calls `compressed` before it writes the block. Returns the bytes of the block.
-    pub fn append(&self, file: &mut UnfinishedBlocks, batch: &RecordBatch, compressed: impl FnOnce()) -> Result<u64> {
+    /// Compresses a batch, and calls `compressed` before it writes the block.
+    pub fn append(&self, file: &mut UnfinishedBlocks, batch: &RecordBatch, compressed: impl FnOnce()) -> Result<()> {
         let idle = self.idle.lock().pop();
         let mut blocks = idle.unwrap_or_default();
         let block = blocks.write(batch).map_err(|error| exec_datafusion_err!("A batch cannot be spilled: {error}"))?;
@@ -69,7 +69,7 @@ impl BlockFiles {
         self.idle.lock().push(blocks);
         self.metrics.spilled_rows.add(batch.num_rows());
         self.metrics.spilled_bytes.add(bytes);
-        Ok(bytes as u64)
+        Ok(())
     }
 
     /// Reads a file back, ahead of the consumer by a few batches.

@@ -39,12 +39,16 @@ enum Part {
 impl DiskFile {
     /// In bytes.
     pub fn size(&self) -> u64 {
-        let files = self.0.iter().map(|part| match part {
-            Part::Batches(file) => file,
-            Part::Blocks(blocks) => &blocks.file,
-        });
-        files.filter_map(|file| file.size()).sum()
+        size_of_parts(&self.0)
     }
+}
+
+fn size_of_parts(parts: &[Part]) -> u64 {
+    let files = parts.iter().map(|part| match part {
+        Part::Batches(file) => file,
+        Part::Blocks(blocks) => &blocks.file,
+    });
+    files.filter_map(|file| file.size()).sum()
 }
 
 /// A file that is being written; dropping it deletes the file.
@@ -63,7 +67,22 @@ enum OpenPart {
 /// A closure, because the type of DataFusion's unfinished spill files has no public name.
 type Append = dyn FnMut(Option<&RecordBatch>) -> Result<Option<Arc<dyn SpillFile>>> + Send;
 
+impl FileWriter {
+    /// In bytes.
+    fn size(&self) -> u64 {
+        size_of_parts(&self.complete) + self.open.size()
+    }
+}
+
 impl OpenPart {
+    fn size(&self) -> u64 {
+        let file = match self {
+            Self::Batches(file, _) => file,
+            Self::Blocks(blocks) => &blocks.file,
+        };
+        file.size().unwrap_or(0)
+    }
+
     fn format(&self) -> Format {
         match self {
             Self::Batches(..) => Format::Batches,
@@ -114,38 +133,38 @@ impl SideFiles {
 
     /// Appends a batch. Returns the bytes by which the file grew.
     pub fn append(&self, file: &mut FileWriter, batch: &RecordBatch) -> Result<u64> {
+        let before = file.size();
         let format = self.choice.next(file.open.format());
         if format != file.open.format() {
-            let before = std::mem::replace(&mut file.open, self.open(format)?);
-            file.complete.extend(before.complete()?);
+            let part = std::mem::replace(&mut file.open, self.open(format)?);
+            file.complete.extend(part.complete()?);
         }
-        let start = Instant::now();
+        let (start, size) = (Instant::now(), file.open.size());
         let mut compressing = Duration::ZERO;
-        let file_bytes = match &mut file.open {
-            OpenPart::Batches(file, append) => {
-                let size = file.size();
-                append(Some(batch))?;
-                file.size().unwrap_or(0) - size.unwrap_or(0)
-            }
+        match &mut file.open {
+            OpenPart::Batches(_, append) => drop(append(Some(batch))?),
             OpenPart::Blocks(blocks) => self.blocks.append(blocks, batch, || compressing = start.elapsed())?,
-        };
-        let writing = start.elapsed() - compressing;
+        }
+        let (writing, file_bytes) = (start.elapsed() - compressing, file.open.size() - size);
         let bytes = row_bytes(batch) * batch.num_rows();
         self.choice.note(Written { format, bytes, file_bytes, compressing, writing });
-        Ok(file_bytes)
+        Ok(file.size() - before)
     }
 
-    /// Completes a file.
+    /// Completes a file. Returns the bytes by which it grew as well.
     ///
     /// # Errors
     /// If it has no batches.
-    pub fn finish(&self, file: FileWriter) -> Result<DiskFile> {
+    pub fn finish(&self, file: FileWriter) -> Result<(DiskFile, u64)> {
+        let before = file.size();
         let FileWriter { complete: mut parts, open } = file;
         parts.extend(open.complete()?);
         if parts.is_empty() {
             return Err(internal_datafusion_err!("a spill file was finished without a batch"));
         }
-        Ok(DiskFile(parts.into()))
+        let file = DiskFile(parts.into());
+        let bytes = file.size().saturating_sub(before);
+        Ok((file, bytes))
     }
 
     /// Reads a file back, ahead of the consumer by a few batches.

@@ -134,7 +134,10 @@ impl SpillStore for DiskStore {
     fn finish(&self, writer: Self::Writer) -> overspill_join::Result<Self::File> {
         let writing = self.timeline.writing();
         let _writing = writing.enter();
-        self.side(writer.side).files.finish(writer.file).map_err(|error| self.explain(error))
+        let finished = self.side(writer.side).files.finish(writer.file);
+        let (file, bytes) = finished.map_err(|error| self.explain(error))?;
+        writing.record("bytes", bytes);
+        Ok(file)
     }
 }
 
