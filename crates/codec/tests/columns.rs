@@ -136,7 +136,7 @@ fn what_is_no_such_column_is_refused_in_a_sentence() {
     let later = Cascade::<u32>::new().decompress(&bytes, &mut vec![]).unwrap_err();
     assert!(matches!(later, Error::Version { found: 9 }), "{later}");
     let foreign = Cascade::<u32>::new().decompress(&[b'P'; 100], &mut vec![]).unwrap_err();
-    assert_eq!(foreign.to_string(), "these 100 bytes are no compressed column");
+    assert_eq!(foreign.to_string(), "these 100 bytes are neither a compressed column nor a block of them");
 }
 
 #[test]
