@@ -161,5 +161,5 @@ fn forged_columns_are_refused_or_read_as_the_cpu_does() {
     let mut room = DeviceBuffer::new(kernels.device(), 12).unwrap();
     let column = DeviceColumn::new(&bytes, device_bytes.view(), room.view_mut()).unwrap();
     let error = cascade.decompress(&stream, vec![column]).unwrap_err();
-    assert_eq!(error.to_string(), "the compressed column is damaged: its checksum is another");
+    assert_eq!(error.to_string(), "compressed data is damaged: its checksum is another");
 }
