@@ -1,5 +1,7 @@
 //! A checksum that any number of threads can compute part by part.
 
+use std::ops::Range;
+
 /// Odd, so that multiplying by it loses no bit.
 const FACTOR: u64 = 0x9FB2_1C65_1E98_DF25;
 
@@ -19,6 +21,20 @@ pub(crate) fn part(first: u64, words: &[u8]) -> u64 {
         place = place.wrapping_add(STEP);
     }
     sum
+}
+
+/// The checksum of all words but those at `place`, where it is stored.
+pub(crate) fn checksum(bytes: &[u8], place: &Range<usize>) -> u64 {
+    part(0, &bytes[..place.start]).wrapping_add(part((place.end / 8) as u64, &bytes[place.end..]))
+}
+
+/// Stores the checksum at `place`.
+///
+/// # Panics
+/// If the bytes end before that.
+pub(crate) fn seal(bytes: &mut [u8], place: &Range<usize>) {
+    let sum = checksum(bytes, place);
+    bytes[place.clone()].copy_from_slice(&sum.to_le_bytes());
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use crate::checksum::part;
+use crate::checksum::{self, checksum, part};
 use crate::error::{Error, Result};
 use crate::layers::CHUNK;
 use crate::stack::Stack;
@@ -122,7 +122,7 @@ impl ColumnInfo {
     pub(crate) fn checksum_of_chunks(&self, column: &[u8]) -> Result<u64> {
         let head = column.get(..self.head_bytes()).ok_or(Error::Damaged("its end is missing"))?;
         let stored = head[CHECKSUM].try_into().map_or(0, u64::from_le_bytes);
-        Ok(stored.wrapping_sub(checksum(head)))
+        Ok(stored.wrapping_sub(checksum(head, &CHECKSUM)))
     }
 
     /// The bytes of each chunk, after the checksum was compared.
@@ -155,12 +155,5 @@ impl ColumnInfo {
 /// # Panics
 /// If the column is too short to have one.
 pub(crate) fn seal(column: &mut [u8]) {
-    let sum = checksum(column);
-    column[CHECKSUM].copy_from_slice(&sum.to_le_bytes());
-}
-
-/// The checksum of all words but itself.
-fn checksum(column: &[u8]) -> u64 {
-    let after = (CHECKSUM.end / 8) as u64;
-    part(0, &column[..CHECKSUM.start]).wrapping_add(part(after, &column[CHECKSUM.end..]))
+    checksum::seal(column, &CHECKSUM);
 }

@@ -17,24 +17,18 @@ pub(super) enum Layout<'a> {
     WideIntegers,
     /// Values of as many bytes.
     Fixed(usize),
-    /// Texts with offsets of 32 bits.
-    Bytes,
-    /// Texts with offsets of 64 bits.
-    LargeBytes,
+    /// Texts between offsets.
+    Bytes(OffsetType),
     Views,
-    /// Lists with offsets of 32 bits.
-    Lists(&'a Field),
-    /// Lists with offsets of 64 bits.
-    LargeLists(&'a Field),
+    /// Lists between offsets.
+    Lists(OffsetType, &'a Field),
     /// Lists of as many values.
     FixedLists(&'a Field, usize),
     Struct(&'a Fields),
     /// Codes, and values of a type.
     Dictionary(IntegerType, &'a DataType),
-    /// Lists with offsets and lengths of 32 bits.
-    ListViews(&'a Field),
-    /// Lists with offsets and lengths of 64 bits.
-    LargeListViews(&'a Field),
+    /// Lists with an offset and a length each.
+    ListViews(OffsetType, &'a Field),
     /// Ends of runs, and values of a type.
     Runs(IntegerType, &'a Field),
     Union(&'a UnionFields, UnionMode),
@@ -51,6 +45,13 @@ pub(super) enum IntegerType {
     U16,
     U32,
     U64,
+}
+
+/// A type of offsets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OffsetType {
+    I32,
+    I64,
 }
 
 impl IntegerType {
@@ -96,16 +97,16 @@ impl<'a> Layout<'a> {
             DataType::Interval(IntervalUnit::MonthDayNano) => Self::Fixed(16),
             DataType::Decimal256(..) => Self::Fixed(32),
             DataType::FixedSizeBinary(width) => Self::Fixed(*width as usize),
-            DataType::Utf8 | DataType::Binary => Self::Bytes,
-            DataType::LargeUtf8 | DataType::LargeBinary => Self::LargeBytes,
+            DataType::Utf8 | DataType::Binary => Self::Bytes(OffsetType::I32),
+            DataType::LargeUtf8 | DataType::LargeBinary => Self::Bytes(OffsetType::I64),
             DataType::Utf8View | DataType::BinaryView => Self::Views,
-            DataType::List(values) | DataType::Map(values, _) => Self::Lists(values),
-            DataType::LargeList(values) => Self::LargeLists(values),
+            DataType::List(values) | DataType::Map(values, _) => Self::Lists(OffsetType::I32, values),
+            DataType::LargeList(values) => Self::Lists(OffsetType::I64, values),
             DataType::FixedSizeList(values, length) => Self::FixedLists(values, *length as usize),
             DataType::Struct(fields) => Self::Struct(fields),
             DataType::Dictionary(codes, values) => Self::Dictionary(IntegerType::of(codes), values),
-            DataType::ListView(values) => Self::ListViews(values),
-            DataType::LargeListView(values) => Self::LargeListViews(values),
+            DataType::ListView(values) => Self::ListViews(OffsetType::I32, values),
+            DataType::LargeListView(values) => Self::ListViews(OffsetType::I64, values),
             DataType::RunEndEncoded(ends, values) => Self::Runs(IntegerType::of(ends.data_type()), values),
             DataType::Union(fields, mode) => Self::Union(fields, *mode),
         }

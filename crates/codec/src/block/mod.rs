@@ -13,7 +13,7 @@ use std::ops::Range;
 use arrow::array::{RecordBatch, RecordBatchOptions, make_array};
 use arrow::datatypes::SchemaRef;
 
-use crate::checksum::part;
+use crate::checksum::{checksum, seal};
 use crate::error::{Error, Result};
 use crate::format::VERSION;
 use sections::{Reader, Scratches, Writer};
@@ -61,7 +61,7 @@ impl BlockWriter {
         self.sections.out[FLAGS].copy_from_slice(&flags.to_le_bytes());
         let length = self.sections.out.len() as u64;
         self.sections.out[LENGTH].copy_from_slice(&length.to_le_bytes());
-        seal(&mut self.sections.out);
+        seal(&mut self.sections.out, &CHECKSUM);
         Ok(&self.sections.out)
     }
 }
@@ -77,11 +77,6 @@ impl BlockReader {
     /// A reader of blocks of batches with this schema.
     pub fn new(schema: SchemaRef) -> Self {
         Self { schema, scratches: Scratches::default() }
-    }
-
-    /// The schema of all batches.
-    pub fn schema(&self) -> &SchemaRef {
-        &self.schema
     }
 
     /// The bytes of the block that begins with `bytes`; `None` if they are too few to say. `O(1)`.
@@ -110,7 +105,7 @@ impl BlockReader {
             return Err(Error::Damaged("a block has another length"));
         }
         let (header, rest) = block.split_at(HEADER);
-        if checksum(block).to_le_bytes() != block[CHECKSUM] {
+        if checksum(block, &CHECKSUM).to_le_bytes() != block[CHECKSUM] {
             return Err(crate::format::WRONG_CHECKSUM);
         }
         let rows = header[ROWS].try_into().map_or(u64::MAX, u64::from_le_bytes);
@@ -126,16 +121,4 @@ impl BlockReader {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
     }
-}
-
-/// Writes the checksum of a block.
-fn seal(block: &mut [u8]) {
-    let sum = checksum(block);
-    block[CHECKSUM].copy_from_slice(&sum.to_le_bytes());
-}
-
-/// The checksum of all words but itself.
-fn checksum(block: &[u8]) -> u64 {
-    let after = (CHECKSUM.end / 8) as u64;
-    part(0, &block[..CHECKSUM.start]).wrapping_add(part(after, &block[CHECKSUM.end..]))
 }

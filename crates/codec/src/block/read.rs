@@ -2,9 +2,9 @@
 
 use arrow::array::{Array, ArrayData, ArrayDataBuilder, OffsetSizeTrait, UnionArray, make_array, make_view};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
-use arrow::datatypes::{DataType, Field, UnionFields, UnionMode};
+use arrow::datatypes::{DataType, UnionFields, UnionMode};
 
-use super::layout::{IntegerType, Layout, MAX_INLINE};
+use super::layout::{IntegerType, Layout, MAX_INLINE, OffsetType};
 use super::sections::Reader;
 use crate::error::{Error, Result};
 
@@ -29,11 +29,15 @@ impl Reader<'_> {
                 let bytes = rows.checked_mul(width).ok_or(TOO_LONG)?;
                 array.add_buffer(self.bytes(bytes)?)
             }
-            Layout::Bytes => self.lengths_and_bytes::<i32>(array, rows)?,
-            Layout::LargeBytes => self.lengths_and_bytes::<i64>(array, rows)?,
+            Layout::Bytes(offsets) => {
+                let (offsets, end) = self.offsets(offsets, rows)?;
+                array.add_buffer(offsets).add_buffer(self.bytes(end)?)
+            }
             Layout::Views => self.views(array, rows)?,
-            Layout::Lists(values) => self.lists::<i32>(array, values, rows)?,
-            Layout::LargeLists(values) => self.lists::<i64>(array, values, rows)?,
+            Layout::Lists(offsets, values) => {
+                let (offsets, end) = self.offsets(offsets, rows)?;
+                array.add_buffer(offsets).add_child_data(self.array(values.data_type(), end)?)
+            }
             Layout::FixedLists(values, length) => {
                 let count = rows.checked_mul(length).ok_or(TOO_LONG)?;
                 array.add_child_data(self.array(values.data_type(), count)?)
@@ -47,8 +51,14 @@ impl Reader<'_> {
                 let count = self.count()?;
                 array.add_child_data(self.array(values, count)?)
             }
-            Layout::ListViews(values) => self.list_views::<i32>(array, values, rows)?,
-            Layout::LargeListViews(values) => self.list_views::<i64>(array, values, rows)?,
+            Layout::ListViews(offsets, values) => {
+                let (ends, end) = self.offsets(offsets, rows)?;
+                let (begins, sizes) = match offsets {
+                    OffsetType::I32 => begins_and_sizes::<i32>(&ends),
+                    OffsetType::I64 => begins_and_sizes::<i64>(&ends),
+                };
+                array.add_buffers(vec![begins, sizes]).add_child_data(self.array(values.data_type(), end)?)
+            }
             Layout::Runs(kind, values) => {
                 let count = self.count()?;
                 let ends = self.primitives(kind, count)?;
@@ -101,32 +111,14 @@ impl Reader<'_> {
     }
 
     /// Offsets from lengths, and the last of them.
-    fn offsets<O: OffsetSizeTrait>(&mut self, rows: usize) -> Result<(Buffer, usize)> {
-        let lengths = self.lengths(rows)?;
-        let mut offsets: Vec<O> = Vec::with_capacity(lengths.len() + 1);
-        let mut end = 0_u64;
-        offsets.push(O::usize_as(0));
-        for length in lengths {
-            end = end.checked_add(length).filter(|end| *end <= O::MAX_OFFSET as u64).ok_or(TOO_LONG)?;
-            offsets.push(O::usize_as(end as usize));
+    fn offsets(&mut self, offsets: OffsetType, rows: usize) -> Result<(Buffer, usize)> {
+        let has_wide = self.flag()?;
+        match (offsets, has_wide) {
+            (OffsetType::I32, false) => ends::<i32, u32>(self.integers(rows)?),
+            (OffsetType::I32, true) => ends::<i32, u64>(self.integers(rows)?),
+            (OffsetType::I64, false) => ends::<i64, u32>(self.integers(rows)?),
+            (OffsetType::I64, true) => ends::<i64, u64>(self.integers(rows)?),
         }
-        Ok((Buffer::from_vec(offsets), end as usize))
-    }
-
-    fn lengths(&mut self, rows: usize) -> Result<Vec<u64>> {
-        if self.flag()? {
-            return self.integers(rows);
-        }
-        Ok(self.integers::<u32>(rows)?.into_iter().map(u64::from).collect())
-    }
-
-    fn lengths_and_bytes<O: OffsetSizeTrait>(
-        &mut self,
-        array: ArrayDataBuilder,
-        rows: usize,
-    ) -> Result<ArrayDataBuilder> {
-        let (offsets, end) = self.offsets::<O>(rows)?;
-        Ok(array.add_buffer(offsets).add_buffer(self.bytes(end)?))
     }
 
     fn views(&mut self, array: ArrayDataBuilder, rows: usize) -> Result<ArrayDataBuilder> {
@@ -172,29 +164,6 @@ impl Reader<'_> {
         usize::try_from(self.word()?).map_err(|_| TOO_LONG)
     }
 
-    fn lists<O: OffsetSizeTrait>(
-        &mut self,
-        array: ArrayDataBuilder,
-        values: &Field,
-        rows: usize,
-    ) -> Result<ArrayDataBuilder> {
-        let (offsets, end) = self.offsets::<O>(rows)?;
-        Ok(array.add_buffer(offsets).add_child_data(self.array(values.data_type(), end)?))
-    }
-
-    fn list_views<O: OffsetSizeTrait>(
-        &mut self,
-        array: ArrayDataBuilder,
-        values: &Field,
-        rows: usize,
-    ) -> Result<ArrayDataBuilder> {
-        let (offsets, end) = self.offsets::<O>(rows)?;
-        let ends = offsets.typed_data::<O>();
-        let sizes: Vec<O> = ends.windows(2).map(|ends| ends[1] - ends[0]).collect();
-        let array = array.add_buffer(offsets.slice_with_length(0, rows * size_of::<O>()));
-        Ok(array.add_buffer(Buffer::from_vec(sizes)).add_child_data(self.array(values.data_type(), end)?))
-    }
-
     fn union(&mut self, fields: &UnionFields, mode: UnionMode, rows: usize) -> Result<ArrayData> {
         let numbers = self.integers::<i8>(rows)?;
         let mut offsets = (mode == UnionMode::Dense).then(|| vec![0; rows]);
@@ -210,4 +179,23 @@ impl Reader<'_> {
         let offsets = offsets.map(Vec::into);
         Ok(UnionArray::try_new(fields.clone(), numbers.into(), offsets, children)?.into_data())
     }
+}
+
+/// The offsets of values with these lengths, and the last of them.
+fn ends<O: OffsetSizeTrait, L: Into<u64>>(lengths: Vec<L>) -> Result<(Buffer, usize)> {
+    let mut offsets: Vec<O> = Vec::with_capacity(lengths.len() + 1);
+    let mut end = 0_u64;
+    offsets.push(O::usize_as(0));
+    for length in lengths {
+        end = end.checked_add(length.into()).filter(|end| *end <= O::MAX_OFFSET as u64).ok_or(TOO_LONG)?;
+        offsets.push(O::usize_as(end as usize));
+    }
+    Ok((Buffer::from_vec(offsets), end as usize))
+}
+
+/// The offsets and lengths of views of lists that follow one another.
+fn begins_and_sizes<O: OffsetSizeTrait>(offsets: &Buffer) -> (Buffer, Buffer) {
+    let ends = offsets.typed_data::<O>();
+    let sizes: Vec<O> = ends.windows(2).map(|ends| ends[1] - ends[0]).collect();
+    (offsets.slice_with_length(0, size_of_val(&sizes[..])), Buffer::from_vec(sizes))
 }

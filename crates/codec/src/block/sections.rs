@@ -1,5 +1,5 @@
-//! The sections of a block, each a multiple of 8 bytes: integers, which are cascaded, bytes, which lz4 compresses, and flags, all of which
-//! are at the end.
+//! The sections of a block. `Writer` cascades integers, compresses bytes by lz4, and collects flags, which it writes after all
+//! other sections. Each section is a multiple of 8 bytes.
 
 use arrow::buffer::{Buffer, MutableBuffer};
 use arrow::datatypes::ArrowNativeType;

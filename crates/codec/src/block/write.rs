@@ -1,6 +1,7 @@
-//! Arrays, as sections of a block. What of an array follows what is in `docs/codec.md`.
+//! Arrays, as sections of a block. `docs/codec.md` says which sections an array of each type has.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use arrow::array::cast::AsArray;
 use arrow::array::{
@@ -12,7 +13,7 @@ use arrow::datatypes::{ByteViewType, DataType, Int16Type, Int32Type, Int64Type, 
 use arrow_select::dictionary::garbage_collect_any_dictionary;
 use arrow_select::take::take;
 
-use super::layout::{IntegerType, Layout, MAX_INLINE};
+use super::layout::{IntegerType, Layout, MAX_INLINE, OffsetType};
 use super::sections::{Stored, Writer};
 use crate::error::Result;
 
@@ -43,14 +44,14 @@ impl Writer {
                 self.fixed(&data(), width);
                 Ok(())
             }
-            Layout::Bytes => self.lengths_and_bytes::<i32>(&data()),
-            Layout::LargeBytes => self.lengths_and_bytes::<i64>(&data()),
+            Layout::Bytes(OffsetType::I32) => self.lengths_and_bytes::<i32>(&data()),
+            Layout::Bytes(OffsetType::I64) => self.lengths_and_bytes::<i64>(&data()),
             Layout::Views => match data_type {
                 DataType::Utf8View => self.views(array.as_string_view()),
                 _ => self.views(array.as_binary_view()),
             },
-            Layout::Lists(_) => self.lists::<i32>(&data()),
-            Layout::LargeLists(_) => self.lists::<i64>(&data()),
+            Layout::Lists(OffsetType::I32, _) => self.lists::<i32>(&data()),
+            Layout::Lists(OffsetType::I64, _) => self.lists::<i64>(&data()),
             Layout::FixedLists(_, length) => {
                 let values = array.as_fixed_size_list();
                 let first = values.value_offset(0) as usize;
@@ -58,8 +59,8 @@ impl Writer {
             }
             Layout::Struct(_) => array.as_struct().columns().iter().try_for_each(|column| self.array(column)),
             Layout::Dictionary(codes, _) => self.dictionary(codes, array),
-            Layout::ListViews(_) => self.list_views(array.as_list_view::<i32>()),
-            Layout::LargeListViews(_) => self.list_views(array.as_list_view::<i64>()),
+            Layout::ListViews(OffsetType::I32, _) => self.list_views(array.as_list_view::<i32>()),
+            Layout::ListViews(OffsetType::I64, _) => self.list_views(array.as_list_view::<i64>()),
             Layout::Runs(IntegerType::I16, _) => self.runs(array.as_run::<Int16Type>()),
             Layout::Runs(IntegerType::I32, _) => self.runs(array.as_run::<Int32Type>()),
             Layout::Runs(..) => self.runs(array.as_run::<Int64Type>()),
@@ -137,44 +138,30 @@ impl Writer {
 
     /// Texts between offsets. Those under nulls are empty.
     fn lengths_and_bytes<O: OffsetSizeTrait>(&mut self, data: &ArrayData) -> Result<()> {
-        let offsets = &data.buffer::<O>(0)[..if data.is_empty() { 0 } else { data.len() + 1 }];
-        let bytes = data.buffers()[1].as_slice();
-        let mut lengths: Vec<_> = offsets.windows(2).map(|ends| (ends[1] - ends[0]).as_usize() as u64).collect();
-        let nulls = data.nulls();
-        let is_shown = |row: usize| nulls.is_none_or(|nulls| nulls.is_valid(row));
-        let hides = nulls.is_some() && lengths.iter().enumerate().any(|(row, length)| *length > 0 && !is_shown(row));
-        if !hides {
-            self.lengths(&lengths)?;
-            let (first, last) = (offsets.first(), offsets.last());
-            let end = |offset: Option<&O>| offset.map_or(0, |offset| offset.as_usize());
-            self.bytes(&bytes[end(first)..end(last)]);
-            return Ok(());
+        let (offsets, nulls) = (offsets::<O>(data), data.nulls());
+        let texts = offsets.windows(2).enumerate().map(|(row, ends)| {
+            let (begin, end) = (ends[0].as_usize(), ends[1].as_usize());
+            if nulls.is_some_and(|nulls| nulls.is_null(row)) { begin..begin } else { begin..end }
+        });
+        self.lengths(texts.clone().map(|text| text.len()))?;
+        let (bytes, all) = (data.buffers()[1].as_slice(), span(offsets));
+        if texts.clone().map(|text| text.len()).sum::<usize>() == all.len() {
+            self.bytes(&bytes[all]);
+        } else {
+            let shown: Vec<u8> = texts.flat_map(|text| &bytes[text]).copied().collect();
+            self.bytes(&shown);
         }
-        let mut shown = vec![];
-        for (row, length) in lengths.iter_mut().enumerate() {
-            if is_shown(row) {
-                shown.extend_from_slice(&bytes[offsets[row].as_usize()..offsets[row + 1].as_usize()]);
-            } else {
-                *length = 0;
-            }
-        }
-        self.lengths(&lengths)?;
-        self.bytes(&shown);
         Ok(())
     }
 
     /// Lengths of texts or lists: of 32 bits, unless one has more.
-    fn lengths(&mut self, lengths: &[u64]) -> Result<()> {
-        let short: Option<Vec<u32>> = lengths.iter().map(|length| u32::try_from(*length).ok()).collect();
-        match short {
-            Some(short) => {
-                self.flag(false);
-                self.integers(&short)
-            }
-            None => {
-                self.flag(true);
-                self.integers(lengths)
-            }
+    fn lengths(&mut self, lengths: impl Iterator<Item = usize> + Clone) -> Result<()> {
+        let has_wide = lengths.clone().any(|length| u32::try_from(length).is_err());
+        self.flag(has_wide);
+        if has_wide {
+            self.integers(&lengths.map(|length| length as u64).collect::<Vec<_>>())
+        } else {
+            self.integers(&lengths.map(|length| length as u32).collect::<Vec<_>>())
         }
     }
 
@@ -205,13 +192,10 @@ impl Writer {
     }
 
     fn lists<O: OffsetSizeTrait>(&mut self, data: &ArrayData) -> Result<()> {
-        let offsets = &data.buffer::<O>(0)[..if data.is_empty() { 0 } else { data.len() + 1 }];
-        let lengths: Vec<_> = offsets.windows(2).map(|ends| (ends[1] - ends[0]).as_usize() as u64).collect();
-        self.lengths(&lengths)?;
-        let end = |offset: Option<&O>| offset.map_or(0, |offset| offset.as_usize());
-        let (first, last) = (end(offsets.first()), end(offsets.last()));
-        let values = make_array(data.child_data()[0].clone());
-        self.array(&values.slice(first, last - first))
+        let offsets = offsets::<O>(data);
+        self.lengths(offsets.windows(2).map(|ends| (ends[1] - ends[0]).as_usize()))?;
+        let (values, shown) = (make_array(data.child_data()[0].clone()), span(offsets));
+        self.array(&values.slice(shown.start, shown.len()))
     }
 
     /// Codes and values. Values that no code names are left out, unless they are few: then batches keep a dictionary that they share.
@@ -235,8 +219,7 @@ impl Writer {
             let begin = array.offsets()[row].as_usize();
             if array.is_null(row) { begin..begin } else { begin..begin + array.sizes()[row].as_usize() }
         });
-        let lengths: Vec<_> = rows.clone().map(|values| values.len() as u64).collect();
-        self.lengths(&lengths)?;
+        self.lengths(rows.clone().map(|values| values.len()))?;
         let places = UInt64Array::from_iter_values(rows.flatten().map(|place| place as u64));
         self.array(&take(array.values(), &places, None)?)
     }
@@ -264,6 +247,19 @@ impl Writer {
             self.array(&take(child, &places, None)?)?;
         }
         Ok(())
+    }
+}
+
+/// The offsets of an array: one more than rows, or none.
+fn offsets<O: OffsetSizeTrait>(data: &ArrayData) -> &[O] {
+    if data.is_empty() { &[] } else { &data.buffer(0)[..=data.len()] }
+}
+
+/// What lies between the first offset and the last.
+fn span<O: OffsetSizeTrait>(offsets: &[O]) -> Range<usize> {
+    match offsets {
+        [first, .., last] => first.as_usize()..last.as_usize(),
+        _ => 0..0,
     }
 }
 

@@ -76,7 +76,7 @@ async fn blocks_that_change_on_the_disk_are_noticed() {
             None => panic!("no error"),
         }
     };
-    assert!(error.contains("A spill file cannot be read back: compressed data is damaged"), "{error}");
+    assert!(error.contains("A spill file has changed since it was written: compressed data is damaged"), "{error}");
     drop(rows);
     assert_eq!(session.leftovers().await, None);
 }

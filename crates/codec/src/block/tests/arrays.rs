@@ -5,9 +5,9 @@ use std::sync::Arc;
 use arrow::array::{
     Array, ArrayRef, BinaryArray, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, Decimal256Array,
     DictionaryArray, FixedSizeBinaryArray, FixedSizeListArray, Float32Array, Float64Array, Int8Array, Int16Array,
-    Int32Array, Int64Array, IntervalMonthDayNanoArray, LargeListArray, LargeStringArray, ListArray, ListViewArray,
-    MapArray, NullArray, RecordBatch, RunArray, StringArray, StringViewArray, StructArray, Time32SecondArray,
-    TimestampMicrosecondArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array, UnionArray,
+    Int32Array, Int64Array, IntervalMonthDayNanoArray, LargeListArray, LargeListViewArray, LargeStringArray, ListArray,
+    ListViewArray, MapArray, NullArray, RecordBatch, RunArray, StringArray, StringViewArray, StructArray,
+    Time32SecondArray, TimestampMicrosecondArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array, UnionArray,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, Int32Type, IntervalMonthDayNano, Schema, UnionFields, i256};
@@ -200,6 +200,11 @@ fn nested(random: &mut Random, kind: usize, rows: usize) -> ArrayRef {
             let values = child(random, *offsets.last().unwrap() as usize);
             let sizes: Vec<_> = offsets.lengths().map(|length| length as i32).collect();
             let starts = ScalarBuffer::from(offsets[..rows].to_vec());
+            if random.random() {
+                let wide = |values: &[i32]| values.iter().map(|value| i64::from(*value)).collect::<ScalarBuffer<_>>();
+                let (starts, sizes) = (wide(&starts), wide(&sizes));
+                return Arc::new(LargeListViewArray::new(field(&values), starts, sizes, values, nulls));
+            }
             Arc::new(ListViewArray::new(field(&values), starts, sizes.into(), values, nulls))
         }
         35 => {

@@ -10,8 +10,9 @@ use arrow::array::{
 use arrow::datatypes::{Int32Type, Schema, SchemaRef};
 use rand::{Rng, SeedableRng};
 
-use super::{BlockReader, BlockWriter, HEADER, LENGTH, seal};
+use super::{BlockReader, BlockWriter, CHECKSUM, HEADER, LENGTH};
 use crate::Error;
+use crate::checksum::seal;
 use arrays::{KINDS, Random, batch};
 
 /// Cases of a test: `few`, or as many as `OVERSPILL_TEST_CASES` says.
@@ -142,7 +143,7 @@ fn forged_blocks_give_an_error_or_valid_arrays() {
             let length = block.len() as u64;
             block[LENGTH].copy_from_slice(&length.to_le_bytes());
         }
-        seal(&mut block);
+        seal(&mut block, &CHECKSUM);
         match BlockReader::new(Arc::clone(schema)).read(&block) {
             Ok(batch) => {
                 assert_eq!(batch.num_rows() as u64, u64::from_le_bytes(block[8..16].try_into().unwrap()));

@@ -1,7 +1,9 @@
 //! Spill files of compressed blocks, one after the other.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -57,19 +59,21 @@ impl BlockFiles {
         Ok(UnfinishedBlocks { file, writer, batches: 0 })
     }
 
-    /// Compresses a batch, and calls `compressed` before it writes the block.
-    pub fn append(&self, file: &mut UnfinishedBlocks, batch: &RecordBatch, compressed: impl FnOnce()) -> Result<()> {
+    /// Compresses a batch and writes the block. Returns the time that compressing took.
+    pub fn append(&self, file: &mut UnfinishedBlocks, batch: &RecordBatch) -> Result<Duration> {
+        let start = Instant::now();
         let idle = self.idle.lock().pop();
         let mut blocks = idle.unwrap_or_default();
-        let block = blocks.write(batch).map_err(|error| exec_datafusion_err!("A batch cannot be spilled: {error}"))?;
-        compressed();
+        let block = blocks.write(batch).map_err(|error| {
+            exec_datafusion_err!("A batch cannot be spilled: {error}. SET overspill.spill_compression = off")
+        })?;
+        let compressing = start.elapsed();
         file.writer.write_all(block)?;
         file.batches += 1;
-        let bytes = block.len();
-        self.idle.lock().push(blocks);
         self.metrics.spilled_rows.add(batch.num_rows());
-        self.metrics.spilled_bytes.add(bytes);
-        Ok(())
+        self.metrics.spilled_bytes.add(block.len());
+        self.idle.lock().push(blocks);
+        Ok(compressing)
     }
 
     /// Reads a file back, ahead of the consumer by a few batches.
@@ -122,10 +126,8 @@ impl Reading {
                 _ => {}
             }
             let Some(chunk) = self.chunks.next().await.transpose()? else {
-                return match self.batches == self.file.batches && bytes.is_empty() {
-                    true => Ok(None),
-                    false => Err(damaged("its end is missing")),
-                };
+                let is_whole = self.batches == self.file.batches && bytes.is_empty();
+                return if is_whole { Ok(None) } else { Err(damaged("its end is missing")) };
             };
             self.bytes.drain(..self.begin);
             self.begin = 0;
@@ -138,6 +140,9 @@ impl Reading {
     }
 }
 
-fn damaged(error: impl std::fmt::Display) -> DataFusionError {
-    exec_datafusion_err!("A spill file cannot be read back: {error}")
+fn damaged(error: impl Display) -> DataFusionError {
+    exec_datafusion_err!(
+        "A spill file has changed since it was written: {error}. Check the disk of the temporary directory, or choose another with \
+         --temp-dir"
+    )
 }

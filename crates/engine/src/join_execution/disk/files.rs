@@ -140,11 +140,10 @@ impl SideFiles {
             file.complete.extend(part.complete()?);
         }
         let (start, size) = (Instant::now(), file.open.size());
-        let mut compressing = Duration::ZERO;
-        match &mut file.open {
-            OpenPart::Batches(_, append) => drop(append(Some(batch))?),
-            OpenPart::Blocks(blocks) => self.blocks.append(blocks, batch, || compressing = start.elapsed())?,
-        }
+        let compressing = match &mut file.open {
+            OpenPart::Batches(_, append) => append(Some(batch)).map(|_| Duration::ZERO)?,
+            OpenPart::Blocks(blocks) => self.blocks.append(blocks, batch)?,
+        };
         let (writing, file_bytes) = (start.elapsed() - compressing, file.open.size() - size);
         let bytes = row_bytes(batch) * batch.num_rows();
         self.choice.note(Written { format, bytes, file_bytes, compressing, writing });
