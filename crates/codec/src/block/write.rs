@@ -145,10 +145,12 @@ impl Writer {
         });
         self.lengths(texts.clone().map(|text| text.len()))?;
         let (bytes, all) = (data.buffers()[1].as_slice(), span(offsets));
-        if texts.clone().map(|text| text.len()).sum::<usize>() == all.len() {
+        let length = texts.clone().map(|text| text.len()).sum();
+        if length == all.len() {
             self.bytes(&bytes[all]);
         } else {
-            let shown: Vec<u8> = texts.flat_map(|text| &bytes[text]).copied().collect();
+            let mut shown = Vec::with_capacity(length);
+            texts.for_each(|text| shown.extend_from_slice(&bytes[text]));
             self.bytes(&shown);
         }
         Ok(())
