@@ -59,7 +59,13 @@ async fn lines(shell: &mut Shell, reader: impl BufRead + Send + 'static, name: &
     let mut splitter = Splitter::new();
     let mut lines = read_lines(reader);
     let mut number = 0;
-    while let Some(line) = shell.interrupts.unless_raised(lines.recv()).await? {
+    loop {
+        let line = match shell.interrupts.unless_raised(lines.recv()).await {
+            Ok(Some(line)) => line,
+            Ok(None) => break,
+            // It ends the script, but not the shell in which someone has typed .read.
+            Err(interrupted) => return shell.judge(Err(interrupted)).map(|()| Next::Statement),
+        };
         number += 1;
         let line = match line {
             Ok(line) => line,

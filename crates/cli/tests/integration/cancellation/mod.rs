@@ -7,7 +7,9 @@
 mod kinds;
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::shell::Shell;
@@ -80,6 +82,30 @@ fn ctrl_c_leaves_nothing_behind() {
         }
     }
     assert!(late.is_empty(), "with seed {seed}:\n{}", late.join("\n"));
+    assert_eq!(terminal.end(), 0);
+}
+
+#[test]
+fn ctrl_c_between_the_statements_of_a_file_ends_the_file_alone() {
+    let shell = Shell::new();
+    let pipe = shell.folder().join("lines.sql");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut terminal = Terminal::open_plain(&shell, &["--quiet"]);
+    terminal.type_in("SELECT 1;\r");
+    terminal.expect(PROMPT);
+    terminal.type_in(".read lines.sql\r");
+    let mut lines = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    lines.write_all(b"SELECT 'be' || 'gun' AS s;\n").unwrap();
+    terminal.await_text("begun", LATEST).unwrap();
+    // The shell waits for the next line, which does not come.
+    std::thread::sleep(WATCHED);
+    terminal.interrupt();
+    let said = terminal.await_text(PROMPT, LATEST).expect("the prompt does not come back");
+    assert!(said.contains("interrupted"), "{said}");
+    terminal.type_in("SELECT 40 + 2 AS answer;\r");
+    let said = terminal.await_text(PROMPT, LATEST).expect("SELECT does not answer");
+    assert!(said.contains("42"), "{said}");
+    drop(lines);
     assert_eq!(terminal.end(), 0);
 }
 
