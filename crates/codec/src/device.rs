@@ -1,6 +1,6 @@
 //! The same on a GPU, with the same bytes.
 
-use overspill_kernels::{ColumnInput, ColumnOutput, CompressedColumn, Compressor, Decompressor, Kernels};
+use overspill_kernels::{ColumnInput, ColumnOutput, CompressedColumn, Compressor, Decompressor, Kernels, Timed};
 use overspill_machine::driver::Stream;
 use overspill_machine::memory::{View, ViewMut};
 
@@ -89,7 +89,7 @@ impl DeviceCascade {
     ///
     /// # Errors
     /// If a column is too large, there is no memory, or the device fails.
-    pub fn compress(&self, stream: &Stream, columns: &[DeviceIntegers<'_>]) -> Result<Vec<CompressedColumn>> {
+    pub fn compress(&self, stream: &Stream, columns: &[DeviceIntegers<'_>]) -> Result<Timed<Vec<CompressedColumn>>> {
         let inputs = columns.iter().map(DeviceIntegers::input).collect::<Result<Vec<_>>>()?;
         Ok(self.compressor.run(stream, &inputs)?)
     }
@@ -98,7 +98,7 @@ impl DeviceCascade {
     ///
     /// # Errors
     /// If a column is damaged, or the device fails. Then the integers of all are unspecified.
-    pub fn decompress(&self, stream: &Stream, columns: Vec<DeviceColumn<'_>>) -> Result<()> {
+    pub fn decompress(&self, stream: &Stream, columns: Vec<DeviceColumn<'_>>) -> Result<Timed<()>> {
         let parts = columns.into_iter().map(|DeviceColumn { head, column, integers }| (head, (column, integers)));
         let (heads, memory): (Vec<_>, Vec<_>) = parts.unzip();
         let outputs =
@@ -110,7 +110,7 @@ impl DeviceCascade {
                 width: info.width as u64,
                 integers,
             });
-        let found = self.decompressor.run(stream, &mut outputs.collect::<Vec<_>>())?;
+        let Timed { made: found, seconds } = self.decompressor.run(stream, &mut outputs.collect::<Vec<_>>())?;
         for (head, found) in heads.iter().zip(found) {
             if found.checksum != head.checksum {
                 return Err(WRONG_CHECKSUM);
@@ -119,6 +119,6 @@ impl DeviceCascade {
                 return Err(Error::Damaged("its chunks mean nothing"));
             }
         }
-        Ok(())
+        Ok(Timed { made: (), seconds })
     }
 }

@@ -180,7 +180,8 @@ OVERSPILL_CODEC(16, u16)
 OVERSPILL_CODEC(32, u32)
 OVERSPILL_CODEC(64, u64)
 
-OVERSPILL_KERNEL(compress_assemble, const ColumnTask* tasks, u64 columns) { assemble_columns(tasks, columns); }
+OVERSPILL_KERNEL(compress_begin_columns, const ColumnTask* tasks, u64 columns) { begin_columns(tasks, columns); }
+OVERSPILL_KERNEL(compress_gather_chunks, const ColumnTask* tasks, u64 columns, u64 chunks) { gather_chunks(tasks, columns, chunks); }
 
 // Measurements.
 

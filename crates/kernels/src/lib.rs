@@ -18,7 +18,7 @@ mod prefix_sum;
 mod selection;
 mod share;
 
-pub use codec::{ColumnInput, ColumnOutput, CompressedColumn, Compressor, Decompressed, Decompressor};
+pub use codec::{ColumnInput, ColumnOutput, CompressedColumn, Compressor, Decompressed, Decompressor, Timed};
 pub use hash::{HashFunction, Radix};
 pub use index::{DeviceIndex, DeviceSearch, IndexLookup, WindowedLookup};
 pub use join::{

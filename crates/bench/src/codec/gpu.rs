@@ -1,18 +1,17 @@
 //! Compression on a GPU.
 
-use std::time::Instant;
-
 use datafusion::common::Result;
 use overspill_codec::{Cascade, DeviceCascade, DeviceColumn, DeviceIntegers, Stack};
 use overspill_experiments::Gpu;
-use overspill_kernels::MemoryAccess;
+use overspill_kernels::{MemoryAccess, Timed};
 use overspill_machine::memory::{DeviceBuffer, Plain};
 
 use super::Measured;
 use super::codecs::{Codec, Value};
 use crate::report::{failed, median};
 
-/// Bytes that are copied to measure the GPU's memory, at most.
+/// Bytes that are copied to measure the GPU's memory, at most, and bytes of integers that are compressed at once, at least: what is
+/// smaller than a GPU's caches says nothing of its memory.
 const COPIED: u64 = 1 << 30;
 
 /// A GPU that compresses.
@@ -32,7 +31,8 @@ impl CodecGpu {
         Ok(Self { gpu, cascade, copy })
     }
 
-    /// Compresses and decompresses all partitions, each way in one call, which begins and ends in GPU memory.
+    /// Compresses and decompresses all partitions, each way in one call, which begins and ends in GPU memory; a GPU gets them several
+    /// times, as columns of their own. What the kernels take counts.
     ///
     /// # Errors
     /// If the bytes are not those of the CPU, the partitions do not come back, there is no memory, or the device fails.
@@ -44,20 +44,21 @@ impl CodecGpu {
         runs: usize,
     ) -> Result<Measured> {
         let (stream, device) = (&self.gpu.stream, self.gpu.device());
-        let buffers = parts.iter().map(|part| DeviceBuffer::from_slice(stream, part));
+        let times = if self.gpu.emulated { 1 } else { (COPIED as usize).div_ceil(bytes.max(1)) };
+        let copies = || (0..times).flat_map(|_| parts);
+        let buffers = copies().map(|part| DeviceBuffer::from_slice(stream, part));
         let buffers = buffers.collect::<std::result::Result<Vec<_>, _>>().map_err(failed)?;
         let inputs: Vec<_> = buffers.iter().map(|buffer| DeviceIntegers::new::<T>(buffer.view(), stack)).collect();
         let (mut compress, mut decompress, mut sent) = (vec![], vec![], 0);
         for run in 0..runs {
-            let start = Instant::now();
-            let compressed = self.cascade.compress(stream, &inputs).map_err(failed)?;
-            compress.push(start.elapsed().as_secs_f64());
+            let Timed { made: compressed, seconds } = self.cascade.compress(stream, &inputs).map_err(failed)?;
+            compress.push(seconds);
             sent = compressed.iter().map(|column| column.bytes).sum();
             let mut columns = vec![];
-            let rooms = parts.iter().map(|part| DeviceBuffer::new(device, size_of_val(&part[..]) as u64));
+            let rooms = copies().map(|part| DeviceBuffer::new(device, size_of_val(&part[..]) as u64));
             let mut rooms = rooms.collect::<std::result::Result<Vec<_>, _>>().map_err(failed)?;
             let (mut cascade, mut expected) = (Cascade::new(), vec![]);
-            for ((column, part), room) in compressed.iter().zip(parts).zip(&mut rooms) {
+            for ((column, part), room) in compressed.iter().zip(copies()).zip(&mut rooms) {
                 let written: Vec<u8> = column.buffer.read(stream, column.bytes as usize).map_err(failed)?;
                 if run == 0 {
                     Codec::Cascaded(stack).compress(&mut cascade, part, &mut expected)?;
@@ -68,19 +69,17 @@ impl CodecGpu {
                 let view = column.buffer.view().slice(0, column.bytes).map_err(failed)?;
                 columns.push(DeviceColumn::new(&written, view, room.view_mut()).map_err(failed)?);
             }
-            let start = Instant::now();
-            self.cascade.decompress(stream, columns).map_err(failed)?;
-            decompress.push(start.elapsed().as_secs_f64());
-            for (part, room) in parts.iter().zip(&rooms) {
+            decompress.push(self.cascade.decompress(stream, columns).map_err(failed)?.seconds);
+            for (part, room) in copies().zip(&rooms).take(if run == 0 { usize::MAX } else { parts.len() }) {
                 if room.read::<T>(stream, part.len()).map_err(failed)? != *part {
                     return Err(failed("the GPU does not give back what it took"));
                 }
             }
         }
-        let rate = |seconds| bytes as f64 / median(seconds).unwrap_or(f64::NAN);
+        let rate = |seconds| (bytes * times) as f64 / median(seconds).unwrap_or(f64::NAN);
         Ok(Measured {
             codec: Codec::Device(stack),
-            ratio: bytes as f64 / sent.max(1) as f64,
+            ratio: (bytes * times) as f64 / sent.max(1) as f64,
             compress: rate(compress),
             decompress: rate(decompress),
         })

@@ -245,7 +245,7 @@ impl Display for Report<'_> {
         if let Some(copy) = self.copy {
             writeln!(
                 f,
-                "The GPU compresses all partitions at once, in its memory, which copies {:.0} GB/s.",
+                "The GPU compresses all partitions at once, in its memory, which copies {:.0} GB/s, and several times to fill it; its kernels are timed.",
                 copy / 1e9
             )?;
         }

@@ -17,6 +17,15 @@ constexpr u32 kPackedBlocks = kChunk / kPackedBlock;
 constexpr u32 kCodecThreads = 256;
 // Neighbouring integers of a chunk that one thread holds.
 constexpr u32 kPerThread = kChunk / kCodecThreads;
+// Threads that share a block that is packed.
+constexpr u32 kPackingThreads = kCodecThreads / kPackedBlocks;
+
+// Places of an array of a chunk in scratchpad memory. Behind what each thread holds lies one that is unused: else all threads of a warp
+// would ask one bank for their first integers, and wait for each other.
+constexpr u32 kPlaces = kChunk + kCodecThreads;
+__device__ __forceinline__ u32 place_of(u32 number) { return number + number / kPerThread; }
+// Where the integers begin that the calling thread holds.
+__device__ __forceinline__ u32 own_place() { return threadIdx.x * (kPerThread + 1); }
 
 // A chunk, which a block of threads compresses or decompresses.
 struct ChunkTask {
@@ -43,6 +52,8 @@ struct ColumnTask {
     const u64* slots;
     const u32* sizes;
     u64 slot_words;
+    // How many chunks the columns before it have, and how many it has.
+    u64 first_chunk;
     u64 chunks;
     // The first word, and the number of integers.
     u64 head;
@@ -50,6 +61,9 @@ struct ColumnTask {
     // Where the number of words of the column goes.
     u64* words;
 };
+
+// Words of a column before the table of its chunks.
+constexpr u32 kHeadWords = 3;
 
 // The part of a word in the checksum, by its place in the column.
 __device__ __forceinline__ u64 checksum_part(u64 word, u64 place) {

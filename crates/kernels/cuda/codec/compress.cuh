@@ -13,30 +13,39 @@ template <typename T>
 __device__ __forceinline__ u32 find_runs(T* values, u16* lengths, u32 count) {
     const u32 begin = threadIdx.x * kPerThread;
     T own[kPerThread];
-    u32 begins = 0, heads = 0;
-    for (u32 at = 0; at < kPerThread && begin + at < count; ++at) {
-        own[at] = values[begin + at];
-        const bool is_head = begin + at == 0 || own[at] != (at == 0 ? values[begin - 1] : own[at - 1]);
+    T before = begin > 0 && begin < count ? values[place_of(begin - 1)] : T{0};
+    u32 begins = 0;
+#pragma unroll
+    for (u32 at = 0; at < kPerThread; ++at) {
+        own[at] = begin + at < count ? values[own_place() + at] : T{0};
+        const bool is_head = begin + at < count && (begin + at == 0 || own[at] != before);
         begins |= static_cast<u32>(is_head) << at;
-        heads += is_head;
+        before = own[at];
     }
     u32 runs;
-    u32 run = block_exclusive_sum(heads, runs);
+    u32 run = block_exclusive_sum<u32>(__popc(begins), runs);
+#pragma unroll
     for (u32 at = 0; at < kPerThread; ++at) {
         if (begins >> at & 1) {
-            values[run] = own[at];
+            values[place_of(run)] = own[at];
             // Where it begins, until all do.
-            lengths[run++] = static_cast<u16>(begin + at);
+            lengths[place_of(run++)] = static_cast<u16>(begin + at);
         }
     }
     __syncthreads();
     u16 own_lengths[kPerThread];
-    for (u32 at = 0; at < kPerThread && begin + at < runs; ++at) {
-        const u32 end = begin + at + 1 < runs ? lengths[begin + at + 1] : count;
-        own_lengths[at] = static_cast<u16>(end - lengths[begin + at]);
+#pragma unroll
+    for (u32 at = 0; at < kPerThread; ++at) {
+        if (begin + at < runs) {
+            const u32 end = begin + at + 1 < runs ? lengths[place_of(begin + at + 1)] : count;
+            own_lengths[at] = static_cast<u16>(end - lengths[own_place() + at]);
+        }
     }
     __syncthreads();
-    for (u32 at = 0; at < kPerThread && begin + at < runs; ++at) lengths[begin + at] = own_lengths[at];
+#pragma unroll
+    for (u32 at = 0; at < kPerThread; ++at) {
+        if (begin + at < runs) lengths[own_place() + at] = own_lengths[at];
+    }
     return runs;
 }
 
@@ -46,81 +55,128 @@ __device__ __forceinline__ u64 find_differences(T* values, u32 count) {
     const u32 begin = threadIdx.x * kPerThread;
     const u64 first = count == 0 ? 0 : values[0];
     T own[kPerThread];
-    for (u32 at = 0; at < kPerThread && begin + at + 1 < count; ++at) {
-        own[at] = static_cast<T>(values[begin + at + 1] - values[begin + at]);
+    T before = begin < count ? values[own_place()] : T{0};
+#pragma unroll
+    for (u32 at = 0; at < kPerThread; ++at) {
+        const T after = begin + at + 1 < count ? values[place_of(begin + at + 1)] : T{0};
+        own[at] = static_cast<T>(after - before);
+        before = after;
     }
     __syncthreads();
-    for (u32 at = 0; at < kPerThread && begin + at + 1 < count; ++at) values[begin + at] = own[at];
+#pragma unroll
+    for (u32 at = 0; at < kPerThread; ++at) {
+        if (begin + at + 1 < count) values[own_place() + at] = own[at];
+    }
     __syncthreads();
     return first;
 }
 
-// The frame of an array. All threads get it.
+// Arrays of a chunk that are packed.
+constexpr u32 kArrays = 3;
+
+// The least and the greatest integers that warps have found in arrays.
+struct Extremes {
+    u64 least[kArrays][kCodecThreads / kWarp];
+    u64 most[kArrays][kCodecThreads / kWarp];
+};
+
+// The frame of the array of this number. All threads get it. Other threads write `extremes` of another array without waiting.
 template <typename T>
-__device__ __forceinline__ PackedFrame find_frame(const T* values, u32 count, bool is_signed) {
-    __shared__ u64 extremes[1 + kPackedBlocks];
+__device__ __forceinline__ PackedFrame find_frame(const T* values, u32 count, bool is_signed, Extremes& extremes, u32 array) {
     const T flip = is_signed ? static_cast<T>(u64{1} << (sizeof(T) * 8 - 1)) : T{0};
-    u64 least = ~u64{0}, most[kPackedBlocks];
-    for (u32 block = 0; block < kPackedBlocks; ++block) {
-        most[block] = 0;
-        const u32 integers = integers_of_block(count, block);
-        for (u32 at = threadIdx.x; at < integers; at += blockDim.x) {
-            const u64 value = static_cast<T>(values[block * kPackedBlock + at] ^ flip);
+    u64 least = ~u64{0}, most = 0;
+    const u32 first = threadIdx.x / kPackingThreads * kPackedBlock + threadIdx.x % kPackingThreads;
+#pragma unroll
+    for (u32 at = 0; at < kPerThread; ++at) {
+        const u32 number = first + at * kPackingThreads;
+        if (number < count) {
+            const u64 value = static_cast<T>(values[place_of(number)] ^ flip);
             least = smaller(least, value);
-            if (most[block] < value) most[block] = value;
+            if (most < value) most = value;
         }
     }
-    least = block_combine(least, [](u64 one, u64 other) { return smaller(one, other); });
-    if (threadIdx.x == 0) extremes[0] = least;
-    for (u32 block = 0; block < kPackedBlocks; ++block) {
-        const u64 greatest = block_combine(most[block], [](u64 one, u64 other) { return one < other ? other : one; });
-        if (threadIdx.x == 0) extremes[1 + block] = greatest;
+#pragma unroll
+    for (u32 distance = kWarp / 2; distance > 0; distance /= 2) {
+        least = smaller(least, __shfl_xor_sync(kFullMask, least, distance));
+        const u64 other = __shfl_xor_sync(kFullMask, most, distance);
+        if (most < other) most = other;
+    }
+    if (lane_index() == 0) {
+        extremes.least[array][warp_index()] = least;
+        extremes.most[array][warp_index()] = most;
     }
     __syncthreads();
+    constexpr u32 kWarps = kCodecThreads / kWarp, kWarpsOfBlock = kWarps / kPackedBlocks;
+#pragma unroll
+    for (u32 warp = 0; warp < kWarps; ++warp) least = smaller(least, extremes.least[array][warp]);
     PackedFrame frame;
-    frame.least = count == 0 ? 0 : static_cast<T>(static_cast<T>(extremes[0]) ^ flip);
+    frame.least = count == 0 ? 0 : static_cast<T>(static_cast<T>(least) ^ flip);
+#pragma unroll
     for (u32 block = 0; block < kPackedBlocks; ++block) {
-        const u64 range = integers_of_block(count, block) == 0 ? 0 : extremes[1 + block] - extremes[0];
+        u64 greatest = 0;
+#pragma unroll
+        for (u32 warp = 0; warp < kWarpsOfBlock; ++warp) {
+            const u64 other = extremes.most[array][block * kWarpsOfBlock + warp];
+            if (greatest < other) greatest = other;
+        }
+        const u64 range = integers_of_block(count, block) == 0 ? 0 : greatest - least;
         frame.widths[block] = range == 0 ? 0 : 64 - __clzll(static_cast<s64>(range));
     }
-    // The next call writes them after a barrier.
     return frame;
 }
 
-// Writes a packed array.
+// Some bits of a packed block, which begin at `first_bit`: integers of `width` bits, the first of which has the number `next`.
+template <typename Offset>
+__device__ __forceinline__ u64 packed_bits(u32 first_bit, u32 bits, u32 width, u32 integers, Offset&& offset) {
+    u64 packed = 0;
+    u32 number = first_bit / width;
+    for (u32 bit = number * width; bit < first_bit + bits && number < integers; bit += width, ++number) {
+        const u64 value = offset(number);
+        packed |= bit >= first_bit ? value << (bit - first_bit) : value >> (first_bit - bit);
+    }
+    return packed;
+}
+
+// Writes a packed array: its whole blocks, to whose words threads go together, and what is left.
 template <typename T>
 __device__ __forceinline__ void pack(const T* values, const PackedFrame& frame, u32 count, u64* to) {
     using Lanes = FastLanes<T>;
+    const u32 blocks = count / kPackedBlock;
+    u32 words = 0;
+#pragma unroll
     for (u32 block = 0; block < kPackedBlocks; ++block) {
-        const u32 integers = integers_of_block(count, block), width = frame.widths[block];
-        const T* own = values + block * kPackedBlock;
-        const u64 mask = width == 0 ? 0 : ~u64{0} >> (64 - width);
-        const auto offset = [&](u32 number) { return (static_cast<u64>(own[number]) - frame.least) & mask; };
-        if (integers == kPackedBlock) {
-            T* lanes = reinterpret_cast<T*>(to);
-            for (u32 word = threadIdx.x; word < width * Lanes::kLanes; word += blockDim.x) {
-                const u32 lane = word % Lanes::kLanes, first_bit = word / Lanes::kLanes * Lanes::kBits;
-                u64 bits = 0;
-                for (u32 row = first_bit / width; row * width < first_bit + Lanes::kBits; ++row) {
-                    const u64 value = offset(Lanes::number(row, lane));
-                    const u32 bit = row * width;
-                    bits |= bit >= first_bit ? value << (bit - first_bit) : value >> (first_bit - bit);
-                }
-                lanes[word] = static_cast<T>(bits);
-            }
-        } else {
-            for (u32 word = threadIdx.x; word < packed_words(integers, width); word += blockDim.x) {
-                const u32 first_bit = word * 64;
-                u64 bits = 0;
-                for (u32 number = first_bit / width; number < integers && number * width < first_bit + 64; ++number) {
-                    const u64 value = offset(number);
-                    const u32 bit = number * width;
-                    bits |= bit >= first_bit ? value << (bit - first_bit) : value >> (first_bit - bit);
-                }
-                to[word] = bits;
+        if (block < blocks) words += frame.widths[block] * Lanes::kLanes;
+    }
+    T* lanes = reinterpret_cast<T*>(to);
+    for (u32 word = threadIdx.x; word < words; word += kCodecThreads) {
+        u32 first = 0, begin = 0, width = frame.widths[0], end = width * Lanes::kLanes;
+#pragma unroll
+        for (u32 block = 1; block < kPackedBlocks; ++block) {
+            if (word >= end) {
+                first = block * kPackedBlock;
+                begin = end;
+                width = frame.widths[block];
+                end += width * Lanes::kLanes;
             }
         }
-        to += packed_words(integers, width);
+        const u32 lane = (word - begin) % Lanes::kLanes, first_bit = (word - begin) / Lanes::kLanes * Lanes::kBits;
+        const u64 mask = ~u64{0} >> (64 - width);
+        lanes[word] = static_cast<T>(packed_bits(first_bit, Lanes::kBits, width, Lanes::kBits, [&](u32 row) {
+            return (static_cast<u64>(values[place_of(first + Lanes::number(row, lane))]) - frame.least) & mask;
+        }));
+    }
+    to += words * sizeof(T) / 8;
+    u32 width = 0;
+#pragma unroll
+    for (u32 block = 0; block < kPackedBlocks; ++block) {
+        if (block == blocks) width = frame.widths[block];
+    }
+    const u32 first = blocks * kPackedBlock, integers = count - first;
+    const u64 mask = width == 0 ? 0 : ~u64{0} >> (64 - width);
+    for (u32 word = threadIdx.x; word < packed_words(integers, width); word += kCodecThreads) {
+        to[word] = packed_bits(word * 64, 64, width, integers, [&](u32 number) {
+            return (static_cast<u64>(values[place_of(first + number)]) - frame.least) & mask;
+        });
     }
 }
 
@@ -132,16 +188,22 @@ __device__ __forceinline__ u64 widths_word(const PackedFrame& frame) {
 }
 
 template <typename T>
-__device__ __forceinline__ void compress_chunk(const ChunkTask& task, T* values, u16* lengths) {
+__device__ __forceinline__ void compress_chunk(const ChunkTask& task, T* values, u16* lengths, Extremes& extremes) {
     const T* from = static_cast<const T*>(task.from);
     u64* to = static_cast<u64*>(task.to);
-    for (u32 at = threadIdx.x; at < task.integers; at += blockDim.x) values[at] = from[at];
+    // All of them are asked for before the first is awaited.
+#pragma unroll
+    for (u32 at = 0; at < kPerThread; ++at) {
+        const u32 number = at * kCodecThreads + threadIdx.x;
+        if (number < task.integers) values[place_of(number)] = from[number];
+    }
     __syncthreads();
     u32 count = task.integers, run_counts[2] = {0, 0};
     u64 firsts[2] = {0, 0};
+#pragma unroll
     for (u32 round = 0; round < 2; ++round) {
         if (round < task.runs) {
-            count = find_runs(values, lengths + round * kChunk, count);
+            count = find_runs(values, lengths + round * kPlaces, count);
             run_counts[round] = count;
         }
         if (round < task.deltas) {
@@ -149,13 +211,16 @@ __device__ __forceinline__ void compress_chunk(const ChunkTask& task, T* values,
             count = count == 0 ? 0 : count - 1;
         }
     }
-    const PackedFrame frame = find_frame(values, count, task.detail != 0 || task.deltas > 0);
+    const PackedFrame frame = find_frame(values, count, task.detail != 0 || task.deltas > 0, extremes, 0);
     const u32 head_words = 2 + task.runs + task.deltas;
     u32 words = head_words + packed_words(frame, count);
     PackedFrame run_frames[2];
-    for (u32 round = 0; round < task.runs; ++round) {
-        run_frames[round] = find_frame(lengths + round * kChunk, run_counts[round], false);
-        words += packed_words(run_frames[round], run_counts[round]);
+#pragma unroll
+    for (u32 round = 0; round < 2; ++round) {
+        if (round < task.runs) {
+            run_frames[round] = find_frame(lengths + round * kPlaces, run_counts[round], false, extremes, 1 + round);
+            words += packed_words(run_frames[round], run_counts[round]);
+        }
     }
     const u32 raw_words = 1 + (task.integers * sizeof(T) + 7) / 8;
     if (words >= raw_words) {
@@ -167,31 +232,35 @@ __device__ __forceinline__ void compress_chunk(const ChunkTask& task, T* values,
         }
         __syncthreads();
         T* raw = reinterpret_cast<T*>(to + 1);
-        for (u32 at = threadIdx.x; at < task.integers; at += blockDim.x) raw[at] = from[at];
+        for (u32 at = threadIdx.x; at < task.integers; at += kCodecThreads) raw[at] = from[at];
         return;
     }
     if (threadIdx.x == 0) {
         to[0] = 1 | widths_word(frame);
-        for (u32 round = 0; round < task.runs; ++round) {
-            to[1 + round] = run_counts[round] | (run_frames[round].least << 16) | widths_word(run_frames[round]);
+#pragma unroll
+        for (u32 round = 0; round < 2; ++round) {
+            if (round < task.runs) to[1 + round] = run_counts[round] | (run_frames[round].least << 16) | widths_word(run_frames[round]);
+            if (round < task.deltas) to[2 + task.runs + round] = firsts[round];
         }
         to[1 + task.runs] = frame.least;
-        for (u32 round = 0; round < task.deltas; ++round) to[2 + task.runs + round] = firsts[round];
         *static_cast<u32*>(task.result) = words;
     }
     u64* packed = to + head_words;
     pack(values, frame, count, packed);
     packed += packed_words(frame, count);
-    for (u32 round = 0; round < task.runs; ++round) {
-        pack(lengths + round * kChunk, run_frames[round], run_counts[round], packed);
-        packed += packed_words(run_frames[round], run_counts[round]);
+#pragma unroll
+    for (u32 round = 0; round < 2; ++round) {
+        if (round < task.runs) {
+            pack(lengths + round * kPlaces, run_frames[round], run_counts[round], packed);
+            packed += packed_words(run_frames[round], run_counts[round]);
+        }
     }
 }
 
 // Bytes of scratchpad memory that compressing takes: the values, and the lengths of two layers of runs.
 template <typename T>
 constexpr u32 compress_scratchpad() {
-    return kChunk * (sizeof(T) + 2 * sizeof(u16));
+    return kPlaces * (sizeof(T) + 2 * sizeof(u16));
 }
 
 // One block a chunk, grid stride. Each has `compress_scratchpad` bytes.
@@ -199,23 +268,23 @@ template <typename T>
 __device__ __forceinline__ void compress_chunks(const ChunkTask* tasks, u64 chunks) {
     OVERSPILL_DYNAMIC_SHARED(scratchpad);
     T* values = reinterpret_cast<T*>(scratchpad);
-    u16* lengths = reinterpret_cast<u16*>(values + kChunk);
+    u16* lengths = reinterpret_cast<u16*>(values + kPlaces);
+    __shared__ Extremes extremes;
     for (u64 number = blockIdx.x; number < chunks; number += gridDim.x) {
-        compress_chunk<T>(tasks[number], values, lengths);
+        const ChunkTask task = tasks[number];
+        compress_chunk<T>(task, values, lengths, extremes);
         // The arrays are read before the next chunk writes them.
         __syncthreads();
     }
 }
 
-// Puts columns together of compressed chunks: the head, the ends of chunks, the chunks one after the other, the checksum. One block a
+// Writes what precedes the chunks of columns: the head, the table of where chunks end, and their part of the checksum. One block a
 // column, grid stride.
-__device__ __forceinline__ void assemble_columns(const ColumnTask* tasks, u64 columns) {
-    constexpr u32 kHeadWords = 3;
+__device__ __forceinline__ void begin_columns(const ColumnTask* tasks, u64 columns) {
     for (u64 number = blockIdx.x; number < columns; number += gridDim.x) {
         const ColumnTask task = tasks[number];
         const u64 table_words = (task.chunks + 1) / 2;
         u32* table = reinterpret_cast<u32*>(task.to + kHeadWords);
-        u64* body = task.to + kHeadWords + table_words;
         u64 end = 0;
         for (u64 first = 0; first < task.chunks; first += blockDim.x) {
             const u64 chunk = first + threadIdx.x;
@@ -231,24 +300,44 @@ __device__ __forceinline__ void assemble_columns(const ColumnTask* tasks, u64 co
             if (task.chunks % 2 == 1) table[task.chunks] = 0;
         }
         __syncthreads();
-        u64 sum = 0;
-        for (u64 chunk = 0; chunk < task.chunks; ++chunk) {
-            const u64 begin = chunk == 0 ? 0 : table[chunk - 1], size = table[chunk] - begin;
-            const u64* from = task.slots + chunk * task.slot_words;
-            for (u64 at = threadIdx.x; at < size; at += blockDim.x) {
-                body[begin + at] = from[at];
-                sum += checksum_part(from[at], kHeadWords + table_words + begin + at);
-            }
-        }
+        u64 sum = threadIdx.x < 2 ? checksum_part(task.to[threadIdx.x], threadIdx.x) : 0;
         for (u64 at = threadIdx.x; at < table_words; at += blockDim.x) {
             sum += checksum_part(task.to[kHeadWords + at], kHeadWords + at);
         }
-        if (threadIdx.x < 2) sum += checksum_part(task.to[threadIdx.x], threadIdx.x);
         sum = block_combine(sum, [](u64 one, u64 other) { return one + other; });
         if (threadIdx.x == 0) {
             task.to[2] = sum;
             *task.words = kHeadWords + table_words + end;
         }
+    }
+}
+
+// Moves compressed chunks to their columns, after `begin_columns`, and adds their parts to the checksums. One block a chunk, grid stride.
+__device__ __forceinline__ void gather_chunks(const ColumnTask* tasks, u64 columns, u64 chunks) {
+    for (u64 number = blockIdx.x; number < chunks; number += gridDim.x) {
+        // The last column that does not begin after the chunk.
+        u64 low = 0, high = columns;
+        while (high - low > 1) {
+            const u64 middle = (low + high) / 2;
+            if (tasks[middle].first_chunk <= number) {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        const ColumnTask task = tasks[low];
+        const u64 chunk = number - task.first_chunk, head_words = kHeadWords + (task.chunks + 1) / 2;
+        const u32* table = reinterpret_cast<const u32*>(task.to + kHeadWords);
+        const u64 begin = head_words + (chunk == 0 ? 0 : table[chunk - 1]), end = head_words + table[chunk];
+        const u64* from = task.slots + chunk * task.slot_words;
+        u64 sum = 0;
+        for (u64 at = begin + threadIdx.x; at < end; at += blockDim.x) {
+            const u64 word = from[at - begin];
+            task.to[at] = word;
+            sum += checksum_part(word, at);
+        }
+        sum = block_combine(sum, [](u64 one, u64 other) { return one + other; });
+        if (threadIdx.x == 0) atomicAdd(task.to + 2, sum);
     }
 }
 

@@ -7,27 +7,33 @@
 
 namespace overspill {
 
-// The integer of this number of a packed array.
+// Unpacks an array. Other threads may read it after a barrier.
 template <typename T>
-__device__ __forceinline__ T unpacked(const u64* words, const PackedFrame& frame, u32 count, u32 number) {
-    u32 block = 0;
-    for (; block < number / kPackedBlock; ++block) words += packed_words(kPackedBlock, frame.widths[block]);
-    const u32 width = frame.widths[block], within = number % kPackedBlock;
-    if (width == 0) return static_cast<T>(frame.least);
-    const u64 mask = ~u64{0} >> (64 - width);
-    u64 value;
-    if (integers_of_block(count, block) == kPackedBlock) {
-        using Lanes = FastLanes<T>;
-        const u32 bit = Lanes::row(within) * width, lane = within % Lanes::kLanes, shift = bit % Lanes::kBits;
-        const T* lanes = reinterpret_cast<const T*>(words) + bit / Lanes::kBits * Lanes::kLanes + lane;
-        value = static_cast<u64>(lanes[0]) >> shift;
-        if (shift + width > Lanes::kBits) value |= static_cast<u64>(lanes[Lanes::kLanes]) << (Lanes::kBits - shift);
-    } else {
-        const u32 bit = within * width, shift = bit % 64;
-        value = words[bit / 64] >> shift;
-        if (shift + width > 64) value |= words[bit / 64 + 1] << (64 - shift);
+__device__ __forceinline__ void unpack(const u64* words, const PackedFrame& frame, u32 count, T* values) {
+    using Lanes = FastLanes<T>;
+#pragma unroll
+    for (u32 block = 0; block < kPackedBlocks; ++block) {
+        const u32 integers = integers_of_block(count, block), width = frame.widths[block];
+        const u64 mask = width == 0 ? 0 : ~u64{0} >> (64 - width);
+#pragma unroll
+        for (u32 at = 0; at < kPackedBlock / kCodecThreads; ++at) {
+            const u32 number = at * kCodecThreads + threadIdx.x;
+            if (number >= integers) continue;
+            u64 value = 0;
+            if (width > 0 && integers == kPackedBlock) {
+                const u32 bit = Lanes::row(number) * width, shift = bit % Lanes::kBits;
+                const T* lanes = reinterpret_cast<const T*>(words) + bit / Lanes::kBits * Lanes::kLanes + number % Lanes::kLanes;
+                value = static_cast<u64>(lanes[0]) >> shift;
+                if (shift + width > Lanes::kBits) value |= static_cast<u64>(lanes[Lanes::kLanes]) << (Lanes::kBits - shift);
+            } else if (width > 0) {
+                const u32 bit = number * width, shift = bit % 64;
+                value = words[bit / 64] >> shift;
+                if (shift + width > 64) value |= words[bit / 64 + 1] << (64 - shift);
+            }
+            values[place_of(block * kPackedBlock + number)] = static_cast<T>((value & mask) + frame.least);
+        }
+        words += packed_words(integers, width);
     }
-    return static_cast<T>((value & mask) + frame.least);
 }
 
 // Undoes delta encoding. `values` has `differences` differences; it gets one value more than that, and `first` is the first.
@@ -35,17 +41,19 @@ template <typename T>
 __device__ __forceinline__ void sum_up(T* values, u32 differences, u64 first) {
     const u32 begin = threadIdx.x * kPerThread;
     T own[kPerThread];
-    u64 sum = 0;
+    T sum = 0;
+#pragma unroll
     for (u32 at = 0; at < kPerThread; ++at) {
-        own[at] = begin + at < differences ? values[begin + at] : T{0};
-        sum += own[at];
+        own[at] = begin + at < differences ? values[own_place() + at] : T{0};
+        sum = static_cast<T>(sum + own[at]);
     }
     u64 total;
-    u64 value = first + block_exclusive_sum(sum, total);
+    T value = static_cast<T>(first + block_exclusive_sum<u64>(sum, total));
     if (threadIdx.x == 0) values[0] = static_cast<T>(first);
+#pragma unroll
     for (u32 at = 0; at < kPerThread; ++at) {
-        value += own[at];
-        if (begin + at < differences) values[begin + at + 1] = static_cast<T>(value);
+        value = static_cast<T>(value + own[at]);
+        if (begin + at < differences) values[place_of(begin + at + 1)] = value;
     }
     __syncthreads();
 }
@@ -55,19 +63,23 @@ __device__ __forceinline__ void sum_up(T* values, u32 differences, u64 first) {
 template <typename T>
 __device__ __forceinline__ bool repeat_runs(T* values, u16* ends, const u64* packed, const PackedFrame& frame, u32 runs, u32 count) {
     const u32 begin = threadIdx.x * kPerThread;
+    unpack(packed, frame, runs, ends);
+    __syncthreads();
     u32 lengths[kPerThread];
     u32 sum = 0;
+#pragma unroll
     for (u32 at = 0; at < kPerThread; ++at) {
-        lengths[at] = begin + at < runs ? unpacked<u16>(packed, frame, runs, begin + at) : 0;
+        lengths[at] = begin + at < runs ? ends[own_place() + at] : 0;
         sum += lengths[at];
     }
     u32 total;
     u32 end = block_exclusive_sum(sum, total);
     // All threads see the same total.
     if (total != count) return false;
+#pragma unroll
     for (u32 at = 0; at < kPerThread; ++at) {
         end += lengths[at];
-        if (begin + at < runs) ends[begin + at] = static_cast<u16>(end);
+        if (begin + at < runs) ends[own_place() + at] = static_cast<u16>(end);
     }
     __syncthreads();
     T own[kPerThread];
@@ -76,19 +88,33 @@ __device__ __forceinline__ bool repeat_runs(T* values, u16* ends, const u64* pac
         u32 low = 0, high = runs;
         while (low < high) {
             const u32 middle = (low + high) / 2;
-            if (ends[middle] <= begin) {
+            if (ends[place_of(middle)] <= begin) {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        for (u32 at = 0; at < kPerThread && begin + at < count; ++at) {
-            while (ends[low] <= begin + at) ++low;
-            own[at] = values[low];
+        u32 until = ends[place_of(low)];
+        T value = values[place_of(low)];
+#pragma unroll
+        for (u32 at = 0; at < kPerThread; ++at) {
+            if (begin + at < count) {
+                if (until <= begin + at) {
+                    // Runs of no values are none that kernels or the CPU write, but a damaged column may have them.
+                    do {
+                        until = ends[place_of(++low)];
+                    } while (until <= begin + at);
+                    value = values[place_of(low)];
+                }
+                own[at] = value;
+            }
         }
     }
     __syncthreads();
-    for (u32 at = 0; at < kPerThread && begin + at < count; ++at) values[begin + at] = own[at];
+#pragma unroll
+    for (u32 at = 0; at < kPerThread; ++at) {
+        if (begin + at < count) values[own_place() + at] = own[at];
+    }
     __syncthreads();
     return true;
 }
@@ -149,7 +175,7 @@ __device__ __forceinline__ bool decompress_chunk(const ChunkTask& task, T* value
         expected += packed_words(run_frames[round], run_counts[round]);
     }
     if (expected != task.words) return false;
-    for (u32 at = threadIdx.x; at < count; at += blockDim.x) values[at] = unpacked<T>(packed, frame, count, at);
+    unpack(packed, frame, count, values);
     __syncthreads();
     u32 runs = task.runs, deltas = task.deltas;
     while (layers-- > 0) {
@@ -162,15 +188,19 @@ __device__ __forceinline__ bool decompress_chunk(const ChunkTask& task, T* value
         }
         count = before[layers];
     }
-    for (u32 at = threadIdx.x; at < task.integers; at += blockDim.x) to[at] = values[at];
+#pragma unroll
+    for (u32 at = 0; at < kPerThread; ++at) {
+        const u32 number = at * kCodecThreads + threadIdx.x;
+        if (number < task.integers) to[number] = values[place_of(number)];
+    }
     return true;
 }
 
 // One block a chunk, grid stride.
 template <typename T>
 __device__ __forceinline__ void decompress_chunks(const ChunkTask* tasks, u64 chunks) {
-    __shared__ T values[kChunk];
-    __shared__ u16 ends[kChunk];
+    __shared__ T values[kPlaces];
+    __shared__ u16 ends[kPlaces];
     for (u64 number = blockIdx.x; number < chunks; number += gridDim.x) {
         const ChunkTask task = tasks[number];
         const u64* words = static_cast<const u64*>(task.from);

@@ -33,6 +33,7 @@ pub(crate) struct ColumnTask {
     pub slots: u64,
     pub sizes: u64,
     pub slot_words: u64,
+    pub first_chunk: u64,
     pub chunks: u64,
     pub head: u64,
     pub integers: u64,
@@ -41,10 +42,11 @@ pub(crate) struct ColumnTask {
 
 impl ColumnTask {
     /// Bytes of the structure.
-    pub const BYTES: u64 = 64;
+    pub const BYTES: u64 = 72;
 
-    pub fn words(&self) -> [u64; 8] {
-        [self.to, self.slots, self.sizes, self.slot_words, self.chunks, self.head, self.integers, self.words]
+    pub fn words(&self) -> [u64; 9] {
+        let Self { to, slots, sizes, slot_words, first_chunk, chunks, head, integers, words } = *self;
+        [to, slots, sizes, slot_words, first_chunk, chunks, head, integers, words]
     }
 }
 

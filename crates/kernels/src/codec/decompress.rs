@@ -1,11 +1,11 @@
 //! Decompresses columns.
 
-use overspill_machine::driver::{Function, Stream};
+use overspill_machine::driver::{Arguments, Function, Stream};
 use overspill_machine::memory::{DeviceBuffer, View, ViewMut};
 use overspill_machine::{Error, Result};
 
 use super::arguments::{ChunkTask, check_layers};
-use super::{CHUNK, WIDTHS, index_of, launch_tasks, of_all_widths};
+use super::{CHUNK, Timed, WIDTHS, index_of, launch, of_all_widths, timed};
 use crate::Kernels;
 use crate::share::Share;
 
@@ -53,21 +53,26 @@ impl Decompressor {
     ///
     /// # Errors
     /// If the chunks of a column do not lie in it, it has more or fewer integers than chunks for them, or the device fails.
-    pub fn run(&self, stream: &Stream, columns: &mut [ColumnOutput<'_>]) -> Result<Vec<Decompressed>> {
+    pub fn run(&self, stream: &Stream, columns: &mut [ColumnOutput<'_>]) -> Result<Timed<Vec<Decompressed>>> {
         let results = DeviceBuffer::with_values(stream, &vec![[0_u64; 2]; columns.len()])?;
         let mut tasks: [Vec<[u64; 6]>; WIDTHS.len()] = Default::default();
         for (number, column) in (0..).zip(columns.iter_mut()) {
             column.add_tasks(results.view().address() + number * 16, &mut tasks[index_of(column.width)?])?;
         }
-        let launches = self.kernels.iter().zip(&tasks).filter(|(_, tasks)| !tasks.is_empty());
-        // SAFETY: the kernels take these arguments. They read chunks where `add_tasks` has found them to lie in the columns, and write as
-        // many integers as have room. Columns, lists and results live until the stream is done, which is waited for below, also after an
-        // error.
-        let launch = |(kernel, tasks): (_, &Vec<_>)| unsafe { launch_tasks(kernel, self.share, stream, tasks, 0) };
-        let mut lists = vec![];
-        let queued = launches.map(launch).try_for_each(|list| list.map(|list| lists.push(list)));
-        let found = stream.finish(queued, || results.read::<[u64; 2]>(stream, columns.len()))?;
-        Ok(found.into_iter().map(|[checksum, damaged]| Decompressed { checksum, damaged }).collect())
+        let lists = tasks.iter().map(|tasks| DeviceBuffer::with_values(stream, tasks)).collect::<Result<Vec<_>>>()?;
+        let queue = || {
+            self.kernels.iter().zip(&tasks).zip(&lists).try_for_each(|((kernel, tasks), list)| {
+                let (address, number) = (list.view().address(), tasks.len() as u64);
+                let arguments = Arguments::default().with(&address).with(&number);
+                // SAFETY: the kernels take these arguments. They read chunks where `add_tasks` has found them to lie in the columns, and
+                // write as many integers as have room. Columns, lists and results live until the stream is done, which `timed` waits for.
+                unsafe { launch(kernel, self.share, stream, number, 0, arguments) }
+            })
+        };
+        let read = || results.read::<[u64; 2]>(stream, columns.len());
+        let Timed { made: found, seconds } = timed(stream, queue, read)?;
+        let found = found.into_iter().map(|[checksum, damaged]| Decompressed { checksum, damaged });
+        Ok(Timed { made: found.collect(), seconds })
     }
 }
 
